@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kolo.h: the whole public API. Collective and point-to-point communication between the ranks of
+ * a group, a key-value store for their rendezvous, and the pieces of data-parallel training.
+ *
+ * Errors. Every function that can fail returns 0 (KOLO_OK) or a positive KOLO_E_ code, and leaves
+ * one sentence in kolo_last_error(), which is the calling thread's own. Outputs are set on success
+ * only. A group that met an error (a lost peer, a time-out, a mismatch, an abort) stays failed:
+ * every later call on it returns the same code and sentence.
+ *
+ * Threads. Different groups may be used by different threads at once. Calls on one group may come
+ * from any thread; its collectives run one after another in the order in which they were made, and
+ * that order must be the same on every rank.
+ *
+ * Buffers stay the caller's. A blocking call is done with them when it returns; an asynchronous one
+ * when its work has completed. in == out is allowed where a function says so; any other overlap of
+ * the two is not. Counts are numbers of elements, never bytes.
+ */
+#ifndef KOLO_H
+#define KOLO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define KOLO_API __attribute__((visibility("default")))
+#else
+#define KOLO_API
+#endif
+
+#define KOLO_VERSION_MAJOR 0
+#define KOLO_VERSION_MINOR 1
+#define KOLO_VERSION_PATCH 0
+
+/* "0.1.0", the version of the library at run time. */
+KOLO_API const char *kolo_version(void);
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+enum {
+    KOLO_OK = 0,
+    KOLO_E_INVALID = 1,     /* an argument, a variable of the environment or a file is wrong */
+    KOLO_E_NOMEM = 2,       /* no memory, or a shared segment could not be made */
+    KOLO_E_SYSTEM = 3,      /* a system call failed; the text has its errno */
+    KOLO_E_TIMEOUT = 4,     /* the deadline passed; the text says who was waited for */
+    KOLO_E_PEER_LOST = 5,   /* a rank died or its connection broke; the text names it */
+    KOLO_E_ABORTED = 6,     /* kolo_group_abort() was called, here or by another rank */
+    KOLO_E_MISMATCH = 7,    /* ranks made different calls; the text has both sides */
+    KOLO_E_UNSUPPORTED = 8, /* not possible with this build, machine or combination */
+    KOLO_E_PROTOCOL = 9,    /* a peer or a stranger sent something that is not kolo's protocol */
+    KOLO_E_TRUNCATED = 10,  /* a message was longer than the buffer given for it */
+    KOLO_E_INTERNAL = 11    /* a fault of kolo's own */
+};
+
+/* "KOLO_E_TIMEOUT" and so on; "unknown" for a number that is no code. */
+KOLO_API const char *kolo_status_name(int status);
+
+/* The sentence of the calling thread's last failed call; "" before the first. Valid until the next
+ * failing call of the same thread. */
+KOLO_API const char *kolo_last_error(void);
+
+/* Frees what a function of this header says is to be freed with it. NULL is allowed. */
+KOLO_API void kolo_free(void *memory);
+
+/* ---- store: a key-value service that all ranks can reach ---------------------------------------
+ */
+
+/* A store maps keys (strings of 1 to 8192 bytes) to values (0 to 8 MiB of any bytes). All functions
+ * may be called from any thread; calls on one TCP store wait for one another, so a thread that
+ * blocks in wait keeps others out: open a second one for it. */
+typedef struct kolo_store kolo_store;
+
+typedef struct kolo_bytes {
+    const void *data;
+    size_t nbytes;
+} kolo_bytes;
+
+/* A store inside this process, for ranks that are threads. */
+KOLO_API int kolo_store_open_local(kolo_store **store);
+
+/* The store at host:port. With is_server this process also serves it (port 0: any free port, see
+ * kolo_store_port), for as long as the handle lives. Retries until timeout_ms has passed, which is
+ * also the store's time-out from then on. Speaks the wire format of PyTorch's TCPStore (2.x). */
+KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
+                                 kolo_store **store);
+
+/* base with "prefix/" put before every key. Keeps base alive: close both, in any order. */
+KOLO_API int kolo_store_open_prefix(kolo_store *base, const char *prefix, kolo_store **store);
+
+/* The port on which a TCP store is served; 0 for another store. */
+KOLO_API int kolo_store_port(const kolo_store *store);
+
+/* The time-out, in milliseconds, of calls that are not given one of their own. */
+KOLO_API void kolo_store_set_timeout(kolo_store *store, int timeout_ms);
+
+KOLO_API int kolo_store_set(kolo_store *store, const char *key, kolo_bytes value);
+/* Waits until key exists. *value is the caller's, to be freed by kolo_free; one NUL byte follows
+ * its *nbytes bytes. */
+KOLO_API int kolo_store_get(kolo_store *store, const char *key, void **value, size_t *nbytes);
+/* Adds delta to the decimal number under key (0 if absent); *result (may be NULL) is the sum. */
+KOLO_API int kolo_store_add(kolo_store *store, const char *key, int64_t delta, int64_t *result);
+/* Waits until all keys exist; timeout_ms < 0 means the store's. The time-out's text lists the keys
+ * that were missing. */
+KOLO_API int kolo_store_wait(kolo_store *store, const char *const *keys, size_t nkeys,
+                             int timeout_ms);
+KOLO_API int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys,
+                              int *all_exist);
+/* If key holds expected, or is absent and expected is empty, stores desired. *value is what key
+ * holds afterwards (expected, if key is absent and expected was not empty), to be freed. */
+KOLO_API int kolo_store_compare_set(kolo_store *store, const char *key, kolo_bytes expected,
+                                    kolo_bytes desired, void **value, size_t *nbytes);
+KOLO_API int kolo_store_delete(kolo_store *store, const char *key, int *was_there);
+KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
+KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
+KOLO_API void kolo_store_close(kolo_store *store);
+
+/* ---- groups ------------------------------------------------------------------------------------
+ */
+
+typedef struct kolo_group kolo_group;
+
+/* Joins the world group, blocking until all its ranks have come; after timeout_ms (< 0:
+ * KOLO_TIMEOUT_MS) the error names those that have not. method is one of
+ *   "env://" or NULL                        RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; without
+ *                                           any of them a group of one rank
+ *   "tcp://host:port?rank=R&world_size=N"   rank 0 serves the store there
+ * timeout_ms is from then on the limit of each call on the group. */
+KOLO_API int kolo_group_join(const char *method, int timeout_ms, kolo_group **world);
+
+/* The same over a store that the caller hands in and keeps open until the group is freed. Ranks
+ * may be threads of one process: give all of them one local store. */
+KOLO_API int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
+                                   kolo_group **world);
+
+/* A group of some of parent's ranks, in the order listed; this rank becomes the position of its
+ * own number in the list. Every rank of parent calls it, in the same order among such calls, and
+ * no message is sent for it. *group is NULL on ranks that are not listed. */
+KOLO_API int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group);
+
+/* Splits parent: ranks that give the same color >= 0 form a group, ordered by key, then by parent
+ * rank. color < 0: *group is NULL. A collective call. */
+KOLO_API int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group);
+
+KOLO_API int kolo_group_rank(const kolo_group *group);
+KOLO_API int kolo_group_size(const kolo_group *group);
+/* The limit of each call on the group, in milliseconds. */
+KOLO_API int kolo_group_timeout(const kolo_group *group);
+KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
+
+/* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid
+ * until the group is freed. */
+KOLO_API int kolo_group_error(const kolo_group *group, const char **text);
+
+/* Ends the group from any thread: calls in flight on this rank return KOLO_E_ABORTED with reason,
+ * other ranks get the same at their next or current call. Needs no peer's help. */
+KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
+
+/* Waits for nothing but this rank's own unfinished works, which fail. Free groups made from a world
+ * before the world. NULL is allowed. */
+KOLO_API void kolo_group_free(kolo_group *group);
+
+/* ---- asynchronous requests ----------------------------------------------------------------------
+ */
+
+/* One call under way. Owned by the caller, to be freed whether it succeeded or not. */
+typedef struct kolo_work kolo_work;
+
+/* Waits until the work has completed and returns its status. timeout_ms < 0: no limit but that of
+ * the call itself. KOLO_E_TIMEOUT from timeout_ms leaves the work running. */
+KOLO_API int kolo_work_wait(kolo_work *work, int timeout_ms);
+/* *done = 1 if completed; then the work's status is returned, else KOLO_OK. */
+KOLO_API int kolo_work_test(kolo_work *work, int *done);
+/* The sentence of a failed work, "" otherwise; valid until it is freed. */
+KOLO_API const char *kolo_work_error(const kolo_work *work);
+/* Waits for completion first, since the call's buffers are in use till then. NULL is allowed. */
+KOLO_API void kolo_work_free(kolo_work *work);
+
+/* ---- elements and reductions
+ * --------------------------------------------------------------------- */
+
+typedef enum kolo_dtype {
+    KOLO_INT8,
+    KOLO_UINT8,
+    KOLO_INT32,
+    KOLO_UINT32,
+    KOLO_INT64,
+    KOLO_UINT64,
+    KOLO_FLOAT16,
+    KOLO_BFLOAT16,
+    KOLO_FLOAT32,
+    KOLO_FLOAT64,
+    KOLO_NDTYPES
+} kolo_dtype;
+
+/* Integers wrap. AVG is the sum divided by the number of ranks, integers truncated towards zero.
+ * MIN and MAX of floats give NaN if any operand is NaN. BAND, BOR, BXOR are for integers only.
+ * 16-bit floats are summed in float32 and rounded once per hop. */
+typedef enum kolo_op {
+    KOLO_SUM,
+    KOLO_PROD,
+    KOLO_MIN,
+    KOLO_MAX,
+    KOLO_AVG,
+    KOLO_BAND,
+    KOLO_BOR,
+    KOLO_BXOR,
+    KOLO_NOPS
+} kolo_op;
+
+KOLO_API size_t kolo_dtype_size(kolo_dtype dtype); /* bytes of one element; 0 if no dtype */
+KOLO_API const char *kolo_dtype_name(kolo_dtype dtype);
+KOLO_API const char *kolo_op_name(kolo_op op);
+
+/* ---- collectives: every rank of the group makes the same call
+ * ------------------------------------ */
+
+/* Each has a blocking form, which runs in the calling thread, and an _async form, which returns at
+ * once with a work that the group's own thread carries out. All ranks must agree on everything but
+ * the buffers; if they do not, the error names both sides. n is the group's size. */
+
+/* out[count] = reduction of every rank's in[count]; the same bits on all ranks. in == out allowed.
+ */
+KOLO_API int kolo_all_reduce(kolo_group *group, const void *in, void *out, size_t count,
+                             kolo_dtype dtype, kolo_op op);
+/* The same, but only root's out is written (others may pass NULL). */
+KOLO_API int kolo_reduce(kolo_group *group, const void *in, void *out, size_t count,
+                         kolo_dtype dtype, kolo_op op, int root);
+/* buffer[count] of root to everybody's buffer. */
+KOLO_API int kolo_broadcast(kolo_group *group, void *buffer, size_t count, kolo_dtype dtype,
+                            int root);
+/* out[n*count] = in[count] of rank 0, 1, ... in == out + rank*count allowed. */
+KOLO_API int kolo_all_gather(kolo_group *group, const void *in, void *out, size_t count,
+                             kolo_dtype dtype);
+/* out[count] = elements rank*count... of the reduction of in[n*count]. out == in + rank*count
+ * allowed. */
+KOLO_API int kolo_reduce_scatter(kolo_group *group, const void *in, void *out, size_t count,
+                                 kolo_dtype dtype, kolo_op op);
+/* root's out[n*count] = in[count] of rank 0, 1, ...; others may pass out NULL. On root
+ * in == out + root*count allowed. */
+KOLO_API int kolo_gather(kolo_group *group, const void *in, void *out, size_t count,
+                         kolo_dtype dtype, int root);
+/* out[count] = elements rank*count... of root's in[n*count]; others may pass in NULL. On root
+ * out == in + root*count allowed. */
+KOLO_API int kolo_scatter(kolo_group *group, const void *in, void *out, size_t count,
+                          kolo_dtype dtype, int root);
+/* Block r of in[n*count] goes to rank r, where it becomes block (this rank) of out[n*count].
+ * in == out is not allowed. */
+KOLO_API int kolo_all_to_all(kolo_group *group, const void *in, void *out, size_t count,
+                             kolo_dtype dtype);
+/* Returns when every rank has called it. */
+KOLO_API int kolo_barrier(kolo_group *group);
+
+KOLO_API int kolo_all_reduce_async(kolo_group *group, const void *in, void *out, size_t count,
+                                   kolo_dtype dtype, kolo_op op, kolo_work **work);
+KOLO_API int kolo_reduce_async(kolo_group *group, const void *in, void *out, size_t count,
+                               kolo_dtype dtype, kolo_op op, int root, kolo_work **work);
+KOLO_API int kolo_broadcast_async(kolo_group *group, void *buffer, size_t count, kolo_dtype dtype,
+                                  int root, kolo_work **work);
+KOLO_API int kolo_all_gather_async(kolo_group *group, const void *in, void *out, size_t count,
+                                   kolo_dtype dtype, kolo_work **work);
+KOLO_API int kolo_reduce_scatter_async(kolo_group *group, const void *in, void *out, size_t count,
+                                       kolo_dtype dtype, kolo_op op, kolo_work **work);
+KOLO_API int kolo_gather_async(kolo_group *group, const void *in, void *out, size_t count,
+                               kolo_dtype dtype, int root, kolo_work **work);
+KOLO_API int kolo_scatter_async(kolo_group *group, const void *in, void *out, size_t count,
+                                kolo_dtype dtype, int root, kolo_work **work);
+KOLO_API int kolo_all_to_all_async(kolo_group *group, const void *in, void *out, size_t count,
+                                   kolo_dtype dtype, kolo_work **work);
+KOLO_API int kolo_barrier_async(kolo_group *group, kolo_work **work);
+
+/* ---- point to point
+ * ------------------------------------------------------------------------------ */
+
+/* A message has a sender, a receiver, a tag >= 0 and a length, which may be 0. Messages of one
+ * (sender, tag) arrive in the order in which they were sent; those of different tags may be
+ * received in any order. A rank may send to itself. A message longer than the receive's count is
+ * KOLO_E_TRUNCATED on the receiver; a shorter one is an error of the same kind on no side, and
+ * kolo_recv leaves the rest of the buffer alone. */
+KOLO_API int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to,
+                       int tag);
+KOLO_API int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
+                       int tag);
+KOLO_API int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to,
+                        int tag, kolo_work **work);
+KOLO_API int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
+                        int tag, kolo_work **work);
+
+typedef struct kolo_p2p {
+    int is_send; /* 1: send buffer to peer, 0: receive into it from peer */
+    int peer;
+    int tag;
+    kolo_dtype dtype;
+    size_t count;
+    void *buffer; /* only read when sending */
+} kolo_p2p;
+
+/* Posts all of ops and waits for all of them, in whatever order they complete: no order of the list
+ * can deadlock. */
+KOLO_API int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops);
+
+/* ---- data-parallel training
+ * ------------------------------------------------------------------------ */
+
+/* One trainable tensor. data and grad hold count elements, stay where they are, and outlive the
+ * ddp. */
+typedef struct kolo_param {
+    const char *name;
+    void *data;
+    void *grad;
+    size_t count;
+    kolo_dtype dtype; /* a float type */
+} kolo_param;
+
+typedef struct kolo_ddp_options {
+    size_t first_bucket_bytes; /* 0: 1 MiB. Parameters fill buckets from the last to the first, */
+    size_t bucket_bytes;       /* 0: 25 MiB. and a bucket closes when it has reached its size. */
+    int no_overlap;            /* 1: reduce everything in kolo_ddp_wait, for comparison */
+} kolo_ddp_options;
+
+typedef struct kolo_ddp kolo_ddp;
+
+/* Seconds summed over all steps since creation. */
+typedef struct kolo_ddp_stats {
+    uint64_t steps;
+    uint64_t buckets;       /* buckets a step reduces */
+    double communication_s; /* from each bucket's submission to its completion */
+    double exposed_s;       /* the part for which kolo_ddp_wait made the caller wait */
+} kolo_ddp_stats;
+
+/* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error names
+ * the rank and the parameter), then broadcasts rank 0's data. A collective call. */
+KOLO_API int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
+                             const kolo_ddp_options *options, kolo_ddp **ddp);
+/* Backward has finished the gradient of params[index]. When a bucket's last gradient is ready and
+ * every earlier bucket has been submitted, its all_reduce starts in the background. Each parameter
+ * once per step, in any order; the calling thread is always the same. */
+KOLO_API int kolo_ddp_ready(kolo_ddp *ddp, size_t index);
+/* Waits until every gradient is the average over all ranks. An error if a parameter was not ready.
+ */
+KOLO_API int kolo_ddp_wait(kolo_ddp *ddp);
+KOLO_API void kolo_ddp_get_stats(const kolo_ddp *ddp, kolo_ddp_stats *stats);
+KOLO_API void kolo_ddp_free(kolo_ddp *ddp);
+
+typedef struct kolo_sampler_options {
+    int rank, size; /* this rank, and the number of ranks that share the data set */
+    int shuffle;    /* 1: a permutation that depends on seed and epoch only */
+    int drop_last;  /* 1: drop the tail that does not divide by size; 0: repeat from the start */
+    uint64_t seed;
+} kolo_sampler_options;
+
+/* Which samples this rank draws in an epoch: the rule and, bit for bit, the permutation of
+ * PyTorch's DistributedSampler. kolo_sampler_indices writes kolo_sampler_length() numbers <
+ * nsamples. */
+KOLO_API size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options);
+KOLO_API int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options,
+                                  uint64_t epoch, uint32_t *indices);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

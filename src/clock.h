@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * clock.h: time, always CLOCK_MONOTONIC, and deadlines, which every wait in kolo has. Steps of the
+ * wall clock change nothing.
+ */
+#ifndef KO_CLOCK_H
+#define KO_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Nanoseconds since some fixed moment of this boot; one moment for all processes of the machine. */
+int64_t ko_now_ns(void);
+
+typedef struct ko_deadline {
+    int64_t at_ns;      /* as ko_now_ns */
+    int32_t timeout_ms; /* what it was made from, for messages */
+} ko_deadline;
+
+/* timeout_ms from now; a negative one is taken as 0. */
+ko_deadline ko_deadline_in(int timeout_ms);
+
+bool ko_deadline_passed(const ko_deadline *deadline);
+
+/* Milliseconds left, rounded up, 0 when passed: what poll and epoll_wait take. */
+int ko_deadline_left_ms(const ko_deadline *deadline);
+
+/* The earlier of the deadline and timeout_ms from now. */
+ko_deadline ko_deadline_within(const ko_deadline *deadline, int timeout_ms);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.h: THE table of KOLO_* variables. README and kolo-info print from it. A variable is read
+ * from the environment when it is asked for, so it can be set up to the call that uses it.
+ */
+#ifndef KO_CONFIG_H
+#define KO_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(identifier, type, default, smallest, largest, help). SIZE takes K, M, G; bounds are for
+ * numbers only. */
+/* clang-format off */
+#define KO_CONFIG_LIST(X) \
+    X(DEBUG, TEXT, "WARN", 0, 0, "what to log: NONE ERROR WARN INFO DEBUG TRACE") \
+    X(DEBUG_FILE, TEXT, "", 0, 0, "log to this file instead of stderr; %h host, %p process, %r rank") \
+    X(TIMEOUT_MS, INT, "300000", 1, 2147483647, "limit of each call, and of joining, in milliseconds") \
+    X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, tcp") \
+    X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it: see kolo-info") \
+    X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries; the same on all ranks") \
+    X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction") \
+    X(SPIN_US, INT, "50", 0, 1000000, "time that a wait polls before it sleeps, in microseconds") \
+    X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens; default: that of the way to the store") \
+    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts")
+/* clang-format on */
+
+enum ko_config_id {
+#define KO_CONFIG_ID(id, type, standard, low, high, help) KO_CONFIG_##id,
+    KO_CONFIG_LIST(KO_CONFIG_ID)
+#undef KO_CONFIG_ID
+        KO_CONFIG_COUNT
+};
+
+enum ko_config_type {
+    KO_CONFIG_TYPE_TEXT,
+    KO_CONFIG_TYPE_INT,
+    KO_CONFIG_TYPE_SIZE,
+    KO_CONFIG_TYPE_BOOL
+};
+
+struct ko_config_entry {
+    const char *name; /* "KOLO_DEBUG" */
+    enum ko_config_type type;
+    const char *standard; /* the default, as text */
+    int64_t low, high;    /* bounds of numbers, inclusive */
+    const char *help;
+};
+
+/* KO_CONFIG_COUNT rows, indexed by ko_config_id. */
+extern const struct ko_config_entry ko_config_table[];
+
+/* "INT", "SIZE", ... */
+const char *ko_config_type_name(enum ko_config_type type);
+
+/* The value as text: the environment's, else the default. Never NULL. */
+const char *ko_config_text(enum ko_config_id id);
+
+/* True if the environment sets it. */
+bool ko_config_is_set(enum ko_config_id id);
+
+/* The value as a number. KOLO_E_INVALID names the variable, its value and its bounds. */
+int ko_config_number(enum ko_config_id id, int64_t *value);
+
+/* KOLO_E_INVALID if any number variable of the environment is malformed. Warns of variables that
+ * begin with KOLO_ but are none of the table's: a typing error would otherwise pass in silence. */
+int ko_config_check(void);
+
+#endif

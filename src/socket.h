@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * socket.h: TCP sockets with deadlines. All sockets are non-blocking, close-on-exec, without delay
+ * (TCP_NODELAY) and never raise SIGPIPE; the waits here poll. Descriptors are the caller's to
+ * close.
+ */
+#ifndef KO_SOCKET_H
+#define KO_SOCKET_H
+
+#include "clock.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+/* Longest text of ko_socket_name. */
+#define KO_SOCKET_NAME 80
+
+/* Listens on host:port; port 0 is any free one. *port_out is the one taken. host NULL or "" is all
+ * interfaces; a name listens on the first address it resolves to. */
+int ko_socket_listen(const char *host, int port, int *fd, int *port_out);
+
+/* Connects to host:port by any address that host has, all families, trying again (refused,
+ * unreachable, reset, name not known yet) with growing pauses until the deadline. The error's text
+ * says the last cause, and how often it was tried. */
+int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd);
+
+/* Starts a connection to one address and returns at once; *fd is writable when it is made or has
+ * failed (then ko_socket_connected says how). */
+int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, int *fd);
+/* KOLO_OK, KO_AGAIN while under way, or the error of a connection begun by connect_start. */
+int ko_socket_connected(int fd);
+
+/* The next connection, or KO_AGAIN. When descriptors run out it is KO_AGAIN too, with one warning
+ * and a pause of some milliseconds, so that a caller that polls does not spin. */
+int ko_socket_accept(int listen_fd, int *fd);
+
+/* Whole buffers, waiting until the deadline. KOLO_E_PEER_LOST if the other end has closed. */
+int ko_socket_send_all(int fd, const void *data, size_t nbytes, const ko_deadline *deadline);
+int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *deadline);
+
+/* Waits until fd has one of the KO_POLL_ bits wanted (poller.h). */
+int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline);
+
+/* "10.0.0.1:29500", "[::1]:29500", or "unknown" for the far end, or the near one, of a socket. */
+void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME]);
+void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME]);
+
+#endif
