@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every socket is non-blocking, so each operation is "try, else poll until the deadline". A connect
+ * goes through all addresses of the host in rounds; a round that fails is followed by a pause that
+ * grows, with some jitter so that the ranks of a job do not knock in step.
+ */
+#include "socket.h"
+
+#include "fault.h"
+#include "log.h"
+#include "poller.h"
+#include "status.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    FIRST_PAUSE_MS = 50,
+    LONGEST_PAUSE_MS = 2000,
+    FIRST_ATTEMPT_MS = 2000, /* for one address; a black hole must not eat the whole deadline */
+    LONGEST_ATTEMPT_MS = 20000,
+    ACCEPT_PAUSE_MS = 5
+};
+
+static void prepare(int fd)
+{
+    int one = 1;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+}
+
+static int open_socket(int family)
+{
+    int fd;
+
+    if (ko_fault(KO_FAULT_SOCKET)) {
+        errno = EMFILE;
+        return -1;
+    }
+    fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (fd >= 0)
+        prepare(fd);
+    return fd;
+}
+
+static int port_of(const struct sockaddr_storage *address)
+{
+    if (address->ss_family == AF_INET6)
+        return ntohs(((const struct sockaddr_in6 *)(const void *)address)->sin6_port);
+    return ntohs(((const struct sockaddr_in *)(const void *)address)->sin_port);
+}
+
+static int resolve(const char *host, int port, int flags, struct addrinfo **list)
+{
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    char service[16];
+
+    snprintf(service, sizeof service, "%d", port);
+    return getaddrinfo(host && *host ? host : NULL, service, &hints, list);
+}
+
+/* ---- listening --------------------------------------------------------------------------------
+ */
+
+static int fail_listen(int error, const char *host, int port)
+{
+    const char *advice = "";
+
+    if (error == EADDRINUSE)
+        advice =
+            " (another process has this port: end it, or take another port; 0 is any free one)";
+    else if (error == EADDRNOTAVAIL)
+        advice = " (this machine has no such address: listen on one of its own)";
+    return ko_fail_errno(error, "cannot listen on %s:%d%s", host && *host ? host : "*", port,
+                         advice);
+}
+
+static int listen_on(const struct addrinfo *address, int *fd_out, int *port_out)
+{
+    struct sockaddr_storage taken;
+    socklen_t length = sizeof taken;
+    int one = 1;
+    int error;
+    int fd = open_socket(address->ai_family);
+
+    if (fd < 0)
+        return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, address->ai_addr, address->ai_addrlen) || listen(fd, SOMAXCONN) ||
+        getsockname(fd, (struct sockaddr *)&taken, &length)) {
+        error = errno;
+        close(fd);
+        return error;
+    }
+    *fd_out = fd;
+    *port_out = port_of(&taken);
+    return 0;
+}
+
+int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
+{
+    struct addrinfo *list;
+    int error;
+
+    if (port < 0 || port > 65535)
+        return ko_fail(KOLO_E_INVALID, "cannot listen on port %d: ports are 0 to 65535", port);
+    error = resolve(host, port, AI_PASSIVE, &list);
+    if (error)
+        return ko_fail(KOLO_E_SYSTEM, "cannot listen on %s:%d: %s", host, port,
+                       gai_strerror(error));
+    error = listen_on(list, fd, port_out);
+    freeaddrinfo(list);
+    return error ? fail_listen(error, host, port) : KOLO_OK;
+}
+
+static void tell_out_of_descriptors(int error)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&told))
+        ko_log(KO_LOG_WARN, "cannot accept connections: %s; raise the limit (ulimit -n)",
+               strerror(error));
+    poll(NULL, 0, ACCEPT_PAUSE_MS);
+}
+
+int ko_socket_accept(int listen_fd, int *fd)
+{
+    int got = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (got >= 0 && ko_fault(KO_FAULT_SOCKET)) {
+        close(got);
+        got = -1;
+        errno = EMFILE;
+    }
+    if (got >= 0) {
+        prepare(got);
+        *fd = got;
+        return KOLO_OK;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        tell_out_of_descriptors(errno);
+        return KO_AGAIN;
+    }
+    if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP)
+        return ko_fail_errno(errno, "accept on descriptor %d", listen_fd);
+    return KO_AGAIN; /* nobody there, or one that has gone again */
+}
+
+/* ---- connecting -------------------------------------------------------------------------------
+ */
+
+int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, int *fd)
+{
+    int made = open_socket(address->sa_family);
+    int error;
+
+    if (made < 0)
+        return ko_fail_errno(errno, "cannot make a socket");
+    if (connect(made, address, length) && errno != EINPROGRESS && errno != EINTR) {
+        error = errno;
+        close(made);
+        return ko_fail_errno(error, "cannot connect");
+    }
+    *fd = made;
+    return KOLO_OK;
+}
+
+/* 0, an errno, or EINPROGRESS. */
+static int connect_error(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t length = sizeof peer;
+    int error = 0;
+    socklen_t size = sizeof error;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size))
+        return errno;
+    if (error)
+        return error;
+    if (!getpeername(fd, (struct sockaddr *)&peer, &length))
+        return 0;
+    return errno == ENOTCONN ? EINPROGRESS : errno;
+}
+
+int ko_socket_connected(int fd)
+{
+    int error = connect_error(fd);
+
+    if (error == EINPROGRESS)
+        return KO_AGAIN;
+    return error ? ko_fail_errno(error, "cannot connect") : KOLO_OK;
+}
+
+/* Polls until something of wanted happens: 0, ETIMEDOUT, or poll's errno. */
+static int poll_until(int fd, int wanted, const ko_deadline *deadline)
+{
+    struct pollfd entry = {.fd = fd};
+    int n;
+
+    entry.events =
+        (short)((wanted & KO_POLL_IN ? POLLIN : 0) | (wanted & KO_POLL_OUT ? POLLOUT : 0));
+    do
+        n = poll(&entry, 1, ko_deadline_left_ms(deadline));
+    while ((n < 0 && errno == EINTR) || (n == 0 && !ko_deadline_passed(deadline)));
+    if (n > 0)
+        return 0;
+    return n == 0 ? ETIMEDOUT : errno;
+}
+
+/* One address, once. Returns 0 or an errno. */
+static int connect_once(const struct addrinfo *address, const ko_deadline *deadline, int *fd_out)
+{
+    int fd = open_socket(address->ai_family);
+    int error = 0;
+
+    if (fd < 0)
+        return errno;
+    if (connect(fd, address->ai_addr, address->ai_addrlen) && errno != EINTR)
+        error = errno;
+    if (error == EINPROGRESS)
+        error = poll_until(fd, KO_POLL_OUT, deadline);
+    if (!error)
+        error = connect_error(fd);
+    if (error) {
+        close(fd);
+        return error;
+    }
+    *fd_out = fd;
+    return 0;
+}
+
+static bool is_hopeless(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+struct attempt {
+    const char *host;
+    int port;
+    int tries;
+    int limit_ms;    /* for one address */
+    char cause[128]; /* of the last failure */
+};
+
+/* Each address once. KOLO_OK, KO_AGAIN with attempt->cause, or an error that waiting will not mend.
+ */
+static int connect_round(struct attempt *attempt, const ko_deadline *deadline, int *fd)
+{
+    struct addrinfo *list;
+    ko_deadline limit;
+    int error = resolve(attempt->host, attempt->port, 0, &list);
+
+    attempt->tries++;
+    if (error) {
+        snprintf(attempt->cause, sizeof attempt->cause, "%s", gai_strerror(error));
+        return KO_AGAIN; /* the name of a host that is still starting may appear later */
+    }
+    error = EADDRNOTAVAIL;
+    for (struct addrinfo *a = list; a && error && !is_hopeless(error); a = a->ai_next) {
+        limit = ko_deadline_within(deadline, attempt->limit_ms);
+        error = connect_once(a, &limit, fd);
+    }
+    freeaddrinfo(list);
+    if (is_hopeless(error))
+        return ko_fail_errno(error, "cannot make a socket to connect to %s:%d", attempt->host,
+                             attempt->port);
+    if (error)
+        snprintf(attempt->cause, sizeof attempt->cause, "%s", strerror(error));
+    return error ? KO_AGAIN : KOLO_OK;
+}
+
+/* base_ms give or take a quarter, and not past the deadline. */
+static void pause_about(int base_ms, const ko_deadline *deadline)
+{
+    uint64_t mix = ((uint64_t)ko_now_ns() ^ (uint64_t)getpid() << 20) * 0x9E3779B97F4A7C15u;
+    int ms = base_ms * 3 / 4 + (int)((mix >> 33) % (uint64_t)(base_ms / 2 + 1));
+    int left = ko_deadline_left_ms(deadline);
+
+    poll(NULL, 0, ms < left ? ms : left);
+}
+
+int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd)
+{
+    struct attempt attempt = {.host = host, .port = port, .limit_ms = FIRST_ATTEMPT_MS};
+    int pause_ms = FIRST_PAUSE_MS;
+    int err;
+
+    if (!host || !*host || port < 1 || port > 65535)
+        return ko_fail(KOLO_E_INVALID,
+                       "cannot connect to \"%s:%d\": give a host and a port from 1 "
+                       "to 65535",
+                       host ? host : "", port);
+    for (;;) {
+        err = connect_round(&attempt, deadline, fd);
+        if (err != KO_AGAIN)
+            return err;
+        if (ko_deadline_passed(deadline))
+            return ko_fail(KOLO_E_TIMEOUT,
+                           "cannot connect to %s:%d within %d ms: %s (tried %d times); is it "
+                           "running there, and does a firewall let it through?",
+                           host, port, deadline->timeout_ms, attempt.cause, attempt.tries);
+        pause_about(pause_ms, deadline);
+        pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
+        if (attempt.limit_ms < LONGEST_ATTEMPT_MS)
+            attempt.limit_ms *= 2;
+    }
+}
+
+/* ---- moving bytes -----------------------------------------------------------------------------
+ */
+
+static int fail_wait(int fd, int error, const char *verb, const ko_deadline *deadline)
+{
+    char peer[KO_SOCKET_NAME];
+
+    ko_socket_peer_name(fd, peer);
+    if (error == ETIMEDOUT)
+        return ko_fail(KOLO_E_TIMEOUT, "%s %s timed out after %d ms", verb, peer,
+                       deadline->timeout_ms);
+    return ko_fail_errno(error, "poll while %s %s", verb, peer);
+}
+
+static int fail_lost(int fd, int error, const char *verb)
+{
+    char peer[KO_SOCKET_NAME];
+
+    ko_socket_peer_name(fd, peer);
+    return ko_fail(KOLO_E_PEER_LOST, "%s %s: %s", verb, peer,
+                   error ? strerror(error) : "the other end closed the connection");
+}
+
+int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline)
+{
+    int error = poll_until(fd, wanted, deadline);
+
+    return error ? fail_wait(fd, error, "waiting for", deadline) : KOLO_OK;
+}
+
+static bool is_not_yet(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+int ko_socket_send_all(int fd, const void *data, size_t nbytes, const ko_deadline *deadline)
+{
+    const char *from = data;
+    ssize_t n;
+    int error;
+
+    if (ko_fault(KO_FAULT_SEND))
+        return fail_lost(fd, ECONNRESET, "sending to");
+    while (nbytes > 0) {
+        n = send(fd, from, nbytes, MSG_NOSIGNAL);
+        if (n < 0 && !is_not_yet(errno))
+            return fail_lost(fd, errno, "sending to");
+        if (n < 0) {
+            error = poll_until(fd, KO_POLL_OUT, deadline);
+            if (error)
+                return fail_wait(fd, error, "sending to", deadline);
+            continue;
+        }
+        from += n;
+        nbytes -= (size_t)n;
+    }
+    return KOLO_OK;
+}
+
+int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *deadline)
+{
+    char *to = data;
+    ssize_t n;
+    int error;
+
+    if (ko_fault(KO_FAULT_RECV))
+        return fail_lost(fd, ECONNRESET, "receiving from");
+    while (nbytes > 0) {
+        n = recv(fd, to, nbytes, 0);
+        if (n == 0 || (n < 0 && !is_not_yet(errno)))
+            return fail_lost(fd, n ? errno : 0, "receiving from");
+        if (n < 0) {
+            error = poll_until(fd, KO_POLL_IN, deadline);
+            if (error)
+                return fail_wait(fd, error, "receiving from", deadline);
+            continue;
+        }
+        to += n;
+        nbytes -= (size_t)n;
+    }
+    return KOLO_OK;
+}
+
+/* ---- names ------------------------------------------------------------------------------------
+ */
+
+static void name_address(const struct sockaddr_storage *address, socklen_t length,
+                         char name[KO_SOCKET_NAME])
+{
+    char host[KO_SOCKET_NAME - 16];
+
+    if (getnameinfo((const struct sockaddr *)address, length, host, sizeof host, NULL, 0,
+                    NI_NUMERICHOST))
+        return;
+    snprintf(name, KO_SOCKET_NAME, address->ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host,
+             port_of(address));
+}
+
+void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME])
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+
+    snprintf(name, KO_SOCKET_NAME, "unknown");
+    if (!getpeername(fd, (struct sockaddr *)&address, &length))
+        name_address(&address, length, name);
+}
+
+void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME])
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+
+    snprintf(name, KO_SOCKET_NAME, "unknown");
+    if (!getsockname(fd, (struct sockaddr *)&address, &length))
+        name_address(&address, length, name);
+}

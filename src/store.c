@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The public calls: they check the arguments, make a request of them, and hold the handle while a
+ * call is inside it.
+ */
+#include "store.h"
+
+#include "config.h"
+#include "status.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- handles ----------------------------------------------------------------------------------
+ */
+
+int ko_store_init(kolo_store *store, const struct ko_store_ops *ops, int timeout_ms)
+{
+    int64_t standard = timeout_ms;
+    int err = timeout_ms < 0 ? ko_config_number(KO_CONFIG_TIMEOUT_MS, &standard) : KOLO_OK;
+
+    if (err)
+        return err;
+    pthread_mutex_init(&store->count_lock, NULL);
+    store->ops = ops;
+    store->handles = 1;
+    store->timeout_ms = (int)standard;
+    return KOLO_OK;
+}
+
+void ko_store_uninit(kolo_store *store)
+{
+    pthread_mutex_destroy(&store->count_lock);
+}
+
+void ko_store_hold(kolo_store *store)
+{
+    pthread_mutex_lock(&store->count_lock);
+    store->handles++;
+    pthread_mutex_unlock(&store->count_lock);
+}
+
+void ko_store_enter(kolo_store *store)
+{
+    pthread_mutex_lock(&store->count_lock);
+    store->calls++;
+    pthread_mutex_unlock(&store->count_lock);
+}
+
+void ko_store_leave(kolo_store *store)
+{
+    bool is_last;
+
+    pthread_mutex_lock(&store->count_lock);
+    is_last = --store->calls == 0 && store->handles == 0;
+    pthread_mutex_unlock(&store->count_lock);
+    if (is_last) {
+        pthread_mutex_destroy(&store->count_lock);
+        store->ops->free(store);
+    }
+}
+
+void kolo_store_close(kolo_store *store)
+{
+    bool is_last;
+
+    if (!store)
+        return;
+    pthread_mutex_lock(&store->count_lock);
+    store->calls++; /* closing is a call too: it keeps the memory until stop has returned */
+    is_last = --store->handles == 0;
+    pthread_mutex_unlock(&store->count_lock);
+    if (is_last)
+        store->ops->stop(store);
+    ko_store_leave(store);
+}
+
+int ko_store_timeout(kolo_store *store)
+{
+    int timeout_ms;
+
+    pthread_mutex_lock(&store->count_lock);
+    timeout_ms = store->timeout_ms;
+    pthread_mutex_unlock(&store->count_lock);
+    return timeout_ms;
+}
+
+void kolo_store_set_timeout(kolo_store *store, int timeout_ms)
+{
+    if (!store)
+        return;
+    pthread_mutex_lock(&store->count_lock);
+    store->timeout_ms = timeout_ms < 0 ? 0 : timeout_ms;
+    pthread_mutex_unlock(&store->count_lock);
+}
+
+int kolo_store_port(const kolo_store *store)
+{
+    return store ? store->ops->port(store) : 0;
+}
+
+/* ---- for stores and their users inside the library --------------------------------------------
+ */
+
+int ko_store_call(kolo_store *store, const struct ko_request *request, const ko_deadline *deadline,
+                  struct ko_reply *reply)
+{
+    int err;
+
+    ko_store_enter(store);
+    err = store->ops->call(store, request, deadline, reply);
+    ko_store_leave(store);
+    return err;
+}
+
+int ko_store_clone(kolo_store *store, kolo_store **clone)
+{
+    return store->ops->clone(store, clone);
+}
+
+int ko_store_own_address(kolo_store *store, char *host, size_t cap)
+{
+    return store->ops->own_address(store, host, cap);
+}
+
+void ko_store_key_text(kolo_bytes key, char text[KO_STORE_KEY_TEXT])
+{
+    const char *from = key.data;
+    size_t n = key.nbytes < 64 ? key.nbytes : 64;
+
+    for (size_t i = 0; i < n; i++)
+        text[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?';
+    snprintf(text + n, KO_STORE_KEY_TEXT - n, "%s", key.nbytes > n ? "..." : "");
+}
+
+int ko_store_fail_missing(const struct ko_request *request, const bool *missing, const char *where,
+                          const ko_deadline *deadline)
+{
+    char list[280] = "";
+    char key[KO_STORE_KEY_TEXT];
+    size_t used = 0;
+    size_t nmissing = 0;
+    size_t nlisted = 0;
+    char more[40] = "";
+
+    for (size_t i = 0; i < request->nkeys; i++) {
+        if (missing && !missing[i])
+            continue;
+        nmissing++;
+        ko_store_key_text(request->keys[i], key);
+        if (used + strlen(key) + 3 > sizeof list || nlisted + 1 < nmissing)
+            continue; /* the first that does not fit ends the list */
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", nlisted ? ", " : "", key);
+        nlisted++;
+    }
+    if (nlisted < nmissing)
+        snprintf(more, sizeof more, " and %zu more", nmissing - nlisted);
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "waited %d ms at %s for %zu of %zu keys that nobody has set: %s%s (has every "
+                   "rank started? KOLO_TIMEOUT_MS is the limit)",
+                   deadline->timeout_ms, where, nmissing, request->nkeys, list, more);
+}
+
+int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
+{
+    char *memory = ko_alloc(bytes.nbytes + 1, "a store's value");
+
+    if (!memory)
+        return KOLO_E_NOMEM;
+    if (bytes.nbytes > 0)
+        memcpy(memory, bytes.data, bytes.nbytes);
+    *copy = memory;
+    *nbytes = bytes.nbytes;
+    return KOLO_OK;
+}
+
+/* ---- arguments --------------------------------------------------------------------------------
+ */
+
+static int check_key(const char *key, kolo_bytes *checked)
+{
+    size_t nbytes = key ? strnlen(key, KO_STORE_KEY_MAX + 1) : 0;
+
+    if (nbytes == 0 || nbytes > KO_STORE_KEY_MAX)
+        return ko_fail(KOLO_E_INVALID, "a store's key is a string of 1 to %zu bytes, not %s",
+                       KO_STORE_KEY_MAX,
+                       !key     ? "NULL"
+                       : nbytes ? "longer"
+                                : "empty");
+    *checked = (kolo_bytes){key, nbytes};
+    return KOLO_OK;
+}
+
+static int check_value(kolo_bytes value)
+{
+    if (value.nbytes > KO_STORE_VALUE_MAX)
+        return ko_fail(KOLO_E_INVALID, "a store's value is at most %zu bytes, not %zu",
+                       KO_STORE_VALUE_MAX, value.nbytes);
+    if (value.nbytes > 0 && !value.data)
+        return ko_fail(KOLO_E_INVALID, "a store's value of %zu bytes has no data", value.nbytes);
+    return KOLO_OK;
+}
+
+/* Checks what the request holds beside its keys, then calls with the store's own time-out. */
+static int call(kolo_store *store, struct ko_request *request, struct ko_reply *reply)
+{
+    ko_deadline deadline;
+    int err = check_value(request->value);
+
+    if (!err)
+        err = check_value(request->expected);
+    if (err)
+        return err;
+    deadline = ko_deadline_in(ko_store_timeout(store));
+    return ko_store_call(store, request, &deadline, reply);
+}
+
+static int call_one_key(kolo_store *store, struct ko_request *request, const char *key,
+                        struct ko_reply *reply)
+{
+    kolo_bytes checked;
+    int err;
+
+    if (!store)
+        return ko_fail(KOLO_E_INVALID, "the store is NULL");
+    err = check_key(key, &checked);
+    if (err)
+        return err;
+    request->keys = &checked;
+    request->nkeys = 1;
+    return call(store, request, reply);
+}
+
+static int call_keys(kolo_store *store, enum ko_store_op op, const char *const *keys, size_t n,
+                     const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct ko_request request = {.op = op, .nkeys = n};
+    kolo_bytes *checked;
+    int err = KOLO_OK;
+
+    if (n > KO_STORE_KEYS_MAX || !keys)
+        return ko_fail(KOLO_E_INVALID, "a call on a store takes up to %zu keys, not %zu%s",
+                       KO_STORE_KEYS_MAX, n, keys ? "" : " at NULL");
+    checked = ko_alloc(n * sizeof *checked, "the keys of a store's call");
+    if (!checked)
+        return KOLO_E_NOMEM;
+    for (size_t i = 0; i < n && !err; i++)
+        err = check_key(keys[i], &checked[i]);
+    request.keys = checked;
+    if (!err)
+        err = ko_store_call(store, &request, deadline, reply);
+    kolo_free(checked);
+    return err;
+}
+
+/* ---- the public calls -------------------------------------------------------------------------
+ */
+
+int kolo_store_set(kolo_store *store, const char *key, kolo_bytes value)
+{
+    struct ko_request request = {.op = KO_STORE_SET, .value = value};
+    struct ko_reply reply;
+
+    return call_one_key(store, &request, key, &reply);
+}
+
+int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value)
+{
+    struct ko_request request = {.op = KO_STORE_APPEND, .value = value};
+    struct ko_reply reply;
+
+    return call_one_key(store, &request, key, &reply);
+}
+
+static int take_value(kolo_store *store, struct ko_request *request, const char *key, void **value,
+                      size_t *nbytes)
+{
+    struct ko_reply reply;
+    int err;
+
+    if (!value || !nbytes)
+        return ko_fail(KOLO_E_INVALID, "there is no place for the store's value: NULL");
+    err = call_one_key(store, request, key, &reply);
+    if (err)
+        return err;
+    *value = reply.value;
+    *nbytes = reply.nbytes;
+    return KOLO_OK;
+}
+
+int kolo_store_get(kolo_store *store, const char *key, void **value, size_t *nbytes)
+{
+    struct ko_request request = {.op = KO_STORE_GET};
+
+    return take_value(store, &request, key, value, nbytes);
+}
+
+int kolo_store_compare_set(kolo_store *store, const char *key, kolo_bytes expected,
+                           kolo_bytes desired, void **value, size_t *nbytes)
+{
+    struct ko_request request = {
+        .op = KO_STORE_COMPARE_SET, .expected = expected, .value = desired};
+
+    return take_value(store, &request, key, value, nbytes);
+}
+
+int kolo_store_add(kolo_store *store, const char *key, int64_t delta, int64_t *result)
+{
+    struct ko_request request = {.op = KO_STORE_ADD, .delta = delta};
+    struct ko_reply reply;
+    int err = call_one_key(store, &request, key, &reply);
+
+    if (!err && result)
+        *result = reply.number;
+    return err;
+}
+
+int kolo_store_delete(kolo_store *store, const char *key, int *was_there)
+{
+    struct ko_request request = {.op = KO_STORE_DELETE};
+    struct ko_reply reply;
+    int err = call_one_key(store, &request, key, &reply);
+
+    if (!err && was_there)
+        *was_there = reply.number > 0;
+    return err;
+}
+
+int kolo_store_num_keys(kolo_store *store, int64_t *count)
+{
+    struct ko_request request = {.op = KO_STORE_NUM_KEYS};
+    struct ko_reply reply;
+    int err;
+
+    if (!store || !count)
+        return ko_fail(KOLO_E_INVALID, "the %s is NULL", store ? "count" : "store");
+    err = call(store, &request, &reply);
+    if (!err)
+        *count = reply.number;
+    return err;
+}
+
+int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys, int *all_exist)
+{
+    struct ko_reply reply;
+    ko_deadline deadline;
+    int err;
+
+    if (!store || !all_exist)
+        return ko_fail(KOLO_E_INVALID, "the %s is NULL", store ? "place for the answer" : "store");
+    deadline = ko_deadline_in(ko_store_timeout(store));
+    err = nkeys == 0 ? KOLO_OK : call_keys(store, KO_STORE_CHECK, keys, nkeys, &deadline, &reply);
+    if (!err)
+        *all_exist = nkeys == 0 || reply.number > 0;
+    return err;
+}
+
+int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,
+                        const ko_deadline *deadline)
+{
+    struct ko_reply reply;
+
+    if (!store)
+        return ko_fail(KOLO_E_INVALID, "the store is NULL");
+    return n == 0 ? KOLO_OK : call_keys(store, KO_STORE_WAIT, keys, n, deadline, &reply);
+}
+
+int kolo_store_wait(kolo_store *store, const char *const *keys, size_t nkeys, int timeout_ms)
+{
+    ko_deadline deadline;
+
+    if (!store)
+        return ko_fail(KOLO_E_INVALID, "the store is NULL");
+    deadline = ko_deadline_in(timeout_ms < 0 ? ko_store_timeout(store) : timeout_ms);
+    return ko_store_wait_until(store, keys, nkeys, &deadline);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store.h: what stores have in common. A call on a store is a ko_request, and each kind of store is
+ * one function that carries requests out: in this process (store_local.c), over TCP (store_tcp.c),
+ * or by another store under longer keys (store_prefix.c). store.c checks the arguments.
+ *
+ * A handle counts two things: its handles (the user's one and those of prefix stores on top of it)
+ * and the calls that are inside it. When the last handle is closed the store stops, which makes
+ * every waiting call fail; when the last call has left as well it is freed.
+ */
+#ifndef KO_STORE_H
+#define KO_STORE_H
+
+#include "clock.h"
+#include "kolo.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a user may ask for; a server allows one byte more per key, for the "/" before it. */
+#define KO_STORE_KEY_MAX ((size_t)8192)
+#define KO_STORE_VALUE_MAX ((size_t)8 << 20)
+#define KO_STORE_KEYS_MAX ((size_t)131072)
+
+/* The numbers are those of PyTorch 2.x on the wire. */
+enum ko_store_op {
+    KO_STORE_VALIDATE = 0,
+    KO_STORE_SET = 1,
+    KO_STORE_COMPARE_SET = 2,
+    KO_STORE_GET = 3,
+    KO_STORE_ADD = 4,
+    KO_STORE_CHECK = 5,
+    KO_STORE_WAIT = 6,
+    KO_STORE_NUM_KEYS = 7,
+    KO_STORE_DELETE = 8,
+    KO_STORE_APPEND = 9,
+    KO_STORE_MULTI_GET = 10,
+    KO_STORE_MULTI_SET = 11,
+    KO_STORE_CANCEL_WAIT = 12,
+    KO_STORE_PING = 13,
+    KO_STORE_NOPS
+};
+
+struct ko_request {
+    enum ko_store_op op;
+    const kolo_bytes *keys; /* nkeys of them; one for most */
+    size_t nkeys;
+    kolo_bytes value;    /* SET, APPEND, and what COMPARE_SET desires */
+    kolo_bytes expected; /* COMPARE_SET */
+    int64_t delta;       /* ADD */
+};
+
+struct ko_reply {
+    int64_t number; /* ADD: sum, CHECK: 1 or 0, DELETE: keys deleted, NUM_KEYS: keys */
+    void *value;    /* GET, COMPARE_SET: to be freed; a NUL follows it */
+    size_t nbytes;
+};
+
+struct ko_store_ops {
+    const char *name;
+    /* Carries out one request by the deadline. The reply is filled in on success only. */
+    int (*call)(kolo_store *store, const struct ko_request *request, const ko_deadline *deadline,
+                struct ko_reply *reply);
+    int (*clone)(kolo_store *store, kolo_store **clone);
+    /* Makes calls in progress and to come fail with KOLO_E_ABORTED. */
+    void (*stop)(kolo_store *store);
+    void (*free)(kolo_store *store);
+    int (*port)(const kolo_store *store);
+    int (*own_address)(kolo_store *store, char *host, size_t cap);
+};
+
+struct kolo_store {
+    const struct ko_store_ops *ops;
+    pthread_mutex_t count_lock;
+    int handles;
+    int calls;
+    int timeout_ms;
+};
+
+/* For the makers of stores: an open handle with one reference; timeout_ms < 0: KOLO_TIMEOUT_MS. */
+int ko_store_init(kolo_store *store, const struct ko_store_ops *ops, int timeout_ms);
+/* Undoes ko_store_init alone, for a maker that fails later. */
+void ko_store_uninit(kolo_store *store);
+
+/* One more handle on the same store, to be given back with kolo_store_close. */
+void ko_store_hold(kolo_store *store);
+
+/* Keeps the memory of a store, stopped or not, until ko_store_leave. */
+void ko_store_enter(kolo_store *store);
+void ko_store_leave(kolo_store *store);
+
+int ko_store_timeout(kolo_store *store);
+
+/* Passes a request that is in order to the store's own call. */
+int ko_store_call(kolo_store *store, const struct ko_request *request, const ko_deadline *deadline,
+                  struct ko_reply *reply);
+
+/* A second, independent handle on the same store, for use by another thread: a TCP store opens a
+ * connection of its own (and does not keep the server alive), a local one is shared. */
+int ko_store_clone(kolo_store *store, kolo_store **clone);
+
+/* kolo_store_wait with a deadline. */
+int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,
+                        const ko_deadline *deadline);
+
+/* The numeric address of this end of the connection to the store, "" for a local store. */
+int ko_store_own_address(kolo_store *store, char *host, size_t cap);
+
+/* Fails with KOLO_E_TIMEOUT and the request's keys, of which missing[i] is true (missing NULL: all
+ * of them). where names the store. */
+int ko_store_fail_missing(const struct ko_request *request, const bool *missing, const char *where,
+                          const ko_deadline *deadline);
+
+/* At most 64 printable characters of a key, "..." at the end if it is longer. */
+#define KO_STORE_KEY_TEXT 68
+void ko_store_key_text(kolo_bytes key, char text[KO_STORE_KEY_TEXT]);
+
+/* Copies bytes to memory of the caller's, a NUL after them. */
+int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes);
+
+#endif

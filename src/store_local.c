@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A store inside this process: the table under a mutex. A thread that waits for keys sleeps on a
+ * condition of its own, so that a set wakes only those whom it concerns.
+ */
+#include "status.h"
+#include "store.h"
+#include "store_table.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <time.h>
+
+struct sleeper {
+    struct ko_waiter waiter; /* first, so that a waiter is its sleeper */
+    pthread_cond_t awake;
+    bool is_awake;
+    LIST_ENTRY(sleeper) link;
+};
+
+struct local_store {
+    kolo_store store; /* first, so that a store is its local store */
+    pthread_mutex_t lock;
+    struct ko_table *table;
+    bool is_stopped;
+    LIST_HEAD(, sleeper) sleepers;
+};
+
+/* ---- waiting, with the lock held --------------------------------------------------------------
+ */
+
+static void wake(struct ko_waiter *waiter)
+{
+    struct sleeper *sleeper = (struct sleeper *)waiter;
+
+    sleeper->is_awake = true;
+    pthread_cond_signal(&sleeper->awake);
+}
+
+static int fail_stopped(void)
+{
+    return ko_fail(KOLO_E_ABORTED, "the local store was closed during the call");
+}
+
+static int fail_missing(struct local_store *local, const struct ko_request *request,
+                        const ko_deadline *deadline)
+{
+    bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
+    kolo_bytes value;
+    int err;
+
+    for (size_t i = 0; missing && i < request->nkeys; i++)
+        missing[i] = !ko_table_get(local->table, request->keys[i], &value);
+    err = ko_store_fail_missing(request, missing, "the local store", deadline);
+    kolo_free(missing);
+    return err;
+}
+
+static void sleep_until(struct local_store *local, struct sleeper *sleeper,
+                        const ko_deadline *deadline)
+{
+    struct timespec at = {.tv_sec = deadline->at_ns / 1000000000,
+                          .tv_nsec = deadline->at_ns % 1000000000};
+    pthread_condattr_t monotonic;
+
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&sleeper->awake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    LIST_INSERT_HEAD(&local->sleepers, sleeper, link);
+    while (!sleeper->is_awake && !local->is_stopped && !ko_deadline_passed(deadline))
+        pthread_cond_timedwait(&sleeper->awake, &local->lock, &at);
+    LIST_REMOVE(sleeper, link);
+    pthread_cond_destroy(&sleeper->awake);
+    ko_table_unwait(local->table, &sleeper->waiter);
+}
+
+static int wait_for(struct local_store *local, const struct ko_request *request,
+                    const ko_deadline *deadline)
+{
+    struct sleeper sleeper = {.waiter.wake = wake};
+    int err = ko_table_wait(local->table, request->keys, request->nkeys, &sleeper.waiter);
+
+    if (err != KO_AGAIN)
+        return err;
+    sleep_until(local, &sleeper, deadline);
+    if (sleeper.is_awake)
+        return KOLO_OK;
+    return local->is_stopped ? fail_stopped() : fail_missing(local, request, deadline);
+}
+
+/* ---- requests, with the lock held -------------------------------------------------------------
+ */
+
+static int get(struct local_store *local, const struct ko_request *request,
+               const ko_deadline *deadline, struct ko_reply *reply)
+{
+    kolo_bytes value;
+    int err;
+
+    while (!ko_table_get(local->table, request->keys[0], &value)) {
+        err = wait_for(local, request, deadline); /* and it may be deleted again before we run */
+        if (err)
+            return err;
+    }
+    return ko_store_copy(value, &reply->value, &reply->nbytes);
+}
+
+static int compare_set(struct local_store *local, const struct ko_request *request,
+                       struct ko_reply *reply)
+{
+    kolo_bytes held;
+    int err = ko_table_compare_set(local->table, request->keys[0], request->expected,
+                                   request->value, &held);
+
+    return err ? err : ko_store_copy(held, &reply->value, &reply->nbytes);
+}
+
+static int64_t check(struct local_store *local, const struct ko_request *request)
+{
+    kolo_bytes value;
+
+    for (size_t i = 0; i < request->nkeys; i++)
+        if (!ko_table_get(local->table, request->keys[i], &value))
+            return 0;
+    return 1;
+}
+
+static int carry_out(struct local_store *local, const struct ko_request *request,
+                     const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct ko_table *table = local->table;
+
+    switch (request->op) {
+    case KO_STORE_SET:
+        return ko_table_set(table, request->keys[0], request->value);
+    case KO_STORE_APPEND:
+        return ko_table_append(table, request->keys[0], request->value);
+    case KO_STORE_ADD:
+        return ko_table_add(table, request->keys[0], request->delta, &reply->number);
+    case KO_STORE_GET:
+        return get(local, request, deadline, reply);
+    case KO_STORE_COMPARE_SET:
+        return compare_set(local, request, reply);
+    case KO_STORE_WAIT:
+        return wait_for(local, request, deadline);
+    case KO_STORE_CHECK:
+        reply->number = check(local, request);
+        return KOLO_OK;
+    case KO_STORE_DELETE:
+        reply->number = ko_table_delete(table, request->keys[0]);
+        return KOLO_OK;
+    case KO_STORE_NUM_KEYS:
+        reply->number = ko_table_count(table);
+        return KOLO_OK;
+    default:
+        return ko_fail(KOLO_E_INTERNAL, "the local store has no operation %d", (int)request->op);
+    }
+}
+
+/* ---- the store --------------------------------------------------------------------------------
+ */
+
+static int local_call(kolo_store *store, const struct ko_request *request,
+                      const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct local_store *local = (struct local_store *)store;
+    int err;
+
+    pthread_mutex_lock(&local->lock);
+    err = local->is_stopped ? fail_stopped() : carry_out(local, request, deadline, reply);
+    pthread_mutex_unlock(&local->lock);
+    return err;
+}
+
+static int local_clone(kolo_store *store, kolo_store **clone)
+{
+    ko_store_hold(store);
+    *clone = store;
+    return KOLO_OK;
+}
+
+static void local_stop(kolo_store *store)
+{
+    struct local_store *local = (struct local_store *)store;
+    struct sleeper *sleeper;
+
+    pthread_mutex_lock(&local->lock);
+    local->is_stopped = true;
+    LIST_FOREACH(sleeper, &local->sleepers, link) pthread_cond_signal(&sleeper->awake);
+    pthread_mutex_unlock(&local->lock);
+}
+
+static void local_free(kolo_store *store)
+{
+    struct local_store *local = (struct local_store *)store;
+
+    pthread_mutex_destroy(&local->lock);
+    ko_table_free(local->table);
+    free(local);
+}
+
+static int local_port(const kolo_store *store)
+{
+    (void)store;
+    return 0;
+}
+
+static int local_own_address(kolo_store *store, char *host, size_t cap)
+{
+    (void)store;
+    if (cap > 0)
+        host[0] = '\0';
+    return KOLO_OK;
+}
+
+static const struct ko_store_ops local_ops = {
+    .name = "local",
+    .call = local_call,
+    .clone = local_clone,
+    .stop = local_stop,
+    .free = local_free,
+    .port = local_port,
+    .own_address = local_own_address,
+};
+
+int kolo_store_open_local(kolo_store **store)
+{
+    struct local_store *local;
+    int err;
+
+    if (!store)
+        return ko_fail(KOLO_E_INVALID, "the place for the store is NULL");
+    local = ko_alloc(sizeof *local, "a local store");
+    if (!local)
+        return KOLO_E_NOMEM;
+    err = ko_table_open(SIZE_MAX, &local->table); /* the process's own memory is the limit */
+    if (err)
+        goto undo_alloc;
+    err = ko_store_init(&local->store, &local_ops, -1);
+    if (err)
+        goto undo_table;
+    pthread_mutex_init(&local->lock, NULL);
+    *store = &local->store;
+    return KOLO_OK;
+
+undo_table:
+    ko_table_free(local->table);
+undo_alloc:
+    free(local);
+    return err;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One round of the loop: wait for events, read once from each connection that has something and
+ * answer what can be answered, then run those whose wait ended in this round, then cut off those
+ * that never introduced themselves. A connection is freed only at the end of a round, since events
+ * of the round may still point to it.
+ */
+#include "store_server.h"
+
+#include "clock.h"
+#include "fault.h"
+#include "log.h"
+#include "poller.h"
+#include "socket.h"
+#include "status.h"
+#include "store_session.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+#define TABLE_CAP ((size_t)4 << 30)
+#define BUFFERS_CAP ((size_t)1 << 30)
+
+enum {
+    VALIDATE_MS = 2000,    /* a stranger has so long to say VALIDATE */
+    UNVALIDATED_MAX = 256, /* of more strangers, the oldest is cut off */
+    ACCEPTS_PER_ROUND = 64,
+    EVENTS_PER_ROUND = 64
+};
+
+TAILQ_HEAD(connection_list, connection);
+
+struct connection {
+    struct ko_session session; /* first, so that a session is its connection */
+    struct ko_server *server;
+    int fd; /* -1: cut off, to be freed at the end of the round */
+    int wanted;
+    bool is_stranger; /* in strangers, else in clients; when cut off in dead */
+    bool is_ready;    /* in ready as well */
+    ko_deadline introduction;
+    TAILQ_ENTRY(connection) link;
+    TAILQ_ENTRY(connection) ready_link;
+};
+
+struct ko_server {
+    struct ko_service service;
+    struct ko_poller poller;
+    int listen_fd;
+    int port;
+    atomic_bool stop;
+    bool has_thread;
+    pthread_t thread;
+    int nstrangers;
+    struct connection_list strangers; /* oldest first */
+    struct connection_list clients;
+    struct connection_list dead;
+    struct connection_list ready; /* to be run without an event */
+};
+
+/* ---- connections ------------------------------------------------------------------------------
+ */
+
+static void make_ready(struct connection *connection)
+{
+    if (connection->is_ready || connection->fd < 0)
+        return;
+    connection->is_ready = true;
+    TAILQ_INSERT_TAIL(&connection->server->ready, connection, ready_link);
+}
+
+static void unmake_ready(struct connection *connection)
+{
+    if (connection->is_ready)
+        TAILQ_REMOVE(&connection->server->ready, connection, ready_link);
+    connection->is_ready = false;
+}
+
+static void session_woken(struct ko_session *session)
+{
+    make_ready((struct connection *)session);
+}
+
+/* Takes it off the list that it is in. */
+static void unlist(struct connection *connection)
+{
+    struct ko_server *server = connection->server;
+
+    if (connection->is_stranger) {
+        TAILQ_REMOVE(&server->strangers, connection, link);
+        server->nstrangers--;
+        connection->is_stranger = false;
+    } else {
+        TAILQ_REMOVE(&server->clients, connection, link);
+    }
+}
+
+static void cut_off(struct connection *connection, const char *why)
+{
+    struct ko_server *server = connection->server;
+    char peer[KO_SOCKET_NAME];
+
+    if (connection->fd < 0)
+        return;
+    if (ko_log_wants(KO_LOG_DEBUG)) {
+        ko_socket_peer_name(connection->fd, peer);
+        ko_log(KO_LOG_DEBUG, "store server: closing the connection of %s: %s", peer, why);
+    }
+    ko_poller_remove(&server->poller, connection->fd);
+    close(connection->fd);
+    connection->fd = -1;
+    ko_session_close(&connection->session);
+    unmake_ready(connection);
+    unlist(connection);
+    TAILQ_INSERT_TAIL(&server->dead, connection, link);
+}
+
+static void bury_dead(struct ko_server *server)
+{
+    struct connection *connection;
+
+    while ((connection = TAILQ_FIRST(&server->dead))) {
+        TAILQ_REMOVE(&server->dead, connection, link);
+        free(connection);
+    }
+}
+
+static void welcome(struct ko_server *server, int fd)
+{
+    struct connection *connection = ko_alloc(sizeof *connection, "a store's connection");
+
+    if (!connection || ko_poller_add(&server->poller, fd, KO_POLL_IN, connection)) {
+        free(connection);
+        close(fd);
+        return;
+    }
+    ko_session_open(&connection->session, &server->service, session_woken);
+    connection->server = server;
+    connection->fd = fd;
+    connection->wanted = KO_POLL_IN;
+    connection->introduction = ko_deadline_in(VALIDATE_MS);
+    connection->is_stranger = true;
+    TAILQ_INSERT_TAIL(&server->strangers, connection, link);
+    if (++server->nstrangers > UNVALIDATED_MAX)
+        cut_off(TAILQ_FIRST(&server->strangers), "too many connections without a handshake");
+}
+
+static void accept_some(struct ko_server *server)
+{
+    int fd;
+
+    for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
+        if (ko_socket_accept(server->listen_fd, &fd))
+            return;
+        welcome(server, fd);
+    }
+}
+
+/* A session has shown that it speaks the protocol. */
+static void admit(struct connection *connection)
+{
+    unlist(connection);
+    TAILQ_INSERT_TAIL(&connection->server->clients, connection, link);
+}
+
+/* ---- moving bytes -----------------------------------------------------------------------------
+ */
+
+static bool is_not_yet(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+/* Reads once. False if the client has gone. */
+static bool read_some(struct connection *connection)
+{
+    struct ko_buffer *in = &connection->session.in;
+    size_t nbytes = ko_session_wants(&connection->session);
+    ssize_t n;
+
+    if (nbytes == 0)
+        return true;
+    if (ko_buffer_reserve(in, nbytes) || ko_fault(KO_FAULT_RECV))
+        return false;
+    n = recv(connection->fd, in->data + in->tail, in->cap - in->tail, 0);
+    if (n > 0)
+        in->tail += (size_t)n;
+    return n > 0 || (n < 0 && is_not_yet(errno));
+}
+
+/* Sends what the socket takes. False if the client has gone. */
+static bool write_some(struct connection *connection)
+{
+    struct ko_buffer *out = &connection->session.out;
+    ssize_t n;
+
+    while (ko_buffer_fill(out) > 0) {
+        if (ko_fault(KO_FAULT_SEND))
+            return false;
+        n = send(connection->fd, ko_buffer_bytes(out), ko_buffer_fill(out), MSG_NOSIGNAL);
+        if (n < 0)
+            return is_not_yet(errno);
+        ko_buffer_consume(out, (size_t)n);
+    }
+    return true;
+}
+
+static void want(struct connection *connection)
+{
+    const struct ko_session *session = &connection->session;
+    int wanted = (ko_session_wants(session) > 0 ? KO_POLL_IN : 0) |
+                 (ko_buffer_fill(&session->out) > 0 ? KO_POLL_OUT : 0);
+
+    if (wanted == connection->wanted)
+        return;
+    connection->wanted = wanted;
+    if (ko_poller_change(&connection->server->poller, connection->fd, wanted, connection))
+        cut_off(connection, kolo_last_error());
+}
+
+/* Answers what is there and sends what can be sent. */
+static void run(struct connection *connection)
+{
+    struct ko_session *session = &connection->session;
+    bool was_full;
+
+    if (ko_session_run(session)) {
+        write_some(connection); /* replies to what came before the fault */
+        cut_off(connection, kolo_last_error());
+        return;
+    }
+    if (connection->is_stranger && session->validated)
+        admit(connection);
+    was_full = ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND;
+    if (!write_some(connection)) {
+        cut_off(connection, "it cannot be sent to");
+        return;
+    }
+    if (was_full && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)
+        make_ready(connection); /* there may be more to answer; the others first */
+    want(connection);
+}
+
+static void serve(struct connection *connection, int happened)
+{
+    bool is_there = true;
+
+    if (connection->fd < 0)
+        return;
+    if (happened & KO_POLL_OUT)
+        is_there = write_some(connection);
+    if (is_there && happened & (KO_POLL_IN | KO_POLL_HUP))
+        is_there = ko_session_wants(&connection->session) > 0 ? read_some(connection)
+                                                              : !(happened & KO_POLL_HUP);
+    if (is_there)
+        run(connection);
+    else
+        cut_off(connection, "it has gone");
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void run_ready(struct ko_server *server)
+{
+    struct connection *connection;
+    struct connection *last = TAILQ_LAST(&server->ready, connection_list);
+
+    while (last && (connection = TAILQ_FIRST(&server->ready))) {
+        unmake_ready(connection);
+        run(connection);
+        if (connection == last)
+            break;
+    }
+}
+
+static void cut_off_strangers(struct ko_server *server)
+{
+    struct connection *oldest;
+
+    while ((oldest = TAILQ_FIRST(&server->strangers)) && ko_deadline_passed(&oldest->introduction))
+        cut_off(oldest, "no handshake came");
+}
+
+static int pause_ms(const struct ko_server *server)
+{
+    const struct connection *oldest = TAILQ_FIRST(&server->strangers);
+
+    if (!TAILQ_EMPTY(&server->ready))
+        return 0;
+    return oldest ? ko_deadline_left_ms(&oldest->introduction) : -1;
+}
+
+static void *serve_all(void *argument)
+{
+    struct ko_server *server = argument;
+    struct ko_event events[EVENTS_PER_ROUND];
+    int n;
+
+    while (!atomic_load(&server->stop)) {
+        n = ko_poller_wait(&server->poller, pause_ms(server), events, EVENTS_PER_ROUND);
+        if (n < 0) {
+            ko_log(KO_LOG_ERROR, "the store server ends: %s", kolo_last_error());
+            break;
+        }
+        for (int i = 0; i < n; i++) {
+            if (events[i].owner == server)
+                accept_some(server);
+            else if (events[i].owner)
+                serve(events[i].owner, events[i].happened);
+        }
+        run_ready(server);
+        cut_off_strangers(server);
+        bury_dead(server);
+    }
+    return NULL;
+}
+
+/* The thread takes no signals: they are for the program's own. */
+static int start_thread(struct ko_server *server)
+{
+    sigset_t all, saved;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    error = ko_fault(KO_FAULT_THREAD) ? EAGAIN
+                                      : pthread_create(&server->thread, NULL, serve_all, server);
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    if (error)
+        return ko_fail_errno(error, "cannot start the store server's thread");
+    server->has_thread = true;
+    return KOLO_OK;
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+int ko_server_open(const char *host, int port, struct ko_server **server_out)
+{
+    struct ko_server *server = ko_alloc(sizeof *server, "a store server");
+    int err;
+
+    if (!server)
+        return KOLO_E_NOMEM;
+    server->listen_fd = -1;
+    server->service.budget.cap = BUFFERS_CAP;
+    TAILQ_INIT(&server->strangers);
+    TAILQ_INIT(&server->clients);
+    TAILQ_INIT(&server->dead);
+    TAILQ_INIT(&server->ready);
+    err = ko_table_open(TABLE_CAP, &server->service.table);
+    if (!err)
+        err = ko_poller_open(&server->poller);
+    if (!err)
+        err = ko_socket_listen(host, port, &server->listen_fd, &server->port);
+    if (!err)
+        err = ko_poller_add(&server->poller, server->listen_fd, KO_POLL_IN, server);
+    if (!err)
+        err = start_thread(server);
+    if (err) {
+        ko_server_close(server);
+        return err;
+    }
+    *server_out = server;
+    return KOLO_OK;
+}
+
+int ko_server_port(const struct ko_server *server)
+{
+    return server->port;
+}
+
+void ko_server_close(struct ko_server *server)
+{
+    struct connection *connection;
+
+    if (!server)
+        return;
+    if (server->has_thread) {
+        atomic_store(&server->stop, true);
+        ko_poller_wake(&server->poller);
+        pthread_join(server->thread, NULL);
+    }
+    while ((connection = TAILQ_FIRST(&server->strangers)) ||
+           (connection = TAILQ_FIRST(&server->clients)))
+        cut_off(connection, "the store closes");
+    bury_dead(server);
+    if (server->listen_fd >= 0)
+        close(server->listen_fd);
+    ko_poller_close(&server->poller);
+    ko_table_free(server->service.table);
+    free(server);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store_session.h: what the server knows of one client: bytes that came in, how far they have been
+ * understood, replies that are to go out. No sockets here: the owner puts bytes into `in`, calls
+ * ko_session_run, and takes bytes out of `out`. A message may come in any pieces, and many may come
+ * at once. Every length is checked against its cap before memory is taken for it.
+ *
+ * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
+ * nothing behind them is looked at but a CANCEL_WAIT.
+ */
+#ifndef KO_STORE_SESSION_H
+#define KO_STORE_SESSION_H
+
+#include "store_table.h"
+#include "store_wire.h"
+
+#include <stdbool.h>
+
+/* The longest message and the longest reply. */
+#define KO_SESSION_MESSAGE_MAX ((size_t)64 << 20)
+/* With so much unsent output a session neither runs nor wants input. */
+#define KO_SESSION_OUTPUT_BOUND ((size_t)1 << 20)
+
+/* What the sessions of a server share. */
+struct ko_service {
+    struct ko_table *table;
+    struct ko_budget budget; /* of all sessions' buffers */
+};
+
+struct ko_operation;
+
+struct ko_session {
+    struct ko_waiter waiter; /* first, so that a waiter is its session */
+    struct ko_service *service;
+    struct ko_buffer in, out;
+    void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
+    bool validated;
+    bool deferred; /* the message at in's head is understood, and waits */
+    bool awake;    /* what it waits for has come */
+    struct {
+        const struct ko_operation *operation; /* NULL before the opcode */
+        size_t field;                         /* next one of its fields */
+        uint64_t items;                       /* of a list, that are not complete yet */
+        size_t at;                            /* bytes of the message understood so far */
+        size_t need;                          /* bytes that the next field lacks */
+    } scan;
+};
+
+void ko_session_open(struct ko_session *session, struct ko_service *service,
+                     void (*woken)(struct ko_session *session));
+
+/* Answers all messages that can be answered. An error means that the client is to be cut off:
+ * KOLO_E_PROTOCOL, KOLO_E_INVALID or KOLO_E_NOMEM. */
+int ko_session_run(struct ko_session *session);
+
+/* How many bytes to make room for before the next read; 0: read nothing now. */
+size_t ko_session_wants(const struct ko_session *session);
+
+/* Ends its wait and frees its buffers. */
+void ko_session_close(struct ko_session *session);
+
+#endif

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Chained hashing over a power of two of buckets. An entry is there because its key has a value or
+ * because somebody waits for it, and goes when neither is so. The hash is keyed with random bytes
+ * (SipHash-1-3), so that nobody can send keys that all land in one bucket.
+ */
+#include "store_table.h"
+
+#include "status.h"
+#include "store.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/random.h>
+
+enum { FIRST_BUCKETS = 64, NUMBER_TEXT = 24 };
+
+struct entry {
+    struct entry *next;
+    uint64_t hash;
+    LIST_HEAD(, ko_watch) watches;
+    char *value; /* NULL: only waited for */
+    size_t value_nbytes;
+    size_t key_nbytes;
+    char key[];
+};
+
+struct ko_watch {
+    LIST_ENTRY(ko_watch) link;
+    struct entry *entry; /* NULL once the key has come */
+    struct ko_waiter *waiter;
+};
+
+struct ko_table {
+    struct entry **buckets;
+    size_t nbuckets;
+    size_t nentries;
+    int64_t nvalues;
+    size_t used, cap;
+    uint64_t secret[2];
+};
+
+/* ---- hashing ----------------------------------------------------------------------------------
+ */
+
+static uint64_t rotate(uint64_t x, int bits)
+{
+    return x << bits | x >> (64 - bits);
+}
+
+static void sip_round(uint64_t v[4])
+{
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = rotate(v[1], 13) ^ v[0];
+    v[3] = rotate(v[3], 16) ^ v[2];
+    v[0] = rotate(v[0], 32);
+    v[2] += v[1];
+    v[0] += v[3];
+    v[1] = rotate(v[1], 17) ^ v[2];
+    v[3] = rotate(v[3], 21) ^ v[0];
+    v[2] = rotate(v[2], 32);
+}
+
+static void sip_word(uint64_t v[4], uint64_t word)
+{
+    v[3] ^= word;
+    sip_round(v);
+    v[0] ^= word;
+}
+
+static uint64_t hash_of(const struct ko_table *table, kolo_bytes key)
+{
+    uint64_t v[4] = {table->secret[0] ^ 0x736f6d6570736575u, table->secret[1] ^ 0x646f72616e646f6du,
+                     table->secret[0] ^ 0x6c7967656e657261u,
+                     table->secret[1] ^ 0x7465646279746573u};
+    const char *at = key.data;
+    size_t left = key.nbytes;
+    uint64_t word;
+
+    for (; left >= 8; at += 8, left -= 8) {
+        memcpy(&word, at, 8);
+        sip_word(v, word);
+    }
+    word = 0;
+    if (left > 0)
+        memcpy(&word, at, left);
+    sip_word(v, word ^ (uint64_t)key.nbytes << 56);
+    v[2] ^= 0xff;
+    for (int i = 0; i < 3; i++)
+        sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* ---- entries ----------------------------------------------------------------------------------
+ */
+
+/* Memory that counts; NULL after ko_fail. */
+static void *take(struct ko_table *table, size_t nbytes)
+{
+    void *memory;
+
+    if (nbytes > table->cap - table->used) {
+        ko_fail(KOLO_E_NOMEM, "the store is full: %zu of %zu bytes are used, %zu more are needed",
+                table->used, table->cap, nbytes);
+        return NULL;
+    }
+    memory = ko_alloc(nbytes, "the store's table");
+    if (memory)
+        table->used += nbytes;
+    return memory;
+}
+
+static void give(struct ko_table *table, void *memory, size_t nbytes)
+{
+    if (memory)
+        table->used -= nbytes;
+    free(memory);
+}
+
+static struct entry **slot_of(const struct ko_table *table, kolo_bytes key, uint64_t hash)
+{
+    struct entry **slot = &table->buckets[hash & (table->nbuckets - 1)];
+
+    while (*slot && ((*slot)->hash != hash || (*slot)->key_nbytes != key.nbytes ||
+                     (key.nbytes > 0 && memcmp((*slot)->key, key.data, key.nbytes))))
+        slot = &(*slot)->next;
+    return slot;
+}
+
+static struct entry *find(const struct ko_table *table, kolo_bytes key)
+{
+    return *slot_of(table, key, hash_of(table, key));
+}
+
+/* Doubles the buckets. Without memory for that the chains just grow longer. */
+static void grow(struct ko_table *table)
+{
+    size_t old_nbytes = table->nbuckets * sizeof *table->buckets;
+    struct entry **wider = take(table, 2 * old_nbytes);
+    struct entry *next;
+    size_t mask = 2 * table->nbuckets - 1;
+
+    if (!wider)
+        return;
+    for (size_t i = 0; i < table->nbuckets; i++)
+        for (struct entry *e = table->buckets[i]; e; e = next) {
+            next = e->next;
+            e->next = wider[e->hash & mask];
+            wider[e->hash & mask] = e;
+        }
+    give(table, table->buckets, old_nbytes);
+    table->buckets = wider;
+    table->nbuckets *= 2;
+}
+
+/* The entry of key, made if need be; NULL after ko_fail. */
+static struct entry *find_or_make(struct ko_table *table, kolo_bytes key)
+{
+    uint64_t hash = hash_of(table, key);
+    struct entry *entry = *slot_of(table, key, hash);
+    struct entry **slot;
+
+    if (entry)
+        return entry;
+    if (table->nentries >= table->nbuckets)
+        grow(table);
+    entry = take(table, sizeof *entry + key.nbytes);
+    if (!entry)
+        return NULL;
+    entry->hash = hash;
+    entry->key_nbytes = key.nbytes;
+    if (key.nbytes > 0)
+        memcpy(entry->key, key.data, key.nbytes);
+    slot = slot_of(table, key, hash);
+    *slot = entry;
+    table->nentries++;
+    return entry;
+}
+
+static void drop_if_unused(struct ko_table *table, struct entry *entry)
+{
+    struct entry **slot = &table->buckets[entry->hash & (table->nbuckets - 1)];
+
+    if (entry->value || !LIST_EMPTY(&entry->watches))
+        return;
+    while (*slot != entry)
+        slot = &(*slot)->next;
+    *slot = entry->next;
+    table->nentries--;
+    give(table, entry, sizeof *entry + entry->key_nbytes);
+}
+
+/* A value's memory is one byte longer than it, so that an empty value is not NULL. */
+static void drop_value(struct ko_table *table, struct entry *entry)
+{
+    if (entry->value)
+        table->nvalues--;
+    give(table, entry->value, entry->value_nbytes + 1);
+    entry->value = NULL;
+    entry->value_nbytes = 0;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------
+ */
+
+static void finish(struct ko_table *table, struct ko_waiter *waiter)
+{
+    give(table, waiter->watches, waiter->nwatches * sizeof *waiter->watches);
+    waiter->watches = NULL;
+    waiter->nwatches = 0;
+    waiter->nmissing = 0;
+}
+
+static void wake_all(struct ko_table *table, struct entry *entry)
+{
+    struct ko_watch *watch;
+    struct ko_waiter *waiter;
+
+    while ((watch = LIST_FIRST(&entry->watches))) {
+        LIST_REMOVE(watch, link);
+        watch->entry = NULL;
+        waiter = watch->waiter;
+        if (--waiter->nmissing > 0)
+            continue;
+        finish(table, waiter);
+        waiter->wake(waiter);
+    }
+}
+
+void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter)
+{
+    struct entry *entry;
+
+    for (size_t i = 0; i < waiter->nwatches; i++) {
+        entry = waiter->watches[i].entry;
+        if (!entry)
+            continue;
+        LIST_REMOVE(&waiter->watches[i], link);
+        drop_if_unused(table, entry);
+    }
+    finish(table, waiter);
+}
+
+int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
+                  struct ko_waiter *waiter)
+{
+    struct entry *entry;
+    struct ko_watch *watch;
+    kolo_bytes value;
+    size_t nmissing = 0;
+
+    assert(!waiter->watches);
+    for (size_t i = 0; i < nkeys; i++)
+        nmissing += !ko_table_get(table, keys[i], &value);
+    if (nmissing == 0)
+        return KOLO_OK;
+    waiter->watches = take(table, nmissing * sizeof *waiter->watches);
+    if (!waiter->watches)
+        return KOLO_E_NOMEM;
+    waiter->nwatches = nmissing;
+    for (size_t i = 0; i < nkeys; i++) {
+        if (ko_table_get(table, keys[i], &value))
+            continue;
+        entry = find_or_make(table, keys[i]);
+        if (!entry) {
+            ko_table_unwait(table, waiter);
+            return KOLO_E_NOMEM;
+        }
+        watch = &waiter->watches[waiter->nmissing++];
+        *watch = (struct ko_watch){.entry = entry, .waiter = waiter};
+        LIST_INSERT_HEAD(&entry->watches, watch, link);
+    }
+    return KO_AGAIN;
+}
+
+/* ---- the operations ---------------------------------------------------------------------------
+ */
+
+bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value)
+{
+    const struct entry *entry = find(table, key);
+
+    if (!entry || !entry->value)
+        return false;
+    *value = (kolo_bytes){entry->value, entry->value_nbytes};
+    return true;
+}
+
+/* Stores head followed by tail, either of which may lie in the old value. */
+static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head, kolo_bytes tail)
+{
+    size_t nbytes = head.nbytes + tail.nbytes;
+    char *value = take(table, nbytes + 1);
+    struct entry *entry = value ? find_or_make(table, key) : NULL;
+
+    if (!entry) {
+        give(table, value, nbytes + 1);
+        return KOLO_E_NOMEM;
+    }
+    if (head.nbytes > 0)
+        memcpy(value, head.data, head.nbytes);
+    if (tail.nbytes > 0)
+        memcpy(value + head.nbytes, tail.data, tail.nbytes);
+    drop_value(table, entry);
+    entry->value = value;
+    entry->value_nbytes = nbytes;
+    table->nvalues++;
+    wake_all(table, entry);
+    return KOLO_OK;
+}
+
+int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+{
+    return store_joined(table, key, value, (kolo_bytes){0});
+}
+
+int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+{
+    kolo_bytes held = {0};
+
+    ko_table_get(table, key, &held);
+    if (held.nbytes + value.nbytes > KO_STORE_VALUE_MAX)
+        return ko_fail(KOLO_E_INVALID, "append of %zu bytes to %zu: a value is at most %zu bytes",
+                       value.nbytes, held.nbytes, KO_STORE_VALUE_MAX);
+    return store_joined(table, key, held, value);
+}
+
+/* Strictly [-]digits that fit. */
+static bool parse_number(kolo_bytes text, int64_t *number)
+{
+    const char *at = text.data;
+    size_t i = text.nbytes > 0 && at[0] == '-';
+    bool negative = i == 1;
+    int64_t n = 0;
+
+    if (i == text.nbytes)
+        return false;
+    for (; i < text.nbytes; i++) {
+        if (at[i] < '0' || at[i] > '9' || __builtin_mul_overflow(n, 10, &n) ||
+            __builtin_sub_overflow(n, at[i] - '0', &n)) /* downwards: INT64_MIN has no positive */
+            return false;
+    }
+    if (!negative && n == INT64_MIN)
+        return false;
+    *number = negative ? n : -n;
+    return true;
+}
+
+int ko_table_add(struct ko_table *table, kolo_bytes key, int64_t delta, int64_t *sum)
+{
+    char text[NUMBER_TEXT];
+    char key_text[KO_STORE_KEY_TEXT];
+    kolo_bytes held = {"0", 1};
+    int64_t number;
+    int length;
+    int err;
+
+    ko_table_get(table, key, &held);
+    if (!parse_number(held, &number) || __builtin_add_overflow(number, delta, &number)) {
+        ko_store_key_text(key, key_text);
+        return ko_fail(KOLO_E_INVALID,
+                       "add to key \"%s\": its value is not a decimal number, or the sum does not "
+                       "fit in 64 bits",
+                       key_text);
+    }
+    length = snprintf(text, sizeof text, "%lld", (long long)number);
+    err = ko_table_set(table, key, (kolo_bytes){text, (size_t)length});
+    if (!err)
+        *sum = number;
+    return err;
+}
+
+static bool equal(kolo_bytes a, kolo_bytes b)
+{
+    return a.nbytes == b.nbytes && (a.nbytes == 0 || !memcmp(a.data, b.data, a.nbytes));
+}
+
+int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expected,
+                         kolo_bytes desired, kolo_bytes *held)
+{
+    kolo_bytes now = {0};
+    bool is_there = ko_table_get(table, key, &now);
+    int err = KOLO_OK;
+
+    if (!equal(now, expected)) { /* an absent key compares as empty */
+        *held = is_there ? now : expected;
+        return KOLO_OK;
+    }
+    err = ko_table_set(table, key, desired);
+    if (!err)
+        ko_table_get(table, key, held);
+    return err;
+}
+
+bool ko_table_delete(struct ko_table *table, kolo_bytes key)
+{
+    struct entry *entry = find(table, key);
+
+    if (!entry || !entry->value)
+        return false;
+    drop_value(table, entry);
+    drop_if_unused(table, entry);
+    return true;
+}
+
+int64_t ko_table_count(const struct ko_table *table)
+{
+    return table->nvalues;
+}
+
+size_t ko_table_used(const struct ko_table *table)
+{
+    return table->used;
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+int ko_table_open(size_t cap, struct ko_table **table_out)
+{
+    struct ko_table *table = ko_alloc(sizeof *table, "a store");
+
+    if (!table)
+        return KOLO_E_NOMEM;
+    table->cap = cap;
+    table->nbuckets = FIRST_BUCKETS;
+    table->buckets = take(table, FIRST_BUCKETS * sizeof *table->buckets);
+    if (!table->buckets) {
+        free(table);
+        return KOLO_E_NOMEM;
+    }
+    if (getrandom(table->secret, sizeof table->secret, 0) != (ssize_t)sizeof table->secret)
+        table->secret[0] = (uint64_t)(uintptr_t)table; /* no randomness: the address must do */
+    *table_out = table;
+    return KOLO_OK;
+}
+
+void ko_table_free(struct ko_table *table)
+{
+    struct entry *next;
+
+    if (!table)
+        return;
+    for (size_t i = 0; i < table->nbuckets; i++)
+        for (struct entry *e = table->buckets[i]; e; e = next) {
+            next = e->next;
+            free(e->value);
+            free(e);
+        }
+    free(table->buckets);
+    free(table);
+}

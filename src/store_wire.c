@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include "store_wire.h"
+
+#include "status.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALLEST = 256 };
+
+size_t ko_buffer_fill(const struct ko_buffer *buffer)
+{
+    return buffer->tail - buffer->head;
+}
+
+const uint8_t *ko_buffer_bytes(const struct ko_buffer *buffer)
+{
+    return buffer->data ? buffer->data + buffer->head : NULL;
+}
+
+/* The part of a capacity that the budget pays. */
+static size_t paid_part(size_t cap)
+{
+    return cap > KO_BUFFER_FREE_PART ? cap - KO_BUFFER_FREE_PART : 0;
+}
+
+static int pay(struct ko_buffer *buffer, size_t new_cap)
+{
+    struct ko_budget *budget = buffer->budget;
+    size_t others;
+
+    if (!budget)
+        return KOLO_OK;
+    others = budget->used - paid_part(buffer->cap);
+    if (paid_part(new_cap) > budget->cap - others)
+        return ko_fail(KOLO_E_NOMEM, "a message needs %zu bytes, of %zu for all are %zu in use",
+                       new_cap, budget->cap, others);
+    budget->used = others + paid_part(new_cap);
+    return KOLO_OK;
+}
+
+static void unpay(struct ko_buffer *buffer)
+{
+    if (buffer->budget)
+        buffer->budget->used -= paid_part(buffer->cap);
+}
+
+int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes)
+{
+    size_t fill = ko_buffer_fill(buffer);
+    size_t cap = buffer->cap > 0 ? buffer->cap : SMALLEST;
+    size_t old_cap = buffer->cap;
+    uint8_t *wider;
+
+    if (buffer->cap - buffer->tail >= nbytes)
+        return KOLO_OK;
+    if (buffer->cap >= fill + fill / 2 + nbytes) { /* moving is paid for by what was taken out */
+        memmove(buffer->data, buffer->data + buffer->head, fill);
+        buffer->head = 0;
+        buffer->tail = fill;
+        return KOLO_OK;
+    }
+    while (cap < fill + fill / 2 + nbytes)
+        cap *= 2;
+    if (pay(buffer, cap))
+        return KOLO_E_NOMEM;
+    wider = ko_alloc(cap, "a store's message");
+    if (!wider) {
+        buffer->cap = cap; /* undo the payment */
+        pay(buffer, old_cap);
+        buffer->cap = old_cap;
+        return KOLO_E_NOMEM;
+    }
+    if (fill > 0)
+        memcpy(wider, buffer->data + buffer->head, fill);
+    free(buffer->data);
+    *buffer = (struct ko_buffer){wider, 0, fill, cap, buffer->budget};
+    return KOLO_OK;
+}
+
+void ko_buffer_free(struct ko_buffer *buffer)
+{
+    unpay(buffer);
+    free(buffer->data);
+    *buffer = (struct ko_buffer){.budget = buffer->budget};
+}
+
+void ko_buffer_consume(struct ko_buffer *buffer, size_t nbytes)
+{
+    assert(nbytes <= ko_buffer_fill(buffer));
+    buffer->head += nbytes;
+    if (buffer->head < buffer->tail)
+        return;
+    buffer->head = buffer->tail = 0;
+    if (buffer->cap > KO_BUFFER_FREE_PART)
+        ko_buffer_free(buffer);
+}
+
+static void put(struct ko_buffer *buffer, const void *data, size_t nbytes)
+{
+    assert(buffer->cap - buffer->tail >= nbytes);
+    memcpy(buffer->data + buffer->tail, data, nbytes);
+    buffer->tail += nbytes;
+}
+
+void ko_buffer_put_u8(struct ko_buffer *buffer, uint8_t value)
+{
+    put(buffer, &value, 1);
+}
+
+void ko_buffer_put_u32(struct ko_buffer *buffer, uint32_t value)
+{
+    uint32_t wire = htole32(value);
+
+    put(buffer, &wire, sizeof wire);
+}
+
+void ko_buffer_put_u64(struct ko_buffer *buffer, uint64_t value)
+{
+    uint64_t wire = htole64(value);
+
+    put(buffer, &wire, sizeof wire);
+}
+
+void ko_buffer_put_bytes(struct ko_buffer *buffer, kolo_bytes bytes)
+{
+    ko_buffer_put_u64(buffer, bytes.nbytes);
+    if (bytes.nbytes > 0)
+        put(buffer, bytes.data, bytes.nbytes);
+}
+
+uint32_t ko_wire_u32(const uint8_t *at)
+{
+    uint32_t wire;
+
+    memcpy(&wire, at, sizeof wire);
+    return le32toh(wire);
+}
+
+uint64_t ko_wire_u64(const uint8_t *at)
+{
+    uint64_t wire;
+
+    memcpy(&wire, at, sizeof wire);
+    return le64toh(wire);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store_wire.h: bytes as they travel between a TCP store's client and server. The format is that of
+ * PyTorch's TCPStore (2.x): an opcode (enum ko_store_op), then integers in little-endian order and
+ * strings as a 64-bit length and their bytes; no message length, replies in the order of requests.
+ */
+#ifndef KO_STORE_WIRE_H
+#define KO_STORE_WIRE_H
+
+#include "kolo.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KO_WIRE_MAGIC 0x3C85F7CEu /* VALIDATE's argument */
+
+/* One-byte replies. */
+enum { KO_WIRE_READY = 0, KO_WIRE_NOT_READY = 1 };            /* to CHECK */
+enum { KO_WIRE_STOP_WAITING = 0, KO_WIRE_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */
+
+/* A budget that buffers share: their memory beyond a small free part each counts against it. */
+struct ko_budget {
+    size_t used, cap;
+};
+
+/* A queue of bytes: put in at tail, taken out at head. All zero is an empty one. */
+struct ko_buffer {
+    uint8_t *data;
+    size_t head, tail, cap;
+    struct ko_budget *budget; /* NULL: no limit */
+};
+
+/* What a buffer may hold without asking its budget. */
+#define KO_BUFFER_FREE_PART ((size_t)16 << 10)
+
+size_t ko_buffer_fill(const struct ko_buffer *buffer);
+const uint8_t *ko_buffer_bytes(const struct ko_buffer *buffer);
+/* Makes room for nbytes more at tail; KOLO_E_NOMEM changes nothing. */
+int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes);
+/* Drops nbytes at head; a buffer that becomes empty gives back what is beyond its free part. */
+void ko_buffer_consume(struct ko_buffer *buffer, size_t nbytes);
+void ko_buffer_free(struct ko_buffer *buffer);
+
+/* These append. Room must have been reserved: 1, 4, 8, and 8 + nbytes. */
+void ko_buffer_put_u8(struct ko_buffer *buffer, uint8_t value);
+void ko_buffer_put_u32(struct ko_buffer *buffer, uint32_t value);
+void ko_buffer_put_u64(struct ko_buffer *buffer, uint64_t value);
+void ko_buffer_put_bytes(struct ko_buffer *buffer, kolo_bytes bytes);
+
+uint32_t ko_wire_u32(const uint8_t *at);
+uint64_t ko_wire_u64(const uint8_t *at);
+
+#endif

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What every store must do: one list of tests, run against a local store, a TCP store, and a prefix
+ * store on top of each.
+ */
+#include "status.h"
+#include "store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fixture {
+    kolo_store *base;
+    kolo_store *store;
+};
+
+static kolo_bytes text(const char *s)
+{
+    return (kolo_bytes){s, strlen(s)};
+}
+
+/* Gets key and compares. */
+static void assert_holds(kolo_store *store, const char *key, const char *expected)
+{
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_get(store, key, &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, strlen(expected));
+    assert_string_equal(value, expected); /* a NUL follows */
+    kolo_free(value);
+}
+
+static kolo_store *store_of(void **state)
+{
+    return ((struct fixture *)*state)->store;
+}
+
+/* ---- the tests --------------------------------------------------------------------------------
+ */
+
+static void test_set_get(void **state)
+{
+    kolo_store *store = store_of(state);
+    char bytes[256];
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    assert_holds(store, "k", "v");
+    assert_int_equal(kolo_store_set(store, "k", text("another value")), KOLO_OK);
+    assert_holds(store, "k", "another value");
+    assert_int_equal(kolo_store_set(store, "k", (kolo_bytes){NULL, 0}), KOLO_OK);
+    assert_holds(store, "k", "");
+    for (int i = 0; i < 256; i++)
+        bytes[i] = (char)i;
+    assert_int_equal(kolo_store_set(store, "a/b \xc3\xa9", (kolo_bytes){bytes, 256}), KOLO_OK);
+    assert_int_equal(kolo_store_get(store, "a/b \xc3\xa9", &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, 256);
+    assert_memory_equal(value, bytes, 256);
+    kolo_free(value);
+}
+
+static void test_add(void **state)
+{
+    kolo_store *store = store_of(state);
+    int64_t sum = 0;
+
+    assert_int_equal(kolo_store_add(store, "n", 5, &sum), KOLO_OK);
+    assert_int_equal(sum, 5);
+    assert_int_equal(kolo_store_add(store, "n", -7, &sum), KOLO_OK);
+    assert_int_equal(sum, -2);
+    assert_int_equal(kolo_store_add(store, "n", 0, NULL), KOLO_OK);
+    assert_holds(store, "n", "-2");
+    assert_int_equal(kolo_store_set(store, "n", text("41")), KOLO_OK);
+    assert_int_equal(kolo_store_add(store, "n", 1, &sum), KOLO_OK);
+    assert_int_equal(sum, 42);
+    assert_int_equal(kolo_store_add(store, "least", INT64_MIN, &sum), KOLO_OK);
+    assert_true(sum == INT64_MIN);
+    assert_holds(store, "least", "-9223372036854775808");
+    assert_int_equal(kolo_store_add(store, "least", INT64_MAX, &sum), KOLO_OK);
+    assert_int_equal(sum, -1);
+}
+
+static void test_add_not_a_number(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "x",
+                                        "-",
+                                        "1x",
+                                        " 1",
+                                        "+1",
+                                        "1.0",
+                                        "--1",
+                                        "9223372036854775808",
+                                        "-9223372036854775809"};
+    kolo_store *store = store_of(state);
+    int64_t sum = 77;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(kolo_store_set(store, "n", text(wrong[i])), KOLO_OK);
+        assert_int_equal(kolo_store_add(store, "n", 1, &sum), KOLO_E_INVALID);
+        assert_non_null(strstr(kolo_last_error(), "decimal number"));
+        assert_int_equal(sum, 77);
+        assert_holds(store, "n", wrong[i]);
+    }
+    assert_int_equal(kolo_store_set(store, "n", text("9223372036854775807")), KOLO_OK);
+    assert_int_equal(kolo_store_add(store, "n", 1, &sum), KOLO_E_INVALID);
+    assert_holds(store, "n", "9223372036854775807");
+}
+
+static void test_append(void **state)
+{
+    kolo_store *store = store_of(state);
+    char expected[301] = "";
+
+    assert_int_equal(kolo_store_append(store, "a", text("")), KOLO_OK);
+    assert_holds(store, "a", "");
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(kolo_store_append(store, "a", text("xyz")), KOLO_OK);
+        memcpy(expected + (size_t)i * 3, "xyz", 4);
+    }
+    assert_holds(store, "a", expected);
+}
+
+static void compare_set(kolo_store *store, const char *expected, const char *desired,
+                        const char *result)
+{
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(
+        kolo_store_compare_set(store, "c", text(expected), text(desired), &value, &nbytes),
+        KOLO_OK);
+    assert_int_equal(nbytes, strlen(result));
+    assert_string_equal(value, result);
+    kolo_free(value);
+}
+
+static void test_compare_set(void **state)
+{
+    static const char *const keys[] = {"c"};
+    kolo_store *store = store_of(state);
+    int there = 1;
+
+    compare_set(store, "nothing", "x", "nothing"); /* absent: the answer lies, nothing is stored */
+    assert_int_equal(kolo_store_check(store, keys, 1, &there), KOLO_OK);
+    assert_int_equal(there, 0);
+    compare_set(store, "", "first", "first");
+    compare_set(store, "", "second", "first");
+    compare_set(store, "firs", "second", "first");
+    compare_set(store, "first", "second", "second");
+    compare_set(store, "second", "", "");
+    compare_set(store, "", "third", "third");
+    assert_holds(store, "c", "third");
+}
+
+static void test_check_delete_count(void **state)
+{
+    static const char *const keys[] = {"one", "two"};
+    kolo_store *store = store_of(state);
+    int64_t before;
+    int64_t count;
+    int there;
+
+    assert_int_equal(kolo_store_num_keys(store, &before), KOLO_OK);
+    assert_int_equal(kolo_store_check(store, keys, 0, &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    assert_int_equal(kolo_store_set(store, "one", text("1")), KOLO_OK);
+    assert_int_equal(kolo_store_check(store, keys, 1, &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    assert_int_equal(kolo_store_check(store, keys, 2, &there), KOLO_OK);
+    assert_int_equal(there, 0);
+    assert_int_equal(kolo_store_set(store, "two", text("2")), KOLO_OK);
+    assert_int_equal(kolo_store_check(store, keys, 2, &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    assert_int_equal(kolo_store_num_keys(store, &count), KOLO_OK);
+    assert_int_equal(count, before + 2);
+    assert_int_equal(kolo_store_delete(store, "one", &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    assert_int_equal(kolo_store_delete(store, "one", &there), KOLO_OK);
+    assert_int_equal(there, 0);
+    assert_int_equal(kolo_store_delete(store, "two", NULL), KOLO_OK);
+    assert_int_equal(kolo_store_num_keys(store, &count), KOLO_OK);
+    assert_int_equal(count, before);
+}
+
+static void test_many_keys(void **state)
+{
+    enum { N = 3000 };
+    kolo_store *store = store_of(state);
+    char names[N][16];
+    const char *keys[N];
+    char value[16];
+    int there;
+
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "key%d", i);
+        snprintf(value, sizeof value, "%d", i * i);
+        keys[i] = names[i];
+        assert_int_equal(kolo_store_set(store, names[i], text(value)), KOLO_OK);
+    }
+    assert_int_equal(kolo_store_wait(store, keys, N, 0), KOLO_OK);
+    assert_int_equal(kolo_store_check(store, keys, N, &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    for (int i = 0; i < N; i += 37) {
+        snprintf(value, sizeof value, "%d", i * i);
+        assert_holds(store, names[i], value);
+    }
+    for (int i = 0; i < N; i++)
+        assert_int_equal(kolo_store_delete(store, names[i], NULL), KOLO_OK);
+}
+
+static void test_limits(void **state)
+{
+    kolo_store *store = store_of(state);
+    char *key = calloc(1, KO_STORE_KEY_MAX + 2);
+    char *value = calloc(1, KO_STORE_VALUE_MAX + 1);
+    void *got;
+    size_t nbytes;
+
+    memset(key, 'k', KO_STORE_KEY_MAX - 2); /* room for the prefix "p/" */
+    memset(value, 'v', KO_STORE_VALUE_MAX);
+    assert_int_equal(kolo_store_set(store, key, (kolo_bytes){value, KO_STORE_VALUE_MAX}), KOLO_OK);
+    assert_int_equal(kolo_store_get(store, key, &got, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, KO_STORE_VALUE_MAX);
+    assert_memory_equal(got, value, KO_STORE_VALUE_MAX);
+    kolo_free(got);
+    assert_int_equal(kolo_store_set(store, "v", (kolo_bytes){value, KO_STORE_VALUE_MAX + 1}),
+                     KOLO_E_INVALID);
+    assert_int_equal(kolo_store_delete(store, key, NULL), KOLO_OK);
+    memset(key, 'k', KO_STORE_KEY_MAX + 1);
+    assert_int_equal(kolo_store_set(store, key, text("v")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_set(store, "", text("v")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_set(store, NULL, text("v")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_set(store, "v", (kolo_bytes){NULL, 1}), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_set(NULL, "v", text("v")), KOLO_E_INVALID);
+    free(key);
+    free(value);
+}
+
+static void test_wait_times_out(void **state)
+{
+    static const char *const keys[] = {"rank/0", "rank/1", "rank/2", "rank/3"};
+    kolo_store *store = store_of(state);
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_set(store, "rank/0", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_set(store, "rank/2", text("")), KOLO_OK);
+    for (int round = 0; round < 3; round++) { /* the stream stays in step */
+        assert_int_equal(kolo_store_wait(store, keys, 4, round * 10), KOLO_E_TIMEOUT);
+        assert_non_null(strstr(kolo_last_error(), "2 of 4"));
+        assert_non_null(strstr(kolo_last_error(), "rank/1"));
+        assert_non_null(strstr(kolo_last_error(), "rank/3"));
+        assert_null(strstr(kolo_last_error(), "rank/2"));
+        assert_int_equal(kolo_store_wait(store, keys, 1, 0), KOLO_OK);
+    }
+    assert_int_equal(kolo_store_wait(store, NULL, 0, 0), KOLO_OK);
+    kolo_store_set_timeout(store, 20);
+    assert_int_equal(kolo_store_get(store, "rank/1", &value, &nbytes), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "20 ms"));
+    assert_int_equal(kolo_store_wait(store, keys + 1, 1, -1), KOLO_E_TIMEOUT);
+    kolo_store_set_timeout(store, 60000);
+    assert_holds(store, "rank/2", "");
+}
+
+struct helper {
+    kolo_store *store;
+    int err;
+    pthread_t thread;
+};
+
+static void *set_later(void *argument)
+{
+    struct helper *helper = argument;
+
+    usleep(20000);
+    helper->err = kolo_store_set(helper->store, "late/1", text("one"));
+    usleep(20000);
+    if (!helper->err)
+        helper->err = kolo_store_add(helper->store, "late/2", 2, NULL);
+    if (!helper->err)
+        helper->err = kolo_store_append(helper->store, "late/3", text("three"));
+    return NULL;
+}
+
+static void test_wait_is_woken(void **state)
+{
+    static const char *const keys[] = {"late/1", "late/2", "late/3", "late/1"};
+    kolo_store *store = store_of(state);
+    struct helper helper = {.err = -1};
+
+    assert_int_equal(ko_store_clone(store, &helper.store), KOLO_OK);
+    assert_int_equal(pthread_create(&helper.thread, NULL, set_later, &helper), 0);
+    assert_holds(store, "late/1", "one");
+    assert_int_equal(kolo_store_wait(store, keys, 4, 60000), KOLO_OK);
+    pthread_join(helper.thread, NULL);
+    assert_int_equal(helper.err, KOLO_OK);
+    assert_holds(store, "late/2", "2");
+    kolo_store_close(helper.store);
+}
+
+static void *compare_set_later(void *argument)
+{
+    struct helper *helper = argument;
+    void *value;
+    size_t nbytes;
+
+    usleep(20000);
+    helper->err =
+        kolo_store_compare_set(helper->store, "cas", text("no"), text("never"), &value, &nbytes);
+    if (!helper->err)
+        kolo_free(value);
+    usleep(20000);
+    if (!helper->err)
+        helper->err =
+            kolo_store_compare_set(helper->store, "cas", text(""), text("yes"), &value, &nbytes);
+    if (!helper->err)
+        kolo_free(value);
+    return NULL;
+}
+
+/* A compare_set that stores nothing wakes nobody, one that stores does. */
+static void test_compare_set_wakes(void **state)
+{
+    struct helper helper = {.err = -1};
+
+    assert_int_equal(ko_store_clone(store_of(state), &helper.store), KOLO_OK);
+    assert_int_equal(pthread_create(&helper.thread, NULL, compare_set_later, &helper), 0);
+    assert_holds(store_of(state), "cas", "yes");
+    pthread_join(helper.thread, NULL);
+    assert_int_equal(helper.err, KOLO_OK);
+    kolo_store_close(helper.store);
+}
+
+/* Two handles that count each other up: as many wakes as there are. */
+static void *ping_pong(void *argument)
+{
+    struct helper *helper = argument;
+    char mine[32];
+    char theirs[32];
+    const char *keys[] = {theirs};
+
+    for (int i = 0; i < 200 && helper->err <= 0; i++) {
+        snprintf(mine, sizeof mine, "pong/%d", i);
+        snprintf(theirs, sizeof theirs, "ping/%d", i);
+        helper->err = kolo_store_wait(helper->store, keys, 1, 60000);
+        if (!helper->err)
+            helper->err = kolo_store_set(helper->store, mine, text("x"));
+    }
+    return NULL;
+}
+
+static void test_ping_pong(void **state)
+{
+    struct helper helper = {.err = -1};
+    char mine[32];
+    char theirs[32];
+
+    assert_int_equal(ko_store_clone(store_of(state), &helper.store), KOLO_OK);
+    assert_int_equal(pthread_create(&helper.thread, NULL, ping_pong, &helper), 0);
+    for (int i = 0; i < 200; i++) {
+        snprintf(mine, sizeof mine, "ping/%d", i);
+        snprintf(theirs, sizeof theirs, "pong/%d", i);
+        assert_int_equal(kolo_store_set(store_of(state), mine, text("x")), KOLO_OK);
+        assert_holds(store_of(state), theirs, "x");
+    }
+    pthread_join(helper.thread, NULL);
+    assert_int_equal(helper.err, KOLO_OK);
+    kolo_store_close(helper.store);
+}
+
+static void *wait_for_ever(void *argument)
+{
+    static const char *const keys[] = {"never"};
+    struct helper *helper = argument;
+
+    helper->err = kolo_store_wait(helper->store, keys, 1, 60000);
+    return NULL;
+}
+
+/* Closing the last handle ends the calls that are inside. */
+static void test_close_wakes(void **state)
+{
+    struct fixture *fixture = *state;
+    struct helper helper = {.store = fixture->store, .err = -1};
+
+    assert_int_equal(pthread_create(&helper.thread, NULL, wait_for_ever, &helper), 0);
+    usleep(50000);
+    kolo_store_close(fixture->base);
+    fixture->base = NULL;
+    kolo_store_close(fixture->store);
+    fixture->store = NULL;
+    pthread_join(helper.thread, NULL);
+    assert_int_equal(helper.err, KOLO_E_ABORTED);
+}
+
+static void test_null_arguments(void **state)
+{
+    static const char *const keys[] = {"k", NULL};
+    kolo_store *store = store_of(state);
+    void *value;
+    size_t nbytes;
+    int64_t count;
+    int there;
+
+    assert_int_equal(kolo_store_get(store, "k", NULL, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_get(store, "k", &value, NULL), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_get(NULL, "k", &value, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_check(store, keys, 2, &there), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_check(store, NULL, 2, &there), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_check(store, keys, 1, NULL), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_check(NULL, keys, 1, &there), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_wait(store, keys, KO_STORE_KEYS_MAX + 1, 0), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_wait(NULL, keys, 1, 0), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_num_keys(store, NULL), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_num_keys(NULL, &count), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_add(NULL, "k", 1, NULL), KOLO_E_INVALID);
+    kolo_store_set_timeout(NULL, 1);
+    kolo_store_close(NULL);
+    assert_int_equal(kolo_store_port(NULL), 0);
+}
+
+/* ---- the stores they run against --------------------------------------------------------------
+ */
+
+static int open_local(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+
+    *state = fixture;
+    return kolo_store_open_local(&fixture->store);
+}
+
+static int open_tcp(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+
+    *state = fixture;
+    return kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &fixture->store);
+}
+
+static int put_prefix(struct fixture *fixture)
+{
+    fixture->base = fixture->store;
+    return kolo_store_open_prefix(fixture->base, "p", &fixture->store);
+}
+
+static int open_prefix_local(void **state)
+{
+    return open_local(state) || put_prefix(*state);
+}
+
+static int open_prefix_tcp(void **state)
+{
+    return open_tcp(state) || put_prefix(*state);
+}
+
+static int close_all(void **state)
+{
+    struct fixture *fixture = *state;
+
+    kolo_store_close(fixture->base); /* before what stands on it: any order will do */
+    kolo_store_close(fixture->store);
+    free(fixture);
+    return 0;
+}
+
+#define TESTS(X)          \
+    X(set_get)            \
+    X(add)                \
+    X(add_not_a_number)   \
+    X(append)             \
+    X(compare_set)        \
+    X(check_delete_count) \
+    X(many_keys)          \
+    X(limits)             \
+    X(wait_times_out)     \
+    X(wait_is_woken)      \
+    X(compare_set_wakes)  \
+    X(ping_pong)          \
+    X(close_wakes)        \
+    X(null_arguments)
+
+#define LOCAL(name) {"local: " #name, test_##name, open_local, close_all, NULL},
+#define TCP(name) {"tcp: " #name, test_##name, open_tcp, close_all, NULL},
+#define PREFIX_LOCAL(name) \
+    {"prefix of local: " #name, test_##name, open_prefix_local, close_all, NULL},
+#define PREFIX_TCP(name) {"prefix of tcp: " #name, test_##name, open_prefix_tcp, close_all, NULL},
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {TESTS(LOCAL) TESTS(TCP) TESTS(PREFIX_LOCAL)
+                                                  TESTS(PREFIX_TCP)};
+
+    return cmocka_run_group_tests_name("store", tests, NULL, NULL);
+}
