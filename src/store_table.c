@@ -351,23 +351,32 @@ static bool parse_number(kolo_bytes text, int64_t *number)
     return true;
 }
 
+int ko_table_sum(kolo_bytes key, kolo_bytes held, int64_t delta, int64_t *sum)
+{
+    char key_text[KO_STORE_KEY_TEXT];
+    int64_t number;
+
+    if (parse_number(held, &number) && !__builtin_add_overflow(number, delta, sum))
+        return KOLO_OK;
+    ko_store_key_text(key, key_text);
+    return ko_fail(KOLO_E_INVALID,
+                   "add to key \"%s\": its value is not a decimal number, or the sum does not fit "
+                   "in 64 bits",
+                   key_text);
+}
+
 int ko_table_add(struct ko_table *table, kolo_bytes key, int64_t delta, int64_t *sum)
 {
     char text[NUMBER_TEXT];
-    char key_text[KO_STORE_KEY_TEXT];
     kolo_bytes held = {"0", 1};
     int64_t number;
     int length;
     int err;
 
     ko_table_get(table, key, &held);
-    if (!parse_number(held, &number) || __builtin_add_overflow(number, delta, &number)) {
-        ko_store_key_text(key, key_text);
-        return ko_fail(KOLO_E_INVALID,
-                       "add to key \"%s\": its value is not a decimal number, or the sum does not "
-                       "fit in 64 bits",
-                       key_text);
-    }
+    err = ko_table_sum(key, held, delta, &number);
+    if (err)
+        return err;
     length = snprintf(text, sizeof text, "%lld", (long long)number);
     err = ko_table_set(table, key, (kolo_bytes){text, (size_t)length});
     if (!err)

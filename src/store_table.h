@@ -40,6 +40,8 @@ int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 /* KOLO_E_INVALID if the value is no decimal number, or the sum does not fit in 64 bits. */
 int ko_table_add(struct ko_table *table, kolo_bytes key, int64_t delta, int64_t *sum);
+/* The same for a value that is not in a table; key is for the error's text. */
+int ko_table_sum(kolo_bytes key, kolo_bytes held, int64_t delta, int64_t *sum);
 /* *held is what kolo_store_compare_set says; it points into the table or is expected itself. */
 int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expected,
                          kolo_bytes desired, kolo_bytes *held);
