@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reduce.h: out = a op b, element by element, on the host. Buffers may have any alignment; out may
+ * be a or b, but overlap neither in part. Nothing here keeps state; any thread.
+ *
+ * The order of the operands does not matter, except for which of two NaNs survives: -0 is smaller
+ * than +0, sums and products commute. Integers wrap. 16-bit floats are computed in float32 and
+ * rounded once per call.
+ */
+#ifndef KO_REDUCE_H
+#define KO_REDUCE_H
+
+#include "kolo.h"
+
+#include <stddef.h>
+
+typedef void (*ko_reduce_fn)(void *out, const void *a, const void *b, size_t count);
+typedef void (*ko_reduce_last_fn)(void *out, const void *a, const void *b, size_t count,
+                                  int nranks);
+
+/* step joins one more rank's elements to those of others; last does so with those of the last of
+ * nranks ranks. They differ for AVG alone, where step adds and last adds and divides: a 16-bit
+ * float is still rounded once; an integer sum has wrapped before it is divided. */
+struct ko_reduction {
+    ko_reduce_fn step;
+    ko_reduce_last_fn last;
+};
+
+/* The loops for the best instruction set of this machine.
+ * KOLO_E_INVALID for what is no dtype or no op, KOLO_E_UNSUPPORTED for BAND, BOR, BXOR of floats.
+ */
+int ko_reduction_find(kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction);
+
+/* Instruction sets 0 (any machine) ... nlevels - 1 (the best that this one has), for tests and
+ * information. All give the same bits. */
+int ko_reduction_nlevels(void);
+const char *ko_reduction_level_name(int level);
+int ko_reduction_find_at(int level, kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction);
+
+/* The reduction over one rank: in copied to out (which may be in). Errors as above. */
+int ko_reduce_single(kolo_dtype dtype, kolo_op op, void *out, const void *in, size_t count);
+
+#endif
