@@ -18,7 +18,8 @@ WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-pr
             -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wformat=2 \
             $(if $(WERROR),-Werror)
 KO_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -Itransports -Ikernels -pthread \
-             -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -MMD -MP $(WARNINGS) $(SAN)
+             -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -MMD -MP \
+             $(WARNINGS) -Wno-pass-failed $(SAN)
 KO_LDFLAGS := -pthread $(SAN)
 
 # ---- what is built from what ---------------------------------------------------------------------
