@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The list of all samples, in order or permuted, is repeated (or cut) to a multiple of size; rank r
+ * takes its elements r, r + size, r + 2 size, ... Only the permutation needs memory.
+ */
+#include "ddp/mt19937.h"
+#include "status.h"
+
+/* From here on one 32-bit number per draw would favour small ones too visibly: two are drawn. */
+static const size_t wide_draws_from = UINT32_MAX / 20;
+
+size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options)
+{
+    size_t size = options->size > 0 ? (size_t)options->size : 0;
+
+    if (!size)
+        return 0;
+    return nsamples / size + (!options->drop_last && nsamples % size ? 1 : 0);
+}
+
+static uint64_t draw(struct ko_mt19937 *generator, size_t nsamples)
+{
+    uint64_t high = nsamples < wide_draws_from ? 0 : ko_mt19937_next(generator);
+
+    return high << 32 | ko_mt19937_next(generator);
+}
+
+/* The seed is cut to the 32 bits that the generator takes, as PyTorch does. */
+static void permute(uint32_t *samples, size_t nsamples, uint64_t seed)
+{
+    struct ko_mt19937 generator;
+
+    ko_mt19937_seed(&generator, (uint32_t)seed);
+    for (size_t i = 0; i < nsamples; i++)
+        samples[i] = (uint32_t)i;
+    for (size_t i = 0; i + 1 < nsamples; i++) {
+        size_t other = i + draw(&generator, nsamples) % (nsamples - i);
+        uint32_t held = samples[i];
+
+        samples[i] = samples[other];
+        samples[other] = held;
+    }
+}
+
+static int check_options(size_t nsamples, const kolo_sampler_options *options)
+{
+    if (options->size < 1 || options->rank < 0 || options->rank >= options->size)
+        return ko_fail(KOLO_E_INVALID, "sampler: rank %d of %d ranks; it takes 0 <= rank < size",
+                       options->rank, options->size);
+    if (nsamples > UINT32_MAX)
+        return ko_fail(KOLO_E_INVALID, "sampler: %zu samples, but their numbers have 32 bits",
+                       nsamples);
+    return KOLO_OK;
+}
+
+int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options, uint64_t epoch,
+                         uint32_t *indices)
+{
+    size_t length, size, rank;
+    uint32_t *samples = NULL;
+    int err = check_options(nsamples, options);
+
+    if (err)
+        return err;
+    length = kolo_sampler_length(nsamples, options);
+    size = (size_t)options->size;
+    rank = (size_t)options->rank;
+    if (options->shuffle && length) {
+        samples = ko_alloc(nsamples * sizeof *samples, "the permutation of a sampler");
+        if (!samples)
+            return KOLO_E_NOMEM;
+        permute(samples, nsamples, options->seed + epoch);
+    }
+    for (size_t i = 0; i < length; i++) {
+        size_t place = (rank + i * size) % nsamples;
+
+        indices[i] = samples ? samples[place] : (uint32_t)place;
+    }
+    kolo_free(samples);
+    return KOLO_OK;
+}
