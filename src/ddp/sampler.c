@@ -6,9 +6,6 @@
 #include "ddp/mt19937.h"
 #include "status.h"
 
-/* From here on one 32-bit number per draw would favour small ones too visibly: two are drawn. */
-static const size_t wide_draws_from = UINT32_MAX / 20;
-
 size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options)
 {
     size_t size = options->size > 0 ? (size_t)options->size : 0;
@@ -18,14 +15,8 @@ size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options)
     return nsamples / size + (!options->drop_last && nsamples % size ? 1 : 0);
 }
 
-static uint64_t draw(struct ko_mt19937 *generator, size_t nsamples)
-{
-    uint64_t high = nsamples < wide_draws_from ? 0 : ko_mt19937_next(generator);
-
-    return high << 32 | ko_mt19937_next(generator);
-}
-
-/* The seed is cut to the 32 bits that the generator takes, as PyTorch does. */
+/* The seed is cut to the 32 bits that the generator takes, as PyTorch does. (From 214748364 samples
+ * on PyTorch 2 draws otherwise than 1 did; this is 1's way for all.) */
 static void permute(uint32_t *samples, size_t nsamples, uint64_t seed)
 {
     struct ko_mt19937 generator;
@@ -34,7 +25,7 @@ static void permute(uint32_t *samples, size_t nsamples, uint64_t seed)
     for (size_t i = 0; i < nsamples; i++)
         samples[i] = (uint32_t)i;
     for (size_t i = 0; i + 1 < nsamples; i++) {
-        size_t other = i + draw(&generator, nsamples) % (nsamples - i);
+        size_t other = i + ko_mt19937_next(&generator) % (nsamples - i);
         uint32_t held = samples[i];
 
         samples[i] = samples[other];
