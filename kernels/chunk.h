@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chunk.h: how a buffer is cut. A chunk is one rank's share; a slice is what one slot of a link
+ * carries. Slice s of a chunk may be empty: ranks send empty slices too, so that all take the same
+ * number of steps.
+ */
+#ifndef KO_CHUNK_H
+#define KO_CHUNK_H
+
+#include "portable.h"
+
+/* count elements from element `at` of a buffer. */
+struct ko_part {
+    size_t at;
+    size_t count;
+};
+
+/* Share i of n of count elements: the first count % n shares have one more than the rest. */
+KO_FN struct ko_part chunk_of(size_t count, int n, int i)
+{
+    size_t ranks = (size_t)n, index = (size_t)i;
+    size_t least = count / ranks, more = count % ranks;
+    struct ko_part part = {index * least + (index < more ? index : more),
+                           least + (index < more ? 1 : 0)};
+    return part;
+}
+
+KO_FN struct ko_part slice_of(struct ko_part chunk, size_t slice, size_t s)
+{
+    size_t skip = s * slice < chunk.count ? s * slice : chunk.count;
+    size_t left = chunk.count - skip;
+    struct ko_part part = {chunk.at + skip, left < slice ? left : slice};
+    return part;
+}
+
+/* How many slices the longest chunk needs; one even for nothing, so that the ranks still meet. */
+KO_FN size_t slices_of(size_t count, size_t slice)
+{
+    return count ? (count - 1) / slice + 1 : 1;
+}
+
+/* i modulo n, for i >= -n. */
+KO_FN int around(int i, int n)
+{
+    return (i + n) % n;
+}
+
+#endif

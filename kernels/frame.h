@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * frame.h: the 32 bytes in front of every message between two ranks, the same in a slot of shared
+ * memory and on a wire (little-endian; kolo's hosts all are).
+ */
+#ifndef KO_FRAME_H
+#define KO_FRAME_H
+
+#include <stdint.h>
+
+/* What a call says of itself on every message, so that a peer that made another call notices. */
+struct ko_stamp {
+    uint64_t seq; /* collectives: number of the call on its group; point to point: of the message */
+    uint64_t
+        count; /* collectives: elements, as the caller gave them; point to point: bytes in all */
+    uint32_t root; /* the root, 0 if there is none; point to point: the tag */
+    uint8_t what;  /* enum ko_collective, or KO_POINT_TO_POINT */
+    uint8_t dtype;
+    uint8_t op;
+    uint8_t algorithm;
+};
+
+#define KO_POINT_TO_POINT 255
+
+enum ko_frame_kind {
+    KO_FRAME_DATA = 1, /* nbytes of a slice follow */
+    KO_FRAME_BELL,     /* wake up and look at the window */
+    KO_FRAME_WAITING,  /* the sender has long waited for the receiver, in the call of the stamp */
+    KO_FRAME_FAIL,     /* the sender's group failed: struct ko_failure follows */
+    KO_FRAME_BYE       /* the sender has freed its group: nothing will follow */
+};
+
+struct ko_frame {
+    uint32_t kind;
+    uint32_t nbytes; /* of the body */
+    struct ko_stamp stamp;
+};
+
+_Static_assert(sizeof(struct ko_stamp) == 24, "stamp travels as it is");
+_Static_assert(sizeof(struct ko_frame) == 32, "frame travels as it is");
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * portable.h: what differs between host and device, and nothing else. Words that two ranks share
+ * are plain integers that are touched through these functions only.
+ */
+#ifndef KO_PORTABLE_H
+#define KO_PORTABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KO_FN static inline __attribute__((unused))
+
+/* Acquire: what the writer wrote before its release is seen after this. */
+KO_FN uint64_t ko_load_acquire(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+KO_FN void ko_store_release(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+/* Sequentially consistent, for "I publish, then look whether you sleep" against "I say that I
+ * sleep, then look whether you published": one of the two must see the other. */
+KO_FN uint64_t ko_load_ordered(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+KO_FN void ko_store_ordered(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+}
+
+KO_FN uint64_t ko_exchange_ordered(uint64_t *word, uint64_t value)
+{
+    return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);
+}
+
+/* One turn of a polling loop. */
+KO_FN void ko_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
+#endif

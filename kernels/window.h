@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * window.h: a window is memory that its owner (the receiver) and one peer (the sender) both
+ * address. It is a ring of slots:
+ *
+ *     struct ko_window | slots x struct ko_slot | slots x slice_bytes
+ *
+ * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
+ * takes the slots in the same order and counts them in `credit`. Steps begin at 0 and never go
+ * back, so slot i is free for step s when credit + slots > s. Each word has one writer, but for the
+ * two sleep flags, which the sleeper sets and the waker clears.
+ */
+#ifndef KO_WINDOW_H
+#define KO_WINDOW_H
+
+#include "frame.h"
+#include "portable.h"
+
+#define KO_LINE 64   /* bytes that two cores hand over at once */
+#define KO_INLINE 24 /* the longest body that travels in its slot's own line */
+
+struct ko_window {
+    uint64_t credit; /* by the receiver: slots taken so far */
+    uint64_t pad0[7];
+    uint64_t receiver_sleeps; /* 1: ring the bell after publishing a slot */
+    uint64_t pad1[7];
+    uint64_t sender_sleeps; /* 1: ring the bell after giving credit */
+    uint64_t pad2[7];
+};
+
+struct ko_slot {
+    uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
+    struct ko_frame frame;
+    unsigned char body[KO_INLINE]; /* if nbytes <= KO_INLINE, else in the big part */
+};
+
+_Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word a line");
+_Static_assert(sizeof(struct ko_slot) == KO_LINE, "a slot's head is one line");
+
+KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
+{
+    size_t bodies = (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
+
+    return sizeof(struct ko_window) + slots * (sizeof(struct ko_slot) + bodies);
+}
+
+KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t slots, uint64_t step)
+{
+    return (struct ko_slot *)(void *)(window + 1) + step % slots;
+}
+
+/* Where a body of more than KO_INLINE bytes lies. */
+KO_FN unsigned char *ko_window_body(struct ko_window *window, uint32_t slots, uint32_t slice_bytes,
+                                    uint64_t step)
+{
+    size_t bodies = (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
+
+    return (unsigned char *)(void *)(window + 1) + slots * sizeof(struct ko_slot) +
+           step % slots * bodies;
+}
+
+#endif
