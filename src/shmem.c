@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The list of this process's own segments is a registry, guarded by one lock.
+ */
+#include "shmem.h"
+
+#include "fault.h"
+#include "status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ko_segment *registry;
+
+static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+static int map(struct ko_segment *segment)
+{
+    void *memory = ko_fault(KO_FAULT_SEGMENT) ? MAP_FAILED
+                                              : mmap(NULL, segment->nbytes, PROT_READ | PROT_WRITE,
+                                                     MAP_SHARED, segment->fd, 0);
+    if (memory == MAP_FAILED)
+        return ko_fail_errno(errno, "mapping a shared segment of %zu bytes", segment->nbytes);
+    segment->memory = memory;
+    return KOLO_OK;
+}
+
+/* fallocate, not ftruncate: pages that cannot be had are an error here and not a signal later. */
+static int allocate(struct ko_segment *segment)
+{
+    int error;
+
+    segment->fd = memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (segment->fd < 0)
+        return ko_fail_errno(errno, "memfd_create");
+    error = posix_fallocate(segment->fd, 0, (off_t)segment->nbytes);
+    if (error)
+        return ko_fail_errno(error,
+                             "allocating a shared segment of %zu bytes (KOLO_SLOTS and "
+                             "KOLO_SLICE_BYTES set its size)",
+                             segment->nbytes);
+    if (fcntl(segment->fd, F_ADD_SEALS, seals))
+        return ko_fail_errno(errno, "sealing a shared segment");
+    return map(segment);
+}
+
+int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
+{
+    struct ko_segment *segment = ko_alloc(sizeof *segment, "a shared segment");
+    int err;
+
+    if (!segment)
+        return KOLO_E_NOMEM;
+    *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = -1};
+    while (!segment->id)
+        if (getrandom(&segment->id, sizeof segment->id, 0) != sizeof segment->id)
+            segment->id = 0;
+    err = allocate(segment);
+    if (err) {
+        ko_segment_close_fd(segment);
+        free(segment);
+        return err;
+    }
+    pthread_mutex_lock(&registry_lock);
+    segment->next = registry;
+    registry = segment;
+    pthread_mutex_unlock(&registry_lock);
+    *segment_out = segment;
+    return KOLO_OK;
+}
+
+struct ko_segment *ko_segment_find(uint64_t id)
+{
+    struct ko_segment *segment;
+
+    pthread_mutex_lock(&registry_lock);
+    for (segment = registry; segment && segment->id != id; segment = segment->next)
+        ;
+    if (segment)
+        segment->users++;
+    pthread_mutex_unlock(&registry_lock);
+    return segment;
+}
+
+static int check_foreign(int fd, size_t nbytes)
+{
+    struct stat status;
+    int has = fcntl(fd, F_GET_SEALS);
+
+    if (fstat(fd, &status))
+        return ko_fail_errno(errno, "looking at a peer's shared segment");
+    if (has < 0 || !(has & F_SEAL_SHRINK) || status.st_size != (off_t)nbytes)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "a peer's shared segment has %lld bytes and seals %#x; %zu sealed ones were "
+                       "expected",
+                       (long long)status.st_size, (unsigned)has, nbytes);
+    return KOLO_OK;
+}
+
+int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment_out)
+{
+    struct ko_segment *segment = ko_alloc(sizeof *segment, "a peer's shared segment");
+    int err = segment ? check_foreign(fd, nbytes) : KOLO_E_NOMEM;
+
+    if (!err) {
+        *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = fd};
+        err = map(segment);
+    }
+    close(fd);
+    if (err) {
+        free(segment);
+        return err;
+    }
+    segment->fd = -1;
+    *segment_out = segment;
+    return KOLO_OK;
+}
+
+void ko_segment_close_fd(struct ko_segment *segment)
+{
+    if (segment->fd >= 0)
+        close(segment->fd);
+    segment->fd = -1;
+}
+
+static void forget(struct ko_segment *segment)
+{
+    struct ko_segment **link = &registry;
+
+    while (*link && *link != segment)
+        link = &(*link)->next;
+    if (*link)
+        *link = segment->next;
+}
+
+void ko_segment_release(struct ko_segment *segment)
+{
+    int users;
+
+    if (!segment)
+        return;
+    pthread_mutex_lock(&registry_lock);
+    users = --segment->users;
+    if (!users)
+        forget(segment);
+    pthread_mutex_unlock(&registry_lock);
+    if (users)
+        return;
+    ko_segment_close_fd(segment);
+    munmap(segment->memory, segment->nbytes);
+    free(segment);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shmem.h: shared segments: memory of this process that a peer maps too. They have no name in any
+ * file system (memfd), so nothing is left behind whoever dies; they are allocated and sealed, so
+ * that neither side can meet SIGBUS. Within one process a segment is found by its id and keeps one
+ * address, with a count of its users. Any thread.
+ */
+#ifndef KO_SHMEM_H
+#define KO_SHMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ko_segment {
+    void *memory; /* nbytes, zeroed at creation */
+    size_t nbytes;
+    uint64_t id; /* random; 0 for a segment mapped from another process */
+    int fd;      /* to hand to a peer; -1 if there is none */
+    int users;
+    struct ko_segment *next;
+};
+
+/* Makes a segment with one user. */
+int ko_segment_create(size_t nbytes, struct ko_segment **segment);
+
+/* The segment with this id if this process made it: one user more. NULL if it is not here. */
+struct ko_segment *ko_segment_find(uint64_t id);
+
+/* Maps a peer's segment of exactly nbytes; refuses one that could shrink. Takes fd over. */
+int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment);
+
+/* Closes the descriptor, once the peer has it; the memory stays. */
+void ko_segment_close_fd(struct ko_segment *segment);
+
+/* One user less; the last unmaps. NULL is allowed. */
+void ko_segment_release(struct ko_segment *segment);
+
+#endif
