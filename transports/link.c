@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What all links have in common: the time before there is a wire, and control messages.
+ */
+#include "link.h"
+
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int closed_room(struct ko_link *link, size_t nbytes, void **place)
+{
+    (void)link;
+    (void)nbytes;
+    (void)place;
+    return KO_AGAIN;
+}
+
+static int closed_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+{
+    (void)stamp;
+    (void)nbytes;
+    return ko_fail(KOLO_E_INTERNAL, "a slice for rank %d was committed without room", link->peer);
+}
+
+static int closed_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                       size_t nbytes)
+{
+    (void)link;
+    (void)stamp;
+    (void)from;
+    (void)nbytes;
+    return KO_AGAIN;
+}
+
+static int closed_next(struct ko_link *link, const struct ko_frame **frame)
+{
+    (void)link;
+    (void)frame;
+    return KO_AGAIN;
+}
+
+static int closed_peek(struct ko_link *link, const void **body)
+{
+    (void)link;
+    (void)body;
+    return KO_AGAIN;
+}
+
+static int closed_land(struct ko_link *link, void *to)
+{
+    (void)link;
+    (void)to;
+    return KO_AGAIN;
+}
+
+static void closed_nothing(struct ko_link *link)
+{
+    (void)link;
+}
+
+static const struct ko_link_ops closed_ops = {
+    .room = closed_room,
+    .commit = closed_commit,
+    .post = closed_post,
+    .next = closed_next,
+    .peek = closed_peek,
+    .land = closed_land,
+    .release = closed_nothing,
+    .arm = closed_nothing,
+    .disarm = closed_nothing,
+};
+
+int ko_link_create(int peer, uint32_t slots, uint32_t slice_bytes, struct ko_link **link_out)
+{
+    struct ko_link *link = ko_alloc(sizeof *link, "a link");
+
+    if (!link)
+        return KOLO_E_NOMEM;
+    link->ops = &closed_ops;
+    link->peer = peer;
+    link->slots = slots;
+    link->slice_bytes = slice_bytes;
+    *link_out = link;
+    return KOLO_OK;
+}
+
+int ko_link_open(struct ko_link *link, struct ko_wire *wire)
+{
+    link->wire = wire;
+    return wire->transport->kind == KO_WINDOW ? ko_window_link_start(link)
+                                              : ko_message_link_start(link);
+}
+
+void ko_link_free(struct ko_link *link)
+{
+    if (!link)
+        return;
+    if (link->wire)
+        link->wire->transport->hangup(link->wire);
+    free(link->posts);
+    free(link->out);
+    free(link->in);
+    free(link);
+}
+
+int ko_link_is_flushed(struct ko_link *link)
+{
+    if (!link->posts)
+        return KOLO_OK; /* windows copy at once */
+    while (link->flushed < link->sent && !link->posts[link->flushed % link->slots].is_queued)
+        link->flushed++;
+    return link->flushed == link->sent ? KOLO_OK : KO_AGAIN;
+}
+
+int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
+{
+    const struct ko_transport *transport;
+    const struct ko_frame *frame;
+    int err;
+
+    if (!link->wire || link->is_landed)
+        return KO_AGAIN;
+    transport = link->wire->transport;
+    for (;;) {
+        err = transport->next(link->wire, &frame);
+        if (err || frame->kind == KO_FRAME_DATA)
+            return err ? err : KO_AGAIN;
+        *notice = (struct ko_notice){.kind = frame->kind,
+                                     .stamp = frame->stamp,
+                                     .body = link->heard,
+                                     .nbytes = frame->nbytes};
+        err = transport->land(link->wire, link->heard);
+        if (err || notice->kind != KO_FRAME_BELL)
+            return err;
+    }
+}
+
+int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
+                 const void *body, size_t nbytes)
+{
+    struct ko_control *control = &link->control[kind];
+
+    if (!link->wire || control->post.is_queued)
+        return KOLO_OK;
+    control->post.frame = (struct ko_frame){.kind = kind, .nbytes = (uint32_t)nbytes};
+    if (stamp)
+        control->post.frame.stamp = *stamp;
+    if (nbytes)
+        memcpy(control->body, body, nbytes);
+    control->post.body = control->body;
+    return link->wire->transport->send(link->wire, &control->post);
+}
+
+bool ko_link_is_telling(const struct ko_link *link)
+{
+    for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
+        if (link->control[kind].post.is_queued)
+            return true;
+    return false;
+}

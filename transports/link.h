@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * link.h: one peer, as collectives and point-to-point see it: slices go out in slots and come in in
+ * the same order, whatever carries them. A link begins without a wire; it is "not yet" in every
+ * respect until ko_link_open gives it one. Two bodies: window_link.c (slots in memory that both
+ * ends address) and message_link.c (slots of this rank's own, sent as messages).
+ *
+ * Nothing here blocks; KO_AGAIN means that the peer has to do something first. One thread at a
+ * time.
+ */
+#ifndef KO_LINK_H
+#define KO_LINK_H
+
+#include "transport.h"
+
+struct ko_link;
+
+struct ko_link_ops {
+    /* *place is where the next slice of nbytes is to be written; KO_AGAIN if no slot is free. */
+    int (*room)(struct ko_link *link, size_t nbytes, void **place);
+    /* Sends what was written into the last room. */
+    int (*commit)(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes);
+    /* Sends nbytes from `from`, which stays unchanged until ko_link_is_flushed. */
+    int (*post)(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                size_t nbytes);
+    /* The frame of the next slice that has come. */
+    int (*next)(struct ko_link *link, const struct ko_frame **frame);
+    /* The body of next's slice, where it lies; valid until release. */
+    int (*peek)(struct ko_link *link, const void **body);
+    /* The body of next's slice, moved to `to`; releases it. */
+    int (*land)(struct ko_link *link, void *to);
+    void (*release)(struct ko_link *link);
+    /* Before its thread sleeps until the wire's fd is ready; after that look once more. */
+    void (*arm)(struct ko_link *link);
+    void (*disarm)(struct ko_link *link);
+};
+
+/* A control message from the peer. */
+struct ko_notice {
+    enum ko_frame_kind kind; /* WAITING, FAIL or BYE */
+    struct ko_stamp stamp;
+    const unsigned char *body; /* nbytes, valid until the next ko_link_hear */
+    uint32_t nbytes;
+};
+
+/* A control message to the peer, one of each kind at a time. */
+struct ko_control {
+    struct ko_post post;
+    unsigned char body[KO_CONTROL_BYTES];
+};
+
+struct ko_link {
+    const struct ko_link_ops *ops;
+    struct ko_wire *wire; /* NULL before ko_link_open */
+    int peer;
+    uint32_t slots, slice_bytes;
+
+    uint64_t sent;         /* slices committed or posted */
+    uint64_t received;     /* slices released */
+    struct ko_frame frame; /* of the next slice, checked */
+
+    /* windows */
+    struct ko_window *inbox, *outbox;
+    uint64_t credit; /* the peer's, as last seen */
+
+    /* messages */
+    struct ko_post *posts;   /* `slots` of them, used in turn */
+    unsigned char *out, *in; /* bodies of slots, made at first use */
+    uint64_t flushed;        /* posts that have left */
+    bool is_landed;          /* the next slice's body is in `in` */
+
+    struct ko_control control[KO_FRAME_BYE + 1]; /* by kind */
+    unsigned char heard[KO_CONTROL_BYTES];
+};
+
+int ko_link_create(int peer, uint32_t slots, uint32_t slice_bytes, struct ko_link **link);
+
+/* Takes over an open wire. */
+int ko_link_open(struct ko_link *link, struct ko_wire *wire);
+
+/* Hangs up and frees. NULL is allowed. */
+void ko_link_free(struct ko_link *link);
+
+/* KOLO_OK when nothing of the caller's is referred to any more, else KO_AGAIN. */
+int ko_link_is_flushed(struct ko_link *link);
+
+/* The next control message, KO_AGAIN if none has come, or the link's error. */
+int ko_link_hear(struct ko_link *link, struct ko_notice *notice);
+
+/* Sends a control message; one of the same kind that has not left yet makes it a no-op. nbytes <=
+ * KO_CONTROL_BYTES are copied. */
+int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
+                 const void *body, size_t nbytes);
+
+/* True if a control message is still on its way out. */
+bool ko_link_is_telling(const struct ko_link *link);
+
+extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
+int ko_window_link_start(struct ko_link *link);
+int ko_message_link_start(struct ko_link *link);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A link over messages: a slice out is a post, by reference where the caller allows it; a slice in
+ * lands where the caller wants it, or in a slot of our own if it only wants to look.
+ */
+#include "link.h"
+
+#include "status.h"
+
+int ko_message_link_start(struct ko_link *link)
+{
+    link->posts = ko_alloc(link->slots * sizeof *link->posts, "the slots of a link");
+    if (!link->posts)
+        return KOLO_E_NOMEM;
+    link->ops = &ko_message_link_ops;
+    return KOLO_OK;
+}
+
+/* A free post, or KO_AGAIN; what has left is counted first, then the wire is given a chance. */
+static int free_post(struct ko_link *link)
+{
+    int err;
+
+    (void)ko_link_is_flushed(link);
+    if (link->flushed + link->slots > link->sent)
+        return KOLO_OK;
+    err = link->wire->transport->drive(link->wire);
+    (void)ko_link_is_flushed(link);
+    if (err)
+        return err;
+    return link->flushed + link->slots > link->sent ? KOLO_OK : KO_AGAIN;
+}
+
+static int message_room(struct ko_link *link, size_t nbytes, void **place)
+{
+    int err = free_post(link);
+
+    (void)nbytes;
+    if (err)
+        return err;
+    if (!link->out)
+        link->out = ko_alloc((size_t)link->slots * link->slice_bytes, "slots to send from");
+    if (!link->out)
+        return KOLO_E_NOMEM;
+    *place = link->out + link->sent % link->slots * link->slice_bytes;
+    return KOLO_OK;
+}
+
+static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const void *body,
+                     size_t nbytes)
+{
+    struct ko_post *post = &link->posts[link->sent % link->slots];
+
+    post->frame =
+        (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
+    post->body = body;
+    link->sent++;
+    return link->wire->transport->send(link->wire, post);
+}
+
+static int message_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+{
+    return send_post(link, stamp, link->out + link->sent % link->slots * link->slice_bytes, nbytes);
+}
+
+static int message_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                        size_t nbytes)
+{
+    int err = free_post(link);
+
+    return err ? err : send_post(link, stamp, from, nbytes);
+}
+
+static int message_next(struct ko_link *link, const struct ko_frame **frame)
+{
+    const struct ko_frame *arrived;
+    int err;
+
+    if (!link->is_landed) {
+        err = link->wire->transport->next(link->wire, &arrived);
+        if (err)
+            return err;
+        if (arrived->kind != KO_FRAME_DATA)
+            return KO_AGAIN; /* ko_link_hear takes it */
+        link->frame = *arrived;
+    }
+    *frame = &link->frame;
+    return KOLO_OK;
+}
+
+static int message_peek(struct ko_link *link, const void **body)
+{
+    int err;
+
+    if (!link->is_landed) {
+        if (!link->in)
+            link->in = ko_alloc(link->slice_bytes, "a slot to receive in");
+        if (!link->in)
+            return KOLO_E_NOMEM;
+        err = link->wire->transport->land(link->wire, link->in);
+        if (err)
+            return err;
+        link->is_landed = true;
+    }
+    *body = link->in;
+    return KOLO_OK;
+}
+
+static void message_release(struct ko_link *link)
+{
+    link->is_landed = false;
+    link->received++;
+}
+
+static int message_land(struct ko_link *link, void *to)
+{
+    int err = link->wire->transport->land(link->wire, to);
+
+    if (!err)
+        message_release(link);
+    return err;
+}
+
+/* The wire's fd tells everything. */
+static void message_arm(struct ko_link *link)
+{
+    (void)link;
+}
+
+const struct ko_link_ops ko_message_link_ops = {
+    .room = message_room,
+    .commit = message_commit,
+    .post = message_post,
+    .next = message_next,
+    .peek = message_peek,
+    .land = message_land,
+    .release = message_release,
+    .arm = message_arm,
+    .disarm = message_arm,
+};

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Outwards: a queue of posts, written with as few system calls as the kernel allows. Inwards: a
+ * small buffer that is filled ahead, so that short messages cost less than one call each, while the
+ * bulk of a long body goes straight to its place. A broken connection is reported by the reading
+ * side only, behind everything that had come: the last message may say why it broke.
+ */
+#include "stream.h"
+
+#include "fault.h"
+#include "poller.h"
+#include "socket.h"
+#include "status.h"
+#include "unix_socket.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { PIECES = 16 }; /* of one write: frames and bodies */
+
+void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting)
+{
+    memset(stream, 0, offsetof(struct ko_stream, ahead));
+    stream->fd = fd;
+    stream->is_unix = is_unix;
+    stream->is_connecting = is_connecting;
+    stream->pass_fd = -1;
+    stream->got_fd = -1;
+}
+
+static bool is_not_yet(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+static bool is_gone(int error)
+{
+    return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT || error == EHOSTUNREACH ||
+           error == ENETUNREACH || error == ECONNABORTED || error == ENETDOWN;
+}
+
+/* ---- hello
+ * ---------------------------------------------------------------------------------------- */
+
+void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int pass_fd)
+{
+    stream->hello_out = *hello;
+    stream->hello_out_left = sizeof *hello;
+    stream->pass_fd = pass_fd;
+}
+
+int ko_stream_greeted(struct ko_stream *stream)
+{
+    const unsigned char *end = (const unsigned char *)(&stream->hello_out + 1);
+    ssize_t n;
+
+    if (stream->is_connecting) {
+        int err = ko_socket_connected(stream->fd);
+
+        if (err)
+            return err;
+        stream->is_connecting = false;
+    }
+    while (stream->hello_out_left) {
+        n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
+                                    : ko_unix_send(stream->fd, end - stream->hello_out_left,
+                                                   stream->hello_out_left, stream->pass_fd);
+        if (n < 0 && is_not_yet(errno))
+            return KO_AGAIN;
+        if (n < 0)
+            return ko_fail(KOLO_E_PEER_LOST, "sending a hello: %s", strerror(errno));
+        stream->pass_fd = -1; /* it went with the first byte */
+        stream->hello_out_left -= (size_t)n;
+    }
+    return KOLO_OK;
+}
+
+static int check_hello(const struct ko_hello *hello)
+{
+    if (hello->magic != KO_HELLO_MAGIC)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "a stranger connected: its first bytes are no hello of kolo");
+    if (hello->version != KO_HELLO_VERSION)
+        return ko_fail(
+            KOLO_E_PROTOCOL,
+            "rank %d speaks version %u of kolo's protocol, this rank version %u; use one "
+            "version of kolo everywhere",
+            (int)hello->from, hello->version, KO_HELLO_VERSION);
+    return KOLO_OK;
+}
+
+int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
+{
+    unsigned char *bytes = (unsigned char *)hello;
+    ssize_t n;
+
+    while (stream->hello_in_done < sizeof *hello) {
+        n = ko_fault(KO_FAULT_RECV)
+                ? (errno = ECONNRESET, -1)
+                : ko_unix_recv(stream->fd, bytes + stream->hello_in_done,
+                               sizeof *hello - stream->hello_in_done, &stream->got_fd);
+        if (n < 0 && is_not_yet(errno))
+            return KO_AGAIN;
+        if (n <= 0)
+            return ko_fail(KOLO_E_PEER_LOST, "the connection ended before its hello%s%s",
+                           n ? ": " : "", n ? strerror(errno) : "");
+        stream->hello_in_done += (size_t)n;
+    }
+    return check_hello(hello);
+}
+
+/* ---- out
+ * ------------------------------------------------------------------------------------------ */
+
+static void drop_first(struct ko_stream *stream)
+{
+    struct ko_post *post = stream->first;
+
+    stream->first = post->next;
+    if (!stream->first)
+        stream->last = NULL;
+    post->next = NULL;
+    post->is_queued = false;
+    stream->first_done = 0;
+}
+
+static void break_out(struct ko_stream *stream)
+{
+    stream->is_out_broken = true;
+    while (stream->first)
+        drop_first(stream);
+}
+
+/* Lists what is left of the first posts; returns the number of pieces. */
+static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
+{
+    size_t skip = stream->first_done;
+    int n = 0;
+
+    for (const struct ko_post *post = stream->first; post && n + 2 <= PIECES; post = post->next) {
+        const unsigned char *frame = (const unsigned char *)&post->frame;
+        const unsigned char *body = post->body;
+        size_t frame_skip = skip < sizeof post->frame ? skip : sizeof post->frame;
+        size_t body_skip = skip - frame_skip;
+
+        if (frame_skip < sizeof post->frame)
+            pieces[n++] = (struct iovec){(void *)(uintptr_t)(frame + frame_skip),
+                                         sizeof post->frame - frame_skip};
+        if (body_skip < post->frame.nbytes)
+            pieces[n++] = (struct iovec){(void *)(uintptr_t)(body + body_skip),
+                                         post->frame.nbytes - body_skip};
+        skip = 0;
+    }
+    return n;
+}
+
+static void count_sent(struct ko_stream *stream, size_t n)
+{
+    while (stream->first) {
+        size_t left = sizeof(struct ko_frame) + stream->first->frame.nbytes - stream->first_done;
+
+        if (n < left) {
+            stream->first_done += n;
+            return;
+        }
+        n -= left;
+        drop_first(stream);
+    }
+}
+
+int ko_stream_flush(struct ko_stream *stream)
+{
+    struct iovec pieces[PIECES];
+    struct msghdr message = {.msg_iov = pieces};
+    ssize_t n;
+
+    while (stream->first) {
+        message.msg_iovlen = (size_t)list_pieces(stream, pieces);
+        n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
+                                    : sendmsg(stream->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && is_not_yet(errno))
+            return KOLO_OK;
+        if (n < 0 && !is_gone(errno))
+            return ko_fail_errno(errno, "writing to a peer");
+        if (n < 0)
+            break_out(stream);
+        else
+            count_sent(stream, (size_t)n);
+    }
+    return KOLO_OK;
+}
+
+int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
+{
+    bool was_empty = !stream->first;
+
+    if (stream->is_out_broken)
+        return KOLO_OK;
+    post->next = NULL;
+    post->is_queued = true;
+    if (stream->last)
+        stream->last->next = post;
+    else
+        stream->first = post;
+    stream->last = post;
+    return was_empty ? ko_stream_flush(stream) : KOLO_OK;
+}
+
+/* ---- in
+ * ------------------------------------------------------------------------------------------- */
+
+/* recv with the end of the stream as an error. *n is 0 only with KO_AGAIN. */
+static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
+{
+    ssize_t got = ko_fault(KO_FAULT_RECV) ? (errno = ECONNRESET, -1)
+                                          : recv(stream->fd, to, nbytes, MSG_DONTWAIT);
+    *n = 0;
+    if (got > 0) {
+        *n = (size_t)got;
+        return KOLO_OK;
+    }
+    if (got < 0 && is_not_yet(errno))
+        return KO_AGAIN;
+    stream->is_in_ended = true;
+    if (got < 0 && !is_gone(errno))
+        return ko_fail_errno(errno, "reading from a peer");
+    return ko_fail(KOLO_E_PEER_LOST, "its connection %s", got < 0 ? "was reset" : "was closed");
+}
+
+/* Has at least nbytes <= KO_STREAM_AHEAD in the buffer, or KO_AGAIN. */
+static int look_ahead(struct ko_stream *stream, size_t nbytes)
+{
+    size_t have = stream->ahead_end - stream->ahead_at;
+    size_t n;
+    int err;
+
+    while (have < nbytes) {
+        memmove(stream->ahead, stream->ahead + stream->ahead_at, have);
+        stream->ahead_at = 0;
+        stream->ahead_end = have;
+        err = receive(stream, stream->ahead + have, sizeof stream->ahead - have, &n);
+        if (err)
+            return err;
+        stream->ahead_end += n;
+        have += n;
+    }
+    return KOLO_OK;
+}
+
+static int check_frame(const struct ko_frame *frame, size_t most)
+{
+    size_t limit = frame->kind == KO_FRAME_DATA ? most : KO_CONTROL_BYTES;
+
+    if (frame->kind < KO_FRAME_DATA || frame->kind > KO_FRAME_BYE || frame->nbytes > limit)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "a frame of kind %u with %u bytes came; kolo sends none such (at most %zu)",
+                       frame->kind, frame->nbytes, limit);
+    return KOLO_OK;
+}
+
+int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame)
+{
+    if (!stream->has_frame) {
+        int err = look_ahead(stream, sizeof stream->frame);
+
+        if (err)
+            return err;
+        memcpy(&stream->frame, stream->ahead + stream->ahead_at, sizeof stream->frame);
+        stream->ahead_at += sizeof stream->frame;
+        err = check_frame(&stream->frame, most);
+        if (err)
+            return err;
+        stream->has_frame = true;
+        stream->body_done = 0;
+    }
+    *frame = &stream->frame;
+    return KOLO_OK;
+}
+
+int ko_stream_land(struct ko_stream *stream, void *to)
+{
+    unsigned char *place = to;
+    size_t have = stream->ahead_end - stream->ahead_at;
+    size_t left = stream->frame.nbytes - stream->body_done;
+    size_t n = have < left ? have : left;
+
+    if (n) {
+        memcpy(place + stream->body_done, stream->ahead + stream->ahead_at, n);
+        stream->ahead_at += n;
+        stream->body_done += n;
+    }
+    stream->is_landing = true;
+    while (stream->body_done < stream->frame.nbytes) {
+        int err = receive(stream, place + stream->body_done,
+                          stream->frame.nbytes - stream->body_done, &n);
+        if (err)
+            return err;
+        stream->body_done += n;
+    }
+    stream->has_frame = false;
+    stream->is_landing = false;
+    return KOLO_OK;
+}
+
+int ko_stream_wanted(const struct ko_stream *stream)
+{
+    bool is_writing = stream->is_connecting || stream->hello_out_left || stream->first;
+    /* A message that nobody has begun to land wants no more input: nobody could take it. */
+    bool is_full = stream->has_frame && !stream->is_landing;
+
+    return (is_writing ? KO_POLL_OUT : 0) | (is_full || stream->is_in_ended ? 0 : KO_POLL_IN);
+}
+
+void ko_stream_end(struct ko_stream *stream)
+{
+    while (stream->first)
+        drop_first(stream);
+    if (stream->fd >= 0)
+        close(stream->fd);
+    if (stream->got_fd >= 0)
+        close(stream->got_fd);
+    stream->fd = -1;
+    stream->got_fd = -1;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stream.h: messages over a stream socket: the hello at its beginning, then frames with bodies. The
+ * common body of tcp and of shm's control. Not blocking, one thread at a time.
+ */
+#ifndef KO_STREAM_H
+#define KO_STREAM_H
+
+#include "transport.h"
+
+/* Bytes read at once in the hope of more than one short message. */
+enum { KO_STREAM_AHEAD = 4096 };
+
+struct ko_stream {
+    int fd;
+    bool is_unix;
+    bool is_connecting;
+    bool is_out_broken; /* writes fail: the other end is gone */
+    bool is_in_ended;   /* everything that ever came has been read */
+    bool has_frame;
+    bool is_landing; /* somebody waits for the body */
+
+    struct ko_hello hello_out;
+    size_t hello_out_left;
+    size_t hello_in_done;
+    int pass_fd; /* goes with the hello; the caller's; -1: none */
+    int got_fd;  /* came with the hello; the stream's until taken (then set to -1) */
+
+    struct ko_post *first, *last; /* queued */
+    size_t first_done;            /* bytes of the first that have left, its frame included */
+
+    struct ko_frame frame;
+    size_t body_done;
+    size_t ahead_at, ahead_end;
+    unsigned char ahead[KO_STREAM_AHEAD];
+};
+
+/* Begins on a connected or connecting socket, which becomes the stream's. */
+void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting);
+
+/* Sends the hello, with a descriptor beside it if pass_fd >= 0. */
+void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int pass_fd);
+
+/* Reads and checks the other end's hello. KO_AGAIN until it has come. */
+int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello);
+
+/* KOLO_OK once our hello has left. */
+int ko_stream_greeted(struct ko_stream *stream);
+
+int ko_stream_send(struct ko_stream *stream, struct ko_post *post);
+int ko_stream_flush(struct ko_stream *stream);
+int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame);
+int ko_stream_land(struct ko_stream *stream, void *to);
+
+/* The KO_POLL_ bits whose readiness would let the stream go on. */
+int ko_stream_wanted(const struct ko_stream *stream);
+
+/* Closes the socket and gives the posts back. */
+void ko_stream_end(struct ko_stream *stream);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * transport.h: the contract between kolo and a transport. To add a transport, write one .c file
+ * that fills a struct ko_transport and add its row to registry.c; nothing else changes. self.c is
+ * the shortest example.
+ *
+ * A transport sees ranks, addresses and bytes; never a group or a collective, and it never calls
+ * up. It moves messages (a frame of 32 bytes and a body) between two ranks over a wire, in order,
+ * each exactly once. A transport of kind KO_WINDOW gives in addition, once a wire is open, memory
+ * that both ends address; slices then travel there and the wire carries only bells and other
+ * control.
+ *
+ * A wire is made by connect on the rank that begins and by accept + answer on the other. The two
+ * exchange hellos; both then say KO_WIRE_OPEN.
+ *
+ *     connect ── hello ──▶ accept: has_hello … answer ── hello ──▶ open (both)
+ *
+ * Rules for every function:
+ *   - None ever blocks. KO_AGAIN means "not yet: call again after drive, or when fd is ready".
+ *   - One thread at a time uses a wire, and one at a time a device; different ones are independent.
+ *   - Errors are positive KOLO_E_ codes, with ko_fail's text. KOLO_E_PEER_LOST: the other end is
+ * gone. What had arrived before is still delivered first.
+ *   - Whatever comes from outside (hellos, frames, lengths) is checked before it is believed.
+ */
+#ifndef KO_TRANSPORT_H
+#define KO_TRANSPORT_H
+
+#include "frame.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Longest address of a device, and longest body of a control frame. */
+enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640 };
+
+enum ko_transport_kind { KO_WINDOW, KO_MESSAGE };
+
+/* What the ends of a wire say of themselves; the wire's both ends must agree on group, channel,
+ * slots and slice_bytes. Travels as it is. */
+struct ko_hello {
+    uint32_t magic;   /* KO_HELLO_MAGIC */
+    uint32_t version; /* KO_HELLO_VERSION */
+    uint64_t group;   /* the group's id */
+    int32_t from, to; /* ranks in the group */
+    uint32_t channel;
+    uint32_t slots, slice_bytes;
+    uint32_t pad;
+    uint64_t segment;      /* windows: id of the memory that the sender of this hello owns */
+    struct ko_stamp stamp; /* the call for which the wire was opened */
+};
+
+#define KO_HELLO_MAGIC 0x6f6c6f6bU /* "kolo" */
+#define KO_HELLO_VERSION 1U
+
+enum ko_wire_state { KO_WIRE_OPENING, KO_WIRE_OPEN };
+
+/* The head of every transport's own wire; the transport writes it, the user reads it. */
+struct ko_wire {
+    const struct ko_transport *transport;
+    enum ko_wire_state state;
+    bool has_hello;        /* an accepted wire has received the other end's hello */
+    struct ko_hello hello; /* the other end's, valid if has_hello or open */
+    int fd;                /* readiness for the bits in wanted means "call drive"; -1: none */
+    int wanted;            /* KO_POLL_ bits (poller.h); may change with every call */
+
+    /* KO_WINDOW, once open: the memory this end receives in (its own), and the one it sends into.
+     * Valid until hangup; window.h says what lies in it. */
+    void *inbox, *outbox;
+};
+
+/* One message to be sent. Frame and body stay the caller's and unchanged while is_queued. */
+struct ko_post {
+    struct ko_frame frame;
+    const void *body; /* frame.nbytes bytes */
+    bool is_queued;   /* set by send, cleared when the message has left or can never leave */
+    struct ko_post *next;
+};
+
+struct ko_device {
+    const struct ko_transport *transport;
+    int listen_fd; /* readable when accept has something; -1: the device accepts nothing */
+};
+
+/* What a device is opened with. */
+struct ko_site {
+    char listen_host[64]; /* numeric address to listen on, for transports that have addresses */
+};
+
+struct ko_transport {
+    const char *name;
+    enum ko_transport_kind kind;
+
+    /* Opens this rank's end. KOLO_E_UNSUPPORTED, and why, if this machine cannot. On success the
+     * device can be connected to. Closing comes after the hangup of all its wires. */
+    int (*open)(const struct ko_site *site, struct ko_device **device);
+    void (*close)(struct ko_device *device);
+
+    /* Writes what another rank needs to reach this device, returns its length <= KO_ADDRESS_BYTES.
+     * It travels as it is, and has no meaning to anybody else. */
+    size_t (*address)(struct ko_device *device, unsigned char *address);
+
+    /* Begins a wire to the device with that address and queues the hello. The answer's hello must
+     * match it (see struct ko_hello). */
+    int (*connect)(struct ko_device *device, const unsigned char *address, size_t nbytes,
+                   const struct ko_hello *hello, struct ko_wire **wire);
+
+    /* The next wire that somebody has begun towards this device, KO_AGAIN if there is none. It is
+     * to be driven until it has_hello, and then answered or hung up. */
+    int (*accept)(struct ko_device *device, struct ko_wire **wire);
+    int (*answer)(struct ko_wire *wire, const struct ko_hello *hello);
+
+    /* Does what can be done now without waiting: the handshake, writing what is queued. KOLO_OK
+     * whether there was something to do or not. */
+    int (*drive)(struct ko_wire *wire);
+
+    /* Queues a message behind those before it and begins to send it. Fails only for good; a message
+     * that can no longer leave because the other end is gone is dropped without an error, which
+     * `next` will report after what has arrived. */
+    int (*send)(struct ko_wire *wire, struct ko_post *post);
+
+    /* *frame is that of the first message which has not been landed yet; it stays valid, and the
+     * answer the same, until it has been. frame->nbytes <= the larger of slice_bytes and
+     * KO_CONTROL_BYTES. */
+    int (*next)(struct ko_wire *wire, const struct ko_frame **frame);
+
+    /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK. */
+    int (*land)(struct ko_wire *wire, void *to);
+
+    /* Ends the wire at once, whatever its state; what was queued and has not left is lost. Posts
+     * are the caller's again. The other end sees KOLO_E_PEER_LOST behind what had left. NULL
+     * allowed. */
+    void (*hangup)(struct ko_wire *wire);
+};
+
+/* All transports of this build, in order of preference, then NULL. */
+extern const struct ko_transport *const ko_transports[];
+
+/* NULL if there is none of this name. */
+const struct ko_transport *ko_transport_find(const char *name);
+
+extern const struct ko_transport ko_transport_self, ko_transport_shm, ko_transport_tcp;
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A link over two windows (window.h): we take slots out of our inbox and fill those of the peer's.
+ * Short slices share one line with their flag. The wire carries only bells.
+ *
+ * Sleeping: the sleeper stores its flag and then looks at the slot (or the credit) once more; the
+ * peer stores the slot and then looks at the flag. Both in sequentially consistent order, so at
+ * least one of them sees the other.
+ */
+#include "link.h"
+
+#include "status.h"
+#include "window.h"
+
+#include <string.h>
+
+int ko_window_link_start(struct ko_link *link)
+{
+    link->inbox = link->wire->inbox;
+    link->outbox = link->wire->outbox;
+    link->ops = &ko_window_link_ops;
+    return KOLO_OK;
+}
+
+/* Rings if the peer sleeps on this flag; it rings once for each time that it is set. */
+static int wake(struct ko_link *link, uint64_t *sleeps)
+{
+    if (!ko_load_ordered(sleeps) || !ko_exchange_ordered(sleeps, 0))
+        return KOLO_OK;
+    return ko_link_tell(link, KO_FRAME_BELL, NULL, NULL, 0);
+}
+
+static int window_room(struct ko_link *link, size_t nbytes, void **place)
+{
+    struct ko_slot *slot;
+
+    if (link->credit + link->slots <= link->sent) {
+        link->credit = ko_load_ordered(&link->outbox->credit);
+        if (link->credit + link->slots <= link->sent)
+            return KO_AGAIN;
+    }
+    slot = ko_window_slot(link->outbox, link->slots, link->sent);
+    *place = nbytes <= KO_INLINE
+                 ? slot->body
+                 : ko_window_body(link->outbox, link->slots, link->slice_bytes, link->sent);
+    return KOLO_OK;
+}
+
+static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+{
+    struct ko_slot *slot = ko_window_slot(link->outbox, link->slots, link->sent);
+
+    slot->frame =
+        (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
+    link->sent++;
+    ko_store_ordered(&slot->step, link->sent); /* publishes the slot, before wake looks */
+    return wake(link, &link->outbox->receiver_sleeps);
+}
+
+static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                       size_t nbytes)
+{
+    void *place;
+    int err = window_room(link, nbytes, &place);
+
+    if (err)
+        return err;
+    if (nbytes)
+        memcpy(place, from, nbytes);
+    return window_commit(link, stamp, nbytes);
+}
+
+static int window_next(struct ko_link *link, const struct ko_frame **frame)
+{
+    const struct ko_slot *slot = ko_window_slot(link->inbox, link->slots, link->received);
+
+    if (ko_load_ordered(&slot->step) != link->received + 1)
+        return KO_AGAIN;
+    link->frame = slot->frame; /* once: what is checked is what is used */
+    if (link->frame.kind != KO_FRAME_DATA || link->frame.nbytes > link->slice_bytes)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "rank %d's window holds a slice of kind %u with %u bytes (at most %u)",
+                       link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
+    *frame = &link->frame;
+    return KOLO_OK;
+}
+
+static int window_peek(struct ko_link *link, const void **body)
+{
+    *body = link->frame.nbytes <= KO_INLINE
+                ? ko_window_slot(link->inbox, link->slots, link->received)->body
+                : ko_window_body(link->inbox, link->slots, link->slice_bytes, link->received);
+    return KOLO_OK;
+}
+
+static void window_release(struct ko_link *link)
+{
+    link->received++;
+    ko_store_ordered(&link->inbox->credit, link->received); /* gives the slot, before wake looks */
+    (void)wake(link, &link->inbox->sender_sleeps); /* a broken wire shows at the next wait */
+}
+
+static int window_land(struct ko_link *link, void *to)
+{
+    const void *body;
+
+    window_peek(link, &body);
+    if (link->frame.nbytes)
+        memcpy(to, body, link->frame.nbytes);
+    window_release(link);
+    return KOLO_OK;
+}
+
+static void window_arm(struct ko_link *link)
+{
+    ko_store_ordered(&link->inbox->receiver_sleeps, 1);
+    ko_store_ordered(&link->outbox->sender_sleeps, 1);
+}
+
+static void window_disarm(struct ko_link *link)
+{
+    ko_store_ordered(&link->inbox->receiver_sleeps, 0);
+    ko_store_ordered(&link->outbox->sender_sleeps, 0);
+}
+
+const struct ko_link_ops ko_window_link_ops = {
+    .room = window_room,
+    .commit = window_commit,
+    .post = window_post,
+    .next = window_next,
+    .peek = window_peek,
+    .land = window_land,
+    .release = window_release,
+    .arm = window_arm,
+    .disarm = window_disarm,
+};
