@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * channel.h: a group's links of one kind, opened at first use, and how a thread waits on them: it
+ * polls for a while, then sleeps in the kernel until a link, an arrival or a wake has something to
+ * tell; meanwhile every link of the channel is driven in both directions. Whoever holds the lock
+ * may use the links.
+ */
+#ifndef KO_CHANNEL_H
+#define KO_CHANNEL_H
+
+#include "clock.h"
+#include "kolo.h"
+#include "link.h"
+#include "poller.h"
+
+#include <pthread.h>
+
+/* A link and what its opening needs. */
+struct ko_port {
+    struct ko_link *link;    /* NULL: never used */
+    struct ko_wire *opening; /* begun or claimed, not open yet */
+    bool is_open;
+    bool said_bye;           /* the peer has freed its group */
+    int polled_fd;           /* in the poller, or -1 */
+    int polled;              /* the bits it is there with */
+    struct ko_stamp waiting; /* the call in which the peer waits for us; seq 0: none */
+};
+
+enum { KO_PAST_STAMPS = 32 };
+
+struct ko_channel {
+    pthread_mutex_t lock;
+    kolo_group *group;
+    uint32_t number;
+    struct ko_port *ports; /* one per rank, made at first use */
+    int nopening;
+    int nwaiting; /* ports with a waiting peer */
+    struct ko_poller poller;
+    bool has_told; /* the group's failure */
+
+    struct ko_stamp stamp; /* of the call under way */
+    bool is_in_call;
+    struct ko_stamp past[KO_PAST_STAMPS]; /* of the last calls, by seq */
+
+    int spin_us;     /* KOLO_SPIN_US */
+    bool is_crowded; /* more ranks here than processors: yield instead of spinning */
+};
+
+/* One wait, until the caller finds what it waits for. */
+struct ko_wait {
+    const ko_deadline *deadline;
+    int peer;         /* the rank that is waited for; -1: anybody */
+    const char *what; /* "to send", "for a message": for the time-out's text */
+    unsigned turns;
+    bool is_armed;
+    bool has_asked;        /* the peer has been told that it is waited for */
+    int64_t spin_until_ns; /* 0 before the first turn */
+    int64_t began_ns, store_checked_ns;
+};
+
+/* Safe to close after a failure. */
+int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t number);
+void ko_channel_close(struct ko_channel *channel);
+
+/* The link to a peer; begins to open it if that has not been done. Needs the lock, as all below. */
+int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link);
+
+/* One turn of a wait: call it each time that the caller has looked and found nothing, until it
+ * returns an error, which has then failed the group. */
+int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait);
+
+/* The same in pieces, for a caller that gives the lock away while it sleeps. wait_awake until
+ * wait->is_armed and the caller has looked once more; then is_armed = false, poll, sleep (this
+ * alone without the lock), woken with what sleep returned, look_around, and from the beginning. */
+int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait);
+int ko_channel_poll(struct ko_channel *channel);
+int ko_channel_sleep(struct ko_channel *channel, int timeout_ms, struct ko_event *events, int cap);
+int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents);
+/* What is rarely to be done: the deadline, a peer that makes another call, word in the store. */
+int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait);
+
+/* Drives everything once, without waiting. */
+int ko_channel_turn(struct ko_channel *channel);
+
+/* Says what the caller is about to do (collectives), so that peers' mismatches show. */
+int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp);
+void ko_channel_leave(struct ko_channel *channel);
+
+/* An error of a link, with the peer's name, as the group's. */
+int ko_channel_link_failed(struct ko_channel *channel, int peer, int status);
+
+/* Both sides of a mismatch, as the group's error. theirs came from peer. */
+int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_stamp *theirs,
+                        const struct ko_stamp *ours);
+
+/* Tells all open links of the group's failure, within a bounded time. */
+void ko_channel_tell_failure(struct ko_channel *channel);
+
+/* "all_reduce #5 (100 float32, sum)" */
+void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Arrivals are wires that others have begun. Until its hello has come an arrival is a stranger:
+ * there may be few of those, for a short time. With its hello it waits to be claimed by the group
+ * that it names, which may not exist yet on this rank.
+ */
+#include "endpoint.h"
+
+#include "config.h"
+#include "log.h"
+#include "status.h"
+#include "store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STRANGERS = 256, STRANGER_MS = 5000 };
+
+struct ko_arrival {
+    struct ko_wire *wire;
+    ko_deadline deadline; /* for the hello */
+    bool is_ready;        /* the hello has come; whoever claims the wire will poll it */
+    struct ko_arrival *next;
+};
+
+void ko_endpoint_key(int rank, char *key, size_t nbytes)
+{
+    snprintf(key, nbytes, "rank/%d", rank);
+}
+
+/* The address on which message transports listen: KOLO_IFADDR, else the one that leads to the
+ * store, else loopback. */
+static void choose_site(kolo_store *store, struct ko_site *site)
+{
+    const char *wish = ko_config_text(KO_CONFIG_IFADDR);
+
+    snprintf(site->listen_host, sizeof site->listen_host, "%s", wish);
+    if (!*wish && ko_store_own_address(store, site->listen_host, sizeof site->listen_host))
+        site->listen_host[0] = 0;
+    if (!site->listen_host[0])
+        snprintf(site->listen_host, sizeof site->listen_host, "127.0.0.1");
+}
+
+static int open_device(struct ko_endpoint *endpoint, const struct ko_transport *transport,
+                       const struct ko_site *site)
+{
+    struct ko_device *device;
+    int err = transport->open(site, &device);
+
+    if (err == KOLO_E_UNSUPPORTED) {
+        ko_log(KO_LOG_INFO, "transport %s cannot be used: %s", transport->name, kolo_last_error());
+        return KOLO_OK;
+    }
+    if (err)
+        return err;
+    endpoint->devices[endpoint->own.naddresses] = device;
+    ko_contact_add(&endpoint->own, device);
+    if (device->listen_fd < 0)
+        return KOLO_OK;
+    return ko_poller_add(&endpoint->poller, device->listen_fd, KO_POLL_IN, device);
+}
+
+static int open_devices(struct ko_endpoint *endpoint)
+{
+    struct ko_site site;
+    int err = KOLO_OK;
+
+    choose_site(endpoint->store, &site);
+    for (const struct ko_transport *const *row = ko_transports; *row && !err; row++)
+        if (ko_topology_allows(*row))
+            err = open_device(endpoint, *row, &site);
+    return err;
+}
+
+static int publish(struct ko_endpoint *endpoint)
+{
+    char key[32];
+
+    ko_endpoint_key(endpoint->rank, key, sizeof key);
+    return kolo_store_set(endpoint->store, key, (kolo_bytes){&endpoint->own, sizeof endpoint->own});
+}
+
+int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint **endpoint_out)
+{
+    struct ko_endpoint *endpoint = ko_alloc(sizeof *endpoint, "an endpoint");
+    int err;
+
+    if (!endpoint) {
+        kolo_store_close(store);
+        return KOLO_E_NOMEM;
+    }
+    pthread_mutex_init(&endpoint->lock, NULL);
+    endpoint->users = 1;
+    endpoint->rank = rank;
+    endpoint->size = size;
+    endpoint->store = store;
+    endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
+    err = endpoint->contacts ? ko_poller_open(&endpoint->poller) : KOLO_E_NOMEM;
+    if (!err)
+        err = ko_contact_begin(&endpoint->own);
+    if (!err)
+        err = open_devices(endpoint);
+    if (!err)
+        err = publish(endpoint);
+    if (err) {
+        ko_endpoint_release(endpoint);
+        return err;
+    }
+    *endpoint_out = endpoint;
+    return KOLO_OK;
+}
+
+void ko_endpoint_retain(struct ko_endpoint *endpoint)
+{
+    pthread_mutex_lock(&endpoint->lock);
+    endpoint->users++;
+    pthread_mutex_unlock(&endpoint->lock);
+}
+
+/* Takes the arrival out of the list and gives its wire. */
+static struct ko_wire *take(struct ko_endpoint *endpoint, struct ko_arrival **link)
+{
+    struct ko_arrival *arrival = *link;
+    struct ko_wire *wire = arrival->wire;
+
+    *link = arrival->next;
+    if (!arrival->is_ready)
+        ko_poller_remove(&endpoint->poller, wire->fd);
+    endpoint->narrivals--;
+    free(arrival);
+    return wire;
+}
+
+static void dismiss(struct ko_endpoint *endpoint, struct ko_arrival **link)
+{
+    struct ko_wire *wire = take(endpoint, link);
+
+    wire->transport->hangup(wire);
+}
+
+static void close_endpoint(struct ko_endpoint *endpoint)
+{
+    while (endpoint->arrivals)
+        dismiss(endpoint, &endpoint->arrivals);
+    for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
+        if (endpoint->devices[i])
+            endpoint->devices[i]->transport->close(endpoint->devices[i]);
+    ko_poller_close(&endpoint->poller);
+    for (int i = 0; endpoint->contacts && i < endpoint->size; i++)
+        free(endpoint->contacts[i]);
+    free(endpoint->contacts);
+    free(endpoint->watchers);
+    kolo_store_close(endpoint->store);
+    pthread_mutex_destroy(&endpoint->lock);
+    free(endpoint);
+}
+
+void ko_endpoint_release(struct ko_endpoint *endpoint)
+{
+    int users;
+
+    if (!endpoint)
+        return;
+    pthread_mutex_lock(&endpoint->lock);
+    users = --endpoint->users;
+    pthread_mutex_unlock(&endpoint->lock);
+    if (!users)
+        close_endpoint(endpoint);
+}
+
+/* ---- contacts
+ * ------------------------------------------------------------------------------------- */
+
+static int fetch(struct ko_endpoint *endpoint, int rank, struct ko_contact **contact)
+{
+    char key[32];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    ko_endpoint_key(rank, key, sizeof key);
+    err = kolo_store_get(endpoint->store, key, &value, &nbytes);
+    if (err)
+        return err;
+    err = ko_contact_check(value, nbytes, rank, &endpoint->own);
+    if (err)
+        kolo_free(value);
+    else
+        *contact = value;
+    return err;
+}
+
+int ko_endpoint_contact(struct ko_endpoint *endpoint, int rank, const struct ko_contact **contact)
+{
+    int err = KOLO_OK;
+
+    pthread_mutex_lock(&endpoint->lock);
+    if (!endpoint->contacts[rank])
+        err = fetch(endpoint, rank, &endpoint->contacts[rank]);
+    if (!err)
+        *contact = endpoint->contacts[rank];
+    pthread_mutex_unlock(&endpoint->lock);
+    return err;
+}
+
+const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int rank)
+{
+    const struct ko_contact *contact;
+
+    pthread_mutex_lock(&endpoint->lock);
+    contact = endpoint->contacts[rank];
+    pthread_mutex_unlock(&endpoint->lock);
+    return contact;
+}
+
+int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
+                        struct ko_wire **wire)
+{
+    const struct ko_contact *peer;
+    const struct ko_transport *transport;
+    char why[128];
+    uint32_t index;
+    int err = ko_endpoint_contact(endpoint, rank, &peer);
+
+    if (!err)
+        err = ko_topology_choose(&endpoint->own, peer, rank == endpoint->rank, &index, why,
+                                 sizeof why);
+    if (err)
+        return err;
+    transport = ko_transport_find(peer->addresses[index].transport);
+    ko_log(KO_LOG_INFO, "rank %d -> rank %d on %s:%d over %s: %s", (int)hello->from, (int)hello->to,
+           peer->host, (int)peer->pid, transport->name, why);
+    for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
+        if (endpoint->devices[i] && endpoint->devices[i]->transport == transport)
+            return transport->connect(endpoint->devices[i], peer->addresses[index].bytes,
+                                      peer->addresses[index].nbytes, hello, wire);
+    return ko_fail(KOLO_E_UNSUPPORTED, "rank %d is to be reached over %s, which this rank lacks",
+                   rank, transport->name);
+}
+
+/* ---- arrivals
+ * ------------------------------------------------------------------------------------- */
+
+static void wake_watchers(struct ko_endpoint *endpoint)
+{
+    for (int i = 0; i < endpoint->nwatchers; i++)
+        ko_poller_wake(endpoint->watchers[i]);
+}
+
+static void add_arrival(struct ko_endpoint *endpoint, struct ko_wire *wire)
+{
+    struct ko_arrival *arrival = ko_alloc(sizeof *arrival, "an arrival");
+
+    if (!arrival || ko_poller_add(&endpoint->poller, wire->fd, KO_POLL_IN, arrival)) {
+        free(arrival);
+        wire->transport->hangup(wire);
+        return;
+    }
+    arrival->wire = wire;
+    arrival->deadline = ko_deadline_in(STRANGER_MS);
+    arrival->next = endpoint->arrivals;
+    endpoint->arrivals = arrival;
+    endpoint->narrivals++;
+}
+
+static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
+{
+    struct ko_wire *wire;
+
+    while (endpoint->narrivals < MOST_STRANGERS + endpoint->size) {
+        int err = device->transport->accept(device, &wire);
+
+        if (err == KO_AGAIN)
+            return;
+        if (err)
+            ko_log(KO_LOG_WARN, "a connection over %s was refused: %s", device->transport->name,
+                   kolo_last_error());
+        else
+            add_arrival(endpoint, wire);
+    }
+}
+
+static int drive_arrival(struct ko_endpoint *endpoint, struct ko_arrival *arrival)
+{
+    struct ko_wire *wire = arrival->wire;
+    int err = wire->transport->drive(wire);
+
+    if (!err && !wire->has_hello && ko_deadline_passed(&arrival->deadline))
+        err = ko_fail(KOLO_E_PROTOCOL, "no hello came within %d ms", STRANGER_MS);
+    if (!err && wire->has_hello) {
+        ko_poller_remove(&endpoint->poller, wire->fd);
+        arrival->is_ready = true;
+        wake_watchers(endpoint);
+    }
+    return err;
+}
+
+static void drive_arrivals(struct ko_endpoint *endpoint)
+{
+    struct ko_arrival **link = &endpoint->arrivals;
+
+    while (*link) {
+        if (!(*link)->is_ready && drive_arrival(endpoint, *link)) {
+            ko_log(KO_LOG_WARN, "a connection over %s was closed: %s",
+                   (*link)->wire->transport->name, kolo_last_error());
+            dismiss(endpoint, link);
+            continue;
+        }
+        link = &(*link)->next;
+    }
+}
+
+void ko_endpoint_accept(struct ko_endpoint *endpoint)
+{
+    pthread_mutex_lock(&endpoint->lock);
+    for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
+        if (endpoint->devices[i] && endpoint->devices[i]->listen_fd >= 0)
+            accept_all(endpoint, endpoint->devices[i]);
+    drive_arrivals(endpoint);
+    pthread_mutex_unlock(&endpoint->lock);
+}
+
+static bool is_for(const struct ko_wire *wire, uint64_t group, uint32_t channel)
+{
+    return wire->has_hello && wire->hello.group == group && wire->hello.channel == channel;
+}
+
+int ko_endpoint_claim(struct ko_endpoint *endpoint, uint64_t group, int from, uint32_t channel,
+                      struct ko_wire **wire)
+{
+    struct ko_arrival **link;
+    int err = KO_AGAIN;
+
+    pthread_mutex_lock(&endpoint->lock);
+    for (link = &endpoint->arrivals; *link; link = &(*link)->next)
+        if (is_for((*link)->wire, group, channel) && (*link)->wire->hello.from == from) {
+            *wire = take(endpoint, link);
+            err = KOLO_OK;
+            break;
+        }
+    pthread_mutex_unlock(&endpoint->lock);
+    return err;
+}
+
+int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t channel,
+                          struct ko_hello *hellos, int cap)
+{
+    int n = 0;
+
+    pthread_mutex_lock(&endpoint->lock);
+    for (struct ko_arrival *arrival = endpoint->arrivals; arrival && n < cap;
+         arrival = arrival->next)
+        if (is_for(arrival->wire, group, channel))
+            hellos[n++] = arrival->wire->hello;
+    pthread_mutex_unlock(&endpoint->lock);
+    return n;
+}
+
+int ko_endpoint_watch(struct ko_endpoint *endpoint, struct ko_poller *poller)
+{
+    struct ko_poller **grown;
+    int err = KOLO_OK;
+
+    pthread_mutex_lock(&endpoint->lock);
+    if (endpoint->nwatchers == endpoint->watchers_cap) {
+        int cap = endpoint->watchers_cap ? 2 * endpoint->watchers_cap : 4;
+
+        grown = realloc(endpoint->watchers, (size_t)cap * sizeof *grown);
+        if (grown) {
+            endpoint->watchers = grown;
+            endpoint->watchers_cap = cap;
+        } else {
+            err = ko_fail(KOLO_E_NOMEM, "no memory for %d groups", cap);
+        }
+    }
+    if (!err)
+        endpoint->watchers[endpoint->nwatchers++] = poller;
+    pthread_mutex_unlock(&endpoint->lock);
+    return err;
+}
+
+void ko_endpoint_unwatch(struct ko_endpoint *endpoint, struct ko_poller *poller)
+{
+    pthread_mutex_lock(&endpoint->lock);
+    for (int i = 0; i < endpoint->nwatchers; i++)
+        if (endpoint->watchers[i] == poller)
+            endpoint->watchers[i--] = endpoint->watchers[--endpoint->nwatchers];
+    pthread_mutex_unlock(&endpoint->lock);
+}

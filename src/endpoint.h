@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * endpoint.h: where one rank can be reached: its open devices, the others' contacts, and the wires
+ * that others have begun towards it. Shared by the world group and all groups made from it, with a
+ * count of its users. Any thread.
+ */
+#ifndef KO_ENDPOINT_H
+#define KO_ENDPOINT_H
+
+#include "clock.h"
+#include "kolo.h"
+#include "poller.h"
+#include "topology.h"
+
+#include <pthread.h>
+
+struct ko_arrival;
+
+struct ko_endpoint {
+    pthread_mutex_t lock;
+    int users;
+    int rank, size;    /* in the world */
+    kolo_store *store; /* a handle of its own, closed with the endpoint */
+    struct ko_contact own;
+    struct ko_contact **contacts; /* by world rank, fetched at first use */
+    struct ko_device *devices[KO_CONTACT_TRANSPORTS];
+    struct ko_poller
+        poller; /* listeners and unfinished arrivals; others may wait on its epoll_fd */
+    struct ko_arrival *arrivals;
+    int narrivals;
+    struct ko_poller **watchers; /* woken when an arrival can be claimed */
+    int nwatchers, watchers_cap;
+};
+
+/* Opens every allowed device, fills `own`, publishes it in the store. Takes store over. */
+int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint **endpoint);
+void ko_endpoint_retain(struct ko_endpoint *endpoint);
+/* The last user closes. NULL is allowed. */
+void ko_endpoint_release(struct ko_endpoint *endpoint);
+
+/* The store key of a rank's contact. */
+void ko_endpoint_key(int rank, char *key, size_t nbytes);
+
+/* A rank's contact; waits for the store if it is asked for the first time. */
+int ko_endpoint_contact(struct ko_endpoint *endpoint, int rank, const struct ko_contact **contact);
+
+/* The contact if it has been fetched, else NULL. */
+const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int rank);
+
+/* Begins a wire to a world rank over the transport that topology chooses. */
+int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
+                        struct ko_wire **wire);
+
+/* Takes in what others have begun, without waiting. */
+void ko_endpoint_accept(struct ko_endpoint *endpoint);
+
+/* The wire that rank `from` of a group has begun for a channel, to be answered; KO_AGAIN if there
+ * is none yet. */
+int ko_endpoint_claim(struct ko_endpoint *endpoint, uint64_t group, int from, uint32_t channel,
+                      struct ko_wire **wire);
+
+/* Copies the hellos of up to cap unclaimed arrivals for a group's channel; returns how many. */
+int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t channel,
+                          struct ko_hello *hellos, int cap);
+
+/* A poller to wake, from now on or no longer, when an arrival can be claimed. */
+int ko_endpoint_watch(struct ko_endpoint *endpoint, struct ko_poller *poller);
+void ko_endpoint_unwatch(struct ko_endpoint *endpoint, struct ko_poller *poller);
+
+#endif

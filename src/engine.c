@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine.h"
+
+#include "fault.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+void ko_engine_open(struct ko_engine *engine)
+{
+    pthread_condattr_t attributes;
+
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+bool ko_engine_try_begin(struct ko_engine *engine)
+{
+    if (engine->is_running || engine->first)
+        return false;
+    engine->is_running = true;
+    return true;
+}
+
+void ko_engine_finish(struct ko_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->is_running = false;
+    if (engine->has_thread)
+        pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static struct kolo_work *dequeue(struct ko_engine *engine)
+{
+    struct kolo_work *work = engine->first;
+
+    engine->first = work->next;
+    if (!engine->first)
+        engine->last = NULL;
+    work->next = NULL;
+    return work;
+}
+
+static void *engine_main(void *argument)
+{
+    struct ko_engine *engine = argument;
+
+    pthread_mutex_lock(&engine->lock);
+    for (;;) {
+        struct kolo_work *work;
+
+        while (engine->is_running || (!engine->first && !engine->is_stopping))
+            pthread_cond_wait(&engine->changed, &engine->lock);
+        if (engine->is_stopping)
+            break;
+        work = dequeue(engine);
+        engine->is_running = true;
+        pthread_mutex_unlock(&engine->lock);
+        work->run(work);
+        pthread_mutex_lock(&engine->lock);
+        engine->is_running = false;
+        pthread_cond_broadcast(&engine->changed);
+        ko_work_release(work);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return NULL;
+}
+
+/* The thread takes no signals: they are the program's. */
+static int start_thread(struct ko_engine *engine)
+{
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = ko_fault(KO_FAULT_THREAD) ? EAGAIN
+                                      : pthread_create(&engine->thread, NULL, engine_main, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return ko_fail_errno(error, "starting a group's thread");
+    engine->has_thread = true;
+    return KOLO_OK;
+}
+
+int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work)
+{
+    int err = engine->has_thread ? KOLO_OK : start_thread(engine);
+
+    if (err)
+        return err;
+    ko_work_retain(work);
+    work->next = NULL;
+    if (engine->last)
+        engine->last->next = work;
+    else
+        engine->first = work;
+    engine->last = work;
+    pthread_cond_broadcast(&engine->changed);
+    return KOLO_OK;
+}
+
+void ko_engine_close(struct ko_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->is_stopping = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+    if (engine->has_thread)
+        pthread_join(engine->thread, NULL);
+    while (engine->first) {
+        struct kolo_work *work = dequeue(engine);
+
+        ko_work_complete(work,
+                         ko_fail(KOLO_E_ABORTED, "the group was freed before the work began"));
+        ko_work_release(work);
+    }
+    pthread_cond_destroy(&engine->changed);
+    pthread_mutex_destroy(&engine->lock);
+}

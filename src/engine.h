@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine.h: who runs a group's collectives, one after another in the order of submission. A
+ * blocking call on an idle group runs in its caller's thread; asynchronous ones, and blocking ones
+ * behind them, on the group's own thread, which starts with the first of them.
+ */
+#ifndef KO_ENGINE_H
+#define KO_ENGINE_H
+
+#include "work.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct ko_engine {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* something was queued, finished, or is to stop */
+    struct kolo_work *first, *last;
+    bool is_running; /* some thread runs a collective */
+    bool has_thread;
+    bool is_stopping;
+    pthread_t thread;
+};
+
+void ko_engine_open(struct ko_engine *engine);
+
+/* Takes the turn if nobody runs and nothing waits: true, and the caller runs its call now, then
+ * calls ko_engine_finish. The lock is held by the caller at enter, and still is on return. */
+bool ko_engine_try_begin(struct ko_engine *engine);
+void ko_engine_finish(struct ko_engine *engine);
+
+/* Queues a work; its `run` is called on the engine's thread. The caller holds the lock. */
+int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
+
+/* Waits for what runs, fails what is queued with KOLO_E_ABORTED, ends the thread. */
+void ko_engine_close(struct ko_engine *engine);
+
+#endif

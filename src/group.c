@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A group fails once. Whoever decides it keeps the text, wakes this rank's waiters, writes the text
+ * into the store for ranks that no link of ours reaches, and tells it over every open link; a rank
+ * that is told does the same, so the news travels against every wait there is.
+ */
+#include "group.h"
+
+#include "config.h"
+#include "log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
+
+/* The variables that a group keeps to from its creation on. */
+static int read_variables(kolo_group *group)
+{
+    int64_t checks = 0;
+    int err = ko_config_number(KO_CONFIG_CHECK, &checks);
+
+    group->checks_calls = checks != 0;
+    snprintf(group->algorithm, sizeof group->algorithm, "%s", ko_config_text(KO_CONFIG_ALGO));
+    return err;
+}
+
+static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t id, int timeout_ms)
+{
+    group->endpoint = endpoint;
+    group->id = id;
+    atomic_init(&group->timeout_ms, timeout_ms);
+    atomic_init(&group->failed, 0);
+    pthread_mutex_init(&group->lock, NULL);
+    ko_engine_open(&group->engine);
+}
+
+int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, int rank, int size,
+                  int timeout_ms, kolo_group **group_out)
+{
+    kolo_group *group = ko_alloc(sizeof *group, "a group");
+    int err;
+
+    if (!group) {
+        free(world_ranks);
+        ko_endpoint_release(endpoint);
+        return KOLO_E_NOMEM;
+    }
+    init_group(group, endpoint, id, timeout_ms);
+    group->rank = rank;
+    group->size = size;
+    group->world_ranks = world_ranks;
+    err = ko_channel_open(&group->collectives, group, KO_CHANNEL_COLLECTIVES);
+    if (!err)
+        err = read_variables(group);
+    if (err) {
+        kolo_group_free(group);
+        return err;
+    }
+    ko_log(KO_LOG_DEBUG, "group %016llx: rank %d of %d", (unsigned long long)id, rank, size);
+    *group_out = group;
+    return KOLO_OK;
+}
+
+/* ---- failing
+ * -------------------------------------------------------------------------------------- */
+
+int ko_group_check(kolo_group *group)
+{
+    /* acquire: the text was written before */
+    int failed = atomic_load_explicit(&group->failed, memory_order_acquire);
+
+    return failed ? ko_fail_again(failed, group->failure_text) : KOLO_OK;
+}
+
+/* The key under which ranks leave word of a failure. */
+static void failure_key(const kolo_group *group, char *key, size_t nbytes)
+{
+    snprintf(key, nbytes, "failed/%016llx", (unsigned long long)group->id);
+}
+
+/* First writer wins, so that all ranks that look here read one text. Errors change nothing. */
+void ko_group_write_failure(kolo_group *group)
+{
+    struct ko_failure failure = {.status = atomic_load(&group->failed)};
+    char key[40];
+    void *value;
+    size_t nbytes;
+
+    if (group->size == 1 || atomic_exchange(&group->has_written, true))
+        return;
+    memcpy(failure.text, group->failure_text, sizeof failure.text);
+    failure_key(group, key, sizeof key);
+    kolo_store_set_timeout(group->endpoint->store, STORE_MS);
+    if (!kolo_store_compare_set(group->endpoint->store, key, (kolo_bytes){NULL, 0},
+                                (kolo_bytes){&failure, sizeof failure}, &value, &nbytes))
+        kolo_free(value);
+}
+
+static bool become_failed(kolo_group *group, int status, const char *text)
+{
+    bool is_first;
+
+    pthread_mutex_lock(&group->lock);
+    is_first = !atomic_load(&group->failed);
+    if (is_first) {
+        snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+        atomic_store(&group->failed, status); /* releases the text */
+    }
+    pthread_mutex_unlock(&group->lock);
+    return is_first;
+}
+
+/* A channel that another thread is using is told by that thread, which is awake now. */
+static void tell_channel(struct ko_channel *channel)
+{
+    ko_poller_wake(&channel->poller);
+    if (pthread_mutex_trylock(&channel->lock))
+        return;
+    ko_channel_tell_failure(channel);
+    pthread_mutex_unlock(&channel->lock);
+}
+
+int ko_group_fail(kolo_group *group, int status, const char *text)
+{
+    struct ko_channel *messages;
+
+    if (!become_failed(group, status, text))
+        return ko_group_check(group);
+    ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
+    tell_channel(&group->collectives);
+    messages = ko_mailbox_channel(group);
+    if (messages)
+        tell_channel(messages);
+    return ko_group_check(group);
+}
+
+/* The store says that somebody failed, or the store itself is gone, and with it the rank that
+ * serves it. */
+void ko_group_check_store(kolo_group *group)
+{
+    struct ko_failure failure;
+    const char *keys[1];
+    char key[40];
+    void *value;
+    size_t nbytes;
+    int exists = 0;
+
+    if (group->size == 1)
+        return;
+    failure_key(group, key, sizeof key);
+    keys[0] = key;
+    kolo_store_set_timeout(group->endpoint->store, STORE_MS);
+    if (kolo_store_check(group->endpoint->store, keys, 1, &exists) || !exists ||
+        kolo_store_get(group->endpoint->store, key, &value, &nbytes))
+        return;
+    if (nbytes == sizeof failure) {
+        memcpy(&failure, value, sizeof failure);
+        failure.text[sizeof failure.text - 1] = 0;
+        ko_group_fail(group, failure.status > 0 ? failure.status : KOLO_E_PROTOCOL, failure.text);
+    }
+    kolo_free(value);
+}
+
+void kolo_group_abort(kolo_group *group, const char *reason)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (!group)
+        return;
+    snprintf(text, sizeof text, "rank %d aborted the group: %s", group->rank,
+             reason && *reason ? reason : "no reason given");
+    (void)ko_group_fail(group, KOLO_E_ABORTED, text);
+}
+
+int kolo_group_error(const kolo_group *group, const char **text)
+{
+    int failed = group ? atomic_load(&group->failed) : KOLO_E_INVALID;
+
+    if (text)
+        *text = group && failed ? group->failure_text : "";
+    return failed;
+}
+
+void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes)
+{
+    const struct ko_contact *contact = ko_endpoint_known(group->endpoint, group->world_ranks[rank]);
+    char name[96], why[64];
+    uint32_t index;
+
+    if (!contact || ko_topology_choose(&group->endpoint->own, contact, rank == group->rank, &index,
+                                       why, sizeof why)) {
+        snprintf(text, nbytes, "rank %d", rank);
+        return;
+    }
+    ko_contact_name(contact, name, sizeof name);
+    snprintf(text, nbytes, "rank %d (%s, over %s)", rank, name,
+             contact->addresses[index].transport);
+}
+
+/* ---- questions
+ * ------------------------------------------------------------------------------------ */
+
+int ko_group_check_rank(const kolo_group *group, int rank, const char *what)
+{
+    if (rank < 0 || rank >= group->size)
+        return ko_fail(KOLO_E_INVALID, "%s is rank %d; the group has ranks 0 to %d", what, rank,
+                       group->size - 1);
+    return KOLO_OK;
+}
+
+int kolo_group_rank(const kolo_group *group)
+{
+    return group ? group->rank : -1;
+}
+
+int kolo_group_size(const kolo_group *group)
+{
+    return group ? group->size : 0;
+}
+
+int kolo_group_timeout(const kolo_group *group)
+{
+    return group ? atomic_load(&group->timeout_ms) : 0;
+}
+
+int kolo_group_set_timeout(kolo_group *group, int timeout_ms)
+{
+    if (!group || timeout_ms < 1)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_set_timeout: %s",
+                       group ? "the limit is at least 1 ms" : "group is NULL");
+    atomic_store(&group->timeout_ms, timeout_ms);
+    return KOLO_OK;
+}
+
+/* ---- making groups of groups
+ * ---------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15U;
+    return hash ^ (hash >> 29);
+}
+
+/* Counts parent's children, so that two groups of the same ranks differ; all ranks count alike. */
+static uint64_t child_id(kolo_group *parent, const int *ranks, int nranks)
+{
+    uint64_t id;
+
+    pthread_mutex_lock(&parent->lock);
+    id = mix(parent->id, ++parent->nchildren);
+    pthread_mutex_unlock(&parent->lock);
+    for (int i = 0; i < nranks; i++)
+        id = mix(id, (uint64_t)ranks[i] + 1);
+    return id;
+}
+
+static int check_list(const kolo_group *parent, const int *ranks, int nranks)
+{
+    char *seen;
+    int err = KOLO_OK;
+
+    if (!ranks || nranks < 1 || nranks > parent->size)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_new: a group of %d of %d ranks cannot be",
+                       nranks, parent->size);
+    seen = ko_alloc((size_t)parent->size, "a list of ranks");
+    if (!seen)
+        return KOLO_E_NOMEM;
+    for (int i = 0; i < nranks && !err; i++) {
+        err = ko_group_check_rank(parent, ranks[i], "a member of the new group");
+        if (!err && seen[ranks[i]]++)
+            err = ko_fail(KOLO_E_INVALID, "kolo_group_new: rank %d is listed twice", ranks[i]);
+    }
+    free(seen);
+    return err;
+}
+
+int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group)
+{
+    int *world_ranks;
+    uint64_t id;
+    int rank = -1;
+    int err;
+
+    if (!parent || !group)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_new: %s is NULL", parent ? "group" : "parent");
+    err = check_list(parent, ranks, nranks);
+    if (!err)
+        err = ko_group_check(parent);
+    if (err)
+        return err;
+    id = child_id(parent, ranks, nranks);
+    for (int i = 0; i < nranks; i++)
+        if (ranks[i] == parent->rank)
+            rank = i;
+    if (rank < 0) {
+        *group = NULL;
+        return KOLO_OK;
+    }
+    world_ranks = ko_alloc((size_t)nranks * sizeof *world_ranks, "ranks");
+    if (!world_ranks)
+        return KOLO_E_NOMEM;
+    for (int i = 0; i < nranks; i++)
+        world_ranks[i] = parent->world_ranks[ranks[i]];
+    ko_endpoint_retain(parent->endpoint);
+    return ko_group_make(parent->endpoint, id, world_ranks, rank, nranks,
+                         kolo_group_timeout(parent), group);
+}
+
+struct split_entry {
+    int32_t color, key;
+};
+
+/* Of the ranks of this color, in the order of their keys, then of their ranks; returns how many. */
+static int list_color(const struct split_entry *entries, int n, int color, int *ranks)
+{
+    int count = 0;
+
+    for (int r = 0; r < n; r++) {
+        int at = count;
+
+        if (entries[r].color != color)
+            continue;
+        for (; at > 0 && entries[ranks[at - 1]].key > entries[r].key; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = r;
+        count++;
+    }
+    return count;
+}
+
+int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group)
+{
+    struct split_entry mine = {color, key}, *entries;
+    int *ranks;
+    int err;
+
+    if (!parent || !group)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_split: %s is NULL", parent ? "group" : "parent");
+    entries = ko_alloc((size_t)parent->size * (sizeof *entries + sizeof *ranks), "a split");
+    if (!entries)
+        return KOLO_E_NOMEM;
+    ranks = (int *)(entries + parent->size);
+    err = kolo_all_gather(parent, &mine, entries, 2, KOLO_INT32);
+    if (!err && color < 0) {
+        /* Counted like the others do, who call kolo_group_new below. */
+        (void)child_id(parent, NULL, 0);
+        *group = NULL;
+    } else if (!err) {
+        err = kolo_group_new(parent, ranks, list_color(entries, parent->size, color, ranks), group);
+    }
+    free(entries);
+    return err;
+}
+
+/* ---- end
+ * ------------------------------------------------------------------------------------------ */
+
+static bool has_unfinished(kolo_group *group)
+{
+    bool has;
+
+    pthread_mutex_lock(&group->engine.lock);
+    has = group->engine.is_running || group->engine.first;
+    pthread_mutex_unlock(&group->engine.lock);
+    return has || ko_mailbox_is_busy(group);
+}
+
+void kolo_group_free(kolo_group *group)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (!group)
+        return;
+    if (has_unfinished(group)) {
+        snprintf(text, sizeof text, "rank %d freed the group while works were unfinished",
+                 group->rank);
+        (void)ko_group_fail(group, KOLO_E_ABORTED, text);
+    }
+    ko_engine_close(&group->engine);
+    ko_mailbox_free(group);
+    ko_channel_close(&group->collectives);
+    ko_world_leave(group->world, atomic_load(&group->failed) != 0);
+    ko_endpoint_release(group->endpoint);
+    free(group->world_ranks);
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * group.h: a process group, as its parts see it. Layers above reach links through its two channels:
+ * one for collectives, one for point to point, so that neither ever finds the other's messages.
+ */
+#ifndef KO_GROUP_H
+#define KO_GROUP_H
+
+#include "channel.h"
+#include "endpoint.h"
+#include "engine.h"
+#include "mailbox.h"
+#include "status.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { KO_CHANNEL_COLLECTIVES, KO_CHANNEL_P2P };
+
+struct ko_world; /* what only the world group has: the store it joined by */
+
+struct kolo_group {
+    uint64_t id; /* the same on all its ranks, of no other group */
+    int rank, size;
+    int *world_ranks; /* by rank */
+    atomic_int timeout_ms;
+    struct ko_endpoint *endpoint;
+    struct ko_world *world; /* NULL but in the world group */
+    uint64_t nchildren;     /* groups made from this one so far */
+
+    struct ko_channel collectives; /* used by whoever runs a collective, one at a time */
+    struct ko_mailbox *mailbox;    /* made at first use, under lock */
+    struct ko_engine engine;
+    uint64_t seq; /* collectives submitted so far; under the engine's lock */
+
+    char algorithm[16]; /* KOLO_ALGO at creation */
+    bool checks_calls;  /* KOLO_CHECK at creation */
+
+    pthread_mutex_t lock; /* failing, and the mailbox's creation */
+    atomic_int failed;    /* 0, or the KOLO_E_ code; set once, after failure_text */
+    char failure_text[KO_ERROR_TEXT];
+    atomic_bool has_written; /* the failure, into the store */
+};
+
+/* What a rank tells the others when its group fails. Travels as it is. */
+struct ko_failure {
+    int32_t status;
+    char text[KO_ERROR_TEXT];
+};
+
+/* Fails the group unless it has failed already, wakes its waiters, tells the other ranks; text may
+ * be the thread's own. Returns the group's (first) error, with its text as the thread's own. The
+ * caller may hold a channel's lock; that channel it has to tell itself. */
+int ko_group_fail(kolo_group *group, int status, const char *text);
+
+/* KOLO_OK, or the group's error and its text as the thread's own. */
+int ko_group_check(kolo_group *group);
+
+/* Leaves word of the failure in the store, once; after the links have been told, which is faster.
+ */
+void ko_group_write_failure(kolo_group *group);
+
+/* Looks in the store whether another rank has failed this group; for waits that no link could end.
+ */
+void ko_group_check_store(kolo_group *group);
+
+/* "rank 2 (host:1234, over shm)" */
+void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes);
+
+/* Checks a rank of the group given by the user, called `what` there. */
+int ko_group_check_rank(const kolo_group *group, int rank, const char *what);
+
+/* A group of its own over an endpoint that becomes (also) its; world_ranks becomes its too, even on
+ * failure. */
+int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, int rank, int size,
+                  int timeout_ms, kolo_group **group);
+
+/* ko_world, rendezvous.c: tells the store that this rank leaves; the rank that serves the store
+ * waits a bounded time for the others. Frees. NULL allowed. */
+void ko_world_leave(struct ko_world *world, bool has_failed);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mailbox.h: a group's point-to-point messages on this rank: what is being sent, what is waited
+ * for, and what has come that nobody has asked for yet. Messages of one peer arrive in the order in
+ * which they were sent and are matched by tag with receives in the order in which those were
+ * posted. Any thread.
+ */
+#ifndef KO_MAILBOX_H
+#define KO_MAILBOX_H
+
+#include "channel.h"
+#include "work.h"
+
+struct ko_mailbox;
+
+/* One send or receive. Embedded in a work, or on the stack of a blocking call. */
+struct ko_letter {
+    struct kolo_work work; /* first: a letter is a work */
+    kolo_group *group;
+    bool is_send;
+    int peer, tag;
+    kolo_dtype dtype;
+    unsigned char *buffer; /* only read when sending */
+    size_t nbytes;         /* of the message, or of the room for it */
+    size_t moved;          /* sending: bytes given to the link */
+    bool has_begun;        /* sending: its first slice has been given */
+    uint64_t flushed_at;   /* sending: done when the link has flushed as many slices */
+    uint64_t seq;
+    struct ko_letter *next;
+};
+
+/* Posts the letter and does what can be done now. It must not move or go until it is done. */
+int ko_mailbox_post(struct ko_letter *letter);
+
+/* Waits until the letter is done, or the deadline. Past the group's own limit the group fails. */
+void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline);
+
+/* Sees to it that the letter gets on even if nobody waits for it. */
+void ko_mailbox_attend(struct ko_letter *letter);
+
+/* Opens links that other ranks have begun for messages, without waiting. */
+void ko_mailbox_answer(kolo_group *group);
+
+/* The group's channel of messages; NULL if there has been none. */
+struct ko_channel *ko_mailbox_channel(kolo_group *group);
+
+/* True if a letter is not done. */
+bool ko_mailbox_is_busy(kolo_group *group);
+
+/* Fails what is not done, frees. */
+void ko_mailbox_free(kolo_group *group);
+
+#endif

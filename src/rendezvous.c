@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How ranks find each other: where the store is, who I am, and the wait until all have come. Also
+ * the end: the rank that serves the store leaves last.
+ */
+#include "config.h"
+#include "group.h"
+#include "log.h"
+#include "store.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* Names of at most this many missing ranks are listed. */
+enum { LISTED = 16, LEAVE_MS = 30000, LEAVE_FAILED_MS = 3000 };
+
+/* What an init method says. */
+struct method {
+    char host[512];
+    int port;
+    int rank, size;
+};
+
+struct ko_world {
+    kolo_store *store; /* the user's, or ours */
+    kolo_store *keys;  /* the same under the job's prefix */
+    bool is_own;
+    int rank, size;
+};
+
+/* ---- init methods
+ * --------------------------------------------------------------------------------- */
+
+/* A whole number from low to high, called name. */
+static int parse_number(const char *name, const char *text, long low, long high, int *number)
+{
+    char *end;
+    long value;
+
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < low || value > high)
+        return ko_fail(KOLO_E_INVALID, "%s is \"%s\"; it takes a whole number from %ld to %ld",
+                       name, text, low, high);
+    *number = (int)value;
+    return KOLO_OK;
+}
+
+static int read_variable(const char *name, long low, long high, int *number)
+{
+    const char *text = getenv(name);
+
+    if (!text || !*text)
+        return ko_fail(
+            KOLO_E_INVALID,
+            "%s is not set, but others of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are; "
+            "set all four (kolorun does), or none for a single rank",
+            name);
+    return parse_number(name, text, low, high, number);
+}
+
+/* The environment as torchrun sets it; none of it at all is a world of one rank. */
+static int method_of_environment(struct method *method)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+    const char *host = getenv("MASTER_ADDR");
+    bool is_set = false;
+    int err;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is_set |= getenv(names[i]) != NULL;
+    if (!is_set) {
+        method->size = 1;
+        return KOLO_OK;
+    }
+    err = read_variable("WORLD_SIZE", 1, INT_MAX, &method->size);
+    if (!err)
+        err = read_variable("RANK", 0, method->size - 1, &method->rank);
+    if (!err)
+        err = read_variable("MASTER_PORT", 1, 65535, &method->port);
+    if (!err && (!host || !*host || strlen(host) >= sizeof method->host))
+        err = ko_fail(KOLO_E_INVALID, "MASTER_ADDR is not set, or too long; it is rank 0's host");
+    if (!err)
+        snprintf(method->host, sizeof method->host, "%s", host);
+    return err;
+}
+
+static int invalid_method(const char *text)
+{
+    return ko_fail(KOLO_E_INVALID,
+                   "the init method \"%s\" is none of env://, tcp://host:port?rank=R&world_size=N",
+                   text);
+}
+
+/* rank=R&world_size=N, in any order. */
+static int parse_query(char *query, struct method *method)
+{
+    char *rest = NULL;
+    int err = KOLO_OK;
+
+    method->rank = -1;
+    for (char *item = strtok_r(query, "&", &rest); item && !err;
+         item = strtok_r(NULL, "&", &rest)) {
+        if (!strncmp(item, "rank=", 5))
+            err = parse_number("rank", item + 5, 0, INT_MAX, &method->rank);
+        else if (!strncmp(item, "world_size=", 11))
+            err = parse_number("world_size", item + 11, 1, INT_MAX, &method->size);
+        else
+            err = ko_fail(KOLO_E_INVALID, "an init method takes rank and world_size, not \"%s\"",
+                          item);
+    }
+    if (!err && (method->rank < 0 || method->size < 1 || method->rank >= method->size))
+        err = ko_fail(KOLO_E_INVALID,
+                      "an init method needs rank=R&world_size=N with 0 <= R < N; it has rank %d, "
+                      "world_size %d",
+                      method->rank, method->size);
+    return err;
+}
+
+/* tcp://host:port?query; an IPv6 host stands in brackets. */
+static int method_of_url(const char *text, struct method *method)
+{
+    char copy[sizeof method->host];
+    char *host = copy + 6, *query, *colon;
+    size_t length;
+    int err;
+
+    if (strlen(text) >= sizeof copy || strncmp(text, "tcp://", 6) != 0)
+        return invalid_method(text);
+    snprintf(copy, sizeof copy, "%s", text);
+    query = strchr(host, '?');
+    if (!query)
+        return invalid_method(text);
+    *query++ = 0;
+    colon = strrchr(host, ':');
+    if (!colon || colon == host)
+        return invalid_method(text);
+    *colon = 0;
+    length = strlen(host);
+    if (host[0] == '[' && host[length - 1] == ']') {
+        host[length - 1] = 0;
+        host++;
+    }
+    err = parse_number("the port of the init method", colon + 1, 1, 65535, &method->port);
+    if (!err)
+        err = parse_query(query, method);
+    if (!err)
+        snprintf(method->host, sizeof method->host, "%s", host);
+    return err;
+}
+
+static int parse_method(const char *text, struct method *method)
+{
+    memset(method, 0, sizeof *method);
+    if (!text || !strcmp(text, "env://"))
+        return method_of_environment(method);
+    return method_of_url(text, method);
+}
+
+/* ---- the wait for all
+ * ----------------------------------------------------------------------------- */
+
+/* Lists the ranks whose contact is not in the store. */
+static int name_missing(struct ko_world *world, const ko_deadline *deadline)
+{
+    char list[256] = "", key[32];
+    const char *keys[] = {key};
+    int missing = 0, exists;
+
+    for (int rank = 0; rank < world->size; rank++) {
+        ko_endpoint_key(rank, key, sizeof key);
+        if (kolo_store_check(world->keys, keys, 1, &exists))
+            break;
+        if (exists)
+            continue;
+        if (missing++ < LISTED)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d",
+                     missing > 1 ? ", " : "", rank);
+    }
+    if (missing > LISTED)
+        snprintf(list + strlen(list), sizeof list - strlen(list), " and %d more", missing - LISTED);
+    return ko_fail(
+        KOLO_E_TIMEOUT,
+        "rank %d of %d waited %d ms for all ranks to join; %d have not come: rank %s. Were "
+        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit",
+        world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)");
+}
+
+/* The last to come says so to the rest. */
+static int meet(struct ko_world *world, const ko_deadline *deadline)
+{
+    const char *const all[] = {"all"};
+    int64_t come;
+    int err = kolo_store_add(world->keys, "come", 1, &come);
+
+    if (!err && come > world->size)
+        return ko_fail(
+            KOLO_E_INVALID,
+            "%lld ranks have joined a world of %d; is another job using the same store, or "
+            "is a rank number given twice?",
+            (long long)come, world->size);
+    if (!err && come == world->size)
+        return kolo_store_set(world->keys, "all", (kolo_bytes){"1", 1});
+    if (!err)
+        err = ko_store_wait_until(world->keys, all, 1, deadline);
+    return err == KOLO_E_TIMEOUT ? name_missing(world, deadline) : err;
+}
+
+/* A number that no other job over this store has; rank 0 draws it. */
+static int agree_on_id(struct ko_world *world, uint64_t *id)
+{
+    void *value;
+    size_t nbytes;
+    int err = KOLO_OK;
+
+    if (world->rank == 0) {
+        if (getrandom(id, sizeof *id, 0) != sizeof *id)
+            return ko_fail_errno(errno, "getrandom");
+        err = kolo_store_set(world->keys, "id", (kolo_bytes){id, sizeof *id});
+    } else {
+        err = kolo_store_get(world->keys, "id", &value, &nbytes);
+        if (!err && nbytes != sizeof *id)
+            err = ko_fail(KOLO_E_PROTOCOL, "the store holds a job id of %zu bytes", nbytes);
+        else if (!err)
+            memcpy(id, value, sizeof *id);
+        if (!err)
+            kolo_free(value);
+    }
+    return err;
+}
+
+/* A rank number that is given twice would otherwise show as an endless riddle later. */
+static int take_rank(struct ko_world *world)
+{
+    char key[32];
+    int64_t owners;
+    int err;
+
+    snprintf(key, sizeof key, "taken/%d", world->rank);
+    err = kolo_store_add(world->keys, key, 1, &owners);
+    if (!err && owners > 1)
+        err = ko_fail(KOLO_E_INVALID,
+                      "rank %d has joined before: two processes have the same rank, or the store "
+                      "still holds an earlier job",
+                      world->rank);
+    return err;
+}
+
+static int join_world(struct ko_world *world, int timeout_ms, kolo_group **group)
+{
+    ko_deadline deadline = ko_deadline_in(timeout_ms);
+    struct ko_endpoint *endpoint = NULL;
+    kolo_store *own_keys = NULL;
+    int *ranks;
+    uint64_t id;
+    int err = take_rank(world);
+
+    if (!err)
+        err = ko_store_clone(world->keys, &own_keys);
+    if (!err)
+        err = ko_endpoint_open(own_keys, world->rank, world->size, &endpoint);
+    if (!err)
+        err = meet(world, &deadline);
+    if (!err)
+        err = agree_on_id(world, &id);
+    ranks = err ? NULL : ko_alloc((size_t)world->size * sizeof *ranks, "ranks");
+    if (!ranks) {
+        ko_endpoint_release(endpoint);
+        return err ? err : KOLO_E_NOMEM;
+    }
+    for (int i = 0; i < world->size; i++)
+        ranks[i] = i;
+    return ko_group_make(endpoint, id, ranks, world->rank, world->size, timeout_ms, group);
+}
+
+static void free_world(struct ko_world *world)
+{
+    if (!world)
+        return;
+    kolo_store_close(world->keys);
+    if (world->is_own)
+        kolo_store_close(world->store);
+    free(world);
+}
+
+/* Jobs that follow one another over one store (restarts) must not see each other's keys. */
+static void job_prefix(char *prefix, size_t nbytes)
+{
+    const char *restart = getenv("TORCHELASTIC_RESTART_COUNT");
+
+    snprintf(prefix, nbytes, "kolo/%.20s", restart && *restart ? restart : "0");
+}
+
+/* Takes store over if is_own. */
+static int join(kolo_store *store, bool is_own, const struct method *method, int timeout_ms,
+                kolo_group **group_out)
+{
+    struct ko_world *world = ko_alloc(sizeof *world, "a world");
+    kolo_group *group;
+    char prefix[32];
+    int err;
+
+    if (!world) {
+        if (is_own)
+            kolo_store_close(store);
+        return KOLO_E_NOMEM;
+    }
+    *world = (struct ko_world){
+        .store = store, .is_own = is_own, .rank = method->rank, .size = method->size};
+    job_prefix(prefix, sizeof prefix);
+    err = kolo_store_open_prefix(store, prefix, &world->keys);
+    if (!err) {
+        kolo_store_set_timeout(world->keys, timeout_ms);
+        err = join_world(world, timeout_ms, &group);
+    }
+    if (err) {
+        free_world(world);
+        return err;
+    }
+    group->world = world;
+    *group_out = group;
+    return KOLO_OK;
+}
+
+static int check_timeout(int *timeout_ms)
+{
+    int64_t number;
+    int err;
+
+    if (*timeout_ms >= 0)
+        return KOLO_OK;
+    err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &number);
+    if (!err)
+        *timeout_ms = (int)number;
+    return err;
+}
+
+int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms, kolo_group **world)
+{
+    struct method method = {.rank = rank, .size = size};
+    int err;
+
+    if (!store || !world)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_join_store: %s is NULL",
+                       store ? "world" : "store");
+    if (size < 1 || rank < 0 || rank >= size)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_join_store: rank %d of %d ranks cannot be", rank,
+                       size);
+    err = ko_config_check();
+    if (!err)
+        err = check_timeout(&timeout_ms);
+    ko_log_set_rank(rank);
+    return err ? err : join(store, false, &method, timeout_ms, world);
+}
+
+int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
+{
+    struct method method;
+    kolo_store *store;
+    int err;
+
+    if (!world)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_join: world is NULL");
+    err = ko_config_check();
+    if (!err)
+        err = check_timeout(&timeout_ms);
+    if (!err)
+        err = parse_method(text, &method);
+    if (err)
+        return err;
+    ko_log_set_rank(method.rank);
+    if (method.size == 1 && !method.host[0])
+        err = kolo_store_open_local(&store);
+    else
+        err = kolo_store_open_tcp(method.host, method.port, method.rank == 0, timeout_ms, &store);
+    return err ? err : join(store, true, &method, timeout_ms, world);
+}
+
+/* ---- the end
+ * -------------------------------------------------------------------------------------- */
+
+/* Every rank says that it leaves. The one that serves the store stays until all others have said
+ * so: a bounded time, since a lost rank never will. */
+void ko_world_leave(struct ko_world *world, bool has_failed)
+{
+    ko_deadline deadline = ko_deadline_in(has_failed ? LEAVE_FAILED_MS : LEAVE_MS);
+    const struct timespec nap = {.tv_nsec = 2000000};
+    int64_t left = 0;
+    int err;
+
+    if (!world)
+        return;
+    kolo_store_set_timeout(world->keys, LEAVE_FAILED_MS);
+    err = world->is_own ? kolo_store_add(world->keys, "left", 1, &left) : KOLO_OK;
+    while (world->is_own && world->rank == 0 && !err && left < world->size - (has_failed ? 1 : 0) &&
+           !ko_deadline_passed(&deadline)) {
+        nanosleep(&nap, NULL);
+        err = kolo_store_add(world->keys, "left", 0, &left);
+    }
+    free_world(world);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include "topology.h"
+
+#include "config.h"
+#include "status.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The boot id names a running kernel; abstract Unix sockets belong to a network namespace; a
+ * segment is passed only within one user. */
+static void describe_machine(char *text, size_t nbytes)
+{
+    char boot[48] = "unknown";
+    struct stat network = {0};
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    if (file) {
+        if (!fgets(boot, sizeof boot, file))
+            snprintf(boot, sizeof boot, "unknown");
+        fclose(file);
+    }
+    boot[strcspn(boot, "\n")] = 0;
+    (void)stat("/proc/self/ns/net", &network);
+    snprintf(text, nbytes, "%s/%llu/%u", boot, (unsigned long long)network.st_ino,
+             (unsigned)geteuid());
+}
+
+int ko_contact_begin(struct ko_contact *contact)
+{
+    int64_t slots, slice_bytes;
+    int err = ko_config_number(KO_CONFIG_SLOTS, &slots);
+
+    if (!err)
+        err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
+    if (err)
+        return err;
+    memset(contact, 0, sizeof *contact);
+    contact->magic = KO_HELLO_MAGIC;
+    contact->version = KO_HELLO_VERSION;
+    contact->slots = (uint32_t)slots;
+    contact->slice_bytes = (uint32_t)slice_bytes;
+    contact->pid = (int32_t)getpid();
+    describe_machine(contact->machine, sizeof contact->machine);
+    if (gethostname(contact->host, sizeof contact->host - 1))
+        snprintf(contact->host, sizeof contact->host, "unknown");
+    return KOLO_OK;
+}
+
+void ko_contact_add(struct ko_contact *contact, struct ko_device *device)
+{
+    uint32_t i = contact->naddresses++;
+
+    snprintf(contact->addresses[i].transport, sizeof contact->addresses[i].transport, "%s",
+             device->transport->name);
+    contact->addresses[i].nbytes =
+        (uint32_t)device->transport->address(device, contact->addresses[i].bytes);
+}
+
+static int check_addresses(const struct ko_contact *contact, int rank)
+{
+    if (contact->naddresses > KO_CONTACT_TRANSPORTS)
+        return ko_fail(KOLO_E_PROTOCOL, "rank %d published %u addresses, at most %d are possible",
+                       rank, contact->naddresses, KO_CONTACT_TRANSPORTS);
+    for (uint32_t i = 0; i < contact->naddresses; i++)
+        if (contact->addresses[i].nbytes > KO_ADDRESS_BYTES ||
+            !memchr(contact->addresses[i].transport, 0, sizeof contact->addresses[i].transport))
+            return ko_fail(KOLO_E_PROTOCOL, "rank %d published a malformed address", rank);
+    return KOLO_OK;
+}
+
+int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_contact *own)
+{
+    const struct ko_contact *contact = data;
+
+    if (nbytes != sizeof *contact || contact->magic != KO_HELLO_MAGIC ||
+        !memchr(contact->machine, 0, sizeof contact->machine) ||
+        !memchr(contact->host, 0, sizeof contact->host))
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "what stands in the store for rank %d (%zu bytes) is no contact of kolo's; "
+                       "is the store used by another program too?",
+                       rank, nbytes);
+    if (contact->version != KO_HELLO_VERSION)
+        return ko_fail(
+            KOLO_E_PROTOCOL,
+            "rank %d speaks version %u of kolo's protocol, this rank version %u; use one "
+            "version of kolo everywhere",
+            rank, contact->version, KO_HELLO_VERSION);
+    if (contact->slots != own->slots || contact->slice_bytes != own->slice_bytes)
+        return ko_fail(
+            KOLO_E_INVALID,
+            "rank %d has KOLO_SLOTS %u and KOLO_SLICE_BYTES %u, this rank %u and %u; set "
+            "them alike on all ranks",
+            rank, contact->slots, contact->slice_bytes, own->slots, own->slice_bytes);
+    return check_addresses(contact, rank);
+}
+
+bool ko_topology_allows(const struct ko_transport *transport)
+{
+    const char *list = ko_config_text(KO_CONFIG_TRANSPORT);
+    size_t length = strlen(transport->name);
+
+    if (!*list || transport == &ko_transport_self)
+        return true;
+    for (;; list++) {
+        size_t item = strcspn(list, ",");
+
+        if (item == length && !strncmp(list, transport->name, length))
+            return true;
+        list += item;
+        if (!*list)
+            return false;
+    }
+}
+
+/* The reason why transport serves this pair, or NULL if it does not. */
+static const char *reason(const struct ko_transport *transport, const struct ko_contact *own,
+                          const struct ko_contact *peer, bool is_self)
+{
+    if (transport == &ko_transport_self)
+        return is_self ? "the same rank" : NULL;
+    if (transport == &ko_transport_shm) {
+        if (strcmp(own->machine, peer->machine) != 0)
+            return NULL;
+        return own->pid == peer->pid ? "threads of one process" : "the same machine and user";
+    }
+    return strcmp(own->machine, peer->machine) != 0
+               ? "another machine, container or user"
+               : "the same machine, but shared memory is not allowed by KOLO_TRANSPORT";
+}
+
+int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
+                       uint32_t *index, char *why, size_t why_bytes)
+{
+    for (const struct ko_transport *const *row = ko_transports; *row; row++) {
+        const char *text = ko_topology_allows(*row) ? reason(*row, own, peer, is_self) : NULL;
+
+        for (uint32_t i = 0; text && i < peer->naddresses; i++)
+            if (!strcmp(peer->addresses[i].transport, (*row)->name)) {
+                *index = i;
+                snprintf(why, why_bytes, "%s", text);
+                return KOLO_OK;
+            }
+    }
+    return ko_fail(
+        KOLO_E_UNSUPPORTED,
+        "no transport joins %s (process %d) and %s (process %d): KOLO_TRANSPORT is \"%s\"",
+        own->host, (int)own->pid, peer->host, (int)peer->pid, ko_config_text(KO_CONFIG_TRANSPORT));
+}
+
+void ko_contact_name(const struct ko_contact *contact, char *name, size_t nbytes)
+{
+    snprintf(name, nbytes, "%s:%d", contact->host, (int)contact->pid);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * topology.h: facts about where ranks sit, and from them the transport for each pair, with the
+ * reason in words.
+ */
+#ifndef KO_TOPOLOGY_H
+#define KO_TOPOLOGY_H
+
+#include "transport.h"
+
+enum { KO_CONTACT_TRANSPORTS = 4 };
+
+/* What a rank tells all others through the store. Travels as it is. */
+struct ko_contact {
+    uint32_t magic, version; /* as a hello's */
+    uint32_t slots, slice_bytes;
+    char machine[96]; /* equal on ranks that can share memory: boot id, network namespace, user */
+    char host[64];    /* for messages */
+    int32_t pid;
+    uint32_t naddresses;
+    struct {
+        char transport[12];
+        uint32_t nbytes;
+        unsigned char bytes[KO_ADDRESS_BYTES];
+    } addresses[KO_CONTACT_TRANSPORTS];
+};
+
+/* Fills in all but the addresses. KOLO_E_INVALID for a malformed variable. */
+int ko_contact_begin(struct ko_contact *contact);
+
+/* Adds a device's address. */
+void ko_contact_add(struct ko_contact *contact, struct ko_device *device);
+
+/* Checks a contact that came from the store: nbytes of data that rank is said to have put there. */
+int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_contact *own);
+
+/* True if the variable KOLO_TRANSPORT lets this transport be used. */
+bool ko_topology_allows(const struct ko_transport *transport);
+
+/* Chooses the transport from own to peer; *index is that of its address in peer, and why (of
+ * why_bytes) the reason. */
+int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
+                       uint32_t *index, char *why, size_t why_bytes);
+
+/* "host:pid" */
+void ko_contact_name(const struct ko_contact *contact, char *name, size_t nbytes);
+
+#endif

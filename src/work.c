@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#include "work.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void *ko_work_new(size_t nbytes)
+{
+    struct kolo_work *work = ko_alloc(nbytes, "a work");
+
+    if (work)
+        atomic_init(&work->users, 1);
+    return work;
+}
+
+void ko_work_retain(struct kolo_work *work)
+{
+    atomic_fetch_add(&work->users, 1);
+}
+
+void ko_work_release(struct kolo_work *work)
+{
+    if (atomic_fetch_sub(&work->users, 1) == 1)
+        free(work);
+}
+
+void ko_work_complete(struct kolo_work *work, int status)
+{
+    work->status = status;
+    if (status)
+        snprintf(work->text, sizeof work->text, "%s", kolo_last_error());
+    work->completed_ns = ko_now_ns();
+    atomic_store(&work->is_done, true); /* publishes the three above */
+}
+
+int64_t ko_work_completed_ns(const kolo_work *work)
+{
+    return atomic_load(&work->is_done) ? work->completed_ns : 0;
+}
+
+static int result(struct kolo_work *work)
+{
+    return work->status ? ko_fail_again(work->status, work->text) : KOLO_OK;
+}
+
+int kolo_work_wait(kolo_work *work, int timeout_ms)
+{
+    ko_deadline deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
+
+    if (!work)
+        return ko_fail(KOLO_E_INVALID, "kolo_work_wait: work is NULL");
+    if (!atomic_load(&work->is_done))
+        work->await(work, &deadline);
+    if (!atomic_load(&work->is_done))
+        return ko_fail(KOLO_E_TIMEOUT, "the work was not done within %d ms; it goes on",
+                       timeout_ms);
+    return result(work);
+}
+
+int kolo_work_test(kolo_work *work, int *done)
+{
+    ko_deadline now = ko_deadline_in(0);
+
+    if (!work || !done)
+        return ko_fail(KOLO_E_INVALID, "kolo_work_test: %s is NULL", work ? "done" : "work");
+    if (!atomic_load(&work->is_done))
+        work->await(work, &now);
+    *done = atomic_load(&work->is_done);
+    return *done ? result(work) : KOLO_OK;
+}
+
+const char *kolo_work_error(const kolo_work *work)
+{
+    return work && atomic_load(&work->is_done) && work->status ? work->text : "";
+}
+
+void kolo_work_free(kolo_work *work)
+{
+    if (!work)
+        return;
+    (void)kolo_work_wait(work, -1);
+    ko_work_release(work);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * work.h: one asynchronous request. It has two owners, the user's handle and whoever carries it
+ * out, and goes when both have let go.
+ */
+#ifndef KO_WORK_H
+#define KO_WORK_H
+
+#include "clock.h"
+#include "kolo.h"
+#include "status.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct kolo_work {
+    atomic_int users;
+    atomic_bool is_done; /* set last: then status, text and completed_ns stand */
+    int status;
+    char text[KO_ERROR_TEXT];
+    int64_t completed_ns;
+    void (*run)(struct kolo_work *work); /* engine: does the work and completes it */
+    /* Waits until done or the deadline; returns in either case. */
+    void (*await)(struct kolo_work *work, const ko_deadline *deadline);
+    struct kolo_work *next; /* in the queue of whoever carries it out */
+};
+
+/* Makes a work with one user: nbytes is the size of the caller's struct, which begins with a
+ * kolo_work. NULL after ko_fail. */
+void *ko_work_new(size_t nbytes);
+void ko_work_retain(struct kolo_work *work);
+void ko_work_release(struct kolo_work *work);
+
+/* Ends it with this status, and the calling thread's error text if that is an error. */
+void ko_work_complete(struct kolo_work *work, int status);
+
+/* The moment of completion, as ko_now_ns; 0 before. */
+int64_t ko_work_completed_ns(const kolo_work *work);
+
+#endif
