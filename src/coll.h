@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * coll.h: a collective call: its arguments, its algorithm, who runs it.
+ */
+#ifndef KO_COLL_H
+#define KO_COLL_H
+
+#include "algorithms.h"
+#include "group.h"
+#include "reduce.h"
+
+/* One call as the user made it. */
+struct ko_call {
+    enum ko_collective what;
+    const void *in;
+    void *out;
+    size_t count;
+    kolo_dtype dtype;
+    kolo_op op;
+    int root;
+};
+
+struct ko_verbs;
+
+/* A row of algorithms.h, with its text's body on the host. */
+struct ko_algorithm {
+    enum ko_collective what;
+    const char *name;
+    void (*run)(struct ko_verbs *verbs);
+    size_t most_bytes; /* 0: any */
+    int most_ranks;    /* 0: any */
+    const char *why;
+};
+
+extern const struct ko_algorithm ko_algorithms[];
+extern const int ko_nalgorithms;
+
+/* "all_reduce" */
+const char *ko_collective_name(enum ko_collective what);
+
+/* Checks the arguments, then runs the call (work NULL) or submits it. */
+int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);
+
+/* coll_host.c: carries a checked call out in this thread, over the group's links. The caller has
+ * the engine's turn. */
+int ko_coll_run(kolo_group *group, const struct ko_call *call, uint64_t seq, int algorithm);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The texts of kernels/ over links: the host's body of every algorithm.
+ */
+#include "coll.h"
+
+#include "dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs_host.h"
+
+#include "direct.h"
+#include "ring.h"
+
+const struct ko_algorithm ko_algorithms[] = {
+#define ALGORITHM_ROW(what, name, text, most_bytes, most_ranks, why) \
+    {KO_##what, name, text, most_bytes, most_ranks, why},
+    KO_ALGORITHM_LIST(ALGORITHM_ROW)
+#undef ALGORITHM_ROW
+};
+const int ko_nalgorithms = sizeof ko_algorithms / sizeof *ko_algorithms;
+
+/* What was posted by reference has to leave before the caller may touch its buffers. */
+static void flush(verbs *v)
+{
+    for (int i = 0; i < v->n && !v->status; i++) {
+        struct ko_link *link = v->channel->ports[i].link;
+        struct ko_wait wait = wait_for(v, i, "to send the rest of a message to");
+
+        while (link && look_again(v, &wait, ko_link_is_flushed(link)))
+            ;
+    }
+}
+
+static int find_reduction(const struct ko_call *call, struct ko_reduction *reduction)
+{
+    if (call->what != KO_ALL_REDUCE && call->what != KO_REDUCE && call->what != KO_REDUCE_SCATTER)
+        return KOLO_OK;
+    return ko_reduction_find(call->dtype, call->op, reduction);
+}
+
+static void begin(verbs *v, kolo_group *group, const struct ko_call *call, uint64_t seq,
+                  int algorithm)
+{
+    v->n = group->size;
+    v->rank = group->rank;
+    v->root = call->root;
+    v->count = call->count;
+    v->element = kolo_dtype_size(call->dtype);
+    v->slice = group->endpoint->own.slice_bytes / v->element;
+    v->group = group;
+    v->channel = &group->collectives;
+    v->in = call->in;
+    v->out = call->out;
+    v->stamp = (struct ko_stamp){.seq = seq,
+                                 .count = call->count,
+                                 .root = (uint32_t)call->root,
+                                 .what = (uint8_t)call->what,
+                                 .dtype = (uint8_t)call->dtype,
+                                 .op = (uint8_t)call->op,
+                                 .algorithm = (uint8_t)algorithm};
+    v->deadline = ko_deadline_in(kolo_group_timeout(group));
+}
+
+int ko_coll_run(kolo_group *group, const struct ko_call *call, uint64_t seq, int algorithm)
+{
+    verbs v = {.status = ko_group_check(group)};
+
+    if (!v.status)
+        v.status = find_reduction(call, &v.reduction);
+    if (v.status)
+        return v.status;
+    begin(&v, group, call, seq, algorithm);
+    pthread_mutex_lock(&v.channel->lock);
+    v.status = ko_channel_enter(v.channel, &v.stamp);
+    if (!v.status && group->checks_calls)
+        direct_barrier(&v);
+    if (!v.status)
+        ko_algorithms[algorithm].run(&v);
+    flush(&v);
+    if (atomic_load(&group->failed))
+        ko_channel_tell_failure(v.channel);
+    ko_channel_leave(v.channel);
+    pthread_mutex_unlock(&v.channel->lock);
+    return v.status;
+}
