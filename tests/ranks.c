@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+#include "ranks.h"
+
+#include "clock.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct rank_thread {
+    pthread_t thread;
+    const struct ranks *ranks;
+    ranks_body body;
+    void *argument;
+    kolo_store *store;
+    int rank;
+    int failed;
+};
+
+int ranks_fail(const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "# %s (last error: %s)\n", text, kolo_last_error());
+    return 1;
+}
+
+static int timeout_of(const struct ranks *ranks)
+{
+    return ranks->timeout_ms ? ranks->timeout_ms : 20000;
+}
+
+static int run_and_free(kolo_group *group, ranks_body body, void *argument)
+{
+    int failed = body(group, argument);
+
+    kolo_group_free(group);
+    return failed;
+}
+
+/* ---- threads
+ * -------------------------------------------------------------------------------------- */
+
+static void *thread_main(void *argument)
+{
+    struct rank_thread *self = argument;
+    kolo_group *group;
+
+    if (kolo_group_join_store(self->store, self->rank, self->ranks->n, timeout_of(self->ranks),
+                              &group))
+        self->failed = ranks_fail("rank %d could not join", self->rank);
+    else
+        self->failed = run_and_free(group, self->body, self->argument);
+    return NULL;
+}
+
+static int run_threads(const struct ranks *ranks, ranks_body body, void *argument)
+{
+    struct rank_thread *threads = calloc((size_t)ranks->n, sizeof *threads);
+    kolo_store *store;
+    int failed = 0;
+
+    if (!threads || kolo_store_open_local(&store))
+        abort();
+    for (int r = 0; r < ranks->n; r++) {
+        threads[r] = (struct rank_thread){
+            .ranks = ranks, .body = body, .argument = argument, .store = store, .rank = r};
+        if (pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]))
+            abort();
+    }
+    for (int r = 0; r < ranks->n; r++) {
+        pthread_join(threads[r].thread, NULL);
+        failed += threads[r].failed != 0;
+    }
+    kolo_store_close(store);
+    free(threads);
+    return failed;
+}
+
+/* ---- processes
+ * ------------------------------------------------------------------------------------ */
+
+int ranks_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) ||
+        getsockname(fd, (struct sockaddr *)&address, &length))
+        abort();
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static int process_main(const struct ranks *ranks, int rank, int port, ranks_body body,
+                        void *argument)
+{
+    kolo_group *group;
+    char method[96];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d?rank=%d&world_size=%d", port, rank,
+             ranks->n);
+    if (kolo_group_join(method, timeout_of(ranks), &group))
+        return ranks_fail("rank %d could not join", rank);
+    return run_and_free(group, body, argument);
+}
+
+/* Reaps rank's process within the deadline; a process that is still there is killed. */
+static int reap(pid_t pid, const ko_deadline *deadline, int *status)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+
+    while (waitpid(pid, status, WNOHANG) == 0) {
+        if (ko_deadline_passed(deadline)) {
+            kill(pid, SIGKILL);
+            waitpid(pid, status, 0);
+            return -1;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return 0;
+}
+
+static int run_processes(const struct ranks *ranks, ranks_body body, void *argument)
+{
+    ko_deadline deadline = ko_deadline_in(timeout_of(ranks) + 60000);
+    pid_t *pids = calloc((size_t)ranks->n, sizeof *pids);
+    int port = ranks_free_port();
+    int failed = 0, killed = 0;
+
+    if (!pids)
+        abort();
+    fflush(NULL);
+    for (int r = 0; r < ranks->n; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            int code = process_main(ranks, r, port, body, argument);
+
+            fflush(NULL);
+            exit(code ? 1 : 0);
+        }
+    }
+    for (int r = 0; r < ranks->n; r++) {
+        int status = 0;
+        bool hung = reap(pids[r], &deadline, &status) != 0;
+
+        if (hung)
+            fprintf(stderr, "# rank %d hung\n", r);
+        if (!hung && WIFSIGNALED(status) && killed < ranks->tolerated)
+            killed++;
+        else
+            failed += hung || !WIFEXITED(status) || WEXITSTATUS(status);
+    }
+    free(pids);
+    return failed;
+}
+
+int ranks_run(const struct ranks *ranks, ranks_body body, void *argument)
+{
+    return ranks->kind == RANKS_THREADS ? run_threads(ranks, body, argument)
+                                        : run_processes(ranks, body, argument);
+}

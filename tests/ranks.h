@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ranks.h: runs one function on every rank of a group, the ranks as threads over a local store
+ * (where ThreadSanitizer sees everything) or as processes over a TCP store (where they can be
+ * killed). A rank returns its failure as a value: 0, or ranks_fail(...). Never assert in a rank:
+ * cmocka's asserts jump, and only the test's own thread may.
+ */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include "kolo.h"
+
+#include <stdbool.h>
+
+enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
+
+struct ranks {
+    enum ranks_kind kind;
+    int n;
+    int timeout_ms; /* of the group; 0: 20 s */
+    int tolerated;  /* so many ranks may be killed by a signal */
+};
+
+typedef int (*ranks_body)(kolo_group *group, void *argument);
+
+/* Joins, runs body on each rank, frees the groups. Returns 0 if every rank did; else prints each
+ * failure's text and returns the number of failed ranks. A run that takes longer than the group's
+ * time-out + 60 s is a failure (processes). argument is shared by threads, copied to processes. */
+int ranks_run(const struct ranks *ranks, ranks_body body, void *argument);
+
+/* Keeps the text of the calling rank's failure, with kolo_last_error(); returns 1. */
+int ranks_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A port that was free a moment ago. */
+int ranks_free_port(void);
+
+#endif
