@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The server as strangers see it: the bytes of the wire format, written by hand, and clients that
+ * misbehave while an honest one works.
+ */
+#include "socket.h"
+#include "status.h"
+#include "store.h"
+#include "store_session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char validate[] = "00 cef7853c";
+
+static kolo_bytes text(const char *s)
+{
+    return (kolo_bytes){s, strlen(s)};
+}
+
+static int open_store(void **state)
+{
+    kolo_store *store = NULL;
+    int err = kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &store);
+
+    *state = store;
+    return err;
+}
+
+static int close_store(void **state)
+{
+    kolo_store_close(*state);
+    return 0;
+}
+
+static int dial(void **state)
+{
+    ko_deadline deadline = ko_deadline_in(30000);
+    int fd = -1;
+
+    assert_int_equal(ko_socket_connect("127.0.0.1", kolo_store_port(*state), &deadline, &fd),
+                     KOLO_OK);
+    return fd;
+}
+
+/* Hex digits, spaces between them, to bytes. */
+static size_t unhex(const char *hex, uint8_t *bytes)
+{
+    size_t n = 0;
+    unsigned byte;
+
+    for (const char *at = hex; *at; at++) {
+        if (*at == ' ')
+            continue;
+        assert_int_equal(sscanf(at, "%2x", &byte), 1);
+        bytes[n++] = (uint8_t)byte;
+        at++;
+    }
+    return n;
+}
+
+static void say(int fd, const char *hex)
+{
+    ko_deadline deadline = ko_deadline_in(30000);
+    uint8_t bytes[512];
+
+    assert_int_equal(ko_socket_send_all(fd, bytes, unhex(hex, bytes), &deadline), KOLO_OK);
+}
+
+static void hear(int fd, const char *hex)
+{
+    ko_deadline deadline = ko_deadline_in(30000);
+    uint8_t expected[512];
+    uint8_t got[512];
+    size_t n = unhex(hex, expected);
+
+    assert_int_equal(ko_socket_recv_all(fd, got, n, &deadline), KOLO_OK);
+    assert_memory_equal(got, expected, n);
+}
+
+/* Nothing is there to read, and after a PING only its echo is. */
+static void hear_nothing(int fd)
+{
+    say(fd, "0d 78563412");
+    hear(fd, "78563412");
+}
+
+/* The server hangs up, within a generous time. */
+static void hear_end(int fd)
+{
+    ko_deadline deadline = ko_deadline_in(30000);
+    char byte;
+
+    assert_int_equal(ko_socket_recv_all(fd, &byte, 1, &deadline), KOLO_E_PEER_LOST);
+    close(fd);
+}
+
+/* ---- the wire format --------------------------------------------------------------------------
+ */
+
+static void test_golden_bytes(void **state)
+{
+    int fd = dial(state);
+
+    say(fd, validate);
+    say(fd, "0d 39300000");
+    hear(fd, "39300000");
+    /* the counter of workers, as PyTorch's clients do first: its key has no "/" */
+    say(fd, "04 0500000000000000 696e69742f 0100000000000000");
+    hear(fd, "0100000000000000");
+    say(fd, "01 0200000000000000 2f6b 0100000000000000 76"); /* set k v */
+    hear_nothing(fd);
+    say(fd, "06 0100000000000000 0200000000000000 2f6b"); /* wait k */
+    hear(fd, "00");
+    say(fd, "03 0200000000000000 2f6b"); /* get k */
+    hear(fd, "0100000000000000 76");
+    say(fd, "04 0200000000000000 2f6e f9ffffffffffffff"); /* add n -7 */
+    hear(fd, "f9ffffffffffffff");
+    say(fd, "03 0200000000000000 2f6e");
+    hear(fd, "0200000000000000 2d37"); /* a number is decimal text */
+    say(fd, "02 0200000000000000 2f6b 0100000000000000 76 0100000000000000 77");
+    hear(fd, "0100000000000000 77"); /* compare_set k v w */
+    say(fd, "02 0200000000000000 2f78 0100000000000000 76 0100000000000000 77");
+    hear(fd, "0100000000000000 76"); /* compare_set of an absent key */
+    say(fd, "05 0200000000000000 0200000000000000 2f6b 0200000000000000 2f78");
+    hear(fd, "01"); /* check k x */
+    say(fd, "05 0100000000000000 0200000000000000 2f6b");
+    hear(fd, "00");
+    say(fd, "07"); /* number of keys */
+    hear(fd, "0300000000000000");
+    say(fd, "09 0200000000000000 2f6b 0100000000000000 21"); /* append k ! */
+    hear_nothing(fd);
+    say(fd, "0a 0200000000000000 0200000000000000 2f6e 0200000000000000 2f6b"); /* multi_get n k */
+    hear(fd, "0200000000000000 2d37 0200000000000000 7721");
+    say(fd, "0b 0200000000000000 0200000000000000 2f61 0000000000000000"
+            "   0200000000000000 2f62 0100000000000000 31"); /* multi_set a= b=1 */
+    hear_nothing(fd);
+    say(fd, "0a 0200000000000000 0200000000000000 2f61 0200000000000000 2f62");
+    hear(fd, "0000000000000000 0100000000000000 31");
+    say(fd, "08 0200000000000000 2f6b"); /* delete k, twice */
+    hear(fd, "0100000000000000");
+    say(fd, "08 0200000000000000 2f6b");
+    hear(fd, "0000000000000000");
+    say(fd, "06 0000000000000000"); /* wait for nothing, check nothing, get nothing */
+    hear(fd, "00");
+    say(fd, "05 0000000000000000");
+    hear(fd, "00");
+    say(fd, "0a 0000000000000000");
+    hear_nothing(fd);
+    close(fd);
+}
+
+static void test_wait_and_cancel(void **state)
+{
+    int waits = dial(state);
+    int sets = dial(state);
+
+    say(waits, validate);
+    say(sets, validate);
+    say(waits, "06 0200000000000000 0200000000000000 2f61 0200000000000000 2f62"); /* wait a b */
+    say(waits, "0c");
+    hear(waits, "01");
+    say(waits, "0c"); /* nothing to cancel: the same answer */
+    hear(waits, "01");
+    say(waits, "06 0200000000000000 0200000000000000 2f61 0200000000000000 2f62");
+    say(sets, "01 0200000000000000 2f61 0000000000000000"); /* set a: not enough */
+    hear_nothing(sets);
+    say(waits, "0c");
+    hear(waits, "01");
+    say(sets, "01 0200000000000000 2f62 0000000000000000"); /* set b: nobody waits any more */
+    hear_nothing(sets);
+    hear_nothing(waits);
+    say(waits, "06 0100000000000000 0200000000000000 2f63"); /* wait c, which an add makes */
+    say(sets, "04 0200000000000000 2f63 0100000000000000");
+    hear(sets, "0100000000000000");
+    hear(waits, "00");
+    /* Requests behind a wait are answered behind it. */
+    say(waits, "06 0100000000000000 0200000000000000 2f64 03 0200000000000000 2f64 07");
+    say(sets, "01 0200000000000000 2f64 0100000000000000 44");
+    hear(waits, "00 0100000000000000 44 0400000000000000");
+    close(waits);
+    close(sets);
+}
+
+/* A GET of what is not there is answered when it is, and can be taken back. */
+static void test_get_waits(void **state)
+{
+    int gets = dial(state);
+
+    say(gets, validate);
+    say(gets, "03 0200000000000000 2f67"); /* get g */
+    say(gets, "0c");
+    hear(gets, "01");
+    say(gets, "03 0200000000000000 2f67");
+    assert_int_equal(kolo_store_set(*state, "g", text("G")), KOLO_OK);
+    hear(gets, "0100000000000000 47");
+    say(gets, "0a 0200000000000000 0200000000000000 2f67 0200000000000000 2f68"); /* multi_get */
+    assert_int_equal(kolo_store_set(*state, "h", text("H")), KOLO_OK);
+    hear(gets, "0100000000000000 47 0100000000000000 48");
+    close(gets);
+}
+
+static void test_bytes_one_by_one(void **state)
+{
+    static const char all[] = "00 cef7853c 0d 01020304"
+                              "01 0200000000000000 2f6b 0100000000000000 76"
+                              "05 0200000000000000 0200000000000000 2f6b 0200000000000000 2f6b"
+                              "02 0200000000000000 2f6b 0100000000000000 76 0100000000000000 77"
+                              "04 0200000000000000 2f6e f9ffffffffffffff 07 0c";
+    ko_deadline deadline = ko_deadline_in(30000);
+    uint8_t bytes[256];
+    size_t n = unhex(all, bytes);
+    int fd = dial(state);
+
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(ko_socket_send_all(fd, bytes + i, 1, &deadline), KOLO_OK);
+        if (i < 5) /* the handshake above all must survive being cut */
+            usleep(2000);
+    }
+    hear(fd, "01020304 00 0100000000000000 77 f9ffffffffffffff 0200000000000000 01");
+    close(fd);
+}
+
+static void test_many_in_one_write(void **state)
+{
+    enum { N = 5000, MESSAGE = 19 }; /* add n 1 */
+    ko_deadline deadline = ko_deadline_in(30000);
+    uint8_t *bytes = malloc((size_t)N * MESSAGE);
+    uint8_t *answers = malloc((size_t)N * 8);
+    int fd = dial(state);
+
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(unhex("04 0200000000000000 2f6e 0100000000000000", bytes + i * MESSAGE),
+                         MESSAGE);
+    say(fd, validate);
+    assert_int_equal(ko_socket_send_all(fd, bytes, (size_t)N * MESSAGE, &deadline), KOLO_OK);
+    assert_int_equal(ko_socket_recv_all(fd, answers, (size_t)N * 8, &deadline), KOLO_OK);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(ko_wire_u64(answers + i * 8), i + 1);
+    close(fd);
+    free(bytes);
+    free(answers);
+}
+
+/* What came before a client's end counts. */
+static void test_set_and_hang_up(void **state)
+{
+    int fd = dial(state);
+    void *value;
+    size_t nbytes;
+
+    say(fd, "00 cef7853c 01 0200000000000000 2f6b 0100000000000000 76");
+    close(fd);
+    assert_int_equal(kolo_store_get(*state, "k", &value, &nbytes), KOLO_OK);
+    assert_string_equal(value, "v");
+    kolo_free(value);
+}
+
+/* ---- clients that misbehave -------------------------------------------------------------------
+ */
+
+static void work_honestly(void **state)
+{
+    void *value;
+    size_t nbytes;
+    int64_t sum = 0;
+
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(kolo_store_set(*state, "honest", text("work")), KOLO_OK);
+        assert_int_equal(kolo_store_get(*state, "honest", &value, &nbytes), KOLO_OK);
+        assert_string_equal(value, "work");
+        kolo_free(value);
+        assert_int_equal(kolo_store_add(*state, "count", 1, &sum), KOLO_OK);
+    }
+    assert_int_equal(kolo_store_delete(*state, "count", NULL), KOLO_OK);
+    assert_int_equal(sum, 20);
+}
+
+static void test_garbage_is_cut_off(void **state)
+{
+    static const char *const garbage[] = {
+        "47455420 2f20 48545450 2f312e31 0d0a 0d0a",    /* GET / HTTP/1.1 */
+        "01 0200000000000000 2f6b 0100000000000000 76", /* a request without a handshake */
+        "00 cef7853d",                                  /* nearly the magic */
+        "00 cef7853c 0e",                               /* unknown opcodes */
+        "00 cef7853c ff",
+        "00 cef7853c 01 0000008000000000",                     /* a key of 2 GiB */
+        "00 cef7853c 01 0220000000000000",                     /* a key one too long */
+        "00 cef7853c 01 ffffffffffffffff",                     /* a key of "-1" */
+        "00 cef7853c 01 0100000000000000 6b 0100800000000000", /* a value one too long */
+        "00 cef7853c 06 0100020000000000",                     /* one key too many */
+        "00 cef7853c 0b ffffffffffffffff",                     /* -1 pairs */
+        "00 cef7853c 01 0100000000000000 6b 0000000000000000"  /* set k, */
+        "04 0100000000000000 6b 0100000000000000",             /* which is no number to add to */
+    };
+    int fd;
+
+    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+        fd = dial(state);
+        say(fd, garbage[i]);
+        hear_end(fd);
+        work_honestly(state);
+    }
+}
+
+/* Silent and half-silent strangers go after their time, an introduced client may be silent. */
+static void test_silence(void **state)
+{
+    int silent = dial(state);
+    int half = dial(state);
+    int idle = dial(state);
+
+    say(half, "00 cef7");
+    say(idle, validate);
+    say(idle, "01 0200000000000000 2f6b 0100800000000000"); /* too long: that one goes at once */
+    hear_end(idle);
+    idle = dial(state);
+    say(idle, validate);
+    say(idle, "01 0200000000000000 2f6b 0000800000000000 7676"); /* 2 bytes of 8 MiB */
+    work_honestly(state);
+    hear_end(silent);
+    hear_end(half);
+    work_honestly(state);
+    close(idle);
+}
+
+/* Asks for far more than it reads. The server stops to listen to it, and to no one else. */
+static void test_never_reads(void **state)
+{
+    enum { ASKED = 2000000, MESSAGE = 11 }; /* more than the system's own buffers hold */
+    ko_deadline deadline;
+    uint8_t ask[MESSAGE];
+    uint8_t *asks = malloc((size_t)ASKED * MESSAGE);
+    char *big = calloc(1, 1 << 20);
+    uint8_t *answer = malloc((1 << 20) + 8);
+    int fd = dial(state);
+
+    assert_int_equal(kolo_store_set(*state, "b", (kolo_bytes){big, 1 << 20}), KOLO_OK);
+    say(fd, validate);
+    unhex("03 0200000000000000 2f62", ask);
+    for (size_t i = 0; i < ASKED; i++)
+        memcpy(asks + i * MESSAGE, ask, MESSAGE);
+    deadline = ko_deadline_in(300);
+    assert_int_equal(ko_socket_send_all(fd, asks, (size_t)ASKED * MESSAGE, &deadline),
+                     KOLO_E_TIMEOUT);
+    work_honestly(state);
+    deadline = ko_deadline_in(60000); /* once it reads, it is served */
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(ko_socket_recv_all(fd, answer, (1 << 20) + 8, &deadline), KOLO_OK);
+        assert_int_equal(ko_wire_u64(answer), 1 << 20);
+    }
+    close(fd);
+    work_honestly(state);
+    free(asks);
+    free(big);
+    free(answer);
+}
+
+/* A reply of n times a large value would be an amplifier. */
+static void test_multi_get_is_bounded(void **state)
+{
+    ko_deadline deadline = ko_deadline_in(30000);
+    char *big = calloc(1, KO_STORE_VALUE_MAX);
+    uint8_t key[10];
+    int fd = dial(state);
+
+    assert_int_equal(kolo_store_set(*state, "b", (kolo_bytes){big, KO_STORE_VALUE_MAX}), KOLO_OK);
+    say(fd, validate);
+    say(fd, "0a 0900000000000000");
+    unhex("0200000000000000 2f62", key);
+    for (int i = 0; i < 9; i++)
+        assert_int_equal(ko_socket_send_all(fd, key, sizeof key, &deadline), KOLO_OK);
+    hear_end(fd);
+    work_honestly(state);
+    free(big);
+}
+
+/* More strangers than are let in: the oldest go, and a newcomer who introduces himself is served.
+ */
+static void test_flood_of_connections(void **state)
+{
+    enum { FLOOD = 300 };
+    kolo_store *late;
+    int fds[FLOOD];
+
+    for (int i = 0; i < FLOOD; i++)
+        fds[i] = dial(state);
+    work_honestly(state);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", kolo_store_port(*state), 0, 60000, &late),
+                     KOLO_OK);
+    kolo_store_close(late);
+    hear_end(fds[0]);
+    for (int i = 1; i < FLOOD; i++)
+        close(fds[i]);
+}
+
+/* A process whose descriptors have run out still serves those whom it has. */
+static void test_no_descriptors(void **state)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)kolo_store_port(*state)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct rlimit limit;
+    int known = dial(state);
+    int waiting = socket(AF_INET, SOCK_STREAM, 0);
+    int lowest_free;
+    int err;
+
+    say(known, validate);
+    hear_nothing(known);
+    lowest_free = dup(0);
+    assert_true(lowest_free >= 0);
+    close(lowest_free);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)lowest_free, limit.rlim_max});
+    err = connect(waiting, (struct sockaddr *)&address, sizeof address);
+    for (int i = 0; i < 20 && !err; i++)
+        err = kolo_store_set(*state, "k", text("v"));
+    setrlimit(RLIMIT_NOFILE, &limit); /* before anything is asserted: other tests need some */
+    assert_int_equal(err, 0);
+    hear_nothing(known);
+    say(waiting, validate); /* the queue has not forgotten it */
+    hear_nothing(waiting);
+    close(known);
+    close(waiting);
+}
+
+/* ---- the server's end -------------------------------------------------------------------------
+ */
+
+static void test_port_is_taken(void **state)
+{
+    kolo_store *second = NULL;
+    char port[16];
+
+    snprintf(port, sizeof port, ":%d", kolo_store_port(*state));
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", kolo_store_port(*state), 1, 1000, &second),
+                     KOLO_E_SYSTEM);
+    assert_null(second);
+    assert_non_null(strstr(kolo_last_error(), port));
+    assert_non_null(strstr(kolo_last_error(), "another port"));
+    work_honestly(state);
+}
+
+static void test_address(void **state)
+{
+    kolo_store *local;
+    char host[64] = "?";
+    int fd;
+    ko_deadline soon = ko_deadline_in(0);
+
+    assert_int_equal(ko_store_own_address(*state, host, sizeof host), KOLO_OK);
+    assert_string_equal(host, "127.0.0.1");
+    assert_int_equal(ko_store_own_address(*state, host, 5), KOLO_E_PEER_LOST);
+    assert_int_equal(ko_socket_connect("127.0.0.2", kolo_store_port(*state), &soon, &fd),
+                     KOLO_E_TIMEOUT); /* only on the address named, not on all */
+    assert_int_equal(kolo_store_open_local(&local), KOLO_OK);
+    assert_int_equal(ko_store_own_address(local, host, sizeof host), KOLO_OK);
+    assert_string_equal(host, "");
+    kolo_store_close(local);
+}
+
+/* Serves in a child of its own, which tells the port and then sleeps. */
+static pid_t start_server_process(int *port)
+{
+    int channel[2];
+    kolo_store *store;
+    pid_t child;
+
+    assert_int_equal(pipe(channel), 0);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (kolo_store_open_tcp("127.0.0.1", *port, 1, 10000, &store))
+            _exit(1);
+        *port = kolo_store_port(store);
+        if (write(channel[1], port, sizeof *port) != sizeof *port)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    close(channel[1]);
+    assert_int_equal(read(channel[0], port, sizeof *port), sizeof *port);
+    close(channel[0]);
+    return child;
+}
+
+static void stop_server_process(pid_t child)
+{
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void *kill_soon(void *argument)
+{
+    usleep(50000);
+    kill(*(pid_t *)argument, SIGKILL);
+    return NULL;
+}
+
+static void test_server_is_killed(void **state)
+{
+    static const char *const keys[] = {"never"};
+    kolo_store *store;
+    pthread_t killer;
+    int port = 0;
+    pid_t child = start_server_process(&port);
+    char where[32];
+
+    (void)state;
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &store), KOLO_OK);
+    assert_int_equal(pthread_create(&killer, NULL, kill_soon, &child), 0);
+    assert_int_equal(kolo_store_wait(store, keys, 1, 60000), KOLO_E_PEER_LOST);
+    snprintf(where, sizeof where, "127.0.0.1:%d", port);
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "never"));
+    pthread_join(killer, NULL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    kolo_store_set_timeout(store, 200);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_TIMEOUT); /* nobody there */
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "tried"));
+    child = start_server_process(&port); /* and somebody there again */
+    kolo_store_set_timeout(store, 30000);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    stop_server_process(child);
+    kolo_store_close(store);
+}
+
+static void test_server_is_frozen(void **state)
+{
+    kolo_store *store;
+    int port = 0;
+    pid_t child = start_server_process(&port);
+    int64_t sum;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 30000, &store), KOLO_OK);
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+    kolo_store_set_timeout(store, 50);
+    assert_int_equal(kolo_store_add(store, "n", 5, &sum), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "\"n\""));
+    kill(child, SIGCONT);
+    kolo_store_set_timeout(store, 30000);
+    assert_int_equal(kolo_store_set(store, "n", text("1")), KOLO_OK); /* in step: not the add's */
+    assert_int_equal(kolo_store_add(store, "n", 1, &sum), KOLO_OK);
+    assert_int_equal(sum, 2);
+    stop_server_process(child);
+    kolo_store_close(store);
+}
+
+static void test_nobody_there(void **state)
+{
+    kolo_store *store = NULL;
+    char where[32];
+    int port;
+    int fd;
+
+    (void)state;
+    assert_int_equal(ko_socket_listen("127.0.0.1", 0, &fd, &port), KOLO_OK);
+    close(fd);
+    snprintf(where, sizeof where, "127.0.0.1:%d", port);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 120, &store), KOLO_E_TIMEOUT);
+    assert_null(store);
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "refused"));
+    assert_non_null(strstr(kolo_last_error(), "tried"));
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 0, 120, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 65536, 1, 120, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("", 1, 0, 120, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("localhost", 1, 0, 120, NULL), KOLO_E_INVALID);
+}
+
+int main(void)
+{
+#define SERVED(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
+    static const struct CMUnitTest tests[] = {
+        SERVED(test_golden_bytes),
+        SERVED(test_wait_and_cancel),
+        SERVED(test_get_waits),
+        SERVED(test_bytes_one_by_one),
+        SERVED(test_many_in_one_write),
+        SERVED(test_set_and_hang_up),
+        SERVED(test_garbage_is_cut_off),
+        SERVED(test_silence),
+        SERVED(test_never_reads),
+        SERVED(test_multi_get_is_bounded),
+        SERVED(test_flood_of_connections),
+        SERVED(test_no_descriptors),
+        SERVED(test_port_is_taken),
+        SERVED(test_address),
+        cmocka_unit_test(test_server_is_killed),
+        cmocka_unit_test(test_server_is_frozen),
+        cmocka_unit_test(test_nobody_there),
+    };
+    return cmocka_run_group_tests_name("store server", tests, NULL, NULL);
+}
