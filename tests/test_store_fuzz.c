@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Some thousands of mutations of good conversations, the same in every run, through the fuzz target
+ * of the store's server. The sanitizers and the target's own checks are the oracle.
+ */
+#include "fuzz_store.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 20000, LONGEST = 1024 };
+
+static uint64_t random_state = 0x1234567;
+
+static uint32_t draw(uint32_t below)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % below;
+}
+
+/* One good message each, after the handshake. */
+#define KEY "\2\0\0\0\0\0\0\0"
+#define MESSAGE(text)         \
+    {                         \
+        text, sizeof text - 1 \
+    }
+static const struct message {
+    const char *bytes;
+    size_t nbytes;
+} messages[] = {
+    MESSAGE("\0\xce\xf7\x85\x3c"),
+    MESSAGE("\1" KEY "/k\3\0\0\0\0\0\0\0val"),
+    MESSAGE("\2" KEY "/k\3\0\0\0\0\0\0\0val\1\0\0\0\0\0\0\0w"),
+    MESSAGE("\3" KEY "/k"),
+    MESSAGE("\4" KEY "/n\xf9\xff\xff\xff\xff\xff\xff\xff"),
+    MESSAGE("\5\2\0\0\0\0\0\0\0" KEY "/k" KEY "/n"),
+    MESSAGE("\6\2\0\0\0\0\0\0\0" KEY "/k" KEY "/n"),
+    MESSAGE("\7"),
+    MESSAGE("\10" KEY "/k"),
+    MESSAGE("\11" KEY "/a\5\0\0\0\0\0\0\0again"),
+    MESSAGE("\12\2\0\0\0\0\0\0\0" KEY "/k" KEY "/a"),
+    MESSAGE("\13\2\0\0\0\0\0\0\0" KEY "/x\0\0\0\0\0\0\0\0" KEY "/y\1\0\0\0\0\0\0\0y"),
+    MESSAGE("\14"),
+    MESSAGE("\15\1\2\3\4"),
+};
+enum { NMESSAGES = sizeof messages / sizeof *messages };
+
+static size_t make_conversation(uint8_t *bytes)
+{
+    const struct message *message = &messages[0];
+    size_t n = 1;
+
+    bytes[0] = (uint8_t)draw(256);
+    while (n + message->nbytes <= LONGEST) {
+        memcpy(bytes + n, message->bytes, message->nbytes);
+        n += message->nbytes;
+        if (draw(20) == 0)
+            break;
+        message = &messages[draw(NMESSAGES)];
+    }
+    return n;
+}
+
+/* A few bytes changed, mostly behind the handshake, so that it gets further than that. */
+static void mutate(uint8_t *bytes, size_t n)
+{
+    static const uint8_t special[] = {0, 1, 2, 0x7f, 0x80, 0xff, 13, 14};
+    uint32_t first = draw(8) ? 6 : 0;
+
+    for (uint32_t i = draw(4); i > 0 && n > first; i--)
+        bytes[first + draw((uint32_t)n - first)] =
+            draw(2) ? special[draw(sizeof special)] : (uint8_t)draw(256);
+}
+
+static void test_mutations(void **state)
+{
+    uint8_t bytes[LONGEST];
+    size_t n;
+
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        n = make_conversation(bytes);
+        mutate(bytes, n);
+        assert_int_equal(LLVMFuzzerTestOneInput(bytes, n), 0);
+    }
+}
+
+static void test_noise(void **state)
+{
+    uint8_t bytes[LONGEST];
+
+    (void)state;
+    for (int round = 0; round < ROUNDS / 4; round++) {
+        memcpy(bytes + 1, messages[0].bytes, messages[0].nbytes);
+        bytes[0] = (uint8_t)draw(256);
+        for (size_t i = 6; i < LONGEST; i++)
+            bytes[i] = (uint8_t)(draw(3) ? draw(3) : draw(256));
+        assert_int_equal(LLVMFuzzerTestOneInput(bytes, LONGEST), 0);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutations),
+                                              cmocka_unit_test(test_noise)};
+
+    return cmocka_run_group_tests_name("store fuzz", tests, NULL, NULL);
+}
