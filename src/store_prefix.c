@@ -49,7 +49,7 @@ static int prefix_call(kolo_store *store, const struct ko_request *request,
 {
     struct prefix_store *prefix = (struct prefix_store *)store;
     struct ko_request joined = *request;
-    kolo_bytes *keys;
+    kolo_bytes *keys = NULL;
     int err;
 
     if (request->nkeys == 0)

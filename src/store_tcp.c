@@ -14,36 +14,65 @@
 #include <time.h>
 
 struct tcp_store {
-    kolo_store store;     /* first, so that a store is its TCP store */
-    pthread_mutex_t lock; /* held for a whole request */
-    struct ko_client client;
+    kolo_store store; /* first, so that a store is its TCP store */
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    bool is_busy;             /* a request is under way; guarded by lock */
+    struct ko_client client;  /* of the thread that made is_busy true */
     struct ko_server *server; /* NULL unless this process serves */
 };
 
-static int lock(struct tcp_store *tcp, const ko_deadline *deadline)
+/* A turn is a lock with a deadline: pthread_mutex_clocklock, if all sanitizers knew it. */
+static int take_turn(struct tcp_store *tcp, const ko_deadline *deadline)
 {
     struct timespec at = {.tv_sec = deadline->at_ns / 1000000000,
                           .tv_nsec = deadline->at_ns % 1000000000};
+    bool is_mine;
 
-    if (pthread_mutex_trylock(&tcp->lock) &&
-        pthread_mutex_clocklock(&tcp->lock, CLOCK_MONOTONIC, &at))
-        return ko_fail(KOLO_E_TIMEOUT,
-                       "%s: another thread's call on the same handle lasted %d ms (open a second "
-                       "handle for threads that wait)",
-                       tcp->client.where, deadline->timeout_ms);
-    return KOLO_OK;
+    pthread_mutex_lock(&tcp->lock);
+    while (tcp->is_busy && !ko_deadline_passed(deadline))
+        pthread_cond_timedwait(&tcp->turn, &tcp->lock, &at);
+    is_mine = !tcp->is_busy;
+    if (is_mine)
+        tcp->is_busy = true;
+    pthread_mutex_unlock(&tcp->lock);
+    if (is_mine)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "%s: another thread's call on the same handle lasted %d ms (open a second "
+                   "handle for threads that wait)",
+                   tcp->client.where, deadline->timeout_ms);
+}
+
+static void end_turn(struct tcp_store *tcp)
+{
+    pthread_mutex_lock(&tcp->lock);
+    tcp->is_busy = false;
+    pthread_cond_signal(&tcp->turn);
+    pthread_mutex_unlock(&tcp->lock);
+}
+
+static void open_turns(struct tcp_store *tcp)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&tcp->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&tcp->turn, &monotonic);
+    pthread_condattr_destroy(&monotonic);
 }
 
 static int tcp_call(kolo_store *store, const struct ko_request *request,
                     const ko_deadline *deadline, struct ko_reply *reply)
 {
     struct tcp_store *tcp = (struct tcp_store *)store;
-    int err = lock(tcp, deadline);
+    int err = take_turn(tcp, deadline);
 
     if (err)
         return err;
     err = ko_client_call(&tcp->client, request, deadline, reply);
-    pthread_mutex_unlock(&tcp->lock);
+    end_turn(tcp);
     return err;
 }
 
@@ -62,6 +91,7 @@ static void tcp_free(kolo_store *store)
     struct tcp_store *tcp = (struct tcp_store *)store;
 
     ko_client_close(&tcp->client);
+    pthread_cond_destroy(&tcp->turn);
     pthread_mutex_destroy(&tcp->lock);
     free(tcp);
 }
@@ -103,7 +133,7 @@ static int open_connected(const char *host, int port, int timeout_ms, struct ko_
         free(tcp);
         return err;
     }
-    pthread_mutex_init(&tcp->lock, NULL);
+    open_turns(tcp);
     ko_client_open(&tcp->client, host, port);
     deadline = ko_deadline_in(ko_store_timeout(&tcp->store));
     err = ko_client_connect(&tcp->client, &deadline);

@@ -149,7 +149,7 @@ static int step_shared(struct walker *walker)
 /* Takes a lock that is a key, and counts under it without an atomic add. */
 static int step_locked(struct walker *walker)
 {
-    char mine[8];
+    char mine[16];
     void *value;
     size_t nbytes;
     bool is_mine = false;
