@@ -94,7 +94,7 @@ static int tell_difference(const struct ko_description *zero, const struct ko_de
         i++;
     }
     if (i < nboth && i == 0)
-        return ko_fail(KOLO_E_MISMATCH, "ddp options differ: rank 0 has %s; rank %d has %s", a,
+        return ko_fail(KOLO_E_MISMATCH, "ddp: rank 0 says \"%.200s\", rank %d says \"%.200s\"", a,
                        rank, b);
     if (i < nboth)
         return ko_fail(KOLO_E_MISMATCH,
@@ -184,4 +184,14 @@ int ko_description_agree(kolo_group *group, const struct ko_description *descrip
             err = compare_two(group, digests, r, description);
     kolo_free(digests);
     return err;
+}
+
+int ko_description_refuse(kolo_group *group, int status)
+{
+    char text[KO_ERROR_TEXT];
+    struct ko_description complaint = {text, 0};
+
+    complaint.nbytes = (size_t)snprintf(text, sizeof text, "%s", kolo_last_error()) + 1;
+    ko_description_agree(group, &complaint); /* whatever comes of it, the first error stands */
+    return ko_fail_again(status, text);
 }

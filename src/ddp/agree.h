@@ -25,5 +25,8 @@ void ko_description_free(struct ko_description *description);
 /* A collective call. KOLO_E_MISMATCH names the first parameter that differs and the lowest rank on
  * which it is not as on rank 0. */
 int ko_description_agree(kolo_group *group, const struct ko_description *description);
+/* What a rank calls instead that has failed already, so that the others need not wait for it: they
+ * get its error text. Returns status, with the calling thread's error text as it was. */
+int ko_description_refuse(kolo_group *group, int status);
 
 #endif

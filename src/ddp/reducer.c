@@ -36,7 +36,8 @@ struct kolo_ddp {
     struct pending *pending; /* of each bucket */
     bool *is_ready;          /* of each parameter, in this step */
     size_t nready;
-    size_t next; /* the first bucket not submitted in this step */
+    char *scratch; /* while being created */
+    size_t next;   /* the first bucket not submitted in this step */
     kolo_ddp_stats stats;
     int64_t communication_ns, exposed_ns;
 };
@@ -158,27 +159,33 @@ static void begin_step(struct kolo_ddp *ddp)
     ddp->next = 0;
 }
 
+/* The memory of the buckets, and scratch, that of the largest, for the broadcast. */
 static int make_buckets(struct kolo_ddp *ddp)
 {
+    size_t largest = 0;
+
     ddp->pending = ko_alloc(ddp->plan.nbuckets * sizeof *ddp->pending, "the buckets");
     if (!ddp->pending)
         return KOLO_E_NOMEM;
+    begin_step(ddp);
     for (size_t b = 0; b < ddp->plan.nbuckets && !ddp->is_alone; b++) {
         struct pending *pending = &ddp->pending[b];
+        size_t nbytes = bucket_bytes(&ddp->plan.buckets[b]);
 
         pending->memory = common_memory(ddp, &ddp->plan.buckets[b], GRAD);
         pending->in_place = pending->memory != NULL;
         if (!pending->in_place)
-            pending->memory = ko_alloc(bucket_bytes(&ddp->plan.buckets[b]), "a gradient bucket");
+            pending->memory = ko_alloc(nbytes, "a gradient bucket");
         if (!pending->memory)
             return KOLO_E_NOMEM;
+        largest = nbytes > largest ? nbytes : largest;
     }
-    begin_step(ddp);
-    return KOLO_OK;
+    ddp->scratch = ko_alloc(largest, "broadcasting the parameters");
+    return ddp->scratch ? KOLO_OK : KOLO_E_NOMEM;
 }
 
-/* Rank 0's data to all, a bucket at a time; scratch holds the largest. */
-static int broadcast_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket, char *scratch)
+/* Rank 0's data to all, a bucket at a time. */
+static int broadcast_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket)
 {
     char *common = common_memory(ddp, bucket, DATA);
     bool is_root = kolo_group_rank(ddp->group) == 0;
@@ -187,28 +194,22 @@ static int broadcast_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket
     if (common)
         return kolo_broadcast(ddp->group, common, bucket->count, bucket->dtype, 0);
     if (is_root)
-        gather_parts(ddp, bucket, DATA, scratch);
-    err = kolo_broadcast(ddp->group, scratch, bucket->count, bucket->dtype, 0);
+        gather_parts(ddp, bucket, DATA, ddp->scratch);
+    err = kolo_broadcast(ddp->group, ddp->scratch, bucket->count, bucket->dtype, 0);
     if (!err && !is_root)
-        scatter_parts(ddp, bucket, DATA, scratch);
+        scatter_parts(ddp, bucket, DATA, ddp->scratch);
     return err;
 }
 
-static int broadcast_data(struct kolo_ddp *ddp)
+/* What needs the other ranks. */
+static int join_ranks(struct kolo_ddp *ddp)
 {
-    size_t largest = 0;
-    char *scratch;
-    int err = KOLO_OK;
+    int err = ko_description_agree(ddp->group, &ddp->description);
 
-    for (size_t b = 0; b < ddp->plan.nbuckets; b++)
-        if (bucket_bytes(&ddp->plan.buckets[b]) > largest)
-            largest = bucket_bytes(&ddp->plan.buckets[b]);
-    scratch = ko_alloc(largest, "broadcasting the parameters");
-    if (!scratch)
-        return KOLO_E_NOMEM;
     for (size_t b = 0; b < ddp->plan.nbuckets && !err; b++)
-        err = broadcast_bucket(ddp, &ddp->plan.buckets[b], scratch);
-    kolo_free(scratch);
+        err = broadcast_bucket(ddp, &ddp->plan.buckets[b]);
+    kolo_free(ddp->scratch);
+    ddp->scratch = NULL;
     return err;
 }
 
@@ -228,16 +229,10 @@ int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
     ddp->is_alone = kolo_group_size(group) == 1;
     ddp->no_overlap = chosen.no_overlap != 0;
     err = plan_buckets(ddp, params, nparams, &chosen);
-    if (err)
-        goto undo_ddp;
-    err = ko_description_agree(group, &ddp->description);
-    if (err)
-        goto undo_ddp;
-    err = make_buckets(ddp);
-    if (err)
-        goto undo_ddp;
+    if (!err)
+        err = make_buckets(ddp);
     if (!ddp->is_alone)
-        err = broadcast_data(ddp);
+        err = err ? ko_description_refuse(group, err) : join_ranks(ddp);
     if (err)
         goto undo_ddp;
     ddp->stats.buckets = ddp->plan.nbuckets;
@@ -259,6 +254,7 @@ void kolo_ddp_free(kolo_ddp *ddp)
             kolo_free(ddp->pending[b].memory);
     }
     kolo_free(ddp->pending);
+    kolo_free(ddp->scratch);
     ko_bucket_plan_free(&ddp->plan);
     ko_description_free(&ddp->description);
     kolo_free(ddp->is_ready);
