@@ -40,7 +40,8 @@ const char *ko_config_text(enum ko_config_id id)
 static void apply_suffix(char **end, int64_t *number)
 {
     static const char suffixes[] = "KMG";
-    const char *suffix = **end ? strchr(suffixes, **end & ~0x20) : NULL;
+    int letter = **end & ~0x20; /* its capital; of a space, nothing */
+    const char *suffix = letter ? strchr(suffixes, letter) : NULL;
 
     if (!suffix)
         return;
