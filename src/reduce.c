@@ -9,6 +9,7 @@
 #include "reduce.h"
 
 #include "dtype.h"
+#include "reduce_f16c.h"
 #include "status.h"
 
 #include <string.h>
@@ -241,6 +242,8 @@ int ko_reduction_find_at(int level, kolo_dtype dtype, kolo_op op, struct ko_redu
     if (!(*levels[level].reductions)[dtype][op].step)
         return ko_fail(KOLO_E_UNSUPPORTED, "%s is for integers, not for %s", kolo_op_name(op),
                        kolo_dtype_name(dtype));
+    if (level > 0 && dtype == KOLO_FLOAT16 && ko_reduction_find_f16c(op, reduction))
+        return KOLO_OK;
     *reduction = (*levels[level].reductions)[dtype][op];
     return KOLO_OK;
 }

@@ -277,6 +277,20 @@ static void every_reduction_agrees_with_the_oracle(void **state)
             }
 }
 
+static void nothing_to_reduce_needs_no_memory(void **state)
+{
+    struct ko_reduction reduction;
+
+    (void)state;
+    for (int level = 0; level < ko_reduction_nlevels(); level++)
+        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++) {
+            assert_int_equal(ko_reduction_find_at(level, (kolo_dtype)dtype, KOLO_AVG, &reduction),
+                             KOLO_OK);
+            reduction.step(NULL, NULL, NULL, 0);
+            reduction.last(NULL, NULL, NULL, 0, 2);
+        }
+}
+
 /* ---- what the oracle might share with the code ------------------------------------------------
  */
 
@@ -361,6 +375,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_reduction_agrees_with_the_oracle),
+        cmocka_unit_test(nothing_to_reduce_needs_no_memory),
         cmocka_unit_test(known_values),
         cmocka_unit_test(refusals),
         cmocka_unit_test(one_rank_copies),
