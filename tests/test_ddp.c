@@ -117,6 +117,8 @@ static void model_make(struct model *model, bool has_gaps)
 
         *param = (kolo_param){shapes[i].name, model->arena + used, model->arena + 32768 + used,
                               shapes[i].count, shapes[i].dtype};
+        if (!nbytes) /* then nothing needs to be there */
+            param->data = param->grad = NULL;
         used += nbytes + (has_gaps ? 8 : 0);
     }
 }

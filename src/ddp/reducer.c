@@ -83,15 +83,17 @@ static char *part_of(const kolo_param *param, enum part part)
 static char *common_memory(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
                            enum part part)
 {
-    char *begin = part_of(&ddp->params[bucket->members[0]], part);
-    char *end = begin;
+    char *begin = NULL, *end = NULL;
 
     for (size_t m = 0; m < bucket->nmembers; m++) {
         const kolo_param *param = &ddp->params[bucket->members[m]];
 
-        if (part_of(param, part) != end)
+        if (!param->count)
+            continue;
+        if (begin && part_of(param, part) != end)
             return NULL;
-        end += param_bytes(param);
+        begin = begin ? begin : part_of(param, part);
+        end = part_of(param, part) + param_bytes(param);
     }
     return begin;
 }
