@@ -461,6 +461,36 @@ static void disagreement_names_both_sides(void **state)
         run_ranks(3, disagree, &differences[i]);
 }
 
+/* ---- the end of a group ---------------------------------------------------------------------- */
+
+static void train_till_abort(struct rank *self)
+{
+    struct model model;
+    kolo_ddp *ddp = NULL;
+
+    model_make(&model, true);
+    if (expect(self, !kolo_ddp_create(self->group, model.params, NPARAMS, self->argument, &ddp),
+               "create") &&
+        expect(self, !kolo_barrier(self->group), "barrier")) {
+        if (self->number == 0)
+            kolo_group_abort(self->group, "the disk is full");
+        for (size_t i = 0; i < NPARAMS; i++)
+            kolo_ddp_ready(ddp, i); /* may fail already */
+        expect_error(self, kolo_ddp_wait(ddp), KOLO_E_ABORTED, "the disk is full");
+    }
+    kolo_ddp_free(ddp);
+    model_free(&model);
+}
+
+static void abort_ends_the_wait(void **state)
+{
+    static const kolo_ddp_options options[] = {{1, 1, 0}, {600, 3000, 1}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        run_ranks(3, train_till_abort, &options[i]);
+}
+
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
@@ -497,6 +527,7 @@ int main(void)
         cmocka_unit_test(long_lists_are_cut),
         cmocka_unit_test(bad_parameters_are_refused),
         cmocka_unit_test(disagreement_names_both_sides),
+        cmocka_unit_test(abort_ends_the_wait),
         cmocka_unit_test(survives_having_no_memory),
     };
 
