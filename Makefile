@@ -52,6 +52,9 @@ TEST_BINS := $(TESTS:%=$(BUILD)/tests/%)
 .PHONY: all
 all: $(LIBS) $(BINS) ## build the library, the tools, the examples and the trainer
 
+# Objects are kept although some are made only on the way to a program.
+.SECONDARY:
+
 # ---- rules ---------------------------------------------------------------------------------------
 
 $(OBJ)/%.o: %.c

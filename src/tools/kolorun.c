@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kolorun: starts the ranks of a job on this machine and looks after them. This file reads the
+ * command line; launch.h is the rest.
+ */
+#include "launch.h"
+
+#include "kolo.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 4096, DEFAULT_PORT = 29500 };
+
+enum key {
+    KEY_STANDALONE = 256,
+    KEY_NNODES,
+    KEY_NODE_RANK,
+    KEY_MASTER_ADDR,
+    KEY_MASTER_PORT,
+    KEY_RUN_ID,
+    KEY_TIMEOUT,
+    KEY_GRACE,
+    KEY_TAG,
+    KEY_NO_TAG
+};
+
+static const struct argp_option option_list[] = {
+    {"nproc-per-node", 'n', "N", 0,
+     "Ranks to start on this machine, or auto: one per core. Default 1", 1},
+    {"nproc_per_node", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
+    {NULL, 'x', "NAME[=VALUE]", 0,
+     "Set a variable for every rank; without =VALUE it must be set here", 1},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Stop the job after this time. Default 0: never", 1},
+    {"grace", KEY_GRACE, "SECONDS", 0, "Time from SIGTERM to SIGKILL when stopping. Default 5", 1},
+    {"tag-output", KEY_TAG, NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
+    {"no-tag", KEY_NO_TAG, NULL, 0, "Pass the output through untouched", 1},
+    {"quiet", 'q', NULL, 0, "No table of how the ranks ended when one fails", 1},
+    {"standalone", KEY_STANDALONE, NULL, 0, "This machine is all there is. Default", 2},
+    {"nnodes", KEY_NNODES, "M", 0, "Machines, each running kolorun with N ranks. Default 1", 2},
+    {"node-rank", KEY_NODE_RANK, "K", 0, "Which of them this is, from 0", 2},
+    {"node_rank", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+    {"master-addr", KEY_MASTER_ADDR, "HOST", 0, "Address of machine 0. Default 127.0.0.1", 2},
+    {"master_addr", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+    {"master-port", KEY_MASTER_PORT, "PORT", 0,
+     "Port of the store in rank 0. Default: a free one, with M > 1 29500", 2},
+    {"master_port", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+    {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
+    {0}};
+
+static const char doc[] =
+    "Start N copies of a program as the ranks of one job, and end them all when one fails."
+    "\vExamples:\n"
+    "  kolorun -n 4 ./prog --epochs 3\n"
+    "  kolorun -n 4 -x KOLO_DEBUG=INFO --timeout 60 ./prog\n"
+    "  kolorun -n 8 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 ./prog\n"
+    "  kolorun -n 8 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 ./prog\n\n"
+    "-np N is -n N. The exit code is that of the rank that failed first (128 + signal if a signal "
+    "ended it), 0 if none did, 124 after --timeout, 125 if kolorun itself failed, 126 or 127 if "
+    "the "
+    "program cannot be executed or was not found.";
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "kolorun (kolo) %s\n", kolo_version());
+}
+
+/* ---- values of options -------------------------------------------------------------------------
+ */
+
+static int parse_whole(struct argp_state *state, const char *what, const char *text, int low,
+                       int high)
+{
+    char *end;
+    long number;
+
+    errno = 0;
+    number = strtol(text, &end, 10);
+    if (end == text || *end || errno || number < low || number > high)
+        argp_error(state, "%s is \"%s\"; it takes a whole number from %d to %d", what, text, low,
+                   high);
+    return (int)number;
+}
+
+static int parse_seconds(struct argp_state *state, const char *what, const char *text)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end || !isfinite(seconds) || seconds < 0 || seconds > INT_MAX / 1000)
+        argp_error(state, "%s is \"%s\"; it takes seconds from 0 to %d", what, text,
+                   INT_MAX / 1000);
+    return (int)ceil(seconds * 1000);
+}
+
+static int parse_nprocs(struct argp_state *state, const char *text)
+{
+    cpu_set_t cores;
+
+    if (*text == 'p') { /* -np N, as other launchers spell it: argp takes it for -n p */
+        text++;
+        if (!*text && state->next < state->argc)
+            text = state->argv[state->next++];
+    }
+    if (strcmp(text, "auto") && strcmp(text, "cpu"))
+        return parse_whole(state, "-n", text, 1, MAX_RANKS);
+    CPU_ZERO(&cores);
+    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+}
+
+static void add_export(struct argp_state *state, struct ko_launch_options *options, char *text)
+{
+    const char *value;
+    char **grown;
+
+    if (*text == '=' || !*text)
+        argp_error(state, "-x takes NAME or NAME=VALUE, not \"%s\"", text);
+    if (!strchr(text, '=')) {
+        value = getenv(text);
+        if (!value)
+            argp_error(state, "-x %s: no such variable here; -x %s=VALUE sets it", text, text);
+        return; /* ranks inherit it */
+    }
+    grown = realloc(options->exports, sizeof *grown * (size_t)(options->nexports + 1));
+    if (!grown)
+        argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
+    options->exports = grown;
+    options->exports[options->nexports++] = text;
+}
+
+/* ---- options -----------------------------------------------------------------------------------
+ */
+
+struct command {
+    struct ko_launch_options options;
+    int tag;       /* -1: not said */
+    int node_rank; /* -1: not said */
+    bool standalone;
+    char run_id[32];
+};
+
+/* Defaults that depend on other options. */
+static void complete(struct argp_state *state, struct command *command)
+{
+    struct ko_launch_options *options = &command->options;
+    struct timespec now;
+
+    if (options->nnodes > 1 && command->standalone)
+        argp_error(state, "--standalone and --nnodes %d contradict each other", options->nnodes);
+    if (options->nnodes > 1 && (command->node_rank < 0 || !options->master_addr))
+        argp_error(state, "--nnodes %d needs --node-rank and --master-addr", options->nnodes);
+    if (command->node_rank >= options->nnodes)
+        argp_error(state, "--node-rank %d is not below --nnodes %d", command->node_rank,
+                   options->nnodes);
+    if (options->nnodes > 1 && options->master_port == 0)
+        options->master_port = DEFAULT_PORT;
+    if (!options->master_addr)
+        options->master_addr = "127.0.0.1";
+    options->node_rank = command->node_rank < 0 ? 0 : command->node_rank;
+    options->tag = command->tag < 0 ? options->nprocs > 1 : command->tag;
+    if (!options->run_id) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(command->run_id, sizeof command->run_id, "%llx-%x", (unsigned long long)now.tv_sec,
+                 (unsigned)getpid());
+        options->run_id = options->nnodes > 1 ? "none" : command->run_id;
+    }
+}
+
+static error_t parse_machines(int key, char *arg, struct argp_state *state)
+{
+    struct command *command = state->input;
+
+    switch (key) {
+    case KEY_STANDALONE:
+        command->standalone = true;
+        return 0;
+    case KEY_NNODES:
+        command->options.nnodes = parse_whole(state, "--nnodes", arg, 1, INT_MAX / MAX_RANKS);
+        return 0;
+    case KEY_NODE_RANK:
+        command->node_rank = parse_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
+        return 0;
+    case KEY_MASTER_ADDR:
+        command->options.master_addr = arg;
+        return 0;
+    case KEY_MASTER_PORT:
+        command->options.master_port = parse_whole(state, "--master-port", arg, 0, 65535);
+        return 0;
+    case KEY_RUN_ID:
+        command->options.run_id = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct command *command = state->input;
+
+    switch (key) {
+    case 'n':
+        command->options.nprocs = parse_nprocs(state, arg);
+        return 0;
+    case 'x':
+        add_export(state, &command->options, arg);
+        return 0;
+    case 'q':
+        command->options.quiet = true;
+        return 0;
+    case KEY_TIMEOUT:
+        command->options.timeout_ms = parse_seconds(state, "--timeout", arg);
+        return 0;
+    case KEY_GRACE:
+        command->options.grace_ms = parse_seconds(state, "--grace", arg);
+        return 0;
+    case KEY_TAG:
+    case KEY_NO_TAG:
+        command->tag = key == KEY_TAG;
+        return 0;
+    case ARGP_KEY_ARGS: /* the program; what follows it is its own */
+        command->options.program = state->argv + state->next;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which program?");
+        return EINVAL;
+    case ARGP_KEY_END:
+        complete(state, command);
+        return 0;
+    default:
+        return parse_machines(key, arg, state);
+    }
+}
+
+/* Descriptors 0 to 2 must exist, or a pipe of ours could be taken for one of them. */
+static bool open_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = option_list, .parser = parse, .args_doc = "PROGRAM [ARGUMENT...]", .doc = doc};
+    struct command command = {
+        .options = {.nprocs = 1, .nnodes = 1, .grace_ms = 5000}, .tag = -1, .node_rank = -1};
+    int code;
+
+    argp_program_version_hook = print_version;
+    argp_err_exit_status = KO_EXIT_SELF;
+    if (!open_standard_descriptors() ||
+        argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &command))
+        return KO_EXIT_SELF;
+    code = ko_launch(&command.options);
+    free(command.options.exports);
+    return code;
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The job's loop. What is waited for follows from the state alone, so each round builds its list
+ * anew: signals, ends of ranks, output that has somewhere to go, and the next deadline.
+ *
+ * Ends are read from an epoll set of pidfds, because epoll reports in the order in which things
+ * happened: when one rank's crash makes all others fail, the first is the one to blame. On kernels
+ * without pidfds SIGCHLD takes its place and ends of the same moment are seen in the order of
+ * ranks.
+ */
+#include "launch.h"
+
+#include "clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum {
+    DRAIN_MS = 200,      /* after the last rank's end, for pipes that its children keep open */
+    UNKILLABLE_MS = 5000 /* after SIGKILL, for a rank stuck in the kernel */
+};
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+enum phase {
+    RUNNING,
+    STOPPING, /* SIGTERM has been sent */
+    KILLING   /* SIGKILL has been sent */
+};
+
+struct job {
+    const struct ko_launch_options *options;
+    struct ko_worker *workers;
+    int nworkers; /* started so far */
+    int nended;
+    const struct ko_worker *first; /* whose failure ended the job */
+    int exit_code;
+    enum phase phase;
+    bool interrupted;
+    bool start_failed;
+    ko_deadline limit;     /* of the phase; in RUNNING of the whole job, if it has one */
+    ko_deadline drain;     /* once all ranks have ended */
+    struct ko_sink *sinks; /* stdout, stderr */
+    struct pollfd *polls;
+    int signal_fd, ends_fd, port_fd;
+    sigset_t old_mask;
+};
+
+/* ---- stopping ----------------------------------------------------------------------------------
+ */
+
+static void signal_all(const struct job *job, int signal)
+{
+    for (int i = 0; i < job->nworkers; i++)
+        ko_worker_signal(&job->workers[i], signal);
+}
+
+static void kill_all(struct job *job)
+{
+    signal_all(job, SIGKILL);
+    job->phase = KILLING;
+    job->limit = ko_deadline_in(UNKILLABLE_MS);
+}
+
+/* Asks all ranks to end; exit_code is the job's from now on. */
+static void stop_all(struct job *job, int exit_code)
+{
+    job->exit_code = exit_code;
+    if (job->phase != RUNNING)
+        return;
+    signal_all(job, SIGTERM);
+    signal_all(job, SIGCONT); /* a stopped process cannot handle anything */
+    job->phase = STOPPING;
+    job->limit = ko_deadline_in(job->options->grace_ms);
+}
+
+static void on_limit(struct job *job)
+{
+    if (job->phase == STOPPING) {
+        kill_all(job);
+        return;
+    }
+    if (!job->options->quiet)
+        ko_sink_print(&job->sinks[1], "kolorun: the job ran past its limit of %g s; stopping it",
+                      job->options->timeout_ms / 1000.0);
+    stop_all(job, KO_EXIT_TIMEOUT);
+}
+
+/* ---- what happens ------------------------------------------------------------------------------
+ */
+
+static void blame(struct job *job, const struct ko_worker *worker)
+{
+    char how[64];
+    int others = job->nworkers - job->nended;
+
+    job->first = worker;
+    ko_worker_describe(worker, how, sizeof how);
+    if (!job->options->quiet && others > 0)
+        ko_sink_print(&job->sinks[1], "kolorun: rank %d ended with %s; stopping %d other%s",
+                      worker->rank, how, others, others == 1 ? "" : "s");
+    stop_all(job, ko_worker_exit_code(worker));
+}
+
+static void on_end(struct job *job, struct ko_worker *worker)
+{
+    if (!ko_worker_check(worker))
+        return;
+    if (worker->pid_fd >= 0)
+        epoll_ctl(job->ends_fd, EPOLL_CTL_DEL, worker->pid_fd, NULL);
+    worker->was_stopped = job->phase != RUNNING;
+    if (++job->nended == job->nworkers)
+        job->drain = ko_deadline_in(DRAIN_MS);
+    if (job->phase == RUNNING && ko_worker_exit_code(worker) != 0)
+        blame(job, worker);
+}
+
+static void on_ends(struct job *job)
+{
+    struct epoll_event event;
+
+    while (epoll_wait(job->ends_fd, &event, 1, 0) == 1)
+        on_end(job, event.data.ptr);
+}
+
+static void on_signal(struct job *job)
+{
+    struct signalfd_siginfo info;
+
+    if (read(job->signal_fd, &info, sizeof info) != sizeof info)
+        return;
+    if (info.ssi_signo == SIGCHLD) {
+        for (int i = 0; i < job->nworkers; i++)
+            on_end(job, &job->workers[i]);
+        return;
+    }
+    if (info.ssi_signo == SIGINT && job->interrupted) {
+        job->exit_code = KO_EXIT_SIGNAL + SIGINT;
+        kill_all(job);
+        return;
+    }
+    job->interrupted |= info.ssi_signo == SIGINT;
+    /* A rank in kolorun's own group has had the terminal's signal already. */
+    if (job->workers[0].own_group || info.ssi_code != SI_KERNEL)
+        signal_all(job, (int)info.ssi_signo);
+}
+
+static void on_broken_sink(struct job *job, struct ko_sink *sink)
+{
+    if (sink == &job->sinks[0] && sink->error != EPIPE)
+        ko_sink_print(&job->sinks[1], "kolorun: standard output cannot be written: %s",
+                      strerror(sink->error));
+    if (job->phase == RUNNING)
+        stop_all(job, sink->error == EPIPE ? KO_EXIT_SIGNAL + SIGPIPE : KO_EXIT_SELF);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
+
+/* True if nothing more is to come from the stream. */
+static bool is_drained(const struct ko_stream *stream, bool late)
+{
+    return stream->fd < 0 || (late && stream->owed == 0);
+}
+
+static bool is_over(const struct job *job)
+{
+    bool late;
+
+    if (job->phase == KILLING && ko_deadline_passed(&job->limit))
+        return true;
+    if (job->nended < job->nworkers)
+        return false;
+    late = ko_deadline_passed(&job->drain);
+    for (int i = 0; i < job->nworkers; i++)
+        if (!is_drained(&job->workers[i].streams[0], late) ||
+            !is_drained(&job->workers[i].streams[1], late))
+            return false;
+    return true;
+}
+
+static int next_timeout_ms(const struct job *job)
+{
+    bool limited = job->phase != RUNNING || job->options->timeout_ms > 0;
+    int timeout_ms = limited ? ko_deadline_left_ms(&job->limit) : -1;
+    int drain_ms = job->nended == job->nworkers ? ko_deadline_left_ms(&job->drain) : -1;
+
+    if (drain_ms > 0 && (timeout_ms < 0 || drain_ms < timeout_ms))
+        return drain_ms;
+    return timeout_ms;
+}
+
+/* Fills job->polls: signals, ends, the two sinks, then both streams of every rank. -1 is skipped.
+ */
+static nfds_t list_polls(struct job *job)
+{
+    struct pollfd *p = job->polls;
+
+    *p++ = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
+    *p++ = (struct pollfd){.fd = job->ends_fd, .events = POLLIN};
+    for (int i = 0; i < 2; i++)
+        *p++ = (struct pollfd){.fd = job->sinks[i].used ? job->sinks[i].fd : -1, .events = POLLOUT};
+    for (int i = 0; i < 2 * job->nworkers; i++) {
+        const struct ko_stream *stream = &job->workers[i / 2].streams[i % 2];
+
+        *p++ = (struct pollfd){.fd = ko_stream_wants(stream) ? stream->fd : -1, .events = POLLIN};
+    }
+    return (nfds_t)(p - job->polls);
+}
+
+static void flush_sink(struct job *job, int which)
+{
+    struct ko_sink *sink = &job->sinks[which];
+
+    ko_sink_flush(sink);
+    if (sink->error)
+        on_broken_sink(job, sink);
+}
+
+static void run_once(struct job *job)
+{
+    const struct pollfd *p = job->polls;
+    bool limited =
+        job->phase == STOPPING || (job->phase == RUNNING && job->options->timeout_ms > 0);
+
+    if (poll(job->polls, list_polls(job), next_timeout_ms(job)) < 0)
+        return;
+    if (p[1].revents)
+        on_ends(job);
+    if (p[0].revents)
+        on_signal(job);
+    for (int i = 0; i < 2; i++)
+        if (p[2 + i].revents)
+            flush_sink(job, i);
+    for (int i = 0; i < 2 * job->nworkers; i++)
+        if (p[4 + i].revents)
+            ko_stream_read(&job->workers[i / 2].streams[i % 2]);
+    if (limited && ko_deadline_passed(&job->limit))
+        on_limit(job);
+}
+
+/* Writes the rest. A reader who never reads holds kolorun up as he would hold up any program; a
+ * signal ends that, since the mask is restored here. */
+static void finish_output(struct job *job)
+{
+    for (int i = 0; i < job->nworkers; i++) {
+        ko_stream_close(&job->workers[i].streams[0]);
+        ko_stream_close(&job->workers[i].streams[1]);
+    }
+    sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
+    for (int i = 0; i < 2; i++)
+        while (job->sinks[i].used && !job->sinks[i].error) {
+            struct pollfd p = {.fd = job->sinks[i].fd, .events = POLLOUT};
+
+            if (poll(&p, 1, -1) > 0)
+                ko_sink_flush(&job->sinks[i]);
+        }
+}
+
+/* ---- setting up and taking down ----------------------------------------------------------------
+ */
+
+static int add_signals(struct job *job, bool with_children)
+{
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
+        sigaddset(&set, forwarded[i]);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, job->signal_fd < 0 ? &job->old_mask : NULL);
+    if (!with_children)
+        sigdelset(&set, SIGCHLD);
+    fd = signalfd(job->signal_fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd;
+}
+
+static int set_up(struct job *job, int *port)
+{
+    const struct ko_launch_options *options = job->options;
+
+    signal(SIGCHLD, SIG_DFL); /* if ignored, ranks would vanish unseen */
+    signal(SIGPIPE, SIG_IGN); /* a broken output is an error of write */
+    job->workers = calloc((size_t)options->nprocs, sizeof *job->workers);
+    job->polls = calloc((size_t)options->nprocs * 2 + 4, sizeof *job->polls);
+    job->sinks = calloc(2, sizeof *job->sinks);
+    if (!job->workers || !job->polls || !job->sinks)
+        return -1;
+    ko_sink_open(&job->sinks[0], STDOUT_FILENO);
+    ko_sink_open(&job->sinks[1], STDERR_FILENO);
+    job->signal_fd = add_signals(job, false);
+    job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (job->signal_fd < 0 || job->ends_fd < 0)
+        return -1;
+    *port = options->master_port;
+    if (*port == 0)
+        job->port_fd = ko_port_hold(port);
+    return *port == 0 ? -1 : 0;
+}
+
+static int start_worker(struct job *job, int port)
+{
+    const struct ko_launch_options *options = job->options;
+    struct ko_worker *worker = &job->workers[job->nworkers];
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = worker};
+    int code;
+
+    worker->local_rank = job->nworkers;
+    worker->rank = options->node_rank * options->nprocs + worker->local_rank;
+    worker->pid_fd = -1;
+    for (int i = 0; i < 2; i++)
+        worker->streams[i] = (struct ko_stream){.fd = -1, .sink = &job->sinks[i]};
+    job->nworkers++;
+    code = ko_worker_start(worker, options, port, &job->old_mask);
+    if (code) {
+        worker->ended = true;
+        job->nended++;
+        return code;
+    }
+    if (worker->pid_fd < 0 || epoll_ctl(job->ends_fd, EPOLL_CTL_ADD, worker->pid_fd, &event))
+        add_signals(job, true);
+    return 0;
+}
+
+static void start_all(struct job *job, int port)
+{
+    int code = 0;
+
+    while (job->nworkers < job->options->nprocs && !code)
+        code = start_worker(job, port);
+    if (job->options->timeout_ms > 0)
+        job->limit = ko_deadline_in(job->options->timeout_ms);
+    if (job->nended == job->nworkers)
+        job->drain = ko_deadline_in(DRAIN_MS);
+    job->start_failed = code != 0;
+    if (code)
+        stop_all(job, code);
+    /* Without pidfds an end before SIGCHLD was asked for has left no sign. */
+    for (int i = 0; i < job->nworkers; i++)
+        if (job->workers[i].pid_fd < 0)
+            on_end(job, &job->workers[i]);
+}
+
+static void take_down(struct job *job)
+{
+    if (job->workers && job->exit_code)
+        signal_all(job,
+                   SIGKILL); /* whatever a failed job's ranks have left behind in their groups */
+    for (int i = 0; job->workers && i < job->nworkers; i++)
+        ko_worker_free(&job->workers[i]);
+    for (int i = 0; i < 3; i++) {
+        int fd = i == 0 ? job->signal_fd : i == 1 ? job->ends_fd : job->port_fd;
+
+        if (fd >= 0)
+            close(fd);
+    }
+    free(job->workers);
+    free(job->polls);
+    free(job->sinks);
+}
+
+/* Not for a program that could not be started, nor when the reader of the output has had enough. */
+static bool wants_report(const struct job *job)
+{
+    return job->exit_code && !job->options->quiet && !job->start_failed &&
+           job->sinks[0].error != EPIPE;
+}
+
+int ko_launch(const struct ko_launch_options *options)
+{
+    struct job job = {.options = options, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
+    int port;
+
+    if (set_up(&job, &port)) {
+        fprintf(stderr, "kolorun: cannot set up: %s\n", strerror(errno));
+        job.exit_code = KO_EXIT_SELF;
+    } else {
+        start_all(&job, port);
+        while (!is_over(&job))
+            run_once(&job);
+        for (int i = 0; i < job.nworkers; i++)
+            ko_stream_close(&job.workers[i].streams[0]);
+        if (wants_report(&job))
+            ko_report(&job.sinks[1], job.workers, job.nworkers, job.first);
+        finish_output(&job);
+    }
+    take_down(&job);
+    return job.exit_code;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * launch.h: what kolorun is made of. A job is the ranks of one machine: it starts them, passes
+ * their output on line by line, forwards signals, and when one fails it stops the rest. One thread,
+ * one poll loop; every wait in it ends by itself but the wait for the ranks' own work.
+ */
+#ifndef KO_LAUNCH_H
+#define KO_LAUNCH_H
+
+#include "launch_output.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* kolorun's own exit codes, as those of timeout(1) and env(1). Any other is a rank's. */
+enum {
+    KO_EXIT_TIMEOUT = 124, /* the job ran past --timeout */
+    KO_EXIT_SELF = 125,    /* kolorun was misused or failed itself */
+    KO_EXIT_NO_EXEC = 126, /* the program cannot be executed */
+    KO_EXIT_NO_FILE = 127, /* the program was not found */
+    KO_EXIT_SIGNAL = 128   /* + the number of the signal that ended the rank */
+};
+
+struct ko_launch_options {
+    char **program; /* argv of every rank, NULL at its end */
+    int nprocs;     /* ranks on this machine */
+    int nnodes;     /* machines, each with nprocs ranks */
+    int node_rank;
+    const char *master_addr;
+    int master_port; /* 0: choose a free one (one machine only) */
+    const char *run_id;
+    char **exports; /* "NAME=VALUE" each, put into every rank's environment */
+    int nexports;
+    int timeout_ms; /* of the whole job; 0: none */
+    int grace_ms;   /* from SIGTERM to SIGKILL */
+    bool tag;       /* "[rank] " before every line */
+    bool quiet;     /* say nothing about ranks that failed */
+};
+
+/* ---- one rank ----------------------------------------------------------------------------------
+ */
+
+struct ko_worker {
+    int local_rank;
+    int rank;
+    pid_t pid;
+    int pid_fd;     /* readable when it has ended; -1 on kernels without pidfd_open */
+    bool own_group; /* pid is a process group; not so when it must read from the terminal */
+    bool ended;
+    bool was_stopped; /* it ended after kolorun had begun to stop the job */
+    int how;          /* CLD_EXITED, CLD_KILLED or CLD_DUMPED */
+    int code;         /* exit code, or signal */
+    int64_t started_ns, ended_ns;
+    struct ko_stream streams[2]; /* stdout, stderr; closed when the output is not tagged */
+};
+
+/* Starts worker->local_rank and returns when its program runs. 0, or KO_EXIT_SELF, _NO_EXEC,
+ * _NO_FILE after saying why on stderr. mask and port are the rank's signal mask and MASTER_PORT. */
+int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *options, int port,
+                    const sigset_t *mask);
+
+/* True, once, when the rank has ended since. It stays a zombie, so that its process group's number
+ * cannot become somebody else's, until ko_worker_free. */
+bool ko_worker_check(struct ko_worker *worker);
+
+/* Exit code that the rank's end stands for: its own, or 128 + signal. */
+int ko_worker_exit_code(const struct ko_worker *worker);
+
+/* To the rank and its descendants in its process group. */
+void ko_worker_signal(const struct ko_worker *worker, int signal);
+
+/* Reaps an ended rank and closes what is open. */
+void ko_worker_free(struct ko_worker *worker);
+
+/* ---- the job -----------------------------------------------------------------------------------
+ */
+
+/* Takes a port that is free on every address, and holds it: see launch_port.c. The descriptor, or
+ * -1 with errno. */
+int ko_port_hold(int *port);
+
+/* A table of how every rank ended, with a mark at first (NULL: none failed by itself). */
+void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
+               const struct ko_worker *first);
+
+/* "exit code 3", "SIGSEGV (core dumped)", "still running". */
+void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap);
+
+/* Runs the job to its end; returns kolorun's exit code. */
+int ko_launch(const struct ko_launch_options *options);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is left to say when a job has failed: one row for each rank, and which was the first.
+ */
+#include "launch.h"
+
+#include "clock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap)
+{
+    const char *name;
+
+    if (!worker->ended) {
+        snprintf(text, cap, "still running");
+    } else if (worker->how == CLD_EXITED) {
+        snprintf(text, cap, "exit code %d", worker->code);
+    } else {
+        name = sigabbrev_np(worker->code);
+        if (name)
+            snprintf(text, cap, "SIG%s", name);
+        else
+            snprintf(text, cap, "signal %d", worker->code);
+        if (worker->how == CLD_DUMPED)
+            snprintf(text + strlen(text), cap - strlen(text), " (core dumped)");
+    }
+}
+
+static const char *remark(const struct ko_worker *worker, const struct ko_worker *first)
+{
+    if (worker == first)
+        return worker->how == CLD_KILLED && worker->code == SIGKILL
+                   ? "first (out of memory? see dmesg)"
+                   : "first";
+    return worker->was_stopped ? "stopped" : "";
+}
+
+void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
+               const struct ko_worker *first)
+{
+    char how[64];
+    char row[160];
+    size_t length;
+
+    ko_sink_print(sink, "kolorun: %5s %9s  %-24s %11s", "rank", "pid", "ended with", "after");
+    for (int i = 0; i < nworkers; i++) {
+        const struct ko_worker *worker = &workers[i];
+        int64_t end_ns = worker->ended ? worker->ended_ns : ko_now_ns();
+
+        ko_worker_describe(worker, how, sizeof how);
+        snprintf(row, sizeof row, "kolorun: %5d %9d  %-24s %9.3f s  %s", worker->rank,
+                 (int)worker->pid, how, (double)(end_ns - worker->started_ns) * 1e-9,
+                 remark(worker, first));
+        length = strlen(row);
+        while (length > 0 && row[length - 1] == ' ')
+            row[--length] = '\0';
+        ko_sink_print(sink, "%s", row);
+    }
+}

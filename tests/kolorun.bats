@@ -1,0 +1,346 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# kolorun from outside: exit codes, output, signals, ranks that die or will not. No test depends on
+# how fast the machine is: what sleeps, sleeps far longer than any test may take.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    KOLORUN=${KOLO_BUILD:-build}/bin/kolorun
+    cd "$BATS_TEST_DIRNAME/.."
+    D=$BATS_TEST_TMPDIR
+}
+
+# Waits until the file holds as many lines as asked for.
+await_lines() {
+    local i
+    for i in $(seq 600); do
+        [ "$(cat "$1" 2>/dev/null | wc -l)" -ge "$2" ] && return
+        sleep 0.05
+    done
+    echo "$1 never had $2 lines" && return 1
+}
+
+# Waits until a process is gone, or a zombie that nobody has reaped.
+await_gone() {
+    local i
+    for i in $(seq 600); do
+        case $(sed 's/.*) //;s/ .*//' "/proc/$1/stat" 2>/dev/null || true) in '' | Z) return ;; esac
+        sleep 0.05
+    done
+    echo "process $1 is still there" && return 1
+}
+
+# Runs kolorun in the background with every rank's pid in $D/pids; leaves its pid in $job.
+start() {
+    "$KOLORUN" "$@" >"$D/out" 2>"$D/err" 3>&- &
+    job=$!
+}
+
+@test "all ranks end well: exit code 0, nothing said" {
+    run --separate-stderr "$KOLORUN" -n 3 true
+    [ "$status" -eq 0 ] && [ -z "$output" ] && [ -z "$stderr" ]
+}
+
+@test "the failing rank's exit code is the job's" {
+    run "$KOLORUN" -n 4 sh -c '[ $RANK != 2 ] || exit 42; exec sleep 1000'
+    [ "$status" -eq 42 ]
+    [[ "$output" == *"rank 2 ended with exit code 42; stopping 3 others"* ]]
+    [[ "$output" == *"exit code 42"*"first"* ]]
+    [ "$(grep -c 'SIGTERM .* stopped' <<<"$output")" -eq 3 ]
+}
+
+@test "a rank that a signal ends gives 128 + signal" {
+    run "$KOLORUN" -n 2 sh -c 'ulimit -c 0; [ $RANK != 1 ] || kill -SEGV $$; exec sleep 1000'
+    [ "$status" -eq 139 ]
+    [[ "$output" == *"SIGSEGV"*"first"* ]]
+}
+
+@test "the first failure is the one that is blamed" {
+    run "$KOLORUN" -n 4 --grace 100 sh -c '
+        [ $RANK != 3 ] || exit 7
+        trap "exit 9" TERM; while :; do sleep 0.05; done'
+    [ "$status" -eq 7 ]
+    [ "$(grep -c 'exit code 9 .* stopped' <<<"$output")" -eq 3 ]
+}
+
+@test "-q leaves the table out, not the exit code" {
+    run "$KOLORUN" -q -n 2 sh -c '[ $RANK != 1 ] || exit 3; exec sleep 1000'
+    [ "$status" -eq 3 ] && [ -z "$output" ]
+}
+
+@test "a program that does not exist: 127; that cannot be executed: 126" {
+    run -127 "$KOLORUN" -n 3 /nonexistent/prog
+    [ "$output" = "kolorun: cannot execute /nonexistent/prog: No such file or directory" ]
+    run "$KOLORUN" -n 3 /etc/passwd
+    [ "$status" -eq 126 ]
+    [ "$output" = "kolorun: cannot execute /etc/passwd: Permission denied" ]
+}
+
+@test "wrong use: 125 and a sentence" {
+    local use
+    for use in "" "-n 0 true" "-n x true" "-n 99999 true" "--timeout -1 true" "--timeout x true" \
+        "-x =3 true" "-x NO_SUCH_VARIABLE_HERE true" "--nnodes 2 true" "--node-rank 1 true" \
+        "--nnodes 2 --standalone --node-rank 0 --master-addr h true" "--master-port 70000 true" \
+        "--no-such-option true"; do
+        run "$KOLORUN" $use
+        [ "$status" -eq 125 ] || { echo "kolorun $use: $status"; return 1; }
+        [[ "$output" == *kolorun* ]]
+    done
+}
+
+@test "--help, --version" {
+    run "$KOLORUN" --help
+    [ "$status" -eq 0 ] && [[ "$output" == *"Examples:"* ]]
+    run "$KOLORUN" --version
+    [ "$status" -eq 0 ] && [[ "$output" == "kolorun (kolo) "[0-9]* ]]
+}
+
+@test "what follows the program is its own" {
+    run "$KOLORUN" -n 1 echo -n 3 --help
+    [ "$output" = "-n 3 --help" ] || [ "$output" = "3 --help" ]
+    run "$KOLORUN" -n 2 -- printf '%s|' a 'b c' -x
+    [ "$status" -eq 0 ]
+    [ "$(sort <<<"$output")" = $'[0] a|b c|-x|\n[1] a|b c|-x|' ]
+}
+
+@test "the spellings of other launchers" {
+    run "$KOLORUN" -np 2 sh -c 'echo $WORLD_SIZE'
+    [ "$(sort <<<"$output")" = $'[0] 2\n[1] 2' ]
+    run "$KOLORUN" -np2 sh -c 'echo $WORLD_SIZE'
+    [ "$(sort <<<"$output")" = $'[0] 2\n[1] 2' ]
+    run "$KOLORUN" --standalone --nproc_per_node=2 sh -c 'echo $WORLD_SIZE'
+    [ "$(sort <<<"$output")" = $'[0] 2\n[1] 2' ]
+    run "$KOLORUN" -n auto --no-tag sh -c '[ $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc) ]'
+    [ "$status" -eq 0 ]
+}
+
+@test "every rank's environment" {
+    env -u OMP_NUM_THREADS "$KOLORUN" -n 2 sh -c 'env >"$0/env$RANK"' "$D"
+    for line in RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 \
+        GROUP_WORLD_SIZE=1 ROLE_RANK=1 ROLE_NAME=default ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+        TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 \
+        TORCHELASTIC_USE_AGENT_STORE=False OMP_NUM_THREADS=1; do
+        grep -qx "$line" "$D/env1" || { echo "no $line"; return 1; }
+    done
+    grep -q '^TORCHELASTIC_RUN_ID=.' "$D/env1"
+    [ "$(grep ^MASTER_PORT "$D/env0")" = "$(grep ^MASTER_PORT "$D/env1")" ]
+}
+
+@test "OMP_NUM_THREADS is kept if set, and left alone for one rank" {
+    OMP_NUM_THREADS=3 run "$KOLORUN" -n 2 --no-tag sh -c 'echo $OMP_NUM_THREADS'
+    [ "$output" = $'3\n3' ]
+    run env -u OMP_NUM_THREADS "$KOLORUN" -n 1 sh -c 'echo ${OMP_NUM_THREADS-unset}'
+    [ "$output" = unset ]
+}
+
+@test "several machines: ranks are counted across them" {
+    run "$KOLORUN" -n 2 --nnodes 3 --node-rank 2 --master-addr far.example --no-tag --run-id job7 \
+        sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE \
+            $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID'
+    [ "$(sort <<<"$output")" = $'4/6 0 2/3 far.example:29500 job7\n5/6 1 2/3 far.example:29500 job7' ]
+}
+
+@test "-x sets a variable" {
+    run "$KOLORUN" -n 1 -x 'A=b c=d' -x EMPTY= -x HOME sh -c 'echo "$A,${EMPTY-unset},$HOME"'
+    [ "$output" = "b c=d,,$HOME" ]
+}
+
+@test "MASTER_PORT is free, also for a second job, and rank 0 can serve on it" {
+    command -v python3 >/dev/null || skip "no python3"
+    run "$KOLORUN" -n 1 "$KOLORUN" -n 1 python3 -c '
+import os, socket
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("", int(os.environ["MASTER_PORT"]))); s.listen(1)
+c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); print("served")'
+    [ "$status" -eq 0 ] && [ "$output" = served ]
+}
+
+@test "lines keep their rank and their stream" {
+    "$KOLORUN" -n 3 sh -c 'echo out$RANK; echo err$RANK >&2' >"$D/out" 2>"$D/err"
+    [ "$(sort "$D/out")" = $'[0] out0\n[1] out1\n[2] out2' ]
+    [ "$(sort "$D/err")" = $'[0] err0\n[1] err1\n[2] err2' ]
+}
+
+@test "one rank's output passes through untouched, several's on request" {
+    run "$KOLORUN" -n 1 printf 'a\rb'
+    [ "$output" = $'a\rb' ]
+    run "$KOLORUN" -n 1 --tag-output echo a
+    [ "$output" = "[0] a" ]
+    run "$KOLORUN" -n 2 --no-tag echo a
+    [ "$output" = $'a\na' ]
+}
+
+@test "lines of many ranks are never mixed" {
+    "$KOLORUN" -n 4 sh -c 'seq -f "$RANK-%06g-abcdefghijklmnopqrstuvwxyz" 20000' >"$D/out"
+    [ "$(wc -l <"$D/out")" -eq 80000 ]
+    [ "$(grep -cvE '^\[([0-3])\] \1-[0-9]{6}-abcdefghijklmnopqrstuvwxyz$' "$D/out")" -eq 0 ]
+    [ "$(grep '^\[2\]' "$D/out" | cut -d- -f2 | sort -c && echo in order)" = "in order" ]
+}
+
+@test "an unfinished line is passed on whole, with a newline" {
+    run "$KOLORUN" -n 2 sh -c 'printf a; sleep 0.1; printf b'
+    [ "$(sort <<<"$output")" = $'[0] ab\n[1] ab' ]
+}
+
+@test "a line longer than 64 KiB comes in pieces and loses nothing" {
+    "$KOLORUN" -n 2 sh -c 'head -c 300000 /dev/zero | tr "\0" "$RANK"; echo' >"$D/out"
+    [ "$(grep '^\[1\]' "$D/out" | sed 's/^\[1\] //' | tr -d '\n' | wc -c)" -eq 300000 ]
+    [ "$(grep -c '^\[1\]' "$D/out")" -eq 5 ]
+    [ -z "$(sed -n 's/^\[1\] //p' "$D/out" | tr -d '1\n')" ]
+}
+
+@test "of a progress bar the last state is shown, not every redraw" {
+    run "$KOLORUN" -n 1 --tag-output sh -c 'for i in $(seq 500); do printf "\r%d%%" $i; done; echo'
+    [ "${lines[-1]}" = "[0] 500%" ]
+    [ "${#lines[@]}" -lt 100 ]
+    run "$KOLORUN" -n 1 --tag-output printf 'a\r\nb\r\r\nc'
+    [ "$output" = $'[0] a\n[0] b\n[0] c' ]
+}
+
+@test "a slow redraw is shown once a second" {
+    run "$KOLORUN" -n 1 --tag-output sh -c 'printf "one\r"; sleep 1.2; printf "two\r"; printf three'
+    [ "$output" = $'[0] one\n[0] three' ]
+}
+
+@test "rank 0 reads standard input, the others nothing" {
+    run "$KOLORUN" -n 2 wc -c <<<"12345"
+    [ "$(sort <<<"$output")" = $'[0] 6\n[1] 0' ]
+}
+
+@test "a reader who goes away ends the job" {
+    "$KOLORUN" -n 2 sh -c 'while :; do echo y; done' 2>"$D/err" | head -n 1 >"$D/out" || true
+    [ "${PIPESTATUS[0]}" -eq 0 ] || true
+    grep -q y "$D/out"
+    [ ! -s "$D/err" ] || ! grep -q ' pid ' "$D/err"
+}
+
+@test "output that cannot be written ends the job and is said" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    run sh -c '"$0" -n 2 sh -c "echo y; exec sleep 1000" >/dev/full' "$KOLORUN"
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"standard output cannot be written: No space left on device"* ]]
+}
+
+@test "a slow reader loses nothing of ranks that have ended" {
+    "$KOLORUN" -n 2 seq 30000 | { sleep 1; cat; } >"$D/out"
+    [ "$(wc -l <"$D/out")" -eq 60000 ]
+}
+
+@test "signals are forwarded" {
+    local signal
+    for signal in INT TERM HUP QUIT USR1 USR2; do
+        : >"$D/ready"; : >"$D/got"
+        env --default-signal=INT,QUIT "$KOLORUN" -n 2 sh -c '
+            trap "echo x >>\"$0/got\"; exit 0" '$signal'
+            echo x >>"$0/ready"; while :; do sleep 0.05; done' "$D" 3>&- &
+        job=$!
+        await_lines "$D/ready" 2
+        kill -$signal $job
+        wait $job
+        [ "$(wc -l <"$D/got")" -eq 2 ] || { echo "SIG$signal was not forwarded"; return 1; }
+    done
+}
+
+@test "a rank ended by a forwarded signal: 128 + signal" {
+    start -n 2 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"
+    await_lines "$D/pids" 2
+    kill -TERM $job
+    code=0; wait $job || code=$?
+    [ $code -eq 143 ]
+}
+
+@test "a second SIGINT kills at once" {
+    env --default-signal=INT "$KOLORUN" -n 2 --grace 1000 sh -c '
+        trap "" INT TERM; echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D" 2>"$D/err" 3>&- &
+    job=$!
+    await_lines "$D/pids" 2
+    kill -INT $job; sleep 0.2; kill -INT $job
+    code=0; wait $job || code=$?
+    [ $code -eq 130 ]
+    [ "$(grep -c SIGKILL "$D/err")" -eq 2 ]
+    for pid in $(cat "$D/pids"); do await_gone "$pid"; done
+}
+
+@test "a rank that is killed ends the job" {
+    start -n 3 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"
+    await_lines "$D/pids" 3
+    kill -KILL "$(head -n 1 "$D/pids")"
+    code=0; wait $job || code=$?
+    [ $code -eq 137 ]
+    grep -q 'SIGKILL .* first' "$D/err"
+    for pid in $(cat "$D/pids"); do await_gone "$pid"; done
+}
+
+@test "a rank that ignores SIGTERM is killed after the grace" {
+    run "$KOLORUN" -n 2 --grace 0.3 sh -c '
+        if [ $RANK = 1 ]; then until [ -e "$0/deaf" ]; do sleep 0.05; done; exit 5; fi
+        trap "" TERM; : >"$0/deaf"; while :; do sleep 0.05; done' "$D"
+    [ "$status" -eq 5 ]
+    [[ "$output" == *"SIGKILL"*"stopped"* ]]
+}
+
+@test "children of ranks are stopped with them" {
+    run "$KOLORUN" -n 2 sh -c '
+        if [ $RANK = 1 ]; then until [ -e "$0/pid" ]; do sleep 0.05; done; exit 5; fi
+        sleep 1000 & echo $! >"$0/p" && mv "$0/p" "$0/pid"; wait' "$D"
+    [ "$status" -eq 5 ]
+    await_gone "$(cat "$D/pid")"
+}
+
+@test "SIGKILL of kolorun itself leaves no rank" {
+    start -n 3 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"
+    await_lines "$D/pids" 3
+    kill -KILL $job
+    wait $job || true
+    for pid in $(cat "$D/pids"); do await_gone "$pid"; done
+}
+
+@test "--timeout ends the job: 124" {
+    run "$KOLORUN" -n 2 --timeout 0.3 sleep 1000
+    [ "$status" -eq 124 ]
+    [[ "$output" == *"ran past its limit of 0.3 s"* ]]
+    run "$KOLORUN" -n 2 --timeout 1000 true
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+}
+
+@test "a grandchild that keeps the pipe open does not hold the job" {
+    run timeout 60 "$KOLORUN" -n 2 sh -c 'sleep 100 & echo $! >>"$0/pids"; echo said' "$D"
+    kill $(cat "$D/pids")
+    [ "$status" -eq 0 ]
+    [ "$(sort <<<"$output")" = $'[0] said\n[1] said' ]
+}
+
+@test "a grandchild that never stops talking does not hold the job" {
+    timeout 60 "$KOLORUN" -n 2 sh -c 'yes & echo $! >>"$0/pids"; echo said$RANK' "$D" >"$D/out" 3>&-
+    code=$?
+    kill $(cat "$D/pids") 2>/dev/null || true
+    [ $code -eq 0 ]
+    [ "$(grep -c said "$D/out")" -eq 2 ]
+}
+
+@test "without pidfd_open it works the same by SIGCHLD" {
+    strace -qq -e trace=none -e inject=pidfd_open:error=ENOSYS true 2>/dev/null ||
+        skip "no strace that can inject"
+    export ASAN_OPTIONS=detect_leaks=0
+    run strace -qq -o /dev/null -e trace=pidfd_open -e inject=pidfd_open:error=ENOSYS \
+        "$KOLORUN" -n 3 sh -c '[ $RANK != 1 ] || exit 6; exec sleep 1000'
+    [ "$status" -eq 6 ]
+    run strace -qq -o /dev/null -e trace=pidfd_open -e inject=pidfd_open:error=ENOSYS \
+        "$KOLORUN" -n 3 echo ok
+    [ "$status" -eq 0 ] && [ "$(grep -c ok <<<"$output")" -eq 3 ]
+}
+
+@test "ignored SIGCHLD and SIGPIPE, closed descriptors: nothing changes" {
+    run env --ignore-signal=CHLD,PIPE "$KOLORUN" -n 2 sh -c 'exit 4'
+    [ "$status" -eq 4 ]
+    "$KOLORUN" -n 2 sh -c 'cat; echo out' <&- 2>&- >"$D/out"
+    [ "$(sort "$D/out")" = $'[0] out\n[1] out' ]
+}
+
+@test "ranks inherit no descriptor of kolorun's" {
+    run sh -c 'ls /proc/$$/fd; :' 3>&-
+    direct=$output
+    run "$KOLORUN" -n 2 --tag-output sh -c '[ $RANK = 0 ] || ls /proc/$$/fd; :' 3>&-
+    [ "${output//"[1] "/}" = "$direct" ]
+}
