@@ -62,6 +62,9 @@ $(OBJ)/%.o: %.c
 	$(if $(Q),@echo "  CC    $<")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
 
+$(OBJ)/src/tools/info_facts.o: KO_CFLAGS += -DKO_BUILD_ABI='"$(ABI)"' \
+                                -DKO_BUILD_FLAGS='"$(strip $(CFLAGS) $(SAN))"'
+
 $(PIC)/%.o: %.c
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC    $< (pic)")

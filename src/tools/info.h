@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * info.h: what kolo-info knows, gathered first and printed after, as text or as JSON. Everything is
+ * the caller's memory; lists that can grow without bound are bounded here and say so.
+ */
+#ifndef KO_INFO_H
+#define KO_INFO_H
+
+#include "config.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum {
+    KO_FACTS_CAP = 16,
+    KO_UNKNOWN_CAP = 64, /* more unknown variables than that are not listed */
+    KO_NAME_CAP = 64,
+    KO_TEXT_CAP = 512
+};
+
+struct ko_fact {
+    const char *name;
+    bool is_number;
+    char text[256];
+};
+
+struct ko_facts {
+    int count;
+    struct ko_fact list[KO_FACTS_CAP];
+};
+
+/* Version, ABI, compiler, flags. */
+void ko_facts_build(struct ko_facts *facts);
+/* Host, kernel, cores, memory, and the namespaces that decide who can share memory with whom. */
+void ko_facts_machine(struct ko_facts *facts);
+
+struct ko_variable {
+    const struct ko_config_entry *entry;
+    const char *value;
+    bool is_set;               /* by the environment */
+    char problem[KO_TEXT_CAP]; /* "" if the value is well formed */
+};
+
+struct ko_unknown {
+    char name[KO_NAME_CAP];
+    const char *nearest; /* the known variable that was probably meant, or NULL */
+};
+
+struct ko_variables {
+    struct ko_variable list[KO_CONFIG_COUNT];
+    struct ko_unknown unknown[KO_UNKNOWN_CAP];
+    int nunknown;
+    int nproblems; /* malformed and unknown ones */
+};
+
+void ko_variables_read(struct ko_variables *variables);
+
+struct ko_info {
+    struct ko_facts build, machine;
+    struct ko_variables variables;
+};
+
+void ko_info_print_text(const struct ko_info *info, FILE *file);
+void ko_info_print_json(const struct ko_info *info, FILE *file);
+/* The table of variables for README. */
+void ko_info_print_markdown(FILE *file);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The same facts for programs. The document is one object; its members are described in
+ * kolo-info(1). Text that is not UTF-8 (a variable can hold any bytes) has U+FFFD in place of each
+ * byte that does not fit, so that the document always parses.
+ */
+#include "info.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* Length of the well-formed UTF-8 sequence at s, 0 if there is none. */
+static int sequence_length(const unsigned char *s)
+{
+    uint32_t code;
+    int length = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
+
+    if (length < 2)
+        return length;
+    code = *s & (0x7fU >> length);
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (s[i] & 0x3fU);
+    }
+    /* overlong forms, surrogates and what lies beyond Unicode */
+    if ((length == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
+        (length == 4 && (code < 0x10000 || code > 0x10ffff)))
+        return 0;
+    return length;
+}
+
+static void print_string(FILE *file, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+
+    putc('"', file);
+    while (*s) {
+        int length = sequence_length(s);
+
+        if (length == 0)
+            fputs("\\ufffd", file);
+        else if (*s == '"' || *s == '\\')
+            fprintf(file, "\\%c", *s);
+        else if (*s < 0x20 || *s == 0x7f)
+            fprintf(file, "\\u%04x", *s);
+        else
+            fwrite(s, 1, (size_t)length, file);
+        s += length ? length : 1;
+    }
+    putc('"', file);
+}
+
+/* "name": "text", with what separates it from the member before. */
+static void print_member(FILE *file, const char *before, const char *name, const char *text)
+{
+    fprintf(file, "%s\"%s\": ", before, name);
+    if (text)
+        print_string(file, text);
+    else
+        fputs("null", file);
+}
+
+static void print_facts(FILE *file, const char *name, const struct ko_facts *facts)
+{
+    fprintf(file, "  \"%s\": {", name);
+    for (int i = 0; i < facts->count; i++) {
+        const struct ko_fact *fact = &facts->list[i];
+        const char *before = i ? ",\n    " : "\n    ";
+
+        if (fact->is_number)
+            fprintf(file, "%s\"%s\": %s", before, fact->name, fact->text);
+        else
+            print_member(file, before, fact->name, fact->text);
+    }
+    fputs("\n  },\n", file);
+}
+
+static void print_variable(FILE *file, const struct ko_variable *variable)
+{
+    const struct ko_config_entry *entry = variable->entry;
+
+    print_member(file, "    {", "name", entry->name);
+    print_member(file, ", ", "type", ko_config_type_name(entry->type));
+    print_member(file, ", ", "default", entry->standard);
+    print_member(file, ", ", "value", variable->value);
+    print_member(file, ", ", "source", variable->is_set ? "environment" : "default");
+    if (entry->type != KO_CONFIG_TYPE_TEXT)
+        fprintf(file, ", \"low\": %lld, \"high\": %lld", (long long)entry->low,
+                (long long)entry->high);
+    print_member(file, ", ", "problem", variable->problem[0] ? variable->problem : NULL);
+    print_member(file, ", ", "help", entry->help);
+    putc('}', file);
+}
+
+static void print_variables(FILE *file, const struct ko_variables *variables)
+{
+    fputs("  \"variables\": [\n", file);
+    for (int i = 0; i < KO_CONFIG_COUNT; i++) {
+        print_variable(file, &variables->list[i]);
+        fputs(i + 1 < KO_CONFIG_COUNT ? ",\n" : "\n  ],\n", file);
+    }
+    fputs("  \"unknown_variables\": [", file);
+    for (int i = 0; i < variables->nunknown; i++) {
+        print_member(file, i ? ",\n    {" : "\n    {", "name", variables->unknown[i].name);
+        print_member(file, ", ", "nearest", variables->unknown[i].nearest);
+        putc('}', file);
+    }
+    fputs(variables->nunknown ? "\n  ],\n" : "],\n", file);
+    fprintf(file, "  \"problems\": %d\n", variables->nproblems);
+}
+
+void ko_info_print_json(const struct ko_info *info, FILE *file)
+{
+    fputs("{\n", file);
+    print_facts(file, "build", &info->build);
+    print_facts(file, "machine", &info->machine);
+    print_variables(file, &info->variables);
+    fputs("}\n", file);
+}

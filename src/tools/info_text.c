@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The same facts for people. Control characters in a value are shown as '?', since a terminal would
+ * act on them.
+ */
+#include "info.h"
+
+#include <ctype.h>
+
+static void print_clean(FILE *file, const char *text, int width)
+{
+    int n = 0;
+
+    for (; *text; text++, n++)
+        putc(iscntrl((unsigned char)*text) ? '?' : *text, file);
+    for (; n < width; n++)
+        putc(' ', file);
+}
+
+static void print_facts(FILE *file, const char *title, const struct ko_facts *facts)
+{
+    fprintf(file, "%s\n", title);
+    for (int i = 0; i < facts->count; i++) {
+        fprintf(file, "  %-20s ", facts->list[i].name);
+        print_clean(file, facts->list[i].text, 0);
+        putc('\n', file);
+    }
+    putc('\n', file);
+}
+
+static void print_variable(FILE *file, const struct ko_variable *variable)
+{
+    const struct ko_config_entry *entry = variable->entry;
+
+    fprintf(file, "  %-20s %-5s ", entry->name, ko_config_type_name(entry->type));
+    print_clean(file, *variable->value ? variable->value : "-", 10);
+    if (variable->is_set)
+        fprintf(file, " (environment; default %s)", *entry->standard ? entry->standard : "-");
+    else
+        fputs(" (default)", file);
+    fprintf(file, "\n      %s\n", entry->help);
+    if (variable->problem[0]) {
+        fputs("      WRONG: ", file);
+        print_clean(file, variable->problem, 0);
+        putc('\n', file);
+    }
+}
+
+static void print_variables(FILE *file, const struct ko_variables *variables)
+{
+    fputs("variables\n", file);
+    for (int i = 0; i < KO_CONFIG_COUNT; i++)
+        print_variable(file, &variables->list[i]);
+    for (int i = 0; i < variables->nunknown; i++) {
+        fputs("  ", file);
+        print_clean(file, variables->unknown[i].name, 20);
+        fputs(" UNKNOWN: no variable of kolo's", file);
+        if (variables->unknown[i].nearest)
+            fprintf(file, "; is %s meant?", variables->unknown[i].nearest);
+        putc('\n', file);
+    }
+}
+
+void ko_info_print_text(const struct ko_info *info, FILE *file)
+{
+    print_facts(file, "build", &info->build);
+    print_facts(file, "machine", &info->machine);
+    print_variables(file, &info->variables);
+}
+
+void ko_info_print_markdown(FILE *file)
+{
+    fputs("| Variable | Type | Default | Meaning |\n|---|---|---|---|\n", file);
+    for (int i = 0; i < KO_CONFIG_COUNT; i++) {
+        const struct ko_config_entry *entry = &ko_config_table[i];
+        const char *quote = *entry->standard ? "`" : "";
+
+        fprintf(file, "| `%s` | %s | %s%s%s | ", entry->name, ko_config_type_name(entry->type),
+                quote, entry->standard, quote);
+        for (const char *p = entry->help; *p; p++)
+            fprintf(file, *p == '|' ? "\\%c" : "%c", *p);
+        fputs(" |\n", file);
+    }
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# kolo-info from outside. Every test starts from an environment without KOLO_ variables.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    INFO=${KOLO_BUILD:-build}/bin/kolo-info
+    cd "$BATS_TEST_DIRNAME/.."
+    local name
+    for name in $(compgen -e KOLO_); do unset "$name"; done
+}
+
+# Whether stdin is JSON in which the Python expression about d holds.
+json() {
+    command -v python3 >/dev/null || skip "no python3 to read JSON with"
+    python3 -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not eval(sys.argv[1]))' "$1"
+}
+
+@test "tells version, machine and variables" {
+    run "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"  version "*[0-9].[0-9]* ]]
+    [[ "$output" == *"  host "*"$(uname -n)"* ]]
+    [[ "$output" == *"  boot_id "*"$(cat /proc/sys/kernel/random/boot_id)"* ]]
+    [[ "$output" == *"  network_namespace "*"$(readlink /proc/self/ns/net)"* ]]
+    [[ "$output" == *"  KOLO_TIMEOUT_MS "*"300000"*"(default)"* ]]
+}
+
+@test "a variable of the environment is shown with its default" {
+    KOLO_SLOTS=16 run "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ KOLO_SLOTS\ +INT\ +16\ +\(environment\;\ default\ 8\) ]]
+}
+
+@test "an empty variable counts as not set" {
+    KOLO_SLOTS= run "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ KOLO_SLOTS\ +INT\ +8\ +\(default\) ]]
+}
+
+@test "malformed values are flagged: exit code 1" {
+    KOLO_SLOTS=1 run "$INFO"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'WRONG: KOLO_SLOTS is "1"; it takes a whole number from 2 to 64'* ]]
+    KOLO_SLICE_BYTES=12X run "$INFO"
+    [ "$status" -eq 1 ]
+    KOLO_SLICE_BYTES=12K run "$INFO"
+    [ "$status" -eq 0 ]
+}
+
+@test "unknown variables are flagged with the nearest known one" {
+    KOLO_TIMEOUT=3 KOLO_DEBG=INFO KOLO_XYZZY_QUUX_PLUGH=1 run "$INFO"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"KOLO_TIMEOUT "*"is KOLO_TIMEOUT_MS meant?"* ]]
+    [[ "$output" == *"KOLO_DEBG "*"is KOLO_DEBUG meant?"* ]]
+    [[ "$output" == *"KOLO_XYZZY_QUUX_PLUGH UNKNOWN: no variable of kolo's"* ]]
+    ! grep -q 'PLUGH.*meant' <<<"$output"
+}
+
+@test "names of any length and number do no harm" {
+    env "KOLO_$(head -c 5000 /dev/zero | tr '\0' A)=1" KOLO_= "$INFO" >/dev/null && return 1
+    run env $(seq -f 'KOLO_V%g=1' 300) "$INFO" --json
+    [ "$status" -eq 1 ]
+    json 'd["problems"] == 300 and len(d["unknown_variables"]) == 64' <<<"$output"
+}
+
+@test "control characters of a value do not reach the terminal" {
+    KOLO_ALGO=$'a\e[31mb' run "$INFO"
+    [[ "$output" != *$'\e'* ]] && [[ "$output" == *'a?[31mb'* ]]
+}
+
+@test "--json parses and holds the same" {
+    run "$INFO" --json
+    [ "$status" -eq 0 ]
+    json 'd["problems"] == 0 and d["machine"]["cores_usable"] >= 1 and d["build"]["abi"]' <<<"$output"
+    json '[v["value"] for v in d["variables"] if v["name"] == "KOLO_SLOTS"] == ["8"]' <<<"$output"
+    json 'd["unknown_variables"] == []' <<<"$output"
+    KOLO_SLOTS=x KOLO_DEBG=1 run "$INFO" --json
+    [ "$status" -eq 1 ]
+    json 'd["problems"] == 2 and d["unknown_variables"][0]["nearest"] == "KOLO_DEBUG"' <<<"$output"
+    json '[v for v in d["variables"] if v["problem"]][0]["source"] == "environment"' <<<"$output"
+}
+
+@test "--json parses whatever bytes a variable holds" {
+    local value
+    for value in $'"\\\n\t\x01' $'\xff\xfe' $'\xc0\xaf' $'\xed\xa0\x80' $'\xf5\x80\x80\x80' \
+        $'\xe2\x82' $'\xe0\x80\xaf' $'\xf0\x80\x80\x80' 'žluťoučký 🎡'; do
+        KOLO_ALGO=$value "$INFO" --json | json \
+            '[v["value"] for v in d["variables"] if v["name"] == "KOLO_ALGO"][0] != ""'
+    done
+    KOLO_ALGO=$'é🎡"\\\x01' "$INFO" --json | json \
+        '[v["value"] for v in d["variables"] if v["name"] == "KOLO_ALGO"] == ["é🎡\"\\\x01"]'
+}
+
+@test "--variables-markdown prints one row for each variable" {
+    KOLO_SLOTS=x run "$INFO" --variables-markdown
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "| Variable | Type | Default | Meaning |" ]
+    [ "$(grep -c '^| `KOLO_[A-Z_]*` | [A-Z]* | .* | .* |$' <<<"$output")" -eq $((${#lines[@]} - 2)) ]
+}
+
+@test "--help, --version, wrong use, output that cannot be written" {
+    run "$INFO" --help
+    [ "$status" -eq 0 ]
+    run "$INFO" --version
+    [ "$status" -eq 0 ] && [[ "$output" == "kolo-info (kolo) "[0-9]* ]]
+    run "$INFO" something
+    [ "$status" -eq 125 ]
+    run "$INFO" --nothing
+    [ "$status" -eq 125 ]
+    [ -w /dev/full ] || skip "no /dev/full"
+    run sh -c '"$0" >/dev/full' "$INFO"
+    [ "$status" -eq 125 ]
+}
