@@ -7,6 +7,9 @@ CC      ?= cc
 AR      ?= ar
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
+BINDIR  ?= $(PREFIX)/bin
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR  ?= $(PREFIX)/share/man
 BUILD   ?= build
 CFLAGS  ?= -O2 -g
 SAN     ?=
@@ -21,6 +24,8 @@ KO_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -Itransports -Ikernels -pthr
              -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -MMD -MP \
              $(WARNINGS) -Wno-pass-failed $(SAN)
 KO_LDFLAGS := -pthread $(SAN)
+# What the library itself links with.
+LIB_LIBS := -lm
 
 # ---- what is built from what ---------------------------------------------------------------------
 
@@ -29,7 +34,8 @@ TOOLS     := $(patsubst src/tools/%.c,%,$(sort $(wildcard src/tools/kolo*.c)))
 TOOL_LIB_SRC := $(filter-out src/tools/kolo%.c,$(sort $(wildcard src/tools/*.c)))
 TRAIN_SRC := $(sort $(wildcard examples/ddp/*.c))
 EXAMPLES  := $(patsubst examples/%.c,%,$(sort $(wildcard examples/*.c)))
-TESTS     := $(patsubst tests/%.c,%,$(sort $(wildcard tests/test_*.c)))
+TESTS     := $(patsubst tests/%.c,%,$(sort $(wildcard tests/test_*.c))) \
+             $(patsubst tests/%,%,$(sort $(wildcard tests/*.bats)))
 TEST_LIB_SRC := $(filter-out tests/test_%.c tests/fuzz_%.c tests/bench_%.c,$(sort $(wildcard tests/*.c)))
 
 OBJ  := $(BUILD)/obj
@@ -46,7 +52,7 @@ STATIC := $(BUILD)/lib/libkolo.a
 SHARED := $(BUILD)/lib/libkolo.so.$(VERSION)
 LIBS   := $(STATIC) $(SHARED) $(BUILD)/lib/libkolo.so.$(ABI) $(BUILD)/lib/libkolo.so
 BINS   := $(TOOLS:%=$(BUILD)/bin/%) $(EXAMPLES:%=$(BUILD)/bin/%) $(if $(TRAIN_SRC),$(BUILD)/bin/kolo-train)
-TEST_BINS := $(TESTS:%=$(BUILD)/tests/%)
+TEST_BINS := $(patsubst %,$(BUILD)/tests/%,$(filter-out %.bats,$(TESTS)))
 
 .DEFAULT_GOAL := all
 .PHONY: all
@@ -84,7 +90,7 @@ $(SHARED): $(LIB_PIC) src/kolo.map
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) -shared -Wl,-soname,libkolo.so.$(ABI) -Wl,--version-script=src/kolo.map \
-	    -Wl,-z,defs $(if $(SAN),,-Wl,--as-needed) $(KO_LDFLAGS) $(LDFLAGS) $(LIB_PIC) -lm -o $@
+	    -Wl,-z,defs $(if $(SAN),,-Wl,--as-needed) $(KO_LDFLAGS) $(LDFLAGS) $(LIB_PIC) $(LIB_LIBS) -o $@
 
 $(BUILD)/lib/libkolo.so.$(ABI): $(SHARED)
 	$(Q)ln -sf libkolo.so.$(VERSION) $@
@@ -94,22 +100,22 @@ $(BUILD)/lib/libkolo.so: $(BUILD)/lib/libkolo.so.$(ABI)
 $(BUILD)/bin/%: $(OBJ)/src/tools/%.o $(TOOL_LIB_OBJ) $(STATIC)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
-	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lm -o $@
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ $(LIB_LIBS) -o $@
 
 $(BUILD)/bin/%: $(OBJ)/examples/%.o $(STATIC)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
-	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lm -o $@
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ $(LIB_LIBS) -o $@
 
 $(BUILD)/bin/kolo-train: $(TRAIN_SRC:%.c=$(OBJ)/%.o) $(STATIC)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
-	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lopenblas -lz -lm -o $@
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lopenblas -lz $(LIB_LIBS) -o $@
 
 $(BUILD)/tests/test_%: $(TOBJ)/tests/test_%.o $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
-	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka -lm -o $@
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(LIB_LIBS) -o $@
 
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) -name '*.d' 2>/dev/null)
 
@@ -119,6 +125,109 @@ tests: $(TEST_BINS) ## build the test programs
 .PHONY: check
 check: all tests ## run all tests (TESTS=... for some of them)
 	$(Q)tests/prove $(BUILD) $(TESTS)
+
+# ---- tests in other builds -----------------------------------------------------------------------
+
+# install.bats is about the plain build. Under ThreadSanitizer only what has threads says something.
+INSTRUMENTED = $(filter-out install.bats,$(TESTS))
+THREADED = $(patsubst tests/%.c,%,$(shell grep -li thread $(wildcard $(TESTS:%=tests/%.c)) /dev/null))
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
+TSAN := -fsanitize=thread
+
+.PHONY: check-asan
+check-asan: ## run them under AddressSanitizer and UBSan, in build/asan
+	$(Q)ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS \
+	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN="$(ASAN)" CFLAGS="-O1 -g" \
+	    TESTS="$(INSTRUMENTED)" check
+
+.PHONY: check-tsan
+check-tsan: ## run those with threads under ThreadSanitizer, in build/tsan
+	$(if $(THREADED),$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN="$(TSAN)" \
+	    CFLAGS="-O1 -g" TESTS="$(THREADED)" check,@echo "no test has threads")
+
+COVER_MIN ?= 90
+
+.PHONY: cover
+cover: ## line coverage by all tests, in build/cover; fails under COVER_MIN percent
+	$(Q)find $(BUILD)/cover -name '*.gcda' -delete 2>/dev/null || true
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/cover SAN=--coverage CFLAGS="-O0 -g" \
+	    TESTS="$(INSTRUMENTED)" check
+	$(Q)gcovr --root . --object-directory $(BUILD)/cover --filter 'src/' --filter 'transports/' \
+	    --filter 'kernels/' --exclude-unreachable-branches --sort-percentage --print-summary \
+	    --fail-under-line $(COVER_MIN)
+
+# ---- lint: every check is silent when all is well, and can be run alone --------------------------
+
+C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
+                      2>/dev/null))
+TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
+SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
+                      examples/demo scripts/* .ci/run)
+LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell
+
+.PHONY: lint $(LINTS)
+lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell (lint-NAME for one)
+
+lint-format:
+	$(Q)clang-format --dry-run -Werror $(C_FILES)
+
+lint-tidy: $(TIDY)
+
+$(BUILD)/lint/%.tidy: %.c .clang-tidy $(filter %.h,$(C_FILES))
+	@mkdir -p $(@D)
+	$(Q)clang-tidy --quiet $< -- $(filter-out -M%,$(KO_CFLAGS)) >$@.out 2>$@.err || \
+	    { cat $@.out; grep -v 'warnings\? generated' $@.err; exit 1; }
+	$(Q)touch $@
+
+lint-cppcheck:
+	@mkdir -p $(BUILD)/lint/cppcheck
+	$(Q)cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
+	    --suppress=missingIncludeSystem --cppcheck-build-dir=$(BUILD)/lint/cppcheck \
+	    -j2 -D_GNU_SOURCE -D__GNUC__ -D__linux__ -Iinclude -Isrc -Itransports -Ikernels \
+	    $(wildcard src transports examples)
+
+lint-layers:
+	$(Q)tests/layers
+
+lint-exports: $(SHARED)
+	$(Q)tests/exports $(SHARED) include/kolo.h
+
+lint-shell:
+	$(Q)shellcheck --severity=warning $(SCRIPTS)
+
+# ---- install -------------------------------------------------------------------------------------
+
+HEADERS := $(wildcard include/*.h)
+MANUALS := $(wildcard man/*.1 man/*.3 man/*.7)
+CMAKEDIR = $(LIBDIR)/cmake/Kolo
+INSTALLED = $(TOOLS:%=$(BINDIR)/%) $(HEADERS:include/%=$(INCLUDEDIR)/%) \
+            $(LIBS:$(BUILD)/lib/%=$(LIBDIR)/%) $(LIBDIR)/pkgconfig/kolo.pc \
+            $(CMAKEDIR)/KoloConfig.cmake $(CMAKEDIR)/KoloConfigVersion.cmake \
+            $(foreach page,$(MANUALS),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+SUBSTITUTE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(ABI)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
+             -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+             -e 's|@LIB_LIBS@|$(LIB_LIBS)|g' \
+             -e "s|@INCLUDE_FROM_CMAKE@|$$(realpath -m --relative-to=$(CMAKEDIR) $(INCLUDEDIR))|g"
+
+.PHONY: install
+install: $(LIBS) $(TOOLS:%=$(BUILD)/bin/%) ## install below DESTDIR and PREFIX
+	$(Q)install -d $(sort $(dir $(INSTALLED:%=$(DESTDIR)%)))
+	$(Q)install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	$(Q)install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
+	$(Q)install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)
+	$(Q)ln -sf libkolo.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libkolo.so.$(ABI)
+	$(Q)ln -sf libkolo.so.$(ABI) $(DESTDIR)$(LIBDIR)/libkolo.so
+	$(if $(TOOLS),$(Q)install -m 755 $(TOOLS:%=$(BUILD)/bin/%) $(DESTDIR)$(BINDIR))
+	$(Q)$(SUBSTITUTE) cmake/kolo.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/kolo.pc
+	$(Q)for file in KoloConfig.cmake KoloConfigVersion.cmake; do \
+	    $(SUBSTITUTE) cmake/$$file.in >$(DESTDIR)$(CMAKEDIR)/$$file || exit 1; done
+	$(Q)for page in $(MANUALS); do \
+	    install -m 644 $$page $(DESTDIR)$(MANDIR)/man$${page##*.}/ || exit 1; done
+
+.PHONY: uninstall
+uninstall: ## remove what install has put there
+	$(Q)rm -f $(INSTALLED:%=$(DESTDIR)%)
+	$(Q)rmdir --ignore-fail-on-non-empty $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(LIBDIR)/cmake
 
 .PHONY: clean
 clean: ## remove what was built

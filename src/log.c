@@ -141,7 +141,7 @@ void ko_log(enum ko_log_level level, const char *format, ...)
     if (used > (int)sizeof line - 2)
         used = (int)sizeof line - 2;
     line[used] = '\n';
-    if (write(atomic_load(&output), line, (size_t)used + 1) < 0)
-        used = 0; /* a log that cannot be written must not disturb what it tells of */
+    /* A log that cannot be written must not disturb what it tells of. */
+    (void)!write(atomic_load(&output), line, (size_t)used + 1);
     errno = saved;
 }

@@ -42,7 +42,7 @@ static int edit_distance(const char *a, const char *b)
 static const char *nearest_name(const char *name)
 {
     const char *nearest = NULL;
-    int best = (int)(strlen(name) - strlen("KOLO_")) / 2 + 1; /* at least half must be right */
+    int best = (int)(strlen(name) - strlen("KOLO_")) / 2 + 2; /* about half must be right */
 
     for (int i = 0; i < KO_CONFIG_COUNT; i++) {
         int distance = edit_distance(name, ko_config_table[i].name);
