@@ -227,7 +227,7 @@ install: $(LIBS) $(TOOLS:%=$(BUILD)/bin/%) ## install below DESTDIR and PREFIX
 .PHONY: uninstall
 uninstall: ## remove what install has put there
 	$(Q)rm -f $(INSTALLED:%=$(DESTDIR)%)
-	$(Q)rmdir --ignore-fail-on-non-empty $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(LIBDIR)/cmake
+	$(Q)rmdir $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(LIBDIR)/cmake 2>/dev/null || true
 
 .PHONY: clean
 clean: ## remove what was built

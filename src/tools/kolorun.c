@@ -132,8 +132,10 @@ static void add_export(struct argp_state *state, struct ko_launch_options *optio
         return; /* ranks inherit it */
     }
     grown = realloc(options->exports, sizeof *grown * (size_t)(options->nexports + 1));
-    if (!grown)
+    if (!grown) {
         argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
+        return;
+    }
     options->exports = grown;
     options->exports[options->nexports++] = text;
 }

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=sh disable=SC2034
+# To be sourced: installs what is missing by apt-get, and touches nothing when nothing is.
+
+PACKAGES_BUILD="build-essential libopenblas-dev zlib1g-dev"
+PACKAGES_DATA="dataset-fashion-mnist"
+PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang clang-format
+    clang-tidy cppcheck gcovr shellcheck"
+
+# Prints those of the packages that are not installed.
+packages_missing() {
+    for _package; do
+        dpkg-query -W -f '${db:Status-Status}\n' "$_package" 2>/dev/null | grep -qx installed ||
+            printf '%s ' "$_package"
+    done
+}
+
+# Runs a command as root; 1 if there is no way.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        return 1
+    fi
+}
+
+# apt-get, quiet unless it fails, never asking, patient with another apt-get.
+apt() {
+    _log=$(mktemp)
+    _code=0
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" \
+        >"$_log" 2>&1 </dev/null || _code=$?
+    [ $_code -eq 0 ] || sed 's/^/    /' "$_log"
+    rm -f "$_log"
+    return $_code
+}
+
+# packages_install NAME...: 0 if all are there in the end; says what it does.
+packages_install() {
+    if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+        echo "This machine has no apt-get. What is needed, by the names Debian has for it:"
+        echo "    $*" | tr -s ' \n' ' '
+        echo
+        return 1
+    fi
+    _missing=$(packages_missing "$@")
+    [ -n "$_missing" ] || return 0
+    echo "Installing: $_missing"
+    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
+        echo "This needs root, and there is no sudo. As root: apt-get install $_missing"
+        return 1
+    fi
+    # shellcheck disable=SC2086
+    apt install --no-install-recommends $_missing >/dev/null ||
+        { apt update || true; apt install --no-install-recommends $_missing; }
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# make install, then programs that use what is installed: C and C++, shared and static, by pkg-config
+# and by CMake; then make uninstall. Everything happens below a DESTDIR.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_TEST_DIRNAME/.."
+    export BUILD=${KOLO_BUILD:-build} DEST=$BATS_FILE_TMPDIR/dest PREFIX=/opt/kolo
+    export LIBDIR=$PREFIX/lib/some-multiarch
+    mk install
+    cat >"$BATS_FILE_TMPDIR/use.c" <<'END'
+#include <kolo.h>
+#include <stdio.h>
+
+int main(void)
+{
+    printf("%s %s\n", kolo_version(), kolo_status_name(KOLO_E_TIMEOUT));
+    return 0;
+}
+END
+    cp "$BATS_FILE_TMPDIR/use.c" "$BATS_FILE_TMPDIR/use.cc"
+}
+
+# make without what a surrounding make has set.
+mk() {
+    env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make --no-print-directory BUILD="$BUILD" \
+        DESTDIR="$DEST" PREFIX="$PREFIX" LIBDIR="$LIBDIR" "$@"
+}
+
+pc() {
+    PKG_CONFIG_SYSROOT_DIR=$DEST PKG_CONFIG_LIBDIR=$DEST$LIBDIR/pkgconfig pkg-config "$@" kolo
+}
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/.."
+    T=$BATS_TEST_TMPDIR
+    SAYS="$(awk '/^VERSION/ { print $3 }' Makefile) KOLO_E_TIMEOUT"
+}
+
+@test "what is installed, and with which modes" {
+    run find "$DEST" -type f -printf '%P %m\n'
+    for file in "bin/kolorun 755" "bin/kolo-info 755" "include/kolo.h 644" \
+        "share/man/man1/kolorun.1 644" "share/man/man1/kolo-info.1 644" \
+        "lib/some-multiarch/libkolo.a 644" "lib/some-multiarch/pkgconfig/kolo.pc 644"; do
+        grep -qx "opt/kolo/$file" <<<"$output" || { echo "no $file in $output"; return 1; }
+    done
+    [ "$(readlink "$DEST$LIBDIR/libkolo.so")" = libkolo.so.1 ]
+    [ -e "$DEST$LIBDIR/libkolo.so" ]
+}
+
+@test "no installed text has a placeholder or the DESTDIR in it" {
+    ! grep -rIE "@[A-Z_]+@|$DEST" "$DEST"
+}
+
+@test "installed tools run" {
+    run "$DEST$PREFIX/bin/kolorun" -n 2 "$DEST$PREFIX/bin/kolo-info" --version
+    [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
+}
+
+@test "pkg-config, C, shared" {
+    [ "$(pc --modversion)" = "${SAYS% *}" ]
+    cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$BATS_FILE_TMPDIR/use.c" $(pc --cflags --libs) -o "$T/use"
+    readelf -d "$T/use" | grep -q 'NEEDED.*libkolo.so.1'
+    LD_LIBRARY_PATH=$DEST$LIBDIR run "$T/use"
+    [ "$output" = "$SAYS" ]
+}
+
+@test "pkg-config, C, static" {
+    cc "$BATS_FILE_TMPDIR/use.c" $(pc --cflags) "$DEST$LIBDIR/libkolo.a" \
+        $(pc --static --libs | sed 's/-lkolo//') -o "$T/use"
+    run "$T/use"
+    [ "$output" = "$SAYS" ]
+}
+
+@test "pkg-config, C++, with all warnings" {
+    command -v g++ >/dev/null || skip "no g++"
+    g++ -std=c++11 -Wall -Wextra -Wpedantic -Wold-style-cast -Werror "$BATS_FILE_TMPDIR/use.cc" \
+        $(pc --cflags --libs) -o "$T/use"
+    LD_LIBRARY_PATH=$DEST$LIBDIR run "$T/use"
+    [ "$output" = "$SAYS" ]
+}
+
+@test "CMake: C and C++, shared and static" {
+    command -v cmake >/dev/null || skip "no cmake"
+    cp "$BATS_FILE_TMPDIR"/use.c* "$T"
+    cat >"$T/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.13)
+project(use C CXX)
+find_package(Kolo 0.1 REQUIRED)
+foreach(language c cc)
+  add_executable(use_${language} use.${language})
+  target_link_libraries(use_${language} Kolo::kolo)
+  add_executable(use_${language}_static use.${language})
+  target_link_libraries(use_${language}_static Kolo::kolo_static)
+endforeach()
+END
+    cmake -S "$T" -B "$T/b" -DKolo_DIR="$DEST$LIBDIR/cmake/Kolo" >"$T/log" || { cat "$T/log"; return 1; }
+    cmake --build "$T/b" >"$T/log" || { cat "$T/log"; return 1; }
+    for program in use_c use_cc use_c_static use_cc_static; do
+        run "$T/b/$program"
+        [ "$output" = "$SAYS" ]
+    done
+    readelf -d "$T/b/use_c" | grep -q libkolo
+    ! readelf -d "$T/b/use_c_static" | grep -q libkolo
+}
+
+@test "CMake: a version that is too new is refused" {
+    command -v cmake >/dev/null || skip "no cmake"
+    cp "$BATS_FILE_TMPDIR/use.c" "$T"
+    for version in 0.1 0.1.0 0; do
+        printf 'cmake_minimum_required(VERSION 3.13)\nproject(u C)\nfind_package(Kolo %s REQUIRED)\n' \
+            $version >"$T/CMakeLists.txt"
+        cmake -S "$T" -B "$T/b$version" -DKolo_DIR="$DEST$LIBDIR/cmake/Kolo" >/dev/null
+    done
+    for version in 99 0.999 "0.0.1 EXACT"; do
+        printf 'cmake_minimum_required(VERSION 3.13)\nproject(u C)\nfind_package(Kolo %s REQUIRED)\n' \
+            "$version" >"$T/CMakeLists.txt"
+        run cmake -S "$T" -B "$T/c" -DKolo_DIR="$DEST$LIBDIR/cmake/Kolo"
+        [ "$status" -ne 0 ]
+    done
+}
+
+@test "the manual pages are well formed" {
+    command -v groff >/dev/null || skip "no groff"
+    for page in "$DEST$PREFIX"/share/man/man1/*; do
+        run groff -mdoc -ww -Tutf8 -z "$page"
+        [ "$status" -eq 0 ] && [ -z "$output" ]
+    done
+}
+
+@test "the manual pages tell of every option" {
+    for tool in kolorun kolo-info; do
+        for option in $("$DEST$PREFIX/bin/$tool" --help | grep -oE '^ +(-., +)?--[a-z-]+' | grep -oE -- '--[a-z-]+'); do
+            name=${option#--}
+            grep -qE "(Fl -|Cm )${name//-/.}( |\$)" "$DEST$PREFIX/share/man/man1/$tool.1" ||
+                { echo "$tool.1 does not tell of $option"; return 1; }
+        done
+    done
+}
+
+@test "uninstall leaves nothing" {
+    mk uninstall
+    [ -z "$(find "$DEST" ! -type d)" ]
+    mk uninstall
+    mk install
+}
