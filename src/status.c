@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Here they are defined; status.h's macros are for those who call them. */
+#undef ko_fail
+#undef ko_fail_errno
+
 static _Thread_local char error_text[KO_ERROR_TEXT];
 
 const char *kolo_version(void)

@@ -27,6 +27,18 @@ int ko_fail_errno(int error, const char *format, ...) __attribute__((format(prin
  * that another thread or rank decided. text may be the thread's own text. */
 int ko_fail_again(int status, const char *text);
 
+/* A failure's code is never KOLO_OK. Said here so that compilers and analyzers know that an output
+ * is set whenever the code says so. */
+static inline int ko_failed(int status)
+{
+    if (status == KOLO_OK)
+        __builtin_unreachable();
+    return status;
+}
+
+#define ko_fail(...) ko_failed((ko_fail)(__VA_ARGS__))
+#define ko_fail_errno(...) ko_failed((ko_fail_errno)(__VA_ARGS__))
+
 /* calloc; on failure ko_fail with what it was for, and NULL. Freed by kolo_free. */
 void *ko_alloc(size_t nbytes, const char *what);
 
