@@ -145,12 +145,13 @@ check-tsan: ## run those with threads under ThreadSanitizer, in build/tsan
 	$(if $(THREADED),$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN="$(TSAN)" \
 	    CFLAGS="-O1 -g" TESTS="$(THREADED)" check,@echo "no test has threads")
 
+# gnu11: only then does gcc write the counts of a process before it executes another program.
 COVER_MIN ?= 90
 
 .PHONY: cover
 cover: ## line coverage by all tests, in build/cover; fails under COVER_MIN percent
 	$(Q)find $(BUILD)/cover -name '*.gcda' -delete 2>/dev/null || true
-	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/cover SAN=--coverage CFLAGS="-O0 -g" \
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/cover SAN=--coverage CFLAGS="-O0 -g -std=gnu11" \
 	    TESTS="$(INSTRUMENTED)" check
 	$(Q)gcovr --root . --object-directory $(BUILD)/cover --filter 'src/' --filter 'transports/' \
 	    --filter 'kernels/' --exclude-unreachable-branches --sort-percentage --print-summary \

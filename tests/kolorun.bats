@@ -64,6 +64,21 @@ start() {
     [ "$(grep -c 'exit code 9 .* stopped' <<<"$output")" -eq 3 ]
 }
 
+@test "of ends that kolorun finds together the earliest is blamed" {
+    start -n 4 sh -c 'echo $$ >"$0/pid$RANK.new"; mv "$0/pid$RANK.new" "$0/pid$RANK"
+        echo x >>"$0/ready"; exec sleep 1000' "$D"
+    await_lines "$D/ready" 4
+    kill -STOP $job
+    for rank in 2 0 3; do
+        kill -USR$((rank > 0 ? 1 : 2)) "$(cat "$D/pid$rank")"
+        await_gone "$(cat "$D/pid$rank")"
+    done
+    kill -CONT $job
+    code=0; wait $job || code=$?
+    [ $code -eq 138 ]
+    grep -q '^kolorun: *2 .*SIGUSR1 *.* first' "$D/err"
+}
+
 @test "-q leaves the table out, not the exit code" {
     run "$KOLORUN" -q -n 2 sh -c '[ $RANK != 1 ] || exit 3; exec sleep 1000'
     [ "$status" -eq 3 ] && [ -z "$output" ]
@@ -319,16 +334,78 @@ c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); pri
     [ "$(grep -c said "$D/out")" -eq 2 ]
 }
 
-@test "without pidfd_open it works the same by SIGCHLD" {
-    strace -qq -e trace=none -e inject=pidfd_open:error=ENOSYS true 2>/dev/null ||
+# Makes system calls of kolorun's own fail: inject "pipe2:error=EMFILE:when=2" ARGUMENT...
+inject() {
+    strace -qq -o /dev/null -e trace=none -e inject=getpid:error=ENOSYS true 2>/dev/null ||
         skip "no strace that can inject"
-    export ASAN_OPTIONS=detect_leaks=0
-    run strace -qq -o /dev/null -e trace=pidfd_open -e inject=pidfd_open:error=ENOSYS \
-        "$KOLORUN" -n 3 sh -c '[ $RANK != 1 ] || exit 6; exec sleep 1000'
+    local what=$1
+    shift
+    # LeakSanitizer cannot work under strace.
+    ASAN_OPTIONS=detect_leaks=0 run strace -qq -o /dev/null -e "trace=${what%%:*}" \
+        -e "inject=$what" "$KOLORUN" "$@"
+}
+
+@test "without pidfd_open it works the same by SIGCHLD" {
+    inject pidfd_open:error=ENOSYS -n 3 sh -c '[ $RANK != 1 ] || exit 6; exec sleep 1000'
     [ "$status" -eq 6 ]
-    run strace -qq -o /dev/null -e trace=pidfd_open -e inject=pidfd_open:error=ENOSYS \
-        "$KOLORUN" -n 3 echo ok
+    inject pidfd_open:error=ENOSYS:when=2 -n 3 sh -c '[ $RANK != 1 ] || exit 6; exec sleep 1000'
+    [ "$status" -eq 6 ]
+    inject pidfd_open:error=ENOSYS -n 3 echo ok
     [ "$status" -eq 0 ] && [ "$(grep -c ok <<<"$output")" -eq 3 ]
+}
+
+@test "without IPv6 the port is one of IPv4" {
+    inject socket:error=EAFNOSUPPORT:when=1 -n 2 sh -c '[ $MASTER_PORT -gt 0 ]'
+    [ "$status" -eq 0 ]
+}
+
+@test "what the system refuses is said: 125, and no rank stays" {
+    local what
+    for what in clone:error=EAGAIN:when=2 pipe2:error=EMFILE:when=1 pipe2:error=EMFILE:when=6 \
+        signalfd4:error=EMFILE epoll_create1:error=EMFILE bind:error=EACCES; do
+        inject $what -n 3 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"
+        [ "$status" -eq 125 ] || { echo "$what: $status"; return 1; }
+        [[ "$output" == *"kolorun: "*": "* ]]
+    done
+    for pid in $(cat "$D/pids" 2>/dev/null); do await_gone "$pid"; done
+}
+
+# Runs kolorun on a terminal of its own and types the text, once it has said "ready".
+on_terminal() {
+    command -v python3 >/dev/null || skip "no python3"
+    run timeout 60 python3 -c '
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+said = b""
+typed = False
+while True:
+    try: more = os.read(fd, 4096)
+    except OSError: break
+    if not more: break
+    said += more
+    if b"ready" in said and not typed:
+        os.write(fd, sys.argv[1].encode().decode("unicode_escape").encode()); typed = True
+sys.stdout.write(said.decode().replace("\r", ""))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))' "$@"
+}
+
+@test "a single rank may talk to the terminal" {
+    on_terminal 'hello\n' "$KOLORUN" -n 1 sh -c 'echo ready; read a; echo "got $a"'
+    [ "$status" -eq 0 ] && [ "${lines[-1]}" = "got hello" ]
+}
+
+@test "of Ctrl-C a rank hears once, and nobody is blamed" {
+    on_terminal '\x03' "$KOLORUN" -n 1 sh -c 'trap "echo heard" INT; echo ready; sleep 1000; sleep 0.2'
+    [ "$status" -eq 0 ] && [ "$(grep -c heard <<<"$output")" -eq 1 ]
+    on_terminal '\x03' "$KOLORUN" -n 2 sh -c 'sleep 0.2; echo ready; exec sleep 1000'
+    [ "$status" -eq 130 ] && [[ "$output" != *first* ]]
+}
+
+@test "several ranks do not read the terminal" {
+    on_terminal '' "$KOLORUN" -n 2 sh -c 'read a || echo nothing'
+    [ "$(grep -c nothing <<<"$output")" -eq 2 ]
 }
 
 @test "ignored SIGCHLD and SIGPIPE, closed descriptors: nothing changes" {

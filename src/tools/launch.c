@@ -96,6 +96,12 @@ static void on_limit(struct job *job)
 /* ---- what happens ------------------------------------------------------------------------------
  */
 
+/* Who presses Ctrl-C knows why the ranks have ended. */
+static bool is_as_wished(const struct job *job, const struct ko_worker *worker)
+{
+    return job->interrupted && ko_worker_exit_code(worker) == KO_EXIT_SIGNAL + SIGINT;
+}
+
 static void blame(struct job *job, const struct ko_worker *worker)
 {
     char how[64];
@@ -103,7 +109,7 @@ static void blame(struct job *job, const struct ko_worker *worker)
 
     job->first = worker;
     ko_worker_describe(worker, how, sizeof how);
-    if (!job->options->quiet && others > 0)
+    if (!job->options->quiet && others > 0 && !is_as_wished(job, worker))
         ko_sink_print(&job->sinks[1], "kolorun: rank %d ended with %s; stopping %d other%s",
                       worker->rank, how, others, others == 1 ? "" : "s");
     stop_all(job, ko_worker_exit_code(worker));
@@ -232,10 +238,10 @@ static void run_once(struct job *job)
 
     if (poll(job->polls, list_polls(job), next_timeout_ms(job)) < 0)
         return;
-    if (p[1].revents)
-        on_ends(job);
     if (p[0].revents)
         on_signal(job);
+    if (p[1].revents)
+        on_ends(job);
     for (int i = 0; i < 2; i++)
         if (p[2 + i].revents)
             flush_sink(job, i);
@@ -371,7 +377,7 @@ static void take_down(struct job *job)
 static bool wants_report(const struct job *job)
 {
     return job->exit_code && !job->options->quiet && !job->start_failed &&
-           job->sinks[0].error != EPIPE;
+           job->sinks[0].error != EPIPE && !(job->first && is_as_wished(job, job->first));
 }
 
 int ko_launch(const struct ko_launch_options *options)
