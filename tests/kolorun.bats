@@ -397,10 +397,26 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))' "$@"
 }
 
 @test "of Ctrl-C a rank hears once, and nobody is blamed" {
-    on_terminal '\x03' "$KOLORUN" -n 1 sh -c 'trap "echo heard" INT; echo ready; sleep 1000; sleep 0.2'
+    on_terminal '\x03' "$KOLORUN" -n 1 sh -c 'trap "echo heard; heard=1" INT
+        echo ready; until [ "$heard" ]; do sleep 0.05; done; sleep 0.3'
     [ "$status" -eq 0 ] && [ "$(grep -c heard <<<"$output")" -eq 1 ]
-    on_terminal '\x03' "$KOLORUN" -n 2 sh -c 'sleep 0.2; echo ready; exec sleep 1000'
+    on_terminal '\x03' "$KOLORUN" -n 2 sh -c 'echo x >>"$0/up"
+        until [ "$(wc -l <"$0/up")" -ge 2 ]; do sleep 0.05; done; echo ready; exec sleep 1000' "$D"
     [ "$status" -eq 130 ] && [[ "$output" != *first* ]]
+}
+
+@test "a terminal that goes away takes the ranks with it" {
+    command -v python3 >/dev/null || skip "no python3"
+    for n in 1 2; do
+        timeout 60 python3 -c '
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+while b"ready" not in os.read(fd, 4096): pass' \
+            "$KOLORUN" -n $n sh -c 'echo $$ >>"$0/pids"; echo ready; exec sleep 1000' "$D"
+    done
+    for pid in $(cat "$D/pids"); do await_gone "$pid"; done
 }
 
 @test "several ranks do not read the terminal" {

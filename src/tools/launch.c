@@ -136,6 +136,14 @@ static void on_ends(struct job *job)
         on_end(job, event.data.ptr);
 }
 
+/* The terminal sends what its keys mean to the whole foreground group, hence also to a rank in
+ * kolorun's own; but its hangup to the session's leader alone. */
+static bool has_come_from_terminal(const struct job *job, const struct signalfd_siginfo *info)
+{
+    return !job->workers[0].own_group && info->ssi_code == SI_KERNEL &&
+           (info->ssi_signo == SIGINT || info->ssi_signo == SIGQUIT);
+}
+
 static void on_signal(struct job *job)
 {
     struct signalfd_siginfo info;
@@ -153,8 +161,7 @@ static void on_signal(struct job *job)
         return;
     }
     job->interrupted |= info.ssi_signo == SIGINT;
-    /* A rank in kolorun's own group has had the terminal's signal already. */
-    if (job->workers[0].own_group || info.ssi_code != SI_KERNEL)
+    if (!has_come_from_terminal(job, &info))
         signal_all(job, (int)info.ssi_signo);
 }
 
