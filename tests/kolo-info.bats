@@ -27,6 +27,25 @@ json() {
     [[ "$output" == *"  KOLO_TIMEOUT_MS "*"300000"*"(default)"* ]]
 }
 
+@test "transports are tried, and one that cannot be used says why" {
+    run "$INFO"
+    grep -qE '^  self +window +usable$' <<<"$output"
+    grep -qE '^  tcp +message +usable$' <<<"$output"
+    KOLO_IFADDR=192.0.2.1 run "$INFO"
+    grep -qE '^  tcp +message +.*192\.0\.2\.1' <<<"$output"
+    KOLO_IFADDR=192.0.2.1 run "$INFO" --json
+    json '[t["usable"] for t in d["transports"] if t["name"] == "tcp"] == [False]' <<<"$output"
+    json '[t for t in d["transports"] if t["usable"] == bool(t["reason"])] == []' <<<"$output"
+}
+
+@test "algorithms are listed with their limits" {
+    run "$INFO"
+    grep -qE '^  all_reduce +ring +' <<<"$output"
+    grep -qE '^  all_reduce +direct +.*; up to [0-9]+ bytes, [0-9]+ ranks$' <<<"$output"
+    run "$INFO" --json
+    json '{"all_reduce", "barrier", "all_to_all"} <= {a["collective"] for a in d["algorithms"]}' <<<"$output"
+}
+
 @test "a variable of the environment is shown with its default" {
     KOLO_SLOTS=16 run "$INFO"
     [ "$status" -eq 0 ]

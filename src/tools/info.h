@@ -13,6 +13,7 @@
 
 enum {
     KO_FACTS_CAP = 16,
+    KO_TRANSPORTS_CAP = 16,
     KO_UNKNOWN_CAP = 64, /* more unknown variables than that are not listed */
     KO_NAME_CAP = 64,
     KO_TEXT_CAP = 512
@@ -55,8 +56,33 @@ struct ko_variables {
 
 void ko_variables_read(struct ko_variables *variables);
 
+struct ko_transport_row {
+    const char *name;
+    const char *kind;         /* "window" or "message" */
+    char reason[KO_TEXT_CAP]; /* why it cannot be used here; "" if it can */
+};
+
+struct ko_transport_rows {
+    int count;
+    struct ko_transport_row list[KO_TRANSPORTS_CAP];
+};
+
+/* Tries to open each of the registry's. */
+void ko_transport_rows_read(struct ko_transport_rows *rows);
+
+/* What KOLO_ALGO chooses from. most_bytes, most_ranks: 0 is no limit. */
+struct ko_algorithm_row {
+    const char *collective, *name, *reason;
+    long most_bytes;
+    int most_ranks;
+};
+
+/* In order of preference; *count rows. */
+const struct ko_algorithm_row *ko_algorithm_rows(int *count);
+
 struct ko_info {
     struct ko_facts build, machine;
+    struct ko_transport_rows transports;
     struct ko_variables variables;
 };
 

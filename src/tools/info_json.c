@@ -76,6 +76,38 @@ static void print_facts(FILE *file, const char *name, const struct ko_facts *fac
     fputs("\n  },\n", file);
 }
 
+static void print_transports(FILE *file, const struct ko_transport_rows *rows)
+{
+    fputs("  \"transports\": [", file);
+    for (int i = 0; i < rows->count; i++) {
+        const char *reason = rows->list[i].reason;
+
+        print_member(file, i ? ",\n    {" : "\n    {", "name", rows->list[i].name);
+        print_member(file, ", ", "kind", rows->list[i].kind);
+        fprintf(file, ", \"usable\": %s", *reason ? "false" : "true");
+        print_member(file, ", ", "reason", *reason ? reason : NULL);
+        putc('}', file);
+    }
+    fputs("\n  ],\n", file);
+}
+
+static void print_algorithms(FILE *file)
+{
+    int count;
+    const struct ko_algorithm_row *rows = ko_algorithm_rows(&count);
+
+    fputs("  \"algorithms\": [", file);
+    for (int i = 0; i < count; i++) {
+        print_member(file, i ? ",\n    {" : "\n    {", "collective", rows[i].collective);
+        print_member(file, ", ", "name", rows[i].name);
+        fprintf(file, ", \"most_bytes\": %ld, \"most_ranks\": %d", rows[i].most_bytes,
+                rows[i].most_ranks);
+        print_member(file, ", ", "reason", rows[i].reason);
+        putc('}', file);
+    }
+    fputs("\n  ],\n", file);
+}
+
 static void print_variable(FILE *file, const struct ko_variable *variable)
 {
     const struct ko_config_entry *entry = variable->entry;
@@ -115,6 +147,8 @@ void ko_info_print_json(const struct ko_info *info, FILE *file)
     fputs("{\n", file);
     print_facts(file, "build", &info->build);
     print_facts(file, "machine", &info->machine);
+    print_transports(file, &info->transports);
+    print_algorithms(file);
     print_variables(file, &info->variables);
     fputs("}\n", file);
 }

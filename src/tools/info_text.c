@@ -28,6 +28,40 @@ static void print_facts(FILE *file, const char *title, const struct ko_facts *fa
     putc('\n', file);
 }
 
+static void print_transports(FILE *file, const struct ko_transport_rows *rows)
+{
+    fputs("transports, the first that two ranks can use is taken\n", file);
+    for (int i = 0; i < rows->count; i++) {
+        const struct ko_transport_row *row = &rows->list[i];
+
+        fprintf(file, "  %-20s %-8s ", row->name, row->kind);
+        print_clean(file, row->reason[0] ? row->reason : "usable", 0);
+        putc('\n', file);
+    }
+    putc('\n', file);
+}
+
+static void print_limit(FILE *file, const char *before, long limit, const char *unit)
+{
+    if (limit > 0)
+        fprintf(file, "%s%ld %s", before, limit, unit);
+}
+
+static void print_algorithms(FILE *file)
+{
+    int count;
+    const struct ko_algorithm_row *rows = ko_algorithm_rows(&count);
+
+    fputs("algorithms, the first that admits a call is taken\n", file);
+    for (int i = 0; i < count; i++) {
+        fprintf(file, "  %-20s %-8s %s", rows[i].collective, rows[i].name, rows[i].reason);
+        print_limit(file, "; up to ", rows[i].most_bytes, "bytes");
+        print_limit(file, rows[i].most_bytes ? ", " : "; up to ", rows[i].most_ranks, "ranks");
+        putc('\n', file);
+    }
+    putc('\n', file);
+}
+
 static void print_variable(FILE *file, const struct ko_variable *variable)
 {
     const struct ko_config_entry *entry = variable->entry;
@@ -65,6 +99,8 @@ void ko_info_print_text(const struct ko_info *info, FILE *file)
 {
     print_facts(file, "build", &info->build);
     print_facts(file, "machine", &info->machine);
+    print_transports(file, &info->transports);
+    print_algorithms(file);
     print_variables(file, &info->variables);
 }
 
