@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All arrays of a model lie in one piece of memory. They are listed once, in model_arrays; the list
+ * is walked twice, first to add up the sizes, then to hand out the places.
+ */
+#include "model.h"
+
+#include "data.h"
+#include "failure.h"
+#include "random.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sides and areas of the maps, from the input on. */
+enum {
+    KERNEL = 5,
+    CONV1_SIDE = IMAGE_SIDE - KERNEL + 1, /* 24 */
+    POOL1_SIDE = CONV1_SIDE / 2,          /* 12 */
+    CONV2_SIDE = POOL1_SIDE - KERNEL + 1, /* 8 */
+    POOL2_SIDE = CONV2_SIDE / 2,          /* 4 */
+    CONV1_AREA = CONV1_SIDE * CONV1_SIDE,
+    POOL1_AREA = POOL1_SIDE * POOL1_SIDE,
+    CONV2_AREA = CONV2_SIDE * CONV2_SIDE,
+    POOL2_AREA = POOL2_SIDE * POOL2_SIDE,
+    CHANNELS1 = 10,
+    CHANNELS2 = 20,
+    FEATURES = CHANNELS2 * POOL2_AREA, /* 320 */
+    HIDDEN = 50
+};
+
+/* Which layers drop, as dropout's layer numbers. */
+enum { DROP_CONV2, DROP_HIDDEN };
+
+const struct param_shape model_shapes[MODEL_NPARAMS] = {
+    [CONV1_WEIGHT] = {"conv1.weight", {CHANNELS1, 1, KERNEL, KERNEL}},
+    [CONV1_BIAS] = {"conv1.bias", {CHANNELS1, 1, 1, 1}},
+    [CONV2_WEIGHT] = {"conv2.weight", {CHANNELS2, CHANNELS1, KERNEL, KERNEL}},
+    [CONV2_BIAS] = {"conv2.bias", {CHANNELS2, 1, 1, 1}},
+    [FC1_WEIGHT] = {"fc1.weight", {HIDDEN, FEATURES, 1, 1}},
+    [FC1_BIAS] = {"fc1.bias", {HIDDEN, 1, 1, 1}},
+    [FC2_WEIGHT] = {"fc2.weight", {NCLASSES, HIDDEN, 1, 1}},
+    [FC2_BIAS] = {"fc2.bias", {NCLASSES, 1, 1, 1}},
+};
+
+static size_t param_count(size_t index)
+{
+    const uint32_t *dims = model_shapes[index].dims;
+
+    return (size_t)dims[0] * dims[1] * dims[2] * dims[3];
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* Gives *array the next nbytes at *place, on a cache line of their own; NULL only counts. */
+static void take(void *array, size_t nbytes, char *base, size_t *used)
+{
+    void *place = base ? base + *used : NULL;
+
+    memcpy(array, &place, sizeof place);
+    *used += (nbytes + 63) & ~(size_t)63;
+}
+
+/* Hands out memory from base (NULL: from nowhere) and returns how much that is. */
+static size_t model_arrays(struct model *model, char *base)
+{
+    const size_t per_sample = model->capacity * sizeof(float);
+    size_t used = 0;
+    const struct {
+        float **array;
+        size_t nbytes;
+    } floats[] = {
+        {&model->values, model->count * sizeof(float)},
+        {&model->grads, model->count * sizeof(float)},
+        {&model->conv1.columns, KERNEL * KERNEL * CONV1_AREA * per_sample},
+        {&model->conv1_maps, CHANNELS1 * CONV1_AREA * per_sample},
+        {&model->pool1_maps, CHANNELS1 * POOL1_AREA * per_sample},
+        {&model->conv2.columns, CHANNELS1 * KERNEL * KERNEL * CONV2_AREA * per_sample},
+        {&model->conv2_maps, CHANNELS2 * CONV2_AREA * per_sample},
+        {&model->pool2_maps, CHANNELS2 * POOL2_AREA * per_sample},
+        {&model->features, FEATURES * per_sample},
+        {&model->hidden, HIDDEN * per_sample},
+        {&model->log_probs, NCLASSES * per_sample},
+        {&model->hidden_grad, HIDDEN * per_sample},
+        {&model->features_grad, FEATURES * per_sample},
+        {&model->pool2_grad, CHANNELS2 * POOL2_AREA * per_sample},
+        {&model->conv2_grad, CHANNELS2 * CONV2_AREA * per_sample},
+        {&model->conv2.columns_grad, CHANNELS1 * KERNEL * KERNEL * CONV2_AREA * per_sample},
+        {&model->pool1_grad, CHANNELS1 * POOL1_AREA * per_sample},
+        {&model->conv1_grad, CHANNELS1 * CONV1_AREA * per_sample},
+    };
+
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        take(floats[i].array, floats[i].nbytes, base, &used);
+    take(&model->pool1_which, CHANNELS1 * POOL1_AREA * model->capacity, base, &used);
+    take(&model->pool2_which, CHANNELS2 * POOL2_AREA * model->capacity, base, &used);
+    return used;
+}
+
+static void model_params(struct model *model)
+{
+    size_t start = 0;
+
+    for (size_t i = 0; i < MODEL_NPARAMS; i++) {
+        model->params[i] = (kolo_param){
+            .name = model_shapes[i].name,
+            .data = model->values + start,
+            .grad = model->grads + start,
+            .count = param_count(i),
+            .dtype = KOLO_FLOAT32,
+        };
+        start += param_count(i);
+    }
+}
+
+static void wire_conv(struct conv *conv, const kolo_param *weight)
+{
+    conv->weight = weight[0].data;
+    conv->weight_grad = weight[0].grad;
+    conv->bias = weight[1].data;
+    conv->bias_grad = weight[1].grad;
+}
+
+static void wire_linear(struct linear *linear, const kolo_param *weight)
+{
+    linear->weight = weight[0].data;
+    linear->weight_grad = weight[0].grad;
+    linear->bias = weight[1].data;
+    linear->bias_grad = weight[1].grad;
+}
+
+int model_create(size_t capacity, struct model *model)
+{
+    size_t nbytes;
+
+    *model = (struct model){
+        .capacity = capacity,
+        .conv1 = {.inputs = 1, .outputs = CHANNELS1, .side = IMAGE_SIDE, .kernel = KERNEL},
+        .conv2 = {.inputs = CHANNELS1, .outputs = CHANNELS2, .side = POOL1_SIDE, .kernel = KERNEL},
+        .fc1 = {.inputs = FEATURES, .outputs = HIDDEN},
+        .fc2 = {.inputs = HIDDEN, .outputs = NCLASSES},
+    };
+    for (size_t i = 0; i < MODEL_NPARAMS; i++)
+        model->count += param_count(i);
+    nbytes = model_arrays(model, NULL);
+    model->memory = aligned_alloc(64, nbytes);
+    if (!model->memory)
+        return train_fail("no memory for a batch of %zu images (%zu MB): choose a smaller --batch",
+                          capacity, nbytes >> 20);
+    model_arrays(model, model->memory);
+    memset(model->values, 0, model->count * sizeof *model->values);
+    model_params(model);
+    wire_conv(&model->conv1, &model->params[CONV1_WEIGHT]);
+    wire_conv(&model->conv2, &model->params[CONV2_WEIGHT]);
+    wire_linear(&model->fc1, &model->params[FC1_WEIGHT]);
+    wire_linear(&model->fc2, &model->params[FC2_WEIGHT]);
+    return TRAIN_OK;
+}
+
+void model_free(struct model *model)
+{
+    free(model->memory);
+    *model = (struct model){0};
+}
+
+/* ---- first values -----------------------------------------------------------------------------
+ */
+
+void model_init(struct model *model, uint64_t seed)
+{
+    for (size_t i = 0; i < MODEL_NPARAMS; i++) {
+        const uint32_t *dims = model_shapes[i & ~(size_t)1].dims; /* of the bias: its weight's */
+        float bound = 1.0f / sqrtf((float)(dims[1] * dims[2] * dims[3]));
+        uint64_t key = random_bits(seed, i);
+        float *values = model->params[i].data;
+        for (size_t k = 0; k < model->params[i].count; k++)
+            values[k] = random_uniform(key, k, bound);
+    }
+}
+
+int model_load(struct model *model, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    size_t got;
+    int next;
+
+    if (!file)
+        return train_fail("cannot open %s: %s", path, strerror(errno));
+    got = fread(model->values, sizeof(float), model->count, file);
+    next = fgetc(file);
+    fclose(file);
+    if (got != model->count || next != EOF)
+        return train_fail("%s must hold exactly %zu float32 (%zu bytes): it is %s", path,
+                          model->count, model->count * sizeof(float),
+                          next == EOF ? "shorter" : "longer");
+    return TRAIN_OK;
+}
+
+/* ---- forward and backward ---------------------------------------------------------------------
+ */
+
+double model_forward(struct model *model, size_t batch, const float *images, const uint8_t *labels,
+                     const struct dropout *dropout)
+{
+    conv_forward(&model->conv1, batch, images, model->conv1_maps);
+    pool_forward(CHANNELS1 * batch, CONV1_SIDE, model->conv1_maps, model->pool1_maps,
+                 model->pool1_which);
+    relu_forward(CHANNELS1 * batch * POOL1_AREA, model->pool1_maps);
+
+    conv_forward(&model->conv2, batch, model->pool1_maps, model->conv2_maps);
+    dropout_maps(dropout, DROP_CONV2, batch, CHANNELS2, CONV2_AREA, model->conv2_maps);
+    pool_forward(CHANNELS2 * batch, CONV2_SIDE, model->conv2_maps, model->pool2_maps,
+                 model->pool2_which);
+    relu_forward(CHANNELS2 * batch * POOL2_AREA, model->pool2_maps);
+
+    rows_from_maps(batch, CHANNELS2, POOL2_AREA, model->pool2_maps, model->features);
+    linear_forward(&model->fc1, batch, model->features, model->hidden);
+    relu_forward(batch * HIDDEN, model->hidden);
+    dropout_rows(dropout, DROP_HIDDEN, batch, HIDDEN, model->hidden);
+
+    linear_forward(&model->fc2, batch, model->hidden, model->log_probs);
+    return log_softmax_nll(batch, NCLASSES, model->log_probs, labels);
+}
+
+/* The gradients of a weight and its bias are final. */
+static int announce(kolo_ddp *ddp, enum model_param weight)
+{
+    int status;
+
+    if (!ddp)
+        return KOLO_OK;
+    status = kolo_ddp_ready(ddp, (size_t)weight + 1);
+    return status ? status : kolo_ddp_ready(ddp, weight);
+}
+
+static int backward_linear_layers(struct model *model, size_t batch, const struct dropout *dropout,
+                                  kolo_ddp *ddp)
+{
+    const float *logits_grad = model->log_probs; /* log_softmax_nll_backward put it there */
+    int status;
+
+    linear_backward_params(&model->fc2, batch, model->hidden, logits_grad);
+    status = announce(ddp, FC2_WEIGHT);
+    if (status)
+        return status;
+    linear_backward_input(&model->fc2, batch, logits_grad, model->hidden_grad);
+    dropout_rows(dropout, DROP_HIDDEN, batch, HIDDEN, model->hidden_grad);
+    relu_backward(batch * HIDDEN, model->hidden, model->hidden_grad);
+
+    linear_backward_params(&model->fc1, batch, model->features, model->hidden_grad);
+    status = announce(ddp, FC1_WEIGHT);
+    if (status)
+        return status;
+    linear_backward_input(&model->fc1, batch, model->hidden_grad, model->features_grad);
+    maps_from_rows(batch, CHANNELS2, POOL2_AREA, model->features_grad, model->pool2_grad);
+    return KOLO_OK;
+}
+
+int model_backward(struct model *model, size_t batch, const uint8_t *labels,
+                   const struct dropout *dropout, kolo_ddp *ddp)
+{
+    int status;
+
+    log_softmax_nll_backward(batch, NCLASSES, model->log_probs, labels);
+    status = backward_linear_layers(model, batch, dropout, ddp);
+    if (status)
+        return status;
+
+    relu_backward(CHANNELS2 * batch * POOL2_AREA, model->pool2_maps, model->pool2_grad);
+    pool_backward(CHANNELS2 * batch, CONV2_SIDE, model->pool2_grad, model->pool2_which,
+                  model->conv2_grad);
+    dropout_maps(dropout, DROP_CONV2, batch, CHANNELS2, CONV2_AREA, model->conv2_grad);
+    conv_backward_params(&model->conv2, batch, model->conv2_grad);
+    status = announce(ddp, CONV2_WEIGHT);
+    if (status)
+        return status;
+    conv_backward_input(&model->conv2, batch, model->conv2_grad, model->pool1_grad);
+
+    relu_backward(CHANNELS1 * batch * POOL1_AREA, model->pool1_maps, model->pool1_grad);
+    pool_backward(CHANNELS1 * batch, CONV1_SIDE, model->pool1_grad, model->pool1_which,
+                  model->conv1_grad);
+    conv_backward_params(&model->conv1, batch, model->conv1_grad);
+    return announce(ddp, CONV1_WEIGHT);
+}
