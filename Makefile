@@ -47,6 +47,7 @@ LIB_PIC      := $(LIB_SRC:%.c=$(PIC)/%.o)
 LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o)
 TEST_LIB_OBJ := $(TEST_LIB_SRC:%.c=$(TOBJ)/%.o)
 TOOL_LIB_OBJ := $(TOOL_LIB_SRC:%.c=$(OBJ)/%.o)
+TRAIN_TEST   := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out examples/ddp/train.c,$(TRAIN_SRC)))
 
 STATIC := $(BUILD)/lib/libkolo.a
 SHARED := $(BUILD)/lib/libkolo.so.$(VERSION)
@@ -116,6 +117,12 @@ $(BUILD)/tests/test_%: $(TOBJ)/tests/test_%.o $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(LIB_LIBS) -o $@
+
+# Tests of the trainer see its parts, all but main.
+$(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka -lopenblas -lz -lm -o $@
 
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) -name '*.d' 2>/dev/null)
 
