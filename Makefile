@@ -122,7 +122,7 @@ $(BUILD)/tests/test_%: $(TOBJ)/tests/test_%.o $(TEST_LIB_OBJ) $(LIB_TEST)
 $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
-	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka -lopenblas -lz -lm -o $@
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka -lopenblas -lz $(LIB_LIBS) -lm -o $@
 
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) -name '*.d' 2>/dev/null)
 

@@ -61,8 +61,8 @@ static void get_floats(struct cursor *cursor, float *values, size_t count)
 
 static size_t image_nbytes(const struct model *model)
 {
-    return sizeof magic + 4 + 4 + STATE_MEMBERS * 8 + MODEL_NPARAMS * sizeof model_shapes[0].dims +
-           2 * model->count * sizeof(float) + 4;
+    return sizeof magic + 4 + 4 + sizeof(struct run_state) +
+           MODEL_NPARAMS * sizeof model_shapes[0].dims + 2 * model->count * sizeof(float) + 4;
 }
 
 static uint32_t checksum(const uint8_t *image, size_t nbytes)
@@ -259,7 +259,7 @@ static int take_image(const char *path, uint8_t *image, size_t nbytes, struct ru
 int checkpoint_read(const char *path, struct run_state *state, struct model *model, struct sgd *sgd)
 {
     size_t cap = image_nbytes(model) + 1, nbytes = 0; /* one more byte shows what is too long */
-    uint8_t *image = malloc(cap);
+    uint8_t *image = calloc(1, cap);
     int err;
 
     if (!image)

@@ -75,9 +75,10 @@ static void draw_stripes(uint64_t key, uint8_t label, uint8_t image[IMAGE_AREA])
 
     for (int y = 0; y < IMAGE_SIDE; y++)
         for (int x = 0; x < IMAGE_SIDE; x++) {
-            uint64_t noise = random_bits(key, (uint64_t)(1 + y * IMAGE_SIDE + x)) % 100;
-            int on_stripe = (dx * x + dy * y + phase + 128) >> 4 & 1;
-            image[y * IMAGE_SIDE + x] = (uint8_t)((on_stripe ? 140 : 20) + noise);
+            int place = y * IMAGE_SIDE + x;
+            int noise = (int)(random_bits(key, (unsigned)place + 1) % 100);
+            int is_on_stripe = (dx * x + dy * y + phase + 128) >> 4 & 1;
+            image[place] = (uint8_t)((is_on_stripe ? 140 : 20) + noise);
         }
 }
 

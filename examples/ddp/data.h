@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define IMAGE_SIDE 28
-#define IMAGE_AREA (IMAGE_SIDE * IMAGE_SIDE)
+#define IMAGE_AREA ((size_t)IMAGE_SIDE * IMAGE_SIDE)
 #define NCLASSES 10
 
 /* Where Debian's package dataset-fashion-mnist puts its files. */

@@ -9,6 +9,7 @@
 
 #include "random.h"
 
+#include <assert.h>
 #include <cblas.h>
 #include <math.h>
 #include <string.h>
@@ -291,6 +292,7 @@ static void log_softmax(size_t n, float *row)
 {
     float largest = row[0], total = 0, shift;
 
+    assert(n > 0);
     for (size_t i = 1; i < n; i++)
         largest = row[i] > largest ? row[i] : largest;
     for (size_t i = 0; i < n; i++)

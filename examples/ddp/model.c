@@ -76,28 +76,28 @@ static size_t model_arrays(struct model *model, char *base)
     } floats[] = {
         {&model->values, model->count * sizeof(float)},
         {&model->grads, model->count * sizeof(float)},
-        {&model->conv1.columns, KERNEL * KERNEL * CONV1_AREA * per_sample},
-        {&model->conv1_maps, CHANNELS1 * CONV1_AREA * per_sample},
-        {&model->pool1_maps, CHANNELS1 * POOL1_AREA * per_sample},
-        {&model->conv2.columns, CHANNELS1 * KERNEL * KERNEL * CONV2_AREA * per_sample},
-        {&model->conv2_maps, CHANNELS2 * CONV2_AREA * per_sample},
-        {&model->pool2_maps, CHANNELS2 * POOL2_AREA * per_sample},
-        {&model->features, FEATURES * per_sample},
-        {&model->hidden, HIDDEN * per_sample},
-        {&model->log_probs, NCLASSES * per_sample},
-        {&model->hidden_grad, HIDDEN * per_sample},
-        {&model->features_grad, FEATURES * per_sample},
-        {&model->pool2_grad, CHANNELS2 * POOL2_AREA * per_sample},
-        {&model->conv2_grad, CHANNELS2 * CONV2_AREA * per_sample},
-        {&model->conv2.columns_grad, CHANNELS1 * KERNEL * KERNEL * CONV2_AREA * per_sample},
-        {&model->pool1_grad, CHANNELS1 * POOL1_AREA * per_sample},
-        {&model->conv1_grad, CHANNELS1 * CONV1_AREA * per_sample},
+        {&model->conv1.columns, per_sample * KERNEL * KERNEL * CONV1_AREA},
+        {&model->conv1_maps, per_sample * CHANNELS1 * CONV1_AREA},
+        {&model->pool1_maps, per_sample * CHANNELS1 * POOL1_AREA},
+        {&model->conv2.columns, per_sample * CHANNELS1 * KERNEL * KERNEL * CONV2_AREA},
+        {&model->conv2_maps, per_sample * CHANNELS2 * CONV2_AREA},
+        {&model->pool2_maps, per_sample * CHANNELS2 * POOL2_AREA},
+        {&model->features, per_sample * FEATURES},
+        {&model->hidden, per_sample * HIDDEN},
+        {&model->log_probs, per_sample * NCLASSES},
+        {&model->hidden_grad, per_sample * HIDDEN},
+        {&model->features_grad, per_sample * FEATURES},
+        {&model->pool2_grad, per_sample * CHANNELS2 * POOL2_AREA},
+        {&model->conv2_grad, per_sample * CHANNELS2 * CONV2_AREA},
+        {&model->conv2.columns_grad, per_sample * CHANNELS1 * KERNEL * KERNEL * CONV2_AREA},
+        {&model->pool1_grad, per_sample * CHANNELS1 * POOL1_AREA},
+        {&model->conv1_grad, per_sample * CHANNELS1 * CONV1_AREA},
     };
 
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
         take(floats[i].array, floats[i].nbytes, base, &used);
-    take(&model->pool1_which, CHANNELS1 * POOL1_AREA * model->capacity, base, &used);
-    take(&model->pool2_which, CHANNELS2 * POOL2_AREA * model->capacity, base, &used);
+    take(&model->pool1_which, model->capacity * CHANNELS1 * POOL1_AREA, base, &used);
+    take(&model->pool2_which, model->capacity * CHANNELS2 * POOL2_AREA, base, &used);
     return used;
 }
 

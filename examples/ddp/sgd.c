@@ -7,11 +7,12 @@
 
 int sgd_create(size_t count, float rate, float momentum, struct sgd *sgd)
 {
-    float *velocity = calloc(count, sizeof *velocity);
-
-    if (!velocity)
+    sgd->rate = rate;
+    sgd->momentum = momentum;
+    sgd->count = count;
+    sgd->velocity = calloc(count, sizeof *sgd->velocity);
+    if (!sgd->velocity)
         return train_fail("no memory for the momentum of %zu parameters", count);
-    *sgd = (struct sgd){rate, momentum, count, velocity};
     return TRAIN_OK;
 }
 

@@ -1,0 +1,192 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# kolo-train from outside: the losses of PyTorch, the same losses on any number of ranks and after
+# resuming, and bad inputs.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/.."
+    BIN=${KOLO_BUILD:-build}/bin
+    TRAIN=$BIN/kolo-train
+    GOLDEN=tests/golden
+    FASHION=/usr/share/datasets/fashion-mnist
+    D=$BATS_TEST_TMPDIR
+    export OMP_NUM_THREADS=1
+    unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+}
+
+# train RANKS ARGUMENT...: a run on the synthetic images.
+train() {
+    local ranks=$1
+    shift
+    if [ "$ranks" -eq 1 ]; then
+        "$TRAIN" --data synthetic "$@"
+    else
+        "$BIN/kolorun" -n "$ranks" "$TRAIN" --data synthetic "$@"
+    fi
+}
+
+# assert_close FILE FILE TOLERANCE: the same steps, and losses within a relative tolerance.
+assert_close() {
+    [ "$(wc -l <"$1")" -eq "$(wc -l <"$2")" ]
+    paste "$1" "$2" | awk -v most="$3" '
+        { difference = ($2 - $4) / $4; if (difference < 0) difference = -difference }
+        $1 != $3 || !(difference <= most) { print "step " $1 ": " $2 " and " $4; wrong = 1 }
+        END { exit wrong || NR == 0 }'
+}
+
+# assert_refused STATUS SENTENCE ARGUMENT...: one line on stderr that has the sentence.
+assert_refused() {
+    local expected=$1 sentence=$2
+    shift 2
+    run --separate-stderr "$TRAIN" "$@"
+    echo "status $status: $stderr"
+    [ "$status" -eq "$expected" ]
+    [[ "$stderr" == "kolo-train: "*"$sentence"* ]]
+    [ "$(wc -l <<<"$stderr")" -eq 1 ]
+}
+
+@test "the first 50 losses on synthetic images are PyTorch's" {
+    train 1 --init $GOLDEN/weights.f32 --no-dropout --no-shuffle --max-steps 50 \
+        --log-losses "$D/losses"
+    assert_close "$D/losses" $GOLDEN/losses_synthetic.txt 1e-4
+}
+
+@test "the first 50 losses on Fashion-MNIST are PyTorch's" {
+    [ -d $FASHION ] || skip "dataset-fashion-mnist is not installed"
+    "$TRAIN" --data $FASHION --init $GOLDEN/weights.f32 --no-dropout --no-shuffle --max-steps 50 \
+        --log-losses "$D/losses"
+    assert_close "$D/losses" $GOLDEN/losses_fashion.txt 1e-4
+}
+
+@test "1, 2 and 4 ranks have the same losses" {
+    for ranks in 1 2 4; do
+        train $ranks --max-steps 40 --log-losses "$D/losses$ranks"
+    done
+    assert_close "$D/losses2" "$D/losses1" 1e-5
+    assert_close "$D/losses4" "$D/losses1" 1e-5
+}
+
+@test "a batch that the epoch does not fill is the same on 1 and 3 ranks" {
+    # 6000 = 13 * 450 + 150
+    for ranks in 1 3; do
+        train $ranks --batch 450 --epochs 1 --log-losses "$D/losses$ranks"
+    done
+    [ "$(wc -l <"$D/losses1")" -eq 14 ]
+    assert_close "$D/losses3" "$D/losses1" 1e-5
+}
+
+@test "reducing after backward gives the same bits as reducing during it" {
+    train 2 --max-steps 20 --log-losses "$D/during"
+    train 2 --max-steps 20 --log-losses "$D/after" --no-overlap
+    cmp "$D/during" "$D/after"
+}
+
+# Interrupted at step 130 of 188: in the second epoch, with dropout, shuffling and momentum.
+check_resume() {
+    local ranks=$1
+    train "$ranks" --epochs 2 --log-losses "$D/whole" --checkpoint "$D/whole.kolo"
+    train "$ranks" --epochs 2 --log-losses "$D/begin" --checkpoint "$D/run.kolo" --max-steps 130
+    train "$ranks" --epochs 2 --log-losses "$D/end" --checkpoint "$D/run.kolo" \
+        --resume "$D/run.kolo"
+    cat "$D/begin" "$D/end" | cmp - "$D/whole"
+    cmp "$D/run.kolo" "$D/whole.kolo"
+}
+
+@test "a resumed run equals an uninterrupted one, bit for bit: 1 rank" {
+    check_resume 1
+}
+
+@test "a resumed run equals an uninterrupted one, bit for bit: 2 ranks" {
+    check_resume 2
+}
+
+@test "a run that is done resumes to nothing but its accuracy" {
+    train 1 --epochs 1 --checkpoint "$D/run.kolo"
+    run train 1 --epochs 1 --resume "$D/run.kolo"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"resumed $D/run.kolo: step 94, epoch 2"* ]]
+    [[ "$output" == *"1 epochs, 94 steps on 1 ranks"* ]]
+}
+
+@test "synthetic images are learned, and the curve drawn" {
+    run train 1 --epochs 3 --lr 0.05 --momentum 0.9 --no-dropout --curve "$D/run.svg"
+    accuracy=$(sed -n 's/.*3 epochs.*test accuracy \([0-9]*\).*/\1/p' <<<"$output" | tail -1)
+    echo "$output"
+    [ "$accuracy" -ge 90 ]
+    [ "$(grep -c '<polyline' "$D/run.svg")" -eq 2 ]
+    [[ "$output" == *"curve: $D/run.svg"* ]]
+}
+
+@test "a line each tenth of an epoch, without a terminal" {
+    run train 1 --epochs 1
+    [ "$(grep -c '^epoch 1/1 .* images/s' <<<"$output")" -eq 10 ]
+}
+
+@test "a bar on a terminal" {
+    run script -qec "$TRAIN --data synthetic --epochs 1" /dev/null
+    [ "$status" -eq 0 ]
+    [[ "$output" == *$'\r'*"epoch 1/1 [===============               ]  51 %"* ]]
+}
+
+@test "bad options are one sentence and status 2" {
+    assert_refused 2 "--batch must be a whole number from 1 to 2147483647, not 'x'" --batch x
+    assert_refused 2 "--lr must be a number" --lr 1e9
+    assert_refused 2 "--batch 7000 is more than the 6000 training images" \
+        --data synthetic --batch 7000
+    assert_refused 2 "--init and --resume both bring weights" --init a --resume b
+}
+
+@test "a batch that does not divide by the ranks is status 2" {
+    run --separate-stderr train 3 --batch 64
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"--batch 64 does not divide by the 3 ranks; the nearest that do are 63 and 66"* ]]
+}
+
+@test "ranks with other options are refused by name" {
+    run --separate-stderr "$BIN/kolorun" -n 2 \
+        sh -c "exec $TRAIN --data synthetic --epochs \$((RANK + 1))"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"ranks differ in --epochs: 1 to 2"* ]]
+}
+
+@test "a missing folder, weights, and files that cannot be written" {
+    assert_refused 1 "cannot open $D/none/train-images-idx3-ubyte.gz: No such file" --data "$D/none"
+    assert_refused 1 "cannot open $D/none" --data synthetic --init "$D/none"
+    assert_refused 1 "$TRAIN must hold exactly 21840 float32" --data synthetic --init "$TRAIN"
+    assert_refused 1 "cannot create $D/none/losses" --data synthetic --log-losses "$D/none/losses"
+    assert_refused 1 "cannot create checkpoint $D/none/run.tmp" \
+        --data synthetic --max-steps 1 --checkpoint "$D/none/run"
+}
+
+@test "a checkpoint that is damaged, cut, foreign, or of another run" {
+    train 1 --max-steps 3 --checkpoint "$D/run.kolo"
+    head -c 1000 "$D/run.kolo" >"$D/cut"
+    (cat "$D/run.kolo" && echo) >"$D/long"
+    (head -c 5000 "$D/run.kolo" && printf 'x' && tail -c +5002 "$D/run.kolo") >"$D/damaged"
+    assert_refused 1 "$D/cut is truncated: 1000 of" --data synthetic --resume "$D/cut"
+    assert_refused 1 "$D/long has bytes after its end" --data synthetic --resume "$D/long"
+    assert_refused 1 "$D/damaged is damaged" --data synthetic --resume "$D/damaged"
+    assert_refused 1 "$TRAIN is no checkpoint" --data synthetic --resume "$TRAIN"
+    assert_refused 1 "written with --batch = 64, not 32" \
+        --data synthetic --resume "$D/run.kolo" --batch 32
+    assert_refused 1 "written with --seed = 1234, not 5" \
+        --data synthetic --resume "$D/run.kolo" --seed 5
+    assert_refused 1 "written with --no-dropout = 0, not 1" \
+        --data synthetic --resume "$D/run.kolo" --no-dropout
+}
+
+@test "a bad checkpoint ends all ranks at once, with one sentence" {
+    echo nonsense >"$D/bad"
+    run --separate-stderr timeout 60 "$BIN/kolorun" -n 3 "$TRAIN" --data synthetic \
+        --resume "$D/bad"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c 'is no checkpoint of kolo-train' <<<"$stderr")" -ge 1 ]
+}
+
+@test "--help has examples" {
+    run "$TRAIN" --help
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"kolorun -n 2 kolo-train --epochs 3"* ]]
+}
