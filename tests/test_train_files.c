@@ -311,7 +311,7 @@ static void test_model_load(void **state)
     assert_int_equal(model_load(&model, path), TRAIN_FAILED);
     assert_said("weights must hold exactly 21840 float32 (87360 bytes): it is shorter");
     write_bytes(path, kept, 0);
-    truncate(path, (off_t)(model.count * sizeof *kept + 1));
+    assert_int_equal(truncate(path, (off_t)(model.count * sizeof *kept + 1)), 0);
     listen_to_stderr();
     assert_int_equal(model_load(&model, path), TRAIN_FAILED);
     assert_said("it is longer");
@@ -431,14 +431,14 @@ static void test_failed_checkpoint_leaves_nothing(void **state)
     assert_int_equal(checkpoint_write("/dev/full/x", &run, &model, &sgd), TRAIN_FAILED);
     assert_said("cannot create checkpoint /dev/full/x.tmp: Not a directory");
 
-    mkdir(in_folder("a-folder"), 0700);
+    assert_int_equal(mkdir(in_folder("a-folder"), 0700), 0);
     write_bytes(in_folder("a-folder/x"), "x", 1);
     listen_to_stderr();
     assert_int_equal(checkpoint_write(in_folder("a-folder"), &run, &model, &sgd), TRAIN_FAILED);
     assert_said("cannot rename");
     assert_int_equal(access(in_folder("a-folder.tmp"), F_OK), -1);
 
-    symlink("/dev/full", in_folder("full.kolo.tmp"));
+    assert_int_equal(symlink("/dev/full", in_folder("full.kolo.tmp")), 0);
     listen_to_stderr();
     assert_int_equal(checkpoint_write(in_folder("full.kolo"), &run, &model, &sgd), TRAIN_FAILED);
     assert_said("full.kolo.tmp: No space left on device");

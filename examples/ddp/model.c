@@ -56,13 +56,13 @@ static size_t param_count(size_t index)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-/* Gives *array the next nbytes at *place, on a cache line of their own; NULL only counts. */
-static void take(void *array, size_t nbytes, char *base, size_t *used)
+/* The next nbytes of base, on cache lines of their own; NULL if base is, and then only counts. */
+static void *take(size_t nbytes, char *base, size_t *used)
 {
-    void *place = base ? base + *used : NULL;
+    char *place = base ? base + *used : NULL;
 
-    memcpy(array, &place, sizeof place);
     *used += (nbytes + 63) & ~(size_t)63;
+    return place;
 }
 
 /* Hands out memory from base (NULL: from nowhere) and returns how much that is. */
@@ -95,9 +95,9 @@ static size_t model_arrays(struct model *model, char *base)
     };
 
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        take(floats[i].array, floats[i].nbytes, base, &used);
-    take(&model->pool1_which, model->capacity * CHANNELS1 * POOL1_AREA, base, &used);
-    take(&model->pool2_which, model->capacity * CHANNELS2 * POOL2_AREA, base, &used);
+        *floats[i].array = take(floats[i].nbytes, base, &used);
+    model->pool1_which = take(model->capacity * CHANNELS1 * POOL1_AREA, base, &used);
+    model->pool2_which = take(model->capacity * CHANNELS2 * POOL2_AREA, base, &used);
     return used;
 }
 
