@@ -111,7 +111,7 @@ check_resume() {
 }
 
 @test "synthetic images are learned, and the curve drawn" {
-    run train 1 --epochs 3 --lr 0.05 --momentum 0.9 --no-dropout --curve "$D/run.svg"
+    run train 1 --epochs 3 --lr 0.01 --momentum 0.9 --no-dropout --curve "$D/run.svg"
     accuracy=$(sed -n 's/.*3 epochs.*test accuracy \([0-9]*\).*/\1/p' <<<"$output" | tail -1)
     echo "$output"
     [ "$accuracy" -ge 90 ]
@@ -179,7 +179,7 @@ check_resume() {
 
 @test "a bad checkpoint ends all ranks at once, with one sentence" {
     echo nonsense >"$D/bad"
-    run --separate-stderr timeout 60 "$BIN/kolorun" -n 3 "$TRAIN" --data synthetic \
+    run --separate-stderr timeout 60 "$BIN/kolorun" -n 2 "$TRAIN" --data synthetic \
         --resume "$D/bad"
     [ "$status" -eq 1 ]
     [ "$(grep -c 'is no checkpoint of kolo-train' <<<"$stderr")" -ge 1 ]

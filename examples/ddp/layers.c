@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A convolution is a matrix product: im2col lays the pixels under each place of the kernel out as
- * one column, so the weights, as a matrix, times the columns of all samples give all outputs at
- * once. Inner loops run over neighbouring floats and contain no calls, for the compiler to
- * vectorise.
+ * one column, so the weights, as a matrix, times the columns give all outputs of a sample at once.
+ * One sample's columns stay in the cache; all samples' would not. Backward makes them again.
  */
 #include "layers.h"
 
@@ -36,7 +35,7 @@ static void multiply(struct matrix a, struct matrix b, bool accumulate, float *o
 /* Several partial sums: one alone could not be vectorised, and would round more often. */
 static float sum(const float *values, size_t count)
 {
-    enum { LANES = 16 };
+    enum { LANES = 8 };
     float lanes[LANES] = {0};
     float total = 0;
     size_t i = 0;
@@ -51,99 +50,154 @@ static float sum(const float *values, size_t count)
     return total;
 }
 
+static void add(size_t count, const float *values, float *restrict total)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        total[i] += values[i];
+}
+
+static void add_scaled(size_t count, double scale, const float *values, double *restrict total)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        total[i] += scale * (double)values[i];
+}
+
+static void narrow(size_t count, const double *total, float *restrict values)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)total[i];
+}
+
 /* ---- convolution ------------------------------------------------------------------------------
  */
 
+/* The sizes that follow from a convolution's shape. */
 static size_t out_side(const struct conv *conv)
 {
     return conv->side - conv->kernel + 1;
 }
 
-/* Row r of the columns belongs to one (channel, ky, kx) and holds the input shifted by (ky, kx);
- * this is where sample n's part of it begins in the input. */
-static size_t shifted_corner(const struct conv *conv, size_t batch, size_t r, size_t n)
+static size_t nplaces(const struct conv *conv)
 {
-    size_t taps = conv->kernel * conv->kernel;
-    size_t plane = (r / taps * batch + n) * conv->side * conv->side;
-
-    return plane + r % taps / conv->kernel * conv->side + r % conv->kernel;
+    return out_side(conv) * out_side(conv);
 }
 
-static void im2col(const struct conv *conv, size_t batch, const float *in)
+static size_t patch(const struct conv *conv)
 {
-    size_t side = conv->side, out = out_side(conv);
-    size_t nrows = conv->inputs * conv->kernel * conv->kernel;
-    float *line = conv->columns;
-
-    for (size_t r = 0; r < nrows; r++)
-        for (size_t n = 0; n < batch; n++) {
-            const float *corner = in + shifted_corner(conv, batch, r, n);
-            for (size_t y = 0; y < out; y++, line += out)
-                memcpy(line, corner + y * side, out * sizeof *line);
-        }
+    return conv->inputs * conv->kernel * conv->kernel;
 }
 
-static inline void add_line(size_t count, const float *line, float *total)
+static size_t in_count(const struct conv *conv)
 {
-    for (size_t x = 0; x < count; x++)
-        total[x] += line[x];
-}
-
-/* The transpose of im2col: each pixel's gradient is the sum over the columns it went to. */
-static void col2im(const struct conv *conv, size_t batch, float *in_grad)
-{
-    size_t side = conv->side, out = out_side(conv);
-    size_t nrows = conv->inputs * conv->kernel * conv->kernel;
-    const float *line = conv->columns_grad;
-
-    memset(in_grad, 0, conv->inputs * batch * side * side * sizeof *in_grad);
-    for (size_t r = 0; r < nrows; r++)
-        for (size_t n = 0; n < batch; n++) {
-            float *corner = in_grad + shifted_corner(conv, batch, r, n);
-            for (size_t y = 0; y < out; y++, line += out)
-                add_line(out, line, corner + y * side);
-        }
+    return conv->inputs * conv->side * conv->side;
 }
 
 static struct matrix weight_matrix(const struct conv *conv)
 {
-    return (struct matrix){conv->weight, conv->outputs, conv->inputs * conv->kernel * conv->kernel,
-                           false};
+    return (struct matrix){conv->weight, conv->outputs, patch(conv), false};
+}
+
+static struct matrix column_matrix(const struct conv *conv)
+{
+    return (struct matrix){conv->columns, patch(conv), nplaces(conv), false};
+}
+
+static struct matrix grad_matrix(const struct conv *conv, const float *out_grad)
+{
+    return (struct matrix){out_grad, conv->outputs, nplaces(conv), false};
+}
+
+/* Row r of the columns belongs to one (channel, ky, kx) and holds the input shifted by (ky, kx);
+ * this is where it begins in the input. */
+static size_t shifted_corner(const struct conv *conv, size_t r)
+{
+    size_t taps = conv->kernel * conv->kernel;
+    size_t channel = r / taps, ky = r % taps / conv->kernel, kx = r % conv->kernel;
+
+    return (channel * conv->side + ky) * conv->side + kx;
+}
+
+static void im2col(const struct conv *conv, const float *in)
+{
+    size_t out = out_side(conv);
+    float *line = conv->columns;
+
+    for (size_t r = 0; r < patch(conv); r++) {
+        const float *corner = in + shifted_corner(conv, r);
+        for (size_t y = 0; y < out; y++, line += out)
+            memcpy(line, corner + y * conv->side, out * sizeof *line);
+    }
+}
+
+/* The transpose of im2col: each pixel's gradient is the sum over the columns it went to. */
+static void col2im(const struct conv *conv, float *in_grad)
+{
+    size_t out = out_side(conv);
+    const float *line = conv->columns;
+
+    memset(in_grad, 0, in_count(conv) * sizeof *in_grad);
+    for (size_t r = 0; r < patch(conv); r++) {
+        float *corner = in_grad + shifted_corner(conv, r);
+        for (size_t y = 0; y < out; y++, line += out)
+            add(out, line, corner + y * conv->side);
+    }
 }
 
 void conv_forward(const struct conv *conv, size_t batch, const float *in, float *out)
 {
-    struct matrix weight = weight_matrix(conv);
-    size_t nplaces = batch * out_side(conv) * out_side(conv);
-
-    im2col(conv, batch, in);
-    for (size_t c = 0; c < conv->outputs; c++)
-        for (size_t i = 0; i < nplaces; i++)
-            out[c * nplaces + i] = conv->bias[c];
-    multiply(weight, (struct matrix){conv->columns, weight.cols, nplaces, false}, true, out);
+    for (size_t n = 0; n < batch; n++) {
+        for (size_t c = 0; c < conv->outputs; c++)
+            for (size_t i = 0; i < nplaces(conv); i++)
+                out[c * nplaces(conv) + i] = conv->bias[c];
+        im2col(conv, in);
+        multiply(weight_matrix(conv), column_matrix(conv), true, out);
+        in += in_count(conv);
+        out += conv->outputs * nplaces(conv);
+    }
 }
 
-void conv_backward_params(const struct conv *conv, size_t batch, const float *out_grad)
+static void conv_backward_bias(const struct conv *conv, size_t batch, const float *out_grad)
 {
-    size_t patch = conv->inputs * conv->kernel * conv->kernel;
-    size_t nplaces = batch * out_side(conv) * out_side(conv);
+    for (size_t c = 0; c < conv->outputs; c++) {
+        double total = 0;
+        for (size_t n = 0; n < batch; n++)
+            total += (double)sum(out_grad + (n * conv->outputs + c) * nplaces(conv), nplaces(conv));
+        conv->bias_grad[c] = (float)total;
+    }
+}
 
-    multiply((struct matrix){out_grad, conv->outputs, nplaces, false},
-             (struct matrix){conv->columns, patch, nplaces, true}, false, conv->weight_grad);
-    for (size_t c = 0; c < conv->outputs; c++)
-        conv->bias_grad[c] = sum(out_grad + c * nplaces, nplaces);
+void conv_backward_params(const struct conv *conv, size_t batch, const float *in,
+                          const float *out_grad)
+{
+    size_t count = conv->outputs * patch(conv);
+    struct matrix transposed = column_matrix(conv);
+
+    transposed.is_transposed = true;
+    conv_backward_bias(conv, batch, out_grad);
+    memset(conv->weight_total, 0, count * sizeof *conv->weight_total);
+    for (size_t n = 0; n < batch; n++) {
+        im2col(conv, in + n * in_count(conv));
+        multiply(grad_matrix(conv, out_grad + n * conv->outputs * nplaces(conv)), transposed, false,
+                 conv->sample_grad);
+        add_scaled(count, 1, conv->sample_grad, conv->weight_total);
+    }
+    narrow(count, conv->weight_total, conv->weight_grad);
 }
 
 void conv_backward_input(const struct conv *conv, size_t batch, const float *out_grad,
                          float *in_grad)
 {
     struct matrix transposed = weight_matrix(conv);
-    size_t nplaces = batch * out_side(conv) * out_side(conv);
 
     transposed.is_transposed = true;
-    multiply(transposed, (struct matrix){out_grad, conv->outputs, nplaces, false}, false,
-             conv->columns_grad);
-    col2im(conv, batch, in_grad);
+    for (size_t n = 0; n < batch; n++) {
+        multiply(transposed, grad_matrix(conv, out_grad + n * conv->outputs * nplaces(conv)), false,
+                 conv->columns);
+        col2im(conv, in_grad + n * in_count(conv));
+    }
 }
 
 /* ---- linear -----------------------------------------------------------------------------------
@@ -151,29 +205,49 @@ void conv_backward_input(const struct conv *conv, size_t batch, const float *out
 
 void linear_forward(const struct linear *linear, size_t batch, const float *in, float *out)
 {
-    for (size_t n = 0; n < batch; n++)
-        memcpy(out + n * linear->outputs, linear->bias, linear->outputs * sizeof *out);
-    multiply((struct matrix){in, batch, linear->inputs, false},
-             (struct matrix){linear->weight, linear->outputs, linear->inputs, true}, true, out);
+    int inputs = (int)linear->inputs, outputs = (int)linear->outputs;
+
+    for (size_t n = 0; n < batch; n++) {
+        memcpy(out, linear->bias, linear->outputs * sizeof *out);
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, outputs, inputs, 1, linear->weight, inputs, in, 1,
+                    1, out, 1);
+        in += linear->inputs;
+        out += linear->outputs;
+    }
 }
 
+/* After relu and dropout three of four out_grads are zero and add nothing. */
 void linear_backward_params(const struct linear *linear, size_t batch, const float *in,
                             const float *out_grad)
 {
-    multiply((struct matrix){out_grad, batch, linear->outputs, true},
-             (struct matrix){in, batch, linear->inputs, false}, false, linear->weight_grad);
-    memset(linear->bias_grad, 0, linear->outputs * sizeof *linear->bias_grad);
-    for (size_t n = 0; n < batch; n++)
-        for (size_t i = 0; i < linear->outputs; i++)
-            linear->bias_grad[i] += out_grad[n * linear->outputs + i];
+    size_t inputs = linear->inputs, outputs = linear->outputs;
+
+    memset(linear->weight_total, 0, outputs * inputs * sizeof *linear->weight_total);
+    for (size_t o = 0; o < outputs; o++) {
+        double bias_total = 0;
+        for (size_t n = 0; n < batch; n++) {
+            double grad = (double)out_grad[n * outputs + o];
+            if (grad == 0)
+                continue;
+            bias_total += grad;
+            add_scaled(inputs, grad, in + n * inputs, linear->weight_total + o * inputs);
+        }
+        linear->bias_grad[o] = (float)bias_total;
+    }
+    narrow(outputs * inputs, linear->weight_total, linear->weight_grad);
 }
 
 void linear_backward_input(const struct linear *linear, size_t batch, const float *out_grad,
                            float *in_grad)
 {
-    multiply((struct matrix){out_grad, batch, linear->outputs, false},
-             (struct matrix){linear->weight, linear->outputs, linear->inputs, false}, false,
-             in_grad);
+    int inputs = (int)linear->inputs, outputs = (int)linear->outputs;
+
+    for (size_t n = 0; n < batch; n++) {
+        cblas_sgemv(CblasRowMajor, CblasTrans, outputs, inputs, 1, linear->weight, inputs, out_grad,
+                    1, 0, in_grad, 1);
+        in_grad += linear->inputs;
+        out_grad += linear->outputs;
+    }
 }
 
 /* ---- pooling and activation -------------------------------------------------------------------
@@ -218,12 +292,14 @@ void pool_backward(size_t nplanes, size_t side, const float *out_grad, const uin
 
 void relu_forward(size_t count, float *values)
 {
+#pragma omp simd
     for (size_t i = 0; i < count; i++)
         values[i] = values[i] > 0 ? values[i] : 0;
 }
 
 void relu_backward(size_t count, const float *values, float *grad)
 {
+#pragma omp simd
     for (size_t i = 0; i < count; i++)
         grad[i] = values[i] > 0 ? grad[i] : 0;
 }
@@ -246,7 +322,7 @@ void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, s
         uint64_t kept = kept_units(dropout, layer, n);
         for (size_t c = 0; c < nchannels; c++) {
             float scale = kept >> c & 1 ? 2.0f : 0.0f;
-            float *plane = maps + (c * batch + n) * area;
+            float *plane = maps + (n * nchannels + c) * area;
             for (size_t i = 0; i < area; i++)
                 plane[i] *= scale;
         }
@@ -263,25 +339,6 @@ void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, s
         for (size_t i = 0; i < width; i++)
             rows[n * width + i] *= kept >> i & 1 ? 2.0f : 0.0f;
     }
-}
-
-/* ---- between maps and rows --------------------------------------------------------------------
- */
-
-void rows_from_maps(size_t batch, size_t nchannels, size_t area, const float *maps, float *rows)
-{
-    for (size_t c = 0; c < nchannels; c++)
-        for (size_t n = 0; n < batch; n++)
-            memcpy(rows + (n * nchannels + c) * area, maps + (c * batch + n) * area,
-                   area * sizeof *rows);
-}
-
-void maps_from_rows(size_t batch, size_t nchannels, size_t area, const float *rows, float *maps)
-{
-    for (size_t c = 0; c < nchannels; c++)
-        for (size_t n = 0; n < batch; n++)
-            memcpy(maps + (c * batch + n) * area, rows + (n * nchannels + c) * area,
-                   area * sizeof *maps);
 }
 
 /* ---- loss -------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * layers.h: what the network is made of, forward and backward. Two arrangements of values occur:
- *   maps  channel by channel, [channels][batch][side][side], so that a convolution of a whole batch
- *         is one matrix product and its result is again maps;
- *   rows  sample by sample, [batch][width].
- * Nothing here allocates; every array is the caller's. "grad" of x is the loss's derivative by x.
+ * layers.h: what the network is made of, forward and backward. Values lie sample by sample: maps
+ * are [batch][channels][side][side], rows [batch][width], and maps are rows of width
+ * channels*side*side. Nothing here allocates; every array is the caller's. "grad" of x is the
+ * loss's derivative by x.
+ *
+ * A sample's values are the same bits whatever batch it is in, and gradients are summed over the
+ * batch in double: so it makes next to no difference over how many ranks a batch is spread. It
+ * still matters that little: a value that rounding moves past zero switches a relu.
  */
 #ifndef TRAIN_LAYERS_H
 #define TRAIN_LAYERS_H
@@ -21,13 +24,16 @@ struct conv {
     const float *weight; /* [outputs][inputs][kernel][kernel] */
     const float *bias;   /* [outputs] */
     float *weight_grad, *bias_grad;
-    float *columns;      /* [inputs*kernel*kernel][batch*out*out], kept from forward to backward */
-    float *columns_grad; /* the same size; NULL if conv_backward_input is not called */
+    /* Room to work in. */
+    float *columns;       /* [inputs*kernel*kernel][out side * out side] */
+    float *sample_grad;   /* as weight */
+    double *weight_total; /* as weight */
 };
 
 void conv_forward(const struct conv *conv, size_t batch, const float *in, float *out);
-/* Writes weight_grad and bias_grad, from out_grad and the columns of the last forward. */
-void conv_backward_params(const struct conv *conv, size_t batch, const float *out_grad);
+/* Writes weight_grad and bias_grad. */
+void conv_backward_params(const struct conv *conv, size_t batch, const float *in,
+                          const float *out_grad);
 void conv_backward_input(const struct conv *conv, size_t batch, const float *out_grad,
                          float *in_grad);
 
@@ -37,6 +43,7 @@ struct linear {
     const float *weight; /* [outputs][inputs] */
     const float *bias;   /* [outputs] */
     float *weight_grad, *bias_grad;
+    double *weight_total; /* as weight: room to work in */
 };
 
 void linear_forward(const struct linear *linear, size_t batch, const float *in, float *out);
@@ -45,7 +52,7 @@ void linear_backward_params(const struct linear *linear, size_t batch, const flo
 void linear_backward_input(const struct linear *linear, size_t batch, const float *out_grad,
                            float *in_grad);
 
-/* The largest of each 2x2 square of nplanes planes (channels * batch) of an even side. which[] is 0
+/* The largest of each 2x2 square of nplanes planes (batch * channels) of an even side. which[] is 0
  * to 3: the square's position that gave it, the first one of equals. */
 void pool_forward(size_t nplanes, size_t side, const float *in, float *out, uint8_t *which);
 void pool_backward(size_t nplanes, size_t side, const float *out_grad, const uint8_t *which,
@@ -71,10 +78,6 @@ void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, s
 /* Single values of rows, at most DROPOUT_MAX_UNITS wide. */
 void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, size_t width,
                   float *rows);
-
-/* maps[channels][batch][area] to rows[batch][channels*area], and back. */
-void rows_from_maps(size_t batch, size_t nchannels, size_t area, const float *maps, float *rows);
-void maps_from_rows(size_t batch, size_t nchannels, size_t area, const float *rows, float *maps);
 
 /* Writes the logarithms of the classes' probabilities, rows of width n, over the logits and returns
  * the sum over the batch of the labels' negative log-likelihoods. */

@@ -28,6 +28,8 @@ enum {
     POOL2_AREA = POOL2_SIDE * POOL2_SIDE,
     CHANNELS1 = 10,
     CHANNELS2 = 20,
+    PATCH1 = KERNEL * KERNEL,
+    PATCH2 = CHANNELS1 * KERNEL * KERNEL,
     FEATURES = CHANNELS2 * POOL2_AREA, /* 320 */
     HIDDEN = 50
 };
@@ -76,26 +78,30 @@ static size_t model_arrays(struct model *model, char *base)
     } floats[] = {
         {&model->values, model->count * sizeof(float)},
         {&model->grads, model->count * sizeof(float)},
-        {&model->conv1.columns, per_sample * KERNEL * KERNEL * CONV1_AREA},
         {&model->conv1_maps, per_sample * CHANNELS1 * CONV1_AREA},
         {&model->pool1_maps, per_sample * CHANNELS1 * POOL1_AREA},
-        {&model->conv2.columns, per_sample * CHANNELS1 * KERNEL * KERNEL * CONV2_AREA},
         {&model->conv2_maps, per_sample * CHANNELS2 * CONV2_AREA},
-        {&model->pool2_maps, per_sample * CHANNELS2 * POOL2_AREA},
-        {&model->features, per_sample * FEATURES},
+        {&model->pool2_maps, per_sample * FEATURES},
         {&model->hidden, per_sample * HIDDEN},
         {&model->log_probs, per_sample * NCLASSES},
         {&model->hidden_grad, per_sample * HIDDEN},
-        {&model->features_grad, per_sample * FEATURES},
-        {&model->pool2_grad, per_sample * CHANNELS2 * POOL2_AREA},
+        {&model->pool2_grad, per_sample * FEATURES},
         {&model->conv2_grad, per_sample * CHANNELS2 * CONV2_AREA},
-        {&model->conv2.columns_grad, per_sample * CHANNELS1 * KERNEL * KERNEL * CONV2_AREA},
         {&model->pool1_grad, per_sample * CHANNELS1 * POOL1_AREA},
         {&model->conv1_grad, per_sample * CHANNELS1 * CONV1_AREA},
+        {&model->conv1.columns, sizeof(float) * PATCH1 * CONV1_AREA},
+        {&model->conv2.columns, sizeof(float) * PATCH2 * CONV2_AREA},
+        {&model->conv1.sample_grad, sizeof(float) * CHANNELS1 * PATCH1},
+        {&model->conv2.sample_grad, sizeof(float) * CHANNELS2 * PATCH2},
     };
 
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
         *floats[i].array = take(floats[i].nbytes, base, &used);
+    /* Layers use the room for totals one after another; fc1 has the most weights. */
+    model->fc1.weight_total = take(sizeof(double) * HIDDEN * FEATURES, base, &used);
+    model->fc2.weight_total = model->fc1.weight_total;
+    model->conv1.weight_total = model->fc1.weight_total;
+    model->conv2.weight_total = model->fc1.weight_total;
     model->pool1_which = take(model->capacity * CHANNELS1 * POOL1_AREA, base, &used);
     model->pool2_which = take(model->capacity * CHANNELS2 * POOL2_AREA, base, &used);
     return used;
@@ -207,18 +213,17 @@ double model_forward(struct model *model, size_t batch, const float *images, con
                      const struct dropout *dropout)
 {
     conv_forward(&model->conv1, batch, images, model->conv1_maps);
-    pool_forward(CHANNELS1 * batch, CONV1_SIDE, model->conv1_maps, model->pool1_maps,
+    pool_forward(batch * CHANNELS1, CONV1_SIDE, model->conv1_maps, model->pool1_maps,
                  model->pool1_which);
-    relu_forward(CHANNELS1 * batch * POOL1_AREA, model->pool1_maps);
+    relu_forward(batch * CHANNELS1 * POOL1_AREA, model->pool1_maps);
 
     conv_forward(&model->conv2, batch, model->pool1_maps, model->conv2_maps);
     dropout_maps(dropout, DROP_CONV2, batch, CHANNELS2, CONV2_AREA, model->conv2_maps);
-    pool_forward(CHANNELS2 * batch, CONV2_SIDE, model->conv2_maps, model->pool2_maps,
+    pool_forward(batch * CHANNELS2, CONV2_SIDE, model->conv2_maps, model->pool2_maps,
                  model->pool2_which);
-    relu_forward(CHANNELS2 * batch * POOL2_AREA, model->pool2_maps);
+    relu_forward(batch * CHANNELS2 * POOL2_AREA, model->pool2_maps);
 
-    rows_from_maps(batch, CHANNELS2, POOL2_AREA, model->pool2_maps, model->features);
-    linear_forward(&model->fc1, batch, model->features, model->hidden);
+    linear_forward(&model->fc1, batch, model->pool2_maps, model->hidden);
     relu_forward(batch * HIDDEN, model->hidden);
     dropout_rows(dropout, DROP_HIDDEN, batch, HIDDEN, model->hidden);
 
@@ -251,16 +256,15 @@ static int backward_linear_layers(struct model *model, size_t batch, const struc
     dropout_rows(dropout, DROP_HIDDEN, batch, HIDDEN, model->hidden_grad);
     relu_backward(batch * HIDDEN, model->hidden, model->hidden_grad);
 
-    linear_backward_params(&model->fc1, batch, model->features, model->hidden_grad);
+    linear_backward_params(&model->fc1, batch, model->pool2_maps, model->hidden_grad);
     status = announce(ddp, FC1_WEIGHT);
     if (status)
         return status;
-    linear_backward_input(&model->fc1, batch, model->hidden_grad, model->features_grad);
-    maps_from_rows(batch, CHANNELS2, POOL2_AREA, model->features_grad, model->pool2_grad);
+    linear_backward_input(&model->fc1, batch, model->hidden_grad, model->pool2_grad);
     return KOLO_OK;
 }
 
-int model_backward(struct model *model, size_t batch, const uint8_t *labels,
+int model_backward(struct model *model, size_t batch, const float *images, const uint8_t *labels,
                    const struct dropout *dropout, kolo_ddp *ddp)
 {
     int status;
@@ -270,19 +274,19 @@ int model_backward(struct model *model, size_t batch, const uint8_t *labels,
     if (status)
         return status;
 
-    relu_backward(CHANNELS2 * batch * POOL2_AREA, model->pool2_maps, model->pool2_grad);
-    pool_backward(CHANNELS2 * batch, CONV2_SIDE, model->pool2_grad, model->pool2_which,
+    relu_backward(batch * CHANNELS2 * POOL2_AREA, model->pool2_maps, model->pool2_grad);
+    pool_backward(batch * CHANNELS2, CONV2_SIDE, model->pool2_grad, model->pool2_which,
                   model->conv2_grad);
     dropout_maps(dropout, DROP_CONV2, batch, CHANNELS2, CONV2_AREA, model->conv2_grad);
-    conv_backward_params(&model->conv2, batch, model->conv2_grad);
+    conv_backward_params(&model->conv2, batch, model->pool1_maps, model->conv2_grad);
     status = announce(ddp, CONV2_WEIGHT);
     if (status)
         return status;
     conv_backward_input(&model->conv2, batch, model->conv2_grad, model->pool1_grad);
 
-    relu_backward(CHANNELS1 * batch * POOL1_AREA, model->pool1_maps, model->pool1_grad);
-    pool_backward(CHANNELS1 * batch, CONV1_SIDE, model->pool1_grad, model->pool1_which,
+    relu_backward(batch * CHANNELS1 * POOL1_AREA, model->pool1_maps, model->pool1_grad);
+    pool_backward(batch * CHANNELS1, CONV1_SIDE, model->pool1_grad, model->pool1_which,
                   model->conv1_grad);
-    conv_backward_params(&model->conv1, batch, model->conv1_grad);
+    conv_backward_params(&model->conv1, batch, images, model->conv1_grad);
     return announce(ddp, CONV1_WEIGHT);
 }

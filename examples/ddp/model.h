@@ -44,10 +44,10 @@ struct model {
 
     /* Results of the last forward, each with room for capacity samples. */
     float *conv1_maps, *pool1_maps, *conv2_maps, *pool2_maps;
-    float *features, *hidden, *log_probs; /* rows of 320, 50, 10 */
+    float *hidden, *log_probs; /* rows of 50 and 10; pool2_maps are rows of 320 */
     uint8_t *pool1_which, *pool2_which;
     /* Gradients by them. */
-    float *conv1_grad, *pool1_grad, *conv2_grad, *pool2_grad, *features_grad, *hidden_grad;
+    float *conv1_grad, *pool1_grad, *conv2_grad, *pool2_grad, *hidden_grad;
 
     void *memory; /* all of the above lies in it */
 };
@@ -68,7 +68,7 @@ double model_forward(struct model *model, size_t batch, const float *images, con
 /* Gradients of the batch's mean loss, after model_forward with the same arguments. Tells ddp (NULL:
  * nobody) of each gradient as soon as it is final, so the last layer's travel while the first
  * layers' are computed. Returns kolo's status. */
-int model_backward(struct model *model, size_t batch, const uint8_t *labels,
+int model_backward(struct model *model, size_t batch, const float *images, const uint8_t *labels,
                    const struct dropout *dropout, kolo_ddp *ddp);
 
 /* Safe on a model that is all zero. */

@@ -87,7 +87,7 @@ static int train_step(struct trainer *trainer, double *loss, size_t *n)
     dataset_gather(&trainer->train_set, samples, batch, trainer->images, trainer->labels);
     *loss = model_forward(model, batch, trainer->images, trainer->labels, &dropout) / (double)batch;
     *n = batch;
-    status = model_backward(model, batch, trainer->labels, &dropout, trainer->ddp);
+    status = model_backward(model, batch, trainer->images, trainer->labels, &dropout, trainer->ddp);
     if (!status)
         status = kolo_ddp_wait(trainer->ddp);
     if (status)

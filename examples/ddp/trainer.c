@@ -64,25 +64,23 @@ static int open_data(struct trainer *trainer)
 /* ---- agreement --------------------------------------------------------------------------------
  */
 
+/* All ranks come to the same answer, so rank 0 alone says it. The others wait until it has: a
+ * launcher may stop all of them as soon as one ends. */
 static int check_batch(const struct trainer *trainer)
 {
-    int batch = trainer->options.batch;
+    int batch = trainer->options.batch, rest = batch % trainer->size;
+    bool is_too_large = (size_t)batch > trainer->train_set.count;
 
-    if (batch % trainer->size != 0) {
-        if (trainer->rank == 0)
-            train_fail("--batch %d does not divide by the %d ranks; the nearest that do are %d and "
-                       "%d",
-                       batch, trainer->size, batch - batch % trainer->size,
-                       batch - batch % trainer->size + trainer->size);
-        return TRAIN_USAGE;
-    }
-    if ((size_t)batch > trainer->train_set.count) {
-        if (trainer->rank == 0)
-            train_fail("--batch %d is more than the %zu training images", batch,
-                       trainer->train_set.count);
-        return TRAIN_USAGE;
-    }
-    return TRAIN_OK;
+    if (rest == 0 && !is_too_large)
+        return TRAIN_OK;
+    if (trainer->rank == 0 && is_too_large)
+        train_fail("--batch %d is more than the %zu training images", batch,
+                   trainer->train_set.count);
+    else if (trainer->rank == 0)
+        train_fail("--batch %d does not divide by the %d ranks; the nearest that do are %d and %d",
+                   batch, trainer->size, batch - rest, batch - rest + trainer->size);
+    (void)kolo_barrier(trainer->group);
+    return TRAIN_USAGE;
 }
 
 /* Ranks with different options or data would wait for one another forever, or worse, not notice. */
