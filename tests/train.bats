@@ -107,7 +107,7 @@ check_resume() {
     run train 1 --epochs 1 --resume "$D/run.kolo"
     [ "$status" -eq 0 ]
     [[ "$output" == *"resumed $D/run.kolo: step 94, epoch 2"* ]]
-    [[ "$output" == *"1 epochs, 94 steps on 1 ranks"* ]]
+    [[ "$output" == *"1 epoch, 94 steps on 1 rank"* ]]
 }
 
 @test "synthetic images are learned, and the curve drawn" {
@@ -158,6 +158,14 @@ check_resume() {
     assert_refused 1 "cannot create $D/none/losses" --data synthetic --log-losses "$D/none/losses"
     assert_refused 1 "cannot create checkpoint $D/none/run.tmp" \
         --data synthetic --max-steps 1 --checkpoint "$D/none/run"
+}
+
+@test "a loss that is no number ends the run" {
+    for ranks in 1 2; do
+        run --separate-stderr train $ranks --lr 900
+        [ "$status" -eq 1 ]
+        [[ "$stderr" == *"the loss is no number any more: choose a smaller --lr"* ]]
+    done
 }
 
 @test "a checkpoint that is damaged, cut, foreign, or of another run" {

@@ -71,6 +71,7 @@ static const char doc[] =
     "Examples:\n"
     "  kolo-train                                    one process\n"
     "  kolorun -n 2 kolo-train --epochs 3            two, the same losses\n"
+    "  kolorun --no-tag -n 2 kolo-train              with a progress bar\n"
     "  kolorun -n 2 kolo-train --checkpoint run.kolo --curve run.svg\n"
     "  kolorun -n 4 kolo-train --resume run.kolo --epochs 20\n"
     "  kolo-train --data synthetic --max-steps 50 --log-losses losses.txt\n"

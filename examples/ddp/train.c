@@ -12,6 +12,7 @@
 #include "random.h"
 #include "trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -126,6 +127,9 @@ static int report(struct trainer *trainer, struct measures *measures)
         (double)trainer->state.epoch + (double)progress.batch / (double)progress.nbatches;
     int err = mean_over_ranks(trainer, &progress.loss);
 
+    if (!err && !isfinite(progress.loss))
+        err =
+            trainer_fail_together(trainer, "the loss is no number any more: choose a smaller --lr");
     if (!err && trainer->rank == 0) {
         progress_print(stdout, measures->is_bar, &progress, measures->reported_batch);
         err = curve_add(&trainer->curve.loss, epochs, progress.loss);
@@ -249,25 +253,31 @@ static int write_files(const struct trainer *trainer)
     return err;
 }
 
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void summarize(const struct trainer *trainer, const struct measures *measures)
 {
     const struct options *options = &trainer->options;
-    double elapsed_s = seconds_now() - measures->started_s;
+    const struct run_state *state = &trainer->state;
     double training_s = measures->training_s > 0 ? measures->training_s : 1e-9;
     kolo_ddp_stats stats;
 
     kolo_ddp_get_stats(trainer->ddp, &stats);
-    trainer_say(trainer,
-                "%llu epochs, %llu steps on %d ranks in %.1f s: %.0f images/s, test accuracy "
-                "%.2f %%\n",
-                (unsigned long long)trainer->state.epoch, (unsigned long long)trainer->state.step,
-                trainer->size, elapsed_s, (double)measures->images / training_s,
-                100 * measures->accuracy);
+    trainer_say(trainer, "%llu epoch%s, %llu step%s on %d rank%s in %.1f s: ",
+                (unsigned long long)state->epoch, plural(state->epoch),
+                (unsigned long long)state->step, plural(state->step), trainer->size,
+                plural((uint64_t)trainer->size), seconds_now() - measures->started_s);
+    trainer_say(trainer, "%.0f images/s, test accuracy %.2f %%\n",
+                (double)measures->images / training_s, 100 * measures->accuracy);
     trainer_say(trainer,
                 "communication %.3f s, of which exposed %.3f s (%.2f %% of the training time; "
-                "overlap %s, %llu buckets)\n",
+                "overlap %s, %llu bucket%s)\n",
                 stats.communication_s, stats.exposed_s, 100 * stats.exposed_s / training_s,
-                options->no_overlap ? "off" : "on", (unsigned long long)stats.buckets);
+                options->no_overlap ? "off" : "on", (unsigned long long)stats.buckets,
+                plural(stats.buckets));
     if (options->curve)
         trainer_say(trainer, "curve: %s\n", options->curve);
     if (options->checkpoint)

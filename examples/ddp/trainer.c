@@ -25,6 +25,14 @@ void trainer_say(const struct trainer *trainer, const char *format, ...)
     fflush(stdout);
 }
 
+int trainer_fail_together(const struct trainer *trainer, const char *sentence)
+{
+    if (trainer->rank == 0)
+        train_fail("%s", sentence);
+    (void)kolo_barrier(trainer->group);
+    return TRAIN_FAILED;
+}
+
 /* ---- data -------------------------------------------------------------------------------------
  */
 
@@ -64,22 +72,21 @@ static int open_data(struct trainer *trainer)
 /* ---- agreement --------------------------------------------------------------------------------
  */
 
-/* All ranks come to the same answer, so rank 0 alone says it. The others wait until it has: a
- * launcher may stop all of them as soon as one ends. */
 static int check_batch(const struct trainer *trainer)
 {
     int batch = trainer->options.batch, rest = batch % trainer->size;
-    bool is_too_large = (size_t)batch > trainer->train_set.count;
+    char sentence[128];
 
-    if (rest == 0 && !is_too_large)
+    if ((size_t)batch > trainer->train_set.count)
+        snprintf(sentence, sizeof sentence, "--batch %d is more than the %zu training images",
+                 batch, trainer->train_set.count);
+    else if (rest != 0)
+        snprintf(sentence, sizeof sentence,
+                 "--batch %d does not divide by the %d ranks; the nearest that do are %d and %d",
+                 batch, trainer->size, batch - rest, batch - rest + trainer->size);
+    else
         return TRAIN_OK;
-    if (trainer->rank == 0 && is_too_large)
-        train_fail("--batch %d is more than the %zu training images", batch,
-                   trainer->train_set.count);
-    else if (trainer->rank == 0)
-        train_fail("--batch %d does not divide by the %d ranks; the nearest that do are %d and %d",
-                   batch, trainer->size, batch - rest, batch - rest + trainer->size);
-    (void)kolo_barrier(trainer->group);
+    trainer_fail_together(trainer, sentence);
     return TRAIN_USAGE;
 }
 

@@ -45,6 +45,11 @@ int trainer_open(const struct options *options, struct trainer *trainer);
 void trainer_say(const struct trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* For a failure that all ranks have noticed, and at the same point: rank 0 alone prints the
+ * sentence, and the others wait until it has, since a launcher may stop all as soon as one ends.
+ * Returns TRAIN_FAILED. */
+int trainer_fail_together(const struct trainer *trainer, const char *sentence);
+
 /* reason: why this rank stops early, for the others, which then stop too; NULL at a good end. Safe
  * on a trainer that is all zero or half open. */
 void trainer_close(struct trainer *trainer, const char *reason);
