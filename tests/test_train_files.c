@@ -67,8 +67,7 @@ static size_t read_text(const char *path, char *text, size_t cap)
     return nbytes;
 }
 
-/* ---- what was said on stderr ------------------------------------------------------------------
- */
+/* ---- what was said on stderr ----------------------------------------------------------------- */
 
 static int kept_stderr;
 
@@ -95,8 +94,7 @@ static void assert_said(const char *sentence)
         fail_msg("said \"%s\" instead of one line with \"%s\"", said, sentence);
 }
 
-/* ---- IDX --------------------------------------------------------------------------------------
- */
+/* ---- IDX ------------------------------------------------------------------------------------- */
 
 /* Two images of 2x3. */
 static const uint8_t small[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
@@ -191,8 +189,7 @@ static void test_idx_names_a_missing_file(void **state)
     assert_said("cannot open /nowhere/x: No such file");
 }
 
-/* ---- data sets --------------------------------------------------------------------------------
- */
+/* ---- data sets ------------------------------------------------------------------------------- */
 
 /* A set of n images whose pixels are i * 3, and labels i % 10. */
 static void write_set(const char *images_name, const char *labels_name, uint8_t n, uint8_t nlabels)
@@ -270,8 +267,7 @@ static void test_synthetic_set(void **state)
     dataset_free(&test);
 }
 
-/* ---- weights and checkpoints ------------------------------------------------------------------
- */
+/* ---- weights and checkpoints ----------------------------------------------------------------- */
 
 static struct model model;
 static struct sgd sgd;
@@ -452,8 +448,7 @@ static void test_failed_checkpoint_leaves_nothing(void **state)
     close_model();
 }
 
-/* ---- curve and progress -----------------------------------------------------------------------
- */
+/* ---- curve and progress ---------------------------------------------------------------------- */
 
 static size_t occurrences(const char *text, const char *part)
 {
@@ -528,8 +523,7 @@ static void test_progress(void **state)
     free(text);
 }
 
-/* ---- options ----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static int parse(const char *first, const char *second, struct options *options)
 {

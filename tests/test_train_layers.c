@@ -74,8 +74,7 @@ static void differentiate(const struct function *f, double *const arguments[3], 
     }
 }
 
-/* ---- convolution and linear -------------------------------------------------------------------
- */
+/* ---- convolution and linear ------------------------------------------------------------------ */
 
 static double conv_at(const struct conv *conv, double *const arguments[3], const size_t at[4])
 {
@@ -212,8 +211,7 @@ static void test_linear(void **state)
     check_linear(33, 17, 2);
 }
 
-/* ---- pooling, relu, loss ----------------------------------------------------------------------
- */
+/* ---- pooling, relu, loss --------------------------------------------------------------------- */
 
 static void pool_eval(const void *layer, size_t nplanes, double *const arguments[3], double *out)
 {
@@ -327,8 +325,7 @@ static void test_count_correct(void **state)
     assert_int_equal(count_correct(3, 4, rows[0], loss_labels), 2); /* equals count as class 0 */
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------
- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 static void test_dropout_depends_on_the_sample_alone(void **state)
 {
@@ -393,8 +390,7 @@ static void test_dropout_off_changes_nothing(void **state)
     assert_memory_equal(rows, ((float[]){1, 2, 3, 4, 5, 6}), sizeof rows);
 }
 
-/* ---- the network ------------------------------------------------------------------------------
- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 enum { BATCH = 8, AREA = 28 * 28 };
 

@@ -164,7 +164,7 @@ check_resume() {
     for ranks in 1 2; do
         run --separate-stderr train $ranks --lr 900
         [ "$status" -eq 1 ]
-        [[ "$stderr" == *"the loss is no number any more: choose a smaller --lr"* ]]
+        [[ "$stderr" == *"the loss is no number any more: lower --lr"* ]]
     done
 }
 

@@ -90,8 +90,7 @@ static void fill_image(uint8_t *image, const struct run_state *state, const stru
     put(&cursor, checksum(image, (size_t)(cursor.at - image)), 4);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static int write_all(int fd, const uint8_t *bytes, size_t nbytes)
 {
@@ -174,8 +173,7 @@ int checkpoint_write(const char *path, const struct run_state *state, const stru
     return err;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Up to cap bytes of path. */
 static int read_file(const char *path, uint8_t *bytes, size_t cap, size_t *nbytes)

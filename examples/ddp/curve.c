@@ -46,8 +46,7 @@ void curve_free(struct curve *curve)
     *curve = (struct curve){0};
 }
 
-/* ---- scales -----------------------------------------------------------------------------------
- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 static double nice_tick(double range, int nticks)
 {
@@ -106,8 +105,7 @@ static struct scale epoch_scale(const struct curve *curve)
     return scale;
 }
 
-/* ---- drawing ----------------------------------------------------------------------------------
- */
+/* ---- drawing --------------------------------------------------------------------------------- */
 
 static void draw_text(FILE *file, double x, double y, const char *style, const char *text)
 {

@@ -71,8 +71,7 @@ static void narrow(size_t count, const double *total, float *restrict values)
         values[i] = (float)total[i];
 }
 
-/* ---- convolution ------------------------------------------------------------------------------
- */
+/* ---- convolution ----------------------------------------------------------------------------- */
 
 /* The sizes that follow from a convolution's shape. */
 static size_t out_side(const struct conv *conv)
@@ -200,8 +199,7 @@ void conv_backward_input(const struct conv *conv, size_t batch, const float *out
     }
 }
 
-/* ---- linear -----------------------------------------------------------------------------------
- */
+/* ---- linear ---------------------------------------------------------------------------------- */
 
 void linear_forward(const struct linear *linear, size_t batch, const float *in, float *out)
 {
@@ -250,8 +248,7 @@ void linear_backward_input(const struct linear *linear, size_t batch, const floa
     }
 }
 
-/* ---- pooling and activation -------------------------------------------------------------------
- */
+/* ---- pooling and activation ------------------------------------------------------------------ */
 
 void pool_forward(size_t nplanes, size_t side, const float *in, float *out, uint8_t *which)
 {
@@ -304,8 +301,7 @@ void relu_backward(size_t count, const float *values, float *grad)
         grad[i] = values[i] > 0 ? grad[i] : 0;
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------
- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 /* One fair bit for each unit. */
 static uint64_t kept_units(const struct dropout *dropout, uint64_t layer, size_t n)
@@ -341,8 +337,7 @@ void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, s
     }
 }
 
-/* ---- loss -------------------------------------------------------------------------------------
- */
+/* ---- loss ------------------------------------------------------------------------------------ */
 
 /* log softmax(x) = x - m - log sum exp(x - m), with m the largest, so that nothing overflows. */
 static void log_softmax(size_t n, float *row)

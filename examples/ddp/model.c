@@ -55,8 +55,7 @@ static size_t param_count(size_t index)
     return (size_t)dims[0] * dims[1] * dims[2] * dims[3];
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* The next nbytes of base, on cache lines of their own; NULL if base is, and then only counts. */
 static void *take(size_t nbytes, char *base, size_t *used)
@@ -173,8 +172,7 @@ void model_free(struct model *model)
     *model = (struct model){0};
 }
 
-/* ---- first values -----------------------------------------------------------------------------
- */
+/* ---- first values ---------------------------------------------------------------------------- */
 
 void model_init(struct model *model, uint64_t seed)
 {
@@ -206,8 +204,7 @@ int model_load(struct model *model, const char *path)
     return TRAIN_OK;
 }
 
-/* ---- forward and backward ---------------------------------------------------------------------
- */
+/* ---- forward and backward -------------------------------------------------------------------- */
 
 double model_forward(struct model *model, size_t batch, const float *images, const uint8_t *labels,
                      const struct dropout *dropout)

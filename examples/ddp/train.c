@@ -62,8 +62,7 @@ static int mean_over_ranks(struct trainer *trainer, double *value)
                        "averaging the loss");
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 static struct dropout epoch_dropout(const struct trainer *trainer, const uint32_t *samples)
 {
@@ -109,8 +108,7 @@ static int log_loss(struct trainer *trainer, double loss)
     return err;
 }
 
-/* ---- one epoch --------------------------------------------------------------------------------
- */
+/* ---- one epoch ------------------------------------------------------------------------------- */
 
 static int report(struct trainer *trainer, struct measures *measures)
 {
@@ -128,8 +126,7 @@ static int report(struct trainer *trainer, struct measures *measures)
     int err = mean_over_ranks(trainer, &progress.loss);
 
     if (!err && !isfinite(progress.loss))
-        err =
-            trainer_fail_together(trainer, "the loss is no number any more: choose a smaller --lr");
+        err = trainer_fail_together(trainer, "the loss is no number any more: lower --lr");
     if (!err && trainer->rank == 0) {
         progress_print(stdout, measures->is_bar, &progress, measures->reported_batch);
         err = curve_add(&trainer->curve.loss, epochs, progress.loss);
@@ -179,8 +176,7 @@ static int train_epoch(struct trainer *trainer, struct measures *measures)
     return err;
 }
 
-/* ---- after an epoch ---------------------------------------------------------------------------
- */
+/* ---- after an epoch -------------------------------------------------------------------------- */
 
 /* The test images number begin, begin + size, ...: as many as fit into a batch. */
 static size_t next_test_samples(const struct trainer *trainer, size_t begin, uint32_t *samples)
@@ -284,8 +280,7 @@ static void summarize(const struct trainer *trainer, const struct measures *meas
         trainer_say(trainer, "checkpoint: %s\n", options->checkpoint);
 }
 
-/* ---- the run ----------------------------------------------------------------------------------
- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static int train(struct trainer *trainer)
 {

@@ -33,8 +33,7 @@ int trainer_fail_together(const struct trainer *trainer, const char *sentence)
     return TRAIN_FAILED;
 }
 
-/* ---- data -------------------------------------------------------------------------------------
- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static const char *choose_data(const struct trainer *trainer)
 {
@@ -69,8 +68,7 @@ static int open_data(struct trainer *trainer)
     return err;
 }
 
-/* ---- agreement --------------------------------------------------------------------------------
- */
+/* ---- agreement ------------------------------------------------------------------------------- */
 
 static int check_batch(const struct trainer *trainer)
 {
@@ -132,8 +130,7 @@ static int check_agreement(const struct trainer *trainer)
     return TRAIN_OK;
 }
 
-/* ---- the network ------------------------------------------------------------------------------
- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 static int open_model(struct trainer *trainer)
 {
@@ -185,8 +182,7 @@ static int open_ddp(struct trainer *trainer)
                        "setting up data-parallel training");
 }
 
-/* ---- resuming ---------------------------------------------------------------------------------
- */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 /* A resumed run goes on as if it had never stopped, so what decides its course cannot change. */
 static int check_resumed(const struct trainer *trainer, const struct run_state *read)
@@ -247,8 +243,7 @@ static int open_losses(struct trainer *trainer)
     return TRAIN_OK;
 }
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 static int join(struct trainer *trainer)
 {
