@@ -119,6 +119,18 @@ check_resume() {
     [[ "$output" == *"curve: $D/run.svg"* ]]
 }
 
+@test "without the package, synthetic images and a loud word" {
+    # An empty folder in place of the packages' data sets, seen by this process alone.
+    [ ! -d /usr/share/datasets ] || unshare -m mount -t tmpfs none /usr/share/datasets ||
+        skip "cannot hide the package"
+    run --separate-stderr unshare -m sh -c '
+        [ ! -d /usr/share/datasets ] || mount -t tmpfs none /usr/share/datasets
+        exec "$1" --max-steps 1' sh "$TRAIN"
+    [ "$status" -eq 0 ]
+    [[ "$output" == "6000 training and 1000 test images: synthetic"* ]]
+    [[ "$stderr" == *"THIS IS NOT REAL DATA"*"apt-get install dataset-fashion-mnist"* ]]
+}
+
 @test "a line each tenth of an epoch, without a terminal" {
     run train 1 --epochs 1
     [ "$(grep -c '^epoch 1/1 .* images/s' <<<"$output")" -eq 10 ]
