@@ -7,7 +7,7 @@ bats_require_minimum_version 1.5.0
 
 setup_file() {
     cd "$BATS_TEST_DIRNAME/.."
-    export BUILD=${KOLO_BUILD:-build} DEST=$BATS_FILE_TMPDIR/dest PREFIX=/opt/kolo
+    export BUILD=${TEST_BUILD:-build} DEST=$BATS_FILE_TMPDIR/dest PREFIX=/opt/kolo
     export LIBDIR=$PREFIX/lib/some-multiarch
     mk install
     cat >"$BATS_FILE_TMPDIR/use.c" <<'END'

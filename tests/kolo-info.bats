@@ -5,7 +5,7 @@
 bats_require_minimum_version 1.5.0
 
 setup() {
-    INFO=${KOLO_BUILD:-build}/bin/kolo-info
+    INFO=${TEST_BUILD:-build}/bin/kolo-info
     cd "$BATS_TEST_DIRNAME/.."
     local name
     for name in $(compgen -e KOLO_); do unset "$name"; done

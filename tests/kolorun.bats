@@ -6,7 +6,7 @@
 bats_require_minimum_version 1.5.0
 
 setup() {
-    KOLORUN=${KOLO_BUILD:-build}/bin/kolorun
+    KOLORUN=${TEST_BUILD:-build}/bin/kolorun
     cd "$BATS_TEST_DIRNAME/.."
     D=$BATS_TEST_TMPDIR
 }

@@ -7,7 +7,7 @@ bats_require_minimum_version 1.5.0
 
 setup() {
     cd "$BATS_TEST_DIRNAME/.."
-    BIN=${KOLO_BUILD:-build}/bin
+    BIN=${TEST_BUILD:-build}/bin
     TRAIN=$BIN/kolo-train
     GOLDEN=tests/golden
     FASHION=/usr/share/datasets/fashion-mnist
