@@ -17,7 +17,6 @@ struct coll_work {
     struct kolo_work work;
     kolo_group *group;
     struct ko_call call;
-    uint64_t seq;
     int algorithm;
 };
 
@@ -133,7 +132,7 @@ static int run_alone(const struct ko_call *call)
 static int run(struct coll_work *w)
 {
     return w->group->size == 1 ? run_alone(&w->call)
-                               : ko_coll_run(w->group, &w->call, w->seq, w->algorithm);
+                               : ko_coll_run(w->group, &w->call, w->algorithm);
 }
 
 static void run_work(struct kolo_work *work)
@@ -169,15 +168,10 @@ static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
     w->group = group;
     w->call = *call;
     w->algorithm = algorithm;
-    if (group->size == 1) {
+    if (group->size == 1)
         ko_work_complete(&w->work, run_alone(call));
-    } else {
-        pthread_mutex_lock(&group->engine.lock);
-        w->seq = group->seq + 1;
+    else
         err = ko_engine_submit(&group->engine, &w->work);
-        group->seq += !err;
-        pthread_mutex_unlock(&group->engine.lock);
-    }
     if (err)
         ko_work_release(&w->work);
     else
@@ -188,21 +182,14 @@ static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
 /* On an idle group in this thread, else behind what is queued. */
 static int run_blocking(kolo_group *group, const struct ko_call *call, int algorithm)
 {
-    struct ko_engine *engine = &group->engine;
     kolo_work *work;
-    uint64_t seq;
-    bool is_ours;
     int err;
 
     if (group->size == 1)
         return run_alone(call);
-    pthread_mutex_lock(&engine->lock);
-    is_ours = ko_engine_try_begin(engine);
-    seq = is_ours ? ++group->seq : 0;
-    pthread_mutex_unlock(&engine->lock);
-    if (is_ours) {
-        err = ko_coll_run(group, call, seq, algorithm);
-        ko_engine_finish(engine);
+    if (ko_engine_try_begin(&group->engine)) {
+        err = ko_coll_run(group, call, algorithm);
+        ko_engine_finish(&group->engine);
         return err;
     }
     err = submit(group, call, algorithm, &work);

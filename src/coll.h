@@ -43,6 +43,6 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
 
 /* coll_host.c: carries a checked call out in this thread, over the group's links. The caller has
  * the engine's turn. */
-int ko_coll_run(kolo_group *group, const struct ko_call *call, uint64_t seq, int algorithm);
+int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm);
 
 #endif

@@ -27,7 +27,7 @@ static void flush(verbs *v)
 {
     for (int i = 0; i < v->n && !v->status; i++) {
         struct ko_link *link = v->channel->ports[i].link;
-        struct ko_wait wait = wait_for(v, i, "to send the rest of a message to");
+        struct ko_wait wait = wait_for(i, "to send the rest of a message to");
 
         while (link && look_again(v, &wait, ko_link_is_flushed(link)))
             ;
@@ -41,8 +41,7 @@ static int find_reduction(const struct ko_call *call, struct ko_reduction *reduc
     return ko_reduction_find(call->dtype, call->op, reduction);
 }
 
-static void begin(verbs *v, kolo_group *group, const struct ko_call *call, uint64_t seq,
-                  int algorithm)
+static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
     v->n = group->size;
     v->rank = group->rank;
@@ -54,17 +53,17 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, uint6
     v->channel = &group->collectives;
     v->in = call->in;
     v->out = call->out;
-    v->stamp = (struct ko_stamp){.seq = seq,
+    v->stamp = (struct ko_stamp){.seq = ++group->seq,
                                  .count = call->count,
                                  .root = (uint32_t)call->root,
                                  .what = (uint8_t)call->what,
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)call->op,
                                  .algorithm = (uint8_t)algorithm};
-    v->deadline = ko_deadline_in(kolo_group_timeout(group));
+    v->timeout_ms = kolo_group_timeout(group);
 }
 
-int ko_coll_run(kolo_group *group, const struct ko_call *call, uint64_t seq, int algorithm)
+int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
 {
     verbs v = {.status = ko_group_check(group)};
 
@@ -72,7 +71,7 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, uint64_t seq, int
         v.status = find_reduction(call, &v.reduction);
     if (v.status)
         return v.status;
-    begin(&v, group, call, seq, algorithm);
+    begin(&v, group, call, algorithm);
     pthread_mutex_lock(&v.channel->lock);
     v.status = ko_channel_enter(v.channel, &v.stamp);
     if (!v.status && group->checks_calls)

@@ -18,20 +18,27 @@ void ko_engine_open(struct ko_engine *engine)
     pthread_condattr_destroy(&attributes);
 }
 
-bool ko_engine_try_begin(struct ko_engine *engine)
+static bool take_turn(struct ko_engine *engine)
 {
-    if (engine->is_running || engine->first)
-        return false;
-    engine->is_running = true;
-    return true;
+    bool is_free = false;
+
+    return atomic_compare_exchange_strong(&engine->is_running, &is_free, true);
 }
 
+bool ko_engine_try_begin(struct ko_engine *engine)
+{
+    return !atomic_load(&engine->nqueued) && take_turn(engine);
+}
+
+/* A submitter counts its work before the thread tries for the turn, and we look at the count after
+ * we have given the turn back: one of the two notices the other. */
 void ko_engine_finish(struct ko_engine *engine)
 {
+    atomic_store(&engine->is_running, false);
+    if (!atomic_load(&engine->nqueued))
+        return;
     pthread_mutex_lock(&engine->lock);
-    engine->is_running = false;
-    if (engine->has_thread)
-        pthread_cond_broadcast(&engine->changed);
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -46,26 +53,30 @@ static struct kolo_work *dequeue(struct ko_engine *engine)
     return work;
 }
 
+/* Runs the first work, with the turn; the lock is given away meanwhile. */
+static void run_first(struct ko_engine *engine)
+{
+    struct kolo_work *work = dequeue(engine);
+
+    pthread_mutex_unlock(&engine->lock);
+    work->run(work);
+    pthread_mutex_lock(&engine->lock);
+    atomic_fetch_sub(&engine->nqueued, 1);
+    atomic_store(&engine->is_running, false);
+    pthread_cond_broadcast(&engine->changed);
+    ko_work_release(work);
+}
+
 static void *engine_main(void *argument)
 {
     struct ko_engine *engine = argument;
 
     pthread_mutex_lock(&engine->lock);
-    for (;;) {
-        struct kolo_work *work;
-
-        while (engine->is_running || (!engine->first && !engine->is_stopping))
+    while (!engine->is_stopping) {
+        if (engine->first && take_turn(engine))
+            run_first(engine);
+        else
             pthread_cond_wait(&engine->changed, &engine->lock);
-        if (engine->is_stopping)
-            break;
-        work = dequeue(engine);
-        engine->is_running = true;
-        pthread_mutex_unlock(&engine->lock);
-        work->run(work);
-        pthread_mutex_lock(&engine->lock);
-        engine->is_running = false;
-        pthread_cond_broadcast(&engine->changed);
-        ko_work_release(work);
     }
     pthread_mutex_unlock(&engine->lock);
     return NULL;
@@ -90,19 +101,23 @@ static int start_thread(struct ko_engine *engine)
 
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work)
 {
-    int err = engine->has_thread ? KOLO_OK : start_thread(engine);
+    int err;
 
-    if (err)
-        return err;
-    ko_work_retain(work);
-    work->next = NULL;
-    if (engine->last)
-        engine->last->next = work;
-    else
-        engine->first = work;
-    engine->last = work;
-    pthread_cond_broadcast(&engine->changed);
-    return KOLO_OK;
+    pthread_mutex_lock(&engine->lock);
+    err = engine->has_thread ? KOLO_OK : start_thread(engine);
+    if (!err) {
+        ko_work_retain(work);
+        work->next = NULL;
+        if (engine->last)
+            engine->last->next = work;
+        else
+            engine->first = work;
+        engine->last = work;
+        atomic_fetch_add(&engine->nqueued, 1);
+        pthread_cond_broadcast(&engine->changed);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return err;
 }
 
 void ko_engine_close(struct ko_engine *engine)

@@ -10,13 +10,15 @@
 #include "work.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct ko_engine {
-    pthread_mutex_t lock;
+    atomic_bool is_running; /* some thread has the turn */
+    atomic_int nqueued;
+    pthread_mutex_t lock;   /* the rest */
     pthread_cond_t changed; /* something was queued, finished, or is to stop */
     struct kolo_work *first, *last;
-    bool is_running; /* some thread runs a collective */
     bool has_thread;
     bool is_stopping;
     pthread_t thread;
@@ -25,11 +27,11 @@ struct ko_engine {
 void ko_engine_open(struct ko_engine *engine);
 
 /* Takes the turn if nobody runs and nothing waits: true, and the caller runs its call now, then
- * calls ko_engine_finish. The lock is held by the caller at enter, and still is on return. */
+ * calls ko_engine_finish. */
 bool ko_engine_try_begin(struct ko_engine *engine);
 void ko_engine_finish(struct ko_engine *engine);
 
-/* Queues a work; its `run` is called on the engine's thread. The caller holds the lock. */
+/* Queues a work; its `run` is called on the engine's thread, with the turn. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
 
 /* Waits for what runs, fails what is queued with KOLO_E_ABORTED, ends the thread. */

@@ -359,12 +359,8 @@ int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group)
 
 static bool has_unfinished(kolo_group *group)
 {
-    bool has;
-
-    pthread_mutex_lock(&group->engine.lock);
-    has = group->engine.is_running || group->engine.first;
-    pthread_mutex_unlock(&group->engine.lock);
-    return has || ko_mailbox_is_busy(group);
+    return atomic_load(&group->engine.is_running) || atomic_load(&group->engine.nqueued) ||
+           ko_mailbox_is_busy(group);
 }
 
 void kolo_group_free(kolo_group *group)

@@ -31,7 +31,7 @@ struct kolo_group {
     struct ko_channel collectives; /* used by whoever runs a collective, one at a time */
     struct ko_mailbox *mailbox;    /* made at first use, under lock */
     struct ko_engine engine;
-    uint64_t seq; /* collectives submitted so far; under the engine's lock */
+    uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
     char algorithm[16]; /* KOLO_ALGO at creation */
     bool checks_calls;  /* KOLO_CHECK at creation */

@@ -25,8 +25,9 @@ typedef struct ko_verbs {
     size_t element; /* bytes of one */
     struct ko_reduction reduction;
     struct ko_stamp stamp;
-    ko_deadline deadline;
-    int status; /* the first error */
+    int timeout_ms;
+    ko_deadline deadline; /* of the whole call; set by the first wait of any length */
+    int status;           /* the first error */
 } verbs;
 
 enum buffer { IN, OUT };
@@ -38,9 +39,17 @@ enum { MOST_DIRECT = 8, BLOCK_BYTES = 4096 };
 /* ---- looking at links, with waiting
  * --------------------------------------------------------------- */
 
-static inline struct ko_wait wait_for(const verbs *v, int peer, const char *what)
+static inline struct ko_wait wait_for(int peer, const char *what)
 {
-    return (struct ko_wait){.deadline = &v->deadline, .peer = peer, .what = what};
+    return (struct ko_wait){.peer = peer, .what = what};
+}
+
+/* Most looks find what they look for, and never ask for the time. */
+static void begin_wait(verbs *v, struct ko_wait *wait)
+{
+    if (!v->deadline.at_ns)
+        v->deadline = ko_deadline_in(v->timeout_ms);
+    wait->deadline = &v->deadline;
 }
 
 /* After a look that gave err: waits if that was "not yet"; true: look again. */
@@ -48,6 +57,8 @@ static bool look_again(verbs *v, struct ko_wait *wait, int err)
 {
     if (err == KOLO_OK)
         return false;
+    if (!wait->deadline)
+        begin_wait(v, wait);
     v->status = err == KO_AGAIN ? ko_channel_wait(v->channel, wait)
                                 : ko_channel_link_failed(v->channel, wait->peer, err);
     return !v->status;
@@ -65,7 +76,7 @@ static struct ko_link *link_to(verbs *v, int peer)
 /* A slot to fill for `to`; NULL after an error. */
 static void *room(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(v, link->peer, "for room to send to");
+    struct ko_wait wait = wait_for(link->peer, "for room to send to");
     void *place = NULL;
 
     while (look_again(v, &wait, link->ops->room(link, nbytes, &place)))
@@ -84,7 +95,7 @@ static void commit(verbs *v, struct ko_link *link, size_t nbytes)
 /* Waits for the next slice's frame and checks that it is of this call and of nbytes. */
 static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(v, link->peer, "for a message from");
+    struct ko_wait wait = wait_for(link->peer, "for a message from");
     const struct ko_frame *frame;
 
     while (look_again(v, &wait, link->ops->next(link, &frame)))
@@ -105,7 +116,7 @@ static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
 /* The next slice where it lies, to be released; NULL after an error. */
 static const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(v, link->peer, "for the rest of a message from");
+    struct ko_wait wait = wait_for(link->peer, "for the rest of a message from");
     const void *body = NULL;
 
     if (!expect(v, link, nbytes))
@@ -117,7 +128,7 @@ static const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
 
 static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(v, link->peer, "for the rest of a message from");
+    struct ko_wait wait = wait_for(link->peer, "for the rest of a message from");
 
     if (expect(v, link, nbytes))
         while (look_again(v, &wait, link->ops->land(link, to)))
@@ -126,7 +137,7 @@ static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes)
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(v, link->peer, "for room to send to");
+    struct ko_wait wait = wait_for(link->peer, "for room to send to");
 
     while (look_again(v, &wait, link->ops->post(link, &v->stamp, from, nbytes)))
         ;

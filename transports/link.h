@@ -62,6 +62,7 @@ struct ko_link {
     /* windows */
     struct ko_window *inbox, *outbox;
     uint64_t credit; /* the peer's, as last seen */
+    uint64_t given;  /* ours, as last published */
 
     /* messages */
     struct ko_post *posts;   /* `slots` of them, used in turn */
