@@ -35,6 +35,7 @@ int kolo_reduce(kolo_group *group, const void *in, void *out, size_t count, kolo
     return ko_coll_call(group, &call, NULL);
 }
 
+// NOLINTNEXTLINE(readability-function-size): the public signature has eight parameters
 int kolo_reduce_async(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                       kolo_op op, int root, kolo_work **work)
 {
