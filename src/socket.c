@@ -87,7 +87,7 @@ static int fail_listen(int error, const char *host, int port)
 
 static int listen_on(const struct addrinfo *address, int *fd_out, int *port_out)
 {
-    struct sockaddr_storage taken;
+    struct sockaddr_storage taken = {0};
     socklen_t length = sizeof taken;
     int one = 1;
     int error;
@@ -416,7 +416,7 @@ static void name_address(const struct sockaddr_storage *address, socklen_t lengt
 
 void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
 
     snprintf(name, KO_SOCKET_NAME, "unknown");
@@ -426,7 +426,7 @@ void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME])
 
 void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
 
     snprintf(name, KO_SOCKET_NAME, "unknown");

@@ -229,7 +229,9 @@ static int call_one_key(kolo_store *store, struct ko_request *request, const cha
         return err;
     request->keys = &checked;
     request->nkeys = 1;
-    return call(store, request, reply);
+    err = call(store, request, reply);
+    request->keys = NULL;
+    return err;
 }
 
 static int call_keys(kolo_store *store, enum ko_store_op op, const char *const *keys, size_t n,

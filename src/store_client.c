@@ -118,7 +118,7 @@ static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_
 
 int ko_client_connect(struct ko_client *client, const ko_deadline *deadline)
 {
-    int fd;
+    int fd = -1;
     int err = reach(client, deadline, &fd);
 
     if (err)
@@ -394,7 +394,7 @@ static int look_for_wrong_number(struct ko_client *client, const struct ko_reque
 {
     ko_deadline grace = ko_deadline_in(GRACE_MS);
     struct ko_request look = {.op = KO_STORE_CHECK, .keys = request->keys, .nkeys = 1};
-    struct ko_reply reply;
+    struct ko_reply reply = {0};
     int64_t sum;
     int err = ko_client_connect(client, &grace);
 
