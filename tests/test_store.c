@@ -394,8 +394,10 @@ static void *wait_for_ever(void *argument)
 static void test_close_wakes(void **state)
 {
     struct fixture *fixture = *state;
-    struct helper helper = {.store = fixture->store, .err = -1};
+    kolo_store *store = fixture->store;
+    struct helper helper = {.store = store, .err = -1};
 
+    ko_store_enter(store); /* should the thread be late, it still finds a store, a stopped one */
     assert_int_equal(pthread_create(&helper.thread, NULL, wait_for_ever, &helper), 0);
     usleep(50000);
     kolo_store_close(fixture->base);
@@ -403,6 +405,7 @@ static void test_close_wakes(void **state)
     kolo_store_close(fixture->store);
     fixture->store = NULL;
     pthread_join(helper.thread, NULL);
+    ko_store_leave(store);
     assert_int_equal(helper.err, KOLO_E_ABORTED);
 }
 
@@ -430,6 +433,57 @@ static void test_null_arguments(void **state)
     kolo_store_set_timeout(NULL, 1);
     kolo_store_close(NULL);
     assert_int_equal(kolo_store_port(NULL), 0);
+}
+
+/* ---- of prefix stores alone --------------------------------------------------------------------
+ */
+
+static void test_prefix(void **state)
+{
+    struct fixture *fixture = *state;
+    char *key = calloc(1, KO_STORE_KEY_MAX + 2);
+    kolo_store *inner = NULL;
+    char host[64];
+
+    assert_int_equal(kolo_store_set(fixture->store, "k", text("v")), KOLO_OK);
+    assert_holds(fixture->base, "p/k", "v");
+    assert_int_equal(kolo_store_open_prefix(fixture->store, "q", &inner), KOLO_OK);
+    assert_int_equal(kolo_store_set(inner, "k", text("w")), KOLO_OK);
+    assert_holds(fixture->base, "p/q/k", "w");
+    assert_int_equal(kolo_store_port(inner), kolo_store_port(fixture->base));
+    assert_int_equal(ko_store_own_address(inner, host, sizeof host), KOLO_OK);
+    kolo_store_close(inner);
+    inner = NULL;
+    memset(key, 'k', KO_STORE_KEY_MAX - 1); /* one too many after "p/" */
+    assert_int_equal(kolo_store_set(fixture->store, key, text("v")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_prefix(fixture->base, key, &inner), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_prefix(NULL, "p", &inner), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_prefix(fixture->base, NULL, &inner), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_prefix(fixture->base, "p", NULL), KOLO_E_INVALID);
+    assert_null(inner);
+    assert_int_equal(kolo_store_open_prefix(fixture->base, "", &inner), KOLO_OK); /* "/k" */
+    assert_int_equal(kolo_store_set(inner, "k", text("x")), KOLO_OK);
+    assert_holds(fixture->base, "/k", "x");
+    kolo_store_close(inner);
+    free(key);
+}
+
+/* The list of missing keys ends where the sentence would become too long. */
+static void test_long_list(void **state)
+{
+    enum { N = 2000 };
+    char names[N][40];
+    const char *keys[N];
+
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "a/rather/long/name/of/rank/%d", i);
+        keys[i] = names[i];
+    }
+    names[0][0] = '\n';
+    assert_int_equal(kolo_store_wait(store_of(state), keys, N, 1), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "2000 of 2000"));
+    assert_non_null(strstr(kolo_last_error(), "?/rather"));
+    assert_non_null(strstr(kolo_last_error(), "more (has every rank started"));
 }
 
 /* ---- the stores they run against --------------------------------------------------------------
@@ -501,8 +555,8 @@ static int close_all(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {TESTS(LOCAL) TESTS(TCP) TESTS(PREFIX_LOCAL)
-                                                  TESTS(PREFIX_TCP)};
+    static const struct CMUnitTest tests[] = {TESTS(LOCAL) TESTS(TCP) TESTS(PREFIX_LOCAL) TESTS(
+        PREFIX_TCP) PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(long_list) TCP(long_list)};
 
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

@@ -304,8 +304,8 @@ static void test_garbage_is_cut_off(void **state)
         "00 cef7853c 01 0100000000000000 6b 0100800000000000", /* a value one too long */
         "00 cef7853c 06 0100020000000000",                     /* one key too many */
         "00 cef7853c 0b ffffffffffffffff",                     /* -1 pairs */
-        "00 cef7853c 01 0100000000000000 6b 0000000000000000"  /* set k, */
-        "04 0100000000000000 6b 0100000000000000",             /* which is no number to add to */
+        /* set k, which is then no number to add to */
+        "00cef7853c0101000000000000006b00000000000000000401000000000000006b0000000000000000",
     };
     int fd;
 
