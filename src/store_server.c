@@ -23,8 +23,10 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-#define TABLE_CAP ((size_t)4 << 30)
-#define BUFFERS_CAP ((size_t)1 << 30)
+static const struct ko_server_limits standard_limits = {
+    .table_bytes = (size_t)4 << 30,
+    .buffer_bytes = (size_t)1 << 30,
+};
 
 enum {
     VALIDATE_MS = 2000,    /* a stranger has so long to say VALIDATE */
@@ -222,12 +224,39 @@ static void want(struct connection *connection)
         cut_off(connection, kolo_last_error());
 }
 
+static size_t held_bytes(const struct connection *connection)
+{
+    return connection->session.in.cap + connection->session.out.cap;
+}
+
+/* Keeps a quarter of the buffers' memory free, so that those who need little are never refused for
+ * the sake of those who hoard. */
+static void cut_off_hoarders(struct ko_server *server)
+{
+    const struct ko_budget *budget = &server->service.budget;
+    struct connection *connection;
+    struct connection *largest;
+
+    while (budget->used > budget->cap / 4 * 3) {
+        largest = TAILQ_FIRST(&server->clients);
+        TAILQ_FOREACH(connection, &server->clients, link)
+        if (held_bytes(connection) > held_bytes(largest))
+            largest = connection;
+        if (!largest)
+            return;
+        cut_off(largest, "it holds most of the memory, and that has run short");
+    }
+}
+
 /* Answers what is there and sends what can be sent. */
 static void run(struct connection *connection)
 {
     struct ko_session *session = &connection->session;
     bool was_full;
 
+    cut_off_hoarders(connection->server);
+    if (connection->fd < 0)
+        return;
     if (ko_session_run(session)) {
         write_some(connection); /* replies to what came before the fault */
         cut_off(connection, kolo_last_error());
@@ -265,16 +294,17 @@ static void serve(struct connection *connection, int happened)
 /* ---- the thread -------------------------------------------------------------------------------
  */
 
+/* Runs those that are ready now; who becomes ready meanwhile comes in the next round. */
 static void run_ready(struct ko_server *server)
 {
     struct connection *connection;
-    struct connection *last = TAILQ_LAST(&server->ready, connection_list);
+    size_t n = 0;
 
-    while (last && (connection = TAILQ_FIRST(&server->ready))) {
+    TAILQ_FOREACH(connection, &server->ready, ready_link)
+    n++;
+    while (n-- > 0 && (connection = TAILQ_FIRST(&server->ready))) {
         unmake_ready(connection);
         run(connection);
-        if (connection == last)
-            break;
     }
 }
 
@@ -340,7 +370,8 @@ static int start_thread(struct ko_server *server)
 /* ---- life -------------------------------------------------------------------------------------
  */
 
-int ko_server_open(const char *host, int port, struct ko_server **server_out)
+int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
+                   struct ko_server **server_out)
 {
     struct ko_server *server = ko_alloc(sizeof *server, "a store server");
     int err;
@@ -348,12 +379,14 @@ int ko_server_open(const char *host, int port, struct ko_server **server_out)
     if (!server)
         return KOLO_E_NOMEM;
     server->listen_fd = -1;
-    server->service.budget.cap = BUFFERS_CAP;
+    if (!limits)
+        limits = &standard_limits;
+    server->service.budget.cap = limits->buffer_bytes;
     TAILQ_INIT(&server->strangers);
     TAILQ_INIT(&server->clients);
     TAILQ_INIT(&server->dead);
     TAILQ_INIT(&server->ready);
-    err = ko_table_open(TABLE_CAP, &server->service.table);
+    err = ko_table_open(limits->table_bytes, &server->service.table);
     if (!err)
         err = ko_poller_open(&server->poller);
     if (!err)

@@ -6,10 +6,21 @@
 #ifndef KO_STORE_SERVER_H
 #define KO_STORE_SERVER_H
 
+#include <stddef.h>
+
 struct ko_server;
 
-/* Listens on host (that address only) and port, 0 for any free one, and starts to serve. */
-int ko_server_open(const char *host, int port, struct ko_server **server);
+/* Memory that a server may take. When three quarters of buffer_bytes are in use, the client that
+ * holds most of them is cut off. */
+struct ko_server_limits {
+    size_t table_bytes;  /* keys, values, waits */
+    size_t buffer_bytes; /* messages half come and replies not yet sent, beyond 16 KiB each */
+};
+
+/* Listens on host (that address only) and port, 0 for any free one, and starts to serve. limits may
+ * be NULL. */
+int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
+                   struct ko_server **server);
 
 int ko_server_port(const struct ko_server *server);
 

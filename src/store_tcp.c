@@ -172,7 +172,7 @@ int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_m
         return ko_fail(KOLO_E_INVALID, "%d is no port of a TCP store; %d to 65535 are", port,
                        lowest);
     if (is_server)
-        err = ko_server_open(host, port, &server);
+        err = ko_server_open(host, port, NULL, &server);
     if (err)
         return err;
     err = open_connected(host, server ? ko_server_port(server) : port, timeout_ms, server, store);

@@ -6,6 +6,7 @@
 #include "socket.h"
 #include "status.h"
 #include "store.h"
+#include "store_server.h"
 #include "store_session.h"
 
 #include <setjmp.h>
@@ -439,6 +440,44 @@ static void test_no_descriptors(void **state)
     close(waiting);
 }
 
+/* Clients that leave large messages half-sent fill the server's memory until the largest go. */
+static void test_hoarders(void **state)
+{
+    enum { HOARDERS = 8, HALF = 5 << 20 };
+    static const struct ko_server_limits limits = {.table_bytes = 64 << 20,
+                                                   .buffer_bytes = 64 << 20};
+    ko_deadline deadline = ko_deadline_in(60000);
+    ko_deadline now = ko_deadline_in(0);
+    char *half = calloc(1, HALF);
+    struct ko_server *server;
+    kolo_store *honest;
+    void *honest_state;
+    int fds[HOARDERS];
+    char byte;
+    int cut = 0;
+
+    (void)state;
+    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &server), KOLO_OK);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", ko_server_port(server), 0, 60000, &honest),
+                     KOLO_OK);
+    honest_state = honest;
+    for (int i = 0; i < HOARDERS; i++) {
+        fds[i] = dial(&honest_state);
+        say(fds[i], "00 cef7853c 01 0200000000000000 2f6b 0000800000000000");
+        ko_socket_send_all(fds[i], half, HALF, &deadline); /* some are cut off meanwhile */
+        work_honestly(&honest_state);
+    }
+    assert_int_equal(kolo_store_set(honest, "large", (kolo_bytes){half, HALF}), KOLO_OK);
+    for (int i = 0; i < HOARDERS; i++) {
+        cut += ko_socket_recv_all(fds[i], &byte, 1, &now) == KOLO_E_PEER_LOST;
+        close(fds[i]);
+    }
+    assert_in_range(cut, 1, HOARDERS);
+    kolo_store_close(honest);
+    ko_server_close(server);
+    free(half);
+}
+
 /* ---- the server's end -------------------------------------------------------------------------
  */
 
@@ -603,6 +642,7 @@ int main(void)
         SERVED(test_multi_get_is_bounded),
         SERVED(test_flood_of_connections),
         SERVED(test_no_descriptors),
+        cmocka_unit_test(test_hoarders),
         SERVED(test_port_is_taken),
         SERVED(test_address),
         cmocka_unit_test(test_server_is_killed),
