@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A client whose server is killed, frozen, or was never there.
+ */
+#include "socket.h"
+#include "status.h"
+#include "store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static kolo_bytes text(const char *s)
+{
+    return (kolo_bytes){s, strlen(s)};
+}
+
+/* Serves in a child of its own, which tells the port and then sleeps. */
+static pid_t start_server_process(int *port)
+{
+    int channel[2];
+    kolo_store *store;
+    pid_t child;
+
+    assert_int_equal(pipe(channel), 0);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (kolo_store_open_tcp("127.0.0.1", *port, 1, 10000, &store))
+            _exit(1);
+        *port = kolo_store_port(store);
+        if (write(channel[1], port, sizeof *port) != sizeof *port)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    close(channel[1]);
+    assert_int_equal(read(channel[0], port, sizeof *port), sizeof *port);
+    close(channel[0]);
+    return child;
+}
+
+static void stop_server_process(pid_t child)
+{
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void *kill_soon(void *argument)
+{
+    usleep(50000);
+    kill(*(pid_t *)argument, SIGKILL);
+    return NULL;
+}
+
+static void test_server_is_killed(void **state)
+{
+    static const char *const keys[] = {"never"};
+    kolo_store *store;
+    pthread_t killer;
+    int port = 0;
+    pid_t child = start_server_process(&port);
+    char where[32];
+
+    (void)state;
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &store), KOLO_OK);
+    assert_int_equal(pthread_create(&killer, NULL, kill_soon, &child), 0);
+    assert_int_equal(kolo_store_wait(store, keys, 1, 60000), KOLO_E_PEER_LOST);
+    snprintf(where, sizeof where, "127.0.0.1:%d", port);
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "never"));
+    pthread_join(killer, NULL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    kolo_store_set_timeout(store, 200);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_TIMEOUT); /* nobody there */
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "tried"));
+    child = start_server_process(&port); /* and somebody there again */
+    kolo_store_set_timeout(store, 30000);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    stop_server_process(child);
+    kolo_store_close(store);
+}
+
+static void test_server_is_frozen(void **state)
+{
+    kolo_store *store;
+    int port = 0;
+    pid_t child = start_server_process(&port);
+    int64_t sum;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 30000, &store), KOLO_OK);
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+    kolo_store_set_timeout(store, 50);
+    assert_int_equal(kolo_store_add(store, "n", 5, &sum), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "\"n\""));
+    kill(child, SIGCONT);
+    kolo_store_set_timeout(store, 30000);
+    assert_int_equal(kolo_store_set(store, "n", text("1")), KOLO_OK); /* in step: not the add's */
+    assert_int_equal(kolo_store_add(store, "n", 1, &sum), KOLO_OK);
+    assert_int_equal(sum, 2);
+    stop_server_process(child);
+    kolo_store_close(store);
+}
+
+static void test_nobody_there(void **state)
+{
+    kolo_store *store = NULL;
+    char where[32];
+    int port;
+    int fd;
+
+    (void)state;
+    assert_int_equal(ko_socket_listen("127.0.0.1", 0, &fd, &port), KOLO_OK);
+    close(fd);
+    snprintf(where, sizeof where, "127.0.0.1:%d", port);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 120, &store), KOLO_E_TIMEOUT);
+    assert_null(store);
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "refused"));
+    assert_non_null(strstr(kolo_last_error(), "tried"));
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 0, 120, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 65536, 1, 120, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("", 1, 0, 120, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("localhost", 1, 0, 120, NULL), KOLO_E_INVALID);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_server_is_killed),
+        cmocka_unit_test(test_server_is_frozen),
+        cmocka_unit_test(test_nobody_there),
+    };
+    return cmocka_run_group_tests_name("store lost", tests, NULL, NULL);
+}
