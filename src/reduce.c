@@ -14,8 +14,7 @@
 
 #include <string.h>
 
-/* ---- elements: name_any at any address; name_load and name_store between it and arithmetic ----
- */
+/* ---- elements: name_any at any address; name_load and name_store between it and arithmetic --- */
 
 #define ANY_ALIGNMENT(id, name, type, kind, work) \
     typedef type name##_any __attribute__((aligned(1), may_alias));
@@ -177,8 +176,7 @@ FLOAT_BITS_LIST(FLOAT_BITS)
 
 typedef const struct ko_reduction reduction_table[KOLO_NDTYPES][KOLO_NOPS];
 
-/* ---- the instruction sets: the compiler's default, then what a machine may have ---------------
- */
+/* ---- the instruction sets: the compiler's default, then what a machine may have -------------- */
 
 #define AT(name) name##_plain
 #define TARGET

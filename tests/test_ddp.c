@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data-parallel training, ranks as threads over one local store. Gradients are small integers, so
- * that averages are exact in every dtype.
+ * Data-parallel training. Gradients are small integers, so that averages are exact in every dtype.
  */
 #include "dtype.h"
 #include "fault.h"
 #include "kolo.h"
+#include "ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,31 +17,30 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <pthread.h>
 
-enum { MOST_RANKS = 4, TIMEOUT_MS = 20000 };
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* ---- ranks as threads -------------------------------------------------------------------------
- */
-
-struct rank;
-typedef void (*rank_body)(struct rank *self);
+enum { MOST_RANKS = 4 };
 
 struct rank {
-    int number, size;
-    kolo_store *store;
     kolo_group *group;
-    rank_body body;
+    int number, size;
     const void *argument;
-    char failure[600]; /* the first thing that did not hold */
+    int failed;
 };
 
-/* Notes a failure instead of leaving the body, which other ranks need to go on. */
+typedef void (*rank_body)(struct rank *self);
+
+struct job {
+    rank_body body;
+    const void *argument;
+};
+
+/* Tells the first thing that does not hold, and goes on: the other ranks need this one. */
 static bool expect(struct rank *self, bool holds, const char *what)
 {
-    if (!holds && !self->failure[0])
-        snprintf(self->failure, sizeof self->failure, "rank %d of %d: %s (last error: %s)",
-                 self->number, self->size, what, kolo_last_error());
+    if (!holds && !self->failed)
+        self->failed = ranks_fail("rank %d of %d: %s", self->number, self->size, what);
     return holds;
 }
 
@@ -51,40 +50,24 @@ static bool expect_error(struct rank *self, int got, int code, const char *text)
            expect(self, strstr(kolo_last_error(), text) != NULL, text);
 }
 
-static void *run_rank(void *argument)
+static int run_job(kolo_group *group, void *argument)
 {
-    struct rank *self = argument;
+    const struct job *job = argument;
+    struct rank self = {group, kolo_group_rank(group), kolo_group_size(group), job->argument, 0};
 
-    if (expect(
-            self,
-            !kolo_group_join_store(self->store, self->number, self->size, TIMEOUT_MS, &self->group),
-            "join"))
-        self->body(self);
-    kolo_group_free(self->group);
-    return NULL;
+    job->body(&self);
+    return self.failed;
 }
 
-static void run_ranks(int size, rank_body body, const void *argument)
+static void run_ranks(enum ranks_kind kind, int n, rank_body body, const void *argument)
 {
-    struct rank ranks[MOST_RANKS] = {{0}};
-    pthread_t threads[MOST_RANKS];
-    kolo_store *store;
+    const struct ranks ranks = {.kind = kind, .n = n};
+    struct job job = {body, argument};
 
-    assert_int_equal(kolo_store_open_local(&store), KOLO_OK);
-    for (int r = 0; r < size; r++) {
-        ranks[r] = (struct rank){r, size, store, NULL, body, argument, ""};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
-    }
-    for (int r = 0; r < size; r++)
-        pthread_join(threads[r], NULL);
-    kolo_store_close(store);
-    for (int r = 0; r < size; r++)
-        if (ranks[r].failure[0])
-            fail_msg("%s", ranks[r].failure);
+    assert_int_equal(ranks_run(&ranks, run_job, &job), 0);
 }
 
-/* ---- a model ----------------------------------------------------------------------------------
- */
+/* ---- a model --------------------------------------------------------------------------------- */
 
 enum { NPARAMS = 7 };
 
@@ -184,8 +167,7 @@ static bool is_averaged(const struct model *model, int size, int step)
     return true;
 }
 
-/* ---- what it is for ---------------------------------------------------------------------------
- */
+/* ---- what it is for -------------------------------------------------------------------------- */
 
 struct training {
     kolo_ddp_options options;
@@ -245,7 +227,9 @@ static void gradients_become_averages(void **state)
     (void)state;
     for (int size = 1; size <= MOST_RANKS; size++)
         for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++)
-            run_ranks(size, train, &trainings[i]);
+            run_ranks(RANKS_THREADS, size, train, &trainings[i]);
+    for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++)
+        run_ranks(RANKS_PROCESSES, 3, train, &trainings[i]);
 }
 
 static void check_broadcast(struct rank *self)
@@ -276,11 +260,10 @@ static void rank_zeros_data_is_everybodys(void **state)
     (void)state;
     for (int size = 1; size <= MOST_RANKS; size++)
         for (size_t i = 0; i < 2; i++)
-            run_ranks(size, check_broadcast, &trainings[i]);
+            run_ranks(RANKS_THREADS, size, check_broadcast, &trainings[i]);
 }
 
-/* ---- misuse -----------------------------------------------------------------------------------
- */
+/* ---- misuse ---------------------------------------------------------------------------------- */
 
 static void misuse(struct rank *self)
 {
@@ -313,8 +296,8 @@ out:
 static void misuse_is_told(void **state)
 {
     (void)state;
-    run_ranks(1, misuse, NULL);
-    run_ranks(3, misuse, NULL);
+    run_ranks(RANKS_THREADS, 1, misuse, NULL);
+    run_ranks(RANKS_THREADS, 3, misuse, NULL);
     kolo_ddp_free(NULL);
 }
 
@@ -343,7 +326,7 @@ static void many_not_ready(struct rank *self)
 static void long_lists_are_cut(void **state)
 {
     (void)state;
-    run_ranks(1, many_not_ready, NULL);
+    run_ranks(RANKS_THREADS, 1, many_not_ready, NULL);
 }
 
 static void bad_params(struct rank *self)
@@ -371,12 +354,11 @@ static void bad_params(struct rank *self)
 static void bad_parameters_are_refused(void **state)
 {
     (void)state;
-    run_ranks(1, bad_params, NULL);
-    run_ranks(2, bad_params, NULL);
+    run_ranks(RANKS_THREADS, 1, bad_params, NULL);
+    run_ranks(RANKS_THREADS, 2, bad_params, NULL);
 }
 
-/* ---- ranks that disagree ----------------------------------------------------------------------
- */
+/* ---- ranks that disagree --------------------------------------------------------------------- */
 
 struct difference {
     int rank;            /* on which */
@@ -458,7 +440,7 @@ static void disagreement_names_both_sides(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
-        run_ranks(3, disagree, &differences[i]);
+        run_ranks(RANKS_THREADS, 3, disagree, &differences[i]);
 }
 
 /* ---- the end of a group ---------------------------------------------------------------------- */
@@ -488,11 +470,10 @@ static void abort_ends_the_wait(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++)
-        run_ranks(3, train_till_abort, &options[i]);
+        run_ranks(RANKS_THREADS, 3, train_till_abort, &options[i]);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void starve(struct rank *self)
 {
@@ -515,7 +496,7 @@ static void starve(struct rank *self)
 static void survives_having_no_memory(void **state)
 {
     (void)state;
-    run_ranks(1, starve, NULL);
+    run_ranks(RANKS_THREADS, 1, starve, NULL);
 }
 
 int main(void)

@@ -291,8 +291,7 @@ static void nothing_to_reduce_needs_no_memory(void **state)
         }
 }
 
-/* ---- what the oracle might share with the code ------------------------------------------------
- */
+/* ---- what the oracle might share with the code ----------------------------------------------- */
 
 static void known_values(void **state)
 {

@@ -42,8 +42,7 @@ struct kolo_ddp {
     int64_t communication_ns, exposed_ns;
 };
 
-/* ---- parameters and the memory of buckets -----------------------------------------------------
- */
+/* ---- parameters and the memory of buckets ---------------------------------------------------- */
 
 static size_t param_bytes(const kolo_param *param)
 {
@@ -123,8 +122,7 @@ static void scatter_parts(const struct kolo_ddp *ddp, const struct ko_bucket *bu
     }
 }
 
-/* ---- creation ---------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* Copies the parameters, checks them, and finds their buckets. */
 static int plan_buckets(struct kolo_ddp *ddp, const kolo_param *params, size_t nparams,
@@ -264,8 +262,7 @@ void kolo_ddp_free(kolo_ddp *ddp)
     kolo_free(ddp);
 }
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Submits what is complete and has no incomplete bucket before it. */
 static int submit(struct kolo_ddp *ddp)
