@@ -300,7 +300,7 @@ int trainer_open(const struct options *options, struct trainer *trainer)
 
 void trainer_close(struct trainer *trainer, const char *reason)
 {
-    if (reason && trainer->group)
+    if (reason && trainer->size > 1)
         kolo_group_abort(trainer->group, reason);
     if (trainer->losses)
         fclose(trainer->losses);
