@@ -60,7 +60,7 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "How the ranks talk:", 4},
     {"init-method", KEY_INIT_METHOD, "URL", 0,
      "env:// or tcp://HOST:PORT?rank=R&world_size=N (env://; without its variables: one rank)", 0},
-    {"bucket-kb", KEY_BUCKET_KB, "N", 0, "KiB of gradients that are reduced together (16)", 0},
+    {"bucket-kb", KEY_BUCKET_KB, "N", 0, "KiB of gradients that are reduced together (32)", 0},
     {"no-overlap", KEY_NO_OVERLAP, 0, 0, "reduce after backward instead of during it", 0},
     {0},
 };
@@ -208,7 +208,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .rate = 0.01f,
         .momentum = 0.5f,
         .seed = 1234,
-        .bucket_kb = 16,
+        .bucket_kb = 32,
         .init_method = "env://",
     };
 
