@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What lies in the ranks' buffers on paper, before, meanwhile and afterwards. A loan ends for its
+ * owner when he surely knows that the receiver has it: when a chain of messages leads from the
+ * receive to him, whatever the timing. Free slots are no such chain, since a link may have more.
+ */
+#include "paper_play.h"
+
+#include "status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const collective_names[] = {
+#define COLLECTIVE_NAME(id, name) #name,
+    KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
+#undef COLLECTIVE_NAME
+};
+
+int ko_paper_wrong(const struct ko_paper_board *board, int rank, const char *format, ...)
+{
+    const struct ko_paper_call *call = board->call;
+    const struct ko_paper_player *player = &board->players[rank];
+    char what[256], action[128] = "its end";
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (player->done < player->list.n)
+        ko_paper_describe(&player->list.actions[player->done], action, sizeof action);
+    return ko_fail(KOLO_E_INTERNAL,
+                   "%s by %s, %d ranks, root %d, %zu elements in slices of %zu, %d slots%s: rank "
+                   "%d, at action %zu, %s: %s",
+                   collective_names[call->text->what], call->text->name, call->n, call->root,
+                   call->count, call->slice, call->slots, call->is_in_place ? ", in place" : "",
+                   rank, player->done, action, what);
+}
+
+/* ---- before
+ * --------------------------------------------------------------------------------------- */
+
+/* Where in == out, or part of it, is allowed, as kolo.h says. */
+static void lay_out(const struct ko_paper_call *call, int rank, struct ko_paper_player *player)
+{
+    const enum ko_collective what = call->text->what;
+    const size_t own = (size_t)rank * call->count;
+
+    player->in = (struct ko_part){0, ko_paper_in_count(call, rank)};
+    player->out = (struct ko_part){0, ko_paper_out_count(call, rank)};
+    if (what == KO_ALL_GATHER || (what == KO_GATHER && rank == call->root))
+        player->in.at = own;
+    else if (what == KO_REDUCE_SCATTER || (what == KO_SCATTER && rank == call->root))
+        player->out.at = own;
+    if (!call->is_in_place && what != KO_BROADCAST) {
+        player->in.at = 0;
+        player->out.at = player->in.count;
+    }
+    player->memory_count = player->in.at + player->in.count;
+    if (player->memory_count < player->out.at + player->out.count)
+        player->memory_count = player->out.at + player->out.count;
+}
+
+static size_t count_loans(const struct ko_paper_list *list)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < list->n; i++)
+        n += list->actions[i].verb == KO_PAPER_SEND;
+    return n;
+}
+
+static int open_player(const struct ko_paper_call *call, int rank, struct ko_paper_player *player)
+{
+    bool is_source = call->text->what != KO_BROADCAST || rank == call->root;
+    int err = ko_paper_write(call, rank, &player->list);
+
+    if (err)
+        return err;
+    lay_out(call, rank, player);
+    player->memory = ko_alloc(player->memory_count * sizeof *player->memory, "a buffer on paper");
+    player->clock = ko_alloc((size_t)call->n * sizeof *player->clock, "a clock on paper");
+    player->pool = ko_alloc(count_loans(&player->list) * sizeof *player->pool, "messages on paper");
+    if (!player->memory || !player->clock || !player->pool)
+        return KOLO_E_NOMEM;
+    for (size_t i = 0; is_source && i < player->in.count; i++)
+        player->memory[player->in.at + i] =
+            (struct ko_paper_value){.ranks = (uint64_t)1 << rank,
+                                    .shape = 0x9e3779b97f4a7c15U * (uint64_t)(rank + 1),
+                                    .index = (uint32_t)i};
+    return KOLO_OK;
+}
+
+int ko_paper_board_open(struct ko_paper_board *board, const struct ko_paper_call *call)
+{
+    int err = KOLO_OK;
+
+    *board = (struct ko_paper_board){.call = call};
+    board->links = ko_alloc((size_t)call->n * (size_t)call->n * sizeof *board->links, "links");
+    if (!board->links)
+        return KOLO_E_NOMEM;
+    for (int rank = 0; rank < call->n && !err; rank++)
+        err = open_player(call, rank, &board->players[rank]);
+    return err;
+}
+
+static void close_link(struct ko_paper_link *link)
+{
+    if (!link->slots)
+        return;
+    free(link->slots->values); /* one block for all slots, as is that of the clocks */
+    free(link->slots->clock);
+    free(link->slots);
+}
+
+void ko_paper_board_close(struct ko_paper_board *board)
+{
+    const int n = board->call->n;
+
+    for (int i = 0; board->links && i < n * n; i++)
+        close_link(&board->links[i]);
+    for (int rank = 0; rank < n; rank++) {
+        free(board->players[rank].list.actions);
+        free(board->players[rank].memory);
+        free(board->players[rank].clock);
+        free(board->players[rank].pool);
+    }
+    free(board->links);
+}
+
+/* ---- meanwhile
+ * ------------------------------------------------------------------------------------ */
+
+int ko_paper_at(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+                struct ko_paper_value **values)
+{
+    struct ko_paper_player *player = &board->players[rank];
+    const struct ko_part whole = is_out ? player->out : player->in;
+
+    if (part.at > whole.count || part.count > whole.count - part.at)
+        return ko_paper_wrong(board, rank, "%s has %zu elements only", is_out ? "OUT" : "IN",
+                              whole.count);
+    *values = player->memory + whole.at + part.at;
+    return KOLO_OK;
+}
+
+int ko_paper_read(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+                  struct ko_paper_value **values)
+{
+    int err = ko_paper_at(board, rank, is_out, part, values);
+
+    for (size_t i = 0; i < part.count && !err; i++)
+        if (!(*values)[i].ranks)
+            err = ko_paper_wrong(board, rank, "reads element %zu of %s, which is empty",
+                                 part.at + i, is_out ? "OUT" : "IN");
+    return err;
+}
+
+static bool overlaps(struct ko_part a, struct ko_part b)
+{
+    return a.count && b.count && a.at < b.at + b.count && b.at < a.at + a.count;
+}
+
+/* Drops loans that are over, complains of one that a write to `where` would spoil. */
+static int check_loans(struct ko_paper_board *board, int rank, struct ko_part where)
+{
+    struct ko_paper_player *player = &board->players[rank];
+    struct ko_paper_loan **link = &player->loans;
+
+    while (*link) {
+        const struct ko_paper_loan *loan = *link;
+
+        if (loan->received_at && player->clock[loan->to] >= loan->received_at)
+            *link = loan->next;
+        else if (overlaps(loan->where, where))
+            return ko_paper_wrong(board, rank,
+                                  "overwrites what was sent by reference to rank %d, which may "
+                                  "not have received it",
+                                  loan->to);
+        else
+            link = &(*link)->next;
+    }
+    return KOLO_OK;
+}
+
+int ko_paper_put(struct ko_paper_board *board, int rank, struct ko_part part,
+                 const struct ko_paper_value *values)
+{
+    struct ko_paper_player *player = &board->players[rank];
+    struct ko_paper_value *to;
+    int err = ko_paper_at(board, rank, true, part, &to);
+
+    if (!err)
+        err = check_loans(board, rank, (struct ko_part){player->out.at + part.at, part.count});
+    if (!err && part.count)
+        memmove(to, values, part.count * sizeof *to);
+    return err;
+}
+
+struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, bool is_out,
+                                    struct ko_part part, int to)
+{
+    struct ko_paper_player *player = &board->players[rank];
+    struct ko_paper_loan *loan = &player->pool[player->pool_used++];
+    const size_t base = is_out ? player->out.at : player->in.at;
+
+    *loan = (struct ko_paper_loan){{base + part.at, part.count}, to, 0, player->loans};
+    player->loans = loan;
+    return loan;
+}
+
+/* ---- afterwards
+ * ----------------------------------------------------------------------------------- */
+
+/* What element i of the rank's output should be. */
+static struct ko_paper_value expected(const struct ko_paper_call *call, int rank, size_t i)
+{
+    const uint64_t all = ~(uint64_t)0 >> (KO_PAPER_MOST_RANKS - call->n);
+    const uint64_t root = (uint64_t)1 << call->root;
+    const size_t own = (size_t)rank * call->count;
+
+    switch (call->text->what) {
+    case KO_BROADCAST:
+        return (struct ko_paper_value){.ranks = root, .index = (uint32_t)i};
+    case KO_SCATTER:
+        return (struct ko_paper_value){.ranks = root, .index = (uint32_t)(own + i)};
+    case KO_ALL_GATHER:
+    case KO_GATHER:
+        return (struct ko_paper_value){.ranks = (uint64_t)1 << (i / call->count),
+                                       .index = (uint32_t)(i % call->count)};
+    case KO_ALL_TO_ALL:
+        return (struct ko_paper_value){.ranks = (uint64_t)1 << (i / call->count),
+                                       .index = (uint32_t)(own + i % call->count)};
+    case KO_REDUCE_SCATTER:
+        return (struct ko_paper_value){
+            .ranks = all, .index = (uint32_t)(own + i), .is_final = true};
+    default:
+        return (struct ko_paper_value){.ranks = all, .index = (uint32_t)i, .is_final = true};
+    }
+}
+
+/* The first rank that one of the two has and the other has not. */
+static int first_difference(uint64_t a, uint64_t b)
+{
+    return __builtin_ctzll(a ^ b);
+}
+
+static int check_value(const struct ko_paper_board *board, int rank, size_t i)
+{
+    const struct ko_paper_player *player = &board->players[rank];
+    const struct ko_paper_value *value = &player->memory[player->out.at + i];
+    const struct ko_paper_value *others = board->players[0].memory + board->players[0].out.at;
+    const struct ko_paper_value want = expected(board->call, rank, i);
+
+    if (value->ranks != want.ranks) {
+        int which = first_difference(value->ranks, want.ranks);
+
+        return ko_paper_wrong(board, rank, "element %zu of OUT %s the contribution of rank %d", i,
+                              want.ranks >> which & 1 ? "lacks" : "should not have", which);
+    }
+    if (value->index != want.index)
+        return ko_paper_wrong(board, rank, "element %zu of OUT holds element %u, not %u", i,
+                              value->index, want.index);
+    if (value->is_final != want.is_final)
+        return ko_paper_wrong(board, rank, "element %zu of OUT was %s", i,
+                              want.is_final ? "never completed (AVG)" : "reduced");
+    if (board->call->text->what == KO_ALL_REDUCE && value->shape != others[i].shape)
+        return ko_paper_wrong(board, rank,
+                              "element %zu of OUT was added up in another order than "
+                              "on rank 0",
+                              i);
+    return KOLO_OK;
+}
+
+int ko_paper_check_outputs(struct ko_paper_board *board)
+{
+    int err = KOLO_OK;
+
+    for (int rank = 0; rank < board->call->n && !err; rank++)
+        for (size_t i = 0; i < board->players[rank].out.count && !err; i++)
+            err = check_value(board, rank, i);
+    return err;
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Plays the ranks' lists against one another. A message takes a slot of its link from the send
+ * until its receiver lets it go; a receiver that passes on lets it go only when it has a slot to
+ * pass it on in, as on the host. Whether such a game ends, and how, does not depend on who moves
+ * first, so one game decides for all; only writing over what was sent by reference could depend on
+ * it, and paper_memory.c judges that by what ranks can know.
+ */
+#include "paper_play.h"
+
+#include "status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- links
+ * ---------------------------------------------------------------------------------------- */
+
+static struct ko_paper_link *link_of(struct ko_paper_board *board, int from, int to)
+{
+    return &board->links[from * board->call->n + to];
+}
+
+static int open_slots(const struct ko_paper_call *call, struct ko_paper_link *link)
+{
+    const size_t n = (size_t)call->n, slots = (size_t)call->slots;
+    struct ko_paper_message *messages = ko_alloc(slots * sizeof *messages, "slots on paper");
+    struct ko_paper_value *values = malloc(slots * call->slice * sizeof *values);
+    uint32_t *clocks = malloc(slots * n * sizeof *clocks);
+
+    if (!messages || !values || !clocks) {
+        free(messages);
+        free(values);
+        free(clocks);
+        return ko_fail(KOLO_E_NOMEM, "no memory for %zu slots on paper", slots);
+    }
+    for (size_t i = 0; i < slots; i++) {
+        messages[i].values = values + i * call->slice;
+        messages[i].clock = clocks + i * n;
+    }
+    link->slots = messages;
+    return KOLO_OK;
+}
+
+/* A slot to fill; KO_AGAIN if none is free. */
+static int room(struct ko_paper_board *board, int from, int to, struct ko_paper_message **message)
+{
+    const uint64_t slots = (uint64_t)board->call->slots;
+    struct ko_paper_link *link;
+    int err = KOLO_OK;
+
+    if (to < 0 || to >= board->call->n || to == from)
+        return ko_paper_wrong(board, from, "there is no link to rank %d", to);
+    link = link_of(board, from, to);
+    if (!link->slots)
+        err = open_slots(board->call, link);
+    if (!err && link->received + slots <= link->sent)
+        err = KO_AGAIN;
+    if (!err)
+        *message = &link->slots[link->sent % slots];
+    return err;
+}
+
+static void commit(struct ko_paper_board *board, int from, int to, size_t count,
+                   struct ko_paper_loan *loan)
+{
+    struct ko_paper_player *player = &board->players[from];
+    struct ko_paper_link *link = link_of(board, from, to);
+    struct ko_paper_message *message = &link->slots[link->sent++ % (uint64_t)board->call->slots];
+
+    message->count = count;
+    message->loan = loan;
+    message->step = player->step + 1;
+    memcpy(message->clock, player->clock, (size_t)board->call->n * sizeof *player->clock);
+    board->report.messages++;
+    board->report.sent[from] += count;
+    if (board->report.steps < message->step)
+        board->report.steps = message->step;
+}
+
+/* The next message; KO_AGAIN if there is none. */
+static int arrived(struct ko_paper_board *board, int from, int to, size_t count,
+                   struct ko_paper_message **message)
+{
+    struct ko_paper_link *link;
+
+    if (from < 0 || from >= board->call->n || from == to)
+        return ko_paper_wrong(board, to, "there is no link from rank %d", from);
+    link = link_of(board, from, to);
+    if (link->sent == link->received)
+        return KO_AGAIN;
+    *message = &link->slots[link->received % (uint64_t)board->call->slots];
+    if ((*message)->count != count)
+        return ko_paper_wrong(board, to, "message #%llu from rank %d has %zu elements, not %zu",
+                              (unsigned long long)link->received + 1, from, (*message)->count,
+                              count);
+    return KOLO_OK;
+}
+
+/* The receiver has the message, and with it what its sender knew. */
+static void release(struct ko_paper_board *board, int from, int to)
+{
+    struct ko_paper_player *player = &board->players[to];
+    struct ko_paper_link *link = link_of(board, from, to);
+    struct ko_paper_message *message =
+        &link->slots[link->received++ % (uint64_t)board->call->slots];
+
+    for (int i = 0; i < board->call->n; i++)
+        if (player->clock[i] < message->clock[i])
+            player->clock[i] = message->clock[i];
+    if (message->loan)
+        message->loan->received_at = player->clock[to];
+    if (player->step < message->step)
+        player->step = message->step;
+}
+
+/* ---- verbs
+ * ---------------------------------------------------------------------------------------- */
+
+static int reduce(struct ko_paper_board *board, int rank, const struct ko_paper_value *a,
+                  const struct ko_paper_value *b, struct ko_paper_value *sum)
+{
+    uint64_t both = a->ranks & b->ranks;
+    uint64_t mixed = (a->shape + b->shape) * 0xff51afd7ed558ccdU;
+
+    if (both)
+        return ko_paper_wrong(board, rank,
+                              "element %u would have the contribution of rank %d twice", a->index,
+                              __builtin_ctzll(both));
+    if (a->index != b->index)
+        return ko_paper_wrong(board, rank, "element %u would be mixed with element %u", a->index,
+                              b->index);
+    if (a->is_final || b->is_final)
+        return ko_paper_wrong(board, rank, "element %u was complete already (AVG)", a->index);
+    *sum = (struct ko_paper_value){
+        .ranks = a->ranks | b->ranks, .shape = mixed ^ mixed >> 31, .index = a->index};
+    return KOLO_OK;
+}
+
+static int reduce_all(struct ko_paper_board *board, int rank, const struct ko_paper_value *mine,
+                      struct ko_paper_message *message)
+{
+    int err = KOLO_OK;
+
+    for (size_t i = 0; i < message->count && !err; i++)
+        err = reduce(board, rank, &message->values[i], &mine[i], &message->values[i]);
+    return err;
+}
+
+static void finalise(struct ko_paper_value *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i].is_final = true;
+}
+
+static int play_send(struct ko_paper_board *board, int rank, const struct ko_paper_action *action)
+{
+    struct ko_paper_loan *loan = NULL;
+    struct ko_paper_message *message;
+    struct ko_paper_value *from;
+    int err = ko_paper_read(board, rank, action->is_out, action->mine, &from);
+
+    if (!err)
+        err = room(board, rank, action->to, &message);
+    if (err)
+        return err;
+    memcpy(message->values, from, action->mine.count * sizeof *from);
+    if (action->verb == KO_PAPER_SEND)
+        loan = ko_paper_lend(board, rank, action->is_out, action->mine, action->to);
+    commit(board, rank, action->to, action->mine.count, loan);
+    return KOLO_OK;
+}
+
+static int play_recv(struct ko_paper_board *board, int rank, const struct ko_paper_action *action)
+{
+    struct ko_paper_message *message;
+    int err = arrived(board, action->from, rank, action->part.count, &message);
+
+    if (err)
+        return err;
+    release(board, action->from, rank);
+    return ko_paper_put(board, rank, action->part, message->values);
+}
+
+static int play_recv_reduce(struct ko_paper_board *board, int rank,
+                            const struct ko_paper_action *action)
+{
+    struct ko_paper_message *message;
+    struct ko_paper_value *mine;
+    int err = arrived(board, action->from, rank, action->part.count, &message);
+
+    if (!err)
+        err = ko_paper_read(board, rank, false, action->mine, &mine);
+    if (!err && action->mine.count != action->part.count)
+        err = ko_paper_wrong(board, rank, "the two parts differ in length");
+    if (!err)
+        err = reduce_all(board, rank, mine, message);
+    if (err)
+        return err;
+    finalise(message->values, message->count);
+    release(board, action->from, rank);
+    return ko_paper_put(board, rank, action->part, message->values);
+}
+
+static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
+                                 const struct ko_paper_action *action)
+{
+    struct ko_paper_message *message, *place;
+    struct ko_paper_value *mine;
+    int err = arrived(board, action->from, rank, action->mine.count, &message);
+
+    if (!err)
+        err = ko_paper_read(board, rank, false, action->mine, &mine);
+    if (!err)
+        err = room(board, rank, action->to, &place);
+    if (!err)
+        err = reduce_all(board, rank, mine, message);
+    if (err)
+        return err;
+    memcpy(place->values, message->values, message->count * sizeof *mine);
+    release(board, action->from, rank);
+    commit(board, rank, action->to, action->mine.count, NULL);
+    return KOLO_OK;
+}
+
+/* The sum of element i over the ranks, in their order. */
+static int reduce_element(struct ko_paper_board *board, int rank, size_t i,
+                          struct ko_paper_value *const parts[], struct ko_paper_value *sum)
+{
+    int err = KOLO_OK;
+
+    *sum = parts[0][i];
+    for (int r = 1; r < board->call->n && !err; r++)
+        err = reduce(board, rank, sum, &parts[r][i], sum);
+    return err;
+}
+
+static int play_reduce_ranks(struct ko_paper_board *board, int rank,
+                             const struct ko_paper_action *action)
+{
+    struct ko_paper_value *parts[KO_PAPER_MOST_RANKS];
+    struct ko_paper_message *message;
+    int err = ko_paper_read(board, rank, false, action->mine, &parts[rank]);
+
+    for (int r = 0; r < board->call->n && !err; r++)
+        if (r != rank) {
+            err = arrived(board, r, rank, action->part.count, &message);
+            parts[r] = err ? NULL : message->values;
+        }
+    if (err)
+        return err;
+    for (int r = 0; r < board->call->n; r++)
+        if (r != rank)
+            release(board, r, rank);
+    for (size_t i = 0; i < action->part.count && !err; i++) {
+        struct ko_paper_value sum;
+
+        err = reduce_element(board, rank, i, parts, &sum);
+        sum.is_final = true;
+        if (!err)
+            err = ko_paper_put(board, rank, (struct ko_part){action->part.at + i, 1}, &sum);
+    }
+    return err;
+}
+
+static int play_keep(struct ko_paper_board *board, int rank, const struct ko_paper_action *action)
+{
+    struct ko_paper_value *from, *to;
+    int err = ko_paper_read(board, rank, false, action->mine, &from);
+
+    if (!err && action->mine.count != action->part.count)
+        err = ko_paper_wrong(board, rank, "the two parts differ in length");
+    if (!err)
+        err = ko_paper_at(board, rank, true, action->part, &to);
+    if (err || from == to) /* in place there is nothing to do */
+        return err;
+    return ko_paper_put(board, rank, action->part, from);
+}
+
+typedef int (*play_verb)(struct ko_paper_board *, int, const struct ko_paper_action *);
+
+static const play_verb verbs[KO_PAPER_NVERBS] = {
+    [KO_PAPER_SEND] = play_send,
+    [KO_PAPER_SEND_COPY] = play_send,
+    [KO_PAPER_RECV] = play_recv,
+    [KO_PAPER_RECV_REDUCE] = play_recv_reduce,
+    [KO_PAPER_RECV_REDUCE_SEND] = play_recv_reduce_send,
+    [KO_PAPER_REDUCE_RANKS] = play_reduce_ranks,
+    [KO_PAPER_KEEP] = play_keep,
+};
+
+/* ---- the game
+ * ------------------------------------------------------------------------------------- */
+
+/* Carries out what the rank can do now; KO_AGAIN if it stopped before its end. */
+static int play_rank(struct ko_paper_board *board, int rank)
+{
+    struct ko_paper_player *player = &board->players[rank];
+    int err = KOLO_OK;
+
+    while (!err && player->done < player->list.n) {
+        const struct ko_paper_action *action = &player->list.actions[player->done];
+
+        if (action->verb != KO_PAPER_KEEP &&
+            (action->mine.count > board->call->slice || action->part.count > board->call->slice))
+            return ko_paper_wrong(board, rank, "that is more than a slice");
+        player->clock[rank] = (uint32_t)player->done + 1;
+        err = verbs[action->verb](board, rank, action);
+        player->done += !err;
+    }
+    return err;
+}
+
+/* Everybody waits for somebody. */
+static int deadlocked(const struct ko_paper_board *board)
+{
+    char text[384] = "", action[128];
+    int first = -1, listed = 0;
+
+    for (int rank = 0; rank < board->call->n && listed < 4; rank++) {
+        const struct ko_paper_player *player = &board->players[rank];
+        size_t used = strlen(text);
+
+        if (player->done == player->list.n)
+            continue;
+        if (first < 0) {
+            first = rank;
+            continue;
+        }
+        ko_paper_describe(&player->list.actions[player->done], action, sizeof action);
+        snprintf(text + used, sizeof text - used, "%s rank %d in %s", listed++ ? "," : "", rank,
+                 action);
+    }
+    return ko_paper_wrong(board, first, "a deadlock: so waits%s", listed ? text : " no other rank");
+}
+
+static int play(struct ko_paper_board *board)
+{
+    const int n = board->call->n;
+    int nfinished = 0, err = KOLO_OK;
+
+    while (nfinished < n) {
+        size_t before = 0, after = 0;
+
+        nfinished = 0;
+        for (int rank = 0; rank < n; rank++) {
+            before += board->players[rank].done;
+            err = play_rank(board, rank);
+            after += board->players[rank].done;
+            nfinished += !err;
+            if (err && err != KO_AGAIN)
+                return err;
+        }
+        if (nfinished < n && before == after)
+            return deadlocked(board);
+    }
+    return KOLO_OK;
+}
+
+static int check_links(struct ko_paper_board *board)
+{
+    for (int from = 0; from < board->call->n; from++)
+        for (int to = 0; to < board->call->n; to++) {
+            const struct ko_paper_link *link = link_of(board, from, to);
+
+            if (link->sent != link->received)
+                return ko_paper_wrong(board, from, "%llu messages to rank %d were never received",
+                                      (unsigned long long)(link->sent - link->received), to);
+        }
+    return KOLO_OK;
+}
+
+static int check_call(const struct ko_paper_call *call)
+{
+    const int most = call->text->most_ranks;
+
+    if (call->n < 2 || call->n > KO_PAPER_MOST_RANKS || (most && call->n > most))
+        return ko_fail(KOLO_E_INVALID, "on paper there are 2 to %d ranks, not %d",
+                       most ? most : KO_PAPER_MOST_RANKS, call->n);
+    if (call->root < 0 || call->root >= call->n || !call->slice || call->slots < 1 ||
+        call->count > UINT32_MAX / KO_PAPER_MOST_RANKS)
+        return ko_fail(KOLO_E_INVALID,
+                       "root %d of %d, slices of %zu, %d slots, %zu elements: no call", call->root,
+                       call->n, call->slice, call->slots, call->count);
+    if (call->is_in_place && call->text->what == KO_ALL_TO_ALL)
+        return ko_fail(KOLO_E_INVALID, "all_to_all cannot be in place");
+    return KOLO_OK;
+}
+
+int ko_paper_verify(const struct ko_paper_call *call, struct ko_paper_report *report)
+{
+    struct ko_paper_board board;
+    int err = check_call(call);
+
+    if (err)
+        return err;
+    err = ko_paper_board_open(&board, call);
+    if (!err)
+        err = play(&board);
+    if (!err)
+        err = check_links(&board);
+    if (!err)
+        err = ko_paper_check_outputs(&board);
+    if (!err && report)
+        *report = board.report;
+    ko_paper_board_close(&board);
+    return err;
+}

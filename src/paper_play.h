@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * paper_play.h: the board on which paper_play.c plays a call, and its memory (paper_memory.c).
+ */
+#ifndef KO_PAPER_PLAY_H
+#define KO_PAPER_PLAY_H
+
+#include "paper.h"
+
+#include <stdint.h>
+
+/* What one element holds: the reduction of element `index` of the inputs of `ranks`. */
+struct ko_paper_value {
+    uint64_t ranks; /* a bit for each contribution; 0: nothing was written here */
+    uint64_t shape; /* the same for the same order of reduction, up to swapping two operands */
+    uint32_t index;
+    bool is_final; /* AVG has divided */
+};
+
+/* A part that was sent by reference: until the receiver has it, it may not be overwritten. */
+struct ko_paper_loan {
+    struct ko_part where; /* of the owner's memory */
+    int to;
+    uint32_t received_at; /* number of the receiver's action; 0: not yet */
+    struct ko_paper_loan *next;
+};
+
+struct ko_paper_message {
+    size_t count, step;
+    struct ko_paper_loan *loan;    /* NULL: it was copied */
+    struct ko_paper_value *values; /* up to a slice */
+    uint32_t *clock;               /* what the sender knew: how many actions of each rank */
+};
+
+/* A ring of slots, made at the first message. */
+struct ko_paper_link {
+    struct ko_paper_message *slots;
+    uint64_t sent, received;
+};
+
+struct ko_paper_player {
+    struct ko_paper_list list;
+    size_t done;                   /* actions */
+    struct ko_paper_value *memory; /* of IN and OUT, which may overlap */
+    size_t memory_count;
+    struct ko_part in, out;      /* where they lie in it */
+    uint32_t *clock;             /* how many actions of each rank have surely been before this */
+    struct ko_paper_loan *loans; /* live ones */
+    struct ko_paper_loan *pool;  /* one for each send */
+    size_t pool_used, step;
+};
+
+struct ko_paper_board {
+    const struct ko_paper_call *call;
+    struct ko_paper_player players[KO_PAPER_MOST_RANKS];
+    struct ko_paper_link *links; /* n x n: from * n + to */
+    struct ko_paper_report report;
+};
+
+/* Writes the lists and lays the buffers out. Close it in any case. */
+int ko_paper_board_open(struct ko_paper_board *board, const struct ko_paper_call *call);
+void ko_paper_board_close(struct ko_paper_board *board);
+
+/* An error in words: the call, the rank, its action, and what is wrong. */
+int ko_paper_wrong(const struct ko_paper_board *board, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The values of a part of IN or OUT, which must lie within it. */
+int ko_paper_at(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+                struct ko_paper_value **values);
+
+/* The same to be read: none may be empty. */
+int ko_paper_read(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+                  struct ko_paper_value **values);
+
+/* Puts values into OUT[part], unless a part of it is lent. They may be OUT's own. */
+int ko_paper_put(struct ko_paper_board *board, int rank, struct ko_part part,
+                 const struct ko_paper_value *values);
+
+/* Lends a part of IN or OUT to `to`. */
+struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, bool is_out,
+                                    struct ko_part part, int to);
+
+/* Compares every output with what it should hold. */
+int ko_paper_check_outputs(struct ko_paper_board *board);
+
+#endif

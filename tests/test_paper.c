@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every text of kernels/ proved on paper for up to 64 ranks, and mutants of the texts, each with
+ * one mistake, which the proof must find.
+ */
+#include "paper.h"
+#include "verbs_paper.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLICE = 3, SLOTS = 8 };
+
+/* ---- the texts --------------------------------------------------------------------------------
+ */
+
+/* Elements that all ranks send together, from the theory of each algorithm. */
+static size_t expected_traffic(const struct ko_paper_call *call)
+{
+    const size_t n = (size_t)call->n, count = call->count;
+
+    switch (call->text->what) {
+    case KO_ALL_REDUCE:
+        return strcmp(call->text->name, "ring") ? n * (n - 1) * count : 2 * (n - 1) * count;
+    case KO_ALL_GATHER:
+    case KO_REDUCE_SCATTER:
+    case KO_ALL_TO_ALL:
+        return n * (n - 1) * count;
+    case KO_BARRIER:
+        return 0;
+    default:
+        return (n - 1) * count;
+    }
+}
+
+static void check_traffic(const struct ko_paper_call *call, const struct ko_paper_report *report)
+{
+    const size_t n = (size_t)call->n;
+    bool is_ring = !strcmp(call->text->name, "ring");
+    size_t total = 0;
+
+    for (int r = 0; r < call->n; r++) {
+        total += report->sent[r];
+        /* 2 (n - 1) / n of the buffer, chunks rounded up */
+        if (call->text->what == KO_ALL_REDUCE && is_ring)
+            assert_true(report->sent[r] <= 2 * (n - 1) * ((call->count + n - 1) / n));
+    }
+    assert_int_equal(total, expected_traffic(call));
+    assert_true(report->messages >= n - 1);
+    assert_true(report->steps >= 1);
+    if (call->text->what == KO_ALL_REDUCE && call->count && is_ring &&
+        call->count <= n * call->slice)
+        assert_int_equal(report->steps, 2 * (n - 1));
+    if (call->text->what == KO_BARRIER)
+        assert_int_equal(1 << report->steps >= call->n, 1);
+}
+
+static void prove(struct ko_paper_call *call)
+{
+    struct ko_paper_report report;
+
+    for (int in_place = 0; in_place < 2; in_place++) {
+        if (in_place && call->text->what == KO_ALL_TO_ALL)
+            continue;
+        call->is_in_place = in_place;
+        if (ko_paper_verify(call, &report))
+            fail_msg("%s", kolo_last_error());
+        check_traffic(call, &report);
+    }
+}
+
+static bool is_rooted(enum ko_collective what)
+{
+    return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
+}
+
+/* All roots of few ranks, some of many. */
+static bool takes_root(const struct ko_paper_call *call, int root)
+{
+    if (!is_rooted(call->text->what))
+        return root == 0;
+    return call->n <= 8 || root == 0 || root == call->n / 3 || root == call->n - 1;
+}
+
+static void prove_roots(struct ko_paper_call *call)
+{
+    for (call->root = 0; call->root < call->n; call->root++)
+        if (takes_root(call, call->root))
+            prove(call);
+}
+
+/* Blocks of n * count elements are cut within a block; many ranks then need no long counts. */
+static bool has_blocks(enum ko_collective what)
+{
+    return what == KO_ALL_GATHER || what == KO_REDUCE_SCATTER || what == KO_GATHER ||
+           what == KO_SCATTER || what == KO_ALL_TO_ALL;
+}
+
+static void prove_counts(struct ko_paper_call *call)
+{
+    const size_t n = (size_t)call->n;
+    const size_t few[] = {0, 1, SLICE - 1, SLICE, SLICE + 1, 13, 3 * SLICE * SLOTS + 1};
+    const size_t by_ranks[] = {n - 1, n, n + 1, 2 * n * SLICE + 7};
+    const bool is_large = call->n > 16 && has_blocks(call->text->what);
+
+    for (size_t i = 0; i < sizeof few / sizeof *few - is_large; i++) {
+        call->count = few[i];
+        prove_roots(call);
+    }
+    for (size_t i = 0; i < sizeof by_ranks / sizeof *by_ranks && !is_large; i++) {
+        call->count = by_ranks[i];
+        prove_roots(call);
+    }
+}
+
+static void prove_text(const struct ko_paper_text *text)
+{
+    const int most = text->most_ranks ? text->most_ranks : KO_PAPER_MOST_RANKS;
+
+    for (int n = 2; n <= most; n++)
+        for (int slots = 2; slots <= SLOTS; slots += SLOTS - 2) {
+            struct ko_paper_call call = {.text = text, .n = n, .slice = SLICE, .slots = slots};
+
+            if (n > 12 && slots == SLOTS && n % 8)
+                continue; /* what runs in two slots runs in more: samples */
+            prove_counts(&call);
+        }
+}
+
+static void every_text_is_proved(void **state)
+{
+    (void)state;
+    assert_true(ko_npaper_texts >= KO_NCOLLECTIVES);
+    for (int i = 0; i < ko_npaper_texts; i++)
+        prove_text(&ko_paper_texts[i]);
+}
+
+/* The simplest case by hand: the ring of two on four elements. */
+static void a_ring_of_two_reads_as_expected(void **state)
+{
+    static const char *const expected[] = {
+        "send to rank 1 of IN[0..2)",
+        "recv_reduce from rank 1 with IN[2..4) into OUT[2..4)",
+        "send to rank 1 of OUT[2..4)",
+        "recv from rank 1 into OUT[0..2)",
+    };
+    const struct ko_paper_text *ring = NULL;
+    struct ko_paper_list list;
+    char text[128];
+
+    (void)state;
+    for (int i = 0; i < ko_npaper_texts; i++)
+        if (ko_paper_texts[i].what == KO_ALL_REDUCE && !strcmp(ko_paper_texts[i].name, "ring"))
+            ring = &ko_paper_texts[i];
+    assert_non_null(ring);
+    assert_int_equal(ko_paper_write(&(struct ko_paper_call){ring, 2, 0, 4, 8, 2, false}, 0, &list),
+                     0);
+    assert_int_equal(list.n, 4);
+    for (size_t i = 0; i < list.n; i++) {
+        ko_paper_describe(&list.actions[i], text, sizeof text);
+        assert_string_equal(text, expected[i]);
+    }
+    free(list.actions);
+}
+
+static void impossible_calls_are_refused(void **state)
+{
+    const struct ko_paper_text *text = &ko_paper_texts[0]; /* direct all_reduce */
+    const struct ko_paper_call calls[] = {
+        {text, 1, 0, 4, 4, 2, false},        {text, text->most_ranks + 1, 0, 4, 4, 2, false},
+        {text, 2, 2, 4, 4, 2, false},        {text, 2, -1, 4, 4, 2, false},
+        {text, 2, 0, 4, 0, 2, false},        {text, 2, 0, 4, 4, 0, false},
+        {text, 2, 0, SIZE_MAX, 4, 2, false},
+    };
+    struct ko_paper_call in_place = {text, 2, 0, 4, 4, 2, true};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        assert_int_equal(ko_paper_verify(&calls[i], NULL), KOLO_E_INVALID);
+    for (int i = 0; i < ko_npaper_texts; i++)
+        if (ko_paper_texts[i].what == KO_ALL_TO_ALL)
+            in_place.text = &ko_paper_texts[i];
+    assert_int_equal(ko_paper_verify(&in_place, NULL), KOLO_E_INVALID);
+}
+
+/* ---- mutants ------------------------------------------------------------------------------------
+ * Copies of the ring's and the direct texts for counts of one slice per chunk, each with a mistake.
+ */
+
+#define SHARE(chunk) chunk_of(v->count, v->n, around(chunk, v->n))
+#define NEXT around(v->rank + 1, v->n)
+#define PREV around(v->rank - 1, v->n)
+
+static void reduce_half(verbs *v, int first, int last)
+{
+    send(v, NEXT, IN, SHARE(v->rank));
+    for (int k = first; k < last; k++)
+        recv_reduce_send(v, PREV, NEXT, SHARE(v->rank - k));
+}
+
+static void gather_half(verbs *v)
+{
+    for (int k = 0; k < v->n - 2; k++)
+        recv_send(v, PREV, NEXT, SHARE(v->rank - k));
+    recv(v, PREV, SHARE(v->rank + 2));
+}
+
+static void sound_ring(verbs *v)
+{
+    reduce_half(v, 1, v->n - 1);
+    recv_reduce_send_all(v, PREV, NEXT, SHARE(v->rank + 1));
+    gather_half(v);
+}
+
+static void wrong_peer(verbs *v)
+{
+    sound_ring(&(verbs){v->n, v->rank == 1 ? 2 : v->rank, v->root, v->count, v->slice, v->list});
+}
+
+/* The last chunk to come is not received. */
+static void dropped_chunk(verbs *v)
+{
+    reduce_half(v, 1, v->n - 1);
+    recv_reduce_send_all(v, PREV, NEXT, SHARE(v->rank + 1));
+    for (int k = 0; k < v->n - 2; k++)
+        recv_send(v, PREV, NEXT, SHARE(v->rank - k));
+}
+
+/* Nobody sends it either. */
+static void chunk_never_sent(verbs *v)
+{
+    reduce_half(v, 1, v->n - 1);
+    recv_reduce_send_all(v, PREV, NEXT, SHARE(v->rank + 1));
+    for (int k = 0; k < v->n - 3; k++)
+        recv_send(v, PREV, NEXT, SHARE(v->rank - k));
+    recv(v, PREV, SHARE(v->rank + 3));
+}
+
+/* Rank 1 passes a chunk on without its own part; one that looks like it replaces it. */
+static void missing_reduce(verbs *v)
+{
+    send(v, NEXT, IN, SHARE(v->rank));
+    for (int k = 1; k < v->n - 1; k++) {
+        if (v->rank == 1 && k == 1)
+            recv_send(v, PREV, NEXT, SHARE(v->rank - k));
+        else
+            recv_reduce_send(v, PREV, NEXT, SHARE(v->rank - k));
+    }
+    recv_reduce_send_all(v, PREV, NEXT, SHARE(v->rank + 1));
+    gather_half(v);
+}
+
+/* Completed one hop too early, and reduced once more. */
+static void reduced_twice(verbs *v)
+{
+    reduce_half(v, 1, v->n - 1);
+    recv_reduce_send_all(v, PREV, NEXT, SHARE(v->rank + 1));
+    for (int k = 0; k < v->n - 2; k++)
+        recv_reduce_send(v, PREV, NEXT, SHARE(v->rank - k));
+    recv(v, PREV, SHARE(v->rank + 2));
+}
+
+/* The chunks of the second half are off by one. */
+static void wrong_chunk(verbs *v)
+{
+    reduce_half(v, 1, v->n - 1);
+    recv_reduce_send_all(v, PREV, NEXT, SHARE(v->rank));
+    gather_half(v);
+}
+
+/* Everybody receives before sending. */
+static void swapped_order(verbs *v)
+{
+    recv(v, PREV, SHARE(v->rank - 1));
+    send(v, NEXT, IN, SHARE(v->rank));
+}
+
+/* The own part is overwritten by what comes before it surely has left: in place only. */
+static void early_overwrite(verbs *v)
+{
+    const struct ko_part all = {0, v->count};
+
+    for (int k = 1; k < v->n; k++)
+        send(v, around(v->rank + k, v->n), IN, all);
+    reduce_ranks(v, all);
+}
+
+/* Rank 1 adds (0 + 2) + 1, the others (2 + 1) + 0: right, but not the same bits. */
+static void own_order(verbs *v)
+{
+    const struct ko_part all = {0, v->count};
+
+    if (v->rank == 0) {
+        recv_reduce(v, 1, all, all);
+        send(v, 2, OUT, all);
+        send_copy(v, 2, all);
+    } else if (v->rank == 1) {
+        recv_reduce_send(v, 2, 0, all);
+        recv_reduce(v, 2, all, all);
+    } else {
+        send(v, 1, IN, all);
+        recv(v, 0, all);
+        recv_reduce_send(v, 0, 1, all);
+    }
+}
+
+/* Rank 0 gets the sum, but nobody divides it for AVG. */
+static void never_completed(verbs *v)
+{
+    const struct ko_part all = {0, v->count};
+
+    if (v->rank == 0) {
+        send(v, 1, IN, all);
+        recv(v, 1, all);
+    } else {
+        recv_reduce_send(v, 0, 0, all);
+    }
+}
+
+static void too_long(verbs *v)
+{
+    send(v, NEXT, IN, (struct ko_part){0, v->slice + 1});
+    recv(v, PREV, (struct ko_part){0, v->slice + 1});
+}
+
+static void out_of_bounds(verbs *v)
+{
+    send(v, NEXT, IN, (struct ko_part){v->count, 1});
+    recv(v, PREV, (struct ko_part){0, 1});
+}
+
+static void other_length(verbs *v)
+{
+    send(v, NEXT, IN, (struct ko_part){0, 1});
+    recv(v, PREV, (struct ko_part){0, 2});
+}
+
+static void empty_output(verbs *v)
+{
+    send(v, NEXT, OUT, (struct ko_part){0, 1});
+    recv(v, PREV, (struct ko_part){0, 1});
+}
+
+static void to_nobody(verbs *v)
+{
+    send(v, v->n, IN, (struct ko_part){0, 1});
+}
+
+static void from_itself(verbs *v)
+{
+    recv(v, v->rank, (struct ko_part){0, 1});
+}
+
+static void uneven_parts(verbs *v)
+{
+    send(v, NEXT, IN, (struct ko_part){0, 1});
+    recv_reduce(v, PREV, (struct ko_part){0, 2}, (struct ko_part){0, 1});
+}
+
+static void uneven_keep(verbs *v)
+{
+    keep(v, (struct ko_part){0, 2}, (struct ko_part){0, 1});
+}
+
+static void mixed_elements(verbs *v)
+{
+    send(v, NEXT, IN, (struct ko_part){0, 1});
+    recv_reduce(v, PREV, (struct ko_part){1, 1}, (struct ko_part){0, 1});
+}
+
+static void shifted_copy(verbs *v)
+{
+    for (size_t i = 0; i < 2; i++)
+        if (v->rank == v->root)
+            send(v, NEXT, IN, (struct ko_part){0, 1});
+        else
+            recv(v, v->root, (struct ko_part){i, 1});
+}
+
+struct mutant {
+    const char *name;
+    enum ko_collective what;
+    void (*run)(verbs *v);
+    int n;
+    size_t count;
+    int slots;
+    bool is_in_place;
+    const char *says; /* the complaint contains this */
+};
+
+static void every_mutant_is_caught(void **state)
+{
+    static const struct mutant mutants[] = {
+        {"wrong peer", KO_ALL_REDUCE, wrong_peer, 4, 8, 2, false, "rank"},
+        {"dropped chunk", KO_ALL_REDUCE, dropped_chunk, 4, 8, 2, false, "were never received"},
+        {"chunk never sent", KO_ALL_REDUCE, chunk_never_sent, 4, 8, 2, false,
+         "lacks the contribution"},
+        {"missing reduce", KO_ALL_REDUCE, missing_reduce, 4, 8, 2, false, "rank"},
+        {"reduced twice", KO_ALL_REDUCE, reduced_twice, 4, 8, 2, false, "twice"},
+        {"wrong chunk", KO_ALL_REDUCE, wrong_chunk, 4, 8, 2, false, "rank"},
+        {"swapped order", KO_ALL_REDUCE, swapped_order, 3, 3, 2, false, "a deadlock"},
+        {"one slot", KO_ALL_REDUCE, sound_ring, 4, 8, 1, false, "a deadlock"},
+        {"early overwrite", KO_ALL_REDUCE, early_overwrite, 4, 2, 2, true, "by reference"},
+        {"order of adding", KO_ALL_REDUCE, own_order, 3, 2, 2, false, "in another order"},
+        {"too long", KO_BROADCAST, too_long, 2, 8, 2, false, "more than a slice"},
+        {"out of bounds", KO_ALL_REDUCE, out_of_bounds, 2, 2, 2, false, "2 elements only"},
+        {"other length", KO_ALL_REDUCE, other_length, 2, 2, 2, false, "has 1 elements, not 2"},
+        {"empty output", KO_ALL_REDUCE, empty_output, 2, 2, 2, false, "which is empty"},
+        {"to nobody", KO_ALL_REDUCE, to_nobody, 2, 2, 2, false, "no link to rank 2"},
+        {"from itself", KO_ALL_REDUCE, from_itself, 2, 2, 2, false, "no link from rank 0"},
+        {"uneven parts", KO_ALL_REDUCE, uneven_parts, 2, 2, 2, false, "differ in length"},
+        {"uneven keep", KO_ALL_REDUCE, uneven_keep, 2, 2, 2, false, "differ in length"},
+        {"mixed elements", KO_ALL_REDUCE, mixed_elements, 2, 2, 2, false, "be mixed with"},
+        {"shifted copy", KO_BROADCAST, shifted_copy, 2, 2, 2, true, "holds element 0, not 1"},
+        {"never completed", KO_ALL_REDUCE, never_completed, 2, 2, 2, false, "never completed"},
+        {"a sound ring", KO_ALL_REDUCE, sound_ring, 5, 11, 2, true, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
+        const struct mutant *mutant = &mutants[i];
+        const struct ko_paper_text text = {mutant->what, mutant->name, mutant->run, 0};
+        const struct ko_paper_call call = {
+            &text, mutant->n, 0, mutant->count, SLICE, mutant->slots, mutant->is_in_place};
+        int err = ko_paper_verify(&call, NULL);
+
+        if (err != (mutant->says ? KOLO_E_INTERNAL : KOLO_OK))
+            fail_msg("%s: status %d, %s", mutant->name, err, kolo_last_error());
+        if (mutant->says && !strstr(kolo_last_error(), mutant->says))
+            fail_msg("%s: %s", mutant->name, kolo_last_error());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_of_two_reads_as_expected),
+        cmocka_unit_test(every_text_is_proved),
+        cmocka_unit_test(every_mutant_is_caught),
+        cmocka_unit_test(impossible_calls_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
