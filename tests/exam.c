@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Inputs are exact in every dtype: integers of any bits where they wrap, small whole numbers as
+ * floats. What is only moved has any bits at all.
+ */
+#include "exam.h"
+
+#include "ranks.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 48, GUARD_BYTE = 0xa5, STALE_BYTE = 0xcc };
+
+struct exam_buffer {
+    unsigned char *base; /* guard, data, guard; NULL: the rank has none */
+    unsigned char *data;
+    size_t nbytes;
+};
+
+struct exam_run {
+    struct exam exam;
+    kolo_group *group;
+    struct exam_buffer in, out; /* in place: only out or only in has memory */
+    const void *in_at;
+    void *out_at;
+    kolo_work *work;
+    int status;
+};
+
+bool exam_has_root(enum ko_collective what)
+{
+    return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
+}
+
+bool exam_is_reducing(enum ko_collective what)
+{
+    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
+static bool is_float(kolo_dtype dtype)
+{
+    return dtype >= KOLO_FLOAT16;
+}
+
+static bool is_signed(kolo_dtype dtype)
+{
+    return dtype == KOLO_INT8 || dtype == KOLO_INT32 || dtype == KOLO_INT64 || is_float(dtype);
+}
+
+bool exam_allows(kolo_dtype dtype, kolo_op op)
+{
+    return !is_float(dtype) || op < KOLO_BAND;
+}
+
+/* ---- values
+ * --------------------------------------------------------------------------------------- */
+
+static uint64_t scramble(uint64_t rank, uint64_t i)
+{
+    uint64_t x = (rank + 1) * 0x9e3779b97f4a7c15U + i * 0xbf58476d1ce4e5b9U;
+
+    x = (x ^ x >> 30) * 0x94d049bb133111ebU;
+    return x ^ x >> 31;
+}
+
+/* Element i of the rank's input as a whole number; of n ranks. */
+static int64_t number(kolo_dtype dtype, kolo_op op, int rank, size_t i, int n)
+{
+    static const int64_t factors[] = {1, 2, -1, 1, -2, 1};
+    const uint64_t any = scramble((uint64_t)rank, i);
+
+    if (op == KOLO_AVG && is_float(dtype)) /* the average is exact */
+        return (int64_t)(i % 9) - 4 + 2 * (int64_t)(((size_t)rank + i) % (size_t)n) - (n - 1);
+    if (op == KOLO_AVG) /* no wrap, which the division would show */
+        return (int64_t)(any % 16) - (is_signed(dtype) ? 8 : 0);
+    if (is_float(dtype) && op == KOLO_PROD)
+        return factors[any % 6];
+    return is_float(dtype) ? (int64_t)(any % 31) - 15 : (int64_t)any;
+}
+
+/* The integer as dtype holds it, in 64 bits again. */
+static int64_t wrapped(kolo_dtype dtype, uint64_t value)
+{
+    const unsigned unused = 64 - 8 * (unsigned)kolo_dtype_size(dtype);
+
+    if (is_signed(dtype))
+        return (int64_t)(value << unused) >> unused;
+    return (int64_t)(value << unused >> unused);
+}
+
+static int64_t combined(kolo_dtype dtype, kolo_op op, int64_t a, int64_t b)
+{
+    const bool is_less = is_signed(dtype) ? a < b : (uint64_t)a < (uint64_t)b;
+
+    switch ((int)op) {
+    case KOLO_PROD:
+        return (int64_t)((uint64_t)a * (uint64_t)b);
+    case KOLO_MIN:
+        return is_less ? a : b;
+    case KOLO_MAX:
+        return is_less ? b : a;
+    case KOLO_BAND:
+        return a & b;
+    case KOLO_BOR:
+        return a | b;
+    case KOLO_BXOR:
+        return a ^ b;
+    default:
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    }
+}
+
+static int64_t reduced(kolo_dtype dtype, kolo_op op, size_t i, int n)
+{
+    int64_t sum = wrapped(KOLO_INT64, (uint64_t)number(dtype, op, 0, i, n));
+
+    if (!is_float(dtype))
+        sum = wrapped(dtype, (uint64_t)sum);
+    for (int r = 1; r < n; r++) {
+        int64_t next = number(dtype, op, r, i, n);
+
+        next = is_float(dtype) ? next : wrapped(dtype, (uint64_t)next);
+        sum = combined(dtype, op, sum, next);
+        sum = is_float(dtype) ? sum : wrapped(dtype, (uint64_t)sum);
+    }
+    return op == KOLO_AVG ? sum / n : sum;
+}
+
+/* A small whole number as a float of so many fraction bits, exactly. */
+static uint64_t small_float(int64_t value, int fraction_bits, int bias)
+{
+    const uint64_t magnitude = value < 0 ? (uint64_t)-value : (uint64_t)value;
+    const uint64_t sign = value < 0 ? (uint64_t)1 << 15 : 0;
+    int exponent = 0;
+
+    if (!magnitude)
+        return 0;
+    while (magnitude >> exponent > 1)
+        exponent++;
+    return sign | (uint64_t)(exponent + bias) << fraction_bits |
+           ((magnitude << fraction_bits >> exponent) & (((uint64_t)1 << fraction_bits) - 1));
+}
+
+static void write_number(kolo_dtype dtype, int64_t value, void *to)
+{
+    const float single = (float)value;
+    const double real = (double)value;
+    uint64_t bits = (uint64_t)value;
+
+    if (dtype == KOLO_FLOAT32)
+        memcpy(to, &single, sizeof single);
+    else if (dtype == KOLO_FLOAT64)
+        memcpy(to, &real, sizeof real);
+    if (dtype == KOLO_FLOAT32 || dtype == KOLO_FLOAT64)
+        return;
+    if (dtype == KOLO_FLOAT16)
+        bits = small_float(value, 10, 15);
+    else if (dtype == KOLO_BFLOAT16)
+        bits = small_float(value, 7, 127);
+    memcpy(to, &bits, kolo_dtype_size(dtype)); /* little-endian */
+}
+
+/* Element i of the rank's input. */
+static void write_input(const struct exam *exam, int n, int rank, size_t i, void *to)
+{
+    const uint64_t any = scramble((uint64_t)rank, i);
+
+    if (exam_is_reducing(exam->what))
+        write_number(exam->dtype, number(exam->dtype, exam->op, rank, i, n), to);
+    else
+        memcpy(to, &any, kolo_dtype_size(exam->dtype));
+}
+
+/* Element i of the rank's output. */
+static void write_expected(const struct exam *exam, int n, int rank, size_t i, void *to)
+{
+    const size_t own = (size_t)rank * exam->count;
+
+    switch (exam->what) {
+    case KO_REDUCE_SCATTER:
+        i += own; /* fall through */
+    case KO_ALL_REDUCE:
+    case KO_REDUCE:
+        write_number(exam->dtype, reduced(exam->dtype, exam->op, i, n), to);
+        break;
+    case KO_BROADCAST:
+        write_input(exam, n, exam->root, i, to);
+        break;
+    case KO_SCATTER:
+        write_input(exam, n, exam->root, own + i, to);
+        break;
+    case KO_ALL_TO_ALL:
+        write_input(exam, n, (int)(i / exam->count), own + i % exam->count, to);
+        break;
+    default:
+        write_input(exam, n, (int)(i / exam->count), i % exam->count, to);
+    }
+}
+
+/* ---- buffers
+ * -------------------------------------------------------------------------------------- */
+
+static size_t in_count(const struct exam *exam, int n, int rank)
+{
+    if (exam->what == KO_BARRIER)
+        return 0;
+    if (exam->what == KO_SCATTER)
+        return rank == exam->root ? (size_t)n * exam->count : 0;
+    if (exam->what == KO_REDUCE_SCATTER || exam->what == KO_ALL_TO_ALL)
+        return (size_t)n * exam->count;
+    return exam->count;
+}
+
+static size_t out_count(const struct exam *exam, int n, int rank)
+{
+    if (exam->what == KO_BARRIER)
+        return 0;
+    if (exam->what == KO_REDUCE)
+        return rank == exam->root ? exam->count : 0;
+    if (exam->what == KO_GATHER)
+        return rank == exam->root ? (size_t)n * exam->count : 0;
+    if (exam->what == KO_ALL_GATHER || exam->what == KO_ALL_TO_ALL)
+        return (size_t)n * exam->count;
+    return exam->count;
+}
+
+static void make(struct exam_buffer *buffer, size_t nbytes, size_t shift)
+{
+    buffer->base = malloc(nbytes + 2 * GUARD + shift);
+    if (!buffer->base)
+        abort();
+    memset(buffer->base, GUARD_BYTE, nbytes + 2 * GUARD + shift);
+    buffer->data = buffer->base + GUARD + shift;
+    buffer->nbytes = nbytes;
+    memset(buffer->data, STALE_BYTE, nbytes);
+}
+
+static bool is_guarded(const struct exam_buffer *buffer)
+{
+    for (const unsigned char *at = buffer->base; at && at < buffer->data; at++)
+        if (*at != GUARD_BYTE)
+            return false;
+    for (size_t i = 0; buffer->base && i < GUARD; i++)
+        if (buffer->data[buffer->nbytes + i] != GUARD_BYTE)
+            return false;
+    return true;
+}
+
+/* Lays in and out into one buffer or two, as the exam says and kolo.h allows. */
+static void lay_out(struct exam_run *run, int n, int rank)
+{
+    const struct exam *exam = &run->exam;
+    const size_t size = kolo_dtype_size(exam->dtype);
+    const size_t ins = in_count(exam, n, rank) * size, outs = out_count(exam, n, rank) * size;
+    const size_t own = (size_t)rank * exam->count * size;
+    bool is_one = exam->is_in_place && exam->what != KO_ALL_TO_ALL && ins && outs;
+
+    if (exam->what == KO_BROADCAST)
+        is_one = true;
+    if (is_one && ins > outs) { /* reduce_scatter, scatter */
+        make(&run->in, ins, exam->shift);
+        run->in_at = run->in.data;
+        run->out_at = run->in.data + own;
+        return;
+    }
+    if (outs || !ins)
+        make(&run->out, outs, exam->shift);
+    run->out_at = run->out.data;
+    if (is_one) {
+        run->in_at = run->out.data + (outs > ins ? own : 0);
+        return;
+    }
+    if (ins)
+        make(&run->in, ins, exam->shift);
+    run->in_at = run->in.data;
+}
+
+static void fill(struct exam_run *run, int n, int rank)
+{
+    const struct exam *exam = &run->exam;
+    const size_t size = kolo_dtype_size(exam->dtype), count = in_count(exam, n, rank);
+    unsigned char *to = (unsigned char *)(uintptr_t)run->in_at;
+
+    if (exam->what == KO_BROADCAST && rank != exam->root)
+        return;
+    for (size_t i = 0; i < count; i++)
+        write_input(exam, n, rank, i, to + i * size);
+}
+
+/* ---- the call
+ * ------------------------------------------------------------------------------------- */
+
+static int call_blocking(struct exam_run *run)
+{
+    const struct exam *e = &run->exam;
+    kolo_group *g = run->group;
+
+    switch (e->what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(g, run->in_at, run->out_at, e->count, e->dtype, e->op);
+    case KO_REDUCE:
+        return kolo_reduce(g, run->in_at, run->out_at, e->count, e->dtype, e->op, e->root);
+    case KO_BROADCAST:
+        return kolo_broadcast(g, run->out_at, e->count, e->dtype, e->root);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(g, run->in_at, run->out_at, e->count, e->dtype);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(g, run->in_at, run->out_at, e->count, e->dtype, e->op);
+    case KO_GATHER:
+        return kolo_gather(g, run->in_at, run->out_at, e->count, e->dtype, e->root);
+    case KO_SCATTER:
+        return kolo_scatter(g, run->in_at, run->out_at, e->count, e->dtype, e->root);
+    case KO_ALL_TO_ALL:
+        return kolo_all_to_all(g, run->in_at, run->out_at, e->count, e->dtype);
+    default:
+        return kolo_barrier(g);
+    }
+}
+
+static int call_async(struct exam_run *run)
+{
+    const struct exam *e = &run->exam;
+    kolo_group *g = run->group;
+    kolo_work **w = &run->work;
+
+    switch (e->what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce_async(g, run->in_at, run->out_at, e->count, e->dtype, e->op, w);
+    case KO_REDUCE:
+        return kolo_reduce_async(g, run->in_at, run->out_at, e->count, e->dtype, e->op, e->root, w);
+    case KO_BROADCAST:
+        return kolo_broadcast_async(g, run->out_at, e->count, e->dtype, e->root, w);
+    case KO_ALL_GATHER:
+        return kolo_all_gather_async(g, run->in_at, run->out_at, e->count, e->dtype, w);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter_async(g, run->in_at, run->out_at, e->count, e->dtype, e->op, w);
+    case KO_GATHER:
+        return kolo_gather_async(g, run->in_at, run->out_at, e->count, e->dtype, e->root, w);
+    case KO_SCATTER:
+        return kolo_scatter_async(g, run->in_at, run->out_at, e->count, e->dtype, e->root, w);
+    case KO_ALL_TO_ALL:
+        return kolo_all_to_all_async(g, run->in_at, run->out_at, e->count, e->dtype, w);
+    default:
+        return kolo_barrier_async(g, w);
+    }
+}
+
+struct exam_run *exam_begin(kolo_group *group, const struct exam *exam)
+{
+    struct exam_run *run = calloc(1, sizeof *run);
+
+    if (!run)
+        abort();
+    run->exam = *exam;
+    run->group = group;
+    lay_out(run, kolo_group_size(group), kolo_group_rank(group));
+    fill(run, kolo_group_size(group), kolo_group_rank(group));
+    run->status = exam->is_async ? call_async(run) : call_blocking(run);
+    return run;
+}
+
+static int complain(const struct exam_run *run, const char *what, size_t i)
+{
+    const struct exam *e = &run->exam;
+
+    return ranks_fail("rank %d of %d: %s%s%s of %zu %s, %s, root %d, shift %zu: %s (element %zu)",
+                      kolo_group_rank(run->group), kolo_group_size(run->group),
+                      ko_collective_name(e->what), e->is_async ? "_async" : "",
+                      e->is_in_place ? " in place" : "", e->count, kolo_dtype_name(e->dtype),
+                      kolo_op_name(e->op), e->root, e->shift, what, i);
+}
+
+static int check_out(const struct exam_run *run, int n, int rank)
+{
+    const size_t size = kolo_dtype_size(run->exam.dtype);
+    const size_t count = out_count(&run->exam, n, rank);
+    unsigned char want[8];
+
+    for (size_t i = 0; i < count; i++) {
+        write_expected(&run->exam, n, rank, i, want);
+        if (memcmp(want, (unsigned char *)run->out_at + i * size, size) != 0)
+            return complain(run, "a wrong result", i);
+    }
+    return 0;
+}
+
+/* What is not the output lies as it was. */
+static int check_in(const struct exam_run *run, int n, int rank)
+{
+    const size_t size = kolo_dtype_size(run->exam.dtype);
+    const size_t count = in_count(&run->exam, n, rank);
+    const unsigned char *out = run->out_at;
+    const size_t outs = out ? out_count(&run->exam, n, rank) * size : 0;
+    unsigned char want[8];
+
+    for (size_t i = 0; i < count; i++) {
+        const unsigned char *at = (const unsigned char *)run->in_at + i * size;
+
+        write_input(&run->exam, n, rank, i, want);
+        if (out && at >= out && at < out + outs)
+            continue;
+        if (memcmp(want, at, size) != 0)
+            return complain(run, "an input was changed", i);
+    }
+    return 0;
+}
+
+int exam_end(struct exam_run *run)
+{
+    const int n = kolo_group_size(run->group), rank = kolo_group_rank(run->group);
+    int failed = 0;
+
+    if (!run->status && run->work)
+        run->status = kolo_work_wait(run->work, -1);
+    kolo_work_free(run->work);
+    if (run->status)
+        failed = complain(run, kolo_status_name(run->status), 0);
+    if (!failed)
+        failed = check_out(run, n, rank);
+    if (!failed)
+        failed = check_in(run, n, rank);
+    if (!failed && (!is_guarded(&run->in) || !is_guarded(&run->out)))
+        failed = complain(run, "wrote beside its buffer", 0);
+    free(run->in.base);
+    free(run->out.base);
+    free(run);
+    return failed;
+}
+
+int exam_take(kolo_group *group, const struct exam *exam)
+{
+    return exam_end(exam_begin(group, exam));
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exam.h: one collective call with inputs and an oracle of its own. Each input element is a
+ * function of (rank, index); every output is computed from those alone and compared bit for bit.
+ */
+#ifndef EXAM_H
+#define EXAM_H
+
+#include "coll.h"
+
+#include <stdbool.h>
+
+struct exam {
+    enum ko_collective what;
+    kolo_dtype dtype;
+    kolo_op op;
+    size_t count;
+    int root;
+    bool is_in_place; /* as kolo.h allows it for the collective */
+    bool is_async;
+    size_t shift; /* bytes by which the buffers are off alignment */
+};
+
+bool exam_has_root(enum ko_collective what);
+bool exam_is_reducing(enum ko_collective what);
+
+/* True if dtype has the op. */
+bool exam_allows(kolo_dtype dtype, kolo_op op);
+
+/* An exam under way. */
+struct exam_run;
+
+/* Makes the buffers and begins the call (blocking: does it). NULL after ranks_fail. */
+struct exam_run *exam_begin(kolo_group *group, const struct exam *exam);
+
+/* Waits, compares, frees. 0, or ranks_fail. */
+int exam_end(struct exam_run *run);
+
+/* Both. */
+int exam_take(kolo_group *group, const struct exam *exam);
+
+#endif

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every collective over every transport against the oracle of exam.c, with slots so small and few
+ * that all of them wrap; and what belongs to calls in general: arguments, queues, threads.
+ */
+#include "clock.h"
+#include "exam.h"
+#include "ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 192, SLOTS = 2 };
+
+static void set_variables(const char *transport, const char *algorithm)
+{
+    char slice[16], slots[16];
+
+    snprintf(slice, sizeof slice, "%d", SLICE_BYTES);
+    snprintf(slots, sizeof slots, "%d", SLOTS);
+    setenv("KOLO_TRANSPORT", transport, 1);
+    setenv("KOLO_ALGO", algorithm, 1);
+    setenv("KOLO_SLICE_BYTES", slice, 1);
+    setenv("KOLO_SLOTS", slots, 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+}
+
+/* ---- products -----------------------------------------------------------------------------------
+ */
+
+/* Every dtype and op at few counts. */
+static int take_dtypes(kolo_group *group, enum ko_collective what, const size_t *counts,
+                       size_t ncounts)
+{
+    const int nops = exam_is_reducing(what) ? KOLO_NOPS : 1;
+    struct exam exam = {.what = what};
+    unsigned turn = 0;
+    int failed = 0;
+
+    for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
+        for (int op = 0; op < nops && !failed; op++)
+            for (size_t i = 0; i < ncounts && !failed; i++, turn++) {
+                exam.dtype = (kolo_dtype)dtype;
+                exam.op = (kolo_op)op;
+                if (!exam_allows(exam.dtype, exam.op))
+                    continue;
+                exam.count = counts[i];
+                exam.root = exam_has_root(what) ? (int)turn % kolo_group_size(group) : 0;
+                exam.is_in_place = turn & 1;
+                exam.is_async = turn % 8 >= 6;
+                exam.shift = turn % 5 ? 0 : turn % 8;
+                failed = exam_take(group, &exam);
+            }
+    return failed;
+}
+
+/* Every count, in place and not, blocking and not. */
+static int take_counts(kolo_group *group, enum ko_collective what, kolo_dtype dtype)
+{
+    const size_t n = (size_t)kolo_group_size(group), slot = SLICE_BYTES / kolo_dtype_size(dtype);
+    const size_t counts[] = {0, 1, n - 1, n, n + 1, slot - 1, slot, slot + 1, 211, 9 * slot + 5};
+    int failed = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (unsigned how = 0; how < 4 && !failed; how++) {
+            const struct exam exam = {.what = what,
+                                      .dtype = dtype,
+                                      .count = counts[i],
+                                      .root = exam_has_root(what) ? (int)((i + how) % n) : 0,
+                                      .is_in_place = how & 1,
+                                      .is_async = (how & 2) && i % 2,
+                                      .shift = i == 8 ? 3 : 0};
+
+            failed = exam_take(group, &exam);
+        }
+    return failed;
+}
+
+static int take_everything(kolo_group *group, void *argument)
+{
+    static const size_t counts[] = {37, 101};
+    int failed = 0;
+
+    (void)argument;
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++) {
+        failed = take_dtypes(group, (enum ko_collective)what, counts, 2);
+        failed = failed ? failed : take_counts(group, (enum ko_collective)what, KOLO_FLOAT32);
+    }
+    return failed;
+}
+
+static int take_some(kolo_group *group, void *argument)
+{
+    static const size_t count = 41;
+    int failed = 0;
+
+    (void)argument;
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++) {
+        failed = take_dtypes(group, (enum ko_collective)what, &count, 1);
+        failed = failed ? failed : take_counts(group, (enum ko_collective)what, KOLO_INT8);
+    }
+    return failed;
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body, void *argument)
+{
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, argument), 0);
+}
+
+static void all_counts_of_ranks(enum ranks_kind kind, const char *transport, const char *algorithm)
+{
+    static const int sizes[] = {1, 2, 3, 4, 5, 8};
+
+    set_variables(transport, algorithm);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        run(kind, sizes[i], take_everything, NULL);
+}
+
+static void threads_over_shm(void **state)
+{
+    (void)state;
+    all_counts_of_ranks(RANKS_THREADS, "shm", "ring");
+    all_counts_of_ranks(RANKS_THREADS, "shm", "direct");
+}
+
+static void threads_over_tcp(void **state)
+{
+    (void)state;
+    all_counts_of_ranks(RANKS_THREADS, "tcp", "ring");
+    all_counts_of_ranks(RANKS_THREADS, "tcp", "direct");
+}
+
+static void processes_over_shm(void **state)
+{
+    (void)state;
+    all_counts_of_ranks(RANKS_PROCESSES, "shm", "ring");
+    all_counts_of_ranks(RANKS_PROCESSES, "shm", "direct");
+}
+
+static void processes_over_tcp(void **state)
+{
+    (void)state;
+    all_counts_of_ranks(RANKS_PROCESSES, "tcp", "ring");
+    all_counts_of_ranks(RANKS_PROCESSES, "tcp", "direct");
+}
+
+/* ---- slots of ordinary size, many elements ------------------------------------------------------
+ */
+
+static int take_large(kolo_group *group, void *argument)
+{
+    int failed = 0;
+
+    (void)argument;
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
+        for (unsigned how = 0; how < 2 && !failed; how++) {
+            const struct exam exam = {.what = (enum ko_collective)what,
+                                      .dtype = how ? KOLO_FLOAT64 : KOLO_UINT8,
+                                      .count = 300007,
+                                      .is_in_place = how};
+
+            failed = exam_take(group, &exam);
+        }
+    return failed;
+}
+
+static void large_counts_in_ordinary_slots(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp", "shm,tcp"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        set_variables(transports[i], "");
+        unsetenv("KOLO_SLICE_BYTES");
+        unsetenv("KOLO_SLOTS");
+        run(i ? RANKS_PROCESSES : RANKS_THREADS, 3, take_large, NULL);
+    }
+}
+
+/* ---- the same bits everywhere -------------------------------------------------------------------
+ */
+
+enum { RANDOM_BYTES = 2048 };
+
+/* Any finite floats: the exponent's middle bits vary. */
+static void fill_randomly(kolo_dtype dtype, int rank, unsigned char *to)
+{
+    const size_t size = kolo_dtype_size(dtype);
+    unsigned state = 12345u + 777u * (unsigned)rank;
+
+    for (size_t i = 0; i < RANDOM_BYTES; i++) {
+        state = state * 1664525u + 1013904223u;
+        to[i] = (unsigned char)(state >> 24);
+        if (i % size == size - 1) /* the highest byte: sign, and an exponent near 1 */
+            to[i] = (unsigned char)((to[i] & 0x80) | 0x3c);
+    }
+}
+
+static int compare_bits(kolo_group *group, kolo_dtype dtype, kolo_op op)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const size_t count = RANDOM_BYTES / kolo_dtype_size(dtype);
+    unsigned char in[RANDOM_BYTES], out[2][RANDOM_BYTES];
+    unsigned char *all = malloc((size_t)n * RANDOM_BYTES);
+    int failed = !all;
+
+    fill_randomly(dtype, rank, in);
+    for (int i = 0; i < 2 && !failed; i++)
+        failed = kolo_all_reduce(group, in, out[i], count, dtype, op);
+    if (!failed && memcmp(out[0], out[1], RANDOM_BYTES) != 0)
+        failed = ranks_fail("%s %s: other bits in the second run", kolo_dtype_name(dtype),
+                            kolo_op_name(op));
+    if (!failed)
+        failed = kolo_all_gather(group, out[0], all, RANDOM_BYTES, KOLO_UINT8);
+    for (int r = 0; r < n && !failed; r++)
+        if (memcmp(all + (size_t)r * RANDOM_BYTES, out[0], RANDOM_BYTES) != 0)
+            failed = ranks_fail("%s %s: rank %d has other bits than rank %d",
+                                kolo_dtype_name(dtype), kolo_op_name(op), r, rank);
+    free(all);
+    return failed;
+}
+
+static int compare_all_bits(kolo_group *group, void *argument)
+{
+    int failed = 0;
+
+    (void)argument;
+    for (int dtype = KOLO_FLOAT16; dtype < KOLO_NDTYPES && !failed; dtype++)
+        for (int op = 0; op < KOLO_BAND && !failed; op++)
+            failed = compare_bits(group, (kolo_dtype)dtype, (kolo_op)op);
+    return failed;
+}
+
+static void results_have_the_same_bits_on_all_ranks(void **state)
+{
+    static const char *const algorithms[] = {"ring", "direct"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        set_variables("shm", algorithms[i]);
+        run(RANKS_THREADS, 5, compare_all_bits, NULL);
+        set_variables("tcp", algorithms[i]);
+        run(RANKS_THREADS, 8, compare_all_bits, NULL);
+    }
+}
+
+/* ---- queues -------------------------------------------------------------------------------------
+ */
+
+/* Many asynchronous calls of all kinds at once, a blocking one behind them, ended from the last. */
+static int queue_many(kolo_group *group, void *argument)
+{
+    enum { MANY = 64 };
+    struct exam_run *runs[MANY];
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < MANY; i++)
+        runs[i] =
+            exam_begin(group, &(struct exam){.what = (enum ko_collective)(i % KO_NCOLLECTIVES),
+                                             .dtype = KOLO_INT32,
+                                             .count = (size_t)(i * 7),
+                                             .is_async = true});
+    failed = exam_take(group, &(struct exam){.what = KO_ALL_REDUCE, .count = 50});
+    for (int i = MANY; i-- > 0;)
+        failed |= exam_end(runs[i]);
+    return failed;
+}
+
+/* A work whose wait gives up goes on; test tells when it is done. */
+static int wait_in_vain(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    float one = 1, sum = 0;
+    kolo_work *work;
+    int done = 0, err;
+
+    (void)argument;
+    if (rank == 1)
+        return kolo_recv(group, NULL, 0, KOLO_UINT8, 0, 0) ||
+               kolo_all_reduce(group, &one, &sum, 1, KOLO_FLOAT32, KOLO_SUM);
+    if (kolo_all_reduce_async(group, &one, &sum, 1, KOLO_FLOAT32, KOLO_SUM, &work))
+        return ranks_fail("all_reduce_async");
+    err = kolo_work_wait(work, 30);
+    if (err != KOLO_E_TIMEOUT || !strstr(kolo_last_error(), "not done within 30 ms; it goes on"))
+        return ranks_fail("wait gave %d", err);
+    if (kolo_work_test(work, &done) || done || *kolo_work_error(work))
+        return ranks_fail("done without the other rank");
+    if (kolo_send(group, NULL, 0, KOLO_UINT8, 1, 0))
+        return ranks_fail("send");
+    while (!done)
+        if (kolo_work_test(work, &done))
+            return ranks_fail("test");
+    kolo_work_free(work);
+    return sum == 2 ? 0 : ranks_fail("the sum is %g", (double)sum);
+}
+
+static void calls_queue_up(void **state)
+{
+    (void)state;
+    set_variables("shm", "");
+    run(RANKS_THREADS, 3, queue_many, NULL);
+    run(RANKS_THREADS, 2, wait_in_vain, NULL);
+    set_variables("tcp", "");
+    run(RANKS_PROCESSES, 3, queue_many, NULL);
+    run(RANKS_PROCESSES, 2, wait_in_vain, NULL);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------
+ */
+
+struct lane {
+    pthread_t thread;
+    kolo_group *group;
+    int failed;
+};
+
+static void *lane_main(void *argument)
+{
+    struct lane *lane = argument;
+
+    for (unsigned i = 0; i < 60 && !lane->failed; i++)
+        lane->failed =
+            exam_take(lane->group, &(struct exam){.what = (enum ko_collective)(i % KO_NCOLLECTIVES),
+                                                  .dtype = KOLO_FLOAT32,
+                                                  .count = 10 * i,
+                                                  .is_async = i % 3 == 0});
+    return NULL;
+}
+
+/* Two groups of the same ranks, in the reverse order, each used by a thread of its own. */
+static int use_two_groups(kolo_group *group, void *argument)
+{
+    const int n = kolo_group_size(group);
+    struct lane lanes[2] = {{0}};
+    int ranks[8], failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < n; i++)
+        ranks[i] = n - 1 - i;
+    for (int i = 0; i < 2; i++)
+        if (kolo_group_new(group, ranks, n, &lanes[i].group))
+            return ranks_fail("group_new");
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&lanes[i].thread, NULL, lane_main, &lanes[i]))
+            abort();
+    failed = exam_take(group, &(struct exam){.what = KO_ALL_GATHER, .count = 1000});
+    for (int i = 0; i < 2; i++) {
+        pthread_join(lanes[i].thread, NULL);
+        failed |= lanes[i].failed;
+        kolo_group_free(lanes[i].group);
+    }
+    return failed;
+}
+
+static void groups_run_side_by_side(void **state)
+{
+    (void)state;
+    set_variables("shm", "");
+    run(RANKS_THREADS, 3, use_two_groups, NULL);
+    set_variables("tcp", "");
+    run(RANKS_THREADS, 3, use_two_groups, NULL);
+    run(RANKS_PROCESSES, 4, use_two_groups, NULL);
+}
+
+/* ---- arguments ----------------------------------------------------------------------------------
+ */
+
+static int expect(int err, int code, const char *text)
+{
+    if (err != code || !strstr(kolo_last_error(), text))
+        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
+    return 0;
+}
+
+static int call_wrongly(kolo_group *group, void *argument)
+{
+    const size_t huge = SIZE_MAX / 6;
+    char in[64] = {0}, out[64];
+    const int mine = kolo_group_rank(group);
+    int failed = 0;
+
+    (void)argument;
+    failed |= expect(kolo_all_reduce(NULL, in, out, 1, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: group is NULL");
+    failed |= expect(kolo_barrier(NULL), KOLO_E_INVALID, "barrier: group is NULL");
+    failed |= expect(kolo_all_gather(group, in, out, 1, (kolo_dtype)99), KOLO_E_INVALID,
+                     "all_gather: 99 is no dtype");
+    failed |= expect(kolo_all_reduce(group, in, out, 1, (kolo_dtype)-1, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: -1 is no dtype");
+    failed |= expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, KOLO_NOPS), KOLO_E_INVALID,
+                     "8 is no reduction; enum kolo_op lists them");
+    failed |= expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
+                     KOLO_E_UNSUPPORTED, "bxor is for integers, not for float32");
+    failed |= expect(kolo_broadcast(group, out, 1, KOLO_INT8, 2), KOLO_E_INVALID,
+                     "the root is rank 2; the group has ranks 0 to 1");
+    failed |= expect(kolo_reduce(group, in, out, 1, KOLO_INT8, KOLO_SUM, -1), KOLO_E_INVALID,
+                     "the root is rank -1; the group has ranks 0 to 1");
+    failed |= expect(kolo_all_reduce(group, in, out, huge, KOLO_FLOAT64, KOLO_SUM), KOLO_E_INVALID,
+                     "elements of float64 for 2 ranks are more than memory has");
+    failed |= expect(kolo_all_gather(group, in, out, SIZE_MAX / 2 + 1, KOLO_INT8), KOLO_E_INVALID,
+                     "elements of int8 for 2 ranks are more than memory has");
+    failed |= expect(kolo_all_reduce(group, NULL, out, 1, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: in is NULL, with 1 elements");
+    failed |= expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: out is NULL, with 3 elements");
+    failed |= expect(kolo_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM, mine), KOLO_E_INVALID,
+                     "reduce: out is NULL");
+    failed |= expect(kolo_scatter(group, NULL, out, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "scatter: in is NULL");
+    failed |= expect(kolo_scatter(group, NULL, NULL, 3, KOLO_INT8, 1 - mine), KOLO_E_INVALID,
+                     "scatter: out is NULL");
+    failed |= expect(kolo_gather(group, in, NULL, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "gather: out is NULL");
+    failed |= expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
+                     "all_to_all: in and out must be different buffers");
+    failed |= expect(kolo_all_reduce_async(group, in, out, 1, KOLO_INT8, KOLO_SUM, NULL),
+                     KOLO_E_INVALID, "all_reduce_async: work is NULL");
+    failed |=
+        expect(kolo_barrier_async(group, NULL), KOLO_E_INVALID, "barrier_async: work is NULL");
+    /* None of this has harmed the group, nor may NULL buffers of no elements. */
+    failed |= kolo_all_reduce(group, NULL, NULL, 0, KOLO_INT8, KOLO_SUM);
+    failed |= exam_take(group, &(struct exam){.what = KO_ALL_REDUCE, .count = 9});
+    return failed;
+}
+
+static void wrong_arguments_are_named(void **state)
+{
+    int done;
+
+    (void)state;
+    set_variables("shm", "");
+    run(RANKS_THREADS, 2, call_wrongly, NULL);
+    assert_int_equal(expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
+    assert_int_equal(expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
+    assert_string_equal(kolo_work_error(NULL), "");
+    kolo_work_free(NULL);
+}
+
+/* Without the variable short counts go directly; a name that is none is no algorithm. */
+static void algorithms_are_chosen_by_name(void **state)
+{
+    (void)state;
+    set_variables("shm", "");
+    run(RANKS_THREADS, 3, take_some, NULL);
+    set_variables("shm", "direct"); /* has too few ranks for 9: the ring takes over */
+    run(RANKS_THREADS, 9, take_some, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(algorithms_are_chosen_by_name),
+        cmocka_unit_test(threads_over_shm),
+        cmocka_unit_test(threads_over_tcp),
+        cmocka_unit_test(processes_over_shm),
+        cmocka_unit_test(processes_over_tcp),
+        cmocka_unit_test(large_counts_in_ordinary_slots),
+        cmocka_unit_test(results_have_the_same_bits_on_all_ranks),
+        cmocka_unit_test(calls_queue_up),
+        cmocka_unit_test(groups_run_side_by_side),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
