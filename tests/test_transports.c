@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every transport passes the suite: one row each.
+ */
+#include "transport_suite.h"
+
+#include "status.h"
+#include "unix_socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int dial_shm(const unsigned char *address, size_t nbytes)
+{
+    char name[KO_UNIX_NAME] = {0};
+    int fd;
+
+    memcpy(name, address, nbytes < sizeof name ? nbytes : sizeof name - 1);
+    if (ko_unix_connect(name, &fd))
+        return -1;
+    fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
+/* tcp.c's address: 64 bytes of numeric host, then the port in this machine's order. */
+static int dial_tcp(const unsigned char *address, size_t nbytes)
+{
+    struct sockaddr_in where = {.sin_family = AF_INET};
+    uint16_t port;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || nbytes < 64 + sizeof port)
+        return -1;
+    memcpy(&port, address + 64, sizeof port);
+    where.sin_port = htons(port);
+    if (inet_pton(AF_INET, (const char *)address, &where.sin_addr) == 1 &&
+        !connect(fd, (struct sockaddr *)&where, sizeof where))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static const struct transport_traits rows[] = {
+    {&ko_transport_self, "a rank is alone with itself", NULL},
+    {&ko_transport_shm, NULL, dial_shm},
+    {&ko_transport_tcp, NULL, dial_tcp},
+};
+
+int main(void)
+{
+    static struct CMUnitTest tests[SUITE_MOST * sizeof rows / sizeof *rows];
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        n += transport_suite_add(tests + n, &rows[i]);
+    return _cmocka_run_group_tests("transports", tests, n, NULL, NULL);
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The suite's cases of wires whose other end goes, at each stage, or was never kolo's. The end that
+ * goes is hung up here, or is a process that is killed.
+ */
+#include "transport_suite.h"
+
+#include "clock.h"
+#include "poller.h"
+#include "status.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SLICE = 1 << 20, NPOSTS = 64 };
+
+/* ---- the other end is hung up --------------------------------------------------------------- */
+
+/* A closed device refuses at once or at the next drive; nobody waits for it. */
+static void refused(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_hello hello = suite_hello(256);
+    struct ko_wire *wire;
+    int err;
+
+    suite_needs_peer(suite);
+    suite->transport->close(suite->right);
+    suite->right = NULL;
+    err =
+        suite->transport->connect(suite->left, suite->address, suite->address_bytes, &hello, &wire);
+    if (!err) {
+        suite_expect_loss(wire);
+        suite->transport->hangup(wire);
+        return;
+    }
+    assert_int_equal(err, KOLO_E_PEER_LOST);
+}
+
+static void closed_before_accept(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_wire *wire;
+
+    suite_needs_peer(suite);
+    wire = suite_connect(suite, 256);
+    assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    suite->transport->close(suite->right);
+    suite->right = NULL;
+    suite_expect_loss(wire);
+    suite->transport->hangup(wire);
+}
+
+static void hung_up_before_answer(void **state)
+{
+    struct suite *suite = *state;
+    struct ends ends;
+
+    suite_needs_peer(suite);
+    ends.from = suite_connect(suite, 256);
+    ends.to = suite_accept(suite, ends.from);
+    suite->transport->hangup(ends.to);
+    suite_expect_loss(ends.from);
+    suite->transport->hangup(ends.from);
+}
+
+static void hung_up_after_hello(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_hello answer = suite_answer(256);
+    struct ends ends;
+    int err;
+
+    suite_needs_peer(suite);
+    ends.from = suite_connect(suite, 256);
+    ends.to = suite_accept(suite, ends.from);
+    suite->transport->hangup(ends.from);
+    err = suite->transport->answer(ends.to, &answer);
+    if (err)
+        assert_int_equal(err, KOLO_E_PEER_LOST);
+    else
+        suite_expect_loss(ends.to);
+    suite->transport->hangup(ends.to);
+}
+
+static struct ko_post data_post(const struct suite *suite, const void *body, size_t nbytes)
+{
+    uint32_t kind = suite->transport->kind == KO_MESSAGE ? KO_FRAME_DATA : KO_FRAME_FAIL;
+
+    return (struct ko_post){.frame = {.kind = kind, .nbytes = (uint32_t)nbytes}, .body = body};
+}
+
+/* What was sent before the end arrives before the end is reported. */
+static void data_then_end(void **state)
+{
+    struct suite *suite = *state;
+    unsigned char body[KO_CONTROL_BYTES], got[KO_CONTROL_BYTES];
+    struct ko_post posts[3], late;
+    struct ends ends;
+
+    suite_needs_peer(suite);
+    ends = suite_open(suite, 4096);
+    suite_fill(body, sizeof body, 1);
+    for (int i = 0; i < 3; i++) {
+        posts[i] = data_post(suite, body, sizeof body - (size_t)i);
+        assert_int_equal(suite->transport->send(ends.from, &posts[i]), KOLO_OK);
+    }
+    suite->transport->hangup(ends.from);
+    usleep(2000);
+    late = data_post(suite, body, 1);
+    assert_int_equal(suite->transport->send(ends.to, &late), KOLO_OK);
+    assert_int_equal(suite->transport->drive(ends.to), KOLO_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(suite_next(ends.to, NULL)->nbytes, sizeof body - (size_t)i);
+        suite_land(ends.to, NULL, got);
+        assert_true(suite_matches(got, sizeof body - (size_t)i, 1));
+    }
+    suite_expect_loss(ends.to);
+    assert_false(late.is_queued);
+    late = data_post(suite, body, 1);
+    assert_int_equal(suite->transport->send(ends.to, &late), KOLO_OK);
+    assert_int_equal(suite->transport->drive(ends.to), KOLO_OK);
+    assert_false(late.is_queued); /* dropped without an error */
+    suite_expect_loss(ends.to);   /* again */
+    assert_false(ends.to->wanted & KO_POLL_IN);
+    suite->transport->hangup(ends.to);
+}
+
+/* ---- the other end is killed ---------------------------------------------------------------- */
+
+static int role_connects(struct suite *suite)
+{
+    struct ko_hello hello = suite_hello(4096);
+    struct ko_wire *wire;
+
+    if (suite->transport->connect(suite->left, suite->address, suite->address_bytes, &hello, &wire))
+        return 1;
+    for (int i = 0; i < 20; i++)
+        if (suite_settle(wire, NULL))
+            return 1;
+    return 0;
+}
+
+static void killed_before_answer(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_hello answer = suite_answer(4096);
+    struct suite_child child;
+    struct ko_wire *wire;
+    int err;
+
+    suite_needs_peer(suite);
+    child = suite_fork(suite, role_connects);
+    /* The child has this process's left device as its goal. */
+    suite_await(&child);
+    suite->transport->close(suite->right);
+    suite->right = suite->left;
+    wire = suite_accept(suite, NULL);
+    suite_kill(&child);
+    err = suite->transport->answer(wire, &answer);
+    if (err)
+        assert_int_equal(err, KOLO_E_PEER_LOST);
+    else
+        suite_expect_loss(wire);
+    suite->transport->hangup(wire);
+    suite->right = NULL;
+}
+
+static int role_idles(struct suite *suite)
+{
+    (void)suite;
+    return 0;
+}
+
+static void killed_before_accept(void **state)
+{
+    struct suite *suite = *state;
+    struct suite_child child;
+    struct ko_wire *wire;
+
+    suite_needs_peer(suite);
+    child = suite_fork(suite, role_idles);
+    suite_await(&child);
+    wire = suite_connect(suite, 4096);
+    assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    suite_kill(&child);
+    suite_expect_loss(wire);
+    suite->transport->hangup(wire);
+}
+
+/* Accepts one wire and answers it; leaves it open. */
+static struct ko_wire *child_answers(struct suite *suite)
+{
+    struct ko_hello answer = suite_answer(4096);
+    ko_deadline deadline = ko_deadline_in(5000);
+    struct ko_wire *wire;
+
+    while (suite->transport->accept(suite->right, &wire))
+        if (ko_deadline_passed(&deadline))
+            return NULL;
+    while (!wire->has_hello)
+        if (suite_settle(wire, NULL) || ko_deadline_passed(&deadline))
+            return NULL;
+    if (suite->transport->answer(wire, &answer))
+        return NULL;
+    while (wire->state != KO_WIRE_OPEN)
+        if (suite_settle(wire, NULL) || ko_deadline_passed(&deadline))
+            return NULL;
+    return wire;
+}
+
+static int role_answers(struct suite *suite)
+{
+    struct ko_wire *wire = child_answers(suite);
+
+    if (wire && wire->inbox) /* a window: fill ours, which the parent sees as its outbox */
+        memset(wire->inbox, 0x5a, 64);
+    if (wire && wire->outbox)
+        memset(wire->outbox, 0xa5, 64);
+    return !wire;
+}
+
+static struct ko_wire *open_to_child(struct suite *suite, const struct suite_child *child)
+{
+    ko_deadline deadline = ko_deadline_in(5000);
+    struct ko_wire *wire = suite_connect(suite, 4096);
+
+    while (wire->state != KO_WIRE_OPEN) {
+        assert_false(ko_deadline_passed(&deadline));
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    }
+    suite_await(child);
+    return wire;
+}
+
+static void killed_with_posts(void **state)
+{
+    struct suite *suite = *state;
+    unsigned char *body = calloc(1, SLICE);
+    size_t nbytes = suite->transport->kind == KO_MESSAGE ? 4096 : KO_CONTROL_BYTES;
+    static struct ko_post posts[NPOSTS * 64];
+    struct suite_child child;
+    struct ko_wire *wire;
+
+    if (suite->traits->alone)
+        free(body);
+    suite_needs_peer(suite);
+    child = suite_fork(suite, role_answers);
+    wire = open_to_child(suite, &child);
+    for (int i = 0; i < NPOSTS * 64; i++) {
+        posts[i] = data_post(suite, body, nbytes);
+        assert_int_equal(suite->transport->send(wire, &posts[i]), KOLO_OK);
+    }
+    suite_kill(&child);
+    suite_expect_loss(wire);
+    assert_int_equal(suite->transport->drive(wire), KOLO_OK);
+    for (int i = 0; i < NPOSTS * 64; i++)
+        assert_false(posts[i].is_queued);
+    suite->transport->hangup(wire);
+    free(body);
+}
+
+/* The windows of a killed peer stay readable and writable. */
+static void killed_with_windows(void **state)
+{
+    struct suite *suite = *state;
+    struct suite_child child;
+    struct ko_wire *wire;
+
+    suite_needs_peer(suite);
+    child = suite_fork(suite, role_answers);
+    wire = open_to_child(suite, &child);
+    suite_kill(&child);
+    suite_expect_loss(wire);
+    for (int i = 0; i < 64 && wire->inbox; i++) {
+        assert_int_equal(((unsigned char *)wire->outbox)[i], 0x5a);
+        assert_int_equal(((unsigned char *)wire->inbox)[i], 0xa5);
+    }
+    if (wire->outbox)
+        memset(wire->outbox, 1, 4096);
+    suite->transport->hangup(wire);
+}
+
+/* ---- the other end is no kolo --------------------------------------------------------------- */
+
+static int dial(struct suite *suite)
+{
+    int fd;
+
+    suite_needs_dial(suite);
+    fd = suite->traits->dial(suite->address, suite->address_bytes);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void put(int fd, const void *bytes, size_t nbytes)
+{
+    assert_int_equal(send(fd, bytes, nbytes, MSG_NOSIGNAL), (ssize_t)nbytes);
+}
+
+static struct ko_wire *accept_bare(struct suite *suite)
+{
+    ko_deadline deadline = ko_deadline_in(5000);
+    struct ko_wire *wire;
+
+    while (suite->transport->accept(suite->right, &wire) == KO_AGAIN)
+        assert_false(ko_deadline_passed(&deadline));
+    return wire;
+}
+
+/* Drives until it fails with status. */
+static void expect_failure(struct ko_wire *wire, int status)
+{
+    ko_deadline deadline = ko_deadline_in(5000);
+    const struct ko_frame *frame;
+    int err;
+
+    do {
+        assert_false(ko_deadline_passed(&deadline));
+        err = suite_settle(wire, NULL);
+        if (!err && wire->state == KO_WIRE_OPEN)
+            err = wire->transport->next(wire, &frame);
+    } while (err == KOLO_OK || err == KO_AGAIN);
+    assert_int_equal(err, status);
+}
+
+/* Sends nbytes of a hello (0: none) and closes. */
+static void bare_hello(struct suite *suite, const struct ko_hello *hello, size_t nbytes, int status)
+{
+    int fd = dial(suite);
+    struct ko_wire *wire;
+
+    if (nbytes)
+        put(fd, hello, nbytes);
+    wire = accept_bare(suite);
+    assert_int_equal(suite_settle(wire, NULL) & ~status, KOLO_OK);
+    close(fd);
+    if (status)
+        expect_failure(wire, status);
+    else
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    suite->transport->hangup(wire);
+}
+
+static void gone_before_hello(void **state)
+{
+    struct ko_hello hello = suite_hello(256);
+
+    bare_hello(*state, NULL, 0, KOLO_E_PEER_LOST);
+    bare_hello(*state, &hello, 1, KOLO_E_PEER_LOST);
+    bare_hello(*state, &hello, sizeof hello - 1, KOLO_E_PEER_LOST);
+}
+
+static void garbage(void **state)
+{
+    struct ko_hello hello;
+
+    memset(&hello, 'G', sizeof hello);
+    bare_hello(*state, &hello, sizeof hello, KOLO_E_PROTOCOL);
+    hello = suite_hello(256);
+    hello.magic ^= 1;
+    bare_hello(*state, &hello, sizeof hello, KOLO_E_PROTOCOL);
+}
+
+static void wrong_version(void **state)
+{
+    struct ko_hello hello = suite_hello(256);
+
+    hello.version++;
+    bare_hello(*state, &hello, sizeof hello, KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "version 2"));
+}
+
+/* A wire that a bare socket has opened, byte by byte. Windows need a segment too: see the window
+ * cases. */
+static struct ko_wire *open_bare(struct suite *suite, int fd, uint32_t slice_bytes)
+{
+    struct ko_hello hello = suite_hello(slice_bytes), answer = suite_answer(slice_bytes);
+    ko_deadline deadline = ko_deadline_in(5000);
+    struct ko_wire *wire;
+
+    wire = accept_bare(suite);
+    for (size_t i = 0; i < sizeof hello; i++) {
+        assert_false(wire->has_hello);
+        put(fd, (const char *)&hello + i, 1);
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    }
+    while (!wire->has_hello)
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    assert_int_equal(suite->transport->answer(wire, &answer), KOLO_OK);
+    while (wire->state != KO_WIRE_OPEN) {
+        assert_false(ko_deadline_passed(&deadline));
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    }
+    return wire;
+}
+
+static void skip_windows(const struct suite *suite)
+{
+    if (suite->transport->kind != KO_WINDOW)
+        return;
+    print_message("# the window cases have it, with a segment\n");
+    skip();
+}
+
+static void bad_frame(struct suite *suite, struct ko_frame frame)
+{
+    int fd = dial(suite);
+    struct ko_wire *wire = open_bare(suite, fd, 4096);
+
+    put(fd, &frame, sizeof frame);
+    expect_failure(wire, KOLO_E_PROTOCOL);
+    expect_failure(wire, KOLO_E_PROTOCOL); /* for good */
+    suite->transport->hangup(wire);
+    close(fd);
+}
+
+static void bad_frames(void **state)
+{
+    suite_needs_dial(*state);
+    skip_windows(*state);
+    bad_frame(*state, (struct ko_frame){.kind = 0});
+    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_BYE + 1});
+    bad_frame(*state, (struct ko_frame){.kind = UINT32_MAX});
+    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = 4097});
+    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = UINT32_MAX});
+    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
+}
+
+/* A message that comes in pieces of `step` bytes. */
+static void drip(struct suite *suite, size_t nbytes, size_t step)
+{
+    struct ko_frame frame = {.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes};
+    unsigned char *message = malloc(sizeof frame + nbytes), *got = malloc(nbytes + 1);
+    int fd = dial(suite);
+    struct ko_wire *wire = open_bare(suite, fd, 65536);
+    const struct ko_frame *seen;
+    bool has_landed = false;
+
+    memcpy(message, &frame, sizeof frame);
+    suite_fill(message + sizeof frame, nbytes, 3);
+    for (size_t at = 0; at < sizeof frame + nbytes; at += step) {
+        size_t left = sizeof frame + nbytes - at;
+        int err;
+
+        put(fd, message + at, left < step ? left : step);
+        poll(&(struct pollfd){.fd = wire->fd, .events = POLLIN}, 1, 1000);
+        err = suite->transport->next(wire, &seen);
+        if (!err)
+            err = suite->transport->land(wire, got);
+        has_landed = err == KOLO_OK;
+        assert_int_equal(err, left <= step ? KOLO_OK : KO_AGAIN);
+    }
+    assert_true(has_landed);
+    assert_true(suite_matches(got, nbytes, 3));
+    suite->transport->hangup(wire);
+    close(fd);
+    free(message);
+    free(got);
+}
+
+static void split_anywhere(void **state)
+{
+    static const size_t steps[] = {1, 7, 31, 32, 33, 64, 4096, 5000};
+
+    suite_needs_dial(*state);
+    skip_windows(*state);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        drip(*state, steps[i] < 7 ? 40 : 13000, steps[i]);
+}
+
+static void gone_mid_body(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_frame frame = {.kind = KO_FRAME_DATA, .nbytes = 1000};
+    unsigned char got[1000];
+    const struct ko_frame *seen;
+    struct ko_wire *wire;
+    int fd, err;
+
+    suite_needs_dial(suite);
+    skip_windows(suite);
+    fd = dial(suite);
+    wire = open_bare(suite, fd, 4096);
+    put(fd, &frame, sizeof frame);
+    put(fd, got, 400);
+    assert_int_equal(suite_next(wire, NULL)->nbytes, 1000);
+    close(fd);
+    while ((err = suite->transport->land(wire, got)) == KO_AGAIN)
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    assert_int_equal(err, KOLO_E_PEER_LOST);
+    assert_int_equal(suite->transport->next(wire, &seen), KOLO_OK);
+    assert_int_equal(suite->transport->land(wire, got), KOLO_E_PEER_LOST);
+    suite->transport->hangup(wire);
+}
+
+#define CASE(name)  \
+    {               \
+#name, name \
+    }
+const struct suite_case suite_loss_cases[] = {CASE(refused),
+                                              CASE(closed_before_accept),
+                                              CASE(hung_up_before_answer),
+                                              CASE(hung_up_after_hello),
+                                              CASE(data_then_end),
+                                              CASE(killed_before_answer),
+                                              CASE(killed_before_accept),
+                                              CASE(killed_with_posts),
+                                              CASE(killed_with_windows),
+                                              CASE(gone_before_hello),
+                                              CASE(garbage),
+                                              CASE(wrong_version),
+                                              CASE(bad_frames),
+                                              CASE(split_anywhere),
+                                              CASE(gone_mid_body)};
+const size_t suite_nloss_cases = sizeof suite_loss_cases / sizeof *suite_loss_cases;

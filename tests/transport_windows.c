@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The suite's cases of windows: memory that both ends share, and peers that pass memory which could
+ * be turned against us.
+ */
+#include "transport_suite.h"
+
+#include "clock.h"
+#include "status.h"
+#include "unix_socket.h"
+#include "window.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void shared_both_ways(void **state)
+{
+    static const uint32_t sizes[] = {1, 64, 65, 4096, 131072};
+    struct suite *suite = *state;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t nbytes = ko_window_bytes(2, sizes[i]);
+        struct ends ends = suite_open(suite, sizes[i]);
+
+        assert_true((uintptr_t)ends.from->inbox % KO_LINE == 0);
+        assert_int_equal(((unsigned char *)ends.from->inbox)[nbytes - 1], 0);
+        suite_fill(ends.from->outbox, nbytes, i);
+        assert_true(suite_matches(ends.to->inbox, nbytes, i));
+        suite_fill(ends.to->outbox, nbytes, i + 100);
+        assert_true(suite_matches(ends.from->inbox, nbytes, i + 100));
+        if (ends.to != ends.from)
+            assert_true(suite_matches(ends.to->inbox, nbytes, i)); /* two windows, not one */
+        suite_hang_up(suite, &ends);
+    }
+}
+
+/* A hello with `fd` beside it, from a bare socket; drives to the end of the handshake. */
+static int greet_with(struct suite *suite, int fd, struct ko_wire **wire_out, int *socket_out)
+{
+    struct ko_hello hello = suite_hello(4096), answer = suite_answer(4096);
+    ko_deadline deadline = ko_deadline_in(5000);
+    int socket = suite->traits->dial(suite->address, suite->address_bytes);
+    int err = KOLO_OK;
+
+    hello.segment = 0xdeadbeef;
+    assert_int_equal(ko_unix_send(socket, &hello, sizeof hello, fd), (ssize_t)sizeof hello);
+    *wire_out = suite_accept(suite, NULL);
+    err = suite->transport->answer(*wire_out, &answer);
+    while (!err && (*wire_out)->state != KO_WIRE_OPEN && !ko_deadline_passed(&deadline))
+        err = suite_settle(*wire_out, NULL);
+    *socket_out = socket;
+    return err;
+}
+
+static void expect_greeting(struct suite *suite, int fd, int status)
+{
+    struct ko_wire *wire;
+    int socket;
+
+    assert_int_equal(greet_with(suite, fd, &wire, &socket), status);
+    suite->transport->hangup(wire);
+    close(socket);
+    if (fd >= 0)
+        close(fd);
+}
+
+static int memory_of(size_t nbytes, int seals)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)nbytes), 0);
+    if (seals)
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+/* Memory that could shrink under us would be a SIGBUS to come. */
+static void hostile_segments(void **state)
+{
+    struct suite *suite = *state;
+    size_t nbytes = ko_window_bytes(2, 4096);
+    int null;
+
+    suite_needs_dial(suite);
+    null = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    expect_greeting(suite, -1, KOLO_E_PROTOCOL);
+    expect_greeting(suite, memory_of(nbytes, 0), KOLO_E_PROTOCOL);
+    expect_greeting(suite, memory_of(nbytes, F_SEAL_GROW), KOLO_E_PROTOCOL);
+    expect_greeting(suite, memory_of(nbytes - 1, F_SEAL_SHRINK), KOLO_E_PROTOCOL);
+    expect_greeting(suite, memory_of(nbytes + 1, F_SEAL_SHRINK), KOLO_E_PROTOCOL);
+    expect_greeting(suite, memory_of(0, F_SEAL_SHRINK), KOLO_E_PROTOCOL);
+    expect_greeting(suite, null, KOLO_E_PROTOCOL);
+    expect_greeting(suite, memory_of(nbytes, F_SEAL_SHRINK), KOLO_OK);
+}
+
+/* Memory that cannot be written is refused, and is no crash. */
+static void read_only_segment(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_wire *wire;
+    int socket, fd, err;
+
+    suite_needs_dial(suite);
+    fd = memory_of(ko_window_bytes(2, 4096), F_SEAL_SHRINK | F_SEAL_WRITE);
+    err = greet_with(suite, fd, &wire, &socket);
+    assert_int_not_equal(err, KOLO_OK);
+    suite->transport->hangup(wire);
+    close(socket);
+    close(fd);
+}
+
+/* On a window's wire slices have no place, and control frames their limit. */
+static void bad_frame(struct suite *suite, struct ko_frame frame)
+{
+    int fd = memory_of(ko_window_bytes(2, 4096), F_SEAL_SHRINK);
+    const struct ko_frame *seen;
+    struct ko_wire *wire;
+    int socket, err;
+
+    assert_int_equal(greet_with(suite, fd, &wire, &socket), KOLO_OK);
+    assert_int_equal(write(socket, &frame, sizeof frame), (ssize_t)sizeof frame);
+    while ((err = suite->transport->next(wire, &seen)) == KO_AGAIN)
+        assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
+    assert_int_equal(err, KOLO_E_PROTOCOL);
+    suite->transport->hangup(wire);
+    close(socket);
+    close(fd);
+}
+
+static void bad_frames(void **state)
+{
+    struct suite *suite = *state;
+
+    suite_needs_dial(suite);
+    bad_frame(suite, (struct ko_frame){.kind = 0});
+    bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_BYE + 1});
+    bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = 1});
+    bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
+}
+
+#define CASE(name)              \
+    {                           \
+        "windows: " #name, name \
+    }
+const struct suite_case suite_window_cases[] = {CASE(shared_both_ways), CASE(hostile_segments),
+                                                CASE(read_only_segment), CASE(bad_frames)};
+const size_t suite_nwindow_cases = sizeof suite_window_cases / sizeof *suite_window_cases;
