@@ -544,12 +544,12 @@ static void test_options(void **state)
     (void)state;
     assert_int_equal(parse(NULL, NULL, &options), 0);
     assert_int_equal(options.batch, 64);
-    assert_true(options.rate == 0.01f && options.momentum == 0.5f);
+    assert_true(options.rate == 0.01f && options.momentum == 0.9f);
     assert_false(options.is_seed_given);
     assert_int_equal(parse("--seed=18446744073709551615", "--no-shuffle", &options), 0);
     assert_true(options.seed == UINT64_MAX && options.is_seed_given && options.no_shuffle);
     assert_int_equal(parse("--no-overlap", "--no-dropout", &options), 0);
-    assert_true(options.no_overlap && options.no_dropout && !options.no_shuffle);
+    assert_true(options.no_overlap && !options.dropout_percent && !options.no_shuffle);
     assert_int_equal(parse("--lr=2e-3", "--momentum=0", &options), 0);
     assert_true(options.rate == 2e-3f && options.momentum == 0);
     assert_int_equal(parse("--max-steps=7", "--epochs=2", &options), 0);

@@ -330,7 +330,7 @@ static void test_count_correct(void **state)
 static void test_dropout_depends_on_the_sample_alone(void **state)
 {
     const uint32_t all[4] = {7, 1000, 3, 12}, some[2] = {3, 7};
-    const struct dropout whole = {true, 99, all}, part = {true, 99, some};
+    const struct dropout whole = {50, 99, all}, part = {50, 99, some};
     float rows[4 * 50], again[2 * 50], maps[20 * 4 * 3], maps_again[20 * 2 * 3];
 
     (void)state;
@@ -358,7 +358,7 @@ static void test_dropout_keeps_half_and_doubles(void **state)
 {
     enum { N = 400, WIDTH = 50 };
     uint32_t samples[N];
-    struct dropout dropout = {true, 5, samples};
+    struct dropout dropout = {50, 5, samples};
     static float rows[N * WIDTH], other[N * WIDTH];
     size_t kept = 0, same = 0;
 
@@ -414,7 +414,7 @@ static void test_parts_of_a_batch_average_to_the_whole(void **state)
 {
     static struct batch whole, half;
     struct model model;
-    struct dropout dropout = {true, 42, whole.samples};
+    struct dropout dropout = {50, 42, whole.samples};
     double loss, *mean, part_loss = 0;
 
     (void)state;
@@ -451,7 +451,7 @@ static void test_model_gradient(void **state)
 {
     static struct batch batch;
     static float grads[30000];
-    const struct dropout dropout = {true, 42, batch.samples};
+    const struct dropout dropout = {50, 44, batch.samples};
     const float step = 2e-3f;
     struct model model;
 

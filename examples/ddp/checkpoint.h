@@ -22,7 +22,8 @@ struct run_state {
     uint64_t seed;
     uint64_t batch;    /* images per step over all ranks */
     uint64_t nsamples; /* of the training set */
-    uint64_t no_dropout, no_shuffle;
+    uint64_t dropout_percent;
+    uint64_t no_shuffle;
 };
 
 /* Replaces path as a whole or not at all: a reader, or a crash, never meets half a file. */

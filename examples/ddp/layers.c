@@ -303,8 +303,15 @@ void relu_backward(size_t count, const float *values, float *grad)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* One fair bit for each unit. */
-static uint64_t kept_units(const struct dropout *dropout, uint64_t layer, size_t n)
+/* What the value of one unit is multiplied by: 0, or what makes good for the dropped ones. */
+static float unit_scale(const struct dropout *dropout, uint64_t sample_key, size_t unit)
+{
+    if (random_bits(sample_key, unit) % 100 < dropout->percent)
+        return 0;
+    return 100.0f / (100.0f - (float)dropout->percent);
+}
+
+static uint64_t sample_key(const struct dropout *dropout, uint64_t layer, size_t n)
 {
     return random_bits(random_bits(dropout->key, layer), dropout->samples[n]);
 }
@@ -312,12 +319,10 @@ static uint64_t kept_units(const struct dropout *dropout, uint64_t layer, size_t
 void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, size_t nchannels,
                   size_t area, float *maps)
 {
-    if (!dropout->is_on)
-        return;
-    for (size_t n = 0; n < batch; n++) {
-        uint64_t kept = kept_units(dropout, layer, n);
+    for (size_t n = 0; dropout->percent && n < batch; n++) {
+        uint64_t key = sample_key(dropout, layer, n);
         for (size_t c = 0; c < nchannels; c++) {
-            float scale = kept >> c & 1 ? 2.0f : 0.0f;
+            float scale = unit_scale(dropout, key, c);
             float *plane = maps + (n * nchannels + c) * area;
             for (size_t i = 0; i < area; i++)
                 plane[i] *= scale;
@@ -328,12 +333,10 @@ void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, s
 void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, size_t width,
                   float *rows)
 {
-    if (!dropout->is_on)
-        return;
-    for (size_t n = 0; n < batch; n++) {
-        uint64_t kept = kept_units(dropout, layer, n);
+    for (size_t n = 0; dropout->percent && n < batch; n++) {
+        uint64_t key = sample_key(dropout, layer, n);
         for (size_t i = 0; i < width; i++)
-            rows[n * width + i] *= kept >> i & 1 ? 2.0f : 0.0f;
+            rows[n * width + i] *= unit_scale(dropout, key, i);
     }
 }
 

@@ -62,20 +62,19 @@ void pool_backward(size_t nplanes, size_t side, const float *out_grad, const uin
 void relu_forward(size_t count, float *values);
 void relu_backward(size_t count, const float *values, float *grad);
 
-/* Which values are dropped (one half; the others are doubled) depends on the key, the layer and the
- * sample's number in the data set: not on the batch it is in, nor on the rank that works on it. */
+/* `percent` of the values are dropped, and the others scaled up to make good for them. Which ones
+ * depends on the key, the layer and the sample's number in the data set: not on the batch it is in,
+ * nor on the rank that works on it. */
 struct dropout {
-    bool is_on;
+    unsigned percent; /* below 100; 0: none */
     uint64_t key;
     const uint32_t *samples; /* [batch] */
 };
 
-#define DROPOUT_MAX_UNITS 64
-
-/* In place, forward and backward alike. Whole channels of maps, at most DROPOUT_MAX_UNITS. */
+/* In place, forward and backward alike. Whole channels of maps. */
 void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, size_t nchannels,
                   size_t area, float *maps);
-/* Single values of rows, at most DROPOUT_MAX_UNITS wide. */
+/* Single values of rows. */
 void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, size_t width,
                   float *rows);
 

@@ -27,6 +27,7 @@ enum option_key {
     KEY_CURVE,
     KEY_LOG_LOSSES,
     KEY_INIT,
+    KEY_DROPOUT,
     KEY_NO_DROPOUT,
     KEY_NO_SHUFFLE,
     KEY_NO_OVERLAP,
@@ -46,11 +47,12 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "How to learn:", 2},
     {"batch", KEY_BATCH, "N", 0, "images per step over all ranks (64)", 0},
     {"lr", KEY_RATE, "X", 0, "learning rate (0.01)", 0},
-    {"momentum", KEY_MOMENTUM, "X", 0, "momentum, below 1 (0.5)", 0},
+    {"momentum", KEY_MOMENTUM, "X", 0, "momentum, below 1 (0.9)", 0},
     {"seed", KEY_SEED, "N", 0, "first weights, order of samples and dropout follow from it (1234)",
      0},
     {"init", KEY_INIT, "FILE", 0, "first weights: raw float32 in the order of the parameters", 0},
-    {"no-dropout", KEY_NO_DROPOUT, 0, 0, "drop nothing", 0},
+    {"dropout", KEY_DROPOUT, "PERCENT", 0, "of the values that dropout drops, 0 to 99 (10)", 0},
+    {"no-dropout", KEY_NO_DROPOUT, 0, 0, "the same as --dropout=0", 0},
     {"no-shuffle", KEY_NO_SHUFFLE, 0, 0, "take the samples in the order of the files", 0},
     {0, 0, 0, 0, "What to write:", 3},
     {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "the state, after each epoch and at the end", 0},
@@ -89,15 +91,15 @@ static int bad_value(const char *option, const char *text, const char *wanted)
     return PRINTED;
 }
 
-static int parse_int(const char *option, const char *text, int low, int *value)
+static int parse_int(const char *option, const char *text, int low, int high, int *value)
 {
     char *end, wanted[64];
     long number;
 
     errno = 0;
     number = strtol(text, &end, 10);
-    if (errno || end == text || *end || number < low || number > INT_MAX) {
-        snprintf(wanted, sizeof wanted, "a whole number from %d to %d", low, INT_MAX);
+    if (errno || end == text || *end || number < low || number > high) {
+        snprintf(wanted, sizeof wanted, "a whole number from %d to %d", low, high);
         return bad_value(option, text, wanted);
     }
     *value = (int)number;
@@ -136,7 +138,7 @@ static int parse_flag(int key, struct options *options)
 {
     switch (key) {
     case KEY_NO_DROPOUT:
-        options->no_dropout = true;
+        options->dropout_percent = 0;
         return 0;
     case KEY_NO_SHUFFLE:
         options->no_shuffle = true;
@@ -178,13 +180,15 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
     switch (key) {
     case KEY_EPOCHS:
-        return parse_int("epochs", text, 1, &options->epochs);
+        return parse_int("epochs", text, 1, INT_MAX, &options->epochs);
     case KEY_MAX_STEPS:
-        return parse_int("max-steps", text, 1, &options->max_steps);
+        return parse_int("max-steps", text, 1, INT_MAX, &options->max_steps);
     case KEY_BATCH:
-        return parse_int("batch", text, 1, &options->batch);
+        return parse_int("batch", text, 1, INT_MAX, &options->batch);
     case KEY_BUCKET_KB:
-        return parse_int("bucket-kb", text, 1, &options->bucket_kb);
+        return parse_int("bucket-kb", text, 1, INT_MAX, &options->bucket_kb);
+    case KEY_DROPOUT:
+        return parse_int("dropout", text, 0, 99, &options->dropout_percent);
     case KEY_RATE:
         return parse_float("lr", text, 1000, &options->rate);
     case KEY_MOMENTUM:
@@ -206,7 +210,8 @@ int options_parse(int argc, char **argv, struct options *options)
         .epochs = 10,
         .batch = 64,
         .rate = 0.01f,
-        .momentum = 0.5f,
+        .momentum = 0.9f,
+        .dropout_percent = 10,
         .seed = 1234,
         .bucket_kb = 32,
         .init_method = "env://",

@@ -15,7 +15,8 @@ struct options {
     float rate, momentum;
     uint64_t seed;
     bool is_seed_given;
-    bool no_dropout, no_shuffle, no_overlap;
+    int dropout_percent;
+    bool no_shuffle, no_overlap;
     int bucket_kb;
     const char *init_method;
     const char *data; /* NULL: Fashion-MNIST if it is installed, else synthetic */

@@ -67,7 +67,7 @@ static int mean_over_ranks(struct trainer *trainer, double *value)
 static struct dropout epoch_dropout(const struct trainer *trainer, const uint32_t *samples)
 {
     return (struct dropout){
-        .is_on = !trainer->options.no_dropout,
+        .percent = (unsigned)trainer->options.dropout_percent,
         .key = random_bits(random_bits(trainer->state.seed, MODEL_NPARAMS), trainer->state.epoch),
         .samples = samples,
     };

@@ -100,7 +100,7 @@ static int check_agreement(const struct trainer *trainer)
         {"--epochs", (uint64_t)options->epochs},
         {"--max-steps", (uint64_t)options->max_steps},
         {"--seed", options->seed},
-        {"--no-dropout", options->no_dropout},
+        {"--dropout", (uint64_t)options->dropout_percent},
         {"--no-shuffle", options->no_shuffle},
         {"--no-overlap", options->no_overlap},
         {"--bucket-kb", (uint64_t)options->bucket_kb},
@@ -194,7 +194,7 @@ static int check_resumed(const struct trainer *trainer, const struct run_state *
     } facts[] = {
         {"--batch", read->batch, trainer->state.batch},
         {"training images", read->nsamples, trainer->state.nsamples},
-        {"--no-dropout", read->no_dropout, trainer->state.no_dropout},
+        {"--dropout", read->dropout_percent, trainer->state.dropout_percent},
         {"--no-shuffle", read->no_shuffle, trainer->state.no_shuffle},
         {"--seed", read->seed, options->is_seed_given ? options->seed : read->seed},
     };
@@ -264,7 +264,7 @@ static void start_state(struct trainer *trainer)
         .seed = trainer->options.seed,
         .batch = (uint64_t)trainer->options.batch,
         .nsamples = trainer->train_set.count,
-        .no_dropout = trainer->options.no_dropout,
+        .dropout_percent = (uint64_t)trainer->options.dropout_percent,
         .no_shuffle = trainer->options.no_shuffle,
     };
 }
