@@ -335,18 +335,17 @@ static void both_ways(void **state)
     suite_hang_up(suite, &ends);
 }
 
-/* Posts sent before the wire is open wait for it. */
 static void close_with_queue(void **state)
 {
     struct suite *suite = *state;
-    unsigned char body[KO_CONTROL_BYTES] = {0};
+    static const unsigned char body[SLICE];
     static struct ko_post posts[3000];
     struct ends ends;
 
     suite_needs_peer(suite);
     ends = suite_open(suite, 4096);
     for (int i = 0; i < 3000; i++)
-        posts[i] = post_of(suite, body, sizeof body, (uint64_t)i);
+        posts[i] = post_of(suite, body, longest(suite), (uint64_t)i);
     assert_true(queue(suite, ends.from, posts, 3000) > 0);
     suite_hang_up(suite, &ends);
     for (int i = 0; i < 3000; i++)

@@ -52,17 +52,27 @@ void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int
     stream->pass_fd = pass_fd;
 }
 
+/* A peer that refuses, or cannot be reached any more, is gone. */
+static int connected(struct ko_stream *stream)
+{
+    int err = ko_socket_connected(stream->fd);
+
+    if (err == KO_AGAIN)
+        return err;
+    stream->is_connecting = false;
+    return err ? ko_fail_again(KOLO_E_PEER_LOST, kolo_last_error()) : KOLO_OK;
+}
+
 int ko_stream_greeted(struct ko_stream *stream)
 {
     const unsigned char *end = (const unsigned char *)(&stream->hello_out + 1);
     ssize_t n;
 
     if (stream->is_connecting) {
-        int err = ko_socket_connected(stream->fd);
+        int err = connected(stream);
 
         if (err)
             return err;
-        stream->is_connecting = false;
     }
     while (stream->hello_out_left) {
         n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
@@ -269,10 +279,10 @@ int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame 
         if (err)
             return err;
         memcpy(&stream->frame, stream->ahead + stream->ahead_at, sizeof stream->frame);
-        stream->ahead_at += sizeof stream->frame;
         err = check_frame(&stream->frame, most);
         if (err)
             return err;
+        stream->ahead_at += sizeof stream->frame;
         stream->has_frame = true;
         stream->body_done = 0;
     }
