@@ -152,7 +152,8 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
     else
         snprintf(text, sizeof text, "%s %s%s: %s", who,
                  status == KOLO_E_PEER_LOST ? "was lost" : "failed", call, kolo_last_error());
-    return ko_group_fail(channel->group, status, text);
+    return status == KOLO_E_PEER_LOST ? ko_group_fail_lost(channel->group, text)
+                                      : ko_group_fail(channel->group, status, text);
 }
 
 int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_stamp *theirs,
@@ -183,6 +184,8 @@ static int timed_out(struct ko_channel *channel, const struct ko_wait *wait)
     if (port)
         ko_group_describe_rank(channel->group, wait->peer, who, sizeof who);
     describe_call(channel, call, sizeof call);
+    if (ko_group_check_store(channel->group)) /* it may explain the wait */
+        return ko_group_check(channel->group);
     snprintf(
         text, sizeof text,
         "rank %d waited %d ms %s %s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the limit",
@@ -334,6 +337,8 @@ static int open_link(struct ko_channel *channel, int peer)
 
     if (!err)
         err = ko_link_create(peer, own->slots, own->slice_bytes, &port->link);
+    if (err == KOLO_E_PEER_LOST)
+        return ko_group_fail_lost(channel->group, kolo_last_error());
     if (err)
         return ko_group_fail(channel->group, err, kolo_last_error());
     port->polled_fd = -1;
@@ -365,7 +370,9 @@ static int hear_failure(struct ko_channel *channel, int peer, const struct ko_no
     struct ko_failure failure;
 
     if (notice->nbytes != sizeof failure)
-        return ko_fail(KOLO_E_PROTOCOL, "a malformed failure came from rank %d", peer);
+        return ko_channel_link_failed(
+            channel, peer,
+            ko_fail(KOLO_E_PROTOCOL, "it told of a failure in %u bytes", notice->nbytes));
     memcpy(&failure, notice->body, sizeof failure);
     failure.text[sizeof failure.text - 1] = 0;
     return ko_group_fail(channel->group, failure.status > 0 ? failure.status : KOLO_E_PROTOCOL,
@@ -562,8 +569,10 @@ int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
     }
     if (now - wait->store_checked_ns >= (int64_t)NAP_MS * 1000000) {
         wait->store_checked_ns = now;
-        ko_group_check_store(channel->group);
-        err = ko_group_check(channel->group);
+        err = ko_group_check_store(channel->group);
+        /* A collective needs all ranks, messages only two. */
+        if (!err && channel->is_in_call)
+            err = ko_group_check_server(channel->group, "");
     }
     return err;
 }
@@ -667,6 +676,8 @@ void ko_channel_tell_failure(struct ko_channel *channel)
                 (void)channel->ports[i].link->wire->transport->drive(channel->ports[i].link->wire);
         sched_yield();
     }
-    cut_unflushed(channel);
+    /* Before any connection ends: who sees the end looks into the store for its reason. */
     ko_group_write_failure(channel->group);
+    cut_unflushed(channel);
+    (void)ko_group_check(channel->group); /* the thread's text again */
 }

@@ -95,6 +95,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->rank = rank;
     endpoint->size = size;
     endpoint->store = store;
+    endpoint->store_rank = -1;
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
     err = endpoint->contacts ? ko_poller_open(&endpoint->poller) : KOLO_E_NOMEM;
     if (!err)
@@ -172,6 +173,13 @@ void ko_endpoint_release(struct ko_endpoint *endpoint)
 /* ---- contacts
  * ------------------------------------------------------------------------------------- */
 
+int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status)
+{
+    if (status == KOLO_E_PEER_LOST)
+        atomic_store(&endpoint->store_is_lost, true);
+    return status;
+}
+
 static int fetch(struct ko_endpoint *endpoint, int rank, struct ko_contact **contact)
 {
     char key[32];
@@ -180,7 +188,7 @@ static int fetch(struct ko_endpoint *endpoint, int rank, struct ko_contact **con
     int err;
 
     ko_endpoint_key(rank, key, sizeof key);
-    err = kolo_store_get(endpoint->store, key, &value, &nbytes);
+    err = ko_endpoint_after_store(endpoint, kolo_store_get(endpoint->store, key, &value, &nbytes));
     if (err)
         return err;
     err = ko_contact_check(value, nbytes, rank, &endpoint->own);

@@ -13,14 +13,17 @@
 #include "topology.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct ko_arrival;
 
 struct ko_endpoint {
     pthread_mutex_t lock;
     int users;
-    int rank, size;    /* in the world */
-    kolo_store *store; /* a handle of its own, closed with the endpoint */
+    int rank, size;            /* in the world */
+    kolo_store *store;         /* a handle of its own, closed with the endpoint */
+    int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
+    atomic_bool store_is_lost; /* its connection broke: it is not tried again */
     struct ko_contact own;
     struct ko_contact **contacts; /* by world rank, fetched at first use */
     struct ko_device *devices[KO_CONTACT_TRANSPORTS];
@@ -37,6 +40,9 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
 void ko_endpoint_retain(struct ko_endpoint *endpoint);
 /* The last user closes. NULL is allowed. */
 void ko_endpoint_release(struct ko_endpoint *endpoint);
+
+/* Passes on the status of a call on the store, and remembers when the store has gone. */
+int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status);
 
 /* The store key of a rank's contact. */
 void ko_endpoint_key(int rank, char *key, size_t nbytes);

@@ -88,13 +88,16 @@ void ko_group_write_failure(kolo_group *group)
     void *value;
     size_t nbytes;
 
-    if (group->size == 1 || atomic_exchange(&group->has_written, true))
+    if (group->size == 1 || atomic_exchange(&group->has_written, true) ||
+        atomic_load(&group->endpoint->store_is_lost))
         return;
     memcpy(failure.text, group->failure_text, sizeof failure.text);
     failure_key(group, key, sizeof key);
     kolo_store_set_timeout(group->endpoint->store, STORE_MS);
-    if (!kolo_store_compare_set(group->endpoint->store, key, (kolo_bytes){NULL, 0},
-                                (kolo_bytes){&failure, sizeof failure}, &value, &nbytes))
+    if (!ko_endpoint_after_store(
+            group->endpoint,
+            kolo_store_compare_set(group->endpoint->store, key, (kolo_bytes){NULL, 0},
+                                   (kolo_bytes){&failure, sizeof failure}, &value, &nbytes)))
         kolo_free(value);
 }
 
@@ -136,31 +139,76 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
     return ko_group_check(group);
 }
 
-/* The store says that somebody failed, or the store itself is gone, and with it the rank that
- * serves it. */
-void ko_group_check_store(kolo_group *group)
+/* The failure that stands in the store; false if there is none, or no store any more. */
+static bool read_failure(kolo_group *group, struct ko_failure *failure)
 {
-    struct ko_failure failure;
+    struct ko_endpoint *endpoint = group->endpoint;
     const char *keys[1];
     char key[40];
     void *value;
     size_t nbytes;
     int exists = 0;
 
-    if (group->size == 1)
-        return;
     failure_key(group, key, sizeof key);
     keys[0] = key;
-    kolo_store_set_timeout(group->endpoint->store, STORE_MS);
-    if (kolo_store_check(group->endpoint->store, keys, 1, &exists) || !exists ||
-        kolo_store_get(group->endpoint->store, key, &value, &nbytes))
-        return;
-    if (nbytes == sizeof failure) {
-        memcpy(&failure, value, sizeof failure);
-        failure.text[sizeof failure.text - 1] = 0;
-        ko_group_fail(group, failure.status > 0 ? failure.status : KOLO_E_PROTOCOL, failure.text);
-    }
+    kolo_store_set_timeout(endpoint->store, STORE_MS);
+    if (ko_endpoint_after_store(endpoint, kolo_store_check(endpoint->store, keys, 1, &exists)) ||
+        !exists || kolo_store_get(endpoint->store, key, &value, &nbytes))
+        return false;
+    if (nbytes == sizeof *failure)
+        memcpy(failure, value, sizeof *failure);
     kolo_free(value);
+    failure->text[sizeof failure->text - 1] = 0;
+    return nbytes == sizeof *failure;
+}
+
+int ko_group_check_store(kolo_group *group)
+{
+    struct ko_failure failure;
+
+    if (group->size > 1 && !atomic_load(&group->failed) &&
+        !atomic_load(&group->endpoint->store_is_lost) && read_failure(group, &failure))
+        return ko_group_fail(group, failure.status > 0 ? failure.status : KOLO_E_PROTOCOL,
+                             failure.text);
+    return ko_group_check(group);
+}
+
+/* The rank of this group that serves the store, if the store has gone; else -1. */
+static int lost_server(const kolo_group *group)
+{
+    const struct ko_endpoint *endpoint = group->endpoint;
+
+    if (!atomic_load(&endpoint->store_is_lost) || endpoint->store_rank < 0)
+        return -1;
+    for (int r = 0; r < group->size; r++)
+        if (group->world_ranks[r] == endpoint->store_rank)
+            return r == group->rank ? -1 : r;
+    return -1;
+}
+
+int ko_group_check_server(kolo_group *group, const char *text)
+{
+    int server = lost_server(group);
+    char who[160], whole[KO_ERROR_TEXT];
+
+    if (server < 0)
+        return ko_group_check(group);
+    ko_group_describe_rank(group, server, who, sizeof who);
+    snprintf(whole, sizeof whole, "%s, which serves the store, was lost%s%.300s", who,
+             *text ? "; then: " : "", text);
+    return ko_group_fail(group, KOLO_E_PEER_LOST, whole);
+}
+
+int ko_group_fail_lost(kolo_group *group, const char *text)
+{
+    char copy[KO_ERROR_TEXT];
+    int err;
+
+    snprintf(copy, sizeof copy, "%s", text); /* which may be the thread's own */
+    err = ko_group_check_store(group);
+    if (!err)
+        err = ko_group_check_server(group, copy);
+    return err ? err : ko_group_fail(group, KOLO_E_PEER_LOST, copy);
 }
 
 void kolo_group_abort(kolo_group *group, const char *reason)

@@ -60,9 +60,16 @@ int ko_group_check(kolo_group *group);
  */
 void ko_group_write_failure(kolo_group *group);
 
-/* Looks in the store whether another rank has failed this group; for waits that no link could end.
- */
-void ko_group_check_store(kolo_group *group);
+/* Looks in the store whether another rank has failed this group, and then fails it here too; for
+ * waits that no link could end. KOLO_OK, or the group's error. */
+int ko_group_check_store(kolo_group *group);
+
+/* Fails the group because a rank was lost, as text says; unless the store knows of an earlier
+ * failure, or has gone itself: a rank that is lost may have ended because of another one. */
+int ko_group_fail_lost(kolo_group *group, const char *text);
+
+/* Fails the group if the store has gone, and with it the rank of this group that serves it. */
+int ko_group_check_server(kolo_group *group, const char *text);
 
 /* "rank 2 (host:1234, over shm)" */
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes);

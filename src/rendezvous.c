@@ -17,7 +17,7 @@
 #include <time.h>
 
 /* Names of at most this many missing ranks are listed. */
-enum { LISTED = 16, LEAVE_MS = 30000, LEAVE_FAILED_MS = 3000 };
+enum { LISTED = 16, LEAVE_MS = 30000, LEAVE_FAILED_MS = 3000, LEAVE_JOIN_MS = 1000 };
 
 /* What an init method says. */
 struct method {
@@ -165,7 +165,12 @@ static int parse_method(const char *text, struct method *method)
 /* ---- the wait for all
  * ----------------------------------------------------------------------------- */
 
-/* Lists the ranks whose contact is not in the store. */
+static void come_key(int rank, char *key, size_t nbytes)
+{
+    snprintf(key, nbytes, "come/%d", rank);
+}
+
+/* Lists the ranks that have not said that they wait for the others. */
 static int name_missing(struct ko_world *world, const ko_deadline *deadline)
 {
     char list[256] = "", key[32];
@@ -173,9 +178,9 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
     int missing = 0, exists;
 
     for (int rank = 0; rank < world->size; rank++) {
-        ko_endpoint_key(rank, key, sizeof key);
+        come_key(rank, key, sizeof key);
         if (kolo_store_check(world->keys, keys, 1, &exists))
-            break;
+            return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
         if (exists)
             continue;
         if (missing++ < LISTED)
@@ -191,10 +196,87 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
         world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)");
 }
 
+/* What stands under "all": "1", or the sentence of the first rank that gave up. */
+static int read_all(const void *value, size_t nbytes)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (nbytes == 1)
+        return KOLO_OK;
+    snprintf(text, sizeof text, "%.*s", (int)(nbytes < sizeof text ? nbytes : sizeof text - 1),
+             (const char *)value);
+    return ko_fail(KOLO_E_TIMEOUT, "%s", text);
+}
+
+/* Says to the ranks that still wait who was missing, so that all end with one sentence; unless the
+ * last has come just now. */
+static int give_up(struct ko_world *world, const ko_deadline *deadline)
+{
+    char text[KO_ERROR_TEXT];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    kolo_store_set_timeout(world->keys, LEAVE_JOIN_MS);
+    err = name_missing(world, deadline);
+    if (err != KOLO_E_TIMEOUT)
+        return err;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    err = kolo_store_compare_set(world->keys, "all", (kolo_bytes){NULL, 0},
+                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
+    if (err)
+        return ko_fail_again(KOLO_E_TIMEOUT, text);
+    err = read_all(value, nbytes);
+    kolo_free(value);
+    return err;
+}
+
+/* The rank that serves the store gives the others, if they still live, the time to read. */
+static void leave_unmet(struct ko_world *world)
+{
+    ko_deadline deadline = ko_deadline_in(LEAVE_JOIN_MS);
+    const struct timespec nap = {.tv_nsec = 2000000};
+    char text[KO_ERROR_TEXT];
+    int64_t left = 0, come = 0;
+    int err;
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    err = kolo_store_add(world->keys, "left", 1, &left);
+    if (!err)
+        err = kolo_store_add(world->keys, "come", 0, &come);
+    while (world->is_own && world->rank == 0 && !err && left < come &&
+           !ko_deadline_passed(&deadline)) {
+        nanosleep(&nap, NULL);
+        err = kolo_store_add(world->keys, "left", 0, &left);
+    }
+    (void)ko_fail_again(KOLO_OK, text);
+}
+
+static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
+{
+    const char *const all[] = {"all"};
+    char key[32];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    come_key(world->rank, key, sizeof key);
+    err = kolo_store_set(world->keys, key, (kolo_bytes){"1", 1});
+    if (!err)
+        err = ko_store_wait_until(world->keys, all, 1, deadline);
+    if (err)
+        return err == KOLO_E_TIMEOUT ? give_up(world, deadline) : err;
+    err = kolo_store_get(world->keys, "all", &value, &nbytes);
+    if (err)
+        return err;
+    err = read_all(value, nbytes);
+    kolo_free(value);
+    return err;
+}
+
 /* The last to come says so to the rest. */
 static int meet(struct ko_world *world, const ko_deadline *deadline)
 {
-    const char *const all[] = {"all"};
     int64_t come;
     int err = kolo_store_add(world->keys, "come", 1, &come);
 
@@ -207,8 +289,10 @@ static int meet(struct ko_world *world, const ko_deadline *deadline)
     if (!err && come == world->size)
         return kolo_store_set(world->keys, "all", (kolo_bytes){"1", 1});
     if (!err)
-        err = ko_store_wait_until(world->keys, all, 1, deadline);
-    return err == KOLO_E_TIMEOUT ? name_missing(world, deadline) : err;
+        err = wait_for_all(world, deadline);
+    if (err == KOLO_E_TIMEOUT)
+        leave_unmet(world);
+    return err;
 }
 
 /* A number that no other job over this store has; rank 0 draws it. */
@@ -251,23 +335,48 @@ static int take_rank(struct ko_world *world)
     return err;
 }
 
-static int join_world(struct ko_world *world, int timeout_ms, kolo_group **group)
+/* Joining needs nobody but the store before all have come: its loss is that of its server. */
+static int blame_server(const struct ko_world *world, int err)
 {
-    ko_deadline deadline = ko_deadline_in(timeout_ms);
-    struct ko_endpoint *endpoint = NULL;
+    char cause[KO_ERROR_TEXT];
+
+    if ((err != KOLO_E_PEER_LOST && err != KOLO_E_TIMEOUT) || !world->is_own || world->rank == 0)
+        return err;
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "rank 0, which serves the store, was lost while rank %d joined: %.400s",
+                   world->rank, cause);
+}
+
+/* Opens this rank's endpoint and waits for the others. *endpoint is to be released in any case. */
+static int join_others(struct ko_world *world, const ko_deadline *deadline,
+                       struct ko_endpoint **endpoint, uint64_t *id)
+{
     kolo_store *own_keys = NULL;
-    int *ranks;
-    uint64_t id;
     int err = take_rank(world);
 
     if (!err)
         err = ko_store_clone(world->keys, &own_keys);
     if (!err)
-        err = ko_endpoint_open(own_keys, world->rank, world->size, &endpoint);
+        err = ko_endpoint_open(own_keys, world->rank, world->size, endpoint);
+    if (err)
+        return blame_server(world, err);
+    (*endpoint)->store_rank = world->is_own ? 0 : -1;
+    err = meet(world, deadline);
+    if (err == KOLO_E_TIMEOUT)
+        return err; /* for want of other ranks */
     if (!err)
-        err = meet(world, &deadline);
-    if (!err)
-        err = agree_on_id(world, &id);
+        err = agree_on_id(world, id);
+    return blame_server(world, err);
+}
+
+static int join_world(struct ko_world *world, int timeout_ms, const ko_deadline *deadline,
+                      kolo_group **group)
+{
+    struct ko_endpoint *endpoint = NULL;
+    int *ranks;
+    uint64_t id;
+    int err = join_others(world, deadline, &endpoint, &id);
+
     ranks = err ? NULL : ko_alloc((size_t)world->size * sizeof *ranks, "ranks");
     if (!ranks) {
         ko_endpoint_release(endpoint);
@@ -298,7 +407,7 @@ static void job_prefix(char *prefix, size_t nbytes)
 
 /* Takes store over if is_own. */
 static int join(kolo_store *store, bool is_own, const struct method *method, int timeout_ms,
-                kolo_group **group_out)
+                const ko_deadline *deadline, kolo_group **group_out)
 {
     struct ko_world *world = ko_alloc(sizeof *world, "a world");
     kolo_group *group;
@@ -315,8 +424,8 @@ static int join(kolo_store *store, bool is_own, const struct method *method, int
     job_prefix(prefix, sizeof prefix);
     err = kolo_store_open_prefix(store, prefix, &world->keys);
     if (!err) {
-        kolo_store_set_timeout(world->keys, timeout_ms);
-        err = join_world(world, timeout_ms, &group);
+        kolo_store_set_timeout(world->keys, ko_deadline_left_ms(deadline));
+        err = join_world(world, timeout_ms, deadline, &group);
     }
     if (err) {
         free_world(world);
@@ -343,6 +452,7 @@ static int check_timeout(int *timeout_ms)
 int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms, kolo_group **world)
 {
     struct method method = {.rank = rank, .size = size};
+    ko_deadline deadline;
     int err;
 
     if (!store || !world)
@@ -355,12 +465,29 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     if (!err)
         err = check_timeout(&timeout_ms);
     ko_log_set_rank(rank);
-    return err ? err : join(store, false, &method, timeout_ms, world);
+    deadline = ko_deadline_in(timeout_ms);
+    return err ? err : join(store, false, &method, timeout_ms, &deadline, world);
+}
+
+static int open_store(const struct method *method, int timeout_ms, kolo_store **store)
+{
+    char cause[KO_ERROR_TEXT];
+    int err;
+
+    if (method->size == 1 && !method->host[0])
+        return kolo_store_open_local(store);
+    err = kolo_store_open_tcp(method->host, method->port, method->rank == 0, timeout_ms, store);
+    if (!err || method->rank == 0)
+        return err;
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "rank %d does not reach rank 0, which serves the store: %.400s",
+                   method->rank, cause);
 }
 
 int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
 {
     struct method method;
+    ko_deadline deadline;
     kolo_store *store;
     int err;
 
@@ -374,11 +501,9 @@ int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
     if (err)
         return err;
     ko_log_set_rank(method.rank);
-    if (method.size == 1 && !method.host[0])
-        err = kolo_store_open_local(&store);
-    else
-        err = kolo_store_open_tcp(method.host, method.port, method.rank == 0, timeout_ms, &store);
-    return err ? err : join(store, true, &method, timeout_ms, world);
+    deadline = ko_deadline_in(timeout_ms);
+    err = open_store(&method, timeout_ms, &store);
+    return err ? err : join(store, true, &method, timeout_ms, &deadline, world);
 }
 
 /* ---- the end
@@ -390,13 +515,17 @@ void ko_world_leave(struct ko_world *world, bool has_failed)
 {
     ko_deadline deadline = ko_deadline_in(has_failed ? LEAVE_FAILED_MS : LEAVE_MS);
     const struct timespec nap = {.tv_nsec = 2000000};
+    const char *const all[] = {"all"};
     int64_t left = 0;
-    int err;
+    int exists, err;
 
     if (!world)
         return;
     kolo_store_set_timeout(world->keys, LEAVE_FAILED_MS);
-    err = world->is_own ? kolo_store_add(world->keys, "left", 1, &left) : KOLO_OK;
+    /* A store that has gone fails a check at once, where an add would look for its reason. */
+    err = has_failed ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
+    if (world->is_own && !err)
+        err = kolo_store_add(world->keys, "left", 1, &left);
     while (world->is_own && world->rank == 0 && !err && left < world->size - (has_failed ? 1 : 0) &&
            !ko_deadline_passed(&deadline)) {
         nanosleep(&nap, NULL);
