@@ -407,15 +407,27 @@ static int check_in(const struct exam_run *run, int n, int rank)
     return 0;
 }
 
+static int await(struct exam_run *run)
+{
+    if (!run->status && run->work)
+        run->status = kolo_work_wait(run->work, -1);
+    kolo_work_free(run->work);
+    return run->status;
+}
+
+static void free_run(struct exam_run *run)
+{
+    free(run->in.base);
+    free(run->out.base);
+    free(run);
+}
+
 int exam_end(struct exam_run *run)
 {
     const int n = kolo_group_size(run->group), rank = kolo_group_rank(run->group);
     int failed = 0;
 
-    if (!run->status && run->work)
-        run->status = kolo_work_wait(run->work, -1);
-    kolo_work_free(run->work);
-    if (run->status)
+    if (await(run))
         failed = complain(run, kolo_status_name(run->status), 0);
     if (!failed)
         failed = check_out(run, n, rank);
@@ -423,10 +435,17 @@ int exam_end(struct exam_run *run)
         failed = check_in(run, n, rank);
     if (!failed && (!is_guarded(&run->in) || !is_guarded(&run->out)))
         failed = complain(run, "wrote beside its buffer", 0);
-    free(run->in.base);
-    free(run->out.base);
-    free(run);
+    free_run(run);
     return failed;
+}
+
+int exam_try(kolo_group *group, const struct exam *exam)
+{
+    struct exam_run *run = exam_begin(group, exam);
+    int status = await(run);
+
+    free_run(run);
+    return status;
 }
 
 int exam_take(kolo_group *group, const struct exam *exam)

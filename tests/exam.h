@@ -39,4 +39,7 @@ int exam_end(struct exam_run *run);
 /* Both. */
 int exam_take(kolo_group *group, const struct exam *exam);
 
+/* Makes the call, compares nothing, returns its status (for calls that are to fail). */
+int exam_try(kolo_group *group, const struct exam *exam);
+
 #endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that make different calls: every rank ends with an error that names both sides, at the
+ * latest at its next call, and none hangs.
+ */
+#include "clock.h"
+#include "exam.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* What the odd rank calls, and what the others call. */
+struct dispute {
+    struct exam odd, others;
+    const char *odd_says, *others_say; /* what the text calls the two */
+};
+
+#define CALL(what_, count_, dtype_, op_, root_)                                   \
+    {                                                                             \
+        .what = what_, .count = count_, .dtype = dtype_, .op = op_, .root = root_ \
+    }
+
+static const struct dispute disputes[] = {
+    {CALL(KO_ALL_GATHER, 10, KOLO_INT8, KOLO_SUM, 0),
+     CALL(KO_ALL_REDUCE, 10, KOLO_INT8, KOLO_SUM, 0), "all_gather #2 of 10 int8",
+     "all_reduce #2 of 10 int8, sum"},
+    {CALL(KO_ALL_REDUCE, 10, KOLO_FLOAT32, KOLO_SUM, 0),
+     CALL(KO_ALL_REDUCE, 10, KOLO_INT32, KOLO_SUM, 0), "all_reduce #2 of 10 float32, sum",
+     "all_reduce #2 of 10 int32, sum"},
+    {CALL(KO_ALL_REDUCE, 11, KOLO_INT32, KOLO_SUM, 0),
+     CALL(KO_ALL_REDUCE, 10, KOLO_INT32, KOLO_SUM, 0), "all_reduce #2 of 11 int32, sum",
+     "all_reduce #2 of 10 int32, sum"},
+    {CALL(KO_BROADCAST, 10, KOLO_INT8, KOLO_SUM, 0), CALL(KO_BROADCAST, 10, KOLO_INT8, KOLO_SUM, 1),
+     "broadcast #2 of 10 int8, root 0", "broadcast #2 of 10 int8, root 1"},
+    {CALL(KO_REDUCE, 10, KOLO_INT8, KOLO_SUM, 1), CALL(KO_REDUCE, 10, KOLO_INT8, KOLO_SUM, 0),
+     "reduce #2 of 10 int8, sum, root 1", "reduce #2 of 10 int8, sum, root 0"},
+    {CALL(KO_ALL_REDUCE, 10, KOLO_INT8, KOLO_MAX, 0),
+     CALL(KO_ALL_REDUCE, 10, KOLO_INT8, KOLO_MIN, 0), "all_reduce #2 of 10 int8, max",
+     "all_reduce #2 of 10 int8, min"},
+    {CALL(KO_SCATTER, 3, KOLO_INT8, KOLO_SUM, 0), CALL(KO_GATHER, 3, KOLO_INT8, KOLO_SUM, 0),
+     "scatter #2 of 3 int8, root 0", "gather #2 of 3 int8, root 0"},
+    {CALL(KO_BARRIER, 0, KOLO_UINT8, KOLO_SUM, 0),
+     CALL(KO_ALL_TO_ALL, 3000, KOLO_INT8, KOLO_SUM, 0), "barrier #2", "all_to_all #2 of 3000 int8"},
+};
+
+enum { NDISPUTES = sizeof disputes / sizeof *disputes, LIMIT_MS = 8000 };
+
+struct trial {
+    const struct dispute *dispute;
+    int odd_rank;
+    bool checks, is_async;
+};
+
+/* After a mismatch everything on the group fails in the same words. */
+static int check_stays_failed(kolo_group *group, int status, const char *text)
+{
+    const char *again;
+    char byte = 0;
+
+    if (kolo_group_error(group, &again) != status || strcmp(again, text) != 0)
+        return ranks_fail("the group says \"%s\" instead of \"%s\"", again, text);
+    if (kolo_barrier(group) != status || strcmp(kolo_last_error(), text) != 0)
+        return ranks_fail("a barrier afterwards said otherwise");
+    if (kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0) != status ||
+        strcmp(kolo_last_error(), text) != 0)
+        return ranks_fail("a send afterwards said otherwise");
+    return 0;
+}
+
+static int check_failure(kolo_group *group, int status, const char *one, const char *two)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    if (status != KOLO_E_MISMATCH || !strstr(text, one) || !strstr(text, two))
+        return ranks_fail("rank %d of %d: status %s; expected a mismatch of %s and %s",
+                          kolo_group_rank(group), kolo_group_size(group), kolo_status_name(status),
+                          one, two);
+    return check_stays_failed(group, status, text);
+}
+
+static int disagree(kolo_group *group, void *argument)
+{
+    const struct trial *trial = argument;
+    const struct dispute *dispute = trial->dispute;
+    bool is_odd = kolo_group_rank(group) == trial->odd_rank;
+    struct exam exam = is_odd ? dispute->odd : dispute->others;
+    int64_t began = ko_now_ns();
+    int status, failed;
+
+    exam.is_async = trial->is_async;
+    if (kolo_barrier(group))
+        return ranks_fail("the first barrier");
+    status = exam_try(group, &exam);
+    if (!status && trial->checks)
+        return ranks_fail("rank %d got through with KOLO_CHECK", kolo_group_rank(group));
+    if (!status)
+        status = kolo_barrier(group);
+    failed = check_failure(group, status, dispute->odd_says, dispute->others_say);
+    if (!failed && ko_now_ns() - began > (int64_t)LIMIT_MS * 1000000)
+        failed = ranks_fail("it took %d ms", (int)((ko_now_ns() - began) / 1000000));
+    return failed;
+}
+
+static void set_variables(const char *transport, bool checks)
+{
+    setenv("KOLO_TRANSPORT", transport, 1);
+    setenv("KOLO_CHECK", checks ? "1" : "0", 1);
+    setenv("KOLO_SLICE_BYTES", "256", 1);
+    setenv("KOLO_SLOTS", "2", 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+}
+
+static void run_disputes(enum ranks_kind kind, const char *transport, int n, unsigned step)
+{
+    for (unsigned i = 0; i < 4 * NDISPUTES; i += step) {
+        struct trial trial = {.dispute = &disputes[i % NDISPUTES],
+                              .odd_rank = i % 3 ? n - 1 : 0,
+                              .checks = i / NDISPUTES % 2,
+                              .is_async = i / NDISPUTES / 2};
+
+        set_variables(transport, trial.checks);
+        if (ranks_run(&(struct ranks){.kind = kind, .n = n}, disagree, &trial))
+            fail_msg("%s against %s, %d ranks over %s, checks %d", trial.dispute->odd_says,
+                     trial.dispute->others_say, n, transport, trial.checks);
+    }
+}
+
+static void threads_disagree(void **state)
+{
+    (void)state;
+    run_disputes(RANKS_THREADS, "shm", 2, 1);
+    run_disputes(RANKS_THREADS, "tcp", 2, 3);
+    run_disputes(RANKS_THREADS, "shm", 5, 1);
+    run_disputes(RANKS_THREADS, "tcp", 4, 1);
+}
+
+static void processes_disagree(void **state)
+{
+    (void)state;
+    run_disputes(RANKS_PROCESSES, "shm", 3, 3);
+    run_disputes(RANKS_PROCESSES, "tcp", 3, 3);
+}
+
+/* ---- sequences ----------------------------------------------------------------------------------
+ */
+
+static const struct exam short_sum = CALL(KO_ALL_REDUCE, 10, KOLO_INT8, KOLO_SUM, 0);
+static const struct exam long_sum = CALL(KO_ALL_REDUCE, 2000, KOLO_INT8, KOLO_SUM, 0);
+
+/* Two calls in two orders. */
+static int swap_calls(kolo_group *group, void *argument)
+{
+    bool is_odd = kolo_group_rank(group) == 1;
+    int status = exam_try(group, is_odd ? &short_sum : &long_sum);
+
+    (void)argument;
+    if (!status)
+        status = exam_try(group, is_odd ? &long_sum : &short_sum);
+    return check_failure(group, status, "all_reduce #1 of 10 int8", "all_reduce #1 of 2000 int8");
+}
+
+/* Rank 1 leaves a call out and makes the next. */
+static int skip_call(kolo_group *group, void *argument)
+{
+    int status = kolo_group_rank(group) == 1 ? KOLO_OK : exam_try(group, &short_sum);
+
+    (void)argument;
+    if (!status)
+        status = exam_try(group, &long_sum);
+    return check_failure(group, status, "all_reduce #1 of 10 int8", "all_reduce #1 of 2000 int8");
+}
+
+static void order_and_skipped_calls_show(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        set_variables(transports[i], false);
+        for (int n = 2; n < 5; n++) {
+            const struct ranks ranks = {.kind = n == 3 ? RANKS_PROCESSES : RANKS_THREADS, .n = n};
+
+            assert_int_equal(ranks_run(&ranks, swap_calls, NULL), 0);
+            assert_int_equal(ranks_run(&ranks, skip_call, NULL), 0);
+        }
+    }
+}
+
+/* Rank 1 leaves the call out and makes no other for long: the others name it. */
+static int come_late(kolo_group *group, void *argument)
+{
+    const struct timespec nap = {.tv_sec = 1, .tv_nsec = 200000000};
+    char text[512];
+    int status;
+
+    (void)argument;
+    if (kolo_barrier(group) || kolo_group_set_timeout(group, 600))
+        return ranks_fail("barrier");
+    if (kolo_group_rank(group) == 1)
+        nanosleep(&nap, NULL);
+    status = exam_try(group, &short_sum);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    if (status != KOLO_E_TIMEOUT || !strstr(text, "waited 600 ms for a message from rank 1 (") ||
+        !strstr(text, "in all_reduce #2 of 10 int8, sum") || !strstr(text, "KOLO_TIMEOUT_MS"))
+        return ranks_fail("status %d: %s", status, text);
+    return check_stays_failed(group, status, text);
+}
+
+static void a_rank_that_does_not_call_is_named(void **state)
+{
+    (void)state;
+    set_variables("shm", false);
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, come_late, NULL), 0);
+    set_variables("tcp", false);
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, come_late, NULL), 0);
+}
+
+/* Rank 1 frees its group, and leaves the others in a call. */
+static int leave_early(kolo_group *group, void *argument)
+{
+    int status;
+
+    (void)argument;
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    if (kolo_group_rank(group) == 1)
+        return 0;
+    status = exam_try(group, &short_sum);
+    if (status != KOLO_E_PEER_LOST || !strstr(kolo_last_error(), "rank 1 (") ||
+        !strstr(kolo_last_error(),
+                "has freed its group, while rank 0 waits for it in all_reduce #2"))
+        return ranks_fail("status %d", status);
+    return 0;
+}
+
+static void a_rank_that_frees_its_group_is_named(void **state)
+{
+    (void)state;
+    set_variables("shm", false);
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, leave_early, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, leave_early, NULL), 0);
+    set_variables("tcp", false);
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, leave_early, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, leave_early, NULL), 0);
+}
+
+/* A group takes its algorithm from the environment of its process. */
+static int take_other_algorithm(kolo_group *world, void *argument)
+{
+    const int ranks[] = {0, 1};
+    kolo_group *group;
+    int status, failed;
+
+    (void)argument;
+    setenv("KOLO_ALGO", kolo_group_rank(world) ? "ring" : "direct", 1);
+    if (kolo_group_new(world, ranks, 2, &group))
+        return ranks_fail("group_new");
+    status = exam_try(group, &short_sum);
+    failed = check_failure(group, status, "take different algorithms for all_reduce #1 of 10 int8",
+                           "set KOLO_ALGO alike on all ranks");
+    kolo_group_free(group);
+    return failed;
+}
+
+static void different_algorithms_are_told(void **state)
+{
+    (void)state;
+    set_variables("shm", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, take_other_algorithm, NULL), 0);
+    set_variables("tcp", true);
+    assert_int_equal(
+        ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, take_other_algorithm, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_disagree),
+        cmocka_unit_test(processes_disagree),
+        cmocka_unit_test(order_and_skipped_calls_show),
+        cmocka_unit_test(a_rank_that_does_not_call_is_named),
+        cmocka_unit_test(a_rank_that_frees_its_group_is_named),
+        cmocka_unit_test(different_algorithms_are_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
