@@ -152,8 +152,28 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
     else
         snprintf(text, sizeof text, "%s %s%s: %s", who,
                  status == KOLO_E_PEER_LOST ? "was lost" : "failed", call, kolo_last_error());
+    /* A peer that failed before it answered our hello could tell us nowhere but in the store. */
+    if (status == KOLO_E_PEER_LOST && !port->is_open)
+        ko_group_check_store(channel->group);
     return status == KOLO_E_PEER_LOST ? ko_group_fail_lost(channel->group, text)
                                       : ko_group_fail(channel->group, status, text);
+}
+
+static bool is_same_call(const struct ko_stamp *a, const struct ko_stamp *b)
+{
+    return !memcmp(a, b, sizeof *a);
+}
+
+/* A message may come of a call that we left before the difference showed: ours is that one then. */
+static const struct ko_stamp *counterpart(const struct ko_channel *channel,
+                                          const struct ko_stamp *theirs,
+                                          const struct ko_stamp *ours)
+{
+    const struct ko_stamp *past = &channel->past[theirs->seq % KO_PAST_STAMPS];
+
+    return theirs->seq < ours->seq && past->seq == theirs->seq && !is_same_call(past, theirs)
+               ? past
+               : ours;
 }
 
 int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_stamp *theirs,
@@ -161,6 +181,7 @@ int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_st
 {
     char their_call[160], our_call[160], text[KO_ERROR_TEXT];
 
+    ours = counterpart(channel, theirs, ours);
     ko_stamp_describe(theirs, their_call, sizeof their_call);
     ko_stamp_describe(ours, our_call, sizeof our_call);
     if (theirs->algorithm != ours->algorithm && theirs->what == ours->what &&
@@ -196,11 +217,6 @@ static int timed_out(struct ko_channel *channel, const struct ko_wait *wait)
 
 /* ---- comparing calls
  * ------------------------------------------------------------------------------ */
-
-static bool is_same_call(const struct ko_stamp *a, const struct ko_stamp *b)
-{
-    return !memcmp(a, b, sizeof *a);
-}
 
 /* The peer is in the call `theirs`: compares it with ours of the same number, if we have got there.
  */
