@@ -416,6 +416,8 @@ static int drive_peer(struct ko_mailbox *mailbox, int peer)
     if (!err)
         err = drive_receiving(mailbox, with, link);
     finish_flushed(mailbox, with, link);
+    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye && !wants(with))
+        return KOLO_OK; /* its end matters to nobody here */
     if (err)
         return ko_channel_link_failed(&mailbox->channel, peer, err);
     return had_left ? check_bye(mailbox, peer) : KOLO_OK;
@@ -433,10 +435,13 @@ static int drive(struct ko_mailbox *mailbox)
     return err;
 }
 
-/* One round of the driver: moves what it can, or waits a turn. Holds the lock but for the sleep. */
-static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait)
+/* One round of the driver: moves what it can, or waits a turn, at most until the deadline. Holds
+ * the lock but for the sleep. */
+static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
+                           const ko_deadline *deadline)
 {
     struct ko_event events[16];
+    int limit_ms = ko_deadline_left_ms(wait->deadline), left_ms = ko_deadline_left_ms(deadline);
     int n;
 
     if (!wait->is_armed) {
@@ -450,7 +455,7 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait)
         return;
     }
     pthread_mutex_unlock(&mailbox->channel.lock);
-    n = ko_channel_sleep(&mailbox->channel, ko_deadline_left_ms(wait->deadline), events, 16);
+    n = ko_channel_sleep(&mailbox->channel, left_ms < limit_ms ? left_ms : limit_ms, events, 16);
     pthread_mutex_lock(&mailbox->channel.lock);
     if (ko_channel_woken(&mailbox->channel, events, n) ||
         ko_channel_look_around(&mailbox->channel, wait))
@@ -468,7 +473,7 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
     while (!atomic_load(&letter->work.is_done) && !drive(mailbox)) {
         if (atomic_load(&letter->work.is_done) || ko_deadline_passed(deadline))
             break;
-        drive_or_sleep(mailbox, &wait);
+        drive_or_sleep(mailbox, &wait, deadline);
     }
     mailbox->is_driven = false;
     pthread_cond_broadcast(&mailbox->changed);
@@ -515,7 +520,7 @@ static void drive_for_nobody(struct ko_mailbox *mailbox)
     mailbox->is_driven = true;
     while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping && !drive(mailbox) &&
            mailbox->nopen)
-        drive_or_sleep(mailbox, &wait);
+        drive_or_sleep(mailbox, &wait, &limit);
     mailbox->is_driven = false;
     pthread_cond_broadcast(&mailbox->changed);
 }
