@@ -152,9 +152,6 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
     else
         snprintf(text, sizeof text, "%s %s%s: %s", who,
                  status == KOLO_E_PEER_LOST ? "was lost" : "failed", call, kolo_last_error());
-    /* A peer that failed before it answered our hello could tell us nowhere but in the store. */
-    if (status == KOLO_E_PEER_LOST && !port->is_open)
-        ko_group_check_store(channel->group);
     return status == KOLO_E_PEER_LOST ? ko_group_fail_lost(channel->group, text)
                                       : ko_group_fail(channel->group, status, text);
 }
