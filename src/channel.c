@@ -513,11 +513,12 @@ int ko_channel_poll(struct ko_channel *channel)
     return err ? ko_group_fail(channel->group, err, kolo_last_error()) : KOLO_OK;
 }
 
-int ko_channel_sleep(struct ko_channel *channel, int timeout_ms, struct ko_event *events, int cap)
+int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline)
 {
     int nap = channel->nopening ? OPENING_NAP_MS : NAP_MS;
+    int left = ko_deadline_left_ms(deadline);
 
-    return ko_poller_wait(&channel->poller, timeout_ms < nap ? timeout_ms : nap, events, cap);
+    return left < nap ? left : nap;
 }
 
 /* Opens the links that other ranks have begun on this channel: they may wait for it before this
@@ -598,7 +599,7 @@ static int sleep_once(struct ko_channel *channel, struct ko_wait *wait)
 
     if (err)
         return err;
-    n = ko_channel_sleep(channel, ko_deadline_left_ms(wait->deadline), events, 16);
+    n = ko_poller_wait(&channel->poller, ko_channel_nap_ms(channel, wait->deadline), events, 16);
     err = ko_channel_woken(channel, events, n);
     return err ? err : ko_channel_look_around(channel, wait);
 }

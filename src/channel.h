@@ -74,7 +74,7 @@ int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait);
  * alone without the lock), woken with what sleep returned, look_around, and from the beginning. */
 int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait);
 int ko_channel_poll(struct ko_channel *channel);
-int ko_channel_sleep(struct ko_channel *channel, int timeout_ms, struct ko_event *events, int cap);
+int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline);
 int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents);
 /* What is rarely to be done: the deadline, a peer that makes another call, word in the store. */
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait);

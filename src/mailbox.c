@@ -441,7 +441,7 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
                            const ko_deadline *deadline)
 {
     struct ko_event events[16];
-    int limit_ms = ko_deadline_left_ms(wait->deadline), left_ms = ko_deadline_left_ms(deadline);
+    int nap_ms, left_ms = ko_deadline_left_ms(deadline);
     int n;
 
     if (!wait->is_armed) {
@@ -454,8 +454,9 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         fail_all(mailbox);
         return;
     }
+    nap_ms = ko_channel_nap_ms(&mailbox->channel, wait->deadline);
     pthread_mutex_unlock(&mailbox->channel.lock);
-    n = ko_channel_sleep(&mailbox->channel, left_ms < limit_ms ? left_ms : limit_ms, events, 16);
+    n = ko_poller_wait(&mailbox->channel.poller, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
     pthread_mutex_lock(&mailbox->channel.lock);
     if (ko_channel_woken(&mailbox->channel, events, n) ||
         ko_channel_look_around(&mailbox->channel, wait))
