@@ -584,8 +584,9 @@ int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
     if (now - wait->store_checked_ns >= (int64_t)NAP_MS * 1000000) {
         wait->store_checked_ns = now;
         err = ko_group_check_store(channel->group);
-        /* A collective needs all ranks, messages only two. */
-        if (!err && channel->is_in_call)
+        /* A collective needs all ranks; a message only one, which may be on its way to connect. */
+        if (!err &&
+            (channel->is_in_call || (wait->peer >= 0 && !channel->ports[wait->peer].is_open)))
             err = ko_group_check_server(channel->group, "");
     }
     return err;

@@ -267,6 +267,11 @@ static void judge(const struct run *run, int rank, int status, int timeout_ms,
     result->unnamed += is_unnamed;
     result->blamed += is_blaming;
     result->late += is_late;
+    result->joined += outcome->calls > 0;
+    result->slow += outcome->calls > 0 && ms > timeout_ms / 2;
+    if (getenv("KILLS_DEBUG") && outcome->calls > 0 && ms > timeout_ms / 2)
+        fprintf(stderr, "# seed %llu: slow, %d ms: rank %d: %s\n",
+                (unsigned long long)run->plan.seed, ms, rank, outcome->text);
     if (is_hung || is_crashed || is_success || is_unnamed || is_blaming || is_late)
         fprintf(stderr,
                 "# seed %llu: %d ranks over %s, rank %d killed after %d us: rank %d %s %d ms later,"

@@ -25,6 +25,8 @@ struct kills_result {
     int unnamed;     /* their error does not say "rank K" */
     int blamed;      /* their error says that another rank was lost */
     int late;        /* returned after their time-out */
+    int joined;      /* survivors that had joined before the kill took effect */
+    int slow;        /* of those: took longer than half of their time-out */
     int *latency_ms; /* from kill to exit, of each survivor, in rising order; to be freed */
 };
 

@@ -48,6 +48,8 @@ static void report(const struct kills_result *result)
                   "not name the killed rank, %d blamed another, %d were late\n",
                   (unsigned long long)kills.seed, result->runs, n, result->hangs, result->crashes,
                   result->successes, result->unnamed, result->blamed, result->late);
+    print_message("# %d had joined; %d of them took more than half of their time-out\n",
+                  result->joined, result->slow);
     print_message("# from the kill to the survivor's exit: p50 %d ms, p90 %d, p99 %d, max %d\n",
                   ms[n / 2], ms[n * 9 / 10], ms[n * 99 / 100], ms[n - 1]);
 }
