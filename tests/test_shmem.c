@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Shared segments: made, found by id, mapped, counted, and refused when they could be turned
+ * against us.
+ */
+#include "fault.h"
+#include "shmem.h"
+#include "status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void create(void **state)
+{
+    static const size_t sizes[] = {1, 4095, 4096, 4097, 1 << 20};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct ko_segment *segment, *found;
+        unsigned char *bytes;
+
+        assert_int_equal(ko_segment_create(sizes[i], &segment), KOLO_OK);
+        bytes = segment->memory;
+        assert_int_equal(segment->nbytes, sizes[i]);
+        assert_int_not_equal(segment->id, 0);
+        assert_true(fcntl(segment->fd, F_GETFD) & FD_CLOEXEC);
+        for (size_t j = 0; j < sizes[i]; j++)
+            assert_int_equal(bytes[j], 0);
+        memset(bytes, 7, sizes[i]);
+        found = ko_segment_find(segment->id);
+        assert_ptr_equal(found, segment);
+        ko_segment_release(found);
+        assert_int_equal(bytes[sizes[i] - 1], 7); /* one user is left */
+        ko_segment_release(segment);
+    }
+    ko_segment_release(NULL);
+}
+
+static void find(void **state)
+{
+    struct ko_segment *a, *b;
+    uint64_t id;
+
+    (void)state;
+    assert_null(ko_segment_find(0));
+    assert_null(ko_segment_find(12345));
+    assert_int_equal(ko_segment_create(64, &a), KOLO_OK);
+    assert_int_equal(ko_segment_create(64, &b), KOLO_OK);
+    assert_true(a->id != b->id);
+    id = a->id;
+    ko_segment_release(a); /* the older one: in the middle of the list */
+    assert_null(ko_segment_find(id));
+    assert_ptr_equal(ko_segment_find(b->id), b);
+    ko_segment_release(b);
+    ko_segment_release(b);
+}
+
+static void map_again(void **state)
+{
+    struct ko_segment *own, *other;
+
+    (void)state;
+    assert_int_equal(ko_segment_create(5000, &own), KOLO_OK);
+    assert_int_equal(ko_segment_map(dup(own->fd), 5000, &other), KOLO_OK);
+    assert_true(own->memory != other->memory);
+    assert_int_equal(other->id, 0);
+    assert_int_equal(other->fd, -1);
+    strcpy(own->memory, "seen by both");
+    assert_string_equal(other->memory, "seen by both");
+    ko_segment_close_fd(own);
+    ko_segment_close_fd(own);
+    assert_int_equal(own->fd, -1);
+    ko_segment_release(own);
+    assert_string_equal(other->memory, "seen by both"); /* it outlives its maker */
+    ko_segment_release(other);
+}
+
+static void sealed(void **state)
+{
+    struct ko_segment *segment;
+
+    (void)state;
+    assert_int_equal(ko_segment_create(8192, &segment), KOLO_OK);
+    assert_int_equal(ftruncate(segment->fd, 4096), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(ftruncate(segment->fd, 16384), -1);
+    assert_int_equal(fcntl(segment->fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+    ko_segment_release(segment);
+}
+
+static void refuse(size_t nbytes, int seals, size_t expected)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct ko_segment *segment = NULL;
+
+    assert_int_equal(ftruncate(fd, (off_t)nbytes), 0);
+    if (seals)
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    assert_int_equal(ko_segment_map(fd, expected, &segment), KOLO_E_PROTOCOL);
+    assert_null(segment);
+    assert_int_equal(fcntl(fd, F_GETFD), -1); /* it was taken over */
+}
+
+static void refused(void **state)
+{
+    struct ko_segment *segment = NULL;
+
+    (void)state;
+    refuse(4096, 0, 4096);
+    refuse(4096, F_SEAL_GROW, 4096);
+    refuse(4095, F_SEAL_SHRINK, 4096);
+    refuse(4097, F_SEAL_SHRINK, 4096);
+    refuse(0, F_SEAL_SHRINK, 4096);
+    assert_int_equal(ko_segment_map(-1, 4096, &segment), KOLO_E_SYSTEM);
+    assert_null(segment);
+}
+
+static void faults(void **state)
+{
+    struct ko_segment *segment = NULL;
+
+    (void)state;
+    ko_fault_arm(KO_FAULT_SEGMENT, 1);
+    assert_int_not_equal(ko_segment_create(4096, &segment), KOLO_OK);
+    ko_fault_arm(KO_FAULT_ALLOC, 1);
+    assert_int_equal(ko_segment_create(4096, &segment), KOLO_E_NOMEM);
+    ko_fault_arm(KO_FAULT_ALLOC, 1);
+    assert_int_equal(ko_segment_map(dup(0), 4096, &segment), KOLO_E_NOMEM);
+    assert_null(segment);
+}
+
+/* What a process wrote stays when it has gone. */
+static void gone_user(void **state)
+{
+    struct ko_segment *segment;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(ko_segment_create(4096, &segment), KOLO_OK);
+    pid = fork();
+    if (pid == 0) {
+        strcpy(segment->memory, "from the child");
+        _exit(1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_string_equal(segment->memory, "from the child");
+    ko_segment_release(segment);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(create),    cmocka_unit_test(find),
+                                       cmocka_unit_test(map_again), cmocka_unit_test(sealed),
+                                       cmocka_unit_test(refused),   cmocka_unit_test(faults),
+                                       cmocka_unit_test(gone_user)};
+
+    return cmocka_run_group_tests_name("shmem", tests, NULL, NULL);
+}

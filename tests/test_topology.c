@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Contacts, what is refused of them, and which transport joins whom.
+ */
+#include "status.h"
+#include "topology.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A contact that can be reached over everything. */
+static struct ko_contact whole(void)
+{
+    struct ko_contact contact;
+
+    assert_int_equal(ko_contact_begin(&contact), KOLO_OK);
+    contact.naddresses = 3;
+    strcpy(contact.addresses[0].transport, "self");
+    strcpy(contact.addresses[1].transport, "shm");
+    strcpy(contact.addresses[2].transport, "tcp");
+    return contact;
+}
+
+static void begin(void **state)
+{
+    struct ko_contact contact, again;
+    char name[96];
+
+    (void)state;
+    assert_int_equal(ko_contact_begin(&contact), KOLO_OK);
+    assert_int_equal(ko_contact_begin(&again), KOLO_OK);
+    assert_memory_equal(&contact, &again, sizeof contact);
+    assert_int_equal(contact.pid, getpid());
+    assert_int_equal(contact.slots, 8);
+    assert_int_equal(contact.slice_bytes, 131072);
+    assert_int_equal(contact.naddresses, 0);
+    assert_true(strlen(contact.machine) > 10);
+    ko_contact_name(&contact, name, sizeof name);
+    assert_non_null(strchr(name, ':'));
+    setenv("KOLO_SLOTS", "many", 1);
+    assert_int_equal(ko_contact_begin(&again), KOLO_E_INVALID);
+    unsetenv("KOLO_SLOTS");
+    setenv("KOLO_SLICE_BYTES", "1", 1);
+    assert_int_equal(ko_contact_begin(&again), KOLO_E_INVALID);
+    unsetenv("KOLO_SLICE_BYTES");
+}
+
+static void add(void **state)
+{
+    const struct ko_site site = {.listen_host = "127.0.0.1"};
+    struct ko_contact contact;
+    struct ko_device *device;
+
+    (void)state;
+    assert_int_equal(ko_contact_begin(&contact), KOLO_OK);
+    assert_int_equal(ko_transport_tcp.open(&site, &device), KOLO_OK);
+    ko_contact_add(&contact, device);
+    assert_int_equal(contact.naddresses, 1);
+    assert_string_equal(contact.addresses[0].transport, "tcp");
+    assert_true(contact.addresses[0].nbytes > 0);
+    ko_transport_tcp.close(device);
+}
+
+static void check(void **state)
+{
+    struct ko_contact own = whole(), theirs = own;
+
+    (void)state;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_OK);
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs - 1, 3, &own), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "rank 3"));
+    assert_int_equal(ko_contact_check(&theirs, 0, 3, &own), KOLO_E_PROTOCOL);
+    theirs.magic++;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs = own;
+    theirs.version++;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs = own;
+    memset(theirs.machine, 'x', sizeof theirs.machine);
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs = own;
+    memset(theirs.host, 'x', sizeof theirs.host);
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs = own;
+    theirs.slots++;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "KOLO_SLOTS"));
+    theirs = own;
+    theirs.slice_bytes++;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_INVALID);
+}
+
+static void check_addresses(void **state)
+{
+    struct ko_contact own = whole(), theirs = own;
+
+    (void)state;
+    theirs.naddresses = KO_CONTACT_TRANSPORTS + 1;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs.naddresses = UINT32_MAX;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs = own;
+    theirs.addresses[1].nbytes = KO_ADDRESS_BYTES + 1;
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    theirs = own;
+    memset(theirs.addresses[2].transport, 's', sizeof theirs.addresses[2].transport);
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+}
+
+static void allows(void **state)
+{
+    (void)state;
+    unsetenv("KOLO_TRANSPORT");
+    assert_true(ko_topology_allows(&ko_transport_tcp));
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    assert_true(ko_topology_allows(&ko_transport_shm));
+    assert_true(ko_topology_allows(&ko_transport_self)); /* always */
+    assert_false(ko_topology_allows(&ko_transport_tcp));
+    setenv("KOLO_TRANSPORT", "rdma,tcp", 1);
+    assert_true(ko_topology_allows(&ko_transport_tcp));
+    assert_false(ko_topology_allows(&ko_transport_shm));
+    setenv("KOLO_TRANSPORT", "shmem,tc,tcpx", 1);
+    assert_false(ko_topology_allows(&ko_transport_shm));
+    assert_false(ko_topology_allows(&ko_transport_tcp));
+    unsetenv("KOLO_TRANSPORT");
+}
+
+static void expect(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
+                   const char *transport, const char *reason)
+{
+    char why[128];
+    uint32_t index = 99;
+
+    assert_int_equal(ko_topology_choose(own, peer, is_self, &index, why, sizeof why), KOLO_OK);
+    assert_string_equal(peer->addresses[index].transport, transport);
+    assert_string_equal(why, reason);
+}
+
+static void choose(void **state)
+{
+    struct ko_contact own = whole(), thread = own, process = own, machine = own;
+    char why[128];
+    uint32_t index = 99;
+
+    (void)state;
+    process.pid++;
+    machine.machine[0] ^= 1;
+    expect(&own, &own, true, "self", "the same rank");
+    expect(&own, &thread, false, "shm", "threads of one process");
+    expect(&own, &process, false, "shm", "the same machine and user");
+    expect(&own, &machine, false, "tcp", "another machine, container or user");
+    setenv("KOLO_TRANSPORT", "tcp", 1);
+    expect(&own, &process, false, "tcp",
+           "the same machine, but shared memory is not allowed by KOLO_TRANSPORT");
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    assert_int_equal(ko_topology_choose(&own, &machine, false, &index, why, sizeof why),
+                     KOLO_E_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "KOLO_TRANSPORT is \"shm\""));
+    assert_int_equal(index, 99);
+    unsetenv("KOLO_TRANSPORT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(begin),  cmocka_unit_test(add),
+                                       cmocka_unit_test(check),  cmocka_unit_test(check_addresses),
+                                       cmocka_unit_test(allows), cmocka_unit_test(choose)};
+
+    return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Unix sockets without files: names, refusals, and descriptors that travel.
+ */
+#include "fault.h"
+#include "socket.h"
+#include "status.h"
+#include "unix_socket.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static void pair(int ends[2])
+{
+    char name[KO_UNIX_NAME];
+    int listener;
+
+    assert_int_equal(ko_unix_listen(&listener, name), KOLO_OK);
+    assert_int_equal(ko_unix_connect(name, &ends[0]), KOLO_OK);
+    assert_int_equal(ko_socket_accept(listener, &ends[1]), KOLO_OK);
+    close(listener);
+}
+
+static void names(void **state)
+{
+    char a[KO_UNIX_NAME], b[KO_UNIX_NAME];
+    int first, second, fd;
+
+    (void)state;
+    assert_int_equal(ko_unix_listen(&first, a), KOLO_OK);
+    assert_int_equal(ko_unix_listen(&second, b), KOLO_OK);
+    assert_string_not_equal(a, b);
+    assert_true(fcntl(first, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(first, F_GETFL) & O_NONBLOCK);
+    assert_int_equal(ko_unix_connect(a, &fd), KOLO_OK);
+    assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    close(fd);
+    close(first);
+    assert_int_equal(ko_unix_connect(a, &fd), KOLO_E_PEER_LOST);
+    assert_non_null(strstr(kolo_last_error(), a));
+    close(second);
+}
+
+/* A queue that is full is no refusal. */
+static void full_queue(void **state)
+{
+    enum { MOST = 10000 };
+    static int fds[MOST];
+    char name[KO_UNIX_NAME];
+    int listener, n = 0, err = KOLO_OK;
+
+    (void)state;
+    assert_int_equal(ko_unix_listen(&listener, name), KOLO_OK);
+    while (n < MOST && !(err = ko_unix_connect(name, &fds[n])))
+        n++;
+    if (err == KOLO_E_SYSTEM)
+        print_message("# descriptors ran out before the queue was full\n");
+    else
+        assert_int_equal(err, KO_AGAIN);
+    while (n > 0)
+        close(fds[--n]);
+    close(listener);
+}
+
+static void users(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    pair(ends);
+    assert_int_equal(ko_unix_check_user(ends[0]), KOLO_OK);
+    assert_int_equal(ko_unix_check_user(ends[1]), KOLO_OK);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(ko_unix_check_user(-1), KOLO_E_SYSTEM);
+}
+
+static void descriptors(void **state)
+{
+    int ends[2], pipe_ends[2], got = -1;
+    char bytes[8];
+
+    (void)state;
+    pair(ends);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_equal(ko_unix_send(ends[0], "abc", 3, pipe_ends[1]), 3);
+    assert_int_equal(ko_unix_send(ends[0], "de", 2, -1), 2);
+    assert_int_equal(ko_unix_recv(ends[1], bytes, 3, &got), 3);
+    assert_memory_equal(bytes, "abc", 3);
+    assert_true(got >= 0 && got != pipe_ends[1]);
+    assert_true(fcntl(got, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(write(got, "x", 1), 1);
+    assert_int_equal(read(pipe_ends[0], bytes, 1), 1);
+    assert_int_equal(ko_unix_recv(ends[1], bytes, 8, &got), 2);
+    assert_int_equal(ko_unix_recv(ends[1], bytes, 8, &got), -1);
+    assert_int_equal(errno, EAGAIN);
+    close(pipe_ends[1]);
+    close(got);
+    assert_int_equal(read(pipe_ends[0], bytes, 1), 0); /* that was the last writer */
+    close(pipe_ends[0]);
+    close(ends[0]);
+    got = -1;
+    assert_int_equal(ko_unix_recv(ends[1], bytes, 8, &got), 0);
+    assert_int_equal(got, -1);
+    close(ends[1]);
+}
+
+/* A second descriptor, which nobody has asked for, is closed at once. */
+static void one_descriptor(void **state)
+{
+    int ends[2], pipe_ends[2], got = -1, first;
+    char byte;
+
+    (void)state;
+    pair(ends);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_equal(ko_unix_send(ends[0], "a", 1, pipe_ends[1]), 1);
+    assert_int_equal(ko_unix_send(ends[0], "b", 1, pipe_ends[1]), 1);
+    close(pipe_ends[1]);
+    assert_int_equal(ko_unix_recv(ends[1], &byte, 1, &got), 1);
+    first = got;
+    assert_int_equal(ko_unix_recv(ends[1], &byte, 1, &got), 1);
+    assert_int_equal(got, first);
+    close(got);
+    assert_int_equal(read(pipe_ends[0], &byte, 1), 0); /* no writer is left */
+    close(pipe_ends[0]);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void faults(void **state)
+{
+    char name[KO_UNIX_NAME] = "nobody";
+    int fd = -7;
+
+    (void)state;
+    ko_fault_arm(KO_FAULT_SOCKET, 1);
+    assert_int_equal(ko_unix_listen(&fd, name), KOLO_E_SYSTEM);
+    ko_fault_arm(KO_FAULT_SOCKET, 1);
+    assert_int_equal(ko_unix_connect(name, &fd), KOLO_E_SYSTEM);
+    assert_int_equal(fd, -7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),       cmocka_unit_test(full_queue),     cmocka_unit_test(users),
+        cmocka_unit_test(descriptors), cmocka_unit_test(one_descriptor), cmocka_unit_test(faults)};
+
+    return cmocka_run_group_tests_name("unix_socket", tests, NULL, NULL);
+}
