@@ -563,6 +563,21 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
     return err ? err : ko_group_check(channel->group);
 }
 
+/* A peer that has not connected yet can have ended without any link that would tell of it. */
+static int check_process(struct ko_channel *channel, int peer)
+{
+    struct ko_endpoint *endpoint = channel->group->endpoint;
+    const struct ko_contact *contact;
+
+    if (peer < 0 || channel->ports[peer].is_open)
+        return KOLO_OK;
+    contact = ko_endpoint_known(endpoint, channel->group->world_ranks[peer]);
+    if (!contact || !ko_contact_is_gone(&endpoint->own, contact))
+        return KOLO_OK;
+    return ko_channel_link_failed(
+        channel, peer, ko_fail(KOLO_E_PEER_LOST, "its process ended before it had connected"));
+}
+
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
 {
     int64_t now = ko_now_ns();
@@ -588,6 +603,8 @@ int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
         if (!err &&
             (channel->is_in_call || (wait->peer >= 0 && !channel->ports[wait->peer].is_open)))
             err = ko_group_check_server(channel->group, "");
+        if (!err)
+            err = check_process(channel, wait->peer);
     }
     return err;
 }

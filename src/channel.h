@@ -14,6 +14,7 @@
 #include "poller.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* A link and what its opening needs. */
 struct ko_port {
@@ -33,8 +34,8 @@ struct ko_channel {
     kolo_group *group;
     uint32_t number;
     struct ko_port *ports; /* one per rank, made at first use */
-    int nopening;
-    int nwaiting; /* ports with a waiting peer */
+    atomic_int nopening;   /* read without the lock by who goes to sleep */
+    int nwaiting;          /* ports with a waiting peer */
     struct ko_poller poller;
     bool has_told; /* the group's failure */
 

@@ -4,6 +4,8 @@
 #include "config.h"
 #include "status.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,6 +33,7 @@ static void describe_machine(char *text, size_t nbytes)
 int ko_contact_begin(struct ko_contact *contact)
 {
     int64_t slots, slice_bytes;
+    struct stat namespace;
     int err = ko_config_number(KO_CONFIG_SLOTS, &slots);
 
     if (!err)
@@ -43,6 +46,7 @@ int ko_contact_begin(struct ko_contact *contact)
     contact->slots = (uint32_t)slots;
     contact->slice_bytes = (uint32_t)slice_bytes;
     contact->pid = (int32_t)getpid();
+    contact->processes = stat("/proc/self/ns/pid", &namespace) ? 0 : namespace.st_ino;
     describe_machine(contact->machine, sizeof contact->machine);
     if (gethostname(contact->host, sizeof contact->host - 1))
         snprintf(contact->host, sizeof contact->host, "unknown");
@@ -148,6 +152,12 @@ int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *pe
         KOLO_E_UNSUPPORTED,
         "no transport joins %s (process %d) and %s (process %d): KOLO_TRANSPORT is \"%s\"",
         own->host, (int)own->pid, peer->host, (int)peer->pid, ko_config_text(KO_CONFIG_TRANSPORT));
+}
+
+bool ko_contact_is_gone(const struct ko_contact *own, const struct ko_contact *peer)
+{
+    return own->processes && own->processes == peer->processes && peer->pid > 0 &&
+           !strcmp(own->machine, peer->machine) && kill(peer->pid, 0) && errno == ESRCH;
 }
 
 void ko_contact_name(const struct ko_contact *contact, char *name, size_t nbytes)

@@ -14,8 +14,9 @@ enum { KO_CONTACT_TRANSPORTS = 4 };
 struct ko_contact {
     uint32_t magic, version; /* as a hello's */
     uint32_t slots, slice_bytes;
-    char machine[96]; /* equal on ranks that can share memory: boot id, network namespace, user */
-    char host[64];    /* for messages */
+    char machine[96];   /* equal on ranks that can share memory: boot id, network namespace, user */
+    char host[64];      /* for messages */
+    uint64_t processes; /* the pid namespace, in which pid counts */
     int32_t pid;
     uint32_t naddresses;
     struct {
@@ -41,6 +42,9 @@ bool ko_topology_allows(const struct ko_transport *transport);
  * why_bytes) the reason. */
 int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
                        uint32_t *index, char *why, size_t why_bytes);
+
+/* True if peer's process has ended; false also if that cannot be known from here. */
+bool ko_contact_is_gone(const struct ko_contact *own, const struct ko_contact *peer);
 
 /* "host:pid" */
 void ko_contact_name(const struct ko_contact *contact, char *name, size_t nbytes);

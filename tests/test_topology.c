@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A contact that can be reached over everything. */
@@ -168,11 +169,33 @@ static void choose(void **state)
     unsetenv("KOLO_TRANSPORT");
 }
 
+static void gone(void **state)
+{
+    struct ko_contact own = whole(), peer = own;
+    pid_t pid;
+
+    (void)state;
+    assert_false(ko_contact_is_gone(&own, &peer)); /* this very process */
+    pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    peer.pid = pid;
+    assert_true(ko_contact_is_gone(&own, &peer));
+    peer.processes++;
+    assert_false(ko_contact_is_gone(&own, &peer)); /* numbers of another namespace */
+    peer = own;
+    peer.pid = pid;
+    peer.machine[0] ^= 1;
+    assert_false(ko_contact_is_gone(&own, &peer));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(begin),  cmocka_unit_test(add),
                                        cmocka_unit_test(check),  cmocka_unit_test(check_addresses),
-                                       cmocka_unit_test(allows), cmocka_unit_test(choose)};
+                                       cmocka_unit_test(allows), cmocka_unit_test(choose),
+                                       cmocka_unit_test(gone)};
 
     return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
 }
