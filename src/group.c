@@ -99,6 +99,7 @@ void ko_group_write_failure(kolo_group *group)
             kolo_store_compare_set(group->endpoint->store, key, (kolo_bytes){NULL, 0},
                                    (kolo_bytes){&failure, sizeof failure}, &value, &nbytes)))
         kolo_free(value);
+    (void)ko_group_check(group); /* the thread's text again: the store may have failed too */
 }
 
 static bool become_failed(kolo_group *group, int status, const char *text)
