@@ -17,7 +17,13 @@
 #include <time.h>
 
 /* Names of at most this many missing ranks are listed. */
-enum { LISTED = 16, LEAVE_MS = 30000, LEAVE_FAILED_MS = 3000, LEAVE_JOIN_MS = 1000 };
+enum {
+    LISTED = 16,
+    LEAVE_MS = 30000,
+    LEAVE_FAILED_MS = 3000,
+    LEAVE_LAST_MS = 500,
+    LEAVE_JOIN_MS = 1000
+};
 
 /* What an init method says. */
 struct method {
@@ -509,12 +515,29 @@ int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
 /* ---- the end
  * -------------------------------------------------------------------------------------- */
 
-/* Every rank says that it leaves. The one that serves the store stays until all others have said
- * so: a bounded time, since a lost rank never will. */
-void ko_world_leave(struct ko_world *world, bool has_failed)
+/* The rank that serves the store stays until all others have left: a bounded time, since a lost rank
+ * never will; and when only one is missing, which may be the lost one or one that is slow to hear of
+ * the failure, a short time. */
+static void wait_for_leavers(struct ko_world *world, int64_t left, bool has_failed)
 {
     ko_deadline deadline = ko_deadline_in(has_failed ? LEAVE_FAILED_MS : LEAVE_MS);
     const struct timespec nap = {.tv_nsec = 2000000};
+    bool is_last = false;
+    int err = KOLO_OK;
+
+    while (!err && left < world->size && !ko_deadline_passed(&deadline)) {
+        if (has_failed && left == world->size - 1 && !is_last) {
+            is_last = true;
+            deadline = ko_deadline_within(&deadline, LEAVE_LAST_MS);
+        }
+        nanosleep(&nap, NULL);
+        err = kolo_store_add(world->keys, "left", 0, &left);
+    }
+}
+
+/* Every rank says that it leaves. */
+void ko_world_leave(struct ko_world *world, bool has_failed)
+{
     const char *const all[] = {"all"};
     int64_t left = 0;
     int exists, err;
@@ -526,10 +549,7 @@ void ko_world_leave(struct ko_world *world, bool has_failed)
     err = has_failed ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
     if (world->is_own && !err)
         err = kolo_store_add(world->keys, "left", 1, &left);
-    while (world->is_own && world->rank == 0 && !err && left < world->size - (has_failed ? 1 : 0) &&
-           !ko_deadline_passed(&deadline)) {
-        nanosleep(&nap, NULL);
-        err = kolo_store_add(world->keys, "left", 0, &left);
-    }
+    if (world->is_own && world->rank == 0 && !err)
+        wait_for_leavers(world, left, has_failed);
     free_world(world);
 }
