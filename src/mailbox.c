@@ -408,13 +408,17 @@ static int drive_peer(struct ko_mailbox *mailbox, int peer)
     struct correspondence *with = &mailbox->with[peer];
     const bool had_left = mailbox->channel.ports[peer].said_bye;
     struct ko_link *link = mailbox->channel.ports[peer].link;
+    uint64_t received;
     int err;
 
     if (!link)
         return KOLO_OK;
-    err = drive_sending(mailbox, with, link);
-    if (!err)
-        err = drive_receiving(mailbox, with, link);
+    do { /* a link to oneself has no other end that would wake us when there is room again */
+        received = link->received;
+        err = drive_sending(mailbox, with, link);
+        if (!err)
+            err = drive_receiving(mailbox, with, link);
+    } while (!err && peer == mailbox->group->rank && link->received != received);
     finish_flushed(mailbox, with, link);
     if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye && !wants(with))
         return KOLO_OK; /* its end matters to nobody here */
