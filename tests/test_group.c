@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Groups: how ranks join and what is said when they cannot, groups of groups, aborting, freeing.
+ */
+#include "clock.h"
+#include "exam.h"
+#include "ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static void set_variables(const char *transport)
+{
+    setenv("KOLO_TRANSPORT", transport, 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+    unsetenv("KOLO_SLICE_BYTES");
+    unsetenv("KOLO_SLOTS");
+}
+
+static void nap_ms(int ms)
+{
+    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
+
+    nanosleep(&nap, NULL);
+}
+
+static int expect(int err, int code, const char *text)
+{
+    if (err != code || !strstr(kolo_last_error(), text))
+        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
+    return 0;
+}
+
+static void run_all_ways(int n, ranks_body body)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    for (int i = 0; i < 2; i++) {
+        set_variables(transports[i]);
+        assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, n, 0, 0}, body, NULL), 0);
+        assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, n, 0, 0}, body, NULL), 0);
+    }
+}
+
+/* ---- init methods -------------------------------------------------------------------------------
+ */
+
+static void set_world(const char *rank, const char *size, const char *host, const char *port)
+{
+    const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+    const char *const values[] = {rank, size, host, port};
+
+    for (int i = 0; i < 4; i++)
+        if (values[i])
+            setenv(names[i], values[i], 1);
+        else
+            unsetenv(names[i]);
+}
+
+static void refused(const char *method, const char *text)
+{
+    kolo_group *group = NULL;
+    int err = kolo_group_join(method, 500, &group);
+
+    if (err != KOLO_E_INVALID || !strstr(kolo_last_error(), text) || group)
+        fail_msg("%s: status %d, \"%s\" without \"%s\"", method ? method : "env://", err,
+                 kolo_last_error(), text);
+}
+
+static void bad_methods_are_explained(void **state)
+{
+    const char *none = "is none of env://, tcp://host:port?rank=R&world_size=N";
+    char endless[700];
+
+    (void)state;
+    set_variables("shm");
+    memset(endless, 'x', sizeof endless);
+    memcpy(endless, "tcp://", 6);
+    endless[sizeof endless - 1] = 0;
+    refused("file:///tmp/x", none);
+    refused("tcp://host:1", none);
+    refused("tcp://?rank=0&world_size=1", none);
+    refused("tcp://:80?rank=0&world_size=1", none);
+    refused("", none);
+    refused(endless, "the init method \"tcp://xxxx");
+    refused("tcp://h:0?rank=0&world_size=1", "the port of the init method is \"0\"; it takes");
+    refused("tcp://h:http?rank=0&world_size=1", "the port of the init method is \"http\"");
+    refused("tcp://h:1?rank=x&world_size=1", "rank is \"x\"; it takes a whole number");
+    refused("tcp://h:1?rank=0&world_size=0", "world_size is \"0\"");
+    refused("tcp://h:1?rank=0&size=2", "takes rank and world_size, not \"size=2\"");
+    refused("tcp://h:1?world_size=2", "needs rank=R&world_size=N with 0 <= R < N");
+    refused("tcp://h:1?rank=2&world_size=2", "it has rank 2, world_size 2");
+}
+
+static void bad_environments_are_explained(void **state)
+{
+    (void)state;
+    set_world("0", NULL, "127.0.0.1", "4000");
+    refused(NULL, "WORLD_SIZE is not set, but others of RANK");
+    set_world(NULL, "2", "127.0.0.1", "4000");
+    refused("env://", "RANK is not set");
+    set_world("0", "2", "127.0.0.1", NULL);
+    refused(NULL, "MASTER_PORT is not set");
+    set_world("0", "2", NULL, "4000");
+    refused(NULL, "MASTER_ADDR is not set, or too long");
+    set_world("2", "2", "127.0.0.1", "4000");
+    refused(NULL, "RANK is \"2\"; it takes a whole number from 0 to 1");
+    set_world("0", "-1", "127.0.0.1", "4000");
+    refused(NULL, "WORLD_SIZE is \"-1\"");
+    set_world("0", "1", "127.0.0.1", "70000");
+    refused(NULL, "MASTER_PORT is \"70000\"");
+    set_world(NULL, NULL, NULL, NULL);
+    setenv("KOLO_SLOTS", "1", 1);
+    refused(NULL, "KOLO_SLOTS is \"1\"; it takes a whole number from 2 to 64");
+    unsetenv("KOLO_SLOTS");
+}
+
+static void wrong_arguments_are_named(void **state)
+{
+    kolo_store *store;
+    kolo_group *group = NULL;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    assert_int_equal(expect(kolo_group_join(NULL, 1, NULL), KOLO_E_INVALID, "world is NULL"), 0);
+    assert_int_equal(
+        expect(kolo_group_join_store(NULL, 0, 1, 1, &group), KOLO_E_INVALID, "store is NULL"), 0);
+    assert_int_equal(
+        expect(kolo_group_join_store(store, 0, 1, 1, NULL), KOLO_E_INVALID, "world is NULL"), 0);
+    assert_int_equal(
+        expect(kolo_group_join_store(store, 3, 3, 1, &group), KOLO_E_INVALID, "rank 3 of 3"), 0);
+    assert_int_equal(
+        expect(kolo_group_join_store(store, 0, 0, 1, &group), KOLO_E_INVALID, "rank 0 of 0"), 0);
+    assert_int_equal(expect(kolo_group_set_timeout(NULL, 5), KOLO_E_INVALID, "group is NULL"), 0);
+    assert_int_equal(expect(kolo_group_new(NULL, NULL, 0, &group), KOLO_E_INVALID, "parent is"), 0);
+    assert_int_equal(expect(kolo_group_split(NULL, 0, 0, &group), KOLO_E_INVALID, "parent is"), 0);
+    assert_int_equal(kolo_group_rank(NULL), -1);
+    assert_int_equal(kolo_group_size(NULL), 0);
+    assert_int_equal(kolo_group_timeout(NULL), 0);
+    assert_int_equal(kolo_group_error(NULL, NULL), KOLO_E_INVALID);
+    kolo_group_abort(NULL, "x");
+    kolo_group_free(NULL);
+    assert_null(group);
+    kolo_store_close(store);
+}
+
+/* ---- joining ------------------------------------------------------------------------------------
+ */
+
+/* A world of one, from an empty environment: everything works, and nothing is opened. */
+static void a_rank_may_be_alone(void **state)
+{
+    kolo_group *world, *child;
+    const int self = 0;
+
+    (void)state;
+    set_variables("shm");
+    set_world(NULL, NULL, NULL, NULL);
+    assert_int_equal(kolo_group_join(NULL, 700, &world), 0);
+    assert_int_equal(kolo_group_rank(world), 0);
+    assert_int_equal(kolo_group_size(world), 1);
+    assert_int_equal(kolo_group_timeout(world), 700);
+    assert_int_equal(expect(kolo_group_set_timeout(world, 0), KOLO_E_INVALID, "at least 1 ms"), 0);
+    assert_int_equal(kolo_group_set_timeout(world, 900), 0);
+    assert_int_equal(kolo_group_timeout(world), 900);
+    for (int what = 0; what < KO_NCOLLECTIVES; what++)
+        for (int is_async = 0; is_async < 2; is_async++)
+            assert_int_equal(exam_take(world, &(struct exam){.what = (enum ko_collective)what,
+                                                             .dtype = KOLO_FLOAT64,
+                                                             .count = 100,
+                                                             .is_async = is_async}),
+                             0);
+    assert_int_equal(kolo_group_new(world, &self, 1, &child), 0);
+    assert_int_equal(kolo_group_timeout(child), 900);
+    kolo_group_free(child);
+    assert_int_equal(kolo_group_split(world, 3, 0, &child), 0);
+    kolo_group_free(child);
+    kolo_group_free(world);
+}
+
+struct joiner {
+    pthread_t thread;
+    kolo_store *store;
+    int rank, size, timeout_ms;
+    int err;
+    char text[512];
+};
+
+static void *join_main(void *argument)
+{
+    struct joiner *joiner = argument;
+    kolo_group *group;
+
+    joiner->err = kolo_group_join_store(joiner->store, joiner->rank, joiner->size,
+                                        joiner->timeout_ms, &group);
+    snprintf(joiner->text, sizeof joiner->text, "%s", kolo_last_error());
+    if (!joiner->err)
+        kolo_group_free(group);
+    return NULL;
+}
+
+static void join_all(struct joiner *joiners, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (pthread_create(&joiners[i].thread, NULL, join_main, &joiners[i]))
+            abort();
+    for (int i = 0; i < n; i++)
+        pthread_join(joiners[i].thread, NULL);
+}
+
+static void missing_ranks_are_named(void **state)
+{
+    struct joiner joiners[2];
+    kolo_store *store;
+
+    (void)state;
+    set_variables("shm");
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    joiners[0] = (struct joiner){.store = store, .rank = 0, .size = 5, .timeout_ms = 300};
+    joiners[1] = (struct joiner){.store = store, .rank = 3, .size = 5, .timeout_ms = 300};
+    join_all(joiners, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(joiners[i].err, KOLO_E_TIMEOUT);
+        assert_non_null(strstr(joiners[i].text, "3 have not come: rank 1, 2, 4."));
+        assert_non_null(strstr(joiners[i].text, "KOLO_TIMEOUT_MS"));
+    }
+    kolo_store_close(store);
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    joiners[0] = (struct joiner){.store = store, .rank = 0, .size = 30, .timeout_ms = 100};
+    join_all(joiners, 1);
+    assert_non_null(strstr(joiners[0].text, "29 have not come: rank 1, 2, "));
+    assert_non_null(strstr(joiners[0].text, ", 16 and 13 more."));
+    kolo_store_close(store);
+}
+
+static void a_rank_given_twice_is_told(void **state)
+{
+    struct joiner joiners[2];
+    kolo_store *store;
+
+    (void)state;
+    set_variables("shm");
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    for (int i = 0; i < 2; i++)
+        joiners[i] = (struct joiner){.store = store, .rank = 1, .size = 2, .timeout_ms = 300};
+    join_all(joiners, 2);
+    assert_int_equal((joiners[0].err == KOLO_E_INVALID) + (joiners[1].err == KOLO_E_INVALID), 1);
+    assert_non_null(strstr(joiners[joiners[0].err != KOLO_E_INVALID].text,
+                           "rank 1 has joined before: two processes have the same rank"));
+    kolo_store_close(store);
+}
+
+/* The environment as a launcher sets it, in processes; then other slots on rank 1. */
+static int rejoin(kolo_group *group, void *argument)
+{
+    const int *ports = argument;
+    char rank[8], port[16];
+    kolo_group *world;
+    int failed, err;
+
+    snprintf(rank, sizeof rank, "%d", kolo_group_rank(group));
+    snprintf(port, sizeof port, "%d", ports[0]);
+    set_world(rank, "2", "127.0.0.1", port);
+    if (kolo_group_join("env://", 8000, &world))
+        return ranks_fail("join from the environment");
+    failed = exam_take(world, &(struct exam){.what = KO_ALL_REDUCE, .count = 1000});
+    kolo_group_free(world);
+    if (kolo_group_rank(group) == 1)
+        setenv("KOLO_SLICE_BYTES", "4K", 1);
+    snprintf(port, sizeof port, "%d", ports[1]);
+    set_world(rank, "2", "127.0.0.1", port);
+    if (kolo_barrier(group) || kolo_group_join(NULL, 8000, &world))
+        return ranks_fail("join again");
+    err = kolo_barrier(world);
+    if (!err || !strstr(kolo_last_error(), "KOLO_SLICE_BYTES 4096") ||
+        !strstr(kolo_last_error(), "set them alike on all ranks"))
+        if (!err || !strstr(kolo_last_error(), "KOLO_SLICE_BYTES 131072"))
+            failed = ranks_fail("other slots: status %d", err);
+    kolo_group_free(world);
+    return failed;
+}
+
+static void the_environment_joins_and_slots_must_agree(void **state)
+{
+    int ports[2] = {ranks_free_port(), 0};
+
+    (void)state;
+    do
+        ports[1] = ranks_free_port();
+    while (ports[1] == ports[0]);
+    set_variables("shm");
+    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, rejoin, ports), 0);
+    set_world(NULL, NULL, NULL, NULL);
+}
+
+/* ---- groups of groups ---------------------------------------------------------------------------
+ */
+
+/* In and out of the group, in an order of its own, while an overlapping one is used too. */
+static int make_groups(kolo_group *world, void *argument)
+{
+    static const int some[] = {3, 0, 2}, others[] = {1, 2, 3};
+    static const int place_in_some[] = {1, -1, 2, 0}, place_in_others[] = {-1, 0, 1, 2};
+    const int rank = kolo_group_rank(world);
+    kolo_group *a = NULL, *b = NULL;
+    int failed = 0;
+
+    (void)argument;
+    if (kolo_group_new(world, some, 3, &a) || kolo_group_new(world, others, 3, &b))
+        return ranks_fail("group_new");
+    if (kolo_group_rank(a) != place_in_some[rank] || kolo_group_rank(b) != place_in_others[rank])
+        failed = ranks_fail("rank %d is %d and %d", rank, kolo_group_rank(a), kolo_group_rank(b));
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++) {
+        struct exam exam = {.what = (enum ko_collective)what, .count = 500};
+
+        failed |= exam_take(world, &exam);
+        exam.root = exam_has_root(exam.what) ? what % 3 : 0;
+        failed |= a && exam_take(a, &exam);
+        failed |= b && exam_take(b, &exam);
+    }
+    kolo_group_free(a);
+    kolo_group_free(b);
+    return failed;
+}
+
+struct lane {
+    pthread_t thread;
+    kolo_group *group;
+    int failed;
+};
+
+static void *lane_main(void *argument)
+{
+    struct lane *lane = argument;
+
+    for (int i = 0; i < 40 && lane->group && !lane->failed; i++)
+        lane->failed =
+            exam_take(lane->group, &(struct exam){.what = (enum ko_collective)(i % KO_NCOLLECTIVES),
+                                                  .count = (size_t)i * 11});
+    return NULL;
+}
+
+/* Overlapping groups, each used by a thread of its own. */
+static int use_groups_at_once(kolo_group *world, void *argument)
+{
+    static const int members[3][3] = {{0, 1, 2}, {3, 2, 1}, {0, 3, 2}};
+    struct lane lanes[3] = {{.failed = 0}};
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < 3; i++)
+        if (kolo_group_new(world, members[i], 3, &lanes[i].group))
+            return ranks_fail("group_new");
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&lanes[i].thread, NULL, lane_main, &lanes[i]))
+            abort();
+    for (int i = 0; i < 3; i++) {
+        pthread_join(lanes[i].thread, NULL);
+        failed |= lanes[i].failed;
+        kolo_group_free(lanes[i].group);
+    }
+    return failed;
+}
+
+static int split_groups(kolo_group *world, void *argument)
+{
+    const int rank = kolo_group_rank(world), n = kolo_group_size(world);
+    const int last = (n - 1 - rank % 2) / 2;
+    kolo_group *halves = NULL, *rest = NULL, *after = NULL;
+    int failed = 0;
+
+    (void)argument;
+    if (kolo_group_split(world, rank % 2, -rank, &halves)) /* the highest rank becomes the first */
+        return ranks_fail("split");
+    if (kolo_group_size(halves) != last + 1 || kolo_group_rank(halves) != last - rank / 2)
+        failed = ranks_fail("rank %d is %d of %d", rank, kolo_group_rank(halves),
+                            kolo_group_size(halves));
+    failed |= exam_take(halves, &(struct exam){.what = KO_ALL_GATHER, .count = 77});
+    if (kolo_group_split(world, rank == 0 ? -1 : 5, 0, &rest))
+        return ranks_fail("split");
+    if ((rank == 0) != (rest == NULL) || (rest && kolo_group_rank(rest) != rank - 1))
+        failed = ranks_fail("rank %d in the rest", rank);
+    failed |= rest && exam_take(rest, &(struct exam){.what = KO_ALL_REDUCE, .count = 77});
+    /* Rank 0 has kept count of groups that it is not in. */
+    failed |= kolo_group_split(world, 0, 0, &after) ||
+              exam_take(after, &(struct exam){.what = KO_ALL_REDUCE, .count = 9});
+    kolo_group_free(after);
+    kolo_group_free(rest);
+    kolo_group_free(halves);
+    return failed;
+}
+
+static int list_wrongly(kolo_group *world, void *argument)
+{
+    static const int twice[] = {0, 0}, beyond[] = {0, 2}, all[] = {0, 1, 0};
+    kolo_group *group = NULL;
+    int failed = 0;
+
+    (void)argument;
+    failed |=
+        expect(kolo_group_new(world, twice, 2, &group), KOLO_E_INVALID, "rank 0 is listed twice");
+    failed |= expect(kolo_group_new(world, beyond, 2, &group), KOLO_E_INVALID,
+                     "a member of the new group is rank 2; the group has ranks 0 to 1");
+    failed |=
+        expect(kolo_group_new(world, all, 3, &group), KOLO_E_INVALID, "a group of 3 of 2 ranks");
+    failed |=
+        expect(kolo_group_new(world, all, 0, &group), KOLO_E_INVALID, "a group of 0 of 2 ranks");
+    failed |= expect(kolo_group_new(world, NULL, 2, &group), KOLO_E_INVALID, "cannot be");
+    failed |= expect(kolo_group_new(world, all, 2, NULL), KOLO_E_INVALID, "group is NULL");
+    failed |= expect(kolo_group_split(world, 0, 0, NULL), KOLO_E_INVALID, "group is NULL");
+    failed |= group != NULL;
+    return failed | (kolo_barrier(world) != 0);
+}
+
+static void groups_are_made_of_groups(void **state)
+{
+    (void)state;
+    run_all_ways(4, make_groups);
+    run_all_ways(4, use_groups_at_once);
+    run_all_ways(5, split_groups);
+    run_all_ways(2, list_wrongly);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------
+ */
+
+static void *abort_main(void *argument)
+{
+    nap_ms(60);
+    kolo_group_abort(argument, "the user pressed a key");
+    return NULL;
+}
+
+/* All ranks wait for what never comes; another thread of rank 1 aborts. */
+static int abort_while_waiting(kolo_group *group, void *argument)
+{
+    const bool is_message = *(const bool *)argument;
+    const bool aborts = kolo_group_rank(group) == 1;
+    unsigned char byte = 0;
+    pthread_t thread;
+    const char *text;
+    int err, failed;
+
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    if (aborts && pthread_create(&thread, NULL, abort_main, group))
+        abort();
+    if (is_message || aborts)
+        err = kolo_recv(group, &byte, 1, KOLO_UINT8, aborts ? 0 : 1, 1);
+    else
+        err = kolo_barrier(group);
+    failed = expect(err, KOLO_E_ABORTED, "rank 1 aborted the group: the user pressed a key");
+    failed |= expect(kolo_barrier(group), KOLO_E_ABORTED, "the user pressed a key");
+    failed |= kolo_group_error(group, &text) != KOLO_E_ABORTED || !strstr(text, "pressed a key");
+    if (aborts)
+        pthread_join(thread, NULL);
+    return failed;
+}
+
+static void aborting_ends_every_wait(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool is_message = i / 2;
+
+        set_variables(transports[i % 2]);
+        for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++)
+            assert_int_equal(ranks_run(&(struct ranks){(enum ranks_kind)kind, 4, 0, 0},
+                                       abort_while_waiting, &is_message),
+                             0);
+    }
+}
+
+/* Works that can never end fail when their group is freed, and can still be asked and freed. */
+static int free_unfinished(kolo_group *world, void *argument)
+{
+    static const int all[] = {0, 1};
+    float one = 1, sum[3];
+    kolo_work *works[4];
+    kolo_group *group;
+    int failed = 0;
+
+    (void)argument;
+    if (kolo_group_new(world, all, 2, &group))
+        return ranks_fail("group_new");
+    if (kolo_group_rank(world) == 0) {
+        for (int i = 0; i < 3; i++)
+            failed |=
+                kolo_all_reduce_async(group, &one, &sum[i], 1, KOLO_FLOAT32, KOLO_SUM, &works[i]);
+        failed |= kolo_irecv(group, &one, 1, KOLO_FLOAT32, 1, 3, &works[3]);
+        nap_ms(20);
+        kolo_group_free(group);
+        for (int i = 0; i < 4 && !failed; i++) {
+            failed |= expect(kolo_work_wait(works[i], 0), KOLO_E_ABORTED, "freed");
+            failed |= !*kolo_work_error(works[i]);
+        }
+        for (int i = 0; i < 4; i++)
+            kolo_work_free(works[i]);
+    } else {
+        nap_ms(60);
+        failed |= !kolo_barrier(group) && !kolo_barrier(group);
+        failed |= expect(kolo_barrier(group), KOLO_E_ABORTED,
+                         "rank 0 freed the group while works were unfinished");
+        kolo_group_free(group);
+    }
+    return failed | (kolo_barrier(world) != 0); /* the world has not suffered */
+}
+
+static void freeing_fails_unfinished_works(void **state)
+{
+    (void)state;
+    run_all_ways(2, free_unfinished);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_methods_are_explained),
+        cmocka_unit_test(bad_environments_are_explained),
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(a_rank_may_be_alone),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(a_rank_given_twice_is_told),
+        cmocka_unit_test(the_environment_joins_and_slots_must_agree),
+        cmocka_unit_test(groups_are_made_of_groups),
+        cmocka_unit_test(aborting_ends_every_wait),
+        cmocka_unit_test(freeing_fails_unfinished_works),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
