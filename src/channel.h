@@ -14,7 +14,6 @@
 #include "poller.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* A link and what its opening needs. */
 struct ko_port {
@@ -34,7 +33,7 @@ struct ko_channel {
     kolo_group *group;
     uint32_t number;
     struct ko_port *ports; /* one per rank, made at first use */
-    atomic_int nopening;   /* read without the lock by who goes to sleep */
+    int nopening;
     int nwaiting;          /* ports with a waiting peer */
     struct ko_poller poller;
     bool has_told; /* the group's failure */
