@@ -34,7 +34,7 @@ struct ko_channel {
     uint32_t number;
     struct ko_port *ports; /* one per rank, made at first use */
     int nopening;
-    int nwaiting;          /* ports with a waiting peer */
+    int nwaiting; /* ports with a waiting peer */
     struct ko_poller poller;
     bool has_told; /* the group's failure */
 

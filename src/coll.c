@@ -30,8 +30,7 @@ const char *ko_collective_name(enum ko_collective what)
     return names[what];
 }
 
-/* ---- arguments
- * ------------------------------------------------------------------------------------ */
+/* ---- arguments --------------------------------------------------------------------------- */
 
 static bool has_root(enum ko_collective what)
 {
@@ -89,8 +88,7 @@ static int check_call(kolo_group *group, const struct ko_call *call)
     return err ? err : check_buffers(group, call);
 }
 
-/* ---- algorithm
- * ------------------------------------------------------------------------------------ */
+/* ---- algorithm --------------------------------------------------------------------------- */
 
 static bool admits(const struct ko_algorithm *row, const kolo_group *group,
                    const struct ko_call *call, size_t nbytes, bool is_forced)
@@ -114,8 +112,7 @@ static int choose(const kolo_group *group, const struct ko_call *call)
     return -1; /* the last row of each collective admits everything */
 }
 
-/* ---- one rank alone
- * ------------------------------------------------------------------------------- */
+/* ---- one rank alone ---------------------------------------------------------------------- */
 
 static int run_alone(const struct ko_call *call)
 {
@@ -126,8 +123,7 @@ static int run_alone(const struct ko_call *call)
     return KOLO_OK;
 }
 
-/* ---- turn
- * ----------------------------------------------------------------------------------------- */
+/* ---- turn -------------------------------------------------------------------------------- */
 
 static int run(struct coll_work *w)
 {

@@ -170,8 +170,7 @@ void ko_endpoint_release(struct ko_endpoint *endpoint)
         close_endpoint(endpoint);
 }
 
-/* ---- contacts
- * ------------------------------------------------------------------------------------- */
+/* ---- contacts ---------------------------------------------------------------------------- */
 
 int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status)
 {
@@ -247,8 +246,7 @@ int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_
                    rank, transport->name);
 }
 
-/* ---- arrivals
- * ------------------------------------------------------------------------------------- */
+/* ---- arrivals ---------------------------------------------------------------------------- */
 
 static void wake_watchers(struct ko_endpoint *endpoint)
 {

@@ -63,8 +63,7 @@ int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, i
     return KOLO_OK;
 }
 
-/* ---- failing
- * -------------------------------------------------------------------------------------- */
+/* ---- failing ----------------------------------------------------------------------------- */
 
 int ko_group_check(kolo_group *group)
 {
@@ -248,8 +247,7 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
              contact->addresses[index].transport);
 }
 
-/* ---- questions
- * ------------------------------------------------------------------------------------ */
+/* ---- questions --------------------------------------------------------------------------- */
 
 int ko_group_check_rank(const kolo_group *group, int rank, const char *what)
 {
@@ -283,8 +281,7 @@ int kolo_group_set_timeout(kolo_group *group, int timeout_ms)
     return KOLO_OK;
 }
 
-/* ---- making groups of groups
- * ---------------------------------------------------------------------- */
+/* ---- making groups of groups ------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -403,8 +400,7 @@ int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group)
     return err;
 }
 
-/* ---- end
- * ------------------------------------------------------------------------------------------ */
+/* ---- end --------------------------------------------------------------------------------- */
 
 static bool has_unfinished(kolo_group *group)
 {

@@ -83,8 +83,7 @@ static struct ko_letter *pop(struct letters *list)
     return letter;
 }
 
-/* ---- making
- * --------------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------ */
 
 static struct ko_mailbox *make(kolo_group *group)
 {
@@ -138,8 +137,7 @@ struct ko_channel *ko_mailbox_channel(kolo_group *group)
     return mailbox ? &mailbox->channel : NULL;
 }
 
-/* ---- finishing
- * ------------------------------------------------------------------------------------ */
+/* ---- finishing --------------------------------------------------------------------------- */
 
 static void finish(struct ko_mailbox *mailbox, struct ko_letter *letter, int status)
 {
@@ -198,8 +196,7 @@ static void deliver(struct ko_mailbox *mailbox, struct ko_letter *letter, size_t
     finish(mailbox, letter, status);
 }
 
-/* ---- sending
- * -------------------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------- */
 
 static void finish_flushed(struct ko_mailbox *mailbox, struct correspondence *with,
                            struct ko_link *link)
@@ -249,8 +246,7 @@ static int drive_sending(struct ko_mailbox *mailbox, struct correspondence *with
     return err == KO_AGAIN ? KOLO_OK : err;
 }
 
-/* ---- receiving
- * ------------------------------------------------------------------------------------ */
+/* ---- receiving --------------------------------------------------------------------------- */
 
 /* Takes the first receive of this tag out of the list. */
 static struct ko_letter *take_awaited(struct correspondence *with, int tag)
@@ -386,8 +382,7 @@ static int drive_receiving(struct ko_mailbox *mailbox, struct correspondence *wi
     return err == KO_AGAIN ? KOLO_OK : err;
 }
 
-/* ---- driving
- * -------------------------------------------------------------------------------------- */
+/* ---- driving ----------------------------------------------------------------------------- */
 
 static bool wants(const struct correspondence *with)
 {
@@ -514,8 +509,7 @@ void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
     pthread_mutex_unlock(&mailbox->channel.lock);
 }
 
-/* ---- courier
- * -------------------------------------------------------------------------------------- */
+/* ---- courier ----------------------------------------------------------------------------- */
 
 static void drive_for_nobody(struct ko_mailbox *mailbox)
 {
@@ -579,8 +573,7 @@ void ko_mailbox_attend(struct ko_letter *letter)
     pthread_mutex_unlock(&mailbox->channel.lock);
 }
 
-/* ---- posting
- * -------------------------------------------------------------------------------------- */
+/* ---- posting ----------------------------------------------------------------------------- */
 
 /* A message that has come, or is arriving, for this receive. */
 static bool match_parcel(struct ko_mailbox *mailbox, struct correspondence *with,
@@ -655,8 +648,7 @@ void ko_mailbox_answer(kolo_group *group)
     pthread_mutex_unlock(&mailbox->channel.lock);
 }
 
-/* ---- end
- * ------------------------------------------------------------------------------------------ */
+/* ---- end --------------------------------------------------------------------------------- */
 
 bool ko_mailbox_is_busy(kolo_group *group)
 {

@@ -57,8 +57,7 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
     return KOLO_OK;
 }
 
-/* ---- how a collective's buffers lie
- * --------------------------------------------------------------- */
+/* ---- how a collective's buffers lie ------------------------------------------------------ */
 
 size_t ko_paper_in_count(const struct ko_paper_call *call, int rank)
 {
@@ -92,8 +91,7 @@ size_t ko_paper_out_count(const struct ko_paper_call *call, int rank)
     }
 }
 
-/* ---- in words
- * ------------------------------------------------------------------------------------- */
+/* ---- in words ---------------------------------------------------------------------------- */
 
 /* "[6..9)" */
 static const char *range(struct ko_part part, char *text, size_t nbytes)

@@ -39,8 +39,7 @@ int ko_paper_wrong(const struct ko_paper_board *board, int rank, const char *for
                    rank, player->done, action, what);
 }
 
-/* ---- before
- * --------------------------------------------------------------------------------------- */
+/* ---- before ------------------------------------------------------------------------------ */
 
 /* Where in == out, or part of it, is allowed, as kolo.h says. */
 static void lay_out(const struct ko_paper_call *call, int rank, struct ko_paper_player *player)
@@ -130,8 +129,7 @@ void ko_paper_board_close(struct ko_paper_board *board)
     free(board->links);
 }
 
-/* ---- meanwhile
- * ------------------------------------------------------------------------------------ */
+/* ---- meanwhile --------------------------------------------------------------------------- */
 
 int ko_paper_at(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
                 struct ko_paper_value **values)
@@ -211,8 +209,7 @@ struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, bool
     return loan;
 }
 
-/* ---- afterwards
- * ----------------------------------------------------------------------------------- */
+/* ---- afterwards -------------------------------------------------------------------------- */
 
 /* What element i of the rank's output should be. */
 static struct ko_paper_value expected(const struct ko_paper_call *call, int rank, size_t i)

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- links
- * ---------------------------------------------------------------------------------------- */
+/* ---- links ------------------------------------------------------------------------------- */
 
 static struct ko_paper_link *link_of(struct ko_paper_board *board, int from, int to)
 {
@@ -115,8 +114,7 @@ static void release(struct ko_paper_board *board, int from, int to)
         player->step = message->step;
 }
 
-/* ---- verbs
- * ---------------------------------------------------------------------------------------- */
+/* ---- verbs ------------------------------------------------------------------------------- */
 
 static int reduce(struct ko_paper_board *board, int rank, const struct ko_paper_value *a,
                   const struct ko_paper_value *b, struct ko_paper_value *sum)
@@ -290,8 +288,7 @@ static const play_verb verbs[KO_PAPER_NVERBS] = {
     [KO_PAPER_KEEP] = play_keep,
 };
 
-/* ---- the game
- * ------------------------------------------------------------------------------------- */
+/* ---- the game ---------------------------------------------------------------------------- */
 
 /* Carries out what the rank can do now; KO_AGAIN if it stopped before its end. */
 static int play_rank(struct ko_paper_board *board, int rank)

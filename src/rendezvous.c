@@ -39,8 +39,7 @@ struct ko_world {
     int rank, size;
 };
 
-/* ---- init methods
- * --------------------------------------------------------------------------------- */
+/* ---- init methods ------------------------------------------------------------------------ */
 
 /* A whole number from low to high, called name. */
 static int parse_number(const char *name, const char *text, long low, long high, int *number)
@@ -168,8 +167,7 @@ static int parse_method(const char *text, struct method *method)
     return method_of_url(text, method);
 }
 
-/* ---- the wait for all
- * ----------------------------------------------------------------------------- */
+/* ---- the wait for all -------------------------------------------------------------------- */
 
 static void come_key(int rank, char *key, size_t nbytes)
 {
@@ -512,12 +510,11 @@ int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
     return err ? err : join(store, true, &method, timeout_ms, &deadline, world);
 }
 
-/* ---- the end
- * -------------------------------------------------------------------------------------- */
+/* ---- the end ----------------------------------------------------------------------------- */
 
-/* The rank that serves the store stays until all others have left: a bounded time, since a lost rank
- * never will; and when only one is missing, which may be the lost one or one that is slow to hear of
- * the failure, a short time. */
+/* The rank that serves the store stays until all others have left: a bounded time, since a lost
+ * rank never will; and when only one is missing, which may be the lost one or one that is slow to
+ * hear of the failure, a short time. */
 static void wait_for_leavers(struct ko_world *world, int64_t left, bool has_failed)
 {
     ko_deadline deadline = ko_deadline_in(has_failed ? LEAVE_FAILED_MS : LEAVE_MS);

@@ -36,8 +36,7 @@ enum buffer { IN, OUT };
  */
 enum { MOST_DIRECT = 8, BLOCK_BYTES = 4096 };
 
-/* ---- looking at links, with waiting
- * --------------------------------------------------------------- */
+/* ---- looking at links, with waiting ------------------------------------------------------ */
 
 static inline struct ko_wait wait_for(int peer, const char *what)
 {
@@ -158,8 +157,7 @@ static size_t bytes_of(const verbs *v, struct ko_part part)
     return part.count * v->element;
 }
 
-/* ---- the verbs
- * ------------------------------------------------------------------------------------ */
+/* ---- the verbs --------------------------------------------------------------------------- */
 
 KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
 {

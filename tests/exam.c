@@ -54,8 +54,7 @@ bool exam_allows(kolo_dtype dtype, kolo_op op)
     return !is_float(dtype) || op < KOLO_BAND;
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------ */
 
 static uint64_t scramble(uint64_t rank, uint64_t i)
 {
@@ -199,8 +198,7 @@ static void write_expected(const struct exam *exam, int n, int rank, size_t i, v
     }
 }
 
-/* ---- buffers
- * -------------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------- */
 
 static size_t in_count(const struct exam *exam, int n, int rank)
 {
@@ -289,8 +287,7 @@ static void fill(struct exam_run *run, int n, int rank)
         write_input(exam, n, rank, i, to + i * size);
 }
 
-/* ---- the call
- * ------------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------- */
 
 static int call_blocking(struct exam_run *run)
 {

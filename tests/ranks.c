@@ -52,8 +52,7 @@ static int run_and_free(kolo_group *group, ranks_body body, void *argument)
     return failed;
 }
 
-/* ---- threads
- * -------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------- */
 
 static void *thread_main(void *argument)
 {
@@ -91,8 +90,7 @@ static int run_threads(const struct ranks *ranks, ranks_body body, void *argumen
     return failed;
 }
 
-/* ---- processes
- * ------------------------------------------------------------------------------------ */
+/* ---- processes --------------------------------------------------------------------------- */
 
 int ranks_free_port(void)
 {

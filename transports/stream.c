@@ -42,8 +42,7 @@ static bool is_gone(int error)
            error == ENETUNREACH || error == ECONNABORTED || error == ENETDOWN;
 }
 
-/* ---- hello
- * ---------------------------------------------------------------------------------------- */
+/* ---- hello ------------------------------------------------------------------------------- */
 
 void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int pass_fd)
 {
@@ -122,8 +121,7 @@ int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
     return check_hello(hello);
 }
 
-/* ---- out
- * ------------------------------------------------------------------------------------------ */
+/* ---- out --------------------------------------------------------------------------------- */
 
 static void drop_first(struct ko_stream *stream)
 {
@@ -219,8 +217,7 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
     return was_empty ? ko_stream_flush(stream) : KOLO_OK;
 }
 
-/* ---- in
- * ------------------------------------------------------------------------------------------- */
+/* ---- in ---------------------------------------------------------------------------------- */
 
 /* recv with the end of the stream as an error. *n is 0 only with KO_AGAIN. */
 static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)

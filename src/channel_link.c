@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opening a link: the lower rank of the two connects, the higher one claims the arrival and
+ * answers. The hello says for which call, so a rank that makes another one is found out here.
+ */
+#include "channel_parts.h"
+
+#include "group.h"
+#include "status.h"
+
+static struct ko_hello hello_to(const struct ko_channel *channel, int peer)
+{
+    const kolo_group *group = channel->group;
+
+    return (struct ko_hello){.magic = KO_HELLO_MAGIC,
+                             .version = KO_HELLO_VERSION,
+                             .group = group->id,
+                             .from = group->rank,
+                             .to = peer,
+                             .channel = channel->number,
+                             .slots = group->endpoint->own.slots,
+                             .slice_bytes = group->endpoint->own.slice_bytes,
+                             .stamp = channel->stamp};
+}
+
+static int connect_to(struct ko_channel *channel, int peer)
+{
+    struct ko_hello hello = hello_to(channel, peer);
+
+    return ko_endpoint_connect(channel->group->endpoint, channel->group->world_ranks[peer], &hello,
+                               &channel->ports[peer].opening);
+}
+
+static int check_arrival(const struct ko_channel *channel, const struct ko_hello *theirs,
+                         const struct ko_hello *ours)
+{
+    if (theirs->to == ours->from && theirs->slots == ours->slots &&
+        theirs->slice_bytes == ours->slice_bytes)
+        return KOLO_OK;
+    return ko_fail(
+        KOLO_E_PROTOCOL,
+        "its hello was for rank %d with %u slots of %u bytes; this is rank %d with %u of %u",
+        (int)theirs->to, theirs->slots, theirs->slice_bytes, channel->group->rank, ours->slots,
+        ours->slice_bytes);
+}
+
+/* An arrival for this port, if there is one, gets our hello. */
+static int claim_from(struct ko_channel *channel, int peer)
+{
+    struct ko_hello hello = hello_to(channel, peer);
+    struct ko_port *port = &channel->ports[peer];
+    int err = ko_endpoint_claim(channel->group->endpoint, channel->group->id, peer, channel->number,
+                                &port->opening);
+
+    if (err)
+        return err == KO_AGAIN ? KOLO_OK : err;
+    err = check_arrival(channel, &port->opening->hello, &hello);
+    if (!err)
+        err = ko_channel_hear_waiting(channel, port, &port->opening->hello.stamp);
+    return err ? err : port->opening->transport->answer(port->opening, &hello);
+}
+
+static int finish_opening(struct ko_channel *channel, struct ko_port *port)
+{
+    struct ko_wire *wire = port->opening;
+
+    if (wire->hello.group != channel->group->id || wire->hello.from != port->link->peer)
+        return ko_fail(KOLO_E_PROTOCOL, "another rank answered: rank %d of another group",
+                       (int)wire->hello.from);
+    port->opening = NULL;
+    port->is_open = true;
+    channel->nopening--;
+    return ko_link_open(port->link, wire);
+}
+
+int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
+{
+    int err = KOLO_OK;
+
+    if (!port->opening)
+        err = claim_from(channel, port->link->peer);
+    if (!err && port->opening)
+        err = port->opening->transport->drive(port->opening);
+    if (!err && port->opening && port->opening->state == KO_WIRE_OPEN)
+        err = finish_opening(channel, port);
+    return err ? ko_channel_link_failed(channel, port->link->peer, err) : KOLO_OK;
+}
+
+static int open_link(struct ko_channel *channel, int peer)
+{
+    struct ko_port *port = &channel->ports[peer];
+    const struct ko_contact *own = &channel->group->endpoint->own;
+    const struct ko_contact *contact;
+    int err =
+        ko_endpoint_contact(channel->group->endpoint, channel->group->world_ranks[peer], &contact);
+
+    if (!err)
+        err = ko_link_create(peer, own->slots, own->slice_bytes, &port->link);
+    if (err == KOLO_E_PEER_LOST)
+        return ko_group_fail_lost(channel->group, kolo_last_error());
+    if (err)
+        return ko_group_fail(channel->group, err, kolo_last_error());
+    port->polled_fd = -1;
+    channel->nopening++;
+    err = channel->group->rank <= peer ? connect_to(channel, peer) : KOLO_OK;
+    if (err)
+        return ko_channel_link_failed(channel, peer, err);
+    return ko_channel_drive_opening(channel, port);
+}
+
+int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link)
+{
+    struct ko_port *port = &channel->ports[peer];
+    int err = KOLO_OK;
+
+    if (!port->link)
+        err = open_link(channel, peer);
+    if (err)
+        return err;
+    *link = port->link;
+    return KOLO_OK;
+}
+
+/* Opens the links that other ranks have begun on this channel: they may wait for it before this
+ * rank comes to use it, as around a ring. */
+int ko_channel_answer_arrivals(struct ko_channel *channel)
+{
+    struct ko_hello hellos[16];
+    struct ko_link *link;
+    int n = ko_endpoint_unclaimed(channel->group->endpoint, channel->group->id, channel->number,
+                                  hellos, 16);
+    int err = KOLO_OK;
+
+    for (int i = 0; i < n && !err; i++)
+        if (hellos[i].from >= 0 && hellos[i].from < channel->group->rank)
+            err = ko_channel_link(channel, hellos[i].from, &link);
+    /* Messages are received by ranks that call for them; but the sender of one may be needed for
+     * the collective that this rank is in. */
+    if (!err && channel->number == KO_CHANNEL_COLLECTIVES)
+        ko_mailbox_answer(channel->group);
+    return err;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * channel_parts.h: what the files of a channel have of each other: channel.c drives and waits,
+ * channel_link.c opens links, channel_report.c puts failures into words and compares calls. Nobody
+ * else includes this.
+ */
+#ifndef KO_CHANNEL_PARTS_H
+#define KO_CHANNEL_PARTS_H
+
+#include "channel.h"
+
+/* Takes the port out of the poller. */
+void ko_channel_unpoll(struct ko_channel *channel, struct ko_port *port);
+
+/* Gets on with a port that is not open yet, without waiting. */
+int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port);
+
+/* Opens the links that other ranks have begun on this channel. */
+int ko_channel_answer_arrivals(struct ko_channel *channel);
+
+/* The peer is, and waits for us, in the call of stamp. */
+int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
+                            const struct ko_stamp *stamp);
+
+/* The deadline of a wait has passed: the group's error. */
+int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait);
+
+#endif
