@@ -164,13 +164,17 @@ cover: ## line coverage by all tests, in build/cover; fails under COVER_MIN perc
 	    --filter 'kernels/' --exclude-unreachable-branches --sort-percentage --print-summary \
 	    --fail-under-line $(COVER_MIN)
 
+.PHONY: bench
+bench: all ## compare with other libraries on this machine (tests/bench/peers --help)
+	$(Q)tests/bench/peers --quick
+
 # ---- lint: every check is silent when all is well, and can be run alone --------------------------
 
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
-                      examples/demo scripts/* .ci/run)
+                      tests/bench/peers tests/accuracy examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell
 
 .PHONY: lint $(LINTS)
