@@ -51,6 +51,8 @@ int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t numb
                             group->endpoint);
     if (err)
         return err;
+    /* Links may have been begun before we watched: the first sleep looks for them. */
+    ko_poller_wake(&channel->poller);
     channel->spin_us = (int)spin_us;
     channel->is_crowded = is_crowded(group->size);
     channel->ports = ko_alloc((size_t)group->size * sizeof *channel->ports, "the ports of a group");
