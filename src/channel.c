@@ -227,6 +227,7 @@ int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadl
 
 int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents)
 {
+    bool has_arrivals = false;
     int err =
         nevents < 0 ? ko_group_fail(channel->group, KOLO_E_SYSTEM, kolo_last_error()) : KOLO_OK;
 
@@ -238,12 +239,13 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
             ko_endpoint_accept(channel->group->endpoint);
         else if (link)
             err = drive_port(channel, &channel->ports[link->peer]);
-        if (!err && (!link || events[i].owner == channel->group->endpoint))
-            err = ko_channel_answer_arrivals(channel);
+        has_arrivals |= !link || events[i].owner == channel->group->endpoint;
     }
     for (int i = 0; channel->nopening && i < channel->group->size && !err; i++)
         if (channel->ports[i].link && !channel->ports[i].is_open)
             err = ko_channel_drive_opening(channel, &channel->ports[i]);
+    if (!err && has_arrivals) /* those that nobody here has asked for yet */
+        err = ko_channel_answer_arrivals(channel);
     return err ? err : ko_group_check(channel->group);
 }
 

@@ -125,15 +125,22 @@ int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link)
  * rank comes to use it, as around a ring. */
 int ko_channel_answer_arrivals(struct ko_channel *channel)
 {
-    struct ko_hello hellos[16];
+    enum { CAP = 16 };
+    struct ko_hello hellos[CAP];
     struct ko_link *link;
-    int n = ko_endpoint_unclaimed(channel->group->endpoint, channel->group->id, channel->number,
-                                  hellos, 16);
-    int err = KOLO_OK;
+    int n, nbegun, err = KOLO_OK;
 
-    for (int i = 0; i < n && !err; i++)
-        if (hellos[i].from >= 0 && hellos[i].from < channel->group->rank)
-            err = ko_channel_link(channel, hellos[i].from, &link);
+    do {
+        n = ko_endpoint_unclaimed(channel->group->endpoint, channel->group->id, channel->number,
+                                  hellos, CAP);
+        nbegun = 0;
+        for (int i = 0; i < n && !err; i++)
+            if (hellos[i].from >= 0 && hellos[i].from < channel->group->rank &&
+                !channel->ports[hellos[i].from].link) {
+                err = ko_channel_link(channel, hellos[i].from, &link);
+                nbegun++;
+            }
+    } while (n == CAP && nbegun && !err);
     /* Messages are received by ranks that call for them; but the sender of one may be needed for
      * the collective that this rank is in. */
     if (!err && channel->number == KO_CHANNEL_COLLECTIVES)

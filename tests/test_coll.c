@@ -360,6 +360,26 @@ static int use_two_groups(kolo_group *group, void *argument)
     return failed;
 }
 
+/* More ranks than are answered at a time, and than there are processors by far. */
+static int take_each_once(kolo_group *group, void *argument)
+{
+    int failed = 0;
+
+    (void)argument;
+    for (int what = KO_NCOLLECTIVES; what-- > 0 && !failed;)
+        failed = exam_take(group, &(struct exam){.what = (enum ko_collective)what, .count = 50});
+    return failed;
+}
+
+static void many_ranks_meet(void **state)
+{
+    (void)state;
+    set_variables("shm", "");
+    run(RANKS_THREADS, 24, take_each_once, NULL);
+    set_variables("tcp", "");
+    run(RANKS_THREADS, 24, take_each_once, NULL);
+}
+
 static void groups_run_side_by_side(void **state)
 {
     (void)state;
@@ -444,7 +464,7 @@ static void wrong_arguments_are_named(void **state)
     kolo_work_free(NULL);
 }
 
-/* Without the variable short counts go directly; a name that is none is no algorithm. */
+/* Without the variable short counts go directly. */
 static void algorithms_are_chosen_by_name(void **state)
 {
     (void)state;
@@ -467,6 +487,7 @@ int main(void)
         cmocka_unit_test(results_have_the_same_bits_on_all_ranks),
         cmocka_unit_test(calls_queue_up),
         cmocka_unit_test(groups_run_side_by_side),
+        cmocka_unit_test(many_ranks_meet),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
