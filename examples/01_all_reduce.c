@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The sum of what every rank has, on every rank. Run it on four processes:
+ *
+ *     kolorun -n 4 build/bin/01_all_reduce
+ */
+#include <kolo.h>
+
+#include <stdio.h>
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, kolo_last_error());
+    return 1;
+}
+
+int main(void)
+{
+    float mine[3], sum[3];
+    kolo_group *world;
+    int rank;
+
+    if (kolo_group_join("env://", -1, &world))
+        return fail("joining");
+    rank = kolo_group_rank(world);
+    for (int i = 0; i < 3; i++)
+        mine[i] = (float)(10 * rank + i);
+
+    if (kolo_all_reduce(world, mine, sum, 3, KOLO_FLOAT32, KOLO_SUM))
+        return fail("all_reduce");
+
+    printf("rank %d of %d: %g %g %g became %g %g %g\n", rank, kolo_group_size(world),
+           (double)mine[0], (double)mine[1], (double)mine[2], (double)sum[0], (double)sum[1],
+           (double)sum[2]);
+    kolo_group_free(world);
+    return 0;
+}
