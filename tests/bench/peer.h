@@ -132,15 +132,23 @@ static long peer_batch_size(const struct peer *peer, size_t bytes)
     return (batch + peer->size - 1) / peer->size * peer->size;
 }
 
+/* As many samples as fit in the time, by rank 0's first batch; the library itself tells the others.
+ */
+static int peer_agree(const struct peer *peer, float *out, double fit)
+{
+    out[0] = fit < 5 ? 5 : fit > PEER_SAMPLES ? PEER_SAMPLES : (float)fit;
+    peer->run(BROADCAST, NULL, out, 1, 0);
+    return (int)out[0];
+}
+
 static void peer_point(const struct peer *peer, const struct peer_plan *plan,
                        enum peer_operation what, size_t bytes, float *in, float *out)
 {
     static double samples[PEER_SAMPLES];
     size_t count = bytes / sizeof *in;
     long batch = peer_batch_size(peer, bytes);
-    int nsamples = (int)(plan->budget_ms * 1000 / (0.5 * (double)batch + (double)bytes / 2000.0));
+    int nsamples;
 
-    nsamples = nsamples < 7 ? 7 : nsamples > PEER_SAMPLES ? PEER_SAMPLES : nsamples;
     for (size_t i = 0; i < count; i++)
         in[i] = peer_value(i, peer->rank);
     memcpy(out, in, bytes);
@@ -148,7 +156,9 @@ static void peer_point(const struct peer *peer, const struct peer_plan *plan,
         peer->prepare(what, in, out, count);
     peer->run(what, in, out, count, 0);
     peer_check(peer, what, out, count);
-    peer_batch(peer, what, in, out, count, batch);
+    nsamples = peer_agree(peer, out,
+                          plan->budget_ms * 1000 / (double)batch /
+                              peer_batch(peer, what, in, out, count, batch));
     for (int i = 0; i < nsamples; i++)
         samples[i] = peer_batch(peer, what, in, out, count, batch);
     if (peer->rank)
