@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sends go out in the order in which they were posted, slice by slice as the link has room. What
+ * comes in goes straight into the receive that waits for its tag, or into a parcel, to be copied
+ * when the receive is posted.
+ */
+#include "correspondence.h"
+
+#include "group.h"
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A message that came before its receive was posted. */
+struct parcel {
+    int tag;
+    kolo_dtype dtype;
+    size_t nbytes, arrived;
+    struct ko_letter *taker; /* a receive that was posted while it is arriving */
+    struct parcel *next;
+    unsigned char data[];
+};
+
+static void push(struct ko_letters *list, struct ko_letter *letter)
+{
+    letter->next = NULL;
+    if (list->last)
+        list->last->next = letter;
+    else
+        list->first = letter;
+    list->last = letter;
+}
+
+static struct ko_letter *pop(struct ko_letters *list)
+{
+    struct ko_letter *letter = list->first;
+
+    if (letter) {
+        list->first = letter->next;
+        if (!list->first)
+            list->last = NULL;
+    }
+    return letter;
+}
+
+/* ---- finishing --------------------------------------------------------------------------- */
+
+/* The letter may go as soon as this has been called. */
+static void finish(struct ko_correspondence *with, struct ko_letter *letter, int status)
+{
+    with->nfinished++;
+    ko_work_complete(&letter->work, status);
+}
+
+static void fail_list(struct ko_correspondence *with, struct ko_letters *list, int status)
+{
+    struct ko_letter *letter;
+
+    while ((letter = pop(list)))
+        finish(with, letter, status);
+}
+
+void ko_correspondence_fail(struct ko_correspondence *with, int status)
+{
+    fail_list(with, &with->sending, status);
+    fail_list(with, &with->flushing, status);
+    fail_list(with, &with->awaited, status);
+    if (with->letter)
+        finish(with, with->letter, status);
+    if (with->parcel && with->parcel->taker)
+        finish(with, with->parcel->taker, status);
+    if (with->parcel)
+        with->parcel->taker = NULL;
+    with->letter = NULL;
+}
+
+/* Hands a complete message of nbytes to a receive. */
+static void deliver(struct ko_correspondence *with, struct ko_letter *letter, size_t nbytes,
+                    kolo_dtype dtype)
+{
+    int status = KOLO_OK;
+
+    if (nbytes > letter->nbytes)
+        status =
+            ko_fail(KOLO_E_TRUNCATED,
+                    "the message of tag %d from rank %d has %zu bytes, the receive room for %zu",
+                    letter->tag, letter->peer, nbytes, letter->nbytes);
+    else if (dtype != letter->dtype)
+        status = ko_fail(KOLO_E_MISMATCH,
+                         "rank %d sent the message of tag %d as %s, rank %d receives it as %s",
+                         letter->peer, letter->tag, kolo_dtype_name(dtype), letter->group->rank,
+                         kolo_dtype_name(letter->dtype));
+    finish(with, letter, status);
+}
+
+/* ---- sending ----------------------------------------------------------------------------- */
+
+static void finish_flushed(struct ko_correspondence *with, struct ko_link *link)
+{
+    if (!with->flushing.first)
+        return;
+    (void)ko_link_is_flushed(link);
+    while (with->flushing.first &&
+           (!link->posts || link->flushed >= with->flushing.first->flushed_at))
+        finish(with, pop(&with->flushing), KOLO_OK);
+}
+
+/* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. */
+static int give(struct ko_letter *letter, struct ko_link *link)
+{
+    const struct ko_stamp stamp = {.seq = letter->seq,
+                                   .count = letter->nbytes,
+                                   .root = (uint32_t)letter->tag,
+                                   .what = KO_POINT_TO_POINT,
+                                   .dtype = (uint8_t)letter->dtype};
+
+    while (!letter->has_begun || letter->moved < letter->nbytes) {
+        size_t left = letter->nbytes - letter->moved;
+        size_t nbytes = left < link->slice_bytes ? left : link->slice_bytes;
+        int err = link->ops->post(link, &stamp, letter->buffer + letter->moved, nbytes);
+
+        if (err)
+            return err;
+        letter->has_begun = true;
+        letter->moved += nbytes;
+    }
+    letter->flushed_at = link->sent;
+    return KOLO_OK;
+}
+
+static int drive_sending(struct ko_correspondence *with, struct ko_link *link)
+{
+    int err = KOLO_OK;
+
+    while (with->sending.first && !err) {
+        err = give(with->sending.first, link);
+        if (!err)
+            push(&with->flushing, pop(&with->sending));
+    }
+    finish_flushed(with, link);
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+/* ---- receiving --------------------------------------------------------------------------- */
+
+/* Takes the first receive of this tag out of the list. */
+static struct ko_letter *take_awaited(struct ko_correspondence *with, int tag)
+{
+    struct ko_letter **link = &with->awaited.first, *before = NULL;
+
+    while (*link && (*link)->tag != tag) {
+        before = *link;
+        link = &before->next;
+    }
+    if (*link) {
+        struct ko_letter *letter = *link;
+
+        *link = letter->next;
+        if (with->awaited.last == letter)
+            with->awaited.last = before;
+        return letter;
+    }
+    return NULL;
+}
+
+static int keep_parcel(struct ko_correspondence *with, const struct ko_stamp *stamp)
+{
+    struct parcel **end = &with->parcels;
+    struct parcel *parcel =
+        ko_alloc(sizeof *parcel + stamp->count, "a message nobody waits for yet");
+
+    if (!parcel)
+        return KOLO_E_NOMEM;
+    parcel->tag = (int)stamp->root;
+    parcel->dtype = (kolo_dtype)stamp->dtype;
+    parcel->nbytes = stamp->count;
+    while (*end)
+        end = &(*end)->next;
+    *end = parcel;
+    with->parcel = parcel;
+    return KOLO_OK;
+}
+
+static int begin_arrival(struct ko_correspondence *with, const struct ko_stamp *stamp)
+{
+    if (stamp->what != KO_POINT_TO_POINT || stamp->seq != with->received + 1 ||
+        stamp->count > SIZE_MAX / 2)
+        return ko_fail(KOLO_E_PROTOCOL, "message #%llu was expected, #%llu came",
+                       (unsigned long long)with->received + 1, (unsigned long long)stamp->seq);
+    with->received++;
+    with->is_arriving = true;
+    with->arrived = 0;
+    with->total = stamp->count;
+    with->letter = take_awaited(with, (int)stamp->root);
+    return with->letter ? KOLO_OK : keep_parcel(with, stamp);
+}
+
+/* Where the next bytes of the arriving message go; NULL if they do not fit and are dropped. */
+static unsigned char *place_of(const struct ko_correspondence *with)
+{
+    if (with->parcel)
+        return with->parcel->data + with->arrived;
+    return with->total <= with->letter->nbytes ? with->letter->buffer + with->arrived : NULL;
+}
+
+static void take_parcel(struct ko_correspondence *with, struct parcel *parcel,
+                        struct ko_letter *letter)
+{
+    struct parcel **link = &with->parcels;
+
+    if (parcel->nbytes <= letter->nbytes && parcel->nbytes)
+        memcpy(letter->buffer, parcel->data, parcel->nbytes);
+    deliver(with, letter, parcel->nbytes, parcel->dtype);
+    while (*link != parcel)
+        link = &(*link)->next;
+    *link = parcel->next;
+    free(parcel);
+}
+
+static void end_arrival(struct ko_correspondence *with, kolo_dtype dtype)
+{
+    struct ko_letter *letter = with->letter;
+    struct parcel *parcel = with->parcel;
+
+    with->is_arriving = false;
+    with->letter = NULL;
+    with->parcel = NULL;
+    if (letter)
+        deliver(with, letter, with->total, dtype);
+    else if (parcel->taker)
+        take_parcel(with, parcel, parcel->taker);
+}
+
+/* One slice of the arriving message; KO_AGAIN if it is not all here. */
+static int take_slice(struct ko_correspondence *with, struct ko_link *link,
+                      const struct ko_frame *frame)
+{
+    unsigned char *place = place_of(with);
+    const size_t nbytes = frame->nbytes;
+    const kolo_dtype dtype = (kolo_dtype)frame->stamp.dtype;
+    const void *dropped;
+    int err;
+
+    if (frame->stamp.seq != with->received || nbytes > with->total - with->arrived ||
+        (!nbytes && with->total))
+        return ko_fail(KOLO_E_PROTOCOL, "a slice of message #%llu does not fit it",
+                       (unsigned long long)with->received);
+    err = place ? link->ops->land(link, place) : link->ops->peek(link, &dropped);
+    if (err)
+        return err;
+    if (!place)
+        link->ops->release(link);
+    with->arrived += nbytes;
+    if (with->parcel)
+        with->parcel->arrived = with->arrived;
+    if (with->arrived == with->total)
+        end_arrival(with, dtype);
+    return KOLO_OK;
+}
+
+static int drive_receiving(struct ko_correspondence *with, struct ko_link *link)
+{
+    const struct ko_frame *frame;
+    int err;
+
+    while (!(err = link->ops->next(link, &frame))) {
+        if (!with->is_arriving)
+            err = begin_arrival(with, &frame->stamp);
+        if (!err)
+            err = take_slice(with, link, frame);
+        if (err)
+            break;
+    }
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link)
+{
+    int err = drive_sending(with, link);
+
+    if (!err)
+        err = drive_receiving(with, link);
+    finish_flushed(with, link);
+    return err;
+}
+
+/* ---- entering ---------------------------------------------------------------------------- */
+
+/* A message that has come, or is arriving, for this receive. */
+static bool match_parcel(struct ko_correspondence *with, struct ko_letter *letter)
+{
+    struct parcel *parcel = with->parcels;
+
+    while (parcel && (parcel->tag != letter->tag || parcel->taker))
+        parcel = parcel->next;
+    if (!parcel)
+        return false;
+    if (parcel == with->parcel)
+        parcel->taker = letter;
+    else
+        take_parcel(with, parcel, letter);
+    return true;
+}
+
+void ko_correspondence_enter(struct ko_correspondence *with, struct ko_letter *letter)
+{
+    if (letter->is_send) {
+        letter->seq = ++with->sent;
+        push(&with->sending, letter);
+    } else if (!match_parcel(with, letter)) {
+        push(&with->awaited, letter);
+    }
+}
+
+bool ko_correspondence_wants(const struct ko_correspondence *with)
+{
+    return with->sending.first || with->flushing.first || with->awaited.first || with->letter ||
+           (with->parcel && with->parcel->taker);
+}
+
+void ko_correspondence_clear(struct ko_correspondence *with)
+{
+    while (with->parcels) {
+        struct parcel *parcel = with->parcels;
+
+        with->parcels = parcel->next;
+        free(parcel);
+    }
+}
