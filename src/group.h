@@ -28,8 +28,8 @@ struct kolo_group {
     struct ko_world *world; /* NULL but in the world group */
     uint64_t nchildren;     /* groups made from this one so far */
 
-    struct ko_channel collectives; /* used by whoever runs a collective, one at a time */
-    struct ko_mailbox *mailbox;    /* made at first use, under lock */
+    struct ko_channel collectives;      /* used by whoever runs a collective, one at a time */
+    struct ko_mailbox *_Atomic mailbox; /* made at first use, under lock */
     struct ko_engine engine;
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 

@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BRIEF_TURNS = 128 };
+
 struct ko_mailbox {
     struct ko_channel channel; /* its lock guards all of this */
     kolo_group *group;
@@ -56,25 +58,24 @@ static struct ko_mailbox *make(kolo_group *group)
     return NULL;
 }
 
+static struct ko_mailbox *existing(kolo_group *group)
+{
+    return atomic_load(&group->mailbox);
+}
+
 /* The group's mailbox, made if need be; NULL after ko_fail. */
 static struct ko_mailbox *mailbox_of(kolo_group *group)
 {
-    struct ko_mailbox *mailbox;
+    struct ko_mailbox *mailbox = existing(group);
 
+    if (mailbox)
+        return mailbox;
     pthread_mutex_lock(&group->lock);
-    if (!group->mailbox)
-        group->mailbox = make(group);
-    mailbox = group->mailbox;
-    pthread_mutex_unlock(&group->lock);
-    return mailbox;
-}
-
-static struct ko_mailbox *existing(kolo_group *group)
-{
-    struct ko_mailbox *mailbox;
-
-    pthread_mutex_lock(&group->lock);
-    mailbox = group->mailbox;
+    mailbox = existing(group);
+    if (!mailbox) {
+        mailbox = make(group);
+        atomic_store(&group->mailbox, mailbox);
+    }
     pthread_mutex_unlock(&group->lock);
     return mailbox;
 }
@@ -211,12 +212,24 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
     pthread_cond_timedwait(&mailbox->changed, &mailbox->channel.lock, &until);
 }
 
-void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
+/* Most messages come within microseconds: looks for them without asking for the time. */
+static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
-    struct ko_mailbox *mailbox = existing(letter->group);
-    ko_deadline limit = ko_deadline_in(kolo_group_timeout(letter->group));
+    for (int turn = 0; turn < BRIEF_TURNS; turn++) {
+        if (atomic_load(&letter->work.is_done) || drive(mailbox))
+            break;
+        ko_pause();
+    }
+    return atomic_load(&letter->work.is_done);
+}
 
-    pthread_mutex_lock(&mailbox->channel.lock);
+/* The slow part of await, with the lock. */
+static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                       const ko_deadline *wanted)
+{
+    ko_deadline limit = ko_deadline_in(kolo_group_timeout(letter->group));
+    const ko_deadline *deadline = wanted ? wanted : &limit;
+
     mailbox->nusers++;
     if (mailbox->is_driven)
         ko_poller_wake(&mailbox->channel.poller); /* the courier makes way */
@@ -225,10 +238,19 @@ void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
             drive_until_done(mailbox, letter, deadline, &limit);
         else
             wait_for_driver(mailbox, deadline);
-    } while (!atomic_load(&letter->work.is_done) && !ko_deadline_passed(deadline));
+    } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
     mailbox->nusers--;
     if (mailbox->has_courier && mailbox->nopen)
         pthread_cond_broadcast(&mailbox->changed);
+}
+
+void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
+{
+    struct ko_mailbox *mailbox = existing(letter->group);
+
+    pthread_mutex_lock(&mailbox->channel.lock);
+    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
+        await_long(mailbox, letter, deadline);
     pthread_mutex_unlock(&mailbox->channel.lock);
 }
 
@@ -378,5 +400,5 @@ void ko_mailbox_free(kolo_group *group)
     pthread_cond_destroy(&mailbox->changed);
     free(mailbox->with);
     free(mailbox);
-    group->mailbox = NULL;
+    atomic_store(&group->mailbox, NULL);
 }

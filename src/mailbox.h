@@ -32,7 +32,8 @@ struct ko_letter {
 /* Posts the letter and does what can be done now. It must not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
 
-/* Waits until the letter is done, or the deadline. Past the group's own limit the group fails. */
+/* Waits until the letter is done, or the deadline (NULL: none but the group's own limit). Past that
+ * limit the group fails. */
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline);
 
 /* Sees to it that the letter gets on even if nobody waits for it. */

@@ -43,18 +43,26 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->dtype = op->dtype;
     letter->buffer = op->buffer;
     letter->nbytes = op->count * kolo_dtype_size(op->dtype);
+    letter->moved = 0;
+    letter->has_begun = false;
+    letter->next = NULL;
 }
 
 static int run(const char *name, kolo_group *group, const kolo_p2p *op)
 {
-    struct ko_letter letter = {.is_send = op->is_send};
+    struct ko_letter letter;
     int err = check(name, group, op);
 
     if (err)
         return err;
+    ko_work_init(&letter.work);
     fill(&letter, group, op);
     err = ko_mailbox_post(&letter);
-    return err ? err : kolo_work_wait(&letter.work, -1);
+    if (err)
+        return err;
+    if (!atomic_load(&letter.work.is_done))
+        ko_mailbox_await(&letter, NULL);
+    return letter.work.status ? ko_fail_again(letter.work.status, letter.work.text) : KOLO_OK;
 }
 
 static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)

@@ -5,12 +5,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The text is written only when there is one: a work on the stack is made often. */
+void ko_work_init(struct kolo_work *work)
+{
+    atomic_init(&work->users, 1);
+    atomic_init(&work->is_done, false);
+    work->status = KOLO_OK;
+    work->completed_ns = 0;
+    work->run = NULL;
+    work->await = NULL;
+    work->next = NULL;
+}
+
 void *ko_work_new(size_t nbytes)
 {
     struct kolo_work *work = ko_alloc(nbytes, "a work");
 
     if (work)
-        atomic_init(&work->users, 1);
+        ko_work_init(work);
     return work;
 }
 
@@ -30,7 +42,8 @@ void ko_work_complete(struct kolo_work *work, int status)
     work->status = status;
     if (status)
         snprintf(work->text, sizeof work->text, "%s", kolo_last_error());
-    work->completed_ns = ko_now_ns();
+    if (work->run)
+        work->completed_ns = ko_now_ns();
     atomic_store(&work->is_done, true); /* publishes the three above */
 }
 

@@ -18,12 +18,15 @@ struct kolo_work {
     atomic_bool is_done; /* set last: then status, text and completed_ns stand */
     int status;
     char text[KO_ERROR_TEXT];
-    int64_t completed_ns;
+    int64_t completed_ns;                /* of works that an engine runs */
     void (*run)(struct kolo_work *work); /* engine: does the work and completes it */
     /* Waits until done or the deadline; returns in either case. */
     void (*await)(struct kolo_work *work, const ko_deadline *deadline);
     struct kolo_work *next; /* in the queue of whoever carries it out */
 };
+
+/* Makes a work of memory of the caller's, which the other users must let go before it goes. */
+void ko_work_init(struct kolo_work *work);
 
 /* Makes a work with one user: nbytes is the size of the caller's struct, which begins with a
  * kolo_work. NULL after ko_fail. */
