@@ -317,8 +317,10 @@ static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
     if (++wait->turns % 16)
         return KOLO_OK;
     if (!wait->spin_until_ns) {
-        wait->began_ns = ko_now_ns();
-        wait->spin_until_ns = wait->began_ns + (int64_t)channel->spin_us * 1000;
+        int64_t now = ko_now_ns();
+
+        wait->began_ns = wait->began_ns ? wait->began_ns : now;
+        wait->spin_until_ns = now + (int64_t)channel->spin_us * 1000;
     }
     return drive_messages(channel);
 }

@@ -54,7 +54,7 @@ struct ko_wait {
     unsigned turns;
     bool is_armed;
     bool has_asked;        /* the peer has been told that it is waited for */
-    int64_t spin_until_ns; /* 0 before the first turn */
+    int64_t spin_until_ns; /* 0: to be set by the next turn */
     int64_t began_ns, store_checked_ns;
 };
 

@@ -6,6 +6,7 @@
  */
 #include "group.h"
 
+#include "algorithms.h"
 #include "config.h"
 #include "log.h"
 
@@ -15,15 +16,33 @@
 
 enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
 
+/* KOLO_ALGO is "" or the name of some collective's algorithm. */
+static int check_algorithm(const char *name)
+{
+    static const char *const names[] = {
+#define ALGORITHM_NAME(what, name, text, most_bytes, most_ranks, why) name,
+        KO_ALGORITHM_LIST(ALGORITHM_NAME)
+#undef ALGORITHM_NAME
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!*name || !strcmp(name, names[i]))
+            return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID,
+                   "KOLO_ALGO is \"%s\", which no collective has; kolo-info lists the algorithms",
+                   name);
+}
+
 /* The variables that a group keeps to from its creation on. */
 static int read_variables(kolo_group *group)
 {
+    const char *algorithm = ko_config_text(KO_CONFIG_ALGO);
     int64_t checks = 0;
     int err = ko_config_number(KO_CONFIG_CHECK, &checks);
 
     group->checks_calls = checks != 0;
-    snprintf(group->algorithm, sizeof group->algorithm, "%s", ko_config_text(KO_CONFIG_ALGO));
-    return err;
+    snprintf(group->algorithm, sizeof group->algorithm, "%s", algorithm);
+    return err ? err : check_algorithm(algorithm);
 }
 
 static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t id, int timeout_ms)

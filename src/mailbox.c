@@ -181,6 +181,8 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
     pthread_mutex_unlock(&mailbox->channel.lock);
     n = ko_poller_wait(&mailbox->channel.poller, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
     pthread_mutex_lock(&mailbox->channel.lock);
+    if (n > 0)
+        wait->spin_until_ns = 0; /* something is coming: more of it may be near */
     if (ko_channel_woken(&mailbox->channel, events, n) ||
         ko_channel_look_around(&mailbox->channel, wait))
         fail_all(mailbox);

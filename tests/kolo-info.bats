@@ -119,6 +119,12 @@ json() {
     [ "$(grep -c '^| `KOLO_[A-Z_]*` | [A-Z]* | .* | .* |$' <<<"$output")" -eq $((${#lines[@]} - 2)) ]
 }
 
+@test "the README has the table as it is" {
+    "$INFO" --variables-markdown | while read -r row; do
+        grep -qxF -- "$row" README.md || { echo "not in README.md: $row"; exit 1; }
+    done
+}
+
 @test "--help, --version, wrong use, output that cannot be written" {
     run "$INFO" --help
     [ "$status" -eq 0 ]

@@ -121,6 +121,9 @@ static void bad_environments_are_explained(void **state)
     setenv("KOLO_SLOTS", "1", 1);
     refused(NULL, "KOLO_SLOTS is \"1\"; it takes a whole number from 2 to 64");
     unsetenv("KOLO_SLOTS");
+    setenv("KOLO_ALGO", "rings", 1);
+    refused(NULL, "KOLO_ALGO is \"rings\", which no collective has");
+    unsetenv("KOLO_ALGO");
 }
 
 static void wrong_arguments_are_named(void **state)
