@@ -25,8 +25,7 @@ struct shm_device {
 };
 
 struct shm_wire {
-    struct ko_wire base;
-    struct ko_stream stream;
+    struct ko_stream_wire common;
     struct ko_segment *own, *peer;
     bool is_begun;     /* by connect: the socket may still have to be made */
     bool has_answered; /* our hello is on its way */
@@ -74,17 +73,17 @@ static struct shm_wire *new_wire(void)
 
     if (!wire)
         return NULL;
-    wire->base.transport = &ko_transport_shm;
-    wire->base.fd = -1;
-    ko_stream_begin(&wire->stream, -1, true, false);
+    wire->common.base.transport = &ko_transport_shm;
+    wire->common.base.fd = -1;
+    ko_stream_begin(&wire->common.stream, -1, true, false);
     return wire;
 }
 
 static void use_socket(struct shm_wire *wire, int fd)
 {
-    ko_stream_begin(&wire->stream, fd, true, false);
-    wire->base.fd = fd;
-    wire->base.wanted = KO_POLL_IN;
+    ko_stream_begin(&wire->common.stream, fd, true, false);
+    wire->common.base.fd = fd;
+    wire->common.base.wanted = KO_POLL_IN;
 }
 
 /* Makes our inbox and queues the hello that brings it. */
@@ -96,7 +95,7 @@ static int greet(struct shm_wire *wire)
     if (err)
         return err;
     wire->own_hello.segment = wire->own->id;
-    ko_stream_greet(&wire->stream, hello, wire->own->fd);
+    ko_stream_greet(&wire->common.stream, hello, wire->own->fd);
     wire->has_answered = true;
     return KOLO_OK;
 }
@@ -119,7 +118,7 @@ static void shm_hangup(struct ko_wire *base)
 
     if (!wire)
         return;
-    ko_stream_end(&wire->stream);
+    ko_stream_end(&wire->common.stream);
     ko_segment_release(wire->own);
     ko_segment_release(wire->peer);
     free(wire);
@@ -128,13 +127,13 @@ static void shm_hangup(struct ko_wire *base)
 /* Sends what can be sent; the hello first. */
 static int drive_stream(struct shm_wire *wire)
 {
-    int err = ko_stream_greeted(&wire->stream);
+    int err = ko_stream_greeted(&wire->common.stream);
 
     if (err == KO_AGAIN)
         return KOLO_OK;
     if (!err)
         ko_segment_close_fd(wire->own);
-    return err ? err : ko_stream_flush(&wire->stream);
+    return err ? err : ko_stream_flush(&wire->common.stream);
 }
 
 static int shm_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
@@ -150,13 +149,13 @@ static int shm_connect(struct ko_device *device, const unsigned char *address, s
     wire->own_hello = *hello;
     memcpy(wire->name, address, nbytes < KO_UNIX_NAME ? nbytes : KO_UNIX_NAME - 1);
     err = begin(wire);
-    if (!err && wire->base.fd >= 0)
+    if (!err && wire->common.base.fd >= 0)
         err = drive_stream(wire);
     if (err) {
-        shm_hangup(&wire->base);
+        shm_hangup(&wire->common.base);
         return err;
     }
-    *wire_out = &wire->base;
+    *wire_out = &wire->common.base;
     return KOLO_OK;
 }
 
@@ -175,7 +174,7 @@ static int shm_accept(struct ko_device *device, struct ko_wire **wire_out)
         return err ? err : KOLO_E_NOMEM;
     }
     use_socket(wire, fd);
-    *wire_out = &wire->base;
+    *wire_out = &wire->common.base;
     return KOLO_OK;
 }
 
@@ -192,13 +191,13 @@ static int shm_answer(struct ko_wire *base, const struct ko_hello *hello)
 /* The peer's hello has come: its segment is here by id, or in the descriptor beside the hello. */
 static int take_segment(struct shm_wire *wire)
 {
-    const struct ko_hello *hello = &wire->base.hello;
-    int fd = wire->stream.got_fd;
+    const struct ko_hello *hello = &wire->common.base.hello;
+    int fd = wire->common.stream.got_fd;
 
     wire->peer = ko_segment_find(hello->segment);
     if (wire->peer)
         return KOLO_OK;
-    wire->stream.got_fd = -1;
+    wire->common.stream.got_fd = -1;
     if (fd < 0)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d's hello came without its shared segment",
                        (int)hello->from);
@@ -207,11 +206,11 @@ static int take_segment(struct shm_wire *wire)
 
 static int hear(struct shm_wire *wire)
 {
-    int err = ko_stream_hear(&wire->stream, &wire->base.hello);
+    int err = ko_stream_hear(&wire->common.stream, &wire->common.base.hello);
 
     if (err)
         return err == KO_AGAIN ? KOLO_OK : err;
-    wire->base.has_hello = true;
+    wire->common.base.has_hello = true;
     return KOLO_OK;
 }
 
@@ -219,7 +218,7 @@ static int hear(struct shm_wire *wire)
  * not fit the hello; an accepted wire is checked by whoever answers it. */
 static int open_windows(struct shm_wire *wire)
 {
-    const struct ko_hello *theirs = &wire->base.hello, *ours = &wire->own_hello;
+    const struct ko_hello *theirs = &wire->common.base.hello, *ours = &wire->own_hello;
     int err;
 
     if (theirs->slots != ours->slots || theirs->slice_bytes != ours->slice_bytes)
@@ -228,20 +227,20 @@ static int open_windows(struct shm_wire *wire)
     err = take_segment(wire);
     if (err)
         return err;
-    wire->base.inbox = wire->own->memory;
-    wire->base.outbox = wire->peer->memory;
-    wire->base.state = KO_WIRE_OPEN;
+    wire->common.base.inbox = wire->own->memory;
+    wire->common.base.outbox = wire->peer->memory;
+    wire->common.base.state = KO_WIRE_OPEN;
     return KOLO_OK;
 }
 
 static int shake(struct shm_wire *wire)
 {
-    int err = wire->base.has_hello ? KOLO_OK : hear(wire);
+    int err = wire->common.base.has_hello ? KOLO_OK : hear(wire);
 
     if (err || !wire->has_answered)
         return err;
     err = drive_stream(wire);
-    if (!err && wire->base.has_hello && !wire->stream.hello_out_left)
+    if (!err && wire->common.base.has_hello && !wire->common.stream.hello_out_left)
         err = open_windows(wire);
     return err;
 }
@@ -256,35 +255,8 @@ static int shm_drive(struct ko_wire *base)
         if (err || base->fd < 0)
             return err;
     }
-    err = base->state == KO_WIRE_OPEN ? ko_stream_flush(&wire->stream) : shake(wire);
-    base->wanted = ko_stream_wanted(&wire->stream);
-    return err;
-}
-
-static int shm_send(struct ko_wire *base, struct ko_post *post)
-{
-    struct shm_wire *wire = (struct shm_wire *)base;
-    int err = ko_stream_send(&wire->stream, post);
-
-    base->wanted = ko_stream_wanted(&wire->stream);
-    return err;
-}
-
-static int shm_next(struct ko_wire *base, const struct ko_frame **frame)
-{
-    struct shm_wire *wire = (struct shm_wire *)base;
-    int err = ko_stream_next(&wire->stream, 0, frame);
-
-    base->wanted = ko_stream_wanted(&wire->stream);
-    return err;
-}
-
-static int shm_land(struct ko_wire *base, void *to)
-{
-    struct shm_wire *wire = (struct shm_wire *)base;
-    int err = ko_stream_land(&wire->stream, to);
-
-    base->wanted = ko_stream_wanted(&wire->stream);
+    err = base->state == KO_WIRE_OPEN ? ko_stream_flush(&wire->common.stream) : shake(wire);
+    base->wanted = ko_stream_wanted(&wire->common.stream);
     return err;
 }
 
@@ -298,8 +270,8 @@ const struct ko_transport ko_transport_shm = {
     .accept = shm_accept,
     .answer = shm_answer,
     .drive = shm_drive,
-    .send = shm_send,
-    .next = shm_next,
-    .land = shm_land,
+    .send = ko_stream_wire_send,
+    .next = ko_stream_wire_next,
+    .land = ko_stream_wire_land,
     .hangup = shm_hangup,
 };

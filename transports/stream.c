@@ -332,3 +332,36 @@ void ko_stream_end(struct ko_stream *stream)
     stream->fd = -1;
     stream->got_fd = -1;
 }
+
+/* ---- wires -------------------------------------------------------------------------------- */
+
+static struct ko_stream *stream_of(struct ko_wire *wire)
+{
+    return &((struct ko_stream_wire *)wire)->stream;
+}
+
+int ko_stream_wire_send(struct ko_wire *wire, struct ko_post *post)
+{
+    int err = ko_stream_send(stream_of(wire), post);
+
+    wire->wanted = ko_stream_wanted(stream_of(wire));
+    return err;
+}
+
+/* Slices of a window do not come this way. */
+int ko_stream_wire_next(struct ko_wire *wire, const struct ko_frame **frame)
+{
+    size_t most = wire->transport->kind == KO_WINDOW ? 0 : wire->hello.slice_bytes;
+    int err = ko_stream_next(stream_of(wire), most, frame);
+
+    wire->wanted = ko_stream_wanted(stream_of(wire));
+    return err;
+}
+
+int ko_stream_wire_land(struct ko_wire *wire, void *to)
+{
+    int err = ko_stream_land(stream_of(wire), to);
+
+    wire->wanted = ko_stream_wanted(stream_of(wire));
+    return err;
+}

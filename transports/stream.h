@@ -58,4 +58,14 @@ int ko_stream_wanted(const struct ko_stream *stream);
 /* Closes the socket and gives the posts back. */
 void ko_stream_end(struct ko_stream *stream);
 
+/* The head of a wire over a stream, and what such wires have in common (transport.h says what). */
+struct ko_stream_wire {
+    struct ko_wire base;
+    struct ko_stream stream;
+};
+
+int ko_stream_wire_send(struct ko_wire *wire, struct ko_post *post);
+int ko_stream_wire_next(struct ko_wire *wire, const struct ko_frame **frame);
+int ko_stream_wire_land(struct ko_wire *wire, void *to);
+
 #endif

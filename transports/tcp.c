@@ -28,8 +28,7 @@ struct tcp_device {
 };
 
 struct tcp_wire {
-    struct ko_wire base;
-    struct ko_stream stream;
+    struct ko_stream_wire common;
     bool has_answered;
 };
 
@@ -75,10 +74,10 @@ static struct tcp_wire *new_wire(int fd, bool is_connecting)
 
     if (!wire)
         return NULL;
-    wire->base.transport = &ko_transport_tcp;
-    wire->base.fd = fd;
-    ko_stream_begin(&wire->stream, fd, false, is_connecting);
-    wire->base.wanted = is_connecting ? KO_POLL_OUT : KO_POLL_IN;
+    wire->common.base.transport = &ko_transport_tcp;
+    wire->common.base.fd = fd;
+    ko_stream_begin(&wire->common.stream, fd, false, is_connecting);
+    wire->common.base.wanted = is_connecting ? KO_POLL_OUT : KO_POLL_IN;
     return wire;
 }
 
@@ -87,7 +86,7 @@ static void tcp_hangup(struct ko_wire *base)
     struct tcp_wire *wire = (struct tcp_wire *)base;
 
     if (wire)
-        ko_stream_end(&wire->stream);
+        ko_stream_end(&wire->common.stream);
     free(wire);
 }
 
@@ -136,9 +135,9 @@ static int tcp_connect(struct ko_device *device, const unsigned char *address, s
         close(fd);
         return KOLO_E_NOMEM;
     }
-    ko_stream_greet(&wire->stream, hello, -1);
+    ko_stream_greet(&wire->common.stream, hello, -1);
     wire->has_answered = true;
-    *wire_out = &wire->base;
+    *wire_out = &wire->common.base;
     return KOLO_OK;
 }
 
@@ -155,17 +154,17 @@ static int tcp_accept(struct ko_device *device, struct ko_wire **wire_out)
         close(fd);
         return KOLO_E_NOMEM;
     }
-    *wire_out = &wire->base;
+    *wire_out = &wire->common.base;
     return KOLO_OK;
 }
 
 static int shake(struct tcp_wire *wire)
 {
-    struct ko_wire *base = &wire->base;
-    int err = wire->has_answered ? ko_stream_greeted(&wire->stream) : KOLO_OK;
+    struct ko_wire *base = &wire->common.base;
+    int err = wire->has_answered ? ko_stream_greeted(&wire->common.stream) : KOLO_OK;
 
     if (!err && !base->has_hello) {
-        err = ko_stream_hear(&wire->stream, &base->hello);
+        err = ko_stream_hear(&wire->common.stream, &base->hello);
         if (!err)
             base->has_hello = true;
     }
@@ -177,9 +176,9 @@ static int shake(struct tcp_wire *wire)
 static int tcp_drive(struct ko_wire *base)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
-    int err = base->state == KO_WIRE_OPEN ? ko_stream_flush(&wire->stream) : shake(wire);
+    int err = base->state == KO_WIRE_OPEN ? ko_stream_flush(&wire->common.stream) : shake(wire);
 
-    base->wanted = ko_stream_wanted(&wire->stream);
+    base->wanted = ko_stream_wanted(&wire->common.stream);
     return err;
 }
 
@@ -187,36 +186,9 @@ static int tcp_answer(struct ko_wire *base, const struct ko_hello *hello)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
 
-    ko_stream_greet(&wire->stream, hello, -1);
+    ko_stream_greet(&wire->common.stream, hello, -1);
     wire->has_answered = true;
     return tcp_drive(base);
-}
-
-static int tcp_send(struct ko_wire *base, struct ko_post *post)
-{
-    struct tcp_wire *wire = (struct tcp_wire *)base;
-    int err = ko_stream_send(&wire->stream, post);
-
-    base->wanted = ko_stream_wanted(&wire->stream);
-    return err;
-}
-
-static int tcp_next(struct ko_wire *base, const struct ko_frame **frame)
-{
-    struct tcp_wire *wire = (struct tcp_wire *)base;
-    int err = ko_stream_next(&wire->stream, base->hello.slice_bytes, frame);
-
-    base->wanted = ko_stream_wanted(&wire->stream);
-    return err;
-}
-
-static int tcp_land(struct ko_wire *base, void *to)
-{
-    struct tcp_wire *wire = (struct tcp_wire *)base;
-    int err = ko_stream_land(&wire->stream, to);
-
-    base->wanted = ko_stream_wanted(&wire->stream);
-    return err;
 }
 
 const struct ko_transport ko_transport_tcp = {
@@ -229,8 +201,8 @@ const struct ko_transport ko_transport_tcp = {
     .accept = tcp_accept,
     .answer = tcp_answer,
     .drive = tcp_drive,
-    .send = tcp_send,
-    .next = tcp_next,
-    .land = tcp_land,
+    .send = ko_stream_wire_send,
+    .next = ko_stream_wire_next,
+    .land = ko_stream_wire_land,
     .hangup = tcp_hangup,
 };
