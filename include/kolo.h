@@ -277,9 +277,9 @@ KOLO_API int kolo_barrier_async(kolo_group *group, kolo_work **work);
 
 /* A message has a sender, a receiver, a tag >= 0 and a length, which may be 0. Messages of one
  * (sender, tag) arrive in the order in which they were sent; those of different tags may be
- * received in any order. A rank may send to itself. A message longer than the receive's count is
- * KOLO_E_TRUNCATED on the receiver; a shorter one is an error of the same kind on no side, and
- * kolo_recv leaves the rest of the buffer alone. */
+ * received in any order. A rank may send to itself. The dtypes of both sides must be equal. A
+ * message longer than the receive's count is KOLO_E_TRUNCATED on the receiver and the buffer is
+ * left alone; of a shorter one the rest of the buffer is. Neither fails the group. */
 KOLO_API int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to,
                        int tag);
 KOLO_API int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
@@ -305,8 +305,8 @@ KOLO_API int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops);
 /* ---- data-parallel training
  * ------------------------------------------------------------------------ */
 
-/* One trainable tensor. data and grad hold count elements, stay where they are, and outlive the
- * ddp. */
+/* One trainable tensor. The name is copied; data and grad hold count elements, stay where they are,
+ * and outlive the ddp. */
 typedef struct kolo_param {
     const char *name;
     void *data;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine.h"
 
-#include "fault.h"
+#include "thread.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 void ko_engine_open(struct ko_engine *engine)
@@ -82,21 +80,12 @@ static void *engine_main(void *argument)
     return NULL;
 }
 
-/* The thread takes no signals: they are the program's. */
 static int start_thread(struct ko_engine *engine)
 {
-    sigset_t all, before;
-    int error;
+    int err = ko_thread_start(&engine->thread, engine_main, engine, "a group's thread");
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = ko_fault(KO_FAULT_THREAD) ? EAGAIN
-                                      : pthread_create(&engine->thread, NULL, engine_main, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error)
-        return ko_fail_errno(error, "starting a group's thread");
-    engine->has_thread = true;
-    return KOLO_OK;
+    engine->has_thread = !err;
+    return err;
 }
 
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work)

@@ -8,14 +8,12 @@
 #include "mailbox.h"
 
 #include "correspondence.h"
-#include "fault.h"
 #include "group.h"
 #include "log.h"
 #include "portable.h"
+#include "thread.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,22 +285,14 @@ static void *courier_main(void *argument)
     return NULL;
 }
 
-/* The thread takes no signals: they are the program's. Without it letters get on when their owner
- * waits, so that a failure to start it is only worth a warning. */
+/* Without it letters get on when their owner waits, so a failure to start it is only worth a
+ * warning. */
 static void start_courier(struct ko_mailbox *mailbox)
 {
-    sigset_t all, before;
-    int error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = ko_fault(KO_FAULT_THREAD)
-                ? EAGAIN
-                : pthread_create(&mailbox->courier, NULL, courier_main, mailbox);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    mailbox->has_courier = !error;
-    if (error)
-        ko_log(KO_LOG_WARN, "no thread for messages in the background: %s", strerror(error));
+    mailbox->has_courier = !ko_thread_start(&mailbox->courier, courier_main, mailbox,
+                                            "a thread for messages in the background");
+    if (!mailbox->has_courier)
+        ko_log(KO_LOG_WARN, "%s", kolo_last_error());
 }
 
 void ko_mailbox_attend(struct ko_letter *letter)

@@ -14,10 +14,10 @@
 #include "socket.h"
 #include "status.h"
 #include "store_session.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/queue.h>
@@ -350,21 +350,12 @@ static void *serve_all(void *argument)
     return NULL;
 }
 
-/* The thread takes no signals: they are for the program's own. */
 static int start_thread(struct ko_server *server)
 {
-    sigset_t all, saved;
-    int error;
+    int err = ko_thread_start(&server->thread, serve_all, server, "the store server's thread");
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
-    error = ko_fault(KO_FAULT_THREAD) ? EAGAIN
-                                      : pthread_create(&server->thread, NULL, serve_all, server);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
-    if (error)
-        return ko_fail_errno(error, "cannot start the store server's thread");
-    server->has_thread = true;
-    return KOLO_OK;
+    server->has_thread = !err;
+    return err;
 }
 
 /* ---- life -------------------------------------------------------------------------------------

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * thread.h: threads of the library's own. They take no signals: those are the program's.
+ */
+#ifndef KO_THREAD_H
+#define KO_THREAD_H
+
+#include <pthread.h>
+
+/* Starts a thread, to be joined; what it is for stands in the error's text. */
+int ko_thread_start(pthread_t *thread, void *(*body)(void *), void *argument, const char *what);
+
+#endif
