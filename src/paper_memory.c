@@ -19,7 +19,7 @@ static const char *const collective_names[] = {
 #undef COLLECTIVE_NAME
 };
 
-int ko_paper_wrong(const struct ko_paper_board *board, int rank, const char *format, ...)
+int(ko_paper_wrong)(const struct ko_paper_board *board, int rank, const char *format, ...)
 {
     const struct ko_paper_call *call = board->call;
     const struct ko_paper_player *player = &board->players[rank];

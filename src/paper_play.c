@@ -10,6 +10,7 @@
 
 #include "status.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static int open_slots(const struct ko_paper_call *call, struct ko_paper_link *li
         free(clocks);
         return ko_fail(KOLO_E_NOMEM, "no memory for %zu slots on paper", slots);
     }
+    assert(slots > 0); /* the first keeps what was allocated */
     for (size_t i = 0; i < slots; i++) {
         messages[i].values = values + i * call->slice;
         messages[i].clock = clocks + i * n;

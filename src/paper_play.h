@@ -6,6 +6,7 @@
 #define KO_PAPER_PLAY_H
 
 #include "paper.h"
+#include "status.h"
 
 #include <stdint.h>
 
@@ -64,6 +65,7 @@ void ko_paper_board_close(struct ko_paper_board *board);
 /* An error in words: the call, the rank, its action, and what is wrong. */
 int ko_paper_wrong(const struct ko_paper_board *board, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+#define ko_paper_wrong(...) ko_failed((ko_paper_wrong)(__VA_ARGS__))
 
 /* The values of a part of IN or OUT, which must lie within it. */
 int ko_paper_at(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,

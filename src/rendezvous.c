@@ -378,7 +378,7 @@ static int join_world(struct ko_world *world, int timeout_ms, const ko_deadline 
 {
     struct ko_endpoint *endpoint = NULL;
     int *ranks;
-    uint64_t id;
+    uint64_t id = 0;
     int err = join_others(world, deadline, &endpoint, &id);
 
     ranks = err ? NULL : ko_alloc((size_t)world->size * sizeof *ranks, "ranks");
