@@ -299,7 +299,7 @@ typedef struct kolo_p2p {
 } kolo_p2p;
 
 /* Posts all of ops and waits for all of them, in whatever order they complete: no order of the list
- * can deadlock. */
+ * can deadlock. If an argument of any is wrong, none is posted. */
 KOLO_API int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops);
 
 /* ---- data-parallel training

@@ -6,6 +6,7 @@
  */
 #include "correspondence.h"
 
+#include "fault.h"
 #include "group.h"
 #include "status.h"
 
@@ -16,10 +17,12 @@
 struct parcel {
     int tag;
     kolo_dtype dtype;
-    size_t nbytes, arrived;
+    size_t nbytes; /* that the sender has announced */
+    size_t arrived;
+    size_t room; /* of data, which grows with what arrives: an announcement alone takes no memory */
     struct ko_letter *taker; /* a receive that was posted while it is arriving */
     struct parcel *next;
-    unsigned char data[];
+    unsigned char *data;
 };
 
 static void push(struct ko_letters *list, struct ko_letter *letter)
@@ -167,8 +170,7 @@ static struct ko_letter *take_awaited(struct ko_correspondence *with, int tag)
 static int keep_parcel(struct ko_correspondence *with, const struct ko_stamp *stamp)
 {
     struct parcel **end = &with->parcels;
-    struct parcel *parcel =
-        ko_alloc(sizeof *parcel + stamp->count, "a message nobody waits for yet");
+    struct parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
 
     if (!parcel)
         return KOLO_E_NOMEM;
@@ -196,11 +198,31 @@ static int begin_arrival(struct ko_correspondence *with, const struct ko_stamp *
     return with->letter ? KOLO_OK : keep_parcel(with, stamp);
 }
 
-/* Where the next bytes of the arriving message go; NULL if they do not fit and are dropped. */
+/* Makes room for nbytes more of the arriving message, if it goes into a parcel. */
+static int make_room(struct ko_correspondence *with, size_t nbytes)
+{
+    struct parcel *parcel = with->parcel;
+    size_t needed = with->arrived + nbytes, room;
+    unsigned char *data;
+
+    if (!parcel || needed <= parcel->room)
+        return KOLO_OK;
+    room = needed < parcel->nbytes / 2 ? 2 * needed : parcel->nbytes;
+    data = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(parcel->data, room);
+    if (!data)
+        return ko_fail(KOLO_E_NOMEM, "no memory for a message nobody waits for yet (%zu bytes)",
+                       room);
+    parcel->data = data;
+    parcel->room = room;
+    return KOLO_OK;
+}
+
+/* Where the next bytes of the arriving message go; NULL if they do not fit and are dropped, or if
+ * there are none. */
 static unsigned char *place_of(const struct ko_correspondence *with)
 {
     if (with->parcel)
-        return with->parcel->data + with->arrived;
+        return with->parcel->data ? with->parcel->data + with->arrived : NULL;
     return with->total <= with->letter->nbytes ? with->letter->buffer + with->arrived : NULL;
 }
 
@@ -215,6 +237,7 @@ static void take_parcel(struct ko_correspondence *with, struct parcel *parcel,
     while (*link != parcel)
         link = &(*link)->next;
     *link = parcel->next;
+    free(parcel->data);
     free(parcel);
 }
 
@@ -236,7 +259,7 @@ static void end_arrival(struct ko_correspondence *with, kolo_dtype dtype)
 static int take_slice(struct ko_correspondence *with, struct ko_link *link,
                       const struct ko_frame *frame)
 {
-    unsigned char *place = place_of(with);
+    unsigned char *place;
     const size_t nbytes = frame->nbytes;
     const kolo_dtype dtype = (kolo_dtype)frame->stamp.dtype;
     const void *dropped;
@@ -246,6 +269,10 @@ static int take_slice(struct ko_correspondence *with, struct ko_link *link,
         (!nbytes && with->total))
         return ko_fail(KOLO_E_PROTOCOL, "a slice of message #%llu does not fit it",
                        (unsigned long long)with->received);
+    err = make_room(with, nbytes);
+    if (err)
+        return err;
+    place = place_of(with);
     err = place ? link->ops->land(link, place) : link->ops->peek(link, &dropped);
     if (err)
         return err;
@@ -325,6 +352,7 @@ void ko_correspondence_clear(struct ko_correspondence *with)
         struct parcel *parcel = with->parcels;
 
         with->parcels = parcel->next;
+        free(parcel->data);
         free(parcel);
     }
 }

@@ -121,6 +121,8 @@ int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops)
     works = ko_alloc(nops * sizeof(void *), "a batch");
     if (!works)
         return KOLO_E_NOMEM;
+    for (size_t i = 0; i < nops && !err; i++) /* one that is wrong must not leave others waiting */
+        err = check("kolo_batch", group, &ops[i]);
     for (begun = 0; begun < nops && !err; begun += !err)
         err = start("kolo_batch", group, &ops[begun], &works[begun]);
     snprintf(text, sizeof text, "%s", err ? kolo_last_error() : "");

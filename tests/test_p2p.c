@@ -318,7 +318,7 @@ static int batch_wrongly(kolo_group *group, void *argument)
 
     (void)argument;
     if (kolo_batch(group, ops, 3) != KOLO_E_INVALID ||
-        !strstr(kolo_last_error(), "the receiver is rank 7") || room != 1)
+        !strstr(kolo_last_error(), "the receiver is rank 7") || room != 0)
         return ranks_fail("a bad third of a batch");
     if (kolo_batch(group, NULL, 1) != KOLO_E_INVALID)
         return ranks_fail("a batch of NULL");
