@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * chunk.h: how a buffer is cut. A chunk is one rank's share; a slice is what one slot of a link
- * carries. Slice s of a chunk may be empty: ranks send empty slices too, so that all take the same
- * number of steps.
+ * chunk.h: how a buffer is cut. A chunk is one rank's share of a buffer that the text divides; a
+ * block is one rank's share of a buffer that the caller has divided. A slice is what one slot of a
+ * link carries. Slice s of a chunk may be empty: ranks send empty slices too, so that all take the
+ * same number of steps.
  */
 #ifndef KO_CHUNK_H
 #define KO_CHUNK_H
@@ -23,6 +24,35 @@ KO_FN struct ko_part chunk_of(size_t count, int n, int i)
     struct ko_part part = {index * least + (index < more ? index : more),
                            least + (index < more ? 1 : 0)};
     return part;
+}
+
+/* The ranks' blocks in a buffer. */
+struct ko_blocks {
+    size_t count;         /* of each block, if counts is NULL: they then lie one behind the other */
+    const size_t *counts; /* by rank */
+    const size_t *starts; /* by rank: where each begins */
+};
+
+KO_FN struct ko_part block_of(const struct ko_blocks *blocks, int i)
+{
+    const size_t index = (size_t)i;
+    struct ko_part part = {index * blocks->count, blocks->count};
+
+    if (blocks->counts) {
+        part.at = blocks->starts[index];
+        part.count = blocks->counts[index];
+    }
+    return part;
+}
+
+/* The longest of n blocks. */
+KO_FN size_t longest_of(const struct ko_blocks *blocks, int n)
+{
+    size_t longest = blocks->counts ? 0 : blocks->count;
+
+    for (int i = 0; blocks->counts && i < n; i++)
+        longest = blocks->counts[i] > longest ? blocks->counts[i] : longest;
+    return longest;
 }
 
 KO_FN struct ko_part slice_of(struct ko_part chunk, size_t slice, size_t s)

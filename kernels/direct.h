@@ -26,67 +26,64 @@ KO_FN void direct_all_reduce(verbs *v)
     }
 }
 
+/* The root takes a slice of everybody's block in turn, so that all are under way at once. */
 KO_FN void direct_gather(verbs *v)
 {
-    const size_t slices = slices_of(v->count, v->slice);
+    const struct ko_part mine = {0, v->count};
+    const size_t slices = slices_of(longest_of(&v->out_blocks, v->n), v->slice);
 
-    if (v->rank == v->root)
-        keep(v, (struct ko_part){0, v->count},
-             (struct ko_part){(size_t)v->rank * v->count, v->count});
-    for (size_t s = 0; s < slices; s++) {
-        const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
-
-        if (v->rank != v->root)
-            send(v, v->root, IN, part);
-        else
-            for (int k = 1; k < v->n; k++) {
-                const int from = around(v->rank + k, v->n);
-                const struct ko_part place = {(size_t)from * v->count + part.at, part.count};
-
-                recv(v, from, place);
-            }
+    if (v->rank != v->root) {
+        for (size_t s = 0; s < slices_of(v->count, v->slice); s++)
+            send(v, v->root, IN, slice_of(mine, v->slice, s));
+        return;
     }
+    keep(v, mine, block_of(&v->out_blocks, v->rank));
+    for (size_t s = 0; s < slices; s++)
+        for (int k = 1; k < v->n; k++) {
+            const int from = around(v->rank + k, v->n);
+            const struct ko_part block = block_of(&v->out_blocks, from);
+
+            if (s < slices_of(block.count, v->slice))
+                recv(v, from, slice_of(block, v->slice, s));
+        }
 }
 
 KO_FN void direct_scatter(verbs *v)
 {
-    const size_t slices = slices_of(v->count, v->slice);
+    const struct ko_part mine = {0, v->count};
+    const size_t slices = slices_of(longest_of(&v->in_blocks, v->n), v->slice);
 
-    if (v->rank == v->root)
-        keep(v, (struct ko_part){(size_t)v->rank * v->count, v->count},
-             (struct ko_part){0, v->count});
-    for (size_t s = 0; s < slices; s++) {
-        const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
-
-        if (v->rank != v->root)
-            recv(v, v->root, part);
-        else
-            for (int k = 1; k < v->n; k++) {
-                const int to = around(v->rank + k, v->n);
-                const struct ko_part place = {(size_t)to * v->count + part.at, part.count};
-
-                send(v, to, IN, place);
-            }
+    if (v->rank != v->root) {
+        for (size_t s = 0; s < slices_of(v->count, v->slice); s++)
+            recv(v, v->root, slice_of(mine, v->slice, s));
+        return;
     }
+    keep(v, block_of(&v->in_blocks, v->rank), mine);
+    for (size_t s = 0; s < slices; s++)
+        for (int k = 1; k < v->n; k++) {
+            const int to = around(v->rank + k, v->n);
+            const struct ko_part block = block_of(&v->in_blocks, to);
+
+            if (s < slices_of(block.count, v->slice))
+                send(v, to, IN, slice_of(block, v->slice, s));
+        }
 }
 
 /* In round k everybody sends to the rank k places on, so that no rank is the target of two. */
 KO_FN void direct_all_to_all(verbs *v)
 {
-    const size_t slices = slices_of(v->count, v->slice);
-    const size_t own = (size_t)v->rank * v->count;
-
-    keep(v, (struct ko_part){own, v->count}, (struct ko_part){own, v->count});
+    keep(v, block_of(&v->in_blocks, v->rank), block_of(&v->out_blocks, v->rank));
     for (int k = 1; k < v->n; k++) {
         const int to = around(v->rank + k, v->n), from = around(v->rank - k, v->n);
+        const struct ko_part there = block_of(&v->in_blocks, to);
+        const struct ko_part here = block_of(&v->out_blocks, from);
+        const size_t nout = slices_of(there.count, v->slice), nin = slices_of(here.count, v->slice);
 
-        for (size_t s = 0; s < slices; s++) {
-            const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
-            const struct ko_part there = {(size_t)to * v->count + part.at, part.count};
-            const struct ko_part here = {(size_t)from * v->count + part.at, part.count};
-
-            send(v, to, IN, there);
-            recv(v, from, here);
+        for (size_t s = 0; s < nout || s < nin; s++) {
+            if (s < nout)
+                send(v, to, IN, slice_of(there, v->slice, s));
+            if (s < nin)
+                recv(v, from, slice_of(here, v->slice, s));
         }
     }
 }

@@ -39,15 +39,15 @@ KO_FN void ring_all_reduce(verbs *v)
     }
 }
 
-/* Chunk c starts at rank c + 1 and is complete at its owner c. count is a chunk's length here. */
+/* Block c of IN starts at rank c + 1 and is complete at its owner c. */
 KO_FN void ring_reduce_scatter(verbs *v)
 {
     const int n = v->n, next = around(v->rank + 1, n), prev = around(v->rank - 1, n);
-    const size_t slices = slices_of(v->count, v->slice);
+    const size_t slices = slices_of(longest_of(&v->in_blocks, n), v->slice);
 
     for (size_t s = 0; s < slices; s++) {
         const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
-#define SLICE(chunk) (struct ko_part){(size_t)around(chunk, n) * v->count + part.at, part.count}
+#define SLICE(block) slice_of(block_of(&v->in_blocks, around(block, n)), v->slice, s)
         send(v, next, IN, SLICE(v->rank - 1));
         for (int k = 2; k < n; k++)
             recv_reduce_send(v, prev, next, SLICE(v->rank - k));
@@ -56,15 +56,15 @@ KO_FN void ring_reduce_scatter(verbs *v)
     }
 }
 
-/* Chunk c starts at its owner and stops at the rank before it. count is a chunk's length here. */
+/* Block c of OUT starts at its owner and stops at the rank before it. */
 KO_FN void ring_all_gather(verbs *v)
 {
     const int n = v->n, next = around(v->rank + 1, n), prev = around(v->rank - 1, n);
-    const size_t slices = slices_of(v->count, v->slice);
+    const size_t slices = slices_of(longest_of(&v->out_blocks, n), v->slice);
 
     for (size_t s = 0; s < slices; s++) {
         const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
-#define SLICE(chunk) (struct ko_part){(size_t)around(chunk, n) * v->count + part.at, part.count}
+#define SLICE(block) slice_of(block_of(&v->out_blocks, around(block, n)), v->slice, s)
         send(v, next, IN, part);
         keep(v, part, SLICE(v->rank));
         for (int k = 1; k < n - 1; k++)

@@ -4,6 +4,13 @@
  */
 #include "coll.h"
 
+/* A call whose blocks, if it has any, have all the same length. */
+#define CALL(what_, in_, out_, count_, dtype_, op_, root_)                                 \
+    {                                                                                      \
+        .what = (what_), .in = (in_), .out = (out_), .count = (count_), .dtype = (dtype_), \
+        .op = (op_), .root = (root_)                                                       \
+    }
+
 static int start(kolo_group *group, const struct ko_call *call, kolo_work **work)
 {
     if (!work)
@@ -14,7 +21,7 @@ static int start(kolo_group *group, const struct ko_call *call, kolo_work **work
 int kolo_all_reduce(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                     kolo_op op)
 {
-    const struct ko_call call = {KO_ALL_REDUCE, in, out, count, dtype, op, 0};
+    const struct ko_call call = CALL(KO_ALL_REDUCE, in, out, count, dtype, op, 0);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -22,7 +29,7 @@ int kolo_all_reduce(kolo_group *group, const void *in, void *out, size_t count, 
 int kolo_all_reduce_async(kolo_group *group, const void *in, void *out, size_t count,
                           kolo_dtype dtype, kolo_op op, kolo_work **work)
 {
-    const struct ko_call call = {KO_ALL_REDUCE, in, out, count, dtype, op, 0};
+    const struct ko_call call = CALL(KO_ALL_REDUCE, in, out, count, dtype, op, 0);
 
     return start(group, &call, work);
 }
@@ -30,7 +37,7 @@ int kolo_all_reduce_async(kolo_group *group, const void *in, void *out, size_t c
 int kolo_reduce(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                 kolo_op op, int root)
 {
-    const struct ko_call call = {KO_REDUCE, in, out, count, dtype, op, root};
+    const struct ko_call call = CALL(KO_REDUCE, in, out, count, dtype, op, root);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -39,14 +46,14 @@ int kolo_reduce(kolo_group *group, const void *in, void *out, size_t count, kolo
 int kolo_reduce_async(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                       kolo_op op, int root, kolo_work **work)
 {
-    const struct ko_call call = {KO_REDUCE, in, out, count, dtype, op, root};
+    const struct ko_call call = CALL(KO_REDUCE, in, out, count, dtype, op, root);
 
     return start(group, &call, work);
 }
 
 int kolo_broadcast(kolo_group *group, void *buffer, size_t count, kolo_dtype dtype, int root)
 {
-    const struct ko_call call = {KO_BROADCAST, buffer, buffer, count, dtype, KOLO_SUM, root};
+    const struct ko_call call = CALL(KO_BROADCAST, buffer, buffer, count, dtype, KOLO_SUM, root);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -54,14 +61,14 @@ int kolo_broadcast(kolo_group *group, void *buffer, size_t count, kolo_dtype dty
 int kolo_broadcast_async(kolo_group *group, void *buffer, size_t count, kolo_dtype dtype, int root,
                          kolo_work **work)
 {
-    const struct ko_call call = {KO_BROADCAST, buffer, buffer, count, dtype, KOLO_SUM, root};
+    const struct ko_call call = CALL(KO_BROADCAST, buffer, buffer, count, dtype, KOLO_SUM, root);
 
     return start(group, &call, work);
 }
 
 int kolo_all_gather(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype)
 {
-    const struct ko_call call = {KO_ALL_GATHER, in, out, count, dtype, KOLO_SUM, 0};
+    const struct ko_call call = CALL(KO_ALL_GATHER, in, out, count, dtype, KOLO_SUM, 0);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -69,7 +76,7 @@ int kolo_all_gather(kolo_group *group, const void *in, void *out, size_t count, 
 int kolo_all_gather_async(kolo_group *group, const void *in, void *out, size_t count,
                           kolo_dtype dtype, kolo_work **work)
 {
-    const struct ko_call call = {KO_ALL_GATHER, in, out, count, dtype, KOLO_SUM, 0};
+    const struct ko_call call = CALL(KO_ALL_GATHER, in, out, count, dtype, KOLO_SUM, 0);
 
     return start(group, &call, work);
 }
@@ -77,7 +84,7 @@ int kolo_all_gather_async(kolo_group *group, const void *in, void *out, size_t c
 int kolo_reduce_scatter(kolo_group *group, const void *in, void *out, size_t count,
                         kolo_dtype dtype, kolo_op op)
 {
-    const struct ko_call call = {KO_REDUCE_SCATTER, in, out, count, dtype, op, 0};
+    const struct ko_call call = CALL(KO_REDUCE_SCATTER, in, out, count, dtype, op, 0);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -85,7 +92,7 @@ int kolo_reduce_scatter(kolo_group *group, const void *in, void *out, size_t cou
 int kolo_reduce_scatter_async(kolo_group *group, const void *in, void *out, size_t count,
                               kolo_dtype dtype, kolo_op op, kolo_work **work)
 {
-    const struct ko_call call = {KO_REDUCE_SCATTER, in, out, count, dtype, op, 0};
+    const struct ko_call call = CALL(KO_REDUCE_SCATTER, in, out, count, dtype, op, 0);
 
     return start(group, &call, work);
 }
@@ -93,7 +100,7 @@ int kolo_reduce_scatter_async(kolo_group *group, const void *in, void *out, size
 int kolo_gather(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                 int root)
 {
-    const struct ko_call call = {KO_GATHER, in, out, count, dtype, KOLO_SUM, root};
+    const struct ko_call call = CALL(KO_GATHER, in, out, count, dtype, KOLO_SUM, root);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -101,7 +108,7 @@ int kolo_gather(kolo_group *group, const void *in, void *out, size_t count, kolo
 int kolo_gather_async(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                       int root, kolo_work **work)
 {
-    const struct ko_call call = {KO_GATHER, in, out, count, dtype, KOLO_SUM, root};
+    const struct ko_call call = CALL(KO_GATHER, in, out, count, dtype, KOLO_SUM, root);
 
     return start(group, &call, work);
 }
@@ -109,7 +116,7 @@ int kolo_gather_async(kolo_group *group, const void *in, void *out, size_t count
 int kolo_scatter(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                  int root)
 {
-    const struct ko_call call = {KO_SCATTER, in, out, count, dtype, KOLO_SUM, root};
+    const struct ko_call call = CALL(KO_SCATTER, in, out, count, dtype, KOLO_SUM, root);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -117,14 +124,14 @@ int kolo_scatter(kolo_group *group, const void *in, void *out, size_t count, kol
 int kolo_scatter_async(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype,
                        int root, kolo_work **work)
 {
-    const struct ko_call call = {KO_SCATTER, in, out, count, dtype, KOLO_SUM, root};
+    const struct ko_call call = CALL(KO_SCATTER, in, out, count, dtype, KOLO_SUM, root);
 
     return start(group, &call, work);
 }
 
 int kolo_all_to_all(kolo_group *group, const void *in, void *out, size_t count, kolo_dtype dtype)
 {
-    const struct ko_call call = {KO_ALL_TO_ALL, in, out, count, dtype, KOLO_SUM, 0};
+    const struct ko_call call = CALL(KO_ALL_TO_ALL, in, out, count, dtype, KOLO_SUM, 0);
 
     return ko_coll_call(group, &call, NULL);
 }
@@ -132,21 +139,21 @@ int kolo_all_to_all(kolo_group *group, const void *in, void *out, size_t count, 
 int kolo_all_to_all_async(kolo_group *group, const void *in, void *out, size_t count,
                           kolo_dtype dtype, kolo_work **work)
 {
-    const struct ko_call call = {KO_ALL_TO_ALL, in, out, count, dtype, KOLO_SUM, 0};
+    const struct ko_call call = CALL(KO_ALL_TO_ALL, in, out, count, dtype, KOLO_SUM, 0);
 
     return start(group, &call, work);
 }
 
 int kolo_barrier(kolo_group *group)
 {
-    const struct ko_call call = {KO_BARRIER, NULL, NULL, 0, KOLO_UINT8, KOLO_SUM, 0};
+    const struct ko_call call = CALL(KO_BARRIER, NULL, NULL, 0, KOLO_UINT8, KOLO_SUM, 0);
 
     return ko_coll_call(group, &call, NULL);
 }
 
 int kolo_barrier_async(kolo_group *group, kolo_work **work)
 {
-    const struct ko_call call = {KO_BARRIER, NULL, NULL, 0, KOLO_UINT8, KOLO_SUM, 0};
+    const struct ko_call call = CALL(KO_BARRIER, NULL, NULL, 0, KOLO_UINT8, KOLO_SUM, 0);
 
     return start(group, &call, work);
 }

@@ -6,6 +6,7 @@
 #define KO_COLL_H
 
 #include "algorithms.h"
+#include "chunk.h"
 #include "group.h"
 #include "reduce.h"
 
@@ -18,6 +19,9 @@ struct ko_call {
     kolo_dtype dtype;
     kolo_op op;
     int root;
+    /* Of the buffers that have a block for each rank, if the blocks differ; count is then this
+     * rank's own. */
+    struct ko_blocks in_blocks, out_blocks;
 };
 
 struct ko_verbs;

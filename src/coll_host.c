@@ -47,6 +47,10 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->rank = group->rank;
     v->root = call->root;
     v->count = call->count;
+    v->in_blocks = call->in_blocks;
+    v->in_blocks.count = call->count;
+    v->out_blocks = call->out_blocks;
+    v->out_blocks.count = call->count;
     v->element = kolo_dtype_size(call->dtype);
     v->slice = group->endpoint->own.slice_bytes / v->element;
     v->group = group;

@@ -45,6 +45,8 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
                .root = call->root,
                .count = call->count,
                .slice = call->slice,
+               .in_blocks = {.count = call->count},
+               .out_blocks = {.count = call->count},
                .list = &list};
 
     call->text->run(&v);

@@ -15,8 +15,9 @@
 typedef struct ko_verbs {
     /* what the texts read */
     int n, rank, root;
-    size_t count; /* of the call */
+    size_t count; /* of the call; of this rank's own block where blocks differ */
     size_t slice; /* elements in one */
+    struct ko_blocks in_blocks, out_blocks; /* of the buffers that have a block for each rank */
 
     kolo_group *group;
     struct ko_channel *channel;

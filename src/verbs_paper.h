@@ -12,6 +12,7 @@ typedef struct ko_paper_verbs {
     /* what the texts read */
     int n, rank, root;
     size_t count, slice;
+    struct ko_blocks in_blocks, out_blocks;
 
     struct ko_paper_list *list;
 } verbs;

@@ -220,7 +220,10 @@ static void sound_ring(verbs *v)
 
 static void wrong_peer(verbs *v)
 {
-    sound_ring(&(verbs){v->n, v->rank == 1 ? 2 : v->rank, v->root, v->count, v->slice, v->list});
+    verbs other = *v;
+
+    other.rank = v->rank == 1 ? 2 : v->rank;
+    sound_ring(&other);
 }
 
 /* The last chunk to come is not received. */
