@@ -8,6 +8,7 @@
 
 #include "algorithms.h"
 #include "config.h"
+#include "layout.h"
 #include "log.h"
 
 #include <stdio.h>
@@ -266,6 +267,36 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
              contact->addresses[index].transport);
 }
 
+/* ---- hosts ------------------------------------------------------------------------------- */
+
+static int find_hosts(kolo_group *group)
+{
+    const char **machines = ko_alloc((size_t)group->size * sizeof *machines, "names of machines");
+    int err = machines ? KOLO_OK : KOLO_E_NOMEM;
+
+    for (int r = 0; r < group->size && !err; r++) {
+        const struct ko_contact *contact;
+
+        err = ko_endpoint_contact(group->endpoint, group->world_ranks[r], &contact);
+        if (!err)
+            machines[r] = contact->machine;
+    }
+    if (!err)
+        err = ko_layout_make(machines, group->size, &group->hosts);
+    free(machines);
+    return err;
+}
+
+int ko_group_hosts(kolo_group *group, const struct ko_hosts **hosts)
+{
+    int err = group->hosts ? KOLO_OK : find_hosts(group);
+
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    *hosts = group->hosts;
+    return KOLO_OK;
+}
+
 /* ---- questions --------------------------------------------------------------------------- */
 
 int ko_group_check_rank(const kolo_group *group, int rank, const char *what)
@@ -444,6 +475,7 @@ void kolo_group_free(kolo_group *group)
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);
     ko_endpoint_release(group->endpoint);
     free(group->world_ranks);
+    free(group->hosts);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

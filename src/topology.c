@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 /* The boot id names a running kernel; abstract Unix sockets belong to a network namespace; a
- * segment is passed only within one user. */
+ * segment is passed only within one user. KOLO_HOST can set apart what these have in common, never
+ * join what they do not. */
 static void describe_machine(char *text, size_t nbytes)
 {
     char boot[48] = "unknown";
@@ -26,8 +27,18 @@ static void describe_machine(char *text, size_t nbytes)
     }
     boot[strcspn(boot, "\n")] = 0;
     (void)stat("/proc/self/ns/net", &network);
-    snprintf(text, nbytes, "%s/%llu/%u", boot, (unsigned long long)network.st_ino,
-             (unsigned)geteuid());
+    snprintf(text, nbytes, "%.40s/%llu/%u/%s", boot, (unsigned long long)network.st_ino,
+             (unsigned)geteuid(), ko_config_text(KO_CONFIG_HOST));
+}
+
+static int check_host_name(void)
+{
+    const char *name = ko_config_text(KO_CONFIG_HOST);
+
+    if (strlen(name) > KO_HOST_NAME)
+        return ko_fail(KOLO_E_INVALID, "KOLO_HOST is \"%.40s...\": a name has at most %d bytes",
+                       name, KO_HOST_NAME);
+    return KOLO_OK;
 }
 
 int ko_contact_begin(struct ko_contact *contact)
@@ -38,6 +49,8 @@ int ko_contact_begin(struct ko_contact *contact)
 
     if (!err)
         err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
+    if (!err)
+        err = check_host_name();
     if (err)
         return err;
     memset(contact, 0, sizeof *contact);

@@ -8,13 +8,14 @@
 
 #include "transport.h"
 
-enum { KO_CONTACT_TRANSPORTS = 4 };
+enum { KO_CONTACT_TRANSPORTS = 4, KO_HOST_NAME = 63 };
 
 /* What a rank tells all others through the store. Travels as it is. */
 struct ko_contact {
     uint32_t magic, version; /* as a hello's */
     uint32_t slots, slice_bytes;
-    char machine[96];   /* equal on ranks that can share memory: boot id, network namespace, user */
+    char machine[152];  /* equal on ranks that can share memory: boot id, network namespace, user,
+                           KOLO_HOST */
     char host[64];      /* for messages */
     uint64_t processes; /* the pid namespace, in which pid counts */
     int32_t pid;

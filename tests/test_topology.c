@@ -54,6 +54,33 @@ static void begin(void **state)
     unsetenv("KOLO_SLICE_BYTES");
 }
 
+/* Another KOLO_HOST is another machine, whatever else is equal. */
+static void a_host_of_its_own(void **state)
+{
+    const char *const names[] = {"", "left", "right"};
+    struct ko_contact contacts[3];
+    char longest[KO_HOST_NAME + 2];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        setenv("KOLO_HOST", names[i], 1);
+        assert_int_equal(ko_contact_begin(&contacts[i]), KOLO_OK);
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(contacts[k].machine, contacts[i].machine);
+    }
+    memset(longest, 'h', sizeof longest);
+    longest[KO_HOST_NAME] = 0;
+    setenv("KOLO_HOST", longest, 1);
+    assert_int_equal(ko_contact_begin(&contacts[0]), KOLO_OK);
+    assert_non_null(strstr(contacts[0].machine, longest));
+    longest[KO_HOST_NAME] = 'h';
+    longest[KO_HOST_NAME + 1] = 0;
+    setenv("KOLO_HOST", longest, 1);
+    assert_int_equal(ko_contact_begin(&contacts[0]), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "KOLO_HOST"));
+    unsetenv("KOLO_HOST");
+}
+
 static void add(void **state)
 {
     const struct ko_site site = {.listen_host = "127.0.0.1"};
@@ -192,9 +219,13 @@ static void gone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(begin),  cmocka_unit_test(add),
-                                       cmocka_unit_test(check),  cmocka_unit_test(check_addresses),
-                                       cmocka_unit_test(allows), cmocka_unit_test(choose),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(begin),
+                                       cmocka_unit_test(a_host_of_its_own),
+                                       cmocka_unit_test(add),
+                                       cmocka_unit_test(check),
+                                       cmocka_unit_test(check_addresses),
+                                       cmocka_unit_test(allows),
+                                       cmocka_unit_test(choose),
                                        cmocka_unit_test(gone)};
 
     return cmocka_run_group_tests_name("topology", tests, NULL, NULL);

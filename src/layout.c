@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+#include "layout.h"
+
+#include "status.h"
+
+#include <string.h>
+
+/* Numbers the hosts; firsts[] gets the lowest rank of each. Returns how many there are. */
+static int number_hosts(const char *const machines[], int n, int *host, int *firsts)
+{
+    int nhosts = 0;
+
+    for (int r = 0; r < n; r++) {
+        int h = 0;
+
+        while (h < nhosts && strcmp(machines[firsts[h]], machines[r]) != 0)
+            h++;
+        if (h == nhosts)
+            firsts[nhosts++] = r;
+        host[r] = h;
+    }
+    return nhosts;
+}
+
+/* Lists the ranks by host; begins[] has room for one more than there are hosts. */
+static void list_ranks(int n, int nhosts, const int *host, int *place, int *begins, int *ranks)
+{
+    int at = 0;
+
+    for (int h = 0; h < nhosts; h++) {
+        begins[h] = at;
+        for (int r = 0; r < n; r++)
+            if (host[r] == h) {
+                place[r] = at - begins[h];
+                ranks[at++] = r;
+            }
+    }
+    begins[nhosts] = at;
+}
+
+int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts_out)
+{
+    const size_t count = (size_t)n;
+    struct ko_hosts *hosts = ko_alloc(sizeof *hosts + (4 * count + 1) * sizeof(int), "a layout");
+    int *host, *place, *ranks, *begins;
+
+    if (!hosts)
+        return KOLO_E_NOMEM;
+    host = (int *)(hosts + 1);
+    place = host + n;
+    ranks = place + n;
+    begins = ranks + n;
+    hosts->n = number_hosts(machines, n, host, begins); /* for a while: the lowest ranks */
+    list_ranks(n, hosts->n, host, place, begins, ranks);
+    hosts->host = host;
+    hosts->place = place;
+    hosts->ranks = ranks;
+    hosts->begins = begins;
+    hosts->least = n;
+    for (int h = 0; h < hosts->n; h++)
+        if (host_size(hosts, h) < hosts->least)
+            hosts->least = host_size(hosts, h);
+    *hosts_out = hosts;
+    return KOLO_OK;
+}
