@@ -3,8 +3,11 @@
  * direct.h: collectives in which each message goes straight from its source to its destination.
  * Beside the verbs of ring.h:
  *   send_copy(v, to, part)    IN[part] goes to rank `to`; the text may change it at once
- *   reduce_ranks(v, part)     OUT[part] = IN[part] and one slice received from every other rank,
- *                             reduced in the order of the ranks, complete
+ *   reduce_from(v, ranks, nranks, part)
+ *                             OUT[part] = IN[part] and one slice received from each other rank of
+ *                             the list, which has the own rank too, reduced in the list's order;
+ *                             complete if these are all ranks; ranks NULL: 0, 1, 2 ...
+ *   reduce_ranks(v, part)     the same from all ranks in their order
  */
 #ifndef KO_DIRECT_H
 #define KO_DIRECT_H

@@ -7,11 +7,16 @@
  *   send(v, to, IN|OUT, part)              what lies there goes to rank `to`
  *   recv(v, from, part)                    OUT[part] = received
  *   recv_send(v, from, to, part)           the same, and passes it on
- *   recv_reduce_send(v, from, to, mine)    passes on received op IN[mine]
- *   recv_reduce(v, from, mine, part)       OUT[part] = received op IN[mine], which completes it
- *   recv_reduce_send_all(v, from, to, part) OUT[part] = received op IN[part], complete, and passes
- * it on keep(v, mine, part)                    OUT[part] = IN[mine] A part that is sent from IN or
- * OUT is left alone by the text until its last use by the receivers has come back around the ring.
+ *   recv_reduce_send(v, from, to, IN|OUT, mine)
+ *                                          passes on received op what lies there
+ *   recv_reduce(v, from, IN|OUT, mine, part)
+ *                                          OUT[part] = received op what lies there, complete
+ *   recv_reduce_send_all(v, from, to, IN|OUT, part)
+ *                                          the same with part for mine, and passes it on
+ *   keep(v, mine, part)                    OUT[part] = IN[mine]
+ *
+ * A part that is sent from IN or OUT is left alone by the text until its last use by the receivers
+ * has come back around the ring.
  */
 #ifndef KO_RING_H
 #define KO_RING_H
@@ -30,8 +35,8 @@ KO_FN void ring_all_reduce(verbs *v)
 #define SLICE(chunk) slice_of(chunk_of(v->count, n, around(chunk, n)), v->slice, s)
         send(v, next, IN, SLICE(v->rank));
         for (int k = 1; k < n - 1; k++)
-            recv_reduce_send(v, prev, next, SLICE(v->rank - k));
-        recv_reduce_send_all(v, prev, next, SLICE(v->rank + 1));
+            recv_reduce_send(v, prev, next, IN, SLICE(v->rank - k));
+        recv_reduce_send_all(v, prev, next, IN, SLICE(v->rank + 1));
         for (int k = 0; k < n - 2; k++)
             recv_send(v, prev, next, SLICE(v->rank - k));
         recv(v, prev, SLICE(v->rank + 2));
@@ -50,8 +55,8 @@ KO_FN void ring_reduce_scatter(verbs *v)
 #define SLICE(block) slice_of(block_of(&v->in_blocks, around(block, n)), v->slice, s)
         send(v, next, IN, SLICE(v->rank - 1));
         for (int k = 2; k < n; k++)
-            recv_reduce_send(v, prev, next, SLICE(v->rank - k));
-        recv_reduce(v, prev, SLICE(v->rank), part);
+            recv_reduce_send(v, prev, next, IN, SLICE(v->rank - k));
+        recv_reduce(v, prev, IN, SLICE(v->rank), part);
 #undef SLICE
     }
 }
@@ -102,11 +107,11 @@ KO_FN void ring_reduce(verbs *v)
         const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
 
         if (v->rank == v->root)
-            recv_reduce(v, prev, part, part);
+            recv_reduce(v, prev, IN, part, part);
         else if (prev == v->root)
             send(v, next, IN, part);
         else
-            recv_reduce_send(v, prev, next, part);
+            recv_reduce_send(v, prev, next, IN, part);
     }
 }
 

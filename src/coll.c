@@ -90,11 +90,19 @@ static int check_call(kolo_group *group, const struct ko_call *call)
 
 /* ---- algorithm --------------------------------------------------------------------------- */
 
+/* Whether there is something to win by telling hosts apart. */
+static bool is_spread(const kolo_group *group)
+{
+    return group->hosts->n > 1 && group->hosts->n < group->size;
+}
+
 static bool admits(const struct ko_algorithm *row, const kolo_group *group,
                    const struct ko_call *call, size_t nbytes, bool is_forced)
 {
-    return row->what == call->what && (!row->most_ranks || group->size <= row->most_ranks) &&
-           (is_forced || !row->most_bytes || nbytes <= row->most_bytes);
+    if (row->what != call->what || (row->most_ranks && group->size > row->most_ranks))
+        return false;
+    return is_forced || ((!row->most_bytes || nbytes <= row->most_bytes) &&
+                         (row->hosts == KO_ANYWHERE || is_spread(group)));
 }
 
 /* The first row that admits the call; the one named by KOLO_ALGO if there is such a one. */
@@ -203,6 +211,8 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
 
     if (!err)
         err = ko_group_check(group);
+    if (!err && !group->hosts)
+        err = ko_group_find_hosts(group);
     if (err)
         return err;
     algorithm = choose(group, call);

@@ -12,11 +12,12 @@
 #include "verbs_host.h"
 
 #include "direct.h"
+#include "hierarchical.h"
 #include "ring.h"
 
 const struct ko_algorithm ko_algorithms[] = {
-#define ALGORITHM_ROW(what, name, text, most_bytes, most_ranks, why) \
-    {KO_##what, name, text, most_bytes, most_ranks, why},
+#define ALGORITHM_ROW(what, name, text, most_bytes, most_ranks, hosts, why) \
+    {KO_##what, name, text, most_bytes, most_ranks, hosts, why},
     KO_ALGORITHM_LIST(ALGORITHM_ROW)
 #undef ALGORITHM_ROW
 };
@@ -51,6 +52,7 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->in_blocks.count = call->count;
     v->out_blocks = call->out_blocks;
     v->out_blocks.count = call->count;
+    v->hosts = group->hosts;
     v->element = kolo_dtype_size(call->dtype);
     v->slice = group->endpoint->own.slice_bytes / v->element;
     v->group = group;

@@ -21,7 +21,7 @@ enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
 static int check_algorithm(const char *name)
 {
     static const char *const names[] = {
-#define ALGORITHM_NAME(what, name, text, most_bytes, most_ranks, why) name,
+#define ALGORITHM_NAME(what, name, text, most_bytes, most_ranks, hosts, why) name,
         KO_ALGORITHM_LIST(ALGORITHM_NAME)
 #undef ALGORITHM_NAME
     };
@@ -269,31 +269,32 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
 
 /* ---- hosts ------------------------------------------------------------------------------- */
 
-static int find_hosts(kolo_group *group)
+static int list_machines(kolo_group *group, const char **machines)
 {
-    const char **machines = ko_alloc((size_t)group->size * sizeof *machines, "names of machines");
-    int err = machines ? KOLO_OK : KOLO_E_NOMEM;
+    const struct ko_contact *contact;
+    int err = KOLO_OK;
 
     for (int r = 0; r < group->size && !err; r++) {
-        const struct ko_contact *contact;
-
         err = ko_endpoint_contact(group->endpoint, group->world_ranks[r], &contact);
         if (!err)
             machines[r] = contact->machine;
     }
-    if (!err)
-        err = ko_layout_make(machines, group->size, &group->hosts);
-    free(machines);
     return err;
 }
 
-int ko_group_hosts(kolo_group *group, const struct ko_hosts **hosts)
+int ko_group_find_hosts(kolo_group *group)
 {
-    int err = group->hosts ? KOLO_OK : find_hosts(group);
+    const char **machines = ko_alloc((size_t)group->size * sizeof *machines, "names of machines");
+    struct ko_hosts *hosts = NULL, *none = NULL;
+    int err = machines ? list_machines(group, machines) : KOLO_E_NOMEM;
 
+    if (!err)
+        err = ko_layout_make(machines, group->size, &hosts);
+    free(machines);
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
-    *hosts = group->hosts;
+    if (!atomic_compare_exchange_strong(&group->hosts, &none, hosts))
+        free(hosts); /* another thread was faster */
     return KOLO_OK;
 }
 

@@ -34,7 +34,7 @@ struct kolo_group {
     struct ko_engine engine;
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
-    struct ko_hosts *hosts; /* made by the first collective; of whoever has the engine's turn */
+    struct ko_hosts *_Atomic hosts; /* found by the first collective */
 
     char algorithm[16]; /* KOLO_ALGO at creation */
     bool checks_calls;  /* KOLO_CHECK at creation */
@@ -77,9 +77,9 @@ int ko_group_check_server(kolo_group *group, const char *text);
 /* "rank 2 (host:1234, over shm)" */
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes);
 
-/* Where the group's ranks sit; the first time it asks the store. Needs the engine's turn. The error
- * has then failed the group. */
-int ko_group_hosts(kolo_group *group, const struct ko_hosts **hosts);
+/* Finds out where the group's ranks sit, by asking the store: then group->hosts is set for good.
+ * Any thread. An error has failed the group. */
+int ko_group_find_hosts(kolo_group *group);
 
 /* Checks a rank of the group given by the user, called `what` there. */
 int ko_group_check_rank(const kolo_group *group, int rank, const char *what);

@@ -12,10 +12,12 @@
 #include "verbs_paper.h"
 
 #include "direct.h"
+#include "hierarchical.h"
 #include "ring.h"
 
 const struct ko_paper_text ko_paper_texts[] = {
-#define TEXT_ROW(what, name, text, most_bytes, most_ranks, why) {KO_##what, name, text, most_ranks},
+#define TEXT_ROW(what, name, text, most_bytes, most_ranks, hosts, why) \
+    {KO_##what, name, text, most_ranks, hosts},
     KO_ALGORITHM_LIST(TEXT_ROW)
 #undef TEXT_ROW
 };
@@ -47,6 +49,7 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
                .slice = call->slice,
                .in_blocks = {.count = call->count},
                .out_blocks = {.count = call->count},
+               .hosts = call->hosts,
                .list = &list};
 
     call->text->run(&v);
@@ -120,15 +123,15 @@ void ko_paper_describe(const struct ko_paper_action *action, char *text, size_t 
         snprintf(text, nbytes, "recv from rank %d into OUT%s", action->from, part);
         return;
     case KO_PAPER_RECV_REDUCE:
-        snprintf(text, nbytes, "recv_reduce from rank %d with IN%s into OUT%s", action->from, mine,
-                 part);
+        snprintf(text, nbytes, "recv_reduce from rank %d with %s%s into OUT%s", action->from,
+                 action->is_out ? "OUT" : "IN", mine, part);
         return;
     case KO_PAPER_RECV_REDUCE_SEND:
-        snprintf(text, nbytes, "recv_reduce_send from rank %d with IN%s to rank %d", action->from,
-                 mine, action->to);
+        snprintf(text, nbytes, "recv_reduce_send from rank %d with %s%s to rank %d", action->from,
+                 action->is_out ? "OUT" : "IN", mine, action->to);
         return;
-    case KO_PAPER_REDUCE_RANKS:
-        snprintf(text, nbytes, "reduce_ranks into OUT%s", part);
+    case KO_PAPER_REDUCE_FROM:
+        snprintf(text, nbytes, "reduce_from %d ranks into OUT%s", action->nranks, part);
         return;
     case KO_PAPER_KEEP:
         snprintf(text, nbytes, "keep IN%s as OUT%s", mine, part);

@@ -10,6 +10,7 @@
 
 #include "algorithms.h"
 #include "chunk.h"
+#include "hosts.h"
 #include "kolo.h"
 
 #include <stdbool.h>
@@ -18,9 +19,9 @@ enum ko_paper_verb {
     KO_PAPER_SEND,             /* by reference */
     KO_PAPER_SEND_COPY,        /* the text may change what was sent at once */
     KO_PAPER_RECV,             /* OUT[part] = received */
-    KO_PAPER_RECV_REDUCE,      /* OUT[part] = received op IN[mine], complete */
-    KO_PAPER_RECV_REDUCE_SEND, /* passes on received op IN[mine] */
-    KO_PAPER_REDUCE_RANKS,     /* OUT[part] = all ranks' slices, complete */
+    KO_PAPER_RECV_REDUCE,      /* OUT[part] = received op mine, complete */
+    KO_PAPER_RECV_REDUCE_SEND, /* passes on received op mine */
+    KO_PAPER_REDUCE_FROM,      /* OUT[part] = slices of a list of ranks; complete if of all */
     KO_PAPER_KEEP,             /* OUT[part] = IN[mine] */
     KO_PAPER_NVERBS
 };
@@ -28,9 +29,11 @@ enum ko_paper_verb {
 /* One verb as one rank carries it out. recv_send and recv_reduce_send_all are two each. */
 struct ko_paper_action {
     enum ko_paper_verb verb;
-    bool is_out;               /* send: from OUT, else from IN */
+    bool is_out;               /* mine is a part of OUT, else of IN */
     int from, to;              /* ranks; -1: the verb has none */
-    struct ko_part mine, part; /* of IN, of OUT; send has its only part in `mine` */
+    struct ko_part mine, part; /* of IN or OUT, of OUT; send has its only part in `mine` */
+    const int *ranks;          /* the list of REDUCE_FROM, of the call's hosts; NULL: all */
+    int nranks;
 };
 
 struct ko_paper_verbs;
@@ -41,6 +44,7 @@ struct ko_paper_text {
     const char *name;
     void (*run)(struct ko_paper_verbs *verbs);
     int most_ranks; /* 0: any */
+    enum ko_algorithm_hosts hosts;
 };
 
 /* The rows of algorithms.h, in its order. */
@@ -53,7 +57,8 @@ struct ko_paper_call {
     int n, root;
     size_t count, slice; /* elements: of the call, in a slot */
     int slots;
-    bool is_in_place; /* in and out lie as kolo.h allows for the collective */
+    bool is_in_place;             /* in and out lie as kolo.h allows for the collective */
+    const struct ko_hosts *hosts; /* where the ranks sit, for texts that ask; must outlive lists */
 };
 
 /* What one rank does, in order. */
@@ -72,8 +77,10 @@ void ko_paper_describe(const struct ko_paper_action *action, char *text, size_t 
 enum { KO_PAPER_MOST_RANKS = 64 };
 
 struct ko_paper_report {
-    size_t sent[KO_PAPER_MOST_RANKS]; /* elements, by rank */
-    size_t messages;                  /* of all ranks */
+    size_t sent[KO_PAPER_MOST_RANKS];      /* elements, by rank */
+    size_t sent_away[KO_PAPER_MOST_RANKS]; /* of these, to ranks of other hosts, if the call has
+                                              hosts */
+    size_t messages;                       /* of all ranks */
     size_t steps; /* messages in the longest chain of which each needs the last */
 };
 

@@ -66,6 +66,7 @@ static int room(struct ko_paper_board *board, int from, int to, struct ko_paper_
 static void commit(struct ko_paper_board *board, int from, int to, size_t count,
                    struct ko_paper_loan *loan)
 {
+    const struct ko_hosts *hosts = board->call->hosts;
     struct ko_paper_player *player = &board->players[from];
     struct ko_paper_link *link = link_of(board, from, to);
     struct ko_paper_message *message = &link->slots[link->sent++ % (uint64_t)board->call->slots];
@@ -76,6 +77,8 @@ static void commit(struct ko_paper_board *board, int from, int to, size_t count,
     memcpy(message->clock, player->clock, (size_t)board->call->n * sizeof *player->clock);
     board->report.messages++;
     board->report.sent[from] += count;
+    if (hosts && hosts->host[from] != hosts->host[to])
+        board->report.sent_away[from] += count;
     if (board->report.steps < message->step)
         board->report.steps = message->step;
 }
@@ -191,7 +194,7 @@ static int play_recv_reduce(struct ko_paper_board *board, int rank,
     int err = arrived(board, action->from, rank, action->part.count, &message);
 
     if (!err)
-        err = ko_paper_read(board, rank, false, action->mine, &mine);
+        err = ko_paper_read(board, rank, action->is_out, action->mine, &mine);
     if (!err && action->mine.count != action->part.count)
         err = ko_paper_wrong(board, rank, "the two parts differ in length");
     if (!err)
@@ -211,7 +214,7 @@ static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
     int err = arrived(board, action->from, rank, action->mine.count, &message);
 
     if (!err)
-        err = ko_paper_read(board, rank, false, action->mine, &mine);
+        err = ko_paper_read(board, rank, action->is_out, action->mine, &mine);
     if (!err)
         err = room(board, rank, action->to, &place);
     if (!err)
@@ -224,40 +227,61 @@ static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
     return KOLO_OK;
 }
 
-/* The sum of element i over the ranks, in their order. */
+/* The sum of element i over the parts, in their order. */
 static int reduce_element(struct ko_paper_board *board, int rank, size_t i,
-                          struct ko_paper_value *const parts[], struct ko_paper_value *sum)
+                          struct ko_paper_value *const parts[], int nparts,
+                          struct ko_paper_value *sum)
 {
     int err = KOLO_OK;
 
     *sum = parts[0][i];
-    for (int r = 1; r < board->call->n && !err; r++)
-        err = reduce(board, rank, sum, &parts[r][i], sum);
+    for (int k = 1; k < nparts && !err; k++)
+        err = reduce(board, rank, sum, &parts[k][i], sum);
     return err;
 }
 
-static int play_reduce_ranks(struct ko_paper_board *board, int rank,
-                             const struct ko_paper_action *action)
+/* Rank i of the action's list. */
+static int listed(const struct ko_paper_action *action, int i)
+{
+    return action->ranks ? action->ranks[i] : i;
+}
+
+/* The slices of the listed ranks, and the own part among them; KO_AGAIN until all have come. */
+static int collect(struct ko_paper_board *board, int rank, const struct ko_paper_action *action,
+                   struct ko_paper_value *parts[])
+{
+    struct ko_paper_message *message;
+    int err = KOLO_OK;
+
+    for (int i = 0; i < action->nranks && !err; i++) {
+        const int peer = listed(action, i);
+
+        if (peer == rank) {
+            err = ko_paper_read(board, rank, false, action->mine, &parts[i]);
+        } else {
+            err = arrived(board, peer, rank, action->part.count, &message);
+            parts[i] = err ? NULL : message->values;
+        }
+    }
+    return err;
+}
+
+static int play_reduce_from(struct ko_paper_board *board, int rank,
+                            const struct ko_paper_action *action)
 {
     struct ko_paper_value *parts[KO_PAPER_MOST_RANKS];
-    struct ko_paper_message *message;
-    int err = ko_paper_read(board, rank, false, action->mine, &parts[rank]);
+    int err = collect(board, rank, action, parts);
 
-    for (int r = 0; r < board->call->n && !err; r++)
-        if (r != rank) {
-            err = arrived(board, r, rank, action->part.count, &message);
-            parts[r] = err ? NULL : message->values;
-        }
     if (err)
         return err;
-    for (int r = 0; r < board->call->n; r++)
-        if (r != rank)
-            release(board, r, rank);
+    for (int i = 0; i < action->nranks; i++)
+        if (listed(action, i) != rank)
+            release(board, listed(action, i), rank);
     for (size_t i = 0; i < action->part.count && !err; i++) {
         struct ko_paper_value sum;
 
-        err = reduce_element(board, rank, i, parts, &sum);
-        sum.is_final = true;
+        err = reduce_element(board, rank, i, parts, action->nranks, &sum);
+        sum.is_final = action->nranks == board->call->n;
         if (!err)
             err = ko_paper_put(board, rank, (struct ko_part){action->part.at + i, 1}, &sum);
     }
@@ -286,7 +310,7 @@ static const play_verb verbs[KO_PAPER_NVERBS] = {
     [KO_PAPER_RECV] = play_recv,
     [KO_PAPER_RECV_REDUCE] = play_recv_reduce,
     [KO_PAPER_RECV_REDUCE_SEND] = play_recv_reduce_send,
-    [KO_PAPER_REDUCE_RANKS] = play_reduce_ranks,
+    [KO_PAPER_REDUCE_FROM] = play_reduce_from,
     [KO_PAPER_KEEP] = play_keep,
 };
 
@@ -382,6 +406,9 @@ static int check_call(const struct ko_paper_call *call)
         return ko_fail(KOLO_E_INVALID,
                        "root %d of %d, slices of %zu, %d slots, %zu elements: no call", call->root,
                        call->n, call->slice, call->slots, call->count);
+    if (call->text->hosts == KO_SPREAD && !call->hosts)
+        return ko_fail(KOLO_E_INVALID, "%s asks where the ranks sit, which the call does not say",
+                       call->text->name);
     if (call->is_in_place && call->text->what == KO_ALL_TO_ALL)
         return ko_fail(KOLO_E_INVALID, "all_to_all cannot be in place");
     return KOLO_OK;

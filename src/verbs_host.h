@@ -18,6 +18,7 @@ typedef struct ko_verbs {
     size_t count; /* of the call; of this rank's own block where blocks differ */
     size_t slice; /* elements in one */
     struct ko_blocks in_blocks, out_blocks; /* of the buffers that have a block for each rank */
+    const struct ko_hosts *hosts;
 
     kolo_group *group;
     struct ko_channel *channel;
@@ -33,9 +34,8 @@ typedef struct ko_verbs {
 
 enum buffer { IN, OUT };
 
-/* Ranks at most of the direct all_reduce (algorithms.h), and the bytes that it reduces at a time.
- */
-enum { MOST_DIRECT = 8, BLOCK_BYTES = 4096 };
+/* Ranks at most whose slices are reduced together, and the bytes that are reduced at a time. */
+enum { MOST_FUSED = 64, BLOCK_BYTES = 4096 };
 
 /* ---- looking at links, with waiting ------------------------------------------------------ */
 
@@ -153,6 +153,11 @@ static unsigned char *out_at(const verbs *v, struct ko_part part)
     return v->out + part.at * v->element;
 }
 
+static const unsigned char *at(const verbs *v, enum buffer buffer, struct ko_part part)
+{
+    return buffer == IN ? in_at(v, part) : out_at(v, part);
+}
+
 static size_t bytes_of(const verbs *v, struct ko_part part)
 {
     return part.count * v->element;
@@ -165,7 +170,7 @@ KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
     struct ko_link *link = link_to(v, to);
 
     if (link)
-        post(v, link, buffer == IN ? in_at(v, part) : out_at(v, part), bytes_of(v, part));
+        post(v, link, at(v, buffer, part), bytes_of(v, part));
 }
 
 KO_FN void send_copy(verbs *v, int to, struct ko_part part)
@@ -195,18 +200,19 @@ KO_FN void recv_send(verbs *v, int from, int to, struct ko_part part)
     send(v, to, OUT, part);
 }
 
-KO_FN void recv_reduce(verbs *v, int from, struct ko_part mine, struct ko_part part)
+KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
+                       struct ko_part part)
 {
     struct ko_link *link = link_to(v, from);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
 
     if (!theirs)
         return;
-    v->reduction.last(out_at(v, part), theirs, in_at(v, mine), part.count, v->n);
+    v->reduction.last(out_at(v, part), theirs, at(v, buffer, mine), part.count, v->n);
     link->ops->release(link);
 }
 
-KO_FN void recv_reduce_send(verbs *v, int from, int to, struct ko_part mine)
+KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, struct ko_part mine)
 {
     struct ko_link *source = link_to(v, from), *target = link_to(v, to);
     const size_t nbytes = bytes_of(v, mine);
@@ -215,14 +221,14 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, struct ko_part mine)
 
     if (!place)
         return;
-    v->reduction.step(place, theirs, in_at(v, mine), mine.count);
+    v->reduction.step(place, theirs, at(v, buffer, mine), mine.count);
     source->ops->release(source);
     commit(v, target, nbytes);
 }
 
-KO_FN void recv_reduce_send_all(verbs *v, int from, int to, struct ko_part part)
+KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, struct ko_part part)
 {
-    recv_reduce(v, from, part, part);
+    recv_reduce(v, from, buffer, part, part);
     send(v, to, OUT, part);
 }
 
@@ -232,49 +238,63 @@ KO_FN void keep(verbs *v, struct ko_part mine, struct ko_part part)
         memmove(out_at(v, part), in_at(v, mine), bytes_of(v, part));
 }
 
-/* sum = parts[0] op parts[1] op ... of nbytes, by blocks. own is copied before the sum, which may
- * lie in the same place, runs over it. */
+/* sum = parts[0] op parts[1] op ... of nbytes, by blocks. own is the index of this rank's part,
+ * which is copied before the sum, which may lie in the same place, runs over it. */
 static void reduce_parts(const verbs *v, unsigned char *sum, const unsigned char *const parts[],
-                         size_t nbytes)
+                         int nparts, int own, size_t nbytes)
 {
-    unsigned char own[BLOCK_BYTES];
-    const unsigned char *from[MOST_DIRECT];
+    const ko_reduce_last_fn last = v->reduction.last;
+    const ko_reduce_fn step = v->reduction.step;
+    const bool is_all = nparts == v->n;
+    unsigned char copy[BLOCK_BYTES];
 
     for (size_t at = 0; at < nbytes; at += BLOCK_BYTES) {
-        size_t size = nbytes - at < BLOCK_BYTES ? nbytes - at : BLOCK_BYTES;
-        size_t count = size / v->element;
+        const size_t size = nbytes - at < BLOCK_BYTES ? nbytes - at : BLOCK_BYTES;
+        const unsigned char *so_far = parts[0] + at;
 
-        for (int r = 0; r < v->n; r++)
-            from[r] = parts[r] + at;
-        if (v->rank > 1) {
-            memcpy(own, from[v->rank], size);
-            from[v->rank] = own;
+        if (own > 1)
+            memcpy(copy, parts[own] + at, size);
+        for (int i = 1; i < nparts; i++) {
+            const unsigned char *next = i == own && own > 1 ? copy : parts[i] + at;
+
+            if (is_all && i == nparts - 1)
+                last(sum + at, so_far, next, size / v->element, v->n);
+            else
+                step(sum + at, so_far, next, size / v->element);
+            so_far = sum + at;
         }
-        for (int r = 1; r < v->n - 1; r++)
-            v->reduction.step(sum + at, r == 1 ? from[0] : sum + at, from[r], count);
-        v->reduction.last(sum + at, v->n == 2 ? from[0] : sum + at, from[v->n - 1], count, v->n);
     }
 }
 
 /* The slots are held until the sum is complete. */
-KO_FN void reduce_ranks(verbs *v, struct ko_part part)
+KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part part)
 {
-    const unsigned char *parts[MOST_DIRECT];
-    struct ko_link *links[MOST_DIRECT] = {NULL};
+    const unsigned char *parts[MOST_FUSED];
+    struct ko_link *links[MOST_FUSED] = {NULL};
+    int own = 0;
 
-    for (int r = 0; r < v->n && !v->status; r++) {
-        if (r != v->rank)
-            links[r] = link_to(v, r);
-        parts[r] = r == v->rank ? in_at(v, part)
-                   : links[r]   ? arrived(v, links[r], bytes_of(v, part))
-                                : NULL;
+    for (int i = 0; i < nranks && !v->status; i++) {
+        const int peer = ranks ? ranks[i] : i;
+
+        if (peer == v->rank) {
+            own = i;
+            parts[i] = in_at(v, part);
+        } else {
+            links[i] = link_to(v, peer);
+            parts[i] = links[i] ? arrived(v, links[i], bytes_of(v, part)) : NULL;
+        }
     }
     if (v->status)
         return;
-    reduce_parts(v, out_at(v, part), parts, bytes_of(v, part));
-    for (int r = 0; r < v->n; r++)
-        if (links[r])
-            links[r]->ops->release(links[r]);
+    reduce_parts(v, out_at(v, part), parts, nranks, own, bytes_of(v, part));
+    for (int i = 0; i < nranks; i++)
+        if (links[i])
+            links[i]->ops->release(links[i]);
+}
+
+KO_FN void reduce_ranks(verbs *v, struct ko_part part)
+{
+    reduce_from(v, NULL, v->n, part);
 }
 
 #endif

@@ -13,6 +13,7 @@ typedef struct ko_paper_verbs {
     int n, rank, root;
     size_t count, slice;
     struct ko_blocks in_blocks, out_blocks;
+    const struct ko_hosts *hosts; /* of texts for several */
 
     struct ko_paper_list *list;
 } verbs;
@@ -47,22 +48,29 @@ KO_FN void recv_send(verbs *v, int from, int to, struct ko_part part)
     send(v, to, OUT, part);
 }
 
-KO_FN void recv_reduce(verbs *v, int from, struct ko_part mine, struct ko_part part)
+KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
+                       struct ko_part part)
 {
-    ko_paper_note(
-        v, (struct ko_paper_action){
-               .verb = KO_PAPER_RECV_REDUCE, .from = from, .to = -1, .mine = mine, .part = part});
+    ko_paper_note(v, (struct ko_paper_action){.verb = KO_PAPER_RECV_REDUCE,
+                                              .is_out = buffer == OUT,
+                                              .from = from,
+                                              .to = -1,
+                                              .mine = mine,
+                                              .part = part});
 }
 
-KO_FN void recv_reduce_send(verbs *v, int from, int to, struct ko_part mine)
+KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, struct ko_part mine)
 {
-    ko_paper_note(v, (struct ko_paper_action){
-                         .verb = KO_PAPER_RECV_REDUCE_SEND, .from = from, .to = to, .mine = mine});
+    ko_paper_note(v, (struct ko_paper_action){.verb = KO_PAPER_RECV_REDUCE_SEND,
+                                              .is_out = buffer == OUT,
+                                              .from = from,
+                                              .to = to,
+                                              .mine = mine});
 }
 
-KO_FN void recv_reduce_send_all(verbs *v, int from, int to, struct ko_part part)
+KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, struct ko_part part)
 {
-    recv_reduce(v, from, part, part);
+    recv_reduce(v, from, buffer, part, part);
     send(v, to, OUT, part);
 }
 
@@ -72,11 +80,20 @@ KO_FN void keep(verbs *v, struct ko_part mine, struct ko_part part)
                          .verb = KO_PAPER_KEEP, .from = -1, .to = -1, .mine = mine, .part = part});
 }
 
+KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part part)
+{
+    ko_paper_note(v, (struct ko_paper_action){.verb = KO_PAPER_REDUCE_FROM,
+                                              .from = -1,
+                                              .to = -1,
+                                              .mine = part,
+                                              .part = part,
+                                              .ranks = ranks,
+                                              .nranks = nranks});
+}
+
 KO_FN void reduce_ranks(verbs *v, struct ko_part part)
 {
-    ko_paper_note(
-        v, (struct ko_paper_action){
-               .verb = KO_PAPER_REDUCE_RANKS, .from = -1, .to = -1, .mine = part, .part = part});
+    reduce_from(v, NULL, v->n, part);
 }
 
 #endif

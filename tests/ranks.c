@@ -112,8 +112,10 @@ static int process_main(const struct ranks *ranks, int rank, int port, ranks_bod
     char method[96];
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    snprintf(method, sizeof method, "tcp://127.0.0.1:%d?rank=%d&world_size=%d", port, rank,
-             ranks->n);
+    if (ranks->settle && ranks->settle(rank, argument))
+        return ranks_fail("rank %d could not settle", rank);
+    snprintf(method, sizeof method, "tcp://%s:%d?rank=%d&world_size=%d",
+             ranks->store ? ranks->store : "127.0.0.1", port, rank, ranks->n);
     if (kolo_group_join(method, timeout_of(ranks), &group))
         return ranks_fail("rank %d could not join", rank);
     return run_and_free(group, body, argument);

@@ -19,6 +19,11 @@ struct ranks {
     int n;
     int timeout_ms; /* of the group; 0: 20 s */
     int tolerated;  /* so many ranks may be killed by a signal */
+
+    /* Processes: what a rank does before it joins, as by going to another host; 0, or 1 if it
+     * cannot; NULL: nothing. store: where rank 0 serves it; NULL: the loopback interface. */
+    int (*settle)(int rank, void *argument);
+    const char *store;
 };
 
 typedef int (*ranks_body)(kolo_group *group, void *argument);

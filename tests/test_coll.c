@@ -240,10 +240,10 @@ static int compare_all_bits(kolo_group *group, void *argument)
 
 static void results_have_the_same_bits_on_all_ranks(void **state)
 {
-    static const char *const algorithms[] = {"ring", "direct"};
+    static const char *const algorithms[] = {"ring", "direct", "hierarchical"};
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++) {
         set_variables("shm", algorithms[i]);
         run(RANKS_THREADS, 5, compare_all_bits, NULL);
         set_variables("tcp", algorithms[i]);

@@ -45,8 +45,9 @@ static void run_all_ways(int n, ranks_body body)
 
     for (int i = 0; i < 2; i++) {
         set_variables(transports[i]);
-        assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, n, 0, 0}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, n, 0, 0}, body, NULL), 0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
+                         0);
     }
 }
 
@@ -300,7 +301,7 @@ static void the_environment_joins_and_slots_must_agree(void **state)
         ports[1] = ranks_free_port();
     while (ports[1] == ports[0]);
     set_variables("shm");
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, rejoin, ports), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, rejoin, ports), 0);
     set_world(NULL, NULL, NULL, NULL);
 }
 
@@ -510,7 +511,7 @@ static void aborting_ends_every_wait(void **state)
 
         set_variables(transports[i % 2]);
         for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++)
-            assert_int_equal(ranks_run(&(struct ranks){(enum ranks_kind)kind, 4, 0, 0},
+            assert_int_equal(ranks_run(&(struct ranks){.kind = (enum ranks_kind)kind, .n = 4},
                                        abort_while_waiting, &is_message),
                              0);
     }

@@ -222,9 +222,10 @@ static void a_rank_that_does_not_call_is_named(void **state)
 {
     (void)state;
     set_variables("shm", false);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, come_late, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, come_late, NULL), 0);
     set_variables("tcp", false);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, come_late, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, come_late, NULL),
+                     0);
 }
 
 /* Rank 1 frees its group, and leaves the others in a call. */
@@ -249,11 +250,15 @@ static void a_rank_that_frees_its_group_is_named(void **state)
 {
     (void)state;
     set_variables("shm", false);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, leave_early, NULL), 0);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, leave_early, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_early, NULL),
+                     0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_early, NULL),
+                     0);
     set_variables("tcp", false);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, leave_early, NULL), 0);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, leave_early, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_early, NULL),
+                     0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_early, NULL),
+                     0);
 }
 
 /* A group takes its algorithm from the environment of its process. */
@@ -279,10 +284,10 @@ static void different_algorithms_are_told(void **state)
     (void)state;
     set_variables("shm", false);
     assert_int_equal(
-        ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, take_other_algorithm, NULL), 0);
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, take_other_algorithm, NULL), 0);
     set_variables("tcp", true);
     assert_int_equal(
-        ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, take_other_algorithm, NULL), 0);
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, take_other_algorithm, NULL), 0);
 }
 
 int main(void)

@@ -45,8 +45,9 @@ static void run_all_ways(int n, ranks_body body)
 
     for (int i = 0; i < 2; i++) {
         set_variables(transports[i], true);
-        assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, n, 0, 0}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){RANKS_PROCESSES, n, 0, 0}, body, NULL), 0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
+                         0);
     }
 }
 
@@ -430,14 +431,18 @@ static void large_sends_go_on_in_the_background(void **state)
     (void)state;
     set_variables("shm", false);
     assert_int_equal(
-        ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, leave_it_to_the_courier, NULL), 0);
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_it_to_the_courier, NULL),
+        0);
     assert_int_equal(
-        ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, leave_it_to_the_courier, NULL), 0);
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_it_to_the_courier, NULL),
+        0);
     set_variables("tcp", false);
     assert_int_equal(
-        ranks_run(&(struct ranks){RANKS_THREADS, 2, 0, 0}, leave_it_to_the_courier, NULL), 0);
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_it_to_the_courier, NULL),
+        0);
     assert_int_equal(
-        ranks_run(&(struct ranks){RANKS_PROCESSES, 2, 0, 0}, leave_it_to_the_courier, NULL), 0);
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_it_to_the_courier, NULL),
+        0);
 }
 
 /* wait(timeout) keeps to its time and leaves the work running; test says nothing yet. */
@@ -593,7 +598,8 @@ static void wrong_arguments_are_named(void **state)
 {
     (void)state;
     set_variables("shm", true);
-    assert_int_equal(ranks_run(&(struct ranks){RANKS_THREADS, 1, 0, 0}, call_wrongly, NULL), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 1}, call_wrongly, NULL),
+                     0);
 }
 
 /* Rank 1 frees its group while rank 0 waits for a message of it. */

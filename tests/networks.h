@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * networks.h: hosts on one machine: network namespaces, each with an interface of its own, joined
+ * by a bridge. What a host sends to the others can be counted. Needs root and the ip command.
+ */
+#ifndef NETWORKS_H
+#define NETWORKS_H
+
+#include <stdint.h>
+
+enum { NETWORKS_MOST = 4 };
+
+struct networks {
+    int n;
+    int home;               /* the namespace of before */
+    int fds[NETWORKS_MOST]; /* by host */
+    int bridge;
+};
+
+/* Returns 0, or prints why it cannot be and returns 1. */
+int networks_open(struct networks *networks, int n);
+void networks_close(struct networks *networks);
+
+/* Moves the calling thread to a host; -1: home. 0 or 1. */
+int networks_enter(const struct networks *networks, int host);
+
+/* "10.77.0.1" for host 0 */
+const char *networks_address(int host, char *text, int nbytes);
+
+/* Bytes that this thread's host has sent over its interface so far, frames and all. */
+uint64_t networks_sent(void);
+
+#endif
