@@ -40,3 +40,9 @@ ko_deadline ko_deadline_within(const ko_deadline *deadline, int timeout_ms)
 
     return sooner.at_ns < deadline->at_ns ? sooner : *deadline;
 }
+
+struct timespec ko_deadline_timespec(const ko_deadline *deadline)
+{
+    return (struct timespec){.tv_sec = deadline->at_ns / 1000000000,
+                             .tv_nsec = deadline->at_ns % 1000000000};
+}

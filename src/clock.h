@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 /* Nanoseconds since some fixed moment of this boot; one moment for all processes of the machine. */
 int64_t ko_now_ns(void);
@@ -24,6 +25,9 @@ bool ko_deadline_passed(const ko_deadline *deadline);
 
 /* Milliseconds left, rounded up, 0 when passed: what poll and epoll_wait take. */
 int ko_deadline_left_ms(const ko_deadline *deadline);
+
+/* The same moment for pthread_cond_timedwait, on a condition with the monotonic clock. */
+struct timespec ko_deadline_timespec(const ko_deadline *deadline);
 
 /* The earlier of the deadline and timeout_ms from now. */
 ko_deadline ko_deadline_within(const ko_deadline *deadline, int timeout_ms);

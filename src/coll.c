@@ -150,8 +150,7 @@ static void run_work(struct kolo_work *work)
 static void await_work(struct kolo_work *work, const ko_deadline *deadline)
 {
     struct ko_engine *engine = &((struct coll_work *)work)->group->engine;
-    struct timespec until = {.tv_sec = deadline->at_ns / 1000000000,
-                             .tv_nsec = deadline->at_ns % 1000000000};
+    struct timespec until = ko_deadline_timespec(deadline);
 
     pthread_mutex_lock(&engine->lock);
     while (!atomic_load(&work->is_done) && !ko_deadline_passed(deadline))

@@ -286,12 +286,25 @@ static int take_slice(struct ko_correspondence *with, struct ko_link *link,
     return KOLO_OK;
 }
 
-static int drive_receiving(struct ko_correspondence *with, struct ko_link *link)
+static bool is_awaited(const struct ko_correspondence *with, int tag)
+{
+    const struct ko_letter *letter = with->awaited.first;
+
+    while (letter && letter->tag != tag)
+        letter = letter->next;
+    return letter;
+}
+
+static int drive_receiving(struct ko_correspondence *with, struct ko_link *link,
+                           const struct ko_letter *wanted)
 {
     const struct ko_frame *frame;
     int err;
 
     while (!(err = link->ops->next(link, &frame))) {
+        if (!with->is_arriving && (!wanted || atomic_load(&wanted->work.is_done)) &&
+            !is_awaited(with, (int)frame->stamp.root))
+            break;
         if (!with->is_arriving)
             err = begin_arrival(with, &frame->stamp);
         if (!err)
@@ -302,12 +315,13 @@ static int drive_receiving(struct ko_correspondence *with, struct ko_link *link)
     return err == KO_AGAIN ? KOLO_OK : err;
 }
 
-int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link)
+int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link,
+                            const struct ko_letter *wanted)
 {
     int err = drive_sending(with, link);
 
     if (!err)
-        err = drive_receiving(with, link);
+        err = drive_receiving(with, link, wanted);
     finish_flushed(with, link);
     return err;
 }

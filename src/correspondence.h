@@ -32,8 +32,10 @@ struct ko_correspondence {
 /* Takes a letter in; it may be complete at once. */
 void ko_correspondence_enter(struct ko_correspondence *with, struct ko_letter *letter);
 
-/* Moves what can be moved now. */
-int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link);
+/* Moves what can be moved now. A message that no receive waits for stays in the link, which costs
+ * nothing, unless that would keep `wanted` from being done; NULL: nothing is wanted. */
+int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link,
+                            const struct ko_letter *wanted);
 
 /* True if a letter is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);

@@ -3,7 +3,8 @@
  * One thread at a time drives the channel; other waiters sleep on a condition until the driver has
  * finished something or gives the role up. The driver holds the lock except while it sleeps in the
  * kernel. Letters that need both sides and that nobody waits for are driven by a thread of the
- * mailbox's own, the courier, whenever no user's thread does.
+ * mailbox's own, the courier, when no user's thread has come for a while: one that posts or waits
+ * often moves everything itself, and would only be held up by a second thread.
  */
 #include "mailbox.h"
 
@@ -18,17 +19,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BRIEF_TURNS = 128 };
+enum { BRIEF_TURNS = 128, COURIER_NAP_MS = 1 };
 
 struct ko_mailbox {
     struct ko_channel channel; /* its lock guards all of this */
     kolo_group *group;
     struct ko_correspondence *with; /* by rank */
-    pthread_cond_t changed;
-    bool is_driven; /* some thread has the driver's role */
-    int nusers;     /* user threads that wait */
-    int nopen;      /* letters not done */
+    pthread_cond_t changed;         /* for users */
+    bool is_driven;                 /* some thread has the driver's role */
+    int nusers;                     /* user threads that wait */
+    int nsleepers;                  /* of these: on `changed`, while another thread drives */
+    int nopen;                      /* letters not done */
+
     bool has_courier, is_stopping;
+    bool is_courier_idle;       /* it sleeps until it is called */
+    pthread_cond_t for_courier; /* there are letters again, or it is to stop */
+    uint64_t visits;            /* of users: posts and waits */
     pthread_t courier;
 };
 
@@ -45,12 +51,14 @@ static struct ko_mailbox *make(kolo_group *group)
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&mailbox->changed, &attributes);
+    pthread_cond_init(&mailbox->for_courier, &attributes);
     pthread_condattr_destroy(&attributes);
     mailbox->with = ko_alloc((size_t)group->size * sizeof *mailbox->with, "correspondences");
     if (mailbox->with && !ko_channel_open(&mailbox->channel, group, KO_CHANNEL_P2P))
         return mailbox;
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
+    pthread_cond_destroy(&mailbox->for_courier);
     free(mailbox->with);
     free(mailbox);
     return NULL;
@@ -87,6 +95,12 @@ struct ko_channel *ko_mailbox_channel(kolo_group *group)
 
 /* ---- finishing --------------------------------------------------------------------------- */
 
+static void wake_users(struct ko_mailbox *mailbox)
+{
+    if (mailbox->nsleepers)
+        pthread_cond_broadcast(&mailbox->changed);
+}
+
 /* Counts what has been finished with a peer, and wakes those who wait for it. */
 static void count_finished(struct ko_mailbox *mailbox, struct ko_correspondence *with)
 {
@@ -94,8 +108,7 @@ static void count_finished(struct ko_mailbox *mailbox, struct ko_correspondence 
         return;
     mailbox->nopen -= with->nfinished;
     with->nfinished = 0;
-    if (mailbox->nusers > 1 || mailbox->has_courier)
-        pthread_cond_broadcast(&mailbox->changed);
+    wake_users(mailbox);
 }
 
 /* The group has failed: tells the peers, then everything ends with the group's error. */
@@ -121,7 +134,7 @@ static int check_bye(struct ko_mailbox *mailbox, int peer)
                : KOLO_OK;
 }
 
-static int drive_peer(struct ko_mailbox *mailbox, int peer)
+static int drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted)
 {
     struct ko_correspondence *with = &mailbox->with[peer];
     const bool had_left = mailbox->channel.ports[peer].said_bye;
@@ -133,7 +146,7 @@ static int drive_peer(struct ko_mailbox *mailbox, int peer)
         return KOLO_OK;
     do { /* a link to oneself has no other end that would wake us when there is room again */
         received = link->received;
-        err = ko_correspondence_drive(with, link);
+        err = ko_correspondence_drive(with, link, wanted);
     } while (!err && peer == mailbox->group->rank && link->received != received);
     count_finished(mailbox, with);
     if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye &&
@@ -145,12 +158,12 @@ static int drive_peer(struct ko_mailbox *mailbox, int peer)
 }
 
 /* Everything that can be done now. */
-static int drive(struct ko_mailbox *mailbox)
+static int drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
 {
     int err = ko_group_check(mailbox->group);
 
     for (int i = 0; i < mailbox->group->size && !err; i++)
-        err = drive_peer(mailbox, i);
+        err = drive_peer(mailbox, i, wanted);
     if (err)
         fail_all(mailbox);
     return err;
@@ -194,29 +207,31 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
                            .what = letter->is_send ? "to send a message to" : "for a message from"};
 
     mailbox->is_driven = true;
-    while (!atomic_load(&letter->work.is_done) && !drive(mailbox)) {
+    while (!atomic_load(&letter->work.is_done) && !drive(mailbox, letter)) {
         if (atomic_load(&letter->work.is_done) || ko_deadline_passed(deadline))
             break;
         drive_or_sleep(mailbox, &wait, deadline);
     }
     mailbox->is_driven = false;
-    pthread_cond_broadcast(&mailbox->changed);
+    wake_users(mailbox);
 }
 
 /* Another thread drives; until it has changed something, but not for long. */
 static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadline)
 {
     ko_deadline soon = ko_deadline_within(deadline, 100);
-    struct timespec until = {.tv_sec = soon.at_ns / 1000000000, .tv_nsec = soon.at_ns % 1000000000};
+    struct timespec until = ko_deadline_timespec(&soon);
 
+    mailbox->nsleepers++;
     pthread_cond_timedwait(&mailbox->changed, &mailbox->channel.lock, &until);
+    mailbox->nsleepers--;
 }
 
 /* Most messages come within microseconds: looks for them without asking for the time. */
 static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
     for (int turn = 0; turn < BRIEF_TURNS; turn++) {
-        if (atomic_load(&letter->work.is_done) || drive(mailbox))
+        if (atomic_load(&letter->work.is_done) || drive(mailbox, letter))
             break;
         ko_pause();
     }
@@ -240,8 +255,6 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
             wait_for_driver(mailbox, deadline);
     } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
     mailbox->nusers--;
-    if (mailbox->has_courier && mailbox->nopen)
-        pthread_cond_broadcast(&mailbox->changed);
 }
 
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
@@ -249,6 +262,7 @@ void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
     struct ko_mailbox *mailbox = existing(letter->group);
 
     pthread_mutex_lock(&mailbox->channel.lock);
+    mailbox->visits++;
     if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
         await_long(mailbox, letter, deadline);
     pthread_mutex_unlock(&mailbox->channel.lock);
@@ -260,13 +274,25 @@ static void drive_for_nobody(struct ko_mailbox *mailbox)
 {
     ko_deadline limit = ko_deadline_in(kolo_group_timeout(mailbox->group));
     struct ko_wait wait = {.deadline = &limit, .peer = -1, .what = "for messages of"};
+    const struct ko_letter all = {.group = NULL}; /* never done: any letter may be behind others */
 
     mailbox->is_driven = true;
-    while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping && !drive(mailbox) &&
+    while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping && !drive(mailbox, &all) &&
            mailbox->nopen)
         drive_or_sleep(mailbox, &wait, &limit);
     mailbox->is_driven = false;
-    pthread_cond_broadcast(&mailbox->changed);
+    wake_users(mailbox);
+}
+
+/* Sleeps for a while; true if no user has come meanwhile, or is there. */
+static bool nobody_comes(struct ko_mailbox *mailbox)
+{
+    const uint64_t visits = mailbox->visits;
+    ko_deadline soon = ko_deadline_in(COURIER_NAP_MS);
+    struct timespec until = ko_deadline_timespec(&soon);
+
+    pthread_cond_timedwait(&mailbox->for_courier, &mailbox->channel.lock, &until);
+    return visits == mailbox->visits && !mailbox->nusers && !mailbox->is_driven;
 }
 
 static void *courier_main(void *argument)
@@ -276,10 +302,11 @@ static void *courier_main(void *argument)
     ko_log_set_rank(mailbox->group->rank);
     pthread_mutex_lock(&mailbox->channel.lock);
     while (!mailbox->is_stopping) {
-        if (mailbox->nopen && !mailbox->nusers && !mailbox->is_driven)
+        mailbox->is_courier_idle = !mailbox->nopen;
+        if (mailbox->is_courier_idle)
+            pthread_cond_wait(&mailbox->for_courier, &mailbox->channel.lock);
+        else if (nobody_comes(mailbox) && !mailbox->is_stopping)
             drive_for_nobody(mailbox);
-        else
-            pthread_cond_wait(&mailbox->changed, &mailbox->channel.lock);
     }
     pthread_mutex_unlock(&mailbox->channel.lock);
     return NULL;
@@ -306,7 +333,9 @@ void ko_mailbox_attend(struct ko_letter *letter)
     pthread_mutex_lock(&mailbox->channel.lock);
     if (!mailbox->has_courier)
         start_courier(mailbox);
-    pthread_cond_broadcast(&mailbox->changed);
+    if (mailbox->is_courier_idle)
+        pthread_cond_signal(&mailbox->for_courier);
+    mailbox->is_courier_idle = false;
     pthread_mutex_unlock(&mailbox->channel.lock);
 }
 
@@ -321,6 +350,7 @@ int ko_mailbox_post(struct ko_letter *letter)
     if (!mailbox)
         return KOLO_E_NOMEM;
     pthread_mutex_lock(&mailbox->channel.lock);
+    mailbox->visits++;
     err = ko_group_check(letter->group);
     if (!err)
         err = ko_channel_link(&mailbox->channel, letter->peer, &link);
@@ -331,7 +361,7 @@ int ko_mailbox_post(struct ko_letter *letter)
     } else {
         mailbox->nopen++;
         ko_correspondence_enter(&mailbox->with[letter->peer], letter);
-        if (drive_peer(mailbox, letter->peer))
+        if (drive_peer(mailbox, letter->peer, NULL))
             fail_all(mailbox);
         if (mailbox->is_driven)
             ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */
@@ -382,6 +412,7 @@ void ko_mailbox_free(kolo_group *group)
     if (atomic_load(&group->failed))
         fail_all(mailbox);
     pthread_cond_broadcast(&mailbox->changed);
+    pthread_cond_signal(&mailbox->for_courier);
     ko_poller_wake(&mailbox->channel.poller);
     pthread_mutex_unlock(&mailbox->channel.lock);
     if (mailbox->has_courier)
@@ -390,6 +421,7 @@ void ko_mailbox_free(kolo_group *group)
         ko_correspondence_clear(&mailbox->with[i]);
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
+    pthread_cond_destroy(&mailbox->for_courier);
     free(mailbox->with);
     free(mailbox);
     atomic_store(&group->mailbox, NULL);

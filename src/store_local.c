@@ -60,8 +60,7 @@ static int fail_missing(struct local_store *local, const struct ko_request *requ
 static void sleep_until(struct local_store *local, struct sleeper *sleeper,
                         const ko_deadline *deadline)
 {
-    struct timespec at = {.tv_sec = deadline->at_ns / 1000000000,
-                          .tv_nsec = deadline->at_ns % 1000000000};
+    struct timespec at = ko_deadline_timespec(deadline);
     pthread_condattr_t monotonic;
 
     pthread_condattr_init(&monotonic);

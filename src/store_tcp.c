@@ -25,8 +25,7 @@ struct tcp_store {
 /* A turn is a lock with a deadline: pthread_mutex_clocklock, if all sanitizers knew it. */
 static int take_turn(struct tcp_store *tcp, const ko_deadline *deadline)
 {
-    struct timespec at = {.tv_sec = deadline->at_ns / 1000000000,
-                          .tv_nsec = deadline->at_ns % 1000000000};
+    struct timespec at = ko_deadline_timespec(deadline);
     bool is_mine;
 
     pthread_mutex_lock(&tcp->lock);

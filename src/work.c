@@ -59,12 +59,14 @@ static int result(struct kolo_work *work)
 
 int kolo_work_wait(kolo_work *work, int timeout_ms)
 {
-    ko_deadline deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
+    ko_deadline deadline;
 
     if (!work)
         return ko_fail(KOLO_E_INVALID, "kolo_work_wait: work is NULL");
-    if (!atomic_load(&work->is_done))
-        work->await(work, &deadline);
+    if (atomic_load(&work->is_done)) /* often, and then without asking for the time */
+        return result(work);
+    deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
+    work->await(work, &deadline);
     if (!atomic_load(&work->is_done))
         return ko_fail(KOLO_E_TIMEOUT, "the work was not done within %d ms; it goes on",
                        timeout_ms);
@@ -73,12 +75,14 @@ int kolo_work_wait(kolo_work *work, int timeout_ms)
 
 int kolo_work_test(kolo_work *work, int *done)
 {
-    ko_deadline now = ko_deadline_in(0);
+    ko_deadline now;
 
     if (!work || !done)
         return ko_fail(KOLO_E_INVALID, "kolo_work_test: %s is NULL", work ? "done" : "work");
-    if (!atomic_load(&work->is_done))
+    if (!atomic_load(&work->is_done)) {
+        now = ko_deadline_in(0);
         work->await(work, &now);
+    }
     *done = atomic_load(&work->is_done);
     return *done ? result(work) : KOLO_OK;
 }
