@@ -253,6 +253,8 @@ static int collect(struct ko_paper_board *board, int rank, const struct ko_paper
     struct ko_paper_message *message;
     int err = KOLO_OK;
 
+    if (action->nranks < 1)
+        return ko_paper_wrong(board, rank, "a reduction of no parts");
     for (int i = 0; i < action->nranks && !err; i++) {
         const int peer = listed(action, i);
 
