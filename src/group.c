@@ -291,6 +291,8 @@ int ko_group_find_hosts(kolo_group *group)
     if (!err)
         err = ko_layout_make(machines, group->size, &hosts);
     free(machines);
+    if (err == KOLO_E_PEER_LOST)
+        return ko_group_fail_lost(group, kolo_last_error());
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
     if (!atomic_compare_exchange_strong(&group->hosts, &none, hosts))
