@@ -10,11 +10,37 @@
 
 #include "portable.h"
 
+/* What a verb reads or writes: the caller's buffers, and memory of the library's own that lasts as
+ * long as the call. */
+enum buffer { IN, OUT, TMP };
+
 /* count elements from element `at` of a buffer. */
 struct ko_part {
     size_t at;
     size_t count;
 };
+
+/* Runs of `run` elements, one every `stride`, from `at` on and before `end`. */
+struct ko_comb {
+    size_t at, run, stride, end;
+};
+
+/* The run that begins at `at`, which may be cut short by the end. */
+KO_FN struct ko_part run_of(const struct ko_comb *comb, size_t at)
+{
+    struct ko_part part = {at, comb->end - at < comb->run ? comb->end - at : comb->run};
+
+    return part;
+}
+
+KO_FN size_t comb_count(const struct ko_comb *comb)
+{
+    size_t count = 0;
+
+    for (size_t at = comb->at; comb->run && at < comb->end; at += comb->stride)
+        count += run_of(comb, at).count;
+    return count;
+}
 
 /* Share i of n of count elements: the first count % n shares have one more than the rest. */
 KO_FN struct ko_part chunk_of(size_t count, int n, int i)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * hierarchical.h: collectives over several hosts that send as little as possible between them. The
- * verbs are those of ring.h and direct.h; v->hosts says where the ranks sit.
+ * verbs are those of verbs.h; v->hosts says where the ranks sit.
  *
  * A buffer is cut into lanes, as many as the smallest host has ranks: lane l is carried between the
  * hosts by the ranks of place l, so that all of a host's processors, and all its network cards,
@@ -10,10 +10,7 @@
 #ifndef KO_HIERARCHICAL_H
 #define KO_HIERARCHICAL_H
 
-#include "chunk.h"
-#include "hosts.h"
-
-#include <stdbool.h>
+#include "verbs.h"
 
 /* Slice s of a host's chunk of a lane. */
 KO_FN struct ko_part lane_slice(const verbs *v, int lane, int host, size_t s)
@@ -30,11 +27,13 @@ KO_FN void hierarchical_collect(verbs *v, size_t s)
 {
     const int host = v->hosts->host[v->rank], place = v->hosts->place[v->rank];
     const int *mates = v->hosts->ranks + v->hosts->begins[host];
+    const int nmates = host_size(v->hosts, host);
 
     for (int h = 0; h < v->hosts->n; h++)
         for (int lane = 0; lane < v->hosts->least; lane++)
             if (lane == place)
-                reduce_from(v, mates, host_size(v->hosts, host), lane_slice(v, lane, h, s));
+                reduce_from(v, mates, nmates, lane_slice(v, lane, h, s), lane_slice(v, lane, h, s),
+                            v->hosts->n == 1);
             else
                 send(v, mates[lane], IN, lane_slice(v, lane, h, s));
 }

@@ -1,27 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * ring.h: collectives on a ring of n ranks; each sends to the next only. Written in verbs; include
- * it after a header that gives the verbs a body (on a host, on a device, on paper).
- *
- * The verbs, each about one slice (`part` of the call's buffers, of at most v->slice elements):
- *   send(v, to, IN|OUT, part)              what lies there goes to rank `to`
- *   recv(v, from, part)                    OUT[part] = received
- *   recv_send(v, from, to, part)           the same, and passes it on
- *   recv_reduce_send(v, from, to, IN|OUT, mine)
- *                                          passes on received op what lies there
- *   recv_reduce(v, from, IN|OUT, mine, part)
- *                                          OUT[part] = received op what lies there, complete
- *   recv_reduce_send_all(v, from, to, IN|OUT, part)
- *                                          the same with part for mine, and passes it on
- *   keep(v, mine, part)                    OUT[part] = IN[mine]
- *
- * A part that is sent from IN or OUT is left alone by the text until its last use by the receivers
- * has come back around the ring.
+ * ring.h: collectives on a ring of n ranks; each sends to the next only, or, both ways, to the
+ * next and to the one before. verbs.h says what the verbs do.
  */
 #ifndef KO_RING_H
 #define KO_RING_H
 
-#include "chunk.h"
+#include "verbs.h"
 
 /* Reduce-scatter, then all-gather, both once around: chunk c starts at rank c, gathers a
  * contribution at each rank, is complete at rank c - 1 after n - 1 hops, and goes around once more.
@@ -40,6 +25,43 @@ KO_FN void ring_all_reduce(verbs *v)
         for (int k = 0; k < n - 2; k++)
             recv_send(v, prev, next, SLICE(v->rank - k));
         recv(v, prev, SLICE(v->rank + 2));
+#undef SLICE
+    }
+}
+
+/* Slice s of chunk i of n of a half. */
+KO_FN struct ko_part half_slice(struct ko_part half, int n, int i, size_t slice, size_t s)
+{
+    struct ko_part chunk = chunk_of(half.count, n, i);
+
+    chunk.at += half.at;
+    return slice_of(chunk, slice, s);
+}
+
+/* Two rings at once, one in each direction, each with half of the buffer: wires that carry both
+ * directions at full speed are used twice. */
+KO_FN void ring_both_all_reduce(verbs *v)
+{
+    const int n = v->n, next = around(v->rank + 1, n), prev = around(v->rank - 1, n);
+    const struct ko_part half[2] = {chunk_of(v->count, 2, 0), chunk_of(v->count, 2, 1)};
+    const size_t slices = slices_of(chunk_of(half[0].count, n, 0).count, v->slice);
+
+    for (size_t s = 0; s < slices; s++) {
+#define SLICE(which, chunk) half_slice(half[which], n, around(chunk, n), v->slice, s)
+        send(v, next, IN, SLICE(0, v->rank));
+        send(v, prev, IN, SLICE(1, v->rank));
+        for (int k = 1; k < n - 1; k++) {
+            recv_reduce_send(v, prev, next, IN, SLICE(0, v->rank - k));
+            recv_reduce_send(v, next, prev, IN, SLICE(1, v->rank + k));
+        }
+        recv_reduce_send_all(v, prev, next, IN, SLICE(0, v->rank + 1));
+        recv_reduce_send_all(v, next, prev, IN, SLICE(1, v->rank - 1));
+        for (int k = 0; k < n - 2; k++) {
+            recv_send(v, prev, next, SLICE(0, v->rank - k));
+            recv_send(v, next, prev, SLICE(1, v->rank + k));
+        }
+        recv(v, prev, SLICE(0, v->rank + 2));
+        recv(v, next, SLICE(1, v->rank - 2));
 #undef SLICE
     }
 }
@@ -79,6 +101,29 @@ KO_FN void ring_all_gather(verbs *v)
     }
 }
 
+/* The first half of each block goes one way around, the second the other. */
+KO_FN void ring_both_all_gather(verbs *v)
+{
+    const int n = v->n, next = around(v->rank + 1, n), prev = around(v->rank - 1, n);
+    const struct ko_part mine = {0, v->count};
+    const size_t slices = slices_of(chunk_of(longest_of(&v->out_blocks, n), 2, 0).count, v->slice);
+
+    keep(v, mine, block_of(&v->out_blocks, v->rank));
+    for (size_t s = 0; s < slices; s++) {
+#define SLICE(which, block) \
+    half_slice(block_of(&v->out_blocks, around(block, n)), 2, which, v->slice, s)
+        send(v, next, IN, half_slice(mine, 2, 0, v->slice, s));
+        send(v, prev, IN, half_slice(mine, 2, 1, v->slice, s));
+        for (int k = 1; k < n - 1; k++) {
+            recv_send(v, prev, next, SLICE(0, v->rank - k));
+            recv_send(v, next, prev, SLICE(1, v->rank + k));
+        }
+        recv(v, prev, SLICE(0, v->rank + 1));
+        recv(v, next, SLICE(1, v->rank - 1));
+#undef SLICE
+    }
+}
+
 /* A chain from the root to the rank before it, one slice behind the other. */
 KO_FN void ring_broadcast(verbs *v)
 {
@@ -94,6 +139,32 @@ KO_FN void ring_broadcast(verbs *v)
             recv(v, prev, part);
         else
             recv_send(v, prev, next, part);
+    }
+}
+
+/* van de Geijn's: the root deals a chunk out to each rank, and the chunks go once around. Few steps
+ * and few bytes at once. Nobody sends to the root, which has all chunks already. */
+KO_FN void scatter_broadcast(verbs *v)
+{
+    const int n = v->n, next = around(v->rank + 1, n), prev = around(v->rank - 1, n);
+    const bool is_root = v->rank == v->root;
+    const size_t slices = slices_of(chunk_of(v->count, n, 0).count, v->slice);
+
+    for (size_t s = 0; s < slices; s++) {
+#define SLICE(chunk) slice_of(chunk_of(v->count, n, around(chunk, n)), v->slice, s)
+        for (int k = 1; is_root && k < n; k++)
+            send(v, around(v->rank + k, n), OUT, SLICE(v->rank + k));
+        if (!is_root)
+            recv(v, v->root, SLICE(v->rank));
+        for (int k = 0; k < n - 1; k++) {
+            if (k > 0 && !is_root)
+                recv(v, prev, SLICE(v->rank - k));
+            if (next != v->root)
+                send(v, next, OUT, SLICE(v->rank - k));
+        }
+        if (!is_root)
+            recv(v, prev, SLICE(v->rank + 1));
+#undef SLICE
     }
 }
 

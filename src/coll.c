@@ -96,13 +96,25 @@ static bool is_spread(const kolo_group *group)
     return group->hosts->n > 1 && group->hosts->n < group->size;
 }
 
+/* What the text could not do at all. */
+static bool can(const struct ko_algorithm *row, const kolo_group *group, const struct ko_call *call,
+                size_t nbytes)
+{
+    const bool is_even = !call->in_blocks.counts && !call->out_blocks.counts;
+
+    return (is_even || !(row->flags & KO_EVEN)) &&
+           (!(row->flags & KO_SMALL) ||
+            nbytes <= group->endpoint->own.slice_bytes / (size_t)group->size);
+}
+
 static bool admits(const struct ko_algorithm *row, const kolo_group *group,
                    const struct ko_call *call, size_t nbytes, bool is_forced)
 {
-    if (row->what != call->what || (row->most_ranks && group->size > row->most_ranks))
+    if (row->what != call->what || !can(row, group, call, nbytes))
         return false;
     return is_forced || ((!row->most_bytes || nbytes <= row->most_bytes) &&
-                         (row->hosts == KO_ANYWHERE || is_spread(group)));
+                         (!row->most_ranks || group->size <= row->most_ranks) &&
+                         (!(row->flags & KO_SPREAD) || is_spread(group)));
 }
 
 /* The first row that admits the call; the one named by KOLO_ALGO if there is such a one. */

@@ -33,7 +33,7 @@ struct ko_algorithm {
     void (*run)(struct ko_verbs *verbs);
     size_t most_bytes; /* 0: any */
     int most_ranks;    /* 0: any */
-    enum ko_algorithm_hosts hosts;
+    unsigned flags;    /* enum ko_algorithm_flag */
     const char *why;
 };
 

@@ -11,13 +11,16 @@
 
 #include "verbs_host.h"
 
+#include "bruck.h"
 #include "direct.h"
+#include "doubling.h"
 #include "hierarchical.h"
 #include "ring.h"
+#include "tree.h"
 
 const struct ko_algorithm ko_algorithms[] = {
-#define ALGORITHM_ROW(what, name, text, most_bytes, most_ranks, hosts, why) \
-    {KO_##what, name, text, most_bytes, most_ranks, hosts, why},
+#define ALGORITHM_ROW(what, name, text, most_bytes, most_ranks, flags, why) \
+    {KO_##what, name, text, most_bytes, most_ranks, flags, why},
     KO_ALGORITHM_LIST(ALGORITHM_ROW)
 #undef ALGORITHM_ROW
 };
@@ -57,8 +60,8 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->slice = group->endpoint->own.slice_bytes / v->element;
     v->group = group;
     v->channel = &group->collectives;
-    v->in = call->in;
-    v->out = call->out;
+    v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
+    v->buffers[OUT] = call->out;
     v->stamp = (struct ko_stamp){.seq = ++group->seq,
                                  .count = call->count,
                                  .root = (uint32_t)call->root,
@@ -81,7 +84,7 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
     pthread_mutex_lock(&v.channel->lock);
     v.status = ko_channel_enter(v.channel, &v.stamp);
     if (!v.status && group->checks_calls)
-        direct_barrier(&v);
+        dissemination_barrier(&v);
     if (!v.status)
         ko_algorithms[algorithm].run(&v);
     flush(&v);

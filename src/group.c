@@ -21,7 +21,7 @@ enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
 static int check_algorithm(const char *name)
 {
     static const char *const names[] = {
-#define ALGORITHM_NAME(what, name, text, most_bytes, most_ranks, hosts, why) name,
+#define ALGORITHM_NAME(what, name, text, most_bytes, most_ranks, flags, why) name,
         KO_ALGORITHM_LIST(ALGORITHM_NAME)
 #undef ALGORITHM_NAME
     };
@@ -267,6 +267,34 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
              contact->addresses[index].transport);
 }
 
+/* ---- memory of calls --------------------------------------------------------------------- */
+
+/* What was there is not kept. */
+static int ensure(struct ko_memory *memory, size_t nbytes, unsigned char **bytes)
+{
+    if (memory->nbytes < nbytes || !memory->bytes) {
+        free(memory->bytes);
+        memory->bytes = ko_alloc(nbytes, "an algorithm's intermediate results");
+        memory->nbytes = memory->bytes ? nbytes : 0;
+    }
+    *bytes = memory->bytes;
+    return memory->bytes ? KOLO_OK : KOLO_E_NOMEM;
+}
+
+int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory)
+{
+    int err = ensure(&group->scratch, nbytes, memory);
+
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory)
+{
+    int err = ensure(&group->pointers, count * sizeof(void *), memory);
+
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
 /* ---- hosts ------------------------------------------------------------------------------- */
 
 static int list_machines(kolo_group *group, const char **machines)
@@ -479,6 +507,8 @@ void kolo_group_free(kolo_group *group)
     ko_endpoint_release(group->endpoint);
     free(group->world_ranks);
     free(group->hosts);
+    free(group->scratch.bytes);
+    free(group->pointers.bytes);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

@@ -20,6 +20,12 @@ enum { KO_CHANNEL_COLLECTIVES, KO_CHANNEL_P2P };
 
 struct ko_world; /* what only the world group has: the store it joined by */
 
+/* A block of memory that grows. */
+struct ko_memory {
+    unsigned char *bytes;
+    size_t nbytes;
+};
+
 struct kolo_group {
     uint64_t id; /* the same on all its ranks, of no other group */
     int rank, size;
@@ -34,7 +40,8 @@ struct kolo_group {
     struct ko_engine engine;
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
-    struct ko_hosts *_Atomic hosts; /* found by the first collective */
+    struct ko_hosts *_Atomic hosts;     /* found by the first collective */
+    struct ko_memory scratch, pointers; /* of whoever has the engine's turn; grow as needed */
 
     char algorithm[16]; /* KOLO_ALGO at creation */
     bool checks_calls;  /* KOLO_CHECK at creation */
@@ -76,6 +83,11 @@ int ko_group_check_server(kolo_group *group, const char *text);
 
 /* "rank 2 (host:1234, over shm)" */
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes);
+
+/* Memory of nbytes, or of count pointers, that lasts until the next call of the same function; for
+ * whoever has the engine's turn. */
+int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory);
+int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory);
 
 /* Finds out where the group's ranks sit, by asking the store: then group->hosts is set for good.
  * Any thread. An error has failed the group. */

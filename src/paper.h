@@ -18,21 +18,26 @@
 enum ko_paper_verb {
     KO_PAPER_SEND,             /* by reference */
     KO_PAPER_SEND_COPY,        /* the text may change what was sent at once */
-    KO_PAPER_RECV,             /* OUT[part] = received */
-    KO_PAPER_RECV_REDUCE,      /* OUT[part] = received op mine, complete */
+    KO_PAPER_RECV,             /* part = received */
+    KO_PAPER_RECV_REDUCE,      /* part = received op mine, perhaps complete */
     KO_PAPER_RECV_REDUCE_SEND, /* passes on received op mine */
-    KO_PAPER_REDUCE_FROM,      /* OUT[part] = slices of a list of ranks; complete if of all */
-    KO_PAPER_KEEP,             /* OUT[part] = IN[mine] */
+    KO_PAPER_REDUCE_FROM,      /* part = slices of a list of ranks and mine, perhaps complete */
+    KO_PAPER_REDUCE_FROM_SEND, /* passes the same on */
+    KO_PAPER_MOVE,             /* part = mine */
+    KO_PAPER_SEND_COMB,        /* of TMP */
+    KO_PAPER_RECV_COMB,        /* into TMP */
     KO_PAPER_NVERBS
 };
 
 /* One verb as one rank carries it out. recv_send and recv_reduce_send_all are two each. */
 struct ko_paper_action {
     enum ko_paper_verb verb;
-    bool is_out;               /* mine is a part of OUT, else of IN */
-    int from, to;              /* ranks; -1: the verb has none */
-    struct ko_part mine, part; /* of IN or OUT, of OUT; send has its only part in `mine` */
-    const int *ranks;          /* the list of REDUCE_FROM, of the call's hosts; NULL: all */
+    bool is_complete;
+    int from, to;               /* ranks; -1: the verb has none */
+    enum buffer buffer, target; /* of mine, of part */
+    struct ko_part mine, part;  /* what is read, what is written; of combs their lengths */
+    struct ko_comb comb;
+    size_t ranks_at; /* where the list of REDUCE_FROM begins among the list's ranks */
     int nranks;
 };
 
@@ -44,7 +49,7 @@ struct ko_paper_text {
     const char *name;
     void (*run)(struct ko_paper_verbs *verbs);
     int most_ranks; /* 0: any */
-    enum ko_algorithm_hosts hosts;
+    unsigned flags; /* enum ko_algorithm_flag */
 };
 
 /* The rows of algorithms.h, in its order. */
@@ -55,7 +60,10 @@ extern const int ko_npaper_texts;
 struct ko_paper_call {
     const struct ko_paper_text *text;
     int n, root;
-    size_t count, slice; /* elements: of the call, in a slot */
+    size_t count, slice;  /* elements: of the call, in a slot */
+    const size_t *counts; /* NULL: all blocks have count elements; else those of block i or, for
+                             all_to_all, at i * n + j those from rank i to rank j;
+                             count is then 0 */
     int slots;
     bool is_in_place;             /* in and out lie as kolo.h allows for the collective */
     const struct ko_hosts *hosts; /* where the ranks sit, for texts that ask; must outlive lists */
@@ -63,13 +71,17 @@ struct ko_paper_call {
 
 /* What one rank does, in order. */
 struct ko_paper_list {
-    struct ko_paper_action *actions; /* freed by free() */
+    struct ko_paper_action *actions;
     size_t n, cap;
-    bool is_cut; /* no memory for more */
+    int *ranks; /* of REDUCE_FROM, one list behind the other */
+    size_t nranks, ranks_cap;
+    size_t scratch; /* elements of TMP */
+    bool is_cut;    /* no memory for more */
 };
 
-/* Writes down what rank does in the call. */
+/* Writes down what rank does in the call; list is to be freed. */
 int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list);
+void ko_paper_free(struct ko_paper_list *list);
 
 /* "recv from rank 3 into OUT[6..9)" */
 void ko_paper_describe(const struct ko_paper_action *action, char *text, size_t nbytes);
@@ -91,6 +103,10 @@ struct ko_paper_report {
  * verb, which element. KOLO_E_INVALID: more than KO_PAPER_MOST_RANKS, or an impossible call.
  * report may be NULL. */
 int ko_paper_verify(const struct ko_paper_call *call, struct ko_paper_report *report);
+
+/* Block i of the rank's in and out, of collectives that have blocks there. */
+struct ko_part ko_paper_in_block(const struct ko_paper_call *call, int rank, int i);
+struct ko_part ko_paper_out_block(const struct ko_paper_call *call, int rank, int i);
 
 /* How many elements the rank's in and out have in the call. */
 size_t ko_paper_in_count(const struct ko_paper_call *call, int rank);

@@ -19,6 +19,8 @@ static const char *const collective_names[] = {
 #undef COLLECTIVE_NAME
 };
 
+static const char *const buffer_names[] = {"IN", "OUT", "TMP"};
+
 int(ko_paper_wrong)(const struct ko_paper_board *board, int rank, const char *format, ...)
 {
     const struct ko_paper_call *call = board->call;
@@ -45,21 +47,22 @@ int(ko_paper_wrong)(const struct ko_paper_board *board, int rank, const char *fo
 static void lay_out(const struct ko_paper_call *call, int rank, struct ko_paper_player *player)
 {
     const enum ko_collective what = call->text->what;
-    const size_t own = (size_t)rank * call->count;
+    struct ko_part *in = &player->places[IN], *out = &player->places[OUT];
+    struct ko_part *tmp = &player->places[TMP];
 
-    player->in = (struct ko_part){0, ko_paper_in_count(call, rank)};
-    player->out = (struct ko_part){0, ko_paper_out_count(call, rank)};
+    *in = (struct ko_part){0, ko_paper_in_count(call, rank)};
+    *out = (struct ko_part){0, ko_paper_out_count(call, rank)};
     if (what == KO_ALL_GATHER || (what == KO_GATHER && rank == call->root))
-        player->in.at = own;
+        in->at = ko_paper_out_block(call, rank, rank).at;
     else if (what == KO_REDUCE_SCATTER || (what == KO_SCATTER && rank == call->root))
-        player->out.at = own;
+        out->at = ko_paper_in_block(call, rank, rank).at;
     if (!call->is_in_place && what != KO_BROADCAST) {
-        player->in.at = 0;
-        player->out.at = player->in.count;
+        in->at = 0;
+        out->at = in->count;
     }
-    player->memory_count = player->in.at + player->in.count;
-    if (player->memory_count < player->out.at + player->out.count)
-        player->memory_count = player->out.at + player->out.count;
+    tmp->at = in->at + in->count > out->at + out->count ? in->at + in->count : out->at + out->count;
+    tmp->count = player->list.scratch;
+    player->memory_count = tmp->at + tmp->count;
 }
 
 static size_t count_loans(const struct ko_paper_list *list)
@@ -84,11 +87,9 @@ static int open_player(const struct ko_paper_call *call, int rank, struct ko_pap
     player->pool = ko_alloc(count_loans(&player->list) * sizeof *player->pool, "messages on paper");
     if (!player->memory || !player->clock || !player->pool)
         return KOLO_E_NOMEM;
-    for (size_t i = 0; is_source && i < player->in.count; i++)
-        player->memory[player->in.at + i] =
-            (struct ko_paper_value){.ranks = (uint64_t)1 << rank,
-                                    .shape = 0x9e3779b97f4a7c15U * (uint64_t)(rank + 1),
-                                    .index = (uint32_t)i};
+    for (size_t i = 0; is_source && i < player->places[IN].count; i++)
+        player->memory[player->places[IN].at + i] = (struct ko_paper_value){
+            .ranks = (uint64_t)1 << rank, .shape = ko_paper_leaf(rank), .index = (uint32_t)i};
     return KOLO_OK;
 }
 
@@ -121,7 +122,7 @@ void ko_paper_board_close(struct ko_paper_board *board)
     for (int i = 0; board->links && i < n * n; i++)
         close_link(&board->links[i]);
     for (int rank = 0; rank < n; rank++) {
-        free(board->players[rank].list.actions);
+        ko_paper_free(&board->players[rank].list);
         free(board->players[rank].memory);
         free(board->players[rank].clock);
         free(board->players[rank].pool);
@@ -131,28 +132,28 @@ void ko_paper_board_close(struct ko_paper_board *board)
 
 /* ---- meanwhile --------------------------------------------------------------------------- */
 
-int ko_paper_at(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+int ko_paper_at(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                 struct ko_paper_value **values)
 {
     struct ko_paper_player *player = &board->players[rank];
-    const struct ko_part whole = is_out ? player->out : player->in;
+    const struct ko_part whole = player->places[buffer];
 
     if (part.at > whole.count || part.count > whole.count - part.at)
-        return ko_paper_wrong(board, rank, "%s has %zu elements only", is_out ? "OUT" : "IN",
+        return ko_paper_wrong(board, rank, "%s has %zu elements only", buffer_names[buffer],
                               whole.count);
     *values = player->memory + whole.at + part.at;
     return KOLO_OK;
 }
 
-int ko_paper_read(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+int ko_paper_read(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                   struct ko_paper_value **values)
 {
-    int err = ko_paper_at(board, rank, is_out, part, values);
+    int err = ko_paper_at(board, rank, buffer, part, values);
 
     for (size_t i = 0; i < part.count && !err; i++)
         if (!(*values)[i].ranks)
             err = ko_paper_wrong(board, rank, "reads element %zu of %s, which is empty",
-                                 part.at + i, is_out ? "OUT" : "IN");
+                                 part.at + i, buffer_names[buffer]);
     return err;
 }
 
@@ -183,26 +184,27 @@ static int check_loans(struct ko_paper_board *board, int rank, struct ko_part wh
     return KOLO_OK;
 }
 
-int ko_paper_put(struct ko_paper_board *board, int rank, struct ko_part part,
+int ko_paper_put(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                  const struct ko_paper_value *values)
 {
     struct ko_paper_player *player = &board->players[rank];
     struct ko_paper_value *to;
-    int err = ko_paper_at(board, rank, true, part, &to);
+    int err = ko_paper_at(board, rank, buffer, part, &to);
 
     if (!err)
-        err = check_loans(board, rank, (struct ko_part){player->out.at + part.at, part.count});
+        err = check_loans(board, rank,
+                          (struct ko_part){player->places[buffer].at + part.at, part.count});
     if (!err && part.count)
         memmove(to, values, part.count * sizeof *to);
     return err;
 }
 
-struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, bool is_out,
+struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, enum buffer buffer,
                                     struct ko_part part, int to)
 {
     struct ko_paper_player *player = &board->players[rank];
     struct ko_paper_loan *loan = &player->pool[player->pool_used++];
-    const size_t base = is_out ? player->out.at : player->in.at;
+    const size_t base = player->places[buffer].at;
 
     *loan = (struct ko_paper_loan){{base + part.at, part.count}, to, 0, player->loans};
     player->loans = loan;
@@ -211,31 +213,56 @@ struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, bool
 
 /* ---- afterwards -------------------------------------------------------------------------- */
 
+/* The rank in whose block of OUT element i lies. */
+static int giver_of(const struct ko_paper_call *call, int rank, size_t i)
+{
+    int giver = call->count ? (int)(i / call->count) : 0;
+
+    while (i >=
+           ko_paper_out_block(call, rank, giver).at + ko_paper_out_block(call, rank, giver).count)
+        giver++;
+    return giver;
+}
+
 /* What element i of the rank's output should be. */
 static struct ko_paper_value expected(const struct ko_paper_call *call, int rank, size_t i)
 {
     const uint64_t all = ~(uint64_t)0 >> (KO_PAPER_MOST_RANKS - call->n);
     const uint64_t root = (uint64_t)1 << call->root;
-    const size_t own = (size_t)rank * call->count;
+    int giver;
 
     switch (call->text->what) {
     case KO_BROADCAST:
         return (struct ko_paper_value){.ranks = root, .index = (uint32_t)i};
     case KO_SCATTER:
-        return (struct ko_paper_value){.ranks = root, .index = (uint32_t)(own + i)};
+        i += ko_paper_in_block(call, call->root, rank).at;
+        return (struct ko_paper_value){.ranks = root, .index = (uint32_t)i};
     case KO_ALL_GATHER:
     case KO_GATHER:
-        return (struct ko_paper_value){.ranks = (uint64_t)1 << (i / call->count),
-                                       .index = (uint32_t)(i % call->count)};
+        giver = giver_of(call, rank, i);
+        i -= ko_paper_out_block(call, rank, giver).at;
+        return (struct ko_paper_value){.ranks = (uint64_t)1 << giver, .index = (uint32_t)i};
     case KO_ALL_TO_ALL:
-        return (struct ko_paper_value){.ranks = (uint64_t)1 << (i / call->count),
-                                       .index = (uint32_t)(own + i % call->count)};
+        giver = giver_of(call, rank, i);
+        i -= ko_paper_out_block(call, rank, giver).at;
+        i += ko_paper_in_block(call, giver, rank).at;
+        return (struct ko_paper_value){.ranks = (uint64_t)1 << giver, .index = (uint32_t)i};
     case KO_REDUCE_SCATTER:
-        return (struct ko_paper_value){
-            .ranks = all, .index = (uint32_t)(own + i), .is_final = true};
+        i += ko_paper_in_block(call, rank, rank).at;
+        return (struct ko_paper_value){.ranks = all, .index = (uint32_t)i, .is_final = true};
     default:
         return (struct ko_paper_value){.ranks = all, .index = (uint32_t)i, .is_final = true};
     }
+}
+
+/* The shape of a sum in the order of the ranks. */
+static uint64_t ordered_shape(int n)
+{
+    uint64_t shape = ko_paper_leaf(0);
+
+    for (int rank = 1; rank < n; rank++)
+        shape = ko_paper_join(shape, ko_paper_leaf(rank));
+    return shape;
 }
 
 /* The first rank that one of the two has and the other has not. */
@@ -247,8 +274,9 @@ static int first_difference(uint64_t a, uint64_t b)
 static int check_value(const struct ko_paper_board *board, int rank, size_t i)
 {
     const struct ko_paper_player *player = &board->players[rank];
-    const struct ko_paper_value *value = &player->memory[player->out.at + i];
-    const struct ko_paper_value *others = board->players[0].memory + board->players[0].out.at;
+    const struct ko_paper_value *value = &player->memory[player->places[OUT].at + i];
+    const struct ko_paper_value *others =
+        board->players[0].memory + board->players[0].places[OUT].at;
     const struct ko_paper_value want = expected(board->call, rank, i);
 
     if (value->ranks != want.ranks) {
@@ -268,6 +296,9 @@ static int check_value(const struct ko_paper_board *board, int rank, size_t i)
                               "element %zu of OUT was added up in another order than "
                               "on rank 0",
                               i);
+    if (want.is_final && board->call->text->flags & KO_ORDERED && value->shape != board->ordered)
+        return ko_paper_wrong(board, rank,
+                              "element %zu of OUT was not added up in the order of the ranks", i);
     return KOLO_OK;
 }
 
@@ -275,8 +306,9 @@ int ko_paper_check_outputs(struct ko_paper_board *board)
 {
     int err = KOLO_OK;
 
+    board->ordered = ordered_shape(board->call->n);
     for (int rank = 0; rank < board->call->n && !err; rank++)
-        for (size_t i = 0; i < board->players[rank].out.count && !err; i++)
+        for (size_t i = 0; i < board->players[rank].places[OUT].count && !err; i++)
             err = check_value(board, rank, i);
     return err;
 }

@@ -125,7 +125,6 @@ static int reduce(struct ko_paper_board *board, int rank, const struct ko_paper_
                   const struct ko_paper_value *b, struct ko_paper_value *sum)
 {
     uint64_t both = a->ranks & b->ranks;
-    uint64_t mixed = (a->shape + b->shape) * 0xff51afd7ed558ccdU;
 
     if (both)
         return ko_paper_wrong(board, rank,
@@ -136,8 +135,9 @@ static int reduce(struct ko_paper_board *board, int rank, const struct ko_paper_
                               b->index);
     if (a->is_final || b->is_final)
         return ko_paper_wrong(board, rank, "element %u was complete already (AVG)", a->index);
-    *sum = (struct ko_paper_value){
-        .ranks = a->ranks | b->ranks, .shape = mixed ^ mixed >> 31, .index = a->index};
+    *sum = (struct ko_paper_value){.ranks = a->ranks | b->ranks,
+                                   .shape = ko_paper_join(a->shape, b->shape),
+                                   .index = a->index};
     return KOLO_OK;
 }
 
@@ -162,7 +162,7 @@ static int play_send(struct ko_paper_board *board, int rank, const struct ko_pap
     struct ko_paper_loan *loan = NULL;
     struct ko_paper_message *message;
     struct ko_paper_value *from;
-    int err = ko_paper_read(board, rank, action->is_out, action->mine, &from);
+    int err = ko_paper_read(board, rank, action->buffer, action->mine, &from);
 
     if (!err)
         err = room(board, rank, action->to, &message);
@@ -170,7 +170,7 @@ static int play_send(struct ko_paper_board *board, int rank, const struct ko_pap
         return err;
     memcpy(message->values, from, action->mine.count * sizeof *from);
     if (action->verb == KO_PAPER_SEND)
-        loan = ko_paper_lend(board, rank, action->is_out, action->mine, action->to);
+        loan = ko_paper_lend(board, rank, action->buffer, action->mine, action->to);
     commit(board, rank, action->to, action->mine.count, loan);
     return KOLO_OK;
 }
@@ -183,7 +183,7 @@ static int play_recv(struct ko_paper_board *board, int rank, const struct ko_pap
     if (err)
         return err;
     release(board, action->from, rank);
-    return ko_paper_put(board, rank, action->part, message->values);
+    return ko_paper_put(board, rank, action->target, action->part, message->values);
 }
 
 static int play_recv_reduce(struct ko_paper_board *board, int rank,
@@ -194,16 +194,17 @@ static int play_recv_reduce(struct ko_paper_board *board, int rank,
     int err = arrived(board, action->from, rank, action->part.count, &message);
 
     if (!err)
-        err = ko_paper_read(board, rank, action->is_out, action->mine, &mine);
+        err = ko_paper_read(board, rank, action->buffer, action->mine, &mine);
     if (!err && action->mine.count != action->part.count)
         err = ko_paper_wrong(board, rank, "the two parts differ in length");
     if (!err)
         err = reduce_all(board, rank, mine, message);
     if (err)
         return err;
-    finalise(message->values, message->count);
+    if (action->is_complete)
+        finalise(message->values, message->count);
     release(board, action->from, rank);
-    return ko_paper_put(board, rank, action->part, message->values);
+    return ko_paper_put(board, rank, action->target, action->part, message->values);
 }
 
 static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
@@ -214,7 +215,7 @@ static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
     int err = arrived(board, action->from, rank, action->mine.count, &message);
 
     if (!err)
-        err = ko_paper_read(board, rank, action->is_out, action->mine, &mine);
+        err = ko_paper_read(board, rank, action->buffer, action->mine, &mine);
     if (!err)
         err = room(board, rank, action->to, &place);
     if (!err)
@@ -227,23 +228,11 @@ static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
     return KOLO_OK;
 }
 
-/* The sum of element i over the parts, in their order. */
-static int reduce_element(struct ko_paper_board *board, int rank, size_t i,
-                          struct ko_paper_value *const parts[], int nparts,
-                          struct ko_paper_value *sum)
-{
-    int err = KOLO_OK;
-
-    *sum = parts[0][i];
-    for (int k = 1; k < nparts && !err; k++)
-        err = reduce(board, rank, sum, &parts[k][i], sum);
-    return err;
-}
-
 /* Rank i of the action's list. */
-static int listed(const struct ko_paper_action *action, int i)
+static int listed(const struct ko_paper_board *board, int rank,
+                  const struct ko_paper_action *action, int i)
 {
-    return action->ranks ? action->ranks[i] : i;
+    return board->players[rank].list.ranks[action->ranks_at + (size_t)i];
 }
 
 /* The slices of the listed ranks, and the own part among them; KO_AGAIN until all have come. */
@@ -256,15 +245,38 @@ static int collect(struct ko_paper_board *board, int rank, const struct ko_paper
     if (action->nranks < 1)
         return ko_paper_wrong(board, rank, "a reduction of no parts");
     for (int i = 0; i < action->nranks && !err; i++) {
-        const int peer = listed(action, i);
+        const int peer = listed(board, rank, action, i);
 
         if (peer == rank) {
-            err = ko_paper_read(board, rank, false, action->mine, &parts[i]);
+            err = ko_paper_read(board, rank, IN, action->mine, &parts[i]);
         } else {
-            err = arrived(board, peer, rank, action->part.count, &message);
+            err = arrived(board, peer, rank, action->mine.count, &message);
             parts[i] = err ? NULL : message->values;
         }
     }
+    return err;
+}
+
+static void release_listed(struct ko_paper_board *board, int rank,
+                           const struct ko_paper_action *action)
+{
+    for (int i = 0; i < action->nranks; i++)
+        if (listed(board, rank, action, i) != rank)
+            release(board, listed(board, rank, action, i), rank);
+}
+
+/* Element i of all parts, in their order. */
+static int reduce_element(struct ko_paper_board *board, int rank,
+                          const struct ko_paper_action *action,
+                          struct ko_paper_value *const parts[], size_t i,
+                          struct ko_paper_value *sum)
+{
+    int err = KOLO_OK;
+
+    *sum = parts[0][i];
+    for (int k = 1; k < action->nranks && !err; k++)
+        err = reduce(board, rank, sum, &parts[k][i], sum);
+    sum->is_final = action->is_complete;
     return err;
 }
 
@@ -274,34 +286,94 @@ static int play_reduce_from(struct ko_paper_board *board, int rank,
     struct ko_paper_value *parts[KO_PAPER_MOST_RANKS];
     int err = collect(board, rank, action, parts);
 
+    if (!err && action->mine.count != action->part.count)
+        err = ko_paper_wrong(board, rank, "the two parts differ in length");
     if (err)
         return err;
-    for (int i = 0; i < action->nranks; i++)
-        if (listed(action, i) != rank)
-            release(board, listed(action, i), rank);
+    release_listed(board, rank, action);
     for (size_t i = 0; i < action->part.count && !err; i++) {
         struct ko_paper_value sum;
 
-        err = reduce_element(board, rank, i, parts, action->nranks, &sum);
-        sum.is_final = action->nranks == board->call->n;
+        err = reduce_element(board, rank, action, parts, i, &sum);
         if (!err)
-            err = ko_paper_put(board, rank, (struct ko_part){action->part.at + i, 1}, &sum);
+            err = ko_paper_put(board, rank, action->target,
+                               (struct ko_part){action->part.at + i, 1}, &sum);
     }
     return err;
 }
 
-static int play_keep(struct ko_paper_board *board, int rank, const struct ko_paper_action *action)
+static int play_reduce_from_send(struct ko_paper_board *board, int rank,
+                                 const struct ko_paper_action *action)
+{
+    struct ko_paper_value *parts[KO_PAPER_MOST_RANKS];
+    struct ko_paper_message *place;
+    int err = collect(board, rank, action, parts);
+
+    if (!err)
+        err = room(board, rank, action->to, &place);
+    for (size_t i = 0; i < action->mine.count && !err; i++)
+        err = reduce_element(board, rank, action, parts, i, &place->values[i]);
+    if (err)
+        return err;
+    release_listed(board, rank, action);
+    commit(board, rank, action->to, action->mine.count, NULL);
+    return KOLO_OK;
+}
+
+static int play_move(struct ko_paper_board *board, int rank, const struct ko_paper_action *action)
 {
     struct ko_paper_value *from, *to;
-    int err = ko_paper_read(board, rank, false, action->mine, &from);
+    int err = ko_paper_read(board, rank, action->buffer, action->mine, &from);
 
     if (!err && action->mine.count != action->part.count)
         err = ko_paper_wrong(board, rank, "the two parts differ in length");
     if (!err)
-        err = ko_paper_at(board, rank, true, action->part, &to);
+        err = ko_paper_at(board, rank, action->target, action->part, &to);
     if (err || from == to) /* in place there is nothing to do */
         return err;
-    return ko_paper_put(board, rank, action->part, from);
+    return ko_paper_put(board, rank, action->target, action->part, from);
+}
+
+static int play_send_comb(struct ko_paper_board *board, int rank,
+                          const struct ko_paper_action *action)
+{
+    const struct ko_comb *comb = &action->comb;
+    struct ko_paper_message *message;
+    struct ko_paper_value *from;
+    size_t done = 0;
+    int err = room(board, rank, action->to, &message);
+
+    for (size_t at = comb->at; comb->run && at < comb->end && !err; at += comb->stride) {
+        const struct ko_part run = run_of(comb, at);
+
+        err = ko_paper_read(board, rank, TMP, run, &from);
+        if (!err)
+            memcpy(message->values + done, from, run.count * sizeof *from);
+        done += run.count;
+    }
+    if (!err)
+        commit(board, rank, action->to, action->mine.count, NULL);
+    return err;
+}
+
+static int play_recv_comb(struct ko_paper_board *board, int rank,
+                          const struct ko_paper_action *action)
+{
+    const struct ko_comb *comb = &action->comb;
+    struct ko_paper_message *message;
+    size_t done = 0;
+    int err = arrived(board, action->from, rank, action->part.count, &message);
+
+    if (err)
+        return err;
+    release(board, action->from, rank);
+    for (size_t at = comb->at; comb->run && at < comb->end && !err; at += comb->stride) {
+        const struct ko_part run = run_of(comb, at);
+
+        err = ko_paper_put(board, rank, TMP, run, message->values + done);
+        done += run.count;
+    }
+    return err;
 }
 
 typedef int (*play_verb)(struct ko_paper_board *, int, const struct ko_paper_action *);
@@ -313,7 +385,10 @@ static const play_verb verbs[KO_PAPER_NVERBS] = {
     [KO_PAPER_RECV_REDUCE] = play_recv_reduce,
     [KO_PAPER_RECV_REDUCE_SEND] = play_recv_reduce_send,
     [KO_PAPER_REDUCE_FROM] = play_reduce_from,
-    [KO_PAPER_KEEP] = play_keep,
+    [KO_PAPER_REDUCE_FROM_SEND] = play_reduce_from_send,
+    [KO_PAPER_MOVE] = play_move,
+    [KO_PAPER_SEND_COMB] = play_send_comb,
+    [KO_PAPER_RECV_COMB] = play_recv_comb,
 };
 
 /* ---- the game ---------------------------------------------------------------------------- */
@@ -327,7 +402,7 @@ static int play_rank(struct ko_paper_board *board, int rank)
     while (!err && player->done < player->list.n) {
         const struct ko_paper_action *action = &player->list.actions[player->done];
 
-        if (action->verb != KO_PAPER_KEEP &&
+        if (action->verb != KO_PAPER_MOVE &&
             (action->mine.count > board->call->slice || action->part.count > board->call->slice))
             return ko_paper_wrong(board, rank, "that is more than a slice");
         player->clock[rank] = (uint32_t)player->done + 1;
@@ -398,17 +473,15 @@ static int check_links(struct ko_paper_board *board)
 
 static int check_call(const struct ko_paper_call *call)
 {
-    const int most = call->text->most_ranks;
-
-    if (call->n < 2 || call->n > KO_PAPER_MOST_RANKS || (most && call->n > most))
+    if (call->n < 2 || call->n > KO_PAPER_MOST_RANKS)
         return ko_fail(KOLO_E_INVALID, "on paper there are 2 to %d ranks, not %d",
-                       most ? most : KO_PAPER_MOST_RANKS, call->n);
+                       KO_PAPER_MOST_RANKS, call->n);
     if (call->root < 0 || call->root >= call->n || !call->slice || call->slots < 1 ||
         call->count > UINT32_MAX / KO_PAPER_MOST_RANKS)
         return ko_fail(KOLO_E_INVALID,
                        "root %d of %d, slices of %zu, %d slots, %zu elements: no call", call->root,
                        call->n, call->slice, call->slots, call->count);
-    if (call->text->hosts == KO_SPREAD && !call->hosts)
+    if (call->text->flags & KO_SPREAD && !call->hosts)
         return ko_fail(KOLO_E_INVALID, "%s asks where the ranks sit, which the call does not say",
                        call->text->name);
     if (call->is_in_place && call->text->what == KO_ALL_TO_ALL)

@@ -18,6 +18,19 @@ struct ko_paper_value {
     bool is_final; /* AVG has divided */
 };
 
+/* Shapes: of a rank's contribution, and of the reduction of two values. */
+static inline uint64_t ko_paper_leaf(int rank)
+{
+    return 0x9e3779b97f4a7c15U * (uint64_t)(rank + 1);
+}
+
+static inline uint64_t ko_paper_join(uint64_t a, uint64_t b)
+{
+    const uint64_t mixed = (a + b) * 0xff51afd7ed558ccdU;
+
+    return mixed ^ mixed >> 31;
+}
+
 /* A part that was sent by reference: until the receiver has it, it may not be overwritten. */
 struct ko_paper_loan {
     struct ko_part where; /* of the owner's memory */
@@ -42,9 +55,9 @@ struct ko_paper_link {
 struct ko_paper_player {
     struct ko_paper_list list;
     size_t done;                   /* actions */
-    struct ko_paper_value *memory; /* of IN and OUT, which may overlap */
+    struct ko_paper_value *memory; /* of IN and OUT, which may overlap, and TMP */
     size_t memory_count;
-    struct ko_part in, out;      /* where they lie in it */
+    struct ko_part places[3];    /* where the buffers lie in it */
     uint32_t *clock;             /* how many actions of each rank have surely been before this */
     struct ko_paper_loan *loans; /* live ones */
     struct ko_paper_loan *pool;  /* one for each send */
@@ -56,6 +69,7 @@ struct ko_paper_board {
     struct ko_paper_player players[KO_PAPER_MOST_RANKS];
     struct ko_paper_link *links; /* n x n: from * n + to */
     struct ko_paper_report report;
+    uint64_t ordered; /* the shape of a sum in the order of the ranks */
 };
 
 /* Writes the lists and lays the buffers out. Close it in any case. */
@@ -67,20 +81,20 @@ int ko_paper_wrong(const struct ko_paper_board *board, int rank, const char *for
     __attribute__((format(printf, 3, 4)));
 #define ko_paper_wrong(...) ko_failed((ko_paper_wrong)(__VA_ARGS__))
 
-/* The values of a part of IN or OUT, which must lie within it. */
-int ko_paper_at(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+/* The values of a part of a buffer, which must lie within it. */
+int ko_paper_at(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                 struct ko_paper_value **values);
 
 /* The same to be read: none may be empty. */
-int ko_paper_read(struct ko_paper_board *board, int rank, bool is_out, struct ko_part part,
+int ko_paper_read(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                   struct ko_paper_value **values);
 
-/* Puts values into OUT[part], unless a part of it is lent. They may be OUT's own. */
-int ko_paper_put(struct ko_paper_board *board, int rank, struct ko_part part,
+/* Puts values into a part of a buffer, unless one of it is lent. They may be the buffer's own. */
+int ko_paper_put(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                  const struct ko_paper_value *values);
 
-/* Lends a part of IN or OUT to `to`. */
-struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, bool is_out,
+/* Lends a part of a buffer to `to`. */
+struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, enum buffer buffer,
                                     struct ko_part part, int to);
 
 /* Compares every output with what it should hold. */

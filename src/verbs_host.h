@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbs_host.h: the verbs of kernels/ring.h and kernels/direct.h over links. A verb waits until it
+ * verbs_host.h: the verbs of kernels/verbs.h over links. A verb waits until it
  * is done. After the first error all verbs do nothing, so the texts need not ask.
  *
  * A slice that a text passes on is reduced straight out of the slot it came in, into the slot it
@@ -22,9 +22,8 @@ typedef struct ko_verbs {
 
     kolo_group *group;
     struct ko_channel *channel;
-    const unsigned char *in;
-    unsigned char *out;
-    size_t element; /* bytes of one */
+    unsigned char *buffers[3]; /* by enum buffer; IN is only read */
+    size_t element;            /* bytes of one */
     struct ko_reduction reduction;
     struct ko_stamp stamp;
     int timeout_ms;
@@ -32,10 +31,8 @@ typedef struct ko_verbs {
     int status;           /* the first error */
 } verbs;
 
-enum buffer { IN, OUT };
-
-/* Ranks at most whose slices are reduced together, and the bytes that are reduced at a time. */
-enum { MOST_FUSED = 64, BLOCK_BYTES = 4096 };
+/* Bytes that are reduced at a time, so that they stay in the nearest cache. */
+enum { BLOCK_BYTES = 4096 };
 
 /* ---- looking at links, with waiting ------------------------------------------------------ */
 
@@ -143,19 +140,9 @@ static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes
         ;
 }
 
-static const unsigned char *in_at(const verbs *v, struct ko_part part)
+static unsigned char *at(const verbs *v, enum buffer buffer, struct ko_part part)
 {
-    return v->in + part.at * v->element;
-}
-
-static unsigned char *out_at(const verbs *v, struct ko_part part)
-{
-    return v->out + part.at * v->element;
-}
-
-static const unsigned char *at(const verbs *v, enum buffer buffer, struct ko_part part)
-{
-    return buffer == IN ? in_at(v, part) : out_at(v, part);
+    return v->buffers[buffer] + part.at * v->element;
 }
 
 static size_t bytes_of(const verbs *v, struct ko_part part)
@@ -173,7 +160,7 @@ KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
         post(v, link, at(v, buffer, part), bytes_of(v, part));
 }
 
-KO_FN void send_copy(verbs *v, int to, struct ko_part part)
+KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
 {
     struct ko_link *link = link_to(v, to);
     size_t nbytes = bytes_of(v, part);
@@ -182,22 +169,39 @@ KO_FN void send_copy(verbs *v, int to, struct ko_part part)
     if (!place)
         return;
     if (nbytes)
-        memcpy(place, in_at(v, part), nbytes);
+        memcpy(place, at(v, buffer, part), nbytes);
     commit(v, link, nbytes);
 }
 
-KO_FN void recv(verbs *v, int from, struct ko_part part)
+KO_FN void recv_to(verbs *v, int from, enum buffer buffer, struct ko_part part)
 {
     struct ko_link *link = link_to(v, from);
 
     if (link)
-        land(v, link, out_at(v, part), bytes_of(v, part));
+        land(v, link, at(v, buffer, part), bytes_of(v, part));
+}
+
+KO_FN void recv(verbs *v, int from, struct ko_part part)
+{
+    recv_to(v, from, OUT, part);
 }
 
 KO_FN void recv_send(verbs *v, int from, int to, struct ko_part part)
 {
     recv(v, from, part);
     send(v, to, OUT, part);
+}
+
+KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine, enum buffer target,
+                    struct ko_part part)
+{
+    struct ko_link *link = link_to(v, from);
+    const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
+
+    if (!theirs)
+        return;
+    v->reduction.step(at(v, target, part), theirs, at(v, buffer, mine), part.count);
+    link->ops->release(link);
 }
 
 KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
@@ -208,7 +212,7 @@ KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mi
 
     if (!theirs)
         return;
-    v->reduction.last(out_at(v, part), theirs, at(v, buffer, mine), part.count, v->n);
+    v->reduction.last(at(v, OUT, part), theirs, at(v, buffer, mine), part.count, v->n);
     link->ops->release(link);
 }
 
@@ -232,69 +236,155 @@ KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, 
     send(v, to, OUT, part);
 }
 
+KO_FN void move(verbs *v, enum buffer buffer, struct ko_part mine, enum buffer target,
+                struct ko_part part)
+{
+    if (!v->status && part.count && at(v, target, part) != at(v, buffer, mine))
+        memmove(at(v, target, part), at(v, buffer, mine), bytes_of(v, part));
+}
+
 KO_FN void keep(verbs *v, struct ko_part mine, struct ko_part part)
 {
-    if (!v->status && part.count && out_at(v, part) != in_at(v, mine))
-        memmove(out_at(v, part), in_at(v, mine), bytes_of(v, part));
+    move(v, IN, mine, OUT, part);
 }
 
-/* sum = parts[0] op parts[1] op ... of nbytes, by blocks. own is the index of this rank's part,
- * which is copied before the sum, which may lie in the same place, runs over it. */
-static void reduce_parts(const verbs *v, unsigned char *sum, const unsigned char *const parts[],
-                         int nparts, int own, size_t nbytes)
+KO_FN void scratch(verbs *v, size_t count)
 {
-    const ko_reduce_last_fn last = v->reduction.last;
-    const ko_reduce_fn step = v->reduction.step;
-    const bool is_all = nparts == v->n;
-    unsigned char copy[BLOCK_BYTES];
-
-    for (size_t at = 0; at < nbytes; at += BLOCK_BYTES) {
-        const size_t size = nbytes - at < BLOCK_BYTES ? nbytes - at : BLOCK_BYTES;
-        const unsigned char *so_far = parts[0] + at;
-
-        if (own > 1)
-            memcpy(copy, parts[own] + at, size);
-        for (int i = 1; i < nparts; i++) {
-            const unsigned char *next = i == own && own > 1 ? copy : parts[i] + at;
-
-            if (is_all && i == nparts - 1)
-                last(sum + at, so_far, next, size / v->element, v->n);
-            else
-                step(sum + at, so_far, next, size / v->element);
-            so_far = sum + at;
-        }
-    }
+    if (!v->status)
+        v->status = ko_group_scratch(v->group, count * v->element, &v->buffers[TMP]);
 }
 
-/* The slots are held until the sum is complete. */
-KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part part)
-{
-    const unsigned char *parts[MOST_FUSED];
-    struct ko_link *links[MOST_FUSED] = {NULL};
-    int own = 0;
+/* ---- verbs of several ranks -------------------------------------------------------------- */
 
+/* The slices of a list of ranks, held until they are released; own is the own part's place in it.
+ */
+struct slices {
+    const unsigned char **parts;
+    struct ko_link **links; /* NULL for the own */
+    int n, own;
+};
+
+static bool hold(verbs *v, const int *ranks, int nranks, struct ko_part mine, struct slices *slices)
+{
+    unsigned char *memory = NULL;
+
+    *slices = (struct slices){.n = nranks};
+    if (!v->status)
+        v->status = ko_group_pointers(v->group, 2 * (size_t)nranks, &memory);
+    if (v->status)
+        return false;
+    slices->parts = (const unsigned char **)(void *)memory;
+    slices->links = (struct ko_link **)(void *)memory + nranks;
     for (int i = 0; i < nranks && !v->status; i++) {
         const int peer = ranks ? ranks[i] : i;
 
+        slices->links[i] = NULL;
         if (peer == v->rank) {
-            own = i;
-            parts[i] = in_at(v, part);
+            slices->own = i;
+            slices->parts[i] = at(v, IN, mine);
         } else {
-            links[i] = link_to(v, peer);
-            parts[i] = links[i] ? arrived(v, links[i], bytes_of(v, part)) : NULL;
+            slices->links[i] = link_to(v, peer);
+            slices->parts[i] =
+                slices->links[i] ? arrived(v, slices->links[i], bytes_of(v, mine)) : NULL;
         }
     }
-    if (v->status)
-        return;
-    reduce_parts(v, out_at(v, part), parts, nranks, own, bytes_of(v, part));
-    for (int i = 0; i < nranks; i++)
-        if (links[i])
-            links[i]->ops->release(links[i]);
+    return !v->status;
 }
 
-KO_FN void reduce_ranks(verbs *v, struct ko_part part)
+static void let_go(const struct slices *slices)
 {
-    reduce_from(v, NULL, v->n, part);
+    for (int i = 0; i < slices->n; i++)
+        if (slices->links[i])
+            slices->links[i]->ops->release(slices->links[i]);
+}
+
+/* sum = parts[0] op parts[1] op ... of nbytes, by blocks. The own part is copied before the sum,
+ * which may lie in the same place, runs over it. */
+static void reduce_slices(const verbs *v, unsigned char *sum, const struct slices *slices,
+                          size_t nbytes, bool is_complete)
+{
+    const ko_reduce_last_fn last = v->reduction.last;
+    const ko_reduce_fn step = v->reduction.step;
+    unsigned char copy[BLOCK_BYTES];
+
+    for (size_t done = 0; done < nbytes; done += BLOCK_BYTES) {
+        const size_t size = nbytes - done < BLOCK_BYTES ? nbytes - done : BLOCK_BYTES;
+        const unsigned char *so_far = slices->parts[0] + done;
+
+        if (slices->own > 1)
+            memcpy(copy, slices->parts[slices->own] + done, size);
+        for (int i = 1; i < slices->n; i++) {
+            const unsigned char *next = i == slices->own && i > 1 ? copy : slices->parts[i] + done;
+
+            if (is_complete && i == slices->n - 1)
+                last(sum + done, so_far, next, size / v->element, v->n);
+            else
+                step(sum + done, so_far, next, size / v->element);
+            so_far = sum + done;
+        }
+    }
+}
+
+KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,
+                       struct ko_part part, bool is_complete)
+{
+    struct slices slices;
+
+    if (!hold(v, ranks, nranks, mine, &slices))
+        return;
+    reduce_slices(v, at(v, OUT, part), &slices, bytes_of(v, part), is_complete);
+    let_go(&slices);
+}
+
+KO_FN void reduce_from_send(verbs *v, const int *ranks, int nranks, int to, struct ko_part mine)
+{
+    struct ko_link *target = link_to(v, to);
+    struct slices slices;
+    void *place = NULL;
+
+    if (!hold(v, ranks, nranks, mine, &slices))
+        return;
+    place = room(v, target, bytes_of(v, mine));
+    if (!place)
+        return;
+    reduce_slices(v, place, &slices, bytes_of(v, mine), false);
+    let_go(&slices);
+    commit(v, target, bytes_of(v, mine));
+}
+
+/* ---- verbs of several runs --------------------------------------------------------------- */
+
+KO_FN void send_comb(verbs *v, int to, struct ko_comb comb)
+{
+    struct ko_link *link = link_to(v, to);
+    const size_t nbytes = comb_count(&comb) * v->element;
+    unsigned char *place = link ? room(v, link, nbytes) : NULL;
+
+    if (!place)
+        return;
+    for (size_t i = comb.at; comb.run && i < comb.end; i += comb.stride) {
+        const struct ko_part run = run_of(&comb, i);
+
+        memcpy(place, at(v, TMP, run), bytes_of(v, run));
+        place += bytes_of(v, run);
+    }
+    commit(v, link, nbytes);
+}
+
+KO_FN void recv_comb(verbs *v, int from, struct ko_comb comb)
+{
+    struct ko_link *link = link_to(v, from);
+    const unsigned char *body = link ? arrived(v, link, comb_count(&comb) * v->element) : NULL;
+
+    if (!body)
+        return;
+    for (size_t i = comb.at; comb.run && i < comb.end; i += comb.stride) {
+        const struct ko_part run = run_of(&comb, i);
+
+        memcpy(at(v, TMP, run), body, bytes_of(v, run));
+        body += bytes_of(v, run);
+    }
+    link->ops->release(link);
 }
 
 #endif

@@ -41,7 +41,7 @@ json() {
 @test "algorithms are listed with their limits" {
     run "$INFO"
     grep -qE '^  all_reduce +ring +' <<<"$output"
-    grep -qE '^  all_reduce +direct +.*; up to [0-9]+ bytes, [0-9]+ ranks$' <<<"$output"
+    grep -qE '^  all_reduce +one_shot +.*; up to [0-9]+ bytes, [0-9]+ ranks$' <<<"$output"
     run "$INFO" --json
     json '{"all_reduce", "barrier", "all_to_all"} <= {a["collective"] for a in d["algorithms"]}' <<<"$output"
 }

@@ -3,6 +3,7 @@
  * Every collective over every transport against the oracle of exam.c, with slots so small and few
  * that all of them wrap; and what belongs to calls in general: arguments, queues, threads.
  */
+#include "algorithms.h"
 #include "clock.h"
 #include "exam.h"
 #include "ranks.h"
@@ -114,11 +115,11 @@ static void run(enum ranks_kind kind, int n, ranks_body body, void *argument)
     assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, argument), 0);
 }
 
-static void all_counts_of_ranks(enum ranks_kind kind, const char *transport, const char *algorithm)
+static void all_counts_of_ranks(enum ranks_kind kind, const char *transport)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 8};
 
-    set_variables(transport, algorithm);
+    set_variables(transport, "");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run(kind, sizes[i], take_everything, NULL);
 }
@@ -126,29 +127,77 @@ static void all_counts_of_ranks(enum ranks_kind kind, const char *transport, con
 static void threads_over_shm(void **state)
 {
     (void)state;
-    all_counts_of_ranks(RANKS_THREADS, "shm", "ring");
-    all_counts_of_ranks(RANKS_THREADS, "shm", "direct");
+    all_counts_of_ranks(RANKS_THREADS, "shm");
 }
 
 static void threads_over_tcp(void **state)
 {
     (void)state;
-    all_counts_of_ranks(RANKS_THREADS, "tcp", "ring");
-    all_counts_of_ranks(RANKS_THREADS, "tcp", "direct");
+    all_counts_of_ranks(RANKS_THREADS, "tcp");
 }
 
 static void processes_over_shm(void **state)
 {
     (void)state;
-    all_counts_of_ranks(RANKS_PROCESSES, "shm", "ring");
-    all_counts_of_ranks(RANKS_PROCESSES, "shm", "direct");
+    all_counts_of_ranks(RANKS_PROCESSES, "shm");
 }
 
 static void processes_over_tcp(void **state)
 {
     (void)state;
-    all_counts_of_ranks(RANKS_PROCESSES, "tcp", "ring");
-    all_counts_of_ranks(RANKS_PROCESSES, "tcp", "direct");
+    all_counts_of_ranks(RANKS_PROCESSES, "tcp");
+}
+
+/* ---- every algorithm --------------------------------------------------------------------- */
+
+struct row {
+    enum ko_collective what;
+    const char *name;
+};
+
+static const struct row rows[] = {
+#define ROW(what, name, text, most_bytes, most_ranks, flags, why) {KO_##what, name},
+    KO_ALGORITHM_LIST(ROW)
+#undef ROW
+};
+
+static int take_row(kolo_group *group, void *argument)
+{
+    static const size_t count = 37;
+    const struct row *row = argument;
+    int failed = take_dtypes(group, row->what, &count, 1);
+
+    return failed ? failed : take_counts(group, row->what, KOLO_INT32);
+}
+
+static void every_algorithm(enum ranks_kind kind, const char *transport, const int *sizes,
+                            size_t nsizes)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < nsizes; k++) {
+            struct row row = rows[i];
+
+            set_variables(transport, row.name);
+            if (ranks_run(&(struct ranks){.kind = kind, .n = sizes[k]}, take_row, &row))
+                fail_msg("%s, %d ranks, over %s", row.name, sizes[k], transport);
+        }
+}
+
+static void every_algorithm_among_threads(void **state)
+{
+    static const int few[] = {2, 3, 4, 5, 7, 8, 9}, some[] = {2, 6};
+
+    (void)state;
+    every_algorithm(RANKS_THREADS, "shm", few, 7);
+    every_algorithm(RANKS_THREADS, "tcp", some, 2);
+}
+
+static void every_algorithm_among_processes(void **state)
+{
+    static const int sizes[] = {5};
+
+    (void)state;
+    every_algorithm(RANKS_PROCESSES, "shm,tcp", sizes, 1);
 }
 
 /* ---- slots of ordinary size, many elements ------------------------------------------------------
@@ -240,13 +289,13 @@ static int compare_all_bits(kolo_group *group, void *argument)
 
 static void results_have_the_same_bits_on_all_ranks(void **state)
 {
-    static const char *const algorithms[] = {"ring", "direct", "hierarchical"};
-
     (void)state;
-    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++) {
-        set_variables("shm", algorithms[i]);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].what != KO_ALL_REDUCE)
+            continue;
+        set_variables("shm", rows[i].name);
         run(RANKS_THREADS, 5, compare_all_bits, NULL);
-        set_variables("tcp", algorithms[i]);
+        set_variables("tcp", rows[i].name);
         run(RANKS_THREADS, 8, compare_all_bits, NULL);
     }
 }
@@ -470,7 +519,6 @@ static void algorithms_are_chosen_by_name(void **state)
     (void)state;
     set_variables("shm", "");
     run(RANKS_THREADS, 3, take_some, NULL);
-    set_variables("shm", "direct"); /* has too few ranks for 9: the ring takes over */
     run(RANKS_THREADS, 9, take_some, NULL);
 }
 
@@ -483,6 +531,8 @@ int main(void)
         cmocka_unit_test(threads_over_tcp),
         cmocka_unit_test(processes_over_shm),
         cmocka_unit_test(processes_over_tcp),
+        cmocka_unit_test(every_algorithm_among_threads),
+        cmocka_unit_test(every_algorithm_among_processes),
         cmocka_unit_test(large_counts_in_ordinary_slots),
         cmocka_unit_test(results_have_the_same_bits_on_all_ranks),
         cmocka_unit_test(calls_queue_up),

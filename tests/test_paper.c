@@ -6,6 +6,9 @@
 #include "paper.h"
 #include "verbs_paper.h"
 
+#include "doubling.h"
+#include "tree.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,48 +20,244 @@
 
 enum { SLICE = 3, SLOTS = 8 };
 
-/* ---- the texts --------------------------------------------------------------------------------
- */
+/* ---- the texts --------------------------------------------------------------------------- */
 
-/* Elements that all ranks send together, from the theory of each algorithm. */
-static size_t expected_traffic(const struct ko_paper_call *call)
+static size_t power_below(size_t n)
 {
-    const size_t n = (size_t)call->n, count = call->count;
+    return (size_t)power_within((int)n);
+}
 
-    switch (call->text->what) {
-    case KO_ALL_REDUCE:
-        return strcmp(call->text->name, "ring") ? n * (n - 1) * count : 2 * (n - 1) * count;
-    case KO_ALL_GATHER:
-    case KO_REDUCE_SCATTER:
-    case KO_ALL_TO_ALL:
-        return n * (n - 1) * count;
-    case KO_BARRIER:
-        return 0;
-    default:
-        return (n - 1) * count;
+/* floor and ceiling of log2(n). */
+static size_t lg(size_t n)
+{
+    return (size_t)__builtin_ctzll(power_below(n));
+}
+
+static size_t lg_up(size_t n)
+{
+    return lg(n) + (power_below(n) < n);
+}
+
+/* Bits that are set in all numbers below n together. */
+static size_t bits_below(size_t n)
+{
+    size_t bits = 0;
+
+    for (size_t i = 1; i < n; i++)
+        bits += (size_t)__builtin_popcountll(i);
+    return bits;
+}
+
+/* Elements that all ranks send together, and messages in the longest chain if none is cut into
+ * slices, from the theory of each algorithm; c elements, n ranks, equal blocks. */
+static size_t once(size_t n, size_t c)
+{
+    return (n - 1) * c;
+}
+
+static size_t twice(size_t n, size_t c)
+{
+    return 2 * (n - 1) * c;
+}
+
+static size_t all_pairs(size_t n, size_t c)
+{
+    return n * (n - 1) * c;
+}
+
+static size_t nothing(size_t n, size_t c)
+{
+    (void)n;
+    return 0 * c;
+}
+
+static size_t doubling_sends(size_t n, size_t c)
+{
+    const size_t p = power_below(n);
+
+    return (2 * (n - p) + p * lg(p)) * c;
+}
+
+static size_t halving_sends(size_t n, size_t c)
+{
+    const size_t p = power_below(n);
+
+    return (2 * (n - p) + 2 * (p - 1)) * c;
+}
+
+static size_t bruck_sends(size_t n, size_t c)
+{
+    return n * bits_below(n) * c;
+}
+
+static size_t subtree_sends(size_t n, size_t c)
+{
+    return bits_below(n) * c;
+}
+
+static size_t one(size_t n)
+{
+    (void)n;
+    return 1;
+}
+
+static size_t two(size_t n)
+{
+    (void)n;
+    return 2;
+}
+
+static size_t around_once(size_t n)
+{
+    return n - 1;
+}
+
+static size_t around_twice(size_t n)
+{
+    return 2 * (n - 1);
+}
+
+/* What comes from a rank beyond the power p goes to the opposite of the rank that stands for it
+ * last; from there it goes to a rank beyond p only if most have one. */
+static size_t doubling_steps(size_t n)
+{
+    const size_t p = power_below(n), extras = n - p;
+
+    return lg(n) + (extras > 0) + (2 * extras > p);
+}
+
+static size_t halving_steps(size_t n)
+{
+    return 2 * lg(n) + (power_below(n) < n ? 2 : 0);
+}
+
+static size_t up_and_down(size_t n)
+{
+    return 2 * lg(n);
+}
+
+/* The most digits of base 4, none of them 0, that a number below n has. */
+static size_t flat_depth(size_t n)
+{
+    size_t most = 0;
+
+    for (size_t i = 1; i < n; i++) {
+        size_t digits = 0;
+
+        for (size_t rest = i; rest; rest /= 4)
+            digits += rest % 4 != 0;
+        most = digits > most ? digits : most;
     }
+    return most;
+}
+
+static size_t flat_up_and_down(size_t n)
+{
+    return 2 * flat_depth(n);
+}
+
+/* The tree over all but the root is as high as a full one, the root above it. */
+static size_t inorder_depth(size_t n)
+{
+    return lg(n - 1) + 1;
+}
+
+static size_t inorder_up_and_down(size_t n)
+{
+    return 2 * inorder_depth(n);
+}
+
+struct theory {
+    enum ko_collective what;
+    const char *name;
+    size_t (*sends)(size_t n, size_t c);
+    size_t (*steps)(size_t n);
+};
+
+static const struct theory theories[] = {
+    {KO_ALL_REDUCE, "one_shot", all_pairs, one},
+    {KO_ALL_REDUCE, "doubling", doubling_sends, doubling_steps},
+    {KO_ALL_REDUCE, "two_shot", twice, two},
+    {KO_ALL_REDUCE, "halving", halving_sends, halving_steps},
+    {KO_ALL_REDUCE, "ring", twice, around_twice},
+    {KO_ALL_REDUCE, "ring_both", twice, around_twice},
+    {KO_ALL_REDUCE, "binomial", twice, up_and_down},
+    {KO_ALL_REDUCE, "knomial", twice, flat_up_and_down},
+    {KO_ALL_REDUCE, "double_tree", twice, inorder_up_and_down},
+    {KO_REDUCE, "direct", once, one},
+    {KO_REDUCE, "binomial", once, lg},
+    {KO_REDUCE, "ring", once, around_once},
+    {KO_REDUCE, "knomial", once, flat_depth},
+    {KO_REDUCE, "double_tree", once, inorder_depth},
+    {KO_BROADCAST, "binomial", once, lg},
+    {KO_BROADCAST, "ring", once, around_once},
+    {KO_BROADCAST, "direct", once, one},
+    {KO_BROADCAST, "knomial", once, flat_depth},
+    {KO_BROADCAST, "double_tree", once, inorder_depth},
+    {KO_BROADCAST, "scatter", once, around_once},
+    {KO_ALL_GATHER, "direct", all_pairs, one},
+    {KO_ALL_GATHER, "bruck", all_pairs, lg_up},
+    {KO_ALL_GATHER, "ring", all_pairs, around_once},
+    {KO_ALL_GATHER, "ring_both", all_pairs, around_once},
+    {KO_REDUCE_SCATTER, "direct", all_pairs, one},
+    {KO_REDUCE_SCATTER, "ring", all_pairs, around_once},
+    {KO_GATHER, "direct", once, one},
+    {KO_GATHER, "binomial", subtree_sends, lg},
+    {KO_SCATTER, "direct", once, one},
+    {KO_SCATTER, "binomial", subtree_sends, lg},
+    {KO_ALL_TO_ALL, "pairwise", all_pairs, around_once},
+    {KO_ALL_TO_ALL, "direct", all_pairs, one},
+    {KO_ALL_TO_ALL, "bruck", bruck_sends, lg_up},
+    {KO_BARRIER, "dissemination", nothing, lg_up},
+    {KO_BARRIER, "binomial", nothing, up_and_down},
+};
+
+static const struct theory *theory_of(const struct ko_paper_text *text)
+{
+    for (size_t i = 0; i < sizeof theories / sizeof *theories; i++)
+        if (theories[i].what == text->what && !strcmp(theories[i].name, text->name))
+            return &theories[i];
+    fail_msg("%s has no theory", text->name);
+    return NULL;
+}
+
+/* Of blocks, each travels to all who want it, once. */
+static size_t sends_of_blocks(const struct ko_paper_call *call)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < call->n; i++)
+        for (int j = 0; j < call->n; j++)
+            switch (call->text->what) {
+            case KO_ALL_TO_ALL:
+                sum += i == j ? 0 : call->counts[i * call->n + j];
+                break;
+            case KO_GATHER:
+            case KO_SCATTER:
+                sum += i == call->root && j != i ? call->counts[j] : 0;
+                break;
+            default:
+                sum += i == j ? 0 : call->counts[j];
+            }
+    return sum;
 }
 
 static void check_traffic(const struct ko_paper_call *call, const struct ko_paper_report *report)
 {
-    const size_t n = (size_t)call->n;
-    bool is_ring = !strcmp(call->text->name, "ring");
+    const struct theory *theory = theory_of(call->text);
+    const size_t n = (size_t)call->n, most = (call->count + n - 1) / n;
     size_t total = 0;
 
     for (int r = 0; r < call->n; r++) {
         total += report->sent[r];
         /* 2 (n - 1) / n of the buffer, chunks rounded up */
-        if (call->text->what == KO_ALL_REDUCE && is_ring)
-            assert_true(report->sent[r] <= 2 * (n - 1) * ((call->count + n - 1) / n));
+        if (call->text->what == KO_ALL_REDUCE && !strcmp(call->text->name, "ring"))
+            assert_true(report->sent[r] <= 2 * (n - 1) * most);
     }
-    assert_int_equal(total, expected_traffic(call));
+    assert_int_equal(total, call->counts ? sends_of_blocks(call) : theory->sends(n, call->count));
     assert_true(report->messages >= n - 1);
-    assert_true(report->steps >= 1);
-    if (call->text->what == KO_ALL_REDUCE && call->count && is_ring &&
-        call->count <= n * call->slice)
-        assert_int_equal(report->steps, 2 * (n - 1));
-    if (call->text->what == KO_BARRIER)
-        assert_int_equal(1 << report->steps >= call->n, 1);
+    if (!call->counts && n * call->count <= call->slice)
+        assert_int_equal(report->steps, theory->steps(n));
 }
 
 static void prove(struct ko_paper_call *call)
@@ -80,12 +279,13 @@ static bool is_rooted(enum ko_collective what)
     return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
 }
 
-/* All roots of few ranks, some of many. */
+/* All roots; of many ranks with one count only, with the others some. */
 static bool takes_root(const struct ko_paper_call *call, int root)
 {
     if (!is_rooted(call->text->what))
         return root == 0;
-    return call->n <= 8 || root == 0 || root == call->n / 3 || root == call->n - 1;
+    return call->n <= 8 || call->count == SLICE + 1 || root == 0 || root == call->n / 3 ||
+           root == call->n - 1;
 }
 
 static void prove_roots(struct ko_paper_call *call)
@@ -119,17 +319,54 @@ static void prove_counts(struct ko_paper_call *call)
     }
 }
 
+/* Where all blocks must fit into a slice. */
+static void prove_small_counts(struct ko_paper_call *call)
+{
+    for (call->count = 0; call->count <= 3; call->count++) {
+        call->slice = call->count ? (size_t)call->n * call->count : 1;
+        prove_roots(call);
+    }
+}
+
+/* Blocks of nothing, of some elements, and one much longer than the rest. */
+static void prove_uneven_blocks(struct ko_paper_call *call)
+{
+    const int n = call->n, ncounts = call->text->what == KO_ALL_TO_ALL ? n * n : n;
+    size_t *counts = calloc((size_t)ncounts, sizeof *counts);
+
+    assert_non_null(counts);
+    call->count = 0;
+    call->counts = counts;
+    for (unsigned round = 0; round < 3; round++) {
+        for (int i = 0; i < ncounts; i++)
+            counts[i] = ((unsigned)i * 7 + round * 5 + (unsigned)n) % (round ? 2 * SLICE + 2 : 2);
+        counts[(unsigned)ncounts * round / 3] = round ? 4 * SLICE * SLOTS + 1 : 0;
+        prove_roots(call);
+    }
+    call->counts = NULL;
+    free(counts);
+}
+
+static void prove_ranks(struct ko_paper_call *call)
+{
+    if (call->text->flags & KO_SMALL) {
+        prove_small_counts(call);
+        return;
+    }
+    prove_counts(call);
+    if (has_blocks(call->text->what) && !(call->text->flags & KO_EVEN) && call->n <= 17)
+        prove_uneven_blocks(call);
+}
+
 static void prove_text(const struct ko_paper_text *text)
 {
-    const int most = text->most_ranks ? text->most_ranks : KO_PAPER_MOST_RANKS;
-
-    for (int n = 2; n <= most; n++)
+    for (int n = 2; n <= KO_PAPER_MOST_RANKS; n++)
         for (int slots = 2; slots <= SLOTS; slots += SLOTS - 2) {
             struct ko_paper_call call = {.text = text, .n = n, .slice = SLICE, .slots = slots};
 
             if (n > 12 && slots == SLOTS && n % 8)
                 continue; /* what runs in two slots runs in more: samples */
-            prove_counts(&call);
+            prove_ranks(&call);
         }
 }
 
@@ -138,7 +375,7 @@ static void every_text_is_proved(void **state)
     (void)state;
     assert_true(ko_npaper_texts >= KO_NCOLLECTIVES);
     for (int i = 0; i < ko_npaper_texts; i++)
-        if (ko_paper_texts[i].hosts == KO_ANYWHERE) /* the others: test_paper_hosts.c */
+        if (!(ko_paper_texts[i].flags & KO_SPREAD)) /* the others: test_paper_hosts.c */
             prove_text(&ko_paper_texts[i]);
 }
 
@@ -170,7 +407,7 @@ static void a_ring_of_two_reads_as_expected(void **state)
         ko_paper_describe(&list.actions[i], text, sizeof text);
         assert_string_equal(text, expected[i]);
     }
-    free(list.actions);
+    ko_paper_free(&list);
 }
 
 static void impossible_calls_are_refused(void **state)
@@ -178,7 +415,7 @@ static void impossible_calls_are_refused(void **state)
     const struct ko_paper_text *text = &ko_paper_texts[0]; /* direct all_reduce */
     const struct ko_paper_call calls[] = {
         {.text = text, .n = 1, .root = 0, .count = 4, .slice = 4, .slots = 2},
-        {.text = text, .n = text->most_ranks + 1, .root = 0, .count = 4, .slice = 4, .slots = 2},
+        {.text = text, .n = KO_PAPER_MOST_RANKS + 1, .root = 0, .count = 4, .slice = 4, .slots = 2},
         {.text = text, .n = 2, .root = 2, .count = 4, .slice = 4, .slots = 2},
         {.text = text, .n = 2, .root = -1, .count = 4, .slice = 4, .slots = 2},
         {.text = text, .n = 2, .root = 0, .count = 4, .slice = 0, .slots = 2},
@@ -197,9 +434,9 @@ static void impossible_calls_are_refused(void **state)
     assert_int_equal(ko_paper_verify(&in_place, NULL), KOLO_E_INVALID);
 }
 
-/* ---- mutants ------------------------------------------------------------------------------------
- * Copies of the ring's and the direct texts for counts of one slice per chunk, each with a mistake.
- */
+/* ---- mutants ----------------------------------------------------------------------------- */
+
+/* Copies of texts for counts of one slice per chunk, each with a mistake. */
 
 #define SHARE(chunk) chunk_of(v->count, v->n, around(chunk, v->n))
 #define NEXT around(v->rank + 1, v->n)
@@ -299,7 +536,7 @@ static void early_overwrite(verbs *v)
 
     for (int k = 1; k < v->n; k++)
         send(v, around(v->rank + k, v->n), IN, all);
-    reduce_ranks(v, all);
+    reduce_from(v, NULL, v->n, all, all, true);
 }
 
 /* Rank 1 adds (0 + 2) + 1, the others (2 + 1) + 0: right, but not the same bits. */
@@ -310,7 +547,7 @@ static void own_order(verbs *v)
     if (v->rank == 0) {
         recv_reduce(v, 1, IN, all, all);
         send(v, 2, OUT, all);
-        send_copy(v, 2, all);
+        send_copy(v, 2, IN, all);
     } else if (v->rank == 1) {
         recv_reduce_send(v, 2, 0, IN, all);
         recv_reduce(v, 2, IN, all, all);
@@ -394,6 +631,78 @@ static void shifted_copy(verbs *v)
             recv(v, v->root, (struct ko_part){i, 1});
 }
 
+/* Rank 0 sums up a list that has rank 1 twice. */
+static void listed_twice(verbs *v)
+{
+    const int ranks[] = {0, 1, 1};
+    const struct ko_part all = {0, v->count};
+
+    if (v->rank == 0)
+        reduce_from(v, ranks, 3, all, all, true);
+    else
+        send(v, 0, IN, all);
+}
+
+/* Complete at once, though only two of three have contributed; the third comes with the next. */
+static void completed_early(verbs *v)
+{
+    const int ranks[] = {0, 1};
+    const struct ko_part all = {0, v->count};
+
+    if (v->rank > 0) {
+        send(v, 0, IN, all);
+        return;
+    }
+    reduce_from(v, ranks, 2, all, all, true);
+    recv_reduce(v, 2, OUT, all, all);
+}
+
+static void nobody_listed(verbs *v)
+{
+    reduce_from(v, NULL, 0, (struct ko_part){0, 1}, (struct ko_part){0, 1}, true);
+}
+
+/* Sums up in the order 1, 0, ... though its row promises 0, 1, ...; three ranks. */
+static void another_order(verbs *v)
+{
+    const int ranks[] = {2, 1, 0};
+    const struct ko_part all = {0, v->count};
+
+    if (v->rank == v->root)
+        reduce_from(v, ranks, 3, all, all, true);
+    else
+        send(v, v->root, IN, all);
+}
+
+static void small_scratch(verbs *v)
+{
+    scratch(v, 1);
+    move(v, IN, (struct ko_part){0, 2}, TMP, (struct ko_part){0, 2});
+}
+
+/* Sends every second element, and puts them one behind the other. */
+static void uneven_combs(verbs *v)
+{
+    const struct ko_comb out = {.at = 0, .run = 1, .stride = 2, .end = 4};
+    const struct ko_comb in = {.at = 0, .run = 1, .stride = 1, .end = 2};
+
+    scratch(v, 4);
+    move(v, IN, (struct ko_part){0, 4}, TMP, (struct ko_part){0, 4});
+    if (v->rank == v->root)
+        send_comb(v, NEXT, out);
+    else
+        recv_comb(v, v->root, in);
+    move(v, TMP, (struct ko_part){0, 4}, OUT, (struct ko_part){0, 4});
+}
+
+/* The block of the wrong subtree. */
+static void wrong_subtree(verbs *v)
+{
+    if (v->rank == 1)
+        v->root = (v->root + 1) % v->n;
+    binomial_scatter(v);
+}
+
 struct mutant {
     const char *name;
     enum ko_collective what;
@@ -430,14 +739,23 @@ static void every_mutant_is_caught(void **state)
         {"mixed elements", KO_ALL_REDUCE, mixed_elements, 2, 2, 2, false, "be mixed with"},
         {"shifted copy", KO_BROADCAST, shifted_copy, 2, 2, 2, true, "holds element 0, not 1"},
         {"never completed", KO_ALL_REDUCE, never_completed, 2, 2, 2, false, "never completed"},
+        {"listed twice", KO_REDUCE, listed_twice, 2, 2, 2, false, "twice"},
+        {"completed early", KO_REDUCE, completed_early, 3, 2, 2, false, "complete already"},
+        {"nobody listed", KO_ALL_REDUCE, nobody_listed, 2, 2, 2, false, "of no parts"},
+        {"another order", KO_REDUCE, another_order, 3, 2, 2, false, "the order of the ranks"},
+        {"small scratch", KO_ALL_REDUCE, small_scratch, 2, 2, 2, false, "TMP has 1 elements"},
+        {"uneven combs", KO_BROADCAST, uneven_combs, 2, 4, 2, false, "empty"},
+        {"wrong subtree", KO_SCATTER, wrong_subtree, 4, 1, 8, false, "rank"},
         {"a sound ring", KO_ALL_REDUCE, sound_ring, 5, 11, 2, true, NULL},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
         const struct mutant *mutant = &mutants[i];
-        const struct ko_paper_text text = {
-            .what = mutant->what, .name = mutant->name, .run = mutant->run};
+        const struct ko_paper_text text = {.what = mutant->what,
+                                           .name = mutant->name,
+                                           .run = mutant->run,
+                                           .flags = mutant->what == KO_REDUCE ? KO_ORDERED : 0};
         const struct ko_paper_call call = {.text = &text,
                                            .n = mutant->n,
                                            .root = 0,

@@ -125,7 +125,7 @@ static void every_shape_is_proved(void **state)
 
     (void)state;
     for (int i = 0; i < ko_npaper_texts; i++) {
-        if (ko_paper_texts[i].hosts != KO_SPREAD)
+        if (!(ko_paper_texts[i].flags & KO_SPREAD))
             continue;
         ntexts++;
         for (int n = 2; n <= MOST_RANKS; n++) {
@@ -143,7 +143,7 @@ static void hosts_have_to_be_known(void **state)
 
     (void)state;
     for (int i = 0; i < ko_npaper_texts; i++)
-        if (ko_paper_texts[i].hosts == KO_SPREAD)
+        if (ko_paper_texts[i].flags & KO_SPREAD)
             call.text = &ko_paper_texts[i];
     assert_int_equal(ko_paper_verify(&call, NULL), KOLO_E_INVALID);
 }

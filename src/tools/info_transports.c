@@ -41,7 +41,7 @@ KO_COLLECTIVE_LIST(COLLECTIVE_TEXT)
 const struct ko_algorithm_row *ko_algorithm_rows(int *count)
 {
     static const struct ko_algorithm_row rows[] = {
-#define ALGORITHM(what, name, text, most_bytes, most_ranks, hosts, why) \
+#define ALGORITHM(what, name, text, most_bytes, most_ranks, flags, why) \
     {text_of_##what, name, why, most_bytes, most_ranks},
         KO_ALGORITHM_LIST(ALGORITHM)
 #undef ALGORITHM
