@@ -254,6 +254,51 @@ KOLO_API int kolo_all_to_all(kolo_group *group, const void *in, void *out, size_
 /* Returns when every rank has called it. */
 KOLO_API int kolo_barrier(kolo_group *group);
 
+/* Where the ranks' blocks lie in a buffer, when they are not all of one length. Both lists have an
+ * entry for each rank of the group and are no longer needed when the call returns. */
+typedef struct kolo_blocks {
+    const size_t *counts; /* elements */
+    const size_t *starts; /* the element at which each begins; NULL: one behind the other */
+} kolo_blocks;
+
+/* The calls above for blocks of different lengths, which may be 0. What one rank says of a block's
+ * length must be what the others say of it. */
+
+/* out's block r = in of rank r; this rank's in has the count of its own block, and may be that
+ * block. All ranks give the same counts. */
+KOLO_API int kolo_all_gather_v(kolo_group *group, const void *in, void *out,
+                               const kolo_blocks *blocks, kolo_dtype dtype);
+/* out = this rank's block of the reduction of in, and may be that block of in. All ranks give the
+ * same counts. */
+KOLO_API int kolo_reduce_scatter_v(kolo_group *group, const void *in, const kolo_blocks *blocks,
+                                   void *out, kolo_dtype dtype, kolo_op op);
+/* root's out's block r = in[count] of rank r; others may pass out and blocks NULL. */
+KOLO_API int kolo_gather_v(kolo_group *group, const void *in, size_t count, void *out,
+                           const kolo_blocks *blocks, kolo_dtype dtype, int root);
+/* out[count] = this rank's block of root's in; others may pass in and blocks NULL. */
+KOLO_API int kolo_scatter_v(kolo_group *group, const void *in, const kolo_blocks *blocks, void *out,
+                            size_t count, kolo_dtype dtype, int root);
+/* Block r of in goes to rank r, where it becomes the block of this rank in out. in == out is not
+ * allowed. */
+KOLO_API int kolo_all_to_all_v(kolo_group *group, const void *in, const kolo_blocks *in_blocks,
+                               void *out, const kolo_blocks *out_blocks, kolo_dtype dtype);
+
+KOLO_API int kolo_all_gather_v_async(kolo_group *group, const void *in, void *out,
+                                     const kolo_blocks *blocks, kolo_dtype dtype, kolo_work **work);
+KOLO_API int kolo_reduce_scatter_v_async(kolo_group *group, const void *in,
+                                         const kolo_blocks *blocks, void *out, kolo_dtype dtype,
+                                         kolo_op op, kolo_work **work);
+KOLO_API int kolo_gather_v_async(kolo_group *group, const void *in, size_t count, void *out,
+                                 const kolo_blocks *blocks, kolo_dtype dtype, int root,
+                                 kolo_work **work);
+KOLO_API int kolo_scatter_v_async(kolo_group *group, const void *in, const kolo_blocks *blocks,
+                                  void *out, size_t count, kolo_dtype dtype, int root,
+                                  kolo_work **work);
+KOLO_API int kolo_all_to_all_v_async(kolo_group *group, const void *in,
+                                     const kolo_blocks *in_blocks, void *out,
+                                     const kolo_blocks *out_blocks, kolo_dtype dtype,
+                                     kolo_work **work);
+
 KOLO_API int kolo_all_reduce_async(kolo_group *group, const void *in, void *out, size_t count,
                                    kolo_dtype dtype, kolo_op op, kolo_work **work);
 KOLO_API int kolo_reduce_async(kolo_group *group, const void *in, void *out, size_t count,

@@ -14,13 +14,14 @@ struct ko_stamp {
     uint64_t
         count; /* collectives: elements, as the caller gave them; point to point: bytes in all */
     uint32_t root; /* the root, 0 if there is none; point to point: the tag */
-    uint8_t what;  /* enum ko_collective, or KO_POINT_TO_POINT */
+    uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
     uint8_t dtype;
     uint8_t op;
     uint8_t algorithm;
 };
 
 #define KO_POINT_TO_POINT 255
+#define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 
 enum ko_frame_kind {
     KO_FRAME_DATA = 1, /* nbytes of a slice follow */

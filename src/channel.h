@@ -93,6 +93,10 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status);
 int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_stamp *theirs,
                         const struct ko_stamp *ours);
 
+/* A slice of peer's is not of the nbytes that the call expects, as the group's error. */
+int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct ko_frame *frame,
+                              size_t nbytes);
+
 /* Tells all open links of the group's failure, within a bounded time. */
 void ko_channel_tell_failure(struct ko_channel *channel);
 

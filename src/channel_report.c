@@ -25,7 +25,9 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
         KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
 #undef COLLECTIVE_NAME
     };
-    const char *name = stamp->what < KO_NCOLLECTIVES ? names[stamp->what] : "an unknown call";
+    const bool is_uneven = stamp->what & KO_UNEVEN;
+    const unsigned what = stamp->what & ~(unsigned)KO_UNEVEN;
+    const char *name = what < KO_NCOLLECTIVES ? names[what] : "an unknown call";
     int used;
 
     if (stamp->what == KO_POINT_TO_POINT) {
@@ -33,17 +35,19 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
                  (unsigned long long)stamp->seq, stamp->root, (unsigned long long)stamp->count);
         return;
     }
-    used = snprintf(text, nbytes, "%s #%llu", name, (unsigned long long)stamp->seq);
-    if (stamp->what != KO_BARRIER)
+    used = snprintf(text, nbytes, "%s%s #%llu", name, is_uneven ? "_v" : "",
+                    (unsigned long long)stamp->seq);
+    if (is_uneven && !stamp->count) /* of which only the type is known to all */
+        used += snprintf(text + used, nbytes - (size_t)used, " of %s",
+                         kolo_dtype_name((kolo_dtype)stamp->dtype));
+    else if (what != KO_BARRIER)
         used +=
             snprintf(text + used, nbytes - (size_t)used, " of %llu %s",
                      (unsigned long long)stamp->count, kolo_dtype_name((kolo_dtype)stamp->dtype));
-    if (stamp->what == KO_ALL_REDUCE || stamp->what == KO_REDUCE ||
-        stamp->what == KO_REDUCE_SCATTER)
+    if (what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER)
         used +=
             snprintf(text + used, nbytes - (size_t)used, ", %s", kolo_op_name((kolo_op)stamp->op));
-    if (stamp->what == KO_REDUCE || stamp->what == KO_BROADCAST || stamp->what == KO_GATHER ||
-        stamp->what == KO_SCATTER)
+    if (what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER)
         snprintf(text + used, nbytes - (size_t)used, ", root %u", stamp->root);
 }
 
@@ -109,6 +113,22 @@ int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_st
         snprintf(text, sizeof text,
                  "the ranks make different calls: rank %d calls %s, but rank %d calls %s", peer,
                  their_call, channel->group->rank, our_call);
+    return ko_group_fail(channel->group, KOLO_E_MISMATCH, text);
+}
+
+int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct ko_frame *frame,
+                              size_t nbytes)
+{
+    char call[160], text[KO_ERROR_TEXT];
+
+    ko_stamp_describe(&frame->stamp, call, sizeof call);
+    if (!(frame->stamp.what & KO_UNEVEN)) /* then the stamps would have differed */
+        return ko_group_fail(channel->group, KOLO_E_INTERNAL,
+                             "a slice has another length than expected");
+    snprintf(text, sizeof text,
+             "rank %d sends %u bytes to rank %d, which expects %zu, in %s: the counts that the two "
+             "give for this block differ",
+             peer, frame->nbytes, channel->group->rank, nbytes, call);
     return ko_group_fail(channel->group, KOLO_E_MISMATCH, text);
 }
 

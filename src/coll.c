@@ -10,6 +10,7 @@
 #include "log.h"
 #include "status.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A call that waits for, or has, the engine's turn. */
@@ -18,6 +19,7 @@ struct coll_work {
     kolo_group *group;
     struct ko_call call;
     int algorithm;
+    size_t numbers[]; /* its lists of blocks */
 };
 
 const char *ko_collective_name(enum ko_collective what)
@@ -28,6 +30,16 @@ const char *ko_collective_name(enum ko_collective what)
 #undef COLLECTIVE_NAME
     };
     return names[what];
+}
+
+const char *ko_call_name(const struct ko_call *call)
+{
+    static const char *const names[] = {
+#define UNEVEN_NAME(id, name) #name "_v",
+        KO_COLLECTIVE_LIST(UNEVEN_NAME)
+#undef UNEVEN_NAME
+    };
+    return call->is_uneven ? names[call->what] : ko_collective_name(call->what);
 }
 
 /* ---- arguments --------------------------------------------------------------------------- */
@@ -42,38 +54,82 @@ static bool is_reducing(enum ko_collective what)
     return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
 }
 
-/* How many times count the call's larger buffer has. */
-static size_t blocks_of(const kolo_group *group, enum ko_collective what)
+/* Whether the buffer has a block for each rank, on this one. */
+static bool in_has_blocks(const kolo_group *group, const struct ko_call *call)
 {
-    bool is_single =
-        what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_BROADCAST || what == KO_BARRIER;
-    return is_single ? 1 : (size_t)group->size;
+    return call->what == KO_REDUCE_SCATTER || call->what == KO_ALL_TO_ALL ||
+           (call->what == KO_SCATTER && call->root == group->rank);
+}
+
+static bool out_has_blocks(const kolo_group *group, const struct ko_call *call)
+{
+    return call->what == KO_ALL_GATHER || call->what == KO_ALL_TO_ALL ||
+           (call->what == KO_GATHER && call->root == group->rank);
+}
+
+/* Elements from a buffer's beginning to its last block's end; false: more than memory has. */
+static bool extent(const kolo_group *group, const struct ko_call *call,
+                   const struct ko_blocks *blocks, size_t *count)
+{
+    size_t end;
+
+    if (!call->is_uneven)
+        return !__builtin_mul_overflow(call->count, (size_t)group->size, count);
+    *count = 0;
+    for (int i = 0; i < group->size; i++) {
+        if (__builtin_add_overflow(blocks->counts[i], blocks->starts[i], &end))
+            return false;
+        *count = blocks->counts[i] && end > *count ? end : *count;
+    }
+    return true;
+}
+
+static int check_buffer(const kolo_group *group, const struct ko_call *call, bool is_out,
+                        bool is_needed)
+{
+    const struct ko_blocks *blocks = is_out ? &call->out_blocks : &call->in_blocks;
+    const bool has_blocks = is_out ? out_has_blocks(group, call) : in_has_blocks(group, call);
+    const void *buffer = is_out ? call->out : call->in;
+    size_t count = call->count, nbytes;
+
+    if ((has_blocks && !extent(group, call, blocks, &count)) ||
+        __builtin_mul_overflow(count, kolo_dtype_size(call->dtype), &nbytes))
+        return ko_fail(KOLO_E_INVALID,
+                       "%s: %zu elements of %s for %d ranks are more than memory has",
+                       ko_call_name(call), call->count, kolo_dtype_name(call->dtype), group->size);
+    if (nbytes && is_needed && !buffer)
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL, with %zu elements", ko_call_name(call),
+                       is_out ? "out" : "in", count);
+    return KOLO_OK;
 }
 
 static int check_buffers(const kolo_group *group, const struct ko_call *call)
 {
-    const char *name = ko_collective_name(call->what);
-    bool is_root = !has_root(call->what) || call->root == group->rank;
-    bool needs_in = call->what != KO_SCATTER || is_root;
-    bool needs_out = (call->what != KO_REDUCE && call->what != KO_GATHER) || is_root;
-    size_t nbytes;
+    const bool is_root = !has_root(call->what) || call->root == group->rank;
+    const bool needs_in = call->what != KO_SCATTER || is_root;
+    const bool needs_out = (call->what != KO_REDUCE && call->what != KO_GATHER) || is_root;
+    int err = check_buffer(group, call, false, needs_in);
 
-    if (__builtin_mul_overflow(call->count, kolo_dtype_size(call->dtype), &nbytes) ||
-        __builtin_mul_overflow(nbytes, blocks_of(group, call->what), &nbytes))
-        return ko_fail(KOLO_E_INVALID,
-                       "%s: %zu elements of %s for %d ranks are more than memory has", name,
-                       call->count, kolo_dtype_name(call->dtype), group->size);
-    if (nbytes && ((needs_in && !call->in) || (needs_out && !call->out)))
-        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL, with %zu elements", name,
-                       needs_in && !call->in ? "in" : "out", call->count);
-    if (nbytes && call->what == KO_ALL_TO_ALL && call->in == call->out)
-        return ko_fail(KOLO_E_INVALID, "%s: in and out must be different buffers", name);
-    return KOLO_OK;
+    if (!err)
+        err = check_buffer(group, call, true, needs_out);
+    if (!err && call->what == KO_ALL_TO_ALL && call->in && call->in == call->out)
+        err =
+            ko_fail(KOLO_E_INVALID, "%s: in and out must be different buffers", ko_call_name(call));
+    return err;
+}
+
+/* Puts the call's name before what went wrong. */
+static int say_where(const char *name, int err)
+{
+    char text[KO_ERROR_TEXT];
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    return ko_fail(err, "%s: %s", name, text);
 }
 
 static int check_call(kolo_group *group, const struct ko_call *call)
 {
-    const char *name = ko_collective_name(call->what);
+    const char *name = ko_call_name(call);
     struct ko_reduction unused;
     int err = KOLO_OK;
 
@@ -85,7 +141,7 @@ static int check_call(kolo_group *group, const struct ko_call *call)
         err = ko_reduction_find(call->dtype, call->op, &unused);
     if (!err && has_root(call->what))
         err = ko_group_check_rank(group, call->root, "the root");
-    return err ? err : check_buffers(group, call);
+    return err ? say_where(name, err) : check_buffers(group, call);
 }
 
 /* ---- algorithm --------------------------------------------------------------------------- */
@@ -100,9 +156,7 @@ static bool is_spread(const kolo_group *group)
 static bool can(const struct ko_algorithm *row, const kolo_group *group, const struct ko_call *call,
                 size_t nbytes)
 {
-    const bool is_even = !call->in_blocks.counts && !call->out_blocks.counts;
-
-    return (is_even || !(row->flags & KO_EVEN)) &&
+    return (!call->is_uneven || !(row->flags & KO_EVEN)) &&
            (!(row->flags & KO_SMALL) ||
             nbytes <= group->endpoint->own.slice_bytes / (size_t)group->size);
 }
@@ -117,10 +171,25 @@ static bool admits(const struct ko_algorithm *row, const kolo_group *group,
                          (!(row->flags & KO_SPREAD) || is_spread(group)));
 }
 
+/* The bytes by which all ranks choose alike: of a block, the longest if they differ, and if not
+ * all ranks know that, the most. */
+static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
+{
+    const size_t element = kolo_dtype_size(call->dtype);
+
+    if (!call->is_uneven)
+        return call->count * element;
+    if (call->what == KO_ALL_GATHER)
+        return longest_of(&call->out_blocks, group->size) * element;
+    if (call->what == KO_REDUCE_SCATTER)
+        return longest_of(&call->in_blocks, group->size) * element;
+    return SIZE_MAX;
+}
+
 /* The first row that admits the call; the one named by KOLO_ALGO if there is such a one. */
 static int choose(const kolo_group *group, const struct ko_call *call)
 {
-    size_t nbytes = call->count * kolo_dtype_size(call->dtype);
+    const size_t nbytes = agreed_bytes(group, call);
 
     for (int i = 0; group->algorithm[0] && i < ko_nalgorithms; i++)
         if (!strcmp(ko_algorithms[i].name, group->algorithm) &&
@@ -136,10 +205,22 @@ static int choose(const kolo_group *group, const struct ko_call *call)
 
 static int run_alone(const struct ko_call *call)
 {
+    const size_t element = kolo_dtype_size(call->dtype);
+    const struct ko_blocks *ins = &call->in_blocks, *outs = &call->out_blocks;
+    const unsigned char *in = call->in;
+    unsigned char *out = call->out;
+    size_t count = call->count;
+
+    if (ins->counts) {
+        in += ins->starts[0] * element;
+        count = ins->counts[0];
+    }
+    if (outs->counts)
+        out += outs->starts[0] * element;
     if (is_reducing(call->what))
-        return ko_reduce_single(call->dtype, call->op, call->out, call->in, call->count);
-    if (call->out != call->in && call->count)
-        memmove(call->out, call->in, call->count * kolo_dtype_size(call->dtype));
+        return ko_reduce_single(call->dtype, call->op, out, in, count);
+    if (out != in && count)
+        memmove(out, in, count * element);
     return KOLO_OK;
 }
 
@@ -170,10 +251,23 @@ static void await_work(struct kolo_work *work, const ko_deadline *deadline)
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* Copies a list of blocks, which are the user's only while he calls. */
+static size_t *keep_blocks(struct ko_blocks *blocks, size_t n, size_t *numbers)
+{
+    if (!blocks->counts)
+        return numbers;
+    memcpy(numbers, blocks->counts, n * sizeof *numbers);
+    memcpy(numbers + n, blocks->starts, n * sizeof *numbers);
+    blocks->counts = numbers;
+    blocks->starts = numbers + n;
+    return numbers + 2 * n;
+}
+
 static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
                   kolo_work **work_out)
 {
-    struct coll_work *w = ko_work_new(sizeof *w);
+    const size_t n = (size_t)group->size, nnumbers = call->is_uneven ? 4 * n : 0;
+    struct coll_work *w = ko_work_new(sizeof *w + nnumbers * sizeof(size_t));
     int err = KOLO_OK;
 
     if (!w)
@@ -183,6 +277,7 @@ static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
     w->group = group;
     w->call = *call;
     w->algorithm = algorithm;
+    keep_blocks(&w->call.out_blocks, n, keep_blocks(&w->call.in_blocks, n, w->numbers));
     if (group->size == 1)
         ko_work_complete(&w->work, run_alone(call));
     else
@@ -228,7 +323,7 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
         return err;
     algorithm = choose(group, call);
     if (ko_log_wants(KO_LOG_TRACE))
-        ko_log(KO_LOG_TRACE, "%s of %zu %s by %s: %s", ko_collective_name(call->what), call->count,
+        ko_log(KO_LOG_TRACE, "%s of %zu %s by %s: %s", ko_call_name(call), call->count,
                kolo_dtype_name(call->dtype), ko_algorithms[algorithm].name,
                ko_algorithms[algorithm].why);
     return work ? submit(group, call, algorithm, work) : run_blocking(group, call, algorithm);

@@ -19,8 +19,9 @@ struct ko_call {
     kolo_dtype dtype;
     kolo_op op;
     int root;
-    /* Of the buffers that have a block for each rank, if the blocks differ; count is then this
-     * rank's own. */
+    /* Blocks may differ, on all ranks or on none: then count is this rank's own, and the buffers
+     * that have a block for each rank, where this rank knows them, list them. */
+    bool is_uneven;
     struct ko_blocks in_blocks, out_blocks;
 };
 
@@ -42,6 +43,9 @@ extern const int ko_nalgorithms;
 
 /* "all_reduce" */
 const char *ko_collective_name(enum ko_collective what);
+
+/* "all_gather_v" */
+const char *ko_call_name(const struct ko_call *call);
 
 /* Checks the arguments, then runs the call (work NULL) or submits it. */
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);

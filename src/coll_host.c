@@ -45,6 +45,22 @@ static int find_reduction(const struct ko_call *call, struct ko_reduction *reduc
     return ko_reduction_find(call->dtype, call->op, reduction);
 }
 
+/* What all ranks know of the call's size. */
+static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call)
+{
+    const struct ko_blocks *blocks =
+        call->what == KO_ALL_GATHER ? &call->out_blocks : &call->in_blocks;
+    uint64_t sum = 0;
+
+    if (!call->is_uneven)
+        return call->count;
+    if (call->what != KO_ALL_GATHER && call->what != KO_REDUCE_SCATTER)
+        return 0;
+    for (int i = 0; i < group->size; i++)
+        sum += blocks->counts[i];
+    return sum;
+}
+
 static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
     v->n = group->size;
@@ -52,9 +68,9 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->root = call->root;
     v->count = call->count;
     v->in_blocks = call->in_blocks;
-    v->in_blocks.count = call->count;
+    v->in_blocks.count = call->is_uneven ? 0 : call->count;
     v->out_blocks = call->out_blocks;
-    v->out_blocks.count = call->count;
+    v->out_blocks.count = call->is_uneven ? 0 : call->count;
     v->hosts = group->hosts;
     v->element = kolo_dtype_size(call->dtype);
     v->slice = group->endpoint->own.slice_bytes / v->element;
@@ -63,9 +79,9 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
     v->buffers[OUT] = call->out;
     v->stamp = (struct ko_stamp){.seq = ++group->seq,
-                                 .count = call->count,
+                                 .count = agreed_count(group, call),
                                  .root = (uint32_t)call->root,
-                                 .what = (uint8_t)call->what,
+                                 .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)call->op,
                                  .algorithm = (uint8_t)algorithm};

@@ -104,8 +104,7 @@ static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
 
         v->status = ko_channel_mismatch(v->channel, link->peer, &theirs, &v->stamp);
     } else if (frame->nbytes != nbytes) {
-        v->status =
-            ko_group_fail(v->group, KOLO_E_INTERNAL, "a slice has another length than expected");
+        v->status = ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
     }
     return !v->status;
 }

@@ -34,6 +34,12 @@ bool exam_has_root(enum ko_collective what)
     return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
 }
 
+bool exam_can_be_uneven(enum ko_collective what)
+{
+    return what == KO_ALL_GATHER || what == KO_REDUCE_SCATTER || what == KO_GATHER ||
+           what == KO_SCATTER || what == KO_ALL_TO_ALL;
+}
+
 bool exam_is_reducing(enum ko_collective what)
 {
     return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
@@ -161,6 +167,76 @@ static void write_number(kolo_dtype dtype, int64_t value, void *to)
     memcpy(to, &bits, kolo_dtype_size(dtype)); /* little-endian */
 }
 
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+/* What rank `from` gives to rank `to`. */
+static size_t block_count(const struct exam *exam, int from, int to)
+{
+    const size_t a = (size_t)from, b = (size_t)to, most = exam->count + 3;
+
+    if (!exam->is_uneven)
+        return exam->count;
+    switch (exam->what) {
+    case KO_ALL_TO_ALL:
+        return (exam->count + 7 * a + 4 * b) % most;
+    case KO_ALL_GATHER:
+    case KO_GATHER:
+        return (exam->count + 5 * a) % most;
+    default:
+        return (exam->count + 5 * b) % most;
+    }
+}
+
+/* Block i of the rank's in or out. Uneven ones lie from the last to the first, with gaps. */
+static size_t length_at(const struct exam *exam, int rank, int i, bool is_out)
+{
+    return is_out ? block_count(exam, i, rank) : block_count(exam, rank, i);
+}
+
+static size_t start_at(const struct exam *exam, int n, int rank, int i, bool is_out)
+{
+    size_t start = 1;
+
+    if (!exam->is_uneven)
+        return (size_t)i * exam->count;
+    for (int k = n - 1; k > i; k--)
+        start += length_at(exam, rank, k, is_out) + 1;
+    return start;
+}
+
+/* Of all blocks, and of the gaps. */
+static size_t total(const struct exam *exam, int n, int rank, bool is_out)
+{
+    if (!exam->is_uneven)
+        return (size_t)n * exam->count;
+    return start_at(exam, n, rank, 0, is_out) + length_at(exam, rank, 0, is_out) + 1;
+}
+
+static bool has_blocks(const struct exam *exam, bool is_out)
+{
+    if (is_out)
+        return exam->what == KO_ALL_GATHER || exam->what == KO_GATHER ||
+               exam->what == KO_ALL_TO_ALL;
+    return exam->what == KO_REDUCE_SCATTER || exam->what == KO_SCATTER ||
+           exam->what == KO_ALL_TO_ALL;
+}
+
+/* The block in which element i of the rank's buffer lies, and where in it; -1: a gap. */
+static int find_block(const struct exam *exam, int n, int rank, bool is_out, size_t *i)
+{
+    for (int k = 0; k < n; k++) {
+        const size_t start = start_at(exam, n, rank, k, is_out);
+
+        if (*i >= start && *i < start + length_at(exam, rank, k, is_out)) {
+            *i -= start;
+            return k;
+        }
+    }
+    return -1;
+}
+
+/* ---- inputs, outputs --------------------------------------------------------------------- */
+
 /* Element i of the rank's input. */
 static void write_input(const struct exam *exam, int n, int rank, size_t i, void *to)
 {
@@ -175,11 +251,11 @@ static void write_input(const struct exam *exam, int n, int rank, size_t i, void
 /* Element i of the rank's output. */
 static void write_expected(const struct exam *exam, int n, int rank, size_t i, void *to)
 {
-    const size_t own = (size_t)rank * exam->count;
+    int from;
 
     switch (exam->what) {
     case KO_REDUCE_SCATTER:
-        i += own; /* fall through */
+        i += start_at(exam, n, rank, rank, false); /* fall through */
     case KO_ALL_REDUCE:
     case KO_REDUCE:
         write_number(exam->dtype, reduced(exam->dtype, exam->op, i, n), to);
@@ -188,13 +264,16 @@ static void write_expected(const struct exam *exam, int n, int rank, size_t i, v
         write_input(exam, n, exam->root, i, to);
         break;
     case KO_SCATTER:
-        write_input(exam, n, exam->root, own + i, to);
-        break;
-    case KO_ALL_TO_ALL:
-        write_input(exam, n, (int)(i / exam->count), own + i % exam->count, to);
+        write_input(exam, n, exam->root, i + start_at(exam, n, exam->root, rank, false), to);
         break;
     default:
-        write_input(exam, n, (int)(i / exam->count), i % exam->count, to);
+        from = find_block(exam, n, rank, true, &i);
+        if (from < 0)
+            memset(to, STALE_BYTE, kolo_dtype_size(exam->dtype));
+        else if (exam->what == KO_ALL_TO_ALL)
+            write_input(exam, n, from, i + start_at(exam, n, from, rank, false), to);
+        else
+            write_input(exam, n, from, i, to);
     }
 }
 
@@ -202,26 +281,18 @@ static void write_expected(const struct exam *exam, int n, int rank, size_t i, v
 
 static size_t in_count(const struct exam *exam, int n, int rank)
 {
-    if (exam->what == KO_BARRIER)
+    if (exam->what == KO_BARRIER || (exam->what == KO_SCATTER && rank != exam->root))
         return 0;
-    if (exam->what == KO_SCATTER)
-        return rank == exam->root ? (size_t)n * exam->count : 0;
-    if (exam->what == KO_REDUCE_SCATTER || exam->what == KO_ALL_TO_ALL)
-        return (size_t)n * exam->count;
-    return exam->count;
+    return has_blocks(exam, false) ? total(exam, n, rank, false) : block_count(exam, rank, rank);
 }
 
 static size_t out_count(const struct exam *exam, int n, int rank)
 {
-    if (exam->what == KO_BARRIER)
+    bool is_roots = exam->what == KO_REDUCE || exam->what == KO_GATHER;
+
+    if (exam->what == KO_BARRIER || (is_roots && rank != exam->root))
         return 0;
-    if (exam->what == KO_REDUCE)
-        return rank == exam->root ? exam->count : 0;
-    if (exam->what == KO_GATHER)
-        return rank == exam->root ? (size_t)n * exam->count : 0;
-    if (exam->what == KO_ALL_GATHER || exam->what == KO_ALL_TO_ALL)
-        return (size_t)n * exam->count;
-    return exam->count;
+    return has_blocks(exam, true) ? total(exam, n, rank, true) : block_count(exam, rank, rank);
 }
 
 static void make(struct exam_buffer *buffer, size_t nbytes, size_t shift)
@@ -252,7 +323,7 @@ static void lay_out(struct exam_run *run, int n, int rank)
     const struct exam *exam = &run->exam;
     const size_t size = kolo_dtype_size(exam->dtype);
     const size_t ins = in_count(exam, n, rank) * size, outs = out_count(exam, n, rank) * size;
-    const size_t own = (size_t)rank * exam->count * size;
+    const size_t own = start_at(exam, n, rank, rank, ins <= outs) * size;
     bool is_one = exam->is_in_place && exam->what != KO_ALL_TO_ALL && ins && outs;
 
     if (exam->what == KO_BROADCAST)
@@ -288,6 +359,77 @@ static void fill(struct exam_run *run, int n, int rank)
 }
 
 /* ---- the call ---------------------------------------------------------------------------- */
+
+/* Lists of the rank's blocks. */
+struct lists {
+    size_t numbers[4][EXAM_MOST_RANKS];
+    kolo_blocks in, out;
+};
+
+static void list_blocks(const struct exam_run *run, struct lists *lists)
+{
+    const int n = kolo_group_size(run->group), rank = kolo_group_rank(run->group);
+
+    if (n > EXAM_MOST_RANKS)
+        abort();
+    lists->in = (kolo_blocks){lists->numbers[0], lists->numbers[1]};
+    lists->out = (kolo_blocks){lists->numbers[2], lists->numbers[3]};
+    for (int i = 0; i < n; i++) {
+        lists->numbers[0][i] = length_at(&run->exam, rank, i, false);
+        lists->numbers[1][i] = start_at(&run->exam, n, rank, i, false);
+        lists->numbers[2][i] = length_at(&run->exam, rank, i, true);
+        lists->numbers[3][i] = start_at(&run->exam, n, rank, i, true);
+    }
+}
+
+static int call_uneven(struct exam_run *run)
+{
+    const struct exam *e = &run->exam;
+    const int rank = kolo_group_rank(run->group);
+    const size_t count = block_count(e, rank, rank);
+    kolo_group *g = run->group;
+    struct lists l;
+
+    list_blocks(run, &l);
+    switch (e->what) {
+    case KO_ALL_GATHER:
+        return kolo_all_gather_v(g, run->in_at, run->out_at, &l.out, e->dtype);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter_v(g, run->in_at, &l.in, run->out_at, e->dtype, e->op);
+    case KO_GATHER:
+        return kolo_gather_v(g, run->in_at, count, run->out_at, rank == e->root ? &l.out : NULL,
+                             e->dtype, e->root);
+    case KO_SCATTER:
+        return kolo_scatter_v(g, run->in_at, rank == e->root ? &l.in : NULL, run->out_at, count,
+                              e->dtype, e->root);
+    default:
+        return kolo_all_to_all_v(g, run->in_at, &l.in, run->out_at, &l.out, e->dtype);
+    }
+}
+
+static int call_uneven_async(struct exam_run *run)
+{
+    const struct exam *e = &run->exam;
+    const int rank = kolo_group_rank(run->group);
+    const size_t count = block_count(e, rank, rank);
+    kolo_group *g = run->group;
+    kolo_work **w = &run->work;
+    struct lists l; /* gone when the work runs */
+
+    list_blocks(run, &l);
+    switch (e->what) {
+    case KO_ALL_GATHER:
+        return kolo_all_gather_v_async(g, run->in_at, run->out_at, &l.out, e->dtype, w);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter_v_async(g, run->in_at, &l.in, run->out_at, e->dtype, e->op, w);
+    case KO_GATHER:
+        return kolo_gather_v_async(g, run->in_at, count, run->out_at, &l.out, e->dtype, e->root, w);
+    case KO_SCATTER:
+        return kolo_scatter_v_async(g, run->in_at, &l.in, run->out_at, count, e->dtype, e->root, w);
+    default:
+        return kolo_all_to_all_v_async(g, run->in_at, &l.in, run->out_at, &l.out, e->dtype, w);
+    }
+}
 
 static int call_blocking(struct exam_run *run)
 {
@@ -354,7 +496,10 @@ struct exam_run *exam_begin(kolo_group *group, const struct exam *exam)
     run->group = group;
     lay_out(run, kolo_group_size(group), kolo_group_rank(group));
     fill(run, kolo_group_size(group), kolo_group_rank(group));
-    run->status = exam->is_async ? call_async(run) : call_blocking(run);
+    if (exam->is_uneven)
+        run->status = exam->is_async ? call_uneven_async(run) : call_uneven(run);
+    else
+        run->status = exam->is_async ? call_async(run) : call_blocking(run);
     return run;
 }
 
@@ -362,11 +507,11 @@ static int complain(const struct exam_run *run, const char *what, size_t i)
 {
     const struct exam *e = &run->exam;
 
-    return ranks_fail("rank %d of %d: %s%s%s of %zu %s, %s, root %d, shift %zu: %s (element %zu)",
+    return ranks_fail("rank %d of %d: %s%s%s%s of %zu %s, %s, root %d, shift %zu: %s (element %zu)",
                       kolo_group_rank(run->group), kolo_group_size(run->group),
-                      ko_collective_name(e->what), e->is_async ? "_async" : "",
-                      e->is_in_place ? " in place" : "", e->count, kolo_dtype_name(e->dtype),
-                      kolo_op_name(e->op), e->root, e->shift, what, i);
+                      ko_collective_name(e->what), e->is_uneven ? "_v" : "",
+                      e->is_async ? "_async" : "", e->is_in_place ? " in place" : "", e->count,
+                      kolo_dtype_name(e->dtype), kolo_op_name(e->op), e->root, e->shift, what, i);
 }
 
 static int check_out(const struct exam_run *run, int n, int rank)

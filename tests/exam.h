@@ -10,6 +10,8 @@
 
 #include <stdbool.h>
 
+enum { EXAM_MOST_RANKS = 64 };
+
 struct exam {
     enum ko_collective what;
     kolo_dtype dtype;
@@ -18,10 +20,12 @@ struct exam {
     int root;
     bool is_in_place; /* as kolo.h allows it for the collective */
     bool is_async;
-    size_t shift; /* bytes by which the buffers are off alignment */
+    bool is_uneven; /* blocks of different lengths around count, see exam_can_be_uneven */
+    size_t shift;   /* bytes by which the buffers are off alignment */
 };
 
 bool exam_has_root(enum ko_collective what);
+bool exam_can_be_uneven(enum ko_collective what);
 bool exam_is_reducing(enum ko_collective what);
 
 /* True if dtype has the op. */

@@ -56,6 +56,7 @@ static int take_dtypes(kolo_group *group, enum ko_collective what, const size_t 
                 exam.root = exam_has_root(what) ? (int)turn % kolo_group_size(group) : 0;
                 exam.is_in_place = turn & 1;
                 exam.is_async = turn % 8 >= 6;
+                exam.is_uneven = turn % 3 == 2 && exam_can_be_uneven(what);
                 exam.shift = turn % 5 ? 0 : turn % 8;
                 failed = exam_take(group, &exam);
             }
@@ -70,15 +71,18 @@ static int take_counts(kolo_group *group, enum ko_collective what, kolo_dtype dt
     int failed = 0;
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (unsigned how = 0; how < 4 && !failed; how++) {
+        for (unsigned how = 0; how < 8 && !failed; how++) {
             const struct exam exam = {.what = what,
                                       .dtype = dtype,
                                       .count = counts[i],
                                       .root = exam_has_root(what) ? (int)((i + how) % n) : 0,
                                       .is_in_place = how & 1,
                                       .is_async = (how & 2) && i % 2,
+                                      .is_uneven = how & 4,
                                       .shift = i == 8 ? 3 : 0};
 
+            if (exam.is_uneven && !exam_can_be_uneven(what))
+                break;
             failed = exam_take(group, &exam);
         }
     return failed;
@@ -209,11 +213,15 @@ static int take_large(kolo_group *group, void *argument)
 
     (void)argument;
     for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
-        for (unsigned how = 0; how < 2 && !failed; how++) {
+        for (unsigned how = 0; how < 4 && !failed; how++) {
             const struct exam exam = {.what = (enum ko_collective)what,
-                                      .dtype = how ? KOLO_FLOAT64 : KOLO_UINT8,
+                                      .dtype = how % 2 ? KOLO_FLOAT64 : KOLO_UINT8,
                                       .count = 300007,
-                                      .is_in_place = how};
+                                      .is_uneven = how / 2,
+                                      .is_in_place = how % 2};
+
+            if (exam.is_uneven && !exam_can_be_uneven(exam.what))
+                break;
 
             failed = exam_take(group, &exam);
         }
@@ -449,6 +457,42 @@ static int expect(int err, int code, const char *text)
     return 0;
 }
 
+static int list_wrongly(kolo_group *group, void *argument)
+{
+    const size_t counts[] = {2, 2}, huge[] = {SIZE_MAX - 1, 2}, late[] = {0, SIZE_MAX};
+    const kolo_blocks some = {counts, NULL}, none = {NULL, NULL}, long_ones = {huge, NULL};
+    const kolo_blocks far_ones = {counts, late};
+    const int mine = kolo_group_rank(group);
+    char in[8] = {0}, out[8];
+    int failed = 0;
+
+    (void)argument;
+    failed |= expect(kolo_all_gather_v(NULL, in, out, &some, KOLO_INT8), KOLO_E_INVALID,
+                     "all_gather_v: group is NULL");
+    failed |= expect(kolo_all_gather_v(group, in, out, NULL, KOLO_INT8), KOLO_E_INVALID,
+                     "all_gather_v: blocks is NULL");
+    failed |= expect(kolo_reduce_scatter_v(group, in, &none, out, KOLO_INT8, KOLO_SUM),
+                     KOLO_E_INVALID, "reduce_scatter_v: counts is NULL");
+    failed |= expect(kolo_gather_v(group, in, 2, out, NULL, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "gather_v: blocks is NULL");
+    failed |= expect(kolo_gather_v(group, in, 2, NULL, &some, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "gather_v: out is NULL, with 4 elements");
+    failed |= expect(kolo_scatter_v(group, NULL, &some, out, 2, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "scatter_v: in is NULL, with 4 elements");
+    failed |= expect(kolo_all_to_all_v(group, in, &some, out, NULL, KOLO_INT8), KOLO_E_INVALID,
+                     "all_to_all_v: blocks is NULL");
+    failed |= expect(kolo_all_to_all_v(group, in, &some, in, &some, KOLO_INT8), KOLO_E_INVALID,
+                     "all_to_all_v: in and out must be different buffers");
+    failed |= expect(kolo_all_gather_v(group, in, out, &long_ones, KOLO_INT8), KOLO_E_INVALID,
+                     "all_gather_v: the blocks are more than memory has");
+    failed |= expect(kolo_all_gather_v(group, in, out, &far_ones, KOLO_INT8), KOLO_E_INVALID,
+                     "all_gather_v: 2 elements of int8 for 2 ranks are more than memory has");
+    failed |= expect(kolo_all_gather_v_async(group, in, out, &some, KOLO_INT8, NULL),
+                     KOLO_E_INVALID, "all_gather_v_async: work is NULL");
+    failed |= exam_take(group, &(struct exam){.what = KO_ALL_GATHER, .count = 9, .is_uneven = 1});
+    return failed;
+}
+
 static int call_wrongly(kolo_group *group, void *argument)
 {
     const size_t huge = SIZE_MAX / 6;
@@ -465,13 +509,13 @@ static int call_wrongly(kolo_group *group, void *argument)
     failed |= expect(kolo_all_reduce(group, in, out, 1, (kolo_dtype)-1, KOLO_SUM), KOLO_E_INVALID,
                      "all_reduce: -1 is no dtype");
     failed |= expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, KOLO_NOPS), KOLO_E_INVALID,
-                     "8 is no reduction; enum kolo_op lists them");
+                     "all_reduce: 8 is no reduction; enum kolo_op lists them");
     failed |= expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
-                     KOLO_E_UNSUPPORTED, "bxor is for integers, not for float32");
+                     KOLO_E_UNSUPPORTED, "reduce_scatter: bxor is for integers, not for float32");
     failed |= expect(kolo_broadcast(group, out, 1, KOLO_INT8, 2), KOLO_E_INVALID,
-                     "the root is rank 2; the group has ranks 0 to 1");
+                     "broadcast: the root is rank 2; the group has ranks 0 to 1");
     failed |= expect(kolo_reduce(group, in, out, 1, KOLO_INT8, KOLO_SUM, -1), KOLO_E_INVALID,
-                     "the root is rank -1; the group has ranks 0 to 1");
+                     "reduce: the root is rank -1; the group has ranks 0 to 1");
     failed |= expect(kolo_all_reduce(group, in, out, huge, KOLO_FLOAT64, KOLO_SUM), KOLO_E_INVALID,
                      "elements of float64 for 2 ranks are more than memory has");
     failed |= expect(kolo_all_gather(group, in, out, SIZE_MAX / 2 + 1, KOLO_INT8), KOLO_E_INVALID,
@@ -507,6 +551,7 @@ static void wrong_arguments_are_named(void **state)
     (void)state;
     set_variables("shm", "");
     run(RANKS_THREADS, 2, call_wrongly, NULL);
+    run(RANKS_THREADS, 2, list_wrongly, NULL);
     assert_int_equal(expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
     assert_int_equal(expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
     assert_string_equal(kolo_work_error(NULL), "");

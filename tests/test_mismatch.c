@@ -269,6 +269,36 @@ static void a_rank_that_frees_its_group_is_named(void **state)
                      0);
 }
 
+/* The ranks give one another's blocks different lengths. */
+static int disagree_on_blocks(kolo_group *world, void *argument)
+{
+    const int rank = kolo_group_rank(world);
+    const size_t ours[] = {3, 3}, others[] = {3, 4};
+    const kolo_blocks in = {rank ? ours : others, NULL}, out = {ours, NULL};
+    unsigned char from[8] = {0}, to[8];
+    int status;
+
+    (void)argument;
+    status = kolo_all_to_all_v(world, from, &in, to, &out, KOLO_UINT8);
+    if (!status) /* rank 0 may have got what it asked for before rank 1 complains */
+        status = kolo_barrier(world);
+    return check_failure(world, status,
+                         "rank 0 sends 4 bytes to rank 1, which expects 3, in all_to_all_v #1 of "
+                         "uint8",
+                         "the counts that the two give for this block differ", false);
+}
+
+static void blocks_of_other_lengths_are_told(void **state)
+{
+    (void)state;
+    set_variables("shm", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, disagree_on_blocks, NULL), 0);
+    set_variables("tcp", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, disagree_on_blocks, NULL), 0);
+}
+
 /* A group takes its algorithm from the environment of its process. */
 static int take_other_algorithm(kolo_group *world, void *argument)
 {
@@ -306,6 +336,7 @@ int main(void)
         cmocka_unit_test(order_and_skipped_calls_show),
         cmocka_unit_test(a_rank_that_does_not_call_is_named),
         cmocka_unit_test(a_rank_that_frees_its_group_is_named),
+        cmocka_unit_test(blocks_of_other_lengths_are_told),
         cmocka_unit_test(different_algorithms_are_told),
     };
 
