@@ -346,6 +346,17 @@ typedef struct kolo_p2p {
 /* Posts all of ops and waits for all of them, in whatever order they complete: no order of the list
  * can deadlock. If an argument of any is wrong, none is posted. */
 KOLO_API int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops);
+/* The same as one work; ops is no longer needed when the call returns, the buffers are. */
+KOLO_API int kolo_batch_async(kolo_group *group, const kolo_p2p *ops, size_t nops,
+                              kolo_work **work);
+
+/* Sends in[in_count] to one rank and receives up to out_count elements from one, which may be the
+ * same, at once. */
+KOLO_API int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, void *out,
+                           size_t out_count, int from, kolo_dtype dtype, int tag);
+KOLO_API int kolo_sendrecv_async(kolo_group *group, const void *in, size_t in_count, int to,
+                                 void *out, size_t out_count, int from, kolo_dtype dtype, int tag,
+                                 kolo_work **work);
 
 /* ---- data-parallel training
  * ------------------------------------------------------------------------ */

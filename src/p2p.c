@@ -5,7 +5,7 @@
 #include "dtype.h"
 #include "group.h"
 
-#include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,22 +48,102 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->next = NULL;
 }
 
-static int run(const char *name, kolo_group *group, const kolo_p2p *op)
+/* ---- blocking ---------------------------------------------------------------------------- */
+
+/* One that is wrong must not leave others waiting: all are looked at before any is posted. */
+static int check_all(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops)
+{
+    int err = KOLO_OK;
+
+    for (size_t i = 0; i < nops && !err; i++)
+        err = check(name, group, &ops[i]);
+    return err;
+}
+
+/* Waits for all letters; the status is that of the first that failed, or err. */
+static int await_all(struct ko_letter *letters, size_t nletters, int err)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (err)
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+    for (size_t i = 0; i < nletters; i++) {
+        struct kolo_work *work = &letters[i].work;
+
+        if (!atomic_load(&work->is_done))
+            ko_mailbox_await(&letters[i], NULL);
+        if (work->status && !err) {
+            err = work->status;
+            snprintf(text, sizeof text, "%s", work->text);
+        }
+    }
+    return err ? ko_fail_again(err, text) : KOLO_OK;
+}
+
+/* Posts all, waits for all; letters has room for as many. */
+static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
+{
+    size_t posted;
+    int err = KOLO_OK;
+
+    for (posted = 0; posted < nops && !err; posted += !err) {
+        ko_work_init(&letters[posted].work);
+        fill(&letters[posted], group, &ops[posted]);
+        err = ko_mailbox_post(&letters[posted]);
+    }
+    return await_all(letters, posted, err);
+}
+
+static int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
 {
     struct ko_letter letter;
     int err = check(name, group, op);
 
-    if (err)
-        return err;
-    ko_work_init(&letter.work);
-    fill(&letter, group, op);
-    err = ko_mailbox_post(&letter);
-    if (err)
-        return err;
-    if (!atomic_load(&letter.work.is_done))
-        ko_mailbox_await(&letter, NULL);
-    return letter.work.status ? ko_fail_again(letter.work.status, letter.work.text) : KOLO_OK;
+    return err ? err : run(group, op, 1, &letter);
 }
+
+int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)
+{
+    return run_one("kolo_send", group,
+                   &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in});
+}
+
+int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag)
+{
+    return run_one("kolo_recv", group, &(kolo_p2p){0, from, tag, dtype, count, out});
+}
+
+int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops)
+{
+    struct ko_letter *letters;
+    int err;
+
+    if (nops && !ops)
+        return ko_fail(KOLO_E_INVALID, "kolo_batch: ops is NULL");
+    err = check_all("kolo_batch", group, ops, nops);
+    if (err)
+        return err;
+    letters = ko_alloc(nops * sizeof *letters, "a batch");
+    if (!letters)
+        return KOLO_E_NOMEM;
+    err = run(group, ops, nops, letters);
+    free(letters);
+    return err;
+}
+
+// NOLINTNEXTLINE(readability-function-size): the public signature
+int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, void *out,
+                  size_t out_count, int from, kolo_dtype dtype, int tag)
+{
+    const kolo_p2p ops[] = {{1, to, tag, dtype, in_count, (void *)(uintptr_t)in},
+                            {0, from, tag, dtype, out_count, out}};
+    struct ko_letter letters[2];
+    int err = check_all("kolo_sendrecv", group, ops, 2);
+
+    return err ? err : run(group, ops, 2, letters);
+}
+
+/* ---- asynchronous ------------------------------------------------------------------------ */
 
 static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)
 {
@@ -86,16 +166,6 @@ static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_w
     return KOLO_OK;
 }
 
-int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)
-{
-    return run("kolo_send", group, &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in});
-}
-
-int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag)
-{
-    return run("kolo_recv", group, &(kolo_p2p){0, from, tag, dtype, count, out});
-}
-
 int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag,
                kolo_work **work)
 {
@@ -109,31 +179,81 @@ int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int
     return start("kolo_irecv", group, &(kolo_p2p){0, from, tag, dtype, count, out}, work);
 }
 
-int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops)
+/* Letters that are one work to the user. It is complete when somebody has seen all of them done. */
+struct batch {
+    struct kolo_work work;
+    atomic_bool is_judged; /* by one of those who wait */
+    size_t nletters;
+    struct ko_letter letters[];
+};
+
+static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
 {
-    char text[KO_ERROR_TEXT];
-    kolo_work **works;
-    size_t begun;
+    struct batch *batch = (struct batch *)work;
+    bool is_done = true;
+
+    for (size_t i = 0; i < batch->nletters && is_done; i++) {
+        if (!atomic_load(&batch->letters[i].work.is_done))
+            ko_mailbox_await(&batch->letters[i], deadline);
+        is_done = atomic_load(&batch->letters[i].work.is_done);
+    }
+    if (is_done && !atomic_exchange(&batch->is_judged, true))
+        ko_work_complete(work, await_all(batch->letters, batch->nletters, KOLO_OK));
+    while (is_done && !atomic_load(&work->is_done)) /* another thread is about to */
+        sched_yield();
+}
+
+static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struct batch *batch)
+{
     int err = KOLO_OK;
 
-    if (nops && !ops)
-        return ko_fail(KOLO_E_INVALID, "kolo_batch: ops is NULL");
-    works = ko_alloc(nops * sizeof(void *), "a batch");
-    if (!works)
-        return KOLO_E_NOMEM;
-    for (size_t i = 0; i < nops && !err; i++) /* one that is wrong must not leave others waiting */
-        err = check("kolo_batch", group, &ops[i]);
-    for (begun = 0; begun < nops && !err; begun += !err)
-        err = start("kolo_batch", group, &ops[begun], &works[begun]);
-    snprintf(text, sizeof text, "%s", err ? kolo_last_error() : "");
-    for (size_t i = 0; i < begun; i++) {
-        int status = kolo_work_wait(works[i], -1);
-
-        if (!err && status)
-            snprintf(text, sizeof text, "%s", kolo_last_error());
-        err = err ? err : status;
-        kolo_work_free(works[i]);
+    batch->work.await = await_batch;
+    for (size_t i = 0; i < nops && !err; i++) {
+        ko_work_init(&batch->letters[i].work);
+        fill(&batch->letters[i], group, &ops[i]);
+        err = ko_mailbox_post(&batch->letters[i]);
+        batch->nletters += !err;
+        if (!err)
+            ko_mailbox_attend(&batch->letters[i]);
     }
-    free(works);
-    return err ? ko_fail_again(err, text) : KOLO_OK;
+    return err;
+}
+
+static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
+                       kolo_work **work)
+{
+    struct batch *batch;
+    int err;
+
+    if (!work || (nops && !ops))
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, work ? "ops" : "work");
+    err = check_all(name, group, ops, nops);
+    if (err)
+        return err;
+    batch = ko_work_new(sizeof *batch + nops * sizeof *batch->letters);
+    if (!batch)
+        return KOLO_E_NOMEM;
+    err = post_batch(group, ops, nops, batch);
+    if (err) { /* the group has failed, and with it what was posted */
+        err = await_all(batch->letters, batch->nletters, err);
+        ko_work_release(&batch->work);
+        return err;
+    }
+    *work = &batch->work;
+    return KOLO_OK;
+}
+
+int kolo_batch_async(kolo_group *group, const kolo_p2p *ops, size_t nops, kolo_work **work)
+{
+    return start_batch("kolo_batch_async", group, ops, nops, work);
+}
+
+// NOLINTNEXTLINE(readability-function-size): the public signature
+int kolo_sendrecv_async(kolo_group *group, const void *in, size_t in_count, int to, void *out,
+                        size_t out_count, int from, kolo_dtype dtype, int tag, kolo_work **work)
+{
+    const kolo_p2p ops[] = {{1, to, tag, dtype, in_count, (void *)(uintptr_t)in},
+                            {0, from, tag, dtype, out_count, out}};
+
+    return start_batch("kolo_sendrecv_async", group, ops, 2, work);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Point to point: matching by tag, sizes around the slots, both orders of posting, messages that
- * nobody waits for yet, batches, threads, the courier, and every way in which it can fail.
+ * nobody waits for yet, threads, the courier, and every way in which it can fail.
  */
 #include "clock.h"
 #include "kolo.h"
@@ -279,59 +279,6 @@ static void a_message_finds_its_receive_while_arriving(void **state)
 {
     (void)state;
     run_all_ways(2, receive_in_the_middle);
-}
-
-/* ---- batches ------------------------------------------------------------------------------------
- */
-
-/* Every rank sends much to every other, and posts the sends first. */
-static int cross(kolo_group *group, void *argument)
-{
-    enum { COUNT = 20000 };
-    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    kolo_p2p ops[16];
-    size_t nops = 0;
-    int failed = 0;
-
-    (void)argument;
-    for (int peer = 0; peer < n; peer++)
-        ops[nops++] = (kolo_p2p){1,          peer,  rank,
-                                 KOLO_INT32, COUNT, letter(COUNT * 4, (unsigned)(rank * n + peer))};
-    for (int peer = 0; peer < n; peer++)
-        ops[nops++] = (kolo_p2p){0, peer, peer, KOLO_INT32, COUNT, calloc(COUNT, 4)};
-    if (kolo_batch(group, ops, nops))
-        failed = ranks_fail("batch");
-    for (int peer = 0; peer < n && !failed; peer++)
-        if (!is_letter(ops[n + peer].buffer, COUNT * 4, (unsigned)(peer * n + rank)))
-            failed = ranks_fail("what rank %d sent is wrong", peer);
-    for (size_t i = 0; i < nops; i++)
-        free(ops[i].buffer);
-    return failed;
-}
-
-static int batch_wrongly(kolo_group *group, void *argument)
-{
-    char byte = 1, room = 0;
-    const int rank = kolo_group_rank(group);
-    const kolo_p2p ops[] = {{1, rank, 0, KOLO_INT8, 1, &byte},
-                            {0, rank, 0, KOLO_INT8, 1, &room},
-                            {1, 7, 0, KOLO_INT8, 1, &byte}};
-
-    (void)argument;
-    if (kolo_batch(group, ops, 3) != KOLO_E_INVALID ||
-        !strstr(kolo_last_error(), "the receiver is rank 7") || room != 0)
-        return ranks_fail("a bad third of a batch");
-    if (kolo_batch(group, NULL, 1) != KOLO_E_INVALID)
-        return ranks_fail("a batch of NULL");
-    return kolo_batch(group, NULL, 0) ? ranks_fail("an empty batch") : 0;
-}
-
-static void batches_cannot_deadlock(void **state)
-{
-    (void)state;
-    run_all_ways(2, cross);
-    run_all_ways(4, cross);
-    run_all_ways(1, batch_wrongly);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------
@@ -678,7 +625,6 @@ int main(void)
         cmocka_unit_test(receives_may_be_posted_first),
         cmocka_unit_test(a_rank_may_send_to_itself),
         cmocka_unit_test(a_message_finds_its_receive_while_arriving),
-        cmocka_unit_test(batches_cannot_deadlock),
         cmocka_unit_test(threads_of_one_rank_wait_at_once),
         cmocka_unit_test(large_sends_go_on_in_the_background),
         cmocka_unit_test(a_wait_that_gives_up_leaves_the_work_running),
