@@ -254,6 +254,41 @@ KOLO_API int kolo_all_to_all(kolo_group *group, const void *in, void *out, size_
 /* Returns when every rank has called it. */
 KOLO_API int kolo_barrier(kolo_group *group);
 
+/* One of several tensors: in and out as the collective wants them for count elements. */
+typedef struct kolo_tensor {
+    const void *in;
+    void *out;
+    size_t count;
+} kolo_tensor;
+
+/* The same for several tensors of one type at the price of few calls: short ones travel together,
+ * through memory of the library's own, long ones by themselves. All ranks list as many, of the same
+ * counts; the list is no longer needed when the call returns. broadcast looks at out only. */
+KOLO_API int kolo_all_reduce_coalesced(kolo_group *group, const kolo_tensor *tensors,
+                                       size_t ntensors, kolo_dtype dtype, kolo_op op);
+KOLO_API int kolo_reduce_coalesced(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
+                                   kolo_dtype dtype, kolo_op op, int root);
+KOLO_API int kolo_broadcast_coalesced(kolo_group *group, const kolo_tensor *tensors,
+                                      size_t ntensors, kolo_dtype dtype, int root);
+KOLO_API int kolo_all_gather_coalesced(kolo_group *group, const kolo_tensor *tensors,
+                                       size_t ntensors, kolo_dtype dtype);
+KOLO_API int kolo_reduce_scatter_coalesced(kolo_group *group, const kolo_tensor *tensors,
+                                           size_t ntensors, kolo_dtype dtype, kolo_op op);
+KOLO_API int kolo_all_reduce_coalesced_async(kolo_group *group, const kolo_tensor *tensors,
+                                             size_t ntensors, kolo_dtype dtype, kolo_op op,
+                                             kolo_work **work);
+KOLO_API int kolo_reduce_coalesced_async(kolo_group *group, const kolo_tensor *tensors,
+                                         size_t ntensors, kolo_dtype dtype, kolo_op op, int root,
+                                         kolo_work **work);
+KOLO_API int kolo_broadcast_coalesced_async(kolo_group *group, const kolo_tensor *tensors,
+                                            size_t ntensors, kolo_dtype dtype, int root,
+                                            kolo_work **work);
+KOLO_API int kolo_all_gather_coalesced_async(kolo_group *group, const kolo_tensor *tensors,
+                                             size_t ntensors, kolo_dtype dtype, kolo_work **work);
+KOLO_API int kolo_reduce_scatter_coalesced_async(kolo_group *group, const kolo_tensor *tensors,
+                                                 size_t ntensors, kolo_dtype dtype, kolo_op op,
+                                                 kolo_work **work);
+
 /* Where the ranks' blocks lie in a buffer, when they are not all of one length. Both lists have an
  * entry for each rank of the group and are no longer needed when the call returns. */
 typedef struct kolo_blocks {

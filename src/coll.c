@@ -18,8 +18,7 @@ struct coll_work {
     struct kolo_work work;
     kolo_group *group;
     struct ko_call call;
-    int algorithm;
-    size_t numbers[]; /* its lists of blocks */
+    size_t lists[]; /* its own copies of the call's */
 };
 
 const char *ko_collective_name(enum ko_collective what)
@@ -39,6 +38,14 @@ const char *ko_call_name(const struct ko_call *call)
         KO_COLLECTIVE_LIST(UNEVEN_NAME)
 #undef UNEVEN_NAME
     };
+    static const char *const tensors[] = {
+#define TENSORS_NAME(id, name) #name "_coalesced",
+        KO_COLLECTIVE_LIST(TENSORS_NAME)
+#undef TENSORS_NAME
+    };
+
+    if (call->is_coalesced)
+        return tensors[call->what];
     return call->is_uneven ? names[call->what] : ko_collective_name(call->what);
 }
 
@@ -127,6 +134,24 @@ static int say_where(const char *name, int err)
     return ko_fail(err, "%s: %s", name, text);
 }
 
+static int check_tensors(const kolo_group *group, const struct ko_call *call)
+{
+    int err = KOLO_OK;
+
+    if (call->ntensors && !call->tensors)
+        return ko_fail(KOLO_E_INVALID, "%s: tensors is NULL", ko_call_name(call));
+    for (size_t i = 0; i < call->ntensors && !err; i++) {
+        const struct ko_call part = ko_coll_tensor(call, i);
+        char name[64];
+
+        err = check_buffers(group, &part);
+        snprintf(name, sizeof name, "%s: tensor %zu", ko_call_name(call), i);
+        if (err)
+            err = say_where(name, err);
+    }
+    return err;
+}
+
 static int check_call(kolo_group *group, const struct ko_call *call)
 {
     const char *name = ko_call_name(call);
@@ -141,7 +166,9 @@ static int check_call(kolo_group *group, const struct ko_call *call)
         err = ko_reduction_find(call->dtype, call->op, &unused);
     if (!err && has_root(call->what))
         err = ko_group_check_rank(group, call->root, "the root");
-    return err ? say_where(name, err) : check_buffers(group, call);
+    if (err)
+        return say_where(name, err);
+    return call->is_coalesced ? check_tensors(group, call) : check_buffers(group, call);
 }
 
 /* ---- algorithm --------------------------------------------------------------------------- */
@@ -187,7 +214,7 @@ static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
 }
 
 /* The first row that admits the call; the one named by KOLO_ALGO if there is such a one. */
-static int choose(const kolo_group *group, const struct ko_call *call)
+int ko_coll_choose(const kolo_group *group, const struct ko_call *call)
 {
     const size_t nbytes = agreed_bytes(group, call);
 
@@ -203,7 +230,7 @@ static int choose(const kolo_group *group, const struct ko_call *call)
 
 /* ---- one rank alone ---------------------------------------------------------------------- */
 
-static int run_alone(const struct ko_call *call)
+static int run_alone_once(const struct ko_call *call)
 {
     const size_t element = kolo_dtype_size(call->dtype);
     const struct ko_blocks *ins = &call->in_blocks, *outs = &call->out_blocks;
@@ -224,12 +251,34 @@ static int run_alone(const struct ko_call *call)
     return KOLO_OK;
 }
 
+static int run_alone(const struct ko_call *call)
+{
+    int err = KOLO_OK;
+
+    if (!call->is_coalesced)
+        return run_alone_once(call);
+    for (size_t i = 0; i < call->ntensors && !err; i++) {
+        const struct ko_call part = ko_coll_tensor(call, i);
+
+        err = run_alone_once(&part);
+    }
+    return err;
+}
+
 /* ---- turn -------------------------------------------------------------------------------- */
 
-static int run(struct coll_work *w)
+static int run(kolo_group *group, const struct ko_call *call)
 {
-    return w->group->size == 1 ? run_alone(&w->call)
-                               : ko_coll_run(w->group, &w->call, w->algorithm);
+    int algorithm;
+
+    if (call->is_coalesced)
+        return ko_coll_run_tensors(group, call);
+    algorithm = ko_coll_choose(group, call);
+    if (ko_log_wants(KO_LOG_TRACE))
+        ko_log(KO_LOG_TRACE, "%s of %zu %s by %s: %s", ko_call_name(call), call->count,
+               kolo_dtype_name(call->dtype), ko_algorithms[algorithm].name,
+               ko_algorithms[algorithm].why);
+    return ko_coll_run(group, call, algorithm);
 }
 
 static void run_work(struct kolo_work *work)
@@ -237,7 +286,7 @@ static void run_work(struct kolo_work *work)
     struct coll_work *w = (struct coll_work *)work;
 
     ko_log_set_rank(w->group->rank);
-    ko_work_complete(work, run(w));
+    ko_work_complete(work, run(w->group, &w->call));
 }
 
 static void await_work(struct kolo_work *work, const ko_deadline *deadline)
@@ -251,7 +300,7 @@ static void await_work(struct kolo_work *work, const ko_deadline *deadline)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Copies a list of blocks, which are the user's only while he calls. */
+/* Copies a list of blocks. */
 static size_t *keep_blocks(struct ko_blocks *blocks, size_t n, size_t *numbers)
 {
     if (!blocks->counts)
@@ -263,11 +312,28 @@ static size_t *keep_blocks(struct ko_blocks *blocks, size_t n, size_t *numbers)
     return numbers + 2 * n;
 }
 
-static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
-                  kolo_work **work_out)
+/* Bytes of the lists that are the user's only while he calls. */
+static size_t list_bytes(const kolo_group *group, const struct ko_call *call)
 {
-    const size_t n = (size_t)group->size, nnumbers = call->is_uneven ? 4 * n : 0;
-    struct coll_work *w = ko_work_new(sizeof *w + nnumbers * sizeof(size_t));
+    if (call->is_coalesced)
+        return call->ntensors * sizeof *call->tensors;
+    return call->is_uneven ? 4 * (size_t)group->size * sizeof(size_t) : 0;
+}
+
+static void keep_lists(const kolo_group *group, struct coll_work *w)
+{
+    const size_t n = (size_t)group->size;
+
+    if (w->call.ntensors) {
+        memcpy(w->lists, w->call.tensors, list_bytes(group, &w->call));
+        w->call.tensors = (const kolo_tensor *)(void *)w->lists;
+    }
+    keep_blocks(&w->call.out_blocks, n, keep_blocks(&w->call.in_blocks, n, w->lists));
+}
+
+static int submit(kolo_group *group, const struct ko_call *call, kolo_work **work_out)
+{
+    struct coll_work *w = ko_work_new(sizeof *w + list_bytes(group, call));
     int err = KOLO_OK;
 
     if (!w)
@@ -276,8 +342,7 @@ static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
     w->work.await = await_work;
     w->group = group;
     w->call = *call;
-    w->algorithm = algorithm;
-    keep_blocks(&w->call.out_blocks, n, keep_blocks(&w->call.in_blocks, n, w->numbers));
+    keep_lists(group, w);
     if (group->size == 1)
         ko_work_complete(&w->work, run_alone(call));
     else
@@ -290,7 +355,7 @@ static int submit(kolo_group *group, const struct ko_call *call, int algorithm,
 }
 
 /* On an idle group in this thread, else behind what is queued. */
-static int run_blocking(kolo_group *group, const struct ko_call *call, int algorithm)
+static int run_blocking(kolo_group *group, const struct ko_call *call)
 {
     kolo_work *work;
     int err;
@@ -298,11 +363,11 @@ static int run_blocking(kolo_group *group, const struct ko_call *call, int algor
     if (group->size == 1)
         return run_alone(call);
     if (ko_engine_try_begin(&group->engine)) {
-        err = ko_coll_run(group, call, algorithm);
+        err = run(group, call);
         ko_engine_finish(&group->engine);
         return err;
     }
-    err = submit(group, call, algorithm, &work);
+    err = submit(group, call, &work);
     if (err)
         return err;
     err = kolo_work_wait(work, -1);
@@ -313,7 +378,6 @@ static int run_blocking(kolo_group *group, const struct ko_call *call, int algor
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work)
 {
     int err = check_call(group, call);
-    int algorithm;
 
     if (!err)
         err = ko_group_check(group);
@@ -321,10 +385,5 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
         err = ko_group_find_hosts(group);
     if (err)
         return err;
-    algorithm = choose(group, call);
-    if (ko_log_wants(KO_LOG_TRACE))
-        ko_log(KO_LOG_TRACE, "%s of %zu %s by %s: %s", ko_call_name(call), call->count,
-               kolo_dtype_name(call->dtype), ko_algorithms[algorithm].name,
-               ko_algorithms[algorithm].why);
-    return work ? submit(group, call, algorithm, work) : run_blocking(group, call, algorithm);
+    return work ? submit(group, call, work) : run_blocking(group, call);
 }

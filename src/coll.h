@@ -22,6 +22,9 @@ struct ko_call {
     /* Blocks may differ, on all ranks or on none: then count is this rank's own, and the buffers
      * that have a block for each rank, where this rank knows them, list them. */
     bool is_uneven;
+    bool is_coalesced; /* of several tensors, instead of in, out and count */
+    const kolo_tensor *tensors;
+    size_t ntensors;
     struct ko_blocks in_blocks, out_blocks;
 };
 
@@ -44,11 +47,18 @@ extern const int ko_nalgorithms;
 /* "all_reduce" */
 const char *ko_collective_name(enum ko_collective what);
 
-/* "all_gather_v" */
+/* "all_gather", "all_gather_v", "all_gather_coalesced" */
 const char *ko_call_name(const struct ko_call *call);
 
 /* Checks the arguments, then runs the call (work NULL) or submits it. */
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);
+
+/* The index of the algorithm by which all ranks carry out a checked call. */
+int ko_coll_choose(const kolo_group *group, const struct ko_call *call);
+
+/* coll_tensors.c: the call for tensor i alone; and all of it, for whoever has the engine's turn. */
+struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i);
+int ko_coll_run_tensors(kolo_group *group, const struct ko_call *call);
 
 /* coll_host.c: carries a checked call out in this thread, over the group's links. The caller has
  * the engine's turn. */

@@ -270,7 +270,7 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
 /* ---- memory of calls --------------------------------------------------------------------- */
 
 /* What was there is not kept. */
-static int ensure(struct ko_memory *memory, size_t nbytes, unsigned char **bytes)
+static int ensure(kolo_group *group, struct ko_memory *memory, size_t nbytes, unsigned char **bytes)
 {
     if (memory->nbytes < nbytes || !memory->bytes) {
         free(memory->bytes);
@@ -278,21 +278,22 @@ static int ensure(struct ko_memory *memory, size_t nbytes, unsigned char **bytes
         memory->nbytes = memory->bytes ? nbytes : 0;
     }
     *bytes = memory->bytes;
-    return memory->bytes ? KOLO_OK : KOLO_E_NOMEM;
+    return memory->bytes ? KOLO_OK : ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
 }
 
 int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory)
 {
-    int err = ensure(&group->scratch, nbytes, memory);
-
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+    return ensure(group, &group->scratch, nbytes, memory);
 }
 
 int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory)
 {
-    int err = ensure(&group->pointers, count * sizeof(void *), memory);
+    return ensure(group, &group->pointers, count * sizeof(void *), memory);
+}
 
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory)
+{
+    return ensure(group, &group->packing, nbytes, memory);
 }
 
 /* ---- hosts ------------------------------------------------------------------------------- */
@@ -509,6 +510,7 @@ void kolo_group_free(kolo_group *group)
     free(group->hosts);
     free(group->scratch.bytes);
     free(group->pointers.bytes);
+    free(group->packing.bytes);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

@@ -40,8 +40,9 @@ struct kolo_group {
     struct ko_engine engine;
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
-    struct ko_hosts *_Atomic hosts;     /* found by the first collective */
-    struct ko_memory scratch, pointers; /* of whoever has the engine's turn; grow as needed */
+    struct ko_hosts *_Atomic hosts; /* found by the first collective */
+    struct ko_memory scratch, pointers,
+        packing; /* of whoever has the engine's turn; grow as needed */
 
     char algorithm[16]; /* KOLO_ALGO at creation */
     bool checks_calls;  /* KOLO_CHECK at creation */
@@ -88,6 +89,7 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
  * whoever has the engine's turn. */
 int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory);
 int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory);
+int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory);
 
 /* Finds out where the group's ranks sit, by asking the store: then group->hosts is set for good.
  * Any thread. An error has failed the group. */
