@@ -106,8 +106,8 @@ int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_st
     if (theirs->algorithm != ours->algorithm && theirs->what == ours->what &&
         theirs->count == ours->count && theirs->dtype == ours->dtype)
         snprintf(text, sizeof text,
-                 "rank %d and rank %d take different algorithms for %s; set KOLO_ALGO alike on all "
-                 "ranks",
+                 "rank %d and rank %d take different algorithms for %s; set KOLO_ALGO and "
+                 "KOLO_DETERMINISTIC alike on all ranks",
                  peer, channel->group->rank, our_call);
     else
         snprintf(text, sizeof text,

@@ -183,6 +183,8 @@ static bool is_spread(const kolo_group *group)
 static bool can(const struct ko_algorithm *row, const kolo_group *group, const struct ko_call *call,
                 size_t nbytes)
 {
+    if (group->is_ordered && is_reducing(call->what) && !(row->flags & KO_ORDERED))
+        return false;
     return (!call->is_uneven || !(row->flags & KO_EVEN)) &&
            (!(row->flags & KO_SMALL) ||
             nbytes <= group->endpoint->own.slice_bytes / (size_t)group->size);
@@ -213,7 +215,8 @@ static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
     return SIZE_MAX;
 }
 
-/* The first row that admits the call; the one named by KOLO_ALGO if there is such a one. */
+/* The first row that admits the call; the one named by KOLO_ALGO if there is such a one; if all
+ * limits are in the way, the first that can carry the call out. */
 int ko_coll_choose(const kolo_group *group, const struct ko_call *call)
 {
     const size_t nbytes = agreed_bytes(group, call);
@@ -225,7 +228,10 @@ int ko_coll_choose(const kolo_group *group, const struct ko_call *call)
     for (int i = 0; i < ko_nalgorithms; i++)
         if (admits(&ko_algorithms[i], group, call, nbytes, false))
             return i;
-    return -1; /* the last row of each collective admits everything */
+    for (int i = 0; i < ko_nalgorithms; i++)
+        if (admits(&ko_algorithms[i], group, call, nbytes, true))
+            return i;
+    return -1; /* not reached: each collective has a row that can do everything in any order */
 }
 
 /* ---- one rank alone ---------------------------------------------------------------------- */

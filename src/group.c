@@ -38,10 +38,13 @@ static int check_algorithm(const char *name)
 static int read_variables(kolo_group *group)
 {
     const char *algorithm = ko_config_text(KO_CONFIG_ALGO);
-    int64_t checks = 0;
+    int64_t checks = 0, is_ordered = 0;
     int err = ko_config_number(KO_CONFIG_CHECK, &checks);
 
+    if (!err)
+        err = ko_config_number(KO_CONFIG_DETERMINISTIC, &is_ordered);
     group->checks_calls = checks != 0;
+    group->is_ordered = is_ordered != 0;
     snprintf(group->algorithm, sizeof group->algorithm, "%s", algorithm);
     return err ? err : check_algorithm(algorithm);
 }

@@ -46,6 +46,7 @@ struct kolo_group {
 
     char algorithm[16]; /* KOLO_ALGO at creation */
     bool checks_calls;  /* KOLO_CHECK at creation */
+    bool is_ordered;    /* KOLO_DETERMINISTIC at creation */
 
     pthread_mutex_t lock; /* failing, and the mailbox's creation */
     atomic_int failed;    /* 0, or the KOLO_E_ code; set once, after failure_text */

@@ -312,7 +312,7 @@ static int take_other_algorithm(kolo_group *world, void *argument)
         return ranks_fail("group_new");
     status = exam_try(group, &short_sum);
     failed = check_failure(group, status, "take different algorithms for all_reduce #1 of 10 int8",
-                           "set KOLO_ALGO alike on all ranks", false);
+                           "set KOLO_ALGO and KOLO_DETERMINISTIC alike on all ranks", false);
     kolo_group_free(group);
     return failed;
 }
