@@ -56,6 +56,22 @@ struct ko_paper_text {
 extern const struct ko_paper_text ko_paper_texts[];
 extern const int ko_npaper_texts;
 
+struct ko_paper_value; /* paper_play.h */
+
+/* What an observer is told while a call is played: that a rank sends a message, or has taken one.
+ * Each rank's own doings come in their order, whatever the ranks' turns. */
+struct ko_paper_event {
+    bool is_sent;
+    int from, to;
+    size_t count;
+    const struct ko_paper_value *values; /* in its slot; once taken, perhaps reduced there */
+};
+
+struct ko_paper_observer {
+    void (*see)(void *context, const struct ko_paper_event *event);
+    void *context;
+};
+
 /* One call. n >= 2: the library runs no text for a rank alone. */
 struct ko_paper_call {
     const struct ko_paper_text *text;
@@ -67,6 +83,7 @@ struct ko_paper_call {
     int slots;
     bool is_in_place;             /* in and out lie as kolo.h allows for the collective */
     const struct ko_hosts *hosts; /* where the ranks sit, for texts that ask; must outlive lists */
+    const struct ko_paper_observer *observer; /* NULL: nobody looks on */
 };
 
 /* What one rank does, in order. */

@@ -63,6 +63,16 @@ static int room(struct ko_paper_board *board, int from, int to, struct ko_paper_
     return err;
 }
 
+static void show(const struct ko_paper_board *board, bool is_sent, int from, int to,
+                 const struct ko_paper_message *message)
+{
+    const struct ko_paper_observer *observer = board->call->observer;
+    const struct ko_paper_event event = {is_sent, from, to, message->count, message->values};
+
+    if (observer)
+        observer->see(observer->context, &event);
+}
+
 static void commit(struct ko_paper_board *board, int from, int to, size_t count,
                    struct ko_paper_loan *loan)
 {
@@ -81,6 +91,7 @@ static void commit(struct ko_paper_board *board, int from, int to, size_t count,
         board->report.sent_away[from] += count;
     if (board->report.steps < message->step)
         board->report.steps = message->step;
+    show(board, true, from, to, message);
 }
 
 /* The next message; KO_AGAIN if there is none. */
@@ -117,6 +128,7 @@ static void release(struct ko_paper_board *board, int from, int to)
         message->loan->received_at = player->clock[to];
     if (player->step < message->step)
         player->step = message->step;
+    show(board, false, from, to, message);
 }
 
 /* ---- verbs ------------------------------------------------------------------------------- */
