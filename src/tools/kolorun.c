@@ -6,6 +6,7 @@
 #include "launch.h"
 
 #include "kolo.h"
+#include "options.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -78,20 +79,6 @@ static void print_version(FILE *stream, struct argp_state *state)
 /* ---- values of options -------------------------------------------------------------------------
  */
 
-static int parse_whole(struct argp_state *state, const char *what, const char *text, int low,
-                       int high)
-{
-    char *end;
-    long number;
-
-    errno = 0;
-    number = strtol(text, &end, 10);
-    if (end == text || *end || errno || number < low || number > high)
-        argp_error(state, "%s is \"%s\"; it takes a whole number from %d to %d", what, text, low,
-                   high);
-    return (int)number;
-}
-
 static int parse_seconds(struct argp_state *state, const char *what, const char *text)
 {
     char *end;
@@ -113,7 +100,7 @@ static int parse_nprocs(struct argp_state *state, const char *text)
             text = state->argv[state->next++];
     }
     if (strcmp(text, "auto") && strcmp(text, "cpu"))
-        return parse_whole(state, "-n", text, 1, MAX_RANKS);
+        return ko_option_whole(state, "-n", text, 1, MAX_RANKS);
     CPU_ZERO(&cores);
     return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
 }
@@ -187,16 +174,16 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         command->standalone = true;
         return 0;
     case KEY_NNODES:
-        command->options.nnodes = parse_whole(state, "--nnodes", arg, 1, INT_MAX / MAX_RANKS);
+        command->options.nnodes = ko_option_whole(state, "--nnodes", arg, 1, INT_MAX / MAX_RANKS);
         return 0;
     case KEY_NODE_RANK:
-        command->node_rank = parse_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
+        command->node_rank = ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
         return 0;
     case KEY_MASTER_ADDR:
         command->options.master_addr = arg;
         return 0;
     case KEY_MASTER_PORT:
-        command->options.master_port = parse_whole(state, "--master-port", arg, 0, 65535);
+        command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
         return 0;
     case KEY_RUN_ID:
         command->options.run_id = arg;

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * options.h: values of command-line options. What is wrong is said by argp_error, which exits.
+ */
+#ifndef KO_OPTIONS_H
+#define KO_OPTIONS_H
+
+#include <argp.h>
+
+/* The value of option `what`, a whole number from low to high. */
+int ko_option_whole(struct argp_state *state, const char *what, const char *text, int low,
+                    int high);
+
+#endif
