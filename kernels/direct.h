@@ -75,6 +75,7 @@ KO_FN void direct_reduce_scatter(verbs *v)
     }
 }
 
+/* The root sends everything to everybody. */
 KO_FN void direct_broadcast(verbs *v)
 {
     const size_t slices = slices_of(v->count, v->slice);
@@ -90,6 +91,7 @@ KO_FN void direct_broadcast(verbs *v)
     }
 }
 
+/* Everybody sends its block to everybody. */
 KO_FN void direct_all_gather(verbs *v)
 {
     const struct ko_part mine = {0, v->count};
@@ -107,6 +109,7 @@ KO_FN void direct_all_gather(verbs *v)
     }
 }
 
+/* Everybody sends its block to the root. */
 KO_FN void direct_gather(verbs *v)
 {
     const struct ko_part mine = {0, v->count};
@@ -128,6 +131,7 @@ KO_FN void direct_gather(verbs *v)
         }
 }
 
+/* The root sends everybody its block. */
 KO_FN void direct_scatter(verbs *v)
 {
     const struct ko_part mine = {0, v->count};

@@ -164,52 +164,65 @@ KO_FN void over_two_trees(verbs *v, bool goes_up, bool goes_down)
     over_trees(v, trees, 2, goes_up, goes_down);
 }
 
+/* Sums go up the tree to the root and the result down again. */
 KO_FN void binomial_all_reduce(verbs *v)
 {
     over_tree(v, 2, true, true);
 }
 
+/* Each rank adds up what its children send, and sends that to its parent: with every step half of
+ * the ranks are done. */
 KO_FN void binomial_reduce(verbs *v)
 {
     over_tree(v, 2, true, false);
 }
 
+/* Whoever has it passes it on, the largest subtree first: with every step twice as many ranks have
+ * it. */
 KO_FN void binomial_broadcast(verbs *v)
 {
     over_tree(v, 2, false, true);
 }
 
+/* Sums go up a tree with up to three children on each level, and down again: half as many hops as
+ * with one, but each waits for more. */
 KO_FN void knomial_all_reduce(verbs *v)
 {
     over_tree(v, 4, true, true);
 }
 
+/* Each rank adds up what up to three children on each level send, and sends that to its parent. */
 KO_FN void knomial_reduce(verbs *v)
 {
     over_tree(v, 4, true, false);
 }
 
+/* Whoever has it passes it on to up to three children on each level. */
 KO_FN void knomial_broadcast(verbs *v)
 {
     over_tree(v, 4, false, true);
 }
 
+/* Sums go up both trees and down again, every other slice over the one and the rest over the
+ * other: who is inside one tree is a leaf of the other. */
 KO_FN void double_tree_all_reduce(verbs *v)
 {
     over_two_trees(v, true, true);
 }
 
+/* Sums go up both trees, every other slice over the one and the rest over the other. */
 KO_FN void double_tree_reduce(verbs *v)
 {
     over_two_trees(v, true, false);
 }
 
+/* Both trees carry the buffer down, every other slice over the one and the rest over the other. */
 KO_FN void double_tree_broadcast(verbs *v)
 {
     over_two_trees(v, false, true);
 }
 
-/* Nothing goes up, then down. */
+/* Empty messages go up the tree, then down: who hears from above knows that all have come. */
 KO_FN void binomial_barrier(verbs *v)
 {
     const struct ko_tree tree = tree_of(v, 2);
@@ -242,6 +255,7 @@ KO_FN struct ko_part subtree_part(const verbs *v, int base, int number)
     return part;
 }
 
+/* Each rank collects the blocks of its subtree and sends them to its parent in one go. */
 KO_FN void binomial_gather(verbs *v)
 {
     const int number = around(v->rank - v->root, v->n);
@@ -264,6 +278,7 @@ KO_FN void binomial_gather(verbs *v)
              block_of(&v->out_blocks, around(i + v->root, v->n)));
 }
 
+/* Each rank passes on to its children the blocks of their subtrees. */
 KO_FN void binomial_scatter(verbs *v)
 {
     const int number = around(v->rank - v->root, v->n);
