@@ -46,7 +46,7 @@ LIB_OBJ      := $(LIB_SRC:%.c=$(OBJ)/%.o)
 LIB_PIC      := $(LIB_SRC:%.c=$(PIC)/%.o)
 LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o)
 TEST_LIB_OBJ := $(TEST_LIB_SRC:%.c=$(TOBJ)/%.o)
-TOOL_LIB_OBJ := $(TOOL_LIB_SRC:%.c=$(OBJ)/%.o)
+TOOL_LIB_OBJ := $(TOOL_LIB_SRC:%.c=$(OBJ)/%.o) $(OBJ)/prose.o
 TRAIN_TEST   := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out examples/ddp/train.c,$(TRAIN_SRC)))
 
 STATIC := $(BUILD)/lib/libkolo.a
@@ -71,6 +71,15 @@ $(OBJ)/%.o: %.c
 
 $(OBJ)/src/tools/info_facts.o: KO_CFLAGS += -DKO_BUILD_ABI='"$(ABI)"' \
                                 -DKO_BUILD_FLAGS='"$(strip $(CFLAGS) $(SAN))"'
+
+# What kolo-explain says of the algorithms.
+$(OBJ)/prose.c: scripts/prose $(wildcard kernels/*.h)
+	@mkdir -p $(@D)
+	$(Q)scripts/prose $(filter %.h,$^) >$@.new && mv $@.new $@
+
+$(OBJ)/prose.o: $(OBJ)/prose.c
+	$(if $(Q),@echo "  CC    $<")
+	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
 
 $(PIC)/%.o: %.c
 	@mkdir -p $(@D)
@@ -163,6 +172,11 @@ cover: ## line coverage by all tests, in build/cover; fails under COVER_MIN perc
 	$(Q)gcovr --root . --object-directory $(BUILD)/cover --filter 'src/' --filter 'transports/' \
 	    --filter 'kernels/' --exclude-unreachable-branches --sort-percentage --print-summary \
 	    --fail-under-line $(COVER_MIN)
+
+.PHONY: docs
+docs: $(BUILD)/bin/kolo-explain ## draw the pictures of README.md
+	$(Q)mkdir -p docs
+	$(Q)$< all_reduce --algo ring --ranks 4 --svg docs/ring.svg >/dev/null
 
 .PHONY: bench
 bench: all ## compare with other libraries on this machine (tests/bench/peers --help)

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the call moves and adds up, beside the least that any algorithm must, after Chan, Heimlich,
+ * Purkayastha and van de Geijn, "Collective communication: theory, practice, and experience"
+ * (2007), table 1. There a rank sends one message at a time and receives one; the contribution of
+ * every rank that matters must get everywhere it is needed, and each step at most doubles the ranks
+ * that it has reached: hence log2 n steps. No algorithm reaches all of the bounds at once.
+ */
+#include "explain.h"
+
+/* What each rank sends, receives and adds up. */
+struct account {
+    size_t sent, received, added;
+};
+
+static void keep_accounts(const struct ko_trace *trace, struct account *accounts)
+{
+    const uint64_t all = ~(uint64_t)0 >> (64 - trace->call->n);
+
+    for (size_t i = 0; i < trace->nmessages; i++) {
+        const struct ko_trace_message *message = &trace->messages[i];
+
+        accounts[message->from].sent += message->count;
+        accounts[message->to].received += message->count;
+        for (size_t k = 0; k < message->nruns && ko_trace_reduces(trace); k++) {
+            const struct ko_trace_run *run = &trace->runs[message->runs + k];
+
+            if (run->ranks != all)
+                accounts[message->to].added += run->end - run->begin;
+        }
+    }
+}
+
+static size_t at_least(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t longest_buffer(const struct ko_paper_call *call)
+{
+    size_t longest = 0;
+
+    for (int rank = 0; rank < call->n; rank++)
+        longest = at_least(longest,
+                           at_least(ko_paper_in_count(call, rank), ko_paper_out_count(call, rank)));
+    return longest;
+}
+
+/* ---- the least, in whole buffers ---------------------------------------------------------- */
+
+struct least {
+    double sent, received, all, added;
+};
+
+/* A figure of the busiest rank is at least the average of all. */
+static struct least least_of(const struct ko_paper_call *call)
+{
+    const double n = call->n, others = n - 1, share = others / n;
+
+    switch (call->text->what) {
+    case KO_ALL_REDUCE:
+        return (struct least){2 * share, 2 * share, 2 * others, share};
+    case KO_REDUCE:
+        return (struct least){1, 1, others, share};
+    case KO_BROADCAST:
+        return (struct least){1, 1, others, 0};
+    case KO_REDUCE_SCATTER:
+        return (struct least){share, share, others, share};
+    case KO_ALL_GATHER:
+    case KO_ALL_TO_ALL:
+        return (struct least){share, share, others, 0};
+    case KO_GATHER:
+        return (struct least){1 / n, share, share, 0};
+    case KO_SCATTER:
+        return (struct least){share, 1 / n, share, 0};
+    default:
+        return (struct least){0, 0, 0, 0};
+    }
+}
+
+/* ceil(log2 n) */
+static size_t least_steps(int n)
+{
+    size_t steps = 0;
+
+    while ((1 << steps) < n)
+        steps++;
+    return steps;
+}
+
+/* ---- between hosts ------------------------------------------------------------------------ */
+
+/* Elements that the busiest host sends to others. */
+static size_t busiest_host(const struct ko_trace *trace)
+{
+    const struct ko_hosts *hosts = trace->call->hosts;
+    size_t most = 0;
+
+    for (int host = 0; host < hosts->n; host++) {
+        size_t sent = 0;
+
+        for (int place = 0; place < host_size(hosts, host); place++)
+            sent += trace->report.sent_away[rank_at(hosts, host, place)];
+        most = at_least(most, sent);
+    }
+    return most;
+}
+
+/* Between hosts a host is a rank: what leaves it is not less than with one rank on each. */
+static double least_of_host(const struct ko_paper_call *call)
+{
+    const double hosts = call->hosts->n;
+
+    return call->text->what == KO_ALL_REDUCE ? 2 * (hosts - 1) / hosts : -1;
+}
+
+/* ---- all ---------------------------------------------------------------------------------- */
+
+static void add_figure(struct ko_figures *figures, const char *what, size_t elements, double least)
+{
+    const double whole = figures->whole ? (double)elements / (double)figures->whole : 0;
+
+    figures->list[figures->n++] = (struct ko_figure){what, elements, whole, least};
+}
+
+void ko_figures_count(const struct ko_trace *trace, struct ko_figures *figures)
+{
+    const struct ko_paper_call *call = trace->call;
+    const struct least least = least_of(call);
+    struct account accounts[KO_PAPER_MOST_RANKS] = {{0}}, most = {0};
+    size_t all = 0;
+
+    keep_accounts(trace, accounts);
+    for (int rank = 0; rank < call->n; rank++) {
+        most.sent = at_least(most.sent, accounts[rank].sent);
+        most.received = at_least(most.received, accounts[rank].received);
+        most.added = at_least(most.added, accounts[rank].added);
+        all += accounts[rank].sent;
+    }
+    *figures =
+        (struct ko_figures){.whole = longest_buffer(call), .least_steps = least_steps(call->n)};
+    if (!figures->whole)
+        return;
+    add_figure(figures, "sent by the busiest rank", most.sent, least.sent);
+    add_figure(figures, "received by the busiest rank", most.received, least.received);
+    add_figure(figures, "sent by all ranks", all, least.all);
+    if (ko_trace_reduces(trace))
+        add_figure(figures, "added up by the busiest rank", most.added, least.added);
+    if (call->hosts && call->hosts->n > 1)
+        add_figure(figures, "sent by the busiest host to others", busiest_host(trace),
+                   least_of_host(call));
+}

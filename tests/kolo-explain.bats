@@ -1,0 +1,188 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# kolo-explain from outside: every algorithm, in words, as JSON and as a picture.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    EXPLAIN=${TEST_BUILD:-build}/bin/kolo-explain
+    cd "$BATS_TEST_DIRNAME/.."
+    D=$BATS_TEST_TMPDIR
+}
+
+# Whether stdin is JSON in which the Python expression about d holds.
+json() {
+    command -v python3 >/dev/null || skip "no python3 to read JSON with"
+    python3 -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not eval(sys.argv[1]))' "$1"
+}
+
+# Whether the files are XML.
+xml() {
+    command -v python3 >/dev/null || skip "no python3 to read XML with"
+    python3 -c 'import sys, xml.etree.ElementTree as tree
+for file in sys.argv[1:]: assert tree.parse(file).getroot().tag.endswith("svg")' "$@"
+}
+
+# "collective algorithm most_ranks", 64 for no limit.
+rows() {
+    "$EXPLAIN" --list | awk '{ most = 64; if (match($0, /up to [0-9]+ ranks/))
+        most = substr($0, RSTART + 6) + 0; print $1, $2, most }'
+}
+
+@test "the list has every row of the table" {
+    run "$EXPLAIN" --list
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq "$(grep -c '^    X([A-Z_]*, "' kernels/algorithms.h)" ]
+    grep -qE '^all_reduce +one_shot .*; up to 8 ranks$' <<<"$output"
+    grep -qE '^all_reduce +hierarchical .*; for several hosts$' <<<"$output"
+}
+
+@test "every algorithm is explained, drawn and proved" {
+    local collective algorithm most n
+    while read -r collective algorithm most; do
+        for n in 2 3 4 5 8 13; do
+            [ "$n" -gt "$most" ] && continue
+            run --separate-stderr "$EXPLAIN" "$collective" --algo "$algorithm" --ranks $n --verify \
+                --svg "$D/$collective-$algorithm-$n.svg"
+            [ "$status" -eq 0 ] || { echo "$collective $algorithm $n: $stderr"; return 1; }
+            [[ "$output" == "$collective by $algorithm, $n ranks"* ]]
+            [[ "$output" == *"proved, for $n ranks"* ]]
+        done
+    done < <(rows)
+    xml "$D"/*.svg
+}
+
+@test "every algorithm is told as JSON, of odd sizes and in small slices" {
+    local collective algorithm most
+    while read -r collective algorithm most; do
+        [ "$algorithm" = bruck ] && [ "$collective" = all_to_all ] && continue
+        "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 5 --count 7 --slice 2 --slots 2 \
+            --root 3 --json >>"$D/all.json"
+        "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 3 --count 0 --json >>"$D/all.json"
+    done < <(rows | grep -v barrier)
+    command -v python3 >/dev/null || skip "no python3 to read JSON with"
+    python3 -c 'import json, sys
+text, decoder, at = open(sys.argv[1]).read(), json.JSONDecoder(), 0
+while at < len(text.rstrip()):
+    d, at = decoder.raw_decode(text, at)
+    at += len(text[at:]) - len(text[at:].lstrip())
+    for m in d["messages"]:
+        assert 1 <= m["step"] <= d["steps"] and m["from"] != m["to"] and m["elements"] <= d["slice"]
+    for side in "from", "to":
+        taken = [(m["step"], m[side]) for m in d["messages"]]
+        assert len(taken) == len(set(taken)), "two messages in a step"
+    for f in d["figures"]:
+        assert f["least"] is None or d["count"] % d["ranks"] or f["elements"] >= f["least"] - 1e-6' "$D/all.json"
+}
+
+@test "ring: steps, chunks and totals" {
+    run "$EXPLAIN" all_reduce --algo ring --ranks 4
+    [ "$status" -eq 0 ]
+    grep -qxF "  rank 1 -> rank 2: chunk 0 (elements 0..2), sum of ranks 0, 1; rank 2 then has 3 of 4" <<<"$output"
+    grep -qxF "step 6" <<<"$output"
+    ! grep -qxF "step 7" <<<"$output"
+    grep -qE '^  steps +6 +at least 2$' <<<"$output"
+    grep -qE '^  sent by the busiest rank +18 = +1\.50 S, at least 1\.50 S$' <<<"$output"
+    grep -qE '^  added up by the busiest rank +9 = +0\.75 S, at least 0\.75 S$' <<<"$output"
+    run "$EXPLAIN" all_reduce --algo ring --ranks 4 --json
+    json 'd["steps"] == 6 and d["parts"] == 4 and len(d["messages"]) == 24' <<<"$output"
+    json '[f["elements"] for f in d["figures"]] == [18, 18, 72, 9]' <<<"$output"
+}
+
+@test "trees and Bruck's reach the least number of steps" {
+    local call
+    for call in "broadcast --algo binomial" "reduce --algo binomial" "gather --algo binomial" \
+        "scatter --algo binomial" "all_gather --algo bruck" "all_to_all --algo bruck" \
+        "barrier --algo dissemination" "all_reduce --algo doubling"; do
+        run "$EXPLAIN" $call --ranks 8
+        grep -qE '^  steps +3 +at least 3$' <<<"$output" || { echo "$call: $output"; return 1; }
+    done
+}
+
+@test "one rank's view has its messages only" {
+    run "$EXPLAIN" all_gather --algo ring --ranks 4 --rank 2
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' -> ' <<<"$output")" -eq 6 ]
+    [ "$(grep ' -> ' <<<"$output" | grep -vc 'rank 2')" -eq 0 ]
+}
+
+@test "no line is long" {
+    run "$EXPLAIN" all_to_all --algo bruck --ranks 8
+    [ "$(awk 'length > 100' <<<"$output" | wc -l)" -eq 0 ]
+}
+
+@test "slices travel one behind the other" {
+    run "$EXPLAIN" broadcast --algo ring --ranks 4 --count 12 --slice 3
+    grep -qE '^  steps +6 ' <<<"$output"
+    run "$EXPLAIN" broadcast --algo ring --ranks 4 --count 12 --slice 12
+    grep -qE '^  steps +3 ' <<<"$output"
+}
+
+@test "hosts: what leaves them is counted" {
+    run "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,2
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"Hosts: ranks 0, 1 | 2, 3."* ]]
+    grep -qE '^  sent by the busiest host to others +12 = +1\.00 S, at least 1\.00 S$' <<<"$output"
+    run "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,3 --verify --svg "$D/a.svg" --json
+    json 'd["hosts"] == [0, 0, 1, 1, 1] and d["ranks"] == 5' <<<"$output"
+    grep -q 'host 1' "$D/a.svg"
+    xml "$D/a.svg"
+}
+
+@test "a picture of many ranks says what it leaves out" {
+    "$EXPLAIN" all_reduce --algo ring --ranks 40 --svg - >"$D/a.svg"
+    xml "$D/a.svg"
+    grep -q 'Drawn are 16 of 40 ranks and 40 of 78 steps' "$D/a.svg"
+}
+
+@test "the picture in docs is that of the present code" {
+    "$EXPLAIN" all_reduce --algo ring --ranks 4 --svg - | cmp - docs/ring.svg
+    [ "$(wc -c <docs/ring.svg)" -le 30000 ]
+}
+
+@test "what README quotes is said" {
+    local line
+    run "$EXPLAIN" all_reduce --algo ring --ranks 4
+    sed -n '/^## What an algorithm does/,/^## The trainer/p' README.md | sed -n '/^```/,/^```/p' |
+        grep -vxE '```| *\.\.\.' >"$D/quoted"
+    [ "$(wc -l <"$D/quoted")" -ge 4 ]
+    while IFS= read -r line; do
+        grep -qxF "$line" <<<"$output" || { echo "not said: $line"; return 1; }
+    done <"$D/quoted"
+}
+
+@test "unknown names: the error lists the known" {
+    run --separate-stderr "$EXPLAIN" all_reduse
+    [ "$status" -eq 125 ] && [ -z "$output" ]
+    [[ "$stderr" == *'"all_reduse"'*"all_reduce, reduce, broadcast,"*barrier* ]]
+    run --separate-stderr "$EXPLAIN" barrier --algo ring
+    [ "$status" -eq 125 ]
+    [[ "$stderr" == *'barrier has no algorithm "ring"; it has dissemination, binomial'* ]]
+}
+
+@test "calls that cannot be" {
+    local call
+    for call in "" "all_reduce reduce" "all_reduce --ranks 1" "all_reduce --ranks 65" \
+        "all_reduce --ranks x" "all_reduce --rank 4" "broadcast --root 4" "all_reduce --hosts 2,x" \
+        "all_reduce --hosts 2,,2" "all_reduce --hosts 40,40" "all_reduce --hosts 2,2 --ranks 5" \
+        "all_reduce --slice 0" "all_reduce --slots 1" "all_reduce --count 4097" \
+        "all_to_all --algo bruck --slice 2"; do
+        run --separate-stderr "$EXPLAIN" $call
+        [ "$status" -eq 125 ] || { echo "$call: $status $output"; return 1; }
+        [ -n "$stderr" ] && [ -z "$output" ]
+    done
+}
+
+@test "output that cannot be written is an error" {
+    run --separate-stderr "$EXPLAIN" all_reduce --svg "$D/none/a.svg"
+    [ "$status" -eq 125 ] && [[ "$stderr" == *"$D/none/a.svg"* ]]
+    run -125 bash -c '"$1" all_reduce >/dev/full' - "$EXPLAIN"
+    run -125 "$EXPLAIN" all_reduce --svg /dev/full
+}
+
+@test "--help and --version" {
+    run -0 "$EXPLAIN" --help
+    [[ "$output" == *"--svg=FILE"*"Examples:"* ]]
+    run -0 "$EXPLAIN" --version
+    [[ "$output" == "kolo-explain (kolo) "* ]]
+}
