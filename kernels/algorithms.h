@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * algorithms.h: every algorithm, one row each; the first row whose limits admit a call is taken.
- * X(collective, name, text, most_bytes, most_ranks, flags, why)
- * most_bytes: of the caller's count; 0 is no limit.
+ * algorithms.h: every algorithm, one row each: X(collective, name, text, flags, why). A call takes
+ * the one that is predicted to be the fastest (src/choice.h), among equals the first.
  */
 #ifndef KO_ALGORITHMS_H
 #define KO_ALGORITHMS_H
@@ -20,42 +19,42 @@
     X(BARRIER, barrier)
 
 #define KO_ALGORITHM_LIST(X) \
-    X(ALL_REDUCE, "one_shot", one_shot_all_reduce, 8192, 8, KO_ORDERED, "short: one hop beats moving fewer bytes") \
-    X(ALL_REDUCE, "doubling", doubling_all_reduce, 8192, 0, 0, "short and many ranks: the fewest steps") \
-    X(ALL_REDUCE, "hierarchical", hierarchical_all_reduce, 0, 0, KO_SPREAD, "the fewest bytes between hosts") \
-    X(ALL_REDUCE, "two_shot", two_shot_all_reduce, 0, 8, KO_ORDERED, "long and few ranks: the fewest bytes in two hops") \
-    X(ALL_REDUCE, "halving", halving_all_reduce, 262144, 0, 0, "the fewest bytes in 2 log2(n) steps") \
-    X(ALL_REDUCE, "ring", ring_all_reduce, 0, 0, 0, "long: the fewest bytes per rank, to one neighbour") \
-    X(ALL_REDUCE, "ring_both", ring_both_all_reduce, 0, 0, 0, "a ring in each direction, half of the buffer each") \
-    X(ALL_REDUCE, "binomial", binomial_all_reduce, 0, 0, 0, "up a tree and down again") \
-    X(ALL_REDUCE, "knomial", knomial_all_reduce, 0, 0, 0, "a tree of half the depth, with three times the children") \
-    X(ALL_REDUCE, "double_tree", double_tree_all_reduce, 0, 0, 0, "two trees, half of the buffer each: log2(n) steps at full speed") \
-    X(REDUCE, "direct", direct_reduce, 8192, 8, KO_ORDERED, "short: one hop") \
-    X(REDUCE, "binomial", binomial_reduce, 8192, 0, 0, "short and many ranks: log2(n) steps") \
-    X(REDUCE, "ring", ring_reduce, 0, 0, 0, "a chain of slices: nobody receives from two") \
-    X(REDUCE, "knomial", knomial_reduce, 0, 0, 0, "a tree of half the depth, with three times the children") \
-    X(REDUCE, "double_tree", double_tree_reduce, 0, 0, 0, "two trees, half of the slices each") \
-    X(BROADCAST, "binomial", binomial_broadcast, 8192, 0, 0, "short: log2(n) steps") \
-    X(BROADCAST, "ring", ring_broadcast, 0, 0, 0, "a chain of slices: nobody sends to two") \
-    X(BROADCAST, "direct", direct_broadcast, 0, 0, 0, "one hop; the root sends everything") \
-    X(BROADCAST, "knomial", knomial_broadcast, 0, 0, 0, "a tree of half the depth, with three times the children") \
-    X(BROADCAST, "double_tree", double_tree_broadcast, 0, 0, 0, "two trees, half of the slices each") \
-    X(BROADCAST, "scatter", scatter_broadcast, 0, 0, 0, "dealt out, then once around the ring") \
-    X(ALL_GATHER, "direct", direct_all_gather, 0, 8, 0, "few ranks: one hop") \
-    X(ALL_GATHER, "bruck", bruck_all_gather, 2048, 0, KO_EVEN, "short: log2(n) steps") \
-    X(ALL_GATHER, "ring", ring_all_gather, 0, 0, 0, "each link carries each block once") \
-    X(ALL_GATHER, "ring_both", ring_both_all_gather, 0, 0, 0, "a ring in each direction, half of each block") \
-    X(REDUCE_SCATTER, "direct", direct_reduce_scatter, 0, 8, KO_ORDERED, "few ranks: one hop") \
-    X(REDUCE_SCATTER, "ring", ring_reduce_scatter, 0, 0, 0, "each link carries each block once") \
-    X(GATHER, "direct", direct_gather, 0, 0, 0, "each block travels once") \
-    X(GATHER, "binomial", binomial_gather, 0, 0, KO_EVEN, "log2(n) steps") \
-    X(SCATTER, "direct", direct_scatter, 0, 0, 0, "each block travels once") \
-    X(SCATTER, "binomial", binomial_scatter, 0, 0, KO_EVEN, "log2(n) steps") \
-    X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, 0, 0, 0, "one peer after the other, no rank the target of two") \
-    X(ALL_TO_ALL, "direct", direct_all_to_all, 0, 0, 0, "all peers at once") \
-    X(ALL_TO_ALL, "bruck", bruck_all_to_all, 0, 0, KO_EVEN | KO_SMALL, "short and many ranks: log2(n) messages") \
-    X(BARRIER, "dissemination", dissemination_barrier, 0, 0, 0, "log2(n) rounds") \
-    X(BARRIER, "binomial", binomial_barrier, 0, 0, 0, "2 (n - 1) messages in all, up a tree and down again")
+    X(ALL_REDUCE, "one_shot", one_shot_all_reduce, KO_ORDERED, "short: one hop beats moving fewer bytes") \
+    X(ALL_REDUCE, "doubling", doubling_all_reduce, 0, "short and many ranks: the fewest steps") \
+    X(ALL_REDUCE, "hierarchical", hierarchical_all_reduce, KO_SPREAD, "the fewest bytes between hosts") \
+    X(ALL_REDUCE, "two_shot", two_shot_all_reduce, KO_ORDERED, "long and few ranks: the fewest bytes in two hops") \
+    X(ALL_REDUCE, "halving", halving_all_reduce, 0, "the fewest bytes in 2 log2(n) steps") \
+    X(ALL_REDUCE, "ring", ring_all_reduce, 0, "long: the fewest bytes per rank, to one neighbour") \
+    X(ALL_REDUCE, "ring_both", ring_both_all_reduce, 0, "a ring in each direction, half of the buffer each") \
+    X(ALL_REDUCE, "binomial", binomial_all_reduce, 0, "up a tree and down again") \
+    X(ALL_REDUCE, "knomial", knomial_all_reduce, 0, "a tree of half the depth, with three times the children") \
+    X(ALL_REDUCE, "double_tree", double_tree_all_reduce, 0, "two trees, half of the buffer each: log2(n) steps at full speed") \
+    X(REDUCE, "direct", direct_reduce, KO_ORDERED, "short: one hop") \
+    X(REDUCE, "binomial", binomial_reduce, 0, "short and many ranks: log2(n) steps") \
+    X(REDUCE, "ring", ring_reduce, 0, "a chain of slices: nobody receives from two") \
+    X(REDUCE, "knomial", knomial_reduce, 0, "a tree of half the depth, with three times the children") \
+    X(REDUCE, "double_tree", double_tree_reduce, 0, "two trees, half of the slices each") \
+    X(BROADCAST, "binomial", binomial_broadcast, 0, "short: log2(n) steps") \
+    X(BROADCAST, "ring", ring_broadcast, 0, "a chain of slices: nobody sends to two") \
+    X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
+    X(BROADCAST, "knomial", knomial_broadcast, 0, "a tree of half the depth, with three times the children") \
+    X(BROADCAST, "double_tree", double_tree_broadcast, 0, "two trees, half of the slices each") \
+    X(BROADCAST, "scatter", scatter_broadcast, 0, "dealt out, then once around the ring") \
+    X(ALL_GATHER, "direct", direct_all_gather, 0, "few ranks: one hop") \
+    X(ALL_GATHER, "bruck", bruck_all_gather, KO_EVEN, "short: log2(n) steps") \
+    X(ALL_GATHER, "ring", ring_all_gather, 0, "each link carries each block once") \
+    X(ALL_GATHER, "ring_both", ring_both_all_gather, 0, "a ring in each direction, half of each block") \
+    X(REDUCE_SCATTER, "direct", direct_reduce_scatter, KO_ORDERED, "few ranks: one hop") \
+    X(REDUCE_SCATTER, "ring", ring_reduce_scatter, 0, "each link carries each block once") \
+    X(GATHER, "direct", direct_gather, 0, "each block travels once") \
+    X(GATHER, "binomial", binomial_gather, KO_EVEN, "log2(n) steps") \
+    X(SCATTER, "direct", direct_scatter, 0, "each block travels once") \
+    X(SCATTER, "binomial", binomial_scatter, KO_EVEN, "log2(n) steps") \
+    X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, 0, "one peer after the other, no rank the target of two") \
+    X(ALL_TO_ALL, "direct", direct_all_to_all, 0, "all peers at once") \
+    X(ALL_TO_ALL, "bruck", bruck_all_to_all, KO_EVEN | KO_SMALL, "short and many ranks: log2(n) messages") \
+    X(BARRIER, "dissemination", dissemination_barrier, 0, "log2(n) rounds") \
+    X(BARRIER, "binomial", binomial_barrier, 0, "2 (n - 1) messages in all, up a tree and down again")
 /* clang-format on */
 
 /* What is special about a row. */
@@ -72,5 +71,8 @@ enum ko_collective {
 #undef KO_COLLECTIVE_ID
         KO_NCOLLECTIVES
 };
+
+/* Calls are told apart by the size of a block: nothing, up to each power of two, not known. */
+enum { KO_SIZE_CLASSES = 66 };
 
 #endif

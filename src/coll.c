@@ -5,6 +5,7 @@
  */
 #include "coll.h"
 
+#include "choice.h"
 #include "config.h"
 #include "dtype.h"
 #include "log.h"
@@ -173,35 +174,8 @@ static int check_call(kolo_group *group, const struct ko_call *call)
 
 /* ---- algorithm --------------------------------------------------------------------------- */
 
-/* Whether there is something to win by telling hosts apart. */
-static bool is_spread(const kolo_group *group)
-{
-    return group->hosts->n > 1 && group->hosts->n < group->size;
-}
-
-/* What the text could not do at all. */
-static bool can(const struct ko_algorithm *row, const kolo_group *group, const struct ko_call *call,
-                size_t nbytes)
-{
-    if (group->is_ordered && is_reducing(call->what) && !(row->flags & KO_ORDERED))
-        return false;
-    return (!call->is_uneven || !(row->flags & KO_EVEN)) &&
-           (!(row->flags & KO_SMALL) ||
-            nbytes <= group->endpoint->own.slice_bytes / (size_t)group->size);
-}
-
-static bool admits(const struct ko_algorithm *row, const kolo_group *group,
-                   const struct ko_call *call, size_t nbytes, bool is_forced)
-{
-    if (row->what != call->what || !can(row, group, call, nbytes))
-        return false;
-    return is_forced || ((!row->most_bytes || nbytes <= row->most_bytes) &&
-                         (!row->most_ranks || group->size <= row->most_ranks) &&
-                         (!(row->flags & KO_SPREAD) || is_spread(group)));
-}
-
 /* The bytes by which all ranks choose alike: of a block, the longest if they differ, and if not
- * all ranks know that, the most. */
+ * all ranks know that, SIZE_MAX. */
 static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
 {
     const size_t element = kolo_dtype_size(call->dtype);
@@ -215,23 +189,33 @@ static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
     return SIZE_MAX;
 }
 
-/* The first row that admits the call; the one named by KOLO_ALGO if there is such a one; if all
- * limits are in the way, the first that can carry the call out. */
-int ko_coll_choose(const kolo_group *group, const struct ko_call *call)
+static int choose_anew(const kolo_group *group, const struct ko_call *call, int class)
 {
-    const size_t nbytes = agreed_bytes(group, call);
+    const struct ko_contact *first = ko_endpoint_known(group->endpoint, 0);
+    const struct ko_situation situation = {.n = group->size,
+                                           .hosts = group->hosts,
+                                           .costs = &first->costs,
+                                           .slice_bytes = group->endpoint->own.slice_bytes,
+                                           .slots = (int)group->endpoint->own.slots,
+                                           .is_ordered = group->is_ordered};
+    double us;
+    int row =
+        ko_choose(&situation, call->what, call->is_uneven, class, group->wishes[call->what], &us);
 
-    for (int i = 0; group->algorithm[0] && i < ko_nalgorithms; i++)
-        if (!strcmp(ko_algorithms[i].name, group->algorithm) &&
-            admits(&ko_algorithms[i], group, call, nbytes, true))
-            return i;
-    for (int i = 0; i < ko_nalgorithms; i++)
-        if (admits(&ko_algorithms[i], group, call, nbytes, false))
-            return i;
-    for (int i = 0; i < ko_nalgorithms; i++)
-        if (admits(&ko_algorithms[i], group, call, nbytes, true))
-            return i;
-    return -1; /* not reached: each collective has a row that can do everything in any order */
+    ko_log(KO_LOG_INFO, "%s of 2^%d bytes and more goes by %s (%s); %.3g us are predicted",
+           ko_call_name(call), class > 0 ? class - 1 : 0, ko_algorithms[row].name,
+           ko_algorithms[row].why, us);
+    return row;
+}
+
+int ko_coll_choose(kolo_group *group, const struct ko_call *call)
+{
+    const int class = ko_size_class(agreed_bytes(group, call));
+    unsigned char *choice = &group->choices[call->what][call->is_uneven][class];
+
+    if (!*choice)
+        *choice = (unsigned char)(choose_anew(group, call, class) + 1);
+    return *choice - 1;
 }
 
 /* ---- one rank alone ---------------------------------------------------------------------- */

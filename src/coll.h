@@ -35,9 +35,7 @@ struct ko_algorithm {
     enum ko_collective what;
     const char *name;
     void (*run)(struct ko_verbs *verbs);
-    size_t most_bytes; /* 0: any */
-    int most_ranks;    /* 0: any */
-    unsigned flags;    /* enum ko_algorithm_flag */
+    unsigned flags; /* enum ko_algorithm_flag */
     const char *why;
 };
 
@@ -53,8 +51,9 @@ const char *ko_call_name(const struct ko_call *call);
 /* Checks the arguments, then runs the call (work NULL) or submits it. */
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);
 
-/* The index of the algorithm by which all ranks carry out a checked call. */
-int ko_coll_choose(const kolo_group *group, const struct ko_call *call);
+/* The index of the algorithm by which all ranks carry out a checked call; for whoever has the
+ * engine's turn. */
+int ko_coll_choose(kolo_group *group, const struct ko_call *call);
 
 /* coll_tensors.c: the call for tensor i alone; and all of it, for whoever has the engine's turn. */
 struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i);

@@ -19,8 +19,7 @@
 #include "tree.h"
 
 const struct ko_algorithm ko_algorithms[] = {
-#define ALGORITHM_ROW(what, name, text, most_bytes, most_ranks, flags, why) \
-    {KO_##what, name, text, most_bytes, most_ranks, flags, why},
+#define ALGORITHM_ROW(what, name, text, flags, why) {KO_##what, name, text, flags, why},
     KO_ALGORITHM_LIST(ALGORITHM_ROW)
 #undef ALGORITHM_ROW
 };

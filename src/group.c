@@ -6,7 +6,8 @@
  */
 #include "group.h"
 
-#include "algorithms.h"
+#include "group_wishes.h"
+
 #include "config.h"
 #include "layout.h"
 #include "log.h"
@@ -17,27 +18,9 @@
 
 enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
 
-/* KOLO_ALGO is "" or the name of some collective's algorithm. */
-static int check_algorithm(const char *name)
-{
-    static const char *const names[] = {
-#define ALGORITHM_NAME(what, name, text, most_bytes, most_ranks, flags, why) name,
-        KO_ALGORITHM_LIST(ALGORITHM_NAME)
-#undef ALGORITHM_NAME
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!*name || !strcmp(name, names[i]))
-            return KOLO_OK;
-    return ko_fail(KOLO_E_INVALID,
-                   "KOLO_ALGO is \"%s\", which no collective has; kolo-info lists the algorithms",
-                   name);
-}
-
 /* The variables that a group keeps to from its creation on. */
 static int read_variables(kolo_group *group)
 {
-    const char *algorithm = ko_config_text(KO_CONFIG_ALGO);
     int64_t checks = 0, is_ordered = 0;
     int err = ko_config_number(KO_CONFIG_CHECK, &checks);
 
@@ -45,8 +28,7 @@ static int read_variables(kolo_group *group)
         err = ko_config_number(KO_CONFIG_DETERMINISTIC, &is_ordered);
     group->checks_calls = checks != 0;
     group->is_ordered = is_ordered != 0;
-    snprintf(group->algorithm, sizeof group->algorithm, "%s", algorithm);
-    return err ? err : check_algorithm(algorithm);
+    return err ? err : ko_wishes_read(ko_config_text(KO_CONFIG_ALGO), group->wishes);
 }
 
 static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t id, int timeout_ms)
@@ -318,8 +300,11 @@ int ko_group_find_hosts(kolo_group *group)
 {
     const char **machines = ko_alloc((size_t)group->size * sizeof *machines, "names of machines");
     struct ko_hosts *hosts = NULL, *none = NULL;
+    const struct ko_contact *first; /* whose costs count */
     int err = machines ? list_machines(group, machines) : KOLO_E_NOMEM;
 
+    if (!err)
+        err = ko_endpoint_contact(group->endpoint, 0, &first);
     if (!err)
         err = ko_layout_make(machines, group->size, &hosts);
     free(machines);

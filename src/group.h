@@ -6,6 +6,7 @@
 #ifndef KO_GROUP_H
 #define KO_GROUP_H
 
+#include "algorithms.h"
 #include "channel.h"
 #include "endpoint.h"
 #include "engine.h"
@@ -44,9 +45,13 @@ struct kolo_group {
     struct ko_memory scratch, pointers,
         packing; /* of whoever has the engine's turn; grow as needed */
 
-    char algorithm[16]; /* KOLO_ALGO at creation */
-    bool checks_calls;  /* KOLO_CHECK at creation */
-    bool is_ordered;    /* KOLO_DETERMINISTIC at creation */
+    /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
+     * yet chosen; of whoever has the engine's turn */
+    unsigned char choices[KO_NCOLLECTIVES][2][KO_SIZE_CLASSES];
+
+    short wishes[KO_NCOLLECTIVES]; /* KOLO_ALGO at creation: rows, or -1 */
+    bool checks_calls;             /* KOLO_CHECK at creation */
+    bool is_ordered;               /* KOLO_DETERMINISTIC at creation */
 
     pthread_mutex_t lock; /* failing, and the mailbox's creation */
     atomic_int failed;    /* 0, or the KOLO_E_ code; set once, after failure_text */

@@ -25,20 +25,17 @@ static int number_hosts(const char *const machines[], int n, int *host, int *fir
 /* Lists the ranks by host; begins[] has room for one more than there are hosts. */
 static void list_ranks(int n, int nhosts, const int *host, int *place, int *begins, int *ranks)
 {
-    int at = 0;
-
-    for (int h = 0; h < nhosts; h++) {
-        begins[h] = at;
-        for (int r = 0; r < n; r++)
-            if (host[r] == h) {
-                place[r] = at - begins[h];
-                ranks[at++] = r;
-            }
-    }
-    begins[nhosts] = at;
+    memset(begins, 0, ((size_t)nhosts + 1) * sizeof *begins);
+    for (int r = 0; r < n; r++)
+        place[r] = begins[host[r] + 1]++; /* for a while: how many the host has */
+    for (int h = 0; h < nhosts; h++)
+        begins[h + 1] += begins[h];
+    for (int r = 0; r < n; r++)
+        ranks[begins[host[r]] + place[r]] = r;
 }
 
-int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts_out)
+/* machines[n], or NULL: hosts of per_host ranks each, one behind the other. */
+static int make(const char *const machines[], int n, int per_host, struct ko_hosts **hosts_out)
 {
     const size_t count = (size_t)n;
     struct ko_hosts *hosts = ko_alloc(sizeof *hosts + (4 * count + 1) * sizeof(int), "a layout");
@@ -50,7 +47,9 @@ int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts_
     place = host + n;
     ranks = place + n;
     begins = ranks + n;
-    hosts->n = number_hosts(machines, n, host, begins); /* for a while: the lowest ranks */
+    hosts->n = machines ? number_hosts(machines, n, host, begins) : (n - 1) / per_host + 1;
+    for (int r = 0; !machines && r < n; r++)
+        host[r] = r / per_host;
     list_ranks(n, hosts->n, host, place, begins, ranks);
     hosts->host = host;
     hosts->place = place;
@@ -62,4 +61,14 @@ int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts_
             hosts->least = host_size(hosts, h);
     *hosts_out = hosts;
     return KOLO_OK;
+}
+
+int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts)
+{
+    return make(machines, n, 0, hosts);
+}
+
+int ko_layout_even(int n, int per_host, struct ko_hosts **hosts)
+{
+    return make(NULL, n, per_host, hosts);
 }

@@ -11,4 +11,7 @@
  * be freed by free(). KOLO_E_NOMEM. */
 int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts);
 
+/* The same for ranks of which per_host >= 1 at a time sit on one host, in their order. */
+int ko_layout_even(int n, int per_host, struct ko_hosts **hosts);
+
 #endif

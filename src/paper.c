@@ -19,8 +19,7 @@
 #include "tree.h"
 
 const struct ko_paper_text ko_paper_texts[] = {
-#define TEXT_ROW(what, name, text, most_bytes, most_ranks, flags, why) \
-    {KO_##what, name, text, most_ranks, flags},
+#define TEXT_ROW(what, name, text, flags, why) {KO_##what, name, text, flags},
     KO_ALGORITHM_LIST(TEXT_ROW)
 #undef TEXT_ROW
 };

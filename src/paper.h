@@ -48,7 +48,6 @@ struct ko_paper_text {
     enum ko_collective what;
     const char *name;
     void (*run)(struct ko_paper_verbs *verbs);
-    int most_ranks; /* 0: any */
     unsigned flags; /* enum ko_algorithm_flag */
 };
 

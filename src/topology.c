@@ -3,6 +3,7 @@
 
 #include "config.h"
 #include "status.h"
+#include "tuning.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -45,12 +46,15 @@ int ko_contact_begin(struct ko_contact *contact)
 {
     int64_t slots, slice_bytes;
     struct stat namespace;
+    struct ko_costs costs;
     int err = ko_config_number(KO_CONFIG_SLOTS, &slots);
 
     if (!err)
         err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
     if (!err)
         err = check_host_name();
+    if (!err)
+        err = ko_tuning_get(&costs);
     if (err)
         return err;
     memset(contact, 0, sizeof *contact);
@@ -60,6 +64,7 @@ int ko_contact_begin(struct ko_contact *contact)
     contact->slice_bytes = (uint32_t)slice_bytes;
     contact->pid = (int32_t)getpid();
     contact->processes = stat("/proc/self/ns/pid", &namespace) ? 0 : namespace.st_ino;
+    contact->costs = costs;
     describe_machine(contact->machine, sizeof contact->machine);
     if (gethostname(contact->host, sizeof contact->host - 1))
         snprintf(contact->host, sizeof contact->host, "unknown");

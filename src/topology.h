@@ -6,6 +6,7 @@
 #ifndef KO_TOPOLOGY_H
 #define KO_TOPOLOGY_H
 
+#include "costs.h"
 #include "transport.h"
 
 enum { KO_CONTACT_TRANSPORTS = 4, KO_HOST_NAME = 63 };
@@ -20,6 +21,7 @@ struct ko_contact {
     uint64_t processes; /* the pid namespace, in which pid counts */
     int32_t pid;
     uint32_t naddresses;
+    struct ko_costs costs; /* that this rank would go by; those of the world's rank 0 count */
     struct {
         char transport[12];
         uint32_t nbytes;

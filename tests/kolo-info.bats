@@ -38,10 +38,10 @@ json() {
     json '[t for t in d["transports"] if t["usable"] == bool(t["reason"])] == []' <<<"$output"
 }
 
-@test "algorithms are listed with their limits" {
+@test "algorithms are listed" {
     run "$INFO"
     grep -qE '^  all_reduce +ring +' <<<"$output"
-    grep -qE '^  all_reduce +one_shot +.*; up to [0-9]+ bytes, [0-9]+ ranks$' <<<"$output"
+    grep -qE '^  all_reduce +one_shot +' <<<"$output"
     run "$INFO" --json
     json '{"all_reduce", "barrier", "all_to_all"} <= {a["collective"] for a in d["algorithms"]}' <<<"$output"
 }
@@ -136,5 +136,30 @@ json() {
     [ "$status" -eq 125 ]
     [ -w /dev/full ] || skip "no /dev/full"
     run sh -c '"$0" >/dev/full' "$INFO"
+    [ "$status" -eq 125 ]
+}
+
+@test "the choice for each size is printed with its prediction" {
+    run "$INFO" --algorithms
+    [ "$status" -eq 0 ]
+    [[ "${lines[0]}" == "2 ranks, 2 on a host, by costs that usually hold"* ]]
+    grep -qE '^  all_reduce +from +0 B +[a-z_]+ +[0-9.e+]+ us +[a-z]' <<<"$output"
+    for collective in reduce broadcast all_gather reduce_scatter gather scatter all_to_all barrier; do
+        grep -qE "^  $collective +from +0 B " <<<"$output"
+    done
+    KOLO_ALGO=all_reduce=ring run "$INFO" --algorithms --ranks 6 --per-host 3
+    [[ "${lines[0]}" == "6 ranks, 3 on a host"* ]]
+    grep -qE '^  all_reduce +from +0 B +ring ' <<<"$output"
+    [ "$(grep -c '^  all_reduce' <<<"$output")" -eq 1 ]
+}
+
+@test "wrong costs and wishes are refused" {
+    KOLO_TUNING=/no/such run "$INFO" --algorithms
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"KOLO_TUNING: /no/such cannot be read"* ]]
+    KOLO_ALGO=barrier=ring run "$INFO" --algorithms
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"which this collective does not have"* ]]
+    run "$INFO" --algorithms --ranks 1
     [ "$status" -eq 125 ]
 }

@@ -160,7 +160,7 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define ROW(what, name, text, most_bytes, most_ranks, flags, why) {KO_##what, name},
+#define ROW(what, name, text, flags, why) {KO_##what, name},
     KO_ALGORITHM_LIST(ROW)
 #undef ROW
 };

@@ -101,7 +101,9 @@ static void run(const struct shape *shape)
 
     if (networks_open(&stay.networks, shape->nhosts))
         skip();
+    setenv("KOLO_ALGO", "all_reduce=hierarchical", 1);
     failed = ranks_run(&ranks, count_traffic, &stay);
+    unsetenv("KOLO_ALGO");
     networks_close(&stay.networks);
     assert_int_equal(failed, 0);
 }

@@ -40,15 +40,14 @@ static int find_collective(const char *name, enum ko_collective *what)
 }
 
 /* The one of that name, or without a name the first that suits. */
-static int find_text(const struct ko_explain_wish *wish, enum ko_collective what, int n,
+static int find_text(const struct ko_explain_wish *wish, enum ko_collective what,
                      const struct ko_paper_text **text)
 {
     char names[NAMES_CAP] = "";
 
     for (int i = 0; i < ko_npaper_texts; i++) {
         const struct ko_paper_text *row = &ko_paper_texts[i];
-        const bool suits = (!row->most_ranks || n <= row->most_ranks) &&
-                           (!(row->flags & KO_SPREAD) || wish->hosts);
+        const bool suits = !(row->flags & KO_SPREAD) || wish->hosts;
 
         if (row->what != what)
             continue;
@@ -58,9 +57,6 @@ static int find_text(const struct ko_explain_wish *wish, enum ko_collective what
             return KOLO_OK;
         }
     }
-    if (!wish->algorithm)
-        return ko_fail(KOLO_E_INVALID, "no algorithm of %s is for %d ranks; there are %s",
-                       wish->collective, n, names);
     return ko_fail(KOLO_E_INVALID, "%s has no algorithm \"%s\"; it has %s", wish->collective,
                    wish->algorithm, names);
 }
@@ -188,7 +184,7 @@ int ko_explain_call(const struct ko_explain_wish *wish, struct ko_paper_call *ca
             ko_fail(KOLO_E_INVALID, "--hosts %s are %d ranks, not %d", wish->hosts, n, wish->ranks);
     *call = (struct ko_paper_call){.n = n, .root = wish->root, .slots = wish->slots};
     if (!err)
-        err = find_text(wish, what, n, &call->text);
+        err = find_text(wish, what, &call->text);
     if (err)
         return err;
     for (int rank = 0; !wish->hosts && rank < n; rank++)
@@ -231,8 +227,6 @@ void ko_explain_list(FILE *file)
         const struct ko_paper_text *row = &ko_paper_texts[i];
 
         fprintf(file, "%-16s %-16s %s", ko_collective_name(row->what), row->name, ko_why_of(row));
-        if (row->most_ranks)
-            fprintf(file, "; up to %d ranks", row->most_ranks);
         if (row->flags & KO_SPREAD)
             fputs("; for several hosts", file);
         putc('\n', file);

@@ -70,15 +70,16 @@ struct ko_transport_rows {
 /* Tries to open each of the registry's. */
 void ko_transport_rows_read(struct ko_transport_rows *rows);
 
-/* What KOLO_ALGO chooses from. most_bytes, most_ranks: 0 is no limit. */
+/* What KOLO_ALGO chooses from. */
 struct ko_algorithm_row {
     const char *collective, *name, *reason;
-    long most_bytes;
-    int most_ranks;
 };
 
 /* In order of preference; *count rows. */
 const struct ko_algorithm_row *ko_algorithm_rows(int *count);
+
+/* Prints which of them n ranks, per_host of them on each host, would take for each size. */
+int ko_choices_print(int n, int per_host, FILE *file);
 
 struct ko_info {
     struct ko_facts build, machine;

@@ -57,8 +57,6 @@ static void print_algorithms(FILE *file)
     for (int i = 0; i < count; i++) {
         print_member(file, i ? ",\n    {" : "\n    {", "collective", rows[i].collective);
         print_member(file, ", ", "name", rows[i].name);
-        fprintf(file, ", \"most_bytes\": %ld, \"most_ranks\": %d", rows[i].most_bytes,
-                rows[i].most_ranks);
         print_member(file, ", ", "reason", rows[i].reason);
         putc('}', file);
     }

@@ -41,24 +41,15 @@ static void print_transports(FILE *file, const struct ko_transport_rows *rows)
     putc('\n', file);
 }
 
-static void print_limit(FILE *file, const char *before, long limit, const char *unit)
-{
-    if (limit > 0)
-        fprintf(file, "%s%ld %s", before, limit, unit);
-}
-
 static void print_algorithms(FILE *file)
 {
     int count;
     const struct ko_algorithm_row *rows = ko_algorithm_rows(&count);
 
-    fputs("algorithms, the first that admits a call is taken\n", file);
-    for (int i = 0; i < count; i++) {
-        fprintf(file, "  %-20s %-8s %s", rows[i].collective, rows[i].name, rows[i].reason);
-        print_limit(file, "; up to ", rows[i].most_bytes, "bytes");
-        print_limit(file, rows[i].most_bytes ? ", " : "; up to ", rows[i].most_ranks, "ranks");
-        putc('\n', file);
-    }
+    fputs("algorithms: the one that is predicted to be the fastest is taken (--algorithms)\n",
+          file);
+    for (int i = 0; i < count; i++)
+        fprintf(file, "  %-16s %-14s %s\n", rows[i].collective, rows[i].name, rows[i].reason);
     putc('\n', file);
 }
 

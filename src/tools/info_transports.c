@@ -41,8 +41,7 @@ KO_COLLECTIVE_LIST(COLLECTIVE_TEXT)
 const struct ko_algorithm_row *ko_algorithm_rows(int *count)
 {
     static const struct ko_algorithm_row rows[] = {
-#define ALGORITHM(what, name, text, most_bytes, most_ranks, flags, why) \
-    {text_of_##what, name, why, most_bytes, most_ranks},
+#define ALGORITHM(what, name, text, flags, why) {text_of_##what, name, why},
         KO_ALGORITHM_LIST(ALGORITHM)
 #undef ALGORITHM
     };

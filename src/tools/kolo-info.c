@@ -6,18 +6,27 @@
 #include "info.h"
 
 #include "kolo.h"
+#include "options.h"
 
 #include <argp.h>
 
 enum { EXIT_FINE = 0, EXIT_PROBLEM = 1, EXIT_SELF = 125 };
 
-enum form { FORM_TEXT, FORM_JSON, FORM_MARKDOWN };
+enum form { FORM_TEXT, FORM_JSON, FORM_MARKDOWN, FORM_ALGORITHMS };
 
-enum key { KEY_JSON = 256, KEY_MARKDOWN };
+enum key { KEY_JSON = 256, KEY_MARKDOWN, KEY_ALGORITHMS, KEY_RANKS, KEY_PER_HOST };
+
+struct wish {
+    enum form form;
+    int nranks, per_host;
+};
 
 static const struct argp_option option_list[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"variables-markdown", KEY_MARKDOWN, NULL, 0, "Print the table of variables in Markdown", 0},
+    {"algorithms", KEY_ALGORITHMS, NULL, 0, "Print which algorithm is taken for which size", 0},
+    {"ranks", KEY_RANKS, "N", 0, "Among so many ranks (2)", 0},
+    {"per-host", KEY_PER_HOST, "N", 0, "With so many of them on each host (all)", 0},
     {0}};
 
 static const char doc[] =
@@ -33,14 +42,23 @@ static void print_version(FILE *stream, struct argp_state *state)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    enum form *form = state->input;
+    struct wish *wish = state->input;
 
     switch (key) {
     case KEY_JSON:
-        *form = FORM_JSON;
+        wish->form = FORM_JSON;
         return 0;
     case KEY_MARKDOWN:
-        *form = FORM_MARKDOWN;
+        wish->form = FORM_MARKDOWN;
+        return 0;
+    case KEY_ALGORITHMS:
+        wish->form = FORM_ALGORITHMS;
+        return 0;
+    case KEY_RANKS:
+        wish->nranks = ko_option_whole(state, "--ranks", arg, 2, 1000000);
+        return 0;
+    case KEY_PER_HOST:
+        wish->per_host = ko_option_whole(state, "--per-host", arg, 1, 1000000);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "no argument is taken, not even \"%s\"", arg);
@@ -48,6 +66,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+static int print_algorithms(const struct wish *wish)
+{
+    int err =
+        ko_choices_print(wish->nranks, wish->per_host ? wish->per_host : wish->nranks, stdout);
+
+    if (err)
+        fprintf(stderr, "kolo-info: %s\n", kolo_last_error());
+    return err ? EXIT_PROBLEM : EXIT_FINE;
 }
 
 static int print(enum form form)
@@ -72,14 +100,14 @@ static int print(enum form form)
 int main(int argc, char **argv)
 {
     static const struct argp argp = {.options = option_list, .parser = parse, .doc = doc};
-    enum form form = FORM_TEXT;
+    struct wish wish = {.form = FORM_TEXT, .nranks = 2};
     int code;
 
     argp_program_version_hook = print_version;
     argp_err_exit_status = EXIT_SELF;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &form))
+    if (argp_parse(&argp, argc, argv, 0, NULL, &wish))
         return EXIT_SELF;
-    code = print(form);
+    code = wish.form == FORM_ALGORITHMS ? print_algorithms(&wish) : print(wish.form);
     if (fflush(stdout) || ferror(stdout)) {
         perror("kolo-info: standard output");
         return EXIT_SELF;

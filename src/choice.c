@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+#include "choice.h"
+
+#include <stdint.h>
+
+/* Actions of a simulation: a first call of its size must not wait for long. */
+enum { MOST_ACTIONS = 6000 };
+
+/* A later row has to be so much better than an earlier one. */
+static const double EQUAL = 0.97;
+
+/* What blocks of unknown length are taken to have. */
+static const size_t USUAL_BYTES = 64 * 1024;
+
+int ko_size_class(size_t nbytes)
+{
+    if (nbytes == SIZE_MAX)
+        return KO_SIZE_CLASSES - 1;
+    return nbytes ? 64 - __builtin_clzll(nbytes) : 0;
+}
+
+/* The longest of a class, and one in its middle. */
+static size_t longest_bytes(int class)
+{
+    return class < 64 ? ((size_t)1 << class) - 1 : SIZE_MAX;
+}
+
+static size_t middle_bytes(int class)
+{
+    if (class == KO_SIZE_CLASSES - 1)
+        return USUAL_BYTES;
+    return class < 2 ? (size_t) class : (size_t)3 << (class - 2);
+}
+
+static bool is_reducing(enum ko_collective what)
+{
+    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
+bool ko_choice_allows(const struct ko_situation *situation, int row, bool is_uneven, int class)
+{
+    const struct ko_paper_text *text = &ko_paper_texts[row];
+
+    if (situation->is_ordered && is_reducing(text->what) && !(text->flags & KO_ORDERED))
+        return false;
+    if (is_uneven && text->flags & KO_EVEN)
+        return false;
+    return !(text->flags & KO_SMALL) ||
+           longest_bytes(class) <= situation->slice_bytes / (size_t)situation->n;
+}
+
+int ko_choice_predict(const struct ko_situation *situation, int row, int class, double *us)
+{
+    const struct ko_simulation simulation = {.call = {.text = &ko_paper_texts[row],
+                                                      .n = situation->n,
+                                                      .count = middle_bytes(class),
+                                                      .slice = situation->slice_bytes,
+                                                      .slots = situation->slots,
+                                                      .hosts = situation->hosts},
+                                             .element = 1,
+                                             .costs = situation->costs,
+                                             .most_actions = MOST_ACTIONS};
+
+    return ko_simulate(&simulation, us);
+}
+
+/* Whether there is something to win by telling hosts apart. */
+static bool is_spread(const struct ko_situation *situation)
+{
+    return situation->hosts->n > 1 && situation->hosts->n < situation->n;
+}
+
+/* Calls too large to be simulated among so many ranks: the last row that can, since the table
+ * begins with those that send the most messages. */
+static int last_resort(const struct ko_situation *situation, enum ko_collective what,
+                       bool is_uneven, int class)
+{
+    int last = -1;
+
+    for (int row = 0; row < ko_npaper_texts; row++)
+        if (ko_paper_texts[row].what == what && !(ko_paper_texts[row].flags & KO_SPREAD) &&
+            ko_choice_allows(situation, row, is_uneven, class))
+            last = row;
+    return last;
+}
+
+int ko_choose(const struct ko_situation *situation, enum ko_collective what, bool is_uneven,
+              int class, int wanted, double *us)
+{
+    double best_us = 0;
+    int best = -1;
+
+    *us = 0;
+    if (wanted >= 0 && ko_choice_allows(situation, wanted, is_uneven, class))
+        return wanted;
+    for (int row = 0; row < ko_npaper_texts; row++) {
+        const struct ko_paper_text *text = &ko_paper_texts[row];
+        double row_us;
+
+        if (text->what != what || (text->flags & KO_SPREAD && !is_spread(situation)) ||
+            !ko_choice_allows(situation, row, is_uneven, class) ||
+            ko_choice_predict(situation, row, class, &row_us))
+            continue;
+        if (best < 0 || row_us < EQUAL * best_us) {
+            best = row;
+            best_us = row_us;
+        }
+    }
+    *us = best_us;
+    return best >= 0 ? best : last_resort(situation, what, is_uneven, class);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * choice.h: which algorithm carries a call out: the one that a simulation under the measured costs
+ * (simulate.h) predicts to be the fastest. Depends only on what all ranks know alike.
+ */
+#ifndef KO_CHOICE_H
+#define KO_CHOICE_H
+
+#include "simulate.h"
+
+/* What a group's choices depend on. */
+struct ko_situation {
+    int n;
+    const struct ko_hosts *hosts;
+    const struct ko_costs *costs;
+    size_t slice_bytes;
+    int slots;
+    bool is_ordered; /* reductions in the order of the ranks only */
+};
+
+/* Calls of one class are treated alike: class 0 has no bytes, class k those from 2^(k-1) on. Bytes
+ * are of one block; SIZE_MAX is for blocks whose length not all ranks know. */
+int ko_size_class(size_t nbytes);
+
+/* True if the algorithm (a row of algorithms.h) can carry out a call of the class. */
+bool ko_choice_allows(const struct ko_situation *situation, int row, bool is_uneven, int class);
+
+/* Predicts the microseconds of a call of the class; KOLO_E_UNSUPPORTED: too many ranks for that. */
+int ko_choice_predict(const struct ko_situation *situation, int row, int class, double *us);
+
+/* The row for calls of a class; *us is what was predicted, 0 if nothing could be. wanted >= 0: that
+ * row if it can. */
+int ko_choose(const struct ko_situation *situation, enum ko_collective what, bool is_uneven,
+              int class, int wanted, double *us);
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+#include "tuning.h"
+
+#include "config.h"
+#include "status.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char HEADER[] = "kolo tuning 1";
+static const char HOW[] = "make a new one with kolo-perf --tune";
+
+struct number {
+    const char *name;
+    size_t offset;
+};
+
+#define NUMBER(name, member)                    \
+    {                                           \
+        name, offsetof(struct ko_costs, member) \
+    }
+#define BYTES(name, member)                                           \
+    NUMBER(name ".128K", member[0]), NUMBER(name ".512K", member[1]), \
+        NUMBER(name ".2M", member[2]), NUMBER(name ".8M", member[3]), \
+        NUMBER(name ".32M", member[4]), NUMBER(name ".128M", member[5])
+#define LINK(name, link)                                                                  \
+    NUMBER(name ".latency", links[link].latency), NUMBER(name ".send", links[link].send), \
+        NUMBER(name ".receive", links[link].receive),                                     \
+        BYTES(name ".send_byte", links[link].send_byte),                                  \
+        BYTES(name ".receive_byte", links[link].receive_byte),                            \
+        NUMBER(name ".wire_byte", links[link].wire_byte)
+
+static const struct number numbers[] = {
+    LINK("local", KO_LOCAL),       LINK("remote", KO_REMOTE), BYTES("reduce_byte", reduce_byte),
+    BYTES("copy_byte", copy_byte), NUMBER("cores", cores),    NUMBER("change", change),
+    NUMBER("spin", spin),          NUMBER("wake", wake),      NUMBER("call", call),
+};
+
+enum { NNUMBERS = sizeof numbers / sizeof *numbers, LINE_BYTES = 256 };
+
+_Static_assert(NNUMBERS * sizeof(double) == sizeof(struct ko_costs), "every number has its line");
+
+static double *at(struct ko_costs *costs, const struct number *number)
+{
+    return (double *)(void *)((char *)costs + number->offset);
+}
+
+static double value(const struct ko_costs *costs, const struct number *number)
+{
+    double read;
+
+    memcpy(&read, (const char *)costs + number->offset, sizeof read);
+    return read;
+}
+
+int ko_costs_check(const struct ko_costs *costs)
+{
+    for (size_t i = 0; i < NNUMBERS; i++)
+        if (!(value(costs, &numbers[i]) >= 0 && value(costs, &numbers[i]) < 1e15))
+            return ko_fail(KOLO_E_INVALID, "%s is %g, which it cannot be", numbers[i].name,
+                           value(costs, &numbers[i]));
+    if (costs->cores < 1 || costs->cores > 65536)
+        return ko_fail(KOLO_E_INVALID, "cores is %g", costs->cores);
+    return KOLO_OK;
+}
+
+/* ---- the machine ------------------------------------------------------------------------- */
+
+static int count_cores(void)
+{
+    cpu_set_t set;
+
+    if (!sched_getaffinity(0, sizeof set, &set))
+        return CPU_COUNT(&set);
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+void ko_tuning_machine(char *text, size_t nbytes)
+{
+    char line[LINE_BYTES], name[LINE_BYTES] = "unknown processor";
+    FILE *file = fopen("/proc/cpuinfo", "re");
+
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+            snprintf(name, sizeof name, "%s", strchr(line, ':') + 2);
+            break;
+        }
+    if (file)
+        fclose(file);
+    name[strcspn(name, "\n")] = 0;
+    snprintf(text, nbytes, "%.160s, %d cores", name, count_cores());
+}
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+struct reader {
+    const char *path;
+    FILE *file;
+    int line;
+    char text[LINE_BYTES];
+};
+
+static int wrong(const struct reader *reader, const char *what)
+{
+    return ko_fail(KOLO_E_INVALID, "KOLO_TUNING: %s, line %d: %s; %s", reader->path, reader->line,
+                   what, HOW);
+}
+
+/* The next line without its end; "" after the last. */
+static int next_line(struct reader *reader)
+{
+    size_t length;
+
+    reader->line++;
+    if (!fgets(reader->text, sizeof reader->text, reader->file))
+        reader->text[0] = 0;
+    length = strlen(reader->text);
+    if (length && reader->text[length - 1] != '\n')
+        return wrong(reader, "the line is too long, or cut off");
+    reader->text[strcspn(reader->text, "\n")] = 0;
+    return KOLO_OK;
+}
+
+static int read_head(struct reader *reader)
+{
+    char machine[LINE_BYTES], what[2 * LINE_BYTES + 64];
+    int err = next_line(reader);
+
+    if (!err && strcmp(reader->text, HEADER) != 0)
+        err = wrong(reader, "this is no tuning file of this version of kolo");
+    if (!err)
+        err = next_line(reader);
+    if (err)
+        return err;
+    ko_tuning_machine(machine, sizeof machine);
+    if (strncmp(reader->text, "machine ", 8) != 0)
+        return wrong(reader, "the machine is missing");
+    if (!strcmp(reader->text + 8, machine))
+        return KOLO_OK;
+    snprintf(what, sizeof what, "it was measured on \"%.160s\", but this is \"%.160s\"",
+             reader->text + 8, machine);
+    return wrong(reader, what);
+}
+
+static int read_number(struct reader *reader, struct ko_costs *costs, bool has[NNUMBERS])
+{
+    char *space = strchr(reader->text, ' '), *end;
+    double read;
+
+    if (!space)
+        return wrong(reader, "this is no name with a number");
+    *space = 0;
+    errno = 0;
+    read = strtod(space + 1, &end);
+    if (end == space + 1 || *end || errno || !isfinite(read))
+        return wrong(reader, "what follows the name is no number");
+    for (size_t i = 0; i < NNUMBERS; i++)
+        if (!strcmp(numbers[i].name, reader->text)) {
+            if (has[i])
+                return wrong(reader, "the number is there twice");
+            has[i] = true;
+            *at(costs, &numbers[i]) = read;
+            return KOLO_OK;
+        }
+    return wrong(reader, "no number has this name");
+}
+
+static int read_numbers(struct reader *reader, struct ko_costs *costs)
+{
+    bool has[NNUMBERS] = {false};
+    char what[LINE_BYTES];
+    int err = next_line(reader);
+
+    while (!err && reader->text[0] && strcmp(reader->text, "end") != 0) {
+        err = read_number(reader, costs, has);
+        if (!err)
+            err = next_line(reader);
+    }
+    if (!err && !reader->text[0])
+        err = wrong(reader, "the file ends without its \"end\"");
+    for (size_t i = 0; i < NNUMBERS && !err; i++)
+        if (!has[i]) {
+            snprintf(what, sizeof what, "%s is missing", numbers[i].name);
+            err = wrong(reader, what);
+        }
+    if (!err && ko_costs_check(costs)) {
+        snprintf(what, sizeof what, "%s", kolo_last_error());
+        err = wrong(reader, what);
+    }
+    return err;
+}
+
+int ko_tuning_read(const char *path, struct ko_costs *costs)
+{
+    struct reader reader = {.path = path, .file = fopen(path, "re")};
+    struct ko_costs read = {.cores = 0};
+    int err;
+
+    if (!reader.file)
+        return ko_fail(KOLO_E_INVALID, "KOLO_TUNING: %s cannot be read: %s; %s", path,
+                       strerror(errno), HOW);
+    err = read_head(&reader);
+    if (!err)
+        err = read_numbers(&reader, &read);
+    fclose(reader.file);
+    if (!err)
+        *costs = read;
+    return err;
+}
+
+int ko_tuning_get(struct ko_costs *costs)
+{
+    if (ko_config_is_set(KO_CONFIG_TUNING))
+        return ko_tuning_read(ko_config_text(KO_CONFIG_TUNING), costs);
+    *costs = ko_default_costs;
+    costs->cores = count_cores();
+    return KOLO_OK;
+}
+
+/* ---- writing ----------------------------------------------------------------------------- */
+
+static int fail_write(const char *path)
+{
+    return ko_fail(KOLO_E_SYSTEM, "the tuning file %s cannot be written: %s", path,
+                   strerror(errno));
+}
+
+static int write_all(FILE *file, const struct ko_costs *costs)
+{
+    char machine[LINE_BYTES];
+
+    ko_tuning_machine(machine, sizeof machine);
+    fprintf(file, "%s\nmachine %s\n", HEADER, machine);
+    for (size_t i = 0; i < NNUMBERS; i++)
+        fprintf(file, "%s %.6g\n", numbers[i].name, value(costs, &numbers[i]));
+    fprintf(file, "end\n");
+    return ferror(file) | fflush(file) | fsync(fileno(file));
+}
+
+int ko_tuning_write(const char *path, const struct ko_costs *costs)
+{
+    char half[4096];
+    FILE *file;
+    int failed, err = ko_costs_check(costs);
+
+    if (err)
+        return err;
+    if ((size_t)snprintf(half, sizeof half, "%s.%d", path, (int)getpid()) >= sizeof half)
+        return ko_fail(KOLO_E_INVALID, "the name of the tuning file is too long");
+    file = fopen(half, "we");
+    if (!file)
+        return fail_write(half);
+    failed = write_all(file, costs);
+    failed |= fclose(file);
+    if (failed || rename(half, path)) {
+        err = fail_write(path);
+        unlink(half);
+    }
+    return err;
+}

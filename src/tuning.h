@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tuning.h: costs that were measured on a machine, in a file:
+ *   kolo tuning 1
+ *   machine AMD EPYC 9354, 32 cores
+ *   local.latency 0.05
+ *   ... one line for each number, in microseconds, bytes or cores
+ *   end
+ */
+#ifndef KO_TUNING_H
+#define KO_TUNING_H
+
+#include "costs.h"
+
+#include <stddef.h>
+
+/* What this process goes by: the file that KOLO_TUNING names, or what usually holds, with this
+ * machine's cores. KOLO_E_INVALID if the file is not one, is cut off, or is of another machine; the
+ * text names the file, the line and what to do. */
+int ko_tuning_get(struct ko_costs *costs);
+
+int ko_tuning_read(const char *path, struct ko_costs *costs);
+
+/* Replaces the file as a whole. KOLO_E_SYSTEM. */
+int ko_tuning_write(const char *path, const struct ko_costs *costs);
+
+/* "AMD EPYC 9354, 32 cores": the processor, and how many cores this process may use. */
+void ko_tuning_machine(char *text, size_t nbytes);
+
+/* KOLO_E_INVALID if a number is none that costs can have; the text names it. */
+int ko_costs_check(const struct ko_costs *costs);
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Choosing by prediction: what is allowed, what wins, what is asked for; and the files of costs by
+ * which it is done.
+ */
+#include "choice.h"
+#include "group_wishes.h"
+#include "layout.h"
+#include "tuning.h"
+
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct ko_hosts *hosts_of(int n, int per_host)
+{
+    struct ko_hosts *hosts;
+
+    assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
+    return hosts;
+}
+
+/* The name of what 2^power bytes go by. */
+static const char *choice(const struct ko_costs *costs, int n, int per_host,
+                          enum ko_collective what, int power)
+{
+    struct ko_hosts *hosts = hosts_of(n, per_host);
+    const struct ko_situation situation = {
+        .n = n, .hosts = hosts, .costs = costs, .slice_bytes = 131072, .slots = 8};
+    double us;
+    int row = ko_choose(&situation, what, false, ko_size_class((size_t)1 << power), -1, &us);
+
+    free(hosts);
+    assert_true(row >= 0 && us > 0);
+    return ko_paper_texts[row].name;
+}
+
+static int row_of(enum ko_collective what, const char *name)
+{
+    for (int i = 0; i < ko_npaper_texts; i++)
+        if (ko_paper_texts[i].what == what && !strcmp(ko_paper_texts[i].name, name))
+            return i;
+    fail_msg("no %s", name);
+    return -1;
+}
+
+/* ---- choices ----------------------------------------------------------------------------- */
+
+static void sizes_have_classes(void **state)
+{
+    (void)state;
+    assert_int_equal(ko_size_class(0), 0);
+    assert_int_equal(ko_size_class(1), 1);
+    assert_int_equal(ko_size_class(2), 2);
+    assert_int_equal(ko_size_class(3), 2);
+    assert_int_equal(ko_size_class(4), 3);
+    assert_int_equal(ko_size_class(SIZE_MAX - 1), 64);
+    assert_int_equal(ko_size_class(SIZE_MAX), KO_SIZE_CLASSES - 1);
+}
+
+static void what_is_cheap_decides(void **state)
+{
+    struct ko_costs costs = ko_default_costs;
+
+    (void)state;
+    assert_string_equal(choice(&costs, 2, 2, KO_ALL_REDUCE, 3), "one_shot");
+    assert_string_equal(choice(&costs, 2, 2, KO_ALL_REDUCE, 20), "two_shot");
+    /* where bytes cost nothing, the fewest steps win; where time to cross costs nothing, bytes */
+    costs.links[KO_REMOTE].latency = 1000;
+    assert_string_equal(choice(&costs, 64, 1, KO_BARRIER, 0), "dissemination");
+    costs.links[KO_REMOTE].latency = 0;
+    costs.links[KO_REMOTE].wire_byte = 1;
+    assert_string_equal(choice(&costs, 16, 8, KO_ALL_REDUCE, 20), "hierarchical");
+}
+
+static void flags_are_kept_to(void **state)
+{
+    struct ko_hosts *hosts = hosts_of(4, 4);
+    struct ko_situation situation = {.n = 4,
+                                     .hosts = hosts,
+                                     .costs = &ko_default_costs,
+                                     .slice_bytes = 1024,
+                                     .slots = 8,
+                                     .is_ordered = true};
+    const int ring = row_of(KO_ALL_REDUCE, "ring"), bruck = row_of(KO_ALL_TO_ALL, "bruck");
+    double us;
+
+    (void)state;
+    assert_false(ko_choice_allows(&situation, ring, false, 5));
+    assert_true(ko_choice_allows(&situation, row_of(KO_ALL_REDUCE, "two_shot"), false, 5));
+    assert_true(ko_choice_allows(&situation, row_of(KO_ALL_GATHER, "ring"), false, 5));
+    assert_true(ko_choice_allows(&situation, bruck, false, 8)); /* up to 255 bytes of each rank */
+    assert_false(ko_choice_allows(&situation, bruck, false, 9));
+    assert_false(ko_choice_allows(&situation, bruck, true, 8));
+    /* a wish that is not allowed is not followed */
+    assert_int_not_equal(ko_choose(&situation, KO_ALL_REDUCE, false, 20, ring, &us), ring);
+    situation.is_ordered = false;
+    assert_int_equal(ko_choose(&situation, KO_ALL_REDUCE, false, 20, ring, &us), ring);
+    for (int what = 0; what < KO_NCOLLECTIVES; what++)
+        for (int class = 0; class < KO_SIZE_CLASSES; class ++)
+            assert_true(ko_choose(&situation, (enum ko_collective)what, true, class, -1, &us) >= 0);
+    free(hosts);
+}
+
+/* More ranks than can be simulated still get an algorithm. */
+static void too_many_ranks_get_one_too(void **state)
+{
+    struct ko_hosts *hosts = hosts_of(5000, 5000);
+    const struct ko_situation situation = {
+        .n = 5000, .hosts = hosts, .costs = &ko_default_costs, .slice_bytes = 1024, .slots = 8};
+    double us;
+
+    (void)state;
+    for (int what = 0; what < KO_NCOLLECTIVES; what++)
+        assert_true(ko_choose(&situation, (enum ko_collective)what, false, 12, -1, &us) >= 0);
+    free(hosts);
+}
+
+/* ---- wishes ------------------------------------------------------------------------------ */
+
+static void wishes_are_read(void **state)
+{
+    short rows[KO_NCOLLECTIVES];
+
+    (void)state;
+    assert_int_equal(ko_wishes_read("", rows), 0);
+    for (int i = 0; i < KO_NCOLLECTIVES; i++)
+        assert_int_equal(rows[i], -1);
+    assert_int_equal(ko_wishes_read("ring,all_reduce=halving", rows), 0);
+    assert_int_equal(rows[KO_ALL_REDUCE], row_of(KO_ALL_REDUCE, "halving"));
+    assert_int_equal(rows[KO_BROADCAST], row_of(KO_BROADCAST, "ring"));
+    assert_int_equal(rows[KO_BARRIER], -1);
+    assert_int_equal(ko_wishes_read("rings", rows), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "\"rings\", which no collective has"));
+    assert_int_equal(ko_wishes_read("ring,barrier=ring", rows), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "\"ring\", which this collective does not have"));
+    assert_int_equal(ko_wishes_read("reduction=ring", rows), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "\"reduction\", which is no collective"));
+    assert_int_equal(ko_wishes_read(",", rows), KOLO_E_INVALID);
+}
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+struct scratch {
+    char path[64];
+};
+
+static int open_scratch(void **state)
+{
+    static struct scratch scratch;
+    int fd;
+
+    snprintf(scratch.path, sizeof scratch.path, "/tmp/kolo-tuning-XXXXXX");
+    fd = mkstemp(scratch.path);
+    assert_true(fd >= 0);
+    close(fd);
+    *state = &scratch;
+    return 0;
+}
+
+static int close_scratch(void **state)
+{
+    return unlink(((struct scratch *)*state)->path);
+}
+
+static void costs_survive_a_file(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct ko_costs costs = ko_default_costs, read;
+
+    costs.links[KO_REMOTE].latency = 12.5;
+    costs.copy_byte[5] = 3e-4;
+    assert_int_equal(ko_tuning_write(scratch->path, &costs), 0);
+    assert_int_equal(ko_tuning_read(scratch->path, &read), 0);
+    assert_memory_equal(&read, &costs, sizeof costs);
+    setenv("KOLO_TUNING", scratch->path, 1);
+    assert_int_equal(ko_tuning_get(&read), 0);
+    assert_memory_equal(&read, &costs, sizeof costs);
+    unsetenv("KOLO_TUNING");
+    assert_int_equal(ko_tuning_get(&read), 0);
+    assert_true(read.cores >= 1);
+}
+
+/* Writes the file with `from` replaced by `to`, up to `end`. */
+static void spoil(const char *path, const char *from, const char *to, const char *end)
+{
+    char text[8192], *at;
+    size_t length;
+    FILE *file;
+
+    assert_int_equal(ko_tuning_write(path, &ko_default_costs), 0);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = 0;
+    if (end)
+        *strstr(text, end) = 0;
+    file = fopen(path, "w");
+    assert_non_null(file);
+    at = strstr(text, from);
+    assert_non_null(at);
+    fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    fclose(file);
+}
+
+static void wrong_files_are_refused(void **state)
+{
+    const struct scratch *scratch = *state;
+    static const struct {
+        const char *from, *to, *end, *says;
+    } cases[] = {
+        {"kolo tuning 1", "kolo tuning 9", NULL, "line 1: this is no tuning file of this version"},
+        {"kolo tuning 1\n", "", NULL, "line 1: this is no tuning file"},
+        {"machine ", "machine Z80 and ", NULL, "line 2: it was measured on \"Z80 and "},
+        {"machine ", "engine ", NULL, "line 2: the machine is missing"},
+        {"local.latency ", "local.latency x", NULL, "line 3: what follows the name is no number"},
+        {"local.latency ", "local.latency -", NULL, "local.latency is -0.06, which it cannot be"},
+        {"local.latency ", "local.latency", NULL, "line 3: this is no name with a number"},
+        {"local.latency ", "local.lateness ", NULL, "line 3: no number has this name"},
+        {"local.send ", "local.latency ", NULL, "line 4: the number is there twice"},
+        {"local.latency 0.06\n", "", NULL, "local.latency is missing"},
+        {"local.latency ", "local.latency nan", "0.06", "line 3: the line is too long, or cut off"},
+        {"cores 16", "cores 0.5", NULL, "cores is 0.5"},
+        {"kolo", "kolo", "call", "the file ends without its \"end\""},
+        {"kolo", "kolo", "16", "the line is too long, or cut off"},
+    };
+    struct ko_costs costs;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spoil(scratch->path, cases[i].from, cases[i].to, cases[i].end);
+        if (ko_tuning_read(scratch->path, &costs) != KOLO_E_INVALID)
+            fail_msg("case %zu was taken", i);
+        if (!strstr(kolo_last_error(), cases[i].says) ||
+            !strstr(kolo_last_error(), scratch->path) ||
+            !strstr(kolo_last_error(), "make a new one with kolo-perf --tune"))
+            fail_msg("case %zu: %s", i, kolo_last_error());
+    }
+    assert_int_equal(ko_tuning_read("/no/such/file", &costs), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "/no/such/file cannot be read: No such file"));
+}
+
+static void what_cannot_be_written_is_told(void **state)
+{
+    struct ko_costs costs = ko_default_costs;
+    char path[PATH_MAX + 64];
+
+    (void)state;
+    assert_int_equal(ko_tuning_write("/no/such/folder/file", &costs), KOLO_E_SYSTEM);
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    assert_int_equal(ko_tuning_write(path, &costs), KOLO_E_INVALID);
+    costs.call = -1;
+    assert_int_equal(ko_tuning_write("/tmp/never", &costs), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "call is -1"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_have_classes),
+        cmocka_unit_test(what_is_cheap_decides),
+        cmocka_unit_test(flags_are_kept_to),
+        cmocka_unit_test(too_many_ranks_get_one_too),
+        cmocka_unit_test(wishes_are_read),
+        cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(wrong_files_are_refused, open_scratch, close_scratch),
+        cmocka_unit_test(what_cannot_be_written_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Predicted times against closed formulas, against each other where two ways must agree, and up to
+ * a hundred thousand ranks.
+ */
+#include "layout.h"
+#include "simulate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+enum { SLICE = 1024, SLOTS = 8, ELEMENT = 4 };
+
+static const struct ko_paper_text *text_of(enum ko_collective what, const char *name)
+{
+    for (int i = 0; i < ko_npaper_texts; i++)
+        if (ko_paper_texts[i].what == what && !strcmp(ko_paper_texts[i].name, name))
+            return &ko_paper_texts[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+/* Nothing but what the caller adds. */
+static struct ko_costs free_costs(void)
+{
+    return (struct ko_costs){.cores = 1e6, .spin = 1e12};
+}
+
+static double predict_wholly(enum ko_collective what, const char *name, int n, int per_host,
+                             size_t count, const struct ko_costs *costs, size_t most_actions,
+                             bool is_whole)
+{
+    struct ko_hosts *hosts;
+    struct ko_simulation simulation = {.call = {.text = text_of(what, name),
+                                                .n = n,
+                                                .count = count,
+                                                .slice = SLICE,
+                                                .slots = SLOTS},
+                                       .element = ELEMENT,
+                                       .costs = costs,
+                                       .most_actions = most_actions,
+                                       .is_whole = is_whole};
+    double us = -1;
+
+    assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
+    simulation.call.hosts = hosts;
+    if (ko_simulate(&simulation, &us))
+        fail_msg("%s, %d ranks: %s", name, n, kolo_last_error());
+    free(hosts);
+    return us;
+}
+
+static double predict(enum ko_collective what, const char *name, int n, int per_host, size_t count,
+                      const struct ko_costs *costs)
+{
+    return predict_wholly(what, name, n, per_host, count, costs, 0, false);
+}
+
+static void assert_close(double got, double want, double tolerance)
+{
+    if (fabs(got - want) > tolerance * fabs(want) + 1e-9)
+        fail_msg("%g instead of %g", got, want);
+}
+
+/* The ring takes 2 (n - 1) messages one after the other (Patarasuk and Yuan 2009): n sends, n - 1
+ * reductions, n - 1 receives, of a chunk each. */
+static void the_ring_takes_its_formula(void **state)
+{
+    static const int sizes[] = {2, 3, 8, 64, 1000, 100000};
+    struct ko_costs costs = free_costs();
+    struct ko_link_costs *link = &costs.links[KO_REMOTE];
+
+    (void)state;
+    link->latency = 5;
+    link->send = 0.5;
+    link->receive = 0.25;
+    for (int i = 0; i < KO_FOOTPRINTS; i++) {
+        link->send_byte[i] = 1e-3;
+        link->receive_byte[i] = 2e-3;
+        costs.reduce_byte[i] = 3e-3;
+    }
+    costs.call = 7;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const double n = sizes[i], b = 100 * ELEMENT;
+        const double want =
+            7 + 2 * (n - 1) * (5 + 0.5 + 0.25) + b * (n * 1e-3 + (n - 1) * 2e-3 + (n - 1) * 3e-3);
+
+        assert_close(predict(KO_ALL_REDUCE, "ring", sizes[i], 1, 100 * (size_t)n, &costs), want,
+                     1e-9);
+    }
+}
+
+/* A tree's depth grows with the logarithm of the ranks, and so does its time. */
+static void trees_take_as_long_as_they_are_deep(void **state)
+{
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    costs.links[KO_REMOTE].latency = 1;
+    for (int depth = 1; depth <= 16; depth++) {
+        assert_close(predict(KO_ALL_REDUCE, "binomial", 1 << depth, 1, 8, &costs), 2 * depth, 1e-9);
+        assert_close(predict(KO_BROADCAST, "binomial", 1 << depth, 1, 8, &costs), depth, 1e-9);
+        assert_close(predict(KO_ALL_REDUCE, "doubling", 1 << depth, 1, 8, &costs), depth, 1e-9);
+    }
+    assert_close(predict(KO_ALL_REDUCE, "binomial", 100000, 1, 8, &costs), 32, 1e-9);
+    assert_close(predict(KO_BARRIER, "dissemination", 100000, 1, 0, &costs), 17, 1e-9);
+}
+
+/* One text among ranks that stand for all and among all of them; who comes first when two come at
+ * once may differ. */
+static void one_host_stands_for_all(void **state)
+{
+    static const struct {
+        enum ko_collective what;
+        const char *name;
+    } texts[] = {{KO_ALL_REDUCE, "ring"},         {KO_ALL_REDUCE, "ring_both"},
+                 {KO_ALL_REDUCE, "hierarchical"}, {KO_ALL_REDUCE, "two_shot"},
+                 {KO_ALL_GATHER, "bruck"},        {KO_REDUCE_SCATTER, "ring"},
+                 {KO_ALL_TO_ALL, "pairwise"}};
+    struct ko_costs costs = ko_default_costs;
+
+    (void)state;
+    costs.cores = 4;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        double one = predict(texts[i].what, texts[i].name, 96, 4, 96 * 50, &costs);
+        double all = predict_wholly(texts[i].what, texts[i].name, 96, 4, 96 * 50, &costs, 0, true);
+
+        assert_close(one, all, 1e-3);
+    }
+}
+
+/* What is carried out in part takes as long as if it were carried out whole. */
+static void long_calls_are_extended(void **state)
+{
+    static const char *const names[] = {"ring", "binomial", "double_tree", "two_shot", "ring_both"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double whole = predict(KO_ALL_REDUCE, names[i], 8, 4, 1 << 20, &ko_default_costs);
+        double part =
+            predict_wholly(KO_ALL_REDUCE, names[i], 8, 4, 1 << 20, &ko_default_costs, 6000, false);
+
+        assert_close(part, whole, 0.01);
+    }
+}
+
+/* Costs per byte stand for their footprints and change in proportion between them. */
+static void costs_follow_the_footprint(void **state)
+{
+    const double costs[KO_FOOTPRINTS] = {1, 2, 4, 8, 16, 32};
+
+    (void)state;
+    assert_close(ko_cost_at(costs, 0), 1, 1e-12);
+    assert_close(ko_cost_at(costs, 131072), 1, 1e-12);
+    assert_close(ko_cost_at(costs, 262144), 1.5, 1e-12);
+    assert_close(ko_cost_at(costs, 524288), 2, 1e-12);
+    assert_close(ko_cost_at(costs, 64 << 20), 24, 1e-12);
+    assert_close(ko_cost_at(costs, 1e12), 32, 1e-12);
+}
+
+/* Two ranks of one core take turns. */
+static void cores_are_shared(void **state)
+{
+    struct ko_costs costs = free_costs();
+    double two, one;
+
+    (void)state;
+    costs.links[KO_LOCAL].receive_byte[0] = 1;
+    costs.cores = 2;
+    two = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
+    costs.cores = 1;
+    one = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
+    assert_close(one, 2 * two, 1e-9);
+}
+
+/* The ranks of a host share its wire. */
+static void the_wire_is_shared(void **state)
+{
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    costs.links[KO_REMOTE].wire_byte = 1;
+    /* one host sends 4 blocks of each of 4 ranks to the other, and back */
+    assert_close(predict(KO_ALL_TO_ALL, "direct", 8, 4, 10, &costs), 16 * 10 * ELEMENT, 1e-9);
+}
+
+/* A hundred thousand ranks of every all_reduce that is cheap enough, in little memory. */
+static void a_hundred_thousand_ranks_fit(void **state)
+{
+    static const char *const names[] = {"doubling", "halving", "ring",        "hierarchical",
+                                        "binomial", "knomial", "double_tree", "two_shot"};
+    struct rusage usage;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double us = predict(KO_ALL_REDUCE, names[i], 100000, 8, 262144, &ko_default_costs);
+
+        if (us < 30 || us > 1e8)
+            fail_msg("%s: %g us", names[i], us);
+    }
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    if (usage.ru_maxrss > 1024 * 1024)
+        fail_msg("%ld KiB", usage.ru_maxrss);
+}
+
+static void what_is_too_large_is_refused(void **state)
+{
+    struct ko_hosts *hosts;
+    struct ko_simulation simulation = {.call = {.text = text_of(KO_ALL_REDUCE, "one_shot"),
+                                                .n = 1000,
+                                                .count = 1,
+                                                .slice = SLICE,
+                                                .slots = SLOTS},
+                                       .element = ELEMENT,
+                                       .costs = &ko_default_costs,
+                                       .most_actions = 100000};
+    double us;
+
+    (void)state;
+    assert_int_equal(ko_layout_even(1000, 1000, &hosts), 0);
+    simulation.call.hosts = hosts;
+    assert_int_equal(ko_simulate(&simulation, &us), KOLO_E_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "one_shot among 1000 ranks is"));
+    simulation.call.hosts = NULL;
+    assert_int_equal(ko_simulate(&simulation, &us), KOLO_E_INVALID);
+    free(hosts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_ring_takes_its_formula),
+        cmocka_unit_test(trees_take_as_long_as_they_are_deep),
+        cmocka_unit_test(one_host_stands_for_all),
+        cmocka_unit_test(long_calls_are_extended),
+        cmocka_unit_test(costs_follow_the_footprint),
+        cmocka_unit_test(cores_are_shared),
+        cmocka_unit_test(the_wire_is_shared),
+        cmocka_unit_test(a_hundred_thousand_ranks_fit),
+        cmocka_unit_test(what_is_too_large_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
