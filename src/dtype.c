@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "dtype.h"
 
-enum kind { SIGNED, UNSIGNED, FLOAT };
+enum kind { SIGNED, UNSIGNED, FLOAT, HALF, SMALL };
 
 struct dtype_row {
     const char *name;
@@ -33,7 +33,7 @@ bool ko_op_is_valid(kolo_op op)
 
 bool ko_dtype_is_float(kolo_dtype dtype)
 {
-    return ko_dtype_is_valid(dtype) && dtypes[dtype].kind == FLOAT;
+    return ko_dtype_is_valid(dtype) && dtypes[dtype].kind >= FLOAT;
 }
 
 size_t kolo_dtype_size(kolo_dtype dtype)

@@ -13,7 +13,8 @@
 #include <string.h>
 
 /* X(KOLO_ identifier, name, C type of one element, kind, C type in which arithmetic is done).
- * Integers compute unsigned, since they wrap. */
+ * Integers compute unsigned, since they wrap; SMALL
+ * floats, and HALF, which some machines convert, in a larger type. */
 /* clang-format off */
 #define KO_DTYPE_LIST(X) \
     X(INT8, int8, int8_t, SIGNED, uint32_t) \
@@ -22,8 +23,8 @@
     X(UINT32, uint32, uint32_t, UNSIGNED, uint32_t) \
     X(INT64, int64, int64_t, SIGNED, uint64_t) \
     X(UINT64, uint64, uint64_t, UNSIGNED, uint64_t) \
-    X(FLOAT16, float16, uint16_t, FLOAT, float) \
-    X(BFLOAT16, bfloat16, uint16_t, FLOAT, float) \
+    X(FLOAT16, float16, uint16_t, HALF, float) \
+    X(BFLOAT16, bfloat16, uint16_t, SMALL, float) \
     X(FLOAT32, float32, float, FLOAT, float) \
     X(FLOAT64, float64, double, FLOAT, double)
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * reduce.h: out = a op b, element by element, on the host. Buffers may have any alignment; out may
- * be a or b, but overlap neither in part. Nothing here keeps state; any thread.
+ * be one of the operands, but overlap none in part. Nothing here keeps state; any thread.
  *
  * The order of the operands does not matter, except for which of two NaNs survives: -0 is smaller
- * than +0, sums and products commute. Integers wrap. 16-bit floats are computed in float32 and
- * rounded once per call.
+ * than +0, sums and products of two commute. Integers wrap. 16-bit floats are computed in float32
+ * and rounded once per call.
  */
 #ifndef KO_REDUCE_H
 #define KO_REDUCE_H
@@ -17,13 +17,21 @@
 typedef void (*ko_reduce_fn)(void *out, const void *a, const void *b, size_t count);
 typedef void (*ko_reduce_last_fn)(void *out, const void *a, const void *b, size_t count,
                                   int nranks);
+typedef void (*ko_reduce_many_fn)(void *out, const void *const *parts, int nparts, size_t count,
+                                  int nranks);
 
 /* step joins one more rank's elements to those of others; last does so with those of the last of
  * nranks ranks. They differ for AVG alone, where step adds and last adds and divides: a 16-bit
- * float is still rounded once; an integer sum has wrapped before it is divided. */
+ * float is still rounded once; an integer sum has wrapped before it is divided.
+ *
+ * many: out = parts[0] op parts[1] op ... of nparts >= 1, in this order, as a last step. Every part
+ * is read once, and rounded to the element type is what has been computed of all. Of two parts it
+ * gives the bits of last, of more those of a step each and a last at the end, but for 16-bit
+ * floats, which the steps round each time. */
 struct ko_reduction {
     ko_reduce_fn step;
     ko_reduce_last_fn last;
+    ko_reduce_many_fn many;
 };
 
 /* The loops for the best instruction set of this machine.

@@ -277,6 +277,123 @@ static void every_reduction_agrees_with_the_oracle(void **state)
             }
 }
 
+/* ---- many parts ------------------------------------------------------------------------------ */
+
+enum { PARTS = 64, SHORT = 301, MANY_ROOM = SHORT * 8 + 64 };
+
+/* What a chain of steps gives that rounds at its end only: as numbers for floats. */
+static uint64_t chain(const struct position *at, char *const *parts, int nparts, size_t i)
+{
+    const bool is_small = ko_dtype_is_float(at->dtype) && kolo_dtype_size(at->dtype) < 4;
+    const kolo_dtype wide = is_small ? KOLO_FLOAT32 : at->dtype;
+    struct position step = *at;
+    uint64_t so_far = get(at->dtype, parts[0], i);
+
+    step.dtype = wide;
+    if (is_small)
+        so_far = float_bits(wide, float_value(at->dtype, so_far));
+    for (int p = 1; p < nparts; p++) {
+        uint64_t next = get(at->dtype, parts[p], i);
+
+        if (is_small)
+            next = float_bits(wide, float_value(at->dtype, next));
+        so_far = oracle(&step, so_far, next, p == nparts - 1 ? NRANKS : 0);
+    }
+    return is_small ? float_bits(at->dtype, float_value(wide, so_far)) : so_far;
+}
+
+/* out is apart, or part `out_is`. */
+static void check_many(const struct position *at, int nparts, int out_is)
+{
+    static char memory[PARTS + 1][MANY_ROOM];
+    static uint64_t expected[SHORT];
+    struct ko_reduction reduction;
+    char *parts[PARTS];
+    char *out = memory[PARTS] + at->offset;
+
+    memset(memory, 0x5a, sizeof memory);
+    for (int p = 0; p < nparts; p++) {
+        parts[p] = memory[p] + ((size_t)p + at->offset) % 3;
+        for (size_t i = 0; i < at->count; i++)
+            put(at->dtype, parts[p], i,
+                p < 2 ? input(at->dtype, i, p == 1) : input(at->dtype, 145 + 2 * i, false));
+    }
+    if (out_is >= 0)
+        out = parts[out_is];
+    for (size_t i = 0; i < at->count; i++)
+        expected[i] = chain(at, parts, nparts, i);
+    assert_int_equal(ko_reduction_find_at(at->level, at->dtype, at->op, &reduction), KOLO_OK);
+    reduction.many(out, (const void *const *)parts, nparts, at->count, nparts > 1 ? NRANKS : 1);
+    for (size_t i = 0; i < at->count; i++)
+        if (!same(at->dtype, get(at->dtype, out, i), expected[i]))
+            fail_msg("%s %s %s of %d parts, [%zu of %zu], out is %d: got %llx, expected %llx",
+                     ko_reduction_level_name(at->level), kolo_dtype_name(at->dtype),
+                     kolo_op_name(at->op), nparts, i, at->count, out_is,
+                     (unsigned long long)get(at->dtype, out, i), (unsigned long long)expected[i]);
+    for (size_t i = 0; i < 16; i++)
+        assert_int_equal(out[at->count * kolo_dtype_size(at->dtype) + i], 0x5a);
+}
+
+static void check_numbers_of_parts(struct position at)
+{
+    static const int numbers[] = {1, 2, 3, 4, 5, 6, 7, 8, 13, PARTS};
+    static const size_t counts[] = {0, 1, 17, SHORT};
+
+    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            at.count = counts[c];
+            at.offset = c % 3;
+            check_many(&at, numbers[n], -1);
+            check_many(&at, numbers[n], 0);
+            check_many(&at, numbers[n], numbers[n] / 2);
+            check_many(&at, numbers[n], numbers[n] - 1);
+        }
+}
+
+static void any_number_of_parts(void **state)
+{
+    struct position at = {0};
+    struct ko_reduction reduction;
+
+    (void)state;
+    for (at.level = 0; at.level < ko_reduction_nlevels(); at.level++)
+        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
+            for (int op = 0; op < KOLO_NOPS; op++) {
+                at.dtype = (kolo_dtype)dtype;
+                at.op = (kolo_op)op;
+                if (!ko_reduction_find_at(at.level, at.dtype, at.op, &reduction))
+                    check_numbers_of_parts(at);
+            }
+}
+
+/* Longer than a block, and at more than its edges: against last and step, which have their own
+ * test. */
+static void many_parts_of_many_elements(void **state)
+{
+    enum { COUNT = 5003, N = 7 };
+    static double parts[N][COUNT], out[COUNT], expected[COUNT];
+    const void *from[N];
+    struct ko_reduction reduction;
+
+    (void)state;
+    for (size_t p = 0; p < N; p++) {
+        from[p] = parts[p];
+        for (size_t i = 0; i < COUNT; i++)
+            parts[p][i] = (double)(int64_t)(random_bits() >> 20) * 0x1p-20;
+    }
+    for (int level = 0; level < ko_reduction_nlevels(); level++)
+        for (int op = 0; op <= KOLO_AVG; op++) {
+            assert_int_equal(ko_reduction_find_at(level, KOLO_FLOAT64, (kolo_op)op, &reduction),
+                             KOLO_OK);
+            memcpy(expected, parts[0], sizeof expected);
+            for (size_t p = 1; p + 1 < N; p++)
+                reduction.step(expected, expected, parts[p], COUNT);
+            reduction.last(expected, expected, parts[N - 1], COUNT, N);
+            reduction.many(out, from, N, COUNT, N);
+            assert_memory_equal(out, expected, sizeof out);
+        }
+}
+
 static void nothing_to_reduce_needs_no_memory(void **state)
 {
     struct ko_reduction reduction;
@@ -288,6 +405,7 @@ static void nothing_to_reduce_needs_no_memory(void **state)
                              KOLO_OK);
             reduction.step(NULL, NULL, NULL, 0);
             reduction.last(NULL, NULL, NULL, 0, 2);
+            reduction.many(NULL, (const void *const[]){NULL, NULL, NULL}, 3, 0, 3);
         }
 }
 
@@ -374,6 +492,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_reduction_agrees_with_the_oracle),
+        cmocka_unit_test(any_number_of_parts),
+        cmocka_unit_test(many_parts_of_many_elements),
         cmocka_unit_test(nothing_to_reduce_needs_no_memory),
         cmocka_unit_test(known_values),
         cmocka_unit_test(refusals),

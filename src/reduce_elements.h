@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reduce_elements.h: what the loops of reduce_loops.h do with one element of each type.
+ */
+#ifndef KO_REDUCE_ELEMENTS_H
+#define KO_REDUCE_ELEMENTS_H
+
+#include "dtype.h"
+
+/* ---- elements: name_any at any address; name_load and name_store between it and arithmetic --- */
+
+#define ANY_ALIGNMENT(id, name, type, kind, work) \
+    typedef type name##_any __attribute__((aligned(1), may_alias));
+KO_DTYPE_LIST(ANY_ALIGNMENT)
+
+#define AS_IT_IS(x) (x)
+#define PLUS(x, y) ((x) + (y))
+#define TIMES(x, y) ((x) * (y))
+#define AND(x, y) ((x) & (y))
+#define OR(x, y) ((x) | (y))
+#define XOR(x, y) ((x) ^ (y))
+
+#define SIGNED_ELEMENT(name, type, work)              \
+    static inline type name##_smaller(type x, type y) \
+    {                                                 \
+        return y < x ? y : x;                         \
+    }                                                 \
+    static inline type name##_larger(type x, type y)  \
+    {                                                 \
+        return y > x ? y : x;                         \
+    }
+#define UNSIGNED_ELEMENT(name, type, work) \
+    SIGNED_ELEMENT(name, type, work)       \
+    static inline work name##_load(type x) \
+    {                                      \
+        return x;                          \
+    }
+#define FLOAT_ELEMENT(name, type, work)
+#define HALF_ELEMENT SMALL_ELEMENT
+#define SMALL_ELEMENT(name, type, work)     \
+    static inline work name##_load(type x)  \
+    {                                       \
+        return ko_float_of_##name(x);       \
+    }                                       \
+    static inline type name##_store(work x) \
+    {                                       \
+        return ko_##name##_of_float(x);     \
+    }
+
+#define ELEMENT_OF(id, name, type, kind, work) kind##_ELEMENT(name, type, work)
+KO_DTYPE_LIST(ELEMENT_OF)
+
+/* ---- min and max of floats, on their bits ---------------------------------------------------- */
+
+/* X(dtype, its bits as a signed integer, the largest bits that are no NaN). With the magnitude of
+ * negative floats inverted these order as the floats do, -0 before +0. NaNs win. This also spares
+ * small floats the way to float32 and back. */
+/* clang-format off */
+#define FLOAT_BITS_LIST(X) \
+    X(float16, int16_t, 0x7c00, INT16_MAX) \
+    X(bfloat16, int16_t, 0x7f80, INT16_MAX) \
+    X(float32, int32_t, 0x7f800000, INT32_MAX) \
+    X(float64, int64_t, 0x7ff0000000000000, INT64_MAX)
+/* clang-format on */
+
+#define FLOAT_BITS(name, type, infinity, magnitude)                          \
+    typedef type name##_bits __attribute__((aligned(1), may_alias));         \
+    static inline int name##_is_nan(type x)                                  \
+    {                                                                        \
+        return (x & magnitude) > infinity;                                   \
+    }                                                                        \
+    static inline type name##_order(type x)                                  \
+    {                                                                        \
+        return x < 0 ? (type)(x ^ magnitude) : x;                            \
+    }                                                                        \
+    static inline type name##_smaller(type x, type y)                        \
+    {                                                                        \
+        int take_y = name##_is_nan(y) | (name##_order(y) < name##_order(x)); \
+        return (take_y & !name##_is_nan(x)) ? y : x;                         \
+    }                                                                        \
+    static inline type name##_larger(type x, type y)                         \
+    {                                                                        \
+        int take_y = name##_is_nan(y) | (name##_order(y) > name##_order(x)); \
+        return (take_y & !name##_is_nan(x)) ? y : x;                         \
+    }
+FLOAT_BITS_LIST(FLOAT_BITS)
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reduce_loops.h: a text rather than a header: the loops of every (dtype, op) for one instruction
+ * set. A file that includes it says which: TARGET is the attribute of its functions, HALF_LOOPS the
+ * loops that float16 gets.
+ *
+ * No two iterations depend on each other (see reduce.h on overlap); "omp simd" tells the compiler,
+ * which would else test for overlap at run time and take its slow way when out is a.
+ */
+#include "reduce_blocks.h"
+#include "reduce_elements.h"
+
+/* ---- the loops ------------------------------------------------------------------------------- */
+
+#define EVERY _Pragma("omp simd") for (size_t i = 0; i < count; i++)
+
+#define FOLD_TWO(name, element, load, store, combine)                                       \
+    TARGET static void name##_two(void *out_, const void *a_, const void *b_, size_t count) \
+    {                                                                                       \
+        element *out = out_;                                                                \
+        const element *a = a_, *b = b_;                                                     \
+        EVERY out[i] = (element)store(combine(load(a[i]), load(b[i])));                     \
+    }
+
+#define FOLD_MORE(name, element, load, store, combine)                                          \
+    TARGET static void name##_three(void *out_, const void *a_, const void *b_, const void *c_, \
+                                    size_t count)                                               \
+    {                                                                                           \
+        element *out = out_;                                                                    \
+        const element *a = a_, *b = b_, *c = c_;                                                \
+        EVERY out[i] = (element)store(combine(combine(load(a[i]), load(b[i])), load(c[i])));    \
+    }                                                                                           \
+    TARGET static void name##_four(void *out_, const void *a_, const void *b_, const void *c_,  \
+                                   const void *d_, size_t count)                                \
+    {                                                                                           \
+        element *out = out_;                                                                    \
+        const element *a = a_, *b = b_, *c = c_, *d = d_;                                       \
+        EVERY out[i] = (element)store(                                                          \
+            combine(combine(combine(load(a[i]), load(b[i])), load(c[i])), load(d[i])));         \
+    }
+
+#define FOLDS_OF_TWO(name, ...) \
+    FOLD_TWO(name, __VA_ARGS__) \
+    static const struct ko_folds name##_folds = {name##_two, NULL, NULL};
+
+#define FOLDS(name, ...)         \
+    FOLD_TWO(name, __VA_ARGS__)  \
+    FOLD_MORE(name, __VA_ARGS__) \
+    static const struct ko_folds name##_folds = {name##_two, name##_three, name##_four};
+
+/* out[i] = result, which is written in in[i]. */
+#define CONVERT(name, to, from, result)                                \
+    TARGET static void name(void *out_, const void *in_, size_t count) \
+    {                                                                  \
+        to *out = out_;                                                \
+        const from *in = in_;                                          \
+        EVERY out[i] = (to)(result);                                   \
+    }
+
+#define DIVIDE(name, element, wide)                                        \
+    TARGET static void name##_divide(void *out_, size_t count, int nranks) \
+    {                                                                      \
+        element *out = out_;                                               \
+        EVERY out[i] = (element)((wide)out[i] / (wide)nranks);             \
+    }
+
+/* Signed and unsigned integers differ in min and max and average alone. */
+#define SIGNED_LOOPS(name, type, work)                                \
+    FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller) \
+    FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)  \
+    DIVIDE(name, name##_any, int64_t)
+#define UNSIGNED_LOOPS(name, type, work)                                \
+    FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller)   \
+    FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)    \
+    DIVIDE(name, name##_any, uint64_t)                                  \
+    FOLDS(name##_sum, name##_any, name##_load, AS_IT_IS, PLUS)          \
+    FOLDS_OF_TWO(name##_prod, name##_any, name##_load, AS_IT_IS, TIMES) \
+    FOLDS_OF_TWO(name##_band, name##_any, AS_IT_IS, AS_IT_IS, AND)      \
+    FOLDS_OF_TWO(name##_bor, name##_any, AS_IT_IS, AS_IT_IS, OR)        \
+    FOLDS_OF_TWO(name##_bxor, name##_any, AS_IT_IS, AS_IT_IS, XOR)
+#define EXTREME_LOOPS(name, type, work)                                \
+    FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, name##_smaller) \
+    FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, name##_larger)
+#define FLOAT_LOOPS(name, type, work)                       \
+    EXTREME_LOOPS(name, type, work)                         \
+    DIVIDE(name, name##_any, work)                          \
+    FOLDS(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS) \
+    FOLDS_OF_TWO(name##_prod, name##_any, AS_IT_IS, AS_IT_IS, TIMES)
+#define SMALL_LOOPS(name, type, work)                                       \
+    EXTREME_LOOPS(name, type, work)                                         \
+    FOLDS(name##_sum, name##_any, name##_load, name##_store, PLUS)          \
+    FOLDS_OF_TWO(name##_prod, name##_any, name##_load, name##_store, TIMES) \
+    CONVERT(name##_widen, float32_any, name##_any, name##_load(in[i]))      \
+    CONVERT(name##_narrow, name##_any, float32_any, name##_store(in[i]))
+
+#define LOOPS_OF(id, name, type, kind, work) kind##_LOOPS(name, type, work)
+KO_DTYPE_LIST(LOOPS_OF)

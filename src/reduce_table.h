@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reduce_table.h: a text rather than a header: what reduce_loops.h, included before it, has made,
+ * put together to reductions, and their table, by the name of TABLE.
+ */
+#include "dtype.h"
+#include "reduce_levels.h"
+
+/* ---- the reductions -------------------------------------------------------------------------- */
+
+/* name_many, by kernels. */
+#define MANY(name, ...)                                                                          \
+    static const struct ko_kernels name##_kernels = {__VA_ARGS__};                               \
+    static void name##_many(void *out, const void *const *parts, int nparts, size_t count,       \
+                            int nranks)                                                          \
+    {                                                                                            \
+        ko_reduce_parts(&name##_kernels, &(struct ko_parts){out, parts, nparts, count, nranks}); \
+    }
+
+/* A last step that is like every other. */
+#define LAST_IS_STEP(name)                                                                     \
+    static void name##_last(void *out, const void *a, const void *b, size_t count, int nranks) \
+    {                                                                                          \
+        (void)nranks;                                                                          \
+        name##_two(out, a, b, count);                                                          \
+    }
+#define LAST_IS_MANY(name)                                                                     \
+    static void name##_last(void *out, const void *a, const void *b, size_t count, int nranks) \
+    {                                                                                          \
+        name##_many(out, (const void *const[]){a, b}, 2, count, nranks);                       \
+    }
+
+/* Without a detour through a wider type. */
+#define EXACT(name, type)                                                             \
+    MANY(name, .nbytes = sizeof(type), .nwide = sizeof(type), .folds = &name##_folds, \
+         .direct = &name##_folds)                                                     \
+    LAST_IS_STEP(name)
+#define EXACT_AVG(name, type, sum)                                                         \
+    MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(type), .folds = &sum##_folds, \
+         .divide = name##_divide)                                                          \
+    LAST_IS_MANY(name##_avg)
+/* In float32. */
+#define WIDE(name, type, op)                                                                    \
+    MANY(name##_##op, .nbytes = sizeof(type), .nwide = sizeof(float),                           \
+         .folds = &float32_##op##_folds, .direct = &name##_##op##_folds, .widen = name##_widen, \
+         .narrow = name##_narrow)                                                               \
+    LAST_IS_STEP(name##_##op)
+#define WIDE_AVG(name, type)                                                                      \
+    MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
+         .widen = name##_widen, .narrow = name##_narrow, .divide = float32_divide)                \
+    LAST_IS_MANY(name##_avg)
+
+#define SIGNED_REDUCTIONS(name, type) \
+    EXACT(name##_min, type)           \
+    EXACT(name##_max, type)           \
+    EXACT_AVG(name, type, u##name##_sum)
+#define UNSIGNED_REDUCTIONS(name, type) \
+    EXACT(name##_min, type)             \
+    EXACT(name##_max, type)             \
+    EXACT_AVG(name, type, name##_sum)   \
+    EXACT(name##_sum, type)             \
+    EXACT(name##_prod, type)            \
+    EXACT(name##_band, type)            \
+    EXACT(name##_bor, type)             \
+    EXACT(name##_bxor, type)
+#define FLOAT_REDUCTIONS(name, type)  \
+    EXACT(name##_min, type)           \
+    EXACT(name##_max, type)           \
+    EXACT_AVG(name, type, name##_sum) \
+    EXACT(name##_sum, type)           \
+    EXACT(name##_prod, type)
+#define HALF_REDUCTIONS SMALL_REDUCTIONS
+#define SMALL_REDUCTIONS(name, type) \
+    EXACT(name##_min, type)          \
+    EXACT(name##_max, type)          \
+    WIDE_AVG(name, type)             \
+    WIDE(name, type, sum)            \
+    WIDE(name, type, prod)
+
+#define REDUCTIONS_OF(id, name, type, kind, work) kind##_REDUCTIONS(name, type)
+KO_DTYPE_LIST(REDUCTIONS_OF)
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+#define STEP_ROW(name)                       \
+    {                                        \
+        name##_two, name##_last, name##_many \
+    }
+#define AVG_ROW(name, sum)                          \
+    {                                               \
+        sum##_two, name##_avg_last, name##_avg_many \
+    }
+/* clang-format off */
+#define ARITHMETIC(name, base) \
+    [KOLO_SUM] = STEP_ROW(base##_sum), [KOLO_PROD] = STEP_ROW(base##_prod), \
+    [KOLO_MIN] = STEP_ROW(name##_min), [KOLO_MAX] = STEP_ROW(name##_max), \
+    [KOLO_AVG] = AVG_ROW(name, base##_sum)
+#define BITWISE(base) \
+    [KOLO_BAND] = STEP_ROW(base##_band), [KOLO_BOR] = STEP_ROW(base##_bor), \
+    [KOLO_BXOR] = STEP_ROW(base##_bxor)
+/* clang-format on */
+#define SIGNED_ROW(name) ARITHMETIC(name, u##name), BITWISE(u##name)
+#define UNSIGNED_ROW(name) ARITHMETIC(name, name), BITWISE(name)
+#define FLOAT_ROW(name) ARITHMETIC(name, name)
+#define HALF_ROW FLOAT_ROW
+#define SMALL_ROW FLOAT_ROW
+
+#define ROW_OF(id, name, type, kind, work) [KOLO_##id] = {kind##_ROW(name)},
+
+const ko_reduction_table TABLE = {KO_DTYPE_LIST(ROW_OF)};
