@@ -193,12 +193,16 @@ typedef enum kolo_dtype {
     KOLO_BFLOAT16,
     KOLO_FLOAT32,
     KOLO_FLOAT64,
+    KOLO_BOOL,        /* one byte; what is not 0 is true, a result is 0 or 1 */
+    KOLO_FLOAT8_E4M3, /* finite up to 448, beyond which it rounds to NaN; PyTorch's float8_e4m3fn */
+    KOLO_FLOAT8_E5M2, /* up to 57344, then infinity */
     KOLO_NDTYPES
 } kolo_dtype;
 
 /* Integers wrap. AVG is the sum divided by the number of ranks, integers truncated towards zero.
- * MIN and MAX of floats give NaN if any operand is NaN. BAND, BOR, BXOR are for integers only.
- * 16-bit floats are summed in float32 and rounded once per hop. */
+ * MIN and MAX of floats give NaN if any operand is NaN. BAND, BOR, BXOR are not for floats, AVG not
+ * for bool, of which SUM and MAX are BOR, PROD and MIN are BAND. Floats of 16 and 8 bits are summed
+ * in float32 and rounded once per hop. */
 typedef enum kolo_op {
     KOLO_SUM,
     KOLO_PROD,

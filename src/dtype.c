@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "dtype.h"
 
-enum kind { SIGNED, UNSIGNED, FLOAT, HALF, SMALL };
+enum kind { SIGNED, UNSIGNED, BOOL, FLOAT, HALF, SMALL, BYTE };
 
 struct dtype_row {
     const char *name;

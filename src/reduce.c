@@ -63,8 +63,8 @@ int ko_reduction_find_at(int level, kolo_dtype dtype, kolo_op op, struct ko_redu
     if (!ko_op_is_valid(op))
         return ko_fail(KOLO_E_INVALID, "%d is no reduction; enum kolo_op lists them", (int)op);
     if (!(*levels[level].reductions)[dtype][op].step)
-        return ko_fail(KOLO_E_UNSUPPORTED, "%s is for integers, not for %s", kolo_op_name(op),
-                       kolo_dtype_name(dtype));
+        return ko_fail(KOLO_E_UNSUPPORTED, "%s is for %s, not for %s", kolo_op_name(op),
+                       op == KOLO_AVG ? "numbers" : "integers", kolo_dtype_name(dtype));
     *reduction = (*levels[level].reductions)[dtype][op];
     return KOLO_OK;
 }
@@ -76,10 +76,14 @@ int ko_reduction_find(kolo_dtype dtype, kolo_op op, struct ko_reduction *reducti
 
 int ko_reduce_single(kolo_dtype dtype, kolo_op op, void *out, const void *in, size_t count)
 {
-    struct ko_reduction unused;
-    int err = ko_reduction_find(dtype, op, &unused);
+    struct ko_reduction reduction;
+    int err = ko_reduction_find(dtype, op, &reduction);
 
-    if (!err && out != in && count)
+    if (err || !count)
+        return err;
+    if (dtype == KOLO_BOOL)
+        reduction.many(out, &in, 1, count, 1);
+    else if (out != in)
         memcpy(out, in, count * kolo_dtype_size(dtype));
-    return err;
+    return KOLO_OK;
 }

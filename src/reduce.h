@@ -4,8 +4,8 @@
  * be one of the operands, but overlap none in part. Nothing here keeps state; any thread.
  *
  * The order of the operands does not matter, except for which of two NaNs survives: -0 is smaller
- * than +0, sums and products of two commute. Integers wrap. 16-bit floats are computed in float32
- * and rounded once per call.
+ * than +0, sums and products of two commute. Integers wrap. Floats of 16 and 8 bits are
+ * computed in float32 and rounded once per call.
  */
 #ifndef KO_REDUCE_H
 #define KO_REDUCE_H
@@ -21,12 +21,12 @@ typedef void (*ko_reduce_many_fn)(void *out, const void *const *parts, int npart
                                   int nranks);
 
 /* step joins one more rank's elements to those of others; last does so with those of the last of
- * nranks ranks. They differ for AVG alone, where step adds and last adds and divides: a 16-bit
+ * nranks ranks. They differ for AVG alone, where step adds and last adds and divides: a small
  * float is still rounded once; an integer sum has wrapped before it is divided.
  *
  * many: out = parts[0] op parts[1] op ... of nparts >= 1, in this order, as a last step. Every part
  * is read once, and rounded to the element type is what has been computed of all. Of two parts it
- * gives the bits of last, of more those of a step each and a last at the end, but for 16-bit
+ * gives the bits of last, of more those of a step each and a last at the end, but for small
  * floats, which the steps round each time. */
 struct ko_reduction {
     ko_reduce_fn step;
@@ -35,8 +35,8 @@ struct ko_reduction {
 };
 
 /* The loops for the best instruction set of this machine.
- * KOLO_E_INVALID for what is no dtype or no op, KOLO_E_UNSUPPORTED for BAND, BOR, BXOR of floats.
- */
+ * KOLO_E_INVALID for what is no dtype or no op, KOLO_E_UNSUPPORTED for BAND, BOR, BXOR of floats
+ * and AVG of bool. */
 int ko_reduction_find(kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction);
 
 /* Instruction sets 0 (any machine) ... nlevels - 1 (the best that this one has), for tests and
@@ -45,7 +45,8 @@ int ko_reduction_nlevels(void);
 const char *ko_reduction_level_name(int level);
 int ko_reduction_find_at(int level, kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction);
 
-/* The reduction over one rank: in copied to out (which may be in). Errors as above. */
+/* The reduction over one rank: in copied to out (which may be in), bool as 0 or 1. Errors
+ * as above. */
 int ko_reduce_single(kolo_dtype dtype, kolo_op op, void *out, const void *in, size_t count);
 
 #endif

@@ -23,7 +23,6 @@ TARGET static inline void half_store(void *to, vector value)
 
 #include "reduce_f16c.h"
 
-#define HALF_LOOPS EXTREME_LOOPS
 #include "reduce_loops.h"
 
 #include "reduce_table.h"

@@ -7,6 +7,8 @@
 
 #include "dtype.h"
 
+#undef bool /* here it is the name of an element type, to make other names of */
+
 /* ---- elements: name_any at any address; name_load and name_store between it and arithmetic --- */
 
 #define ANY_ALIGNMENT(id, name, type, kind, work) \
@@ -20,6 +22,11 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
 #define OR(x, y) ((x) | (y))
 #define XOR(x, y) ((x) ^ (y))
 
+#define BOOL_ELEMENT(name, type, work)     \
+    static inline work name##_load(type x) \
+    {                                      \
+        return x != 0;                     \
+    }
 #define SIGNED_ELEMENT(name, type, work)              \
     static inline type name##_smaller(type x, type y) \
     {                                                 \
@@ -36,7 +43,8 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
         return x;                          \
     }
 #define FLOAT_ELEMENT(name, type, work)
-#define HALF_ELEMENT SMALL_ELEMENT
+#define HALF_ELEMENT(name, type, work) SMALL_ELEMENT(name, type, work)
+#define BYTE_ELEMENT(name, type, work) SMALL_ELEMENT(name, type, work)
 #define SMALL_ELEMENT(name, type, work)     \
     static inline work name##_load(type x)  \
     {                                       \
@@ -57,17 +65,19 @@ KO_DTYPE_LIST(ELEMENT_OF)
  * small floats the way to float32 and back. */
 /* clang-format off */
 #define FLOAT_BITS_LIST(X) \
+    X(float8_e4m3, int8_t, 0x7e, INT8_MAX) \
+    X(float8_e5m2, int8_t, 0x7c, INT8_MAX) \
     X(float16, int16_t, 0x7c00, INT16_MAX) \
     X(bfloat16, int16_t, 0x7f80, INT16_MAX) \
     X(float32, int32_t, 0x7f800000, INT32_MAX) \
     X(float64, int64_t, 0x7ff0000000000000, INT64_MAX)
 /* clang-format on */
 
-#define FLOAT_BITS(name, type, infinity, magnitude)                          \
+#define FLOAT_BITS(name, type, largest, magnitude)                           \
     typedef type name##_bits __attribute__((aligned(1), may_alias));         \
     static inline int name##_is_nan(type x)                                  \
     {                                                                        \
-        return (x & magnitude) > infinity;                                   \
+        return (x & magnitude) > largest;                                    \
     }                                                                        \
     static inline type name##_order(type x)                                  \
     {                                                                        \

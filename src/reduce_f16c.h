@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * reduce_f16c.h: a text rather than a header: float16 arithmetic by the x86 instructions that
- * convert it, which no compiler finds by itself in the loops of reduce_loops.h; the same bits,
+ * reduce_f16c.h: a text rather than a header: float16 sums and conversions by the instructions of
+ * x86 for it, which no compiler finds by itself in the loops of reduce_loops.h; the same bits,
  * several times as fast. The files that include it give TARGET, the vector of LANES floats and
  * half_load and half_store, between it and LANES float16. What does not fill a vector goes through
  * buffers that do.
@@ -14,18 +14,18 @@
 
 enum { HALF_BYTES = 2, HALF_VECTOR = LANES * HALF_BYTES };
 
-/* LANES elements of x[0] op x[1] op ... */
-HALF_INLINE void half_combine(kolo_op op, void *out, const char *const *x, int n)
+/* LANES elements of x[0] + x[1] + ... */
+HALF_INLINE void half_sum(void *out, const char *const *x, int n)
 {
     vector result = half_load(x[0]);
 
     for (int i = 1; i < n; i++)
-        result = op == KOLO_PROD ? result * half_load(x[i]) : result + half_load(x[i]);
+        result = result + half_load(x[i]);
     half_store(out, result);
 }
 
-/* Everything is inlined into the functions below, where op and n are constants. */
-HALF_INLINE void half_fold(kolo_op op, char *out, const char *const *parts, int n, size_t count)
+/* Everything is inlined into the functions below, where n is a constant. */
+HALF_INLINE void half_sums(char *out, const char *const *parts, int n, size_t count)
 {
     char rest[4][HALF_VECTOR] = {{0}};
     const char *x[4];
@@ -34,42 +34,35 @@ HALF_INLINE void half_fold(kolo_op op, char *out, const char *const *parts, int 
     for (size_t at = 0; at < nbytes - left; at += HALF_VECTOR) {
         for (int i = 0; i < n; i++)
             x[i] = parts[i] + at;
-        half_combine(op, out + at, x, n);
+        half_sum(out + at, x, n);
     }
     if (!left)
         return;
     for (int i = 0; i < n; i++)
         x[i] = memcpy(rest[i], parts[i] + nbytes - left, left);
-    half_combine(op, rest[0], x, n);
+    half_sum(rest[0], x, n);
     memcpy(out + nbytes - left, rest[0], left);
 }
 
 TARGET static void float16_sum_two(void *out, const void *a, const void *b, size_t count)
 {
-    half_fold(KOLO_SUM, out, (const char *const[]){a, b}, 2, count);
+    half_sums(out, (const char *const[]){a, b}, 2, count);
 }
 
 TARGET static void float16_sum_three(void *out, const void *a, const void *b, const void *c,
                                      size_t count)
 {
-    half_fold(KOLO_SUM, out, (const char *const[]){a, b, c}, 3, count);
+    half_sums(out, (const char *const[]){a, b, c}, 3, count);
 }
 
 TARGET static void float16_sum_four(void *out, const void *a, const void *b, const void *c,
                                     const void *d, size_t count)
 {
-    half_fold(KOLO_SUM, out, (const char *const[]){a, b, c, d}, 4, count);
+    half_sums(out, (const char *const[]){a, b, c, d}, 4, count);
 }
 
 static const struct ko_folds float16_sum_folds = {float16_sum_two, float16_sum_three,
                                                   float16_sum_four};
-
-TARGET static void float16_prod_two(void *out, const void *a, const void *b, size_t count)
-{
-    half_fold(KOLO_PROD, out, (const char *const[]){a, b}, 2, count);
-}
-
-static const struct ko_folds float16_prod_folds = {.two = float16_prod_two};
 
 TARGET static void float16_widen(void *out_, const void *in_, size_t count)
 {
@@ -104,3 +97,6 @@ TARGET static void float16_narrow(void *out_, const void *in_, size_t count)
     half_store(rest, wide);
     memcpy(out, rest, count * HALF_BYTES);
 }
+
+#define HALF_LOOPS(name, type, work) EXTREME_LOOPS(name, type, work)
+#define HALF_REDUCTIONS(name, type) SMALL_REDUCTIONS(name, type)

@@ -2,7 +2,7 @@
  *
  * reduce_loops.h: a text rather than a header: the loops of every (dtype, op) for one instruction
  * set. A file that includes it says which: TARGET is the attribute of its functions, HALF_LOOPS the
- * loops that float16 gets.
+ * loops of float16.
  *
  * No two iterations depend on each other (see reduce.h on overlap); "omp simd" tells the compiler,
  * which would else test for overlap at run time and take its slow way when out is a.
@@ -78,6 +78,11 @@
     FOLDS_OF_TWO(name##_band, name##_any, AS_IT_IS, AS_IT_IS, AND)      \
     FOLDS_OF_TWO(name##_bor, name##_any, AS_IT_IS, AS_IT_IS, OR)        \
     FOLDS_OF_TWO(name##_bxor, name##_any, AS_IT_IS, AS_IT_IS, XOR)
+#define BOOL_LOOPS(name, type, work)                                  \
+    FOLDS(name##_band, name##_any, name##_load, AS_IT_IS, AND)        \
+    FOLDS(name##_bor, name##_any, name##_load, AS_IT_IS, OR)          \
+    FOLDS_OF_TWO(name##_bxor, name##_any, name##_load, AS_IT_IS, XOR) \
+    CONVERT(name##_widen, name##_any, name##_any, name##_load(in[i]))
 #define EXTREME_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, name##_smaller) \
     FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, name##_larger)
@@ -86,12 +91,13 @@
     DIVIDE(name, name##_any, work)                          \
     FOLDS(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS) \
     FOLDS_OF_TWO(name##_prod, name##_any, AS_IT_IS, AS_IT_IS, TIMES)
-#define SMALL_LOOPS(name, type, work)                                       \
-    EXTREME_LOOPS(name, type, work)                                         \
-    FOLDS(name##_sum, name##_any, name##_load, name##_store, PLUS)          \
-    FOLDS_OF_TWO(name##_prod, name##_any, name##_load, name##_store, TIMES) \
-    CONVERT(name##_widen, float32_any, name##_any, name##_load(in[i]))      \
+#define BYTE_LOOPS(name, type, work)                                   \
+    EXTREME_LOOPS(name, type, work)                                    \
+    CONVERT(name##_widen, float32_any, name##_any, name##_load(in[i])) \
     CONVERT(name##_narrow, name##_any, float32_any, name##_store(in[i]))
+#define SMALL_LOOPS(name, type, work) \
+    BYTE_LOOPS(name, type, work)      \
+    FOLDS(name##_sum, name##_any, name##_load, name##_store, PLUS)
 
 #define LOOPS_OF(id, name, type, kind, work) kind##_LOOPS(name, type, work)
 KO_DTYPE_LIST(LOOPS_OF)

@@ -4,7 +4,8 @@
  */
 #define TARGET
 #define TABLE ko_reductions_plain
-#define HALF_LOOPS SMALL_LOOPS
+#define HALF_LOOPS(name, type, work) BYTE_LOOPS(name, type, work)
+#define HALF_REDUCTIONS(name, type) BYTE_REDUCTIONS(name, type)
 #include "reduce_loops.h"
 
 #include "reduce_table.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * reduce_table.h: a text rather than a header: what reduce_loops.h, included before it, has made,
- * put together to reductions, and their table, by the name of TABLE.
+ * put together to reductions, and their table, by the name of TABLE. HALF_REDUCTIONS says which
+ * float16 gets.
  */
 #include "dtype.h"
 #include "reduce_levels.h"
@@ -24,6 +25,11 @@
         (void)nranks;                                                                          \
         name##_two(out, a, b, count);                                                          \
     }
+#define STEP_IS_MANY(name)                                                        \
+    static void name##_two(void *out, const void *a, const void *b, size_t count) \
+    {                                                                             \
+        name##_many(out, (const void *const[]){a, b}, 2, count, 1);               \
+    }
 #define LAST_IS_MANY(name)                                                                     \
     static void name##_last(void *out, const void *a, const void *b, size_t count, int nranks) \
     {                                                                                          \
@@ -39,11 +45,20 @@
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(type), .folds = &sum##_folds, \
          .divide = name##_divide)                                                          \
     LAST_IS_MANY(name##_avg)
-/* In float32. */
-#define WIDE(name, type, op)                                                                    \
-    MANY(name##_##op, .nbytes = sizeof(type), .nwide = sizeof(float),                           \
-         .folds = &float32_##op##_folds, .direct = &name##_##op##_folds, .widen = name##_widen, \
-         .narrow = name##_narrow)                                                               \
+/* Widened to 0 and 1. */
+#define TRUTH(name)                                                                      \
+    MANY(name, .nbytes = 1, .nwide = 1, .folds = &name##_folds, .direct = &name##_folds, \
+         .widen = bool_widen)                                                            \
+    LAST_IS_STEP(name)
+/* In float32; by loops of its own for few parts, or never. */
+#define DIRECT_SUM(name, type)                                                                    \
+    MANY(name##_sum, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
+         .direct = &name##_sum_folds, .widen = name##_widen, .narrow = name##_narrow)             \
+    LAST_IS_STEP(name##_sum)
+#define WIDE(name, type, op)                                                             \
+    MANY(name##_##op, .nbytes = sizeof(type), .nwide = sizeof(float),                    \
+         .folds = &float32_##op##_folds, .widen = name##_widen, .narrow = name##_narrow) \
+    STEP_IS_MANY(name##_##op)                                                            \
     LAST_IS_STEP(name##_##op)
 #define WIDE_AVG(name, type)                                                                      \
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
@@ -63,18 +78,27 @@
     EXACT(name##_band, type)            \
     EXACT(name##_bor, type)             \
     EXACT(name##_bxor, type)
+#define BOOL_REDUCTIONS(name, type) \
+    TRUTH(name##_band)              \
+    TRUTH(name##_bor)               \
+    TRUTH(name##_bxor)
 #define FLOAT_REDUCTIONS(name, type)  \
     EXACT(name##_min, type)           \
     EXACT(name##_max, type)           \
     EXACT_AVG(name, type, name##_sum) \
     EXACT(name##_sum, type)           \
     EXACT(name##_prod, type)
-#define HALF_REDUCTIONS SMALL_REDUCTIONS
 #define SMALL_REDUCTIONS(name, type) \
     EXACT(name##_min, type)          \
     EXACT(name##_max, type)          \
     WIDE_AVG(name, type)             \
-    WIDE(name, type, sum)            \
+    DIRECT_SUM(name, type)           \
+    WIDE(name, type, prod)
+#define BYTE_REDUCTIONS(name, type) \
+    EXACT(name##_min, type)         \
+    EXACT(name##_max, type)         \
+    WIDE_AVG(name, type)            \
+    WIDE(name, type, sum)           \
     WIDE(name, type, prod)
 
 #define REDUCTIONS_OF(id, name, type, kind, work) kind##_REDUCTIONS(name, type)
@@ -101,9 +125,13 @@ KO_DTYPE_LIST(REDUCTIONS_OF)
 /* clang-format on */
 #define SIGNED_ROW(name) ARITHMETIC(name, u##name), BITWISE(u##name)
 #define UNSIGNED_ROW(name) ARITHMETIC(name, name), BITWISE(name)
+#define BOOL_ROW(name)                                                      \
+    [KOLO_SUM] = STEP_ROW(name##_bor), [KOLO_PROD] = STEP_ROW(name##_band), \
+    [KOLO_MIN] = STEP_ROW(name##_band), [KOLO_MAX] = STEP_ROW(name##_bor), BITWISE(name)
 #define FLOAT_ROW(name) ARITHMETIC(name, name)
-#define HALF_ROW FLOAT_ROW
-#define SMALL_ROW FLOAT_ROW
+#define HALF_ROW(name) ARITHMETIC(name, name)
+#define SMALL_ROW(name) ARITHMETIC(name, name)
+#define BYTE_ROW(name) ARITHMETIC(name, name)
 
 #define ROW_OF(id, name, type, kind, work) [KOLO_##id] = {kind##_ROW(name)},
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Inputs are exact in every dtype: integers of any bits where they wrap, small whole numbers as
- * floats. What is only moved has any bits at all.
+ * floats, of which no sum has more bits than 8-bit floats hold. What is only moved has any bits at
+ * all.
  */
 #include "exam.h"
 
@@ -47,7 +48,12 @@ bool exam_is_reducing(enum ko_collective what)
 
 static bool is_float(kolo_dtype dtype)
 {
-    return dtype >= KOLO_FLOAT16;
+    return dtype >= KOLO_FLOAT16 && dtype != KOLO_BOOL;
+}
+
+static bool is_byte_float(kolo_dtype dtype)
+{
+    return dtype == KOLO_FLOAT8_E4M3 || dtype == KOLO_FLOAT8_E5M2;
 }
 
 static bool is_signed(kolo_dtype dtype)
@@ -57,6 +63,8 @@ static bool is_signed(kolo_dtype dtype)
 
 bool exam_allows(kolo_dtype dtype, kolo_op op)
 {
+    if (dtype == KOLO_BOOL)
+        return op != KOLO_AVG;
     return !is_float(dtype) || op < KOLO_BAND;
 }
 
@@ -70,12 +78,32 @@ static uint64_t scramble(uint64_t rank, uint64_t i)
     return x ^ x >> 31;
 }
 
+/* As 8-bit floats all whole numbers up to 8 are exact: no ranks but four give more than 1 as a
+ * factor, or more than 0 to a sum; an average has one rank that gives n, or two that cancel. */
+static int64_t byte_float_number(kolo_op op, int rank, size_t i, int n)
+{
+    const int64_t any = (int64_t)(scramble((uint64_t)rank, i) % 5) - 2;
+    const size_t turn = (i + (size_t)rank) % (size_t)n;
+
+    if (op == KOLO_AVG && n <= 8)
+        return turn ? 0 : i % 2 ? n : -n;
+    if (op == KOLO_AVG)
+        return turn > 1 ? 0 : turn ? 2 : -2;
+    if (op == KOLO_PROD)
+        return rank < 4 && any ? any : 1;
+    return rank < 4 || op != KOLO_SUM ? any : 0;
+}
+
 /* Element i of the rank's input as a whole number; of n ranks. */
 static int64_t number(kolo_dtype dtype, kolo_op op, int rank, size_t i, int n)
 {
     static const int64_t factors[] = {1, 2, -1, 1, -2, 1};
     const uint64_t any = scramble((uint64_t)rank, i);
 
+    if (is_byte_float(dtype))
+        return byte_float_number(op, rank, i, n);
+    if (dtype == KOLO_BOOL)
+        return (int64_t)(any & 1 ? 0 : any >> 8 & 0xff);
     if (op == KOLO_AVG && is_float(dtype)) /* the average is exact */
         return (int64_t)(i % 9) - 4 + 2 * (int64_t)(((size_t)rank + i) % (size_t)n) - (n - 1);
     if (op == KOLO_AVG) /* no wrap, which the division would show */
@@ -95,10 +123,19 @@ static int64_t wrapped(kolo_dtype dtype, uint64_t value)
     return (int64_t)(value << unused >> unused);
 }
 
+static int64_t combined_truth(kolo_op op, bool a, bool b)
+{
+    if (op == KOLO_BXOR)
+        return a != b;
+    return op == KOLO_SUM || op == KOLO_MAX || op == KOLO_BOR ? a || b : a && b;
+}
+
 static int64_t combined(kolo_dtype dtype, kolo_op op, int64_t a, int64_t b)
 {
     const bool is_less = is_signed(dtype) ? a < b : (uint64_t)a < (uint64_t)b;
 
+    if (dtype == KOLO_BOOL)
+        return combined_truth(op, a, b);
     switch ((int)op) {
     case KOLO_PROD:
         return (int64_t)((uint64_t)a * (uint64_t)b);
@@ -123,6 +160,8 @@ static int64_t reduced(kolo_dtype dtype, kolo_op op, size_t i, int n)
 
     if (!is_float(dtype))
         sum = wrapped(dtype, (uint64_t)sum);
+    if (dtype == KOLO_BOOL)
+        sum = sum != 0;
     for (int r = 1; r < n; r++) {
         int64_t next = number(dtype, op, r, i, n);
 
@@ -134,10 +173,10 @@ static int64_t reduced(kolo_dtype dtype, kolo_op op, size_t i, int n)
 }
 
 /* A small whole number as a float of so many fraction bits, exactly. */
-static uint64_t small_float(int64_t value, int fraction_bits, int bias)
+static uint64_t small_float(kolo_dtype dtype, int64_t value, int fraction_bits, int bias)
 {
     const uint64_t magnitude = value < 0 ? (uint64_t)-value : (uint64_t)value;
-    const uint64_t sign = value < 0 ? (uint64_t)1 << 15 : 0;
+    const uint64_t sign = value < 0 ? (uint64_t)1 << (8 * kolo_dtype_size(dtype) - 1) : 0;
     int exponent = 0;
 
     if (!magnitude)
@@ -161,9 +200,13 @@ static void write_number(kolo_dtype dtype, int64_t value, void *to)
     if (dtype == KOLO_FLOAT32 || dtype == KOLO_FLOAT64)
         return;
     if (dtype == KOLO_FLOAT16)
-        bits = small_float(value, 10, 15);
+        bits = small_float(dtype, value, 10, 15);
     else if (dtype == KOLO_BFLOAT16)
-        bits = small_float(value, 7, 127);
+        bits = small_float(dtype, value, 7, 127);
+    else if (dtype == KOLO_FLOAT8_E4M3)
+        bits = small_float(dtype, value, 3, 7);
+    else if (dtype == KOLO_FLOAT8_E5M2)
+        bits = small_float(dtype, value, 2, 15);
     memcpy(to, &bits, kolo_dtype_size(dtype)); /* little-endian */
 }
 

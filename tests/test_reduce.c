@@ -31,6 +31,10 @@ static double float_value(kolo_dtype dtype, uint64_t bits)
         return ko_float_of_bfloat16((uint16_t)bits);
     if (dtype == KOLO_FLOAT32)
         return ko_float_of_bits((uint32_t)bits);
+    if (dtype == KOLO_FLOAT8_E4M3)
+        return ko_float_of_float8_e4m3((uint8_t)bits);
+    if (dtype == KOLO_FLOAT8_E5M2)
+        return ko_float_of_float8_e5m2((uint8_t)bits);
     memcpy(&value, &bits, sizeof value);
     return value;
 }
@@ -45,6 +49,10 @@ static uint64_t float_bits(kolo_dtype dtype, double value)
         return ko_bfloat16_of_float((float)value);
     if (dtype == KOLO_FLOAT32)
         return ko_float_bits((float)value);
+    if (dtype == KOLO_FLOAT8_E4M3)
+        return ko_float8_e4m3_of_float((float)value);
+    if (dtype == KOLO_FLOAT8_E5M2)
+        return ko_float8_e5m2_of_float((float)value);
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
@@ -127,6 +135,13 @@ static uint64_t integer_oracle(kolo_dtype dtype, kolo_op op, uint64_t abits, uin
     }
 }
 
+static uint64_t bool_oracle(kolo_op op, bool a, bool b)
+{
+    if (op == KOLO_BXOR)
+        return a != b;
+    return op == KOLO_SUM || op == KOLO_MAX || op == KOLO_BOR ? a || b : a && b;
+}
+
 static bool same(kolo_dtype dtype, uint64_t got, uint64_t expected)
 {
     return got == expected || (ko_dtype_is_float(dtype) && isnan(float_value(dtype, got)) &&
@@ -207,6 +222,8 @@ struct position {
 
 static uint64_t oracle(const struct position *at, uint64_t a, uint64_t b, int nranks)
 {
+    if (at->dtype == KOLO_BOOL)
+        return bool_oracle(at->op, a, b);
     return ko_dtype_is_float(at->dtype) ? float_oracle(at->dtype, at->op, a, b, nranks)
                                         : integer_oracle(at->dtype, at->op, a, b, nranks);
 }
@@ -292,6 +309,8 @@ static uint64_t chain(const struct position *at, char *const *parts, int nparts,
     step.dtype = wide;
     if (is_small)
         so_far = float_bits(wide, float_value(at->dtype, so_far));
+    if (at->dtype == KOLO_BOOL)
+        so_far = so_far != 0;
     for (int p = 1; p < nparts; p++) {
         uint64_t next = get(at->dtype, parts[p], i);
 
@@ -401,7 +420,7 @@ static void nothing_to_reduce_needs_no_memory(void **state)
     (void)state;
     for (int level = 0; level < ko_reduction_nlevels(); level++)
         for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++) {
-            assert_int_equal(ko_reduction_find_at(level, (kolo_dtype)dtype, KOLO_AVG, &reduction),
+            assert_int_equal(ko_reduction_find_at(level, (kolo_dtype)dtype, KOLO_SUM, &reduction),
                              KOLO_OK);
             reduction.step(NULL, NULL, NULL, 0);
             reduction.last(NULL, NULL, NULL, 0, 2);
@@ -438,6 +457,13 @@ static void known_values(void **state)
         {KOLO_FLOAT16, KOLO_SUM, 0, 0x3c00, 0x1000 /* 2^-11: a tie */, 0x3c00},
         /* 65504 + 65504 is beyond float16, a half of it is not: one rounding, at the end. */
         {KOLO_FLOAT16, KOLO_AVG, 2, 0x7bff, 0x7bff, 0x7bff},
+        {KOLO_BOOL, KOLO_SUM, 0, 0x80, 0x80, 1},
+        {KOLO_BOOL, KOLO_PROD, 0, 2, 4, 1},
+        {KOLO_BOOL, KOLO_BXOR, 0, 2, 4, 0},
+        {KOLO_FLOAT8_E4M3, KOLO_SUM, 0, 0x7e, 0x7e, 0x7f}, /* 448 + 448 */
+        {KOLO_FLOAT8_E4M3, KOLO_AVG, 2, 0x7e, 0x7e, 0x7e},
+        {KOLO_FLOAT8_E4M3, KOLO_MIN, 0, 0x7f, 0xfe, 0x7f}, /* NaN and -448 */
+        {KOLO_FLOAT8_E5M2, KOLO_SUM, 0, 0x7b, 0xfc, 0xfc}, /* 57344 and -infinity */
         {KOLO_BFLOAT16, KOLO_SUM, 0, 0x3f80, 0x3b80 /* 2^-8: a tie */, 0x3f80},
     };
 
@@ -463,14 +489,16 @@ static void refusals(void **state)
 
     (void)state;
     assert_int_equal(ko_reduction_find(KOLO_NDTYPES, KOLO_SUM, &reduction), KOLO_E_INVALID);
-    assert_non_null(strstr(kolo_last_error(), "10 is no dtype"));
+    assert_non_null(strstr(kolo_last_error(), "13 is no dtype"));
     assert_int_equal(ko_reduction_find(KOLO_INT8, (kolo_op)-1, &reduction), KOLO_E_INVALID);
     assert_non_null(strstr(kolo_last_error(), "-1 is no reduction"));
-    for (int dtype = KOLO_FLOAT16; dtype < KOLO_NDTYPES; dtype++)
+    for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
         for (int op = KOLO_BAND; op <= KOLO_BXOR; op++)
             assert_int_equal(ko_reduction_find((kolo_dtype)dtype, (kolo_op)op, &reduction),
-                             KOLO_E_UNSUPPORTED);
-    assert_string_equal(kolo_last_error(), "bxor is for integers, not for float64");
+                             ko_dtype_is_float((kolo_dtype)dtype) ? KOLO_E_UNSUPPORTED : KOLO_OK);
+    assert_string_equal(kolo_last_error(), "bxor is for integers, not for float8_e5m2");
+    assert_int_equal(ko_reduction_find(KOLO_BOOL, KOLO_AVG, &reduction), KOLO_E_UNSUPPORTED);
+    assert_string_equal(kolo_last_error(), "avg is for numbers, not for bool");
     assert_int_equal(ko_reduce_single(KOLO_FLOAT32, KOLO_BOR, &out, &value, 1), KOLO_E_UNSUPPORTED);
     assert_int_equal(out, 0);
 }
@@ -486,6 +514,8 @@ static void one_rank_copies(void **state)
     assert_int_equal(ko_reduce_single(KOLO_INT32, KOLO_SUM, out, out, 3), KOLO_OK);
     assert_memory_equal(in, out, sizeof in);
     assert_int_equal(ko_reduce_single(KOLO_INT32, KOLO_SUM, NULL, NULL, 0), KOLO_OK);
+    assert_int_equal(ko_reduce_single(KOLO_BOOL, KOLO_BXOR, out, in, sizeof in), KOLO_OK);
+    assert_memory_equal(out, "\1\0\0\0\1\1\1\1\1\0\0\0", sizeof out);
 }
 
 int main(void)
