@@ -6,6 +6,7 @@
 #define KO_REDUCE_ELEMENTS_H
 
 #include "dtype.h"
+#include "reduce_divide.h"
 
 #undef bool /* here it is the name of an element type, to make other names of */
 
@@ -27,7 +28,7 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
     {                                      \
         return x != 0;                     \
     }
-#define SIGNED_ELEMENT(name, type, work)              \
+#define INTEGER_ELEMENT(name, type)                   \
     static inline type name##_smaller(type x, type y) \
     {                                                 \
         return y < x ? y : x;                         \
@@ -36,11 +37,24 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
     {                                                 \
         return y > x ? y : x;                         \
     }
-#define UNSIGNED_ELEMENT(name, type, work) \
-    SIGNED_ELEMENT(name, type, work)       \
-    static inline work name##_load(type x) \
-    {                                      \
-        return x;                          \
+/* A quotient is that of the magnitudes, with x's sign. */
+#define SIGNED_ELEMENT(name, type, work)                                \
+    INTEGER_ELEMENT(name, type)                                         \
+    static inline type name##_quotient(type x, ko_u##name##_divisor by) \
+    {                                                                   \
+        u##type magnitude = (u##type)(x < 0 ? 0 - (work)x : (work)x);   \
+        work quotient = ko_u##name##_quotient(magnitude, by);           \
+        return (type)(x < 0 ? 0 - quotient : quotient);                 \
+    }
+#define UNSIGNED_ELEMENT(name, type, work)                             \
+    INTEGER_ELEMENT(name, type)                                        \
+    static inline type name##_quotient(type x, ko_##name##_divisor by) \
+    {                                                                  \
+        return ko_##name##_quotient(x, by);                            \
+    }                                                                  \
+    static inline work name##_load(type x)                             \
+    {                                                                  \
+        return x;                                                      \
     }
 #define FLOAT_ELEMENT(name, type, work)
 #define HALF_ELEMENT(name, type, work) SMALL_ELEMENT(name, type, work)

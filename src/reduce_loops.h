@@ -57,22 +57,37 @@
         EVERY out[i] = (to)(result);                                   \
     }
 
-#define DIVIDE(name, element, wide)                                        \
+/* By nranks. Where that is a power of 2, its inverse is exact, and faster. */
+#define DIVIDE_FLOAT(name, work)                                           \
     TARGET static void name##_divide(void *out_, size_t count, int nranks) \
     {                                                                      \
-        element *out = out_;                                               \
-        EVERY out[i] = (element)((wide)out[i] / (wide)nranks);             \
+        name##_any *out = out_;                                            \
+        const work n = (work)nranks, inverse = 1 / n;                      \
+        if (nranks & (nranks - 1))                                         \
+            EVERY out[i] = out[i] / n;                                     \
+        else                                                               \
+            EVERY out[i] = out[i] * inverse;                               \
+    }
+
+#define DIVIDE_INTEGER(name, divisor)                                      \
+    TARGET static void name##_divide(void *out_, size_t count, int nranks) \
+    {                                                                      \
+        name##_any *out = out_;                                            \
+        if (nranks == 1)                                                   \
+            return;                                                        \
+        const divisor by = divisor##_of(nranks);                           \
+        EVERY out[i] = name##_quotient(out[i], by);                        \
     }
 
 /* Signed and unsigned integers differ in min and max and average alone. */
 #define SIGNED_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller) \
     FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)  \
-    DIVIDE(name, name##_any, int64_t)
+    DIVIDE_INTEGER(name, ko_u##name##_divisor)
 #define UNSIGNED_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller)   \
     FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)    \
-    DIVIDE(name, name##_any, uint64_t)                                  \
+    DIVIDE_INTEGER(name, ko_##name##_divisor)                           \
     FOLDS(name##_sum, name##_any, name##_load, AS_IT_IS, PLUS)          \
     FOLDS_OF_TWO(name##_prod, name##_any, name##_load, AS_IT_IS, TIMES) \
     FOLDS_OF_TWO(name##_band, name##_any, AS_IT_IS, AS_IT_IS, AND)      \
@@ -88,7 +103,7 @@
     FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, name##_larger)
 #define FLOAT_LOOPS(name, type, work)                       \
     EXTREME_LOOPS(name, type, work)                         \
-    DIVIDE(name, name##_any, work)                          \
+    DIVIDE_FLOAT(name, work)                                \
     FOLDS(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS) \
     FOLDS_OF_TWO(name##_prod, name##_any, AS_IT_IS, AS_IT_IS, TIMES)
 #define BYTE_LOOPS(name, type, work)                                   \

@@ -5,6 +5,7 @@
  */
 #include "dtype.h"
 #include "reduce.h"
+#include "reduce_divide.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -385,32 +386,41 @@ static void any_number_of_parts(void **state)
             }
 }
 
-/* Longer than a block, and at more than its edges: against last and step, which have their own
- * test. */
-static void many_parts_of_many_elements(void **state)
+/* Longer than a block, and at more than its edges: in blocks against in pieces. */
+static void check_blocks(int level, kolo_dtype dtype, kolo_op op)
 {
-    enum { COUNT = 5003, N = 7 };
-    static double parts[N][COUNT], out[COUNT], expected[COUNT];
-    const void *from[N];
+    enum { COUNT = 5003, N = 7, PIECE = 100 };
+    static char parts[N][COUNT * 8], out[COUNT * 8], expected[COUNT * 8];
+    const size_t size = kolo_dtype_size(dtype);
+    const void *from[N], *piece[N];
     struct ko_reduction reduction;
 
-    (void)state;
     for (size_t p = 0; p < N; p++) {
         from[p] = parts[p];
         for (size_t i = 0; i < COUNT; i++)
-            parts[p][i] = (double)(int64_t)(random_bits() >> 20) * 0x1p-20;
+            put(dtype, parts[p], i, input(dtype, 145 + 2 * i, false));
     }
+    if (ko_reduction_find_at(level, dtype, op, &reduction))
+        return;
+    for (size_t at = 0; at < COUNT; at += PIECE) {
+        for (size_t p = 0; p < N; p++)
+            piece[p] = parts[p] + at * size;
+        reduction.many(expected + at * size, piece, N, COUNT - at < PIECE ? COUNT - at : PIECE, N);
+    }
+    reduction.many(out, from, N, COUNT, N);
+    assert_memory_equal(out, expected, COUNT * size);
+    reduction.last(out, parts[0], parts[1], COUNT, 2);
+    reduction.many(expected, from, 2, COUNT, 2);
+    assert_memory_equal(out, expected, COUNT * size);
+}
+
+static void many_parts_of_many_elements(void **state)
+{
+    (void)state;
     for (int level = 0; level < ko_reduction_nlevels(); level++)
-        for (int op = 0; op <= KOLO_AVG; op++) {
-            assert_int_equal(ko_reduction_find_at(level, KOLO_FLOAT64, (kolo_op)op, &reduction),
-                             KOLO_OK);
-            memcpy(expected, parts[0], sizeof expected);
-            for (size_t p = 1; p + 1 < N; p++)
-                reduction.step(expected, expected, parts[p], COUNT);
-            reduction.last(expected, expected, parts[N - 1], COUNT, N);
-            reduction.many(out, from, N, COUNT, N);
-            assert_memory_equal(out, expected, sizeof out);
-        }
+        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
+            for (int op = 0; op < KOLO_NOPS; op++)
+                check_blocks(level, (kolo_dtype)dtype, (kolo_op)op);
 }
 
 static void nothing_to_reduce_needs_no_memory(void **state)
@@ -482,6 +492,88 @@ static void known_values(void **state)
     }
 }
 
+/* ---- averages of integers -------------------------------------------------------------------- */
+
+/* Numbers of ranks where a rounded inverse is worst: around powers of 2, and any. */
+static int divisor_number(int i)
+{
+    const int power = 1 << (1 + i / 5 % 30);
+    const int near = power + i % 5 - 2;
+
+    if (i >= 150)
+        return (int)(random_bits() % INT32_MAX >> i % 31) + 1;
+    return near > 0 ? near : 1;
+}
+
+/* The average of (dtype) a and 0 over n ranks: a / n. */
+static void check_quotients(int level, kolo_dtype dtype, int n, const uint64_t *numbers,
+                            size_t count)
+{
+    static char a[256 * 8 + 8], zeros[256 * 8 + 8], out[256 * 8 + 8];
+    struct ko_reduction reduction;
+
+    for (size_t i = 0; i < count; i++)
+        put(dtype, a, i, numbers[i]);
+    assert_int_equal(ko_reduction_find_at(level, dtype, KOLO_AVG, &reduction), KOLO_OK);
+    reduction.last(out, a, zeros, count, n);
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t number = get(dtype, a, i);
+
+        if (get(dtype, out, i) != integer_oracle(dtype, KOLO_AVG, number, 0, n))
+            fail_msg("%s %s: %llx / %d is not %llx", ko_reduction_level_name(level),
+                     kolo_dtype_name(dtype), (unsigned long long)number, n,
+                     (unsigned long long)get(dtype, out, i));
+    }
+}
+
+/* Around multiples of n, up to the largest, where a quotient is about to change. */
+static uint64_t near_multiple(kolo_dtype dtype, int n, size_t i)
+{
+    const uint64_t most = i & 8 ? mask_of(dtype) >> 1 : mask_of(dtype);
+    const uint64_t last = most / (uint64_t)n;
+    const uint64_t factor = i & 16 ? last - i / 32 : random_bits() % (last ? last : 1);
+    const uint64_t multiple = factor * (uint64_t)n + i % 3 - 1;
+
+    return i & 4 ? 0 - multiple : multiple;
+}
+
+static void integers_are_divided_exactly(void **state)
+{
+    uint64_t numbers[256];
+
+    (void)state;
+    for (int level = 0; level < ko_reduction_nlevels(); level++)
+        for (int i = 0; i < 1000; i++) {
+            const int n = divisor_number(i);
+
+            for (size_t x = 0; x < 256; x++)
+                numbers[x] = x;
+            for (int dtype = KOLO_INT8; dtype <= KOLO_UINT8; dtype++) {
+                check_quotients(level, (kolo_dtype)dtype, n, numbers, 256);
+                check_quotients(level, (kolo_dtype)dtype, i + 1, numbers, 256);
+            }
+            for (int dtype = KOLO_INT32; dtype <= KOLO_UINT64; dtype++) {
+                for (size_t x = 0; x < 256; x++)
+                    numbers[x] = near_multiple((kolo_dtype)dtype, n, x);
+                check_quotients(level, (kolo_dtype)dtype, n, numbers, 256);
+            }
+        }
+}
+
+/* All 32 bits by a stride, and all numbers of ranks that a group might have. */
+static void quotients_of_32_bits(void **state)
+{
+    (void)state;
+    for (int n = 2; n < 2048; n++) {
+        const ko_uint32_divisor by = ko_uint32_divisor_of(n);
+
+        for (uint64_t x = (uint64_t)n - 1; x < (uint64_t)1 << 32; x += (uint64_t)n * 1000003)
+            for (uint32_t i = 0; i < 2; i++)
+                if (ko_uint32_quotient((uint32_t)x + i, by) != ((uint32_t)x + i) / (uint32_t)n)
+                    fail_msg("%llu / %d", (unsigned long long)x + i, n);
+    }
+}
+
 static void refusals(void **state)
 {
     struct ko_reduction reduction;
@@ -526,6 +618,8 @@ int main(void)
         cmocka_unit_test(many_parts_of_many_elements),
         cmocka_unit_test(nothing_to_reduce_needs_no_memory),
         cmocka_unit_test(known_values),
+        cmocka_unit_test(integers_are_divided_exactly),
+        cmocka_unit_test(quotients_of_32_bits),
         cmocka_unit_test(refusals),
         cmocka_unit_test(one_rank_copies),
     };
