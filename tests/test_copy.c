@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Copies around the caches: every alignment of both sides, every length around lines.
+ */
+#include "copy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROOM = 1024 };
+
+static void check(void (*copy)(void *, const void *, size_t), size_t to, size_t from, size_t nbytes)
+{
+    static unsigned char source[ROOM], got[ROOM], expected[ROOM];
+
+    for (size_t i = 0; i < ROOM; i++)
+        source[i] = (unsigned char)(i * 7 + i / 256);
+    memset(got, 0xa5, ROOM);
+    memset(expected, 0xa5, ROOM);
+    memcpy(expected + to, source + from, nbytes);
+    copy(got + to, source + from, nbytes);
+    assert_memory_equal(got, expected, ROOM);
+}
+
+static void every_alignment_and_length(void **state)
+{
+    static const size_t lengths[] = {0, 1, 15, 63, 64, 65, 127, 128, 129, 200, 500, 512};
+
+    (void)state;
+    for (size_t to = 0; to < 130; to++)
+        for (size_t from = 0; from < 66; from += 13)
+            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+                check(ko_copy_streaming, to, from, lengths[i]);
+                check(ko_copy_streaming_piece, to, from, lengths[i]);
+            }
+    ko_copy_streaming_end();
+}
+
+static void nothing_needs_no_memory(void **state)
+{
+    (void)state;
+    ko_copy_streaming(NULL, NULL, 0);
+}
+
+static void a_share_of_the_cache(void **state)
+{
+    const size_t share = ko_cache_bytes();
+
+    (void)state;
+    assert_true(share >= (size_t)1 << 20 && share <= (size_t)1 << 40);
+    assert_int_equal(share, ko_cache_bytes());
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_alignment_and_length),
+        cmocka_unit_test(nothing_needs_no_memory),
+        cmocka_unit_test(a_share_of_the_cache),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
