@@ -12,6 +12,7 @@
 
 #include "kolo.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef void (*ko_reduce_fn)(void *out, const void *a, const void *b, size_t count);
@@ -19,6 +20,7 @@ typedef void (*ko_reduce_last_fn)(void *out, const void *a, const void *b, size_
                                   int nranks);
 typedef void (*ko_reduce_many_fn)(void *out, const void *const *parts, int nparts, size_t count,
                                   int nranks);
+typedef void (*ko_scale_fn)(void *out, const void *in, size_t count, double factor);
 
 /* step joins one more rank's elements to those of others; last does so with those of the last of
  * nranks ranks. They differ for AVG alone, where step adds and last adds and divides: a small
@@ -27,11 +29,18 @@ typedef void (*ko_reduce_many_fn)(void *out, const void *const *parts, int npart
  * many: out = parts[0] op parts[1] op ... of nparts >= 1, in this order, as a last step. Every part
  * is read once, and rounded to the element type is what has been computed of all. Of two parts it
  * gives the bits of last, of more those of a step each and a last at the end, but for small
- * floats, which the steps round each time. */
+ * floats, which the steps round each time.
+ *
+ * scale: out = in * factor, whatever the op; out may be in. The factor is first made a number of
+ * the type that dtype is computed in: float32 for smaller floats, whose product is rounded once; of
+ * integers dtype itself, truncated towards zero, or the nearest that there is (0 for NaN); the
+ * product wraps. Of bool, whether it is not 0. */
 struct ko_reduction {
+    size_t nbytes; /* of an element */
     ko_reduce_fn step;
     ko_reduce_last_fn last;
     ko_reduce_many_fn many;
+    ko_scale_fn scale;
 };
 
 /* The loops for the best instruction set of this machine.
@@ -44,6 +53,20 @@ int ko_reduction_find(kolo_dtype dtype, kolo_op op, struct ko_reduction *reducti
 int ko_reduction_nlevels(void);
 const char *ko_reduction_level_name(int level);
 int ko_reduction_find_at(int level, kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction);
+
+/* What many takes, but for its out. */
+struct ko_parts {
+    const void *const *parts;
+    int n;
+    size_t count;
+    int nranks;
+};
+
+/* many, with its result in each of outs[nouts], any of which may be a part. is_streaming: around
+ * the caches (see copy.h), for results that would not stay there; of two parts as well. At most 64
+ * parts. */
+void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int nouts,
+                    const struct ko_parts *of, bool is_streaming);
 
 /* The reduction over one rank: in copied to out (which may be in), bool as 0 or 1. Errors
  * as above. */

@@ -5,29 +5,32 @@
  */
 #include "reduce_blocks.h"
 
+#include "copy.h"
+
+#include <assert.h>
 #include <stdalign.h>
+#include <stdint.h>
 #include <string.h>
 
-enum { MOST = 4, BLOCK_BYTES = 4096 };
+enum { MOST = 4, BLOCK_BYTES = 4096, MOST_PARTS = 64 };
 
 static int most_of(const struct ko_folds *folds)
 {
     return folds->four ? MOST : 2;
 }
 
-static void fold(const struct ko_kernels *kernels, const struct ko_folds *folds,
-                 const struct ko_parts *of)
+static void fold(const struct ko_folds *folds, size_t nbytes, void *out, const struct ko_parts *of)
 {
     const void *const *x = of->parts;
 
     if (of->n == 4)
-        folds->four(of->out, x[0], x[1], x[2], x[3], of->count);
+        folds->four(out, x[0], x[1], x[2], x[3], of->count);
     else if (of->n == 3)
-        folds->three(of->out, x[0], x[1], x[2], of->count);
+        folds->three(out, x[0], x[1], x[2], of->count);
     else if (of->n == 2)
-        folds->two(of->out, x[0], x[1], of->count);
-    else if (of->out != x[0] && of->count)
-        memcpy(of->out, x[0], of->count * kernels->nwide);
+        folds->two(out, x[0], x[1], of->count);
+    else if (out != x[0] && of->count)
+        memcpy(out, x[0], of->count * nbytes);
 }
 
 /* What is to be folded for a part: itself, or its widened form in room. */
@@ -41,42 +44,97 @@ static const void *fetch(const struct ko_kernels *kernels, const void *part, voi
 }
 
 /* The elements at ... at + count, which are no more than a block. */
-static void reduce_block(const struct ko_kernels *kernels, const struct ko_parts *all, size_t at,
-                         size_t count)
+static void reduce_block(const struct ko_kernels *kernels, void *out, const struct ko_parts *all,
+                         size_t at, size_t count)
 {
     alignas(64) char room[MOST][BLOCK_BYTES];
     const void *x[MOST];
-    const size_t offset = at * kernels->nbytes;
-    void *out = (char *)all->out + offset;
-    void *sum = kernels->narrow ? room[0] : out;
+    struct ko_parts some = {.parts = x, .count = count};
+    void *const sum = kernels->narrow ? room[0] : out;
     const int most = most_of(kernels->folds);
-    int taken = 1;
+    int taken = 0;
 
-    x[0] = fetch(kernels, (const char *)all->parts[0] + offset, room[0], count);
-    do {
-        struct ko_parts some = {.parts = x, .n = 1, .count = count};
-
-        for (; some.n < most && taken < all->n; taken++, some.n++)
-            x[some.n] =
-                fetch(kernels, (const char *)all->parts[taken] + offset, room[some.n], count);
-        some.out = taken < all->n ? room[0] : sum;
-        fold(kernels, kernels->folds, &some);
-        x[0] = some.out;
-    } while (taken < all->n);
+    while (taken < all->n) {
+        for (some.n = taken ? 1 : 0; some.n < most && taken < all->n; taken++, some.n++)
+            x[some.n] = fetch(kernels, (const char *)all->parts[taken] + at * kernels->nbytes,
+                              room[some.n], count);
+        fold(kernels->folds, kernels->nwide, taken < all->n ? room[0] : sum, &some);
+        x[0] = room[0];
+    }
     if (kernels->divide)
         kernels->divide(sum, count, all->nranks);
     if (kernels->narrow)
         kernels->narrow(out, sum, count);
 }
 
-void ko_reduce_parts(const struct ko_kernels *kernels, const struct ko_parts *parts)
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void ko_reduce_parts(const struct ko_kernels *kernels, void *out, const struct ko_parts *of)
 {
     const size_t block = BLOCK_BYTES / kernels->nwide;
 
-    if (kernels->direct && parts->n > 1 && parts->n <= most_of(kernels->direct)) {
-        fold(kernels, kernels->direct, parts);
+    if (kernels->direct && of->n > 1 && of->n <= most_of(kernels->direct)) {
+        fold(kernels->direct, kernels->nbytes, out, of);
         return;
     }
-    for (size_t at = 0; at < parts->count; at += block)
-        reduce_block(kernels, parts, at, parts->count - at < block ? parts->count - at : block);
+    for (size_t at = 0; at < of->count; at += block)
+        reduce_block(kernels, (char *)out + at * kernels->nbytes, of, at,
+                     least(block, of->count - at));
+}
+
+void ko_scale_wide(const struct ko_kernels *kernels, ko_scale_fn scale, void *out, const void *in,
+                   size_t count, double factor)
+{
+    const size_t block = BLOCK_BYTES / kernels->nwide;
+    alignas(64) char wide[BLOCK_BYTES];
+
+    for (size_t at = 0; at < count; at += block) {
+        const size_t n = least(block, count - at), offset = at * kernels->nbytes;
+
+        kernels->widen(wide, (const char *)in + offset, n);
+        scale(wide, wide, n, factor);
+        kernels->narrow((char *)out + offset, wide, n);
+    }
+}
+
+/* ---- several results, and those that pass the caches ------------------------------------------
+ */
+
+static void write_out(void *to, const void *from, size_t nbytes, bool is_streaming)
+{
+    if (is_streaming)
+        ko_copy_streaming_piece(to, from, nbytes);
+    else
+        memcpy(to, from, nbytes);
+}
+
+/* Elements of a block that begins at out, such that the next one begins with a line. */
+static size_t block_count(const char *out, size_t nbytes)
+{
+    return (BLOCK_BYTES - (uintptr_t)out % 64) / nbytes;
+}
+
+void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int nouts,
+                    const struct ko_parts *of, bool is_streaming)
+{
+    alignas(64) char result[BLOCK_BYTES];
+    const void *parts[MOST_PARTS];
+    size_t count;
+
+    assert(of->n <= MOST_PARTS);
+    for (size_t at = 0; at < of->count; at += count) {
+        const size_t offset = at * reduction->nbytes;
+
+        count = least(block_count((char *)outs[0] + offset, reduction->nbytes), of->count - at);
+        for (int i = 0; i < of->n; i++)
+            parts[i] = (const char *)of->parts[i] + offset;
+        reduction->many(result, parts, of->n, count, of->nranks);
+        for (int i = 0; i < nouts; i++)
+            write_out((char *)outs[i] + offset, result, count * reduction->nbytes, is_streaming);
+    }
+    if (is_streaming)
+        ko_copy_streaming_end();
 }

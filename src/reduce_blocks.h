@@ -32,15 +32,11 @@ struct ko_kernels {
     void (*divide)(void *out, size_t count, int nranks);
 };
 
-struct ko_parts {
-    void *out;
-    const void *const *parts;
-    int n;
-    size_t count;
-    int nranks;
-};
-
 /* ko_reduce_many_fn, by such kernels. */
-void ko_reduce_parts(const struct ko_kernels *kernels, const struct ko_parts *parts);
+void ko_reduce_parts(const struct ko_kernels *kernels, void *out, const struct ko_parts *of);
+
+/* ko_scale_fn, by the widen and narrow of kernels, and by scale in between. */
+void ko_scale_wide(const struct ko_kernels *kernels, ko_scale_fn scale, void *out, const void *in,
+                   size_t count, double factor);
 
 #endif

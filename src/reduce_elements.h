@@ -17,37 +17,41 @@
 KO_DTYPE_LIST(ANY_ALIGNMENT)
 
 #define AS_IT_IS(x) (x)
+#define IS_TRUE(x) ((x) != 0)
 #define PLUS(x, y) ((x) + (y))
 #define TIMES(x, y) ((x) * (y))
 #define AND(x, y) ((x) & (y))
 #define OR(x, y) ((x) | (y))
 #define XOR(x, y) ((x) ^ (y))
 
-#define BOOL_ELEMENT(name, type, work)     \
-    static inline work name##_load(type x) \
-    {                                      \
-        return x != 0;                     \
+#define BOOL_ELEMENT(name, type, work)
+#define INTEGER_ELEMENT(name, type, least, most)       \
+    static inline type name##_smaller(type x, type y)  \
+    {                                                  \
+        return y < x ? y : x;                          \
+    }                                                  \
+    static inline type name##_larger(type x, type y)   \
+    {                                                  \
+        return y > x ? y : x;                          \
+    }                                                  \
+    static inline type name##_of_double(double x)      \
+    {                                                  \
+        if (!(x > (double)(least)))                    \
+            return x <= (double)(least) ? (least) : 0; \
+        return x >= (double)(most) ? (most) : (type)x; \
     }
-#define INTEGER_ELEMENT(name, type)                   \
-    static inline type name##_smaller(type x, type y) \
-    {                                                 \
-        return y < x ? y : x;                         \
-    }                                                 \
-    static inline type name##_larger(type x, type y)  \
-    {                                                 \
-        return y > x ? y : x;                         \
-    }
+#define SIGNED_MOST(type) ((type)(UINT64_MAX >> (65 - 8 * sizeof(type))))
 /* A quotient is that of the magnitudes, with x's sign. */
-#define SIGNED_ELEMENT(name, type, work)                                \
-    INTEGER_ELEMENT(name, type)                                         \
-    static inline type name##_quotient(type x, ko_u##name##_divisor by) \
-    {                                                                   \
-        u##type magnitude = (u##type)(x < 0 ? 0 - (work)x : (work)x);   \
-        work quotient = ko_u##name##_quotient(magnitude, by);           \
-        return (type)(x < 0 ? 0 - quotient : quotient);                 \
+#define SIGNED_ELEMENT(name, type, work)                                           \
+    INTEGER_ELEMENT(name, type, (type)(-SIGNED_MOST(type) - 1), SIGNED_MOST(type)) \
+    static inline type name##_quotient(type x, ko_u##name##_divisor by)            \
+    {                                                                              \
+        u##type magnitude = (u##type)(x < 0 ? 0 - (work)x : (work)x);              \
+        work quotient = ko_u##name##_quotient(magnitude, by);                      \
+        return (type)(x < 0 ? 0 - quotient : quotient);                            \
     }
 #define UNSIGNED_ELEMENT(name, type, work)                             \
-    INTEGER_ELEMENT(name, type)                                        \
+    INTEGER_ELEMENT(name, type, 0, (type)UINT64_MAX)                   \
     static inline type name##_quotient(type x, ko_##name##_divisor by) \
     {                                                                  \
         return ko_##name##_quotient(x, by);                            \

@@ -79,30 +79,43 @@
         EVERY out[i] = name##_quotient(out[i], by);                        \
     }
 
+#define SCALE(name, type, work, factor_of, load)                                               \
+    TARGET static void name##_scale(void *out_, const void *in_, size_t count, double factor_) \
+    {                                                                                          \
+        name##_any *out = out_;                                                                \
+        const name##_any *in = in_;                                                            \
+        const work factor = (work)factor_of(factor_);                                          \
+        EVERY out[i] = (type)(load(in[i]) * factor);                                           \
+    }
+
 /* Signed and unsigned integers differ in min and max and average alone. */
 #define SIGNED_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller) \
     FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)  \
-    DIVIDE_INTEGER(name, ko_u##name##_divisor)
+    DIVIDE_INTEGER(name, ko_u##name##_divisor)                        \
+    SCALE(name, type, work, name##_of_double, (work))
 #define UNSIGNED_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller)   \
     FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)    \
+    SCALE(name, type, work, name##_of_double, (work))                   \
     DIVIDE_INTEGER(name, ko_##name##_divisor)                           \
     FOLDS(name##_sum, name##_any, name##_load, AS_IT_IS, PLUS)          \
     FOLDS_OF_TWO(name##_prod, name##_any, name##_load, AS_IT_IS, TIMES) \
     FOLDS_OF_TWO(name##_band, name##_any, AS_IT_IS, AS_IT_IS, AND)      \
     FOLDS_OF_TWO(name##_bor, name##_any, AS_IT_IS, AS_IT_IS, OR)        \
     FOLDS_OF_TWO(name##_bxor, name##_any, AS_IT_IS, AS_IT_IS, XOR)
-#define BOOL_LOOPS(name, type, work)                                  \
-    FOLDS(name##_band, name##_any, name##_load, AS_IT_IS, AND)        \
-    FOLDS(name##_bor, name##_any, name##_load, AS_IT_IS, OR)          \
-    FOLDS_OF_TWO(name##_bxor, name##_any, name##_load, AS_IT_IS, XOR) \
-    CONVERT(name##_widen, name##_any, name##_any, name##_load(in[i]))
+#define BOOL_LOOPS(name, type, work)                              \
+    FOLDS(name##_band, name##_any, IS_TRUE, AS_IT_IS, AND)        \
+    FOLDS(name##_bor, name##_any, IS_TRUE, AS_IT_IS, OR)          \
+    FOLDS_OF_TWO(name##_bxor, name##_any, IS_TRUE, AS_IT_IS, XOR) \
+    CONVERT(name##_widen, name##_any, name##_any, IS_TRUE(in[i])) \
+    SCALE(name, type, work, IS_TRUE, IS_TRUE)
 #define EXTREME_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, name##_smaller) \
     FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, name##_larger)
 #define FLOAT_LOOPS(name, type, work)                       \
     EXTREME_LOOPS(name, type, work)                         \
+    SCALE(name, type, work, AS_IT_IS, AS_IT_IS)             \
     DIVIDE_FLOAT(name, work)                                \
     FOLDS(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS) \
     FOLDS_OF_TWO(name##_prod, name##_any, AS_IT_IS, AS_IT_IS, TIMES)

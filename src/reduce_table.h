@@ -15,7 +15,7 @@
     static void name##_many(void *out, const void *const *parts, int nparts, size_t count,       \
                             int nranks)                                                          \
     {                                                                                            \
-        ko_reduce_parts(&name##_kernels, &(struct ko_parts){out, parts, nparts, count, nranks}); \
+        ko_reduce_parts(&name##_kernels, out, &(struct ko_parts){parts, nparts, count, nranks}); \
     }
 
 /* A last step that is like every other. */
@@ -60,6 +60,11 @@
          .folds = &float32_##op##_folds, .widen = name##_widen, .narrow = name##_narrow) \
     STEP_IS_MANY(name##_##op)                                                            \
     LAST_IS_STEP(name##_##op)
+#define WIDE_SCALE(name)                                                             \
+    static void name##_scale(void *out, const void *in, size_t count, double factor) \
+    {                                                                                \
+        ko_scale_wide(&name##_sum_kernels, float32_scale, out, in, count, factor);   \
+    }
 #define WIDE_AVG(name, type)                                                                      \
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
          .widen = name##_widen, .narrow = name##_narrow, .divide = float32_divide)                \
@@ -93,12 +98,14 @@
     EXACT(name##_max, type)          \
     WIDE_AVG(name, type)             \
     DIRECT_SUM(name, type)           \
+    WIDE_SCALE(name)                 \
     WIDE(name, type, prod)
 #define BYTE_REDUCTIONS(name, type) \
     EXACT(name##_min, type)         \
     EXACT(name##_max, type)         \
     WIDE_AVG(name, type)            \
     WIDE(name, type, sum)           \
+    WIDE_SCALE(name)                \
     WIDE(name, type, prod)
 
 #define REDUCTIONS_OF(id, name, type, kind, work) kind##_REDUCTIONS(name, type)
@@ -106,28 +113,29 @@ KO_DTYPE_LIST(REDUCTIONS_OF)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define STEP_ROW(name)                       \
-    {                                        \
-        name##_two, name##_last, name##_many \
+#define STEP_ROW(name, like)                                                   \
+    {                                                                          \
+        sizeof(name##_any), like##_two, like##_last, like##_many, name##_scale \
     }
-#define AVG_ROW(name, sum)                          \
-    {                                               \
-        sum##_two, name##_avg_last, name##_avg_many \
+#define AVG_ROW(name, sum)                                                            \
+    {                                                                                 \
+        sizeof(name##_any), sum##_two, name##_avg_last, name##_avg_many, name##_scale \
     }
 /* clang-format off */
 #define ARITHMETIC(name, base) \
-    [KOLO_SUM] = STEP_ROW(base##_sum), [KOLO_PROD] = STEP_ROW(base##_prod), \
-    [KOLO_MIN] = STEP_ROW(name##_min), [KOLO_MAX] = STEP_ROW(name##_max), \
+    [KOLO_SUM] = STEP_ROW(name, base##_sum), [KOLO_PROD] = STEP_ROW(name, base##_prod), \
+    [KOLO_MIN] = STEP_ROW(name, name##_min), [KOLO_MAX] = STEP_ROW(name, name##_max), \
     [KOLO_AVG] = AVG_ROW(name, base##_sum)
-#define BITWISE(base) \
-    [KOLO_BAND] = STEP_ROW(base##_band), [KOLO_BOR] = STEP_ROW(base##_bor), \
-    [KOLO_BXOR] = STEP_ROW(base##_bxor)
+#define BITWISE(name, base) \
+    [KOLO_BAND] = STEP_ROW(name, base##_band), [KOLO_BOR] = STEP_ROW(name, base##_bor), \
+    [KOLO_BXOR] = STEP_ROW(name, base##_bxor)
+#define BOOL_ROW(name) \
+    [KOLO_SUM] = STEP_ROW(name, name##_bor), [KOLO_PROD] = STEP_ROW(name, name##_band), \
+    [KOLO_MIN] = STEP_ROW(name, name##_band), [KOLO_MAX] = STEP_ROW(name, name##_bor), \
+    BITWISE(name, name)
 /* clang-format on */
-#define SIGNED_ROW(name) ARITHMETIC(name, u##name), BITWISE(u##name)
-#define UNSIGNED_ROW(name) ARITHMETIC(name, name), BITWISE(name)
-#define BOOL_ROW(name)                                                      \
-    [KOLO_SUM] = STEP_ROW(name##_bor), [KOLO_PROD] = STEP_ROW(name##_band), \
-    [KOLO_MIN] = STEP_ROW(name##_band), [KOLO_MAX] = STEP_ROW(name##_bor), BITWISE(name)
+#define SIGNED_ROW(name) ARITHMETIC(name, u##name), BITWISE(name, u##name)
+#define UNSIGNED_ROW(name) ARITHMETIC(name, name), BITWISE(name, name)
 #define FLOAT_ROW(name) ARITHMETIC(name, name)
 #define HALF_ROW(name) ARITHMETIC(name, name)
 #define SMALL_ROW(name) ARITHMETIC(name, name)
