@@ -182,6 +182,15 @@ docs: $(BUILD)/bin/kolo-explain ## draw the pictures of README.md
 bench: all ## compare with other libraries on this machine (tests/bench/peers --help)
 	$(Q)tests/bench/peers --quick
 
+$(BUILD)/bench/%: tests/bench/%.c $(STATIC)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC    $< (bench)")
+	$(Q)$(CC) $(KO_CFLAGS) -O3 -march=native $(CPPFLAGS) $< $(STATIC) $(LIB_LIBS) -o $@
+
+.PHONY: bench-reduce
+bench-reduce: $(BUILD)/bench/reduce ## compare the reductions with the limits of memory
+	$(Q)$<
+
 # ---- lint: every check is silent when all is well, and can be run alone --------------------------
 
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
