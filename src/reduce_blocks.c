@@ -12,25 +12,33 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST = 4, BLOCK_BYTES = 4096, MOST_PARTS = 64 };
+enum { MOST = KO_MOST_AT_ONCE, BLOCK_BYTES = 4096, MOST_PARTS = 64 };
 
-static int most_of(const struct ko_folds *folds)
+static bool takes(const struct ko_folds *folds, int n)
 {
-    return folds->four ? MOST : 2;
+    return n == 2 || (n > 2 && n <= MOST && folds->of[n]);
+}
+
+/* The most of n parts that it takes at once. */
+static int most_of(const struct ko_folds *folds, int n)
+{
+    if (n > MOST)
+        n = MOST;
+    while (n > 1 && !takes(folds, n))
+        n--;
+    return n;
 }
 
 static void fold(const struct ko_folds *folds, size_t nbytes, void *out, const struct ko_parts *of)
 {
-    const void *const *x = of->parts;
+    const void *const *parts = of->parts;
 
-    if (of->n == 4)
-        folds->four(out, x[0], x[1], x[2], x[3], of->count);
-    else if (of->n == 3)
-        folds->three(out, x[0], x[1], x[2], of->count);
+    if (of->n > 2)
+        folds->of[of->n](out, parts, of->count);
     else if (of->n == 2)
-        folds->two(out, x[0], x[1], of->count);
-    else if (out != x[0] && of->count)
-        memcpy(out, x[0], of->count * nbytes);
+        folds->two(out, parts[0], parts[1], of->count);
+    else if (out != parts[0] && of->count)
+        memcpy(out, parts[0], of->count * nbytes);
 }
 
 /* What is to be folded for a part: itself, or its widened form in room. */
@@ -51,11 +59,12 @@ static void reduce_block(const struct ko_kernels *kernels, void *out, const stru
     const void *x[MOST];
     struct ko_parts some = {.parts = x, .count = count};
     void *const sum = kernels->narrow ? room[0] : out;
-    const int most = most_of(kernels->folds);
     int taken = 0;
 
     while (taken < all->n) {
-        for (some.n = taken ? 1 : 0; some.n < most && taken < all->n; taken++, some.n++)
+        const int so_far = taken ? 1 : 0, n = most_of(kernels->folds, all->n - taken + so_far);
+
+        for (some.n = so_far; some.n < n; taken++, some.n++)
             x[some.n] = fetch(kernels, (const char *)all->parts[taken] + at * kernels->nbytes,
                               room[some.n], count);
         fold(kernels->folds, kernels->nwide, taken < all->n ? room[0] : sum, &some);
@@ -76,7 +85,7 @@ void ko_reduce_parts(const struct ko_kernels *kernels, void *out, const struct k
 {
     const size_t block = BLOCK_BYTES / kernels->nwide;
 
-    if (kernels->direct && of->n > 1 && of->n <= most_of(kernels->direct)) {
+    if (kernels->direct && takes(kernels->direct, of->n)) {
         fold(kernels->direct, kernels->nbytes, out, of);
         return;
     }

@@ -9,16 +9,24 @@
 
 #include "reduce.h"
 
-/* out = a op b op c op d. */
-typedef void (*ko_fold3_fn)(void *out, const void *a, const void *b, const void *c, size_t count);
-typedef void (*ko_fold4_fn)(void *out, const void *a, const void *b, const void *c, const void *d,
-                            size_t count);
+enum { KO_MOST_AT_ONCE = 8 };
+
+/* out = parts[0] op parts[1] op ..., of as many parts as the function is for. */
+typedef void (*ko_fold_fn)(void *out, const void *const *parts, size_t count);
 
 struct ko_folds {
     ko_reduce_fn two;
-    ko_fold3_fn three; /* NULL, as four, for a reduction that is too rare for them */
-    ko_fold4_fn four;
+    ko_fold_fn of[KO_MOST_AT_ONCE + 1]; /* by the number of parts, from 3 on; NULL: none for it */
 };
+
+/* All numbers of parts, which pays where folding in turns would widen and narrow in between. */
+#define SUMS_TO_EIGHT(name)                                                              \
+    {                                                                                    \
+        name##_two,                                                                      \
+        {                                                                                \
+            [3] = name##_of3, name##_of4, name##_of5, name##_of6, name##_of7, name##_of8 \
+        }                                                                                \
+    }
 
 /* How a reduction is made up: each part widened (if there is a widen), folded, the sum divided by
  * the number of ranks (if there is a divide) and narrowed (if there was a widen). */
@@ -26,7 +34,8 @@ struct ko_kernels {
     size_t nbytes; /* of an element */
     size_t nwide;  /* of a widened one; nbytes if there is no widen */
     const struct ko_folds *folds;
-    const struct ko_folds *direct; /* all of it at once, for as many parts as they take; or NULL */
+    const struct ko_folds
+        *direct; /* all of it at once, for the numbers of parts that it has; or NULL */
     void (*widen)(void *out, const void *in, size_t count);
     void (*narrow)(void *out, const void *in, size_t count);
     void (*divide)(void *out, size_t count, int nranks);

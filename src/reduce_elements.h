@@ -41,14 +41,14 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
         return x >= (double)(most) ? (most) : (type)x; \
     }
 #define SIGNED_MOST(type) ((type)(UINT64_MAX >> (65 - 8 * sizeof(type))))
-/* A quotient is that of the magnitudes, with x's sign. */
+/* A quotient is that of the magnitudes, with x's sign, whose bits are all 1 or 0. */
 #define SIGNED_ELEMENT(name, type, work)                                           \
     INTEGER_ELEMENT(name, type, (type)(-SIGNED_MOST(type) - 1), SIGNED_MOST(type)) \
     static inline type name##_quotient(type x, ko_u##name##_divisor by)            \
     {                                                                              \
-        u##type magnitude = (u##type)(x < 0 ? 0 - (work)x : (work)x);              \
-        work quotient = ko_u##name##_quotient(magnitude, by);                      \
-        return (type)(x < 0 ? 0 - quotient : quotient);                            \
+        u##type sign = (u##type)(x >> (8 * sizeof x - 1));                         \
+        u##type magnitude = (u##type)(((u##type)x ^ sign) - sign);                 \
+        return (type)((ko_u##name##_quotient(magnitude, by) ^ sign) - sign);       \
     }
 #define UNSIGNED_ELEMENT(name, type, work)                             \
     INTEGER_ELEMENT(name, type, 0, (type)UINT64_MAX)                   \
@@ -75,6 +75,38 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
 
 #define ELEMENT_OF(id, name, type, kind, work) kind##_ELEMENT(name, type, work)
 KO_DTYPE_LIST(ELEMENT_OF)
+
+/* ---- two bfloat16, in a word as they lie in memory ------------------------------------------ */
+
+typedef uint32_t word_any __attribute__((aligned(1), may_alias));
+
+struct pair {
+    float upper, lower; /* halves of the word */
+};
+
+static inline struct pair pair_load(uint32_t word)
+{
+    return (struct pair){ko_float_of_bits(word & 0xffff0000), ko_float_of_bits(word << 16)};
+}
+
+static inline struct pair pair_plus(struct pair x, struct pair y)
+{
+    return (struct pair){x.upper + y.upper, x.lower + y.lower};
+}
+
+/* A bfloat16 and 16 bits of no meaning. */
+static inline uint32_t bfloat16_upper(float value)
+{
+    uint32_t bits = ko_float_bits(value);
+    uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+
+    return value != value ? bits | 0x400000 : rounded;
+}
+
+static inline uint32_t pair_store(struct pair x)
+{
+    return (bfloat16_upper(x.upper) & 0xffff0000) | bfloat16_upper(x.lower) >> 16;
+}
 
 /* ---- min and max of floats, on their bits ---------------------------------------------------- */
 

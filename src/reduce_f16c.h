@@ -14,55 +14,51 @@
 
 enum { HALF_BYTES = 2, HALF_VECTOR = LANES * HALF_BYTES };
 
-/* LANES elements of x[0] + x[1] + ... */
-HALF_INLINE void half_sum(void *out, const char *const *x, int n)
+/* LANES elements of n parts, from byte at on. */
+HALF_INLINE void half_sum(char *out, const char *const *parts, int n, size_t at)
 {
-    vector result = half_load(x[0]);
+    vector sum = half_load(parts[0] + at);
 
-    for (int i = 1; i < n; i++)
-        result = result + half_load(x[i]);
-    half_store(out, result);
+    _Pragma("GCC unroll 8") for (int i = 1; i < n; i++) sum += half_load(parts[i] + at);
+    half_store(out + at, sum);
 }
 
-/* Everything is inlined into the functions below, where n is a constant. */
-HALF_INLINE void half_sums(char *out, const char *const *parts, int n, size_t count)
+/* Inlined into the functions below, where n is a constant. */
+HALF_INLINE void half_sums(char *out, const void *const *from, int n, size_t count)
 {
-    char rest[4][HALF_VECTOR] = {{0}};
-    const char *x[4];
+    char rest[KO_MOST_AT_ONCE][HALF_VECTOR] = {{0}};
+    const char *parts[KO_MOST_AT_ONCE];
     const size_t nbytes = count * HALF_BYTES, left = nbytes % HALF_VECTOR;
 
-    for (size_t at = 0; at < nbytes - left; at += HALF_VECTOR) {
-        for (int i = 0; i < n; i++)
-            x[i] = parts[i] + at;
-        half_sum(out + at, x, n);
-    }
+    _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) parts[i] = from[i];
+    for (size_t at = 0; at < nbytes - left; at += HALF_VECTOR)
+        half_sum(out, parts, n, at);
     if (!left)
         return;
     for (int i = 0; i < n; i++)
-        x[i] = memcpy(rest[i], parts[i] + nbytes - left, left);
-    half_sum(rest[0], x, n);
+        parts[i] = memcpy(rest[i], parts[i] + nbytes - left, left);
+    half_sum(rest[0], parts, n, 0);
     memcpy(out + nbytes - left, rest[0], left);
 }
 
 TARGET static void float16_sum_two(void *out, const void *a, const void *b, size_t count)
 {
-    half_sums(out, (const char *const[]){a, b}, 2, count);
+    half_sums(out, (const void *const[]){a, b}, 2, count);
 }
 
-TARGET static void float16_sum_three(void *out, const void *a, const void *b, const void *c,
-                                     size_t count)
-{
-    half_sums(out, (const char *const[]){a, b, c}, 3, count);
-}
+#define HALF_FOLD(n)                                                                        \
+    TARGET static void float16_sum_of##n(void *out, const void *const *parts, size_t count) \
+    {                                                                                       \
+        half_sums(out, parts, n, count);                                                    \
+    }
+HALF_FOLD(3)
+HALF_FOLD(4)
+HALF_FOLD(5)
+HALF_FOLD(6)
+HALF_FOLD(7)
+HALF_FOLD(8)
 
-TARGET static void float16_sum_four(void *out, const void *a, const void *b, const void *c,
-                                    const void *d, size_t count)
-{
-    half_sums(out, (const char *const[]){a, b, c, d}, 4, count);
-}
-
-static const struct ko_folds float16_sum_folds = {float16_sum_two, float16_sum_three,
-                                                  float16_sum_four};
+static const struct ko_folds float16_sum_folds = SUMS_TO_EIGHT(float16_sum);
 
 TARGET static void float16_widen(void *out_, const void *in_, size_t count)
 {
