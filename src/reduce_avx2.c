@@ -8,12 +8,19 @@
 #define TARGET __attribute__((target("avx2,f16c")))
 #define TABLE ko_reductions_avx2
 
-typedef __m256 vector;
 enum { LANES = 8 };
+typedef __m256 vector;
+typedef int ints __attribute__((vector_size(4 * LANES)));
+typedef short shorts __attribute__((vector_size(2 * LANES)));
 
-TARGET static inline vector half_load(const void *from)
+TARGET static inline vector half_floats(shorts halves)
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128(from));
+    return _mm256_cvtph_ps((__m128i)halves);
+}
+
+TARGET static inline shorts bytes_load(const void *from)
+{
+    return (shorts)_mm_cvtepi8_epi16(_mm_loadl_epi64(from));
 }
 
 TARGET static inline void half_store(void *to, vector value)

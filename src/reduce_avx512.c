@@ -8,12 +8,19 @@
 #define TARGET __attribute__((target("avx2,avx512f,avx512bw,avx512dq,avx512vl")))
 #define TABLE ko_reductions_avx512
 
-typedef __m512 vector;
 enum { LANES = 16 };
+typedef __m512 vector;
+typedef int ints __attribute__((vector_size(4 * LANES)));
+typedef short shorts __attribute__((vector_size(2 * LANES)));
 
-TARGET static inline vector half_load(const void *from)
+TARGET static inline vector half_floats(shorts halves)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(from));
+    return _mm512_cvtph_ps((__m256i)halves);
+}
+
+TARGET static inline shorts bytes_load(const void *from)
+{
+    return (shorts)_mm256_cvtepi8_epi16(_mm_loadu_si128(from));
 }
 
 TARGET static inline void half_store(void *to, vector value)

@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST = KO_MOST_AT_ONCE, BLOCK_BYTES = 4096, MOST_PARTS = 64 };
+/* What is copied out goes in smaller blocks, so that reading the next one begins before. */
+enum { MOST = KO_MOST_AT_ONCE, BLOCK_BYTES = 2048, OUT_BYTES = 1024, MOST_PARTS = 64 };
 
 static bool takes(const struct ko_folds *folds, int n)
 {
@@ -57,19 +58,21 @@ static void reduce_block(const struct ko_kernels *kernels, void *out, const stru
 {
     alignas(64) char room[MOST][BLOCK_BYTES];
     const void *x[MOST];
+    const size_t offset = at * kernels->nbytes;
     struct ko_parts some = {.parts = x, .count = count};
     void *const sum = kernels->narrow ? room[0] : out;
-    int taken = 0;
+    int taken = 1;
 
-    while (taken < all->n) {
-        const int so_far = taken ? 1 : 0, n = most_of(kernels->folds, all->n - taken + so_far);
+    x[0] = fetch(kernels, (const char *)all->parts[0] + offset, room[0], count);
+    do {
+        const int n = most_of(kernels->folds, 1 + all->n - taken);
 
-        for (some.n = so_far; some.n < n; taken++, some.n++)
-            x[some.n] = fetch(kernels, (const char *)all->parts[taken] + at * kernels->nbytes,
-                              room[some.n], count);
+        for (some.n = 1; some.n < n; taken++, some.n++)
+            x[some.n] =
+                fetch(kernels, (const char *)all->parts[taken] + offset, room[some.n], count);
         fold(kernels->folds, kernels->nwide, taken < all->n ? room[0] : sum, &some);
         x[0] = room[0];
-    }
+    } while (taken < all->n);
     if (kernels->divide)
         kernels->divide(sum, count, all->nranks);
     if (kernels->narrow)
@@ -123,13 +126,13 @@ static void write_out(void *to, const void *from, size_t nbytes, bool is_streami
 /* Elements of a block that begins at out, such that the next one begins with a line. */
 static size_t block_count(const char *out, size_t nbytes)
 {
-    return (BLOCK_BYTES - (uintptr_t)out % 64) / nbytes;
+    return (OUT_BYTES - (uintptr_t)out % 64) / nbytes;
 }
 
 void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int nouts,
                     const struct ko_parts *of, bool is_streaming)
 {
-    alignas(64) char result[BLOCK_BYTES];
+    alignas(64) char result[OUT_BYTES];
     const void *parts[MOST_PARTS];
     size_t count;
 

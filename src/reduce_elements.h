@@ -46,7 +46,7 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
     INTEGER_ELEMENT(name, type, (type)(-SIGNED_MOST(type) - 1), SIGNED_MOST(type)) \
     static inline type name##_quotient(type x, ko_u##name##_divisor by)            \
     {                                                                              \
-        u##type sign = (u##type)(x >> (8 * sizeof x - 1));                         \
+        u##type sign = (u##type) - (type)(x < 0);                                  \
         u##type magnitude = (u##type)(((u##type)x ^ sign) - sign);                 \
         return (type)((ko_u##name##_quotient(magnitude, by) ^ sign) - sign);       \
     }

@@ -2,9 +2,10 @@
  *
  * reduce_f16c.h: a text rather than a header: float16 sums and conversions by the instructions of
  * x86 for it, which no compiler finds by itself in the loops of reduce_loops.h; the same bits,
- * several times as fast. The files that include it give TARGET, the vector of LANES floats and
- * half_load and half_store, between it and LANES float16. What does not fill a vector goes through
- * buffers that do.
+ * several times as fast. 8-bit floats widen by way of float16. The files that include it give
+ * TARGET, LANES, the vector types of as many floats, ints and shorts, half_floats, which widens
+ * shorts, bytes_load, which makes them of signed bytes, and half_store. What does not fill a vector
+ * goes through buffers that do.
  */
 #include "reduce_blocks.h"
 
@@ -13,6 +14,14 @@
 #define HALF_INLINE TARGET static inline __attribute__((always_inline))
 
 enum { HALF_BYTES = 2, HALF_VECTOR = LANES * HALF_BYTES };
+
+TARGET static inline vector half_load(const void *from)
+{
+    shorts halves;
+
+    memcpy(&halves, from, sizeof halves);
+    return half_floats(halves);
+}
 
 /* LANES elements of n parts, from byte at on. */
 HALF_INLINE void half_sum(char *out, const char *const *parts, int n, size_t at)
@@ -60,22 +69,41 @@ HALF_FOLD(8)
 
 static const struct ko_folds float16_sum_folds = SUMS_TO_EIGHT(float16_sum);
 
-TARGET static void float16_widen(void *out_, const void *in_, size_t count)
+/* The upper half of a float16. */
+TARGET static inline vector e5m2_load(const void *from)
 {
-    char *out = out_, rest[HALF_VECTOR] = {0};
-    const char *in = in_;
-    vector wide;
-
-    for (; count >= LANES; count -= LANES, in += HALF_VECTOR, out += sizeof wide) {
-        wide = half_load(in);
-        memcpy(out, &wide, sizeof wide);
-    }
-    if (!count)
-        return;
-    memcpy(rest, in, count * HALF_BYTES);
-    wide = half_load(rest);
-    memcpy(out, &wide, count * sizeof(float));
+    return half_floats(bytes_load(from) << 8);
 }
+
+/* As a float16 each is 2^-8 of itself, and a NaN what would follow the largest number. */
+TARGET static inline vector e4m3_load(const void *from)
+{
+    const vector value = half_floats((bytes_load(from) << 7) & (short)0xbfff) * 256;
+    const ints is_nan = (ints)(value > 448) | (ints)(value < -448);
+
+    return (vector)((ints)value | (is_nan & 0x7fc00000));
+}
+
+#define WIDEN(name, nbytes, load)                                                       \
+    TARGET static void name##_widen(void *out_, const void *in_, size_t count)          \
+    {                                                                                   \
+        char *out = out_, rest[LANES * (nbytes)] = {0};                                 \
+        const char *in = in_;                                                           \
+        vector wide;                                                                    \
+                                                                                        \
+        for (; count >= LANES; count -= LANES, in += sizeof rest, out += sizeof wide) { \
+            wide = load(in);                                                            \
+            memcpy(out, &wide, sizeof wide);                                            \
+        }                                                                               \
+        if (!count)                                                                     \
+            return;                                                                     \
+        memcpy(rest, in, count *(nbytes));                                              \
+        wide = load(rest);                                                              \
+        memcpy(out, &wide, count * sizeof(float));                                      \
+    }
+WIDEN(float16, 2, half_load)
+WIDEN(float8_e4m3, 1, e4m3_load)
+WIDEN(float8_e5m2, 1, e5m2_load)
 
 TARGET static void float16_narrow(void *out_, const void *in_, size_t count)
 {
@@ -95,4 +123,5 @@ TARGET static void float16_narrow(void *out_, const void *in_, size_t count)
 }
 
 #define HALF_LOOPS(name, type, work) EXTREME_LOOPS(name, type, work)
+#define BYTE_LOOPS(name, type, work) EXTREME_LOOPS(name, type, work) NARROW(name)
 #define HALF_REDUCTIONS(name, type) SMALL_REDUCTIONS(name, type)

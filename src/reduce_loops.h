@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * reduce_loops.h: a text rather than a header: the loops of every (dtype, op) for one instruction
- * set. A file that includes it says which: TARGET is the attribute of its functions, HALF_LOOPS the
- * loops of float16.
+ * set. A file that includes it says which: TARGET is the attribute of its functions, HALF_LOOPS and
+ * BYTE_LOOPS the loops of float16 and of 8-bit floats.
  *
  * No two iterations depend on each other (see reduce.h on overlap); "omp simd" tells the compiler,
  * which would else test for overlap at run time and take its slow way when out is a.
@@ -170,12 +170,13 @@
     DIVIDE_FLOAT(name, work)                                         \
     FOLDS_TO_EIGHT(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS) \
     FOLDS_OF_TWO(name##_prod, name##_any, AS_IT_IS, AS_IT_IS, TIMES)
-#define BYTE_LOOPS(name, type, work)                                   \
-    EXTREME_LOOPS(name, type, work)                                    \
+#define WIDEN_NARROW(name)                                             \
     CONVERT(name##_widen, float32_any, name##_any, name##_load(in[i])) \
-    CONVERT(name##_narrow, name##_any, float32_any, name##_store(in[i]))
+    NARROW(name)
+#define NARROW(name) CONVERT(name##_narrow, name##_any, float32_any, name##_store(in[i]))
 #define SMALL_LOOPS(name, type, work) \
-    BYTE_LOOPS(name, type, work)      \
+    EXTREME_LOOPS(name, type, work)   \
+    WIDEN_NARROW(name)                \
     WORD_FOLDS(name)
 
 #define LOOPS_OF(id, name, type, kind, work) kind##_LOOPS(name, type, work)

@@ -5,6 +5,7 @@
 #define TARGET
 #define TABLE ko_reductions_plain
 #define HALF_LOOPS(name, type, work) BYTE_LOOPS(name, type, work)
+#define BYTE_LOOPS(name, type, work) EXTREME_LOOPS(name, type, work) WIDEN_NARROW(name)
 #define HALF_REDUCTIONS(name, type) BYTE_REDUCTIONS(name, type)
 #include "reduce_loops.h"
 
