@@ -23,7 +23,7 @@ typedef void (*ko_reduce_many_fn)(void *out, const void *const *parts, int npart
 typedef void (*ko_scale_fn)(void *out, const void *in, size_t count, double factor);
 
 /* step joins one more rank's elements to those of others; last does so with those of the last of
- * nranks ranks. They differ for AVG alone, where step adds and last adds and divides: a small
+ * nranks >= 2 ranks. They differ for AVG alone, where step adds and last adds and divides: a small
  * float is still rounded once; an integer sum has wrapped before it is divided.
  *
  * many: out = parts[0] op parts[1] op ... of nparts >= 1, in this order, as a last step. Every part

@@ -20,6 +20,7 @@ KO_DTYPE_LIST(ANY_ALIGNMENT)
 #define IS_TRUE(x) ((x) != 0)
 #define PLUS(x, y) ((x) + (y))
 #define TIMES(x, y) ((x) * (y))
+#define OVER(x, y) ((x) / (y))
 #define AND(x, y) ((x) & (y))
 #define OR(x, y) ((x) | (y))
 #define XOR(x, y) ((x) ^ (y))
@@ -92,6 +93,16 @@ static inline struct pair pair_load(uint32_t word)
 static inline struct pair pair_plus(struct pair x, struct pair y)
 {
     return (struct pair){x.upper + y.upper, x.lower + y.lower};
+}
+
+static inline struct pair pair_times(struct pair x, float factor)
+{
+    return (struct pair){x.upper * factor, x.lower * factor};
+}
+
+static inline struct pair pair_over(struct pair x, float divisor)
+{
+    return (struct pair){x.upper / divisor, x.lower / divisor};
 }
 
 /* A bfloat16 and 16 bits of no meaning. */

@@ -23,17 +23,19 @@ TARGET static inline vector half_load(const void *from)
     return half_floats(halves);
 }
 
-/* LANES elements of n parts, from byte at on. */
-HALF_INLINE void half_sum(char *out, const char *const *parts, int n, size_t at)
+/* LANES elements of n parts, from byte at on, divided by `by`. */
+HALF_INLINE void half_sum(char *out, const char *const *parts, int n, size_t at, float by)
 {
     vector sum = half_load(parts[0] + at);
 
     _Pragma("GCC unroll 8") for (int i = 1; i < n; i++) sum += half_load(parts[i] + at);
+    if (by != 1)
+        sum /= by;
     half_store(out + at, sum);
 }
 
 /* Inlined into the functions below, where n is a constant. */
-HALF_INLINE void half_sums(char *out, const void *const *from, int n, size_t count)
+HALF_INLINE void half_sums(char *out, const void *const *from, int n, size_t count, float by)
 {
     char rest[KO_MOST_AT_ONCE][HALF_VECTOR] = {{0}};
     const char *parts[KO_MOST_AT_ONCE];
@@ -41,24 +43,30 @@ HALF_INLINE void half_sums(char *out, const void *const *from, int n, size_t cou
 
     _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) parts[i] = from[i];
     for (size_t at = 0; at < nbytes - left; at += HALF_VECTOR)
-        half_sum(out, parts, n, at);
+        half_sum(out, parts, n, at, by);
     if (!left)
         return;
     for (int i = 0; i < n; i++)
         parts[i] = memcpy(rest[i], parts[i] + nbytes - left, left);
-    half_sum(rest[0], parts, n, 0);
+    half_sum(rest[0], parts, n, 0, by);
     memcpy(out + nbytes - left, rest[0], left);
 }
 
 TARGET static void float16_sum_two(void *out, const void *a, const void *b, size_t count)
 {
-    half_sums(out, (const void *const[]){a, b}, 2, count);
+    half_sums(out, (const void *const[]){a, b}, 2, count, 1);
+}
+
+TARGET static void float16_avg_last(void *out, const void *a, const void *b, size_t count,
+                                    int nranks)
+{
+    half_sums(out, (const void *const[]){a, b}, 2, count, (float)nranks);
 }
 
 #define HALF_FOLD(n)                                                                        \
     TARGET static void float16_sum_of##n(void *out, const void *const *parts, size_t count) \
     {                                                                                       \
-        half_sums(out, parts, n, count);                                                    \
+        half_sums(out, parts, n, count, 1);                                                 \
     }
 HALF_FOLD(3)
 HALF_FOLD(4)

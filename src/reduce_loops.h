@@ -3,101 +3,13 @@
  * reduce_loops.h: a text rather than a header: the loops of every (dtype, op) for one instruction
  * set. A file that includes it says which: TARGET is the attribute of its functions, HALF_LOOPS and
  * BYTE_LOOPS the loops of float16 and of 8-bit floats.
- *
- * No two iterations depend on each other (see reduce.h on overlap); "omp simd" tells the compiler,
- * which would else test for overlap at run time and take its slow way when out is a.
  */
-#include "reduce_blocks.h"
-#include "reduce_elements.h"
+#include "reduce_folds.h"
 
-/* ---- the loops ------------------------------------------------------------------------------- */
+#include <assert.h>
 
-#define EVERY _Pragma("omp simd") for (size_t i = 0; i < count; i++)
-
-#define FOLD_TWO(name, element, load, store, combine)                                       \
-    TARGET static void name##_two(void *out_, const void *a_, const void *b_, size_t count) \
-    {                                                                                       \
-        element *out = out_;                                                                \
-        const element *a = a_, *b = b_;                                                     \
-        EVERY out[i] = (element)store(combine(load(a[i]), load(b[i])));                     \
-    }
-
-/* n parts by their names, and what they combine to. */
-#define PARTS_3(element) const element *a = parts[0], *b = parts[1], *c = parts[2];
-#define PARTS_4(element) PARTS_3(element) const element *d = parts[3];
-#define PARTS_5(element) PARTS_4(element) const element *e = parts[4];
-#define PARTS_6(element) PARTS_5(element) const element *f = parts[5];
-#define PARTS_7(element) PARTS_6(element) const element *g = parts[6];
-#define PARTS_8(element) PARTS_7(element) const element *h = parts[7];
-#define ALL_3(combine, load) combine(combine(load(a[i]), load(b[i])), load(c[i]))
-#define ALL_4(combine, load) combine(ALL_3(combine, load), load(d[i]))
-#define ALL_5(combine, load) combine(ALL_4(combine, load), load(e[i]))
-#define ALL_6(combine, load) combine(ALL_5(combine, load), load(f[i]))
-#define ALL_7(combine, load) combine(ALL_6(combine, load), load(g[i]))
-#define ALL_8(combine, load) combine(ALL_7(combine, load), load(h[i]))
-
-#define FOLD(n, name, element, load, store, combine)                                    \
-    TARGET static void name##_of##n(void *out_, const void *const *parts, size_t count) \
-    {                                                                                   \
-        element *out = out_;                                                            \
-        PARTS_##n(element) EVERY out[i] = (element)store(ALL_##n(combine, load));       \
-    }
-
-/* As many at once as it pays for: sums come in any number, maxima of few, the rest by two. */
-#define FOLDS_OF_TWO(name, ...) \
-    FOLD_TWO(name, __VA_ARGS__) \
-    static const struct ko_folds name##_folds = {.two = name##_two};
-#define FOLDS(name, ...)        \
-    FOLD_TWO(name, __VA_ARGS__) \
-    FOLD(3, name, __VA_ARGS__)  \
-    FOLD(4, name, __VA_ARGS__)  \
-    static const struct ko_folds name##_folds = {name##_two, {[3] = name##_of3, name##_of4}};
-#define FOLDS_TO_EIGHT(name, ...)                 \
-    FOLD_TWO(name, __VA_ARGS__)                   \
-    FOLD(3, name, __VA_ARGS__)                    \
-    FOLD(4, name, __VA_ARGS__)                    \
-    FOLD(8, name, __VA_ARGS__)                    \
-    static const struct ko_folds name##_folds = { \
-        name##_two, {[3] = name##_of3, name##_of4, [8] = name##_of8}};
-
-/* Sums of a float that is the upper half of a float32: two at a time, as halves of a word, which
- * spares widening and narrowing; then the odd one. */
-#define WORD_FOLD(n, name)                                                                 \
-    TARGET static void name##_sum_of##n(void *out, const void *const *parts, size_t count) \
-    {                                                                                      \
-        name##_words_of##n(out, parts, count / 2);                                         \
-        if (count % 2)                                                                     \
-            name##_odd(out, parts, n, count - 1);                                          \
-    }
-#define WORD_FOLDS(name)                                                                     \
-    FOLD_TWO(name##_words, word_any, pair_load, pair_store, pair_plus)                       \
-    FOLD(3, name##_words, word_any, pair_load, pair_store, pair_plus)                        \
-    FOLD(4, name##_words, word_any, pair_load, pair_store, pair_plus)                        \
-    FOLD(5, name##_words, word_any, pair_load, pair_store, pair_plus)                        \
-    FOLD(6, name##_words, word_any, pair_load, pair_store, pair_plus)                        \
-    FOLD(7, name##_words, word_any, pair_load, pair_store, pair_plus)                        \
-    FOLD(8, name##_words, word_any, pair_load, pair_store, pair_plus)                        \
-    static void name##_odd(void *out_, const void *const *parts, int n, size_t at)           \
-    {                                                                                        \
-        name##_any *out = out_;                                                              \
-        float sum = name##_load(((const name##_any *)parts[0])[at]);                         \
-        for (int i = 1; i < n; i++)                                                          \
-            sum += name##_load(((const name##_any *)parts[i])[at]);                          \
-        out[at] = name##_store(sum);                                                         \
-    }                                                                                        \
-    TARGET static void name##_sum_two(void *out, const void *a, const void *b, size_t count) \
-    {                                                                                        \
-        name##_words_two(out, a, b, count / 2);                                              \
-        if (count % 2)                                                                       \
-            name##_odd(out, (const void *const[]){a, b}, 2, count - 1);                      \
-    }                                                                                        \
-    WORD_FOLD(3, name)                                                                       \
-    WORD_FOLD(4, name)                                                                       \
-    WORD_FOLD(5, name)                                                                       \
-    WORD_FOLD(6, name)                                                                       \
-    WORD_FOLD(7, name)                                                                       \
-    WORD_FOLD(8, name)                                                                       \
-    static const struct ko_folds name##_sum_folds = SUMS_TO_EIGHT(name##_sum);
+/* ---- loops that are not folds ------------------------------------------------------------------
+ */
 
 /* out[i] = result, which is written in in[i]. */
 #define CONVERT(name, to, from, result)                                \
@@ -108,26 +20,56 @@
         EVERY out[i] = (to)(result);                                   \
     }
 
-/* By nranks. Where that is a power of 2, its inverse is exact, and faster. */
+/* Averages: of a sum in place, and with the sum of two in one go. The inverse of a power of 2 is
+ * exact, and faster than division. */
+#define AVERAGE_EVERY(sum, times, over, store) \
+    if (nranks & (nranks - 1))                 \
+        EVERY out[i] = store(over(sum, n));    \
+    else                                       \
+        EVERY out[i] = store(times(sum, inverse));
+
 #define DIVIDE_FLOAT(name, work)                                           \
     TARGET static void name##_divide(void *out_, size_t count, int nranks) \
     {                                                                      \
         name##_any *out = out_;                                            \
         const work n = (work)nranks, inverse = 1 / n;                      \
-        if (nranks & (nranks - 1))                                         \
-            EVERY out[i] = out[i] / n;                                     \
-        else                                                               \
-            EVERY out[i] = out[i] * inverse;                               \
+        AVERAGE_EVERY(out[i], TIMES, OVER, AS_IT_IS)                       \
+    }
+#define AVERAGE_FLOAT(name, element, work, load, store, plus, times, over)                        \
+    TARGET static void name(void *out_, const void *a_, const void *b_, size_t count, int nranks) \
+    {                                                                                             \
+        element *out = out_;                                                                      \
+        const element *a = a_, *b = b_;                                                           \
+        const work n = (work)nranks, inverse = 1 / n;                                             \
+        AVERAGE_EVERY(plus(load(a[i]), load(b[i])), times, over, store)                           \
+    }
+#define AVERAGE_WORDS(name)                                                                        \
+    AVERAGE_FLOAT(name##_avg_words, word_any, float, pair_load, pair_store, pair_plus, pair_times, \
+                  pair_over)                                                                       \
+    static void name##_avg_last(void *out, const void *a, const void *b, size_t count, int nranks) \
+    {                                                                                              \
+        name##_avg_words(out, a, b, count / 2, nranks);                                            \
+        if (count % 2)                                                                             \
+            name##_odd(out, (const void *const[]){a, b}, 2, count - 1, (float)nranks);             \
     }
 
-#define DIVIDE_INTEGER(name, divisor)                                      \
-    TARGET static void name##_divide(void *out_, size_t count, int nranks) \
-    {                                                                      \
-        name##_any *out = out_;                                            \
-        if (nranks == 1)                                                   \
-            return;                                                        \
-        const divisor by = divisor##_of(nranks);                           \
-        EVERY out[i] = name##_quotient(out[i], by);                        \
+#define AVERAGE_INTEGER(name, type, work, divisor)                                               \
+    TARGET static void name##_divide(void *out_, size_t count, int nranks)                       \
+    {                                                                                            \
+        name##_any *out = out_;                                                                  \
+        if (nranks == 1)                                                                         \
+            return;                                                                              \
+        const divisor by = divisor##_of(nranks);                                                 \
+        EVERY out[i] = name##_quotient(out[i], by);                                              \
+    }                                                                                            \
+    TARGET static void name##_avg_last(void *out_, const void *a_, const void *b_, size_t count, \
+                                       int nranks)                                               \
+    {                                                                                            \
+        name##_any *out = out_;                                                                  \
+        const name##_any *a = a_, *b = b_;                                                       \
+        assert(nranks > 1);                                                                      \
+        const divisor by = divisor##_of(nranks);                                                 \
+        EVERY out[i] = name##_quotient((type)((work)a[i] + (work)b[i]), by);                     \
     }
 
 #define SCALE(name, type, work, factor_of, load)                                               \
@@ -139,22 +81,25 @@
         EVERY out[i] = (type)(load(in[i]) * factor);                                           \
     }
 
-/* Signed and unsigned integers differ in min and max and average alone. */
-#define SIGNED_LOOPS(name, type, work)                                \
-    FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller) \
-    FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)  \
-    DIVIDE_INTEGER(name, ko_u##name##_divisor)                        \
-    SCALE(name, type, work, name##_of_double, (work))
+/* ---- the loops of each kind -------------------------------------------------------------------
+ */
+
+/* Signed and unsigned integers differ in min and max, averages and factors alone. */
 #define UNSIGNED_LOOPS(name, type, work)                                \
-    FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller)   \
-    FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)    \
-    SCALE(name, type, work, name##_of_double, (work))                   \
-    DIVIDE_INTEGER(name, ko_##name##_divisor)                           \
     FOLDS_TO_EIGHT(name##_sum, name##_any, name##_load, AS_IT_IS, PLUS) \
     FOLDS_OF_TWO(name##_prod, name##_any, name##_load, AS_IT_IS, TIMES) \
+    FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller)   \
+    FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)    \
+    AVERAGE_INTEGER(name, type, work, ko_##name##_divisor)              \
+    SCALE(name, type, work, name##_of_double, (work))                   \
     FOLDS_OF_TWO(name##_band, name##_any, AS_IT_IS, AS_IT_IS, AND)      \
     FOLDS_OF_TWO(name##_bor, name##_any, AS_IT_IS, AS_IT_IS, OR)        \
     FOLDS_OF_TWO(name##_bxor, name##_any, AS_IT_IS, AS_IT_IS, XOR)
+#define SIGNED_LOOPS(name, type, work)                                \
+    FOLDS(name##_min, name##_any, AS_IT_IS, AS_IT_IS, name##_smaller) \
+    FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)  \
+    AVERAGE_INTEGER(name, type, work, ko_u##name##_divisor)           \
+    SCALE(name, type, work, name##_of_double, (work))
 #define BOOL_LOOPS(name, type, work)                              \
     FOLDS(name##_band, name##_any, IS_TRUE, AS_IT_IS, AND)        \
     FOLDS(name##_bor, name##_any, IS_TRUE, AS_IT_IS, OR)          \
@@ -164,11 +109,12 @@
 #define EXTREME_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, name##_smaller) \
     FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, name##_larger)
-#define FLOAT_LOOPS(name, type, work)                                \
-    EXTREME_LOOPS(name, type, work)                                  \
-    SCALE(name, type, work, AS_IT_IS, AS_IT_IS)                      \
-    DIVIDE_FLOAT(name, work)                                         \
-    FOLDS_TO_EIGHT(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS) \
+#define FLOAT_LOOPS(name, type, work)                                                       \
+    EXTREME_LOOPS(name, type, work)                                                         \
+    SCALE(name, type, work, AS_IT_IS, AS_IT_IS)                                             \
+    DIVIDE_FLOAT(name, work)                                                                \
+    AVERAGE_FLOAT(name##_avg_last, name##_any, work, AS_IT_IS, AS_IT_IS, PLUS, TIMES, OVER) \
+    FOLDS_TO_EIGHT(name##_sum, name##_any, AS_IT_IS, AS_IT_IS, PLUS)                        \
     FOLDS_OF_TWO(name##_prod, name##_any, AS_IT_IS, AS_IT_IS, TIMES)
 #define WIDEN_NARROW(name)                                             \
     CONVERT(name##_widen, float32_any, name##_any, name##_load(in[i])) \
@@ -177,7 +123,8 @@
 #define SMALL_LOOPS(name, type, work) \
     EXTREME_LOOPS(name, type, work)   \
     WIDEN_NARROW(name)                \
-    WORD_FOLDS(name)
+    WORD_FOLDS(name)                  \
+    AVERAGE_WORDS(name)
 
 #define LOOPS_OF(id, name, type, kind, work) kind##_LOOPS(name, type, work)
 KO_DTYPE_LIST(LOOPS_OF)

@@ -43,8 +43,7 @@
     LAST_IS_STEP(name)
 #define EXACT_AVG(name, type, sum)                                                         \
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(type), .folds = &sum##_folds, \
-         .divide = name##_divide)                                                          \
-    LAST_IS_MANY(name##_avg)
+         .divide = name##_divide)
 /* Widened to 0 and 1. */
 #define TRUTH(name)                                                                      \
     MANY(name, .nbytes = 1, .nwide = 1, .folds = &name##_folds, .direct = &name##_folds, \
@@ -67,8 +66,7 @@
     }
 #define WIDE_AVG(name, type)                                                                      \
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
-         .widen = name##_widen, .narrow = name##_narrow, .divide = float32_divide)                \
-    LAST_IS_MANY(name##_avg)
+         .widen = name##_widen, .narrow = name##_narrow, .divide = float32_divide)
 
 #define SIGNED_REDUCTIONS(name, type) \
     EXACT(name##_min, type)           \
@@ -104,6 +102,7 @@
     EXACT(name##_min, type)         \
     EXACT(name##_max, type)         \
     WIDE_AVG(name, type)            \
+    LAST_IS_MANY(name##_avg)        \
     WIDE(name, type, sum)           \
     WIDE_SCALE(name)                \
     WIDE(name, type, prod)
