@@ -31,9 +31,6 @@ typedef struct ko_verbs {
     int status;           /* the first error */
 } verbs;
 
-/* Bytes that are reduced at a time, so that they stay in the nearest cache. */
-enum { BLOCK_BYTES = 4096 };
-
 /* ---- looking at links, with waiting ------------------------------------------------------ */
 
 static inline struct ko_wait wait_for(int peer, const char *what)
@@ -255,12 +252,11 @@ KO_FN void scratch(verbs *v, size_t count)
 
 /* ---- verbs of several ranks -------------------------------------------------------------- */
 
-/* The slices of a list of ranks, held until they are released; own is the own part's place in it.
- */
+/* The slices of a list of ranks, held until they are released. */
 struct slices {
-    const unsigned char **parts;
+    const void **parts;
     struct ko_link **links; /* NULL for the own */
-    int n, own;
+    int n;
 };
 
 static bool hold(verbs *v, const int *ranks, int nranks, struct ko_part mine, struct slices *slices)
@@ -272,14 +268,13 @@ static bool hold(verbs *v, const int *ranks, int nranks, struct ko_part mine, st
         v->status = ko_group_pointers(v->group, 2 * (size_t)nranks, &memory);
     if (v->status)
         return false;
-    slices->parts = (const unsigned char **)(void *)memory;
+    slices->parts = (const void **)(void *)memory;
     slices->links = (struct ko_link **)(void *)memory + nranks;
     for (int i = 0; i < nranks && !v->status; i++) {
         const int peer = ranks ? ranks[i] : i;
 
         slices->links[i] = NULL;
         if (peer == v->rank) {
-            slices->own = i;
             slices->parts[i] = at(v, IN, mine);
         } else {
             slices->links[i] = link_to(v, peer);
@@ -297,31 +292,11 @@ static void let_go(const struct slices *slices)
             slices->links[i]->ops->release(slices->links[i]);
 }
 
-/* sum = parts[0] op parts[1] op ... of nbytes, by blocks. The own part is copied before the sum,
- * which may lie in the same place, runs over it. */
-static void reduce_slices(const verbs *v, unsigned char *sum, const struct slices *slices,
-                          size_t nbytes, bool is_complete)
+/* sum = all parts, each read once; what is not complete is not divided (AVG). */
+static void reduce_slices(const verbs *v, void *sum, const struct slices *slices, size_t count,
+                          bool is_complete)
 {
-    const ko_reduce_last_fn last = v->reduction.last;
-    const ko_reduce_fn step = v->reduction.step;
-    unsigned char copy[BLOCK_BYTES];
-
-    for (size_t done = 0; done < nbytes; done += BLOCK_BYTES) {
-        const size_t size = nbytes - done < BLOCK_BYTES ? nbytes - done : BLOCK_BYTES;
-        const unsigned char *so_far = slices->parts[0] + done;
-
-        if (slices->own > 1)
-            memcpy(copy, slices->parts[slices->own] + done, size);
-        for (int i = 1; i < slices->n; i++) {
-            const unsigned char *next = i == slices->own && i > 1 ? copy : slices->parts[i] + done;
-
-            if (is_complete && i == slices->n - 1)
-                last(sum + done, so_far, next, size / v->element, v->n);
-            else
-                step(sum + done, so_far, next, size / v->element);
-            so_far = sum + done;
-        }
-    }
+    v->reduction.many(sum, slices->parts, slices->n, count, is_complete ? v->n : 1);
 }
 
 KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,
@@ -331,7 +306,7 @@ KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mi
 
     if (!hold(v, ranks, nranks, mine, &slices))
         return;
-    reduce_slices(v, at(v, OUT, part), &slices, bytes_of(v, part), is_complete);
+    reduce_slices(v, at(v, OUT, part), &slices, part.count, is_complete);
     let_go(&slices);
 }
 
@@ -346,7 +321,7 @@ KO_FN void reduce_from_send(verbs *v, const int *ranks, int nranks, int to, stru
     place = room(v, target, bytes_of(v, mine));
     if (!place)
         return;
-    reduce_slices(v, place, &slices, bytes_of(v, mine), false);
+    reduce_slices(v, place, &slices, mine.count, false);
     let_go(&slices);
     commit(v, target, bytes_of(v, mine));
 }
