@@ -219,6 +219,14 @@ KOLO_API size_t kolo_dtype_size(kolo_dtype dtype); /* bytes of one element; 0 if
 KOLO_API const char *kolo_dtype_name(kolo_dtype dtype);
 KOLO_API const char *kolo_op_name(kolo_op op);
 
+/* An op of this group, for its all_reduce, reduce and reduce_scatter: each rank's elements times
+ * the factor that this rank gives, summed. The factor is made a number of the dtype (of smaller
+ * floats, float32; of integers truncated towards zero). All ranks use such an op in the same calls;
+ * a group has up to 64 at a time. */
+KOLO_API int kolo_op_premul_sum(kolo_group *group, double factor, kolo_op *op);
+/* Calls that were begun with it keep it. */
+KOLO_API int kolo_op_free(kolo_group *group, kolo_op op);
+
 /* ---- collectives: every rank of the group makes the same call
  * ------------------------------------ */
 

@@ -220,6 +220,16 @@ int ko_coll_choose(kolo_group *group, const struct ko_call *call)
 
 /* ---- one rank alone ---------------------------------------------------------------------- */
 
+static int scale_alone(const struct ko_call *call, void *out, const void *in, size_t count)
+{
+    struct ko_reduction reduction;
+    int err = ko_reduction_find(call->dtype, call->op, &reduction);
+
+    if (!err)
+        reduction.scale(out, in, count, call->factor);
+    return err;
+}
+
 static int run_alone_once(const struct ko_call *call)
 {
     const size_t element = kolo_dtype_size(call->dtype);
@@ -234,6 +244,8 @@ static int run_alone_once(const struct ko_call *call)
     }
     if (outs->counts)
         out += outs->starts[0] * element;
+    if (call->is_scaled)
+        return scale_alone(call, out, in, count);
     if (is_reducing(call->what))
         return ko_reduce_single(call->dtype, call->op, out, in, count);
     if (out != in && count)
@@ -365,9 +377,34 @@ static int run_blocking(kolo_group *group, const struct ko_call *call)
     return err;
 }
 
+/* Takes an op of the group's own apart. */
+static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_call *call)
+{
+    int err;
+
+    *call = *given;
+    if (!group)
+        return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
+    err = ko_group_factor(group, call->op, &call->factor);
+    if (err)
+        return say_where(ko_call_name(call), err);
+    call->is_scaled = true;
+    call->op = KOLO_SUM;
+    return KOLO_OK;
+}
+
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work)
 {
-    int err = check_call(group, call);
+    struct ko_call scaled;
+    int err;
+
+    if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
+        err = resolve_op(group, call, &scaled);
+        if (err)
+            return err;
+        call = &scaled;
+    }
+    err = check_call(group, call);
 
     if (!err)
         err = ko_group_check(group);

@@ -18,6 +18,8 @@ struct ko_call {
     size_t count;
     kolo_dtype dtype;
     kolo_op op;
+    bool is_scaled; /* op was a group's own: in times factor, summed */
+    double factor;
     int root;
     /* Blocks may differ, on all ranks or on none: then count is this rank's own, and the buffers
      * that have a block for each rank, where this rank knows them, list them. */

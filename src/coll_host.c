@@ -6,6 +6,7 @@
 
 #include "dtype.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,9 +83,42 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
                                  .root = (uint32_t)call->root,
                                  .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
                                  .dtype = (uint8_t)call->dtype,
-                                 .op = (uint8_t)call->op,
+                                 .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
     v->timeout_ms = kolo_group_timeout(group);
+}
+
+/* Elements of IN, with what lies between blocks. */
+static size_t in_count(const kolo_group *group, const struct ko_call *call)
+{
+    size_t most = 0;
+
+    if (call->what != KO_REDUCE_SCATTER)
+        return call->count;
+    if (!call->is_uneven)
+        return call->count * (size_t)group->size;
+    for (int i = 0; i < group->size; i++) {
+        const struct ko_part block = block_of(&call->in_blocks, i);
+
+        if (block.count && block.at + block.count > most)
+            most = block.at + block.count;
+    }
+    return most;
+}
+
+/* Lets the texts read the input times the factor. */
+static int scale(verbs *v, const struct ko_call *call)
+{
+    const size_t count = in_count(v->group, call);
+    unsigned char *memory;
+    int err = ko_group_scaled(v->group, count * v->element, &memory);
+
+    if (err)
+        return err;
+    assert(v->reduction.scale); /* is_scaled is for reductions only */
+    v->reduction.scale(memory, v->buffers[IN], count, call->factor);
+    v->buffers[IN] = memory;
+    return KOLO_OK;
 }
 
 int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
@@ -96,6 +130,10 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
     if (v.status)
         return v.status;
     begin(&v, group, call, algorithm);
+    if (call->is_scaled)
+        v.status = scale(&v, call);
+    if (v.status)
+        return v.status;
     pthread_mutex_lock(&v.channel->lock);
     v.status = ko_channel_enter(v.channel, &v.stamp);
     if (!v.status && group->checks_calls)

@@ -48,5 +48,7 @@ const char *kolo_dtype_name(kolo_dtype dtype)
 
 const char *kolo_op_name(kolo_op op)
 {
+    if ((unsigned)op > KOLO_NOPS && (unsigned)op < 256)
+        return "premul_sum"; /* the op of a group */
     return ko_op_is_valid(op) ? op_names[op] : "unknown";
 }

@@ -276,6 +276,11 @@ int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory)
     return ensure(group, &group->pointers, count * sizeof(void *), memory);
 }
 
+int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory)
+{
+    return ensure(group, &group->scaled, nbytes, memory);
+}
+
 int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory)
 {
     return ensure(group, &group->packing, nbytes, memory);
@@ -499,6 +504,7 @@ void kolo_group_free(kolo_group *group)
     free(group->scratch.bytes);
     free(group->pointers.bytes);
     free(group->packing.bytes);
+    free(group->scaled.bytes);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

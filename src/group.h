@@ -27,6 +27,14 @@ struct ko_memory {
     size_t nbytes;
 };
 
+/* An op that kolo_op_premul_sum has made: KO_PREMUL plus its index. */
+enum { KO_MOST_PREMULS = 64, KO_PREMUL = KOLO_NOPS + 1 };
+
+struct ko_premul {
+    double factor;
+    bool is_used;
+};
+
 struct kolo_group {
     uint64_t id; /* the same on all its ranks, of no other group */
     int rank, size;
@@ -42,16 +50,17 @@ struct kolo_group {
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
     struct ko_hosts *_Atomic hosts; /* found by the first collective */
-    struct ko_memory scratch, pointers,
-        packing; /* of whoever has the engine's turn; grow as needed */
+    /* of whoever has the engine's turn; grow as needed */
+    struct ko_memory scratch, pointers, packing, scaled;
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
      * yet chosen; of whoever has the engine's turn */
     unsigned char choices[KO_NCOLLECTIVES][2][KO_SIZE_CLASSES];
 
-    short wishes[KO_NCOLLECTIVES]; /* KOLO_ALGO at creation: rows, or -1 */
-    bool checks_calls;             /* KOLO_CHECK at creation */
-    bool is_ordered;               /* KOLO_DETERMINISTIC at creation */
+    struct ko_premul premuls[KO_MOST_PREMULS]; /* under the lock */
+    short wishes[KO_NCOLLECTIVES];             /* KOLO_ALGO at creation: rows, or -1 */
+    bool checks_calls;                         /* KOLO_CHECK at creation */
+    bool is_ordered;                           /* KOLO_DETERMINISTIC at creation */
 
     pthread_mutex_t lock; /* failing, and the mailbox's creation */
     atomic_int failed;    /* 0, or the KOLO_E_ code; set once, after failure_text */
@@ -91,10 +100,14 @@ int ko_group_check_server(kolo_group *group, const char *text);
 /* "rank 2 (host:1234, over shm)" */
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes);
 
+/* The factor of an op of the group; KOLO_E_INVALID if it is none. Any thread. */
+int ko_group_factor(kolo_group *group, kolo_op op, double *factor);
+
 /* Memory of nbytes, or of count pointers, that lasts until the next call of the same function; for
  * whoever has the engine's turn. */
 int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory);
 int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory);
+int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory);
 int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory);
 
 /* Finds out where the group's ranks sit, by asking the store: then group->hosts is set for good.
