@@ -34,12 +34,12 @@ __attribute__((target("avx512f"))) static void stream_lines_avx512(char *to, con
         _mm512_stream_si512((void *)(to + at), _mm512_loadu_si512(from + at));
 }
 
-static void stream_lines(char *to, const char *from, size_t nbytes)
+static void (*const stream_lines[])(char *to, const char *from,
+                                    size_t nbytes) = {stream_lines_sse2, stream_lines_avx512};
+
+int ko_copy_nwidths(void)
 {
-    if (__builtin_cpu_supports("avx512f"))
-        stream_lines_avx512(to, from, nbytes);
-    else
-        stream_lines_sse2(to, from, nbytes);
+    return __builtin_cpu_supports("avx512f") ? 2 : 1;
 }
 
 void ko_copy_streaming_end(void)
@@ -49,9 +49,16 @@ void ko_copy_streaming_end(void)
 
 #else
 
-static void stream_lines(char *to, const char *from, size_t nbytes)
+static void copy_lines(char *to, const char *from, size_t nbytes)
 {
     memcpy(to, from, nbytes);
+}
+
+static void (*const stream_lines[])(char *to, const char *from, size_t nbytes) = {copy_lines};
+
+int ko_copy_nwidths(void)
+{
+    return 1;
 }
 
 void ko_copy_streaming_end(void)
@@ -60,7 +67,7 @@ void ko_copy_streaming_end(void)
 
 #endif
 
-void ko_copy_streaming_piece(void *to_, const void *from_, size_t nbytes)
+static void copy(int width, void *to_, const void *from_, size_t nbytes)
 {
     char *to = to_;
     const char *from = from_;
@@ -72,15 +79,25 @@ void ko_copy_streaming_piece(void *to_, const void *from_, size_t nbytes)
     lines = (nbytes - head) / LINE * LINE;
     if (head)
         memcpy(to, from, head);
-    stream_lines(to + head, from + head, lines);
+    stream_lines[width](to + head, from + head, lines);
     if (nbytes > head + lines)
         memcpy(to + head + lines, from + head + lines, nbytes - head - lines);
 }
 
+void ko_copy_streaming_piece(void *to, const void *from, size_t nbytes)
+{
+    copy(ko_copy_nwidths() - 1, to, from, nbytes);
+}
+
+void ko_copy_streaming_at(int width, void *to, const void *from, size_t nbytes)
+{
+    copy(width, to, from, nbytes);
+    ko_copy_streaming_end();
+}
+
 void ko_copy_streaming(void *to, const void *from, size_t nbytes)
 {
-    ko_copy_streaming_piece(to, from, nbytes);
-    ko_copy_streaming_end();
+    ko_copy_streaming_at(ko_copy_nwidths() - 1, to, from, nbytes);
 }
 
 /* ---- how large a cache is ---------------------------------------------------------------------

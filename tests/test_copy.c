@@ -14,7 +14,8 @@
 
 enum { ROOM = 1024 };
 
-static void check(void (*copy)(void *, const void *, size_t), size_t to, size_t from, size_t nbytes)
+/* width < 0: in pieces. */
+static void check(int width, size_t to, size_t from, size_t nbytes)
 {
     static unsigned char source[ROOM], got[ROOM], expected[ROOM];
 
@@ -23,7 +24,12 @@ static void check(void (*copy)(void *, const void *, size_t), size_t to, size_t 
     memset(got, 0xa5, ROOM);
     memset(expected, 0xa5, ROOM);
     memcpy(expected + to, source + from, nbytes);
-    copy(got + to, source + from, nbytes);
+    if (width < 0) {
+        ko_copy_streaming_piece(got + to, source + from, nbytes);
+        ko_copy_streaming_end();
+    } else {
+        ko_copy_streaming_at(width, got + to, source + from, nbytes);
+    }
     assert_memory_equal(got, expected, ROOM);
 }
 
@@ -34,11 +40,9 @@ static void every_alignment_and_length(void **state)
     (void)state;
     for (size_t to = 0; to < 130; to++)
         for (size_t from = 0; from < 66; from += 13)
-            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-                check(ko_copy_streaming, to, from, lengths[i]);
-                check(ko_copy_streaming_piece, to, from, lengths[i]);
-            }
-    ko_copy_streaming_end();
+            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+                for (int width = -1; width < ko_copy_nwidths(); width++)
+                    check(width, to, from, lengths[i]);
 }
 
 static void nothing_needs_no_memory(void **state)
