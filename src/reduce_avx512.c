@@ -25,7 +25,7 @@ TARGET static inline shorts bytes_load(const void *from)
 
 TARGET static inline void half_store(void *to, vector value)
 {
-    _mm256_storeu_si256(to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256(to, _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT));
 }
 
 #include "reduce_f16c.h"

@@ -100,11 +100,11 @@
     FOLDS(name##_max, name##_any, AS_IT_IS, AS_IT_IS, name##_larger)  \
     AVERAGE_INTEGER(name, type, work, ko_u##name##_divisor)           \
     SCALE(name, type, work, name##_of_double, (work))
-#define BOOL_LOOPS(name, type, work)                              \
-    FOLDS(name##_band, name##_any, IS_TRUE, AS_IT_IS, AND)        \
-    FOLDS(name##_bor, name##_any, IS_TRUE, AS_IT_IS, OR)          \
-    FOLDS_OF_TWO(name##_bxor, name##_any, IS_TRUE, AS_IT_IS, XOR) \
-    CONVERT(name##_widen, name##_any, name##_any, IS_TRUE(in[i])) \
+#define BOOL_LOOPS(name, type, work)                                \
+    FOLDS_TO_EIGHT(name##_band, name##_any, IS_TRUE, AS_IT_IS, AND) \
+    FOLDS_TO_EIGHT(name##_bor, name##_any, IS_TRUE, AS_IT_IS, OR)   \
+    FOLDS_OF_TWO(name##_bxor, name##_any, IS_TRUE, AS_IT_IS, XOR)   \
+    CONVERT(name##_truth, name##_any, name##_any, IS_TRUE(in[i]))   \
     SCALE(name, type, work, IS_TRUE, IS_TRUE)
 #define EXTREME_LOOPS(name, type, work)                                \
     FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, name##_smaller) \

@@ -44,10 +44,17 @@
 #define EXACT_AVG(name, type, sum)                                                         \
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(type), .folds = &sum##_folds, \
          .divide = name##_divide)
-/* Widened to 0 and 1. */
-#define TRUTH(name)                                                                      \
-    MANY(name, .nbytes = 1, .nwide = 1, .folds = &name##_folds, .direct = &name##_folds, \
-         .widen = bool_widen)                                                            \
+/* A part that is alone has no other to make it 0 or 1. */
+#define TRUTH(name)                                                                                \
+    MANY(name##_several, .nbytes = 1, .nwide = 1, .folds = &name##_folds, .direct = &name##_folds) \
+    static void name##_many(void *out, const void *const *parts, int nparts, size_t count,         \
+                            int nranks)                                                            \
+    {                                                                                              \
+        if (nparts == 1)                                                                           \
+            bool_truth(out, parts[0], count);                                                      \
+        else                                                                                       \
+            name##_several_many(out, parts, nparts, count, nranks);                                \
+    }                                                                                              \
     LAST_IS_STEP(name)
 /* In float32; by loops of its own for few parts, or never. */
 #define DIRECT_SUM(name, type)                                                                    \
