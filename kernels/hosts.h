@@ -8,9 +8,12 @@
 
 #include "portable.h"
 
+#include <stdbool.h>
+
 struct ko_hosts {
     int n;             /* hosts */
     int least;         /* ranks of the smallest one */
+    bool has_windows;  /* some ranks of one host share memory */
     const int *host;   /* by rank */
     const int *place;  /* by rank */
     const int *begins; /* by host, and one more: where its ranks begin in `ranks` */

@@ -20,7 +20,7 @@
     X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, tcp") \
     X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it, or lists like all_reduce=ring,broadcast=direct") \
     X(TUNING, TEXT, "", 0, 0, "file of costs by which algorithms are chosen, made by kolo-perf --tune; rank 0's counts") \
-    X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries; the same on all ranks") \
+    X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries, and a quarter of a tcp message; the same on all ranks") \
     X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction") \
     X(SPIN_US, INT, "50", 0, 1000000, "time that a wait polls before it sleeps, in microseconds") \
     X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens; default: that of the way to the store") \

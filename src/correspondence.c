@@ -120,7 +120,7 @@ static int give(struct ko_letter *letter, struct ko_link *link)
 
     while (!letter->has_begun || letter->moved < letter->nbytes) {
         size_t left = letter->nbytes - letter->moved;
-        size_t nbytes = left < link->slice_bytes ? left : link->slice_bytes;
+        size_t nbytes = left < link->longest ? left : link->longest;
         int err = link->ops->post(link, &stamp, letter->buffer + letter->moved, nbytes);
 
         if (err)

@@ -301,6 +301,21 @@ static int list_machines(kolo_group *group, const char **machines)
     return err;
 }
 
+/* Two ranks of one host with windows use them between each other. */
+static bool has_windows(const kolo_group *group, const struct ko_hosts *hosts)
+{
+    for (int h = 0; h < hosts->n; h++) {
+        int n = 0;
+
+        for (int i = 0; i < host_size(hosts, h); i++)
+            n += ko_contact_has_windows(
+                ko_endpoint_known(group->endpoint, group->world_ranks[rank_at(hosts, h, i)]));
+        if (n > 1)
+            return true;
+    }
+    return false;
+}
+
 int ko_group_find_hosts(kolo_group *group)
 {
     const char **machines = ko_alloc((size_t)group->size * sizeof *machines, "names of machines");
@@ -313,6 +328,8 @@ int ko_group_find_hosts(kolo_group *group)
     if (!err)
         err = ko_layout_make(machines, group->size, &hosts);
     free(machines);
+    if (!err)
+        hosts->has_windows = group->size == 1 || has_windows(group, hosts);
     if (err == KOLO_E_PEER_LOST)
         return ko_group_fail_lost(group, kolo_last_error());
     if (err)

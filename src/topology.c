@@ -119,6 +119,17 @@ int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_
     return check_addresses(contact, rank);
 }
 
+bool ko_contact_has_windows(const struct ko_contact *contact)
+{
+    for (uint32_t i = 0; i < contact->naddresses; i++) {
+        const struct ko_transport *transport = ko_transport_find(contact->addresses[i].transport);
+
+        if (transport && transport != &ko_transport_self && transport->kind == KO_WINDOW)
+            return true;
+    }
+    return false;
+}
+
 bool ko_topology_allows(const struct ko_transport *transport)
 {
     const char *list = ko_config_text(KO_CONFIG_TRANSPORT);

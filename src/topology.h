@@ -38,6 +38,10 @@ void ko_contact_add(struct ko_contact *contact, struct ko_device *device);
 /* Checks a contact that came from the store: nbytes of data that rank is said to have put there. */
 int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_contact *own);
 
+/* True if a rank with this contact reaches others of its machine through windows, if they do too.
+ */
+bool ko_contact_has_windows(const struct ko_contact *contact);
+
 /* True if the variable KOLO_TRANSPORT lets this transport be used. */
 bool ko_topology_allows(const struct ko_transport *transport);
 

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "exam.h"
 #include "ranks.h"
+#include "transport.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -66,8 +67,11 @@ static int take_dtypes(kolo_group *group, enum ko_collective what, const size_t 
 /* Every count, in place and not, blocking and not. */
 static int take_counts(kolo_group *group, enum ko_collective what, kolo_dtype dtype)
 {
-    const size_t n = (size_t)kolo_group_size(group), slot = SLICE_BYTES / kolo_dtype_size(dtype);
-    const size_t counts[] = {0, 1, n - 1, n, n + 1, slot - 1, slot, slot + 1, 211, 9 * slot + 5};
+    const size_t n = (size_t)kolo_group_size(group), slot = SLICE_BYTES / kolo_dtype_size(dtype),
+                 message = ko_message_bytes(SLICE_BYTES) / kolo_dtype_size(dtype);
+    const size_t counts[] = {
+        0,        1,   n - 1,       n,           n + 1,        slot - 1,       slot,
+        slot + 1, 211, message - 1, message + 1, 9 * slot + 5, 9 * message + 5};
     int failed = 0;
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

@@ -94,7 +94,16 @@ static void add(void **state)
     assert_int_equal(contact.naddresses, 1);
     assert_string_equal(contact.addresses[0].transport, "tcp");
     assert_true(contact.addresses[0].nbytes > 0);
+    assert_false(ko_contact_has_windows(&contact));
     ko_transport_tcp.close(device);
+    assert_int_equal(ko_transport_self.open(&site, &device), KOLO_OK);
+    ko_contact_add(&contact, device);
+    assert_false(ko_contact_has_windows(&contact)); /* to itself does not count */
+    ko_transport_self.close(device);
+    assert_int_equal(ko_transport_shm.open(&site, &device), KOLO_OK);
+    ko_contact_add(&contact, device);
+    assert_true(ko_contact_has_windows(&contact));
+    ko_transport_shm.close(device);
 }
 
 static void check(void **state)

@@ -425,7 +425,8 @@ static void bad_frames(void **state)
     bad_frame(*state, (struct ko_frame){.kind = 0});
     bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_BYE + 1});
     bad_frame(*state, (struct ko_frame){.kind = UINT32_MAX});
-    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = 4097});
+    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_DATA,
+                                        .nbytes = (uint32_t)ko_message_bytes(4096) + 1});
     bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = UINT32_MAX});
     bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
 }

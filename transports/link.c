@@ -82,6 +82,7 @@ int ko_link_create(int peer, uint32_t slots, uint32_t slice_bytes, struct ko_lin
     link->peer = peer;
     link->slots = slots;
     link->slice_bytes = slice_bytes;
+    link->longest = slice_bytes;
     *link_out = link;
     return KOLO_OK;
 }

@@ -54,6 +54,7 @@ struct ko_link {
     struct ko_wire *wire; /* NULL before ko_link_open */
     int peer;
     uint32_t slots, slice_bytes;
+    size_t longest; /* bytes of a slice on this link: slice_bytes, or more once it has messages */
 
     uint64_t sent;         /* slices committed or posted */
     uint64_t received;     /* slices released */

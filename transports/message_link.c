@@ -13,6 +13,7 @@ int ko_message_link_start(struct ko_link *link)
     if (!link->posts)
         return KOLO_E_NOMEM;
     link->ops = &ko_message_link_ops;
+    link->longest = ko_message_bytes(link->slice_bytes);
     return KOLO_OK;
 }
 
@@ -39,10 +40,10 @@ static int message_room(struct ko_link *link, size_t nbytes, void **place)
     if (err)
         return err;
     if (!link->out)
-        link->out = ko_alloc((size_t)link->slots * link->slice_bytes, "slots to send from");
+        link->out = ko_alloc(link->slots * link->longest, "slots to send from");
     if (!link->out)
         return KOLO_E_NOMEM;
-    *place = link->out + link->sent % link->slots * link->slice_bytes;
+    *place = link->out + link->sent % link->slots * link->longest;
     return KOLO_OK;
 }
 
@@ -60,7 +61,7 @@ static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const v
 
 static int message_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
-    return send_post(link, stamp, link->out + link->sent % link->slots * link->slice_bytes, nbytes);
+    return send_post(link, stamp, link->out + link->sent % link->slots * link->longest, nbytes);
 }
 
 static int message_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
@@ -94,7 +95,7 @@ static int message_peek(struct ko_link *link, const void **body)
 
     if (!link->is_landed) {
         if (!link->in)
-            link->in = ko_alloc(link->slice_bytes, "a slot to receive in");
+            link->in = ko_alloc(link->longest, "a slot to receive in");
         if (!link->in)
             return KOLO_E_NOMEM;
         err = link->wire->transport->land(link->wire, link->in);

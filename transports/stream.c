@@ -351,7 +351,8 @@ int ko_stream_wire_send(struct ko_wire *wire, struct ko_post *post)
 /* Slices of a window do not come this way. */
 int ko_stream_wire_next(struct ko_wire *wire, const struct ko_frame **frame)
 {
-    size_t most = wire->transport->kind == KO_WINDOW ? 0 : wire->hello.slice_bytes;
+    size_t most =
+        wire->transport->kind == KO_WINDOW ? 0 : ko_message_bytes(wire->hello.slice_bytes);
     int err = ko_stream_next(stream_of(wire), most, frame);
 
     wire->wanted = ko_stream_wanted(stream_of(wire));

@@ -34,6 +34,16 @@
 /* Longest address of a device, and longest body of a control frame. */
 enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640 };
 
+/* Longest slice between ranks that share no memory: more than a slot holds, since each message
+ * costs system calls. A little less than a whole number of packets of 64 KiB, so that the frame
+ * does not begin another one: on loopback a short last packet costs as much as a long one. */
+static inline size_t ko_message_bytes(uint32_t slice_bytes)
+{
+    const size_t nbytes = 4 * (size_t)slice_bytes;
+
+    return nbytes - nbytes / 512;
+}
+
 enum ko_transport_kind { KO_WINDOW, KO_MESSAGE };
 
 /* What the ends of a wire say of themselves; the wire's both ends must agree on group, channel,
@@ -120,8 +130,8 @@ struct ko_transport {
     int (*send)(struct ko_wire *wire, struct ko_post *post);
 
     /* *frame is that of the first message which has not been landed yet; it stays valid, and the
-     * answer the same, until it has been. frame->nbytes <= the larger of slice_bytes and
-     * KO_CONTROL_BYTES. */
+     * answer the same, until it has been. frame->nbytes <= the larger of
+     * ko_message_bytes(slice_bytes) and KO_CONTROL_BYTES. */
     int (*next)(struct ko_wire *wire, const struct ko_frame **frame);
 
     /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK. */
