@@ -21,6 +21,7 @@ struct ko_correspondence {
     struct parcel *parcels;     /* in the order of arrival */
     uint64_t sent, received;    /* messages, for their numbers */
     int nfinished;              /* letters completed since the mailbox last counted */
+    unsigned unlooked;          /* times that nothing was wanted of the peer */
 
     /* the message that is arriving: at most one of letter and parcel */
     bool is_arriving;
