@@ -400,6 +400,47 @@ int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *dea
     return KOLO_OK;
 }
 
+ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof pass_fd)] = {0};
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = nbytes};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    struct cmsghdr *header;
+
+    if (pass_fd >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof pass_fd);
+        memcpy(CMSG_DATA(header), &pass_fd, sizeof pass_fd);
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof *got_fd)];
+    struct iovec piece = {.iov_base = data, .iov_len = nbytes};
+    struct msghdr message = {.msg_iov = &piece,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *header = n < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    int passed;
+
+    if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+        return n;
+    memcpy(&passed, CMSG_DATA(header), sizeof passed);
+    if (*got_fd >= 0)
+        close(passed);
+    else
+        *got_fd = passed;
+    return n;
+}
+
 /* ---- names ------------------------------------------------------------------------------------
  */
 

@@ -39,6 +39,12 @@ int ko_socket_accept(int listen_fd, int *fd);
 int ko_socket_send_all(int fd, const void *data, size_t nbytes, const ko_deadline *deadline);
 int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *deadline);
 
+/* As send and recv on a stream socket (the count, or -1 and errno; never waiting), on Unix sockets
+ * with a descriptor beside the bytes: pass_fd < 0 passes none; *got_fd is set if one came (one
+ * already there is kept and the new one closed). */
+ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd);
+ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd);
+
 /* Waits until fd has one of the KO_POLL_ bits wanted (poller.h). */
 int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline);
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * unix_socket.h: stream sockets between processes of one machine and one user, in Linux's abstract
- * namespace: a name lives as long as its listener and leaves no file. They also carry descriptors.
- * All are non-blocking and close-on-exec; descriptors are the caller's to close.
+ * namespace: a name lives as long as its listener and leaves no file. They also carry descriptors
+ * (socket.h). All are non-blocking and close-on-exec; descriptors are the caller's to close.
  */
 #ifndef KO_UNIX_SOCKET_H
 #define KO_UNIX_SOCKET_H
-
-#include <stddef.h>
-#include <sys/types.h>
 
 /* Longest name, its NUL included. */
 #define KO_UNIX_NAME 64
@@ -22,10 +19,5 @@ int ko_unix_connect(const char *name, int *fd);
 
 /* KOLO_OK if the process at the other end has this process's user, else KOLO_E_PROTOCOL. */
 int ko_unix_check_user(int fd);
-
-/* As send and recv (the count, or -1 and errno), with a descriptor beside the bytes: pass_fd < 0
- * passes none; *got_fd is set if one came (one already there is kept and the new one closed). */
-ssize_t ko_unix_send(int fd, const void *data, size_t nbytes, int pass_fd);
-ssize_t ko_unix_recv(int fd, void *data, size_t nbytes, int *got_fd);
 
 #endif

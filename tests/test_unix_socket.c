@@ -92,16 +92,16 @@ static void descriptors(void **state)
     (void)state;
     pair(ends);
     assert_int_equal(pipe(pipe_ends), 0);
-    assert_int_equal(ko_unix_send(ends[0], "abc", 3, pipe_ends[1]), 3);
-    assert_int_equal(ko_unix_send(ends[0], "de", 2, -1), 2);
-    assert_int_equal(ko_unix_recv(ends[1], bytes, 3, &got), 3);
+    assert_int_equal(ko_socket_send_with(ends[0], "abc", 3, pipe_ends[1]), 3);
+    assert_int_equal(ko_socket_send_with(ends[0], "de", 2, -1), 2);
+    assert_int_equal(ko_socket_recv_with(ends[1], bytes, 3, &got), 3);
     assert_memory_equal(bytes, "abc", 3);
     assert_true(got >= 0 && got != pipe_ends[1]);
     assert_true(fcntl(got, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(write(got, "x", 1), 1);
     assert_int_equal(read(pipe_ends[0], bytes, 1), 1);
-    assert_int_equal(ko_unix_recv(ends[1], bytes, 8, &got), 2);
-    assert_int_equal(ko_unix_recv(ends[1], bytes, 8, &got), -1);
+    assert_int_equal(ko_socket_recv_with(ends[1], bytes, 8, &got), 2);
+    assert_int_equal(ko_socket_recv_with(ends[1], bytes, 8, &got), -1);
     assert_int_equal(errno, EAGAIN);
     close(pipe_ends[1]);
     close(got);
@@ -109,7 +109,7 @@ static void descriptors(void **state)
     close(pipe_ends[0]);
     close(ends[0]);
     got = -1;
-    assert_int_equal(ko_unix_recv(ends[1], bytes, 8, &got), 0);
+    assert_int_equal(ko_socket_recv_with(ends[1], bytes, 8, &got), 0);
     assert_int_equal(got, -1);
     close(ends[1]);
 }
@@ -123,12 +123,12 @@ static void one_descriptor(void **state)
     (void)state;
     pair(ends);
     assert_int_equal(pipe(pipe_ends), 0);
-    assert_int_equal(ko_unix_send(ends[0], "a", 1, pipe_ends[1]), 1);
-    assert_int_equal(ko_unix_send(ends[0], "b", 1, pipe_ends[1]), 1);
+    assert_int_equal(ko_socket_send_with(ends[0], "a", 1, pipe_ends[1]), 1);
+    assert_int_equal(ko_socket_send_with(ends[0], "b", 1, pipe_ends[1]), 1);
     close(pipe_ends[1]);
-    assert_int_equal(ko_unix_recv(ends[1], &byte, 1, &got), 1);
+    assert_int_equal(ko_socket_recv_with(ends[1], &byte, 1, &got), 1);
     first = got;
-    assert_int_equal(ko_unix_recv(ends[1], &byte, 1, &got), 1);
+    assert_int_equal(ko_socket_recv_with(ends[1], &byte, 1, &got), 1);
     assert_int_equal(got, first);
     close(got);
     assert_int_equal(read(pipe_ends[0], &byte, 1), 0); /* no writer is left */

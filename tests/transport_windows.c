@@ -6,8 +6,8 @@
 #include "transport_suite.h"
 
 #include "clock.h"
+#include "socket.h"
 #include "status.h"
-#include "unix_socket.h"
 #include "window.h"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static int greet_with(struct suite *suite, int fd, struct ko_wire **wire_out, in
     int err = KOLO_OK;
 
     hello.segment = 0xdeadbeef;
-    assert_int_equal(ko_unix_send(socket, &hello, sizeof hello, fd), (ssize_t)sizeof hello);
+    assert_int_equal(ko_socket_send_with(socket, &hello, sizeof hello, fd), (ssize_t)sizeof hello);
     *wire_out = suite_accept(suite, NULL);
     err = suite->transport->answer(*wire_out, &answer);
     while (!err && (*wire_out)->state != KO_WIRE_OPEN && !ko_deadline_passed(&deadline))

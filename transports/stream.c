@@ -11,7 +11,6 @@
 #include "poller.h"
 #include "socket.h"
 #include "status.h"
-#include "unix_socket.h"
 
 #include <errno.h>
 #include <string.h>
@@ -75,8 +74,8 @@ int ko_stream_greeted(struct ko_stream *stream)
     }
     while (stream->hello_out_left) {
         n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
-                                    : ko_unix_send(stream->fd, end - stream->hello_out_left,
-                                                   stream->hello_out_left, stream->pass_fd);
+                                    : ko_socket_send_with(stream->fd, end - stream->hello_out_left,
+                                                          stream->hello_out_left, stream->pass_fd);
         if (n < 0 && is_not_yet(errno))
             return KO_AGAIN;
         if (n < 0)
@@ -109,8 +108,8 @@ int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
     while (stream->hello_in_done < sizeof *hello) {
         n = ko_fault(KO_FAULT_RECV)
                 ? (errno = ECONNRESET, -1)
-                : ko_unix_recv(stream->fd, bytes + stream->hello_in_done,
-                               sizeof *hello - stream->hello_in_done, &stream->got_fd);
+                : ko_socket_recv_with(stream->fd, bytes + stream->hello_in_done,
+                                      sizeof *hello - stream->hello_in_done, &stream->got_fd);
         if (n < 0 && is_not_yet(errno))
             return KO_AGAIN;
         if (n <= 0)
