@@ -195,8 +195,9 @@ static int poll_port(struct ko_channel *channel, struct ko_port *port)
     const struct ko_wire *wire = port->opening ? port->opening : port->link->wire;
     int err = KOLO_OK;
 
-    if (!wire || wire->fd < 0)
+    if (!wire || wire->fd < 0 || (port->is_muted && port->polled == wire->wanted))
         return KOLO_OK;
+    port->is_muted = false;
     if (port->polled_fd != wire->fd) {
         err = ko_poller_add(&channel->poller, wire->fd, wire->wanted, port->link);
         port->polled_fd = wire->fd;
@@ -225,6 +226,22 @@ int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadl
     return left < nap ? left : nap;
 }
 
+/* The poller tells of a peer's end again and again until it has been read, which may have to wait:
+ * there may be slices before it that nobody wants yet. Then it is not to tell until that changes.
+ */
+static int wake_port(struct ko_channel *channel, struct ko_port *port, int happened)
+{
+    int err = drive_port(channel, port);
+
+    if (err || !(happened & KO_POLL_HUP) || !port->is_open || port->said_bye ||
+        port->link->wire->wanted & KO_POLL_IN)
+        return err;
+    ko_channel_unpoll(channel, port);
+    port->polled = port->link->wire->wanted;
+    port->is_muted = true;
+    return KOLO_OK;
+}
+
 int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents)
 {
     bool has_arrivals = false;
@@ -238,7 +255,7 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
         if (events[i].owner == channel->group->endpoint)
             ko_endpoint_accept(channel->group->endpoint);
         else if (link)
-            err = drive_port(channel, &channel->ports[link->peer]);
+            err = wake_port(channel, &channel->ports[link->peer], events[i].happened);
         has_arrivals |= !link || events[i].owner == channel->group->endpoint;
     }
     for (int i = 0; channel->nopening && i < channel->group->size && !err; i++)

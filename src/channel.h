@@ -22,7 +22,8 @@ struct ko_port {
     bool is_open;
     bool said_bye;           /* the peer has freed its group */
     int polled_fd;           /* in the poller, or -1 */
-    int polled;              /* the bits it is there with */
+    int polled;              /* the bits it is, or was, there with */
+    bool is_muted;           /* its end is known: not in the poller until it wants other bits */
     struct ko_stamp waiting; /* the call in which the peer waits for us; seq 0: none */
 };
 
