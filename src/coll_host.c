@@ -142,6 +142,7 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
         v.status = scale(&v, call);
     if (v.status)
         return v.status;
+    ko_mailbox_push(group); /* the peers may wait for it before they come here */
     pthread_mutex_lock(&v.channel->lock);
     v.status = ko_channel_enter(v.channel, &v.stamp);
     if (!v.status && group->checks_calls)

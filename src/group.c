@@ -506,6 +506,7 @@ void kolo_group_free(kolo_group *group)
 
     if (!group)
         return;
+    ko_mailbox_push(group);
     if (has_unfinished(group)) {
         snprintf(text, sizeof text, "rank %d freed the group while works were unfinished",
                  group->rank);

@@ -19,7 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BRIEF_TURNS = 128, COURIER_NAP_MS = 1 };
+enum {
+    BRIEF_TURNS = 128,
+    COURIER_NAP_MS = 1,
+    BURST_MESSAGES = 3,  /* so many are sent at once before others are held */
+    BURST_GAP_NS = 10000 /* between two of a burst */
+};
 
 struct ko_mailbox {
     struct ko_channel channel; /* its lock guards all of this */
@@ -30,6 +35,12 @@ struct ko_mailbox {
     int nusers;                     /* user threads that wait */
     int nsleepers;                  /* of these: on `changed`, while another thread drives */
     int nopen;                      /* letters not done */
+
+    /* sends that follow each other at once, to one peer */
+    int burst_peer;   /* -1: none */
+    unsigned burst;   /* how many there have been */
+    int64_t burst_ns; /* when the last was posted */
+    atomic_int held;  /* the peer for whom the link holds messages; -1: none */
 
     bool has_courier, is_stopping;
     bool is_courier_idle;       /* it sleeps until it is called */
@@ -48,6 +59,8 @@ static struct ko_mailbox *make(kolo_group *group)
     if (!mailbox)
         return NULL;
     mailbox->group = group;
+    mailbox->burst_peer = -1;
+    atomic_init(&mailbox->held, -1);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&mailbox->changed, &attributes);
@@ -134,6 +147,15 @@ static int check_bye(struct ko_mailbox *mailbox, int peer)
                : KOLO_OK;
 }
 
+/* Sends what is held for a peer. */
+static int push_held(struct ko_mailbox *mailbox, int peer, struct ko_link *link)
+{
+    if (atomic_load_explicit(&mailbox->held, memory_order_relaxed) != peer) /* under the lock */
+        return KOLO_OK;
+    atomic_store(&mailbox->held, -1);
+    return ko_link_push(link);
+}
+
 static int drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted)
 {
     struct ko_correspondence *with = &mailbox->with[peer];
@@ -144,6 +166,9 @@ static int drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_lett
 
     if (!link)
         return KOLO_OK;
+    err = push_held(mailbox, peer, link);
+    if (err)
+        return ko_channel_link_failed(&mailbox->channel, peer, err);
     do { /* a link to oneself has no other end that would wake us when there is room again */
         received = link->received;
         err = ko_correspondence_drive(with, link, wanted);
@@ -341,6 +366,59 @@ void ko_mailbox_attend(struct ko_letter *letter)
 
 /* ---- posting ----------------------------------------------------------------------------- */
 
+/* Whether the link may hold this message because it follows others at once, so that more are near:
+ * a system call for several. They go with the first that may not be held, when somebody waits or
+ * receives, before a collective, or with the courier. */
+static bool is_of_burst(struct ko_mailbox *mailbox, const struct ko_letter *letter,
+                        const struct ko_link *link)
+{
+    int64_t now;
+    bool follows;
+
+    if (!letter->may_wait || !link->posts) {
+        mailbox->burst_peer = -1;
+        return false;
+    }
+    now = ko_now_ns();
+    follows = mailbox->burst_peer == letter->peer && now - mailbox->burst_ns < BURST_GAP_NS;
+    mailbox->burst = follows ? mailbox->burst + 1 : 1;
+    mailbox->burst_peer = letter->peer;
+    mailbox->burst_ns = now;
+    return mailbox->burst > BURST_MESSAGES;
+}
+
+/* Does what can be done for a letter just entered. */
+static int begin(struct ko_mailbox *mailbox, struct ko_letter *letter, struct ko_link *link)
+{
+    const int held = atomic_load(&mailbox->held);
+    int err = KOLO_OK;
+
+    link->may_hold = is_of_burst(mailbox, letter, link);
+    if (held >= 0 && (held != letter->peer || !letter->is_send))
+        err = drive_peer(mailbox, held, NULL);
+    atomic_store(&mailbox->held, -1); /* what is held goes with this one, or stays held with it */
+    if (!err)
+        err = drive_peer(mailbox, letter->peer, NULL);
+    if (link->may_hold)
+        atomic_store(&mailbox->held, letter->peer);
+    link->may_hold = false;
+    return err;
+}
+
+void ko_mailbox_push(kolo_group *group)
+{
+    struct ko_mailbox *mailbox = existing(group);
+    int held = mailbox ? atomic_load(&mailbox->held) : -1;
+
+    if (held < 0)
+        return;
+    pthread_mutex_lock(&mailbox->channel.lock);
+    held = atomic_load(&mailbox->held);
+    if (held >= 0 && !ko_group_check(group) && drive_peer(mailbox, held, NULL))
+        fail_all(mailbox);
+    pthread_mutex_unlock(&mailbox->channel.lock);
+}
+
 int ko_mailbox_post(struct ko_letter *letter)
 {
     struct ko_mailbox *mailbox = mailbox_of(letter->group);
@@ -361,7 +439,7 @@ int ko_mailbox_post(struct ko_letter *letter)
     } else {
         mailbox->nopen++;
         ko_correspondence_enter(&mailbox->with[letter->peer], letter);
-        if (drive_peer(mailbox, letter->peer, NULL))
+        if (begin(mailbox, letter, link))
             fail_all(mailbox);
         if (mailbox->is_driven)
             ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */

@@ -22,6 +22,7 @@ struct ko_letter {
     kolo_dtype dtype;
     unsigned char *buffer; /* only read when sending */
     size_t nbytes;         /* of the message, or of the room for it */
+    bool may_wait;         /* a send that others may follow */
     size_t moved;          /* sending: bytes given to the link */
     bool has_begun;        /* sending: its first slice has been given */
     uint64_t flushed_at;   /* sending: done when the link has flushed as many slices */
@@ -31,6 +32,9 @@ struct ko_letter {
 
 /* Posts the letter and does what can be done now. It must not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
+
+/* Sends at once what has been held back so that several messages go together. */
+void ko_mailbox_push(kolo_group *group);
 
 /* Waits until the letter is done, or the deadline (NULL: none but the group's own limit). Past that
  * limit the group fails. */

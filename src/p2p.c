@@ -43,6 +43,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->dtype = op->dtype;
     letter->buffer = op->buffer;
     letter->nbytes = op->count * kolo_dtype_size(op->dtype);
+    letter->may_wait = false;
     letter->moved = 0;
     letter->has_begun = false;
     letter->next = NULL;
@@ -156,6 +157,7 @@ static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_w
     if (!letter)
         return KOLO_E_NOMEM;
     fill(letter, group, op);
+    letter->may_wait = op->is_send;
     err = ko_mailbox_post(letter);
     if (err) {
         ko_work_release(&letter->work);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -617,6 +618,70 @@ static void the_deadline_names_the_peer(void **state)
     run_all_ways(2, wait_too_long);
 }
 
+/* ---- messages that go together ------------------------------------------------------------------
+ */
+
+enum { BURST = 50 };
+
+/* Rank 0 sends many short messages at once and then does without kolo, or makes a collective call,
+ * or receives from another rank: they must not wait for it. */
+static int burst(kolo_group *group, atomic_int *arrived, int how)
+{
+    const int rank = kolo_group_rank(group);
+    kolo_work *works[BURST];
+    int values[BURST], failed = 0;
+
+    for (int i = 0; i < BURST; i++) {
+        values[i] = rank == 0 ? i : -1;
+        if (rank == 0)
+            failed |= kolo_isend(group, &values[i], 1, KOLO_INT32, 1, 0, &works[i]);
+        else if (rank == 1)
+            failed |= kolo_recv(group, &values[i], 1, KOLO_INT32, 0, 0) || values[i] != i;
+    }
+    if (rank == 1)
+        atomic_store(arrived, 1);
+    while (rank == 0 && how == 0 && !atomic_load(arrived))
+        nap_ms(1);
+    if (how == 1)
+        failed |= kolo_barrier(group);
+    if (how == 2 && rank == 1)
+        failed |= kolo_send(group, values, 1, KOLO_INT32, 2, 1);
+    if (how == 2 && rank == 2)
+        failed |= kolo_recv(group, values, 1, KOLO_INT32, 1, 1) ||
+                  kolo_send(group, values, 1, KOLO_INT32, 0, 2);
+    if (how == 2 && rank == 0)
+        failed |= kolo_recv(group, values, 1, KOLO_INT32, 2, 2);
+    for (int i = 0; i < BURST && rank == 0; i++) {
+        failed |= kolo_work_wait(works[i], -1);
+        kolo_work_free(works[i]);
+    }
+    return failed ? ranks_fail("burst %d", how) : 0;
+}
+
+static int take_bursts(kolo_group *group, void *argument)
+{
+    atomic_int *arrived = argument;
+    int failed = 0;
+
+    for (int how = 0; how < 3 && !failed; how++)
+        failed = burst(group, &arrived[how], how);
+    return failed;
+}
+
+static void short_messages_go_together_and_soon(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        atomic_int arrived[3] = {0};
+
+        set_variables(transports[i % 2], i / 2);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, take_bursts, arrived), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,6 +699,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_frees_its_group_is_named),
         cmocka_unit_test(a_message_outlives_its_senders_group),
         cmocka_unit_test(the_deadline_names_the_peer),
+        cmocka_unit_test(short_messages_go_together_and_soon),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -389,13 +389,43 @@ static void other_size(void **state)
     suite_hang_up(suite, &ends);
 }
 
+/* Messages that may wait go with the first that may not, with drive, or when they are many. */
+static void held_back(void **state)
+{
+    enum { MANY = 64 };
+    struct suite *suite = *state;
+    struct ends ends;
+    struct ko_post posts[MANY];
+    unsigned char body[KO_CONTROL_BYTES] = {1}, got[KO_CONTROL_BYTES];
+
+    suite_needs_peer(suite);
+    ends = suite_open(suite, 4096);
+    for (uint64_t i = 0; i < MANY; i++) {
+        posts[i] = post_of(suite, body, sizeof body, i);
+        posts[i].may_wait = i != 2;
+        assert_int_equal(suite->transport->send(ends.from, &posts[i]), KOLO_OK);
+        if (i < 4)
+            assert_int_equal(posts[i].is_queued, i != 2);
+        if (i == 2)
+            assert_false(posts[0].is_queued || posts[1].is_queued);
+    }
+    assert_false(posts[3].is_queued);
+    assert_int_equal(suite->transport->drive(ends.from), KOLO_OK);
+    assert_false(posts[MANY - 1].is_queued);
+    for (uint64_t i = 0; i < MANY; i++) {
+        assert_int_equal(suite_next(ends.to, ends.from)->stamp.seq, i);
+        suite_land(ends.to, ends.from, got);
+    }
+    suite_hang_up(suite, &ends);
+}
+
 #define CASE(name)  \
     {               \
 #name, name \
     }
 const struct suite_case suite_wire_cases[] = {
-    CASE(open_close), CASE(hellos),         CASE(nobody_calls),  CASE(alone),
-    CASE(crowd),      CASE(sizes),          CASE(several_wires), CASE(all_kinds),
-    CASE(many_small), CASE(both_ways),      CASE(back_pressure), CASE(close_with_queue),
-    CASE(other_size), CASE(close_half_open)};
+    CASE(open_close), CASE(hellos),          CASE(nobody_calls),  CASE(alone),
+    CASE(crowd),      CASE(sizes),           CASE(several_wires), CASE(all_kinds),
+    CASE(many_small), CASE(both_ways),       CASE(back_pressure), CASE(close_with_queue),
+    CASE(other_size), CASE(close_half_open), CASE(held_back)};
 const size_t suite_nwire_cases = sizeof suite_wire_cases / sizeof *suite_wire_cases;

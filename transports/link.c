@@ -106,6 +106,11 @@ void ko_link_free(struct ko_link *link)
     free(link);
 }
 
+int ko_link_push(struct ko_link *link)
+{
+    return link->wire ? link->wire->transport->drive(link->wire) : KOLO_OK;
+}
+
 int ko_link_is_flushed(struct ko_link *link)
 {
     if (!link->posts)

@@ -69,6 +69,7 @@ struct ko_link {
     struct ko_post *posts;   /* `slots` of them, used in turn */
     unsigned char *out, *in; /* bodies of slots, made at first use */
     uint64_t flushed;        /* posts that have left */
+    bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
     bool is_landed;          /* the next slice's body is in `in` */
 
     struct ko_control control[KO_FRAME_BYE + 1]; /* by kind */
@@ -82,6 +83,9 @@ int ko_link_open(struct ko_link *link, struct ko_wire *wire);
 
 /* Hangs up and frees. NULL is allowed. */
 void ko_link_free(struct ko_link *link);
+
+/* Sends what is held. */
+int ko_link_push(struct ko_link *link);
 
 /* KOLO_OK when nothing of the caller's is referred to any more, else KO_AGAIN. */
 int ko_link_is_flushed(struct ko_link *link);

@@ -55,6 +55,7 @@ static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const v
     post->frame =
         (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
     post->body = body;
+    post->may_wait = link->may_hold;
     link->sent++;
     return link->wire->transport->send(link->wire, post);
 }

@@ -18,7 +18,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PIECES = 16 }; /* of one write: frames and bodies */
+/* Frames and bodies of one write; bytes that wait for others to go with them. */
+enum { PIECES = 16, MOST_HELD = 32768 };
 
 void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting)
 {
@@ -184,6 +185,7 @@ int ko_stream_flush(struct ko_stream *stream)
     struct msghdr message = {.msg_iov = pieces};
     ssize_t n;
 
+    stream->held = 0;
     while (stream->first) {
         message.msg_iovlen = (size_t)list_pieces(stream, pieces);
         n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
@@ -202,7 +204,7 @@ int ko_stream_flush(struct ko_stream *stream)
 
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
 {
-    bool was_empty = !stream->first;
+    bool is_free = !stream->first || stream->held; /* the socket has not refused any */
 
     if (stream->is_out_broken)
         return KOLO_OK;
@@ -213,7 +215,10 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
     else
         stream->first = post;
     stream->last = post;
-    return was_empty ? ko_stream_flush(stream) : KOLO_OK;
+    if (!is_free)
+        return KOLO_OK;
+    stream->held += sizeof post->frame + post->frame.nbytes;
+    return post->may_wait && stream->held < MOST_HELD ? KOLO_OK : ko_stream_flush(stream);
 }
 
 /* ---- in ---------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct ko_stream {
 
     struct ko_post *first, *last; /* queued */
     size_t first_done;            /* bytes of the first that have left, its frame included */
+    size_t held; /* bytes of all queued posts that nothing but may_wait keeps here; 0: none are */
 
     struct ko_frame frame;
     size_t body_done;

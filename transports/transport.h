@@ -83,6 +83,7 @@ struct ko_wire {
 struct ko_post {
     struct ko_frame frame;
     const void *body; /* frame.nbytes bytes */
+    bool may_wait;    /* others follow: it may stay queued until the next send or drive */
     bool is_queued;   /* set by send, cleared when the message has left or can never leave */
     struct ko_post *next;
 };
@@ -124,9 +125,9 @@ struct ko_transport {
      * whether there was something to do or not. */
     int (*drive)(struct ko_wire *wire);
 
-    /* Queues a message behind those before it and begins to send it. Fails only for good; a message
-     * that can no longer leave because the other end is gone is dropped without an error, which
-     * `next` will report after what has arrived. */
+    /* Queues a message behind those before it and begins to send it, unless it may_wait. Fails only
+     * for good; a message that can no longer leave because the other end is gone is dropped without
+     * an error, which `next` will report after what has arrived. */
     int (*send)(struct ko_wire *wire, struct ko_post *post);
 
     /* *frame is that of the first message which has not been landed yet; it stays valid, and the
