@@ -61,14 +61,6 @@ static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call
     return sum;
 }
 
-/* All ranks cut alike: as the shortest of their links wants it. */
-static size_t slice_bytes(const kolo_group *group)
-{
-    const uint32_t slot = group->endpoint->own.slice_bytes;
-
-    return group->hosts->has_windows ? slot : ko_message_bytes(slot);
-}
-
 static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
     v->n = group->size;
@@ -81,7 +73,7 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->out_blocks.count = call->is_uneven ? 0 : call->count;
     v->hosts = group->hosts;
     v->element = kolo_dtype_size(call->dtype);
-    v->slice = slice_bytes(group) / v->element;
+    v->slice = ko_group_slice_bytes(group) / v->element;
     v->group = group;
     v->channel = &group->collectives;
     v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */

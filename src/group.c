@@ -339,6 +339,13 @@ int ko_group_find_hosts(kolo_group *group)
     return KOLO_OK;
 }
 
+size_t ko_group_slice_bytes(const kolo_group *group)
+{
+    const uint32_t slot = group->endpoint->own.slice_bytes;
+
+    return group->hosts->has_windows ? slot : ko_message_bytes(slot);
+}
+
 /* ---- questions --------------------------------------------------------------------------- */
 
 int ko_group_check_rank(const kolo_group *group, int rank, const char *what)

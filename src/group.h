@@ -114,6 +114,10 @@ int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory);
  * Any thread. An error has failed the group. */
 int ko_group_find_hosts(kolo_group *group);
 
+/* Bytes of a slice in the group's collectives, once its hosts are known: all ranks cut alike, as
+ * the shortest of their links wants it. */
+size_t ko_group_slice_bytes(const kolo_group *group);
+
 /* Checks a rank of the group given by the user, called `what` there. */
 int ko_group_check_rank(const kolo_group *group, int rank, const char *what);
 
