@@ -127,6 +127,16 @@ $(BUILD)/tests/test_%: $(TOBJ)/tests/test_%.o $(TEST_LIB_OBJ) $(LIB_TEST)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(LIB_LIBS) -o $@
 
+# Tests of the tools see the parts that they are about, and those that these use.
+TOOL_TEST := $(patsubst %.c,$(TOBJ)/%.o,$(sort $(wildcard src/tools/json*.c src/tools/launch*.c \
+               src/tools/options.c src/tools/perf*.c src/tools/svg.c)))
+
+$(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_tools_*.c)): \
+    $(BUILD)/tests/%: $(TOBJ)/tests/%.o $(TOOL_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(LIB_LIBS) -o $@
+
 # Tests of the trainer see its parts, all but main.
 $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
