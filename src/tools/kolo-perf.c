@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kolo-perf: how fast kolo's collectives and messages are here, and whether they are right.
+ */
+#include "perf.h"
+
+#include "status.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether this process has rank 0, which alone reads and writes files. */
+static bool is_first(void)
+{
+    const char *rank = getenv("RANK");
+
+    return !rank || !strcmp(rank, "0");
+}
+
+struct results {
+    const struct ko_perf_options *options;
+    struct ko_perf_report report, base;
+};
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+/* Better said before an hour of measuring than after it. What is in the file stays there. */
+static int check_writable(const char *path)
+{
+    FILE *file = path ? fopen(path, "ae") : NULL;
+
+    if (file)
+        fclose(file);
+    return path && !file ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
+}
+
+static int prepare_files(struct results *results)
+{
+    const struct ko_perf_options *options = results->options;
+    const char *const written[] = {options->json, options->csv};
+    int err = KOLO_OK;
+
+    if (options->load)
+        err = ko_perf_json_read(options->load, &results->report);
+    if (!err && options->compare)
+        err = ko_perf_json_read(options->compare, &results->base);
+    for (int i = 0; i < 2 && !err; i++)
+        err = check_writable(written[i]);
+    return err;
+}
+
+enum format { FORMAT_JSON, FORMAT_CSV };
+
+/* path NULL: not wished for. */
+static int write_file(const char *path, enum format format, const struct results *results)
+{
+    FILE *file = path ? fopen(path, "we") : NULL;
+    bool is_bad = !file;
+
+    if (!path)
+        return KOLO_OK;
+    if (file) {
+        if (format == FORMAT_JSON)
+            ko_perf_print_json(file, results->options, &results->report);
+        else
+            ko_perf_print_csv(file, &results->report);
+        is_bad = ferror(file);
+        is_bad |= fclose(file) != 0;
+    }
+    return is_bad ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
+}
+
+static int write_files(const struct results *results)
+{
+    const struct ko_perf_options *options = results->options;
+    int err;
+
+    if (options->compare)
+        ko_perf_print_comparison(stdout, &results->base, &results->report, options->margin);
+    err = write_file(options->json, FORMAT_JSON, results);
+    if (!err)
+        err = write_file(options->csv, FORMAT_CSV, results);
+    if (!err && (fflush(stdout) || ferror(stdout)))
+        err = ko_fail_errno(errno, "standard output");
+    return err;
+}
+
+/* ---- the run ----------------------------------------------------------------------------- */
+
+static void print_loaded(const struct ko_perf_options *options, const struct ko_perf_report *report)
+{
+    ko_perf_print_head(stdout, options);
+    for (size_t i = 0; i < report->nrows; i++)
+        ko_perf_print_row(stdout, options, &report->rows[i]);
+}
+
+static int perform(struct results *results)
+{
+    const struct ko_perf_options *options = results->options;
+    int code = KO_PERF_FINE, err = is_first() ? prepare_files(results) : KOLO_OK;
+
+    if (!err && options->load)
+        print_loaded(options, &results->report);
+    else if (!err)
+        code = ko_perf_run(options, &results->report);
+    if (!err && code != KO_PERF_FAILED && is_first())
+        err = write_files(results);
+    if (err)
+        fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
+    return err ? KO_PERF_FAILED : code;
+}
+
+int main(int argc, char **argv)
+{
+    struct ko_perf_options options;
+    struct results results = {.options = &options};
+    int code;
+
+    ko_perf_options_read(&options, argc, argv);
+    if (options.nprocs > 0)
+        return ko_perf_start(&options, argc, argv);
+    code = perform(&results);
+    ko_perf_report_free(&results.report);
+    ko_perf_report_free(&results.base);
+    return code;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Two reports side by side. A row of the one is looked for in the other by all that it is, but for
+ * the times.
+ */
+#include "perf.h"
+
+#include <string.h>
+
+static bool is_same_row(const struct ko_perf_row *a, const struct ko_perf_row *b)
+{
+    return a->nbytes == b->nbytes && a->root == b->root && !strcmp(a->collective, b->collective) &&
+           !strcmp(a->type, b->type) && !strcmp(a->op, b->op);
+}
+
+/* The row's counterpart; NULL. Of several (of --run-cycles) the last, which is the warmest. */
+static const struct ko_perf_row *find(const struct ko_perf_report *report,
+                                      const struct ko_perf_row *row)
+{
+    for (size_t i = report->nrows; i > 0; i--)
+        if (is_same_row(&report->rows[i - 1], row))
+            return &report->rows[i - 1];
+    return NULL;
+}
+
+static enum ko_perf_verdict print_pair(FILE *file, const struct ko_perf_row *row, int form,
+                                       const struct ko_perf_figures *base, double margin)
+{
+    static const char *const verdicts[] = {
+        [KO_PERF_SAME] = "same", [KO_PERF_FASTER] = "faster", [KO_PERF_SLOWER] = "slower"};
+    const struct ko_perf_figures *now = &row->forms[form];
+    const struct ko_perf_ratio ratio =
+        ko_perf_ratio_of(now->samples, now->nsamples, base->samples, base->nsamples);
+    const enum ko_perf_verdict verdict = ko_perf_judge(&ratio, margin);
+
+    fprintf(file, "%-14s  %12zu  %8s  %6s  %4d  %12s  %10.3f  %10.3f  %6.3f  %6.3f  %6.3f  %s\n",
+            row->collective, row->nbytes, ko_perf_dtype_shown(row->type), row->op, row->root,
+            ko_perf_form_name(form), base->stats.median, now->stats.median, ratio.value, ratio.low,
+            ratio.high, verdicts[verdict]);
+    return verdict;
+}
+
+/* Adds the row's verdicts to counts. */
+static void print_row(FILE *file, const struct ko_perf_row *base, const struct ko_perf_row *now,
+                      double margin, int counts[])
+{
+    for (int form = 0; form < KO_PERF_NFORMS; form++)
+        if (base->forms[form].is_measured && now->forms[form].is_measured)
+            counts[print_pair(file, now, form, &base->forms[form], margin)]++;
+}
+
+void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
+                              const struct ko_perf_report *now, double margin)
+{
+    int counts[KO_PERF_SLOWER + 1] = {0}, alone = 0;
+
+    fprintf(file,
+            "# Medians against the base's, with the interval of 95 %% confidence; up to "
+            "%g %% is the same\n",
+            100 * margin);
+    if (base->nranks != now->nranks)
+        fprintf(file, "# The base is of %d ranks, this is of %d\n", base->nranks, now->nranks);
+    fprintf(file, "# %-12s  %12s  %8s  %6s  %4s  %12s  %10s  %10s  %6s  %6s  %6s\n", "collective",
+            "size (B)", "type", "redop", "root", "form", "base (us)", "now (us)", "ratio", "low",
+            "high");
+    for (size_t i = 0; i < now->nrows; i++) {
+        const struct ko_perf_row *other = find(base, &now->rows[i]);
+
+        if (other)
+            print_row(file, other, &now->rows[i], margin, counts);
+        else
+            alone++;
+    }
+    fprintf(file, "# %d faster, %d slower, %d the same", counts[KO_PERF_FASTER],
+            counts[KO_PERF_SLOWER], counts[KO_PERF_SAME]);
+    fprintf(file, alone ? "; %d rows are not in the base\n" : "\n", alone);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The flags are those of nccl-tests, long names and defaults too, so that a command line can be
+ * carried over; what has no meaning on a host is taken at its default only.
+ */
+#include "perf.h"
+
+#include "dtype.h"
+#include "options.h"
+#include "perf_case.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 4096, MOST_SAMPLES = 1000000, MOST_TOGETHER = 4096 };
+enum { SAMPLES = 20, SAMPLES_OF_PERCENTILES = 200 };
+
+enum key {
+    KEY_CYCLES = 256,
+    KEY_JSON,
+    KEY_CSV,
+    KEY_COMPARE,
+    KEY_MARGIN,
+    KEY_LOAD,
+    KEY_PERCENTILES,
+    KEY_COST,
+    KEY_DIRTY,
+    KEY_TIMESTAMPS
+};
+
+static const struct argp_option option_list[] = {
+    {NULL, 0, NULL, 0, "Sizes", 1},
+    {"minbytes", 'b', "BYTES", 0, "Smallest size; K, M, G, T are powers of 1024. Default 32M", 1},
+    {"maxbytes", 'e', "BYTES", 0, "Largest size. Default: as -b, or 32M", 1},
+    {"stepbytes", 'i', "BYTES", 0, "Added from size to size. Default 1M", 1},
+    {"stepfactor", 'f', "FACTOR", 0, "Multiplied from size to size, instead of -i", 1},
+    {NULL, 0, NULL, 0, "Operation", 2},
+    {"op", 'o', "OP", 0, "sum, prod, min, max, avg, band, bor, bxor or all. Default sum", 2},
+    {"datatype", 'd', "TYPE", 0,
+     "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double or all, or kolo's "
+     "names. Default float",
+     2},
+    {"root", 'r', "RANK", 0, "Root, or all. Default 0", 2},
+    {"blocking", 'z', "0|1", 0, "1: blocking calls, 0: asynchronous ones. Default 1", 2},
+    {"agg-iters", 'm', "N", 0, "Asynchronous calls under way at once. Default 1", 2},
+    {"agg_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+    {"unalign", 'u', "N", 0, "Shift the buffers by N elements. Default 0", 2},
+    {"dirty", KEY_DIRTY, NULL, 0, "Write to the input before each operation, not timed", 2},
+    {NULL, 0, NULL, 0, "Measurement", 3},
+    {"iters", 'n', "N", 0, "Samples of each row. Default 20, with --percentiles 200", 3},
+    {"warmup-iters", 'w', "N", 0, "Operations before the first sample. Default 5", 3},
+    {"warmup_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
+    {"check", 'c', "N", 0, "Times that each result is checked; 0: never. Default 1", 3},
+    {"average", 'a', "0|1|2|3", 0,
+     "Time of rank 0, or mean, least or most of all ranks'. Default 1, the mean", 3},
+    {"run-cycles", KEY_CYCLES, "N", 0, "Run all of it N times. Default 1", 3},
+    {"run_cycles", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
+    {"timeout", 'T', "SECONDS", 0, "Limit of each call. Default: KOLO_TIMEOUT_MS", 3},
+    {NULL, 0, NULL, 0, "Ranks, when no launcher starts them", 4},
+    {"nthreads", 't', "N", 0, "Ranks that are threads of this process. Default 1", 4},
+    {"nprocs", 'N', "N", 0, "Start N processes, of -t ranks each", 4},
+    {NULL, 0, NULL, 0, "Output", 5},
+    {"percentiles", KEY_PERCENTILES, NULL, 0, "Time each operation; add p50, p90, p99 and max", 5},
+    {"cost", KEY_COST, NULL, 0, "Add CPU time, context switches and system calls", 5},
+    {"timestamps", KEY_TIMESTAMPS, NULL, 0, "Add the time of day to each row", 5},
+    {"json", 'J', "FILE", OPTION_HIDDEN, NULL, 5},
+    {"json", KEY_JSON, "FILE", 0, "Write all figures and samples as JSON", 5},
+    {"csv", KEY_CSV, "FILE", 0, "Write all figures as CSV", 5},
+    {"compare", KEY_COMPARE, "FILE", 0, "Compare with what --json has written to FILE", 5},
+    {"margin", KEY_MARGIN, "PERCENT", 0, "Differences up to this are the same. Default 5", 5},
+    {"load", KEY_LOAD, "FILE", 0, "Measure nothing: take what --json has written", 5},
+    {"ngpus", 'g', "1", OPTION_HIDDEN, NULL, 6},
+    {"cudagraph", 'G', "0", OPTION_HIDDEN, NULL, 6},
+    {"local_register", 'R', "0", OPTION_HIDDEN, NULL, 6},
+    {0}};
+
+static const char doc[] =
+    "Measure and check collectives and messages of kolo, with the flags and the layout of "
+    "nccl-tests."
+    "\vOPERATION is all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, "
+    "all_to_all, barrier, sendrecv, ping_pong, one_way or all; nccl-tests' spellings are known "
+    "too.\n\n"
+    "Examples:\n"
+    "  kolorun -n 4 kolo-perf all_reduce -b 8 -e 64M -f 4\n"
+    "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --json base.json\n"
+    "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --compare base.json\n\n"
+    "The exit code is 0 if all is well, 1 if elements were wrong, 125 if kolo-perf was misused or "
+    "failed.";
+
+/* ---- names ------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *shown;
+    kolo_dtype dtype;
+} shown_dtypes[] = {{"half", KOLO_FLOAT16}, {"float", KOLO_FLOAT32}, {"double", KOLO_FLOAT64}};
+enum { NSHOWN = sizeof shown_dtypes / sizeof *shown_dtypes };
+
+int ko_perf_dtype_find(const char *name)
+{
+    for (int i = 0; i < KOLO_NDTYPES; i++)
+        if (!strcmp(name, kolo_dtype_name((kolo_dtype)i)))
+            return i;
+    for (int i = 0; i < NSHOWN; i++)
+        if (!strcmp(name, shown_dtypes[i].shown))
+            return (int)shown_dtypes[i].dtype;
+    return -1;
+}
+
+const char *ko_perf_dtype_shown(const char *name)
+{
+    for (int i = 0; i < NSHOWN; i++)
+        if (!strcmp(name, kolo_dtype_name(shown_dtypes[i].dtype)))
+            return shown_dtypes[i].shown;
+    return name;
+}
+
+/* Whether both are the same but for underscores and a "_perf" behind text. */
+static bool is_spelling(const char *text, const char *name)
+{
+    for (; *name; text++) {
+        if (*text == '_' || *name == '_') {
+            name += *name == '_';
+            text -= *text != '_';
+            continue;
+        }
+        if (*text != *name++)
+            return false;
+    }
+    return !*text || !strcmp(text, "_perf");
+}
+
+static unsigned find_cases(const char *text)
+{
+    int ncases;
+    const struct ko_perf_case *cases = ko_perf_cases(&ncases);
+
+    if (!strcmp(text, "all"))
+        return (1U << ncases) - 1;
+    for (int i = 0; i < ncases; i++)
+        if (is_spelling(text, cases[i].name))
+            return 1U << i;
+    return 0;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------- */
+
+int ko_perf_size_parse(const char *text, size_t *nbytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double number = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+
+    if (end == text || !isfinite(number) || number < 0)
+        return -1;
+    if (unit) {
+        number *= (double)((size_t)1024 << 10 * (unit - units));
+        end++;
+    }
+    if (*end || number > 0x1p53 || number != floor(number))
+        return -1;
+    *nbytes = (size_t)number;
+    return 0;
+}
+
+size_t ko_perf_next_size(const struct ko_perf_options *options, size_t nbytes)
+{
+    double next = options->step_factor > 0 ? floor((double)nbytes * options->step_factor)
+                                           : (double)nbytes + (double)options->step_bytes;
+
+    if (next >= 0x1p63)
+        return SIZE_MAX;
+    return next > (double)nbytes ? (size_t)next : nbytes + 1;
+}
+
+static size_t parse_size(struct argp_state *state, const char *what, const char *text)
+{
+    size_t nbytes = 0;
+
+    if (ko_perf_size_parse(text, &nbytes))
+        argp_error(state, "%s is \"%s\"; it takes bytes, as in 8, 4K, 1.5M or 1G", what, text);
+    return nbytes;
+}
+
+static double parse_number(struct argp_state *state, const char *what, const char *text, double low,
+                           double high)
+{
+    char *end;
+    double number = strtod(text, &end);
+
+    if (end == text || *end || !(number >= low && number <= high))
+        argp_error(state, "%s is \"%s\"; it takes a number from %g to %g", what, text, low, high);
+    return number;
+}
+
+static int parse_op(struct argp_state *state, const char *text)
+{
+    if (!strcmp(text, "all"))
+        return KO_PERF_ALL;
+    for (int i = 0; i < KOLO_NOPS; i++)
+        if (!strcmp(text, kolo_op_name((kolo_op)i)))
+            return i;
+    argp_error(state, "-o is \"%s\"; it takes sum, prod, min, max, avg, band, bor, bxor or all",
+               text);
+    return 0;
+}
+
+static int parse_dtype(struct argp_state *state, const char *text)
+{
+    int dtype = strcmp(text, "all") ? ko_perf_dtype_find(text) : KO_PERF_ALL;
+
+    if (dtype < 0 && strcmp(text, "all"))
+        argp_error(state,
+                   "-d is \"%s\"; it takes int8, uint8, int32, uint32, int64, uint64, half, "
+                   "bfloat16, float, double or all",
+                   text);
+    return dtype;
+}
+
+/* ---- options ----------------------------------------------------------------------------- */
+
+/* What was given, beside the options themselves. */
+struct input {
+    struct ko_perf_options *options;
+    bool has_max, is_async;
+};
+
+static error_t parse_sizes(int key, char *arg, struct argp_state *state, struct input *input)
+{
+    struct ko_perf_options *options = input->options;
+
+    switch (key) {
+    case 'b':
+        options->min_bytes = parse_size(state, "-b", arg);
+        return 0;
+    case 'e':
+        options->max_bytes = parse_size(state, "-e", arg);
+        input->has_max = true;
+        return 0;
+    case 'i':
+        options->step_bytes = parse_size(state, "-i", arg);
+        return 0;
+    case 'f':
+        options->step_factor = parse_number(state, "-f", arg, 1, 1e9);
+        if (options->step_factor == 1) /* as nccl-tests has it */
+            options->step_factor = 0;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_operation(int key, char *arg, struct argp_state *state, struct input *input)
+{
+    struct ko_perf_options *options = input->options;
+
+    switch (key) {
+    case 'o':
+        options->op = parse_op(state, arg);
+        return 0;
+    case 'd':
+        options->dtype = parse_dtype(state, arg);
+        return 0;
+    case 'r':
+        options->root = strcmp(arg, "all") ? ko_option_whole(state, "-r", arg, -1, MOST_RANKS - 1)
+                                           : KO_PERF_ALL;
+        return 0;
+    case 'z':
+        input->is_async = !ko_option_whole(state, "-z", arg, 0, 1);
+        return 0;
+    case 'm':
+        options->together = ko_option_whole(state, "-m", arg, 1, MOST_TOGETHER);
+        return 0;
+    case 'u':
+        options->unalign = (size_t)ko_option_whole(state, "-u", arg, 0, 4096);
+        return 0;
+    case KEY_DIRTY:
+        options->dirty = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_measurement(int key, char *arg, struct argp_state *state, struct input *input)
+{
+    struct ko_perf_options *options = input->options;
+
+    switch (key) {
+    case 'n':
+        options->nsamples = ko_option_whole(state, "-n", arg, 1, MOST_SAMPLES);
+        return 0;
+    case 'w':
+        options->warmup = ko_option_whole(state, "-w", arg, 0, INT_MAX);
+        return 0;
+    case 'c':
+        options->check = ko_option_whole(state, "-c", arg, 0, INT_MAX);
+        return 0;
+    case 'a':
+        options->average = (enum ko_perf_average)ko_option_whole(state, "-a", arg, 0, 3);
+        return 0;
+    case KEY_CYCLES:
+        options->cycles = ko_option_whole(state, "--run-cycles", arg, 1, INT_MAX);
+        return 0;
+    case 'T':
+        options->timeout_ms = (int)ceil(1e3 * parse_number(state, "-T", arg, 0.001, 1e6));
+        return 0;
+    case 't':
+        options->nthreads = ko_option_whole(state, "-t", arg, 1, MOST_RANKS);
+        return 0;
+    case 'N': /* 0: one of those that were started */
+        options->nprocs = ko_option_whole(state, "-N", arg, 0, MOST_RANKS);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_output(int key, char *arg, struct argp_state *state, struct input *input)
+{
+    struct ko_perf_options *options = input->options;
+
+    switch (key) {
+    case KEY_PERCENTILES:
+        options->percentiles = true;
+        return 0;
+    case KEY_COST:
+        options->cost = true;
+        return 0;
+    case KEY_TIMESTAMPS:
+        options->timestamps = true;
+        return 0;
+    case 'J':
+    case KEY_JSON:
+        options->json = arg;
+        return 0;
+    case KEY_CSV:
+        options->csv = arg;
+        return 0;
+    case KEY_COMPARE:
+        options->compare = arg;
+        return 0;
+    case KEY_MARGIN:
+        options->margin = parse_number(state, "--margin", arg, 0, 99) / 100;
+        return 0;
+    case KEY_LOAD:
+        options->load = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void refuse_device(struct argp_state *state, int key, const char *arg)
+{
+    if (strcmp(arg, key == 'g' ? "1" : "0"))
+        argp_error(state, "-%c %s: kolo-perf measures ranks with host memory; their number is -t",
+                   key, arg);
+}
+
+/* What no option alone can tell. */
+static void settle(struct argp_state *state, struct input *input)
+{
+    struct ko_perf_options *options = input->options;
+    bool is_of_bits =
+        options->op == KOLO_BAND || options->op == KOLO_BOR || options->op == KOLO_BXOR;
+
+    if (!input->has_max && options->min_bytes > options->max_bytes)
+        options->max_bytes = options->min_bytes;
+    if (!options->nsamples)
+        options->nsamples = options->percentiles ? SAMPLES_OF_PERCENTILES : SAMPLES;
+    if (input->is_async && !options->together)
+        options->together = 1;
+    if (options->min_bytes > options->max_bytes)
+        argp_error(state, "-b is more than -e");
+    else if (is_of_bits && options->dtype >= 0 && ko_dtype_is_float((kolo_dtype)options->dtype))
+        argp_error(state, "-o %s is for integers, -d is %s", kolo_op_name((kolo_op)options->op),
+                   kolo_dtype_name((kolo_dtype)options->dtype));
+    else if (options->load ? options->cases != 0 : options->cases == 0)
+        argp_error(state, options->load ? "--load measures nothing: no operation is taken"
+                                        : "which operation? For example all_reduce");
+    else if (options->load && (options->json || options->nprocs > 0))
+        argp_error(state, "--load takes neither --json nor -N");
+    else if (options->nprocs > 0 && getenv("RANK"))
+        argp_error(state, "-N starts ranks, but RANK is set: a launcher has started this one");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    static error_t (*const groups[])(int, char *, struct argp_state *, struct input *) = {
+        parse_sizes, parse_operation, parse_measurement, parse_output};
+    struct input *input = state->input;
+    error_t err = ARGP_ERR_UNKNOWN;
+    unsigned found;
+
+    for (int i = 0; i < 4 && err == ARGP_ERR_UNKNOWN; i++)
+        err = groups[i](key, arg, state, input);
+    if (err != ARGP_ERR_UNKNOWN)
+        return err;
+    switch (key) {
+    case 'g':
+    case 'G':
+    case 'R':
+        refuse_device(state, key, arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        found = find_cases(arg);
+        if (!found)
+            argp_error(state, "no operation is called \"%s\"; see --help", arg);
+        input->options->cases |= found;
+        return 0;
+    case ARGP_KEY_END:
+        settle(state, input);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "kolo-perf (kolo) %s\n", kolo_version());
+}
+
+void ko_perf_options_read(struct ko_perf_options *options, int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = option_list, .parser = parse, .args_doc = "OPERATION...", .doc = doc};
+    struct input input = {.options = options};
+
+    *options = (struct ko_perf_options){.min_bytes = 32 << 20,
+                                        .max_bytes = 32 << 20,
+                                        .step_bytes = 1 << 20,
+                                        .warmup = 5,
+                                        .cycles = 1,
+                                        .check = 1,
+                                        .average = KO_PERF_MEAN,
+                                        .op = KOLO_SUM,
+                                        .dtype = KOLO_FLOAT32,
+                                        .nthreads = 1,
+                                        .nprocs = -1,
+                                        .timeout_ms = -1,
+                                        .margin = 0.05};
+    argp_program_version_hook = print_version;
+    argp_err_exit_status = KO_PERF_FAILED;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &input))
+        exit(KO_PERF_FAILED);
+}

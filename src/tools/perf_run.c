@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The ranks: those of one process are threads that share a report and nothing else. With a launcher
+ * every process has as many, and they are numbered process by process.
+ */
+#include "perf.h"
+
+#include "launch.h"
+#include "perf_case.h"
+#include "status.h"
+#include "thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, LARGEST_ELEMENT = 8 };
+
+/* One rank's thread. */
+struct seat {
+    const struct ko_perf_options *options;
+    struct ko_perf_report *report;
+    kolo_store *store; /* NULL: the ranks are in several processes, or this is the only one */
+    pthread_t thread;
+    int number; /* among the threads of the process */
+    int syscalls_fd;
+    int err;
+    int64_t nwrong;
+};
+
+/* ---- joining ----------------------------------------------------------------------------- */
+
+static const char *launched(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value ? value : "";
+}
+
+static int join(const struct seat *seat, kolo_group **group)
+{
+    const struct ko_perf_options *options = seat->options;
+    const char *host = launched("MASTER_ADDR");
+    bool needs_brackets = strchr(host, ':') && *host != '[';
+    char url[512];
+
+    if (seat->store)
+        return kolo_group_join_store(seat->store, seat->number, options->nthreads,
+                                     options->timeout_ms, group);
+    if (options->nthreads == 1)
+        return kolo_group_join(NULL, options->timeout_ms, group);
+    snprintf(url, sizeof url, "tcp://%s%s%s:%s?rank=%ld&world_size=%ld", needs_brackets ? "[" : "",
+             host, needs_brackets ? "]" : "", launched("MASTER_PORT"),
+             strtol(launched("RANK"), NULL, 10) * options->nthreads + seat->number,
+             strtol(launched("WORLD_SIZE"), NULL, 10) * options->nthreads);
+    return kolo_group_join(url, options->timeout_ms, group);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* Bytes that this machine could still give away; < 0: unknown. */
+static double available_memory(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    double kib = -1;
+    char line[128];
+
+    while (file && kib < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) != 1)
+            kib = -1;
+    if (file)
+        fclose(file);
+    return kib < 0 ? -1 : kib * 1024;
+}
+
+/* Before any rank of this machine takes memory, all know whether there is enough. */
+static int check_memory(const struct ko_perf_options *options)
+{
+    const long processes = strtol(launched("LOCAL_WORLD_SIZE"), NULL, 10);
+    const double ranks = (double)(processes > 0 ? processes : 1) * options->nthreads;
+    const double needed = ranks * (options->check ? 3 : 2) * (double)options->max_bytes;
+    const double free_bytes = available_memory();
+
+    if (free_bytes < 0 || needed <= free_bytes)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_NOMEM,
+                   "-e %zu: the %.0f ranks of this machine need %.3g GB, of which %.3g GB are free",
+                   options->max_bytes, ranks, needed * 1e-9, free_bytes * 1e-9);
+}
+
+static int take_memory(struct ko_perf_rank *rank)
+{
+    const struct ko_perf_options *options = rank->options;
+    size_t nbytes = options->max_bytes + (options->unalign + 1) * LARGEST_ELEMENT;
+    void **buffers[] = {&rank->a, &rank->b, &rank->copy};
+
+    for (int i = 0; i < 3; i++)
+        if (posix_memalign(buffers[i], PAGE, nbytes)) {
+            *buffers[i] = NULL;
+            return ko_fail(KOLO_E_NOMEM, "no memory for a buffer of %zu bytes", nbytes);
+        }
+    rank->works = ko_alloc((size_t)(options->together + 1) * sizeof *rank->works, "works");
+    return rank->works ? KOLO_OK : KOLO_E_NOMEM;
+}
+
+static void drop_memory(struct ko_perf_rank *rank)
+{
+    free(rank->a);
+    free(rank->b);
+    free(rank->copy);
+    kolo_free(rank->works);
+}
+
+/* ---- a rank ------------------------------------------------------------------------------ */
+
+/* What only the size of the group tells. */
+static int check_options(const struct ko_perf_options *options, int nranks)
+{
+    int ncases;
+    const struct ko_perf_case *cases = ko_perf_cases(&ncases);
+
+    if (options->root >= nranks)
+        return ko_fail(KOLO_E_INVALID, "-r %d: there are %d ranks, from 0", options->root, nranks);
+    for (int i = 0; i < ncases; i++)
+        if (options->cases & 1U << i && cases[i].least_ranks > nranks)
+            return ko_fail(KOLO_E_INVALID,
+                           "%s needs %d ranks, there %s %d; -t and kolorun -n start more",
+                           cases[i].name, cases[i].least_ranks, nranks == 1 ? "is" : "are", nranks);
+    return KOLO_OK;
+}
+
+/* What all ranks find out alike is said once. */
+static void say(const kolo_group *group, int err)
+{
+    if (group && kolo_group_rank(group) != 0 && err == KOLO_E_INVALID)
+        return;
+    if (group)
+        fprintf(stderr, "kolo-perf: rank %d: %s\n", kolo_group_rank(group), kolo_last_error());
+    else
+        fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
+}
+
+static int perform(struct seat *seat, kolo_group *group)
+{
+    struct ko_perf_rank rank = {.options = seat->options,
+                                .group = group,
+                                .is_first = seat->number == 0,
+                                .syscalls_fd = seat->syscalls_fd};
+    int err = check_options(seat->options, kolo_group_size(group));
+
+    if (kolo_group_rank(group) == 0) {
+        rank.report = seat->report;
+        rank.report->nranks = kolo_group_size(group);
+    }
+    if (!err)
+        err = take_memory(&rank);
+    if (!err)
+        err = ko_perf_sweep(&rank);
+    seat->nwrong = rank.nwrong;
+    drop_memory(&rank);
+    return err;
+}
+
+/* Others must not wait for a rank that has failed. */
+static void *be_rank(void *arg)
+{
+    struct seat *seat = arg;
+    kolo_group *group = NULL;
+
+    seat->err = join(seat, &group);
+    if (!seat->err)
+        seat->err = perform(seat, group);
+    if (seat->err) {
+        say(group, seat->err);
+        if (group && seat->err != KOLO_E_INVALID)
+            kolo_group_abort(group, kolo_last_error());
+    }
+    kolo_group_free(group);
+    return NULL;
+}
+
+/* ---- all ranks of the process ------------------------------------------------------------ */
+
+/* The first is the calling thread. If one cannot be started the others, who wait for it, end with
+ * the process. */
+static int run_seats(struct seat *seats, int n)
+{
+    int err = KOLO_OK;
+
+    for (int i = 1; i < n; i++)
+        if (ko_thread_start(&seats[i].thread, be_rank, &seats[i], "a rank")) {
+            fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
+            _exit(KO_PERF_FAILED);
+        }
+    be_rank(&seats[0]);
+    for (int i = 1; i < n; i++)
+        pthread_join(seats[i].thread, NULL);
+    for (int i = 0; i < n && !err; i++)
+        err = seats[i].err;
+    return err;
+}
+
+static int exit_code(int err, const struct seat *seats)
+{
+    return err ? KO_PERF_FAILED : seats[0].nwrong > 0 ? KO_PERF_WRONG : KO_PERF_FINE;
+}
+
+int ko_perf_run(const struct ko_perf_options *options, struct ko_perf_report *report)
+{
+    const int n = options->nthreads;
+    struct seat *seats = ko_alloc((size_t)n * sizeof *seats, "ranks");
+    kolo_store *store = NULL;
+    int code = KO_PERF_FAILED, err = seats ? check_memory(options) : KOLO_E_NOMEM;
+    int fd = options->cost ? ko_perf_cost_open() : -1;
+
+    if (!err && n > 1 && !getenv("RANK"))
+        err = kolo_store_open_local(&store);
+    if (err) {
+        fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
+    } else {
+        for (int i = 0; i < n; i++)
+            seats[i] = (struct seat){.options = options,
+                                     .report = report,
+                                     .store = store,
+                                     .number = i,
+                                     .syscalls_fd = fd};
+        code = exit_code(run_seats(seats, n), seats);
+    }
+    if (fd >= 0)
+        close(fd);
+    kolo_store_close(store);
+    kolo_free(seats);
+    return code;
+}
+
+int ko_perf_start(const struct ko_perf_options *options, int argc, char **argv)
+{
+    static char one_of_them[] = "-N0";
+    char **program = ko_alloc((size_t)(argc + 2) * sizeof *program, "a command line");
+    struct ko_launch_options launch = {.program = program,
+                                       .nprocs = options->nprocs,
+                                       .nnodes = 1,
+                                       .master_addr = "127.0.0.1",
+                                       .run_id = "kolo-perf",
+                                       .grace_ms = 5000,
+                                       .quiet = true};
+    int at = 1, code;
+
+    if (!program)
+        return KO_PERF_FAILED;
+    while (at < argc && strcmp(argv[at], "--") != 0)
+        at++;
+    memcpy(program, argv, (size_t)at * sizeof *argv);
+    program[at] = one_of_them;
+    memcpy(program + at + 1, argv + at, (size_t)(argc - at) * sizeof *argv);
+    code = ko_launch(&launch);
+    kolo_free(program);
+    return code;
+}

@@ -1,0 +1,211 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# kolo-perf from outside: layout, counts, files and errors; how fast anything is does not matter.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    local name
+    BUILD=${TEST_BUILD:-build}
+    cd "$BATS_TEST_DIRNAME/.."
+    PERF=$PWD/$BUILD/bin/kolo-perf RUN=$PWD/$BUILD/bin/kolorun
+    [ "${BUILD#/}" = "$BUILD" ] || { PERF=$BUILD/bin/kolo-perf RUN=$BUILD/bin/kolorun; }
+    cd "$BATS_TEST_TMPDIR"
+    for name in $(compgen -e KOLO_) RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; do unset "$name"; done
+    QUICK=(-n 2 -w 1 -T 60)
+}
+
+# Whether the file is JSON in which the Python expression about d holds.
+json() {
+    command -v python3 >/dev/null || skip "no python3 to read JSON with"
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' "$@"
+}
+
+rows() { grep -v '^#' <<<"$output"; }
+
+# A result of one row per argument SIZE=US, each of 20 samples around US.
+results() {
+    local file=$1 pair first=1
+    shift
+    {
+        printf '{"ranks": 2, "rows": ['
+        for pair; do
+            [ "$first" ] || printf ','
+            first=
+            printf '{"collective": "all_reduce", "type": "float32", "redop": "sum", "root": -1,'
+            printf '"bytes": %d, "count": 1, "in_place": null, "out_of_place": {"wrong": 0,' "${pair%=*}"
+            printf '"algbw": 1, "busbw": 1, "samples_us": ['
+            seq -s, -f '%.3f' "${pair#*=}.001" 0.001 "${pair#*=}.020" | tr -d '\n'
+            printf ']}}'
+        done
+        printf ']}\n'
+    } >"$file"
+}
+
+@test "the layout is that of nccl-tests" {
+    run "$PERF" -t 2 all_reduce -b 8 -e 128 -f 4 "${QUICK[@]}"
+    [ "$status" -eq 0 ]
+    grep -qE '^# nThread 2 nGpus 1 minBytes 8 maxBytes 128 step: 4\(factor\) warmup iters: 1 iters: 2 agg iters: 1 validation: 1 graph: 0' <<<"$output"
+    grep -qE '^#  Rank  1 Group  0 Pid +[0-9]+ on ' <<<"$output"
+    grep -qE '^# +out-of-place +in-place' <<<"$output"
+    grep -qE '^# +size +count +type +redop +root +time +algbw +busbw +#wrong +time +algbw +busbw +#wrong *$' <<<"$output"
+    grep -qE '^# +\(B\) +\(elements\) +\(us\) +\(GB/s\) +\(GB/s\) +\(us\) +\(GB/s\) +\(GB/s\)' <<<"$output"
+    grep -qE '^# Out of bounds values : 0 OK$' <<<"$output"
+    grep -qE '^# Avg bus bandwidth    : [0-9.e+-]+ $' <<<"$output"
+    grep -q '^# Collective test concluded: all_reduce$' <<<"$output"
+    [ "$(rows | awk '{ print $1, $2, $3, $4, $5, $9, $13, NF }')" = "8 2 float sum -1 0 0 13
+32 8 float sum -1 0 0 13
+128 32 float sum -1 0 0 13" ]
+}
+
+@test "every operation, type, op and root is right, in threads" {
+    run "$PERF" -t 3 all -d all -o all -r all -b 3000 -e 3000 -n 1 -w 0 -u 1
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^# Out of bounds values : 0 OK' <<<"$output")" -eq 12 ]
+    # 8 ops of 6 integer types and 5 of 4 float types: all_reduce, reduce_scatter, reduce of 3 roots;
+    # 10 types: all_gather, all_to_all, barrier, three of messages; broadcast, gather, scatter of 3 roots
+    [ "$(rows | wc -l)" -eq $((68 * 5 + 10 * 6 + 10 * 9)) ]
+    rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
+}
+
+@test "ranks as processes: a launcher's, its own, and of threads each" {
+    run "$RUN" --no-tag -n 2 "$PERF" broadcast -b 64 -e 64 "${QUICK[@]}"
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $3, $5, $6, $13 }')" = "float 0 N/A 0" ]
+    run "$PERF" -N 2 all_gather -b 64 -e 64 "${QUICK[@]}"
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $1, $2 }')" = "64 8" ]
+    run "$PERF" reduce_scatter -b 64 -e 64 -N 2 -t 2 "${QUICK[@]}"
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $1, $2 }')" = "64 4" ]
+    [ "$(grep -c '^#  Rank ' <<<"$output")" -eq 4 ]
+}
+
+@test "a rank alone" {
+    run "$PERF" all_reduce all_to_all sendrecv barrier -b 0 -e 4 -f 2 "${QUICK[@]}"
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $1 }' | xargs)" = "0 0 0 4 0 0 0 4 0 0 0 0 4" ]
+}
+
+@test "asynchronous calls, dirty buffers, no check, another average, cycles" {
+    run "$PERF" -t 2 all_reduce -z 0 -m 4 -b 4K -e 4K "${QUICK[@]}" --dirty -a 3 --run-cycles 2
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 0" ]
+    grep -q 'of asynchronous calls, inputs rewritten before each' <<<"$output"
+    run "$PERF" -t 2 all -z 0 -m 3 -b 1K -e 2K -i 1K -f 1 -n 1
+    [ "$status" -eq 0 ] && [ "$(rows | wc -l)" -eq 23 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 12 ]
+    run "$PERF" -t 2 all_reduce -c 0 -b 4K -e 4K "${QUICK[@]}" -a 0
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "N/A N/A" ]
+}
+
+@test "nccl-tests' spellings are known" {
+    run "$PERF" -t 2 -g 1 -G 0 alltoall_perf sendrecv_perf allreduce all_reduce_perf --minbytes 1K \
+        --maxbytes 3K --stepbytes 1K --warmup_iters 1 --iters 1 --agg_iters 1 --run_cycles 1 --datatype half
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^# Collective test concluded' <<<"$output")" -eq 3 ]
+    [ "$(rows | awk '{ print $3 }' | sort | uniq -c | xargs)" = "9 half" ]
+}
+
+@test "percentiles, cost and time stamps follow" {
+    run "$PERF" -t 2 all_reduce -b 64 -e 64 -w 1 --percentiles --cost --timestamps
+    [ "$status" -eq 0 ]
+    grep -qE '#wrong +p50 +p90 +p99 +max +cpu +switch +syscall +time .* syscall +timestamp$' <<<"$output"
+    grep -q 'median of 200 samples of one operation each' <<<"$output"
+    [ "$(rows | awk '{ print NF, ($10 <= $11) ($11 <= $12) ($12 <= $13) }')" = "29 111" ]
+    rows | grep -qE ' [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}$'
+}
+
+@test "JSON and CSV say what the table says" {
+    run "$PERF" -t 2 reduce sendrecv -r 1 -b 4K -e 64K -f 4 "${QUICK[@]}" --json r.json --csv r.csv --cost
+    [ "$status" -eq 0 ]
+    json r.json 'd["ranks"] == 2 and d["wrong"] == 0 and d["iters"] == 2'
+    json r.json '[r["bytes"] for r in d["rows"]] == [4096, 16384, 65536] * 2'
+    json r.json '{r["root"] for r in d["rows"]} == {1, -1}'
+    json r.json 'all(len(r["out_of_place"]["samples_us"]) == 2 for r in d["rows"])'
+    json r.json 'all(r["out_of_place"]["cpu_us"] >= 0 for r in d["rows"])'
+    json r.json '[r["in_place"] is None for r in d["rows"]] == [False] * 3 + [True] * 3'
+    [ "$(wc -l <r.csv)" -eq 10 ]
+    [ "$(awk -F, '{ print NF }' r.csv | sort -u)" = 21 ]
+    [ "$(awk -F, '$8 == "in_place" { print $1, $2, $3, $4, $5, $6, $7, $18 }' r.csv | head -1)" = \
+        "reduce 2 4096 1024 float32 sum 1 0" ]
+    run "$PERF" --load r.json --csv again.csv
+    [ "$status" -eq 0 ] && [ "$(rows | wc -l)" -eq 6 ]
+    diff <(cut -d, -f1-8,15,18 r.csv) <(cut -d, -f1-8,15,18 again.csv)
+}
+
+@test "comparing tells faster, slower and the same" {
+    results base.json 8=100 16=100 32=100 64=100
+    results now.json 8=150 16=50 32=103 128=100
+    run "$PERF" --load now.json --compare base.json
+    [ "$status" -eq 0 ]
+    grep -qE '^all_reduce +8 +float +sum +-1 +out_of_place +100\.01[01] +150\.01[01] +1\.500 +1\.500 +1\.500 +slower$' <<<"$output"
+    grep -qE '^all_reduce +16 .* faster$' <<<"$output"
+    grep -qE '^all_reduce +32 .* same$' <<<"$output"
+    grep -q '^# 1 faster, 1 slower, 1 the same; 1 rows are not in the base$' <<<"$output"
+    run "$PERF" --load now.json --compare base.json --margin 1
+    grep -q '^# 1 faster, 2 slower, 0 the same' <<<"$output"
+    run "$PERF" -t 3 all_reduce -b 8 -e 8 "${QUICK[@]}" --compare base.json
+    [ "$status" -eq 0 ] && grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
+}
+
+# Misuse ends with 125 and one sentence that has the text.
+refuses() {
+    local text=$1
+    shift
+    run "$@"
+    [ "$status" -eq 125 ] && [[ "$output" == *"$text"* ]] || { echo "$*: $status $output"; return 1; }
+    [ "$(grep -c '^kolo-perf: ' <<<"$output")" -eq 1 ] || { echo "$*: $output"; return 1; }
+}
+
+@test "misuse is named" {
+    refuses 'which operation?' "$PERF"
+    refuses 'no operation is called "all_red"' "$PERF" all_red
+    refuses '-b is "8x"' "$PERF" all_reduce -b 8x
+    refuses '-b is more than -e' "$PERF" all_reduce -b 16 -e 8
+    refuses '-f is "0.5"' "$PERF" all_reduce -f 0.5
+    refuses '-d is "fp8"' "$PERF" all_reduce -d fp8
+    refuses '-o is "mean"' "$PERF" all_reduce -o mean
+    refuses '-o band is for integers, -d is float32' "$PERF" all_reduce -o band
+    refuses '-n is "0"' "$PERF" all_reduce -n 0
+    refuses 'host memory' "$PERF" all_reduce -g 4
+    refuses 'no operation is taken' "$PERF" all_reduce --load x.json
+    refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json
+    RANK=0 refuses 'RANK is set' "$PERF" -N 2 all_reduce
+    refuses '-r 3: there are 3 ranks' "$PERF" -t 3 reduce -r 3
+    refuses 'ping_pong needs 2 ranks, there is 1' "$PERF" ping_pong
+    refuses 'of which' "$PERF" all_reduce -t 2 -b 1T
+    refuses '-r 2: there are 2 ranks' "$PERF" -N 2 reduce -r 2
+}
+
+@test "files that cannot be read or written are named before anything is measured" {
+    refuses '/nonexistent/a: No such file' "$PERF" all_reduce --json /nonexistent/a
+    refuses '/nonexistent/a: No such file' "$PERF" all_reduce --csv /nonexistent/a
+    refuses 'base.json: No such file' "$PERF" all_reduce --compare base.json
+    echo '{"rows": [' >base.json
+    refuses 'base.json:2: this is no value' "$PERF" all_reduce --compare base.json
+    echo '{"rows": []}' >base.json
+    refuses 'base.json is not from kolo-perf --json: it has no rows and ranks' "$PERF" --load base.json
+    echo '{"ranks": 1, "rows": [{}]}' >base.json
+    refuses 'a row has no collective' "$PERF" --load base.json
+    results base.json 8=100
+    sed 's/100.007/-1/' base.json >bad.json
+    refuses 'a sample is not a number' "$PERF" --load bad.json
+    sed 's/\[1[0-9.,]*\]/[]/' base.json >bad.json
+    refuses 'no samples_us' "$PERF" --load bad.json
+    sed 's/"bytes": 8,//' base.json >bad.json
+    refuses 'no bytes' "$PERF" --load bad.json
+    [ ! -e /dev/full ] || refuses 'No space left' "$PERF" --load base.json --csv /dev/full
+}
+
+@test "ranks that disagree say so and end with 125" {
+    cat >each <<'END'
+[ "$RANK" = 0 ] && type=int8 || type=int32
+exec "$1" all_reduce -b 8 -e 8 -d $type -T 60
+END
+    run "$RUN" --no-tag -q -n 2 sh each "$PERF"
+    [ "$status" -ne 0 ]
+    grep -qE '^kolo-perf: rank [01]: .*all_reduce' <<<"$output"
+}
+
+@test "help and version" {
+    run "$PERF" --help
+    [ "$status" -eq 0 ] && [[ "$output" == *"reduce_scatter"* ]]
+    run "$PERF" --version
+    [ "$status" -eq 0 ] && [[ "$output" == "kolo-perf (kolo) "[0-9]* ]]
+}

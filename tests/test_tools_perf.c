@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kolo-perf's parts: the data whose reductions are known, against slow reductions in other orders;
+ * the checker, on results that were corrupted by hand; the statistics, against figures worked out
+ * on paper; the table of operations, against kolo.h's rules for buffers.
+ */
+#include "dtype.h"
+#include "reduce.h"
+#include "tools/perf.h"
+#include "tools/perf_case.h"
+#include "tools/perf_data.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PERIOD = 8191, LONG = 3 * PERIOD + 5 };
+
+static bool allows(kolo_dtype dtype, kolo_op op)
+{
+    return !ko_dtype_is_float(dtype) || (op != KOLO_BAND && op != KOLO_BOR && op != KOLO_BXOR);
+}
+
+/* buffer[count] of rank, or of the reduction. */
+static void fill(const struct ko_perf_data *data, int rank, void *buffer, size_t first,
+                 size_t count)
+{
+    struct ko_perf_pattern *pattern;
+
+    assert_int_equal(ko_perf_pattern_new(data, rank, &pattern), KOLO_OK);
+    ko_perf_pattern_fill(pattern, buffer, first, count);
+    ko_perf_pattern_free(pattern);
+}
+
+static size_t count_wrong(const struct ko_perf_data *data, int rank, const void *buffer,
+                          size_t first, size_t count)
+{
+    struct ko_perf_pattern *pattern;
+    size_t wrong;
+
+    assert_int_equal(ko_perf_pattern_new(data, rank, &pattern), KOLO_OK);
+    wrong = ko_perf_pattern_wrong(pattern, buffer, first, count);
+    ko_perf_pattern_free(pattern);
+    return wrong;
+}
+
+/* ---- data -------------------------------------------------------------------------------- */
+
+/* The library's own reduction of pairs, over ranks first, first + step, ... of n, modulo n. */
+static void reduce_in_order(const struct ko_perf_data *data, int first, int step, void *result,
+                            void *operand, size_t count)
+{
+    int n = data->nranks;
+    struct ko_reduction reduction;
+
+    assert_int_equal(ko_reduction_find(data->dtype, data->op, &reduction), KOLO_OK);
+    fill(data, first, result, 0, count);
+    for (int i = 1; i < n; i++) {
+        fill(data, (first + i * step) % n, operand, 0, count);
+        if (i < n - 1)
+            reduction.step(result, result, operand, count);
+        else
+            reduction.last(result, result, operand, count, n);
+    }
+}
+
+/* What has fewer values than there are ranks is a case of its own. */
+static bool is_summed_float(const struct ko_perf_data *data)
+{
+    return ko_dtype_is_float(data->dtype) && (data->op == KOLO_SUM || data->op == KOLO_AVG);
+}
+
+static void test_reductions_are_known_in_any_order(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 7, 64, 300};
+    enum { COUNT = 999 };
+    double result[COUNT], operand[COUNT];
+
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
+            for (int op = 0; op < KOLO_NOPS; op++) {
+                struct ko_perf_data data = {(kolo_dtype)dtype, (kolo_op)op, sizes[s], 7 + s, false};
+
+                if (!allows(data.dtype, data.op) || (sizes[s] > 64 && !is_summed_float(&data)))
+                    continue;
+                reduce_in_order(&data, 0, 1, result, operand, COUNT);
+                assert_int_equal(count_wrong(&data, KO_PERF_REDUCED, result, 0, COUNT), 0);
+                reduce_in_order(&data, sizes[s] - 1, sizes[s] - 1, result, operand, COUNT);
+                assert_int_equal(count_wrong(&data, KO_PERF_REDUCED, result, 0, COUNT), 0);
+            }
+}
+
+static void test_rough_sums_depend_on_the_order(void **state)
+{
+    enum { COUNT = 999 };
+    const struct ko_perf_data data = {KOLO_FLOAT32, KOLO_SUM, 7, 1, true};
+    float forward[COUNT], backward[COUNT], operand[COUNT];
+
+    (void)state;
+    reduce_in_order(&data, 0, 1, forward, operand, COUNT);
+    reduce_in_order(&data, 6, 6, backward, operand, COUNT);
+    assert_true(ko_perf_count_unequal(forward, backward, COUNT, sizeof *forward) > COUNT / 10);
+}
+
+static void test_data_of_ranks_and_seeds_differ(void **state)
+{
+    enum { COUNT = 1000 };
+    struct ko_perf_data data = {KOLO_FLOAT32, KOLO_SUM, 4, 1, false};
+    float one[COUNT];
+
+    (void)state;
+    fill(&data, 0, one, 0, COUNT);
+    assert_true(count_wrong(&data, 1, one, 0, COUNT) > COUNT * 9 / 10);
+    assert_true(count_wrong(&data, 0, one, 1, COUNT) > COUNT * 9 / 10);
+    assert_true(count_wrong(&data, 0, one, PERIOD, COUNT) > COUNT * 9 / 10);
+    data.seed++;
+    assert_true(count_wrong(&data, 0, one, 0, COUNT) > COUNT * 9 / 10);
+}
+
+static void test_a_pattern_can_begin_anywhere(void **state)
+{
+    const struct ko_perf_data data = {KOLO_UINT32, KOLO_SUM, 4, 3, false};
+    uint32_t *all = malloc(LONG * sizeof *all), part[100];
+
+    (void)state;
+    assert_non_null(all);
+    fill(&data, 2, all, 0, LONG);
+    for (size_t first = 0; first + 100 <= LONG; first += 97) {
+        fill(&data, 2, part, first, 100);
+        assert_memory_equal(part, all + first, sizeof part);
+    }
+    free(all);
+}
+
+/* ---- the checker ------------------------------------------------------------------------- */
+
+static void test_each_corrupted_element_is_counted(void **state)
+{
+    enum { COUNT = 2 * PERIOD + 3 };
+    unsigned seed = 5;
+
+    (void)state;
+    for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++) {
+        const struct ko_perf_data data = {(kolo_dtype)dtype, KOLO_SUM, 3, 9, false};
+        size_t nbytes = kolo_dtype_size(data.dtype), corrupted = 0;
+        unsigned char *result = malloc(COUNT * nbytes);
+
+        assert_non_null(result);
+        fill(&data, KO_PERF_REDUCED, result, 11, COUNT);
+        assert_int_equal(count_wrong(&data, KO_PERF_REDUCED, result, 11, COUNT), 0);
+        for (size_t i = 0; i < COUNT; i += 1 + (size_t)rand_r(&seed) % 500) {
+            result[i * nbytes + (size_t)rand_r(&seed) % nbytes] ^=
+                (unsigned char)(1 << rand_r(&seed) % 8);
+            corrupted++;
+        }
+        assert_int_equal(count_wrong(&data, KO_PERF_REDUCED, result, 11, COUNT), corrupted);
+        free(result);
+    }
+}
+
+static void test_swapped_and_missing_chunks_are_wrong(void **state)
+{
+    enum { COUNT = 4096, CHUNK = 256 };
+    const struct ko_perf_data data = {KOLO_INT32, KOLO_SUM, 2, 9, false};
+    int32_t result[COUNT], chunk[CHUNK];
+
+    (void)state;
+    fill(&data, 1, result, 0, COUNT);
+    memcpy(chunk, result, sizeof chunk);
+    memmove(result, result + CHUNK, sizeof chunk);
+    memcpy(result + CHUNK, chunk, sizeof chunk);
+    assert_int_equal(count_wrong(&data, 1, result, 0, COUNT), 2 * CHUNK);
+    memset(result, 0xaa, sizeof chunk);
+    assert_int_equal(count_wrong(&data, 1, result, 0, COUNT), 2 * CHUNK);
+}
+
+/* ---- a group of one -------------------------------------------------------------------------- */
+
+/* Every element of out is replaced by another after the operation. */
+static int spoil(const struct ko_perf_call *call, kolo_work **work)
+{
+    (void)work;
+    memset(call->out, 0x11, call->count * kolo_dtype_size(call->dtype));
+    return KOLO_OK;
+}
+
+static struct ko_perf_outcome mine(const struct ko_perf_call *call)
+{
+    return (struct ko_perf_outcome){call->rank, 1, 0};
+}
+
+static int measure(const struct ko_perf_case *row, const struct ko_perf_options *options,
+                   struct ko_perf_figures *figures)
+{
+    struct ko_perf_rank rank = {.options = options, .is_first = true, .syscalls_fd = -1};
+    struct ko_perf_call call = {.nranks = 1, .count = 100, .dtype = KOLO_FLOAT32};
+    float a[128], b[128], copy[128];
+    int err;
+
+    assert_int_equal(kolo_group_join(NULL, 1000, &rank.group), KOLO_OK);
+    rank.a = a;
+    rank.b = b;
+    rank.copy = copy;
+    call.group = rank.group;
+    err = ko_perf_measure(&rank, row, KO_PERF_OUT_OF_PLACE, &call, figures);
+    kolo_group_free(rank.group);
+    return err;
+}
+
+static void test_wrong_results_of_an_operation_are_counted(void **state)
+{
+    const struct ko_perf_case spoiling = {"spoil", 0, 1, spoil, mine};
+    struct ko_perf_options options = {.nsamples = 3, .check = 2, .unalign = 3};
+    struct ko_perf_figures figures = {0};
+
+    (void)state;
+    assert_int_equal(measure(&spoiling, &options, &figures), KOLO_OK);
+    assert_int_equal(figures.nwrong, 3 * 100); /* after two checks and after the time */
+    assert_true(figures.is_measured && figures.nsamples == 3);
+    free(figures.samples);
+    options.check = 0;
+    assert_int_equal(measure(&spoiling, &options, &figures), KOLO_OK);
+    assert_int_equal(figures.nwrong, -1);
+    free(figures.samples);
+}
+
+static int time_out(const struct ko_perf_call *call, kolo_work **work)
+{
+    (void)call, (void)work;
+    return KOLO_E_TIMEOUT;
+}
+
+static void test_failures_are_passed_on(void **state)
+{
+    const struct ko_perf_case failing = {"time_out", 0, 1, time_out, mine};
+    const struct ko_perf_options options = {.nsamples = 3, .check = 1};
+    struct ko_perf_figures figures = {0};
+
+    (void)state;
+    assert_int_equal(measure(&failing, &options, &figures), KOLO_E_TIMEOUT);
+    assert_false(figures.is_measured);
+}
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+static const struct ko_perf_case *find_case(const char *name)
+{
+    int ncases;
+    const struct ko_perf_case *cases = ko_perf_cases(&ncases);
+
+    for (int i = 0; i < ncases; i++)
+        if (!strcmp(cases[i].name, name))
+            return &cases[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+static void test_bandwidth_factors(void **state)
+{
+    static const struct {
+        const char *name;
+        double of_four;
+    } factors[] = {{"all_reduce", 1.5},  {"reduce", 1},           {"broadcast", 1},
+                   {"all_gather", 0.75}, {"gather", 0.75},        {"scatter", 0.75},
+                   {"sendrecv", 1},      {"ping_pong", 1},        {"one_way", 1},
+                   {"all_to_all", 0.75}, {"reduce_scatter", 0.75}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        assert_true(ko_perf_case_factor(find_case(factors[i].name), 4) == factors[i].of_four);
+}
+
+static void test_sizes_are_of_the_larger_buffer(void **state)
+{
+    const struct ko_perf_case *gather = find_case("all_gather"), *sum = find_case("all_reduce");
+
+    (void)state;
+    assert_int_equal(ko_perf_case_count(gather, 1024, KOLO_FLOAT32, 4), 64);
+    assert_int_equal(ko_perf_case_bytes(gather, 64, KOLO_FLOAT32, 4), 1024);
+    assert_int_equal(ko_perf_case_count(sum, 1027, KOLO_FLOAT32, 4), 256);
+    assert_int_equal(ko_perf_case_bytes(sum, 256, KOLO_FLOAT32, 4), 1024);
+    assert_int_equal(ko_perf_case_count(gather, 15, KOLO_FLOAT32, 4), 0);
+    assert_int_equal(ko_perf_case_count(find_case("barrier"), 1024, KOLO_FLOAT32, 4), 0);
+}
+
+static void test_in_place_is_where_kolo_allows_it(void **state)
+{
+    char a[64], b[64];
+    struct ko_perf_call call = {.rank = 2, .nranks = 4, .count = 3, .dtype = KOLO_FLOAT32};
+
+    (void)state;
+    ko_perf_case_place(find_case("all_reduce"), KO_PERF_OUT_OF_PLACE, a, b, &call);
+    assert_true(call.in == a && call.out == b);
+    ko_perf_case_place(find_case("all_reduce"), KO_PERF_IN_PLACE, a, b, &call);
+    assert_true(call.in == call.out);
+    ko_perf_case_place(find_case("all_gather"), KO_PERF_IN_PLACE, a, b, &call);
+    assert_true((char *)call.in == (char *)call.out + 24);
+    ko_perf_case_place(find_case("reduce_scatter"), KO_PERF_IN_PLACE, a, b, &call);
+    assert_true((char *)call.out == (char *)call.in + 24);
+}
+
+/* ---- statistics -------------------------------------------------------------------------- */
+
+static void test_summary_of_known_samples(void **state)
+{
+    double odd[] = {5, 1, 4, 2, 3}, even[] = {4, 1, 3, 2}, hundred[100], one[] = {7};
+    struct ko_perf_stats stats;
+
+    (void)state;
+    ko_perf_summarise(odd, 5, &stats);
+    assert_true(stats.median == 3 && stats.mean == 3 && stats.least == 1 && stats.most == 5);
+    assert_true(odd[0] == 1 && odd[4] == 5);
+    ko_perf_summarise(even, 4, &stats);
+    assert_true(stats.median == 2.5 && stats.p90 == 4);
+    for (int i = 0; i < 100; i++)
+        hundred[i] = 100 - i;
+    ko_perf_summarise(hundred, 100, &stats);
+    assert_true(stats.median == 50.5 && stats.p90 == 90 && stats.p99 == 99 && stats.most == 100);
+    ko_perf_summarise(one, 1, &stats);
+    assert_true(stats.median == 7 && stats.p90 == 7 && stats.p99 == 7);
+    assert_true(ko_perf_quantile(odd, 5, 0) == 1 && ko_perf_quantile(odd, 5, 1) == 5);
+}
+
+static void test_intervals_and_verdicts(void **state)
+{
+    double base[40], same[40], slow[40], noisy[40];
+    struct ko_perf_ratio ratio;
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        base[i] = 100 + i * 0.1;
+        same[i] = 101 + i * 0.1;
+        slow[i] = 1.2 * base[i];
+        noisy[i] = 60 + i * 3;
+    }
+    ratio = ko_perf_ratio_of(same, 40, base, 40);
+    assert_true(ratio.low <= ratio.value && ratio.value <= ratio.high);
+    assert_true(fabs(ratio.value - 102.95 / 101.95) < 1e-12);
+    assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_SAME);
+    ratio = ko_perf_ratio_of(slow, 40, base, 40);
+    assert_true(fabs(ratio.value - 1.2) < 1e-12);
+    assert_true(ratio.low > 1.17 && ratio.high < 1.23);
+    assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_SLOWER);
+    assert_int_equal(ko_perf_judge(&ratio, 0.25), KO_PERF_SAME);
+    ratio = ko_perf_ratio_of(base, 40, slow, 40);
+    assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_FASTER);
+    ratio = ko_perf_ratio_of(noisy, 40, base, 40); /* 118.5 to 101.95, and it cannot be sure */
+    assert_true(ratio.low < 1.05 && ratio.high > 1.2);
+    assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_SAME);
+    ratio = ko_perf_ratio_of(base, 1, base, 1);
+    assert_true(ratio.low == 1 && ratio.high == 1);
+}
+
+/* Both sets are of one distribution: most intervals hold 1. */
+static void test_intervals_hold_what_they_promise(void **state)
+{
+    enum { TRIALS = 200, N = 25 };
+    unsigned seed = 11;
+    int held = 0;
+
+    (void)state;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        double sets[2][N];
+        struct ko_perf_stats stats;
+        struct ko_perf_ratio ratio;
+
+        for (int s = 0; s < 2; s++) {
+            for (int i = 0; i < N; i++)
+                sets[s][i] = 10 - 2 * log((rand_r(&seed) + 1.0) / (RAND_MAX + 2.0));
+            ko_perf_summarise(sets[s], N, &stats);
+        }
+        ratio = ko_perf_ratio_of(sets[0], N, sets[1], N);
+        held += ratio.low <= 1 && 1 <= ratio.high;
+    }
+    assert_in_range(held, TRIALS * 90 / 100, TRIALS);
+}
+
+/* ---- options ----------------------------------------------------------------------------- */
+
+static void test_sizes_are_read(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t nbytes;
+    } right[] = {{"0", 0},
+                 {"8", 8},
+                 {"4K", 4096},
+                 {"4k", 4096},
+                 {"1.5M", 3 << 19},
+                 {"64M", 64 << 20},
+                 {"2G", (size_t)2 << 30},
+                 {"1T", (size_t)1 << 40}};
+    static const char *const wrong[] = {"",    "-1",  "x",    "8B", "1.3",     "1KK",
+                                        "nan", "inf", "1e99", "K",  "9999999T"};
+    size_t nbytes;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(ko_perf_size_parse(right[i].text, &nbytes), 0);
+        assert_int_equal(nbytes, right[i].nbytes);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(ko_perf_size_parse(wrong[i], &nbytes), -1);
+}
+
+static void test_sizes_always_grow(void **state)
+{
+    struct ko_perf_options options = {.step_factor = 2};
+
+    (void)state;
+    assert_int_equal(ko_perf_next_size(&options, 8), 16);
+    assert_int_equal(ko_perf_next_size(&options, 0), 1);
+    options.step_factor = 1;
+    assert_int_equal(ko_perf_next_size(&options, 8), 9);
+    options.step_factor = 1e9;
+    assert_true(ko_perf_next_size(&options, (size_t)1 << 60) == SIZE_MAX);
+    options.step_factor = 0;
+    options.step_bytes = 100;
+    assert_int_equal(ko_perf_next_size(&options, 8), 108);
+    options.step_bytes = 0;
+    assert_int_equal(ko_perf_next_size(&options, 8), 9);
+}
+
+static void test_names_of_types_of_both_worlds(void **state)
+{
+    (void)state;
+    assert_int_equal(ko_perf_dtype_find("half"), KOLO_FLOAT16);
+    assert_int_equal(ko_perf_dtype_find("float16"), KOLO_FLOAT16);
+    assert_int_equal(ko_perf_dtype_find("float"), KOLO_FLOAT32);
+    assert_int_equal(ko_perf_dtype_find("double"), KOLO_FLOAT64);
+    assert_int_equal(ko_perf_dtype_find("bfloat16"), KOLO_BFLOAT16);
+    assert_int_equal(ko_perf_dtype_find("fp8"), -1);
+    assert_string_equal(ko_perf_dtype_shown("float32"), "float");
+    assert_string_equal(ko_perf_dtype_shown("uint8"), "uint8");
+}
+
+/* ---- reports ----------------------------------------------------------------------------- */
+
+static void add_row(struct ko_perf_report *report, size_t nbytes, double us, int64_t nwrong)
+{
+    struct ko_perf_row row = {"all_reduce", "float32", "sum", nbytes, nbytes / 4, -1, {{0}}};
+    struct ko_perf_figures *figures = &row.forms[KO_PERF_IN_PLACE];
+
+    row.forms[KO_PERF_OUT_OF_PLACE].nwrong = -1;
+    *figures = (struct ko_perf_figures){.is_measured = true,
+                                        .nwrong = nwrong,
+                                        .nsamples = 3,
+                                        .algbw = 2,
+                                        .busbw = 3,
+                                        .cost = {1.5, -1, -1}};
+    figures->samples = malloc(3 * sizeof(double));
+    assert_non_null(figures->samples);
+    for (int i = 0; i < 3; i++)
+        figures->samples[i] = us + i;
+    ko_perf_summarise(figures->samples, 3, &figures->stats);
+    assert_int_equal(ko_perf_report_add(report, &row), KOLO_OK);
+}
+
+static void test_reports_add_up(void **state)
+{
+    struct ko_perf_report report = {.nranks = 2};
+
+    (void)state;
+    assert_true(ko_perf_report_busbw(&report, 0) == 0);
+    for (int i = 0; i < 100; i++)
+        add_row(&report, 8, 1, i == 50 ? 7 : i == 51 ? -1 : 0);
+    assert_int_equal(ko_perf_report_wrong(&report, 0), 7);
+    assert_int_equal(ko_perf_report_wrong(&report, 51), 0);
+    assert_true(ko_perf_report_busbw(&report, 0) == 3);
+    ko_perf_report_free(&report);
+    assert_int_equal(report.nrows, 0);
+}
+
+static void test_what_is_written_can_be_read(void **state)
+{
+    const struct ko_perf_options options = {.nsamples = 3};
+    struct ko_perf_report written = {.nranks = 5}, read = {0};
+    const struct ko_perf_figures *figures;
+    char path[] = "/tmp/test_perf_XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+
+    (void)state;
+    assert_non_null(file);
+    add_row(&written, 8, 1.5, 0);
+    add_row(&written, 1 << 20, 1234.5, 9);
+    ko_perf_print_json(file, &options, &written);
+    fclose(file);
+    assert_int_equal(ko_perf_json_read(path, &read), KOLO_OK);
+    unlink(path);
+    assert_int_equal(read.nranks, 5);
+    assert_int_equal(read.nrows, 2);
+    assert_string_equal(read.rows[1].collective, "all_reduce");
+    assert_true(read.rows[1].nbytes == 1 << 20 && read.rows[1].root == -1);
+    assert_false(read.rows[1].forms[KO_PERF_OUT_OF_PLACE].is_measured);
+    figures = &read.rows[1].forms[KO_PERF_IN_PLACE];
+    assert_true(figures->nwrong == 9 && figures->nsamples == 3 && figures->samples[2] == 1236.5);
+    assert_true(figures->stats.median == 1235.5 && figures->busbw == 3);
+    assert_true(figures->cost.cpu_us == 1.5 && figures->cost.syscalls == -1);
+    ko_perf_report_free(&written);
+    ko_perf_report_free(&read);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reductions_are_known_in_any_order),
+        cmocka_unit_test(test_rough_sums_depend_on_the_order),
+        cmocka_unit_test(test_data_of_ranks_and_seeds_differ),
+        cmocka_unit_test(test_a_pattern_can_begin_anywhere),
+        cmocka_unit_test(test_each_corrupted_element_is_counted),
+        cmocka_unit_test(test_swapped_and_missing_chunks_are_wrong),
+        cmocka_unit_test(test_wrong_results_of_an_operation_are_counted),
+        cmocka_unit_test(test_failures_are_passed_on),
+        cmocka_unit_test(test_bandwidth_factors),
+        cmocka_unit_test(test_sizes_are_of_the_larger_buffer),
+        cmocka_unit_test(test_in_place_is_where_kolo_allows_it),
+        cmocka_unit_test(test_summary_of_known_samples),
+        cmocka_unit_test(test_intervals_and_verdicts),
+        cmocka_unit_test(test_intervals_hold_what_they_promise),
+        cmocka_unit_test(test_sizes_are_read),
+        cmocka_unit_test(test_sizes_always_grow),
+        cmocka_unit_test(test_names_of_types_of_both_worlds),
+        cmocka_unit_test(test_reports_add_up),
+        cmocka_unit_test(test_what_is_written_can_be_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
