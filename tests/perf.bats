@@ -144,6 +144,22 @@ results() {
     [ "$status" -eq 0 ] && grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
 }
 
+@test "the picture is SVG with both panels and a name on every line" {
+    results base.json 8=100 16=100 1048576=4000
+    run "$PERF" -t 2 all_reduce all_gather -b 8 -e 32 -f 2 "${QUICK[@]}" --plot p.svg --compare base.json
+    [ "$status" -eq 0 ]
+    for text in 'Bus bandwidth (GB/s)' 'Time (us)' '>all_reduce<' '>all_gather, in place<' \
+        '>all_reduce, base<' '>1M<' 'kolo-perf, 2 ranks'; do
+        grep -qF "$text" p.svg || { echo "no $text"; return 1; }
+    done
+    command -v python3 >/dev/null || skip "no python3 to read XML with"
+    python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
+    ! grep -E 'nan|inf' p.svg
+    results empty.json
+    run "$PERF" --load empty.json --plot p.svg
+    [ "$status" -eq 0 ] && python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
+}
+
 # Misuse ends with 125 and one sentence that has the text.
 refuses() {
     local text=$1
@@ -176,6 +192,7 @@ refuses() {
 @test "files that cannot be read or written are named before anything is measured" {
     refuses '/nonexistent/a: No such file' "$PERF" all_reduce --json /nonexistent/a
     refuses '/nonexistent/a: No such file' "$PERF" all_reduce --csv /nonexistent/a
+    refuses '/nonexistent/a: No such file' "$PERF" all_reduce --plot /nonexistent/a
     refuses 'base.json: No such file' "$PERF" all_reduce --compare base.json
     echo '{"rows": [' >base.json
     refuses 'base.json:2: this is no value' "$PERF" all_reduce --compare base.json

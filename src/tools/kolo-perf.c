@@ -38,19 +38,19 @@ static int check_writable(const char *path)
 static int prepare_files(struct results *results)
 {
     const struct ko_perf_options *options = results->options;
-    const char *const written[] = {options->json, options->csv};
+    const char *const written[] = {options->json, options->csv, options->plot};
     int err = KOLO_OK;
 
     if (options->load)
         err = ko_perf_json_read(options->load, &results->report);
     if (!err && options->compare)
         err = ko_perf_json_read(options->compare, &results->base);
-    for (int i = 0; i < 2 && !err; i++)
+    for (int i = 0; i < 3 && !err; i++)
         err = check_writable(written[i]);
     return err;
 }
 
-enum format { FORMAT_JSON, FORMAT_CSV };
+enum format { FORMAT_JSON, FORMAT_CSV, FORMAT_PLOT };
 
 /* path NULL: not wished for. */
 static int write_file(const char *path, enum format format, const struct results *results)
@@ -63,8 +63,10 @@ static int write_file(const char *path, enum format format, const struct results
     if (file) {
         if (format == FORMAT_JSON)
             ko_perf_print_json(file, results->options, &results->report);
-        else
+        else if (format == FORMAT_CSV)
             ko_perf_print_csv(file, &results->report);
+        else
+            ko_perf_plot(file, &results->report, &results->base);
         is_bad = ferror(file);
         is_bad |= fclose(file) != 0;
     }
@@ -81,6 +83,8 @@ static int write_files(const struct results *results)
     err = write_file(options->json, FORMAT_JSON, results);
     if (!err)
         err = write_file(options->csv, FORMAT_CSV, results);
+    if (!err)
+        err = write_file(options->plot, FORMAT_PLOT, results);
     if (!err && (fflush(stdout) || ferror(stdout)))
         err = ko_fail_errno(errno, "standard output");
     return err;

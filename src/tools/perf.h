@@ -36,7 +36,7 @@ struct ko_perf_options {
     size_t unalign; /* elements by which buffers miss their alignment */
     bool percentiles, cost, dirty, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
-    const char *json, *csv, *compare, *load;
+    const char *json, *csv, *plot, *compare, *load;
 };
 
 /* Exit codes. */
@@ -160,5 +160,9 @@ int ko_perf_json_read(const char *path, struct ko_perf_report *report);
 /* Rows that both have, with the ratio of the medians, now over base. */
 void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
                               const struct ko_perf_report *now, double margin);
+
+/* Bus bandwidth and time over size, as SVG. base may be NULL. */
+void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
+                  const struct ko_perf_report *base);
 
 #endif

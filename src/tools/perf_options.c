@@ -22,6 +22,7 @@ enum key {
     KEY_CYCLES = 256,
     KEY_JSON,
     KEY_CSV,
+    KEY_PLOT,
     KEY_COMPARE,
     KEY_MARGIN,
     KEY_LOAD,
@@ -69,6 +70,7 @@ static const struct argp_option option_list[] = {
     {"json", 'J', "FILE", OPTION_HIDDEN, NULL, 5},
     {"json", KEY_JSON, "FILE", 0, "Write all figures and samples as JSON", 5},
     {"csv", KEY_CSV, "FILE", 0, "Write all figures as CSV", 5},
+    {"plot", KEY_PLOT, "FILE", 0, "Draw bandwidth and time over size as SVG", 5},
     {"compare", KEY_COMPARE, "FILE", 0, "Compare with what --json has written to FILE", 5},
     {"margin", KEY_MARGIN, "PERCENT", 0, "Differences up to this are the same. Default 5", 5},
     {"load", KEY_LOAD, "FILE", 0, "Measure nothing: take what --json has written", 5},
@@ -339,6 +341,9 @@ static error_t parse_output(int key, char *arg, struct argp_state *state, struct
         return 0;
     case KEY_CSV:
         options->csv = arg;
+        return 0;
+    case KEY_PLOT:
+        options->plot = arg;
         return 0;
     case KEY_COMPARE:
         options->compare = arg;

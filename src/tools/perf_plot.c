@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Two panels, bus bandwidth and time, over the size; all axes are logarithmic. A series is what
+ * differs in size alone, a line that carries its own name at its right end, pushed away from its
+ * neighbours. The base's lines are thin and have the colour of what they are the base of.
+ */
+#include "perf.h"
+
+#include "status.h"
+#include "svg.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SERIES = 48 };
+enum { LEFT = 52, TOP = 64, PANEL_WIDTH = 400, PANEL_HEIGHT = 340, BOTTOM = 56, LABEL_GAP = 13 };
+#define LABEL_SIZE 11.0
+#define LABEL_ADVANCE (LABEL_SIZE * 0.6)
+
+enum what { BANDWIDTH, TIME };
+
+struct series {
+    const struct ko_perf_report *report;
+    const struct ko_perf_row *row; /* its first */
+    int form;
+    size_t color;
+    bool is_base;
+    char name[80];
+};
+
+struct plot {
+    FILE *file;
+    struct series series[MOST_SERIES];
+    int nseries;
+    double low, high; /* sizes, as powers of two */
+    double label_width;
+};
+
+struct panel {
+    struct plot *plot;
+    enum what what;
+    double left;
+    double low, high; /* values, as powers of ten */
+};
+
+/* ---- series ------------------------------------------------------------------------------ */
+
+static bool is_of(const struct ko_perf_row *row, const struct ko_perf_row *other)
+{
+    return row->root == other->root && !strcmp(row->collective, other->collective) &&
+           !strcmp(row->type, other->type) && !strcmp(row->op, other->op);
+}
+
+/* The figures of a row that is a point of the series; NULL. */
+static const struct ko_perf_figures *point_of(const struct series *series,
+                                              const struct ko_perf_row *row)
+{
+    const struct ko_perf_figures *figures = &row->forms[series->form];
+
+    return row->nbytes && figures->is_measured && is_of(row, series->row) ? figures : NULL;
+}
+
+static double value_of(const struct ko_perf_figures *figures, enum what what)
+{
+    return what == TIME ? figures->stats.median : figures->busbw;
+}
+
+static void add_row(struct plot *plot, const struct ko_perf_report *report, bool is_base,
+                    const struct ko_perf_row *row, int form)
+{
+    struct series added = {report, row, form, (size_t)plot->nseries, is_base, ""};
+
+    if (!point_of(&added, row))
+        return;
+    for (int i = 0; i < plot->nseries; i++) {
+        const struct series *other = &plot->series[i];
+
+        if (other->form != form || !is_of(other->row, row))
+            continue;
+        if (other->report == report)
+            return;
+        added.color = other->color;
+    }
+    if (plot->nseries < MOST_SERIES)
+        plot->series[plot->nseries++] = added;
+}
+
+static void add_report(struct plot *plot, const struct ko_perf_report *report, bool is_base)
+{
+    for (size_t i = 0; i < report->nrows; i++)
+        for (int form = 0; form < KO_PERF_NFORMS; form++)
+            add_row(plot, report, is_base, &report->rows[i], form);
+}
+
+/* Only what tells it from the others. */
+static void name_series(struct plot *plot, struct series *series)
+{
+    const struct ko_perf_row *row = series->row;
+    bool types = false, ops = false, roots = false, forms = false;
+    char root[24];
+
+    for (int i = 0; i < plot->nseries; i++) {
+        const struct ko_perf_row *other = plot->series[i].row;
+        bool is_alike = !strcmp(other->collective, row->collective);
+
+        types |= strcmp(other->type, row->type) != 0;
+        ops |= is_alike && strcmp(other->op, row->op) != 0;
+        roots |= is_alike && other->root != row->root;
+        forms |= plot->series[i].form != series->form;
+    }
+    snprintf(root, sizeof root, " root %d", row->root);
+    snprintf(series->name, sizeof series->name, "%s%s%s%s%s%s%s%s", row->collective, ops ? " " : "",
+             ops ? row->op : "", types ? " " : "", types ? ko_perf_dtype_shown(row->type) : "",
+             roots ? root : "", forms && series->form == KO_PERF_IN_PLACE ? ", in place" : "",
+             series->is_base ? ", base" : "");
+    plot->label_width = fmax(plot->label_width, (double)strlen(series->name) * LABEL_ADVANCE + 16);
+}
+
+/* ---- ranges ------------------------------------------------------------------------------ */
+
+/* The least and the greatest of all that is drawn, as logarithms; nothing is 1 to 1. */
+static void find_range(const struct plot *plot, enum what what, bool of_sizes, double *low,
+                       double *high)
+{
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (int s = 0; s < plot->nseries; s++) {
+        const struct series *series = &plot->series[s];
+
+        for (size_t i = 0; i < series->report->nrows; i++) {
+            const struct ko_perf_row *row = &series->report->rows[i];
+            const struct ko_perf_figures *figures = point_of(series, row);
+            double value = !figures ? 0 : of_sizes ? (double)row->nbytes : value_of(figures, what);
+
+            if (value > 0) {
+                *low = fmin(*low, of_sizes ? log2(value) : log10(value));
+                *high = fmax(*high, of_sizes ? log2(value) : log10(value));
+            }
+        }
+    }
+    if (*low > *high)
+        *low = *high = 0;
+}
+
+/* Whole decades, or to 1, 2, 5 where there are few of them. */
+static void round_range(struct panel *panel)
+{
+    static const double steps[] = {0, 0.30103, 0.69897, 1};
+    double low = floor(panel->low), high = floor(panel->high);
+    int i = 3;
+
+    while (low + steps[i] > panel->low)
+        i--;
+    panel->low = low + steps[i];
+    for (i = 0; high + steps[i] < panel->high; i++)
+        continue;
+    panel->high = high + steps[i];
+    if (panel->high - panel->low < 0.3) {
+        panel->low -= 0.30103;
+        panel->high += 0.30103;
+    }
+}
+
+static double x_of(const struct panel *panel, double power)
+{
+    const struct plot *plot = panel->plot;
+
+    return panel->left + PANEL_WIDTH * (power - plot->low) / (plot->high - plot->low);
+}
+
+static double y_of(const struct panel *panel, double power)
+{
+    return TOP + PANEL_HEIGHT * (panel->high - power) / (panel->high - panel->low);
+}
+
+/* ---- axes -------------------------------------------------------------------------------- */
+
+static void draw_value_tick(const struct panel *panel, double value)
+{
+    const double power = log10(value), y = y_of(panel, power);
+    char text[32];
+
+    if (power < panel->low - 1e-4 || power > panel->high + 1e-4)
+        return;
+    snprintf(text, sizeof text, "%g", value);
+    ko_svg_line(panel->plot->file, (struct ko_svg_point){panel->left, y},
+                (struct ko_svg_point){panel->left + PANEL_WIDTH, y}, KO_SVG_LINE, 1);
+    ko_svg_text(panel->plot->file, (struct ko_svg_point){panel->left - 6, y + 4},
+                (struct ko_svg_style){LABEL_SIZE, KO_SVG_FAINT, KO_SVG_END, 0}, text);
+}
+
+static void draw_size_tick(const struct panel *panel, int power)
+{
+    static const char *const units[] = {"", "K", "M", "G", "T", "P"};
+    const double x = x_of(panel, power);
+    char text[32];
+
+    snprintf(text, sizeof text, "%d%s", 1 << power % 10, units[power / 10]);
+    ko_svg_line(panel->plot->file, (struct ko_svg_point){x, TOP},
+                (struct ko_svg_point){x, TOP + PANEL_HEIGHT}, KO_SVG_LINE, 1);
+    ko_svg_text(panel->plot->file, (struct ko_svg_point){x, TOP + PANEL_HEIGHT + 16},
+                (struct ko_svg_style){LABEL_SIZE, KO_SVG_FAINT, KO_SVG_MIDDLE, 0}, text);
+}
+
+static void draw_axes(const struct panel *panel)
+{
+    const bool is_close = panel->high - panel->low <= 3;
+    const int step = 1 + (int)((panel->plot->high - panel->plot->low) / 9);
+    FILE *file = panel->plot->file;
+
+    for (int decade = (int)floor(panel->low); decade <= panel->high; decade++) {
+        draw_value_tick(panel, pow(10, decade));
+        if (is_close) {
+            draw_value_tick(panel, 2 * pow(10, decade));
+            draw_value_tick(panel, 5 * pow(10, decade));
+        }
+    }
+    for (int power = (int)ceil(panel->plot->low); power <= panel->plot->high; power++)
+        if (power >= 0 && power % step == 0)
+            draw_size_tick(panel, power);
+    ko_svg_text(file, (struct ko_svg_point){panel->left, TOP - 14},
+                (struct ko_svg_style){13, KO_SVG_INK, KO_SVG_START, 1},
+                panel->what == TIME ? "Time (us), median" : "Bus bandwidth (GB/s)");
+    ko_svg_text(file,
+                (struct ko_svg_point){panel->left + PANEL_WIDTH / 2.0, TOP + PANEL_HEIGHT + 38},
+                (struct ko_svg_style){12, KO_SVG_FAINT, KO_SVG_MIDDLE, 0}, "size (bytes)");
+}
+
+/* ---- lines ------------------------------------------------------------------------------- */
+
+/* Where its last point is; x < 0: it has none here. */
+static struct ko_svg_point draw_series(const struct panel *panel, const struct series *series)
+{
+    const double radius = series->is_base ? 1.5 : 2.5;
+    const char *color = ko_svg_color(series->color);
+    struct ko_svg_point last = {-1, 0};
+
+    for (size_t i = 0; i < series->report->nrows; i++) {
+        const struct ko_perf_row *row = &series->report->rows[i];
+        const struct ko_perf_figures *figures = point_of(series, row);
+        double value = figures ? value_of(figures, panel->what) : 0;
+        struct ko_svg_point at;
+
+        if (value <= 0)
+            continue;
+        at.x = x_of(panel, log2((double)row->nbytes));
+        at.y = y_of(panel, log10(value));
+        if (last.x >= 0 && at.x > last.x) /* not back to the start of another cycle */
+            ko_svg_line(panel->plot->file, last, at, color, series->is_base ? 1 : 2);
+        ko_svg_rect(panel->plot->file,
+                    (struct ko_svg_box){at.x - radius, at.y - radius, 2 * radius, 2 * radius},
+                    radius, color, NULL, 0);
+        last = at;
+    }
+    return last;
+}
+
+struct label {
+    double y;
+    const struct series *series;
+};
+
+static int compare_labels(const void *a, const void *b)
+{
+    const struct label *x = a, *y = b;
+
+    return (x->y > y->y) - (x->y < y->y);
+}
+
+/* From the top down none is closer to the one above than LABEL_GAP; then from the bottom up, so
+ * that all stay beside the panel if they can. */
+static void spread(struct label *labels, int n)
+{
+    double limit = TOP + PANEL_HEIGHT;
+
+    qsort(labels, (size_t)n, sizeof *labels, compare_labels);
+    for (int i = 1; i < n; i++)
+        labels[i].y = fmax(labels[i].y, labels[i - 1].y + LABEL_GAP);
+    for (int i = n - 1; i >= 0; i--) {
+        labels[i].y = fmin(labels[i].y, limit);
+        limit = labels[i].y - LABEL_GAP;
+    }
+}
+
+static void draw_panel(struct plot *plot, enum what what, double left)
+{
+    struct panel panel = {.plot = plot, .what = what, .left = left};
+    struct label labels[MOST_SERIES];
+    int nlabels = 0;
+
+    find_range(plot, what, false, &panel.low, &panel.high);
+    round_range(&panel);
+    draw_axes(&panel);
+    for (int i = plot->nseries - 1; i >= 0; i--) { /* the base's lines lie below */
+        struct ko_svg_point end = draw_series(&panel, &plot->series[i]);
+
+        if (end.x >= 0)
+            labels[nlabels++] = (struct label){end.y, &plot->series[i]};
+    }
+    spread(labels, nlabels);
+    for (int i = 0; i < nlabels; i++)
+        ko_svg_text(plot->file, (struct ko_svg_point){left + PANEL_WIDTH + 8, labels[i].y + 4},
+                    (struct ko_svg_style){LABEL_SIZE, ko_svg_color(labels[i].series->color),
+                                          KO_SVG_START, !labels[i].series->is_base},
+                    labels[i].series->name);
+}
+
+void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
+                  const struct ko_perf_report *base)
+{
+    struct plot plot = {.file = file, .label_width = 60};
+    double panel_width;
+    char title[64];
+
+    add_report(&plot, report, false);
+    add_report(&plot, base, true);
+    for (int i = 0; i < plot.nseries; i++)
+        name_series(&plot, &plot.series[i]);
+    find_range(&plot, TIME, true, &plot.low, &plot.high);
+    if (plot.high - plot.low < 1) {
+        plot.low -= 1;
+        plot.high += 1;
+    }
+    panel_width = LEFT + PANEL_WIDTH + plot.label_width;
+    snprintf(title, sizeof title, "kolo-perf, %d %s", report->nranks,
+             report->nranks == 1 ? "rank" : "ranks");
+    ko_svg_begin(file, 2 * panel_width + 12, TOP + PANEL_HEIGHT + BOTTOM, title);
+    ko_svg_text(file, (struct ko_svg_point){LEFT, 26},
+                (struct ko_svg_style){16, KO_SVG_INK, KO_SVG_START, 1}, title);
+    draw_panel(&plot, BANDWIDTH, LEFT);
+    draw_panel(&plot, TIME, panel_width + LEFT);
+    ko_svg_end(file);
+}
