@@ -94,6 +94,12 @@ results() {
     [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "N/A N/A" ]
 }
 
+@test "ranks can be pinned, more of them than cores too" {
+    run "$PERF" -N 2 -t 3 all_reduce --pin -b 64 -e 64 "${QUICK[@]}"
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "0 0" ]
+    grep -q 'of blocking calls, ranks pinned$' <<<"$output"
+}
+
 @test "nccl-tests' spellings are known" {
     run "$PERF" -t 2 -g 1 -G 0 alltoall_perf sendrecv_perf allreduce all_reduce_perf --minbytes 1K \
         --maxbytes 3K --stepbytes 1K --warmup_iters 1 --iters 1 --agg_iters 1 --run_cycles 1 --datatype half

@@ -34,7 +34,7 @@ struct ko_perf_options {
     int nthreads, nprocs;
     int timeout_ms; /* -1: the library's */
     size_t unalign; /* elements by which buffers miss their alignment */
-    bool percentiles, cost, dirty, timestamps;
+    bool percentiles, cost, dirty, pin, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
     const char *json, *csv, *plot, *compare, *load;
 };

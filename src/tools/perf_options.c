@@ -29,6 +29,7 @@ enum key {
     KEY_PERCENTILES,
     KEY_COST,
     KEY_DIRTY,
+    KEY_PIN,
     KEY_TIMESTAMPS
 };
 
@@ -60,9 +61,10 @@ static const struct argp_option option_list[] = {
     {"run-cycles", KEY_CYCLES, "N", 0, "Run all of it N times. Default 1", 3},
     {"run_cycles", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
     {"timeout", 'T', "SECONDS", 0, "Limit of each call. Default: KOLO_TIMEOUT_MS", 3},
-    {NULL, 0, NULL, 0, "Ranks, when no launcher starts them", 4},
+    {NULL, 0, NULL, 0, "Ranks; -t and -N are for when no launcher starts them", 4},
     {"nthreads", 't', "N", 0, "Ranks that are threads of this process. Default 1", 4},
     {"nprocs", 'N', "N", 0, "Start N processes, of -t ranks each", 4},
+    {"pin", KEY_PIN, NULL, 0, "Keep each rank on a core of its own while there are enough", 4},
     {NULL, 0, NULL, 0, "Output", 5},
     {"percentiles", KEY_PERCENTILES, NULL, 0, "Time each operation; add p50, p90, p99 and max", 5},
     {"cost", KEY_COST, NULL, 0, "Add CPU time, context switches and system calls", 5},
@@ -312,6 +314,9 @@ static error_t parse_measurement(int key, char *arg, struct argp_state *state, s
         return 0;
     case 't':
         options->nthreads = ko_option_whole(state, "-t", arg, 1, MOST_RANKS);
+        return 0;
+    case KEY_PIN:
+        options->pin = true;
         return 0;
     case 'N': /* 0: one of those that were started */
         options->nprocs = ko_option_whole(state, "-N", arg, 0, MOST_RANKS);

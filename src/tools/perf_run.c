@@ -11,6 +11,7 @@
 #include "thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,6 +56,25 @@ static int join(const struct seat *seat, kolo_group **group)
              strtol(launched("RANK"), NULL, 10) * options->nthreads + seat->number,
              strtol(launched("WORLD_SIZE"), NULL, 10) * options->nthreads);
     return kolo_group_join(url, options->timeout_ms, group);
+}
+
+/* Keeps this thread, and those that it starts, on one of the cores that it may use: ranks of a
+ * machine take them in turn. Best effort, a rank that is not pinned is right as well. */
+static void pin(const struct seat *seat)
+{
+    const long local = strtol(launched("LOCAL_RANK"), NULL, 10);
+    cpu_set_t allowed, mine;
+    long wanted;
+    size_t cpu = 0;
+
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return;
+    wanted = (local * seat->options->nthreads + seat->number) % CPU_COUNT(&allowed);
+    while (!CPU_ISSET(cpu, &allowed) || wanted-- > 0)
+        cpu++;
+    CPU_ZERO(&mine);
+    CPU_SET(cpu, &mine);
+    (void)sched_setaffinity(0, sizeof mine, &mine);
 }
 
 /* ---- memory ------------------------------------------------------------------------------ */
@@ -168,6 +188,8 @@ static void *be_rank(void *arg)
     struct seat *seat = arg;
     kolo_group *group = NULL;
 
+    if (seat->options->pin)
+        pin(seat);
     seat->err = join(seat, &group);
     if (!seat->err)
         seat->err = perform(seat, group);

@@ -25,10 +25,11 @@ void ko_perf_print_start(FILE *file, const struct ko_perf_options *options, cons
             by_factor ? options->step_factor : (double)options->step_bytes,
             by_factor ? "factor" : "bytes", options->warmup, options->nsamples,
             options->together ? options->together : 1, options->check, options->unalign);
-    fprintf(file, "# time: median of %d samples%s, of %s calls%s\n", options->nsamples,
+    fprintf(file, "# time: median of %d samples%s, of %s calls%s%s\n", options->nsamples,
             options->percentiles ? " of one operation each" : "",
             options->together ? "asynchronous" : "blocking",
-            options->dirty ? ", inputs rewritten before each" : "");
+            options->dirty ? ", inputs rewritten before each" : "",
+            options->pin ? ", ranks pinned" : "");
     fputs("#\n# Using devices\n", file);
 }
 
