@@ -325,9 +325,13 @@ static int sleep_once(struct ko_channel *channel, struct ko_wait *wait)
     return err ? err : ko_channel_look_around(channel, wait);
 }
 
+/* A peer may have been put on the core on which it is waited for, even where there are enough: now
+ * and then it is let in. */
+enum { TURNS_TO_YIELD = 128 };
+
 static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 {
-    if (channel->is_crowded)
+    if (channel->is_crowded || wait->turns % TURNS_TO_YIELD == TURNS_TO_YIELD - 1)
         sched_yield();
     else
         ko_pause();

@@ -11,6 +11,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#include <stdatomic.h>
 #include <string.h>
 
 struct level {
@@ -37,7 +38,7 @@ static bool has_f16c(void)
 }
 #endif
 
-int ko_reduction_nlevels(void)
+static int count_levels(void)
 {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx2") || !has_f16c())
@@ -49,6 +50,20 @@ int ko_reduction_nlevels(void)
 #else
     return 1;
 #endif
+}
+
+/* A machine with a hypervisor takes 20 us for the question: it is asked once, and whoever asks
+ * first finds what anybody would. */
+int ko_reduction_nlevels(void)
+{
+    static atomic_int known;
+    int n = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (!n) {
+        n = count_levels();
+        atomic_store_explicit(&known, n, memory_order_relaxed);
+    }
+    return n;
 }
 
 const char *ko_reduction_level_name(int level)

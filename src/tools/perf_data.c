@@ -19,17 +19,9 @@ struct ko_perf_pattern {
     _Alignas(16) unsigned char bytes[];
 };
 
-enum kind { SIGNED, UNSIGNED, FLOAT };
-
-static enum kind kind_of(kolo_dtype dtype)
+static bool is_signed(kolo_dtype dtype)
 {
-    static const enum kind kinds[KOLO_NDTYPES] = {
-#define KIND(id, name, type, kind, work) [KOLO_##id] = kind,
-        KO_DTYPE_LIST(KIND)
-#undef KIND
-    };
-
-    return kinds[dtype];
+    return dtype == KOLO_INT8 || dtype == KOLO_INT32 || dtype == KOLO_INT64;
 }
 
 /* Steele, Lea and Flood's finisher: every bit of the input reaches every bit of the output. */
@@ -53,13 +45,13 @@ static uint64_t extend(kolo_dtype dtype, uint64_t bits)
 {
     int unused = 64 - 8 * (int)kolo_dtype_size(dtype);
 
-    return kind_of(dtype) == SIGNED ? (uint64_t)((int64_t)(bits << unused) >> unused)
-                                    : bits << unused >> unused;
+    return is_signed(dtype) ? (uint64_t)((int64_t)(bits << unused) >> unused)
+                            : bits << unused >> unused;
 }
 
 static bool is_less(kolo_dtype dtype, uint64_t a, uint64_t b)
 {
-    return kind_of(dtype) == SIGNED ? (int64_t)a < (int64_t)b : a < b;
+    return is_signed(dtype) ? (int64_t)a < (int64_t)b : a < b;
 }
 
 static uint64_t join_integers(const struct ko_perf_data *data, uint64_t a, uint64_t b)
@@ -86,14 +78,42 @@ static uint64_t divide_integer(kolo_dtype dtype, uint64_t sum, int nranks)
 {
     uint64_t wrapped = extend(dtype, sum);
 
-    return kind_of(dtype) == SIGNED ? (uint64_t)((int64_t)wrapped / nranks)
-                                    : wrapped / (uint64_t)nranks;
+    return is_signed(dtype) ? (uint64_t)((int64_t)wrapped / nranks) : wrapped / (uint64_t)nranks;
+}
+
+/* 0 or 1. */
+static uint64_t join_bools(kolo_op op, uint64_t a, uint64_t b)
+{
+    switch (op) {
+    case KOLO_PROD:
+    case KOLO_MIN:
+    case KOLO_BAND:
+        return a & b;
+    case KOLO_BXOR:
+        return a ^ b;
+    default:
+        return a | b;
+    }
+}
+
+static uint64_t bool_at(const struct ko_perf_data *data, int rank, size_t i)
+{
+    uint64_t result;
+
+    if (rank != KO_PERF_REDUCED)
+        return bits_at(data, rank, i) & 1;
+    result = bool_at(data, 0, i);
+    for (int r = 1; r < data->nranks; r++)
+        result = join_bools(data->op, result, bool_at(data, r, i));
+    return result;
 }
 
 static uint64_t integer_at(const struct ko_perf_data *data, int rank, size_t i)
 {
     uint64_t result;
 
+    if (data->dtype == KOLO_BOOL)
+        return bool_at(data, rank, i);
     if (rank != KO_PERF_REDUCED)
         return extend(data->dtype, bits_at(data, rank, i));
     result = integer_at(data, 0, i);
@@ -108,7 +128,8 @@ static uint64_t integer_at(const struct ko_perf_data *data, int rank, size_t i)
 static int64_t exact_limit(kolo_dtype dtype)
 {
     static const int bits[KOLO_NDTYPES] = {
-        [KOLO_FLOAT16] = 11, [KOLO_BFLOAT16] = 8, [KOLO_FLOAT32] = 24, [KOLO_FLOAT64] = 53};
+        [KOLO_FLOAT16] = 11, [KOLO_BFLOAT16] = 8,    [KOLO_FLOAT32] = 24,
+        [KOLO_FLOAT64] = 53, [KOLO_FLOAT8_E4M3] = 4, [KOLO_FLOAT8_E5M2] = 3};
 
     return (int64_t)1 << bits[dtype];
 }
@@ -192,6 +213,10 @@ static uint64_t float_bits(kolo_dtype dtype, double value)
         return ko_float16_of_float((float)value);
     case KOLO_BFLOAT16:
         return ko_bfloat16_of_float((float)value);
+    case KOLO_FLOAT8_E4M3:
+        return ko_float8_e4m3_of_float((float)value);
+    case KOLO_FLOAT8_E5M2:
+        return ko_float8_e5m2_of_float((float)value);
     case KOLO_FLOAT32:
         return ko_float_bits((float)value);
     default:
@@ -226,8 +251,8 @@ int ko_perf_pattern_new(const struct ko_perf_data *data, int rank, struct ko_per
     made->nbytes = nbytes;
     for (size_t i = 0; i < PERIOD; i++)
         put(made->bytes + i * nbytes, nbytes,
-            kind_of(data->dtype) == FLOAT ? float_bits(data->dtype, float_at(data, rank, i))
-                                          : integer_at(data, rank, i));
+            ko_dtype_is_float(data->dtype) ? float_bits(data->dtype, float_at(data, rank, i))
+                                           : integer_at(data, rank, i));
     memcpy(made->bytes + half, made->bytes, half);
     *pattern = made;
     return KOLO_OK;
