@@ -62,9 +62,9 @@ results() {
     run "$PERF" -t 3 all -d all -o all -r all -b 3000 -e 3000 -n 1 -w 0 -u 1
     [ "$status" -eq 0 ]
     [ "$(grep -c '^# Out of bounds values : 0 OK' <<<"$output")" -eq 12 ]
-    # 8 ops of 6 integer types and 5 of 4 float types: all_reduce, reduce_scatter, reduce of 3 roots;
-    # 10 types: all_gather, all_to_all, barrier, three of messages; broadcast, gather, scatter of 3 roots
-    [ "$(rows | wc -l)" -eq $((68 * 5 + 10 * 6 + 10 * 9)) ]
+    # 8 ops of 6 integer types, 5 of 6 float types and 7 of bool: all_reduce, reduce_scatter, reduce of
+    # 3 roots; 13 types: all_gather, all_to_all, barrier, three of messages; broadcast, gather, scatter of 3 roots
+    [ "$(rows | wc -l)" -eq $((85 * 5 + 13 * 6 + 13 * 9)) ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
 }
 
@@ -231,4 +231,18 @@ END
     [ "$status" -eq 0 ] && [[ "$output" == *"reduce_scatter"* ]]
     run "$PERF" --version
     [ "$status" -eq 0 ] && [[ "$output" == "kolo-perf (kolo) "[0-9]* ]]
+}
+
+@test "costs are measured into a file that the library takes" {
+    run "$PERF" --tune "$BATS_TEST_TMPDIR/costs"
+    [ "$status" -eq 0 ]
+    grep -qx 'kolo tuning 1' "$BATS_TEST_TMPDIR/costs"
+    KOLO_TUNING="$BATS_TEST_TMPDIR/costs" run "$PERF" -t 2 all_reduce -b 64 -e 64 "${QUICK[@]}"
+    [ "$status" -eq 0 ]
+    run "$PERF" --tune /no/such/folder/costs
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"/no/such/folder/costs: No such file"* ]]
+    run "$PERF" --tune x all_reduce
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"--tune starts two ranks of its own"* ]]
 }

@@ -24,7 +24,9 @@ enum { PERIOD = 8191, LONG = 3 * PERIOD + 5 };
 
 static bool allows(kolo_dtype dtype, kolo_op op)
 {
-    return !ko_dtype_is_float(dtype) || (op != KOLO_BAND && op != KOLO_BOR && op != KOLO_BXOR);
+    struct ko_reduction unused;
+
+    return !ko_reduction_find(dtype, op, &unused);
 }
 
 /* buffer[count] of rank, or of the reduction. */

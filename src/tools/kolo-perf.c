@@ -4,7 +4,9 @@
  */
 #include "perf.h"
 
+#include "perf_tune.h"
 #include "status.h"
+#include "tuning.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -115,6 +117,22 @@ static int perform(struct results *results)
     return err ? KO_PERF_FAILED : code;
 }
 
+static int tune(const char *path)
+{
+    struct ko_costs costs;
+    int err = check_writable(path);
+
+    if (!err)
+        err = ko_perf_tune(&costs);
+    if (!err)
+        err = ko_tuning_write(path, &costs);
+    if (err)
+        fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
+    else
+        printf("%s: set KOLO_TUNING to it; kolo-info --algorithms shows what it changes\n", path);
+    return err ? KO_PERF_FAILED : KO_PERF_FINE;
+}
+
 int main(int argc, char **argv)
 {
     struct ko_perf_options options;
@@ -122,6 +140,8 @@ int main(int argc, char **argv)
     int code;
 
     ko_perf_options_read(&options, argc, argv);
+    if (options.tune)
+        return tune(options.tune);
     if (options.nprocs > 0)
         return ko_perf_start(&options, argc, argv);
     code = perform(&results);

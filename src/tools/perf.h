@@ -36,7 +36,7 @@ struct ko_perf_options {
     size_t unalign; /* elements by which buffers miss their alignment */
     bool percentiles, cost, dirty, pin, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
-    const char *json, *csv, *plot, *compare, *load;
+    const char *json, *csv, *plot, *compare, *load, *tune;
 };
 
 /* Exit codes. */

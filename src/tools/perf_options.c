@@ -26,6 +26,7 @@ enum key {
     KEY_COMPARE,
     KEY_MARGIN,
     KEY_LOAD,
+    KEY_TUNE,
     KEY_PERCENTILES,
     KEY_COST,
     KEY_DIRTY,
@@ -76,6 +77,7 @@ static const struct argp_option option_list[] = {
     {"compare", KEY_COMPARE, "FILE", 0, "Compare with what --json has written to FILE", 5},
     {"margin", KEY_MARGIN, "PERCENT", 0, "Differences up to this are the same. Default 5", 5},
     {"load", KEY_LOAD, "FILE", 0, "Measure nothing: take what --json has written", 5},
+    {"tune", KEY_TUNE, "FILE", 0, "Measure what links and reductions cost, for KOLO_TUNING", 5},
     {"ngpus", 'g', "1", OPTION_HIDDEN, NULL, 6},
     {"cudagraph", 'G', "0", OPTION_HIDDEN, NULL, 6},
     {"local_register", 'R', "0", OPTION_HIDDEN, NULL, 6},
@@ -359,6 +361,9 @@ static error_t parse_output(int key, char *arg, struct argp_state *state, struct
     case KEY_LOAD:
         options->load = arg;
         return 0;
+    case KEY_TUNE:
+        options->tune = arg;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -389,9 +394,13 @@ static void settle(struct argp_state *state, struct input *input)
     else if (is_of_bits && options->dtype >= 0 && ko_dtype_is_float((kolo_dtype)options->dtype))
         argp_error(state, "-o %s is for integers, -d is %s", kolo_op_name((kolo_op)options->op),
                    kolo_dtype_name((kolo_dtype)options->dtype));
-    else if (options->load ? options->cases != 0 : options->cases == 0)
-        argp_error(state, options->load ? "--load measures nothing: no operation is taken"
-                                        : "which operation? For example all_reduce");
+    else if (options->tune && (options->cases || options->load || options->nprocs > 0))
+        argp_error(state, "--tune starts two ranks of its own: it takes neither an operation, "
+                          "--load nor -N");
+    else if (options->load && options->cases)
+        argp_error(state, "--load measures nothing: no operation is taken");
+    else if (!options->load && !options->tune && !options->cases)
+        argp_error(state, "which operation? For example all_reduce");
     else if (options->load && (options->json || options->nprocs > 0))
         argp_error(state, "--load takes neither --json nor -N");
     else if (options->nprocs > 0 && getenv("RANK"))

@@ -6,6 +6,7 @@
 
 #include "dtype.h"
 #include "perf_case.h"
+#include "reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -141,17 +142,17 @@ static int sweep_roots(struct ko_perf_rank *rank, const struct ko_perf_case *row
     return err;
 }
 
-/* Bits of floats are not reduced; a case that reduces nothing has no op. */
+/* Not every type has every op; a case that reduces nothing has none. */
 static bool is_wanted(const struct ko_perf_options *options, const struct ko_perf_case *row,
                       kolo_dtype dtype, kolo_op op)
 {
-    bool is_of_bits = op == KOLO_BAND || op == KOLO_BOR || op == KOLO_BXOR;
+    struct ko_reduction unused;
 
     if (options->dtype != KO_PERF_ALL && options->dtype != (int)dtype)
         return false;
     if (!(row->flags & KO_PERF_REDUCES))
         return op == KOLO_SUM;
-    return options->op == KO_PERF_ALL ? !is_of_bits || !ko_dtype_is_float(dtype)
+    return options->op == KO_PERF_ALL ? !ko_reduction_find(dtype, op, &unused)
                                       : options->op == (int)op;
 }
 

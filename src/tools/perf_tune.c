@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Costs are found by measuring collectives of two ranks that stress one or two of them, in the
+ * order in which they can be told apart:
+ *   broadcast        the receiver's copies out of the slots
+ *   reduce           the root's reductions
+ *   reduce_scatter   a rank's copies into slots and its reductions
+ *   all_gather       copies in and out, and one of the own block
+ */
+#include "perf_tune.h"
+
+#include "clock.h"
+#include "kolo.h"
+#include "status.h"
+#include "tuning.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NRANKS = 2, NROUNDS = 15, ROUND_US = 3000, JOIN_MS = 20000 };
+
+enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, ALL_GATHER, NPROBES };
+
+/* Microseconds of a call, by probe and footprint. */
+struct times {
+    double us[NPROBES][KO_FOOTPRINTS];
+};
+
+struct rank {
+    kolo_store *store;
+    int number, status;
+    char text[KO_ERROR_TEXT];
+    struct times *times; /* rank 0's */
+};
+
+static int call(kolo_group *group, enum probe probe, const float *in, float *out, size_t nbytes)
+{
+    const size_t whole = nbytes / 2 / sizeof *in, block = nbytes / 3 / sizeof *in;
+
+    switch (probe) {
+    case BROADCAST:
+        return kolo_broadcast(group, out, whole, KOLO_FLOAT32, 0);
+    case REDUCE:
+        return kolo_reduce(group, in, out, whole, KOLO_FLOAT32, KOLO_SUM, 0);
+    case REDUCE_SCATTER:
+        return kolo_reduce_scatter(group, in, out, block, KOLO_FLOAT32, KOLO_SUM);
+    case ALL_GATHER:
+        return kolo_all_gather(group, in, out, block, KOLO_FLOAT32);
+    default:
+        return kolo_barrier(group);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* How many calls make a round; the ranks agree on rank 0's. */
+static int count_calls(kolo_group *group, enum probe probe, const float *in, float *out,
+                       size_t nbytes, int32_t *ncalls)
+{
+    int64_t began = 0;
+    int err = KOLO_OK;
+
+    for (int i = 0; i < 3 && !err; i++) {
+        began = ko_now_ns();
+        err = call(group, probe, in, out, nbytes);
+    }
+    *ncalls = (int32_t)(ROUND_US * 1000 / (ko_now_ns() - began + 100)) + 1;
+    return err ? err : kolo_broadcast(group, ncalls, 1, KOLO_INT32, 0);
+}
+
+static int measure(kolo_group *group, enum probe probe, const float *in, float *out, size_t nbytes,
+                   double *us)
+{
+    int32_t ncalls = 1;
+    int64_t began;
+    int err = count_calls(group, probe, in, out, nbytes, &ncalls);
+
+    if (!err)
+        err = kolo_barrier(group);
+    began = ko_now_ns();
+    for (int i = 0; i < ncalls && !err; i++)
+        err = call(group, probe, in, out, nbytes);
+    if (!err) /* a root is done before the others are */
+        err = kolo_barrier(group);
+    *us = (double)(ko_now_ns() - began) / 1e3 / ncalls;
+    return err;
+}
+
+/* Every probe once at each footprint. */
+static int measure_once(kolo_group *group, const float *in, float *out, struct times *times)
+{
+    int err = KOLO_OK;
+
+    for (int probe = 0; probe < NPROBES && !err; probe++)
+        for (int f = 0; f < KO_FOOTPRINTS && !err; f++)
+            err = measure(group, (enum probe)probe, in, out,
+                          (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f), &times->us[probe][f]);
+    return err;
+}
+
+static void take_medians(const struct times rounds[NROUNDS], struct times *times)
+{
+    for (int probe = 0; probe < NPROBES; probe++)
+        for (int f = 0; f < KO_FOOTPRINTS; f++) {
+            double sorted[NROUNDS];
+
+            for (int i = 0; i < NROUNDS; i++)
+                sorted[i] = rounds[i].us[probe][f];
+            qsort(sorted, NROUNDS, sizeof *sorted, compare);
+            times->us[probe][f] = sorted[NROUNDS / 2];
+        }
+}
+
+/* A machine may be slow for a second: every figure is of rounds that lie apart. */
+static int measure_all(kolo_group *group, struct times *times)
+{
+    const size_t most = (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * (KO_FOOTPRINTS - 1));
+    float *in = malloc(most), *out = malloc(most);
+    struct times rounds[NROUNDS];
+    int err = in && out ? KOLO_OK : ko_fail(KOLO_E_NOMEM, "no memory to measure with");
+
+    for (size_t i = 0; !err && i < most / sizeof *in; i++)
+        in[i] = out[i] = 1;
+    for (int round = 0; round < NROUNDS && !err; round++)
+        err = measure_once(group, in, out, &rounds[round]);
+    if (!err)
+        take_medians(rounds, times);
+    free(in);
+    free(out);
+    return err;
+}
+
+static void *be_rank(void *argument)
+{
+    struct rank *rank = argument;
+    kolo_group *group = NULL;
+    struct times unused;
+    int err = kolo_group_join_store(rank->store, rank->number, NRANKS, JOIN_MS, &group);
+
+    if (!err)
+        err = measure_all(group, rank->times ? rank->times : &unused);
+    rank->status = err;
+    strncpy(rank->text, err ? kolo_last_error() : "", sizeof rank->text - 1);
+    kolo_group_free(group);
+    return NULL;
+}
+
+/* Over one transport. */
+static int measure_over(const char *transport, struct times *times)
+{
+    struct rank ranks[NRANKS] = {{.number = 0, .times = times}, {.number = 1}};
+    pthread_t thread;
+    kolo_store *store;
+    int err = kolo_store_open_local(&store);
+
+    if (err)
+        return err;
+    setenv("KOLO_TRANSPORT", transport, 1);
+    for (int i = 0; i < NRANKS; i++)
+        ranks[i].store = store;
+    if (pthread_create(&thread, NULL, be_rank, &ranks[1]))
+        err = ko_fail(KOLO_E_SYSTEM, "no thread to measure with");
+    if (!err) {
+        be_rank(&ranks[0]);
+        pthread_join(thread, NULL);
+    }
+    for (int i = 0; i < NRANKS && !err; i++)
+        err = ranks[i].status ? ko_fail_again(ranks[i].status, ranks[i].text) : KOLO_OK;
+    kolo_store_close(store);
+    return err;
+}
+
+/* ---- from times to costs ----------------------------------------------------------------- */
+
+/* What is left of a sum without its other parts; noise must not make it nothing. */
+static double rest(double sum, double parts)
+{
+    return sum - parts > sum / 10 ? sum - parts : sum / 10;
+}
+
+static void find_link(const struct times *times, struct ko_link_costs *link, double *reduce,
+                      double *copy)
+{
+    const double empty = times->us[EMPTY][0];
+
+    link->latency = empty * 0.4;
+    link->send = link->receive = empty * 0.2;
+    for (int f = 0; f < KO_FOOTPRINTS; f++) {
+        const double whole = (double)((size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f)) / 2;
+        const double block = whole * 2 / 3;
+
+        link->receive_byte[f] = rest(times->us[BROADCAST][f], empty) / whole;
+        reduce[f] = rest(times->us[REDUCE][f], empty) / whole;
+        link->send_byte[f] = rest(rest(times->us[REDUCE_SCATTER][f], empty) / block, reduce[f]);
+        copy[f] = rest(rest(times->us[ALL_GATHER][f], empty) / block,
+                       link->send_byte[f] + link->receive_byte[f]);
+    }
+}
+
+int ko_perf_tune(struct ko_costs *costs)
+{
+    double unused[2][KO_FOOTPRINTS];
+    struct times local, remote;
+    int err = ko_tuning_get(costs);
+
+    if (!err)
+        err = measure_over("shm", &local);
+    if (!err)
+        err = measure_over("tcp", &remote);
+    unsetenv("KOLO_TRANSPORT");
+    if (err)
+        return err;
+    find_link(&remote, &costs->links[KO_REMOTE], unused[0], unused[1]);
+    find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte, costs->copy_byte);
+    costs->call = local.us[EMPTY][0] * 0.2;
+    return KOLO_OK;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * predict: measures collectives among ranks of this machine and puts beside them what the
+ * simulation says, under the costs of KOLO_TUNING.
+ *   predict RANKS [ALGORITHM]     the algorithm of every collective that has it
+ */
+#include "choice.h"
+#include "clock.h"
+#include "coll.h"
+#include "group.h"
+#include "layout.h"
+#include "tuning.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 16, ROUNDS = 9, NSIZES = 6, MOST_BYTES = 64 << 20 };
+
+static const size_t sizes[NSIZES] = {65536, 262144, 1 << 20, 4 << 20, 16 << 20, MOST_BYTES};
+
+struct rank {
+    kolo_store *store;
+    int number, n;
+    const char *algorithm;
+};
+
+static int call(kolo_group *g, enum ko_collective what, const void *in, void *out, size_t nbytes)
+{
+    const size_t count = nbytes / 4, block = count / (size_t)kolo_group_size(g);
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
+    case KO_BROADCAST:
+        return kolo_broadcast(g, out, count, KOLO_FLOAT32, 0);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(g, in, out, block, KOLO_FLOAT32);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(g, in, out, block, KOLO_FLOAT32, KOLO_SUM);
+    default:
+        return kolo_all_to_all(g, in, out, block, KOLO_FLOAT32);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double measure(kolo_group *g, enum ko_collective what, const void *in, void *out,
+                      size_t nbytes)
+{
+    const int ncalls = (int)(20000000 / (nbytes * (size_t)kolo_group_size(g))) + 1;
+    int64_t began;
+
+    if (call(g, what, in, out, nbytes) || kolo_barrier(g))
+        abort();
+    began = ko_now_ns();
+    for (int k = 0; k < ncalls; k++)
+        if (call(g, what, in, out, nbytes))
+            abort();
+    if (kolo_barrier(g))
+        abort();
+    return (double)(ko_now_ns() - began) / 1e3 / ncalls;
+}
+
+static int find(enum ko_collective what, const char *algorithm, size_t nbytes,
+                const struct ko_situation *situation)
+{
+    double us;
+
+    for (int row = 0; row < ko_npaper_texts; row++)
+        if (ko_paper_texts[row].what == what && algorithm &&
+            !strcmp(ko_paper_texts[row].name, algorithm))
+            return row;
+    return ko_choose(situation, what, false, ko_size_class(nbytes), -1, &us);
+}
+
+static double predict(enum ko_collective what, int row, const struct ko_situation *situation,
+                      size_t nbytes)
+{
+    const bool has_blocks = what >= KO_ALL_GATHER && what <= KO_ALL_TO_ALL;
+    const struct ko_simulation simulation = {
+        .call = {.text = &ko_paper_texts[row],
+                 .n = situation->n,
+                 .count = nbytes / (has_blocks ? (size_t)situation->n : 1),
+                 .slice = situation->slice_bytes,
+                 .slots = situation->slots,
+                 .hosts = situation->hosts},
+        .element = 1,
+        .costs = situation->costs};
+    double us = 0;
+
+    if (ko_simulate(&simulation, &us))
+        fprintf(stderr, "%s\n", kolo_last_error());
+    return us;
+}
+
+static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE,         KO_BROADCAST,
+                                           KO_ALL_GATHER, KO_REDUCE_SCATTER, KO_ALL_TO_ALL};
+enum { NWHATS = sizeof whats / sizeof *whats };
+
+static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
+{
+    struct ko_costs costs;
+    struct ko_hosts *hosts;
+    struct ko_situation situation = {
+        .n = rank->n, .slice_bytes = 131072, .slots = 8, .costs = &costs};
+
+    if (ko_tuning_get(&costs) || ko_layout_even(rank->n, rank->n, &hosts))
+        exit(1);
+    situation.hosts = hosts;
+    for (int w = 0; w < NWHATS; w++)
+        for (int i = 0; i < NSIZES; i++) {
+            int row = find(whats[w], rank->algorithm, sizes[i], &situation);
+            double said = predict(whats[w], row, &situation, sizes[i]), got;
+
+            qsort(us[w][i], ROUNDS, sizeof(double), compare);
+            got = us[w][i][ROUNDS / 2];
+            printf("%-16s %-12s %9zu bytes %10.1f us measured %10.1f us predicted %6.2f\n",
+                   ko_collective_name(whats[w]), ko_paper_texts[row].name, sizes[i], got, said,
+                   said / got);
+        }
+    free(hosts);
+}
+
+static void run(struct rank *rank, kolo_group *group)
+{
+    static double us[NWHATS][NSIZES][ROUNDS], unused[NWHATS][NSIZES][ROUNDS];
+    char *in = malloc(MOST_BYTES), *out = malloc(MOST_BYTES);
+
+    if (!in || !out)
+        abort();
+    memset(in, 1, MOST_BYTES);
+    memset(out, 1, MOST_BYTES);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int w = 0; w < NWHATS; w++)
+            for (int i = 0; i < NSIZES; i++)
+                (rank->number ? unused : us)[w][i][round] =
+                    measure(group, whats[w], in, out, sizes[i]);
+    if (rank->number == 0)
+        print(rank, us);
+    free(in);
+    free(out);
+}
+
+static void *be_rank(void *argument)
+{
+    struct rank *rank = argument;
+    kolo_group *group;
+
+    if (kolo_group_join_store(rank->store, rank->number, rank->n, 20000, &group)) {
+        fprintf(stderr, "%s\n", kolo_last_error());
+        exit(1);
+    }
+    run(rank, group);
+    kolo_group_free(group);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const int n = argc > 1 ? atoi(argv[1]) : 2;
+    struct rank ranks[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
+    kolo_store *store;
+
+    if (n < 2 || n > MOST_RANKS || kolo_store_open_local(&store))
+        return 1;
+    if (argc > 2)
+        setenv("KOLO_ALGO", argv[2], 1);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = (struct rank){store, i, n, argc > 2 ? argv[2] : NULL};
+        if (pthread_create(&threads[i], NULL, be_rank, &ranks[i]))
+            return 1;
+    }
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    kolo_store_close(store);
+    return 0;
+}
