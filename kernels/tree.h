@@ -3,9 +3,10 @@
  * tree.h: collectives on trees of ranks, one slice behind the other. Ranks are numbered from the
  * root: the root is 0, the rank after it 1, and so on around.
  *   k-nomial: in digits of base k, a rank's parent has its lowest digit that is not 0 set to 0.
- *   double binary (Sanders, Speck and Traeff 2009): two binary trees over all but the root,
- * numbered in order so that odd numbers are leaves; the second is shifted by one, so that who is
- * inside one tree is a leaf of the other. Each carries every other slice.
+ *   double binary (Sanders, Speck and Traeff 2009): two binary trees over all but the root, each of
+ * which carries every other slice. In the first the children of i are 2 i and 2 i + 1. The second
+ * is the first with the ranks numbered the other way around, so that who is inside one tree is a
+ * leaf of the other.
  */
 #ifndef KO_TREE_H
 #define KO_TREE_H
@@ -13,10 +14,11 @@
 #include "verbs.h"
 
 /* Children at most: 3 for each of 9 digits of base 4, or one for each of 31 of base 2. */
-enum { KO_MOST_CHILDREN = 32, KO_TREE_LAG = 2 };
+enum { KO_MOST_CHILDREN = 32, KO_TREE_LAG = 2, KO_FIRST_TREE = 0, KO_SECOND_TREE = 1 };
 
 struct ko_tree {
     int parent; /* -1 at the root */
+    int depth;  /* hops from the root */
     int nchildren;
     int children[KO_MOST_CHILDREN];
 };
@@ -28,9 +30,11 @@ KO_FN void add_child(struct ko_tree *tree, int child)
 
 KO_FN struct ko_tree knomial_tree(int n, int number, int k)
 {
-    struct ko_tree tree = {.parent = -1, .nchildren = 0};
+    struct ko_tree tree = {.parent = -1};
     int unit = 1;
 
+    for (int rest = number; rest > 0; rest /= k)
+        tree.depth += rest % k > 0;
     while (unit < n && number % (unit * k) == 0)
         unit *= k;
     if (unit < n)
@@ -42,69 +46,40 @@ KO_FN struct ko_tree knomial_tree(int n, int number, int k)
     return tree;
 }
 
-KO_FN int lowest_bit(int x)
+/* The tree over all but the root, and the root above it. `first`, 0 or 1: the child that is served
+ * first is of even or of odd number. */
+KO_FN struct ko_tree binary_tree(int n, int number, int first)
 {
-    return x & -x;
-}
+    struct ko_tree tree = {.parent = number / 2};
 
-/* The binary tree over 1 ... n in order: the parent of x, 0 at the top. */
-KO_FN int inorder_parent(int n, int x)
-{
-    do {
-        const int bit = lowest_bit(x);
+    if (number == 0)
+        tree.parent = -1;
+    for (int rest = number; rest > 0; rest /= 2)
+        tree.depth++;
+    for (int i = 0; i < 2; i++) {
+        const int child = 2 * number + (first + i) % 2;
 
-        if (bit > n)
-            return 0;
-        x = x & (2 * bit) ? x - bit : x + bit;
-    } while (x > n);
-    return x;
-}
-
-/* The right child is what there is of the right half: 0 if there is nothing. */
-KO_FN int inorder_right(int n, int x)
-{
-    int child = x + lowest_bit(x) / 2;
-
-    while (child > n && lowest_bit(child) > 1)
-        child -= lowest_bit(child) / 2;
-    return child > x && child <= n ? child : 0;
-}
-
-/* One of the two trees (shift 0 or 1) over n ranks with the root. */
-KO_FN struct ko_tree binary_tree(int n, int number, int shift)
-{
-    struct ko_tree tree = {.parent = -1, .nchildren = 0};
-    const int m = n - 1;
-    const int x = (number - 1 + shift) % m + 1; /* its number in the tree */
-    int top = 1;
-
-#define NUMBER_OF(y) (((y)-1 + m - shift) % m + 1)
-    if (number == 0) {
-        while (2 * top <= m)
-            top *= 2;
-        add_child(&tree, NUMBER_OF(top));
-        return tree;
+        if (child > number && child < n) /* the root is no child of its own */
+            add_child(&tree, child);
     }
-    tree.parent = inorder_parent(m, x) ? NUMBER_OF(inorder_parent(m, x)) : 0;
-    if (lowest_bit(x) > 1)
-        add_child(&tree, NUMBER_OF(x - lowest_bit(x) / 2));
-    if (inorder_right(m, x))
-        add_child(&tree, NUMBER_OF(inorder_right(m, x)));
-#undef NUMBER_OF
     return tree;
 }
 
-/* base 2, 4: the k-nomial tree; 0, 1: one of the two binary trees. In ranks. */
+/* base 2, 4: the k-nomial tree; 0, 1: one of the two binary trees. In ranks. The odd children go
+ * first, but in the second tree of an odd number of ranks: so no rank is the first child in one
+ * tree and the second in the other, and its slices come in turn. */
 KO_FN struct ko_tree tree_of(const verbs *v, int base)
 {
-    const int number = around(v->rank - v->root, v->n);
-    struct ko_tree tree =
-        base > 1 ? knomial_tree(v->n, number, base) : binary_tree(v->n, number, base);
+    const int way = base == KO_SECOND_TREE ? -1 : 1;
+    const int number = around(way * (v->rank - v->root), v->n);
+    struct ko_tree tree = base > KO_SECOND_TREE
+                              ? knomial_tree(v->n, number, base)
+                              : binary_tree(v->n, number, way > 0 || v->n % 2 == 0);
 
     if (tree.parent >= 0)
-        tree.parent = around(tree.parent + v->root, v->n);
+        tree.parent = around(v->root + way * tree.parent, v->n);
     for (int i = 0; i < tree.nchildren; i++)
-        tree.children[i] = around(tree.children[i] + v->root, v->n);
+        tree.children[i] = around(v->root + way * tree.children[i], v->n);
     return tree;
 }
 
@@ -132,21 +107,29 @@ KO_FN void tree_down(verbs *v, const struct ko_tree *tree, struct ko_part part)
         send(v, tree->children[i], OUT, part);
 }
 
-/* Slice s goes over trees[s % ntrees]; up, and down again a little later, or one of the two. */
+/* Slice s goes over trees[s % ntrees]; up, down, or up and down again. What is due at a rank is a
+ * matter of its depth: on its way down, slice s is at depth d in step s + d * KO_TREE_LAG, which
+ * leaves a parent time to serve two children; on its way up, as long before the root has it. In
+ * that order no rank waits for one tree while it could serve the other. */
 KO_FN void over_trees(verbs *v, const struct ko_tree *trees, size_t ntrees, bool goes_up,
                       bool goes_down)
 {
     const struct ko_part whole = {0, v->count};
     const size_t slices = slices_of(v->count, v->slice);
-    const size_t lag = goes_up && goes_down ? KO_TREE_LAG : 0;
+    size_t most = 0; /* steps from the root */
 
-    for (size_t s = 0; s < slices + lag; s++) {
-        const size_t back = s - lag;
+    for (size_t i = 0; i < ntrees; i++)
+        if (most < (size_t)trees[i].depth * KO_TREE_LAG)
+            most = (size_t)trees[i].depth * KO_TREE_LAG;
+    for (size_t step = 0; step < slices + 2 * most; step++) {
+        const struct ko_tree *tree = &trees[step % ntrees];
+        const size_t lag = (size_t)tree->depth * KO_TREE_LAG;
+        const size_t up = step - most + lag, down = step - most - lag; /* huge below 0 */
 
-        if (goes_up && s < slices)
-            tree_up(v, &trees[s % ntrees], slice_of(whole, v->slice, s));
-        if (goes_down && s >= lag)
-            tree_down(v, &trees[back % ntrees], slice_of(whole, v->slice, back));
+        if (goes_up && up < slices)
+            tree_up(v, tree, slice_of(whole, v->slice, up));
+        if (goes_down && down < slices)
+            tree_down(v, tree, slice_of(whole, v->slice, down));
     }
 }
 
@@ -159,7 +142,7 @@ KO_FN void over_tree(verbs *v, int base, bool goes_up, bool goes_down)
 
 KO_FN void over_two_trees(verbs *v, bool goes_up, bool goes_down)
 {
-    const struct ko_tree trees[2] = {tree_of(v, 0), tree_of(v, 1)};
+    const struct ko_tree trees[2] = {tree_of(v, KO_FIRST_TREE), tree_of(v, KO_SECOND_TREE)};
 
     over_trees(v, trees, 2, goes_up, goes_down);
 }
@@ -239,6 +222,11 @@ KO_FN void binomial_barrier(verbs *v)
 }
 
 /* ---- blocks: a subtree's lie one behind the other in TMP, numbered from the root ----------- */
+
+KO_FN int lowest_bit(int x)
+{
+    return x & -x;
+}
 
 /* How many ranks the subtree of a number has in the binomial tree. */
 KO_FN int subtree_size(int n, int number)

@@ -116,6 +116,18 @@ while at < len(text.rstrip()):
     grep -qE '^  steps +3 ' <<<"$output"
 }
 
+@test "double trees: a slice in each step, and two steps more for each level" {
+    local collective call steps
+    for collective in broadcast reduce; do
+        for call in 2,1 3,2 7,3 8,3 16,4 31,5 34,6 64,6; do
+            run "$EXPLAIN" $collective --algo double_tree --ranks "${call%,*}" --root 1 \
+                --count 64 --slice 2 --slots 2
+            steps=$(sed -nE 's/^  steps +([0-9]+) .*/\1/p' <<<"$output")
+            [ "$steps" -le $((32 + 2 * ${call#*,})) ] || { echo "$collective $call: $steps"; return 1; }
+        done
+    done
+}
+
 @test "hosts: what leaves them is counted" {
     run "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,2
     [ "$status" -eq 0 ]
