@@ -31,19 +31,23 @@
     X(ALL_REDUCE, "double_tree", double_tree_all_reduce, 0, "two trees, half of the buffer each: log2(n) steps at full speed") \
     X(REDUCE, "direct", direct_reduce, KO_ORDERED, "short: one hop") \
     X(REDUCE, "binomial", binomial_reduce, 0, "short and many ranks: log2(n) steps") \
+    X(REDUCE, "hierarchical", hierarchical_reduce, KO_SPREAD, "the fewest bytes between hosts") \
     X(REDUCE, "ring", ring_reduce, 0, "a chain of slices: nobody receives from two") \
     X(REDUCE, "knomial", knomial_reduce, 0, "a tree of half the depth, with three times the children") \
     X(REDUCE, "double_tree", double_tree_reduce, 0, "two trees, half of the slices each") \
     X(BROADCAST, "binomial", binomial_broadcast, 0, "short: log2(n) steps") \
+    X(BROADCAST, "hierarchical", hierarchical_broadcast, KO_SPREAD, "the fewest bytes between hosts") \
     X(BROADCAST, "ring", ring_broadcast, 0, "a chain of slices: nobody sends to two") \
     X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
     X(BROADCAST, "knomial", knomial_broadcast, 0, "a tree of half the depth, with three times the children") \
     X(BROADCAST, "double_tree", double_tree_broadcast, 0, "two trees, half of the slices each") \
     X(BROADCAST, "scatter", scatter_broadcast, 0, "dealt out, then once around the ring") \
+    X(ALL_GATHER, "hierarchical", hierarchical_all_gather, KO_SPREAD, "the fewest bytes between hosts") \
     X(ALL_GATHER, "direct", direct_all_gather, 0, "few ranks: one hop") \
     X(ALL_GATHER, "bruck", bruck_all_gather, KO_EVEN, "short: log2(n) steps") \
     X(ALL_GATHER, "ring", ring_all_gather, 0, "each link carries each block once") \
     X(ALL_GATHER, "ring_both", ring_both_all_gather, 0, "a ring in each direction, half of each block") \
+    X(REDUCE_SCATTER, "hierarchical", hierarchical_reduce_scatter, KO_SPREAD, "the fewest bytes between hosts") \
     X(REDUCE_SCATTER, "direct", direct_reduce_scatter, KO_ORDERED, "few ranks: one hop") \
     X(REDUCE_SCATTER, "ring", ring_reduce_scatter, 0, "each link carries each block once") \
     X(GATHER, "direct", direct_gather, 0, "each block travels once") \
@@ -53,6 +57,7 @@
     X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, 0, "one peer after the other, no rank the target of two") \
     X(ALL_TO_ALL, "direct", direct_all_to_all, 0, "all peers at once") \
     X(ALL_TO_ALL, "bruck", bruck_all_to_all, KO_EVEN | KO_SMALL, "short and many ranks: log2(n) messages") \
+    X(BARRIER, "hierarchical", hierarchical_barrier, KO_SPREAD, "the fewest rounds between hosts") \
     X(BARRIER, "dissemination", dissemination_barrier, 0, "log2(n) rounds") \
     X(BARRIER, "binomial", binomial_barrier, 0, "2 (n - 1) messages in all, up a tree and down again")
 /* clang-format on */

@@ -5,12 +5,14 @@
  *
  * A buffer is cut into lanes, as many as the smallest host has ranks: lane l is carried between the
  * hosts by the ranks of place l, so that all of a host's processors, and all its network cards,
- * have their share. A lane has a chunk for each host.
+ * have their share. For all_reduce a lane has a chunk for each host.
  */
 #ifndef KO_HIERARCHICAL_H
 #define KO_HIERARCHICAL_H
 
-#include "verbs.h"
+#include "tree.h"
+
+/* ---- all_reduce -------------------------------------------------------------------------- */
 
 /* Slice s of a host's chunk of a lane. */
 KO_FN struct ko_part lane_slice(const verbs *v, int lane, int host, size_t s)
@@ -88,6 +90,124 @@ KO_FN void hierarchical_all_reduce(verbs *v)
         if (!is_alone)
             hierarchical_spread(v, s);
     }
+}
+
+/* ---- to one rank, from one rank ---------------------------------------------------------- */
+
+/* Adds up what all ranks of the own host have, but for one, and what comes from another host: for
+ * another rank or, with the result complete, for itself. from, to, but: -1 for none. */
+KO_FN void hierarchical_add(verbs *v, int from, int to, int but, struct ko_part mine,
+                            struct ko_part part)
+{
+    const int host = v->hosts->host[v->rank];
+    int n = 0;
+
+    v->ranks[n++] = v->rank;
+    if (from >= 0)
+        v->ranks[n++] = from;
+    for (int place = 0; place < host_size(v->hosts, host); place++)
+        if (place != v->hosts->place[v->rank] && rank_at(v->hosts, host, place) != but)
+            v->ranks[n++] = rank_at(v->hosts, host, place);
+    if (to < 0)
+        reduce_from(v, v->ranks, n, mine, part, true);
+    else if (n == 1)
+        send(v, to, IN, mine);
+    else
+        reduce_from_send(v, v->ranks, n, to, mine);
+}
+
+/* To all ranks of the own host, but for one; -1: for none. */
+KO_FN void hierarchical_tell(verbs *v, int but, struct ko_part part)
+{
+    const int host = v->hosts->host[v->rank], size = host_size(v->hosts, host);
+
+    for (int k = 1; k < size; k++) {
+        const int mate = rank_at(v->hosts, host, around(v->hosts->place[v->rank] + k, size));
+
+        if (mate != but)
+            send(v, mate, OUT, part);
+    }
+}
+
+#define LANE(lane) slice_of(chunk_of(v->count, v->hosts->least, lane), v->slice, s)
+
+/* Each host adds up inside, lane by lane, and sends the sums to the next, once the buffer; the
+ * root's is the last, where the root adds its own. */
+KO_FN void hierarchical_reduce(verbs *v)
+{
+    const struct ko_hosts *hosts = v->hosts;
+    const int host = hosts->host[v->rank], place = hosts->place[v->rank], lanes = hosts->least;
+    const int before = around(host - 1, hosts->n), after = around(host + 1, hosts->n);
+    const int home = hosts->host[v->root];
+    const bool is_root = v->rank == v->root;
+
+    for (size_t s = 0; s < slices_of(chunk_of(v->count, lanes, 0).count, v->slice); s++) {
+        for (int lane = 0; lane < lanes && !is_root; lane++)
+            if (lane != place)
+                send(v, rank_at(hosts, host, lane), IN, LANE(lane));
+        if (place < lanes)
+            hierarchical_add(v, before == home ? -1 : rank_at(hosts, before, place),
+                             is_root        ? -1
+                             : host == home ? v->root
+                                            : rank_at(hosts, after, place),
+                             v->root, LANE(place), LANE(place));
+        for (int lane = 0; lane < lanes && is_root; lane++)
+            if (lane != place)
+                recv_reduce(v, rank_at(hosts, host, lane), IN, LANE(lane), LANE(lane));
+    }
+}
+
+/* The root deals the lanes out to its host. Each host sends what it has to the next, once the
+ * buffer, and lane by lane to all inside. */
+KO_FN void hierarchical_broadcast(verbs *v)
+{
+    const struct ko_hosts *hosts = v->hosts;
+    const int host = hosts->host[v->rank], place = hosts->place[v->rank], lanes = hosts->least;
+    const int before = around(host - 1, hosts->n), after = around(host + 1, hosts->n);
+    const int home = hosts->host[v->root];
+    const bool is_root = v->rank == v->root;
+
+    for (size_t s = 0; s < slices_of(chunk_of(v->count, lanes, 0).count, v->slice); s++) {
+        for (int lane = 0; lane < lanes && is_root; lane++)
+            if (lane != place)
+                send(v, rank_at(hosts, host, lane), OUT, LANE(lane));
+        if (place < lanes && !is_root)
+            recv(v, host == home ? v->root : rank_at(hosts, before, place), LANE(place));
+        if (place < lanes && after != home)
+            send(v, rank_at(hosts, after, place), OUT, LANE(place));
+        if (place < lanes)
+            hierarchical_tell(v, v->root, LANE(place));
+        for (int lane = 0; lane < lanes && !is_root; lane++)
+            if (lane != place)
+                recv(v, rank_at(hosts, host, lane), LANE(lane));
+    }
+}
+
+#undef LANE
+
+/* ---- barrier ----------------------------------------------------------------------------- */
+
+/* Inside each host up a tree and down again; the first ranks of the hosts in between hear of each
+ * other by dissemination. */
+KO_FN void hierarchical_barrier(verbs *v)
+{
+    const struct ko_hosts *hosts = v->hosts;
+    const int host = hosts->host[v->rank], place = hosts->place[v->rank];
+    const struct ko_tree tree = knomial_tree(host_size(hosts, host), place, 4);
+    const struct ko_part nothing = {0, 0};
+
+    for (int i = 0; i < tree.nchildren; i++)
+        recv(v, rank_at(hosts, host, tree.children[i]), nothing);
+    if (place > 0) {
+        send(v, rank_at(hosts, host, tree.parent), IN, nothing);
+        recv(v, rank_at(hosts, host, tree.parent), nothing);
+    }
+    for (int k = 1; k < hosts->n && place == 0; k *= 2) {
+        send(v, rank_at(hosts, around(host + k, hosts->n), 0), IN, nothing);
+        recv(v, rank_at(hosts, around(host - k, hosts->n), 0), nothing);
+    }
+    for (int i = 0; i < tree.nchildren; i++)
+        send(v, rank_at(hosts, host, tree.children[i]), IN, nothing);
 }
 
 #endif

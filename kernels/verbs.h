@@ -20,6 +20,7 @@
  *               where each rank's block lies in IN and in OUT (chunk.h)
  * v->slice      elements that one message carries at most
  * v->hosts      where the ranks sit (hosts.h)
+ * v->ranks      room for n ranks, to write down a list for reduce_from
  *
  * Each verb is about one slice: `part` of OUT or of the buffer that is named (chunk.h).
  *

@@ -16,6 +16,7 @@
 #include "direct.h"
 #include "doubling.h"
 #include "hierarchical.h"
+#include "hierarchical_blocks.h"
 #include "ring.h"
 #include "tree.h"
 
@@ -127,6 +128,8 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
 
     if (!v.status)
         v.status = find_reduction(call, &v.reduction);
+    if (!v.status)
+        v.status = ko_group_ranks(group, &v.ranks);
     if (v.status)
         return v.status;
     begin(&v, group, call, algorithm);

@@ -281,6 +281,15 @@ int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory)
     return ensure(group, &group->scaled, nbytes, memory);
 }
 
+int ko_group_ranks(kolo_group *group, int **ranks)
+{
+    unsigned char *memory = NULL;
+    int err = ensure(group, &group->ranks, (size_t)group->size * sizeof **ranks, &memory);
+
+    *ranks = (int *)(void *)memory;
+    return err;
+}
+
 int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory)
 {
     return ensure(group, &group->packing, nbytes, memory);
@@ -528,6 +537,7 @@ void kolo_group_free(kolo_group *group)
     free(group->hosts);
     free(group->scratch.bytes);
     free(group->pointers.bytes);
+    free(group->ranks.bytes);
     free(group->packing.bytes);
     free(group->scaled.bytes);
     pthread_mutex_destroy(&group->lock);

@@ -51,7 +51,7 @@ struct kolo_group {
 
     struct ko_hosts *_Atomic hosts; /* found by the first collective */
     /* of whoever has the engine's turn; grow as needed */
-    struct ko_memory scratch, pointers, packing, scaled;
+    struct ko_memory scratch, pointers, ranks, packing, scaled;
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
      * yet chosen; of whoever has the engine's turn */
@@ -103,12 +103,13 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
 /* The factor of an op of the group; KOLO_E_INVALID if it is none. Any thread. */
 int ko_group_factor(kolo_group *group, kolo_op op, double *factor);
 
-/* Memory of nbytes, or of count pointers, that lasts until the next call of the same function; for
- * whoever has the engine's turn. */
+/* Memory of nbytes, of count pointers, or of a number for each rank, that lasts until the next call
+ * of the same function; for whoever has the engine's turn. */
 int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory);
 int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory);
-int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory);
+int ko_group_ranks(kolo_group *group, int **ranks);
 int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory);
+int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory);
 
 /* Finds out where the group's ranks sit, by asking the store: then group->hosts is set for good.
  * Any thread. An error has failed the group. */

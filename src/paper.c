@@ -15,6 +15,7 @@
 #include "direct.h"
 #include "doubling.h"
 #include "hierarchical.h"
+#include "hierarchical_blocks.h"
 #include "ring.h"
 #include "tree.h"
 
@@ -169,6 +170,7 @@ static void list_blocks(const struct ko_paper_call *call, int rank, size_t *numb
 int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list_out)
 {
     struct ko_paper_list list = {.actions = NULL};
+    int ranks[KO_PAPER_MOST_RANKS];
     size_t *numbers = NULL;
     verbs v = {.n = call->n,
                .rank = rank,
@@ -178,6 +180,7 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
                .in_blocks = {.count = call->count},
                .out_blocks = {.count = call->count},
                .hosts = call->hosts,
+               .ranks = ranks,
                .list = &list};
 
     if (call->counts) {

@@ -19,6 +19,7 @@ typedef struct ko_verbs {
     size_t slice; /* elements in one */
     struct ko_blocks in_blocks, out_blocks; /* of the buffers that have a block for each rank */
     const struct ko_hosts *hosts;
+    int *ranks;
 
     kolo_group *group;
     struct ko_channel *channel;

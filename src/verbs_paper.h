@@ -14,6 +14,7 @@ typedef struct ko_paper_verbs {
     size_t count, slice;
     struct ko_blocks in_blocks, out_blocks;
     const struct ko_hosts *hosts; /* of texts for several */
+    int *ranks;
 
     struct ko_paper_list *list;
 } verbs;

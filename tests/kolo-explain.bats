@@ -167,7 +167,7 @@ while at < len(text.rstrip()):
     [[ "$stderr" == *'"all_reduse"'*"all_reduce, reduce, broadcast,"*barrier* ]]
     run --separate-stderr "$EXPLAIN" barrier --algo ring
     [ "$status" -eq 125 ]
-    [[ "$stderr" == *'barrier has no algorithm "ring"; it has dissemination, binomial'* ]]
+    [[ "$stderr" == *'barrier has no algorithm "ring"; it has hierarchical, dissemination, binomial'* ]]
 }
 
 @test "calls that cannot be" {

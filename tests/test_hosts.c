@@ -42,50 +42,73 @@ static bool is_first_of_host(const struct shape *shape, int rank)
     return true;
 }
 
-static int check_sum(kolo_group *group, float *values)
+static int size_of(const struct shape *shape, int host)
 {
-    const int rank = kolo_group_rank(group), n = kolo_group_size(group);
+    int size = 0;
 
-    for (size_t i = 0; i < COUNT; i++)
-        values[i] = (float)(i % 1000) + (float)rank;
-    if (kolo_all_reduce(group, values, values, COUNT, KOLO_FLOAT32, KOLO_SUM))
-        return ranks_fail("all_reduce failed");
-    for (size_t i = 0; i < COUNT; i++) {
-        const float sum = (float)n * (float)(i % 1000) + (float)(n * (n - 1) / 2);
-
-        if (values[i] != sum)
-            return ranks_fail("element %zu is %f, not %f", i, (double)values[i], (double)sum);
-    }
-    return 0;
+    for (int r = 0; r < shape->n; r++)
+        size += shape->host[r] == host;
+    return size;
 }
 
-/* Each host has to send 2 (hosts - 1) / hosts of the buffer at least (Patarasuk and Yuan 2009, with
- * hosts for ranks); frames, acknowledgements and the barrier may add a twentieth. */
-static int check_traffic(const struct shape *shape, uint64_t sent)
+/* Elements that a host has to send at least if the root is rank 0, on host 0, and the hosts stand
+ * in a row; of all_reduce see Patarasuk and Yuan 2009, with hosts for ranks. */
+static double least(const struct shape *shape, const struct exam *exam, int host)
 {
-    const double nbytes = COUNT * sizeof(float), hosts = shape->nhosts;
-    const double bound = 2 * (hosts - 1) / hosts * nbytes;
+    const double count = (double)exam->count;
+    const int n = shape->nhosts, next = (host + 1) % n;
 
-    if ((double)sent < bound || (double)sent > 1.05 * bound)
-        return ranks_fail("a host sent %.0f bytes, the bound is %.0f", (double)sent, bound);
+    switch (exam->what) {
+    case KO_ALL_REDUCE:
+        return 2 * count * (n - 1) / n;
+    case KO_REDUCE:
+        return host ? count : 0;
+    case KO_BROADCAST:
+        return next ? count : 0;
+    case KO_ALL_GATHER:
+        return count * (shape->n - size_of(shape, next));
+    default:
+        return count * (shape->n - size_of(shape, host));
+    }
+}
+
+/* Frames, acknowledgements and the barrier may add a twentieth. */
+static int check_traffic(const struct shape *shape, const struct exam *exam, int host,
+                         uint64_t sent)
+{
+    const double bound = least(shape, exam, host) * sizeof(int32_t);
+    const double most = 1.05 * bound + 0.05 * COUNT * sizeof(int32_t);
+
+    if ((double)sent < bound || (double)sent > most)
+        return ranks_fail("in %s host %d sent %.0f bytes, the bound is %.0f",
+                          ko_collective_name(exam->what), host, (double)sent, bound);
     return 0;
 }
 
 static int count_traffic(kolo_group *group, void *argument)
 {
+    static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE, KO_BROADCAST,
+                                               KO_ALL_GATHER, KO_REDUCE_SCATTER};
     const struct stay *stay = argument;
-    float *values = malloc(COUNT * sizeof *values);
-    uint64_t before;
-    int failed;
+    const int rank = kolo_group_rank(group), n = kolo_group_size(group);
+    int failed = 0;
 
-    if (!values)
-        return ranks_fail("no memory");
-    failed = check_sum(group, values) || kolo_barrier(group); /* opens the links */
-    before = networks_sent();
-    failed = failed || kolo_barrier(group) || check_sum(group, values) || kolo_barrier(group);
-    if (!failed && is_first_of_host(stay->shape, kolo_group_rank(group)))
-        failed = check_traffic(stay->shape, networks_sent() - before);
-    free(values);
+    for (size_t i = 0; i < sizeof whats / sizeof *whats && !failed; i++) {
+        const bool has_blocks = whats[i] == KO_ALL_GATHER || whats[i] == KO_REDUCE_SCATTER;
+        const struct exam exam = {.what = whats[i],
+                                  .dtype = KOLO_INT32,
+                                  .op = KOLO_SUM,
+                                  .count = has_blocks ? (size_t)(COUNT / n) : COUNT};
+        uint64_t before;
+
+        failed = exam_take(group, &exam) || kolo_barrier(group); /* opens the links */
+        before = networks_sent();
+        failed = failed || kolo_barrier(group) || exam_take(group, &exam) || kolo_barrier(group);
+        if (!failed && is_first_of_host(stay->shape, rank))
+            failed = check_traffic(stay->shape, &exam, stay->shape->host[rank],
+                                   networks_sent() - before);
+        failed = failed || kolo_barrier(group);
+    }
     return failed;
 }
 
@@ -144,14 +167,15 @@ static int take_exams(kolo_group *group, void *argument)
     (void)argument;
     for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts && !failed; i++)
-            for (unsigned how = 0; how < 4 && !failed; how++) {
+            for (unsigned how = 0; how < 8 && !failed; how++) {
                 const struct exam exam = {
                     .what = (enum ko_collective)what,
                     .dtype = how & 2 ? KOLO_BFLOAT16 : KOLO_INT32,
                     .op = how & 2 ? KOLO_AVG : KOLO_SUM,
                     .count = counts[i],
                     .root = exam_has_root((enum ko_collective)what) ? (int)(i % n) : 0,
-                    .is_in_place = how & 1};
+                    .is_in_place = how & 1,
+                    .is_uneven = how & 4 && exam_can_be_uneven((enum ko_collective)what)};
 
                 failed = exam_take(group, &exam);
             }
