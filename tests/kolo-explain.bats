@@ -133,6 +133,15 @@ while at < len(text.rstrip()):
     [ "$status" -eq 0 ]
     [[ "$output" == *"Hosts: ranks 0, 1 | 2, 3."* ]]
     grep -qE '^  sent by the busiest host to others +12 = +1\.00 S, at least 1\.00 S$' <<<"$output"
+    local collective sent least
+    while read -r collective sent least; do
+        run "$EXPLAIN" "$collective" --algo hierarchical --hosts 2,3
+        grep -qE "^  sent by the busiest host to others +$sent = .*, at least $least S$" <<<"$output" ||
+            { echo "$collective: $output"; return 1; }
+    done <<<"reduce 15 1.00
+broadcast 15 1.00
+all_gather 9 0.50
+reduce_scatter 9 0.60"
     run "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,3 --verify --svg "$D/a.svg" --json
     json 'd["hosts"] == [0, 0, 1, 1, 1] and d["ranks"] == 5' <<<"$output"
     grep -q 'host 1' "$D/a.svg"

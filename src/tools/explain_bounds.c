@@ -106,12 +106,25 @@ static size_t busiest_host(const struct ko_trace *trace)
     return most;
 }
 
-/* Between hosts a host is a rank: what leaves it is not less than with one rank on each. */
+/* Between hosts a host is a rank: what leaves it is not less than with one rank on each. Of an
+ * all_gather that is so on average; of a reduce_scatter at the host that has the fewest blocks. */
 static double least_of_host(const struct ko_paper_call *call)
 {
-    const double hosts = call->hosts->n;
+    const double hosts = call->hosts->n, share = (hosts - 1) / hosts;
 
-    return call->text->what == KO_ALL_REDUCE ? 2 * (hosts - 1) / hosts : -1;
+    switch (call->text->what) {
+    case KO_ALL_REDUCE:
+        return 2 * share;
+    case KO_REDUCE:
+    case KO_BROADCAST:
+        return 1;
+    case KO_ALL_GATHER:
+        return share;
+    case KO_REDUCE_SCATTER:
+        return 1 - (double)call->hosts->least / call->n;
+    default:
+        return -1;
+    }
 }
 
 /* ---- all ---------------------------------------------------------------------------------- */
