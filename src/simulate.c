@@ -558,30 +558,35 @@ static int count_actions(const struct ko_paper_call *call, double *nactions)
     return KOLO_OK;
 }
 
-/* How much of the call is carried out if a share of it may be: whole rounds of slices of all
- * chunks, or else whole slices; an even number of them. */
-static size_t part_of(const struct ko_paper_call *call, double share)
+/* How much of a call of so many actions is carried out: whole rounds of slices of all chunks, or
+ * else some slices, so many if possible that they follow each other as the later ones do. A third
+ * of it is even, for texts of two halves or trees. 0: not even that. */
+static size_t part_of(const struct ko_paper_call *call, double nactions, double most)
 {
-    const size_t round = 2 * (size_t)call->n * call->slice;
-    const size_t most = (size_t)((double)call->count * share);
-    const size_t unit = most >= 2 * round ? round : call->slice;
-    const size_t part = most / (2 * unit) * (2 * unit);
+    const size_t round = 6 * (size_t)call->n * call->slice, enough = 12 * call->slice;
+    const double each = nactions / (double)call->count; /* actions for an element */
+    size_t part = (size_t)(most / each);
 
-    return part ? part : 2 * call->slice;
+    if (part >= round)
+        return part / round * round;
+    if (part < enough)
+        part = 4 * most / each < (double)enough ? (size_t)(4 * most / each) : enough;
+    return part / (6 * call->slice) * (6 * call->slice);
 }
 
-/* Of a buffer that is shorter; the rest is as the last half of that was. */
+/* Of a buffer that is shorter; the rest is as the last third of that was. */
 static int simulate_part(const struct ko_simulation *simulation, int period, size_t part,
                          double *us)
 {
-    const size_t half = part / 2;
-    double half_us;
+    const size_t before = part / 3 * 2;
+    double before_us;
     int err = simulate_whole(simulation, part, period, us);
 
     if (!err)
-        err = simulate_whole(simulation, half, period, &half_us);
+        err = simulate_whole(simulation, before, period, &before_us);
     if (!err)
-        *us += (*us - half_us) / (double)(part - half) * (double)(simulation->call.count - part);
+        *us +=
+            (*us - before_us) / (double)(part - before) * (double)(simulation->call.count - part);
     return err;
 }
 
@@ -612,10 +617,10 @@ int ko_simulate(const struct ko_simulation *simulation, double *us)
     }
     if (err)
         return err;
-    part = part_of(call, most / nactions);
+    part = call->count ? part_of(call, nactions, most) : 0;
     if (nactions <= most)
         err = simulate_whole(simulation, call->count, period, us);
-    else if (part < call->count && nactions * (double)part / (double)call->count < 4 * most)
+    else if (part && part < call->count)
         err = simulate_part(simulation, period, part, us);
     else
         err = ko_fail(KOLO_E_UNSUPPORTED,

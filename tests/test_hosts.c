@@ -124,7 +124,7 @@ static void run(const struct shape *shape)
 
     if (networks_open(&stay.networks, shape->nhosts))
         skip();
-    setenv("KOLO_ALGO", "all_reduce=hierarchical", 1);
+    setenv("KOLO_ALGO", "hierarchical", 1);
     failed = ranks_run(&ranks, count_traffic, &stay);
     unsetenv("KOLO_ALGO");
     networks_close(&stay.networks);
