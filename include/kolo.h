@@ -118,6 +118,21 @@ KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes va
 KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 KOLO_API void kolo_store_close(kolo_store *store);
 
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+/* Memory that ranks on the same host can read without a copy: messages and collectives whose
+ * buffers lie inside, anywhere, move from there straight to where they are needed. Elsewhere it is
+ * as good as any other. A send out of it is complete when its receiver has taken it. nbytes are
+ * rounded up to whole pages, which are zero and take a file descriptor for each allocation: few
+ * large ones are better than many small. Any thread.
+ *
+ * After a fork the memory is shared by parent and child. The child's groups take it for ordinary
+ * memory, and its kolo_mem_free gives up the child's access only. */
+KOLO_API int kolo_mem_alloc(size_t nbytes, void **memory);
+/* memory is what kolo_mem_alloc gave, and no call that uses it is under way. NULL is allowed. */
+KOLO_API int kolo_mem_free(void *memory);
+
 /* ---- groups ------------------------------------------------------------------------------------
  */
 

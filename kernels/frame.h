@@ -28,7 +28,9 @@ enum ko_frame_kind {
     KO_FRAME_BELL,     /* wake up and look at the window */
     KO_FRAME_WAITING,  /* the sender has long waited for the receiver, in the call of the stamp */
     KO_FRAME_FAIL,     /* the sender's group failed: struct ko_failure follows */
-    KO_FRAME_BYE       /* the sender has freed its group: nothing will follow */
+    KO_FRAME_BYE,      /* the sender has freed its group: nothing will follow */
+    KO_FRAME_MEMORY,   /* struct ko_announcement follows, with a descriptor beside it */
+    KO_FRAME_REFERENCE /* only in slots: nbytes of a slice lie where struct ko_reference says */
 };
 
 struct ko_frame {
@@ -37,6 +39,22 @@ struct ko_frame {
     struct ko_stamp stamp;
 };
 
+/* Memory of the sender's that the receiver may map; from now on number `index`. */
+struct ko_announcement {
+    uint64_t id, nbytes; /* of the whole segment */
+    uint64_t index;      /* < KO_ANNOUNCED */
+};
+
+#define KO_ANNOUNCED 256 /* segments of one sender that its peer has mapped at a time */
+
+/* In a slot, instead of the bytes. */
+struct ko_reference {
+    uint64_t id, index; /* as announced */
+    uint64_t offset;
+};
+
+_Static_assert(sizeof(struct ko_announcement) == 24, "announcement travels as it is");
+_Static_assert(sizeof(struct ko_reference) == 24, "reference travels as it is");
 _Static_assert(sizeof(struct ko_stamp) == 24, "stamp travels as it is");
 _Static_assert(sizeof(struct ko_frame) == 32, "frame travels as it is");
 

@@ -31,10 +31,12 @@ struct ko_window {
 struct ko_slot {
     uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
     struct ko_frame frame;
-    unsigned char body[KO_INLINE]; /* if nbytes <= KO_INLINE, else in the big part */
+    unsigned char
+        body[KO_INLINE]; /* if nbytes <= KO_INLINE, or a reference; else in the big part */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word a line");
+_Static_assert(sizeof(struct ko_reference) <= KO_INLINE, "a reference fits into a line");
 _Static_assert(sizeof(struct ko_slot) == KO_LINE, "a slot's head is one line");
 
 KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)

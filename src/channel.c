@@ -167,7 +167,7 @@ static int drive_messages(struct ko_channel *channel)
     for (int i = 0; i < channel->group->size && !err; i++) {
         struct ko_port *port = &channel->ports[i];
 
-        if (port->link && (!port->is_open || port->link->posts))
+        if (port->link && (!port->is_open || port->link->posts || port->link->awaits_memory))
             err = drive_port(channel, port);
     }
     return err;

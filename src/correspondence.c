@@ -108,8 +108,7 @@ static void finish_flushed(struct ko_correspondence *with, struct ko_link *link)
     if (!with->flushing.first)
         return;
     (void)ko_link_is_flushed(link);
-    while (with->flushing.first &&
-           (!link->posts || link->flushed >= with->flushing.first->flushed_at))
+    while (with->flushing.first && link->flushed >= with->flushing.first->flushed_at)
         finish(with, pop(&with->flushing), KOLO_OK);
 }
 
@@ -132,7 +131,7 @@ static int give(struct ko_letter *letter, struct ko_link *link)
         letter->has_begun = true;
         letter->moved += nbytes;
     }
-    letter->flushed_at = link->sent;
+    letter->flushed_at = link->referenced;
     return KOLO_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The list of this process's own segments is a registry, guarded by one lock.
+ * The list of this process's own segments is a registry, guarded by one lock, which a fork finds
+ * free.
  */
 #include "shmem.h"
 
@@ -21,11 +22,28 @@ static struct ko_segment *registry;
 
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-static int map(struct ko_segment *segment)
+static pthread_once_t is_watching_forks = PTHREAD_ONCE_INIT;
+
+static void lock_registry(void)
 {
-    void *memory = ko_fault(KO_FAULT_SEGMENT) ? MAP_FAILED
-                                              : mmap(NULL, segment->nbytes, PROT_READ | PROT_WRITE,
-                                                     MAP_SHARED, segment->fd, 0);
+    pthread_mutex_lock(&registry_lock);
+}
+
+static void unlock_registry(void)
+{
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
+}
+
+static int map(struct ko_segment *segment, int protection)
+{
+    void *memory = ko_fault(KO_FAULT_SEGMENT)
+                       ? MAP_FAILED
+                       : mmap(NULL, segment->nbytes, protection, MAP_SHARED, segment->fd, 0);
     if (memory == MAP_FAILED)
         return ko_fail_errno(errno, "mapping a shared segment of %zu bytes", segment->nbytes);
     segment->memory = memory;
@@ -44,11 +62,11 @@ static int allocate(struct ko_segment *segment)
     if (error)
         return ko_fail_errno(error,
                              "allocating a shared segment of %zu bytes (KOLO_SLOTS and "
-                             "KOLO_SLICE_BYTES set its size)",
+                             "KOLO_SLICE_BYTES set the size of those between two ranks)",
                              segment->nbytes);
     if (fcntl(segment->fd, F_ADD_SEALS, seals))
         return ko_fail_errno(errno, "sealing a shared segment");
-    return map(segment);
+    return map(segment, PROT_READ | PROT_WRITE);
 }
 
 int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
@@ -58,6 +76,7 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
 
     if (!segment)
         return KOLO_E_NOMEM;
+    (void)pthread_once(&is_watching_forks, watch_forks);
     *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = -1};
     while (!segment->id)
         if (getrandom(&segment->id, sizeof segment->id, 0) != sizeof segment->id)
@@ -68,10 +87,10 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
         free(segment);
         return err;
     }
-    pthread_mutex_lock(&registry_lock);
+    lock_registry();
     segment->next = registry;
     registry = segment;
-    pthread_mutex_unlock(&registry_lock);
+    unlock_registry();
     *segment_out = segment;
     return KOLO_OK;
 }
@@ -80,12 +99,12 @@ struct ko_segment *ko_segment_find(uint64_t id)
 {
     struct ko_segment *segment;
 
-    pthread_mutex_lock(&registry_lock);
+    lock_registry();
     for (segment = registry; segment && segment->id != id; segment = segment->next)
         ;
     if (segment)
         segment->users++;
-    pthread_mutex_unlock(&registry_lock);
+    unlock_registry();
     return segment;
 }
 
@@ -104,14 +123,14 @@ static int check_foreign(int fd, size_t nbytes)
     return KOLO_OK;
 }
 
-int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment_out)
+static int map_foreign(int fd, size_t nbytes, int protection, struct ko_segment **segment_out)
 {
     struct ko_segment *segment = ko_alloc(sizeof *segment, "a peer's shared segment");
     int err = segment ? check_foreign(fd, nbytes) : KOLO_E_NOMEM;
 
     if (!err) {
         *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = fd};
-        err = map(segment);
+        err = map(segment, protection);
     }
     close(fd);
     if (err) {
@@ -121,6 +140,23 @@ int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment_out)
     segment->fd = -1;
     *segment_out = segment;
     return KOLO_OK;
+}
+
+int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment)
+{
+    return map_foreign(fd, nbytes, PROT_READ | PROT_WRITE, segment);
+}
+
+int ko_segment_view(int fd, size_t nbytes, struct ko_segment **segment)
+{
+    return map_foreign(fd, nbytes, PROT_READ, segment);
+}
+
+void ko_segment_retain(struct ko_segment *segment)
+{
+    lock_registry();
+    segment->users++;
+    unlock_registry();
 }
 
 void ko_segment_close_fd(struct ko_segment *segment)
@@ -146,11 +182,11 @@ void ko_segment_release(struct ko_segment *segment)
 
     if (!segment)
         return;
-    pthread_mutex_lock(&registry_lock);
+    lock_registry();
     users = --segment->users;
     if (!users)
         forget(segment);
-    pthread_mutex_unlock(&registry_lock);
+    unlock_registry();
     if (users)
         return;
     ko_segment_close_fd(segment);

@@ -8,6 +8,8 @@
 #ifndef KO_SHMEM_H
 #define KO_SHMEM_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +19,7 @@ struct ko_segment {
     uint64_t id; /* random; 0 for a segment mapped from another process */
     int fd;      /* to hand to a peer; -1 if there is none */
     int users;
+    atomic_bool is_freed; /* memory.h: by its user; nobody should begin to use it any more */
     struct ko_segment *next;
 };
 
@@ -28,6 +31,12 @@ struct ko_segment *ko_segment_find(uint64_t id);
 
 /* Maps a peer's segment of exactly nbytes; refuses one that could shrink. Takes fd over. */
 int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment);
+
+/* The same, to be read only. */
+int ko_segment_view(int fd, size_t nbytes, struct ko_segment **segment);
+
+/* One user more. */
+void ko_segment_retain(struct ko_segment *segment);
 
 /* Closes the descriptor, once the peer has it; the memory stays. */
 void ko_segment_close_fd(struct ko_segment *segment);

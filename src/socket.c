@@ -400,11 +400,11 @@ int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *dea
     return KOLO_OK;
 }
 
-ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd)
+ssize_t ko_socket_send_pieces(int fd, const struct iovec *pieces, int npieces, int pass_fd)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof pass_fd)] = {0};
-    struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = nbytes};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces,
+                             .msg_iovlen = (size_t)npieces};
     struct cmsghdr *header;
 
     if (pass_fd >= 0) {
@@ -416,7 +416,14 @@ ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd
         header->cmsg_len = CMSG_LEN(sizeof pass_fd);
         memcpy(CMSG_DATA(header), &pass_fd, sizeof pass_fd);
     }
-    return sendmsg(fd, &message, MSG_NOSIGNAL);
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd)
+{
+    const struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = nbytes};
+
+    return ko_socket_send_pieces(fd, &piece, 1, pass_fd);
 }
 
 ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)

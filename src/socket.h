@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 /* Longest text of ko_socket_name. */
 #define KO_SOCKET_NAME 80
@@ -42,6 +43,7 @@ int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *dea
 /* As send and recv on a stream socket (the count, or -1 and errno; never waiting), on Unix sockets
  * with a descriptor beside the bytes: pass_fd < 0 passes none; *got_fd is set if one came (one
  * already there is kept and the new one closed). */
+ssize_t ko_socket_send_pieces(int fd, const struct iovec *pieces, int npieces, int pass_fd);
 ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd);
 ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd);
 

@@ -18,6 +18,7 @@ struct exam_buffer {
     unsigned char *base; /* guard, data, guard; NULL: the rank has none */
     unsigned char *data;
     size_t nbytes;
+    bool is_shared;
 };
 
 struct exam_run {
@@ -338,11 +339,18 @@ static size_t out_count(const struct exam *exam, int n, int rank)
     return has_blocks(exam, true) ? total(exam, n, rank, true) : block_count(exam, rank, rank);
 }
 
-static void make(struct exam_buffer *buffer, size_t nbytes, size_t shift)
+static void make(struct exam_buffer *buffer, size_t nbytes, size_t shift, bool is_shared)
 {
-    buffer->base = malloc(nbytes + 2 * GUARD + shift);
-    if (!buffer->base)
+    void *base = NULL;
+
+    if (!is_shared)
+        base = malloc(nbytes + 2 * GUARD + shift);
+    else if (kolo_mem_alloc(nbytes + 2 * GUARD + shift, &base))
+        base = NULL;
+    if (!base)
         abort();
+    buffer->base = base;
+    buffer->is_shared = is_shared;
     memset(buffer->base, GUARD_BYTE, nbytes + 2 * GUARD + shift);
     buffer->data = buffer->base + GUARD + shift;
     buffer->nbytes = nbytes;
@@ -372,20 +380,20 @@ static void lay_out(struct exam_run *run, int n, int rank)
     if (exam->what == KO_BROADCAST)
         is_one = true;
     if (is_one && ins > outs) { /* reduce_scatter, scatter */
-        make(&run->in, ins, exam->shift);
+        make(&run->in, ins, exam->shift, exam->has_shared_in);
         run->in_at = run->in.data;
         run->out_at = run->in.data + own;
         return;
     }
     if (outs || !ins)
-        make(&run->out, outs, exam->shift);
+        make(&run->out, outs, exam->shift, exam->has_shared_out);
     run->out_at = run->out.data;
     if (is_one) {
         run->in_at = run->out.data + (outs > ins ? own : 0);
         return;
     }
     if (ins)
-        make(&run->in, ins, exam->shift);
+        make(&run->in, ins, exam->shift, exam->has_shared_in);
     run->in_at = run->in.data;
 }
 
@@ -600,10 +608,18 @@ static int await(struct exam_run *run)
     return run->status;
 }
 
+static void discard(struct exam_buffer *buffer)
+{
+    if (!buffer->is_shared)
+        free(buffer->base);
+    else if (kolo_mem_free(buffer->base))
+        abort();
+}
+
 static void free_run(struct exam_run *run)
 {
-    free(run->in.base);
-    free(run->out.base);
+    discard(&run->in);
+    discard(&run->out);
     free(run);
 }
 

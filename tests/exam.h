@@ -22,6 +22,7 @@ struct exam {
     bool is_async;
     bool is_uneven; /* blocks of different lengths around count, see exam_can_be_uneven */
     size_t shift;   /* bytes by which the buffers are off alignment */
+    bool has_shared_in, has_shared_out; /* memory of kolo_mem_alloc */
 };
 
 bool exam_has_root(enum ko_collective what);

@@ -423,7 +423,7 @@ static void bad_frames(void **state)
     suite_needs_dial(*state);
     skip_windows(*state);
     bad_frame(*state, (struct ko_frame){.kind = 0});
-    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_BYE + 1});
+    bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_MEMORY + 1});
     bad_frame(*state, (struct ko_frame){.kind = UINT32_MAX});
     bad_frame(*state, (struct ko_frame){.kind = KO_FRAME_DATA,
                                         .nbytes = (uint32_t)ko_message_bytes(4096) + 1});

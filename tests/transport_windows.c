@@ -6,6 +6,8 @@
 #include "transport_suite.h"
 
 #include "clock.h"
+#include "link.h"
+#include "memory.h"
 #include "socket.h"
 #include "status.h"
 #include "window.h"
@@ -137,15 +139,192 @@ static void bad_frames(void **state)
 
     suite_needs_dial(suite);
     bad_frame(suite, (struct ko_frame){.kind = 0});
-    bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_BYE + 1});
+    bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_MEMORY + 1});
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = 1});
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
+}
+
+/* ---- references ------------------------------------------------------------------------------ */
+
+/* A link over a wire whose other end is ours to play: a bare socket, and the link's own inbox. */
+struct puppet {
+    struct ko_link *link;
+    int socket;
+};
+
+static struct puppet open_puppet(struct suite *suite)
+{
+    int fd = memory_of(ko_window_bytes(2, 4096), F_SEAL_SHRINK);
+    struct ko_wire *wire;
+    struct puppet puppet;
+
+    assert_int_equal(greet_with(suite, fd, &wire, &puppet.socket), KOLO_OK);
+    assert_int_equal(ko_link_create(1, 2, 4096, &puppet.link), KOLO_OK);
+    assert_int_equal(ko_link_open(puppet.link, wire), KOLO_OK);
+    close(fd);
+    return puppet;
+}
+
+static void close_puppet(struct puppet *puppet)
+{
+    ko_link_free(puppet->link);
+    close(puppet->socket);
+}
+
+/* Sends an announcement with fd beside it (-1: none) and returns what the link says of it. */
+static int announce(const struct puppet *puppet, struct ko_announcement announcement,
+                    uint32_t nbytes, int fd)
+{
+    struct {
+        struct ko_frame frame;
+        struct ko_announcement body;
+    } message = {{.kind = KO_FRAME_MEMORY, .nbytes = nbytes}, announcement};
+    struct ko_notice notice;
+
+    assert_int_equal(
+        ko_socket_send_with(puppet->socket, &message, sizeof message.frame + nbytes, fd),
+        (ssize_t)(sizeof message.frame + nbytes));
+    if (fd >= 0)
+        close(fd);
+    return ko_link_hear(puppet->link, &notice);
+}
+
+/* Puts a reference into the link's next slot, and looks at it. */
+static int refer(const struct puppet *puppet, struct ko_reference reference, const void **body)
+{
+    struct ko_link *link = puppet->link;
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->slots, link->received);
+    const struct ko_frame *frame;
+
+    slot->frame = (struct ko_frame){.kind = KO_FRAME_REFERENCE, .nbytes = 4096};
+    memcpy(slot->body, &reference, sizeof reference);
+    ko_store_ordered(&slot->step, link->received + 1);
+    assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
+    return link->ops->peek(link, body);
+}
+
+/* A slice in such memory is read where it lies, and its sender waits until it was. */
+static void read_in_place(void **state)
+{
+    const struct ko_stamp stamp = {.seq = 1};
+    struct ends ends = suite_open(*state, 8192);
+    const struct ko_frame *frame;
+    struct ko_link *from, *to;
+    struct ko_notice notice;
+    void *memory;
+    const void *body;
+
+    assert_int_equal(kolo_mem_alloc(16384, &memory), KOLO_OK);
+    assert_int_equal(ko_link_create(2, 2, 8192, &from), KOLO_OK);
+    assert_int_equal(ko_link_open(from, ends.from), KOLO_OK);
+    to = from;
+    if (ends.to != ends.from) {
+        assert_int_equal(ko_link_create(1, 2, 8192, &to), KOLO_OK);
+        assert_int_equal(ko_link_open(to, ends.to), KOLO_OK);
+    }
+    for (size_t i = 0; i < 5; i++) {
+        unsigned char *slice = (unsigned char *)memory + 100 * i;
+        const bool is_kept = i < 4 && ends.to != ends.from; /* the last one is short */
+        const size_t nbytes = i < 4 ? 8192 : 4095;
+
+        memset(slice, (int)i, nbytes);
+        assert_int_equal(from->ops->post(from, &stamp, slice, nbytes), KOLO_OK);
+        assert_int_equal(ko_link_is_flushed(from), is_kept ? KO_AGAIN : KOLO_OK);
+        assert_int_equal(to->ops->next(to, &frame), KOLO_OK);
+        assert_int_equal(frame->nbytes, nbytes);
+        while (to->ops->peek(to, &body) == KO_AGAIN)
+            assert_int_equal(ko_link_hear(to, &notice), KO_AGAIN);
+        assert_int_equal(body == slice, is_kept);
+        assert_memory_equal(body, slice, nbytes);
+        to->ops->release(to);
+        assert_int_equal(ko_link_is_flushed(from), KOLO_OK);
+    }
+    ko_link_free(from);
+    if (to != from)
+        ko_link_free(to);
+    assert_int_equal(kolo_mem_free(memory), KOLO_OK);
+}
+
+static void hostile_references(void **state)
+{
+    static const struct ko_reference wrong[] = {{7, KO_ANNOUNCED, 0},      {7, UINT64_MAX, 0},
+                                                {7, 3, 8193 - 4096},       {7, 3, 8192},
+                                                {7, 3, UINT64_MAX - 4095}, {7, 3, UINT64_MAX}};
+    struct suite *suite = *state;
+    struct puppet puppet;
+    const void *body;
+
+    suite_needs_dial(suite);
+    puppet = open_puppet(suite);
+    assert_int_equal(refer(&puppet, (struct ko_reference){7, 3, 0}, &body), KO_AGAIN);
+    assert_int_equal(
+        announce(&puppet, (struct ko_announcement){7, 8192, 3}, 24, memory_of(8192, F_SEAL_SHRINK)),
+        KO_AGAIN);
+    assert_int_equal(refer(&puppet, (struct ko_reference){8, 3, 0}, &body), KO_AGAIN);
+    assert_int_equal(refer(&puppet, (struct ko_reference){7, 4, 0}, &body), KO_AGAIN);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(refer(&puppet, wrong[i], &body), KOLO_E_PROTOCOL);
+    assert_int_equal(refer(&puppet, (struct ko_reference){7, 3, 4096}, &body), KOLO_OK);
+    assert_int_equal(((const unsigned char *)body)[4095], 0);
+    /* The number that is being read from cannot be given to other memory. */
+    assert_int_equal(
+        announce(&puppet, (struct ko_announcement){9, 4096, 3}, 24, memory_of(4096, F_SEAL_SHRINK)),
+        KOLO_E_PROTOCOL);
+    puppet.link->ops->release(puppet.link);
+    assert_int_equal(
+        announce(&puppet, (struct ko_announcement){9, 4096, 3}, 24, memory_of(4096, F_SEAL_SHRINK)),
+        KO_AGAIN);
+    assert_int_equal(refer(&puppet, (struct ko_reference){7, 3, 0}, &body), KO_AGAIN);
+    assert_int_equal(refer(&puppet, (struct ko_reference){9, 3, 0}, &body), KOLO_OK);
+    close_puppet(&puppet);
+}
+
+static void refuse_announcement(struct suite *suite, struct ko_announcement announcement,
+                                uint32_t nbytes, int fd)
+{
+    struct puppet puppet = open_puppet(suite);
+
+    assert_int_equal(announce(&puppet, announcement, nbytes, fd), KOLO_E_PROTOCOL);
+    close_puppet(&puppet);
+}
+
+static void hostile_announcements(void **state)
+{
+    const struct ko_announcement fair = {7, 8192, 3};
+    struct suite *suite = *state;
+    struct ko_segment *own;
+    struct puppet puppet;
+    void *memory;
+
+    suite_needs_dial(suite);
+    refuse_announcement(suite, fair, 24, -1);
+    refuse_announcement(suite, fair, 23, memory_of(8192, F_SEAL_SHRINK));
+    refuse_announcement(suite, fair, 0, memory_of(8192, F_SEAL_SHRINK));
+    refuse_announcement(suite, fair, 24, memory_of(8192, 0));
+    refuse_announcement(suite, fair, 24, memory_of(8191, F_SEAL_SHRINK));
+    refuse_announcement(suite, fair, 24, open("/dev/zero", O_RDWR | O_CLOEXEC));
+    refuse_announcement(suite, (struct ko_announcement){7, 8192, KO_ANNOUNCED}, 24,
+                        memory_of(8192, F_SEAL_SHRINK));
+    refuse_announcement(suite, (struct ko_announcement){7, UINT64_MAX, 3}, 24,
+                        memory_of(8192, F_SEAL_SHRINK));
+    /* Memory of this very process under a wrong size. */
+    assert_int_equal(kolo_mem_alloc(8192, &memory), KOLO_OK);
+    own = ko_memory_find(memory, 1);
+    refuse_announcement(suite, (struct ko_announcement){own->id, 4096, 3}, 24, dup(own->fd));
+    ko_segment_release(own);
+    assert_int_equal(kolo_mem_free(memory), KOLO_OK);
+    /* More descriptors than messages are closed. */
+    puppet = open_puppet(suite);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(announce(&puppet, fair, 24, memory_of(8192, F_SEAL_SHRINK)), KO_AGAIN);
+    close_puppet(&puppet);
 }
 
 #define CASE(name)              \
     {                           \
         "windows: " #name, name \
     }
-const struct suite_case suite_window_cases[] = {CASE(shared_both_ways), CASE(hostile_segments),
-                                                CASE(read_only_segment), CASE(bad_frames)};
+const struct suite_case suite_window_cases[] = {
+    CASE(shared_both_ways), CASE(hostile_segments),   CASE(read_only_segment),    CASE(bad_frames),
+    CASE(read_in_place),    CASE(hostile_references), CASE(hostile_announcements)};
 const size_t suite_nwindow_cases = sizeof suite_window_cases / sizeof *suite_window_cases;

@@ -4,7 +4,9 @@
  */
 #include "link.h"
 
+#include "reference.h"
 #include "status.h"
+#include "window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +102,7 @@ void ko_link_free(struct ko_link *link)
         return;
     if (link->wire)
         link->wire->transport->hangup(link->wire);
+    ko_references_free(link->references);
     free(link->posts);
     free(link->out);
     free(link->in);
@@ -113,11 +116,14 @@ int ko_link_push(struct ko_link *link)
 
 int ko_link_is_flushed(struct ko_link *link)
 {
-    if (!link->posts)
-        return KOLO_OK; /* windows copy at once */
-    while (link->flushed < link->sent && !link->posts[link->flushed % link->slots].is_queued)
-        link->flushed++;
-    return link->flushed == link->sent ? KOLO_OK : KO_AGAIN;
+    if (link->flushed >= link->referenced)
+        return KOLO_OK;
+    if (link->posts)
+        while (link->flushed < link->sent && !link->posts[link->flushed % link->slots].is_queued)
+            link->flushed++;
+    else
+        link->flushed = link->credit = ko_load_ordered(&link->outbox->credit);
+    return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 
 int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
@@ -138,7 +144,9 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
                                      .body = link->heard,
                                      .nbytes = frame->nbytes};
         err = transport->land(link->wire, link->heard);
-        if (err || notice->kind != KO_FRAME_BELL)
+        if (!err && notice->kind == KO_FRAME_MEMORY)
+            err = ko_reference_hear(link, link->heard, notice->nbytes);
+        if (err || (notice->kind != KO_FRAME_BELL && notice->kind != KO_FRAME_MEMORY))
             return err;
     }
 }

@@ -57,18 +57,21 @@ struct ko_link {
     size_t longest; /* bytes of a slice on this link: slice_bytes, or more once it has messages */
 
     uint64_t sent;         /* slices committed or posted */
+    uint64_t referenced;   /* of those, up to the last that refers to memory which is to stay */
+    uint64_t flushed;      /* of those, up to the last before which nothing is referred to */
     uint64_t received;     /* slices released */
     struct ko_frame frame; /* of the next slice, checked */
 
     /* windows */
     struct ko_window *inbox, *outbox;
-    uint64_t credit; /* the peer's, as last seen */
-    uint64_t given;  /* ours, as last published */
+    uint64_t credit;                  /* the peer's, as last seen */
+    uint64_t given;                   /* ours, as last published */
+    struct ko_references *references; /* reference.h; made at first use */
+    bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
 
     /* messages */
     struct ko_post *posts;   /* `slots` of them, used in turn */
     unsigned char *out, *in; /* bodies of slots, made at first use */
-    uint64_t flushed;        /* posts that have left */
     bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
     bool is_landed;          /* the next slice's body is in `in` */
 

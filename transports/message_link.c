@@ -56,7 +56,7 @@ static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const v
         (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
     post->body = body;
     post->may_wait = link->may_hold;
-    link->sent++;
+    link->referenced = ++link->sent; /* slots, too, are free only when they have left */
     return link->wire->transport->send(link->wire, post);
 }
 

@@ -273,5 +273,6 @@ const struct ko_transport ko_transport_shm = {
     .send = ko_stream_wire_send,
     .next = ko_stream_wire_next,
     .land = ko_stream_wire_land,
+    .take_fd = ko_stream_wire_take_fd,
     .hangup = shm_hangup,
 };

@@ -142,7 +142,8 @@ static void break_out(struct ko_stream *stream)
         drop_first(stream);
 }
 
-/* Lists what is left of the first posts; returns the number of pieces. */
+/* Lists what is left of the first posts; returns the number of pieces. A descriptor goes with the
+ * first byte of a write: its post begins one. */
 static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
 {
     size_t skip = stream->first_done;
@@ -154,6 +155,8 @@ static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
         size_t frame_skip = skip < sizeof post->frame ? skip : sizeof post->frame;
         size_t body_skip = skip - frame_skip;
 
+        if (post->has_fd && post != stream->first)
+            break;
         if (frame_skip < sizeof post->frame)
             pieces[n++] = (struct iovec){(void *)(uintptr_t)(frame + frame_skip),
                                          sizeof post->frame - frame_skip};
@@ -182,14 +185,16 @@ static void count_sent(struct ko_stream *stream, size_t n)
 int ko_stream_flush(struct ko_stream *stream)
 {
     struct iovec pieces[PIECES];
-    struct msghdr message = {.msg_iov = pieces};
     ssize_t n;
 
     stream->held = 0;
     while (stream->first) {
-        message.msg_iovlen = (size_t)list_pieces(stream, pieces);
+        const int npieces = list_pieces(stream, pieces);
+        const bool passes = stream->first->has_fd && !stream->first_done;
+
         n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
-                                    : sendmsg(stream->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+                                    : ko_socket_send_pieces(stream->fd, pieces, npieces,
+                                                            passes ? stream->first->fd : -1);
         if (n < 0 && is_not_yet(errno))
             return KOLO_OK;
         if (n < 0 && !is_gone(errno))
@@ -223,11 +228,41 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
 
 /* ---- in ---------------------------------------------------------------------------------- */
 
+static void keep_fd(struct ko_stream *stream, int fd)
+{
+    if (stream->nfds < KO_STREAM_FDS)
+        stream->fds[stream->nfds++] = fd;
+    else
+        close(fd); /* kolo sends none such */
+}
+
+int ko_stream_take_fd(struct ko_stream *stream)
+{
+    const int fd = stream->nfds ? stream->fds[0] : -1;
+
+    if (stream->nfds)
+        memmove(stream->fds, stream->fds + 1, (size_t)--stream->nfds * sizeof *stream->fds);
+    return fd;
+}
+
+static ssize_t receive_some(struct ko_stream *stream, void *to, size_t nbytes)
+{
+    int fd = -1;
+    ssize_t n;
+
+    if (!stream->is_unix)
+        return recv(stream->fd, to, nbytes, MSG_DONTWAIT);
+    n = ko_socket_recv_with(stream->fd, to, nbytes, &fd);
+    if (fd >= 0)
+        keep_fd(stream, fd);
+    return n;
+}
+
 /* recv with the end of the stream as an error. *n is 0 only with KO_AGAIN. */
 static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
 {
-    ssize_t got = ko_fault(KO_FAULT_RECV) ? (errno = ECONNRESET, -1)
-                                          : recv(stream->fd, to, nbytes, MSG_DONTWAIT);
+    ssize_t got =
+        ko_fault(KO_FAULT_RECV) ? (errno = ECONNRESET, -1) : receive_some(stream, to, nbytes);
     *n = 0;
     if (got > 0) {
         *n = (size_t)got;
@@ -265,7 +300,7 @@ static int check_frame(const struct ko_frame *frame, size_t most)
 {
     size_t limit = frame->kind == KO_FRAME_DATA ? most : KO_CONTROL_BYTES;
 
-    if (frame->kind < KO_FRAME_DATA || frame->kind > KO_FRAME_BYE || frame->nbytes > limit)
+    if (frame->kind < KO_FRAME_DATA || frame->kind > KO_FRAME_MEMORY || frame->nbytes > limit)
         return ko_fail(KOLO_E_PROTOCOL,
                        "a frame of kind %u with %u bytes came; kolo sends none such (at most %zu)",
                        frame->kind, frame->nbytes, limit);
@@ -333,6 +368,8 @@ void ko_stream_end(struct ko_stream *stream)
         close(stream->fd);
     if (stream->got_fd >= 0)
         close(stream->got_fd);
+    while (stream->nfds)
+        close(stream->fds[--stream->nfds]);
     stream->fd = -1;
     stream->got_fd = -1;
 }
@@ -369,4 +406,9 @@ int ko_stream_wire_land(struct ko_wire *wire, void *to)
 
     wire->wanted = ko_stream_wanted(stream_of(wire));
     return err;
+}
+
+int ko_stream_wire_take_fd(struct ko_wire *wire)
+{
+    return ko_stream_take_fd(stream_of(wire));
 }

@@ -11,6 +11,10 @@
 /* Bytes read at once in the hope of more than one short message. */
 enum { KO_STREAM_AHEAD = 4096 };
 
+/* Descriptors that have come before the messages they belong to were landed. A read never takes in
+ * more than one, and there is none without a message that is not complete. */
+enum { KO_STREAM_FDS = 4 };
+
 struct ko_stream {
     int fd;
     bool is_unix;
@@ -25,6 +29,9 @@ struct ko_stream {
     size_t hello_in_done;
     int pass_fd; /* goes with the hello; the caller's; -1: none */
     int got_fd;  /* came with the hello; the stream's until taken (then set to -1) */
+
+    int fds[KO_STREAM_FDS]; /* came with messages, in their order */
+    int nfds;
 
     struct ko_post *first, *last; /* queued */
     size_t first_done;            /* bytes of the first that have left, its frame included */
@@ -53,6 +60,9 @@ int ko_stream_flush(struct ko_stream *stream);
 int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame);
 int ko_stream_land(struct ko_stream *stream, void *to);
 
+/* The descriptor of the message just landed, or -1. */
+int ko_stream_take_fd(struct ko_stream *stream);
+
 /* The KO_POLL_ bits whose readiness would let the stream go on. */
 int ko_stream_wanted(const struct ko_stream *stream);
 
@@ -68,5 +78,6 @@ struct ko_stream_wire {
 int ko_stream_wire_send(struct ko_wire *wire, struct ko_post *post);
 int ko_stream_wire_next(struct ko_wire *wire, const struct ko_frame **frame);
 int ko_stream_wire_land(struct ko_wire *wire, void *to);
+int ko_stream_wire_take_fd(struct ko_wire *wire);
 
 #endif

@@ -85,6 +85,8 @@ struct ko_post {
     const void *body; /* frame.nbytes bytes */
     bool may_wait;    /* others follow: it may stay queued until the next send or drive */
     bool is_queued;   /* set by send, cleared when the message has left or can never leave */
+    bool has_fd;      /* a descriptor goes with it: transports with take_fd */
+    int fd;           /* the caller's, open while is_queued */
     struct ko_post *next;
 };
 
@@ -137,6 +139,10 @@ struct ko_transport {
 
     /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK. */
     int (*land)(struct ko_wire *wire, void *to);
+
+    /* The descriptor that came with the message that has just been landed, the caller's from now
+     * on; -1 if there was none. NULL for transports that cannot carry any. */
+    int (*take_fd)(struct ko_wire *wire);
 
     /* Ends the wire at once, whatever its state; what was queued and has not left is lost. Posts
      * are the caller's again. The other end sees KOLO_E_PEER_LOST behind what had left. NULL

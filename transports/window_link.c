@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A link over two windows (window.h): we take slots out of our inbox and fill those of the peer's.
- * Short slices share one line with their flag. The wire carries only bells.
+ * Short slices share one line with their flag; long ones may stay where they are (reference.h). The
+ * wire carries bells and announcements.
  *
  * Sleeping: the sleeper stores its flag and then looks at the slot (or the credit) once more; the
  * peer stores the slot and then looks at the flag. Both in sequentially consistent order, so at
@@ -9,6 +10,7 @@
  */
 #include "link.h"
 
+#include "reference.h"
 #include "status.h"
 #include "window.h"
 
@@ -46,25 +48,45 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
     return KOLO_OK;
 }
 
-static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
+                   size_t nbytes)
 {
     struct ko_slot *slot = ko_window_slot(link->outbox, link->slots, link->sent);
 
-    slot->frame =
-        (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
+    slot->frame = (struct ko_frame){.kind = kind, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
     link->sent++;
     ko_store_ordered(&slot->step, link->sent); /* publishes the slot, before wake looks */
     return wake(link, &link->outbox->receiver_sleeps);
 }
 
+static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+{
+    return publish(link, KO_FRAME_DATA, stamp, nbytes);
+}
+
+static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
+                             const struct ko_reference *reference, size_t nbytes)
+{
+    memcpy(ko_window_slot(link->outbox, link->slots, link->sent)->body, reference,
+           sizeof *reference);
+    link->referenced = link->sent + 1;
+    return publish(link, KO_FRAME_REFERENCE, stamp, nbytes);
+}
+
 static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                        size_t nbytes)
 {
+    struct ko_reference reference;
+    bool is_made = false;
     void *place;
     int err = window_room(link, nbytes, &place);
 
+    if (!err && nbytes >= KO_REFERENCE_LEAST)
+        err = ko_reference_make(link, from, nbytes, &reference, &is_made);
     if (err)
         return err;
+    if (is_made)
+        return publish_reference(link, stamp, &reference, nbytes);
     if (nbytes)
         memcpy(place, from, nbytes);
     return window_commit(link, stamp, nbytes);
@@ -77,7 +99,8 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
     if (ko_load_ordered(&slot->step) != link->received + 1)
         return KO_AGAIN;
     link->frame = slot->frame; /* once: what is checked is what is used */
-    if (link->frame.kind != KO_FRAME_DATA || link->frame.nbytes > link->slice_bytes)
+    if ((link->frame.kind != KO_FRAME_DATA && link->frame.kind != KO_FRAME_REFERENCE) ||
+        link->frame.nbytes > link->slice_bytes)
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's window holds a slice of kind %u with %u bytes (at most %u)",
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
@@ -87,6 +110,13 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
 
 static int window_peek(struct ko_link *link, const void **body)
 {
+    struct ko_reference reference;
+
+    if (link->frame.kind == KO_FRAME_REFERENCE) {
+        memcpy(&reference, ko_window_slot(link->inbox, link->slots, link->received)->body,
+               sizeof reference);
+        return ko_reference_find(link, &reference, link->frame.nbytes, body);
+    }
     *body = link->frame.nbytes <= KO_INLINE
                 ? ko_window_slot(link->inbox, link->slots, link->received)->body
                 : ko_window_body(link->inbox, link->slots, link->slice_bytes, link->received);
@@ -94,11 +124,14 @@ static int window_peek(struct ko_link *link, const void **body)
 }
 
 /* Credit is given for half the slots at once: a shared line less to write in most cases, and more
- * than half of the slots can be filled in any case (both of two). */
+ * than half of the slots can be filled in any case (both of two). Who referred to memory waits to
+ * have it again, and gets credit at once. */
 static void window_release(struct ko_link *link)
 {
     link->received++;
-    if (link->received - link->given < link->slots / 2)
+    if (link->frame.kind == KO_FRAME_REFERENCE)
+        ko_reference_release(link);
+    else if (link->received - link->given < link->slots / 2)
         return;
     link->given = link->received;
     ko_store_ordered(&link->inbox->credit, link->received); /* gives the slots, before wake looks */
@@ -108,8 +141,10 @@ static void window_release(struct ko_link *link)
 static int window_land(struct ko_link *link, void *to)
 {
     const void *body;
+    int err = window_peek(link, &body);
 
-    window_peek(link, &body);
+    if (err)
+        return err;
     if (link->frame.nbytes)
         memcpy(to, body, link->frame.nbytes);
     window_release(link);
