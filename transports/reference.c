@@ -205,10 +205,9 @@ int ko_reference_hear(struct ko_link *link, const void *body, size_t nbytes)
         memcpy(&announcement, body, sizeof announcement);
     if (!err && (fd < 0 || nbytes != sizeof announcement || announcement.index >= KO_ANNOUNCED ||
                  announcement.index + 1 == references->in_use))
-        err =
-            ko_fail(KOLO_E_PROTOCOL,
-                    "rank %d announced memory in %zu bytes, %s a descriptor; it is not to be used",
-                    link->peer, nbytes, fd < 0 ? "without" : "with");
+        err = ko_fail(KOLO_E_PROTOCOL,
+                      "rank %d announced memory in %zu bytes that cannot be used%s", link->peer,
+                      nbytes, fd < 0 ? ": no descriptor came (has this process run out?)" : "");
     if (err) {
         if (fd >= 0)
             close(fd);

@@ -31,9 +31,10 @@ void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_con
     stream->got_fd = -1;
 }
 
+/* ETOOMANYREFS: more descriptors of this user are on their way than may be. */
 static bool is_not_yet(int error)
 {
-    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ETOOMANYREFS;
 }
 
 static bool is_gone(int error)
