@@ -66,11 +66,24 @@ static void run(enum peer_operation what, float *in, float *out, size_t count, i
     }
 }
 
+static float *allocate_shared(size_t nbytes)
+{
+    void *memory = NULL;
+
+    check(kolo_mem_alloc(nbytes, &memory));
+    return memory;
+}
+
 int main(int argc, char **argv)
 {
-    struct peer_plan plan = peer_read_plan(argc, argv);
     struct peer peer = {.name = "kolo", .run = run};
+    struct peer_plan plan;
 
+    if (argc == 6 && !strcmp(argv[5], "shared")) {
+        peer.allocate = allocate_shared;
+        argc--;
+    }
+    plan = peer_read_plan(argc, argv);
     check(kolo_group_join("env://", -1, &group));
     peer.rank = kolo_group_rank(group);
     peer.size = kolo_group_size(group);
