@@ -92,13 +92,17 @@ KO_FN struct ko_part slice_of(struct ko_part chunk, size_t slice, size_t s)
 /* How many slices the longest chunk needs; one even for nothing, so that the ranks still meet. */
 KO_FN size_t slices_of(size_t count, size_t slice)
 {
-    return count ? (count - 1) / slice + 1 : 1;
+    return count <= slice ? 1 : (count - 1) / slice + 1; /* most often without a division */
 }
 
 /* i modulo n, for i >= -n. */
 KO_FN int around(int i, int n)
 {
-    return (i + n) % n;
+    if (i < 0)
+        i += n;
+    while (i >= n) /* once at most, as the texts are */
+        i -= n;
+    return i;
 }
 
 #endif

@@ -34,6 +34,27 @@ KO_FN void ko_store_ordered(uint64_t *word, uint64_t value)
     __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
 }
 
+/* A store that this thread's later looks at other words come after: for everybody, or, if is_split,
+ * for those who order others' accesses before they look (src/fence.h), at no cost here. */
+KO_FN void ko_store_first(uint64_t *word, uint64_t value, int is_split)
+{
+    if (!is_split) {
+        ko_store_ordered(word, value);
+        return;
+    }
+    ko_store_release(word, value);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* Makes a word that is 0 (free) 1: true, and what its last holder did before it stored 0 is seen.
+ */
+KO_FN int ko_take(uint64_t *word)
+{
+    uint64_t is_free = 0;
+
+    return __atomic_compare_exchange_n(word, &is_free, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
 KO_FN uint64_t ko_exchange_ordered(uint64_t *word, uint64_t value)
 {
     return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);

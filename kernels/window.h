@@ -21,7 +21,8 @@
 
 struct ko_window {
     uint64_t credit; /* by the receiver: slots taken so far */
-    uint64_t pad0[7];
+    uint64_t fences; /* by the receiver: 1: it orders others' accesses before it sleeps */
+    uint64_t pad0[6];
     uint64_t receiver_sleeps; /* 1: ring the bell after publishing a slot */
     uint64_t pad1[7];
     uint64_t sender_sleeps; /* 1: ring the bell after giving credit */
@@ -35,7 +36,7 @@ struct ko_slot {
         body[KO_INLINE]; /* if nbytes <= KO_INLINE, or a reference; else in the big part */
 };
 
-_Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word a line");
+_Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
 _Static_assert(sizeof(struct ko_reference) <= KO_INLINE, "a reference fits into a line");
 _Static_assert(sizeof(struct ko_slot) == KO_LINE, "a slot's head is one line");
 
@@ -46,19 +47,20 @@ KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
     return sizeof(struct ko_window) + slots * (sizeof(struct ko_slot) + bodies);
 }
 
-KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t slots, uint64_t step)
+/* Slot number `index`, which is step % slots: whoever goes through the steps counts it along, since
+ * a division takes as long as a slot. */
+KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t index)
 {
-    return (struct ko_slot *)(void *)(window + 1) + step % slots;
+    return (struct ko_slot *)(void *)(window + 1) + index;
 }
 
-/* Where a body of more than KO_INLINE bytes lies. */
+/* Where its body of more than KO_INLINE bytes lies. */
 KO_FN unsigned char *ko_window_body(struct ko_window *window, uint32_t slots, uint32_t slice_bytes,
-                                    uint64_t step)
+                                    uint32_t index)
 {
     size_t bodies = (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
 
-    return (unsigned char *)(void *)(window + 1) + slots * sizeof(struct ko_slot) +
-           step % slots * bodies;
+    return (unsigned char *)(void *)(window + 1) + slots * sizeof(struct ko_slot) + index * bodies;
 }
 
 #endif

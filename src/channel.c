@@ -8,6 +8,7 @@
 #include "channel_parts.h"
 
 #include "config.h"
+#include "fence.h"
 #include "group.h"
 #include "portable.h"
 #include "status.h"
@@ -37,7 +38,6 @@ int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t numb
     int64_t spin_us;
     int err;
 
-    pthread_mutex_init(&channel->lock, NULL);
     channel->group = group;
     channel->number = number;
     channel->poller = (struct ko_poller){-1, -1};
@@ -87,7 +87,6 @@ void ko_channel_close(struct ko_channel *channel)
     free(channel->ports);
     ko_endpoint_unwatch(channel->group->endpoint, &channel->poller);
     ko_poller_close(&channel->poller);
-    pthread_mutex_destroy(&channel->lock);
     channel->group = NULL;
 }
 
@@ -180,6 +179,7 @@ static void arm(struct ko_channel *channel)
     for (int i = 0; i < channel->group->size; i++)
         if (channel->ports[i].is_open)
             channel->ports[i].link->ops->arm(channel->ports[i].link);
+    ko_fence_others();
 }
 
 static void disarm(struct ko_channel *channel)

@@ -2,8 +2,8 @@
  *
  * channel.h: a group's links of one kind, opened at first use, and how a thread waits on them: it
  * polls for a while, then sleeps in the kernel until a link, an arrival or a wake has something to
- * tell; meanwhile every link of the channel is driven in both directions. Whoever holds the lock
- * may use the links.
+ * tell; meanwhile every link of the channel is driven in both directions. Its owner sees
+ * to it that one thread at a time uses it: by the engine's turn, or the mailbox's lock.
  */
 #ifndef KO_CHANNEL_H
 #define KO_CHANNEL_H
@@ -12,8 +12,6 @@
 #include "kolo.h"
 #include "link.h"
 #include "poller.h"
-
-#include <pthread.h>
 
 /* A link and what its opening needs. */
 struct ko_port {
@@ -30,7 +28,6 @@ struct ko_port {
 enum { KO_PAST_STAMPS = 32 };
 
 struct ko_channel {
-    pthread_mutex_t lock;
     kolo_group *group;
     uint32_t number;
     struct ko_port *ports; /* one per rank, made at first use */
@@ -63,16 +60,17 @@ struct ko_wait {
 int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t number);
 void ko_channel_close(struct ko_channel *channel);
 
-/* The link to a peer; begins to open it if that has not been done. Needs the lock, as all below. */
+/* The link to a peer; begins to open it if that has not been done. */
 int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link);
 
 /* One turn of a wait: call it each time that the caller has looked and found nothing, until it
  * returns an error, which has then failed the group. */
 int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait);
 
-/* The same in pieces, for a caller that gives the lock away while it sleeps. wait_awake until
- * wait->is_armed and the caller has looked once more; then is_armed = false, poll, sleep (this
- * alone without the lock), woken with what sleep returned, look_around, and from the beginning. */
+/* The same in pieces, for a caller that lets others use the channel while it sleeps. wait_awake
+ * until wait->is_armed and the caller has looked once more; then is_armed = false, poll, sleep
+ * (this alone while others may come), woken with what sleep returned, look_around, and from the
+ * beginning. */
 int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait);
 int ko_channel_poll(struct ko_channel *channel);
 int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline);

@@ -57,11 +57,6 @@ static bool has_root(enum ko_collective what)
     return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
 }
 
-static bool is_reducing(enum ko_collective what)
-{
-    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
-}
-
 /* Whether the buffer has a block for each rank, on this one. */
 static bool in_has_blocks(const kolo_group *group, const struct ko_call *call)
 {
@@ -153,6 +148,16 @@ static int check_tensors(const kolo_group *group, const struct ko_call *call)
     return err;
 }
 
+/* Nearly all calls: seen at a glance to be right, as check_call would find. */
+static bool is_plainly_right(const kolo_group *group, const struct ko_call *call)
+{
+    return group && ko_dtype_is_valid(call->dtype) && !call->is_coalesced && !call->is_uneven &&
+           call->count < (size_t)1 << 32 && call->in && call->out &&
+           (call->what != KO_ALL_TO_ALL || call->in != call->out) &&
+           (unsigned)call->root < (unsigned)group->size &&
+           (!is_reducing(call->what) || ko_reduction_of(call->dtype, call->op));
+}
+
 static int check_call(kolo_group *group, const struct ko_call *call)
 {
     const char *name = ko_call_name(call);
@@ -163,8 +168,8 @@ static int check_call(kolo_group *group, const struct ko_call *call)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", name);
     if (!ko_dtype_is_valid(call->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %d is no dtype", name, (int)call->dtype);
-    if (is_reducing(call->what))
-        err = ko_reduction_find(call->dtype, call->op, &unused);
+    if (is_reducing(call->what) && !ko_reduction_of(call->dtype, call->op))
+        err = ko_reduction_find(call->dtype, call->op, &unused); /* which says why */
     if (!err && has_root(call->what))
         err = ko_group_check_rank(group, call->root, "the root");
     if (err)
@@ -178,14 +183,14 @@ static int check_call(kolo_group *group, const struct ko_call *call)
  * all ranks know that, SIZE_MAX. */
 static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
 {
-    const size_t element = kolo_dtype_size(call->dtype);
+    const unsigned shift = ko_dtype_shift(call->dtype);
 
     if (!call->is_uneven)
-        return call->count * element;
+        return call->count << shift;
     if (call->what == KO_ALL_GATHER)
-        return longest_of(&call->out_blocks, group->size) * element;
+        return longest_of(&call->out_blocks, group->size) << shift;
     if (call->what == KO_REDUCE_SCATTER)
-        return longest_of(&call->in_blocks, group->size) * element;
+        return longest_of(&call->in_blocks, group->size) << shift;
     return SIZE_MAX;
 }
 
@@ -271,18 +276,25 @@ static int run_alone(const struct ko_call *call)
 
 /* ---- turn -------------------------------------------------------------------------------- */
 
-static int run(kolo_group *group, const struct ko_call *call)
+static int run_one(kolo_group *group, const struct ko_call *call)
 {
-    int algorithm;
+    const int algorithm = ko_coll_choose(group, call);
 
-    if (call->is_coalesced)
-        return ko_coll_run_tensors(group, call);
-    algorithm = ko_coll_choose(group, call);
     if (ko_log_wants(KO_LOG_TRACE))
         ko_log(KO_LOG_TRACE, "%s of %zu %s by %s: %s", ko_call_name(call), call->count,
                kolo_dtype_name(call->dtype), ko_algorithms[algorithm].name,
                ko_algorithms[algorithm].why);
     return ko_coll_run(group, call, algorithm);
+}
+
+/* With the engine's turn: a group that has failed meanwhile is this thread's to tell of. */
+static int run(kolo_group *group, const struct ko_call *call)
+{
+    const int err = call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
+
+    if (atomic_load_explicit(&group->failed, memory_order_acquire))
+        ko_channel_tell_failure(&group->collectives);
+    return err;
 }
 
 static void run_work(struct kolo_work *work)
@@ -406,8 +418,7 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
             return err;
         call = &scaled;
     }
-    err = check_call(group, call);
-
+    err = is_plainly_right(group, call) ? KOLO_OK : check_call(group, call);
     if (!err)
         err = ko_group_check(group);
     if (!err && !group->hosts)

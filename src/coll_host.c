@@ -32,18 +32,11 @@ static void flush(verbs *v)
 {
     for (int i = 0; i < v->n && !v->status; i++) {
         struct ko_link *link = v->channel->ports[i].link;
-        struct ko_wait wait = wait_for(i, "to send the rest of a message to");
 
-        while (link && look_again(v, &wait, ko_link_is_flushed(link)))
+        while (link &&
+               look_again(v, i, "to send the rest of a message to", ko_link_is_flushed(link)))
             ;
     }
-}
-
-static int find_reduction(const struct ko_call *call, struct ko_reduction *reduction)
-{
-    if (call->what != KO_ALL_REDUCE && call->what != KO_REDUCE && call->what != KO_REDUCE_SCATTER)
-        return KOLO_OK;
-    return ko_reduction_find(call->dtype, call->op, reduction);
 }
 
 /* What all ranks know of the call's size. */
@@ -62,23 +55,29 @@ static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call
     return sum;
 }
 
+/* Field by field: clearing all of it takes as long as the rest. */
 static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
+    const unsigned shift = ko_dtype_shift(call->dtype);
+
     v->n = group->size;
     v->rank = group->rank;
     v->root = call->root;
     v->count = call->count;
+    v->slice = ko_group_slice_bytes(group) >> shift;
     v->in_blocks = call->in_blocks;
     v->in_blocks.count = call->is_uneven ? 0 : call->count;
     v->out_blocks = call->out_blocks;
     v->out_blocks.count = call->is_uneven ? 0 : call->count;
     v->hosts = group->hosts;
-    v->element = kolo_dtype_size(call->dtype);
-    v->slice = ko_group_slice_bytes(group) / v->element;
+    v->ranks = group->ranks;
     v->group = group;
     v->channel = &group->collectives;
     v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
     v->buffers[OUT] = call->out;
+    v->buffers[TMP] = NULL;
+    v->element = (size_t)1 << shift;
+    v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->stamp = (struct ko_stamp){.seq = ++group->seq,
                                  .count = agreed_count(group, call),
                                  .root = (uint32_t)call->root,
@@ -86,7 +85,10 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
-    v->timeout_ms = kolo_group_timeout(group);
+    v->has_posted = false;
+    v->is_waiting = false;
+    v->deadline.at_ns = 0;
+    v->status = KOLO_OK;
 }
 
 /* Elements of IN, with what lies between blocks. */
@@ -116,38 +118,29 @@ static int scale(verbs *v, const struct ko_call *call)
 
     if (err)
         return err;
-    assert(v->reduction.scale); /* is_scaled is for reductions only */
-    v->reduction.scale(memory, v->buffers[IN], count, call->factor);
+    assert(v->reduction); /* is_scaled is for reductions only */
+    v->reduction->scale(memory, v->buffers[IN], count, call->factor);
     v->buffers[IN] = memory;
     return KOLO_OK;
 }
 
 int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
 {
-    verbs v = {.status = ko_group_check(group)};
+    verbs v;
 
-    if (!v.status)
-        v.status = find_reduction(call, &v.reduction);
-    if (!v.status)
-        v.status = ko_group_ranks(group, &v.ranks);
-    if (v.status)
-        return v.status;
     begin(&v, group, call, algorithm);
     if (call->is_scaled)
         v.status = scale(&v, call);
     if (v.status)
         return v.status;
     ko_mailbox_push(group); /* the peers may wait for it before they come here */
-    pthread_mutex_lock(&v.channel->lock);
     v.status = ko_channel_enter(v.channel, &v.stamp);
     if (!v.status && group->checks_calls)
         dissemination_barrier(&v);
     if (!v.status)
         ko_algorithms[algorithm].run(&v);
-    flush(&v);
-    if (atomic_load(&group->failed))
-        ko_channel_tell_failure(v.channel);
+    if (v.has_posted)
+        flush(&v);
     ko_channel_leave(v.channel);
-    pthread_mutex_unlock(&v.channel->lock);
     return v.status;
 }

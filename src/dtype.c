@@ -21,16 +21,6 @@ static const char *const op_names[KOLO_NOPS] = {
 #undef OP_ROW
 };
 
-bool ko_dtype_is_valid(kolo_dtype dtype)
-{
-    return (unsigned)dtype < KOLO_NDTYPES;
-}
-
-bool ko_op_is_valid(kolo_op op)
-{
-    return (unsigned)op < KOLO_NOPS;
-}
-
 bool ko_dtype_is_float(kolo_dtype dtype)
 {
     return ko_dtype_is_valid(dtype) && dtypes[dtype].kind >= FLOAT;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine.h"
 
+#include "fence.h"
+#include "portable.h"
 #include "thread.h"
 
 #include <string.h>
@@ -9,6 +11,7 @@ void ko_engine_open(struct ko_engine *engine)
 {
     pthread_condattr_t attributes;
 
+    engine->is_split = ko_fence_is_split();
     pthread_mutex_init(&engine->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -16,23 +19,26 @@ void ko_engine_open(struct ko_engine *engine)
     pthread_condattr_destroy(&attributes);
 }
 
-static bool take_turn(struct ko_engine *engine)
+bool ko_engine_try_turn(struct ko_engine *engine)
 {
-    bool is_free = false;
-
-    return atomic_compare_exchange_strong(&engine->is_running, &is_free, true);
+    return ko_take(&engine->is_running);
 }
 
 bool ko_engine_try_begin(struct ko_engine *engine)
 {
-    return !atomic_load(&engine->nqueued) && take_turn(engine);
+    return !atomic_load(&engine->nqueued) && ko_engine_try_turn(engine);
+}
+
+bool ko_engine_is_busy(struct ko_engine *engine)
+{
+    return ko_load_acquire(&engine->is_running) || atomic_load(&engine->nqueued);
 }
 
 /* A submitter counts its work before the thread tries for the turn, and we look at the count after
- * we have given the turn back: one of the two notices the other. */
+ * we have given the turn back: one of the two notices the other (fence.h; see wait_for_turn). */
 void ko_engine_finish(struct ko_engine *engine)
 {
-    atomic_store(&engine->is_running, false);
+    ko_store_first(&engine->is_running, 0, engine->is_split);
     if (!atomic_load(&engine->nqueued))
         return;
     pthread_mutex_lock(&engine->lock);
@@ -60,9 +66,22 @@ static void run_first(struct ko_engine *engine)
     work->run(work);
     pthread_mutex_lock(&engine->lock);
     atomic_fetch_sub(&engine->nqueued, 1);
-    atomic_store(&engine->is_running, false);
+    ko_store_release(&engine->is_running, 0);
     pthread_cond_broadcast(&engine->changed);
     ko_work_release(work);
+}
+
+/* With the lock: true if the thread has the turn for the first work, else something has changed. */
+static bool wait_for_turn(struct ko_engine *engine)
+{
+    if (engine->first && ko_engine_try_turn(engine))
+        return true;
+    if (engine->first)
+        ko_fence_others(); /* before we look once more, and wait to be told */
+    if (engine->first && ko_engine_try_turn(engine))
+        return true;
+    pthread_cond_wait(&engine->changed, &engine->lock);
+    return false;
 }
 
 static void *engine_main(void *argument)
@@ -71,10 +90,8 @@ static void *engine_main(void *argument)
 
     pthread_mutex_lock(&engine->lock);
     while (!engine->is_stopping) {
-        if (engine->first && take_turn(engine))
+        if (wait_for_turn(engine))
             run_first(engine);
-        else
-            pthread_cond_wait(&engine->changed, &engine->lock);
     }
     pthread_mutex_unlock(&engine->lock);
     return NULL;

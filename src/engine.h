@@ -12,9 +12,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ko_engine {
-    atomic_bool is_running; /* some thread has the turn */
+    uint64_t is_running; /* some thread has the turn; through portable.h */
+    bool is_split;       /* ko_fence_is_split */
     atomic_int nqueued;
     pthread_mutex_t lock;   /* the rest */
     pthread_cond_t changed; /* something was queued, finished, or is to stop */
@@ -26,10 +28,15 @@ struct ko_engine {
 
 void ko_engine_open(struct ko_engine *engine);
 
-/* Takes the turn if nobody runs and nothing waits: true, and the caller runs its call now, then
- * calls ko_engine_finish. */
-bool ko_engine_try_begin(struct ko_engine *engine);
+/* Takes the turn if nobody has it: true, and the caller calls ko_engine_finish when it is done. */
+bool ko_engine_try_turn(struct ko_engine *engine);
 void ko_engine_finish(struct ko_engine *engine);
+
+/* The same for a call, which has to wait behind those that are queued. */
+bool ko_engine_try_begin(struct ko_engine *engine);
+
+/* True if some thread has the turn or waits for it. */
+bool ko_engine_is_busy(struct ko_engine *engine);
 
 /* Queues a work; its `run` is called on the engine's thread, with the turn. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);

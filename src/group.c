@@ -41,6 +41,17 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     ko_engine_open(&group->engine);
 }
 
+/* Lists of calls, one at a time, that have an entry for each rank. */
+static int make_lists(kolo_group *group)
+{
+    const size_t n = (size_t)group->size;
+
+    group->ranks = ko_alloc(n * sizeof *group->ranks, "a list of ranks");
+    group->parts = ko_alloc(n * sizeof *group->parts, "a list of slices");
+    group->links = ko_alloc(n * sizeof(struct ko_link *), "a list of links");
+    return group->ranks && group->parts && group->links ? KOLO_OK : KOLO_E_NOMEM;
+}
+
 int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, int rank, int size,
                   int timeout_ms, kolo_group **group_out)
 {
@@ -56,7 +67,9 @@ int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, i
     group->rank = rank;
     group->size = size;
     group->world_ranks = world_ranks;
-    err = ko_channel_open(&group->collectives, group, KO_CHANNEL_COLLECTIVES);
+    err = make_lists(group);
+    if (!err)
+        err = ko_channel_open(&group->collectives, group, KO_CHANNEL_COLLECTIVES);
     if (!err)
         err = read_variables(group);
     if (err) {
@@ -120,27 +133,23 @@ static bool become_failed(kolo_group *group, int status, const char *text)
     return is_first;
 }
 
-/* A channel that another thread is using is told by that thread, which is awake now. */
-static void tell_channel(struct ko_channel *channel)
+/* If another thread is in a call, it tells its peers itself, and is awake now. */
+static void tell_collectives(kolo_group *group)
 {
-    ko_poller_wake(&channel->poller);
-    if (pthread_mutex_trylock(&channel->lock))
+    ko_poller_wake(&group->collectives.poller);
+    if (!ko_engine_try_turn(&group->engine))
         return;
-    ko_channel_tell_failure(channel);
-    pthread_mutex_unlock(&channel->lock);
+    ko_channel_tell_failure(&group->collectives);
+    ko_engine_finish(&group->engine);
 }
 
 int ko_group_fail(kolo_group *group, int status, const char *text)
 {
-    struct ko_channel *messages;
-
     if (!become_failed(group, status, text))
         return ko_group_check(group);
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
-    tell_channel(&group->collectives);
-    messages = ko_mailbox_channel(group);
-    if (messages)
-        tell_channel(messages);
+    tell_collectives(group);
+    ko_mailbox_tell_failure(group);
     return ko_group_check(group);
 }
 
@@ -271,23 +280,9 @@ int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory)
     return ensure(group, &group->scratch, nbytes, memory);
 }
 
-int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory)
-{
-    return ensure(group, &group->pointers, count * sizeof(void *), memory);
-}
-
 int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory)
 {
     return ensure(group, &group->scaled, nbytes, memory);
-}
-
-int ko_group_ranks(kolo_group *group, int **ranks)
-{
-    unsigned char *memory = NULL;
-    int err = ensure(group, &group->ranks, (size_t)group->size * sizeof **ranks, &memory);
-
-    *ranks = (int *)(void *)memory;
-    return err;
 }
 
 int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory)
@@ -512,8 +507,7 @@ int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group)
 
 static bool has_unfinished(kolo_group *group)
 {
-    return atomic_load(&group->engine.is_running) || atomic_load(&group->engine.nqueued) ||
-           ko_mailbox_is_busy(group);
+    return ko_engine_is_busy(&group->engine) || ko_mailbox_is_busy(group);
 }
 
 void kolo_group_free(kolo_group *group)
@@ -536,8 +530,9 @@ void kolo_group_free(kolo_group *group)
     free(group->world_ranks);
     free(group->hosts);
     free(group->scratch.bytes);
-    free(group->pointers.bytes);
-    free(group->ranks.bytes);
+    free(group->ranks);
+    free(group->parts);
+    free(group->links);
     free(group->packing.bytes);
     free(group->scaled.bytes);
     pthread_mutex_destroy(&group->lock);

@@ -50,8 +50,11 @@ struct kolo_group {
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
     struct ko_hosts *_Atomic hosts; /* found by the first collective */
-    /* of whoever has the engine's turn; grow as needed */
-    struct ko_memory scratch, pointers, ranks, packing, scaled;
+    /* of whoever has the engine's turn */
+    struct ko_memory scratch, packing, scaled; /* grow as needed */
+    int *ranks;                                /* this and the next two: one for each rank */
+    const void **parts;
+    struct ko_link **links;
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
      * yet chosen; of whoever has the engine's turn */
@@ -76,7 +79,7 @@ struct ko_failure {
 
 /* Fails the group unless it has failed already, wakes its waiters, tells the other ranks; text may
  * be the thread's own. Returns the group's (first) error, with its text as the thread's own. The
- * caller may hold a channel's lock; that channel it has to tell itself. */
+ * caller may have the engine's turn or the mailbox's lock; those peers it has to tell itself. */
 int ko_group_fail(kolo_group *group, int status, const char *text);
 
 /* KOLO_OK, or the group's error and its text as the thread's own. */
@@ -103,11 +106,9 @@ void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbyt
 /* The factor of an op of the group; KOLO_E_INVALID if it is none. Any thread. */
 int ko_group_factor(kolo_group *group, kolo_op op, double *factor);
 
-/* Memory of nbytes, of count pointers, or of a number for each rank, that lasts until the next call
- * of the same function; for whoever has the engine's turn. */
+/* Memory of nbytes that lasts until the next call of the same function; for whoever has the
+ * engine's turn. */
 int ko_group_scratch(kolo_group *group, size_t nbytes, unsigned char **memory);
-int ko_group_pointers(kolo_group *group, size_t count, unsigned char **memory);
-int ko_group_ranks(kolo_group *group, int **ranks);
 int ko_group_packing(kolo_group *group, size_t nbytes, unsigned char **memory);
 int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory);
 

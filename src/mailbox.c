@@ -27,7 +27,8 @@ enum {
 };
 
 struct ko_mailbox {
-    struct ko_channel channel; /* its lock guards all of this */
+    pthread_mutex_t lock; /* guards all of this */
+    struct ko_channel channel;
     kolo_group *group;
     struct ko_correspondence *with; /* by rank */
     pthread_cond_t changed;         /* for users */
@@ -61,6 +62,7 @@ static struct ko_mailbox *make(kolo_group *group)
     mailbox->group = group;
     mailbox->burst_peer = -1;
     atomic_init(&mailbox->held, -1);
+    pthread_mutex_init(&mailbox->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&mailbox->changed, &attributes);
@@ -72,6 +74,7 @@ static struct ko_mailbox *make(kolo_group *group)
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
     pthread_cond_destroy(&mailbox->for_courier);
+    pthread_mutex_destroy(&mailbox->lock);
     free(mailbox->with);
     free(mailbox);
     return NULL;
@@ -99,11 +102,17 @@ static struct ko_mailbox *mailbox_of(kolo_group *group)
     return mailbox;
 }
 
-struct ko_channel *ko_mailbox_channel(kolo_group *group)
+void ko_mailbox_tell_failure(kolo_group *group)
 {
     struct ko_mailbox *mailbox = existing(group);
 
-    return mailbox ? &mailbox->channel : NULL;
+    if (!mailbox)
+        return;
+    ko_poller_wake(&mailbox->channel.poller);
+    if (pthread_mutex_trylock(&mailbox->lock))
+        return;
+    ko_channel_tell_failure(&mailbox->channel);
+    pthread_mutex_unlock(&mailbox->lock);
 }
 
 /* ---- finishing --------------------------------------------------------------------------- */
@@ -214,9 +223,9 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         return;
     }
     nap_ms = ko_channel_nap_ms(&mailbox->channel, wait->deadline);
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
     n = ko_poller_wait(&mailbox->channel.poller, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     if (n > 0)
         wait->spin_until_ns = 0; /* something is coming: more of it may be near */
     if (ko_channel_woken(&mailbox->channel, events, n) ||
@@ -248,7 +257,7 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
     struct timespec until = ko_deadline_timespec(&soon);
 
     mailbox->nsleepers++;
-    pthread_cond_timedwait(&mailbox->changed, &mailbox->channel.lock, &until);
+    pthread_cond_timedwait(&mailbox->changed, &mailbox->lock, &until);
     mailbox->nsleepers--;
 }
 
@@ -286,11 +295,11 @@ void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
 {
     struct ko_mailbox *mailbox = existing(letter->group);
 
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     mailbox->visits++;
     if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
         await_long(mailbox, letter, deadline);
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
 }
 
 /* ---- courier ----------------------------------------------------------------------------- */
@@ -316,7 +325,7 @@ static bool nobody_comes(struct ko_mailbox *mailbox)
     ko_deadline soon = ko_deadline_in(COURIER_NAP_MS);
     struct timespec until = ko_deadline_timespec(&soon);
 
-    pthread_cond_timedwait(&mailbox->for_courier, &mailbox->channel.lock, &until);
+    pthread_cond_timedwait(&mailbox->for_courier, &mailbox->lock, &until);
     return visits == mailbox->visits && !mailbox->nusers && !mailbox->is_driven;
 }
 
@@ -325,15 +334,15 @@ static void *courier_main(void *argument)
     struct ko_mailbox *mailbox = argument;
 
     ko_log_set_rank(mailbox->group->rank);
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     while (!mailbox->is_stopping) {
         mailbox->is_courier_idle = !mailbox->nopen;
         if (mailbox->is_courier_idle)
-            pthread_cond_wait(&mailbox->for_courier, &mailbox->channel.lock);
+            pthread_cond_wait(&mailbox->for_courier, &mailbox->lock);
         else if (nobody_comes(mailbox) && !mailbox->is_stopping)
             drive_for_nobody(mailbox);
     }
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
     return NULL;
 }
 
@@ -355,13 +364,13 @@ void ko_mailbox_attend(struct ko_letter *letter)
 
     if (atomic_load(&letter->work.is_done) || (fits && !letter->is_send))
         return; /* what fits into the slots arrives without us */
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     if (!mailbox->has_courier)
         start_courier(mailbox);
     if (mailbox->is_courier_idle)
         pthread_cond_signal(&mailbox->for_courier);
     mailbox->is_courier_idle = false;
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
 }
 
 /* ---- posting ----------------------------------------------------------------------------- */
@@ -412,11 +421,11 @@ void ko_mailbox_push(kolo_group *group)
 
     if (held < 0)
         return;
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     held = atomic_load(&mailbox->held);
     if (held >= 0 && !ko_group_check(group) && drive_peer(mailbox, held, NULL))
         fail_all(mailbox);
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
 }
 
 int ko_mailbox_post(struct ko_letter *letter)
@@ -427,7 +436,7 @@ int ko_mailbox_post(struct ko_letter *letter)
 
     if (!mailbox)
         return KOLO_E_NOMEM;
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     mailbox->visits++;
     err = ko_group_check(letter->group);
     if (!err)
@@ -444,7 +453,7 @@ int ko_mailbox_post(struct ko_letter *letter)
         if (mailbox->is_driven)
             ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */
     }
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
     return err;
 }
 
@@ -455,13 +464,13 @@ void ko_mailbox_answer(kolo_group *group)
     struct ko_mailbox *mailbox = n ? mailbox_of(group) : NULL;
     struct ko_link *link;
 
-    if (!mailbox || pthread_mutex_trylock(&mailbox->channel.lock))
+    if (!mailbox || pthread_mutex_trylock(&mailbox->lock))
         return; /* whoever holds the lock drives the channel */
     for (int i = 0; i < n; i++)
         if (hellos[i].from >= 0 && hellos[i].from < group->size &&
             !ko_channel_link(&mailbox->channel, hellos[i].from, &link))
             (void)ko_channel_turn(&mailbox->channel);
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
 }
 
 /* ---- end --------------------------------------------------------------------------------- */
@@ -473,9 +482,9 @@ bool ko_mailbox_is_busy(kolo_group *group)
 
     if (!mailbox)
         return false;
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     is_busy = mailbox->nopen > 0;
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
     return is_busy;
 }
 
@@ -485,14 +494,14 @@ void ko_mailbox_free(kolo_group *group)
 
     if (!mailbox)
         return;
-    pthread_mutex_lock(&mailbox->channel.lock);
+    pthread_mutex_lock(&mailbox->lock);
     mailbox->is_stopping = true;
     if (atomic_load(&group->failed))
         fail_all(mailbox);
     pthread_cond_broadcast(&mailbox->changed);
     pthread_cond_signal(&mailbox->for_courier);
     ko_poller_wake(&mailbox->channel.poller);
-    pthread_mutex_unlock(&mailbox->channel.lock);
+    pthread_mutex_unlock(&mailbox->lock);
     if (mailbox->has_courier)
         pthread_join(mailbox->courier, NULL);
     for (int i = 0; i < group->size; i++)
@@ -500,6 +509,7 @@ void ko_mailbox_free(kolo_group *group)
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
     pthread_cond_destroy(&mailbox->for_courier);
+    pthread_mutex_destroy(&mailbox->lock);
     free(mailbox->with);
     free(mailbox);
     atomic_store(&group->mailbox, NULL);

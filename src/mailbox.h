@@ -46,8 +46,9 @@ void ko_mailbox_attend(struct ko_letter *letter);
 /* Opens links that other ranks have begun for messages, without waiting. */
 void ko_mailbox_answer(kolo_group *group);
 
-/* The group's channel of messages; NULL if there has been none. */
-struct ko_channel *ko_mailbox_channel(kolo_group *group);
+/* Tells the peers that the group has failed, unless another thread uses the mailbox, which is woken
+ * and tells them itself. */
+void ko_mailbox_tell_failure(kolo_group *group);
 
 /* True if a letter is not done. */
 bool ko_mailbox_is_busy(kolo_group *group);

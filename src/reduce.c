@@ -84,6 +84,15 @@ int ko_reduction_find_at(int level, kolo_dtype dtype, kolo_op op, struct ko_redu
     return KOLO_OK;
 }
 
+const struct ko_reduction *ko_reduction_of(kolo_dtype dtype, kolo_op op)
+{
+    const ko_reduction_table *table = levels[ko_reduction_nlevels() - 1].reductions;
+
+    return ko_dtype_is_valid(dtype) && ko_op_is_valid(op) && (*table)[dtype][op].step
+               ? &(*table)[dtype][op]
+               : NULL;
+}
+
 int ko_reduction_find(kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction)
 {
     return ko_reduction_find_at(ko_reduction_nlevels() - 1, dtype, op, reduction);

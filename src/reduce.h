@@ -48,6 +48,9 @@ struct ko_reduction {
  * and AVG of bool. */
 int ko_reduction_find(kolo_dtype dtype, kolo_op op, struct ko_reduction *reduction);
 
+/* The same where it lies, for whoever calls often; NULL for what is none. */
+const struct ko_reduction *ko_reduction_of(kolo_dtype dtype, kolo_op op);
+
 /* Instruction sets 0 (any machine) ... nlevels - 1 (the best that this one has), for tests and
  * information. All give the same bits. */
 int ko_reduction_nlevels(void);

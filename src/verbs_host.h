@@ -23,58 +23,65 @@ typedef struct ko_verbs {
 
     kolo_group *group;
     struct ko_channel *channel;
-    unsigned char *buffers[3]; /* by enum buffer; IN is only read */
-    size_t element;            /* bytes of one */
-    struct ko_reduction reduction;
+    unsigned char *buffers[3];            /* by enum buffer; IN is only read */
+    size_t element;                       /* bytes of one */
+    const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
     struct ko_stamp stamp;
-    int timeout_ms;
-    ko_deadline deadline; /* of the whole call; set by the first wait of any length */
+    bool has_posted;      /* by reference: to be flushed */
+    bool is_waiting;      /* in `wait` */
+    struct ko_wait wait;  /* begun by the first look that found nothing */
+    ko_deadline deadline; /* of the whole call; set by its first wait */
     int status;           /* the first error */
 } verbs;
 
 /* ---- looking at links, with waiting ------------------------------------------------------ */
 
-static inline struct ko_wait wait_for(int peer, const char *what)
-{
-    return (struct ko_wait){.peer = peer, .what = what};
-}
-
-/* Most looks find what they look for, and never ask for the time. */
-static void begin_wait(verbs *v, struct ko_wait *wait)
+/* Most looks find what they look for: what a wait needs is made by its first turn, and unmade by
+ * the look that ends it. */
+static void begin_wait(verbs *v, int peer, const char *what)
 {
     if (!v->deadline.at_ns)
-        v->deadline = ko_deadline_in(v->timeout_ms);
-    wait->deadline = &v->deadline;
+        v->deadline = ko_deadline_in(kolo_group_timeout(v->group));
+    v->wait = (struct ko_wait){.deadline = &v->deadline, .peer = peer, .what = what};
+    v->is_waiting = true;
 }
 
-/* After a look that gave err: waits if that was "not yet"; true: look again. */
-static bool look_again(verbs *v, struct ko_wait *wait, int err)
+static __attribute__((noinline)) bool wait_turn(verbs *v, int peer, const char *what, int err)
 {
-    if (err == KOLO_OK)
-        return false;
-    if (!wait->deadline)
-        begin_wait(v, wait);
-    v->status = err == KO_AGAIN ? ko_channel_wait(v->channel, wait)
-                                : ko_channel_link_failed(v->channel, wait->peer, err);
+    if (!v->is_waiting)
+        begin_wait(v, peer, what);
+    v->status = err == KO_AGAIN ? ko_channel_wait(v->channel, &v->wait)
+                                : ko_channel_link_failed(v->channel, peer, err);
     return !v->status;
 }
 
-static struct ko_link *link_to(verbs *v, int peer)
+/* After a look that gave err: waits if that was "not yet"; true: look again. */
+static inline bool look_again(verbs *v, int peer, const char *what, int err)
 {
-    struct ko_link *link = NULL;
+    if (err == KOLO_OK) {
+        v->is_waiting = false;
+        return false;
+    }
+    return wait_turn(v, peer, what, err);
+}
 
-    if (!v->status)
+static inline struct ko_link *link_to(verbs *v, int peer)
+{
+    struct ko_link *link = v->channel->ports[peer].link;
+
+    if (v->status)
+        return NULL;
+    if (!link)
         v->status = ko_channel_link(v->channel, peer, &link);
-    return link;
+    return v->status ? NULL : link;
 }
 
 /* A slot to fill for `to`; NULL after an error. */
 static void *room(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(link->peer, "for room to send to");
     void *place = NULL;
 
-    while (look_again(v, &wait, link->ops->room(link, nbytes, &place)))
+    while (look_again(v, link->peer, "for room to send to", link->ops->room(link, nbytes, &place)))
         ;
     return v->status ? NULL : place;
 }
@@ -87,53 +94,70 @@ static void commit(verbs *v, struct ko_link *link, size_t nbytes)
         v->status = ko_channel_link_failed(v->channel, link->peer, err);
 }
 
+static __attribute__((noinline)) void not_expected(verbs *v, const struct ko_link *link,
+                                                   const struct ko_frame *frame, size_t nbytes)
+{
+    const struct ko_stamp theirs = frame->stamp;
+
+    v->status = memcmp(&theirs, &v->stamp, sizeof theirs) != 0
+                    ? ko_channel_mismatch(v->channel, link->peer, &theirs, &v->stamp)
+                    : ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
+}
+
+/* Looks for the next slice's frame, for as long as most take to come: not worth a turn of waiting.
+ */
+static int look_briefly(const verbs *v, struct ko_link *link, const struct ko_frame **frame)
+{
+    enum { LOOKS = 64 };
+    int err = link->ops->next(link, frame);
+
+    for (int looks = 1; err == KO_AGAIN && looks < LOOKS && !v->channel->is_crowded; looks++) {
+        ko_pause();
+        err = link->ops->next(link, frame);
+    }
+    return err;
+}
+
 /* Waits for the next slice's frame and checks that it is of this call and of nbytes. */
 static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(link->peer, "for a message from");
-    const struct ko_frame *frame;
+    const struct ko_frame *frame = NULL;
+    int err = look_briefly(v, link, &frame);
 
-    while (look_again(v, &wait, link->ops->next(link, &frame)))
-        ;
-    if (v->status)
-        return false;
-    if (memcmp(&frame->stamp, &v->stamp, sizeof v->stamp) != 0) {
-        struct ko_stamp theirs = frame->stamp;
-
-        v->status = ko_channel_mismatch(v->channel, link->peer, &theirs, &v->stamp);
-    } else if (frame->nbytes != nbytes) {
-        v->status = ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
-    }
+    while (look_again(v, link->peer, "for a message from", err))
+        err = link->ops->next(link, &frame);
+    if (!v->status &&
+        (memcmp(&frame->stamp, &v->stamp, sizeof v->stamp) != 0 || frame->nbytes != nbytes))
+        not_expected(v, link, frame, nbytes);
     return !v->status;
 }
 
 /* The next slice where it lies, to be released; NULL after an error. */
 static const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(link->peer, "for the rest of a message from");
     const void *body = NULL;
 
     if (!expect(v, link, nbytes))
         return NULL;
-    while (look_again(v, &wait, link->ops->peek(link, &body)))
+    while (
+        look_again(v, link->peer, "for the rest of a message from", link->ops->peek(link, &body)))
         ;
     return v->status ? NULL : body;
 }
 
 static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(link->peer, "for the rest of a message from");
-
     if (expect(v, link, nbytes))
-        while (look_again(v, &wait, link->ops->land(link, to)))
+        while (
+            look_again(v, link->peer, "for the rest of a message from", link->ops->land(link, to)))
             ;
 }
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    struct ko_wait wait = wait_for(link->peer, "for room to send to");
-
-    while (look_again(v, &wait, link->ops->post(link, &v->stamp, from, nbytes)))
+    v->has_posted = true;
+    while (look_again(v, link->peer, "for room to send to",
+                      link->ops->post(link, &v->stamp, from, nbytes)))
         ;
 }
 
@@ -197,7 +221,7 @@ KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine,
 
     if (!theirs)
         return;
-    v->reduction.step(at(v, target, part), theirs, at(v, buffer, mine), part.count);
+    v->reduction->step(at(v, target, part), theirs, at(v, buffer, mine), part.count);
     link->ops->release(link);
 }
 
@@ -209,7 +233,7 @@ KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mi
 
     if (!theirs)
         return;
-    v->reduction.last(at(v, OUT, part), theirs, at(v, buffer, mine), part.count, v->n);
+    v->reduction->last(at(v, OUT, part), theirs, at(v, buffer, mine), part.count, v->n);
     link->ops->release(link);
 }
 
@@ -222,7 +246,7 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
 
     if (!place)
         return;
-    v->reduction.step(place, theirs, at(v, buffer, mine), mine.count);
+    v->reduction->step(place, theirs, at(v, buffer, mine), mine.count);
     source->ops->release(source);
     commit(v, target, nbytes);
 }
@@ -262,26 +286,13 @@ struct slices {
 
 static bool hold(verbs *v, const int *ranks, int nranks, struct ko_part mine, struct slices *slices)
 {
-    unsigned char *memory = NULL;
-
-    *slices = (struct slices){.n = nranks};
-    if (!v->status)
-        v->status = ko_group_pointers(v->group, 2 * (size_t)nranks, &memory);
-    if (v->status)
-        return false;
-    slices->parts = (const void **)(void *)memory;
-    slices->links = (struct ko_link **)(void *)memory + nranks;
+    *slices = (struct slices){.parts = v->group->parts, .links = v->group->links, .n = nranks};
     for (int i = 0; i < nranks && !v->status; i++) {
         const int peer = ranks ? ranks[i] : i;
+        struct ko_link *link = peer == v->rank ? NULL : link_to(v, peer);
 
-        slices->links[i] = NULL;
-        if (peer == v->rank) {
-            slices->parts[i] = at(v, IN, mine);
-        } else {
-            slices->links[i] = link_to(v, peer);
-            slices->parts[i] =
-                slices->links[i] ? arrived(v, slices->links[i], bytes_of(v, mine)) : NULL;
-        }
+        slices->links[i] = link;
+        slices->parts[i] = link ? arrived(v, link, bytes_of(v, mine)) : at(v, IN, mine);
     }
     return !v->status;
 }
@@ -297,7 +308,7 @@ static void let_go(const struct slices *slices)
 static void reduce_slices(const verbs *v, void *sum, const struct slices *slices, size_t count,
                           bool is_complete)
 {
-    v->reduction.many(sum, slices->parts, slices->n, count, is_complete ? v->n : 1);
+    v->reduction->many(sum, slices->parts, slices->n, count, is_complete ? v->n : 1);
 }
 
 KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,

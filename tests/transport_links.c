@@ -6,6 +6,7 @@
 #include "transport_suite.h"
 
 #include "clock.h"
+#include "fence.h"
 #include "link.h"
 #include "poller.h"
 #include "status.h"
@@ -324,6 +325,7 @@ static void bells(void **state)
     links = open_links(suite, SLICE);
     for (; i < 10; i++) {
         links.to->ops->arm(links.to);
+        ko_fence_others();
         assert_false(is_readable(links.to, 0));
         assert_int_equal(send_slice(links.from, i, 30, NULL), KOLO_OK);
         assert_true(is_readable(links.to, 5000));
@@ -340,6 +342,7 @@ static void bells(void **state)
     for (int n = 0; n < SLOTS; n++)
         assert_int_equal(send_slice(links.from, (uint64_t)n, 30, NULL), KOLO_OK);
     links.from->ops->arm(links.from);
+    ko_fence_others();
     must_take(&links, 0, 30, false);
     if (links.from->inbox)
         assert_true(is_readable(links.from, 5000));
@@ -388,7 +391,7 @@ static void hostile_slot(void **state)
         print_message("# frames of messages are checked on the wire\n");
         skip();
     }
-    slot = ko_window_slot(links.from->outbox, SLOTS, 0);
+    slot = ko_window_slot(links.from->outbox, 0);
     slot->frame = (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = SLICE + 1};
     ko_store_ordered(&slot->step, 1);
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_E_PROTOCOL);
@@ -417,6 +420,7 @@ static int sleep_on(struct ko_link *link, bool *is_armed)
 
     if (!*is_armed) {
         link->ops->arm(link);
+        ko_fence_others();
         *is_armed = true;
         return KOLO_OK; /* the caller looks once more */
     }

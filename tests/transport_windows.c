@@ -193,7 +193,7 @@ static int announce(const struct puppet *puppet, struct ko_announcement announce
 static int refer(const struct puppet *puppet, struct ko_reference reference, const void **body)
 {
     struct ko_link *link = puppet->link;
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->slots, link->received);
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
     const struct ko_frame *frame;
 
     slot->frame = (struct ko_frame){.kind = KO_FRAME_REFERENCE, .nbytes = 4096};

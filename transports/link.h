@@ -30,7 +30,8 @@ struct ko_link_ops {
     /* The body of next's slice, moved to `to`; releases it. */
     int (*land)(struct ko_link *link, void *to);
     void (*release)(struct ko_link *link);
-    /* Before its thread sleeps until the wire's fd is ready; after that look once more. */
+    /* Before its thread sleeps until the wire's fd is ready; after that, and after
+     * ko_fence_others, look once more. */
     void (*arm)(struct ko_link *link);
     void (*disarm)(struct ko_link *link);
 };
@@ -65,6 +66,8 @@ struct ko_link {
     /* windows */
     struct ko_window *inbox, *outbox;
     uint64_t credit;                  /* the peer's, as last seen */
+    uint32_t next_out, next_in;       /* slots: sent % slots, received % slots */
+    bool is_split;                    /* both ends order others' accesses before they sleep */
     uint64_t given;                   /* ours, as last published */
     struct ko_references *references; /* reference.h; made at first use */
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */

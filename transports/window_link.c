@@ -5,11 +5,13 @@
  * wire carries bells and announcements.
  *
  * Sleeping: the sleeper stores its flag and then looks at the slot (or the credit) once more; the
- * peer stores the slot and then looks at the flag. Both in sequentially consistent order, so at
- * least one of them sees the other.
+ * peer stores the slot and then looks at the flag. Between the two the sleeper orders the accesses
+ * of all (fence.h) if both processes can, else each uses ordered stores: at least one of them sees
+ * the other.
  */
 #include "link.h"
 
+#include "fence.h"
 #include "reference.h"
 #include "status.h"
 #include "window.h"
@@ -21,7 +23,13 @@ int ko_window_link_start(struct ko_link *link)
     link->inbox = link->wire->inbox;
     link->outbox = link->wire->outbox;
     link->ops = &ko_window_link_ops;
+    ko_store_release(&link->inbox->fences, ko_fence_is_split());
     return KOLO_OK;
+}
+
+static uint32_t following(const struct ko_link *link, uint32_t index)
+{
+    return index + 1 < link->slots ? index + 1 : 0;
 }
 
 /* Rings if the peer sleeps on this flag; it rings once for each time that it is set. */
@@ -38,24 +46,26 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
 
     if (link->credit + link->slots <= link->sent) {
         link->credit = ko_load_ordered(&link->outbox->credit);
+        link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
         if (link->credit + link->slots <= link->sent)
             return KO_AGAIN;
     }
-    slot = ko_window_slot(link->outbox, link->slots, link->sent);
+    slot = ko_window_slot(link->outbox, link->next_out);
     *place = nbytes <= KO_INLINE
                  ? slot->body
-                 : ko_window_body(link->outbox, link->slots, link->slice_bytes, link->sent);
+                 : ko_window_body(link->outbox, link->slots, link->slice_bytes, link->next_out);
     return KOLO_OK;
 }
 
 static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
                    size_t nbytes)
 {
-    struct ko_slot *slot = ko_window_slot(link->outbox, link->slots, link->sent);
+    struct ko_slot *slot = ko_window_slot(link->outbox, link->next_out);
 
     slot->frame = (struct ko_frame){.kind = kind, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
     link->sent++;
-    ko_store_ordered(&slot->step, link->sent); /* publishes the slot, before wake looks */
+    link->next_out = following(link, link->next_out);
+    ko_store_first(&slot->step, link->sent, link->is_split); /* publishes; then wake looks */
     return wake(link, &link->outbox->receiver_sleeps);
 }
 
@@ -67,8 +77,7 @@ static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, siz
 static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
                              const struct ko_reference *reference, size_t nbytes)
 {
-    memcpy(ko_window_slot(link->outbox, link->slots, link->sent)->body, reference,
-           sizeof *reference);
+    memcpy(ko_window_slot(link->outbox, link->next_out)->body, reference, sizeof *reference);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_REFERENCE, stamp, nbytes);
 }
@@ -94,7 +103,7 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
 
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
 {
-    const struct ko_slot *slot = ko_window_slot(link->inbox, link->slots, link->received);
+    const struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
 
     if (ko_load_ordered(&slot->step) != link->received + 1)
         return KO_AGAIN;
@@ -113,13 +122,12 @@ static int window_peek(struct ko_link *link, const void **body)
     struct ko_reference reference;
 
     if (link->frame.kind == KO_FRAME_REFERENCE) {
-        memcpy(&reference, ko_window_slot(link->inbox, link->slots, link->received)->body,
-               sizeof reference);
+        memcpy(&reference, ko_window_slot(link->inbox, link->next_in)->body, sizeof reference);
         return ko_reference_find(link, &reference, link->frame.nbytes, body);
     }
     *body = link->frame.nbytes <= KO_INLINE
-                ? ko_window_slot(link->inbox, link->slots, link->received)->body
-                : ko_window_body(link->inbox, link->slots, link->slice_bytes, link->received);
+                ? ko_window_slot(link->inbox, link->next_in)->body
+                : ko_window_body(link->inbox, link->slots, link->slice_bytes, link->next_in);
     return KOLO_OK;
 }
 
@@ -129,12 +137,13 @@ static int window_peek(struct ko_link *link, const void **body)
 static void window_release(struct ko_link *link)
 {
     link->received++;
+    link->next_in = following(link, link->next_in);
     if (link->frame.kind == KO_FRAME_REFERENCE)
         ko_reference_release(link);
     else if (link->received - link->given < link->slots / 2)
         return;
     link->given = link->received;
-    ko_store_ordered(&link->inbox->credit, link->received); /* gives the slots, before wake looks */
+    ko_store_first(&link->inbox->credit, link->received, link->is_split);
     (void)wake(link, &link->inbox->sender_sleeps); /* a broken wire shows at the next wait */
 }
 
@@ -159,8 +168,8 @@ static void window_arm(struct ko_link *link)
 
 static void window_disarm(struct ko_link *link)
 {
-    ko_store_ordered(&link->inbox->receiver_sleeps, 0);
-    ko_store_ordered(&link->outbox->sender_sleeps, 0);
+    ko_store_release(&link->inbox->receiver_sleeps, 0);
+    ko_store_release(&link->outbox->sender_sleeps, 0);
 }
 
 const struct ko_link_ops ko_window_link_ops = {
