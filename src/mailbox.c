@@ -261,13 +261,17 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
     mailbox->nsleepers--;
 }
 
-/* Most messages come within microseconds: looks for them without asking for the time. */
+/* Most messages come within microseconds: looks for them without asking for the time, or for what
+ * other peers may want. */
 static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
-    for (int turn = 0; turn < BRIEF_TURNS; turn++) {
-        if (atomic_load(&letter->work.is_done) || drive(mailbox, letter))
+    for (int turn = 0; turn < BRIEF_TURNS && !atomic_load(&letter->work.is_done); turn++) {
+        if (drive_peer(mailbox, letter->peer, letter)) {
+            fail_all(mailbox);
             break;
-        ko_pause();
+        }
+        if (!atomic_load(&letter->work.is_done))
+            ko_pause();
     }
     return atomic_load(&letter->work.is_done);
 }
@@ -291,14 +295,22 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
     mailbox->nusers--;
 }
 
+/* With the lock; a letter that is done costs a look. */
+static void await(struct ko_mailbox *mailbox, struct ko_letter *letter, const ko_deadline *deadline)
+{
+    if (atomic_load(&letter->work.is_done))
+        return;
+    mailbox->visits++;
+    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
+        await_long(mailbox, letter, deadline);
+}
+
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
 {
     struct ko_mailbox *mailbox = existing(letter->group);
 
     pthread_mutex_lock(&mailbox->lock);
-    mailbox->visits++;
-    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
-        await_long(mailbox, letter, deadline);
+    await(mailbox, letter, deadline);
     pthread_mutex_unlock(&mailbox->lock);
 }
 
@@ -399,13 +411,14 @@ static bool is_of_burst(struct ko_mailbox *mailbox, const struct ko_letter *lett
 /* Does what can be done for a letter just entered. */
 static int begin(struct ko_mailbox *mailbox, struct ko_letter *letter, struct ko_link *link)
 {
-    const int held = atomic_load(&mailbox->held);
+    const int held = atomic_load_explicit(&mailbox->held, memory_order_relaxed);
     int err = KOLO_OK;
 
     link->may_hold = is_of_burst(mailbox, letter, link);
     if (held >= 0 && (held != letter->peer || !letter->is_send))
         err = drive_peer(mailbox, held, NULL);
-    atomic_store(&mailbox->held, -1); /* what is held goes with this one, or stays held with it */
+    if (held >= 0)
+        atomic_store(&mailbox->held, -1); /* it goes with this one, or stays held with it */
     if (!err)
         err = drive_peer(mailbox, letter->peer, NULL);
     if (link->may_hold)
@@ -428,31 +441,57 @@ void ko_mailbox_push(kolo_group *group)
     pthread_mutex_unlock(&mailbox->lock);
 }
 
-int ko_mailbox_post(struct ko_letter *letter)
+/* With the lock. */
+static int post(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
-    struct ko_mailbox *mailbox = mailbox_of(letter->group);
     struct ko_link *link;
-    int err;
+    int err = ko_group_check(letter->group);
 
-    if (!mailbox)
-        return KOLO_E_NOMEM;
-    pthread_mutex_lock(&mailbox->lock);
     mailbox->visits++;
-    err = ko_group_check(letter->group);
     if (!err)
         err = ko_channel_link(&mailbox->channel, letter->peer, &link);
     if (err) {
         if (atomic_load(&letter->group->failed))
             fail_all(mailbox);
-        err = ko_group_check(letter->group);
-    } else {
-        mailbox->nopen++;
-        ko_correspondence_enter(&mailbox->with[letter->peer], letter);
-        if (begin(mailbox, letter, link))
-            fail_all(mailbox);
-        if (mailbox->is_driven)
-            ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */
+        return ko_group_check(letter->group);
     }
+    mailbox->nopen++;
+    ko_correspondence_enter(&mailbox->with[letter->peer], letter);
+    if (begin(mailbox, letter, link))
+        fail_all(mailbox);
+    if (mailbox->is_driven)
+        ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */
+    return KOLO_OK;
+}
+
+int ko_mailbox_post(struct ko_letter *letter)
+{
+    struct ko_mailbox *mailbox = mailbox_of(letter->group);
+    int err;
+
+    if (!mailbox)
+        return KOLO_E_NOMEM;
+    pthread_mutex_lock(&mailbox->lock);
+    err = post(mailbox, letter);
+    pthread_mutex_unlock(&mailbox->lock);
+    return err;
+}
+
+int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *nposted)
+{
+    struct ko_mailbox *mailbox = mailbox_of(letters->group);
+    int err = KOLO_OK;
+
+    *nposted = 0;
+    if (!mailbox)
+        return KOLO_E_NOMEM;
+    pthread_mutex_lock(&mailbox->lock);
+    for (size_t i = 0; i < nletters && !err; i++) {
+        err = post(mailbox, &letters[i]);
+        *nposted += !err;
+    }
+    for (size_t i = 0; i < *nposted; i++)
+        await(mailbox, &letters[i], NULL);
     pthread_mutex_unlock(&mailbox->lock);
     return err;
 }

@@ -33,6 +33,10 @@ struct ko_letter {
 /* Posts the letter and does what can be done now. It must not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
 
+/* Posts these letters and waits until all that were posted are done: *nposted, all if the result is
+ * KOLO_OK. */
+int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *nposted);
+
 /* Sends at once what has been held back so that several messages go together. */
 void ko_mailbox_push(kolo_group *group);
 

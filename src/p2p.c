@@ -6,7 +6,6 @@
 #include "group.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static int check(const char *name, kolo_group *group, const kolo_p2p *op)
@@ -35,6 +34,7 @@ static void await(struct kolo_work *work, const ko_deadline *deadline)
 
 static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op)
 {
+    ko_work_init(&letter->work);
     letter->work.await = await;
     letter->group = group;
     letter->is_send = op->is_send;
@@ -61,38 +61,31 @@ static int check_all(const char *name, kolo_group *group, const kolo_p2p *ops, s
     return err;
 }
 
-/* Waits for all letters; the status is that of the first that failed, or err. */
-static int await_all(struct ko_letter *letters, size_t nletters, int err)
+/* The status of the first of these letters that failed, with its text, unless err is one already;
+ * they are done, and may go. */
+static int judge(struct ko_letter *letters, size_t nletters, int err)
 {
-    char text[KO_ERROR_TEXT];
-
-    if (err)
-        snprintf(text, sizeof text, "%s", kolo_last_error());
     for (size_t i = 0; i < nletters; i++) {
         struct kolo_work *work = &letters[i].work;
 
-        if (!atomic_load(&work->is_done))
-            ko_mailbox_await(&letters[i], NULL);
-        if (work->status && !err) {
-            err = work->status;
-            snprintf(text, sizeof text, "%s", work->text);
-        }
+        if (work->status && !err)
+            err = ko_fail_again(work->status, ko_work_text(work));
+        ko_work_clear(work);
     }
-    return err ? ko_fail_again(err, text) : KOLO_OK;
+    return err;
 }
 
 /* Posts all, waits for all; letters has room for as many. */
 static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
 {
-    size_t posted;
+    size_t posted = 0;
     int err = KOLO_OK;
 
-    for (posted = 0; posted < nops && !err; posted += !err) {
-        ko_work_init(&letters[posted].work);
-        fill(&letters[posted], group, &ops[posted]);
-        err = ko_mailbox_post(&letters[posted]);
-    }
-    return await_all(letters, posted, err);
+    for (size_t i = 0; i < nops; i++)
+        fill(&letters[i], group, &ops[i]);
+    if (nops)
+        err = ko_mailbox_exchange(letters, nops, &posted);
+    return judge(letters, posted, err);
 }
 
 static int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
@@ -200,7 +193,7 @@ static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
         is_done = atomic_load(&batch->letters[i].work.is_done);
     }
     if (is_done && !atomic_exchange(&batch->is_judged, true))
-        ko_work_complete(work, await_all(batch->letters, batch->nletters, KOLO_OK));
+        ko_work_complete(work, judge(batch->letters, batch->nletters, KOLO_OK));
     while (is_done && !atomic_load(&work->is_done)) /* another thread is about to */
         sched_yield();
 }
@@ -210,8 +203,9 @@ static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struc
     int err = KOLO_OK;
 
     batch->work.await = await_batch;
+    atomic_init(&batch->is_judged, false);
+    batch->nletters = 0;
     for (size_t i = 0; i < nops && !err; i++) {
-        ko_work_init(&batch->letters[i].work);
         fill(&batch->letters[i], group, &ops[i]);
         err = ko_mailbox_post(&batch->letters[i]);
         batch->nletters += !err;
@@ -237,7 +231,9 @@ static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops,
         return KOLO_E_NOMEM;
     err = post_batch(group, ops, nops, batch);
     if (err) { /* the group has failed, and with it what was posted */
-        err = await_all(batch->letters, batch->nletters, err);
+        for (size_t i = 0; i < batch->nletters; i++)
+            ko_mailbox_await(&batch->letters[i], NULL);
+        err = judge(batch->letters, batch->nletters, err);
         ko_work_release(&batch->work);
         return err;
     }

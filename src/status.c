@@ -88,11 +88,20 @@ int ko_fail_again(int status, const char *text)
     return status;
 }
 
-void *ko_alloc(size_t nbytes, const char *what)
+static void *allocated(void *memory, size_t nbytes, const char *what)
 {
-    void *memory = ko_fault(KO_FAULT_ALLOC) ? NULL : calloc(1, nbytes ? nbytes : 1);
-
     if (!memory)
         ko_fail(KOLO_E_NOMEM, "no memory for %s (%zu bytes)", what, nbytes);
     return memory;
+}
+
+void *ko_alloc(size_t nbytes, const char *what)
+{
+    return allocated(ko_fault(KO_FAULT_ALLOC) ? NULL : calloc(1, nbytes ? nbytes : 1), nbytes,
+                     what);
+}
+
+void *ko_alloc_unset(size_t nbytes, const char *what)
+{
+    return allocated(ko_fault(KO_FAULT_ALLOC) ? NULL : malloc(nbytes ? nbytes : 1), nbytes, what);
 }

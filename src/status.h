@@ -41,5 +41,7 @@ static inline int ko_failed(int status)
 
 /* calloc; on failure ko_fail with what it was for, and NULL. Freed by kolo_free. */
 void *ko_alloc(size_t nbytes, const char *what);
+/* The same, but what is in it is not set. */
+void *ko_alloc_unset(size_t nbytes, const char *what);
 
 #endif

@@ -2,24 +2,29 @@
 #include "work.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* The text is written only when there is one: a work on the stack is made often. */
 void ko_work_init(struct kolo_work *work)
 {
     atomic_init(&work->users, 1);
     atomic_init(&work->is_done, false);
     work->status = KOLO_OK;
+    work->text = NULL;
     work->completed_ns = 0;
     work->run = NULL;
     work->await = NULL;
     work->next = NULL;
 }
 
+void ko_work_clear(struct kolo_work *work)
+{
+    free(work->text);
+}
+
 void *ko_work_new(size_t nbytes)
 {
-    struct kolo_work *work = ko_alloc(nbytes, "a work");
+    struct kolo_work *work = ko_alloc_unset(nbytes, "a work");
 
     if (work)
         ko_work_init(work);
@@ -33,18 +38,26 @@ void ko_work_retain(struct kolo_work *work)
 
 void ko_work_release(struct kolo_work *work)
 {
-    if (atomic_fetch_sub(&work->users, 1) == 1)
-        free(work);
+    /* The last user is alone with it, and need not count. */
+    if (atomic_load(&work->users) > 1 && atomic_fetch_sub(&work->users, 1) > 1)
+        return;
+    ko_work_clear(work);
+    free(work);
 }
 
 void ko_work_complete(struct kolo_work *work, int status)
 {
     work->status = status;
     if (status)
-        snprintf(work->text, sizeof work->text, "%s", kolo_last_error());
+        work->text = strdup(kolo_last_error());
     if (work->run)
         work->completed_ns = ko_now_ns();
-    atomic_store(&work->is_done, true); /* publishes the three above */
+    atomic_store_explicit(&work->is_done, true, memory_order_release); /* the three above */
+}
+
+const char *ko_work_text(const struct kolo_work *work)
+{
+    return work->text ? work->text : kolo_status_name(work->status);
 }
 
 int64_t ko_work_completed_ns(const kolo_work *work)
@@ -54,7 +67,7 @@ int64_t ko_work_completed_ns(const kolo_work *work)
 
 static int result(struct kolo_work *work)
 {
-    return work->status ? ko_fail_again(work->status, work->text) : KOLO_OK;
+    return work->status ? ko_fail_again(work->status, ko_work_text(work)) : KOLO_OK;
 }
 
 int kolo_work_wait(kolo_work *work, int timeout_ms)
@@ -89,7 +102,7 @@ int kolo_work_test(kolo_work *work, int *done)
 
 const char *kolo_work_error(const kolo_work *work)
 {
-    return work && atomic_load(&work->is_done) && work->status ? work->text : "";
+    return work && atomic_load(&work->is_done) && work->status ? ko_work_text(work) : "";
 }
 
 void kolo_work_free(kolo_work *work)

@@ -17,7 +17,7 @@ struct kolo_work {
     atomic_int users;
     atomic_bool is_done; /* set last: then status, text and completed_ns stand */
     int status;
-    char text[KO_ERROR_TEXT];
+    char *text; /* of an error; NULL: none, or no memory for it */
     int64_t completed_ns;                /* of works that an engine runs */
     void (*run)(struct kolo_work *work); /* engine: does the work and completes it */
     /* Waits until done or the deadline; returns in either case. */
@@ -28,14 +28,20 @@ struct kolo_work {
 /* Makes a work of memory of the caller's, which the other users must let go before it goes. */
 void ko_work_init(struct kolo_work *work);
 
+/* The end of one that ko_work_init made. */
+void ko_work_clear(struct kolo_work *work);
+
 /* Makes a work with one user: nbytes is the size of the caller's struct, which begins with a
- * kolo_work. NULL after ko_fail. */
+ * kolo_work; the rest of it is not set. NULL after ko_fail. */
 void *ko_work_new(size_t nbytes);
 void ko_work_retain(struct kolo_work *work);
 void ko_work_release(struct kolo_work *work);
 
 /* Ends it with this status, and the calling thread's error text if that is an error. */
 void ko_work_complete(struct kolo_work *work, int status);
+
+/* What went wrong with a work that is done. */
+const char *ko_work_text(const struct kolo_work *work);
 
 /* The moment of completion, as ko_now_ns; 0 before. */
 int64_t ko_work_completed_ns(const kolo_work *work);
