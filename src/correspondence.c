@@ -112,14 +112,19 @@ static void finish_flushed(struct ko_correspondence *with, struct ko_link *link)
         finish(with, pop(&with->flushing), KOLO_OK);
 }
 
+static struct ko_stamp stamp_of(const struct ko_letter *letter, uint64_t seq)
+{
+    return (struct ko_stamp){.seq = seq,
+                             .count = letter->nbytes,
+                             .root = (uint32_t)letter->tag,
+                             .what = KO_POINT_TO_POINT,
+                             .dtype = (uint8_t)letter->dtype};
+}
+
 /* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. */
 static int give(struct ko_letter *letter, struct ko_link *link)
 {
-    const struct ko_stamp stamp = {.seq = letter->seq,
-                                   .count = letter->nbytes,
-                                   .root = (uint32_t)letter->tag,
-                                   .what = KO_POINT_TO_POINT,
-                                   .dtype = (uint8_t)letter->dtype};
+    const struct ko_stamp stamp = stamp_of(letter, letter->seq);
 
     while (!letter->has_begun || letter->moved < letter->nbytes) {
         size_t left = letter->nbytes - letter->moved;
@@ -329,6 +334,57 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
         err = drive_receiving(with, link, wanted);
     finish_flushed(with, link);
     return err;
+}
+
+/* ---- short messages ---------------------------------------------------------------------- */
+
+static bool send_short(struct ko_correspondence *with, struct ko_link *link,
+                       const struct ko_letter *letter)
+{
+    const struct ko_stamp stamp = stamp_of(letter, with->sent + 1);
+    const bool is_sent =
+        !with->sending.first && !link->ops->post(link, &stamp, letter->buffer, letter->nbytes);
+
+    with->sent += is_sent;
+    return is_sent;
+}
+
+/* The message at the link is the one that this receive gets, and fits it. */
+static bool is_for(const struct ko_frame *frame, const struct ko_correspondence *with,
+                   const struct ko_letter *letter)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+
+    return stamp->what == KO_POINT_TO_POINT && stamp->seq == with->received + 1 &&
+           stamp->root == (uint32_t)letter->tag && stamp->dtype == (uint8_t)letter->dtype &&
+           stamp->count == frame->nbytes && frame->nbytes <= letter->nbytes;
+}
+
+static bool receive_short(struct ko_correspondence *with, struct ko_link *link,
+                          const struct ko_letter *letter)
+{
+    const struct ko_frame *frame;
+    bool is_here = !with->is_arriving && !with->awaited.first && !with->parcels &&
+                   !link->ops->next(link, &frame) && is_for(frame, with, letter);
+
+    if (is_here && frame->nbytes)
+        is_here = !link->ops->land(link, letter->buffer);
+    else if (is_here)
+        link->ops->release(link);
+    with->received += is_here;
+    return is_here;
+}
+
+bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
+                            const struct ko_letter *letter)
+{
+    enum { SHORT = 4096 }; /* windows copy what is shorter, whatever its memory */
+
+    if (link->ops != &ko_window_link_ops)
+        return false;
+    if (letter->is_send && (letter->nbytes >= SHORT || letter->nbytes > link->slice_bytes))
+        return false;
+    return letter->is_send ? send_short(with, link, letter) : receive_short(with, link, letter);
 }
 
 /* ---- entering ---------------------------------------------------------------------------- */

@@ -30,6 +30,12 @@ struct ko_correspondence {
     size_t arrived, total;
 };
 
+/* What most short messages between windows need: a send that the link copies at once, or a receive
+ * whose message has come whole. True: the letter's message is through, and the letter was never
+ * taken in. False: nothing was done, take it in. */
+bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
+                            const struct ko_letter *letter);
+
 /* Takes a letter in; it may be complete at once. */
 void ko_correspondence_enter(struct ko_correspondence *with, struct ko_letter *letter);
 

@@ -30,8 +30,12 @@ struct ko_letter {
     struct ko_letter *next;
 };
 
-/* Posts the letter and does what can be done now. It must not move or go until it is done. */
+/* Posts the letter and does what can be done now; it gets on even if nobody waits for it. It must
+ * not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
+
+/* Posts a copy of the letter, which is the work; of one that is done at once none is needed. */
+int ko_mailbox_start(struct ko_letter *letter, kolo_work **work);
 
 /* Posts these letters and waits until all that were posted are done: *nposted, all if the result is
  * KOLO_OK. */
@@ -43,9 +47,6 @@ void ko_mailbox_push(kolo_group *group);
 /* Waits until the letter is done, or the deadline (NULL: none but the group's own limit). Past that
  * limit the group fails. */
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline);
-
-/* Sees to it that the letter gets on even if nobody waits for it. */
-void ko_mailbox_attend(struct ko_letter *letter);
 
 /* Opens links that other ranks have begun for messages, without waiting. */
 void ko_mailbox_answer(kolo_group *group);

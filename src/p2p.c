@@ -141,24 +141,14 @@ int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, vo
 
 static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)
 {
-    struct ko_letter *letter;
+    struct ko_letter letter;
     int err = work ? check(name, group, op) : ko_fail(KOLO_E_INVALID, "%s: work is NULL", name);
 
     if (err)
         return err;
-    letter = ko_work_new(sizeof *letter);
-    if (!letter)
-        return KOLO_E_NOMEM;
-    fill(letter, group, op);
-    letter->may_wait = op->is_send;
-    err = ko_mailbox_post(letter);
-    if (err) {
-        ko_work_release(&letter->work);
-        return err;
-    }
-    ko_mailbox_attend(letter);
-    *work = &letter->work;
-    return KOLO_OK;
+    fill(&letter, group, op);
+    letter.may_wait = op->is_send;
+    return ko_mailbox_start(&letter, work);
 }
 
 int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag,
@@ -209,8 +199,6 @@ static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struc
         fill(&batch->letters[i], group, &ops[i]);
         err = ko_mailbox_post(&batch->letters[i]);
         batch->nletters += !err;
-        if (!err)
-            ko_mailbox_attend(&batch->letters[i]);
     }
     return err;
 }

@@ -31,6 +31,13 @@ void *ko_work_new(size_t nbytes)
     return work;
 }
 
+kolo_work *ko_work_already_done(void)
+{
+    static struct kolo_work done = {.users = 1, .is_done = true};
+
+    return &done;
+}
+
 void ko_work_retain(struct kolo_work *work)
 {
     atomic_fetch_add(&work->users, 1);
@@ -38,6 +45,8 @@ void ko_work_retain(struct kolo_work *work)
 
 void ko_work_release(struct kolo_work *work)
 {
+    if (work == ko_work_already_done())
+        return;
     /* The last user is alone with it, and need not count. */
     if (atomic_load(&work->users) > 1 && atomic_fetch_sub(&work->users, 1) > 1)
         return;

@@ -17,7 +17,7 @@ struct kolo_work {
     atomic_int users;
     atomic_bool is_done; /* set last: then status, text and completed_ns stand */
     int status;
-    char *text; /* of an error; NULL: none, or no memory for it */
+    char *text;                          /* of an error; NULL: none, or no memory for it */
     int64_t completed_ns;                /* of works that an engine runs */
     void (*run)(struct kolo_work *work); /* engine: does the work and completes it */
     /* Waits until done or the deadline; returns in either case. */
@@ -34,6 +34,8 @@ void ko_work_clear(struct kolo_work *work);
 /* Makes a work with one user: nbytes is the size of the caller's struct, which begins with a
  * kolo_work; the rest of it is not set. NULL after ko_fail. */
 void *ko_work_new(size_t nbytes);
+/* A work that was done before it could be asked for. It is everybody's, and never goes. */
+kolo_work *ko_work_already_done(void);
 void ko_work_retain(struct kolo_work *work);
 void ko_work_release(struct kolo_work *work);
 
