@@ -61,10 +61,11 @@ results() {
 @test "every operation, type, op and root is right, in threads" {
     run "$PERF" -t 3 all -d all -o all -r all -b 3000 -e 3000 -n 1 -w 0 -u 1
     [ "$status" -eq 0 ]
-    [ "$(grep -c '^# Out of bounds values : 0 OK' <<<"$output")" -eq 12 ]
-    # 8 ops of 6 integer types, 5 of 6 float types and 7 of bool: all_reduce, reduce_scatter, reduce of
-    # 3 roots; 13 types: all_gather, all_to_all, barrier, three of messages; broadcast, gather, scatter of 3 roots
-    [ "$(rows | wc -l)" -eq $((85 * 5 + 13 * 6 + 13 * 9)) ]
+    [ "$(grep -c '^# Out of bounds values : 0 OK' <<<"$output")" -eq 23 ]
+    # 8 ops of 6 integer types, 5 of 6 float types and 7 of bool: all_reduce and reduce_scatter with their
+    # kin, and reduce of 3 roots, twice; 13 types: all_gather and all_to_all with theirs, barrier, four of
+    # messages; broadcast, gather, scatter of 3 roots with theirs
+    [ "$(rows | wc -l)" -eq $((85 * (5 + 6) + 13 * (5 + 1 + 4) + 13 * 3 * 6)) ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
 }
 
@@ -89,9 +90,19 @@ results() {
     [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 0" ]
     grep -q 'of asynchronous calls, inputs rewritten before each' <<<"$output"
     run "$PERF" -t 2 all -z 0 -m 3 -b 1K -e 2K -i 1K -f 1 -n 1
-    [ "$status" -eq 0 ] && [ "$(rows | wc -l)" -eq 23 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 12 ]
+    [ "$status" -eq 0 ] && [ "$(rows | wc -l)" -eq 45 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
+    [ "$(grep -c 'of blocking calls$' <<<"$output")" -eq 2 ] # ping_pong, one_way
     run "$PERF" -t 2 all_reduce -c 0 -b 4K -e 4K "${QUICK[@]}" -a 0
     [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "N/A N/A" ]
+}
+
+@test "uneven blocks and several tensors, as many bytes in all" {
+    run "$PERF" -t 3 allgatherv all_to_all_v gather_v_perf allreducecoalesced --tensors 5 -b 12 -e 1200 -f 10 "${QUICK[@]}"
+    [ "$status" -eq 0 ]
+    grep -q ', uneven blocks$' <<<"$output"
+    grep -q ', 5 tensors$' <<<"$output"
+    rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
+    [ "$(rows | awk '{ print $1, $2 }' | xargs)" = "12 1 120 10 1200 100 12 1 120 10 1200 100 12 1 120 10 1200 100 12 3 120 30 1200 300" ]
 }
 
 @test "ranks can be pinned, more of them than cores too" {
@@ -185,6 +196,7 @@ refuses() {
     refuses '-o is "mean"' "$PERF" all_reduce -o mean
     refuses '-o band is for integers, -d is float32' "$PERF" all_reduce -o band
     refuses '-n is "0"' "$PERF" all_reduce -n 0
+    refuses '--tensors is "0"' "$PERF" all_reduce_coalesced --tensors 0
     refuses 'host memory' "$PERF" all_reduce -g 4
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json

@@ -193,25 +193,29 @@ static int spoil(const struct ko_perf_call *call, kolo_work **work)
     return KOLO_OK;
 }
 
-static struct ko_perf_outcome mine(const struct ko_perf_call *call)
+static int mine(const struct ko_perf_call *call, int block)
 {
-    return (struct ko_perf_outcome){call->rank, 1, 0};
+    (void)block;
+    return call->rank;
 }
 
 static int measure(const struct ko_perf_case *row, const struct ko_perf_options *options,
                    struct ko_perf_figures *figures)
 {
     struct ko_perf_rank rank = {.options = options, .is_first = true, .syscalls_fd = -1};
-    struct ko_perf_call call = {.nranks = 1, .count = 100, .dtype = KOLO_FLOAT32};
+    struct ko_perf_call call;
     float a[128], b[128], copy[128];
     int err;
 
     assert_int_equal(kolo_group_join(NULL, 1000, &rank.group), KOLO_OK);
+    assert_int_equal(ko_perf_call_open(&call, rank.group, row, 1), KOLO_OK);
     rank.a = a;
     rank.b = b;
     rank.copy = copy;
-    call.group = rank.group;
+    call.count = 100;
+    call.dtype = KOLO_FLOAT32;
     err = ko_perf_measure(&rank, row, KO_PERF_OUT_OF_PLACE, &call, figures);
+    ko_perf_call_close(&call);
     kolo_group_free(rank.group);
     return err;
 }
@@ -269,10 +273,21 @@ static void test_bandwidth_factors(void **state)
     static const struct {
         const char *name;
         double of_four;
-    } factors[] = {{"all_reduce", 1.5},  {"reduce", 1},           {"broadcast", 1},
-                   {"all_gather", 0.75}, {"gather", 0.75},        {"scatter", 0.75},
-                   {"sendrecv", 1},      {"ping_pong", 1},        {"one_way", 1},
-                   {"all_to_all", 0.75}, {"reduce_scatter", 0.75}};
+    } factors[] = {{"all_reduce", 1.5},
+                   {"reduce", 1},
+                   {"broadcast", 1},
+                   {"all_gather", 0.75},
+                   {"gather", 0.75},
+                   {"scatter", 0.75},
+                   {"sendrecv", 1},
+                   {"ping_pong", 1},
+                   {"one_way", 1},
+                   {"all_to_all", 0.75},
+                   {"reduce_scatter", 0.75},
+                   {"all_reduce_coalesced", 1.5},
+                   {"all_gather_v", 0.75},
+                   {"batch", 0.75},
+                   {"broadcast_coalesced", 1}};
 
     (void)state;
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
@@ -292,20 +307,113 @@ static void test_sizes_are_of_the_larger_buffer(void **state)
     assert_int_equal(ko_perf_case_count(find_case("barrier"), 1024, KOLO_FLOAT32, 4), 0);
 }
 
+/* A call of one rank of several that are not there, with its lists. */
+struct lone_call {
+    struct ko_perf_call call;
+    kolo_tensor tensors[3];
+    size_t lengths[5], starts[5];
+    kolo_p2p messages[10];
+};
+
+static struct ko_perf_call *be_rank(struct lone_call *lone, int rank, int n, int ntensors)
+{
+    lone->call = (struct ko_perf_call){.rank = rank,
+                                       .nranks = n,
+                                       .dtype = KOLO_FLOAT32,
+                                       .tensors = lone->tensors,
+                                       .ntensors = ntensors,
+                                       .lengths = lone->lengths,
+                                       .starts = lone->starts,
+                                       .messages = lone->messages};
+    return &lone->call;
+}
+
 static void test_in_place_is_where_kolo_allows_it(void **state)
 {
     char a[64], b[64];
-    struct ko_perf_call call = {.rank = 2, .nranks = 4, .count = 3, .dtype = KOLO_FLOAT32};
+    struct lone_call lone;
+    struct ko_perf_call *call = be_rank(&lone, 2, 4, 1);
 
     (void)state;
-    ko_perf_case_place(find_case("all_reduce"), KO_PERF_OUT_OF_PLACE, a, b, &call);
-    assert_true(call.in == a && call.out == b);
-    ko_perf_case_place(find_case("all_reduce"), KO_PERF_IN_PLACE, a, b, &call);
-    assert_true(call.in == call.out);
-    ko_perf_case_place(find_case("all_gather"), KO_PERF_IN_PLACE, a, b, &call);
-    assert_true((char *)call.in == (char *)call.out + 24);
-    ko_perf_case_place(find_case("reduce_scatter"), KO_PERF_IN_PLACE, a, b, &call);
-    assert_true((char *)call.out == (char *)call.in + 24);
+    call->count = 3;
+    ko_perf_call_place(find_case("all_reduce"), KO_PERF_OUT_OF_PLACE, a, b, call);
+    assert_true(call->in == a && call->out == b);
+    ko_perf_call_place(find_case("all_reduce"), KO_PERF_IN_PLACE, a, b, call);
+    assert_true(call->in == call->out);
+    ko_perf_call_place(find_case("all_gather"), KO_PERF_IN_PLACE, a, b, call);
+    assert_true((char *)call->in == (char *)call->out + 24);
+    ko_perf_call_place(find_case("reduce_scatter"), KO_PERF_IN_PLACE, a, b, call);
+    assert_true((char *)call->out == (char *)call->in + 24);
+    ko_perf_call_place(find_case("all_gather_v"), KO_PERF_IN_PLACE, a, b, call);
+    assert_true((char *)call->in == (char *)call->out + 24); /* 1 and 5 of 3 and 3 */
+}
+
+/* What a rank has to find in a block is what the block's source has there for it. */
+static void check_blocks(const struct ko_perf_case *row, int n, size_t count)
+{
+    char a[400], b[400];
+    struct lone_call mine, theirs;
+
+    for (int rank = 0; rank < n; rank++) {
+        struct ko_perf_call *call = be_rank(&mine, rank, n, 1);
+        size_t sum = 0;
+
+        call->count = count;
+        ko_perf_call_place(row, KO_PERF_OUT_OF_PLACE, a, b, call);
+        for (int r = 0; r < n; r++) {
+            const struct ko_perf_piece piece = ko_perf_call_out(row, call, 0, r);
+            struct ko_perf_call *other = be_rank(&theirs, r, n, 1);
+
+            other->count = count;
+            ko_perf_call_place(row, KO_PERF_OUT_OF_PLACE, a, b, other);
+            assert_int_equal(call->starts[r], sum);
+            assert_true(piece.at == b + 4 * sum);
+            assert_int_equal(piece.count, other->lengths[rank]);
+            assert_int_equal(piece.from, other->starts[rank]);
+            sum += call->lengths[r];
+        }
+        assert_int_equal(sum, (size_t)n * count);
+    }
+}
+
+static void test_uneven_blocks_fit_together(void **state)
+{
+    struct lone_call lone;
+    struct ko_perf_call *call = be_rank(&lone, 0, 5, 1);
+    static const size_t lengths[] = {3, 11, 3, 11, 7}, starts[] = {0, 3, 14, 17, 28};
+
+    (void)state;
+    call->count = 7;
+    ko_perf_call_place(find_case("gather_v"), KO_PERF_OUT_OF_PLACE, NULL, NULL, call);
+    assert_memory_equal(call->lengths, lengths, sizeof lengths);
+    assert_memory_equal(call->starts, starts, sizeof starts);
+    for (int n = 1; n <= 5; n++)
+        for (size_t count = 0; count < 12; count++) {
+            check_blocks(find_case("all_to_all_v"), n, count);
+            check_blocks(find_case("batch"), n, count);
+        }
+}
+
+static void test_tensors_cover_the_buffers(void **state)
+{
+    char a[400], b[400];
+    struct lone_call lone;
+    struct ko_perf_call *call = be_rank(&lone, 1, 4, 3);
+    struct ko_perf_piece piece;
+
+    (void)state;
+    call->count = 8; /* 3 and 3 and 2 */
+    ko_perf_call_place(find_case("all_reduce_coalesced"), KO_PERF_OUT_OF_PLACE, a, b, call);
+    piece = ko_perf_call_out(find_case("all_reduce_coalesced"), call, 2, 0);
+    assert_true(piece.at == b + 24 && piece.count == 2 && piece.from == 6);
+    ko_perf_call_place(find_case("all_gather_coalesced"), KO_PERF_IN_PLACE, a, b, call);
+    piece = ko_perf_call_in(find_case("all_gather_coalesced"), call, 1);
+    assert_true(piece.at == b + 4 * (3 * 4 + 3) && piece.count == 3 && piece.from == 3);
+    piece = ko_perf_call_out(find_case("all_gather_coalesced"), call, 1, 2);
+    assert_true(piece.at == b + 4 * (3 * 4 + 6) && piece.count == 3 && piece.from == 3);
+    ko_perf_call_place(find_case("reduce_scatter_coalesced"), KO_PERF_IN_PLACE, a, b, call);
+    piece = ko_perf_call_out(find_case("reduce_scatter_coalesced"), call, 2, 0);
+    assert_true(piece.at == a + 4 * (6 * 4 + 2) && piece.count == 2 && piece.from == 6 * 4 + 2);
 }
 
 /* ---- statistics -------------------------------------------------------------------------- */
@@ -523,6 +631,8 @@ int main(void)
         cmocka_unit_test(test_bandwidth_factors),
         cmocka_unit_test(test_sizes_are_of_the_larger_buffer),
         cmocka_unit_test(test_in_place_is_where_kolo_allows_it),
+        cmocka_unit_test(test_uneven_blocks_fit_together),
+        cmocka_unit_test(test_tensors_cover_the_buffers),
         cmocka_unit_test(test_summary_of_known_samples),
         cmocka_unit_test(test_intervals_and_verdicts),
         cmocka_unit_test(test_intervals_hold_what_they_promise),

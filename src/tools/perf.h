@@ -33,6 +33,7 @@ struct ko_perf_options {
     int op, dtype, root; /* or KO_PERF_ALL */
     int nthreads, nprocs;
     int timeout_ms; /* -1: the library's */
+    int tensors;    /* of coalesced operations */
     size_t unalign; /* elements by which buffers miss their alignment */
     bool percentiles, cost, dirty, pin, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
@@ -73,7 +74,7 @@ struct ko_perf_figures {
 };
 
 struct ko_perf_row {
-    char collective[24], type[16], op[16]; /* op "none": reduces nothing */
+    char collective[25], type[16], op[16]; /* op "none": reduces nothing */
     size_t nbytes, count;
     int root; /* -1: has none */
     struct ko_perf_figures forms[KO_PERF_NFORMS];
@@ -142,7 +143,8 @@ void ko_perf_cost_read(int fd, struct ko_perf_counters *counters);
 
 /* The layout of nccl-tests, part by part: what was asked, the head of the table, a row of it, the
  * summary of the rows from a row on. */
-void ko_perf_print_start(FILE *file, const struct ko_perf_options *options, const char *collective);
+void ko_perf_print_start(FILE *file, const struct ko_perf_options *options,
+                         const struct ko_perf_case *row);
 void ko_perf_print_head(FILE *file, const struct ko_perf_options *options);
 void ko_perf_print_row(FILE *file, const struct ko_perf_options *options,
                        const struct ko_perf_row *row);

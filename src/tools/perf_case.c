@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-enum { STREAM_MESSAGES = 64, STREAM_BYTES = 64 << 20, TAG = 7, TAG_BACK = 8 };
+enum { STREAM_MESSAGES = 64, STREAM_BYTES = 64 << 20, TAG_BACK = 8 };
+enum { TAG = KO_PERF_TAG };
 
 /* ---- collectives ------------------------------------------------------------------------- */
 
@@ -69,17 +70,118 @@ static int barrier(const struct ko_perf_call *c, kolo_work **work)
     return work ? kolo_barrier_async(c->group, work) : kolo_barrier(c->group);
 }
 
+/* ---- collectives of blocks of different lengths ------------------------------------------ */
+
+static int all_gather_v(const struct ko_perf_call *c, kolo_work **work)
+{
+    const kolo_blocks blocks = {c->lengths, c->starts};
+
+    return work ? kolo_all_gather_v_async(c->group, c->in, c->out, &blocks, c->dtype, work)
+                : kolo_all_gather_v(c->group, c->in, c->out, &blocks, c->dtype);
+}
+
+static int reduce_scatter_v(const struct ko_perf_call *c, kolo_work **work)
+{
+    const kolo_blocks blocks = {c->lengths, c->starts};
+
+    return work ? kolo_reduce_scatter_v_async(c->group, c->in, &blocks, c->out, c->dtype, c->op,
+                                              work)
+                : kolo_reduce_scatter_v(c->group, c->in, &blocks, c->out, c->dtype, c->op);
+}
+
+static int gather_v(const struct ko_perf_call *c, kolo_work **work)
+{
+    const kolo_blocks blocks = {c->lengths, c->starts};
+    const size_t count = c->lengths[c->rank];
+
+    return work ? kolo_gather_v_async(c->group, c->in, count, c->out, &blocks, c->dtype, c->root,
+                                      work)
+                : kolo_gather_v(c->group, c->in, count, c->out, &blocks, c->dtype, c->root);
+}
+
+static int scatter_v(const struct ko_perf_call *c, kolo_work **work)
+{
+    const kolo_blocks blocks = {c->lengths, c->starts};
+    const size_t count = c->lengths[c->rank];
+
+    return work ? kolo_scatter_v_async(c->group, c->in, &blocks, c->out, count, c->dtype, c->root,
+                                       work)
+                : kolo_scatter_v(c->group, c->in, &blocks, c->out, count, c->dtype, c->root);
+}
+
+/* What a rank sends to another is as long as what it gets from there. */
+static int all_to_all_v(const struct ko_perf_call *c, kolo_work **work)
+{
+    const kolo_blocks blocks = {c->lengths, c->starts};
+
+    return work ? kolo_all_to_all_v_async(c->group, c->in, &blocks, c->out, &blocks, c->dtype, work)
+                : kolo_all_to_all_v(c->group, c->in, &blocks, c->out, &blocks, c->dtype);
+}
+
+/* ---- collectives of several tensors ------------------------------------------------------ */
+
+static int all_reduce_coalesced(const struct ko_perf_call *c, kolo_work **work)
+{
+    const size_t n = (size_t)c->ntensors;
+
+    return work ? kolo_all_reduce_coalesced_async(c->group, c->tensors, n, c->dtype, c->op, work)
+                : kolo_all_reduce_coalesced(c->group, c->tensors, n, c->dtype, c->op);
+}
+
+static int reduce_coalesced(const struct ko_perf_call *c, kolo_work **work)
+{
+    const size_t n = (size_t)c->ntensors;
+
+    return work ? kolo_reduce_coalesced_async(c->group, c->tensors, n, c->dtype, c->op, c->root,
+                                              work)
+                : kolo_reduce_coalesced(c->group, c->tensors, n, c->dtype, c->op, c->root);
+}
+
+static int broadcast_coalesced(const struct ko_perf_call *c, kolo_work **work)
+{
+    const size_t n = (size_t)c->ntensors;
+
+    return work ? kolo_broadcast_coalesced_async(c->group, c->tensors, n, c->dtype, c->root, work)
+                : kolo_broadcast_coalesced(c->group, c->tensors, n, c->dtype, c->root);
+}
+
+static int all_gather_coalesced(const struct ko_perf_call *c, kolo_work **work)
+{
+    const size_t n = (size_t)c->ntensors;
+
+    return work ? kolo_all_gather_coalesced_async(c->group, c->tensors, n, c->dtype, work)
+                : kolo_all_gather_coalesced(c->group, c->tensors, n, c->dtype);
+}
+
+static int reduce_scatter_coalesced(const struct ko_perf_call *c, kolo_work **work)
+{
+    const size_t n = (size_t)c->ntensors;
+
+    return work
+               ? kolo_reduce_scatter_coalesced_async(c->group, c->tensors, n, c->dtype, c->op, work)
+               : kolo_reduce_scatter_coalesced(c->group, c->tensors, n, c->dtype, c->op);
+}
+
 /* ---- messages ---------------------------------------------------------------------------- */
 
 /* To the next rank of the circle, from the one before. */
 static int sendrecv(const struct ko_perf_call *c, kolo_work **work)
 {
-    const kolo_p2p ops[2] = {
-        {1, (c->rank + 1) % c->nranks, TAG, c->dtype, c->count, c->in},
-        {0, (c->rank + c->nranks - 1) % c->nranks, TAG, c->dtype, c->count, c->out}};
+    const int next = (c->rank + 1) % c->nranks, last = (c->rank + c->nranks - 1) % c->nranks;
 
-    (void)work;
-    return kolo_batch(c->group, ops, 2);
+    return work ? kolo_sendrecv_async(c->group, c->in, c->count, next, c->out, c->count, last,
+                                      c->dtype, TAG, work)
+                : kolo_sendrecv(c->group, c->in, c->count, next, c->out, c->count, last, c->dtype,
+                                TAG);
+}
+
+/* A block to each rank and one from each. */
+static int batch(const struct ko_perf_call *c, kolo_work **work)
+{
+    const size_t n = 2 * (size_t)c->nranks;
+
+    return work ? kolo_batch_async(c->group, c->messages, n, work)
+                : kolo_batch(c->group, c->messages, n);
 }
 
 /* From rank 0 to rank 1 and back. */
@@ -131,91 +233,94 @@ static int one_way(const struct ko_perf_call *c, kolo_work **work)
 
 /* ---- what is right ----------------------------------------------------------------------- */
 
-static struct ko_perf_outcome nothing(const struct ko_perf_call *c)
+static int nobody(const struct ko_perf_call *c, int block)
+{
+    (void)c, (void)block;
+    return KO_PERF_NOTHING;
+}
+
+static int all(const struct ko_perf_call *c, int block)
+{
+    (void)c, (void)block;
+    return KO_PERF_REDUCED;
+}
+
+static int all_at_root(const struct ko_perf_call *c, int block)
+{
+    return c->rank == c->root ? all(c, block) : KO_PERF_NOTHING;
+}
+
+static int root(const struct ko_perf_call *c, int block)
+{
+    (void)block;
+    return c->root;
+}
+
+static int each(const struct ko_perf_call *c, int block)
 {
     (void)c;
-    return (struct ko_perf_outcome){KO_PERF_NOTHING, 0, 0};
+    return block;
 }
 
-static struct ko_perf_outcome sum(const struct ko_perf_call *c)
+static int each_at_root(const struct ko_perf_call *c, int block)
 {
-    (void)c;
-    return (struct ko_perf_outcome){KO_PERF_REDUCED, 1, 0};
+    return c->rank == c->root ? block : KO_PERF_NOTHING;
 }
 
-static struct ko_perf_outcome sum_at_root(const struct ko_perf_call *c)
+static int previous(const struct ko_perf_call *c, int block)
 {
-    return c->rank == c->root ? sum(c) : nothing(c);
+    (void)block;
+    return (c->rank + c->nranks - 1) % c->nranks;
 }
 
-static struct ko_perf_outcome part_of_sum(const struct ko_perf_call *c)
+static int other(const struct ko_perf_call *c, int block)
 {
-    return (struct ko_perf_outcome){KO_PERF_REDUCED, 1, (size_t)c->rank * c->count};
+    (void)block;
+    return c->rank > 1 ? KO_PERF_NOTHING : 1 - c->rank;
 }
 
-static struct ko_perf_outcome of_root(const struct ko_perf_call *c)
+static int sender(const struct ko_perf_call *c, int block)
 {
-    return (struct ko_perf_outcome){c->root, 1, 0};
-}
-
-static struct ko_perf_outcome part_of_root(const struct ko_perf_call *c)
-{
-    return (struct ko_perf_outcome){c->root, 1, (size_t)c->rank * c->count};
-}
-
-static struct ko_perf_outcome of_each(const struct ko_perf_call *c)
-{
-    return (struct ko_perf_outcome){0, c->nranks, 0};
-}
-
-static struct ko_perf_outcome of_each_at_root(const struct ko_perf_call *c)
-{
-    return c->rank == c->root ? of_each(c) : nothing(c);
-}
-
-static struct ko_perf_outcome part_of_each(const struct ko_perf_call *c)
-{
-    return (struct ko_perf_outcome){0, c->nranks, (size_t)c->rank * c->count};
-}
-
-static struct ko_perf_outcome of_previous(const struct ko_perf_call *c)
-{
-    return (struct ko_perf_outcome){(c->rank + c->nranks - 1) % c->nranks, 1, 0};
-}
-
-static struct ko_perf_outcome of_other(const struct ko_perf_call *c)
-{
-    return c->rank > 1 ? nothing(c) : (struct ko_perf_outcome){1 - c->rank, 1, 0};
-}
-
-static struct ko_perf_outcome of_sender(const struct ko_perf_call *c)
-{
-    return c->rank != 1 ? nothing(c) : (struct ko_perf_outcome){0, 1, 0};
+    (void)block;
+    return c->rank == 1 ? 0 : KO_PERF_NOTHING;
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
 
 enum {
-    MESSAGE = KO_PERF_IS_MESSAGE | KO_PERF_NO_IN,
+    PAIR = KO_PERF_IS_PAIR | KO_PERF_NO_IN,
     IN = KO_PERF_BLOCKS_IN,
     OUT = KO_PERF_BLOCKS_OUT,
     REDUCES = KO_PERF_REDUCES,
-    ROOT = KO_PERF_HAS_ROOT
+    ROOT = KO_PERF_HAS_ROOT,
+    UNEVEN = KO_PERF_UNEVEN,
+    TENSORS = KO_PERF_TENSORS
 };
 
 static const struct ko_perf_case cases[] = {
-    {"all_reduce", REDUCES, 1, all_reduce, sum},
-    {"reduce", REDUCES | ROOT, 1, reduce, sum_at_root},
-    {"broadcast", ROOT | KO_PERF_NO_OUT, 1, broadcast, of_root},
-    {"all_gather", OUT, 1, all_gather, of_each},
-    {"reduce_scatter", REDUCES | IN, 1, reduce_scatter, part_of_sum},
-    {"gather", ROOT | OUT, 1, gather, of_each_at_root},
-    {"scatter", ROOT | IN, 1, scatter, part_of_root},
-    {"all_to_all", IN | OUT | KO_PERF_NO_IN, 1, all_to_all, part_of_each},
-    {"barrier", KO_PERF_NO_IN | KO_PERF_IS_EMPTY, 1, barrier, nothing},
-    {"sendrecv", MESSAGE, 1, sendrecv, of_previous},
-    {"ping_pong", MESSAGE, 2, ping_pong, of_other},
-    {"one_way", MESSAGE, 2, one_way, of_sender},
+    {"all_reduce", REDUCES, 1, all_reduce, all},
+    {"reduce", REDUCES | ROOT, 1, reduce, all_at_root},
+    {"broadcast", ROOT | KO_PERF_NO_OUT, 1, broadcast, root},
+    {"all_gather", OUT, 1, all_gather, each},
+    {"reduce_scatter", REDUCES | IN, 1, reduce_scatter, all},
+    {"gather", ROOT | OUT, 1, gather, each_at_root},
+    {"scatter", ROOT | IN, 1, scatter, root},
+    {"all_to_all", IN | OUT | KO_PERF_NO_IN, 1, all_to_all, each},
+    {"barrier", KO_PERF_NO_IN | KO_PERF_IS_EMPTY, 1, barrier, nobody},
+    {"all_gather_v", OUT | UNEVEN, 1, all_gather_v, each},
+    {"reduce_scatter_v", REDUCES | IN | UNEVEN, 1, reduce_scatter_v, all},
+    {"gather_v", ROOT | OUT | UNEVEN, 1, gather_v, each_at_root},
+    {"scatter_v", ROOT | IN | UNEVEN, 1, scatter_v, root},
+    {"all_to_all_v", IN | OUT | UNEVEN | KO_PERF_NO_IN, 1, all_to_all_v, each},
+    {"all_reduce_coalesced", REDUCES | TENSORS, 1, all_reduce_coalesced, all},
+    {"reduce_coalesced", REDUCES | ROOT | TENSORS, 1, reduce_coalesced, all_at_root},
+    {"broadcast_coalesced", ROOT | TENSORS | KO_PERF_NO_OUT, 1, broadcast_coalesced, root},
+    {"all_gather_coalesced", OUT | TENSORS, 1, all_gather_coalesced, each},
+    {"reduce_scatter_coalesced", REDUCES | IN | TENSORS, 1, reduce_scatter_coalesced, all},
+    {"sendrecv", KO_PERF_NO_IN, 1, sendrecv, previous},
+    {"batch", IN | OUT | KO_PERF_NO_IN, 1, batch, each},
+    {"ping_pong", PAIR, 2, ping_pong, other},
+    {"one_way", PAIR, 2, one_way, sender},
 };
 
 const struct ko_perf_case *ko_perf_cases(int *count)
@@ -246,7 +351,7 @@ double ko_perf_case_factor(const struct ko_perf_case *row, int nranks)
 {
     double others = (double)(nranks - 1) / nranks;
 
-    if (row->run == all_reduce)
+    if (row->run == all_reduce || row->run == all_reduce_coalesced)
         return 2 * others;
     return row->flags & (KO_PERF_BLOCKS_IN | KO_PERF_BLOCKS_OUT) ? others : 1;
 }
@@ -254,22 +359,6 @@ double ko_perf_case_factor(const struct ko_perf_case *row, int nranks)
 int ko_perf_case_parts(const struct ko_perf_case *row, size_t nbytes)
 {
     return row->run == one_way ? stream_length(nbytes) : row->run == ping_pong ? 2 : 1;
-}
-
-void ko_perf_case_place(const struct ko_perf_case *row, int form, void *a, void *b,
-                        struct ko_perf_call *call)
-{
-    size_t own = (size_t)call->rank * call->count * kolo_dtype_size(call->dtype);
-    bool blocks_in = row->flags & KO_PERF_BLOCKS_IN, blocks_out = row->flags & KO_PERF_BLOCKS_OUT;
-
-    call->in = a;
-    call->out = b;
-    if (form == KO_PERF_OUT_OF_PLACE)
-        return;
-    if (blocks_in && !blocks_out)
-        call->out = (char *)a + own;
-    else
-        call->in = (char *)b + (blocks_out && !blocks_in ? own : 0);
 }
 
 bool ko_perf_case_repeats(const struct ko_perf_case *row, int form)

@@ -26,9 +26,8 @@ struct bench {
     const struct ko_perf_options *options;
     const struct ko_perf_case *row;
     struct ko_perf_call *call;
-    size_t in_count, out_count; /* elements of all blocks */
-    size_t nbytes;              /* of one element */
-    long batch;                 /* operations of a sample */
+    size_t nbytes; /* of one element */
+    long batch;    /* operations of a sample */
     double *samples;
 };
 
@@ -59,7 +58,7 @@ static int run(const struct bench *bench, long n)
     const int together = bench->options->together;
     int err = KOLO_OK;
 
-    if (together && !(bench->row->flags & KO_PERF_IS_MESSAGE)) {
+    if (together && !(bench->row->flags & KO_PERF_IS_PAIR)) {
         for (long done = 0; done < n && !err; done += together)
             err = run_together(bench, n - done < together ? n - done : together);
         return err;
@@ -73,35 +72,51 @@ static int run(const struct bench *bench, long n)
 
 static int prepare(const struct bench *bench, const struct ko_perf_data *data)
 {
+    const struct ko_perf_call *call = bench->call;
     struct ko_perf_pattern *pattern;
-    int err = ko_perf_pattern_new(data, bench->call->rank, &pattern);
+    int err = ko_perf_pattern_new(data, call->rank, &pattern);
 
     if (err)
         return err;
-    if (bench->out_count)
-        memset(bench->call->out, 0xaa, bench->out_count * bench->nbytes);
-    ko_perf_pattern_fill(pattern, bench->call->in, 0, bench->in_count);
+    for (int t = 0; t < call->ntensors; t++) {
+        const struct ko_perf_piece in = ko_perf_call_in(bench->row, call, t);
+
+        for (int b = 0; b < ko_perf_call_blocks(bench->row, call); b++) {
+            const struct ko_perf_piece out = ko_perf_call_out(bench->row, call, t, b);
+
+            memset(out.at, 0xaa, out.count * bench->nbytes);
+        }
+        ko_perf_pattern_fill(pattern, in.at, in.from, in.count);
+    }
+    ko_perf_pattern_free(pattern);
+    return KOLO_OK;
+}
+
+static int count_wrong_block(const struct bench *bench, const struct ko_perf_data *data, int block,
+                             int64_t *wrong)
+{
+    const int source = bench->row->source(bench->call, block);
+    struct ko_perf_pattern *pattern;
+    int err = source == KO_PERF_NOTHING ? KOLO_OK : ko_perf_pattern_new(data, source, &pattern);
+
+    if (err || source == KO_PERF_NOTHING)
+        return err;
+    for (int t = 0; t < bench->call->ntensors; t++) {
+        const struct ko_perf_piece out = ko_perf_call_out(bench->row, bench->call, t, block);
+
+        *wrong += (int64_t)ko_perf_pattern_wrong(pattern, out.at, out.from, out.count);
+    }
     ko_perf_pattern_free(pattern);
     return KOLO_OK;
 }
 
 static int count_wrong(const struct bench *bench, const struct ko_perf_data *data, int64_t *wrong)
 {
-    const struct ko_perf_call *call = bench->call;
-    struct ko_perf_outcome outcome = bench->row->expect(call);
-    const char *at = call->out;
+    int err = KOLO_OK;
 
-    for (int b = 0; b < outcome.nblocks; b++) {
-        struct ko_perf_pattern *pattern;
-        int err = ko_perf_pattern_new(data, outcome.first + b, &pattern);
-
-        if (err)
-            return err;
-        *wrong += (int64_t)ko_perf_pattern_wrong(pattern, at, outcome.from, call->count);
-        ko_perf_pattern_free(pattern);
-        at += call->count * bench->nbytes;
-    }
-    return KOLO_OK;
+    for (int b = 0; b < ko_perf_call_blocks(bench->row, bench->call) && !err; b++)
+        err = count_wrong_block(bench, data, b, wrong);
+    return err;
 }
 
 /* Sums whose last bit depends on the order must be those of rank 0 on all ranks, and again. */
@@ -130,8 +145,9 @@ static int check_bits(const struct bench *bench, struct ko_perf_data data, int64
 /* Everybody's result, and it depends on the order of summing? */
 static bool has_order(const struct bench *bench)
 {
-    return bench->row->flags == KO_PERF_REDUCES && ko_dtype_is_float(bench->call->dtype) &&
-           bench->call->op != KOLO_MIN && bench->call->op != KOLO_MAX;
+    return (bench->row->flags & ~(unsigned)KO_PERF_TENSORS) == KO_PERF_REDUCES &&
+           ko_dtype_is_float(bench->call->dtype) && bench->call->op != KOLO_MIN &&
+           bench->call->op != KOLO_MAX;
 }
 
 static int check(const struct bench *bench, struct ko_perf_data *data, int64_t *wrong)
@@ -157,10 +173,13 @@ static int check(const struct bench *bench, struct ko_perf_data *data, int64_t *
 /* A word of each cache line: the lines then are this core's. */
 static void rewrite(const struct bench *bench)
 {
-    volatile unsigned char *in = bench->call->in;
+    for (int t = 0; t < bench->call->ntensors; t++) {
+        const struct ko_perf_piece in = ko_perf_call_in(bench->row, bench->call, t);
+        volatile unsigned char *bytes = in.at;
 
-    for (size_t i = 0; i < bench->in_count * bench->nbytes; i += LINE)
-        in[i] = in[i];
+        for (size_t i = 0; i < in.count * bench->nbytes; i += LINE)
+            bytes[i] = bytes[i];
+    }
 }
 
 static double us_since(int64_t begin_ns)
@@ -238,14 +257,14 @@ static int take_samples(struct bench *bench)
     return err;
 }
 
-/* Rank 0's samples become what the ranks' together say. Messages are timed by rank 0. */
+/* Rank 0's samples become what the ranks' together say. Of a pair rank 0's stay. */
 static int average(struct bench *bench)
 {
     static const kolo_op ops[] = {
         [KO_PERF_MEAN] = KOLO_AVG, [KO_PERF_LEAST] = KOLO_MIN, [KO_PERF_MOST] = KOLO_MAX};
     enum ko_perf_average how = bench->options->average;
 
-    if (how == KO_PERF_RANK_0 || bench->row->flags & KO_PERF_IS_MESSAGE)
+    if (how == KO_PERF_RANK_0 || bench->row->flags & KO_PERF_IS_PAIR)
         return KOLO_OK;
     return kolo_reduce(bench->call->group, bench->samples, bench->samples,
                        (size_t)bench->options->nsamples, KOLO_FLOAT64, ops[how], 0);
@@ -335,20 +354,17 @@ static int run_all(struct bench *bench, int form, struct ko_perf_figures *figure
 int ko_perf_measure(struct ko_perf_rank *rank, const struct ko_perf_case *row, int form,
                     struct ko_perf_call *call, struct ko_perf_figures *figures)
 {
-    const size_t n = (size_t)call->nranks;
     struct bench bench = {.rank = rank,
                           .options = rank->options,
                           .row = row,
                           .call = call,
-                          .in_count = call->count * (row->flags & KO_PERF_BLOCKS_IN ? n : 1),
-                          .out_count = call->count * (row->flags & KO_PERF_BLOCKS_OUT ? n : 1),
                           .nbytes = kolo_dtype_size(call->dtype)};
     int err;
 
     bench.samples = ko_alloc((size_t)rank->options->nsamples * sizeof(double), "samples");
     if (!bench.samples)
         return KOLO_E_NOMEM;
-    ko_perf_case_place(row, form, (char *)rank->a + rank->options->unalign * bench.nbytes,
+    ko_perf_call_place(row, form, (char *)rank->a + rank->options->unalign * bench.nbytes,
                        (char *)rank->b + rank->options->unalign * bench.nbytes, call);
     figures->cost = (struct ko_perf_cost){-1, -1, -1};
     err = run_all(&bench, form, figures);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 4096, MOST_SAMPLES = 1000000, MOST_TOGETHER = 4096 };
+enum { MOST_RANKS = 4096, MOST_SAMPLES = 1000000, MOST_TOGETHER = 4096, MOST_TENSORS = 4096 };
 enum { SAMPLES = 20, SAMPLES_OF_PERCENTILES = 200 };
 
 enum key {
@@ -29,6 +29,7 @@ enum key {
     KEY_TUNE,
     KEY_PERCENTILES,
     KEY_COST,
+    KEY_TENSORS,
     KEY_DIRTY,
     KEY_PIN,
     KEY_TIMESTAMPS
@@ -51,6 +52,7 @@ static const struct argp_option option_list[] = {
     {"agg-iters", 'm', "N", 0, "Asynchronous calls under way at once. Default 1", 2},
     {"agg_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"unalign", 'u', "N", 0, "Shift the buffers by N elements. Default 0", 2},
+    {"tensors", KEY_TENSORS, "N", 0, "Tensors of a coalesced operation. Default 16", 2},
     {"dirty", KEY_DIRTY, NULL, 0, "Write to the input before each operation, not timed", 2},
     {NULL, 0, NULL, 0, "Measurement", 3},
     {"iters", 'n', "N", 0, "Samples of each row. Default 20, with --percentiles 200", 3},
@@ -87,7 +89,10 @@ static const char doc[] =
     "Measure and check collectives and messages of kolo, with the flags and the layout of "
     "nccl-tests."
     "\vOPERATION is all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, "
-    "all_to_all, barrier, sendrecv, ping_pong, one_way or all; nccl-tests' spellings are known "
+    "all_to_all, barrier, with blocks of different lengths all_gather_v, reduce_scatter_v, "
+    "gather_v, scatter_v, all_to_all_v, of several tensors all_reduce_coalesced, "
+    "reduce_coalesced, broadcast_coalesced, all_gather_coalesced, reduce_scatter_coalesced, of "
+    "messages sendrecv, batch, ping_pong, one_way, or all; nccl-tests' spellings are known "
     "too.\n\n"
     "Examples:\n"
     "  kolorun -n 4 kolo-perf all_reduce -b 8 -e 64M -f 4\n"
@@ -283,6 +288,9 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state, str
     case 'u':
         options->unalign = (size_t)ko_option_whole(state, "-u", arg, 0, 4096);
         return 0;
+    case KEY_TENSORS:
+        options->tensors = ko_option_whole(state, "--tensors", arg, 1, MOST_TENSORS);
+        return 0;
     case KEY_DIRTY:
         options->dirty = true;
         return 0;
@@ -458,6 +466,7 @@ void ko_perf_options_read(struct ko_perf_options *options, int argc, char **argv
                                         .cycles = 1,
                                         .check = 1,
                                         .average = KO_PERF_MEAN,
+                                        .tensors = 16,
                                         .op = KOLO_SUM,
                                         .dtype = KOLO_FLOAT32,
                                         .nthreads = 1,

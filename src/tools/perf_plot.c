@@ -26,7 +26,7 @@ struct series {
     int form;
     size_t color;
     bool is_base;
-    char name[80];
+    char name[96];
 };
 
 struct plot {

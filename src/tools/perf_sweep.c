@@ -158,11 +158,11 @@ static bool is_wanted(const struct ko_perf_options *options, const struct ko_per
 
 static int sweep_case(struct ko_perf_rank *rank, const struct ko_perf_case *row)
 {
-    struct ko_perf_call call = {.group = rank->group,
-                                .rank = kolo_group_rank(rank->group),
-                                .nranks = kolo_group_size(rank->group)};
-    int err = KOLO_OK;
+    struct ko_perf_call call;
+    int err = ko_perf_call_open(&call, rank->group, row, rank->options->tensors);
 
+    if (err)
+        return err;
     for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++)
         for (int op = 0; op < KOLO_NOPS && !err; op++) {
             call.dtype = (kolo_dtype)dtype;
@@ -170,6 +170,7 @@ static int sweep_case(struct ko_perf_rank *rank, const struct ko_perf_case *row)
             if (is_wanted(rank->options, row, call.dtype, call.op))
                 err = sweep_roots(rank, row, &call);
         }
+    ko_perf_call_close(&call);
     return err;
 }
 
@@ -204,7 +205,7 @@ static int sweep_table(struct ko_perf_rank *rank, const struct ko_perf_case *row
     int err;
 
     if (rank->report)
-        ko_perf_print_start(stdout, rank->options, row->name);
+        ko_perf_print_start(stdout, rank->options, row);
     err = print_seats(rank);
     if (!err && rank->report)
         ko_perf_print_head(stdout, rank->options);

@@ -6,18 +6,21 @@
  */
 #include "perf.h"
 
+#include "perf_case.h"
+
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 /* ---- head and foot ----------------------------------------------------------------------- */
 
-void ko_perf_print_start(FILE *file, const struct ko_perf_options *options, const char *collective)
+void ko_perf_print_start(FILE *file, const struct ko_perf_options *options,
+                         const struct ko_perf_case *row)
 {
     bool by_factor = options->step_factor > 0;
 
     fprintf(file, "# kolo-perf version %s\n", kolo_version());
-    fprintf(file, "# Collective test starting: %s\n", collective);
+    fprintf(file, "# Collective test starting: %s\n", row->name);
     fprintf(file,
             "# nThread %d nGpus 1 minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d "
             "iters: %d agg iters: %d validation: %d graph: 0 unalign: %zu\n",
@@ -25,11 +28,14 @@ void ko_perf_print_start(FILE *file, const struct ko_perf_options *options, cons
             by_factor ? options->step_factor : (double)options->step_bytes,
             by_factor ? "factor" : "bytes", options->warmup, options->nsamples,
             options->together ? options->together : 1, options->check, options->unalign);
-    fprintf(file, "# time: median of %d samples%s, of %s calls%s%s\n", options->nsamples,
+    fprintf(file, "# time: median of %d samples%s, of %s calls%s%s", options->nsamples,
             options->percentiles ? " of one operation each" : "",
-            options->together ? "asynchronous" : "blocking",
+            options->together && !(row->flags & KO_PERF_IS_PAIR) ? "asynchronous" : "blocking",
             options->dirty ? ", inputs rewritten before each" : "",
             options->pin ? ", ranks pinned" : "");
+    if (row->flags & KO_PERF_TENSORS)
+        fprintf(file, ", %d tensors", options->tensors);
+    fputs(row->flags & KO_PERF_UNEVEN ? ", uneven blocks\n" : "\n", file);
     fputs("#\n# Using devices\n", file);
 }
 
