@@ -105,6 +105,15 @@ results() {
     [ "$(rows | awk '{ print $1, $2 }' | xargs)" = "12 1 120 10 1200 100 12 1 120 10 1200 100 12 1 120 10 1200 100 12 3 120 30 1200 300" ]
 }
 
+@test "buffers can be shared" {
+    run "$PERF" -N 3 all --memory shared -u 1 -b 300K -e 300K -n 1 --json r.json
+    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
+    grep -q 'of blocking calls, shared memory$' <<<"$output"
+    json r.json 'd["memory"] == "shared" and d["tensors"] == 16'
+    run "$PERF" -t 2 all_reduce all_to_all --memory shared -z 0 -m 3 -b 1M -e 1M "${QUICK[@]}"
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 N/A" ]
+}
+
 @test "ranks can be pinned, more of them than cores too" {
     run "$PERF" -N 2 -t 3 all_reduce --pin -b 64 -e 64 "${QUICK[@]}"
     [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "0 0" ]
@@ -196,6 +205,7 @@ refuses() {
     refuses '-o is "mean"' "$PERF" all_reduce -o mean
     refuses '-o band is for integers, -d is float32' "$PERF" all_reduce -o band
     refuses '-n is "0"' "$PERF" all_reduce -n 0
+    refuses '--memory is "huge"' "$PERF" all_reduce --memory huge
     refuses '--tensors is "0"' "$PERF" all_reduce_coalesced --tensors 0
     refuses 'host memory' "$PERF" all_reduce -g 4
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json

@@ -35,6 +35,7 @@ struct ko_perf_options {
     int timeout_ms; /* -1: the library's */
     int tensors;    /* of coalesced operations */
     size_t unalign; /* elements by which buffers miss their alignment */
+    bool shared;    /* buffers are kolo_mem_alloc's */
     bool percentiles, cost, dirty, pin, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
     const char *json, *csv, *plot, *compare, *load, *tune;

@@ -29,6 +29,7 @@ enum key {
     KEY_TUNE,
     KEY_PERCENTILES,
     KEY_COST,
+    KEY_MEMORY,
     KEY_TENSORS,
     KEY_DIRTY,
     KEY_PIN,
@@ -52,6 +53,8 @@ static const struct argp_option option_list[] = {
     {"agg-iters", 'm', "N", 0, "Asynchronous calls under way at once. Default 1", 2},
     {"agg_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"unalign", 'u', "N", 0, "Shift the buffers by N elements. Default 0", 2},
+    {"memory", KEY_MEMORY, "KIND", 0, "ordinary, or shared: by kolo_mem_alloc. Default ordinary",
+     2},
     {"tensors", KEY_TENSORS, "N", 0, "Tensors of a coalesced operation. Default 16", 2},
     {"dirty", KEY_DIRTY, NULL, 0, "Write to the input before each operation, not timed", 2},
     {NULL, 0, NULL, 0, "Measurement", 3},
@@ -287,6 +290,11 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state, str
         return 0;
     case 'u':
         options->unalign = (size_t)ko_option_whole(state, "-u", arg, 0, 4096);
+        return 0;
+    case KEY_MEMORY:
+        options->shared = !strcmp(arg, "shared");
+        if (!options->shared && strcmp(arg, "ordinary"))
+            argp_error(state, "--memory is \"%s\"; it takes ordinary or shared", arg);
         return 0;
     case KEY_TENSORS:
         options->tensors = ko_option_whole(state, "--tensors", arg, 1, MOST_TENSORS);

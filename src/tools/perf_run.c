@@ -109,25 +109,45 @@ static int check_memory(const struct ko_perf_options *options)
                    options->max_bytes, ranks, needed * 1e-9, free_bytes * 1e-9);
 }
 
+static int take_buffer(const struct ko_perf_options *options, bool is_shared, void **buffer)
+{
+    const size_t nbytes = options->max_bytes + (options->unalign + 1) * LARGEST_ELEMENT;
+
+    if (is_shared)
+        return kolo_mem_alloc(nbytes, buffer);
+    if (!posix_memalign(buffer, PAGE, nbytes))
+        return KOLO_OK;
+    *buffer = NULL;
+    return ko_fail(KOLO_E_NOMEM, "no memory for a buffer of %zu bytes", nbytes);
+}
+
 static int take_memory(struct ko_perf_rank *rank)
 {
     const struct ko_perf_options *options = rank->options;
-    size_t nbytes = options->max_bytes + (options->unalign + 1) * LARGEST_ELEMENT;
-    void **buffers[] = {&rank->a, &rank->b, &rank->copy};
+    int err = take_buffer(options, options->shared, &rank->a);
 
-    for (int i = 0; i < 3; i++)
-        if (posix_memalign(buffers[i], PAGE, nbytes)) {
-            *buffers[i] = NULL;
-            return ko_fail(KOLO_E_NOMEM, "no memory for a buffer of %zu bytes", nbytes);
-        }
+    if (!err)
+        err = take_buffer(options, options->shared, &rank->b);
+    if (!err)
+        err = take_buffer(options, false, &rank->copy);
+    if (err)
+        return err;
     rank->works = ko_alloc((size_t)(options->together + 1) * sizeof *rank->works, "works");
     return rank->works ? KOLO_OK : KOLO_E_NOMEM;
 }
 
+static void drop_buffer(const struct ko_perf_rank *rank, void *buffer)
+{
+    if (rank->options->shared)
+        (void)kolo_mem_free(buffer);
+    else
+        free(buffer);
+}
+
 static void drop_memory(struct ko_perf_rank *rank)
 {
-    free(rank->a);
-    free(rank->b);
+    drop_buffer(rank, rank->a);
+    drop_buffer(rank, rank->b);
     free(rank->copy);
     kolo_free(rank->works);
 }

@@ -33,6 +33,8 @@ void ko_perf_print_start(FILE *file, const struct ko_perf_options *options,
             options->together && !(row->flags & KO_PERF_IS_PAIR) ? "asynchronous" : "blocking",
             options->dirty ? ", inputs rewritten before each" : "",
             options->pin ? ", ranks pinned" : "");
+    if (options->shared)
+        fputs(", shared memory", file);
     if (row->flags & KO_PERF_TENSORS)
         fprintf(file, ", %d tensors", options->tensors);
     fputs(row->flags & KO_PERF_UNEVEN ? ", uneven blocks\n" : "\n", file);
