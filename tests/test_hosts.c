@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -25,6 +26,7 @@ struct shape {
 struct stay {
     const struct shape *shape;
     struct networks networks;
+    bool wastes; /* by an algorithm that knows nothing of hosts */
 };
 
 static int settle(int rank, void *argument)
@@ -72,14 +74,14 @@ static double least(const struct shape *shape, const struct exam *exam, int host
     }
 }
 
-/* Frames, acknowledgements and the barrier may add a twentieth. */
-static int check_traffic(const struct shape *shape, const struct exam *exam, int host,
-                         uint64_t sent)
+/* Frames, acknowledgements and the barriers add 0.3 %; a twentieth is room for what TCP sends again
+ * when a receiver is slow to be given a core. */
+static int check_traffic(const struct stay *stay, const struct exam *exam, int host, uint64_t sent)
 {
-    const double bound = least(shape, exam, host) * sizeof(int32_t);
+    const double bound = least(stay->shape, exam, host) * sizeof(int32_t);
     const double most = 1.05 * bound + 0.05 * COUNT * sizeof(int32_t);
 
-    if ((double)sent < bound || (double)sent > most)
+    if ((double)sent < bound || ((double)sent > most) != stay->wastes)
         return ranks_fail("in %s host %d sent %.0f bytes, the bound is %.0f",
                           ko_collective_name(exam->what), host, (double)sent, bound);
     return 0;
@@ -93,7 +95,7 @@ static int count_traffic(kolo_group *group, void *argument)
     const int rank = kolo_group_rank(group), n = kolo_group_size(group);
     int failed = 0;
 
-    for (size_t i = 0; i < sizeof whats / sizeof *whats && !failed; i++) {
+    for (size_t i = 0; i < (stay->wastes ? 1 : sizeof whats / sizeof *whats) && !failed; i++) {
         const bool has_blocks = whats[i] == KO_ALL_GATHER || whats[i] == KO_REDUCE_SCATTER;
         const struct exam exam = {.what = whats[i],
                                   .dtype = KOLO_INT32,
@@ -105,16 +107,15 @@ static int count_traffic(kolo_group *group, void *argument)
         before = networks_sent();
         failed = failed || kolo_barrier(group) || exam_take(group, &exam) || kolo_barrier(group);
         if (!failed && is_first_of_host(stay->shape, rank))
-            failed = check_traffic(stay->shape, &exam, stay->shape->host[rank],
-                                   networks_sent() - before);
+            failed = check_traffic(stay, &exam, stay->shape->host[rank], networks_sent() - before);
         failed = failed || kolo_barrier(group);
     }
     return failed;
 }
 
-static void run(const struct shape *shape)
+static void run(const struct shape *shape, const char *algorithm)
 {
-    struct stay stay = {.shape = shape};
+    struct stay stay = {.shape = shape, .wastes = strcmp(algorithm, "hierarchical") != 0};
     char address[32];
     const struct ranks ranks = {.kind = RANKS_PROCESSES,
                                 .n = shape->n,
@@ -124,7 +125,7 @@ static void run(const struct shape *shape)
 
     if (networks_open(&stay.networks, shape->nhosts))
         skip();
-    setenv("KOLO_ALGO", "hierarchical", 1);
+    setenv("KOLO_ALGO", algorithm, 1);
     failed = ranks_run(&ranks, count_traffic, &stay);
     unsetenv("KOLO_ALGO");
     networks_close(&stay.networks);
@@ -134,10 +135,12 @@ static void run(const struct shape *shape)
 static void two_hosts(void **state)
 {
     const struct shape even = {4, 2, {0, 0, 1, 1}}, uneven = {4, 2, {0, 0, 0, 1}};
+    const struct shape dealt = {4, 2, {0, 1, 0, 1}};
 
     (void)state;
-    run(&even);
-    run(&uneven);
+    run(&even, "hierarchical");
+    run(&uneven, "hierarchical");
+    run(&dealt, "hierarchical");
 }
 
 static void three_hosts(void **state)
@@ -145,7 +148,17 @@ static void three_hosts(void **state)
     const struct shape mixed = {6, 3, {0, 1, 2, 0, 1, 0}};
 
     (void)state;
-    run(&mixed);
+    run(&mixed, "hierarchical");
+}
+
+/* The count would not miss it: a ring that goes from host to host and back sends more. */
+static void a_ring_among_hosts_wastes(void **state)
+{
+    const struct shape dealt = {4, 2, {0, 1, 0, 1}}, mixed = {6, 3, {0, 1, 2, 0, 1, 0}};
+
+    (void)state;
+    run(&dealt, "all_reduce=ring");
+    run(&mixed, "all_reduce=ring");
 }
 
 /* ---- hosts by name: no root needed ----------------------------------------------------------- */
@@ -204,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_hosts),
         cmocka_unit_test(three_hosts),
+        cmocka_unit_test(a_ring_among_hosts_wastes),
         cmocka_unit_test(every_collective_over_named_hosts),
     };
 
