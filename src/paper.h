@@ -114,10 +114,10 @@ struct ko_paper_report {
 
 /* Plays the call. KOLO_OK if every element of every output holds each contribution that it should
  * exactly once, sends match receives, nothing can deadlock, nothing lies in a link at the end, no
- * part that was sent by reference can be overwritten before it was received, and the results of an
- * all_reduce are rounded alike on all ranks. Else KOLO_E_INTERNAL; the text says which rank, which
- * verb, which element. KOLO_E_INVALID: more than KO_PAPER_MOST_RANKS, or an impossible call.
- * report may be NULL. */
+ * part that was sent by reference can be overwritten before it was received, the results of an
+ * all_reduce are rounded alike on all ranks, and nobody leaves a barrier before all have come. Else
+ * KOLO_E_INTERNAL; the text says which rank, which verb, which element. KOLO_E_INVALID: more than
+ * KO_PAPER_MOST_RANKS, or an impossible call. report may be NULL. */
 int ko_paper_verify(const struct ko_paper_call *call, struct ko_paper_report *report);
 
 /* Block i of the rank's in and out, of collectives that have blocks there. */

@@ -483,6 +483,19 @@ static int check_links(struct ko_paper_board *board)
     return KOLO_OK;
 }
 
+/* Nobody leaves a barrier before everybody has come. */
+static int check_meeting(struct ko_paper_board *board)
+{
+    const int n = board->call->text->what == KO_BARRIER ? board->call->n : 0;
+
+    for (int rank = 0; rank < n; rank++)
+        for (int other = 0; other < n; other++)
+            if (!board->players[rank].clock[other])
+                return ko_paper_wrong(board, rank, "that does not wait until rank %d has come",
+                                      other);
+    return KOLO_OK;
+}
+
 static int check_call(const struct ko_paper_call *call)
 {
     if (call->n < 2 || call->n > KO_PAPER_MOST_RANKS)
@@ -513,6 +526,8 @@ int ko_paper_verify(const struct ko_paper_call *call, struct ko_paper_report *re
         err = play(&board);
     if (!err)
         err = check_links(&board);
+    if (!err)
+        err = check_meeting(&board);
     if (!err)
         err = ko_paper_check_outputs(&board);
     if (!err && report)
