@@ -236,8 +236,9 @@ KOLO_API const char *kolo_op_name(kolo_op op);
 
 /* An op of this group, for its all_reduce, reduce and reduce_scatter: each rank's elements times
  * the factor that this rank gives, summed. The factor is made a number of the dtype (of smaller
- * floats, float32; of integers truncated towards zero). All ranks use such an op in the same calls;
- * a group has up to 64 at a time. */
+ * floats, float32; of integers truncated towards zero). Nothing is sent, the op is this rank's
+ * alone: in a call that takes one, each rank gives an op that it has made. A rank has up to 64 at a
+ * time in a group. */
 KOLO_API int kolo_op_premul_sum(kolo_group *group, double factor, kolo_op *op);
 /* Calls that were begun with it keep it. */
 KOLO_API int kolo_op_free(kolo_group *group, kolo_op op);
@@ -289,8 +290,9 @@ typedef struct kolo_tensor {
 } kolo_tensor;
 
 /* The same for several tensors of one type at the price of few calls: short ones travel together,
- * through memory of the library's own, long ones by themselves. All ranks list as many, of the same
- * counts; the list is no longer needed when the call returns. broadcast looks at out only. */
+ * through memory of the library's own, long ones by themselves. All ranks list as many, perhaps
+ * none, of the same counts; the list is no longer needed when the call returns. broadcast looks at
+ * out only. */
 KOLO_API int kolo_all_reduce_coalesced(kolo_group *group, const kolo_tensor *tensors,
                                        size_t ntensors, kolo_dtype dtype, kolo_op op);
 KOLO_API int kolo_reduce_coalesced(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
@@ -334,10 +336,12 @@ KOLO_API int kolo_all_gather_v(kolo_group *group, const void *in, void *out,
  * same counts. */
 KOLO_API int kolo_reduce_scatter_v(kolo_group *group, const void *in, const kolo_blocks *blocks,
                                    void *out, kolo_dtype dtype, kolo_op op);
-/* root's out's block r = in[count] of rank r; others may pass out and blocks NULL. */
+/* root's out's block r = in[count] of rank r; others may pass out and blocks NULL. On root in may
+ * be its own block of out. */
 KOLO_API int kolo_gather_v(kolo_group *group, const void *in, size_t count, void *out,
                            const kolo_blocks *blocks, kolo_dtype dtype, int root);
-/* out[count] = this rank's block of root's in; others may pass in and blocks NULL. */
+/* out[count] = this rank's block of root's in; others may pass in and blocks NULL. On root out may
+ * be its own block of in. */
 KOLO_API int kolo_scatter_v(kolo_group *group, const void *in, const kolo_blocks *blocks, void *out,
                             size_t count, kolo_dtype dtype, int root);
 /* Block r of in goes to rank r, where it becomes the block of this rank in out. in == out is not
@@ -386,7 +390,13 @@ KOLO_API int kolo_barrier_async(kolo_group *group, kolo_work **work);
  * (sender, tag) arrive in the order in which they were sent; those of different tags may be
  * received in any order. A rank may send to itself. The dtypes of both sides must be equal. A
  * message longer than the receive's count is KOLO_E_TRUNCATED on the receiver and the buffer is
- * left alone; of a shorter one the rest of the buffer is. Neither fails the group. */
+ * left alone; of a shorter one the rest of the buffer is. Neither fails the group.
+ *
+ * A send is complete when its buffer may be used again. The receiver need not have asked for the
+ * message by then: what comes unasked waits in its memory; but of a long one it takes the rest only
+ * in a call of this section. Short ones that are sent one right after another may be held back for
+ * a moment to go together: the next call that waits sends them; if none comes, a thread of the
+ * library's does, within about a millisecond. */
 KOLO_API int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to,
                        int tag);
 KOLO_API int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,

@@ -49,7 +49,7 @@ static const struct argp_option option_list[] = {
      "names. Default float",
      2},
     {"root", 'r', "RANK", 0, "Root, or all. Default 0", 2},
-    {"blocking", 'z', "0|1", 0, "1: blocking calls, 0: asynchronous ones. Default 1", 2},
+    {"blocking", 'z', "0|1", 0, "1: blocking calls; 0: asynchronous. Default 1", 2},
     {"agg-iters", 'm', "N", 0, "Asynchronous calls under way at once. Default 1", 2},
     {"agg_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"unalign", 'u', "N", 0, "Shift the buffers by N elements. Default 0", 2},
