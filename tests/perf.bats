@@ -133,6 +133,7 @@ results() {
     [ "$status" -eq 0 ]
     grep -qE '#wrong +p50 +p90 +p99 +max +cpu +switch +syscall +time .* syscall +timestamp$' <<<"$output"
     grep -q 'median of 200 samples of one operation each' <<<"$output"
+    rows | grep -qE "[^-] +-( |$)" || ! grep -q "not counted" <<<"$output"
     [ "$(rows | awk '{ print NF, ($10 <= $11) ($11 <= $12) ($12 <= $13) }')" = "29 111" ]
     rows | grep -qE ' [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}$'
 }

@@ -136,7 +136,8 @@ struct ko_perf_counters {
     double cpu_us, switches, syscalls; /* syscalls < 0: the kernel does not permit counting */
 };
 
-/* A descriptor that counts the system calls of this thread and of those it starts; -1: none. */
+/* A descriptor that counts the system calls of this thread and of those it starts; -1: it cannot be
+ * had, and kolo_last_error() says why. */
 int ko_perf_cost_open(void);
 void ko_perf_cost_read(int fd, struct ko_perf_counters *counters);
 

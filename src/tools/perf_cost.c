@@ -7,6 +7,9 @@
  */
 #include "perf.h"
 
+#include "status.h"
+
+#include <errno.h>
 #include <linux/perf_event.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +25,8 @@ static long event_number(void)
         "/sys/kernel/debug/tracing/events/raw_syscalls/sys_enter/id"};
     long number = -1;
 
-    for (int i = 0; i < 2 && number < 0; i++) {
+    errno = ENOENT;
+    for (int i = 0; i < 2 && number < 0 && errno == ENOENT; i++) {
         FILE *file = fopen(paths[i], "re");
         char line[32];
 
@@ -38,15 +42,21 @@ int ko_perf_cost_open(void)
 {
     struct perf_event_attr attributes;
     long number = event_number();
+    int fd;
 
-    if (number < 0)
+    if (number < 0) {
+        (void)ko_fail_errno(errno, "/sys/kernel/tracing, which root mounts (-t tracefs) and reads");
         return -1;
+    }
     memset(&attributes, 0, sizeof attributes);
     attributes.type = PERF_TYPE_TRACEPOINT;
     attributes.size = sizeof attributes;
     attributes.config = (unsigned long long)number;
     attributes.inherit = 1; /* threads that this one starts */
-    return (int)syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+    fd = (int)syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+    if (fd < 0)
+        (void)ko_fail_errno(errno, "perf_event_open, see /proc/sys/kernel/perf_event_paranoid");
+    return fd;
 }
 
 void ko_perf_cost_read(int fd, struct ko_perf_counters *counters)

@@ -248,13 +248,22 @@ static int exit_code(int err, const struct seat *seats)
     return err ? KO_PERF_FAILED : seats[0].nwrong > 0 ? KO_PERF_WRONG : KO_PERF_FINE;
 }
 
+/* Rank 0's process says why there is none. */
+static int open_counter(const struct ko_perf_options *options)
+{
+    int fd = options->cost ? ko_perf_cost_open() : -1;
+
+    if (options->cost && fd < 0 && !strtol(launched("RANK"), NULL, 10))
+        printf("# System calls are not counted: %s\n", kolo_last_error());
+    return fd;
+}
+
 int ko_perf_run(const struct ko_perf_options *options, struct ko_perf_report *report)
 {
-    const int n = options->nthreads;
+    const int n = options->nthreads, fd = open_counter(options);
     struct seat *seats = ko_alloc((size_t)n * sizeof *seats, "ranks");
     kolo_store *store = NULL;
     int code = KO_PERF_FAILED, err = seats ? check_memory(options) : KOLO_E_NOMEM;
-    int fd = options->cost ? ko_perf_cost_open() : -1;
 
     if (!err && n > 1 && !getenv("RANK"))
         err = kolo_store_open_local(&store);
