@@ -40,7 +40,7 @@ static void print_collective(FILE *file, const struct ko_situation *situation,
 
         if (row == last)
             continue;
-        if (!us && ko_choice_predict(situation, row, class, &us))
+        if (us <= 0 && ko_choice_predict(situation, row, class, &us))
             us = 0; /* a wish is not predicted until asked for */
         fprintf(file, "  %-15s from ", ko_collective_name(what));
         print_size(file, class);
