@@ -129,7 +129,7 @@ $(BUILD)/tests/test_%: $(TOBJ)/tests/test_%.o $(TEST_LIB_OBJ) $(LIB_TEST)
 
 # Tests of the tools see the parts that they are about, and those that these use.
 TOOL_TEST := $(patsubst %.c,$(TOBJ)/%.o,$(sort $(wildcard src/tools/json*.c src/tools/launch*.c \
-               src/tools/options.c src/tools/perf*.c src/tools/svg.c)))
+               src/tools/options.c src/tools/perf*.c src/tools/svg*.c)))
 
 $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_tools_*.c)): \
     $(BUILD)/tests/%: $(TOBJ)/tests/%.o $(TOOL_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)

@@ -7,16 +7,14 @@
 #include "perf.h"
 
 #include "status.h"
-#include "svg.h"
+#include "svg_axes.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_SERIES = 48 };
-enum { LEFT = 52, TOP = 64, PANEL_WIDTH = 400, PANEL_HEIGHT = 340, BOTTOM = 56, LABEL_GAP = 13 };
-#define LABEL_SIZE 11.0
-#define LABEL_ADVANCE (LABEL_SIZE * 0.6)
+enum { LEFT = 52, TOP = 64, PANEL_WIDTH = 400, PANEL_HEIGHT = 340, BOTTOM = 56 };
 
 enum what { BANDWIDTH, TIME };
 
@@ -38,10 +36,8 @@ struct plot {
 };
 
 struct panel {
-    struct plot *plot;
     enum what what;
-    double left;
-    double low, high; /* values, as powers of ten */
+    struct ko_axes axes;
 };
 
 /* ---- series ------------------------------------------------------------------------------ */
@@ -114,7 +110,8 @@ static void name_series(struct plot *plot, struct series *series)
              ops ? row->op : "", types ? " " : "", types ? ko_perf_dtype_shown(row->type) : "",
              roots ? root : "", forms && series->form == KO_PERF_IN_PLACE ? ", in place" : "",
              series->is_base ? ", base" : "");
-    plot->label_width = fmax(plot->label_width, (double)strlen(series->name) * LABEL_ADVANCE + 16);
+    plot->label_width =
+        fmax(plot->label_width, (double)strlen(series->name) * KO_AXES_LABEL_ADVANCE + 16);
 }
 
 /* ---- ranges ------------------------------------------------------------------------------ */
@@ -143,90 +140,6 @@ static void find_range(const struct plot *plot, enum what what, bool of_sizes, d
         *low = *high = 0;
 }
 
-/* Whole decades, or to 1, 2, 5 where there are few of them. */
-static void round_range(struct panel *panel)
-{
-    static const double steps[] = {0, 0.30103, 0.69897, 1};
-    double low = floor(panel->low), high = floor(panel->high);
-    int i = 3;
-
-    while (low + steps[i] > panel->low)
-        i--;
-    panel->low = low + steps[i];
-    for (i = 0; high + steps[i] < panel->high; i++)
-        continue;
-    panel->high = high + steps[i];
-    if (panel->high - panel->low < 0.3) {
-        panel->low -= 0.30103;
-        panel->high += 0.30103;
-    }
-}
-
-static double x_of(const struct panel *panel, double power)
-{
-    const struct plot *plot = panel->plot;
-
-    return panel->left + PANEL_WIDTH * (power - plot->low) / (plot->high - plot->low);
-}
-
-static double y_of(const struct panel *panel, double power)
-{
-    return TOP + PANEL_HEIGHT * (panel->high - power) / (panel->high - panel->low);
-}
-
-/* ---- axes -------------------------------------------------------------------------------- */
-
-static void draw_value_tick(const struct panel *panel, double value)
-{
-    const double power = log10(value), y = y_of(panel, power);
-    char text[32];
-
-    if (power < panel->low - 1e-4 || power > panel->high + 1e-4)
-        return;
-    snprintf(text, sizeof text, "%g", value);
-    ko_svg_line(panel->plot->file, (struct ko_svg_point){panel->left, y},
-                (struct ko_svg_point){panel->left + PANEL_WIDTH, y}, KO_SVG_LINE, 1);
-    ko_svg_text(panel->plot->file, (struct ko_svg_point){panel->left - 6, y + 4},
-                (struct ko_svg_style){LABEL_SIZE, KO_SVG_FAINT, KO_SVG_END, 0}, text);
-}
-
-static void draw_size_tick(const struct panel *panel, int power)
-{
-    static const char *const units[] = {"", "K", "M", "G", "T", "P"};
-    const double x = x_of(panel, power);
-    char text[32];
-
-    snprintf(text, sizeof text, "%d%s", 1 << power % 10, units[power / 10]);
-    ko_svg_line(panel->plot->file, (struct ko_svg_point){x, TOP},
-                (struct ko_svg_point){x, TOP + PANEL_HEIGHT}, KO_SVG_LINE, 1);
-    ko_svg_text(panel->plot->file, (struct ko_svg_point){x, TOP + PANEL_HEIGHT + 16},
-                (struct ko_svg_style){LABEL_SIZE, KO_SVG_FAINT, KO_SVG_MIDDLE, 0}, text);
-}
-
-static void draw_axes(const struct panel *panel)
-{
-    const bool is_close = panel->high - panel->low <= 3;
-    const int step = 1 + (int)((panel->plot->high - panel->plot->low) / 9);
-    FILE *file = panel->plot->file;
-
-    for (int decade = (int)floor(panel->low); decade <= panel->high; decade++) {
-        draw_value_tick(panel, pow(10, decade));
-        if (is_close) {
-            draw_value_tick(panel, 2 * pow(10, decade));
-            draw_value_tick(panel, 5 * pow(10, decade));
-        }
-    }
-    for (int power = (int)ceil(panel->plot->low); power <= panel->plot->high; power++)
-        if (power >= 0 && power % step == 0)
-            draw_size_tick(panel, power);
-    ko_svg_text(file, (struct ko_svg_point){panel->left, TOP - 14},
-                (struct ko_svg_style){13, KO_SVG_INK, KO_SVG_START, 1},
-                panel->what == TIME ? "Time (us), median" : "Bus bandwidth (GB/s)");
-    ko_svg_text(file,
-                (struct ko_svg_point){panel->left + PANEL_WIDTH / 2.0, TOP + PANEL_HEIGHT + 38},
-                (struct ko_svg_style){12, KO_SVG_FAINT, KO_SVG_MIDDLE, 0}, "size (bytes)");
-}
-
 /* ---- lines ------------------------------------------------------------------------------- */
 
 /* Where its last point is; x < 0: it has none here. */
@@ -244,11 +157,10 @@ static struct ko_svg_point draw_series(const struct panel *panel, const struct s
 
         if (value <= 0)
             continue;
-        at.x = x_of(panel, log2((double)row->nbytes));
-        at.y = y_of(panel, log10(value));
+        at = ko_axes_at(&panel->axes, log2((double)row->nbytes), log10(value));
         if (last.x >= 0 && at.x > last.x) /* not back to the start of another cycle */
-            ko_svg_line(panel->plot->file, last, at, color, series->is_base ? 1 : 2);
-        ko_svg_rect(panel->plot->file,
+            ko_svg_line(panel->axes.file, last, at, color, series->is_base ? 1 : 2);
+        ko_svg_rect(panel->axes.file,
                     (struct ko_svg_box){at.x - radius, at.y - radius, 2 * radius, 2 * radius},
                     radius, color, NULL, 0);
         last = at;
@@ -256,54 +168,35 @@ static struct ko_svg_point draw_series(const struct panel *panel, const struct s
     return last;
 }
 
-struct label {
-    double y;
-    const struct series *series;
-};
-
-static int compare_labels(const void *a, const void *b)
-{
-    const struct label *x = a, *y = b;
-
-    return (x->y > y->y) - (x->y < y->y);
-}
-
-/* From the top down none is closer to the one above than LABEL_GAP; then from the bottom up, so
- * that all stay beside the panel if they can. */
-static void spread(struct label *labels, int n)
-{
-    double limit = TOP + PANEL_HEIGHT;
-
-    qsort(labels, (size_t)n, sizeof *labels, compare_labels);
-    for (int i = 1; i < n; i++)
-        labels[i].y = fmax(labels[i].y, labels[i - 1].y + LABEL_GAP);
-    for (int i = n - 1; i >= 0; i--) {
-        labels[i].y = fmin(labels[i].y, limit);
-        limit = labels[i].y - LABEL_GAP;
-    }
-}
-
 static void draw_panel(struct plot *plot, enum what what, double left)
 {
-    struct panel panel = {.plot = plot, .what = what, .left = left};
-    struct label labels[MOST_SERIES];
+    struct panel panel = {.what = what,
+                          .axes = {.file = plot->file,
+                                   .box = {left, TOP, PANEL_WIDTH, PANEL_HEIGHT},
+                                   .first = plot->low,
+                                   .last = plot->high}};
+    struct ko_axes_label labels[MOST_SERIES];
     int nlabels = 0;
 
-    find_range(plot, what, false, &panel.low, &panel.high);
-    round_range(&panel);
-    draw_axes(&panel);
+    find_range(plot, what, false, &panel.axes.low, &panel.axes.high);
+    ko_axes_round(&panel.axes);
+    ko_axes_draw(&panel.axes, what == TIME ? "Time (us), median" : "Bus bandwidth (GB/s)",
+                 "size (bytes)");
     for (int i = plot->nseries - 1; i >= 0; i--) { /* the base's lines lie below */
         struct ko_svg_point end = draw_series(&panel, &plot->series[i]);
 
         if (end.x >= 0)
-            labels[nlabels++] = (struct label){end.y, &plot->series[i]};
+            labels[nlabels++] = (struct ko_axes_label){end.y, &plot->series[i]};
     }
-    spread(labels, nlabels);
-    for (int i = 0; i < nlabels; i++)
+    ko_axes_spread(&panel.axes, labels, nlabels);
+    for (int i = 0; i < nlabels; i++) {
+        const struct series *series = labels[i].of;
+
         ko_svg_text(plot->file, (struct ko_svg_point){left + PANEL_WIDTH + 8, labels[i].y + 4},
-                    (struct ko_svg_style){LABEL_SIZE, ko_svg_color(labels[i].series->color),
-                                          KO_SVG_START, !labels[i].series->is_base},
-                    labels[i].series->name);
+                    (struct ko_svg_style){KO_AXES_LABEL_SIZE, ko_svg_color(series->color),
+                                          KO_SVG_START, !series->is_base},
+                    series->name);
+    }
 }
 
 void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
