@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Point to point: matching by tag, sizes around the slots, both orders of posting, messages that
- * nobody waits for yet, threads, the courier, and every way in which it can fail.
+ * nobody waits for yet, threads, and the courier.
  */
 #include "clock.h"
-#include "kolo.h"
-#include "ranks.h"
+#include "letters.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,102 +19,16 @@
 
 #include <cmocka.h>
 
-enum { SLICE_BYTES = 256, SLOTS = 2, ALL_SLOTS = SLICE_BYTES * SLOTS };
-
-static void set_variables(const char *transport, bool has_small_slots)
-{
-    char slice[16], slots[16];
-
-    snprintf(slice, sizeof slice, "%d", SLICE_BYTES);
-    snprintf(slots, sizeof slots, "%d", SLOTS);
-    setenv("KOLO_TRANSPORT", transport, 1);
-    setenv("KOLO_DEBUG", "NONE", 1);
-    if (has_small_slots) {
-        setenv("KOLO_SLICE_BYTES", slice, 1);
-        setenv("KOLO_SLOTS", slots, 1);
-    } else {
-        unsetenv("KOLO_SLICE_BYTES");
-        unsetenv("KOLO_SLOTS");
-    }
-}
-
-/* The body on n ranks: threads and processes, shm and tcp. */
-static void run_all_ways(int n, ranks_body body)
-{
-    static const char *const transports[] = {"shm", "tcp"};
-
-    for (int i = 0; i < 2; i++) {
-        set_variables(transports[i], true);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
-                         0);
-    }
-}
-
-static void nap_ms(int ms)
-{
-    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
-
-    nanosleep(&nap, NULL);
-}
-
-/* The bytes of message `id`. */
-static unsigned char *letter(size_t nbytes, unsigned id)
-{
-    unsigned char *bytes = malloc(nbytes + 1);
-
-    if (!bytes)
-        abort();
-    for (size_t i = 0; i < nbytes; i++)
-        bytes[i] = (unsigned char)(i * 7 + id * 31 + (i >> 8));
-    return bytes;
-}
-
-static bool is_letter(const unsigned char *bytes, size_t nbytes, unsigned id)
-{
-    for (size_t i = 0; i < nbytes; i++)
-        if (bytes[i] != (unsigned char)(i * 7 + id * 31 + (i >> 8)))
-            return false;
-    return true;
-}
-
-static int post(kolo_group *group, size_t nbytes, unsigned id, int to, int tag)
-{
-    unsigned char *bytes = letter(nbytes, id);
-    int err = kolo_send(group, bytes, nbytes, KOLO_UINT8, to, tag);
-
-    free(bytes);
-    return err ? ranks_fail("send of %zu bytes to %d, tag %d", nbytes, to, tag) : 0;
-}
-
-/* Receives with some room to spare, which must stay as it is. */
-static int take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag)
-{
-    unsigned char *bytes = malloc(nbytes + 9);
-    int failed = 0;
-
-    if (!bytes)
-        abort();
-    memset(bytes, 0x5a, nbytes + 9);
-    if (kolo_recv(group, bytes, nbytes + 9, KOLO_UINT8, from, tag))
-        failed = ranks_fail("recv of %zu bytes from %d, tag %d", nbytes, from, tag);
-    else if (!is_letter(bytes, nbytes, id))
-        failed = ranks_fail("%zu bytes of tag %d from %d came wrong", nbytes, tag, from);
-    for (size_t i = 0; i < 9 && !failed; i++)
-        if (bytes[nbytes + i] != 0x5a)
-            failed = ranks_fail("the rest of the buffer was touched");
-    free(bytes);
-    return failed;
-}
+enum { ALL_SLOTS = LETTERS_SLICE_BYTES * LETTERS_SLOTS };
 
 /* ---- matching -----------------------------------------------------------------------------------
  */
 
 static const size_t sizes[] = {0,
                                1,
-                               SLICE_BYTES - 1,
-                               SLICE_BYTES,
-                               SLICE_BYTES + 1,
+                               LETTERS_SLICE_BYTES - 1,
+                               LETTERS_SLICE_BYTES,
+                               LETTERS_SLICE_BYTES + 1,
                                ALL_SLOTS - 1,
                                ALL_SLOTS,
                                ALL_SLOTS + 1,
@@ -133,10 +46,10 @@ static int pass_around(kolo_group *group, void *argument)
     (void)argument;
     for (unsigned i = 0; i < NSIZES && !failed; i++) {
         if (rank % 2 == 0)
-            failed = post(group, sizes[i], i, next, (int)i);
-        failed = failed ? failed : take(group, sizes[i], i, prev, (int)i);
+            failed = letter_post(group, sizes[i], i, next, (int)i);
+        failed = failed ? failed : letter_take(group, sizes[i], i, prev, (int)i);
         if (!failed && rank % 2)
-            failed = post(group, sizes[i], i, next, (int)i);
+            failed = letter_post(group, sizes[i], i, next, (int)i);
     }
     return failed;
 }
@@ -144,8 +57,8 @@ static int pass_around(kolo_group *group, void *argument)
 static void messages_of_every_size_arrive(void **state)
 {
     (void)state;
-    run_all_ways(2, pass_around);
-    run_all_ways(4, pass_around);
+    letters_run(2, pass_around);
+    letters_run(4, pass_around);
 }
 
 enum { NTAGS = 12 };
@@ -160,21 +73,21 @@ static int shuffle_tags(kolo_group *group, void *argument)
     (void)argument;
     if (kolo_group_rank(group) == 0) {
         for (int i = 0; i < 2 * NTAGS && !failed; i++)
-            failed = post(group, (size_t)i * step, (unsigned)i, 1, i % NTAGS);
-        return failed ? failed : take(group, 3, 99, 1, 7);
+            failed = letter_post(group, (size_t)i * step, (unsigned)i, 1, i % NTAGS);
+        return failed ? failed : letter_take(group, 3, 99, 1, 7);
     }
     for (int i = 0; i < 2 * NTAGS && !failed; i++) {
         int tag = i * 5 % NTAGS, id = i < NTAGS ? tag : tag + NTAGS;
 
-        failed = take(group, (size_t)id * step, (unsigned)id, 0, tag);
+        failed = letter_take(group, (size_t)id * step, (unsigned)id, 0, tag);
     }
-    return failed ? failed : post(group, 3, 99, 0, 7);
+    return failed ? failed : letter_post(group, 3, 99, 0, 7);
 }
 
 static void tags_come_in_any_order(void **state)
 {
     (void)state;
-    run_all_ways(2, shuffle_tags);
+    letters_run(2, shuffle_tags);
 }
 
 /* Receives posted first, in an order of their own; and sends whose works are waited for backwards.
@@ -194,9 +107,9 @@ static int post_all_ahead(kolo_group *group, void *argument)
         failed |= kolo_irecv(group, in[tag], sizes[tag], KOLO_UINT8, 1 - rank, (int)tag, &works[i]);
     }
     if (rank)
-        nap_ms(30);
+        letters_nap_ms(30);
     for (unsigned i = 0; i < NSIZES; i++) {
-        out[i] = letter(sizes[i], i);
+        out[i] = letter_make(sizes[i], i);
         failed |=
             kolo_isend(group, out[i], sizes[i], KOLO_UINT8, 1 - rank, (int)i, &works[NSIZES + i]);
     }
@@ -205,7 +118,7 @@ static int post_all_ahead(kolo_group *group, void *argument)
         kolo_work_free(works[i]);
     }
     for (unsigned i = 0; i < NSIZES; i++) {
-        if (!failed && !is_letter(in[i], sizes[i], i))
+        if (!failed && !letter_is(in[i], sizes[i], i))
             failed = ranks_fail("message %u is wrong", i);
         free(in[i]);
         free(out[i]);
@@ -216,28 +129,28 @@ static int post_all_ahead(kolo_group *group, void *argument)
 static void receives_may_be_posted_first(void **state)
 {
     (void)state;
-    run_all_ways(2, post_all_ahead);
+    letters_run(2, post_all_ahead);
 }
 
 /* A rank sends to itself: send first, or receive first; larger than the slots too. */
 static int talk_to_oneself(kolo_group *group, void *argument)
 {
     const int rank = kolo_group_rank(group);
-    unsigned char *bytes = calloc(1, 5000), *sent = letter(5000, 3);
+    unsigned char *bytes = calloc(1, 5000), *sent = letter_make(5000, 3);
     kolo_work *work, *other;
     int failed = 0;
 
     (void)argument;
     failed |= kolo_isend(group, sent, 5000, KOLO_UINT8, rank, 1, &work);
     failed |= kolo_recv(group, bytes, 5000, KOLO_UINT8, rank, 1);
-    failed |= !is_letter(bytes, 5000, 3);
+    failed |= !letter_is(bytes, 5000, 3);
     failed |= kolo_work_wait(work, -1);
     kolo_work_free(work);
     memset(bytes, 0, 5000);
     failed |= kolo_irecv(group, bytes, 5000, KOLO_UINT8, rank, 2, &work);
     failed |= kolo_isend(group, NULL, 0, KOLO_FLOAT32, rank, 3, &other);
     failed |= kolo_send(group, sent, 5000, KOLO_UINT8, rank, 2);
-    failed |= kolo_work_wait(work, -1) || !is_letter(bytes, 5000, 3);
+    failed |= kolo_work_wait(work, -1) || !letter_is(bytes, 5000, 3);
     failed |= kolo_recv(group, NULL, 0, KOLO_FLOAT32, rank, 3);
     kolo_work_free(work);
     kolo_work_free(other);
@@ -249,8 +162,8 @@ static int talk_to_oneself(kolo_group *group, void *argument)
 static void a_rank_may_send_to_itself(void **state)
 {
     (void)state;
-    run_all_ways(1, talk_to_oneself);
-    run_all_ways(2, talk_to_oneself);
+    letters_run(1, talk_to_oneself);
+    letters_run(2, talk_to_oneself);
 }
 
 /* A message that is arriving as a parcel gets its receive meanwhile. */
@@ -260,26 +173,26 @@ static int receive_in_the_middle(kolo_group *group, void *argument)
 
     (void)argument;
     if (kolo_group_rank(group) == 0) {
-        unsigned char *large = letter(200000, 1);
+        unsigned char *large = letter_make(200000, 1);
         kolo_work *work;
 
         failed = kolo_isend(group, large, 200000, KOLO_UINT8, 1, 1, &work);
-        failed |= take(group, 0, 0, 1, 5);
+        failed |= letter_take(group, 0, 0, 1, 5);
         failed |= kolo_work_wait(work, -1);
         kolo_work_free(work);
         free(large);
-        return failed | post(group, 4, 2, 1, 2);
+        return failed | letter_post(group, 4, 2, 1, 2);
     }
-    nap_ms(20);
-    failed = post(group, 0, 0, 0, 5); /* takes in what has come of the large one */
-    failed |= take(group, 200000, 1, 0, 1);
-    return failed | take(group, 4, 2, 0, 2);
+    letters_nap_ms(20);
+    failed = letter_post(group, 0, 0, 0, 5); /* takes in what has come of the large one */
+    failed |= letter_take(group, 200000, 1, 0, 1);
+    return failed | letter_take(group, 4, 2, 0, 2);
 }
 
 static void a_message_finds_its_receive_while_arriving(void **state)
 {
     (void)state;
-    run_all_ways(2, receive_in_the_middle);
+    letters_run(2, receive_in_the_middle);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------
@@ -302,11 +215,11 @@ static void *clerk_main(void *argument)
         size_t nbytes = (size_t)(i * 61 + (unsigned)clerk->tag * 17);
 
         if (kolo_group_rank(clerk->group) == 0)
-            clerk->failed = post(clerk->group, nbytes, i, peer, clerk->tag) ||
-                            take(clerk->group, nbytes + 1, i, peer, clerk->tag);
+            clerk->failed = letter_post(clerk->group, nbytes, i, peer, clerk->tag) ||
+                            letter_take(clerk->group, nbytes + 1, i, peer, clerk->tag);
         else
-            clerk->failed = take(clerk->group, nbytes, i, peer, clerk->tag) ||
-                            post(clerk->group, nbytes + 1, i, peer, clerk->tag);
+            clerk->failed = letter_take(clerk->group, nbytes, i, peer, clerk->tag) ||
+                            letter_post(clerk->group, nbytes + 1, i, peer, clerk->tag);
     }
     return NULL;
 }
@@ -334,7 +247,7 @@ static int employ_clerks(kolo_group *group, void *argument)
 static void threads_of_one_rank_wait_at_once(void **state)
 {
     (void)state;
-    run_all_ways(2, employ_clerks);
+    letters_run(2, employ_clerks);
 }
 
 /* ---- in the background --------------------------------------------------------------------------
@@ -345,7 +258,7 @@ enum { MUCH = 8 << 20 };
 /* Rank 0 begins a send and then does not call kolo until rank 1 has written to the store. */
 static int leave_it_to_the_courier(kolo_group *group, void *argument)
 {
-    unsigned char *bytes = letter(MUCH, 5);
+    unsigned char *bytes = letter_make(MUCH, 5);
     kolo_work *work;
     int failed = 0, done = 0;
 
@@ -355,20 +268,20 @@ static int leave_it_to_the_courier(kolo_group *group, void *argument)
 
         failed = kolo_isend(group, bytes, MUCH, KOLO_UINT8, 1, 0, &work);
         for (until = ko_now_ns() + 400000000; ko_now_ns() < until;)
-            nap_ms(50); /* stands for computing */
+            letters_nap_ms(50); /* stands for computing */
         failed |= kolo_work_test(work, &done);
         if (!done) /* a slow machine may need longer */
             failed |= kolo_work_wait(work, -1);
         kolo_work_free(work);
-        failed |= take(group, 1, 1, 1, 1);
+        failed |= letter_take(group, 1, 1, 1, 1);
     } else {
         int64_t began = ko_now_ns();
 
         memset(bytes, 0, MUCH);
-        failed = kolo_recv(group, bytes, MUCH, KOLO_UINT8, 0, 0) || !is_letter(bytes, MUCH, 5);
+        failed = kolo_recv(group, bytes, MUCH, KOLO_UINT8, 0, 0) || !letter_is(bytes, MUCH, 5);
         if (!failed && ko_now_ns() - began > (int64_t)15000 * 1000000)
             failed = ranks_fail("nobody carried the message");
-        failed |= post(group, 1, 1, 0, 1);
+        failed |= letter_post(group, 1, 1, 0, 1);
     }
     free(bytes);
     return failed ? ranks_fail("courier") : 0;
@@ -377,14 +290,14 @@ static int leave_it_to_the_courier(kolo_group *group, void *argument)
 static void large_sends_go_on_in_the_background(void **state)
 {
     (void)state;
-    set_variables("shm", false);
+    letters_set("shm", false);
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_it_to_the_courier, NULL),
         0);
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_it_to_the_courier, NULL),
         0);
-    set_variables("tcp", false);
+    letters_set("tcp", false);
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_it_to_the_courier, NULL),
         0);
@@ -403,7 +316,8 @@ static int wait_in_vain(kolo_group *group, void *argument)
 
     (void)argument;
     if (kolo_group_rank(group) == 1)
-        return take(group, 0, 0, 0, 9) || post(group, 8, 4, 0, 1) || take(group, 0, 0, 0, 9);
+        return letter_take(group, 0, 0, 0, 9) || letter_post(group, 8, 4, 0, 1) ||
+               letter_take(group, 0, 0, 0, 9);
     if (kolo_irecv(group, bytes, 8, KOLO_UINT8, 1, 1, &work))
         return ranks_fail("irecv");
     began = ko_now_ns();
@@ -415,25 +329,25 @@ static int wait_in_vain(kolo_group *group, void *argument)
         failed = ranks_fail("a wait of 60 ms took %d ms", waited_ms);
     if (kolo_work_test(work, &done) || done)
         failed = ranks_fail("test says that it is done");
-    failed |= post(group, 0, 0, 1, 9);
+    failed |= letter_post(group, 0, 0, 1, 9);
     while (!failed && !done)
         failed = kolo_work_test(work, &done) ? ranks_fail("test") : 0;
     kolo_work_free(work);
-    if (!failed && !is_letter(bytes, 8, 4))
+    if (!failed && !letter_is(bytes, 8, 4))
         failed = ranks_fail("the message is wrong");
-    return failed | post(group, 0, 0, 1, 9);
+    return failed | letter_post(group, 0, 0, 1, 9);
 }
 
 static void a_wait_that_gives_up_leaves_the_work_running(void **state)
 {
     (void)state;
-    run_all_ways(2, wait_in_vain);
+    letters_run(2, wait_in_vain);
 }
 
 /* Freed before it is done: free waits. */
 static int free_early(kolo_group *group, void *argument)
 {
-    unsigned char *bytes = letter(100000, 6);
+    unsigned char *bytes = letter_make(100000, 6);
     kolo_work *work;
     int failed;
 
@@ -442,8 +356,8 @@ static int free_early(kolo_group *group, void *argument)
         failed = kolo_isend(group, bytes, 100000, KOLO_UINT8, 1, 0, &work);
         kolo_work_free(work);
     } else {
-        nap_ms(30);
-        failed = take(group, 100000, 6, 0, 0);
+        letters_nap_ms(30);
+        failed = letter_take(group, 100000, 6, 0, 0);
     }
     free(bytes);
     return failed;
@@ -452,170 +366,7 @@ static int free_early(kolo_group *group, void *argument)
 static void freeing_a_work_waits_for_it(void **state)
 {
     (void)state;
-    run_all_ways(2, free_early);
-}
-
-/* ---- errors -------------------------------------------------------------------------------------
- */
-
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
-/* Too long a message, or of another dtype, is that receive's error, and nobody else's. */
-static int misfit(kolo_group *group, void *argument)
-{
-    unsigned char room[40];
-    float floats[3] = {0};
-    int failed = 0;
-
-    (void)argument;
-    memset(room, 0x5a, sizeof room);
-    if (kolo_group_rank(group) == 0) {
-        failed = post(group, 41, 1, 1, 1) || post(group, 3000, 2, 1, 2) || post(group, 12, 3, 1, 3);
-        return failed || post(group, 12, 4, 1, 4) || take(group, 2, 9, 1, 0);
-    }
-    nap_ms(20);
-    failed |= expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 2), KOLO_E_TRUNCATED,
-                     "the message of tag 2 from rank 0 has 3000 bytes, the receive room for 40");
-    failed |= expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
-                     "the message of tag 1 from rank 0 has 41 bytes, the receive room for 40");
-    failed |= expect(kolo_recv(group, floats, 3, KOLO_FLOAT32, 0, 3), KOLO_E_MISMATCH,
-                     "rank 0 sent the message of tag 3 as uint8, rank 1 receives it as float32");
-    for (size_t i = 0; i < sizeof room; i++)
-        failed |= room[i] != 0x5a;
-    failed |= take(group, 12, 4, 0, 4);
-    return failed | post(group, 2, 9, 0, 0);
-}
-
-/* The same when the receive was there first. */
-static int misfit_of_a_posted_receive(kolo_group *group, void *argument)
-{
-    unsigned char room[40];
-    kolo_work *work;
-    int failed = 0;
-
-    (void)argument;
-    if (kolo_group_rank(group) == 0)
-        return take(group, 0, 0, 1, 8) || post(group, 3000, 2, 1, 2) || post(group, 2, 3, 1, 3);
-    failed |= kolo_irecv(group, room, 40, KOLO_UINT8, 0, 2, &work);
-    failed |= post(group, 0, 0, 0, 8);
-    failed |= expect(kolo_work_wait(work, -1), KOLO_E_TRUNCATED, "has 3000 bytes");
-    failed |= !strstr(kolo_work_error(work), "the receive room for 40");
-    kolo_work_free(work);
-    return failed | take(group, 2, 3, 0, 3);
-}
-
-static void misfits_are_the_receives_errors(void **state)
-{
-    (void)state;
-    run_all_ways(2, misfit);
-    run_all_ways(2, misfit_of_a_posted_receive);
-}
-
-static int call_wrongly(kolo_group *group, void *argument)
-{
-    char byte = 0;
-    kolo_work *work;
-    int failed = 0;
-
-    (void)argument;
-    failed |= expect(kolo_send(NULL, &byte, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
-                     "kolo_send: group is NULL");
-    failed |= expect(kolo_recv(group, &byte, 1, (kolo_dtype)77, 0, 0), KOLO_E_INVALID,
-                     "kolo_recv: 77 is no dtype");
-    failed |= expect(kolo_send(group, &byte, 1, KOLO_INT8, 0, -3), KOLO_E_INVALID,
-                     "kolo_send: the tag is -3; tags are 0 or more");
-    failed |= expect(kolo_send(group, &byte, SIZE_MAX / 2, KOLO_FLOAT64, 0, 0), KOLO_E_INVALID,
-                     "elements of float64 are more than memory has");
-    failed |= expect(kolo_recv(group, NULL, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
-                     "kolo_recv: the buffer is NULL, with 1 elements");
-    failed |= expect(kolo_send(group, &byte, 1, KOLO_INT8, 1, 0), KOLO_E_INVALID,
-                     "the receiver is rank 1; the group has ranks 0 to 0");
-    failed |= expect(kolo_irecv(group, &byte, 1, KOLO_INT8, -1, 0, &work), KOLO_E_INVALID,
-                     "the sender is rank -1");
-    failed |= expect(kolo_isend(group, &byte, 1, KOLO_INT8, 0, 0, NULL), KOLO_E_INVALID,
-                     "kolo_isend: work is NULL");
-    return failed;
-}
-
-static void wrong_arguments_are_named(void **state)
-{
-    (void)state;
-    set_variables("shm", true);
-    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 1}, call_wrongly, NULL),
-                     0);
-}
-
-/* Rank 1 frees its group while rank 0 waits for a message of it. */
-static int leave_the_receiver(kolo_group *group, void *argument)
-{
-    unsigned char byte;
-
-    (void)argument;
-    if (kolo_group_rank(group) == 1) {
-        int failed = take(group, 0, 0, 0, 1);
-
-        nap_ms(40);
-        return failed;
-    }
-    if (post(group, 0, 0, 1, 1))
-        return 1;
-    return expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2), KOLO_E_PEER_LOST,
-                  "has freed its group, while rank 0 waits for it") ||
-           !strstr(kolo_last_error(), "rank 1 (");
-}
-
-static void a_peer_that_frees_its_group_is_named(void **state)
-{
-    (void)state;
-    run_all_ways(2, leave_the_receiver);
-}
-
-/* What arrived before the sender left can still be received. */
-static int leave_a_message(kolo_group *group, void *argument)
-{
-    (void)argument;
-    if (kolo_group_rank(group) == 1)
-        return post(group, 100, 8, 0, 2);
-    nap_ms(60);
-    return take(group, 100, 8, 1, 2);
-}
-
-static void a_message_outlives_its_senders_group(void **state)
-{
-    (void)state;
-    run_all_ways(2, leave_a_message);
-}
-
-/* Nothing comes within the group's limit: the error names the peer, on both. */
-static int wait_too_long(kolo_group *group, void *argument)
-{
-    const char *text;
-    unsigned char byte;
-    int err, failed = 0;
-
-    (void)argument;
-    if (kolo_barrier(group) || kolo_group_set_timeout(group, 400))
-        return ranks_fail("set_timeout");
-    if (kolo_group_rank(group) == 0) {
-        err = kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2);
-    } else {
-        nap_ms(700);
-        err = kolo_barrier(group);
-    }
-    failed |= expect(err, KOLO_E_TIMEOUT, "rank 0 waited 400 ms for a message from rank 1 (");
-    failed |= kolo_group_error(group, &text) != KOLO_E_TIMEOUT || !strstr(text, "KOLO_TIMEOUT_MS");
-    return failed;
-}
-
-static void the_deadline_names_the_peer(void **state)
-{
-    (void)state;
-    run_all_ways(2, wait_too_long);
+    letters_run(2, free_early);
 }
 
 /* ---- messages that go together ------------------------------------------------------------------
@@ -641,7 +392,7 @@ static int burst(kolo_group *group, atomic_int *arrived, int how)
     if (rank == 1)
         atomic_store(arrived, 1);
     while (rank == 0 && how == 0 && !atomic_load(arrived))
-        nap_ms(1);
+        letters_nap_ms(1);
     if (how == 1)
         failed |= kolo_barrier(group);
     if (how == 2 && rank == 1)
@@ -676,7 +427,7 @@ static void short_messages_go_together_and_soon(void **state)
     for (int i = 0; i < 4; i++) {
         atomic_int arrived[3] = {0};
 
-        set_variables(transports[i % 2], i / 2);
+        letters_set(transports[i % 2], i / 2);
         assert_int_equal(
             ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, take_bursts, arrived), 0);
     }
@@ -694,11 +445,6 @@ int main(void)
         cmocka_unit_test(large_sends_go_on_in_the_background),
         cmocka_unit_test(a_wait_that_gives_up_leaves_the_work_running),
         cmocka_unit_test(freeing_a_work_waits_for_it),
-        cmocka_unit_test(misfits_are_the_receives_errors),
-        cmocka_unit_test(wrong_arguments_are_named),
-        cmocka_unit_test(a_peer_that_frees_its_group_is_named),
-        cmocka_unit_test(a_message_outlives_its_senders_group),
-        cmocka_unit_test(the_deadline_names_the_peer),
         cmocka_unit_test(short_messages_go_together_and_soon),
     };
 

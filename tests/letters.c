@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+#include "letters.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+void letters_set(const char *transport, bool has_small_slots)
+{
+    char slice[16], slots[16];
+
+    snprintf(slice, sizeof slice, "%d", LETTERS_SLICE_BYTES);
+    snprintf(slots, sizeof slots, "%d", LETTERS_SLOTS);
+    setenv("KOLO_TRANSPORT", transport, 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+    if (has_small_slots) {
+        setenv("KOLO_SLICE_BYTES", slice, 1);
+        setenv("KOLO_SLOTS", slots, 1);
+    } else {
+        unsetenv("KOLO_SLICE_BYTES");
+        unsetenv("KOLO_SLOTS");
+    }
+}
+
+void letters_run(int n, ranks_body body)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    for (int i = 0; i < 2; i++) {
+        letters_set(transports[i], true);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
+                         0);
+    }
+}
+
+void letters_nap_ms(int ms)
+{
+    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
+
+    nanosleep(&nap, NULL);
+}
+
+unsigned char *letter_make(size_t nbytes, unsigned id)
+{
+    unsigned char *bytes = malloc(nbytes + 1);
+
+    if (!bytes)
+        abort();
+    for (size_t i = 0; i < nbytes; i++)
+        bytes[i] = (unsigned char)(i * 7 + id * 31 + (i >> 8));
+    return bytes;
+}
+
+bool letter_is(const unsigned char *bytes, size_t nbytes, unsigned id)
+{
+    for (size_t i = 0; i < nbytes; i++)
+        if (bytes[i] != (unsigned char)(i * 7 + id * 31 + (i >> 8)))
+            return false;
+    return true;
+}
+
+int letter_post(kolo_group *group, size_t nbytes, unsigned id, int to, int tag)
+{
+    unsigned char *bytes = letter_make(nbytes, id);
+    int err = kolo_send(group, bytes, nbytes, KOLO_UINT8, to, tag);
+
+    free(bytes);
+    return err ? ranks_fail("send of %zu bytes to %d, tag %d", nbytes, to, tag) : 0;
+}
+
+int letter_take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag)
+{
+    unsigned char *bytes = malloc(nbytes + 9);
+    int failed = 0;
+
+    if (!bytes)
+        abort();
+    memset(bytes, 0x5a, nbytes + 9);
+    if (kolo_recv(group, bytes, nbytes + 9, KOLO_UINT8, from, tag))
+        failed = ranks_fail("recv of %zu bytes from %d, tag %d", nbytes, from, tag);
+    else if (!letter_is(bytes, nbytes, id))
+        failed = ranks_fail("%zu bytes of tag %d from %d came wrong", nbytes, tag, from);
+    for (size_t i = 0; i < 9 && !failed; i++)
+        if (bytes[nbytes + i] != 0x5a)
+            failed = ranks_fail("the rest of the buffer was touched");
+    free(bytes);
+    return failed;
+}

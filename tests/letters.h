@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * letters.h: messages whose bytes are known, between ranks of few and small slots.
+ */
+#ifndef LETTERS_H
+#define LETTERS_H
+
+#include "ranks.h"
+
+enum { LETTERS_SLICE_BYTES = 256, LETTERS_SLOTS = 2 };
+
+/* Variables for the groups that follow; has_small_slots: those above, else the usual ones. */
+void letters_set(const char *transport, bool has_small_slots);
+
+/* The body on n ranks: threads and processes, shm and tcp. Asserts, in the test's own thread. */
+void letters_run(int n, ranks_body body);
+
+void letters_nap_ms(int ms);
+
+/* The bytes of message `id`, to be freed. */
+unsigned char *letter_make(size_t nbytes, unsigned id);
+bool letter_is(const unsigned char *bytes, size_t nbytes, unsigned id);
+
+/* In a rank: 0 or ranks_fail. The receive has some room to spare, which must stay as it is. */
+int letter_post(kolo_group *group, size_t nbytes, unsigned id, int to, int tag);
+int letter_take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag);
+
+#endif

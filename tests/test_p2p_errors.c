@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every way in which point to point can fail, and what it says then.
+ */
+#include "clock.h"
+#include "letters.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int expect(int err, int code, const char *text)
+{
+    if (err != code || !strstr(kolo_last_error(), text))
+        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
+    return 0;
+}
+
+/* Too long a message, or of another dtype, is that receive's error, and nobody else's. */
+static int misfit(kolo_group *group, void *argument)
+{
+    unsigned char room[40];
+    float floats[3] = {0};
+    int failed = 0;
+
+    (void)argument;
+    memset(room, 0x5a, sizeof room);
+    if (kolo_group_rank(group) == 0) {
+        failed = letter_post(group, 41, 1, 1, 1) || letter_post(group, 3000, 2, 1, 2) ||
+                 letter_post(group, 12, 3, 1, 3);
+        return failed || letter_post(group, 12, 4, 1, 4) || letter_take(group, 2, 9, 1, 0);
+    }
+    letters_nap_ms(20);
+    failed |= expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 2), KOLO_E_TRUNCATED,
+                     "the message of tag 2 from rank 0 has 3000 bytes, the receive room for 40");
+    failed |= expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+                     "the message of tag 1 from rank 0 has 41 bytes, the receive room for 40");
+    failed |= expect(kolo_recv(group, floats, 3, KOLO_FLOAT32, 0, 3), KOLO_E_MISMATCH,
+                     "rank 0 sent the message of tag 3 as uint8, rank 1 receives it as float32");
+    for (size_t i = 0; i < sizeof room; i++)
+        failed |= room[i] != 0x5a;
+    failed |= letter_take(group, 12, 4, 0, 4);
+    return failed | letter_post(group, 2, 9, 0, 0);
+}
+
+/* The same when the receive was there first. */
+static int misfit_of_a_posted_receive(kolo_group *group, void *argument)
+{
+    unsigned char room[40];
+    kolo_work *work;
+    int failed = 0;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 0)
+        return letter_take(group, 0, 0, 1, 8) || letter_post(group, 3000, 2, 1, 2) ||
+               letter_post(group, 2, 3, 1, 3);
+    failed |= kolo_irecv(group, room, 40, KOLO_UINT8, 0, 2, &work);
+    failed |= letter_post(group, 0, 0, 0, 8);
+    failed |= expect(kolo_work_wait(work, -1), KOLO_E_TRUNCATED, "has 3000 bytes");
+    failed |= !strstr(kolo_work_error(work), "the receive room for 40");
+    kolo_work_free(work);
+    return failed | letter_take(group, 2, 3, 0, 3);
+}
+
+static void misfits_are_the_receives_errors(void **state)
+{
+    (void)state;
+    letters_run(2, misfit);
+    letters_run(2, misfit_of_a_posted_receive);
+}
+
+static int call_wrongly(kolo_group *group, void *argument)
+{
+    char byte = 0;
+    kolo_work *work;
+    int failed = 0;
+
+    (void)argument;
+    failed |= expect(kolo_send(NULL, &byte, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
+                     "kolo_send: group is NULL");
+    failed |= expect(kolo_recv(group, &byte, 1, (kolo_dtype)77, 0, 0), KOLO_E_INVALID,
+                     "kolo_recv: 77 is no dtype");
+    failed |= expect(kolo_send(group, &byte, 1, KOLO_INT8, 0, -3), KOLO_E_INVALID,
+                     "kolo_send: the tag is -3; tags are 0 or more");
+    failed |= expect(kolo_send(group, &byte, SIZE_MAX / 2, KOLO_FLOAT64, 0, 0), KOLO_E_INVALID,
+                     "elements of float64 are more than memory has");
+    failed |= expect(kolo_recv(group, NULL, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
+                     "kolo_recv: the buffer is NULL, with 1 elements");
+    failed |= expect(kolo_send(group, &byte, 1, KOLO_INT8, 1, 0), KOLO_E_INVALID,
+                     "the receiver is rank 1; the group has ranks 0 to 0");
+    failed |= expect(kolo_irecv(group, &byte, 1, KOLO_INT8, -1, 0, &work), KOLO_E_INVALID,
+                     "the sender is rank -1");
+    failed |= expect(kolo_isend(group, &byte, 1, KOLO_INT8, 0, 0, NULL), KOLO_E_INVALID,
+                     "kolo_isend: work is NULL");
+    return failed;
+}
+
+static void wrong_arguments_are_named(void **state)
+{
+    (void)state;
+    letters_set("shm", true);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 1}, call_wrongly, NULL),
+                     0);
+}
+
+/* Rank 1 frees its group while rank 0 waits for a message of it. */
+static int leave_the_receiver(kolo_group *group, void *argument)
+{
+    unsigned char byte;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 1) {
+        int failed = letter_take(group, 0, 0, 0, 1);
+
+        letters_nap_ms(40);
+        return failed;
+    }
+    if (letter_post(group, 0, 0, 1, 1))
+        return 1;
+    return expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2), KOLO_E_PEER_LOST,
+                  "has freed its group, while rank 0 waits for it") ||
+           !strstr(kolo_last_error(), "rank 1 (");
+}
+
+static void a_peer_that_frees_its_group_is_named(void **state)
+{
+    (void)state;
+    letters_run(2, leave_the_receiver);
+}
+
+/* What arrived before the sender left can still be received. */
+static int leave_a_message(kolo_group *group, void *argument)
+{
+    (void)argument;
+    if (kolo_group_rank(group) == 1)
+        return letter_post(group, 100, 8, 0, 2);
+    letters_nap_ms(60);
+    return letter_take(group, 100, 8, 1, 2);
+}
+
+static void a_message_outlives_its_senders_group(void **state)
+{
+    (void)state;
+    letters_run(2, leave_a_message);
+}
+
+/* Nothing comes within the group's limit: the error names the peer, on both. */
+static int wait_too_long(kolo_group *group, void *argument)
+{
+    const char *text;
+    unsigned char byte;
+    int err, failed = 0;
+
+    (void)argument;
+    if (kolo_barrier(group) || kolo_group_set_timeout(group, 400))
+        return ranks_fail("set_timeout");
+    if (kolo_group_rank(group) == 0) {
+        err = kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2);
+    } else {
+        letters_nap_ms(700);
+        err = kolo_barrier(group);
+    }
+    failed |= expect(err, KOLO_E_TIMEOUT, "rank 0 waited 400 ms for a message from rank 1 (");
+    failed |= kolo_group_error(group, &text) != KOLO_E_TIMEOUT || !strstr(text, "KOLO_TIMEOUT_MS");
+    return failed;
+}
+
+static void the_deadline_names_the_peer(void **state)
+{
+    (void)state;
+    letters_run(2, wait_too_long);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(misfits_are_the_receives_errors),
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(a_peer_that_frees_its_group_is_named),
+        cmocka_unit_test(a_message_outlives_its_senders_group),
+        cmocka_unit_test(the_deadline_names_the_peer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
