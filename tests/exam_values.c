@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Integers of any bits where they wrap, small whole numbers as floats, of which no sum has more
+ * bits than 8-bit floats hold.
+ */
+#include "exam_values.h"
+
+#include <string.h>
+
+static bool is_float(kolo_dtype dtype)
+{
+    return dtype >= KOLO_FLOAT16 && dtype != KOLO_BOOL;
+}
+
+static bool is_byte_float(kolo_dtype dtype)
+{
+    return dtype == KOLO_FLOAT8_E4M3 || dtype == KOLO_FLOAT8_E5M2;
+}
+
+static bool is_signed(kolo_dtype dtype)
+{
+    return dtype == KOLO_INT8 || dtype == KOLO_INT32 || dtype == KOLO_INT64 || is_float(dtype);
+}
+
+bool exam_allows(kolo_dtype dtype, kolo_op op)
+{
+    if (dtype == KOLO_BOOL)
+        return op != KOLO_AVG;
+    return !is_float(dtype) || op < KOLO_BAND;
+}
+
+uint64_t exam_scramble(uint64_t rank, uint64_t i)
+{
+    uint64_t x = (rank + 1) * 0x9e3779b97f4a7c15U + i * 0xbf58476d1ce4e5b9U;
+
+    x = (x ^ x >> 30) * 0x94d049bb133111ebU;
+    return x ^ x >> 31;
+}
+
+/* As 8-bit floats all whole numbers up to 8 are exact: no ranks but four give more than 1 as a
+ * factor, or more than 0 to a sum; an average has one rank that gives n, or two that cancel. */
+static int64_t byte_float_number(kolo_op op, int rank, size_t i, int n)
+{
+    const int64_t any = (int64_t)(exam_scramble((uint64_t)rank, i) % 5) - 2;
+    const size_t turn = (i + (size_t)rank) % (size_t)n;
+
+    if (op == KOLO_AVG && n <= 8)
+        return turn ? 0 : i % 2 ? n : -n;
+    if (op == KOLO_AVG)
+        return turn > 1 ? 0 : turn ? 2 : -2;
+    if (op == KOLO_PROD)
+        return rank < 4 && any ? any : 1;
+    return rank < 4 || op != KOLO_SUM ? any : 0;
+}
+
+int64_t exam_number(kolo_dtype dtype, kolo_op op, int rank, size_t i, int n)
+{
+    static const int64_t factors[] = {1, 2, -1, 1, -2, 1};
+    const uint64_t any = exam_scramble((uint64_t)rank, i);
+
+    if (is_byte_float(dtype))
+        return byte_float_number(op, rank, i, n);
+    if (dtype == KOLO_BOOL)
+        return (int64_t)(any & 1 ? 0 : any >> 8 & 0xff);
+    if (op == KOLO_AVG && is_float(dtype)) /* the average is exact */
+        return (int64_t)(i % 9) - 4 + 2 * (int64_t)(((size_t)rank + i) % (size_t)n) - (n - 1);
+    if (op == KOLO_AVG) /* no wrap, which the division would show */
+        return (int64_t)(any % 16) - (is_signed(dtype) ? 8 : 0);
+    if (is_float(dtype) && op == KOLO_PROD)
+        return factors[any % 6];
+    return is_float(dtype) ? (int64_t)(any % 31) - 15 : (int64_t)any;
+}
+
+/* The integer as dtype holds it, in 64 bits again. */
+static int64_t wrapped(kolo_dtype dtype, uint64_t value)
+{
+    const unsigned unused = 64 - 8 * (unsigned)kolo_dtype_size(dtype);
+
+    if (is_signed(dtype))
+        return (int64_t)(value << unused) >> unused;
+    return (int64_t)(value << unused >> unused);
+}
+
+static int64_t combined_truth(kolo_op op, bool a, bool b)
+{
+    if (op == KOLO_BXOR)
+        return a != b;
+    return op == KOLO_SUM || op == KOLO_MAX || op == KOLO_BOR ? a || b : a && b;
+}
+
+static int64_t combined(kolo_dtype dtype, kolo_op op, int64_t a, int64_t b)
+{
+    const bool is_less = is_signed(dtype) ? a < b : (uint64_t)a < (uint64_t)b;
+
+    if (dtype == KOLO_BOOL)
+        return combined_truth(op, a, b);
+    switch ((int)op) {
+    case KOLO_PROD:
+        return (int64_t)((uint64_t)a * (uint64_t)b);
+    case KOLO_MIN:
+        return is_less ? a : b;
+    case KOLO_MAX:
+        return is_less ? b : a;
+    case KOLO_BAND:
+        return a & b;
+    case KOLO_BOR:
+        return a | b;
+    case KOLO_BXOR:
+        return a ^ b;
+    default:
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    }
+}
+
+int64_t exam_reduced(kolo_dtype dtype, kolo_op op, size_t i, int n)
+{
+    int64_t sum = wrapped(KOLO_INT64, (uint64_t)exam_number(dtype, op, 0, i, n));
+
+    if (!is_float(dtype))
+        sum = wrapped(dtype, (uint64_t)sum);
+    if (dtype == KOLO_BOOL)
+        sum = sum != 0;
+    for (int r = 1; r < n; r++) {
+        int64_t next = exam_number(dtype, op, r, i, n);
+
+        next = is_float(dtype) ? next : wrapped(dtype, (uint64_t)next);
+        sum = combined(dtype, op, sum, next);
+        sum = is_float(dtype) ? sum : wrapped(dtype, (uint64_t)sum);
+    }
+    return op == KOLO_AVG ? sum / n : sum;
+}
+
+/* A small whole number as a float of so many fraction bits, exactly. */
+static uint64_t small_float(kolo_dtype dtype, int64_t value, int fraction_bits, int bias)
+{
+    const uint64_t magnitude = value < 0 ? (uint64_t)-value : (uint64_t)value;
+    const uint64_t sign = value < 0 ? (uint64_t)1 << (8 * kolo_dtype_size(dtype) - 1) : 0;
+    int exponent = 0;
+
+    if (!magnitude)
+        return 0;
+    while (magnitude >> exponent > 1)
+        exponent++;
+    return sign | (uint64_t)(exponent + bias) << fraction_bits |
+           ((magnitude << fraction_bits >> exponent) & (((uint64_t)1 << fraction_bits) - 1));
+}
+
+void exam_write_number(kolo_dtype dtype, int64_t value, void *to)
+{
+    const float single = (float)value;
+    const double real = (double)value;
+    uint64_t bits = (uint64_t)value;
+
+    if (dtype == KOLO_FLOAT32)
+        memcpy(to, &single, sizeof single);
+    else if (dtype == KOLO_FLOAT64)
+        memcpy(to, &real, sizeof real);
+    if (dtype == KOLO_FLOAT32 || dtype == KOLO_FLOAT64)
+        return;
+    if (dtype == KOLO_FLOAT16)
+        bits = small_float(dtype, value, 10, 15);
+    else if (dtype == KOLO_BFLOAT16)
+        bits = small_float(dtype, value, 7, 127);
+    else if (dtype == KOLO_FLOAT8_E4M3)
+        bits = small_float(dtype, value, 3, 7);
+    else if (dtype == KOLO_FLOAT8_E5M2)
+        bits = small_float(dtype, value, 2, 15);
+    memcpy(to, &bits, kolo_dtype_size(dtype)); /* little-endian */
+}
