@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the trainer reads and writes: IDX files, data sets, checkpoints, curves, the command line.
- * Each kind of bad file must be one sentence that names it, and leave nothing changed.
+ * What the trainer reads and writes: IDX files, data sets, checkpoints. Each kind of bad file must
+ * be one sentence that names it, and leave nothing changed.
  */
 #include "../examples/ddp/checkpoint.h"
-#include "../examples/ddp/curve.h"
 #include "../examples/ddp/data.h"
 #include "../examples/ddp/failure.h"
 #include "../examples/ddp/idx.h"
-#include "../examples/ddp/options.h"
-#include "../examples/ddp/progress.h"
 
-#include <fcntl.h>
+#include "folder.h"
+
 #include <limits.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -24,27 +21,6 @@
 
 #include <cmocka.h>
 
-static char folder[] = "/tmp/kolo-train-XXXXXX";
-
-static const char *in_folder(const char *name)
-{
-    static char paths[4][PATH_MAX];
-    static int next;
-
-    next = (next + 1) % 4;
-    snprintf(paths[next], PATH_MAX, "%s/%s", folder, name);
-    return paths[next];
-}
-
-static void write_bytes(const char *path, const void *bytes, size_t nbytes)
-{
-    FILE *file = fopen(path, "wb");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, nbytes, file), nbytes);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void write_gzip(const char *path, const void *bytes, size_t nbytes)
 {
     gzFile file = gzopen(path, "wb");
@@ -52,46 +28,6 @@ static void write_gzip(const char *path, const void *bytes, size_t nbytes)
     assert_non_null(file);
     assert_int_equal(gzwrite(file, bytes, (unsigned)nbytes), (int)nbytes);
     assert_int_equal(gzclose(file), Z_OK);
-}
-
-/* At most cap - 1 bytes of a file, as a string. */
-static size_t read_text(const char *path, char *text, size_t cap)
-{
-    FILE *file = fopen(path, "rb");
-    size_t nbytes;
-
-    assert_non_null(file);
-    nbytes = fread(text, 1, cap - 1, file);
-    fclose(file);
-    text[nbytes] = '\0';
-    return nbytes;
-}
-
-/* ---- what was said on stderr ----------------------------------------------------------------- */
-
-static int kept_stderr;
-
-static void listen_to_stderr(void)
-{
-    int fd = open(in_folder("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-    fflush(stderr);
-    kept_stderr = dup(STDERR_FILENO);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-}
-
-/* One line, and sentence is part of it. */
-static void assert_said(const char *sentence)
-{
-    char said[4096];
-
-    fflush(stderr);
-    dup2(kept_stderr, STDERR_FILENO);
-    close(kept_stderr);
-    read_text(in_folder("stderr"), said, sizeof said);
-    if (!strstr(said, sentence) || !strchr(said, '\n') || strchr(said, '\n')[1] != '\0')
-        fail_msg("said \"%s\" instead of one line with \"%s\"", said, sentence);
 }
 
 /* ---- IDX ------------------------------------------------------------------------------------- */
@@ -103,10 +39,10 @@ static const struct idx_shape small_shape = {3, {0, 2, 3}};
 
 static void test_idx_reads_plain_and_gzipped(void **state)
 {
-    const char *paths[2] = {in_folder("plain"), in_folder("small.gz")};
+    const char *paths[2] = {folder_path("plain"), folder_path("small.gz")};
 
     (void)state;
-    write_bytes(paths[0], small, sizeof small);
+    folder_write(paths[0], small, sizeof small);
     write_gzip(paths[1], small, sizeof small);
     for (int i = 0; i < 2; i++) {
         size_t items;
@@ -120,14 +56,14 @@ static void test_idx_reads_plain_and_gzipped(void **state)
 
 static void refuse_idx(const void *bytes, size_t nbytes, const char *sentence)
 {
-    const char *path = in_folder("bad");
+    const char *path = folder_path("bad");
     size_t items = 77;
     uint8_t *elements = (uint8_t *)&items;
 
-    write_bytes(path, bytes, nbytes);
-    listen_to_stderr();
+    folder_write(path, bytes, nbytes);
+    stderr_listen();
     assert_int_equal(idx_read(path, &small_shape, &items, &elements), TRAIN_FAILED);
-    assert_said(sentence);
+    stderr_assert(sentence);
     assert_int_equal(items, 77);
     assert_ptr_equal(elements, &items);
 }
@@ -167,8 +103,8 @@ static void test_idx_refuses_damaged_gzip(void **state)
     size_t nbytes;
 
     (void)state;
-    write_gzip(in_folder("small.gz"), small, sizeof small);
-    nbytes = read_text(in_folder("small.gz"), gzip, sizeof gzip);
+    write_gzip(folder_path("small.gz"), small, sizeof small);
+    nbytes = folder_read(folder_path("small.gz"), gzip, sizeof gzip);
     for (size_t n = nbytes - 8; n < nbytes; n++) /* in the trailer: checksum and length */
         refuse_idx(gzip, n, "is truncated");
     gzip[nbytes - 5] ^= 1;
@@ -184,9 +120,9 @@ static void test_idx_names_a_missing_file(void **state)
     uint8_t *bytes;
 
     (void)state;
-    listen_to_stderr();
+    stderr_listen();
     assert_int_equal(idx_read("/nowhere/x", &small_shape, &items, &bytes), TRAIN_FAILED);
-    assert_said("cannot open /nowhere/x: No such file");
+    stderr_assert("cannot open /nowhere/x: No such file");
 }
 
 /* ---- data sets ------------------------------------------------------------------------------- */
@@ -203,8 +139,8 @@ static void write_set(const char *images_name, const char *labels_name, uint8_t 
         memset(images + 16 + (size_t)i * IMAGE_AREA, i * 3, IMAGE_AREA);
     for (uint8_t i = 0; i < nlabels; i++)
         labels[8 + i] = i % NCLASSES;
-    write_gzip(in_folder(images_name), images, 16 + (size_t)n * IMAGE_AREA);
-    write_bytes(in_folder(labels_name), labels, 8 + (size_t)nlabels);
+    write_gzip(folder_path(images_name), images, 16 + (size_t)n * IMAGE_AREA);
+    folder_write(folder_path(labels_name), labels, 8 + (size_t)nlabels);
 }
 
 static void test_dataset_reads_and_gathers(void **state)
@@ -216,7 +152,7 @@ static void test_dataset_reads_and_gathers(void **state)
 
     (void)state;
     write_set("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte", 20, 20);
-    assert_int_equal(dataset_read(folder, DATA_TRAIN, &set), 0);
+    assert_int_equal(dataset_read(folder_path(""), DATA_TRAIN, &set), 0);
     assert_int_equal(set.count, 20);
     dataset_gather(&set, samples, 3, images, labels);
     assert_memory_equal(labels, ((uint8_t[]){2, 0, 5}), 3);
@@ -230,9 +166,9 @@ static void refuse_dataset(enum data_part part, const char *sentence)
 {
     struct dataset set = {.count = 5};
 
-    listen_to_stderr();
-    assert_int_equal(dataset_read(folder, part, &set), TRAIN_FAILED);
-    assert_said(sentence);
+    stderr_listen();
+    assert_int_equal(dataset_read(folder_path(""), part, &set), TRAIN_FAILED);
+    stderr_assert(sentence);
     assert_int_equal(set.count, 5);
 }
 
@@ -244,7 +180,7 @@ static void test_dataset_refuses(void **state)
     refuse_dataset(DATA_TEST, "t10k-images-idx3-ubyte.gz: No such file");
     write_set("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte", 20, 19);
     refuse_dataset(DATA_TEST, "t10k-labels-idx1-ubyte has dimension 0 = 19 instead of 20");
-    write_bytes(in_folder("t10k-labels-idx1-ubyte"), bad_label, sizeof bad_label);
+    folder_write(folder_path("t10k-labels-idx1-ubyte"), bad_label, sizeof bad_label);
     refuse_dataset(DATA_TEST, "t10k-labels-idx1-ubyte: label 4 is 10; there are only 10 classes");
 }
 
@@ -291,36 +227,36 @@ static void close_model(void)
 static void test_model_load(void **state)
 {
     float *kept;
-    const char *path = in_folder("weights");
+    const char *path = folder_path("weights");
 
     (void)state;
     open_model(3);
-    write_bytes(path, model.values, model.count * sizeof(float));
+    folder_write(path, model.values, model.count * sizeof(float));
     kept = malloc(model.count * sizeof *kept);
     memcpy(kept, model.values, model.count * sizeof *kept);
     model_init(&model, 4);
     assert_int_equal(model_load(&model, path), 0);
     assert_memory_equal(model.values, kept, model.count * sizeof *kept);
 
-    write_bytes(path, kept, model.count * sizeof *kept - 1);
-    listen_to_stderr();
+    folder_write(path, kept, model.count * sizeof *kept - 1);
+    stderr_listen();
     assert_int_equal(model_load(&model, path), TRAIN_FAILED);
-    assert_said("weights must hold exactly 21840 float32 (87360 bytes): it is shorter");
-    write_bytes(path, kept, 0);
+    stderr_assert("weights must hold exactly 21840 float32 (87360 bytes): it is shorter");
+    folder_write(path, kept, 0);
     assert_int_equal(truncate(path, (off_t)(model.count * sizeof *kept + 1)), 0);
-    listen_to_stderr();
+    stderr_listen();
     assert_int_equal(model_load(&model, path), TRAIN_FAILED);
-    assert_said("it is longer");
-    listen_to_stderr();
+    stderr_assert("it is longer");
+    stderr_listen();
     assert_int_equal(model_load(&model, "/nowhere/weights"), TRAIN_FAILED);
-    assert_said("cannot open /nowhere/weights");
+    stderr_assert("cannot open /nowhere/weights");
     free(kept);
     close_model();
 }
 
 static void test_checkpoint_brings_everything_back(void **state)
 {
-    const char *path = in_folder("run.kolo");
+    const char *path = folder_path("run.kolo");
     struct run_state back;
     float *values, *velocity;
 
@@ -331,7 +267,7 @@ static void test_checkpoint_brings_everything_back(void **state)
     memcpy(values, model.values, model.count * sizeof *values);
     memcpy(velocity, sgd.velocity, model.count * sizeof *velocity);
     assert_int_equal(checkpoint_write(path, &run, &model, &sgd), 0);
-    assert_int_equal(access(in_folder("run.kolo.tmp"), F_OK), -1);
+    assert_int_equal(access(folder_path("run.kolo.tmp"), F_OK), -1);
     model_init(&model, 6);
     memset(sgd.velocity, 0, model.count * sizeof *velocity);
     assert_int_equal(checkpoint_read(path, &back, &model, &sgd), 0);
@@ -348,14 +284,14 @@ static size_t image_nbytes;
 
 static void refuse_checkpoint(size_t nbytes, const char *sentence)
 {
-    const char *path = in_folder("bad.kolo");
+    const char *path = folder_path("bad.kolo");
     struct run_state back = {.step = 99};
     float first = model.values[0];
 
-    write_bytes(path, image, nbytes);
-    listen_to_stderr();
+    folder_write(path, image, nbytes);
+    stderr_listen();
     assert_int_equal(checkpoint_read(path, &back, &model, &sgd), TRAIN_FAILED);
-    assert_said(sentence);
+    stderr_assert(sentence);
     assert_int_equal(back.step, 99);
     assert_true(model.values[0] == first);
 }
@@ -373,8 +309,8 @@ static void test_checkpoint_refuses(void **state)
 
     (void)state;
     open_model(7);
-    assert_int_equal(checkpoint_write(in_folder("run.kolo"), &run, &model, &sgd), 0);
-    image_nbytes = read_text(in_folder("run.kolo"), image, sizeof image);
+    assert_int_equal(checkpoint_write(folder_path("run.kolo"), &run, &model, &sgd), 0);
+    image_nbytes = folder_read(folder_path("run.kolo"), image, sizeof image);
     assert_int_equal(image_nbytes, 8 + 8 + 8 * 8 + 8 * 4 * 4 + 2 * 21840 * 4 + 4);
     refuse_checkpoint(0, "bad.kolo is no checkpoint of kolo-train");
     refuse_checkpoint(15, "is no checkpoint of kolo-train");
@@ -388,12 +324,12 @@ static void test_checkpoint_refuses(void **state)
     refuse_changed_checkpoint(90, "is damaged: its checksum is wrong");
     refuse_changed_checkpoint(image_nbytes / 2, "is damaged: its checksum is wrong");
     refuse_changed_checkpoint(image_nbytes - 1, "is damaged: its checksum is wrong");
-    listen_to_stderr();
+    stderr_listen();
     assert_int_equal(checkpoint_read("/nowhere/run", &back, &model, &sgd), TRAIN_FAILED);
-    assert_said("cannot open checkpoint /nowhere/run: No such file");
-    listen_to_stderr();
-    assert_int_equal(checkpoint_read(folder, &back, &model, &sgd), TRAIN_FAILED);
-    assert_said(": Is a directory");
+    stderr_assert("cannot open checkpoint /nowhere/run: No such file");
+    stderr_listen();
+    assert_int_equal(checkpoint_read(folder_path(""), &back, &model, &sgd), TRAIN_FAILED);
+    stderr_assert(": Is a directory");
     close_model();
 }
 
@@ -404,8 +340,8 @@ static void test_checkpoint_refuses_other_shapes(void **state)
 
     (void)state;
     open_model(7);
-    assert_int_equal(checkpoint_write(in_folder("run.kolo"), &run, &model, &sgd), 0);
-    image_nbytes = read_text(in_folder("run.kolo"), image, sizeof image);
+    assert_int_equal(checkpoint_write(folder_path("run.kolo"), &run, &model, &sgd), 0);
+    image_nbytes = folder_read(folder_path("run.kolo"), image, sizeof image);
     image[16 + 64 + 16] = 11; /* conv1.bias[10] */
     sum = (uint32_t)crc32(0, (const Bytef *)image, (uInt)image_nbytes - 4);
     for (size_t i = 0; i < 4; i++)
@@ -420,189 +356,32 @@ static void test_failed_checkpoint_leaves_nothing(void **state)
 
     (void)state;
     open_model(8);
-    listen_to_stderr();
+    stderr_listen();
     assert_int_equal(checkpoint_write("/nowhere/run.kolo", &run, &model, &sgd), TRAIN_FAILED);
-    assert_said("cannot create checkpoint /nowhere/run.kolo.tmp: No such file");
-    listen_to_stderr();
+    stderr_assert("cannot create checkpoint /nowhere/run.kolo.tmp: No such file");
+    stderr_listen();
     assert_int_equal(checkpoint_write("/dev/full/x", &run, &model, &sgd), TRAIN_FAILED);
-    assert_said("cannot create checkpoint /dev/full/x.tmp: Not a directory");
+    stderr_assert("cannot create checkpoint /dev/full/x.tmp: Not a directory");
 
-    assert_int_equal(mkdir(in_folder("a-folder"), 0700), 0);
-    write_bytes(in_folder("a-folder/x"), "x", 1);
-    listen_to_stderr();
-    assert_int_equal(checkpoint_write(in_folder("a-folder"), &run, &model, &sgd), TRAIN_FAILED);
-    assert_said("cannot rename");
-    assert_int_equal(access(in_folder("a-folder.tmp"), F_OK), -1);
+    assert_int_equal(mkdir(folder_path("a-folder"), 0700), 0);
+    folder_write(folder_path("a-folder/x"), "x", 1);
+    stderr_listen();
+    assert_int_equal(checkpoint_write(folder_path("a-folder"), &run, &model, &sgd), TRAIN_FAILED);
+    stderr_assert("cannot rename");
+    assert_int_equal(access(folder_path("a-folder.tmp"), F_OK), -1);
 
-    assert_int_equal(symlink("/dev/full", in_folder("full.kolo.tmp")), 0);
-    listen_to_stderr();
-    assert_int_equal(checkpoint_write(in_folder("full.kolo"), &run, &model, &sgd), TRAIN_FAILED);
-    assert_said("full.kolo.tmp: No space left on device");
-    assert_int_equal(access(in_folder("full.kolo"), F_OK), -1);
+    assert_int_equal(symlink("/dev/full", folder_path("full.kolo.tmp")), 0);
+    stderr_listen();
+    assert_int_equal(checkpoint_write(folder_path("full.kolo"), &run, &model, &sgd), TRAIN_FAILED);
+    stderr_assert("full.kolo.tmp: No space left on device");
+    assert_int_equal(access(folder_path("full.kolo"), F_OK), -1);
 
     memset(path, 'x', sizeof path - 1);
     path[sizeof path - 1] = '\0';
-    listen_to_stderr();
+    stderr_listen();
     assert_int_equal(checkpoint_write(path, &run, &model, &sgd), TRAIN_FAILED);
-    assert_said("is too long");
+    stderr_assert("is too long");
     close_model();
-}
-
-/* ---- curve and progress ---------------------------------------------------------------------- */
-
-static size_t occurrences(const char *text, const char *part)
-{
-    size_t n = 0;
-
-    for (; (text = strstr(text, part)) != NULL; text++)
-        n++;
-    return n;
-}
-
-static void test_curve(void **state)
-{
-    static char text[20000];
-    struct curve curve = {0};
-
-    (void)state;
-    for (int i = 1; i <= 100; i++)
-        assert_int_equal(curve_add(&curve.loss, i / 50.0, 2.3 / i), 0);
-    assert_int_equal(curve_add(&curve.loss, 2, (double)NAN), 0);
-    assert_int_equal(curve_add(&curve.accuracy, 1, 0.81), 0);
-    assert_int_equal(curve_add(&curve.accuracy, 2, 0.86), 0);
-    assert_int_equal(curve_write(&curve, in_folder("run.svg")), 0);
-    read_text(in_folder("run.svg"), text, sizeof text);
-    assert_int_equal(occurrences(text, "<polyline"), 2);
-    assert_int_equal(occurrences(text, "<circle"), 3); /* two points, one in the legend */
-    assert_int_equal(occurrences(text, "nan"), 0);
-    assert_non_null(strstr(text, ">training loss<"));
-    assert_non_null(strstr(text, ">test accuracy<"));
-    assert_non_null(strstr(text, ">epoch<"));
-    assert_non_null(strstr(text, "730.0,")); /* the last point lies on the right edge */
-    curve_free(&curve);
-}
-
-static void test_curve_of_nothing(void **state)
-{
-    static char text[20000];
-    struct curve curve = {0};
-
-    (void)state;
-    assert_int_equal(curve_write(&curve, in_folder("empty.svg")), 0);
-    read_text(in_folder("empty.svg"), text, sizeof text);
-    assert_int_equal(occurrences(text, "nan") + occurrences(text, "inf"), 0);
-    listen_to_stderr();
-    assert_int_equal(curve_write(&curve, "/nowhere/x.svg"), TRAIN_FAILED);
-    assert_said("cannot create curve /nowhere/x.svg");
-    listen_to_stderr();
-    assert_int_equal(curve_write(&curve, "/dev/full"), TRAIN_FAILED);
-    assert_said("cannot write curve /dev/full: No space left");
-}
-
-static void test_progress(void **state)
-{
-    struct progress progress = {1, 3, 0, 200, 0.5, 1234, 0.056};
-    char *text;
-    size_t nbytes;
-    FILE *out = open_memstream(&text, &nbytes);
-
-    (void)state;
-    for (uint64_t batch = 4; batch <= 200; batch += 4) {
-        progress.batch = batch;
-        progress_print(out, false, &progress, batch - 4);
-    }
-    fflush(out);
-    assert_int_equal(occurrences(text, "\n"), 10);
-    assert_non_null(strstr(text, "epoch 1/3 100 %  loss 0.5000  1234 images/s  5.6 % waiting"));
-    progress.batch = 100;
-    progress_print(out, true, &progress, 99);
-    progress_clear(out, true);
-    fflush(out);
-    assert_non_null(strstr(text, "[===============               ]  50 %"));
-    fclose(out);
-    free(text);
-}
-
-/* ---- options --------------------------------------------------------------------------------- */
-
-static int parse(const char *first, const char *second, struct options *options)
-{
-    char name[] = "kolo-train", one[80] = "", two[80] = "";
-    char *argv[] = {name, one, two, NULL};
-
-    if (first)
-        snprintf(one, sizeof one, "%s", first);
-    if (second)
-        snprintf(two, sizeof two, "%s", second);
-    return options_parse(1 + (first != NULL) + (second != NULL), argv, options);
-}
-
-static void test_options(void **state)
-{
-    struct options options;
-
-    (void)state;
-    assert_int_equal(parse(NULL, NULL, &options), 0);
-    assert_int_equal(options.batch, 64);
-    assert_true(options.rate == 0.01f && options.momentum == 0.9f);
-    assert_false(options.is_seed_given);
-    assert_int_equal(parse("--seed=18446744073709551615", "--no-shuffle", &options), 0);
-    assert_true(options.seed == UINT64_MAX && options.is_seed_given && options.no_shuffle);
-    assert_int_equal(parse("--no-overlap", "--no-dropout", &options), 0);
-    assert_true(options.no_overlap && !options.dropout_percent && !options.no_shuffle);
-    assert_int_equal(parse("--lr=2e-3", "--momentum=0", &options), 0);
-    assert_true(options.rate == 2e-3f && options.momentum == 0);
-    assert_int_equal(parse("--max-steps=7", "--epochs=2", &options), 0);
-    assert_true(options.max_steps == 7 && options.epochs == 2);
-    assert_int_equal(parse("--bucket-kb=8", "--batch=128", &options), 0);
-    assert_true(options.bucket_kb == 8 && options.batch == 128);
-}
-
-static void test_options_refuse(void **state)
-{
-    static const char *const bad[][2] = {
-        {"--epochs=0", "--epochs must be a whole number from 1 to 2147483647, not '0'"},
-        {"--epochs=3x", "not '3x'"},
-        {"--batch=", "--batch must be"},
-        {"--batch=-4", "not '-4'"},
-        {"--batch=99999999999", "--batch must be"},
-        {"--max-steps=0", "--max-steps must be"},
-        {"--bucket-kb=none", "--bucket-kb must be"},
-        {"--lr=0,1", "--lr must be a number from 0 to below 1000, not '0,1'"},
-        {"--lr=nan", "--lr must be"},
-        {"--lr=-1", "--lr must be"},
-        {"--momentum=1", "--momentum must be a number from 0 to below 1, not '1'"},
-        {"--seed=-1", "--seed must be"},
-        {"--seed=18446744073709551616", "--seed must be"},
-        {"data", "'data' is none"},
-    };
-    struct options options = {.epochs = 55};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        listen_to_stderr();
-        assert_int_equal(parse(bad[i][0], NULL, &options), TRAIN_USAGE);
-        assert_said(bad[i][1]);
-    }
-    listen_to_stderr();
-    assert_int_equal(parse("--init=a", "--resume=b", &options), TRAIN_USAGE);
-    assert_said("--init and --resume both bring weights");
-    assert_int_equal(options.epochs, 55);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    char command[64];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
 }
 
 int main(void)
@@ -620,12 +399,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint_refuses),
         cmocka_unit_test(test_checkpoint_refuses_other_shapes),
         cmocka_unit_test(test_failed_checkpoint_leaves_nothing),
-        cmocka_unit_test(test_curve),
-        cmocka_unit_test(test_curve_of_nothing),
-        cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_options_refuse),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
