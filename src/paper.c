@@ -30,6 +30,10 @@ void ko_paper_note(verbs *v, struct ko_paper_action action)
 {
     struct ko_paper_list *list = v->list;
 
+    if (list->is_tally) {
+        list->n++;
+        return;
+    }
     if (list->n == list->cap && !list->is_cut) {
         size_t cap = list->cap ? 2 * list->cap : 64;
         struct ko_paper_action *grown = realloc(list->actions, cap * sizeof *grown);
@@ -47,6 +51,11 @@ void ko_paper_note_ranks(verbs *v, const int *ranks, struct ko_paper_action acti
     struct ko_paper_list *list = v->list;
     const size_t needed = list->nranks + (size_t)action.nranks;
 
+    if (list->is_tally) {
+        list->nranks = needed;
+        list->n++;
+        return;
+    }
     if (needed > list->ranks_cap) {
         int *grown = realloc(list->ranks, 2 * needed * sizeof *grown);
 
@@ -167,9 +176,8 @@ static void list_blocks(const struct ko_paper_call *call, int rank, size_t *numb
     }
 }
 
-int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list_out)
+static int run_text(const struct ko_paper_call *call, int rank, struct ko_paper_list *list)
 {
-    struct ko_paper_list list = {.actions = NULL};
     int ranks[KO_PAPER_MOST_RANKS];
     size_t *numbers = NULL;
     verbs v = {.n = call->n,
@@ -181,7 +189,7 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
                .out_blocks = {.count = call->count},
                .hosts = call->hosts,
                .ranks = ranks,
-               .list = &list};
+               .list = list};
 
     if (call->counts) {
         numbers = ko_alloc(4 * (size_t)call->n * sizeof *numbers, "blocks on paper");
@@ -191,13 +199,31 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
     }
     call->text->run(&v);
     free(numbers);
-    if (list.is_cut) {
-        ko_paper_free(&list);
-        return ko_fail(KOLO_E_NOMEM, "no memory for more than %zu actions of rank %d", list.n,
-                       rank);
-    }
-    *list_out = list;
     return KOLO_OK;
+}
+
+int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list_out)
+{
+    struct ko_paper_list list = {.actions = NULL};
+    int err = run_text(call, rank, &list);
+
+    if (!err && list.is_cut)
+        err = ko_fail(KOLO_E_NOMEM, "no memory for more than %zu actions of rank %d", list.n, rank);
+    if (err)
+        ko_paper_free(&list);
+    else
+        *list_out = list;
+    return err;
+}
+
+int ko_paper_tally(const struct ko_paper_call *call, int rank, size_t *nactions)
+{
+    struct ko_paper_list list = {.is_tally = true};
+    int err = run_text(call, rank, &list);
+
+    if (!err)
+        *nactions = list.n + list.nranks;
+    return err;
 }
 
 /* ---- in words ---------------------------------------------------------------------------- */

@@ -92,12 +92,16 @@ struct ko_paper_list {
     int *ranks; /* of REDUCE_FROM, one list behind the other */
     size_t nranks, ranks_cap;
     size_t scratch; /* elements of TMP */
+    bool is_tally;  /* n and nranks are counted, nothing is kept */
     bool is_cut;    /* no memory for more */
 };
 
 /* Writes down what rank does in the call; list is to be freed. */
 int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list);
 void ko_paper_free(struct ko_paper_list *list);
+
+/* How many actions and listed ranks that would be, without the memory for them. */
+int ko_paper_tally(const struct ko_paper_call *call, int rank, size_t *nactions);
 
 /* "recv from rank 3 into OUT[6..9)" */
 void ko_paper_describe(const struct ko_paper_action *action, char *text, size_t nbytes);

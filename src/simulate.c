@@ -82,13 +82,12 @@ static int count_actions(const struct ko_paper_call *call, double *nactions)
 
     probe.count = call->count < enough ? call->count : enough;
     for (int i = 0; i < probes; i++) {
-        struct ko_paper_list list;
-        int err = ko_paper_write(&probe, (int)((int64_t)call->n * i / probes), &list);
+        size_t nactions_of_rank;
+        int err = ko_paper_tally(&probe, (int)((int64_t)call->n * i / probes), &nactions_of_rank);
 
         if (err)
             return err;
-        found += (double)(list.n + list.nranks);
-        ko_paper_free(&list);
+        found += (double)nactions_of_rank;
     }
     *nactions = found * call->n / probes;
     if (probe.count)

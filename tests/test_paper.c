@@ -448,6 +448,32 @@ static void a_ring_of_two_reads_as_expected(void **state)
     ko_paper_free(&list);
 }
 
+static void a_tally_counts_what_is_written(void **state)
+{
+    static const int host[] = {0, 0, 0, 1, 1, 2, 2}, place[] = {0, 1, 2, 0, 1, 0, 1};
+    static const int begins[] = {0, 3, 5, 7}, ranks[] = {0, 1, 2, 3, 4, 5, 6};
+    const struct ko_hosts hosts = {3, 2, true, host, place, begins, ranks};
+
+    (void)state;
+    for (int i = 0; i < ko_npaper_texts; i++)
+        for (int rank = 0; rank < 7; rank++) {
+            const struct ko_paper_call call = {.text = &ko_paper_texts[i],
+                                               .n = 7,
+                                               .root = 2,
+                                               .count = 40,
+                                               .slice = SLICE,
+                                               .slots = SLOTS,
+                                               .hosts = &hosts};
+            struct ko_paper_list list;
+            size_t nactions = 0;
+
+            assert_int_equal(ko_paper_write(&call, rank, &list), 0);
+            assert_int_equal(ko_paper_tally(&call, rank, &nactions), 0);
+            assert_int_equal(nactions, list.n + list.nranks);
+            ko_paper_free(&list);
+        }
+}
+
 static void impossible_calls_are_refused(void **state)
 {
     const struct ko_paper_text *text = &ko_paper_texts[0]; /* direct all_reduce */
@@ -477,6 +503,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_of_two_reads_as_expected),
         cmocka_unit_test(every_text_is_proved),
+        cmocka_unit_test(a_tally_counts_what_is_written),
         cmocka_unit_test(impossible_calls_are_refused),
     };
     const struct CMUnitTest all[] = {cmocka_unit_test(nothing_is_left_out)};
