@@ -6,6 +6,7 @@
  */
 #include "dtype.h"
 #include "reduce.h"
+#include "tools/options.h"
 #include "tools/perf.h"
 #include "tools/perf_case.h"
 #include "tools/perf_data.h"
@@ -513,11 +514,11 @@ static void test_sizes_are_read(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        assert_int_equal(ko_perf_size_parse(right[i].text, &nbytes), 0);
+        assert_int_equal(ko_bytes_read(right[i].text, &nbytes), 0);
         assert_int_equal(nbytes, right[i].nbytes);
     }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(ko_perf_size_parse(wrong[i], &nbytes), -1);
+        assert_int_equal(ko_bytes_read(wrong[i], &nbytes), -1);
 }
 
 static void test_sizes_always_grow(void **state)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * No sign of units, no spaces behind, no overflow: a number or an error.
+ * No spaces behind, no overflow: a number or an error.
  */
 #include "options.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int ko_option_whole(struct argp_state *state, const char *what, const char *text, int low, int high)
 {
@@ -18,4 +20,32 @@ int ko_option_whole(struct argp_state *state, const char *what, const char *text
         argp_error(state, "%s is \"%s\"; it takes a whole number from %d to %d", what, text, low,
                    high);
     return (int)number;
+}
+
+int ko_bytes_read(const char *text, size_t *nbytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double number = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+
+    if (end == text || !isfinite(number) || number < 0)
+        return -1;
+    if (unit) {
+        number *= (double)((size_t)1024 << 10 * (unit - units));
+        end++;
+    }
+    if (*end || number > 0x1p53 || number != floor(number))
+        return -1;
+    *nbytes = (size_t)number;
+    return 0;
+}
+
+size_t ko_option_bytes(struct argp_state *state, const char *what, const char *text)
+{
+    size_t nbytes = 0;
+
+    if (ko_bytes_read(text, &nbytes))
+        argp_error(state, "%s is \"%s\"; it takes bytes, as in 8, 4K, 1.5M or 1G", what, text);
+    return nbytes;
 }

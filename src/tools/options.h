@@ -11,4 +11,10 @@
 int ko_option_whole(struct argp_state *state, const char *what, const char *text, int low,
                     int high);
 
+/* The value of option `what`, bytes: a number that may end in K, M, G or T (powers of 1024). */
+size_t ko_option_bytes(struct argp_state *state, const char *what, const char *text);
+
+/* The same; -1: it is none. */
+int ko_bytes_read(const char *text, size_t *nbytes);
+
 #endif

@@ -47,9 +47,6 @@ enum { KO_PERF_FINE = 0, KO_PERF_WRONG = 1, KO_PERF_FAILED = 125 };
 /* Reads argv; ends the process with a message if it is wrong, as argp does. */
 void ko_perf_options_read(struct ko_perf_options *options, int argc, char **argv);
 
-/* Bytes: a number that may end in K, M, G or T (powers of 1024). 0, or -1: it is none. */
-int ko_perf_size_parse(const char *text, size_t *nbytes);
-
 /* The size that follows nbytes; greater than it, and SIZE_MAX where no number is. */
 size_t ko_perf_next_size(const struct ko_perf_options *options, size_t nbytes);
 

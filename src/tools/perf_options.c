@@ -161,25 +161,6 @@ static unsigned find_cases(const char *text)
 
 /* ---- numbers ----------------------------------------------------------------------------- */
 
-int ko_perf_size_parse(const char *text, size_t *nbytes)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    double number = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
-
-    if (end == text || !isfinite(number) || number < 0)
-        return -1;
-    if (unit) {
-        number *= (double)((size_t)1024 << 10 * (unit - units));
-        end++;
-    }
-    if (*end || number > 0x1p53 || number != floor(number))
-        return -1;
-    *nbytes = (size_t)number;
-    return 0;
-}
-
 size_t ko_perf_next_size(const struct ko_perf_options *options, size_t nbytes)
 {
     double next = options->step_factor > 0 ? floor((double)nbytes * options->step_factor)
@@ -188,15 +169,6 @@ size_t ko_perf_next_size(const struct ko_perf_options *options, size_t nbytes)
     if (next >= 0x1p63)
         return SIZE_MAX;
     return next > (double)nbytes ? (size_t)next : nbytes + 1;
-}
-
-static size_t parse_size(struct argp_state *state, const char *what, const char *text)
-{
-    size_t nbytes = 0;
-
-    if (ko_perf_size_parse(text, &nbytes))
-        argp_error(state, "%s is \"%s\"; it takes bytes, as in 8, 4K, 1.5M or 1G", what, text);
-    return nbytes;
 }
 
 static double parse_number(struct argp_state *state, const char *what, const char *text, double low,
@@ -248,14 +220,14 @@ static error_t parse_sizes(int key, char *arg, struct argp_state *state, struct 
 
     switch (key) {
     case 'b':
-        options->min_bytes = parse_size(state, "-b", arg);
+        options->min_bytes = ko_option_bytes(state, "-b", arg);
         return 0;
     case 'e':
-        options->max_bytes = parse_size(state, "-e", arg);
+        options->max_bytes = ko_option_bytes(state, "-e", arg);
         input->has_max = true;
         return 0;
     case 'i':
-        options->step_bytes = parse_size(state, "-i", arg);
+        options->step_bytes = ko_option_bytes(state, "-i", arg);
         return 0;
     case 'f':
         options->step_factor = parse_number(state, "-f", arg, 1, 1e9);
