@@ -13,6 +13,38 @@ static const double USUAL_ACTIONS = 4e6;
 /* So few are carried out before it is found out whether hosts stand for each other. */
 static const double FEW_ACTIONS = 2000;
 
+/* So many of one rank are enough to tell how its actions go on. */
+enum { PROBE_ACTIONS = 1000 * 1000 };
+
+/* ---- a part that tells how the rest is ----------------------------------------------------- */
+
+/* Some slices of every chunk, unless these are so many actions that fewer have to do. */
+static int measure_probe(const struct ko_paper_call *call, size_t *count)
+{
+    const size_t enough = 4 * (size_t)call->n * call->slice;
+    const size_t most = call->count < enough ? call->count : enough;
+    struct ko_paper_call probe = *call;
+    size_t nactions = 0;
+    int err = KOLO_OK;
+
+    probe.count = call->slice < most ? call->slice : most;
+    err = ko_paper_tally(&probe, call->root, &nactions);
+    while (!err && probe.count < most && nactions <= PROBE_ACTIONS) {
+        probe.count = 2 * probe.count < most ? 2 * probe.count : most;
+        err = ko_paper_tally(&probe, call->root, &nactions);
+    }
+    *count = probe.count;
+    return err;
+}
+
+static struct ko_paper_call shortened(const struct ko_paper_call *call, size_t count)
+{
+    struct ko_paper_call shorter = *call;
+
+    shorter.count = count;
+    return shorter;
+}
+
 /* ---- turning around ---------------------------------------------------------------------- */
 
 /* Chunks differ by an element at most. */
@@ -30,14 +62,11 @@ static bool is_turned(const struct ko_paper_action *a, const struct ko_paper_act
            is_alike(a->part.count, b->part.count) && a->nranks == b->nranks;
 }
 
-static bool lists_are_turned(const struct ko_paper_call *given, int rank, int turn)
+static bool lists_are_turned(const struct ko_paper_call *call, int rank, int turn)
 {
-    const size_t enough = 2 * (size_t)given->n * given->slice;
-    struct ko_paper_call shorter = *given, *call = &shorter;
     struct ko_paper_list a, b;
     bool is_same;
 
-    call->count = call->count < enough ? call->count : enough;
     if (ko_paper_write(call, rank, &a))
         return false;
     if (ko_paper_write(call, (rank + turn) % call->n, &b)) {
@@ -54,8 +83,9 @@ static bool lists_are_turned(const struct ko_paper_call *given, int rank, int tu
 
 /* Whether all hosts are of one size, their ranks one behind the other, and ranks of one place do
  * the same: looked at for some. */
-static bool is_same_on_all_hosts(const struct ko_paper_call *call)
+static bool is_same_on_all_hosts(const struct ko_paper_call *whole, size_t probe)
 {
+    const struct ko_paper_call shorter = shortened(whole, (probe + 1) / 2), *call = &shorter;
     const struct ko_hosts *hosts = call->hosts;
     const int n = call->n, each = hosts->least;
 
@@ -73,14 +103,12 @@ static bool is_same_on_all_hosts(const struct ko_paper_call *call)
 
 /* Actions of all ranks, by a look at some of them; a long call has as many more as it is longer
  * than one of some slices for each rank. */
-static int count_actions(const struct ko_paper_call *call, double *nactions)
+static int count_actions(const struct ko_paper_call *call, size_t probe_count, double *nactions)
 {
-    const size_t enough = 4 * (size_t)call->n * call->slice;
     const int probes = call->n < 4 ? call->n : 4;
-    struct ko_paper_call probe = *call;
+    const struct ko_paper_call probe = shortened(call, probe_count);
     double found = 0;
 
-    probe.count = call->count < enough ? call->count : enough;
     for (int i = 0; i < probes; i++) {
         size_t nactions_of_rank;
         int err = ko_paper_tally(&probe, (int)((int64_t)call->n * i / probes), &nactions_of_rank);
@@ -109,6 +137,14 @@ static size_t part_of(const struct ko_paper_call *call, double nactions, double 
     if (part < enough)
         part = 4 * most / each < (double)enough ? (size_t)(4 * most / each) : enough;
     return part / (6 * call->slice) * (6 * call->slice);
+}
+
+/* Whether a call of so many actions can be carried out, wholly or in part. */
+static bool is_feasible(const struct ko_paper_call *call, double nactions, double most)
+{
+    const size_t part = nactions > most && call->count ? part_of(call, nactions, most) : 0;
+
+    return nactions <= most || (part && part < call->count);
 }
 
 /* Of a buffer that is shorter; the rest is as the last third of that was. */
@@ -140,25 +176,28 @@ int ko_simulate(const struct ko_simulation *simulation, double *us)
 {
     const struct ko_paper_call *call = &simulation->call;
     const double most = simulation->most_actions ? (double)simulation->most_actions : USUAL_ACTIONS;
-    double nactions;
-    size_t part;
+    double nactions = 0, fewest;
+    size_t probe = 0;
     int period, err = check(call);
 
     if (err)
         return err;
     period = call->n;
-    err = count_actions(call, &nactions);
-    if (!err && !simulation->is_whole && nactions > FEW_ACTIONS && is_same_on_all_hosts(call)) {
-        nactions *= (double)call->hosts->least / call->n;
-        period = call->hosts->least;
-    }
+    err = measure_probe(call, &probe);
+    if (!err)
+        err = count_actions(call, probe, &nactions);
     if (err)
         return err;
-    part = call->count ? part_of(call, nactions, most) : 0;
+    fewest = nactions * call->hosts->least / call->n;
+    if (!simulation->is_whole && nactions > FEW_ACTIONS && is_feasible(call, fewest, most) &&
+        is_same_on_all_hosts(call, probe)) {
+        nactions = fewest;
+        period = call->hosts->least;
+    }
     if (nactions <= most)
         err = ko_simulate_world(simulation, call->count, period, us);
-    else if (part && part < call->count)
-        err = simulate_part(simulation, period, part, us);
+    else if (is_feasible(call, nactions, most))
+        err = simulate_part(simulation, period, part_of(call, nactions, most), us);
     else
         err = ko_fail(KOLO_E_UNSUPPORTED,
                       "%s among %d ranks is %.0f actions, more than the %.0f that are simulated",

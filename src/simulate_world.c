@@ -30,7 +30,7 @@ struct wire {
     uint64_t key; /* 0: none */
     uint32_t sent, received;
     int sender, receiver; /* who waits for room, for a message; -1: nobody */
-    double *slots;
+    size_t slots;         /* of the world's moments: the first of this wire's */
 };
 
 struct actor {
@@ -48,6 +48,8 @@ struct world {
     size_t nsteps, room;
     struct wire *wires; /* a hash table */
     size_t nwires, most_wires;
+    double *moments; /* of all wires, one behind the other */
+    size_t most_moments;
     int *heap; /* actors that can move, the earliest first */
     int nheap;
     int ncores;     /* of a host, that ranks can use */
@@ -160,6 +162,27 @@ static int grow_wires(struct world *w)
     return KOLO_OK;
 }
 
+/* Room for those of one wire more. */
+static int add_moments(struct world *w)
+{
+    const size_t needed = (w->nwires + 1) * (size_t)w->call->slots;
+    double *grown;
+
+    if (needed <= w->most_moments)
+        return KOLO_OK;
+    grown = realloc(w->moments, 2 * needed * sizeof *grown);
+    if (!grown)
+        return ko_fail(KOLO_E_NOMEM, "no memory for %zu slots of a simulation", 2 * needed);
+    w->moments = grown;
+    w->most_moments = 2 * needed;
+    return KOLO_OK;
+}
+
+static double *moment(struct world *w, const struct wire *wire, uint32_t message)
+{
+    return &w->moments[wire->slots + message % (uint32_t)w->call->slots];
+}
+
 /* The wire from rank `from` to rank `to`, of which one is simulated: turned so that the receiver
  * is. NULL: no memory. */
 static struct wire *wire_of(struct world *w, int from, int to)
@@ -175,10 +198,12 @@ static struct wire *wire_of(struct world *w, int from, int to)
         at = (at + 1) & (w->most_wires - 1);
     if (w->wires[at].key)
         return &w->wires[at];
-    w->wires[at] = (struct wire){.key = key, .sender = -1, .receiver = -1};
-    w->wires[at].slots = malloc((size_t)w->call->slots * sizeof *w->wires[at].slots);
+    if (add_moments(w))
+        return NULL;
+    w->wires[at] = (struct wire){
+        .key = key, .sender = -1, .receiver = -1, .slots = w->nwires * (size_t)w->call->slots};
     w->nwires++;
-    return w->wires[at].slots ? &w->wires[at] : NULL;
+    return &w->wires[at];
 }
 
 /* ---- the earliest actor ------------------------------------------------------------------ */
@@ -308,7 +333,7 @@ static enum outcome send_message(struct world *w, int rank, const struct step *s
         wire->sender = rank;
         return PUT_OFF;
     }
-    if (wire->sent >= slots && wait_until(w, rank, wire->slots[wire->sent % slots]))
+    if (wire->sent >= slots && wait_until(w, rank, *moment(w, wire, wire->sent)))
         return PUT_OFF;
     work(w, rank, costs->send + nbytes * byte);
     leaves = w->actors[rank].clock;
@@ -318,7 +343,7 @@ static enum outcome send_message(struct world *w, int rank, const struct step *s
         leaves = (leaves > *free_at ? leaves : *free_at) + nbytes * costs->wire_byte;
         *free_at = leaves;
     }
-    wire->slots[wire->sent++ % slots] = leaves + costs->latency;
+    *moment(w, wire, wire->sent++) = leaves + costs->latency;
     wake(w, &wire->receiver);
     return MOVED;
 }
@@ -328,7 +353,7 @@ static enum outcome receive_message(struct world *w, int rank, const struct step
     const int kind = link_kind(w, rank, step->peer);
     const double byte = step->kind == REDUCE ? w->reduce_byte : w->receive_byte[kind];
     struct wire *wire = wire_of(w, step->peer, rank);
-    uint32_t slot;
+    double *arrives;
 
     if (!wire)
         return FAILED;
@@ -336,11 +361,11 @@ static enum outcome receive_message(struct world *w, int rank, const struct step
         wire->receiver = rank;
         return PUT_OFF;
     }
-    slot = wire->received % (uint32_t)w->call->slots;
-    if (wait_until(w, rank, wire->slots[slot]))
+    arrives = moment(w, wire, wire->received);
+    if (wait_until(w, rank, *arrives))
         return PUT_OFF;
     work(w, rank, w->costs->links[kind].receive + step->nbytes * byte);
-    wire->slots[slot] = w->actors[rank].clock;
+    *arrives = w->actors[rank].clock;
     wire->received++;
     wake(w, &wire->sender);
     return MOVED;
@@ -442,14 +467,13 @@ static int open_world(struct world *w, size_t element)
 
 static void close_world(struct world *w)
 {
-    for (size_t i = 0; i < w->most_wires; i++)
-        free(w->wires[i].slots);
     free(w->actors);
     free(w->heap);
     free(w->cores);
     free(w->last);
     free(w->leaves);
     free(w->wires);
+    free(w->moments);
     free(w->steps);
 }
 
