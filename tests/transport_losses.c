@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "poller.h"
 #include "status.h"
+#include "stream.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -435,16 +436,17 @@ static void bad_frames(void **state)
 static void drip(struct suite *suite, size_t nbytes, size_t step)
 {
     struct ko_frame frame = {.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes};
-    unsigned char *message = malloc(sizeof frame + nbytes), *got = malloc(nbytes + 1);
+    const size_t head = ko_stream_head_bytes(nbytes);
+    unsigned char *message = calloc(1, head + nbytes), *got = malloc(nbytes + 1);
     int fd = dial(suite);
     struct ko_wire *wire = open_bare(suite, fd, 65536);
     const struct ko_frame *seen;
     bool has_landed = false;
 
     memcpy(message, &frame, sizeof frame);
-    suite_fill(message + sizeof frame, nbytes, 3);
-    for (size_t at = 0; at < sizeof frame + nbytes; at += step) {
-        size_t left = sizeof frame + nbytes - at;
+    suite_fill(message + head, nbytes, 3);
+    for (size_t at = 0; at < head + nbytes; at += step) {
+        size_t left = head + nbytes - at;
         int err;
 
         put(fd, message + at, left < step ? left : step);
@@ -470,7 +472,7 @@ static void split_anywhere(void **state)
     suite_needs_dial(*state);
     skip_windows(*state);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        drip(*state, steps[i] < 7 ? 40 : 13000, steps[i]);
+        drip(*state, steps[i] < 7 ? 40 : i % 2 ? 13000 : 8191, steps[i]);
 }
 
 static void gone_mid_body(void **state)

@@ -191,6 +191,8 @@ static void sizes(void **state)
                            ahead - 1,
                            ahead,
                            ahead + 1,
+                           8191,
+                           8192,
                            100003,
                            SLICE};
     struct suite *suite = *state;

@@ -21,6 +21,10 @@
 /* Frames and bodies of one write; bytes that wait for others to go with them. */
 enum { PIECES = 16, MOST_HELD = 32768 };
 
+_Static_assert(offsetof(struct ko_post, frame) == 0 &&
+                   offsetof(struct ko_post, gap) == sizeof(struct ko_frame),
+               "a head is the beginning of a post");
+
 void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting)
 {
     memset(stream, 0, offsetof(struct ko_stream, ahead));
@@ -143,6 +147,11 @@ static void break_out(struct ko_stream *stream)
         drop_first(stream);
 }
 
+static size_t head_bytes(const struct ko_post *post)
+{
+    return ko_stream_head_bytes(post->frame.nbytes);
+}
+
 /* Lists what is left of the first posts; returns the number of pieces. A descriptor goes with the
  * first byte of a write: its post begins one. */
 static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
@@ -151,16 +160,15 @@ static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
     int n = 0;
 
     for (const struct ko_post *post = stream->first; post && n + 2 <= PIECES; post = post->next) {
-        const unsigned char *frame = (const unsigned char *)&post->frame;
-        const unsigned char *body = post->body;
-        size_t frame_skip = skip < sizeof post->frame ? skip : sizeof post->frame;
-        size_t body_skip = skip - frame_skip;
+        const unsigned char *head = (const unsigned char *)post, *body = post->body;
+        size_t head_skip = skip < head_bytes(post) ? skip : head_bytes(post);
+        size_t body_skip = skip - head_skip;
 
         if (post->has_fd && post != stream->first)
             break;
-        if (frame_skip < sizeof post->frame)
-            pieces[n++] = (struct iovec){(void *)(uintptr_t)(frame + frame_skip),
-                                         sizeof post->frame - frame_skip};
+        if (head_skip < head_bytes(post))
+            pieces[n++] =
+                (struct iovec){(void *)(uintptr_t)(head + head_skip), head_bytes(post) - head_skip};
         if (body_skip < post->frame.nbytes)
             pieces[n++] = (struct iovec){(void *)(uintptr_t)(body + body_skip),
                                          post->frame.nbytes - body_skip};
@@ -172,7 +180,7 @@ static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
 static void count_sent(struct ko_stream *stream, size_t n)
 {
     while (stream->first) {
-        size_t left = sizeof(struct ko_frame) + stream->first->frame.nbytes - stream->first_done;
+        size_t left = head_bytes(stream->first) + stream->first->frame.nbytes - stream->first_done;
 
         if (n < left) {
             stream->first_done += n;
@@ -223,7 +231,7 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
     stream->last = post;
     if (!is_free)
         return KOLO_OK;
-    stream->held += sizeof post->frame + post->frame.nbytes;
+    stream->held += head_bytes(post) + post->frame.nbytes;
     return post->may_wait && stream->held < MOST_HELD ? KOLO_OK : ko_stream_flush(stream);
 }
 
@@ -317,9 +325,11 @@ int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame 
             return err;
         memcpy(&stream->frame, stream->ahead + stream->ahead_at, sizeof stream->frame);
         err = check_frame(&stream->frame, most);
+        if (!err)
+            err = look_ahead(stream, ko_stream_head_bytes(stream->frame.nbytes));
         if (err)
             return err;
-        stream->ahead_at += sizeof stream->frame;
+        stream->ahead_at += ko_stream_head_bytes(stream->frame.nbytes);
         stream->has_frame = true;
         stream->body_done = 0;
     }

@@ -82,11 +82,12 @@ struct ko_wire {
 /* One message to be sent. Frame and body stay the caller's and unchanged while is_queued. */
 struct ko_post {
     struct ko_frame frame;
-    const void *body; /* frame.nbytes bytes */
-    bool may_wait;    /* others follow: it may stay queued until the next send or drive */
-    bool is_queued;   /* set by send, cleared when the message has left or can never leave */
-    bool has_fd;      /* a descriptor goes with it: transports with take_fd */
-    int fd;           /* the caller's, open while is_queued */
+    unsigned char gap[32]; /* zeros, which some wires send between the frame and a long body */
+    const void *body;      /* frame.nbytes bytes */
+    bool may_wait;         /* others follow: it may stay queued until the next send or drive */
+    bool is_queued;        /* set by send, cleared when the message has left or can never leave */
+    bool has_fd;           /* a descriptor goes with it: transports with take_fd */
+    int fd;                /* the caller's, open while is_queued */
     struct ko_post *next;
 };
 
