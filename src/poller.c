@@ -22,14 +22,19 @@ static int control(struct ko_poller *poller, int operation, int fd, int wanted, 
     return KOLO_OK;
 }
 
-int ko_poller_open(struct ko_poller *poller)
+int ko_poller_open_quiet(struct ko_poller *poller)
 {
-    int err;
-
     poller->wake_fd = -1;
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (poller->epoll_fd < 0)
-        return ko_fail_errno(errno, "epoll_create1");
+    return poller->epoll_fd < 0 ? ko_fail_errno(errno, "epoll_create1") : KOLO_OK;
+}
+
+int ko_poller_open(struct ko_poller *poller)
+{
+    int err = ko_poller_open_quiet(poller);
+
+    if (err)
+        return err;
     poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     err = poller->wake_fd < 0 ? ko_fail_errno(errno, "eventfd")
                               : control(poller, EPOLL_CTL_ADD, poller->wake_fd, KO_POLL_IN, NULL);

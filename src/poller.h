@@ -15,7 +15,7 @@ enum { KO_POLL_IN = 1, KO_POLL_OUT = 2, KO_POLL_HUP = 4 };
 
 struct ko_poller {
     int epoll_fd;
-    int wake_fd; /* an eventfd, or -1 before the first ko_poller_open */
+    int wake_fd; /* an eventfd, or -1: nobody wakes it */
 };
 
 struct ko_event {
@@ -24,6 +24,8 @@ struct ko_event {
 };
 
 int ko_poller_open(struct ko_poller *poller);
+/* One that nobody wakes, for a descriptor less. */
+int ko_poller_open_quiet(struct ko_poller *poller);
 int ko_poller_add(struct ko_poller *poller, int fd, int wanted, void *owner);
 int ko_poller_change(struct ko_poller *poller, int fd, int wanted, void *owner);
 void ko_poller_remove(struct ko_poller *poller, int fd);

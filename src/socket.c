@@ -86,18 +86,20 @@ static int fail_listen(int error, const char *host, int port)
                          advice);
 }
 
-static int listen_on(const struct addrinfo *address, int *fd_out, int *port_out)
+/* Returns 0 or an errno. */
+static int listen_on(const struct sockaddr *address, socklen_t address_length, int *fd_out,
+                     int *port_out)
 {
     struct sockaddr_storage taken = {0};
     socklen_t length = sizeof taken;
     int one = 1;
     int error;
-    int fd = open_socket(address->ai_family);
+    int fd = open_socket(address->sa_family);
 
     if (fd < 0)
         return errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, address->ai_addr, address->ai_addrlen) || listen(fd, SOMAXCONN) ||
+    if (bind(fd, address, address_length) || listen(fd, SOMAXCONN) ||
         getsockname(fd, (struct sockaddr *)&taken, &length)) {
         error = errno;
         close(fd);
@@ -119,9 +121,29 @@ int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
     if (error)
         return ko_fail(KOLO_E_SYSTEM, "cannot listen on %s:%d: %s", host, port,
                        gai_strerror(error));
-    error = listen_on(list, fd, port_out);
+    error = listen_on(list->ai_addr, list->ai_addrlen, fd, port_out);
     freeaddrinfo(list);
     return error ? fail_listen(error, host, port) : KOLO_OK;
+}
+
+static void set_port(struct sockaddr_storage *address, int port)
+{
+    if (address->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
+}
+
+int ko_socket_listen_beside(int fd, int *listen_fd, int *port)
+{
+    struct sockaddr_storage own = {0};
+    socklen_t length = sizeof own;
+    int error = getsockname(fd, (struct sockaddr *)&own, &length) ? errno : 0;
+
+    set_port(&own, 0);
+    if (!error)
+        error = listen_on((struct sockaddr *)&own, length, listen_fd, port);
+    return error ? ko_fail_errno(error, "cannot listen for further connections") : KOLO_OK;
 }
 
 static void tell_out_of_descriptors(int error)
@@ -177,6 +199,17 @@ int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, in
 }
 
 /* 0, an errno, or EINPROGRESS. */
+int ko_socket_connect_beside(int fd, int port, int *beside)
+{
+    struct sockaddr_storage peer = {0};
+    socklen_t length = sizeof peer;
+
+    if (getpeername(fd, (struct sockaddr *)&peer, &length))
+        return ko_fail(KOLO_E_PEER_LOST, "cannot connect once more: %s", strerror(errno));
+    set_port(&peer, port);
+    return ko_socket_connect_start((struct sockaddr *)&peer, length, beside);
+}
+
 static int connect_error(int fd)
 {
     struct sockaddr_storage peer;

@@ -32,6 +32,11 @@ int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, in
 /* KOLO_OK, KO_AGAIN while under way, or the error of a connection begun by connect_start. */
 int ko_socket_connected(int fd);
 
+/* Of a connected socket: listens on another port of its near end's address; starts a connection to
+ * another port of its far end's. */
+int ko_socket_listen_beside(int fd, int *listen_fd, int *port);
+int ko_socket_connect_beside(int fd, int port, int *beside);
+
 /* The next connection, or KO_AGAIN. When descriptors run out it is KO_AGAIN too, with one warning
  * and a pause of some milliseconds, so that a caller that polls does not spin. */
 int ko_socket_accept(int listen_fd, int *fd);

@@ -45,9 +45,11 @@ static int dial_tcp(const unsigned char *address, size_t nbytes)
 }
 
 static const struct transport_traits rows[] = {
-    {&ko_transport_self, "a rank is alone with itself", NULL},
-    {&ko_transport_shm, NULL, dial_shm},
-    {&ko_transport_tcp, NULL, dial_tcp},
+    {&ko_transport_self, "a rank is alone with itself", NULL, 0},
+    {&ko_transport_shm, NULL, dial_shm, 0},
+    {&ko_transport_tcp, NULL, dial_tcp, 1},
+    {&ko_transport_tcp, NULL, dial_tcp, 2},
+    {&ko_transport_tcp, NULL, dial_tcp, 4},
 };
 
 int main(void)

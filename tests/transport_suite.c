@@ -41,6 +41,12 @@ static int set_up(void **state)
     struct suite *suite = calloc(1, sizeof *suite);
 
     *suite = (struct suite){.traits = traits, .transport = traits->transport, .nfds = count_fds()};
+    if (traits->sockets) {
+        char text[8];
+
+        snprintf(text, sizeof text, "%d", traits->sockets);
+        setenv("KOLO_TCP_SOCKETS", text, 1);
+    }
     assert_int_equal(suite->transport->open(&site, &suite->left), KOLO_OK);
     assert_int_equal(suite->transport->open(&site, &suite->right), KOLO_OK);
     suite->address_bytes = suite->transport->address(suite->right, suite->address);
@@ -68,9 +74,11 @@ static size_t add_list(struct CMUnitTest *tests, const struct transport_traits *
                        const struct suite_case *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        char *name;
+        char *name, sockets[32] = "";
 
-        if (asprintf(&name, "%s: %s", traits->transport->name, list[i].name) < 0)
+        if (traits->sockets)
+            snprintf(sockets, sizeof sockets, " with %d sockets", traits->sockets);
+        if (asprintf(&name, "%s%s: %s", traits->transport->name, sockets, list[i].name) < 0)
             abort();
         tests[i] =
             (struct CMUnitTest){name, list[i].run, set_up, tear_down, (void *)(uintptr_t)traits};

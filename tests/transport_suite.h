@@ -25,6 +25,7 @@ struct transport_traits {
     /* A bare, blocking socket to a device, for peers that do not keep to the protocol; NULL: such
      * cases are skipped. */
     int (*dial)(const unsigned char *address, size_t nbytes);
+    int sockets; /* KOLO_TCP_SOCKETS; 0: it does not matter */
 };
 
 enum { SUITE_MOST = 128 };

@@ -18,8 +18,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Frames and bodies of one write; bytes that wait for others to go with them. */
-enum { PIECES = 16, MOST_HELD = 32768 };
+/* Heads and bodies of one write. */
+enum { PIECES = 16 };
 
 _Static_assert(offsetof(struct ko_post, frame) == 0 &&
                    offsetof(struct ko_post, gap) == sizeof(struct ko_frame),
@@ -232,7 +232,7 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
     if (!is_free)
         return KOLO_OK;
     stream->held += head_bytes(post) + post->frame.nbytes;
-    return post->may_wait && stream->held < MOST_HELD ? KOLO_OK : ko_stream_flush(stream);
+    return post->may_wait && stream->held < KO_STREAM_HELD ? KOLO_OK : ko_stream_flush(stream);
 }
 
 /* ---- in ---------------------------------------------------------------------------------- */
@@ -371,6 +371,12 @@ int ko_stream_wanted(const struct ko_stream *stream)
     return (is_writing ? KO_POLL_OUT : 0) | (is_full || stream->is_in_ended ? 0 : KO_POLL_IN);
 }
 
+void ko_stream_break(struct ko_stream *stream)
+{
+    break_out(stream);
+    shutdown(stream->fd, SHUT_RDWR);
+}
+
 void ko_stream_end(struct ko_stream *stream)
 {
     while (stream->first)
@@ -400,12 +406,10 @@ int ko_stream_wire_send(struct ko_wire *wire, struct ko_post *post)
     return err;
 }
 
-/* Slices of a window do not come this way. */
+/* Slices do not come this way. */
 int ko_stream_wire_next(struct ko_wire *wire, const struct ko_frame **frame)
 {
-    size_t most =
-        wire->transport->kind == KO_WINDOW ? 0 : ko_message_bytes(wire->hello.slice_bytes);
-    int err = ko_stream_next(stream_of(wire), most, frame);
+    int err = ko_stream_next(stream_of(wire), 0, frame);
 
     wire->wanted = ko_stream_wanted(stream_of(wire));
     return err;

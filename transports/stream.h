@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * stream.h: messages over a stream socket: the hello at its beginning, then frames with bodies. The
- * common body of tcp and of shm's control. Not blocking, one thread at a time.
+ * common body of tcp (bundle.h) and of shm's control. Not blocking, one thread at a time.
  */
 #ifndef KO_STREAM_H
 #define KO_STREAM_H
@@ -10,6 +10,9 @@
 
 /* Bytes read at once in the hope of more than one short message. */
 enum { KO_STREAM_AHEAD = 4096 };
+
+/* Bytes that wait for others to go with them, at most. */
+enum { KO_STREAM_HELD = 32768 };
 
 /* Bytes in front of a body. A long one begins a cache line's length behind its frame, not half of
  * it: the kernel copies to and from what is equally aligned, and that costs a sixth less. */
@@ -73,10 +76,13 @@ int ko_stream_take_fd(struct ko_stream *stream);
 /* The KO_POLL_ bits whose readiness would let the stream go on. */
 int ko_stream_wanted(const struct ko_stream *stream);
 
+/* Ends the connection in both directions; what has come can still be read. Gives the posts back. */
+void ko_stream_break(struct ko_stream *stream);
+
 /* Closes the socket and gives the posts back. */
 void ko_stream_end(struct ko_stream *stream);
 
-/* The head of a wire over a stream, and what such wires have in common (transport.h says what). */
+/* The head of a window's wire, whose control goes over a stream (transport.h says what). */
 struct ko_stream_wire {
     struct ko_wire base;
     struct ko_stream stream;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * TCP between any two ranks that can reach each other. One connection a wire; slices are written
- * from and read into their final place.
+ * TCP between any two ranks that can reach each other. Slices are written from and read into their
+ * final place, over KOLO_TCP_SOCKETS connections.
  */
-#include "transport.h"
-
-#include "poller.h"
+#include "bundle.h"
+#include "config.h"
 #include "socket.h"
 #include "status.h"
-#include "stream.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -25,21 +23,29 @@ struct tcp_address {
 struct tcp_device {
     struct ko_device base;
     struct tcp_address address;
+    int sockets; /* of each wire, at most */
 };
 
 struct tcp_wire {
-    struct ko_stream_wire common;
-    bool has_answered;
+    struct ko_wire base;
+    struct ko_bundle bundle;
+    bool has_begun;    /* it is this end that connected */
+    bool has_answered; /* our hello is on its way */
 };
 
 static int tcp_open(const struct ko_site *site, struct ko_device **device_out)
 {
-    struct tcp_device *device = ko_alloc(sizeof *device, "a device");
+    struct tcp_device *device;
+    int64_t sockets;
     int port;
-    int err;
+    int err = ko_config_number(KO_CONFIG_TCP_SOCKETS, &sockets);
 
+    if (err)
+        return err;
+    device = ko_alloc(sizeof *device, "a device");
     if (!device)
         return KOLO_E_NOMEM;
+    device->sockets = (int)sockets;
     device->base.transport = &ko_transport_tcp;
     err = ko_socket_listen(site->listen_host, 0, &device->base.listen_fd, &port);
     if (err) {
@@ -68,26 +74,37 @@ static size_t tcp_address(struct ko_device *device, unsigned char *address)
     return sizeof tcp->address;
 }
 
-static struct tcp_wire *new_wire(int fd, bool is_connecting)
-{
-    struct tcp_wire *wire = ko_alloc(sizeof *wire, "a wire");
-
-    if (!wire)
-        return NULL;
-    wire->common.base.transport = &ko_transport_tcp;
-    wire->common.base.fd = fd;
-    ko_stream_begin(&wire->common.stream, fd, false, is_connecting);
-    wire->common.base.wanted = is_connecting ? KO_POLL_OUT : KO_POLL_IN;
-    return wire;
-}
-
 static void tcp_hangup(struct ko_wire *base)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
 
     if (wire)
-        ko_stream_end(&wire->common.stream);
+        ko_bundle_end(&wire->bundle);
     free(wire);
+}
+
+/* Takes the socket over. */
+static int new_wire(const struct ko_device *device, int fd, bool is_connecting,
+                    struct tcp_wire **wire_out)
+{
+    struct tcp_wire *wire = ko_alloc(sizeof *wire, "a wire");
+    int err;
+
+    if (!wire) {
+        close(fd);
+        return KOLO_E_NOMEM;
+    }
+    err = ko_bundle_begin(&wire->bundle, fd, is_connecting,
+                          ((const struct tcp_device *)device)->sockets);
+    if (err) {
+        tcp_hangup(&wire->base);
+        return err;
+    }
+    wire->base.transport = &ko_transport_tcp;
+    wire->base.fd = ko_bundle_fd(&wire->bundle);
+    wire->base.wanted = ko_bundle_wanted(&wire->bundle);
+    *wire_out = wire;
+    return KOLO_OK;
 }
 
 static int to_sockaddr(const struct tcp_address *address, struct sockaddr_storage *out,
@@ -117,27 +134,25 @@ static int tcp_connect(struct ko_device *device, const unsigned char *address, s
 {
     struct tcp_address where = {{0}, 0};
     struct sockaddr_storage socket_address;
+    struct ko_hello own = *hello;
     struct tcp_wire *wire;
     socklen_t length = 0;
     int fd;
     int err;
 
-    (void)device;
     memcpy(&where, address, nbytes < sizeof where ? nbytes : sizeof where);
     where.host[sizeof where.host - 1] = 0;
     err = to_sockaddr(&where, &socket_address, &length);
     if (!err)
         err = ko_socket_connect_start((struct sockaddr *)&socket_address, length, &fd);
+    if (!err)
+        err = new_wire(device, fd, true, &wire);
     if (err)
         return err;
-    wire = new_wire(fd, true);
-    if (!wire) {
-        close(fd);
-        return KOLO_E_NOMEM;
-    }
-    ko_stream_greet(&wire->common.stream, hello, -1);
-    wire->has_answered = true;
-    *wire_out = &wire->common.base;
+    own.sockets = (uint16_t)wire->bundle.most;
+    ko_stream_greet(wire->bundle.streams[0], &own, -1);
+    wire->has_begun = wire->has_answered = true;
+    *wire_out = &wire->base;
     return KOLO_OK;
 }
 
@@ -147,48 +162,88 @@ static int tcp_accept(struct ko_device *device, struct ko_wire **wire_out)
     int fd;
     int err = ko_socket_accept(device->listen_fd, &fd);
 
+    if (!err)
+        err = new_wire(device, fd, false, &wire);
+    if (!err)
+        *wire_out = &wire->base;
+    return err;
+}
+
+/* Bytes of the longest slice. */
+static size_t longest(const struct tcp_wire *wire)
+{
+    return ko_message_bytes(wire->base.hello.slice_bytes);
+}
+
+static int hear(struct tcp_wire *wire)
+{
+    int err = ko_stream_hear(wire->bundle.streams[0], &wire->base.hello);
+
     if (err)
         return err;
-    wire = new_wire(fd, false);
-    if (!wire) {
-        close(fd);
-        return KOLO_E_NOMEM;
-    }
-    *wire_out = &wire->common.base;
-    return KOLO_OK;
+    wire->base.has_hello = true;
+    return wire->has_begun ? ko_bundle_join(&wire->bundle, &wire->base.hello) : KOLO_OK;
 }
 
 static int shake(struct tcp_wire *wire)
 {
-    struct ko_wire *base = &wire->common.base;
-    int err = wire->has_answered ? ko_stream_greeted(&wire->common.stream) : KOLO_OK;
+    int err = wire->has_answered ? ko_stream_greeted(wire->bundle.streams[0]) : KOLO_OK;
 
-    if (!err && !base->has_hello) {
-        err = ko_stream_hear(&wire->common.stream, &base->hello);
-        if (!err)
-            base->has_hello = true;
-    }
+    if (!err && !wire->base.has_hello)
+        err = hear(wire);
+    if (!err)
+        err = ko_bundle_gather(&wire->bundle, longest(wire));
     if (!err && wire->has_answered)
-        base->state = KO_WIRE_OPEN;
+        wire->base.state = KO_WIRE_OPEN;
     return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+/* What every call ends with. */
+static int after(struct tcp_wire *wire, int err)
+{
+    wire->base.wanted = ko_bundle_wanted(&wire->bundle);
+    return err;
 }
 
 static int tcp_drive(struct ko_wire *base)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
-    int err = base->state == KO_WIRE_OPEN ? ko_stream_flush(&wire->common.stream) : shake(wire);
 
-    base->wanted = ko_stream_wanted(&wire->common.stream);
-    return err;
+    return after(wire, base->state == KO_WIRE_OPEN ? ko_bundle_drive(&wire->bundle) : shake(wire));
 }
 
 static int tcp_answer(struct ko_wire *base, const struct ko_hello *hello)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
+    struct ko_hello own = *hello;
+    int err = ko_bundle_invite(&wire->bundle, base->hello.sockets, &own);
 
-    ko_stream_greet(&wire->common.stream, hello, -1);
+    if (err)
+        return err;
+    ko_stream_greet(wire->bundle.streams[0], &own, -1);
     wire->has_answered = true;
     return tcp_drive(base);
+}
+
+static int tcp_send(struct ko_wire *base, struct ko_post *post)
+{
+    struct tcp_wire *wire = (struct tcp_wire *)base;
+
+    return after(wire, ko_bundle_send(&wire->bundle, post));
+}
+
+static int tcp_next(struct ko_wire *base, const struct ko_frame **frame)
+{
+    struct tcp_wire *wire = (struct tcp_wire *)base;
+
+    return after(wire, ko_bundle_next(&wire->bundle, longest(wire), frame));
+}
+
+static int tcp_land(struct ko_wire *base, void *to)
+{
+    struct tcp_wire *wire = (struct tcp_wire *)base;
+
+    return after(wire, ko_bundle_land(&wire->bundle, to));
 }
 
 const struct ko_transport ko_transport_tcp = {
@@ -201,8 +256,8 @@ const struct ko_transport ko_transport_tcp = {
     .accept = tcp_accept,
     .answer = tcp_answer,
     .drive = tcp_drive,
-    .send = ko_stream_wire_send,
-    .next = ko_stream_wire_next,
-    .land = ko_stream_wire_land,
+    .send = tcp_send,
+    .next = tcp_next,
+    .land = tcp_land,
     .hangup = tcp_hangup,
 };

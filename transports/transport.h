@@ -55,7 +55,9 @@ struct ko_hello {
     int32_t from, to; /* ranks in the group */
     uint32_t channel;
     uint32_t slots, slice_bytes;
-    uint32_t pad;
+    /* The transport's own. tcp: connections that the sender would have, or, in an answer, that
+     * there are to be; the port for all but the first; in segment the secret that lets them in. */
+    uint16_t sockets, port;
     uint64_t segment;      /* windows: id of the memory that the sender of this hello owns */
     struct ko_stamp stamp; /* the call for which the wire was opened */
 };
