@@ -101,7 +101,9 @@ KO_FN void tree_up(verbs *v, const struct ko_tree *tree, struct ko_part part)
 
 KO_FN void tree_down(verbs *v, const struct ko_tree *tree, struct ko_part part)
 {
-    if (tree->parent >= 0)
+    if (tree->parent >= 0 && tree->nchildren)
+        recv_to(v, tree->parent, OUT, part);
+    else if (tree->parent >= 0)
         recv(v, tree->parent, part);
     for (int i = 0; i < tree->nchildren; i++)
         send(v, tree->children[i], OUT, part);

@@ -30,26 +30,26 @@
  * send_copy(v, to, buffer, part)
  *     The same, but the text may change it at once.
  * recv(v, from, part)
- *     OUT[part] = received.
+ *     OUT[part] = received, which is final: a text that looks at it again says so (KO_REREADS).
  * recv_to(v, from, buffer, part)
- *     The same elsewhere.
+ *     The same anywhere, to be read again.
  * recv_send(v, from, to, part)
  *     recv, and passes it on.
  * recv_add(v, from, buffer, mine, target, part)
  *     target[part] = received op buffer[mine].
  * recv_reduce(v, from, buffer, mine, part)
- *     The same into OUT, and with it the result is complete (AVG divides).
+ *     The same into OUT, and with it the result is complete (AVG divides) and final.
  * recv_reduce_send(v, from, to, buffer, mine)
  *     Passes on received op buffer[mine].
  * recv_reduce_send_all(v, from, to, buffer, part)
  *     recv_reduce, and passes it on.
  * reduce_from(v, ranks, nranks, mine, part, is_complete)
  *     OUT[part] = a slice received from each rank of the list, which names the own rank too, for
- *     IN[mine], reduced in the list's order. ranks NULL: 0, 1, 2 ...
+ *     IN[mine], reduced in the list's order; final if complete. ranks NULL: 0, 1, 2 ...
  * reduce_from_send(v, ranks, nranks, to, mine)
  *     The same, passed on.
  * keep(v, mine, part)
- *     OUT[part] = IN[mine], of any length.
+ *     OUT[part] = IN[mine], of any length; final.
  * move(v, buffer, mine, target, part)
  *     target[part] = buffer[mine], of any length.
  * scratch(v, count)

@@ -263,6 +263,12 @@ static void end_arrival(struct ko_correspondence *with, kolo_dtype dtype)
         take_parcel(with, parcel, parcel->taker);
 }
 
+/* Whether the arriving message will not stay in the cache. A parcel is soon read again. */
+static bool streams(const struct ko_correspondence *with)
+{
+    return with->letter && with->total >= with->letter->group->endpoint->cache_bytes;
+}
+
 /* One slice of the arriving message; KO_AGAIN if it is not all here. */
 static int take_slice(struct ko_correspondence *with, struct ko_link *link,
                       const struct ko_frame *frame)
@@ -281,7 +287,7 @@ static int take_slice(struct ko_correspondence *with, struct ko_link *link,
     if (err)
         return err;
     place = place_of(with);
-    err = place ? link->ops->land(link, place) : link->ops->peek(link, &dropped);
+    err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
     if (err)
         return err;
     if (!place)
@@ -368,7 +374,7 @@ static bool receive_short(struct ko_correspondence *with, struct ko_link *link,
                    !link->ops->next(link, &frame) && is_for(frame, with, letter);
 
     if (is_here && frame->nbytes)
-        is_here = !link->ops->land(link, letter->buffer);
+        is_here = !link->ops->land(link, letter->buffer, false);
     else if (is_here)
         link->ops->release(link);
     with->received += is_here;

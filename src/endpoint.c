@@ -7,6 +7,7 @@
 #include "endpoint.h"
 
 #include "config.h"
+#include "copy.h"
 #include "log.h"
 #include "status.h"
 #include "store.h"
@@ -96,6 +97,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->size = size;
     endpoint->store = store;
     endpoint->store_rank = -1;
+    endpoint->cache_bytes = ko_cache_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
     err = endpoint->contacts ? ko_poller_open(&endpoint->poller) : KOLO_E_NOMEM;
     if (!err)

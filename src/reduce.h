@@ -66,8 +66,10 @@ struct ko_parts {
 };
 
 /* many, with its result in each of outs[nouts], any of which may be a part. is_streaming: around
- * the caches (see copy.h), for results that would not stay there; of two parts as well. At most 64
- * parts. */
+ * the caches (see copy.h), for results that would not stay there; of two parts as well. At most
+ * KO_MOST_STREAMED parts. */
+enum { KO_MOST_STREAMED = 64 };
+
 void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int nouts,
                     const struct ko_parts *of, bool is_streaming);
 

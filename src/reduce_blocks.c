@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* What is copied out goes in smaller blocks, so that reading the next one begins before. */
-enum { MOST = KO_MOST_AT_ONCE, BLOCK_BYTES = 2048, OUT_BYTES = 1024, MOST_PARTS = 64 };
+enum { MOST = KO_MOST_AT_ONCE, BLOCK_BYTES = 2048, OUT_BYTES = 1024 };
 
 static bool takes(const struct ko_folds *folds, int n)
 {
@@ -133,10 +133,10 @@ void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int
                     const struct ko_parts *of, bool is_streaming)
 {
     alignas(64) char result[OUT_BYTES];
-    const void *parts[MOST_PARTS];
+    const void *parts[KO_MOST_STREAMED];
     size_t count;
 
-    assert(of->n <= MOST_PARTS);
+    assert(of->n <= KO_MOST_STREAMED);
     for (size_t at = 0; at < of->count; at += count) {
         const size_t offset = at * reduction->nbytes;
 

@@ -11,6 +11,7 @@
 
 #include "chunk.h"
 #include "coll.h"
+#include "copy.h"
 
 typedef struct ko_verbs {
     /* what the texts read */
@@ -26,6 +27,7 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
+    bool is_streaming; /* results would not stay in the cache, and are not read again */
     struct ko_stamp stamp;
     bool has_posted;      /* by reference: to be flushed */
     bool is_waiting;      /* in `wait` */
@@ -145,11 +147,11 @@ static const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
     return v->status ? NULL : body;
 }
 
-static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes)
+static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool is_streaming)
 {
     if (expect(v, link, nbytes))
-        while (
-            look_again(v, link->peer, "for the rest of a message from", link->ops->land(link, to)))
+        while (look_again(v, link->peer, "for the rest of a message from",
+                          link->ops->land(link, to, is_streaming)))
             ;
 }
 
@@ -199,17 +201,20 @@ KO_FN void recv_to(verbs *v, int from, enum buffer buffer, struct ko_part part)
     struct ko_link *link = link_to(v, from);
 
     if (link)
-        land(v, link, at(v, buffer, part), bytes_of(v, part));
+        land(v, link, at(v, buffer, part), bytes_of(v, part), false);
 }
 
 KO_FN void recv(verbs *v, int from, struct ko_part part)
 {
-    recv_to(v, from, OUT, part);
+    struct ko_link *link = link_to(v, from);
+
+    if (link)
+        land(v, link, at(v, OUT, part), bytes_of(v, part), v->is_streaming);
 }
 
 KO_FN void recv_send(verbs *v, int from, int to, struct ko_part part)
 {
-    recv(v, from, part);
+    recv_to(v, from, OUT, part);
     send(v, to, OUT, part);
 }
 
@@ -225,16 +230,31 @@ KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine,
     link->ops->release(link);
 }
 
-KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
-                       struct ko_part part)
+static void reduce_streaming(const verbs *v, void *sum, const struct ko_parts *of)
+{
+    ko_reduce_into(v->reduction, &sum, 1, of, true);
+}
+
+static void complete_with(verbs *v, int from, const void *own, struct ko_part part,
+                          bool is_streaming)
 {
     struct ko_link *link = link_to(v, from);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
+    const void *const both[] = {theirs, own};
 
     if (!theirs)
         return;
-    v->reduction->last(at(v, OUT, part), theirs, at(v, buffer, mine), part.count, v->n);
+    if (is_streaming)
+        reduce_streaming(v, at(v, OUT, part), &(struct ko_parts){both, 2, part.count, v->n});
+    else
+        v->reduction->last(at(v, OUT, part), theirs, own, part.count, v->n);
     link->ops->release(link);
+}
+
+KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
+                       struct ko_part part)
+{
+    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming);
 }
 
 KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, struct ko_part mine)
@@ -253,7 +273,7 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
 
 KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, struct ko_part part)
 {
-    recv_reduce(v, from, buffer, part, part);
+    complete_with(v, from, at(v, buffer, part), part, false);
     send(v, to, OUT, part);
 }
 
@@ -266,7 +286,10 @@ KO_FN void move(verbs *v, enum buffer buffer, struct ko_part mine, enum buffer t
 
 KO_FN void keep(verbs *v, struct ko_part mine, struct ko_part part)
 {
-    move(v, IN, mine, OUT, part);
+    if (!v->is_streaming)
+        move(v, IN, mine, OUT, part);
+    else if (!v->status && at(v, OUT, part) != at(v, IN, mine))
+        ko_copy_streaming(at(v, OUT, part), at(v, IN, mine), bytes_of(v, part));
 }
 
 KO_FN void scratch(verbs *v, size_t count)
@@ -318,7 +341,11 @@ KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mi
 
     if (!hold(v, ranks, nranks, mine, &slices))
         return;
-    reduce_slices(v, at(v, OUT, part), &slices, part.count, is_complete);
+    if (v->is_streaming && is_complete && nranks <= KO_MOST_STREAMED)
+        reduce_streaming(v, at(v, OUT, part),
+                         &(struct ko_parts){slices.parts, nranks, part.count, v->n});
+    else
+        reduce_slices(v, at(v, OUT, part), &slices, part.count, is_complete);
     let_go(&slices);
 }
 

@@ -212,6 +212,24 @@ static void every_algorithm_among_processes(void **state)
     every_algorithm(RANKS_PROCESSES, "shm,tcp", sizes, 1);
 }
 
+/* As if nothing stayed in a cache. */
+static int take_row_around_the_cache(kolo_group *group, void *argument)
+{
+    group->endpoint->cache_bytes = 1;
+    return take_row(group, argument);
+}
+
+static void every_algorithm_around_the_cache(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct row row = rows[i];
+
+        set_variables(i % 4 ? "shm" : "tcp", row.name);
+        run(RANKS_THREADS, 3, take_row_around_the_cache, &row);
+    }
+}
+
 /* ---- slots of ordinary size, many elements ------------------------------------------------------
  */
 
@@ -518,6 +536,7 @@ int main(void)
         cmocka_unit_test(processes_over_tcp),
         cmocka_unit_test(every_algorithm_among_threads),
         cmocka_unit_test(every_algorithm_among_processes),
+        cmocka_unit_test(every_algorithm_around_the_cache),
         cmocka_unit_test(large_counts_in_ordinary_slots),
         cmocka_unit_test(results_have_the_same_bits_on_all_ranks),
         cmocka_unit_test(calls_queue_up),

@@ -4,6 +4,7 @@
  * nobody waits for yet, threads, and the courier.
  */
 #include "clock.h"
+#include "group.h"
 #include "letters.h"
 
 #include <pthread.h>
@@ -54,11 +55,19 @@ static int pass_around(kolo_group *group, void *argument)
     return failed;
 }
 
+/* As if nothing stayed in a cache. */
+static int pass_around_the_cache(kolo_group *group, void *argument)
+{
+    group->endpoint->cache_bytes = 1;
+    return pass_around(group, argument);
+}
+
 static void messages_of_every_size_arrive(void **state)
 {
     (void)state;
     letters_run(2, pass_around);
     letters_run(4, pass_around);
+    letters_run(2, pass_around_the_cache);
 }
 
 enum { NTAGS = 12 };

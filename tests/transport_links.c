@@ -86,7 +86,7 @@ static int take_slice(struct ko_link *link, uint64_t i, size_t nbytes, bool land
         return err;
     if (frame->nbytes != nbytes || memcmp(&frame->stamp, &stamp, sizeof stamp) != 0)
         return KOLO_E_INTERNAL;
-    err = lands ? link->ops->land(link, got) : link->ops->peek(link, &body);
+    err = lands ? link->ops->land(link, got, i % 2) : link->ops->peek(link, &body);
     if (!err && !lands)
         err = link->ops->peek(link, &body); /* twice is as once */
     if (err)
@@ -127,7 +127,7 @@ static void closed(void **state)
     assert_int_equal(link->ops->post(link, &stamp, "x", 1), KO_AGAIN);
     assert_int_equal(link->ops->next(link, &frame), KO_AGAIN);
     assert_int_equal(link->ops->peek(link, &body), KO_AGAIN);
-    assert_int_equal(link->ops->land(link, &stamp), KO_AGAIN);
+    assert_int_equal(link->ops->land(link, &stamp, false), KO_AGAIN);
     link->ops->release(link);
     link->ops->arm(link);
     link->ops->disarm(link);
@@ -206,7 +206,7 @@ static void stalled(void **state)
         while ((err = links.to->ops->next(links.to, &frame)) == KO_AGAIN)
             drive(&links);
         assert_int_equal(err, KOLO_OK);
-        while ((err = links.to->ops->land(links.to, got)) == KO_AGAIN)
+        while ((err = links.to->ops->land(links.to, got, sent % 2)) == KO_AGAIN)
             drive(&links);
         assert_int_equal(err, KOLO_OK);
         assert_memory_equal(got, kept, BIG);

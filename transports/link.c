@@ -50,10 +50,11 @@ static int closed_peek(struct ko_link *link, const void **body)
     return KO_AGAIN;
 }
 
-static int closed_land(struct ko_link *link, void *to)
+static int closed_land(struct ko_link *link, void *to, bool is_streaming)
 {
     (void)link;
     (void)to;
+    (void)is_streaming;
     return KO_AGAIN;
 }
 

@@ -27,8 +27,9 @@ struct ko_link_ops {
     int (*next)(struct ko_link *link, const struct ko_frame **frame);
     /* The body of next's slice, where it lies; valid until release. */
     int (*peek)(struct ko_link *link, const void **body);
-    /* The body of next's slice, moved to `to`; releases it. */
-    int (*land)(struct ko_link *link, void *to);
+    /* The body of next's slice, moved to `to`; releases it. is_streaming: around the caches where
+     * that is ours to choose (copy.h). */
+    int (*land)(struct ko_link *link, void *to, bool is_streaming);
     void (*release)(struct ko_link *link);
     /* Before its thread sleeps until the wire's fd is ready; after that, and after
      * ko_fence_others, look once more. */

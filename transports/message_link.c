@@ -114,10 +114,12 @@ static void message_release(struct ko_link *link)
     link->received++;
 }
 
-static int message_land(struct ko_link *link, void *to)
+/* The kernel copies. */
+static int message_land(struct ko_link *link, void *to, bool is_streaming)
 {
     int err = link->wire->transport->land(link->wire, to);
 
+    (void)is_streaming;
     if (!err)
         message_release(link);
     return err;

@@ -11,6 +11,7 @@
  */
 #include "link.h"
 
+#include "copy.h"
 #include "fence.h"
 #include "reference.h"
 #include "status.h"
@@ -147,14 +148,16 @@ static void window_release(struct ko_link *link)
     (void)wake(link, &link->inbox->sender_sleeps); /* a broken wire shows at the next wait */
 }
 
-static int window_land(struct ko_link *link, void *to)
+static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
     const void *body;
     int err = window_peek(link, &body);
 
     if (err)
         return err;
-    if (link->frame.nbytes)
+    if (is_streaming)
+        ko_copy_streaming(to, body, link->frame.nbytes);
+    else if (link->frame.nbytes)
         memcpy(to, body, link->frame.nbytes);
     window_release(link);
     return KOLO_OK;
