@@ -58,16 +58,17 @@ static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call
 /* Whether a result will have left the cache before it is read again: by measurement, if the call
  * touches on each rank about as much as two ranks have of it. Results that take their inputs' place
  * stay, since those are there already. */
-static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call)
+static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
     const enum ko_collective what = call->what;
-    const size_t n = (size_t)group->size;
-    const size_t ins = what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER;
-    const size_t outs = what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER;
-    const size_t blocks = (ins ? n : 1) + (outs ? n : 1);
+    const size_t n = (size_t)group->size, cache = group->endpoint->cache_bytes;
+    size_t blocks;
 
-    return call->in != call->out &&
-           blocks * call->count * kolo_dtype_size(call->dtype) >= 2 * group->endpoint->cache_bytes;
+    if (n * nbytes < cache || call->in == call->out)
+        return false;
+    blocks = what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER ? n : 1;
+    blocks += what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER ? n : 1;
+    return blocks * nbytes >= 2 * cache;
 }
 
 /* Field by field: clearing all of it takes as long as the rest. */
@@ -93,8 +94,8 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->buffers[TMP] = NULL;
     v->element = (size_t)1 << shift;
     v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
-    v->is_streaming =
-        !(ko_algorithms[algorithm].flags & KO_REREADS) && is_beyond_cache(group, call);
+    v->is_streaming = !(ko_algorithms[algorithm].flags & KO_REREADS) &&
+                      is_beyond_cache(group, call, call->count << shift);
     v->stamp = (struct ko_stamp){.seq = ++group->seq,
                                  .count = agreed_count(group, call),
                                  .root = (uint32_t)call->root,

@@ -331,7 +331,13 @@ static void let_go(const struct slices *slices)
 static void reduce_slices(const verbs *v, void *sum, const struct slices *slices, size_t count,
                           bool is_complete)
 {
-    v->reduction->many(sum, slices->parts, slices->n, count, is_complete ? v->n : 1);
+    const struct ko_reduction *reduction = v->reduction;
+    const void **parts = slices->parts;
+
+    if (slices->n == 2 && is_complete) /* the same bits, by a shorter way */
+        reduction->last(sum, parts[0], parts[1], count, v->n);
+    else
+        reduction->many(sum, parts, slices->n, count, is_complete ? v->n : 1);
 }
 
 KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,
