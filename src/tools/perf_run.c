@@ -202,7 +202,8 @@ static int perform(struct seat *seat, kolo_group *group)
     return err;
 }
 
-/* Others must not wait for a rank that has failed. */
+/* Others must not wait for a rank that has failed. Where all have, none leaves before rank 0 has
+ * said why: the launcher ends the rest when the first has left. */
 static void *be_rank(void *arg)
 {
     struct seat *seat = arg;
@@ -215,7 +216,9 @@ static void *be_rank(void *arg)
         seat->err = perform(seat, group);
     if (seat->err) {
         say(group, seat->err);
-        if (group && seat->err != KOLO_E_INVALID)
+        if (group && seat->err == KOLO_E_INVALID)
+            (void)kolo_barrier(group);
+        else if (group)
             kolo_group_abort(group, kolo_last_error());
     }
     kolo_group_free(group);
