@@ -187,6 +187,7 @@ cover: ## line coverage by all tests, in build/cover; fails under COVER_MIN perc
 docs: $(BUILD)/bin/kolo-explain ## draw the pictures of README.md
 	$(Q)mkdir -p docs
 	$(Q)$< all_reduce --algo ring --ranks 4 --svg docs/ring.svg >/dev/null
+	$(Q)$< all_reduce --simulate --ranks 64 --per-host 8 --cores 16 --svg docs/crossover.svg >/dev/null
 
 .PHONY: bench
 bench: all ## compare with other libraries on this machine (tests/bench/peers --help)

@@ -49,6 +49,11 @@ bool ko_choice_allows(const struct ko_situation *situation, int row, bool is_une
            longest_bytes(class) <= situation->slice_bytes / (size_t)situation->n;
 }
 
+bool ko_choice_is_spread(const struct ko_situation *situation)
+{
+    return situation->hosts->n > 1 && situation->hosts->n < situation->n;
+}
+
 int ko_choice_predict(const struct ko_situation *situation, int row, int class, double *us)
 {
     const struct ko_simulation simulation = {.call = {.text = &ko_paper_texts[row],
@@ -62,12 +67,6 @@ int ko_choice_predict(const struct ko_situation *situation, int row, int class, 
                                              .most_actions = MOST_ACTIONS};
 
     return ko_simulate(&simulation, us);
-}
-
-/* Whether there is something to win by telling hosts apart. */
-static bool is_spread(const struct ko_situation *situation)
-{
-    return situation->hosts->n > 1 && situation->hosts->n < situation->n;
 }
 
 /* Calls too large to be simulated among so many ranks: the last row that can, since the table
@@ -84,6 +83,11 @@ static int last_resort(const struct ko_situation *situation, enum ko_collective 
     return last;
 }
 
+bool ko_choice_is_better(double us, double earlier_us)
+{
+    return us < EQUAL * earlier_us;
+}
+
 int ko_choose(const struct ko_situation *situation, enum ko_collective what, bool is_uneven,
               int class, int wanted, double *us)
 {
@@ -97,11 +101,11 @@ int ko_choose(const struct ko_situation *situation, enum ko_collective what, boo
         const struct ko_paper_text *text = &ko_paper_texts[row];
         double row_us;
 
-        if (text->what != what || (text->flags & KO_SPREAD && !is_spread(situation)) ||
+        if (text->what != what || (text->flags & KO_SPREAD && !ko_choice_is_spread(situation)) ||
             !ko_choice_allows(situation, row, is_uneven, class) ||
             ko_choice_predict(situation, row, class, &row_us))
             continue;
-        if (best < 0 || row_us < EQUAL * best_us) {
+        if (best < 0 || ko_choice_is_better(row_us, best_us)) {
             best = row;
             best_us = row_us;
         }

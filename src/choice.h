@@ -25,8 +25,14 @@ int ko_size_class(size_t nbytes);
 /* True if the algorithm (a row of algorithms.h) can carry out a call of the class. */
 bool ko_choice_allows(const struct ko_situation *situation, int row, bool is_uneven, int class);
 
+/* True if there is something to win by telling hosts apart: else rows of KO_SPREAD are left out. */
+bool ko_choice_is_spread(const struct ko_situation *situation);
+
 /* Predicts the microseconds of a call of the class; KOLO_E_UNSUPPORTED: too many ranks for that. */
 int ko_choice_predict(const struct ko_situation *situation, int row, int class, double *us);
+
+/* True if us is so much less than that of an earlier row that it is taken instead. */
+bool ko_choice_is_better(double us, double earlier_us);
 
 /* The row for calls of a class; *us is what was predicted, 0 if nothing could be. wanted >= 0: that
  * row if it can. */

@@ -154,9 +154,11 @@ reduce_scatter 9 0.60"
     grep -q 'Drawn are 16 of 40 ranks and 40 of 78 steps' "$D/a.svg"
 }
 
-@test "the picture in docs is that of the present code" {
+@test "the pictures in docs are those of the present code" {
     "$EXPLAIN" all_reduce --algo ring --ranks 4 --svg - | cmp - docs/ring.svg
-    [ "$(wc -c <docs/ring.svg)" -le 30000 ]
+    "$EXPLAIN" all_reduce --simulate --ranks 64 --per-host 8 --cores 16 --svg - |
+        cmp - docs/crossover.svg
+    [ "$(wc -c <docs/ring.svg)" -le 30000 ] && [ "$(wc -c <docs/crossover.svg)" -le 30000 ]
 }
 
 @test "what README quotes is said" {
@@ -197,6 +199,112 @@ reduce_scatter 9 0.60"
     [ "$status" -eq 125 ] && [[ "$stderr" == *"$D/none/a.svg"* ]]
     run -125 bash -c '"$1" all_reduce >/dev/full' - "$EXPLAIN"
     run -125 "$EXPLAIN" all_reduce --svg /dev/full
+}
+
+# A tuning file in which nothing costs anything but what is given: NAME=NUMBER...
+tuning() {
+    local name number bytes size model
+    model=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
+    bytes="128K 512K 2M 8M 32M 128M"
+    echo "kolo tuning 1"
+    echo "machine ${model:-unknown processor}, $(nproc) cores"
+    for name in {local,remote}.{latency,send,receive,wire_byte} cores change spin wake call \
+        {{local,remote}.{send,receive},reduce,copy}_byte; do
+        number=0
+        [[ $name != cores && $name != spin ]] || number=1000
+        for size; do
+            [[ ${size%=*} != "$name" ]] || number=${size#*=}
+        done
+        if [[ $name == *wire_byte || $name != *_byte ]]; then
+            echo "$name $number"
+        else
+            for size in $bytes; do
+                echo "$name.$size $number"
+            done
+        fi
+    done
+    echo end
+}
+
+@test "simulate: times and the crossing are those of the formulas" {
+    # Four ranks, 10 us a hop, 0.8 ns to reduce a byte. A ring has 6 hops and reduces 3/4 of the
+    # buffer, doubling has 2 hops and reduces the buffer twice: equal at 4 * 10 us / (1.25 * 0.8 ns). The
+    # last size is in two slices, which double the hops of doubling.
+    tuning local.latency=10 reduce_byte=0.0008 >"$D/tuning"
+    KOLO_TUNING=$D/tuning run "$EXPLAIN" all_reduce --simulate --algo ring,doubling --bytes 4K:256K:4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "all_reduce among 4 ranks: 1 host of 4 ranks and 1000 cores, $D/tuning" ]
+    grep -qE '^ +ring +doubling +kolo takes$' <<<"$output"
+    grep -qE '^ +4 KiB +62\.5 +26\.6\* ' <<<"$output"
+    grep -qE '^ +16 KiB +69\.8 +46\.2\* ' <<<"$output"
+    grep -qE '^ +64 KiB +99\.3\* +125 ' <<<"$output"
+    grep -qE '^ +256 KiB +217\* +459 ' <<<"$output"
+    [ "${lines[-1]}" = "fastest: doubling, from 39.1 KiB ring" ]
+    KOLO_TUNING=$D/tuning run "$EXPLAIN" all_reduce --simulate --algo ring,doubling --json
+    json 'abs(d["crossings"][0]["bytes"] - 40000) < 20 and len(d["crossings"]) == 1' <<<"$output"
+    json '[(s["bytes"], s["fastest"]) for s in d["sizes"]][0] == (8, "doubling")' <<<"$output"
+    json 'all(abs(s["us"]["ring"] - 60 - .6e-3 * s["bytes"]) < .01
+          for s in d["sizes"] if s["bytes"] <= 1 << 19)' <<<"$output"
+    json 'd["ranks"] == 4 and d["hosts"] == 1 and d["per_host"] == 4 and d["cores"] == 1000' <<<"$output"
+    [[ "$output" == *"\"costs\": \"$D/tuning\""* ]]
+}
+
+@test "simulate: the picture names the crossing, and is XML" {
+    tuning local.latency=10 reduce_byte=0.0008 >"$D/tuning"
+    KOLO_TUNING=$D/tuning "$EXPLAIN" all_reduce --simulate --algo ring,doubling --svg - >"$D/a.svg"
+    xml "$D/a.svg"
+    grep -q '>ring from 39.1 KiB<' "$D/a.svg"
+    grep -q '>100 us<' "$D/a.svg"
+    "$EXPLAIN" all_reduce --simulate --ranks 64 --per-host 8 --cores 16 --svg "$D/b.svg" >"$D/b"
+    "$EXPLAIN" all_gather --simulate --bytes 1K --svg "$D/c.svg" >"$D/c"
+    "$EXPLAIN" all_to_all --simulate --hosts 3,1,2 --svg "$D/d.svg" >"$D/d"
+    xml "$D/b.svg" "$D/c.svg" "$D/d.svg"
+    [ "$(wc -l <"$D/c")" -eq 5 ]
+    grep -q '3 hosts of 1 to 3 ranks' "$D/d"
+}
+
+@test "simulate: every collective, and what the library would take" {
+    local collective
+    for collective in $("$EXPLAIN" --list | awk '{ print $1 }' | uniq); do
+        run -0 "$EXPLAIN" "$collective" --simulate --ranks 12 --per-host 4 --bytes 8:1M:32
+        [ "$(grep -c '\*' <<<"${lines[*]:2}")" -ge 1 ] || { echo "$output"; return 1; }
+    done
+    KOLO_ALGO=halving run -0 "$EXPLAIN" all_reduce --simulate --bytes 1K
+    grep -qE '^ +1 KiB .* halving$' <<<"$output"
+}
+
+@test "simulate: a hundred thousand ranks" {
+    tuning remote.latency=1 >"$D/tuning"
+    KOLO_TUNING=$D/tuning run -0 "$EXPLAIN" all_reduce --simulate --ranks 100000 --per-host 1 \
+        --algo ring,binomial --bytes 1M --json
+    json 'd["sizes"][0]["us"]["ring"] == 2 * 99999' <<<"$output"
+    json '32 <= d["sizes"][0]["us"]["binomial"] < 32 + 8 * 8' <<<"$output"
+}
+
+@test "simulate: the growth that the manual page shows" {
+    local n
+    for n in 10 100 1000 10000; do
+        "$EXPLAIN" all_reduce --simulate --ranks $n --per-host 1 --cores 16 \
+            --algo ring,binomial,doubling --bytes 1K | tail -n 1 >>"$D/lines"
+    done
+    [ "$(grep -cxFf "$D/lines" man/kolo-explain.1)" -eq 4 ]
+}
+
+@test "simulate: calls that cannot be" {
+    local call
+    for call in "all_reduce --count 3" "all_reduce --algo ring,none" "all_reduce --bytes 0" \
+        "all_reduce --bytes 4K:1K" "all_reduce --bytes 1:2:1" "all_reduce --bytes 1:2:2:2" \
+        "all_reduce --bytes 1:1T:1.01" "all_reduce --hosts 2,2 --per-host 2" "barrier --svg -" \
+        "all_reduce --hosts 2,2 --ranks 5" "all_reduce --algo hierarchical --ranks 4" \
+        "all_reduce --ranks 100001" "all_reduce --cores 0" "--list" "none"; do
+        run --separate-stderr "$EXPLAIN" --simulate $call
+        [ "$status" -eq 125 ] || { echo "$call: $status $output"; return 1; }
+        [ -n "$stderr" ] && [ -z "$output" ]
+    done
+    run -125 "$EXPLAIN" all_reduce --bytes 8
+    run -125 "$EXPLAIN" all_reduce --ranks 65
+    KOLO_TUNING=/no/such run -125 "$EXPLAIN" all_reduce --simulate
 }
 
 @test "--help and --version" {

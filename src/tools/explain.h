@@ -142,6 +142,8 @@ void ko_figures_count(const struct ko_trace *trace, struct ko_figures *figures);
 
 /* ---- the call: explain_call.c -------------------------------------------------------------- */
 
+enum { KO_EXPLAIN_RANKS = 4 /* if nothing is asked for */ };
+
 /* What is asked for; 0, or -1 for ranks, or NULL stands for what fits. */
 struct ko_explain_wish {
     const char *collective, *algorithm;
@@ -149,6 +151,13 @@ struct ko_explain_wish {
     int ranks, root, slots;
     int count, slice; /* -1: what fits */
 };
+
+/* The row of the wish's names, or the first that suits. KOLO_E_INVALID names what there is. */
+int ko_explain_find(const struct ko_explain_wish *wish, const struct ko_paper_text **text);
+
+/* Hosts of so many ranks each, from "4,2"; *n is how many ranks that are. *hosts is to be freed by
+ * free(). KOLO_E_INVALID if the text is none of that, or of more than KO_PAPER_MOST_RANKS. */
+int ko_explain_hosts(const char *text, int *n, struct ko_hosts **hosts);
 
 /* Makes the call. *hosts, freed by free(), must outlive it; it is NULL for one host. KOLO_E_INVALID
  * names what there is. */

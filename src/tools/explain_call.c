@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 4, SLOTS = 8, CHUNK = 3, NAMES_CAP = 256 };
+enum { SLOTS = 8, CHUNK = 3, NAMES_CAP = 256 };
 
 /* ---- names -------------------------------------------------------------------------------- */
 
@@ -61,6 +61,14 @@ static int find_text(const struct ko_explain_wish *wish, enum ko_collective what
                    wish->algorithm, names);
 }
 
+int ko_explain_find(const struct ko_explain_wish *wish, const struct ko_paper_text **text)
+{
+    enum ko_collective what;
+    int err = find_collective(wish->collective, &what);
+
+    return err ? err : find_text(wish, what, text);
+}
+
 /* ---- hosts -------------------------------------------------------------------------------- */
 
 /* host[rank], from "4,2"; how many ranks that are in *n. */
@@ -96,6 +104,14 @@ static int make_hosts(const int host[], int n, struct ko_hosts **hosts)
         machines[rank] = names[rank];
     }
     return ko_layout_make(machines, n, hosts);
+}
+
+int ko_explain_hosts(const char *text, int *n, struct ko_hosts **hosts)
+{
+    int host[KO_PAPER_MOST_RANKS];
+    int err = read_hosts(text, host, n);
+
+    return err ? err : make_hosts(host, *n, hosts);
 }
 
 /* ---- the call ----------------------------------------------------------------------------- */
@@ -172,28 +188,27 @@ static int set_slice(const struct ko_explain_wish *wish, struct ko_paper_call *c
 int ko_explain_call(const struct ko_explain_wish *wish, struct ko_paper_call *call,
                     struct ko_hosts **hosts)
 {
-    int host[KO_PAPER_MOST_RANKS], n = wish->ranks ? wish->ranks : RANKS;
-    enum ko_collective what;
-    int err = find_collective(wish->collective, &what);
+    int host[KO_PAPER_MOST_RANKS], n = wish->ranks ? wish->ranks : KO_EXPLAIN_RANKS;
+    int err;
 
     *hosts = NULL;
+    *call = (struct ko_paper_call){.root = wish->root};
+    err = ko_explain_find(wish, &call->text);
     if (!err && wish->hosts)
         err = read_hosts(wish->hosts, host, &n);
     if (!err && wish->ranks && n != wish->ranks)
         err =
             ko_fail(KOLO_E_INVALID, "--hosts %s are %d ranks, not %d", wish->hosts, n, wish->ranks);
-    *call = (struct ko_paper_call){.n = n, .root = wish->root, .slots = wish->slots};
-    if (!err)
-        err = find_text(wish, what, &call->text);
     if (err)
         return err;
+    call->n = n;
     for (int rank = 0; !wish->hosts && rank < n; rank++)
         host[rank] = rank >= (n + 1) / 2;
     if (wish->hosts || call->text->flags & KO_SPREAD)
         err = make_hosts(host, n, hosts);
     call->hosts = *hosts;
     call->slots = wish->slots ? wish->slots : SLOTS;
-    call->count = wish->count < 0 ? fitting_count(what, n) : (size_t)wish->count;
+    call->count = wish->count < 0 ? fitting_count(call->text->what, n) : (size_t)wish->count;
     return err ? err : set_slice(wish, call);
 }
 

@@ -7,6 +7,7 @@
 #include "choice.h"
 #include "coll.h"
 #include "config.h"
+#include "forecast.h"
 #include "group_wishes.h"
 #include "layout.h"
 #include "tuning.h"
@@ -53,23 +54,15 @@ static void print_collective(FILE *file, const struct ko_situation *situation,
 static int read_situation(int n, int per_host, struct ko_situation *situation,
                           struct ko_costs *costs, struct ko_hosts **hosts)
 {
-    int64_t slots = 0, slice_bytes = 0, is_ordered = 0;
-    int err = ko_config_number(KO_CONFIG_SLOTS, &slots);
+    int err = ko_situation_read(situation);
 
-    if (!err)
-        err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
-    if (!err)
-        err = ko_config_number(KO_CONFIG_DETERMINISTIC, &is_ordered);
     if (!err)
         err = ko_tuning_get(costs);
     if (!err)
         err = ko_layout_even(n, per_host, hosts);
-    *situation = (struct ko_situation){.n = n,
-                                       .hosts = *hosts,
-                                       .costs = costs,
-                                       .slice_bytes = (size_t)slice_bytes,
-                                       .slots = (int)slots,
-                                       .is_ordered = is_ordered != 0};
+    situation->n = n;
+    situation->hosts = *hosts;
+    situation->costs = costs;
     return err;
 }
 

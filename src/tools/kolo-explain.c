@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * kolo-explain: shows what an algorithm does, step by step. This file reads the command line;
- * explain.h is the rest.
+ * kolo-explain: shows what an algorithm does, step by step, or how long all of them would take.
+ * This file reads the command line; explain.h and forecast.h are the rest.
  */
 #include "explain.h"
+#include "forecast.h"
 
 #include "kolo.h"
 #include "options.h"
@@ -20,7 +21,8 @@ enum {
     EXIT_SELF = 125,
     MOST_COUNT = 4096,
     LEAST_SLOTS = 2,
-    MOST_SLOTS = 64
+    MOST_SLOTS = 64,
+    MOST_CORES = 65536
 };
 
 enum key {
@@ -33,12 +35,19 @@ enum key {
     KEY_COUNT,
     KEY_SLICE,
     KEY_SLOTS,
-    KEY_HOSTS
+    KEY_HOSTS,
+    KEY_SIMULATE,
+    KEY_BYTES,
+    KEY_PER_HOST,
+    KEY_CORES
 };
 
 static const struct argp_option option_list[] = {
-    {"algo", 'a', "NAME", 0, "Algorithm. Default: the first that is for so many ranks", 1},
-    {"ranks", 'n', "N", 0, "Ranks, 2 to 64. Default 4", 1},
+    {"algo", 'a', "NAME", 0,
+     "Algorithm; with --simulate several, as in ring,binomial. Default: the first that is for so "
+     "many ranks, or all",
+     1},
+    {"ranks", 'n', "N", 0, "Ranks, 2 to 64, with --simulate to 100000. Default 4", 1},
     {"hosts", KEY_HOSTS, "N,N,...", 0,
      "Ranks on each host. Default: one host, or two halves for an algorithm between hosts", 1},
     {"root", KEY_ROOT, "RANK", 0, "Root. Default 0", 1},
@@ -49,11 +58,22 @@ static const struct argp_option option_list[] = {
      1},
     {"slots", KEY_SLOTS, "N", 0, "Slots of a link. Default 8", 1},
     {"rank", KEY_RANK, "RANK", 0, "Show only what this rank sends and receives", 2},
-    {"svg", KEY_SVG, "FILE", 0, "Draw the steps; - is standard output, in place of the words", 2},
+    {"svg", KEY_SVG, "FILE", 0,
+     "Draw the steps, or the predicted times; - is standard output, in place of the words", 2},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object in place of the words", 2},
     {"verify", KEY_VERIFY, NULL, 0,
      "Prove the algorithm for so many ranks: all roots, several counts, in place and not", 2},
-    {"list", KEY_LIST, NULL, 0, "List the collectives and their algorithms", 2},
+    {"simulate", KEY_SIMULATE, NULL, 0,
+     "Predict how long the algorithms take for a range of sizes, and where one takes over from "
+     "another",
+     3},
+    {"bytes", KEY_BYTES, "FROM[:TO[:FACTOR]]", 0,
+     "Sizes of a block that are simulated. Default 8:64M:4, for more than 1000 ranks 8:64M:64", 3},
+    {"per-host", KEY_PER_HOST, "N", 0,
+     "Simulate so many ranks on each host. Default: all of up to 64 ranks, else 8", 3},
+    {"cores", KEY_CORES, "N", 0,
+     "Cores of each simulated host. Default: those of the costs in use, or of this machine", 3},
+    {"list", KEY_LIST, NULL, 0, "List the collectives and their algorithms", 4},
     {0}};
 
 static const char doc[] =
@@ -62,15 +82,21 @@ static const char doc[] =
     "\vExamples:\n"
     "  kolo-explain all_reduce --algo ring --ranks 4 --svg ring.svg\n"
     "  kolo-explain broadcast --slice 3        # in slices, one behind the other\n"
-    "  kolo-explain all_reduce --hosts 2,2 --rank 0\n\n"
+    "  kolo-explain all_reduce --hosts 2,2 --rank 0\n"
+    "  kolo-explain all_reduce --simulate --ranks 1024 --per-host 8 --svg crossover.svg\n\n"
     "The exit code is 0 if all is well, 1 if the algorithm is wrong, which the message describes, "
     "125 if kolo-explain was misused or its output could not be written.";
+
+static const size_t MOST_BYTES = (size_t)1 << 40;
 
 struct command {
     struct ko_explain_wish wish;
     int rank; /* -1: all */
     const char *svg;
-    bool is_json, is_list, is_proof;
+    bool is_json, is_list, is_proof, is_forecast;
+    const char *of_forecast; /* an option that is for a forecast alone; NULL: none was given */
+    struct ko_forecast_wish forecast; /* all but the call */
+    const char *of_steps; /* an option that says nothing of a forecast; NULL: none was given */
 };
 
 static void print_version(FILE *stream, struct argp_state *state)
@@ -83,32 +109,88 @@ static void print_version(FILE *stream, struct argp_state *state)
 
 static error_t parse_call(int key, char *arg, struct argp_state *state)
 {
-    struct ko_explain_wish *wish = &((struct command *)state->input)->wish;
+    struct command *command = state->input;
+    struct ko_explain_wish *wish = &command->wish;
 
     switch (key) {
-    case 'a':
-        wish->algorithm = arg;
-        return 0;
-    case 'n':
-        wish->ranks = ko_option_whole(state, "--ranks", arg, 2, KO_PAPER_MOST_RANKS);
-        return 0;
     case KEY_HOSTS:
         wish->hosts = arg;
         return 0;
     case KEY_ROOT:
+        command->of_steps = "--root";
         wish->root = ko_option_whole(state, "--root", arg, 0, KO_PAPER_MOST_RANKS - 1);
         return 0;
     case KEY_COUNT:
+        command->of_steps = "--count";
         wish->count = ko_option_whole(state, "--count", arg, 0, MOST_COUNT);
         return 0;
     case KEY_SLICE:
+        command->of_steps = "--slice";
         wish->slice = ko_option_whole(state, "--slice", arg, 1, MOST_COUNT);
         return 0;
     case KEY_SLOTS:
+        command->of_steps = "--slots";
         wish->slots = ko_option_whole(state, "--slots", arg, LEAST_SLOTS, MOST_SLOTS);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void check(const struct command *command, struct argp_state *state)
+{
+    if (!command->wish.collective && !command->is_list)
+        argp_error(state, "which collective? --list has them");
+    if (command->is_forecast && command->of_steps)
+        argp_error(state, "%s and --simulate do not go together", command->of_steps);
+    if (!command->is_forecast && command->of_forecast)
+        argp_error(state, "%s is for --simulate", command->of_forecast);
+    if (command->forecast.per_host && command->wish.hosts)
+        argp_error(state, "--hosts and --per-host both say how many ranks a host has");
+    if (!command->is_forecast && command->wish.ranks > KO_PAPER_MOST_RANKS)
+        argp_error(state, "--ranks is \"%d\"; without --simulate it takes 2 to %d",
+                   command->wish.ranks, KO_PAPER_MOST_RANKS);
+}
+
+/* FROM[:TO[:FACTOR]] */
+static void parse_bytes(const char *arg, struct argp_state *state, struct ko_forecast_wish *wish)
+{
+    char text[64], *to, *factor = NULL;
+
+    snprintf(text, sizeof text, "%s", arg);
+    to = strchr(text, ':');
+    if (to)
+        *to++ = 0;
+    if (to && (factor = strchr(to, ':')))
+        *factor++ = 0;
+    wish->least = ko_option_bytes(state, "--bytes", text);
+    wish->most = to ? ko_option_bytes(state, "--bytes", to) : wish->least;
+    wish->factor =
+        factor ? (size_t)ko_option_whole(state, "the factor of --bytes", factor, 2, 1024) : 0;
+    if (!wish->least || wish->least > wish->most || wish->most > MOST_BYTES)
+        argp_error(state, "--bytes is \"%s\"; it takes sizes from 1 byte to 1T, ascending", arg);
+}
+
+static error_t parse_forecast(int key, char *arg, struct argp_state *state)
+{
+    struct command *command = state->input;
+    struct ko_forecast_wish *wish = &command->forecast;
+
+    switch (key) {
+    case KEY_BYTES:
+        command->of_forecast = "--bytes";
+        parse_bytes(arg, state, wish);
+        return 0;
+    case KEY_PER_HOST:
+        command->of_forecast = "--per-host";
+        wish->per_host = ko_option_whole(state, "--per-host", arg, 1, KO_FORECAST_RANKS);
+        return 0;
+    case KEY_CORES:
+        command->of_forecast = "--cores";
+        wish->cores = ko_option_whole(state, "--cores", arg, 1, MOST_CORES);
+        return 0;
+    default:
+        return parse_call(key, arg, state);
     }
 }
 
@@ -117,7 +199,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct command *command = state->input;
 
     switch (key) {
+    case 'a':
+        command->wish.algorithm = arg;
+        return 0;
+    case 'n':
+        command->wish.ranks = ko_option_whole(state, "--ranks", arg, 2, KO_FORECAST_RANKS);
+        return 0;
+    case KEY_SIMULATE:
+        command->is_forecast = true;
+        return 0;
     case KEY_RANK:
+        command->of_steps = "--rank";
         command->rank = ko_option_whole(state, "--rank", arg, 0, KO_PAPER_MOST_RANKS - 1);
         return 0;
     case KEY_SVG:
@@ -127,9 +219,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         command->is_json = true;
         return 0;
     case KEY_LIST:
+        command->of_steps = "--list";
         command->is_list = true;
         return 0;
     case KEY_VERIFY:
+        command->of_steps = "--verify";
         command->is_proof = true;
         return 0;
     case ARGP_KEY_ARG:
@@ -138,24 +232,35 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         command->wish.collective = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!command->wish.collective && !command->is_list)
-            argp_error(state, "which collective? --list has them");
+        check(command, state);
         return 0;
     default:
-        return parse_call(key, arg, state);
+        return parse_forecast(key, arg, state);
     }
 }
 
 /* ---- output ------------------------------------------------------------------------------- */
 
-static int draw(const struct ko_trace *trace, const char *path)
+static int draw_trace(const void *trace, FILE *file)
+{
+    return ko_explain_svg(trace, file);
+}
+
+static int draw_forecast(const void *forecast, FILE *file)
+{
+    ko_forecast_svg(forecast, file);
+    return KOLO_OK;
+}
+
+/* Has what it is drawn into the file. */
+static int draw(int (*draw_it)(const void *what, FILE *file), const void *what, const char *path)
 {
     FILE *file = strcmp(path, "-") ? fopen(path, "w") : stdout;
     int err, is_bad;
 
     if (!file)
         return ko_fail_errno(errno, "cannot create %s", path);
-    err = ko_explain_svg(trace, file);
+    err = draw_it(what, file);
     if (file == stdout)
         return err;
     is_bad = ferror(file);
@@ -188,7 +293,7 @@ static int show(const struct command *command, const struct ko_paper_call *call)
     if (err)
         return err;
     if (command->svg)
-        err = draw(&trace, command->svg);
+        err = draw(draw_trace, &trace, command->svg);
     if (!err && command->is_json)
         err = ko_explain_json(&trace, stdout);
     else if (!err && !is_picture)
@@ -199,20 +304,58 @@ static int show(const struct command *command, const struct ko_paper_call *call)
     return err;
 }
 
-static int run(const struct command *command)
+/* The steps of one call. */
+static int explain(const struct command *command)
 {
     struct ko_paper_call call;
     struct ko_hosts *hosts;
-    int err;
+    int err = ko_explain_call(&command->wish, &call, &hosts);
 
-    if (command->is_list) {
-        ko_explain_list(stdout);
-        return EXIT_FINE;
-    }
-    err = ko_explain_call(&command->wish, &call, &hosts);
     if (!err)
         err = show(command, &call);
     free(hosts);
+    return err;
+}
+
+static int show_forecast(const struct command *command, const struct ko_forecast *forecast)
+{
+    const bool is_picture = command->svg && !strcmp(command->svg, "-");
+    int err = KOLO_OK;
+
+    if (command->svg && forecast->what == KO_BARRIER)
+        return ko_fail(KOLO_E_INVALID, "a barrier has no sizes to draw: leave --svg out");
+    if (command->svg)
+        err = draw(draw_forecast, forecast, command->svg);
+    if (!err && command->is_json)
+        ko_forecast_json(forecast, stdout);
+    else if (!err && !is_picture)
+        ko_forecast_text(forecast, stdout);
+    return err;
+}
+
+/* The times of all algorithms. */
+static int predict(const struct command *command)
+{
+    struct ko_forecast_wish wish = command->forecast;
+    struct ko_forecast forecast;
+    int err;
+
+    wish.call = command->wish;
+    err = ko_forecast_make(&forecast, &wish);
+    if (!err)
+        err = show_forecast(command, &forecast);
+    ko_forecast_close(&forecast);
+    return err;
+}
+
+static int run(const struct command *command)
+{
+    int err = KOLO_OK;
+
+    if (command->is_list)
+        ko_explain_list(stdout);
+    else
+        err = command->is_forecast ? predict(command) : explain(command);
     if (err)
         fprintf(stderr, "kolo-explain: %s\n", kolo_last_error());
     return !err ? EXIT_FINE : err == KOLO_E_INTERNAL ? EXIT_WRONG : EXIT_SELF;

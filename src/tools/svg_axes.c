@@ -2,10 +2,9 @@
 #include "svg_axes.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
-enum { LABEL_GAP = 13 };
+enum { LABEL_GAP = 13, VALUE_TEXT = 32 };
 
 /* ---- places ------------------------------------------------------------------------------ */
 
@@ -38,15 +37,28 @@ struct ko_svg_point ko_axes_at(const struct ko_axes *axes, double size, double v
 
 /* ---- grid -------------------------------------------------------------------------------- */
 
+static void write_value(const struct ko_axes *axes, double value, char text[VALUE_TEXT])
+{
+    static const char *const units[] = {"us", "ms", "s"};
+    int unit = 0;
+
+    while (axes->is_time && value >= 999 && unit < 2) {
+        value /= 1000;
+        unit++;
+    }
+    snprintf(text, VALUE_TEXT, "%.7g%s%s", value, axes->is_time ? " " : "",
+             axes->is_time ? units[unit] : "");
+}
+
 static void draw_value_tick(const struct ko_axes *axes, double value)
 {
     const double power = log10(value), left = axes->box.x;
     const double y = ko_axes_at(axes, axes->first, power).y;
-    char text[32];
+    char text[VALUE_TEXT];
 
     if (power < axes->low - 1e-4 || power > axes->high + 1e-4)
         return;
-    snprintf(text, sizeof text, "%.7g", value);
+    write_value(axes, value, text);
     ko_svg_line(axes->file, (struct ko_svg_point){left, y},
                 (struct ko_svg_point){left + axes->box.width, y}, KO_SVG_LINE, 1);
     ko_svg_text(axes->file, (struct ko_svg_point){left - 6, y + 4},

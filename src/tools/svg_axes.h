@@ -8,6 +8,8 @@
 
 #include "svg.h"
 
+#include <stdbool.h>
+
 #define KO_AXES_LABEL_SIZE 11.0
 /* A label of so many letters is about as wide as that many of these. */
 #define KO_AXES_LABEL_ADVANCE (KO_AXES_LABEL_SIZE * 0.6)
@@ -17,6 +19,7 @@ struct ko_axes {
     struct ko_svg_box box;
     double first, last; /* sizes */
     double low, high;   /* values */
+    bool is_time;       /* values are microseconds, and written with a unit */
 };
 
 /* Widens low..high to whole decades, or to 1, 2, 5 where there are few of them. */

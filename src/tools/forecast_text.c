@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A forecast as a table for people, and for programs: kolo-explain(1) describes the object's
+ * members.
+ */
+#include "forecast.h"
+
+#include "coll.h"
+#include "json.h"
+
+#include <string.h>
+
+enum { CELL = 16, TITLE = 512 };
+
+static int most_on_a_host(const struct ko_hosts *hosts)
+{
+    int most = 0;
+
+    for (int host = 0; host < hosts->n; host++)
+        most = host_size(hosts, host) > most ? host_size(hosts, host) : most;
+    return most;
+}
+
+void ko_forecast_title(const struct ko_forecast *forecast, char *text, size_t nbytes)
+{
+    const struct ko_hosts *hosts = forecast->hosts;
+    const int most = most_on_a_host(hosts);
+    char least[24] = "";
+
+    if (hosts->least < most)
+        snprintf(least, sizeof least, "%d to ", hosts->least);
+    snprintf(text, nbytes, "%s among %d ranks: %d host%s of %s%d rank%s and %g core%s, %s",
+             ko_collective_name(forecast->what), forecast->situation.n, hosts->n,
+             hosts->n == 1 ? "" : "s", least, most, most == 1 ? "" : "s", forecast->costs.cores,
+             forecast->costs.cores > 1 ? "s" : "",
+             forecast->costs_path ? forecast->costs_path : "costs that usually hold");
+}
+
+void ko_size_text(double nbytes, char text[KO_SIZE_TEXT])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+
+    for (; nbytes >= 1024 && unit < 4; nbytes /= 1024)
+        unit++;
+    snprintf(text, KO_SIZE_TEXT, "%.*g %s", nbytes < 999.5 ? 3 : 4, nbytes, units[unit]);
+}
+
+/* ---- table ------------------------------------------------------------------------------- */
+
+/* Three digits at least. */
+static void write_cell(char cell[CELL], double us)
+{
+    if (us > 0)
+        snprintf(cell, CELL, "%.*f", us < 10 ? 2 : us < 100 ? 1 : 0, us);
+    else
+        snprintf(cell, CELL, "-");
+}
+
+static int column_width(const struct ko_forecast *forecast, int i)
+{
+    size_t width = strlen(ko_forecast_name(forecast, i));
+
+    for (int k = 0; k < forecast->nsizes; k++) {
+        char cell[CELL];
+
+        write_cell(cell, forecast->sizes[k].us[i]);
+        width = strlen(cell) > width ? strlen(cell) : width;
+    }
+    return (int)width;
+}
+
+static void print_row(const struct ko_forecast *forecast, const struct ko_forecast_size *size,
+                      FILE *file)
+{
+    char text[KO_SIZE_TEXT];
+
+    ko_size_text((double)size->nbytes, text);
+    fprintf(file, "%8s", text);
+    for (int i = 0; i < forecast->nrows; i++) {
+        char cell[CELL];
+
+        write_cell(cell, size->us[i]);
+        fprintf(file, "  %*s%c", column_width(forecast, i), cell, i == size->fastest ? '*' : ' ');
+    }
+    fprintf(file, " %s\n", ko_paper_texts[size->chosen].name);
+}
+
+/* "fastest: doubling, from 2.1 KiB ring, from 1 MiB two_shot" */
+static void print_crossings(const struct ko_forecast *forecast, FILE *file)
+{
+    if (!forecast->ncrossings)
+        return;
+    fprintf(file, "\nfastest: %s", ko_forecast_name(forecast, forecast->crossings[0].from));
+    for (int i = 0; i < forecast->ncrossings; i++) {
+        const struct ko_crossing *crossing = &forecast->crossings[i];
+        char text[KO_SIZE_TEXT];
+
+        ko_size_text(crossing->nbytes, text);
+        fprintf(file, ", from %s %s", text, ko_forecast_name(forecast, crossing->to));
+    }
+    putc('\n', file);
+}
+
+void ko_forecast_text(const struct ko_forecast *forecast, FILE *file)
+{
+    char title[TITLE];
+
+    ko_forecast_title(forecast, title, sizeof title);
+    fprintf(file,
+            "%s\nmicroseconds for each size of a block; * the fastest, or an equal\n\n"
+            "%8s",
+            title, "");
+    for (int i = 0; i < forecast->nrows; i++)
+        fprintf(file, "  %*s ", column_width(forecast, i), ko_forecast_name(forecast, i));
+    fputs(" kolo takes\n", file);
+    for (int k = 0; k < forecast->nsizes; k++)
+        print_row(forecast, &forecast->sizes[k], file);
+    print_crossings(forecast, file);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------- */
+
+static void print_size(const struct ko_forecast *forecast, const struct ko_forecast_size *size,
+                       FILE *file)
+{
+    fprintf(file, "{\"bytes\": %zu, \"us\": {", size->nbytes);
+    for (int i = 0; i < forecast->nrows; i++) {
+        fprintf(file, "%s\"%s\": ", i ? ", " : "", ko_forecast_name(forecast, i));
+        if (size->us[i] > 0)
+            fprintf(file, "%.9g", size->us[i]);
+        else
+            fputs("null", file);
+    }
+    fputs("}, \"fastest\": ", file);
+    if (size->fastest < 0)
+        fputs("null", file);
+    else
+        fprintf(file, "\"%s\"", ko_forecast_name(forecast, size->fastest));
+    fprintf(file, ", \"chosen\": \"%s\"}", ko_paper_texts[size->chosen].name);
+}
+
+static void print_crossing(const struct ko_forecast *forecast, const struct ko_crossing *crossing,
+                           FILE *file)
+{
+    fprintf(file, "{\"bytes\": %.0f, \"from\": \"%s\", \"to\": \"%s\"}", crossing->nbytes,
+            ko_forecast_name(forecast, crossing->from), ko_forecast_name(forecast, crossing->to));
+}
+
+void ko_forecast_json(const struct ko_forecast *forecast, FILE *file)
+{
+    fprintf(file,
+            "{\n  \"collective\": \"%s\",\n  \"ranks\": %d,\n  \"hosts\": %d,\n"
+            "  \"per_host\": %d,\n  \"cores\": %.9g,\n",
+            ko_collective_name(forecast->what), forecast->situation.n, forecast->hosts->n,
+            most_on_a_host(forecast->hosts), forecast->costs.cores);
+    fprintf(file, "  \"slice_bytes\": %zu,\n  \"slots\": %d,\n  \"costs\": ",
+            forecast->situation.slice_bytes, forecast->situation.slots);
+    if (forecast->costs_path)
+        ko_json_string(file, forecast->costs_path);
+    else
+        fputs("null", file);
+    fputs(",\n  \"sizes\": [", file);
+    for (int k = 0; k < forecast->nsizes; k++) {
+        fputs(k ? ",\n    " : "\n    ", file);
+        print_size(forecast, &forecast->sizes[k], file);
+    }
+    fputs("\n  ],\n  \"crossings\": [", file);
+    for (int i = 0; i < forecast->ncrossings; i++) {
+        fputs(i ? ",\n    " : "\n    ", file);
+        print_crossing(forecast, &forecast->crossings[i], file);
+    }
+    fputs(forecast->ncrossings ? "\n  ]\n}\n" : "]\n}\n", file);
+}
