@@ -114,6 +114,43 @@ static void trees_take_as_long_as_they_are_deep(void **state)
     assert_close(predict(KO_BARRIER, "dissemination", 100000, 1, 0, &costs), 17, 1e-9);
 }
 
+/* Of a binomial tree of so many levels. Down, a level costs a send, a hop and a receive: the child
+ * with the most below it is served first. Up, it costs a hop and a reduction for each child of its
+ * parent, all of which have come when the one with the most below it has; leaves send. */
+static double tree_us(double depth, bool is_up, double b)
+{
+    const double down = depth * (5 + b * (1e-3 + 2e-3));
+    const double up = b * 1e-3 + depth * 5 + b * 3e-3 * depth * (depth + 1) / 2;
+
+    return 7 + down + (is_up ? up : 0);
+}
+
+static void the_tree_takes_its_formula(void **state)
+{
+    struct ko_costs costs = free_costs();
+    const double b = 100 * ELEMENT;
+
+    (void)state;
+    costs.links[KO_REMOTE].latency = 5;
+    costs.call = 7;
+    for (int k = 0; k < KO_FOOTPRINTS; k++) {
+        costs.links[KO_REMOTE].send_byte[k] = 1e-3;
+        costs.links[KO_REMOTE].receive_byte[k] = 2e-3;
+        costs.reduce_byte[k] = 3e-3;
+    }
+    for (int depth = 1; depth <= 16; depth++)
+        for (int is_up = 0; is_up < 2; is_up++)
+            assert_close(predict(is_up ? KO_ALL_REDUCE : KO_BROADCAST, "binomial", 1 << depth, 1,
+                                 100, &costs),
+                         tree_us(depth, is_up, b), 1e-9);
+    for (int is_up = 0; is_up < 2; is_up++) {
+        const double us =
+            predict(is_up ? KO_ALL_REDUCE : KO_BROADCAST, "binomial", 100000, 1, 100, &costs);
+
+        assert_true(us > tree_us(16, is_up, b) && us < tree_us(17, is_up, b));
+    }
+}
+
 /* One text among ranks that stand for all and among all of them; who comes first when two come at
  * once may differ. */
 static void one_host_stands_for_all(void **state)
@@ -238,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_ring_takes_its_formula),
+        cmocka_unit_test(the_tree_takes_its_formula),
         cmocka_unit_test(trees_take_as_long_as_they_are_deep),
         cmocka_unit_test(one_host_stands_for_all),
         cmocka_unit_test(long_calls_are_extended),
