@@ -87,6 +87,23 @@ while at < len(text.rstrip()):
     json '[f["elements"] for f in d["figures"]] == [18, 18, 72, 9]' <<<"$output"
 }
 
+@test "totals in bytes are those of the call in its slices" {
+    run -0 "$EXPLAIN" all_reduce --algo ring --ranks 4 --bytes 64M
+    grep -qxF "in bytes, if the call is of 64 MiB, in slices of 128 KiB; S is 64 MiB" <<<"$output"
+    grep -qE '^  sent by the busiest rank +100663296 = +96 MiB, at least 96 MiB$' <<<"$output"
+    grep -qE '^  sent by all ranks +402653184 = +384 MiB, at least 384 MiB$' <<<"$output"
+    grep -qE '^  sent by ranks 0\.\.3 +100663296 = +96 MiB$' <<<"$output"
+    run -0 "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,2 --bytes 1000001 --json
+    json 'd["bytes"]["count"] == 1000001 and sum(d["bytes"]["sent"]) == d["bytes"]["figures"][2]["elements"]' <<<"$output"
+    json 'd["bytes"]["figures"][4]["elements"] in (1000001, 1000002, 1000003)' <<<"$output"
+    run -0 "$EXPLAIN" broadcast --algo binomial --ranks 8 --bytes 1M
+    grep -qE '^  sent by rank 0 +3145728 = +3 MiB$' <<<"$output"
+    grep -qE '^  sent by ranks 1, 3, 5, 7 +0 = +0 B$' <<<"$output"
+    run -0 "$EXPLAIN" all_to_all --algo bruck --ranks 4 --bytes 1M
+    grep -qF 'in slices of 4 MiB; S is 4 MiB' <<<"$output"
+    run -0 "$EXPLAIN" barrier --bytes 8
+}
+
 @test "trees and Bruck's reach the least number of steps" {
     local call
     for call in "broadcast --algo binomial" "reduce --algo binomial" "gather --algo binomial" \
@@ -302,7 +319,9 @@ tuning() {
         [ "$status" -eq 125 ] || { echo "$call: $status $output"; return 1; }
         [ -n "$stderr" ] && [ -z "$output" ]
     done
-    run -125 "$EXPLAIN" all_reduce --bytes 8
+    run -125 "$EXPLAIN" all_reduce --bytes 8:16
+    run -125 "$EXPLAIN" all_reduce --bytes 2G
+    run -125 "$EXPLAIN" all_reduce --cores 2
     run -125 "$EXPLAIN" all_reduce --ranks 65
     KOLO_TUNING=/no/such run -125 "$EXPLAIN" all_reduce --simulate
 }

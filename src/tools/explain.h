@@ -79,7 +79,7 @@ void ko_trace_measure(struct ko_trace *trace);
 /* Cuts the keys into parts, after it. KOLO_E_INVALID: too many to follow. */
 int ko_trace_cut(struct ko_trace *trace);
 
-bool ko_trace_reduces(const struct ko_trace *trace);
+bool ko_explain_reduces(const struct ko_paper_call *call);
 bool ko_trace_gathers(const struct ko_trace *trace);
 
 bool ko_trace_has_root(const struct ko_trace *trace);
@@ -132,13 +132,21 @@ struct ko_figure {
 enum { KO_NFIGURES = 5 };
 
 struct ko_figures {
-    size_t whole; /* elements of the longest buffer of a rank, S */
+    struct ko_paper_call call;
+    size_t sent[KO_PAPER_MOST_RANKS]; /* elements, by rank */
+    size_t whole;                     /* elements of the longest buffer of a rank, S */
     size_t least_steps;
     struct ko_figure list[KO_NFIGURES];
     int n;
 };
 
-void ko_figures_count(const struct ko_trace *trace, struct ko_figures *figures);
+/* KOLO_E_NOMEM. */
+int ko_figures_count(const struct ko_paper_call *call, struct ko_figures *figures);
+
+/* The same for a call of nbytes, as its caller counts, in slices of slice_bytes; an algorithm that
+ * takes all blocks in a slice gets one that is as long. Elements are then bytes. */
+int ko_figures_weigh(const struct ko_paper_call *call, size_t nbytes, size_t slice_bytes,
+                     struct ko_figures *figures);
 
 /* ---- the call: explain_call.c -------------------------------------------------------------- */
 
@@ -186,9 +194,11 @@ const char *ko_prose_of(const struct ko_paper_text *row);
 /* Why that row is there. */
 const char *ko_why_of(const struct ko_paper_text *row);
 
-/* rank -1: of all ranks. KOLO_E_NOMEM; what cannot be written is for the caller to ask the file. */
-int ko_explain_text(const struct ko_trace *trace, int rank, FILE *file);
-int ko_explain_json(const struct ko_trace *trace, FILE *file);
+/* rank -1: of all ranks. bytes: what a call of some bytes moves, NULL: is not said. KOLO_E_NOMEM;
+ * what cannot be written is for the caller to ask the file. */
+int ko_explain_text(const struct ko_trace *trace, const struct ko_figures *bytes, int rank,
+                    FILE *file);
+int ko_explain_json(const struct ko_trace *trace, const struct ko_figures *bytes, FILE *file);
 int ko_explain_svg(const struct ko_trace *trace, FILE *file);
 
 #endif

@@ -8,27 +8,58 @@
  */
 #include "explain.h"
 
-/* What each rank sends, receives and adds up. */
+/* What each rank sends, to other hosts too, receives and adds up. */
 struct account {
-    size_t sent, received, added;
+    size_t sent, sent_away, received, added;
 };
 
-static void keep_accounts(const struct ko_trace *trace, struct account *accounts)
+static bool is_to_others(const struct ko_hosts *hosts, int rank, int to)
 {
-    const uint64_t all = ~(uint64_t)0 >> (64 - trace->call->n);
+    return hosts && hosts->host[rank] != hosts->host[to];
+}
 
-    for (size_t i = 0; i < trace->nmessages; i++) {
-        const struct ko_trace_message *message = &trace->messages[i];
+static void keep_account(const struct ko_paper_call *call, int rank,
+                         const struct ko_paper_action *action, struct account *account)
+{
+    const size_t count = action->mine.count, others = (size_t)action->nranks - 1;
 
-        accounts[message->from].sent += message->count;
-        accounts[message->to].received += message->count;
-        for (size_t k = 0; k < message->nruns && ko_trace_reduces(trace); k++) {
-            const struct ko_trace_run *run = &trace->runs[message->runs + k];
-
-            if (run->ranks != all)
-                accounts[message->to].added += run->end - run->begin;
-        }
+    switch (action->verb) {
+    case KO_PAPER_RECV:
+    case KO_PAPER_RECV_COMB:
+        account->received += action->part.count;
+        break;
+    case KO_PAPER_RECV_REDUCE:
+    case KO_PAPER_RECV_REDUCE_SEND:
+        account->received += count;
+        account->added += count;
+        break;
+    case KO_PAPER_REDUCE_FROM:
+    case KO_PAPER_REDUCE_FROM_SEND:
+        account->received += others * count;
+        account->added += others * count;
+        break;
+    default:
+        break;
     }
+    if (action->to >= 0) {
+        account->sent += count;
+        account->sent_away += is_to_others(call->hosts, rank, action->to) ? count : 0;
+    }
+}
+
+static int keep_accounts(const struct ko_paper_call *call, struct account *accounts)
+{
+    for (int rank = 0; rank < call->n; rank++) {
+        struct ko_paper_list list;
+        int err = ko_paper_write(call, rank, &list);
+
+        if (err)
+            return err;
+        for (size_t i = 0; i < list.n; i++)
+            keep_account(call, rank, &list.actions[i], &accounts[rank]);
+        ko_paper_free(&list);
+    }
+    return KOLO_OK;
 }
 
 static size_t at_least(size_t a, size_t b)
@@ -91,16 +122,15 @@ static size_t least_steps(int n)
 /* ---- between hosts ------------------------------------------------------------------------ */
 
 /* Elements that the busiest host sends to others. */
-static size_t busiest_host(const struct ko_trace *trace)
+static size_t busiest_host(const struct ko_hosts *hosts, const struct account *accounts)
 {
-    const struct ko_hosts *hosts = trace->call->hosts;
     size_t most = 0;
 
     for (int host = 0; host < hosts->n; host++) {
         size_t sent = 0;
 
         for (int place = 0; place < host_size(hosts, host); place++)
-            sent += trace->report.sent_away[rank_at(hosts, host, place)];
+            sent += accounts[rank_at(hosts, host, place)].sent_away;
         most = at_least(most, sent);
     }
     return most;
@@ -136,30 +166,51 @@ static void add_figure(struct ko_figures *figures, const char *what, size_t elem
     figures->list[figures->n++] = (struct ko_figure){what, elements, whole, least};
 }
 
-void ko_figures_count(const struct ko_trace *trace, struct ko_figures *figures)
+static void add_figures(const struct ko_paper_call *call, const struct account *accounts,
+                        struct ko_figures *figures)
 {
-    const struct ko_paper_call *call = trace->call;
     const struct least least = least_of(call);
-    struct account accounts[KO_PAPER_MOST_RANKS] = {{0}}, most = {0};
+    struct account most = {0};
     size_t all = 0;
 
-    keep_accounts(trace, accounts);
     for (int rank = 0; rank < call->n; rank++) {
         most.sent = at_least(most.sent, accounts[rank].sent);
         most.received = at_least(most.received, accounts[rank].received);
         most.added = at_least(most.added, accounts[rank].added);
         all += accounts[rank].sent;
     }
-    *figures =
-        (struct ko_figures){.whole = longest_buffer(call), .least_steps = least_steps(call->n)};
-    if (!figures->whole)
-        return;
     add_figure(figures, "sent by the busiest rank", most.sent, least.sent);
     add_figure(figures, "received by the busiest rank", most.received, least.received);
     add_figure(figures, "sent by all ranks", all, least.all);
-    if (ko_trace_reduces(trace))
+    if (ko_explain_reduces(call))
         add_figure(figures, "added up by the busiest rank", most.added, least.added);
     if (call->hosts && call->hosts->n > 1)
-        add_figure(figures, "sent by the busiest host to others", busiest_host(trace),
-                   least_of_host(call));
+        add_figure(figures, "sent by the busiest host to others",
+                   busiest_host(call->hosts, accounts), least_of_host(call));
+}
+
+int ko_figures_count(const struct ko_paper_call *call, struct ko_figures *figures)
+{
+    struct account accounts[KO_PAPER_MOST_RANKS] = {{0}};
+    int err = keep_accounts(call, accounts);
+
+    *figures = (struct ko_figures){
+        .call = *call, .whole = longest_buffer(call), .least_steps = least_steps(call->n)};
+    for (int rank = 0; rank < call->n; rank++)
+        figures->sent[rank] = accounts[rank].sent;
+    if (!err && figures->whole)
+        add_figures(call, accounts, figures);
+    return err;
+}
+
+int ko_figures_weigh(const struct ko_paper_call *call, size_t nbytes, size_t slice_bytes,
+                     struct ko_figures *figures)
+{
+    struct ko_paper_call heavy = *call;
+
+    heavy.count = nbytes;
+    heavy.slice = slice_bytes;
+    if (call->text->flags & KO_SMALL && heavy.slice / (size_t)call->n < nbytes)
+        heavy.slice = nbytes * (size_t)call->n;
+    return ko_figures_count(&heavy, figures);
 }

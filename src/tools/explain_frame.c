@@ -119,7 +119,7 @@ static bool has_empty_messages(const struct ko_trace *trace)
 static double draw_box_signs(const struct ko_picture *picture, double y)
 {
     const struct ko_trace *trace = picture->trace;
-    const bool is_sum = ko_trace_reduces(trace);
+    const bool is_sum = ko_explain_reduces(trace->call);
     struct ko_svg_box box = {MARGIN, y - 12, 14, BOX - 2};
     const char *word = ko_trace_word(trace);
     char text[128];

@@ -38,24 +38,44 @@ static void print_message(const struct ko_trace *trace, const struct ko_trace_me
     fputs("]}", file);
 }
 
-static void print_figures(const struct ko_trace *trace, FILE *file)
+static void print_list(const struct ko_figures *figures, FILE *file)
 {
-    struct ko_figures figures;
-
-    ko_figures_count(trace, &figures);
-    fprintf(file, "  \"least_steps\": %zu,\n  \"whole\": %zu,\n  \"figures\": [",
-            figures.least_steps, figures.whole);
-    for (int i = 0; i < figures.n; i++) {
-        const struct ko_figure *figure = &figures.list[i];
+    fputs("[", file);
+    for (int i = 0; i < figures->n; i++) {
+        const struct ko_figure *figure = &figures->list[i];
 
         fprintf(file, "%s    {\"what\": \"%s\", \"elements\": %zu, \"least\": ", i ? ",\n" : "\n",
                 figure->what, figure->elements);
         if (figure->least < 0)
             fputs("null}", file);
         else
-            fprintf(file, "%.9g}", figure->least * (double)figures.whole);
+            fprintf(file, "%.9g}", figure->least * (double)figures->whole);
     }
-    fputs(figures.n ? "\n  ],\n" : "],\n", file);
+    fputs(figures->n ? "\n  ]" : "]", file);
+}
+
+static int print_figures(const struct ko_trace *trace, FILE *file)
+{
+    struct ko_figures figures;
+    int err = ko_figures_count(trace->call, &figures);
+
+    fprintf(file,
+            "  \"least_steps\": %zu,\n  \"whole\": %zu,\n  \"figures\": ", figures.least_steps,
+            figures.whole);
+    print_list(&figures, file);
+    fputs(",\n", file);
+    return err;
+}
+
+static void print_bytes(const struct ko_figures *bytes, FILE *file)
+{
+    fprintf(file, "  \"bytes\": {\"count\": %zu, \"slice\": %zu, \"whole\": %zu, \"sent\": [",
+            bytes->call.count, bytes->call.slice, bytes->whole);
+    for (int rank = 0; rank < bytes->call.n; rank++)
+        fprintf(file, "%s%zu", rank ? ", " : "", bytes->sent[rank]);
+    fputs("], \"figures\": ", file);
+    print_list(bytes, file);
+    fputs("},\n", file);
 }
 
 /* The host of each rank. */
@@ -81,18 +101,22 @@ static void print_call(const struct ko_paper_call *call, FILE *file)
     print_hosts(call, file);
 }
 
-int ko_explain_json(const struct ko_trace *trace, FILE *file)
+int ko_explain_json(const struct ko_trace *trace, const struct ko_figures *bytes, FILE *file)
 {
+    int err;
+
     fputs("{\n", file);
     print_call(trace->call, file);
     fprintf(file, "  \"parts\": %zu,\n  \"steps\": %zu,\n  \"chain\": %zu,\n", trace->nparts,
             trace->nsteps, trace->report.steps);
-    print_figures(trace, file);
+    err = print_figures(trace, file);
+    if (bytes)
+        print_bytes(bytes, file);
     fputs("  \"messages\": [", file);
     for (size_t i = 0; i < trace->nmessages; i++) {
         fputs(i ? ",\n    " : "\n    ", file);
         print_message(trace, &trace->messages[i], file);
     }
     fputs("\n  ]\n}\n", file);
-    return KOLO_OK;
+    return err;
 }

@@ -13,9 +13,9 @@ enum { MOST_CELLS = 1 << 22 }; /* parts times ranks */
 
 /* ---- keys --------------------------------------------------------------------------------- */
 
-bool ko_trace_reduces(const struct ko_trace *trace)
+bool ko_explain_reduces(const struct ko_paper_call *call)
 {
-    const enum ko_collective what = trace->call->text->what;
+    const enum ko_collective what = call->text->what;
 
     return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
 }
@@ -36,7 +36,7 @@ bool ko_trace_has_root(const struct ko_trace *trace)
 
 int ko_trace_wanted(const struct ko_trace *trace)
 {
-    return ko_trace_reduces(trace) ? trace->call->n : 1;
+    return ko_explain_reduces(trace->call) ? trace->call->n : 1;
 }
 
 void ko_trace_measure(struct ko_trace *trace)
@@ -126,7 +126,7 @@ static bool continues(const struct ko_trace *trace, const struct ko_trace_item *
 {
     if (trace->call->text->what == KO_ALL_TO_ALL || item->last + 1 != part)
         return false;
-    return item->ranks == ranks || !ko_trace_reduces(trace);
+    return item->ranks == ranks || !ko_explain_reduces(trace->call);
 }
 
 size_t ko_trace_items(const struct ko_trace *trace, const struct ko_trace_message *message,
@@ -237,7 +237,7 @@ static bool contributes(const struct ko_trace *trace, int rank, size_t part)
 
     if (call->text->what == KO_BROADCAST || call->text->what == KO_SCATTER)
         return rank == call->root;
-    if (ko_trace_reduces(trace))
+    if (ko_explain_reduces(trace->call))
         return true;
     return trace->cuts[part] / trace->stride == (size_t)rank;
 }

@@ -311,8 +311,9 @@ int ko_explain_svg(const struct ko_trace *trace, FILE *file)
         .trace = trace, .file = file, .have = ko_trace_begin(trace), .had = ko_trace_begin(trace)};
     int err = picture.have && picture.had ? KOLO_OK : KOLO_E_NOMEM;
 
+    if (!err)
+        err = ko_figures_count(trace->call, &picture.figures);
     if (!err) {
-        ko_figures_count(trace, &picture.figures);
         lay_out(&picture);
         ko_picture_heading(&picture);
         draw_steps(&picture);

@@ -6,6 +6,7 @@
 #include "explain.h"
 
 #include "coll.h"
+#include "options.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static void print_items(const struct ko_trace *trace, const struct ko_trace_mess
     for (size_t i = 0; i < n && i < MOST_ITEMS; i++) {
         ko_trace_name(trace, items[i].first, items[i].last, name);
         fprintf(file, "%s%s", i ? "; " : "", name);
-        if (ko_trace_reduces(trace))
+        if (ko_explain_reduces(trace->call))
             print_share(trace, items[i].ranks, file);
     }
     if (n > MOST_ITEMS)
@@ -172,7 +173,7 @@ static void print_sentence(const struct ko_trace *trace, const struct ko_trace_m
         print_knowledge(trace, message, have, file);
     } else {
         print_items(trace, message, file);
-        if (ko_trace_reduces(trace))
+        if (ko_explain_reduces(trace->call))
             print_effect(trace, message, have, file);
     }
 }
@@ -230,11 +231,13 @@ static int print_step(const struct ko_trace *trace, size_t first, size_t end, in
 
 /* ---- the totals --------------------------------------------------------------------------- */
 
-static void print_totals(const struct ko_trace *trace, FILE *file)
+static int print_totals(const struct ko_trace *trace, FILE *file)
 {
     struct ko_figures figures;
+    int err = ko_figures_count(trace->call, &figures);
 
-    ko_figures_count(trace, &figures);
+    if (err)
+        return err;
     if (figures.whole)
         fprintf(file, "\ntotals; S is the longest buffer of a rank, %zu elements\n", figures.whole);
     else
@@ -251,9 +254,60 @@ static void print_totals(const struct ko_trace *trace, FILE *file)
             fprintf(file, ", at least %.2f S", figure->least);
         putc('\n', file);
     }
+    return KOLO_OK;
 }
 
-int ko_explain_text(const struct ko_trace *trace, int rank, FILE *file)
+static void print_bytes(const char *what, double nbytes, double least, FILE *file)
+{
+    char much[KO_BYTES_TEXT], bound[KO_BYTES_TEXT];
+
+    ko_bytes_text(nbytes, much);
+    ko_bytes_text(least, bound);
+    fprintf(file, "  %-34s %14.0f = %8s", what, nbytes, much);
+    if (least >= 0)
+        fprintf(file, ", at least %s", bound);
+    putc('\n', file);
+}
+
+/* A line for all ranks that send as much as each other. */
+static void print_senders(const struct ko_figures *bytes, FILE *file)
+{
+    uint64_t done = 0;
+
+    for (int rank = 0; rank < bytes->call.n; rank++) {
+        char ranks[KO_TRACE_TEXT], what[KO_TRACE_TEXT + 16];
+        uint64_t equal = 0;
+
+        for (int other = rank; other < bytes->call.n; other++)
+            if (bytes->sent[other] == bytes->sent[rank])
+                equal |= (uint64_t)1 << other;
+        if (done >> rank & 1)
+            continue;
+        done |= equal;
+        ko_trace_ranks(equal, ranks);
+        snprintf(what, sizeof what, "sent by rank%s %s", equal & (equal - 1) ? "s" : "", ranks);
+        print_bytes(what, (double)bytes->sent[rank], -1, file);
+    }
+}
+
+static void print_weights(const struct ko_figures *bytes, FILE *file)
+{
+    char call[KO_BYTES_TEXT], whole[KO_BYTES_TEXT], slice[KO_BYTES_TEXT];
+
+    ko_bytes_text((double)bytes->call.count, call);
+    ko_bytes_text((double)bytes->whole, whole);
+    ko_bytes_text((double)bytes->call.slice, slice);
+    fprintf(file, "\nin bytes, if the call is of %s, in slices of %s; S is %s\n", call, slice,
+            whole);
+    for (int i = 0; i < bytes->n; i++)
+        print_bytes(bytes->list[i].what, (double)bytes->list[i].elements,
+                    bytes->list[i].least < 0 ? -1 : bytes->list[i].least * (double)bytes->whole,
+                    file);
+    print_senders(bytes, file);
+}
+
+int ko_explain_text(const struct ko_trace *trace, const struct ko_figures *bytes, int rank,
+                    FILE *file)
 {
     uint64_t *have = ko_trace_begin(trace);
     int err = have ? KOLO_OK : KOLO_E_NOMEM;
@@ -265,7 +319,9 @@ int ko_explain_text(const struct ko_trace *trace, int rank, FILE *file)
         err = print_step(trace, i, end, rank, have, file);
     }
     if (!err)
-        print_totals(trace, file);
+        err = print_totals(trace, file);
+    if (!err && bytes)
+        print_weights(bytes, file);
     free(have);
     return err;
 }

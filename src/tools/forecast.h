@@ -64,11 +64,6 @@ const char *ko_forecast_name(const struct ko_forecast *forecast, int i);
 /* "all_reduce among 16 ranks: 2 hosts of 8 ranks and 4 cores, costs that usually hold" */
 void ko_forecast_title(const struct ko_forecast *forecast, char *text, size_t nbytes);
 
-enum { KO_SIZE_TEXT = 32 };
-
-/* "64 KiB", "1.5 MiB". */
-void ko_size_text(double nbytes, char text[KO_SIZE_TEXT]);
-
 void ko_forecast_text(const struct ko_forecast *forecast, FILE *file);
 void ko_forecast_json(const struct ko_forecast *forecast, FILE *file);
 

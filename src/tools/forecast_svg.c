@@ -6,13 +6,14 @@
  */
 #include "forecast.h"
 
+#include "options.h"
 #include "svg_axes.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { LEFT = 76, TOP = 84, WIDTH = 560, HEIGHT = 400, BOTTOM = 56, LEADER = 20, TITLE = 512 };
-enum { CIRCLE = 4, LABEL_DROP = 22, LABEL_GAP = 15, CROSSING_TEXT = KO_SIZE_TEXT + 64 };
+enum { CIRCLE = 4, LABEL_DROP = 22, LABEL_GAP = 15, CROSSING_TEXT = KO_BYTES_TEXT + 64 };
 
 struct picture {
     const struct ko_forecast *forecast;
@@ -146,9 +147,9 @@ static struct ko_svg_point label_of(const struct picture *picture, struct ko_svg
 static double crossing_text(const struct ko_forecast *forecast, const struct ko_crossing *crossing,
                             char text[CROSSING_TEXT])
 {
-    char size[KO_SIZE_TEXT];
+    char size[KO_BYTES_TEXT];
 
-    ko_size_text(crossing->nbytes, size);
+    ko_bytes_text(crossing->nbytes, size);
     snprintf(text, CROSSING_TEXT, "%s from %s", ko_forecast_name(forecast, crossing->to), size);
     return (double)strlen(text) * KO_AXES_LABEL_ADVANCE + 8;
 }

@@ -7,6 +7,7 @@
 
 #include "coll.h"
 #include "json.h"
+#include "options.h"
 
 #include <string.h>
 
@@ -36,16 +37,6 @@ void ko_forecast_title(const struct ko_forecast *forecast, char *text, size_t nb
              forecast->costs_path ? forecast->costs_path : "costs that usually hold");
 }
 
-void ko_size_text(double nbytes, char text[KO_SIZE_TEXT])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int unit = 0;
-
-    for (; nbytes >= 1024 && unit < 4; nbytes /= 1024)
-        unit++;
-    snprintf(text, KO_SIZE_TEXT, "%.*g %s", nbytes < 999.5 ? 3 : 4, nbytes, units[unit]);
-}
-
 /* ---- table ------------------------------------------------------------------------------- */
 
 /* Three digits at least. */
@@ -73,9 +64,9 @@ static int column_width(const struct ko_forecast *forecast, int i)
 static void print_row(const struct ko_forecast *forecast, const struct ko_forecast_size *size,
                       FILE *file)
 {
-    char text[KO_SIZE_TEXT];
+    char text[KO_BYTES_TEXT];
 
-    ko_size_text((double)size->nbytes, text);
+    ko_bytes_text((double)size->nbytes, text);
     fprintf(file, "%8s", text);
     for (int i = 0; i < forecast->nrows; i++) {
         char cell[CELL];
@@ -94,9 +85,9 @@ static void print_crossings(const struct ko_forecast *forecast, FILE *file)
     fprintf(file, "\nfastest: %s", ko_forecast_name(forecast, forecast->crossings[0].from));
     for (int i = 0; i < forecast->ncrossings; i++) {
         const struct ko_crossing *crossing = &forecast->crossings[i];
-        char text[KO_SIZE_TEXT];
+        char text[KO_BYTES_TEXT];
 
-        ko_size_text(crossing->nbytes, text);
+        ko_bytes_text(crossing->nbytes, text);
         fprintf(file, ", from %s %s", text, ko_forecast_name(forecast, crossing->to));
     }
     putc('\n', file);

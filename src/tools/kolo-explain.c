@@ -68,7 +68,9 @@ static const struct argp_option option_list[] = {
      "another",
      3},
     {"bytes", KEY_BYTES, "FROM[:TO[:FACTOR]]", 0,
-     "Sizes of a block that are simulated. Default 8:64M:4, for more than 1000 ranks 8:64M:64", 3},
+     "Sizes of a block that are simulated, by default 8:64M:4, for more than 1000 ranks 8:64M:64; "
+     "without --simulate the one of which the totals are told in bytes",
+     3},
     {"per-host", KEY_PER_HOST, "N", 0,
      "Simulate so many ranks on each host. Default: all of up to 64 ranks, else 8", 3},
     {"cores", KEY_CORES, "N", 0,
@@ -87,7 +89,7 @@ static const char doc[] =
     "The exit code is 0 if all is well, 1 if the algorithm is wrong, which the message describes, "
     "125 if kolo-explain was misused or its output could not be written.";
 
-static const size_t MOST_BYTES = (size_t)1 << 40;
+static const size_t MOST_BYTES = (size_t)1 << 40, MOST_WEIGHED = (size_t)1 << 30;
 
 struct command {
     struct ko_explain_wish wish;
@@ -145,6 +147,9 @@ static void check(const struct command *command, struct argp_state *state)
         argp_error(state, "%s and --simulate do not go together", command->of_steps);
     if (!command->is_forecast && command->of_forecast)
         argp_error(state, "%s is for --simulate", command->of_forecast);
+    if (!command->is_forecast &&
+        (command->forecast.least < command->forecast.most || command->forecast.most > MOST_WEIGHED))
+        argp_error(state, "--bytes takes one size of up to 1G; a range is for --simulate");
     if (command->forecast.per_host && command->wish.hosts)
         argp_error(state, "--hosts and --per-host both say how many ranks a host has");
     if (!command->is_forecast && command->wish.ranks > KO_PAPER_MOST_RANKS)
@@ -178,7 +183,6 @@ static error_t parse_forecast(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case KEY_BYTES:
-        command->of_forecast = "--bytes";
         parse_bytes(arg, state, wish);
         return 0;
     case KEY_PER_HOST:
@@ -277,9 +281,18 @@ static void print_proof(const struct ko_paper_call *call, size_t nproved)
            call->n, nproved, call->slots);
 }
 
+static int weigh(const struct ko_paper_call *call, size_t nbytes, struct ko_figures *bytes)
+{
+    struct ko_situation situation;
+    int err = ko_situation_read(&situation);
+
+    return err ? err : ko_figures_weigh(call, nbytes, situation.slice_bytes, bytes);
+}
+
 static int show(const struct command *command, const struct ko_paper_call *call)
 {
     const bool is_picture = command->svg && !strcmp(command->svg, "-");
+    struct ko_figures figures, *bytes = NULL;
     struct ko_trace trace;
     size_t nproved = 0;
     int err = KOLO_OK;
@@ -288,6 +301,10 @@ static int show(const struct command *command, const struct ko_paper_call *call)
         return ko_fail(KOLO_E_INVALID, "--rank %d of %d ranks is none", command->rank, call->n);
     if (command->is_proof)
         err = ko_explain_prove(call, &nproved);
+    if (!err && command->forecast.most) {
+        bytes = &figures;
+        err = weigh(call, command->forecast.most, bytes);
+    }
     if (!err)
         err = ko_trace_make(call, &trace);
     if (err)
@@ -295,9 +312,9 @@ static int show(const struct command *command, const struct ko_paper_call *call)
     if (command->svg)
         err = draw(draw_trace, &trace, command->svg);
     if (!err && command->is_json)
-        err = ko_explain_json(&trace, stdout);
+        err = ko_explain_json(&trace, bytes, stdout);
     else if (!err && !is_picture)
-        err = ko_explain_text(&trace, command->rank, stdout);
+        err = ko_explain_text(&trace, bytes, command->rank, stdout);
     if (!err && command->is_proof && !command->is_json && !is_picture)
         print_proof(call, nproved);
     ko_trace_free(&trace);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,4 +49,16 @@ size_t ko_option_bytes(struct argp_state *state, const char *what, const char *t
     if (ko_bytes_read(text, &nbytes))
         argp_error(state, "%s is \"%s\"; it takes bytes, as in 8, 4K, 1.5M or 1G", what, text);
     return nbytes;
+}
+
+void ko_bytes_text(double nbytes, char text[KO_BYTES_TEXT])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+
+    while (nbytes >= 1024 && unit < 4) {
+        nbytes /= 1024;
+        unit++;
+    }
+    snprintf(text, KO_BYTES_TEXT, "%.*g %s", nbytes < 999.5 ? 3 : 4, nbytes, units[unit]);
 }

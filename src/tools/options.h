@@ -17,4 +17,9 @@ size_t ko_option_bytes(struct argp_state *state, const char *what, const char *t
 /* The same; -1: it is none. */
 int ko_bytes_read(const char *text, size_t *nbytes);
 
+enum { KO_BYTES_TEXT = 32 };
+
+/* "64 KiB", "1.5 MiB". */
+void ko_bytes_text(double nbytes, char text[KO_BYTES_TEXT]);
+
 #endif
