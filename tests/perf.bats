@@ -182,6 +182,16 @@ results() {
     command -v python3 >/dev/null || skip "no python3 to read XML with"
     python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
     ! grep -E 'nan|inf' p.svg
+    run "$PERF" -t 2 all -b 8 -e 64 -f 8 -n 1 --json all.json --plot p.svg
+    run "$PERF" --load all.json --plot p.svg --compare all.json
+    [ "$status" -eq 0 ]
+    # every text lies within the picture, however many lines it names
+    [ "$(grep -c '>batch<' p.svg)" -eq 2 ] && [ "$(grep -c '>batch, base<' p.svg)" -eq 2 ]
+    python3 -c '
+import sys, xml.dom.minidom
+svg = xml.dom.minidom.parse("p.svg").documentElement
+ys = [float(text.getAttribute("y")) for text in svg.getElementsByTagName("text")]
+sys.exit(not (20 < min(ys) and max(ys) < float(svg.getAttribute("height"))))'
     results empty.json
     run "$PERF" --load empty.json --plot p.svg
     [ "$status" -eq 0 ] && python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'

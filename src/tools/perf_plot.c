@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SERIES = 48 };
-enum { LEFT = 52, TOP = 64, PANEL_WIDTH = 400, PANEL_HEIGHT = 340, BOTTOM = 56 };
+enum { MOST_SERIES = 96 };
+enum { LEFT = 52, TOP = 64, PANEL_WIDTH = 400, LEAST_HEIGHT = 340, BOTTOM = 56 };
 
 enum what { BANDWIDTH, TIME };
 
@@ -31,8 +31,8 @@ struct plot {
     FILE *file;
     struct series series[MOST_SERIES];
     int nseries;
-    double low, high; /* sizes, as powers of two */
-    double label_width;
+    double low, high;           /* sizes, as powers of two */
+    double label_width, height; /* of a panel: all labels find room beside it */
 };
 
 struct panel {
@@ -172,7 +172,7 @@ static void draw_panel(struct plot *plot, enum what what, double left)
 {
     struct panel panel = {.what = what,
                           .axes = {.file = plot->file,
-                                   .box = {left, TOP, PANEL_WIDTH, PANEL_HEIGHT},
+                                   .box = {left, TOP, PANEL_WIDTH, plot->height},
                                    .first = plot->low,
                                    .last = plot->high}};
     struct ko_axes_label labels[MOST_SERIES];
@@ -216,9 +216,10 @@ void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
         plot.high += 1;
     }
     panel_width = LEFT + PANEL_WIDTH + plot.label_width;
+    plot.height = fmax(LEAST_HEIGHT, KO_AXES_LABEL_GAP * (double)plot.nseries);
     snprintf(title, sizeof title, "kolo-perf, %d %s", report->nranks,
              report->nranks == 1 ? "rank" : "ranks");
-    ko_svg_begin(file, 2 * panel_width + 12, TOP + PANEL_HEIGHT + BOTTOM, title);
+    ko_svg_begin(file, 2 * panel_width + 12, TOP + plot.height + BOTTOM, title);
     ko_svg_text(file, (struct ko_svg_point){LEFT, 26},
                 (struct ko_svg_style){16, KO_SVG_INK, KO_SVG_START, 1}, title);
     draw_panel(&plot, BANDWIDTH, LEFT);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LABEL_GAP = 13, VALUE_TEXT = 32 };
+enum { VALUE_TEXT = 32 };
 
 /* ---- places ------------------------------------------------------------------------------ */
 
@@ -111,17 +111,17 @@ static int compare_labels(const void *a, const void *b)
     return (x->y > y->y) - (x->y < y->y);
 }
 
-/* From the top down none is closer to the one above than LABEL_GAP; then from the bottom up, so
- * that all stay beside the panel if they can. */
+/* From the top down none is closer to the one above than KO_AXES_LABEL_GAP; then from the bottom
+ * up, so that all stay beside the panel if they can. */
 void ko_axes_spread(const struct ko_axes *axes, struct ko_axes_label *labels, int n)
 {
     double limit = axes->box.y + axes->box.height;
 
     qsort(labels, (size_t)n, sizeof *labels, compare_labels);
     for (int i = 1; i < n; i++)
-        labels[i].y = fmax(labels[i].y, labels[i - 1].y + LABEL_GAP);
+        labels[i].y = fmax(labels[i].y, labels[i - 1].y + KO_AXES_LABEL_GAP);
     for (int i = n - 1; i >= 0; i--) {
         labels[i].y = fmin(labels[i].y, limit);
-        limit = labels[i].y - LABEL_GAP;
+        limit = labels[i].y - KO_AXES_LABEL_GAP;
     }
 }

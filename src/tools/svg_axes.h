@@ -13,6 +13,8 @@
 #define KO_AXES_LABEL_SIZE 11.0
 /* A label of so many letters is about as wide as that many of these. */
 #define KO_AXES_LABEL_ADVANCE (KO_AXES_LABEL_SIZE * 0.6)
+/* From one label's middle to the next's. */
+#define KO_AXES_LABEL_GAP 13.0
 
 struct ko_axes {
     FILE *file;
