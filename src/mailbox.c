@@ -242,8 +242,13 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
 
     mailbox->is_driven = true;
     while (!atomic_load(&letter->work.is_done) && !drive(mailbox, letter)) {
-        if (atomic_load(&letter->work.is_done) || ko_deadline_passed(deadline))
+        if (atomic_load(&letter->work.is_done))
             break;
+        if (ko_deadline_passed(deadline)) { /* perhaps before there was a sleep that would tell */
+            if (ko_deadline_passed(limit) && ko_channel_look_around(&mailbox->channel, &wait))
+                fail_all(mailbox);
+            break;
+        }
         drive_or_sleep(mailbox, &wait, deadline);
     }
     mailbox->is_driven = false;
