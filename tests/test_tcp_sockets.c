@@ -155,7 +155,7 @@ enum { NMESSAGES = 400 };
 /* Message i is of so many bytes, now short, now long. */
 static size_t length_of(unsigned i)
 {
-    static const size_t lengths[] = {0, 1, 300, 8191, 8192, 65535, 65536, 100003, SLICE};
+    static const size_t lengths[] = {0, 1, 300, 8191, 8192, 65536, 131071, 131072, SLICE};
     uint32_t mixed = (i + 1) * 2654435761U;
 
     mixed ^= mixed >> 15;

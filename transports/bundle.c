@@ -20,7 +20,7 @@
 
 /* Bytes that hand the turn on. At least what a stream holds back for others to follow, so that
  * nothing stays behind on a stream whose turn has passed. */
-#define LONG_BODY ((size_t)64 << 10)
+#define LONG_BODY ((size_t)128 << 10)
 
 _Static_assert(LONG_BODY >= KO_STREAM_HELD, "a long message leaves at once");
 
