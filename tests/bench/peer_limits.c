@@ -5,6 +5,7 @@
  *
  *   exchange   short messages, in lines that carry their own flag or follow one
  *   staged     ordinary memory, chunks pipelined through shared slots
+ *   staged_nt  the same, storing past the caches
  *   split      all_reduce like staged, each rank reducing one half for both
  *   direct     both ranks' buffers are shared: each reads the other's memory itself
  *   direct_nt  the same, storing past the caches
@@ -197,7 +198,7 @@ static void put(const float *from, size_t count)
     store(&mine->posted.word, ++steps_out);
 }
 
-static float *next(void)
+static float *next_chunk(void)
 {
     await(&theirs->posted.word, steps_in + 1);
     return (float *)(void *)theirs->slots[steps_in % SLOTS];
@@ -208,7 +209,8 @@ static void taken(void)
     store(&mine->taken.word, ++steps_in);
 }
 
-static void staged(const struct transfer *t)
+static void pipeline(const struct transfer *t,
+                     void (*land)(float *out, const float *own, const float *other, size_t count))
 {
     const size_t chunk = chunk_count(t->ngive > t->ntake ? t->ngive : t->ntake);
     size_t given = 0, got = 0;
@@ -223,11 +225,21 @@ static void staged(const struct transfer *t)
         if (got < t->ntake) {
             size_t count = least(chunk, t->ntake - got);
 
-            combine(t->take + got, t->own ? t->own + got : NULL, next(), count);
+            land(t->take + got, t->own ? t->own + got : NULL, next_chunk(), count);
             taken();
             got += count;
         }
     }
+}
+
+static void staged(const struct transfer *t)
+{
+    pipeline(t, combine);
+}
+
+static void staged_nt(const struct transfer *t)
+{
+    pipeline(t, combine_nt);
 }
 
 /* Each rank reduces one half, into its output and into a slot for the peer. */
@@ -243,10 +255,10 @@ static void split(const struct transfer *t)
         if (steps_out >= SLOTS)
             await(&theirs->taken.word, steps_out + 1 - SLOTS);
         combine_twice(t->take + here + at, (float *)(void *)mine->slots[steps_out % SLOTS],
-                      t->own + here + at, next(), count);
+                      t->own + here + at, next_chunk(), count);
         taken();
         store(&mine->posted.word, ++steps_out);
-        memcpy(t->take + there + at, next(), count * sizeof(float));
+        memcpy(t->take + there + at, next_chunk(), count * sizeof(float));
         taken();
     }
 }
@@ -386,9 +398,10 @@ struct method {
 
 static const struct method methods[] = {
     {"exchange", exchange, 0},   {"staged", staged, 0},
-    {"split", split, 0},         {"direct", direct, 1},
-    {"direct_nt", direct_nt, 1}, {"pushed", pushed, 1},
-    {"socket", over_socket, 0},  {"socket_naps", over_socket_with_naps, 0}};
+    {"staged_nt", staged_nt, 0}, {"split", split, 0},
+    {"direct", direct, 1},       {"direct_nt", direct_nt, 1},
+    {"pushed", pushed, 1},       {"socket", over_socket, 0},
+    {"socket_naps", over_socket_with_naps, 0}};
 
 static int can(enum peer_operation what, size_t bytes)
 {
