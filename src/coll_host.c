@@ -20,6 +20,8 @@
 #include "ring.h"
 #include "tree.h"
 
+enum { LENT_BROADCAST = 512 << 10 /* bytes, from which on a broadcast's are lent */ };
+
 const struct ko_algorithm ko_algorithms[] = {
 #define ALGORITHM_ROW(what, name, text, flags, why) {KO_##what, name, text, flags, why},
     KO_ALGORITHM_LIST(ALGORITHM_ROW)
@@ -71,6 +73,13 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
     return blocks * nbytes >= 2 * cache;
 }
 
+/* Whether the root does better to copy its buffer into slots than to wait until it has been read
+ * where it lies: by measurement, among two. */
+static bool is_better_copied(const kolo_group *group, const struct ko_call *call, size_t nbytes)
+{
+    return call->what == KO_BROADCAST && group->size == 2 && nbytes < LENT_BROADCAST;
+}
+
 /* Field by field: clearing all of it takes as long as the rest. */
 static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
@@ -94,6 +103,7 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->buffers[TMP] = NULL;
     v->element = (size_t)1 << shift;
     v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
+    v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_streaming = !(ko_algorithms[algorithm].flags & KO_REREADS) &&
                       is_beyond_cache(group, call, call->count << shift);
     v->stamp = (struct ko_stamp){.seq = ++group->seq,

@@ -27,6 +27,7 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
+    bool is_copying;   /* what peers could read where it lies goes through slots all the same */
     bool is_streaming; /* results would not stay in the cache, and are not read again */
     struct ko_stamp stamp;
     bool has_posted;      /* by reference: to be flushed */
@@ -175,25 +176,36 @@ static size_t bytes_of(const verbs *v, struct ko_part part)
 
 /* ---- the verbs --------------------------------------------------------------------------- */
 
-KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
+static void copy_out(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    struct ko_link *link = link_to(v, to);
-
-    if (link)
-        post(v, link, at(v, buffer, part), bytes_of(v, part));
-}
-
-KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
-{
-    struct ko_link *link = link_to(v, to);
-    size_t nbytes = bytes_of(v, part);
-    void *place = link ? room(v, link, nbytes) : NULL;
+    void *place = room(v, link, nbytes);
 
     if (!place)
         return;
     if (nbytes)
-        memcpy(place, at(v, buffer, part), nbytes);
+        memcpy(place, from, nbytes);
     commit(v, link, nbytes);
+}
+
+KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
+{
+    struct ko_link *link = link_to(v, to);
+
+    if (link && v->is_copying && link->outbox)
+        copy_out(v, link, at(v, buffer, part), bytes_of(v, part));
+    else if (link)
+        post(v, link, at(v, buffer, part), bytes_of(v, part));
+}
+
+/* What no verb writes needs no copy. */
+KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
+{
+    struct ko_link *link = link_to(v, to);
+
+    if (link && buffer == IN && v->buffers[IN] != v->buffers[OUT])
+        post(v, link, at(v, buffer, part), bytes_of(v, part));
+    else if (link)
+        copy_out(v, link, at(v, buffer, part), bytes_of(v, part));
 }
 
 KO_FN void recv_to(verbs *v, int from, enum buffer buffer, struct ko_part part)
