@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void shared_both_ways(void **state)
@@ -203,6 +204,61 @@ static int refer(const struct puppet *puppet, struct ko_reference reference, con
     return link->ops->peek(link, body);
 }
 
+/* ---- memory of another process -------------------------------------------------------------- */
+
+/* Says by the wire that `word` stands at address. */
+static int invite(const struct puppet *puppet, const uint64_t *address, uint64_t word,
+                  uint32_t nbytes)
+{
+    const struct {
+        struct ko_frame frame;
+        struct ko_invitation body;
+    } message = {{.kind = KO_FRAME_INVITATION, .nbytes = nbytes}, {(uintptr_t)address, word}};
+    struct ko_notice notice;
+
+    assert_int_equal(send(puppet->socket, &message, sizeof message.frame + nbytes, 0),
+                     (ssize_t)(sizeof message.frame + nbytes));
+    return ko_link_hear(puppet->link, &notice);
+}
+
+static int refer_to(const struct puppet *puppet, const void *address, const void **body)
+{
+    struct ko_link *link = puppet->link;
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->slots, link->received);
+    const struct ko_frame *frame;
+
+    slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = 4096};
+    memcpy(slot->body, &address, sizeof address);
+    ko_store_ordered(&slot->step, link->received + 1);
+    assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
+    return link->ops->peek(link, body);
+}
+
+static void hostile_invitations(void **state)
+{
+    struct suite *suite = *state;
+    struct puppet puppet;
+    uint64_t word = 12345;
+    char bytes[4096];
+    const void *body;
+
+    suite_needs_dial(suite);
+    puppet = open_puppet(suite); /* nobody wants to read here */
+    assert_int_equal(refer_to(&puppet, bytes, &body), KOLO_E_PROTOCOL);
+    assert_int_equal(invite(&puppet, &word, word, 16), KO_AGAIN);
+    assert_int_equal(puppet.link->inbox->is_reading, 0);
+    close_puppet(&puppet);
+    setenv("KOLO_CMA", "1", 1);
+    puppet = open_puppet(suite);
+    unsetenv("KOLO_CMA");
+    assert_int_equal(invite(&puppet, &word, word + 1, 16), KO_AGAIN);
+    assert_int_equal(invite(&puppet, (const uint64_t *)8, word, 16), KO_AGAIN);
+    assert_int_equal(puppet.link->inbox->is_reading, 0);
+    assert_int_equal(refer_to(&puppet, bytes, &body), KOLO_E_PROTOCOL);
+    assert_int_equal(invite(&puppet, &word, word, 8), KOLO_E_PROTOCOL);
+    close_puppet(&puppet);
+}
+
 /* A slice in such memory is read where it lies, and its sender waits until it was. */
 static void read_in_place(void **state)
 {
@@ -325,6 +381,8 @@ static void hostile_announcements(void **state)
         "windows: " #name, name \
     }
 const struct suite_case suite_window_cases[] = {
-    CASE(shared_both_ways), CASE(hostile_segments),   CASE(read_only_segment),    CASE(bad_frames),
-    CASE(read_in_place),    CASE(hostile_references), CASE(hostile_announcements)};
+    CASE(shared_both_ways),      CASE(hostile_segments),
+    CASE(read_only_segment),     CASE(bad_frames),
+    CASE(read_in_place),         CASE(hostile_references),
+    CASE(hostile_announcements), CASE(hostile_invitations)};
 const size_t suite_nwindow_cases = sizeof suite_window_cases / sizeof *suite_window_cases;

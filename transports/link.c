@@ -4,6 +4,7 @@
  */
 #include "link.h"
 
+#include "foreign.h"
 #include "reference.h"
 #include "status.h"
 #include "window.h"
@@ -104,6 +105,7 @@ void ko_link_free(struct ko_link *link)
     if (link->wire)
         link->wire->transport->hangup(link->wire);
     ko_references_free(link->references);
+    ko_foreign_free(link->foreign);
     free(link->posts);
     free(link->out);
     free(link->in);
@@ -127,6 +129,12 @@ int ko_link_is_flushed(struct ko_link *link)
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 
+/* What the link itself makes use of. */
+static bool is_for_link(enum ko_frame_kind kind)
+{
+    return kind == KO_FRAME_BELL || kind == KO_FRAME_MEMORY || kind == KO_FRAME_INVITATION;
+}
+
 int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
 {
     const struct ko_transport *transport;
@@ -147,7 +155,9 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
         err = transport->land(link->wire, link->heard);
         if (!err && notice->kind == KO_FRAME_MEMORY)
             err = ko_reference_hear(link, link->heard, notice->nbytes);
-        if (err || (notice->kind != KO_FRAME_BELL && notice->kind != KO_FRAME_MEMORY))
+        if (!err && notice->kind == KO_FRAME_INVITATION)
+            err = ko_foreign_hear(link, link->heard, notice->nbytes);
+        if (err || !is_for_link(notice->kind))
             return err;
     }
 }

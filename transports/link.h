@@ -71,11 +71,12 @@ struct ko_link {
     bool is_split;                    /* both ends order others' accesses before they sleep */
     uint64_t given;                   /* ours, as last published */
     struct ko_references *references; /* reference.h; made at first use */
+    struct ko_foreign *foreign;       /* foreign.h; NULL where it is not wanted */
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
 
     /* messages */
     struct ko_post *posts;   /* `slots` of them, used in turn */
-    unsigned char *out, *in; /* bodies of slots, made at first use */
+    unsigned char *out, *in; /* bodies of slots, made at first use; windows: foreign ones */
     bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
     bool is_landed;          /* the next slice's body is in `in` */
 

@@ -13,6 +13,7 @@
 
 #include "copy.h"
 #include "fence.h"
+#include "foreign.h"
 #include "reference.h"
 #include "status.h"
 #include "window.h"
@@ -25,7 +26,7 @@ int ko_window_link_start(struct ko_link *link)
     link->outbox = link->wire->outbox;
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
-    return KOLO_OK;
+    return ko_foreign_invite(link);
 }
 
 static uint32_t following(const struct ko_link *link, uint32_t index)
@@ -83,6 +84,16 @@ static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
     return publish(link, KO_FRAME_REFERENCE, stamp, nbytes);
 }
 
+static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                           size_t nbytes)
+{
+    const uint64_t address = (uintptr_t)from;
+
+    memcpy(ko_window_slot(link->outbox, link->slots, link->sent)->body, &address, sizeof address);
+    link->referenced = link->sent + 1;
+    return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
+}
+
 static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                        size_t nbytes)
 {
@@ -97,9 +108,17 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
         return err;
     if (is_made)
         return publish_reference(link, stamp, &reference, nbytes);
+    if (ko_foreign_is_read(link, nbytes))
+        return publish_foreign(link, stamp, from, nbytes);
     if (nbytes)
         memcpy(place, from, nbytes);
     return window_commit(link, stamp, nbytes);
+}
+
+/* Whether the next slice's bytes are still their sender's. */
+static bool is_reference(const struct ko_link *link)
+{
+    return link->frame.kind == KO_FRAME_REFERENCE || link->frame.kind == KO_FRAME_FOREIGN;
 }
 
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
@@ -109,13 +128,30 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
     if (ko_load_ordered(&slot->step) != link->received + 1)
         return KO_AGAIN;
     link->frame = slot->frame; /* once: what is checked is what is used */
-    if ((link->frame.kind != KO_FRAME_DATA && link->frame.kind != KO_FRAME_REFERENCE) ||
+    if ((link->frame.kind != KO_FRAME_DATA && !is_reference(link)) ||
         link->frame.nbytes > link->slice_bytes)
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's window holds a slice of kind %u with %u bytes (at most %u)",
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
     *frame = &link->frame;
     return KOLO_OK;
+}
+
+static int read_foreign(struct ko_link *link, void *to)
+{
+    uint64_t address;
+
+    memcpy(&address, ko_window_slot(link->inbox, link->slots, link->received)->body,
+           sizeof address);
+    return ko_foreign_read(link, address, to, link->frame.nbytes);
+}
+
+static int peek_foreign(struct ko_link *link, const void **body)
+{
+    if (!link->in)
+        link->in = ko_alloc(link->slice_bytes, "a slot to read a peer's memory into");
+    *body = link->in;
+    return link->in ? read_foreign(link, link->in) : KOLO_E_NOMEM;
 }
 
 static int window_peek(struct ko_link *link, const void **body)
@@ -126,6 +162,8 @@ static int window_peek(struct ko_link *link, const void **body)
         memcpy(&reference, ko_window_slot(link->inbox, link->next_in)->body, sizeof reference);
         return ko_reference_find(link, &reference, link->frame.nbytes, body);
     }
+    if (link->frame.kind == KO_FRAME_FOREIGN)
+        return peek_foreign(link, body);
     *body = link->frame.nbytes <= KO_INLINE
                 ? ko_window_slot(link->inbox, link->next_in)->body
                 : ko_window_body(link->inbox, link->slots, link->slice_bytes, link->next_in);
@@ -141,7 +179,7 @@ static void window_release(struct ko_link *link)
     link->next_in = following(link, link->next_in);
     if (link->frame.kind == KO_FRAME_REFERENCE)
         ko_reference_release(link);
-    else if (link->received - link->given < link->slots / 2)
+    else if (link->frame.kind == KO_FRAME_DATA && link->received - link->given < link->slots / 2)
         return;
     link->given = link->received;
     ko_store_first(&link->inbox->credit, link->received, link->is_split);
@@ -150,14 +188,15 @@ static void window_release(struct ko_link *link)
 
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
-    const void *body;
-    int err = window_peek(link, &body);
+    const bool is_foreign = link->frame.kind == KO_FRAME_FOREIGN;
+    const void *body = to;
+    int err = is_foreign ? read_foreign(link, to) : window_peek(link, &body);
 
     if (err)
         return err;
-    if (is_streaming)
+    if (is_streaming && !is_foreign)
         ko_copy_streaming(to, body, link->frame.nbytes);
-    else if (link->frame.nbytes)
+    else if (link->frame.nbytes && !is_foreign)
         memcpy(to, body, link->frame.nbytes);
     window_release(link);
     return KOLO_OK;

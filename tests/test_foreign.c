@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ordinary memory that peers read out of each other's processes: every collective and message is
+ * what it is through slots, whether the system permits it or not, and who dies or lends what is not
+ * there ends the group with an error.
+ */
+#include "algorithms.h"
+#include "exam.h"
+#include "fault.h"
+#include "ranks.h"
+#include "window.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 32 << 10, COUNT = 100003 };
+
+static void set_variables(const char *is_wanted)
+{
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    setenv("KOLO_SLICE_BYTES", "32K", 1);
+    setenv("KOLO_SLOTS", "2", 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+    setenv("KOLO_CMA", is_wanted, 1);
+}
+
+/* Whether a link of the channel is read by its peer. */
+static bool is_read(struct ko_channel *channel, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct ko_link *link = channel->ports ? channel->ports[i].link : NULL;
+
+        if (link && link->outbox && link->outbox->is_reading)
+            return true;
+    }
+    return false;
+}
+
+static int take_all(kolo_group *group)
+{
+    int failed = 0;
+
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
+        for (unsigned how = 0; how < 4 && !failed; how++)
+            failed = exam_take(group, &(struct exam){.what = (enum ko_collective)what,
+                                                     .dtype = KOLO_FLOAT32,
+                                                     .count = COUNT,
+                                                     .is_in_place = how & 1,
+                                                     .is_async = how & 2,
+                                                     .shift = how});
+    return failed;
+}
+
+static int pass_messages(kolo_group *group)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const int next = (rank + 1) % n, last = (rank + n - 1) % n;
+    unsigned char *out = malloc(COUNT), *in = malloc(COUNT);
+    int failed = !out || !in;
+
+    for (int i = 0; i < 20 && !failed; i++) {
+        memset(out, 16 * rank + i, COUNT);
+        failed = kolo_sendrecv(group, out, COUNT, next, in, COUNT, last, KOLO_UINT8, i) != 0;
+        for (size_t j = 0; j < COUNT && !failed; j++)
+            if (in[j] != (unsigned char)(16 * last + i))
+                failed = ranks_fail("byte %zu of message %d is %d", j, i, in[j]);
+    }
+    free(out);
+    free(in);
+    return failed;
+}
+
+/* The invitations are heard while somebody waits: at the latest here. */
+static int use_everything(kolo_group *group, void *argument)
+{
+    const bool *is_permitted = argument;
+    const int n = kolo_group_size(group);
+    int failed = 0;
+
+    if (!*is_permitted)
+        ko_fault_arm(KO_FAULT_FOREIGN, 1);
+    for (int i = 0; i < 200 && !failed && (i < 2 || !is_read(&group->collectives, n)); i++) {
+        failed = take_all(group);
+        failed = failed ? failed : pass_messages(group);
+    }
+    if (!failed && *is_permitted && !is_read(&group->collectives, n))
+        failed = ranks_fail("nobody reads here");
+    return failed;
+}
+
+/* Whether one process may read another here. */
+static bool may_read(void)
+{
+    static volatile uint64_t word = 7;
+    uint64_t found = 0;
+    struct iovec here = {&found, 8}, there = {(void *)(uintptr_t)&word, 8};
+
+    return process_vm_readv(getppid(), &here, 1, &there, 1, 0) == 8;
+}
+
+static int find_out(kolo_group *group, void *argument)
+{
+    (void)group;
+    (void)argument;
+    return !may_read();
+}
+
+static void needs_permission(void)
+{
+    if (ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 1}, find_out, NULL))
+        skip();
+}
+
+static void everything_between_processes(void **state)
+{
+    bool is_permitted = true;
+
+    (void)state;
+    set_variables("1");
+    needs_permission();
+    for (int n = 2; n <= 3; n++)
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, use_everything,
+                                   &is_permitted),
+                         0);
+}
+
+static void everything_between_threads(void **state)
+{
+    bool is_permitted = true;
+
+    (void)state;
+    set_variables("1");
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, use_everything, &is_permitted),
+        0);
+}
+
+static int use_slots(kolo_group *group, void *argument)
+{
+    int failed = take_all(group);
+
+    (void)argument;
+    failed = failed ? failed : pass_messages(group);
+    if (!failed && is_read(&group->collectives, kolo_group_size(group)))
+        failed = ranks_fail("memory is read that was not to be");
+    return failed;
+}
+
+static int use_slots_by_force(kolo_group *group, void *argument)
+{
+    ko_fault_arm(KO_FAULT_FOREIGN, 1);
+    return use_slots(group, argument);
+}
+
+static int want_it_alone(int rank, void *argument)
+{
+    (void)argument;
+    return setenv("KOLO_CMA", rank ? "0" : "1", 1) != 0;
+}
+
+static void slots_where_it_is_forbidden_or_not_wanted(void **state)
+{
+    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 2};
+
+    (void)state;
+    set_variables("1");
+    assert_int_equal(ranks_run(&ranks, use_slots_by_force, NULL), 0);
+    set_variables("0");
+    assert_int_equal(ranks_run(&ranks, use_slots, NULL), 0);
+    ranks.settle = want_it_alone;
+    assert_int_equal(ranks_run(&ranks, use_slots, NULL), 0);
+}
+
+/* Messages until they are read where they lie. */
+static int become_acquainted(kolo_group *group)
+{
+    int failed = 0;
+
+    for (int i = 0; i < 200 && !failed; i++)
+        failed = pass_messages(group);
+    return failed;
+}
+
+static int lend_what_is_not_there(kolo_group *group, void *argument)
+{
+    unsigned char *memory =
+        mmap(NULL, COUNT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int err = become_acquainted(group);
+
+    (void)argument;
+    if (err)
+        return err;
+    if (kolo_group_rank(group)) {
+        munmap(memory, COUNT);
+        err = kolo_send(group, memory, COUNT, KOLO_UINT8, 0, 0);
+    } else {
+        err = kolo_recv(group, memory, COUNT, KOLO_UINT8, 1, 0);
+    }
+    if (err != KOLO_E_PROTOCOL || !strstr(kolo_last_error(), "cannot be read"))
+        return ranks_fail("%d", err);
+    return 0;
+}
+
+static void what_is_not_there_is_an_error(void **state)
+{
+    (void)state;
+    set_variables("1");
+    needs_permission();
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, lend_what_is_not_there, NULL),
+        0);
+}
+
+static int die_while_read(kolo_group *group, void *argument)
+{
+    int err = become_acquainted(group);
+
+    (void)argument;
+    if (err)
+        return err;
+    if (kolo_group_rank(group)) {
+        unsigned char *memory = calloc(1, COUNT);
+        kolo_work *work;
+
+        if (memory && !kolo_isend(group, memory, COUNT, KOLO_UINT8, 0, 0, &work))
+            raise(SIGKILL);
+        return 1;
+    }
+    for (int i = 0; i < 2 && !err; i++)
+        err = pass_messages(group);
+    return err ? 0 : ranks_fail("the peer's end was not noticed");
+}
+
+static void who_dies_is_noticed(void **state)
+{
+    (void)state;
+    set_variables("1");
+    needs_permission();
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2, .tolerated = 1},
+                               die_while_read, NULL),
+                     0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_between_processes),
+        cmocka_unit_test(everything_between_threads),
+        cmocka_unit_test(slots_where_it_is_forbidden_or_not_wanted),
+        cmocka_unit_test(what_is_not_there_is_an_error),
+        cmocka_unit_test(who_dies_is_noticed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

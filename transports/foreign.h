@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * foreign.h: slices in ordinary memory that the receiver reads out of its peer's process, by one
+ * copy instead of two (process_vm_readv; between threads, memcpy). The system may forbid it, so it
+ * is tried before it is relied on: each end says where a word of its own stands, and who finds that
+ * word there says so in its window. Until then, and wherever it fails, slices go through slots.
+ * Both ends have to want it (KOLO_CMA).
+ */
+#ifndef KO_FOREIGN_H
+#define KO_FOREIGN_H
+
+#include "link.h"
+
+/* Shorter slices cost less as two copies. */
+enum { KO_FOREIGN_LEAST = 32 << 10 };
+
+struct ko_foreign;
+
+/* Invites the peer to read here, if this process wants to be read. */
+int ko_foreign_invite(struct ko_link *link);
+
+/* Takes an invitation: finds out whether it can be followed. */
+int ko_foreign_hear(struct ko_link *link, const void *body, size_t nbytes);
+
+/* Whether the peer reads slices of nbytes here. */
+bool ko_foreign_is_read(const struct ko_link *link, size_t nbytes);
+
+/* Copies nbytes from the peer's address. KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL if
+ * they lie nowhere or nobody reads here. */
+int ko_foreign_read(const struct ko_link *link, uint64_t address, void *to, size_t nbytes);
+
+/* NULL is allowed. */
+void ko_foreign_free(struct ko_foreign *foreign);
+
+#endif
