@@ -28,7 +28,7 @@ enum ko_frame_kind {
     KO_FRAME_BELL,       /* wake up and look at the window */
     KO_FRAME_WAITING,    /* the sender has long waited for the receiver, in the call of the stamp */
     KO_FRAME_FAIL,       /* the sender's group failed: struct ko_failure follows */
-    KO_FRAME_INVITATION, /* the sender may be read: struct ko_invitation follows */
+    KO_FRAME_INVITATION, /* the sender may be read: struct ko_foreign_invitation follows */
     KO_FRAME_BYE,        /* the sender has freed its group: nothing will follow */
     KO_FRAME_MEMORY,     /* struct ko_announcement follows, with a descriptor beside it */
     KO_FRAME_REFERENCE,  /* only in slots: nbytes of a slice lie where struct ko_reference says */
@@ -48,7 +48,7 @@ struct ko_announcement {
 };
 
 /* Where the sender has a word, to be found there by who can read its memory. */
-struct ko_invitation {
+struct ko_foreign_invitation {
     uint64_t address, word;
 };
 
@@ -61,7 +61,7 @@ struct ko_reference {
 };
 
 _Static_assert(sizeof(struct ko_announcement) == 24, "announcement travels as it is");
-_Static_assert(sizeof(struct ko_invitation) == 16, "invitation travels as it is");
+_Static_assert(sizeof(struct ko_foreign_invitation) == 16, "invitation travels as it is");
 _Static_assert(sizeof(struct ko_reference) == 24, "reference travels as it is");
 _Static_assert(sizeof(struct ko_stamp) == 24, "stamp travels as it is");
 _Static_assert(sizeof(struct ko_frame) == 32, "frame travels as it is");

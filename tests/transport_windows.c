@@ -212,7 +212,7 @@ static int invite(const struct puppet *puppet, const uint64_t *address, uint64_t
 {
     const struct {
         struct ko_frame frame;
-        struct ko_invitation body;
+        struct ko_foreign_invitation body;
     } message = {{.kind = KO_FRAME_INVITATION, .nbytes = nbytes}, {(uintptr_t)address, word}};
     struct ko_notice notice;
 

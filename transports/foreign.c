@@ -47,7 +47,7 @@ void ko_foreign_free(struct ko_foreign *foreign)
 
 int ko_foreign_invite(struct ko_link *link)
 {
-    struct ko_invitation invitation;
+    struct ko_foreign_invitation invitation;
     int64_t is_wanted;
     int err = ko_config_number(KO_CONFIG_CMA, &is_wanted);
 
@@ -57,7 +57,7 @@ int ko_foreign_invite(struct ko_link *link)
         return KOLO_E_NOMEM;
     if (getrandom(&link->foreign->word, sizeof link->foreign->word, 0) < 0)
         return ko_fail_errno(errno, "getrandom");
-    invitation = (struct ko_invitation){(uintptr_t)&link->foreign->word, link->foreign->word};
+    invitation = (struct ko_foreign_invitation){(uintptr_t)&link->foreign->word, link->foreign->word};
     return ko_link_tell(link, KO_FRAME_INVITATION, NULL, &invitation, sizeof invitation);
 }
 
@@ -88,7 +88,7 @@ static pid_t find_peer(const struct ko_link *link)
 
 int ko_foreign_hear(struct ko_link *link, const void *body, size_t nbytes)
 {
-    struct ko_invitation invitation;
+    struct ko_foreign_invitation invitation;
     uint64_t found = 0;
     pid_t peer;
 

@@ -89,7 +89,7 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
 {
     const uint64_t address = (uintptr_t)from;
 
-    memcpy(ko_window_slot(link->outbox, link->slots, link->sent)->body, &address, sizeof address);
+    memcpy(ko_window_slot(link->outbox, link->next_out)->body, &address, sizeof address);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
 }
