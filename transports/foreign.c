@@ -57,7 +57,8 @@ int ko_foreign_invite(struct ko_link *link)
         return KOLO_E_NOMEM;
     if (getrandom(&link->foreign->word, sizeof link->foreign->word, 0) < 0)
         return ko_fail_errno(errno, "getrandom");
-    invitation = (struct ko_foreign_invitation){(uintptr_t)&link->foreign->word, link->foreign->word};
+    invitation =
+        (struct ko_foreign_invitation){(uintptr_t)&link->foreign->word, link->foreign->word};
     return ko_link_tell(link, KO_FRAME_INVITATION, NULL, &invitation, sizeof invitation);
 }
 

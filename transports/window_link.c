@@ -141,8 +141,7 @@ static int read_foreign(struct ko_link *link, void *to)
 {
     uint64_t address;
 
-    memcpy(&address, ko_window_slot(link->inbox, link->slots, link->received)->body,
-           sizeof address);
+    memcpy(&address, ko_window_slot(link->inbox, link->next_in)->body, sizeof address);
     return ko_foreign_read(link, address, to, link->frame.nbytes);
 }
 
