@@ -224,7 +224,7 @@ static int invite(const struct puppet *puppet, const uint64_t *address, uint64_t
 static int refer_to(const struct puppet *puppet, const void *address, const void **body)
 {
     struct ko_link *link = puppet->link;
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->slots, link->received);
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
     const struct ko_frame *frame;
 
     slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = 4096};
