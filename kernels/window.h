@@ -5,6 +5,9 @@
  *
  *     struct ko_window | slots x struct ko_slot | slots x slice_bytes
  *
+ * A longer body lies in one of the `slots` places behind; its slot says in which, and the sender
+ * chooses: one that it has used lately is still in the caches.
+ *
  * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
  * takes the slots in the same order and counts them in `credit`. Steps begin at 0 and never go
  * back, so slot i is free for step s when credit + slots > s. Each word has one writer, but for the
@@ -33,8 +36,7 @@ struct ko_window {
 struct ko_slot {
     uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
     struct ko_frame frame;
-    unsigned char
-        body[KO_INLINE]; /* if nbytes <= KO_INLINE, or a reference; else in the big part */
+    unsigned char body[KO_INLINE]; /* if nbytes <= KO_INLINE, or a reference, or a place */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
@@ -55,13 +57,13 @@ KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t index)
     return (struct ko_slot *)(void *)(window + 1) + index;
 }
 
-/* Where its body of more than KO_INLINE bytes lies. */
+/* Where a body of more than KO_INLINE bytes lies; place < slots. */
 KO_FN unsigned char *ko_window_body(struct ko_window *window, uint32_t slots, uint32_t slice_bytes,
-                                    uint32_t index)
+                                    uint32_t place)
 {
     size_t bodies = (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
 
-    return (unsigned char *)(void *)(window + 1) + slots * sizeof(struct ko_slot) + index * bodies;
+    return (unsigned char *)(void *)(window + 1) + slots * sizeof(struct ko_slot) + place * bodies;
 }
 
 #endif

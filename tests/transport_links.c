@@ -385,6 +385,7 @@ static void hostile_slot(void **state)
     struct links links = open_links(*state, SLICE);
     const struct ko_frame *frame;
     struct ko_slot *slot;
+    const void *body;
 
     if (!links.to->inbox) {
         free_links(&links);
@@ -397,6 +398,10 @@ static void hostile_slot(void **state)
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_E_PROTOCOL);
     slot->frame = (struct ko_frame){.kind = KO_FRAME_BYE, .nbytes = 1};
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_E_PROTOCOL);
+    slot->frame = (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = SLICE};
+    memcpy(slot->body, &(uint32_t){SLOTS}, sizeof(uint32_t));
+    assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_OK);
+    assert_int_equal(links.to->ops->peek(links.to, &body), KOLO_E_PROTOCOL);
     ko_store_ordered(&slot->step, 7); /* a step that is not the next is none */
     assert_int_equal(links.to->ops->next(links.to, &frame), KO_AGAIN);
     free_links(&links);

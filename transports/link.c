@@ -9,6 +9,7 @@
 #include "status.h"
 #include "window.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,7 @@ int ko_link_create(int peer, uint32_t slots, uint32_t slice_bytes, struct ko_lin
 {
     struct ko_link *link = ko_alloc(sizeof *link, "a link");
 
+    assert(slots <= KO_MOST_SLOTS);
     if (!link)
         return KOLO_E_NOMEM;
     link->ops = &closed_ops;

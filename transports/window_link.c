@@ -20,6 +20,10 @@
 
 #include <string.h>
 
+/* Bytes of a slice whose place is worth having again while it is in the caches: that takes a line
+ * that goes from the receiver to the sender. */
+enum { KO_PROMPT = 64 << 10 };
+
 int ko_window_link_start(struct ko_link *link)
 {
     link->inbox = link->wire->inbox;
@@ -42,21 +46,48 @@ static int wake(struct ko_link *link, uint64_t *sleeps)
     return ko_link_tell(link, KO_FRAME_BELL, NULL, NULL, 0);
 }
 
+/* Takes over what the peer has released. What it says may be anything. */
+static void free_places(struct ko_link *link)
+{
+    for (; link->freed < link->credit && link->freed < link->sent; link->freed++) {
+        unsigned char *place = &link->place[link->next_freed];
+
+        if (*place)
+            link->places &= ~(UINT64_C(1) << (*place - 1));
+        *place = 0;
+        link->next_freed = following(link, link->next_freed);
+    }
+}
+
+/* The first place that is free: where there is a slot there is one. */
+static uint32_t free_place(const struct ko_link *link)
+{
+    return (uint32_t)__builtin_ctzll(~link->places);
+}
+
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
 {
-    struct ko_slot *slot;
-
-    if (link->credit + link->slots <= link->sent) {
+    if (link->credit + link->slots <= link->sent || nbytes >= KO_PROMPT) {
         link->credit = ko_load_ordered(&link->outbox->credit);
         link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
         if (link->credit + link->slots <= link->sent)
             return KO_AGAIN;
     }
-    slot = ko_window_slot(link->outbox, link->next_out);
+    free_places(link);
     *place = nbytes <= KO_INLINE
-                 ? slot->body
-                 : ko_window_body(link->outbox, link->slots, link->slice_bytes, link->next_out);
+                 ? ko_window_slot(link->outbox, link->next_out)->body
+                 : ko_window_body(link->outbox, link->slots, link->slice_bytes, free_place(link));
     return KOLO_OK;
+}
+
+/* Writes into the next slot where its body, which was written into the last room, lies. */
+static void take_place(struct ko_link *link)
+{
+    const uint32_t place = free_place(link);
+
+    memcpy(ko_window_slot(link->outbox, link->next_out)->body, &place, sizeof place);
+    link->place[link->next_out] = (unsigned char)(place + 1);
+    link->places |= UINT64_C(1) << place;
 }
 
 static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
@@ -73,6 +104,8 @@ static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct k
 
 static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
+    if (nbytes > KO_INLINE)
+        take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
 }
 
@@ -155,31 +188,43 @@ static int peek_foreign(struct ko_link *link, const void **body)
 
 static int window_peek(struct ko_link *link, const void **body)
 {
+    const unsigned char *slot = ko_window_slot(link->inbox, link->next_in)->body;
     struct ko_reference reference;
+    uint32_t place;
 
     if (link->frame.kind == KO_FRAME_REFERENCE) {
-        memcpy(&reference, ko_window_slot(link->inbox, link->next_in)->body, sizeof reference);
+        memcpy(&reference, slot, sizeof reference);
         return ko_reference_find(link, &reference, link->frame.nbytes, body);
     }
     if (link->frame.kind == KO_FRAME_FOREIGN)
         return peek_foreign(link, body);
-    *body = link->frame.nbytes <= KO_INLINE
-                ? ko_window_slot(link->inbox, link->next_in)->body
-                : ko_window_body(link->inbox, link->slots, link->slice_bytes, link->next_in);
+    if (link->frame.nbytes <= KO_INLINE) {
+        *body = slot;
+        return KOLO_OK;
+    }
+    memcpy(&place, slot, sizeof place);
+    if (place >= link->slots)
+        return ko_fail(KOLO_E_PROTOCOL, "rank %d's window holds a slice in place %u of %u",
+                       link->peer, place, link->slots);
+    *body = ko_window_body(link->inbox, link->slots, link->slice_bytes, place);
     return KOLO_OK;
 }
 
 /* Credit is given for half the slots at once: a shared line less to write in most cases, and more
  * than half of the slots can be filled in any case (both of two). Who referred to memory waits to
- * have it again, and gets credit at once. */
+ * have it again, and gets credit at once. So does who sends long slices, for the place, but then
+ * nobody waits: no bell. */
 static void window_release(struct ko_link *link)
 {
     link->received++;
     link->next_in = following(link, link->next_in);
     if (link->frame.kind == KO_FRAME_REFERENCE)
         ko_reference_release(link);
-    else if (link->frame.kind == KO_FRAME_DATA && link->received - link->given < link->slots / 2)
+    else if (link->frame.kind == KO_FRAME_DATA && link->received - link->given < link->slots / 2) {
+        if (link->frame.nbytes >= KO_PROMPT)
+            ko_store_release(&link->inbox->credit, link->received);
         return;
+    }
     link->given = link->received;
     ko_store_first(&link->inbox->credit, link->received, link->is_split);
     (void)wake(link, &link->inbox->sender_sleeps); /* a broken wire shows at the next wait */
