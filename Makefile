@@ -202,6 +202,10 @@ $(BUILD)/bench/%: tests/bench/%.c $(STATIC)
 bench-reduce: $(BUILD)/bench/reduce ## compare the reductions with the limits of memory
 	$(Q)$<
 
+.PHONY: bench-overlap
+bench-overlap: $(BUILD)/bench/overlap ## what a loop loses while an all_reduce goes on beside it
+	$(Q)$<
+
 # ---- lint: every check is silent when all is well, and can be run alone --------------------------
 
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
