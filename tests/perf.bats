@@ -270,6 +270,7 @@ END
     run "$PERF" --tune "$BATS_TEST_TMPDIR/costs"
     [ "$status" -eq 0 ]
     grep -qx 'kolo tuning 1' "$BATS_TEST_TMPDIR/costs"
+    awk '$1 == "change" { found = $2 > 0 && $2 < 1000 } END { exit !found }' "$BATS_TEST_TMPDIR/costs"
     KOLO_TUNING="$BATS_TEST_TMPDIR/costs" run "$PERF" -t 2 all_reduce -b 64 -e 64 "${QUICK[@]}"
     [ "$status" -eq 0 ]
     run "$PERF" --tune /no/such/folder/costs

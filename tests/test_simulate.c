@@ -218,6 +218,41 @@ static void cores_are_shared(void **state)
     assert_close(one, 2 * two, 1e-9);
 }
 
+/* Parts that are reduced at once are read each, and written once. */
+static void several_at_once_cost_less(void **state)
+{
+    struct ko_costs costs = free_costs();
+    double one, more;
+
+    (void)state;
+    costs.reduce_byte[0] = 1;
+    one = predict(KO_REDUCE, "direct", 2, 2, 64, &costs);
+    assert_close(one, 64 * ELEMENT, 1e-9);
+    for (int n = 3; n < 9; n++) {
+        more = predict(KO_REDUCE, "direct", n, n, 64, &costs);
+        assert_true(more > one && more < (n - 1) * one);
+        assert_close(more, one * (1 + 0.6 * (n - 2)), 1e-9);
+        assert_close(predict(KO_REDUCE, "ring", n, n, 64, &costs), (n - 1) * one, 1e-9);
+    }
+}
+
+/* Who waits for a core that others have pays for each change of ranks. */
+static void changes_of_ranks_cost(void **state)
+{
+    struct ko_costs costs = free_costs();
+    double few, many;
+
+    (void)state;
+    costs.cores = 2;
+    costs.change = 1;
+    assert_close(predict(KO_BARRIER, "dissemination", 2, 2, 0, &costs), 0, 1e-9);
+    few = predict(KO_BARRIER, "dissemination", 4, 4, 0, &costs);
+    many = predict(KO_BARRIER, "dissemination", 8, 8, 0, &costs);
+    assert_true(few > 0 && many > 2 * few);
+    costs.change = 3;
+    assert_close(predict(KO_BARRIER, "dissemination", 8, 8, 0, &costs), 3 * many, 1e-9);
+}
+
 /* The ranks of a host share its wire. */
 static void the_wire_is_shared(void **state)
 {
@@ -281,6 +316,8 @@ int main(void)
         cmocka_unit_test(long_calls_are_extended),
         cmocka_unit_test(costs_follow_the_footprint),
         cmocka_unit_test(cores_are_shared),
+        cmocka_unit_test(several_at_once_cost_less),
+        cmocka_unit_test(changes_of_ranks_cost),
         cmocka_unit_test(the_wire_is_shared),
         cmocka_unit_test(a_hundred_thousand_ranks_fit),
         cmocka_unit_test(what_is_too_large_is_refused),

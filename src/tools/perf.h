@@ -54,6 +54,10 @@ size_t ko_perf_next_size(const struct ko_perf_options *options, size_t nbytes);
 int ko_perf_dtype_find(const char *name);
 const char *ko_perf_dtype_shown(const char *name);
 
+/* Keeps this thread, and those that it starts, on one of the cores that it may use, by the number
+ * of its rank on this machine. Best effort, a rank that is not pinned is right as well. */
+void ko_perf_pin(long number);
+
 /* ---- results ----------------------------------------------------------------------------- */
 
 /* Per operation and rank; < 0: could not be had. */

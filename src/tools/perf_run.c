@@ -58,23 +58,27 @@ static int join(const struct seat *seat, kolo_group **group)
     return kolo_group_join(url, options->timeout_ms, group);
 }
 
-/* Keeps this thread, and those that it starts, on one of the cores that it may use: ranks of a
- * machine take them in turn. Best effort, a rank that is not pinned is right as well. */
-static void pin(const struct seat *seat)
+void ko_perf_pin(long number)
 {
-    const long local = strtol(launched("LOCAL_RANK"), NULL, 10);
     cpu_set_t allowed, mine;
-    long wanted;
     size_t cpu = 0;
 
     if (sched_getaffinity(0, sizeof allowed, &allowed))
         return;
-    wanted = (local * seat->options->nthreads + seat->number) % CPU_COUNT(&allowed);
-    while (!CPU_ISSET(cpu, &allowed) || wanted-- > 0)
+    number %= CPU_COUNT(&allowed);
+    while (!CPU_ISSET(cpu, &allowed) || number-- > 0)
         cpu++;
     CPU_ZERO(&mine);
     CPU_SET(cpu, &mine);
     (void)sched_setaffinity(0, sizeof mine, &mine);
+}
+
+/* Ranks of a machine take its cores in turn. */
+static void pin(const struct seat *seat)
+{
+    const long local = strtol(launched("LOCAL_RANK"), NULL, 10);
+
+    ko_perf_pin(local * seat->options->nthreads + seat->number);
 }
 
 /* ---- memory ------------------------------------------------------------------------------ */

@@ -6,11 +6,16 @@
  *   reduce           the root's reductions
  *   reduce_scatter   a rank's copies into slots and its reductions
  *   all_gather       copies in and out, and one of the own block
+ * and what it costs that ranks share cores by a barrier of twice as many ranks as there are cores,
+ * which is simulated then under what has been found.
  */
 #include "perf_tune.h"
 
 #include "clock.h"
 #include "kolo.h"
+#include "layout.h"
+#include "perf.h"
+#include "simulate.h"
 #include "status.h"
 #include "tuning.h"
 
@@ -18,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NRANKS = 2, NROUNDS = 15, ROUND_US = 3000, JOIN_MS = 20000 };
+enum { NRANKS = 2, MOST_RANKS = 64, NROUNDS = 15, ROUND_US = 3000, JOIN_MS = 20000 };
 
 enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, ALL_GATHER, NPROBES };
 
@@ -29,8 +34,9 @@ struct times {
 
 struct rank {
     kolo_store *store;
-    int number, status;
+    int number, n, status;
     char text[KO_ERROR_TEXT];
+    int (*measure)(kolo_group *group, struct times *times);
     struct times *times; /* rank 0's */
 };
 
@@ -136,41 +142,58 @@ static int measure_all(kolo_group *group, struct times *times)
     return err;
 }
 
+/* The EMPTY probe alone: its median goes where measure_all puts it. */
+static int measure_barrier(kolo_group *group, struct times *times)
+{
+    double us[NROUNDS];
+    int err = KOLO_OK;
+
+    for (int round = 0; round < NROUNDS && !err; round++)
+        err = measure(group, EMPTY, NULL, NULL, 0, &us[round]);
+    qsort(us, NROUNDS, sizeof *us, compare);
+    times->us[EMPTY][0] = us[NROUNDS / 2];
+    return err;
+}
+
 static void *be_rank(void *argument)
 {
     struct rank *rank = argument;
     kolo_group *group = NULL;
     struct times unused;
-    int err = kolo_group_join_store(rank->store, rank->number, NRANKS, JOIN_MS, &group);
+    int err;
 
+    ko_perf_pin(rank->number); /* not by luck beside each other, or on one core */
+    err = kolo_group_join_store(rank->store, rank->number, rank->n, JOIN_MS, &group);
     if (!err)
-        err = measure_all(group, rank->times ? rank->times : &unused);
+        err = rank->measure(group, rank->times ? rank->times : &unused);
     rank->status = err;
     strncpy(rank->text, err ? kolo_last_error() : "", sizeof rank->text - 1);
     kolo_group_free(group);
     return NULL;
 }
 
-/* Over one transport. */
-static int measure_over(const char *transport, struct times *times)
+/* Over one transport, by n ranks that are threads. */
+static int measure_over(const char *transport, int n,
+                        int (*body)(kolo_group *group, struct times *times), struct times *times)
 {
-    struct rank ranks[NRANKS] = {{.number = 0, .times = times}, {.number = 1}};
-    pthread_t thread;
+    struct rank ranks[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
     kolo_store *store;
-    int err = kolo_store_open_local(&store);
+    int nthreads = 0, err = kolo_store_open_local(&store);
 
     if (err)
         return err;
     setenv("KOLO_TRANSPORT", transport, 1);
-    for (int i = 0; i < NRANKS; i++)
-        ranks[i].store = store;
-    if (pthread_create(&thread, NULL, be_rank, &ranks[1]))
-        err = ko_fail(KOLO_E_SYSTEM, "no thread to measure with");
-    if (!err) {
-        be_rank(&ranks[0]);
-        pthread_join(thread, NULL);
+    for (int i = 0; i < n && !err; i++) {
+        ranks[i] = (struct rank){
+            .store = store, .number = i, .n = n, .measure = body, .times = i ? NULL : times};
+        if (pthread_create(&threads[i], NULL, be_rank, &ranks[i]))
+            err = ko_fail(KOLO_E_SYSTEM, "no thread to measure with");
+        nthreads += !err;
     }
-    for (int i = 0; i < NRANKS && !err; i++)
+    for (int i = 0; i < nthreads; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < nthreads && !err; i++)
         err = ranks[i].status ? ko_fail_again(ranks[i].status, ranks[i].text) : KOLO_OK;
     kolo_store_close(store);
     return err;
@@ -203,6 +226,51 @@ static void find_link(const struct times *times, struct ko_link_costs *link, dou
     }
 }
 
+/* Predicts a barrier of n ranks of one host. */
+static int predict_barrier(const struct ko_costs *costs, int n, double *us)
+{
+    struct ko_simulation simulation = {.call = {.n = n, .slice = 1, .slots = 8}, .costs = costs};
+    struct ko_hosts *hosts;
+    int err = ko_layout_even(n, n, &hosts);
+
+    if (err)
+        return err;
+    for (int row = 0; row < ko_npaper_texts; row++)
+        if (ko_paper_texts[row].what == KO_BARRIER &&
+            !strcmp(ko_paper_texts[row].name, "dissemination"))
+            simulation.call.text = &ko_paper_texts[row];
+    simulation.call.hosts = hosts;
+    err = ko_simulate(&simulation, us);
+    free(hosts);
+    return err;
+}
+
+/* The cost of changing ranks under which the simulated barrier takes as long as the real one did,
+ * which grows with it in proportion. With more ranks than are measured here it stays. */
+static int find_change(struct ko_costs *costs)
+{
+    const int n = 2 * (int)costs->cores;
+    struct ko_costs trial = *costs;
+    double none, one;
+    struct times times;
+    int err;
+
+    if (n > MOST_RANKS)
+        return KOLO_OK;
+    setenv("KOLO_ALGO", "barrier=dissemination", 1);
+    err = measure_over("shm", n, measure_barrier, &times);
+    unsetenv("KOLO_ALGO");
+    trial.change = 0;
+    if (!err)
+        err = predict_barrier(&trial, n, &none);
+    trial.change = 1;
+    if (!err)
+        err = predict_barrier(&trial, n, &one);
+    if (!err)
+        costs->change = rest(times.us[EMPTY][0], none) / (one - none);
+    return err;
+}
+
 int ko_perf_tune(struct ko_costs *costs)
 {
     double unused[2][KO_FOOTPRINTS];
@@ -210,14 +278,15 @@ int ko_perf_tune(struct ko_costs *costs)
     int err = ko_tuning_get(costs);
 
     if (!err)
-        err = measure_over("shm", &local);
+        err = measure_over("shm", NRANKS, measure_all, &local);
     if (!err)
-        err = measure_over("tcp", &remote);
-    unsetenv("KOLO_TRANSPORT");
+        err = measure_over("tcp", NRANKS, measure_all, &remote);
     if (err)
         return err;
     find_link(&remote, &costs->links[KO_REMOTE], unused[0], unused[1]);
     find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte, costs->copy_byte);
     costs->call = local.us[EMPTY][0] * 0.2;
-    return KOLO_OK;
+    err = find_change(costs);
+    unsetenv("KOLO_TRANSPORT");
+    return err;
 }

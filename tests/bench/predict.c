@@ -54,21 +54,29 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double measure(kolo_group *g, enum ko_collective what, const void *in, void *out,
-                      size_t nbytes)
+/* Microseconds of a round of calls, with a barrier after each, so that none begins before all have
+ * ended the one before; is_empty: of the barriers alone. */
+static double time_round(kolo_group *g, enum ko_collective what, const void *in, void *out,
+                         size_t nbytes, bool is_empty)
 {
     const int ncalls = (int)(20000000 / (nbytes * (size_t)kolo_group_size(g))) + 1;
     int64_t began;
 
-    if (call(g, what, in, out, nbytes) || kolo_barrier(g))
+    if (kolo_barrier(g))
         abort();
     began = ko_now_ns();
     for (int k = 0; k < ncalls; k++)
-        if (call(g, what, in, out, nbytes))
+        if ((!is_empty && call(g, what, in, out, nbytes)) || kolo_barrier(g))
             abort();
-    if (kolo_barrier(g))
-        abort();
     return (double)(ko_now_ns() - began) / 1e3 / ncalls;
+}
+
+static double measure(kolo_group *g, enum ko_collective what, const void *in, void *out,
+                      size_t nbytes)
+{
+    if (call(g, what, in, out, nbytes))
+        abort();
+    return time_round(g, what, in, out, nbytes, false) - time_round(g, what, in, out, nbytes, true);
 }
 
 static int find(enum ko_collective what, const char *algorithm, size_t nbytes,
