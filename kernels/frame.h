@@ -24,15 +24,14 @@ struct ko_stamp {
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 
 enum ko_frame_kind {
-    KO_FRAME_DATA = 1,   /* nbytes of a slice follow */
-    KO_FRAME_BELL,       /* wake up and look at the window */
-    KO_FRAME_WAITING,    /* the sender has long waited for the receiver, in the call of the stamp */
-    KO_FRAME_FAIL,       /* the sender's group failed: struct ko_failure follows */
-    KO_FRAME_INVITATION, /* the sender may be read: struct ko_foreign_invitation follows */
-    KO_FRAME_BYE,        /* the sender has freed its group: nothing will follow */
-    KO_FRAME_MEMORY,     /* struct ko_announcement follows, with a descriptor beside it */
-    KO_FRAME_REFERENCE,  /* only in slots: nbytes of a slice lie where struct ko_reference says */
-    KO_FRAME_FOREIGN     /* only in slots: they lie at the address, a uint64_t, in the sender */
+    KO_FRAME_DATA = 1,  /* nbytes of a slice follow */
+    KO_FRAME_BELL,      /* wake up and look at the window */
+    KO_FRAME_WAITING,   /* the sender has long waited for the receiver, in the call of the stamp */
+    KO_FRAME_FAIL,      /* the sender's group failed: struct ko_failure follows */
+    KO_FRAME_BYE,       /* the sender has freed its group: nothing will follow */
+    KO_FRAME_MEMORY,    /* struct ko_announcement follows, with a descriptor beside it */
+    KO_FRAME_REFERENCE, /* only in slots: nbytes of a slice lie where struct ko_reference says */
+    KO_FRAME_FOREIGN    /* only in slots: they lie at the address, a uint64_t, in the sender */
 };
 
 struct ko_frame {
@@ -47,11 +46,6 @@ struct ko_announcement {
     uint64_t index;      /* < KO_ANNOUNCED */
 };
 
-/* Where the sender has a word, to be found there by who can read its memory. */
-struct ko_foreign_invitation {
-    uint64_t address, word;
-};
-
 #define KO_ANNOUNCED 256 /* segments of one sender that its peer has mapped at a time */
 
 /* In a slot, instead of the bytes. */
@@ -61,7 +55,6 @@ struct ko_reference {
 };
 
 _Static_assert(sizeof(struct ko_announcement) == 24, "announcement travels as it is");
-_Static_assert(sizeof(struct ko_foreign_invitation) == 16, "invitation travels as it is");
 _Static_assert(sizeof(struct ko_reference) == 24, "reference travels as it is");
 _Static_assert(sizeof(struct ko_stamp) == 24, "stamp travels as it is");
 _Static_assert(sizeof(struct ko_frame) == 32, "frame travels as it is");

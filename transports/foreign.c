@@ -24,8 +24,9 @@
 
 struct ko_foreign {
     uint64_t word; /* ours, for the peer to find */
-    pid_t peer;    /* 0: its memory is not read */
-    int peer_fd;   /* readable when it has ended; -1: it is this process */
+    bool is_tried;
+    pid_t peer;  /* 0: its memory is not read */
+    int peer_fd; /* readable when it has ended; -1: it is this process */
 };
 
 static struct ko_foreign *foreign_of(struct ko_link *link)
@@ -47,7 +48,6 @@ void ko_foreign_free(struct ko_foreign *foreign)
 
 int ko_foreign_invite(struct ko_link *link)
 {
-    struct ko_foreign_invitation invitation;
     int64_t is_wanted;
     int err = ko_config_number(KO_CONFIG_CMA, &is_wanted);
 
@@ -57,9 +57,9 @@ int ko_foreign_invite(struct ko_link *link)
         return KOLO_E_NOMEM;
     if (getrandom(&link->foreign->word, sizeof link->foreign->word, 0) < 0)
         return ko_fail_errno(errno, "getrandom");
-    invitation =
-        (struct ko_foreign_invitation){(uintptr_t)&link->foreign->word, link->foreign->word};
-    return ko_link_tell(link, KO_FRAME_INVITATION, NULL, &invitation, sizeof invitation);
+    link->inbox->word = link->foreign->word;
+    ko_store_release(&link->inbox->word_at, (uintptr_t)&link->foreign->word);
+    return KOLO_OK;
 }
 
 /* 0 if they have been copied, else an errno. */
@@ -87,33 +87,32 @@ static pid_t find_peer(const struct ko_link *link)
     return peer.pid;
 }
 
-int ko_foreign_hear(struct ko_link *link, const void *body, size_t nbytes)
+void ko_foreign_try(struct ko_link *link)
 {
-    struct ko_foreign_invitation invitation;
-    uint64_t found = 0;
+    struct ko_foreign *foreign = link->foreign;
+    uint64_t address, found = 0;
     pid_t peer;
 
-    if (nbytes != sizeof invitation || link->wire->transport->kind != KO_WINDOW)
-        return ko_fail(KOLO_E_PROTOCOL, "rank %d says in %zu bytes where it can be read",
-                       link->peer, nbytes);
-    memcpy(&invitation, body, sizeof invitation);
-    if (!link->foreign || link->foreign->peer) /* we do not want it, or know already */
-        return KOLO_OK;
+    if (!foreign || foreign->is_tried)
+        return;
+    address = ko_load_acquire(&link->outbox->word_at);
+    foreign->is_tried = address != 0;
+    if (!address)
+        return;
     peer = find_peer(link);
     if (peer > 0 && peer != getpid())
-        link->foreign->peer_fd = (int)syscall(SYS_pidfd_open, peer, 0);
-    if (peer <= 0 || (peer != getpid() && link->foreign->peer_fd < 0) ||
-        copy_from(peer, invitation.address, &found, sizeof found) || found != invitation.word)
-        return KOLO_OK;
-    link->foreign->peer = peer;
-    ko_store_ordered(&link->inbox->is_reading, 1);
-    return KOLO_OK;
+        foreign->peer_fd = (int)syscall(SYS_pidfd_open, peer, 0);
+    if (peer <= 0 || (peer != getpid() && foreign->peer_fd < 0) ||
+        copy_from(peer, address, &found, sizeof found) || found != link->outbox->word)
+        return;
+    foreign->peer = peer;
+    ko_store_release(&link->inbox->is_reading, 1);
 }
 
 bool ko_foreign_is_read(const struct ko_link *link, size_t nbytes)
 {
     return link->foreign && nbytes >= KO_FOREIGN_LEAST &&
-           ko_load_ordered(&link->outbox->is_reading);
+           ko_load_acquire(&link->outbox->is_reading);
 }
 
 static bool has_ended(const struct ko_foreign *foreign)

@@ -16,11 +16,11 @@ enum { KO_FOREIGN_LEAST = 32 << 10 };
 
 struct ko_foreign;
 
-/* Invites the peer to read here, if this process wants to be read. */
+/* Says in the window where the peer finds our word, if this process wants to be read. */
 int ko_foreign_invite(struct ko_link *link);
 
-/* Takes an invitation: finds out whether it can be followed. */
-int ko_foreign_hear(struct ko_link *link, const void *body, size_t nbytes);
+/* Once, when long slices come: finds out whether the peer's memory can be read, and tells it. */
+void ko_foreign_try(struct ko_link *link);
 
 /* Whether the peer reads slices of nbytes here. */
 bool ko_foreign_is_read(const struct ko_link *link, size_t nbytes);

@@ -134,7 +134,7 @@ int ko_link_is_flushed(struct ko_link *link)
 /* What the link itself makes use of. */
 static bool is_for_link(enum ko_frame_kind kind)
 {
-    return kind == KO_FRAME_BELL || kind == KO_FRAME_MEMORY || kind == KO_FRAME_INVITATION;
+    return kind == KO_FRAME_BELL || kind == KO_FRAME_MEMORY;
 }
 
 int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
@@ -157,8 +157,6 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
         err = transport->land(link->wire, link->heard);
         if (!err && notice->kind == KO_FRAME_MEMORY)
             err = ko_reference_hear(link, link->heard, notice->nbytes);
-        if (!err && notice->kind == KO_FRAME_INVITATION)
-            err = ko_foreign_hear(link, link->heard, notice->nbytes);
         if (err || !is_for_link(notice->kind))
             return err;
     }

@@ -166,6 +166,8 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's window holds a slice of kind %u with %u bytes (at most %u)",
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
+    if (link->frame.nbytes >= KO_FOREIGN_LEAST)
+        ko_foreign_try(link);
     *frame = &link->frame;
     return KOLO_OK;
 }
