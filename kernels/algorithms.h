@@ -25,7 +25,7 @@
     X(ALL_REDUCE, "two_shot", two_shot_all_reduce, KO_ORDERED | KO_REREADS, "long and few ranks: the fewest bytes in two hops") \
     X(ALL_REDUCE, "halving", halving_all_reduce, KO_REREADS, "the fewest bytes in 2 log2(n) steps") \
     X(ALL_REDUCE, "ring", ring_all_reduce, 0, "long: the fewest bytes per rank, to one neighbour") \
-    X(ALL_REDUCE, "ring_both", ring_both_all_reduce, 0, "a ring in each direction, half of the buffer each") \
+    X(ALL_REDUCE, "ring_both", ring_both_all_reduce, KO_MANY, "a ring in each direction, half of the buffer each") \
     X(ALL_REDUCE, "binomial", binomial_all_reduce, KO_REREADS, "up a tree and down again") \
     X(ALL_REDUCE, "knomial", knomial_all_reduce, KO_REREADS, "a tree of half the depth, with three times the children") \
     X(ALL_REDUCE, "double_tree", double_tree_all_reduce, KO_REREADS, "two trees, half of the buffer each: log2(n) steps at full speed") \
@@ -41,12 +41,12 @@
     X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
     X(BROADCAST, "knomial", knomial_broadcast, 0, "a tree of half the depth, with three times the children") \
     X(BROADCAST, "double_tree", double_tree_broadcast, 0, "two trees, half of the slices each") \
-    X(BROADCAST, "scatter", scatter_broadcast, KO_REREADS, "dealt out, then once around the ring") \
+    X(BROADCAST, "scatter", scatter_broadcast, KO_REREADS | KO_MANY, "dealt out, then once around the ring") \
     X(ALL_GATHER, "hierarchical", hierarchical_all_gather, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
     X(ALL_GATHER, "direct", direct_all_gather, 0, "few ranks: one hop") \
     X(ALL_GATHER, "bruck", bruck_all_gather, KO_EVEN, "short: log2(n) steps") \
     X(ALL_GATHER, "ring", ring_all_gather, 0, "each link carries each block once") \
-    X(ALL_GATHER, "ring_both", ring_both_all_gather, 0, "a ring in each direction, half of each block") \
+    X(ALL_GATHER, "ring_both", ring_both_all_gather, KO_MANY, "a ring in each direction, half of each block") \
     X(REDUCE_SCATTER, "hierarchical", hierarchical_reduce_scatter, KO_SPREAD, "the fewest bytes between hosts") \
     X(REDUCE_SCATTER, "direct", direct_reduce_scatter, KO_ORDERED, "few ranks: one hop") \
     X(REDUCE_SCATTER, "ring", ring_reduce_scatter, 0, "each link carries each block once") \
@@ -64,11 +64,12 @@
 
 /* What is special about a row. */
 enum ko_algorithm_flag {
-    KO_SPREAD = 1,  /* for groups of several hosts, of which one at least has several ranks */
-    KO_ORDERED = 2, /* adds up in the order of the ranks */
-    KO_EVEN = 4,    /* only where all blocks have one length */
-    KO_SMALL = 8,   /* only where a buffer of all blocks fits into a slice */
-    KO_REREADS = 16 /* sends or adds to what verbs for final results (verbs.h) have put into OUT */
+    KO_SPREAD = 1,   /* for groups of several hosts, of which one at least has several ranks */
+    KO_ORDERED = 2,  /* adds up in the order of the ranks */
+    KO_EVEN = 4,     /* only where all blocks have one length */
+    KO_SMALL = 8,    /* only where a buffer of all blocks fits into a slice */
+    KO_REREADS = 16, /* sends or adds to what verbs for final results (verbs.h) have put into OUT */
+    KO_MANY = 32     /* among two ranks nothing but another row in more messages */
 };
 
 enum ko_collective {

@@ -102,6 +102,7 @@ int ko_choose(const struct ko_situation *situation, enum ko_collective what, boo
         double row_us;
 
         if (text->what != what || (text->flags & KO_SPREAD && !ko_choice_is_spread(situation)) ||
+            (text->flags & KO_MANY && situation->n < 3) ||
             !ko_choice_allows(situation, row, is_uneven, class) ||
             ko_choice_predict(situation, row, class, &row_us))
             continue;

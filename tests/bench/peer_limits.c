@@ -396,12 +396,15 @@ struct method {
     int is_shared;
 };
 
-static const struct method methods[] = {
-    {"exchange", exchange, 0},   {"staged", staged, 0},
-    {"staged_nt", staged_nt, 0}, {"split", split, 0},
-    {"direct", direct, 1},       {"direct_nt", direct_nt, 1},
-    {"pushed", pushed, 1},       {"socket", over_socket, 0},
-    {"socket_naps", over_socket_with_naps, 0}};
+static const struct method methods[] = {{"exchange", exchange, 0},
+                                        {"staged", staged, 0},
+                                        {"staged_nt", staged_nt, 0},
+                                        {"split", split, 0},
+                                        {"direct", direct, 1},
+                                        {"direct_nt", direct_nt, 1},
+                                        {"pushed", pushed, 1},
+                                        {"socket", over_socket, 0},
+                                        {"socket_naps", over_socket_with_naps, 0}};
 
 static int can(enum peer_operation what, size_t bytes)
 {
