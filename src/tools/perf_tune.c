@@ -252,7 +252,7 @@ static int find_change(struct ko_costs *costs)
     const int n = 2 * (int)costs->cores;
     struct ko_costs trial = *costs;
     double none, one;
-    struct times times;
+    struct times times = {0};
     int err;
 
     if (n > MOST_RANKS)
@@ -260,9 +260,10 @@ static int find_change(struct ko_costs *costs)
     setenv("KOLO_ALGO", "barrier=dissemination", 1);
     err = measure_over("shm", n, measure_barrier, &times);
     unsetenv("KOLO_ALGO");
+    if (err)
+        return err;
     trial.change = 0;
-    if (!err)
-        err = predict_barrier(&trial, n, &none);
+    err = predict_barrier(&trial, n, &none);
     trial.change = 1;
     if (!err)
         err = predict_barrier(&trial, n, &one);
