@@ -8,6 +8,7 @@
 
 #include "fault.h"
 #include "group.h"
+#include "reference.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -384,12 +385,11 @@ static bool receive_short(struct ko_correspondence *with, struct ko_link *link,
 bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
                             const struct ko_letter *letter)
 {
-    enum { SHORT = 4096 }; /* windows copy what is shorter, whatever its memory */
-
     if (link->ops != &ko_window_link_ops)
         return false;
-    if (letter->is_send && (letter->nbytes >= SHORT || letter->nbytes > link->slice_bytes))
-        return false;
+    if (letter->is_send &&
+        (letter->nbytes >= KO_REFERENCE_LEAST || letter->nbytes > link->slice_bytes))
+        return false; /* shorter ones are copied, whatever their memory */
     return letter->is_send ? send_short(with, link, letter) : receive_short(with, link, letter);
 }
 

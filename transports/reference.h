@@ -11,7 +11,7 @@
 #include "link.h"
 
 /* Shorter slices cost less as a copy. */
-enum { KO_REFERENCE_LEAST = 4096 };
+enum { KO_REFERENCE_LEAST = 8192 };
 
 struct ko_references;
 
