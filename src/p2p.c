@@ -10,18 +10,16 @@
 
 static int check(const char *name, kolo_group *group, const kolo_p2p *op)
 {
-    size_t nbytes;
-
     if (!group)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", name);
     if (!ko_dtype_is_valid(op->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %d is no dtype", name, (int)op->dtype);
     if (op->tag < 0)
         return ko_fail(KOLO_E_INVALID, "%s: the tag is %d; tags are 0 or more", name, op->tag);
-    if (__builtin_mul_overflow(op->count, kolo_dtype_size(op->dtype), &nbytes))
+    if (op->count > SIZE_MAX >> ko_dtype_shift(op->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %zu elements of %s are more than memory has", name,
                        op->count, kolo_dtype_name(op->dtype));
-    if (nbytes && !op->buffer)
+    if (op->count && !op->buffer)
         return ko_fail(KOLO_E_INVALID, "%s: the buffer is NULL, with %zu elements", name,
                        op->count);
     return ko_group_check_rank(group, op->peer, op->is_send ? "the receiver" : "the sender");
@@ -42,7 +40,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->tag = op->tag;
     letter->dtype = op->dtype;
     letter->buffer = op->buffer;
-    letter->nbytes = op->count * kolo_dtype_size(op->dtype);
+    letter->nbytes = op->count << ko_dtype_shift(op->dtype);
     letter->may_wait = false;
     letter->moved = 0;
     letter->has_begun = false;

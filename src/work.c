@@ -31,11 +31,11 @@ void *ko_work_new(size_t nbytes)
     return work;
 }
 
+static struct kolo_work already_done = {.users = 1, .is_done = true}; /* never written */
+
 kolo_work *ko_work_already_done(void)
 {
-    static struct kolo_work done = {.users = 1, .is_done = true};
-
-    return &done;
+    return &already_done;
 }
 
 void ko_work_retain(struct kolo_work *work)
@@ -45,8 +45,6 @@ void ko_work_retain(struct kolo_work *work)
 
 void ko_work_release(struct kolo_work *work)
 {
-    if (work == ko_work_already_done())
-        return;
     /* The last user is alone with it, and need not count. */
     if (atomic_load(&work->users) > 1 && atomic_fetch_sub(&work->users, 1) > 1)
         return;
@@ -116,7 +114,7 @@ const char *kolo_work_error(const kolo_work *work)
 
 void kolo_work_free(kolo_work *work)
 {
-    if (!work)
+    if (!work || work == &already_done)
         return;
     (void)kolo_work_wait(work, -1);
     ko_work_release(work);
