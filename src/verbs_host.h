@@ -107,14 +107,15 @@ static __attribute__((noinline)) void not_expected(verbs *v, const struct ko_lin
                     : ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
 }
 
-/* Looks for the next slice's frame, for as long as most take to come: not worth a turn of waiting.
- */
+/* Looks for the next slice's frame; in a window for as long as most take to come: that is not worth
+ * a turn of waiting. */
 static int look_briefly(const verbs *v, struct ko_link *link, const struct ko_frame **frame)
 {
     enum { LOOKS = 64 };
+    const int most = link->inbox && !v->channel->is_crowded ? LOOKS : 1;
     int err = link->ops->next(link, frame);
 
-    for (int looks = 1; err == KO_AGAIN && looks < LOOKS && !v->channel->is_crowded; looks++) {
+    for (int looks = 1; err == KO_AGAIN && looks < most; looks++) {
         ko_pause();
         err = link->ops->next(link, frame);
     }
