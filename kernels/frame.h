@@ -30,6 +30,7 @@ enum ko_frame_kind {
     KO_FRAME_FAIL,      /* the sender's group failed: struct ko_failure follows */
     KO_FRAME_BYE,       /* the sender has freed its group: nothing will follow */
     KO_FRAME_MEMORY,    /* struct ko_announcement follows, with a descriptor beside it */
+    KO_FRAME_INLINE,    /* only in slots: nbytes of a slice, in the slot's own line */
     KO_FRAME_REFERENCE, /* only in slots: nbytes of a slice lie where struct ko_reference says */
     KO_FRAME_FOREIGN    /* only in slots: they lie at the address, a uint64_t, in the sender */
 };

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "layout.h"
 #include "log.h"
+#include "protocols.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,11 @@ enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
 static int read_variables(kolo_group *group)
 {
     int64_t checks = 0, is_ordered = 0;
+    unsigned protocols; /* links read it again; an error is better told here */
     int err = ko_config_number(KO_CONFIG_CHECK, &checks);
+
+    if (!err)
+        err = ko_protocols_read(&protocols);
 
     if (!err)
         err = ko_config_number(KO_CONFIG_DETERMINISTIC, &is_ordered);

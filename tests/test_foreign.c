@@ -25,13 +25,13 @@
 
 enum { SLICE_BYTES = 32 << 10, COUNT = 100003 };
 
-static void set_variables(const char *is_wanted)
+static void set_variables(const char *protocols)
 {
     setenv("KOLO_TRANSPORT", "shm", 1);
     setenv("KOLO_SLICE_BYTES", "32K", 1);
     setenv("KOLO_SLOTS", "2", 1);
     setenv("KOLO_DEBUG", "NONE", 1);
-    setenv("KOLO_CMA", is_wanted, 1);
+    setenv("KOLO_PROTO", protocols, 1);
 }
 
 /* Whether a link of the channel is read by its peer. */
@@ -126,7 +126,7 @@ static void everything_between_processes(void **state)
     bool is_permitted = true;
 
     (void)state;
-    set_variables("1");
+    set_variables("inline,cma");
     needs_permission();
     for (int n = 2; n <= 3; n++)
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, use_everything,
@@ -139,7 +139,7 @@ static void everything_between_threads(void **state)
     bool is_permitted = true;
 
     (void)state;
-    set_variables("1");
+    set_variables("inline,cma");
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, use_everything, &is_permitted),
         0);
@@ -165,7 +165,7 @@ static int use_slots_by_force(kolo_group *group, void *argument)
 static int want_it_alone(int rank, void *argument)
 {
     (void)argument;
-    return setenv("KOLO_CMA", rank ? "0" : "1", 1) != 0;
+    return setenv("KOLO_PROTO", rank ? "simple" : "cma", 1) != 0;
 }
 
 static void slots_where_it_is_forbidden_or_not_wanted(void **state)
@@ -173,9 +173,9 @@ static void slots_where_it_is_forbidden_or_not_wanted(void **state)
     struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 2};
 
     (void)state;
-    set_variables("1");
+    set_variables("inline,cma");
     assert_int_equal(ranks_run(&ranks, use_slots_by_force, NULL), 0);
-    set_variables("0");
+    set_variables("inline");
     assert_int_equal(ranks_run(&ranks, use_slots, NULL), 0);
     ranks.settle = want_it_alone;
     assert_int_equal(ranks_run(&ranks, use_slots, NULL), 0);
@@ -214,7 +214,7 @@ static int lend_what_is_not_there(kolo_group *group, void *argument)
 static void what_is_not_there_is_an_error(void **state)
 {
     (void)state;
-    set_variables("1");
+    set_variables("inline,cma");
     needs_permission();
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, lend_what_is_not_there, NULL),
@@ -244,7 +244,7 @@ static int die_while_read(kolo_group *group, void *argument)
 static void who_dies_is_noticed(void **state)
 {
     (void)state;
-    set_variables("1");
+    set_variables("inline,cma");
     needs_permission();
     assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2, .tolerated = 1},
                                die_while_read, NULL),

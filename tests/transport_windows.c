@@ -222,9 +222,9 @@ static struct puppet open_reader(struct suite *suite)
 {
     struct puppet puppet;
 
-    setenv("KOLO_CMA", "1", 1);
+    setenv("KOLO_PROTO", "cma", 1);
     puppet = open_puppet(suite);
-    unsetenv("KOLO_CMA");
+    unsetenv("KOLO_PROTO");
     return puppet;
 }
 

@@ -6,9 +6,9 @@
  */
 #include "foreign.h"
 
-#include "config.h"
 #include "fault.h"
 #include "portable.h"
+#include "protocols.h"
 #include "status.h"
 #include "window.h"
 
@@ -48,11 +48,8 @@ void ko_foreign_free(struct ko_foreign *foreign)
 
 int ko_foreign_invite(struct ko_link *link)
 {
-    int64_t is_wanted;
-    int err = ko_config_number(KO_CONFIG_CMA, &is_wanted);
-
-    if (err || !is_wanted)
-        return err;
+    if (!(link->protocols & KO_PROTO_CMA))
+        return KOLO_OK;
     if (!foreign_of(link))
         return KOLO_E_NOMEM;
     if (getrandom(&link->foreign->word, sizeof link->foreign->word, 0) < 0)

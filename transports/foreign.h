@@ -4,7 +4,7 @@
  * copy instead of two (process_vm_readv; between threads, memcpy). The system may forbid it, so it
  * is tried before it is relied on: each end says where a word of its own stands, and who finds that
  * word there says so in its window. Until then, and wherever it fails, slices go through slots.
- * Both ends have to want it (KOLO_CMA).
+ * Both ends have to want it (protocols.h).
  */
 #ifndef KO_FOREIGN_H
 #define KO_FOREIGN_H

@@ -14,6 +14,7 @@
 #include "copy.h"
 #include "fence.h"
 #include "foreign.h"
+#include "protocols.h"
 #include "reference.h"
 #include "status.h"
 #include "window.h"
@@ -26,11 +27,14 @@ enum { KO_PROMPT = 64 << 10 };
 
 int ko_window_link_start(struct ko_link *link)
 {
+    int err;
+
     link->inbox = link->wire->inbox;
     link->outbox = link->wire->outbox;
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
-    return ko_foreign_invite(link);
+    err = ko_protocols_read(&link->protocols);
+    return err ? err : ko_foreign_invite(link);
 }
 
 static uint32_t following(const struct ko_link *link, uint32_t index)
@@ -65,6 +69,11 @@ static uint32_t free_place(const struct ko_link *link)
     return (uint32_t)__builtin_ctzll(~link->places);
 }
 
+static bool goes_inline(const struct ko_link *link, size_t nbytes)
+{
+    return nbytes <= KO_INLINE && link->protocols & KO_PROTO_INLINE;
+}
+
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
 {
     if (link->credit + link->slots <= link->sent || nbytes >= KO_PROMPT) {
@@ -74,7 +83,7 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
             return KO_AGAIN;
     }
     free_places(link);
-    *place = nbytes <= KO_INLINE
+    *place = goes_inline(link, nbytes)
                  ? ko_window_slot(link->outbox, link->next_out)->body
                  : ko_window_body(link->outbox, link->slots, link->slice_bytes, free_place(link));
     return KOLO_OK;
@@ -104,8 +113,9 @@ static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct k
 
 static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
-    if (nbytes > KO_INLINE)
-        take_place(link);
+    if (goes_inline(link, nbytes))
+        return publish(link, KO_FRAME_INLINE, stamp, nbytes);
+    take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
 }
 
@@ -135,7 +145,7 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
     void *place;
     int err = window_room(link, nbytes, &place);
 
-    if (!err && nbytes >= KO_REFERENCE_LEAST)
+    if (!err && nbytes >= KO_REFERENCE_LEAST && link->protocols & KO_PROTO_REFERENCE)
         err = ko_reference_make(link, from, nbytes, &reference, &is_made);
     if (err)
         return err;
@@ -154,6 +164,15 @@ static bool is_reference(const struct ko_link *link)
     return link->frame.kind == KO_FRAME_REFERENCE || link->frame.kind == KO_FRAME_FOREIGN;
 }
 
+/* Bytes of a slice of the next frame's kind; what is no kind of a slice has not even 0. */
+static int64_t most_of(const struct ko_link *link)
+{
+    if (link->frame.kind == KO_FRAME_INLINE)
+        return KO_INLINE;
+    return link->frame.kind == KO_FRAME_DATA || is_reference(link) ? (int64_t)link->slice_bytes
+                                                                   : -1;
+}
+
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
 {
     const struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
@@ -161,8 +180,7 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
     if (ko_load_ordered(&slot->step) != link->received + 1)
         return KO_AGAIN;
     link->frame = slot->frame; /* once: what is checked is what is used */
-    if ((link->frame.kind != KO_FRAME_DATA && !is_reference(link)) ||
-        link->frame.nbytes > link->slice_bytes)
+    if (link->frame.nbytes > most_of(link))
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's window holds a slice of kind %u with %u bytes (at most %u)",
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
@@ -200,7 +218,7 @@ static int window_peek(struct ko_link *link, const void **body)
     }
     if (link->frame.kind == KO_FRAME_FOREIGN)
         return peek_foreign(link, body);
-    if (link->frame.nbytes <= KO_INLINE) {
+    if (link->frame.kind == KO_FRAME_INLINE) {
         *body = slot;
         return KOLO_OK;
     }
@@ -222,7 +240,7 @@ static void window_release(struct ko_link *link)
     link->next_in = following(link, link->next_in);
     if (link->frame.kind == KO_FRAME_REFERENCE)
         ko_reference_release(link);
-    else if (link->frame.kind == KO_FRAME_DATA && link->received - link->given < link->slots / 2) {
+    else if (!is_reference(link) && link->received - link->given < link->slots / 2) {
         if (link->frame.nbytes >= KO_PROMPT)
             ko_store_release(&link->inbox->credit, link->received);
         return;
