@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One thread at a time drives the channel; other waiters sleep on a condition until the driver has
+ * finished something or gives the role up. The driver holds the lock except while it sleeps in the
+ * kernel. Letters that need both sides and that nobody waits for are driven by a thread of the
+ * mailbox's own, the courier, when no user's thread has come for a while: one that posts or waits
+ * often moves everything itself, and would only be held up by a second thread.
+ */
+#include "log.h"
+#include "mailbox_parts.h"
+#include "portable.h"
+#include "thread.h"
+
+enum { BRIEF_TURNS = 128, COURIER_NAP_MS = 1 };
+
+/* ---- finishing --------------------------------------------------------------------------- */
+
+static void wake_users(struct ko_mailbox *mailbox)
+{
+    if (mailbox->nsleepers)
+        pthread_cond_broadcast(&mailbox->changed);
+}
+
+/* Counts what has been finished with a peer, and wakes those who wait for it. */
+static void count_finished(struct ko_mailbox *mailbox, struct ko_correspondence *with)
+{
+    if (!with->nfinished)
+        return;
+    mailbox->nopen -= with->nfinished;
+    with->nfinished = 0;
+    wake_users(mailbox);
+}
+
+void ko_mailbox_fail_all(struct ko_mailbox *mailbox)
+{
+    int status;
+
+    ko_channel_tell_failure(&mailbox->channel);
+    status = ko_group_check(mailbox->group); /* and the thread's text */
+    for (int i = 0; i < mailbox->group->size; i++) {
+        ko_correspondence_fail(&mailbox->with[i], status);
+        count_finished(mailbox, &mailbox->with[i]);
+    }
+}
+
+/* ---- driving ----------------------------------------------------------------------------- */
+
+/* The end of a peer that has freed its group matters to what we still want of it. */
+static int check_bye(struct ko_mailbox *mailbox, int peer)
+{
+    return mailbox->channel.ports[peer].said_bye && ko_correspondence_wants(&mailbox->with[peer])
+               ? ko_channel_link_failed(&mailbox->channel, peer, KOLO_E_PEER_LOST)
+               : KOLO_OK;
+}
+
+/* Sends what is held for a peer. */
+static int push_held(struct ko_mailbox *mailbox, int peer, struct ko_link *link)
+{
+    if (atomic_load_explicit(&mailbox->held, memory_order_relaxed) != peer) /* under the lock */
+        return KOLO_OK;
+    atomic_store(&mailbox->held, -1);
+    return ko_link_push(link);
+}
+
+int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted)
+{
+    struct ko_correspondence *with = &mailbox->with[peer];
+    const bool had_left = mailbox->channel.ports[peer].said_bye;
+    struct ko_link *link = mailbox->channel.ports[peer].link;
+    uint64_t received;
+    int err;
+
+    if (!link)
+        return KOLO_OK;
+    err = push_held(mailbox, peer, link);
+    if (err)
+        return ko_channel_link_failed(&mailbox->channel, peer, err);
+    do { /* a link to oneself has no other end that would wake us when there is room again */
+        received = link->received;
+        err = ko_correspondence_drive(with, link, wanted);
+    } while (!err && peer == mailbox->group->rank && link->received != received);
+    count_finished(mailbox, with);
+    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye &&
+        !ko_correspondence_wants(with))
+        return KOLO_OK; /* its end matters to nobody here */
+    if (err)
+        return ko_channel_link_failed(&mailbox->channel, peer, err);
+    return had_left ? check_bye(mailbox, peer) : KOLO_OK;
+}
+
+/* Everything that can be done now. */
+static int drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
+{
+    int err = ko_group_check(mailbox->group);
+
+    for (int i = 0; i < mailbox->group->size && !err; i++)
+        err = ko_mailbox_drive_peer(mailbox, i, wanted);
+    if (err)
+        ko_mailbox_fail_all(mailbox);
+    return err;
+}
+
+/* One round of the driver: moves what it can, or waits a turn, at most until the deadline. Holds
+ * the lock but for the sleep. */
+static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
+                           const ko_deadline *deadline)
+{
+    struct ko_event events[16];
+    int nap_ms, left_ms = ko_deadline_left_ms(deadline);
+    int n;
+
+    if (!wait->is_armed) {
+        if (ko_channel_wait_awake(&mailbox->channel, wait))
+            ko_mailbox_fail_all(mailbox);
+        return;
+    }
+    wait->is_armed = false;
+    if (ko_channel_poll(&mailbox->channel)) {
+        ko_mailbox_fail_all(mailbox);
+        return;
+    }
+    nap_ms = ko_channel_nap_ms(&mailbox->channel, wait->deadline);
+    pthread_mutex_unlock(&mailbox->lock);
+    n = ko_poller_wait(&mailbox->channel.poller, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
+    pthread_mutex_lock(&mailbox->lock);
+    if (n > 0)
+        wait->spin_until_ns = 0; /* something is coming: more of it may be near */
+    if (ko_channel_woken(&mailbox->channel, events, n) ||
+        ko_channel_look_around(&mailbox->channel, wait))
+        ko_mailbox_fail_all(mailbox);
+}
+
+static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                             const ko_deadline *deadline, const ko_deadline *limit)
+{
+    struct ko_wait wait = {.deadline = limit,
+                           .peer = letter->peer,
+                           .what = letter->is_send ? "to send a message to" : "for a message from"};
+
+    mailbox->is_driven = true;
+    while (!atomic_load(&letter->work.is_done) && !drive(mailbox, letter)) {
+        if (atomic_load(&letter->work.is_done))
+            break;
+        if (ko_deadline_passed(deadline)) { /* perhaps before there was a sleep that would tell */
+            if (ko_deadline_passed(limit) && ko_channel_look_around(&mailbox->channel, &wait))
+                ko_mailbox_fail_all(mailbox);
+            break;
+        }
+        drive_or_sleep(mailbox, &wait, deadline);
+    }
+    mailbox->is_driven = false;
+    wake_users(mailbox);
+}
+
+/* Another thread drives; until it has changed something, but not for long. */
+static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadline)
+{
+    ko_deadline soon = ko_deadline_within(deadline, 100);
+    struct timespec until = ko_deadline_timespec(&soon);
+
+    mailbox->nsleepers++;
+    pthread_cond_timedwait(&mailbox->changed, &mailbox->lock, &until);
+    mailbox->nsleepers--;
+}
+
+/* Most messages come within microseconds: looks for them without asking for the time, or for what
+ * other peers may want. */
+static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
+{
+    for (int turn = 0; turn < BRIEF_TURNS && !atomic_load(&letter->work.is_done); turn++) {
+        if (ko_mailbox_drive_peer(mailbox, letter->peer, letter)) {
+            ko_mailbox_fail_all(mailbox);
+            break;
+        }
+        if (!atomic_load(&letter->work.is_done))
+            ko_pause();
+    }
+    return atomic_load(&letter->work.is_done);
+}
+
+/* The slow part of await, with the lock. */
+static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                       const ko_deadline *wanted)
+{
+    ko_deadline limit = ko_deadline_in(kolo_group_timeout(letter->group));
+    const ko_deadline *deadline = wanted ? wanted : &limit;
+
+    mailbox->nusers++;
+    if (mailbox->is_driven)
+        ko_poller_wake(&mailbox->channel.poller); /* the courier makes way */
+    do {
+        if (!mailbox->is_driven)
+            drive_until_done(mailbox, letter, deadline, &limit);
+        else
+            wait_for_driver(mailbox, deadline);
+    } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
+    mailbox->nusers--;
+}
+
+void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                             const ko_deadline *deadline)
+{
+    if (atomic_load(&letter->work.is_done))
+        return;
+    mailbox->visits++;
+    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
+        await_long(mailbox, letter, deadline);
+}
+
+/* ---- courier ----------------------------------------------------------------------------- */
+
+static void drive_for_nobody(struct ko_mailbox *mailbox)
+{
+    ko_deadline limit = ko_deadline_in(kolo_group_timeout(mailbox->group));
+    struct ko_wait wait = {.deadline = &limit, .peer = -1, .what = "for messages of"};
+    const struct ko_letter all = {.group = NULL}; /* never done: any letter may be behind others */
+
+    mailbox->is_driven = true;
+    while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping && !drive(mailbox, &all) &&
+           mailbox->nopen)
+        drive_or_sleep(mailbox, &wait, &limit);
+    mailbox->is_driven = false;
+    wake_users(mailbox);
+}
+
+/* Sleeps for a while; true if no user has come meanwhile, or is there. */
+static bool nobody_comes(struct ko_mailbox *mailbox)
+{
+    const uint64_t visits = mailbox->visits;
+    ko_deadline soon = ko_deadline_in(COURIER_NAP_MS);
+    struct timespec until = ko_deadline_timespec(&soon);
+
+    pthread_cond_timedwait(&mailbox->for_courier, &mailbox->lock, &until);
+    return visits == mailbox->visits && !mailbox->nusers && !mailbox->is_driven;
+}
+
+static void *courier_main(void *argument)
+{
+    struct ko_mailbox *mailbox = argument;
+
+    ko_log_set_rank(mailbox->group->rank);
+    pthread_mutex_lock(&mailbox->lock);
+    while (!mailbox->is_stopping) {
+        mailbox->is_courier_idle = !mailbox->nopen;
+        if (mailbox->is_courier_idle)
+            pthread_cond_wait(&mailbox->for_courier, &mailbox->lock);
+        else if (nobody_comes(mailbox) && !mailbox->is_stopping)
+            drive_for_nobody(mailbox);
+    }
+    pthread_mutex_unlock(&mailbox->lock);
+    return NULL;
+}
+
+/* Without it letters get on when their owner waits, so a failure to start it is only worth a
+ * warning. */
+static void start_courier(struct ko_mailbox *mailbox)
+{
+    mailbox->has_courier = !ko_thread_start(&mailbox->courier, courier_main, mailbox,
+                                            "a thread for messages in the background");
+    if (!mailbox->has_courier)
+        ko_log(KO_LOG_WARN, "%s", kolo_last_error());
+}
+
+void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *letter)
+{
+    const struct ko_contact *own = &letter->group->endpoint->own;
+    bool fits = letter->nbytes <= (size_t)own->slots * own->slice_bytes;
+
+    if (atomic_load(&letter->work.is_done) || (fits && !letter->is_send))
+        return; /* what fits into the slots arrives without us */
+    if (!mailbox->has_courier)
+        start_courier(mailbox);
+    if (mailbox->is_courier_idle)
+        pthread_cond_signal(&mailbox->for_courier);
+    mailbox->is_courier_idle = false;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mailbox_parts.h: what the files of the mailbox share: mailbox.c makes it and posts letters,
+ * mailbox_drive.c moves them. With the mailbox's lock unless said.
+ */
+#ifndef KO_MAILBOX_PARTS_H
+#define KO_MAILBOX_PARTS_H
+
+#include "correspondence.h"
+#include "group.h"
+#include "mailbox.h"
+
+#include <pthread.h>
+
+struct ko_mailbox {
+    pthread_mutex_t lock; /* guards all of this */
+    struct ko_channel channel;
+    kolo_group *group;
+    struct ko_correspondence *with; /* by rank */
+    pthread_cond_t changed;         /* for users */
+    bool is_driven;                 /* some thread has the driver's role */
+    int nusers;                     /* user threads that wait */
+    int nsleepers;                  /* of these: on `changed`, while another thread drives */
+    int nopen;                      /* letters not done */
+
+    /* sends that follow each other at once, to one peer */
+    int burst_peer;   /* -1: none */
+    unsigned burst;   /* how many there have been */
+    int64_t burst_ns; /* when the last was posted */
+    atomic_int held;  /* the peer for whom the link holds messages; -1: none */
+
+    bool has_courier, is_stopping;
+    bool is_courier_idle;       /* it sleeps until it is called */
+    pthread_cond_t for_courier; /* there are letters again, or it is to stop */
+    uint64_t visits;            /* of users: posts and waits */
+    pthread_t courier;
+};
+
+/* Any thread, without the lock; NULL before the first message. */
+struct ko_mailbox *ko_mailbox_existing(kolo_group *group);
+
+/* The group has failed: tells the peers, then everything ends with the group's error. */
+void ko_mailbox_fail_all(struct ko_mailbox *mailbox);
+
+/* Moves what can be moved of one peer's letters; of these `wanted`, if any, is waited for. */
+int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted);
+
+/* ko_mailbox_await; a letter that is done costs a look. */
+void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                             const ko_deadline *deadline);
+
+/* Sees to it that the letter gets on even if nobody waits for it. */
+void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *letter);
+
+#endif
