@@ -38,7 +38,7 @@ struct ko_window {
 struct ko_slot {
     uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
     struct ko_frame frame;
-    unsigned char body[KO_INLINE]; /* if nbytes <= KO_INLINE, or a reference, or a place */
+    unsigned char body[KO_INLINE]; /* INLINE: the body; else where it lies */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
@@ -59,7 +59,7 @@ KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t index)
     return (struct ko_slot *)(void *)(window + 1) + index;
 }
 
-/* Where a body of more than KO_INLINE bytes lies; place < slots. */
+/* Where the body of a DATA frame lies; place < slots. */
 KO_FN unsigned char *ko_window_body(struct ko_window *window, uint32_t slots, uint32_t slice_bytes,
                                     uint32_t place)
 {

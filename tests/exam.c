@@ -7,6 +7,7 @@
 #include "ranks.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,18 @@ bool exam_can_be_uneven(enum ko_collective what)
 bool exam_is_reducing(enum ko_collective what)
 {
     return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
+void exam_set_variables(const char *transport, const char *algorithm, int slice_bytes)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", slice_bytes);
+    setenv("KOLO_TRANSPORT", transport, 1);
+    setenv("KOLO_ALGO", algorithm, 1);
+    setenv("KOLO_SLICE_BYTES", text, 1);
+    setenv("KOLO_SLOTS", "2", 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------ */

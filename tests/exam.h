@@ -32,6 +32,10 @@ bool exam_is_reducing(enum ko_collective what);
 /* True if dtype has the op. */
 bool exam_allows(kolo_dtype dtype, kolo_op op);
 
+/* What the ranks to come find in their environment: links of two slots, so that short exams wrap
+ * around them, and no log. */
+void exam_set_variables(const char *transport, const char *algorithm, int slice_bytes);
+
 /* An exam under way. */
 struct exam_run;
 

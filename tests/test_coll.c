@@ -23,20 +23,7 @@
 #include <signal.h>
 #include <time.h>
 
-enum { SLICE_BYTES = 192, SLOTS = 2 };
-
-static void set_variables(const char *transport, const char *algorithm)
-{
-    char slice[16], slots[16];
-
-    snprintf(slice, sizeof slice, "%d", SLICE_BYTES);
-    snprintf(slots, sizeof slots, "%d", SLOTS);
-    setenv("KOLO_TRANSPORT", transport, 1);
-    setenv("KOLO_ALGO", algorithm, 1);
-    setenv("KOLO_SLICE_BYTES", slice, 1);
-    setenv("KOLO_SLOTS", slots, 1);
-    setenv("KOLO_DEBUG", "NONE", 1);
-}
+enum { SLICE_BYTES = 192 };
 
 /* ---- products -----------------------------------------------------------------------------------
  */
@@ -131,7 +118,7 @@ static void all_counts_of_ranks(enum ranks_kind kind, const char *transport)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 8};
 
-    set_variables(transport, "");
+    exam_set_variables(transport, "", SLICE_BYTES);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run(kind, sizes[i], take_everything, NULL);
 }
@@ -189,7 +176,7 @@ static void every_algorithm(enum ranks_kind kind, const char *transport, const i
         for (size_t k = 0; k < nsizes; k++) {
             struct row row = rows[i];
 
-            set_variables(transport, row.name);
+            exam_set_variables(transport, row.name, SLICE_BYTES);
             if (ranks_run(&(struct ranks){.kind = kind, .n = sizes[k]}, take_row, &row))
                 fail_msg("%s, %d ranks, over %s", row.name, sizes[k], transport);
         }
@@ -225,7 +212,7 @@ static void every_algorithm_around_the_cache(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct row row = rows[i];
 
-        set_variables(i % 4 ? "shm" : "tcp", row.name);
+        exam_set_variables(i % 4 ? "shm" : "tcp", row.name, SLICE_BYTES);
         run(RANKS_THREADS, 3, take_row_around_the_cache, &row);
     }
 }
@@ -260,7 +247,7 @@ static void large_counts_in_ordinary_slots(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        set_variables(transports[i], "");
+        exam_set_variables(transports[i], "", SLICE_BYTES);
         unsetenv("KOLO_SLICE_BYTES");
         unsetenv("KOLO_SLOTS");
         run(i ? RANKS_PROCESSES : RANKS_THREADS, 3, take_large, NULL);
@@ -328,9 +315,9 @@ static void results_have_the_same_bits_on_all_ranks(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].what != KO_ALL_REDUCE)
             continue;
-        set_variables("shm", rows[i].name);
+        exam_set_variables("shm", rows[i].name, SLICE_BYTES);
         run(RANKS_THREADS, 5, compare_all_bits, NULL);
-        set_variables("tcp", rows[i].name);
+        exam_set_variables("tcp", rows[i].name, SLICE_BYTES);
         run(RANKS_THREADS, 8, compare_all_bits, NULL);
     }
 }
@@ -389,10 +376,10 @@ static int wait_in_vain(kolo_group *group, void *argument)
 static void calls_queue_up(void **state)
 {
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_THREADS, 3, queue_many, NULL);
     run(RANKS_THREADS, 2, wait_in_vain, NULL);
-    set_variables("tcp", "");
+    exam_set_variables("tcp", "", SLICE_BYTES);
     run(RANKS_PROCESSES, 3, queue_many, NULL);
     run(RANKS_PROCESSES, 2, wait_in_vain, NULL);
 }
@@ -458,18 +445,18 @@ static int take_each_once(kolo_group *group, void *argument)
 static void many_ranks_meet(void **state)
 {
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_THREADS, 24, take_each_once, NULL);
-    set_variables("tcp", "");
+    exam_set_variables("tcp", "", SLICE_BYTES);
     run(RANKS_THREADS, 24, take_each_once, NULL);
 }
 
 static void groups_run_side_by_side(void **state)
 {
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_THREADS, 3, use_two_groups, NULL);
-    set_variables("tcp", "");
+    exam_set_variables("tcp", "", SLICE_BYTES);
     run(RANKS_THREADS, 3, use_two_groups, NULL);
     run(RANKS_PROCESSES, 4, use_two_groups, NULL);
 }
@@ -478,7 +465,7 @@ static void groups_run_side_by_side(void **state)
 static void algorithms_are_chosen_by_name(void **state)
 {
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_THREADS, 3, take_some, NULL);
     run(RANKS_THREADS, 9, take_some, NULL);
 }
@@ -522,7 +509,7 @@ static void an_end_behind_unread_data_does_not_spin(void **state)
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
 
     (void)state;
-    set_variables("tcp", "direct");
+    exam_set_variables("tcp", "direct", SLICE_BYTES);
     assert_int_equal(ranks_run(&ranks, wait_beside_an_end, NULL), 0);
 }
 

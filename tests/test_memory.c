@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { SLICE_BYTES = 8192, SLOTS = 2 };
+enum { SLICE_BYTES = 8192 };
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
@@ -158,18 +158,6 @@ static void shared_with_a_child(void **state)
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-static void set_variables(const char *transport, const char *algorithm)
-{
-    char slice[16], slots[16];
-
-    snprintf(slice, sizeof slice, "%d", SLICE_BYTES);
-    snprintf(slots, sizeof slots, "%d", SLOTS);
-    setenv("KOLO_TRANSPORT", transport, 1);
-    setenv("KOLO_ALGO", algorithm, 1);
-    setenv("KOLO_SLICE_BYTES", slice, 1);
-    setenv("KOLO_SLOTS", slots, 1);
-}
-
 /* Each exam has new memory, and frees it at its end. */
 static int take_shared(kolo_group *group, enum ko_collective what, const size_t *counts,
                        unsigned nways)
@@ -219,7 +207,7 @@ static void run_all_ways(ranks_body body)
 
     for (int i = 0; i < 2; i++)
         for (int n = 2; n <= 4; n++) {
-            set_variables(transports[i], "");
+            exam_set_variables(transports[i], "", SLICE_BYTES);
             run(RANKS_THREADS, n, body, NULL);
             run(RANKS_PROCESSES, n, body, NULL);
         }
@@ -245,7 +233,7 @@ static void all_algorithms(void **state)
     for (int i = 0; i < ko_nalgorithms; i++) {
         struct ko_algorithm algorithm = ko_algorithms[i];
 
-        set_variables("shm", algorithm.name);
+        exam_set_variables("shm", algorithm.name, SLICE_BYTES);
         run(RANKS_THREADS, 4, take_algorithm, &algorithm);
         run(RANKS_PROCESSES, 3, take_algorithm, &algorithm);
     }
@@ -368,7 +356,7 @@ static int send_around_long(kolo_group *group, void *argument)
 static void long_and_short(void **state)
 {
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_THREADS, 2, send_around_long, NULL);
     run(RANKS_PROCESSES, 2, send_around_long, NULL);
 }
@@ -404,7 +392,7 @@ static int fork_between_calls(kolo_group *group, void *argument)
 static void forks(void **state)
 {
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_PROCESSES, 3, fork_between_calls, NULL);
 }
 
@@ -470,7 +458,7 @@ static void killed_lenders(void **state)
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
 
     (void)state;
-    set_variables("shm", "");
+    exam_set_variables("shm", "", SLICE_BYTES);
     for (int i = 0; i < 5; i++) {
         assert_int_equal(ranks_run(&ranks, lose_a_lender, NULL), 0);
         assert_int_equal(ranks_run(&ranks, lose_a_lender_midway, NULL), 0);

@@ -191,18 +191,30 @@ static int announce(const struct puppet *puppet, struct ko_announcement announce
     return ko_link_hear(puppet->link, &notice);
 }
 
-/* Puts a reference into the link's next slot, and looks at it. */
-static int refer(const struct puppet *puppet, struct ko_reference reference, const void **body)
+/* Puts a frame that says where its body is into the link's next slot, and looks at it. */
+static int refer(const struct puppet *puppet, uint32_t kind, const void *place, size_t nbytes,
+                 const void **body)
 {
     struct ko_link *link = puppet->link;
     struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
     const struct ko_frame *frame;
 
-    slot->frame = (struct ko_frame){.kind = KO_FRAME_REFERENCE, .nbytes = 4096};
-    memcpy(slot->body, &reference, sizeof reference);
+    slot->frame = (struct ko_frame){.kind = kind, .nbytes = 4096};
+    memcpy(slot->body, place, nbytes);
     ko_store_ordered(&slot->step, link->received + 1);
     assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
     return link->ops->peek(link, body);
+}
+
+static int refer_to_shared(const struct puppet *puppet, struct ko_reference reference,
+                           const void **body)
+{
+    return refer(puppet, KO_FRAME_REFERENCE, &reference, sizeof reference, body);
+}
+
+static int refer_to_foreign(const struct puppet *puppet, const void *address, const void **body)
+{
+    return refer(puppet, KO_FRAME_FOREIGN, &address, sizeof address, body);
 }
 
 /* ---- memory of another process -------------------------------------------------------------- */
@@ -228,19 +240,6 @@ static struct puppet open_reader(struct suite *suite)
     return puppet;
 }
 
-static int refer_to(const struct puppet *puppet, const void *address, const void **body)
-{
-    struct ko_link *link = puppet->link;
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
-    const struct ko_frame *frame;
-
-    slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = 4096};
-    memcpy(slot->body, &address, sizeof address);
-    ko_store_ordered(&slot->step, link->received + 1);
-    assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
-    return link->ops->peek(link, body);
-}
-
 static void hostile_invitations(void **state)
 {
     struct suite *suite = *state;
@@ -251,21 +250,21 @@ static void hostile_invitations(void **state)
 
     suite_needs_dial(suite);
     puppet = open_puppet(suite); /* nobody wants to read here */
-    assert_int_equal(refer_to(&puppet, bytes, &body), KOLO_E_PROTOCOL);
+    assert_int_equal(refer_to_foreign(&puppet, bytes, &body), KOLO_E_PROTOCOL);
     assert_false(invite(&puppet, &word, word));
     close_puppet(&puppet);
     puppet = open_reader(suite);
     assert_false(invite(&puppet, NULL, word)); /* not yet */
     assert_false(invite(&puppet, &word, word + 1));
     assert_false(invite(&puppet, &word, word)); /* once only */
-    assert_int_equal(refer_to(&puppet, bytes, &body), KOLO_E_PROTOCOL);
+    assert_int_equal(refer_to_foreign(&puppet, bytes, &body), KOLO_E_PROTOCOL);
     close_puppet(&puppet);
     puppet = open_reader(suite);
     assert_false(invite(&puppet, (const uint64_t *)8, word));
     close_puppet(&puppet);
     puppet = open_reader(suite);
     assert_true(invite(&puppet, &word, word)); /* this process is its own peer */
-    assert_int_equal(refer_to(&puppet, bytes, &body), KOLO_OK);
+    assert_int_equal(refer_to_foreign(&puppet, bytes, &body), KOLO_OK);
     close_puppet(&puppet);
 }
 
@@ -322,15 +321,15 @@ static void hostile_references(void **state)
 
     suite_needs_dial(suite);
     puppet = open_puppet(suite);
-    assert_int_equal(refer(&puppet, (struct ko_reference){7, 3, 0}, &body), KO_AGAIN);
+    assert_int_equal(refer_to_shared(&puppet, (struct ko_reference){7, 3, 0}, &body), KO_AGAIN);
     assert_int_equal(
         announce(&puppet, (struct ko_announcement){7, 8192, 3}, 24, memory_of(8192, F_SEAL_SHRINK)),
         KO_AGAIN);
-    assert_int_equal(refer(&puppet, (struct ko_reference){8, 3, 0}, &body), KO_AGAIN);
-    assert_int_equal(refer(&puppet, (struct ko_reference){7, 4, 0}, &body), KO_AGAIN);
+    assert_int_equal(refer_to_shared(&puppet, (struct ko_reference){8, 3, 0}, &body), KO_AGAIN);
+    assert_int_equal(refer_to_shared(&puppet, (struct ko_reference){7, 4, 0}, &body), KO_AGAIN);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(refer(&puppet, wrong[i], &body), KOLO_E_PROTOCOL);
-    assert_int_equal(refer(&puppet, (struct ko_reference){7, 3, 4096}, &body), KOLO_OK);
+        assert_int_equal(refer_to_shared(&puppet, wrong[i], &body), KOLO_E_PROTOCOL);
+    assert_int_equal(refer_to_shared(&puppet, (struct ko_reference){7, 3, 4096}, &body), KOLO_OK);
     assert_int_equal(((const unsigned char *)body)[4095], 0);
     /* The number that is being read from cannot be given to other memory. */
     assert_int_equal(
@@ -340,8 +339,8 @@ static void hostile_references(void **state)
     assert_int_equal(
         announce(&puppet, (struct ko_announcement){9, 4096, 3}, 24, memory_of(4096, F_SEAL_SHRINK)),
         KO_AGAIN);
-    assert_int_equal(refer(&puppet, (struct ko_reference){7, 3, 0}, &body), KO_AGAIN);
-    assert_int_equal(refer(&puppet, (struct ko_reference){9, 3, 0}, &body), KOLO_OK);
+    assert_int_equal(refer_to_shared(&puppet, (struct ko_reference){7, 3, 0}, &body), KO_AGAIN);
+    assert_int_equal(refer_to_shared(&puppet, (struct ko_reference){9, 3, 0}, &body), KOLO_OK);
     close_puppet(&puppet);
 }
 
