@@ -451,10 +451,11 @@ typedef struct kolo_ddp_options {
 
 typedef struct kolo_ddp kolo_ddp;
 
-/* Seconds summed over all steps since creation. */
+/* Seconds, and early buckets, summed over all steps since creation. */
 typedef struct kolo_ddp_stats {
     uint64_t steps;
     uint64_t buckets;       /* buckets a step reduces */
+    uint64_t early_buckets; /* begun while gradients were still to come */
     double communication_s; /* from each bucket's submission to its completion */
     double exposed_s;       /* the part for which kolo_ddp_wait made the caller wait */
 } kolo_ddp_stats;

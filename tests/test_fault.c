@@ -21,11 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, TIMEOUT_MS = 250, MOST_PASSAGES = 400, COUNT = 5000, QUIET = 8 };
+enum { RANKS = 3, SHORT_MS = 250, LONG_MS = 60000, MOST_PASSAGES = 400, COUNT = 5000, QUIET = 8 };
 
 struct rank {
     kolo_store *store;
-    int rank;
+    int rank, timeout_ms;
     bool is_silent; /* failed without a sentence */
     bool is_wrong;  /* succeeded with a wrong result */
     int status;
@@ -92,7 +92,7 @@ static void *rank_main(void *argument)
 {
     struct rank *self = argument;
     kolo_group *group = NULL;
-    int err = kolo_group_join_store(self->store, self->rank, RANKS, TIMEOUT_MS, &group);
+    int err = kolo_group_join_store(self->store, self->rank, RANKS, self->timeout_ms, &group);
 
     if (!err)
         err = reduce(group, self);
@@ -107,14 +107,14 @@ static void *rank_main(void *argument)
 }
 
 /* Returns the number of ranks that failed. */
-static int run_once(kolo_store *store)
+static int run_once(kolo_store *store, int timeout_ms)
 {
     struct rank ranks[RANKS];
     pthread_t threads[RANKS];
     int failed = 0;
 
     for (int r = 0; r < RANKS; r++) {
-        ranks[r] = (struct rank){.store = store, .rank = r};
+        ranks[r] = (struct rank){.store = store, .rank = r, .timeout_ms = timeout_ms};
         if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]))
             abort();
     }
@@ -135,7 +135,7 @@ static int passes(enum ko_fault_point point, int nth)
 
     assert_int_equal(kolo_store_open_local(&store), KOLO_OK);
     ko_fault_arm(point, nth);
-    failed = run_once(store);
+    failed = run_once(store, nth ? SHORT_MS : LONG_MS);
     ko_fault_arm(point, 0);
     kolo_store_close(store);
     assert_int_equal(count_fds(), nfds);

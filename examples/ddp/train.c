@@ -270,10 +270,10 @@ static void summarize(const struct trainer *trainer, const struct measures *meas
                 (double)measures->images / training_s, 100 * measures->accuracy);
     trainer_say(trainer,
                 "communication %.3f s, of which exposed %.3f s (%.2f %% of the training time; "
-                "overlap %s, %llu bucket%s)\n",
+                "overlap %s, %llu of %llu buckets begun during backward)\n",
                 stats.communication_s, stats.exposed_s, 100 * stats.exposed_s / training_s,
-                options->no_overlap ? "off" : "on", (unsigned long long)stats.buckets,
-                plural(stats.buckets));
+                options->no_overlap ? "off" : "on", (unsigned long long)stats.early_buckets,
+                (unsigned long long)(stats.buckets * stats.steps));
     if (options->curve)
         trainer_say(trainer, "curve: %s\n", options->curve);
     if (options->checkpoint)

@@ -279,6 +279,7 @@ static int submit(struct kolo_ddp *ddp)
                                     bucket->dtype, KOLO_AVG, &pending->work);
         if (err)
             return err;
+        ddp->stats.early_buckets += ddp->nready < ddp->nparams;
     }
     return KOLO_OK;
 }
