@@ -137,6 +137,19 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_tools_*.c)): \
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(LIB_LIBS) -o $@
 
+# A double of NVIDIA's driver, which the loader finds beside the tests that want it.
+FAKECUDA := $(BUILD)/tests/fakecuda/libcuda.so.1
+
+$(FAKECUDA): $(wildcard tests/fakecuda/*.c tests/fakecuda/*.h) src/cuda_abi.h
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	    -Wl,-soname,libcuda.so.1 $(KO_LDFLAGS) $(filter %.c,$^) -o $@
+
+$(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): $(FAKECUDA)
+$(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): \
+    LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakecuda'
+
 # Tests of the trainer see its parts, all but main.
 $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
@@ -146,7 +159,7 @@ $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_L
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) -name '*.d' 2>/dev/null)
 
 .PHONY: tests
-tests: $(TEST_BINS) ## build the test programs
+tests: $(TEST_BINS) $(FAKECUDA) ## build the test programs
 
 .PHONY: check
 check: all tests ## run all tests (TESTS=... for some of them)
@@ -213,10 +226,10 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
                       tests/bench/peers tests/accuracy examples/demo scripts/* .ci/run)
-LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell
+LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda
 
 .PHONY: lint $(LINTS)
-lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell (lint-NAME for one)
+lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell cuda (lint-NAME for one)
 
 lint-format:
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
@@ -245,6 +258,12 @@ lint-exports: $(SHARED)
 
 lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
+
+# What kolo declares of the driver is what a toolkit declares, where there is one.
+CUDA_HOME ?= /usr/local/cuda
+lint-cuda:
+	$(Q)$(if $(wildcard $(CUDA_HOME)/include/cudaTypedefs.h),$(CXX) -std=c++17 -fsyntax-only -Isrc \
+	    -isystem $(CUDA_HOME)/include tests/cuda_abi.cc,:)
 
 # ---- install -------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@
     X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens; default: that of the way to the store") \
     X(TCP_SOCKETS, INT, "1", 1, 16, "tcp connections between two ranks, for long messages in turns; the lower count of the two") \
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
+    X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \
     X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts") \
     X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
 /* clang-format on */

@@ -38,6 +38,27 @@ json() {
     json '[t for t in d["transports"] if t["usable"] == bool(t["reason"])] == []' <<<"$output"
 }
 
+# The double of NVIDIA's driver, in place of the machine's own driver or none.
+with_double() {
+    LD_LIBRARY_PATH=$(dirname "$INFO")/../tests/fakecuda "$@"
+}
+
+@test "GPUs are listed, or why there is none" {
+    KOLO_CUDA=0 run "$INFO"
+    [[ "$output" == *$'GPUs\n  none: KOLO_CUDA is 0\n'* ]]
+    FAKECUDA_DEVICES=2 run with_double "$INFO"
+    grep -qE "^GPUs, by a driver of CUDA 13.0$" <<<"$output"
+    [ "$(grep -cE "^  [01] +kolo's test double, compute capability 9.0, 4 mult.* 1024 MiB, 0000:" <<<"$output")" -eq 2 ]
+    FAKECUDA_DEVICES=2 run with_double "$INFO" --json
+    json 'd["gpus"]["reason"] is None and len(d["gpus"]["list"]) == 2' <<<"$output"
+    json 'd["gpus"]["list"][1]["capability"] == [9, 0]' <<<"$output"
+    FAKECUDA_BREAK=cuInit=34 run with_double "$INFO" --json
+    json '"stub" in d["gpus"]["reason"] and d["gpus"]["list"] == []' <<<"$output"
+    FAKECUDA_BREAK=cuDeviceGetAttribute=999 run with_double "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"none: the driver does not describe a GPU: unknown (999)"* ]]
+}
+
 @test "algorithms are listed" {
     run "$INFO"
     grep -qE '^  all_reduce +ring +' <<<"$output"

@@ -14,6 +14,7 @@
 enum {
     KO_FACTS_CAP = 16,
     KO_TRANSPORTS_CAP = 16,
+    KO_GPUS_CAP = 16,
     KO_UNKNOWN_CAP = 64, /* more unknown variables than that are not listed */
     KO_NAME_CAP = 64,
     KO_TEXT_CAP = 512
@@ -70,6 +71,24 @@ struct ko_transport_rows {
 /* Tries to open each of the registry's. */
 void ko_transport_rows_read(struct ko_transport_rows *rows);
 
+struct ko_gpu {
+    char name[KO_NAME_CAP];
+    char place[KO_NAME_CAP]; /* on the PCI bus */
+    int major, minor;        /* compute capability */
+    int multiprocessors;
+    size_t nbytes;
+};
+
+struct ko_gpus {
+    char reason[KO_TEXT_CAP]; /* why none can be used here; "" if some can */
+    int driver_version;       /* 13000: CUDA 13.0 */
+    int count;
+    struct ko_gpu list[KO_GPUS_CAP];
+};
+
+/* Opens the driver. */
+void ko_gpus_read(struct ko_gpus *gpus);
+
 /* What KOLO_ALGO chooses from. */
 struct ko_algorithm_row {
     const char *collective, *name, *reason;
@@ -84,6 +103,7 @@ int ko_choices_print(int n, int per_host, FILE *file);
 struct ko_info {
     struct ko_facts build, machine;
     struct ko_transport_rows transports;
+    struct ko_gpus gpus;
     struct ko_variables variables;
 };
 

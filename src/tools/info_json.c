@@ -48,6 +48,22 @@ static void print_transports(FILE *file, const struct ko_transport_rows *rows)
     fputs("\n  ],\n", file);
 }
 
+static void print_gpus(FILE *file, const struct ko_gpus *gpus)
+{
+    fprintf(file, "  \"gpus\": {\"driver_version\": %d", gpus->driver_version);
+    print_member(file, ", ", "reason", *gpus->reason ? gpus->reason : NULL);
+    fputs(", \"list\": [", file);
+    for (int i = 0; i < gpus->count; i++) {
+        const struct ko_gpu *gpu = &gpus->list[i];
+
+        print_member(file, i ? ",\n    {" : "\n    {", "name", gpu->name);
+        print_member(file, ", ", "pci", gpu->place);
+        fprintf(file, ", \"capability\": [%d, %d], \"multiprocessors\": %d, \"bytes\": %zu}",
+                gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes);
+    }
+    fputs("]},\n", file);
+}
+
 static void print_algorithms(FILE *file)
 {
     int count;
@@ -103,6 +119,7 @@ void ko_info_print_json(const struct ko_info *info, FILE *file)
     print_facts(file, "build", &info->build);
     print_facts(file, "machine", &info->machine);
     print_transports(file, &info->transports);
+    print_gpus(file, &info->gpus);
     print_algorithms(file);
     print_variables(file, &info->variables);
     fputs("}\n", file);

@@ -41,6 +41,26 @@ static void print_transports(FILE *file, const struct ko_transport_rows *rows)
     putc('\n', file);
 }
 
+static void print_gpus(FILE *file, const struct ko_gpus *gpus)
+{
+    if (gpus->reason[0]) {
+        fputs("GPUs\n  none: ", file);
+        print_clean(file, gpus->reason, 0);
+        fputs("\n\n", file);
+        return;
+    }
+    fprintf(file, "GPUs, by a driver of CUDA %d.%d\n", gpus->driver_version / 1000,
+            gpus->driver_version % 1000 / 10);
+    for (int i = 0; i < gpus->count; i++) {
+        const struct ko_gpu *gpu = &gpus->list[i];
+
+        fprintf(file, "  %-20d %s, compute capability %d.%d, %d multiprocessors, %zu MiB, %s\n", i,
+                gpu->name, gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes >> 20,
+                gpu->place);
+    }
+    putc('\n', file);
+}
+
 static void print_algorithms(FILE *file)
 {
     int count;
@@ -91,6 +111,7 @@ void ko_info_print_text(const struct ko_info *info, FILE *file)
     print_facts(file, "build", &info->build);
     print_facts(file, "machine", &info->machine);
     print_transports(file, &info->transports);
+    print_gpus(file, &info->gpus);
     print_algorithms(file);
     print_variables(file, &info->variables);
 }

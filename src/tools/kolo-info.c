@@ -89,6 +89,7 @@ static int print(enum form form)
     ko_facts_build(&info.build);
     ko_facts_machine(&info.machine);
     ko_transport_rows_read(&info.transports);
+    ko_gpus_read(&info.gpus);
     ko_variables_read(&info.variables);
     if (form == FORM_JSON)
         ko_info_print_json(&info, stdout);

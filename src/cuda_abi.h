@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cuda_abi.h: what kolo uses of NVIDIA's driver interface, declared here so that no CUDA header is
+ * needed to build: types, constants, and one row for each function. Names and numbers are those of
+ * the CUDA Driver API reference (cuda.h); tests/cuda_abi.cc compares them with a toolkit's
+ * where there is one.
+ */
+#ifndef KO_CUDA_ABI_H
+#define KO_CUDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int ko_cu_result;             /* CUresult */
+typedef int ko_cu_device;             /* CUdevice */
+typedef unsigned long long ko_cu_ptr; /* CUdeviceptr */
+typedef struct ko_cuda_context *ko_cu_context;
+typedef struct ko_cuda_stream *ko_cu_stream;
+typedef struct ko_cuda_event *ko_cu_event;
+
+enum {
+    KO_CU_SUCCESS = 0,
+    KO_CU_INVALID_VALUE = 1,
+    KO_CU_OUT_OF_MEMORY = 2,
+    KO_CU_NOT_INITIALIZED = 3,
+    KO_CU_STUB_LIBRARY = 34,
+    KO_CU_NO_DEVICE = 100,
+    KO_CU_INVALID_DEVICE = 101,
+    KO_CU_INVALID_CONTEXT = 201,
+    KO_CU_INVALID_HANDLE = 400,
+    KO_CU_NOT_FOUND = 500,
+    KO_CU_NOT_READY = 600,
+    KO_CU_NOT_PERMITTED = 800,
+    KO_CU_NOT_SUPPORTED = 801
+};
+
+/* CUdevice_attribute */
+enum {
+    KO_CU_MULTIPROCESSORS = 16,
+    KO_CU_INTEGRATED = 18,
+    KO_CU_COMPUTE_MODE = 20,
+    KO_CU_CAPABILITY_MAJOR = 75,
+    KO_CU_CAPABILITY_MINOR = 76,
+    KO_CU_HAS_VMM = 102,
+    KO_CU_HAS_FD_HANDLES = 103,
+    KO_CU_HAS_GPUDIRECT_RDMA = 116,
+    KO_CU_HAS_DMA_BUF = 124,
+    KO_CU_HAS_MPS = 133
+};
+
+/* CUpointer_attribute */
+enum {
+    KO_CU_POINTER_CONTEXT = 1,
+    KO_CU_POINTER_MEMORY_TYPE = 2,
+    KO_CU_POINTER_BUFFER_ID = 7,
+    KO_CU_POINTER_IS_MANAGED = 8,
+    KO_CU_POINTER_DEVICE = 9,
+    KO_CU_POINTER_HAS_LEGACY_IPC = 10
+};
+
+enum { KO_CU_MEMORY_HOST = 1, KO_CU_MEMORY_DEVICE = 2 }; /* CUmemorytype */
+
+typedef struct {
+    unsigned char bytes[16];
+} ko_cu_uuid;
+
+typedef struct {
+    unsigned char bytes[64];
+} ko_cu_ipc_handle; /* CUipcMemHandle */
+
+enum { KO_CU_IPC_LAZY_PEER_ACCESS = 1 };
+
+enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
+enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
+enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
+enum { KO_CU_HOST_PORTABLE = 1, KO_CU_HOST_MAPPED = 2 }; /* CU_MEMHOSTREGISTER_ */
+
+/* CUdriverProcAddressQueryResult */
+enum { KO_CU_SYMBOL_FOUND = 0, KO_CU_SYMBOL_MISSING = 1, KO_CU_SYMBOL_TOO_NEW = 2 };
+
+/* The one function that is looked up by dlsym: it finds the others. From CUDA 12.0 on. */
+#define KO_CU_FINDER "cuGetProcAddress_v2"
+typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int version, uint64_t flags,
+                                     int *found);
+
+/* X(member of struct ko_cuda, name, version of the interface, parameters). Versions are those in
+ * which the form of the function that is meant came: 1000 times the major one, 10 times the minor.
+ */
+/* clang-format off */
+#define KO_CUDA_LIST(X) \
+    X(init, cuInit, 2000, (unsigned flags)) \
+    X(driver_version, cuDriverGetVersion, 2020, (int *version)) \
+    X(error_name, cuGetErrorName, 6000, (ko_cu_result error, const char **name)) \
+    X(device_count, cuDeviceGetCount, 2000, (int *count)) \
+    X(device, cuDeviceGet, 2000, (ko_cu_device *device, int ordinal)) \
+    X(device_name, cuDeviceGetName, 2000, (char *name, int nbytes, ko_cu_device device)) \
+    X(device_attribute, cuDeviceGetAttribute, 2000, (int *value, int attribute, ko_cu_device device)) \
+    X(device_bytes, cuDeviceTotalMem, 3020, (size_t *nbytes, ko_cu_device device)) \
+    X(device_uuid, cuDeviceGetUuid, 11040, (ko_cu_uuid *uuid, ko_cu_device device)) \
+    X(device_pci, cuDeviceGetPCIBusId, 4010, (char *id, int nbytes, ko_cu_device device)) \
+    X(context_retain, cuDevicePrimaryCtxRetain, 7000, (ko_cu_context *context, ko_cu_device device)) \
+    X(context_release, cuDevicePrimaryCtxRelease, 11000, (ko_cu_device device)) \
+    X(context_current, cuCtxGetCurrent, 4000, (ko_cu_context *context)) \
+    X(context_push, cuCtxPushCurrent, 4000, (ko_cu_context context)) \
+    X(context_pop, cuCtxPopCurrent, 4000, (ko_cu_context *context)) \
+    X(context_device, cuCtxGetDevice, 2000, (ko_cu_device *device)) \
+    X(pointer_attribute, cuPointerGetAttribute, 4000, (void *value, int attribute, ko_cu_ptr at)) \
+    X(address_range, cuMemGetAddressRange, 3020, (ko_cu_ptr *base, size_t *nbytes, ko_cu_ptr at)) \
+    X(alloc, cuMemAlloc, 3020, (ko_cu_ptr *memory, size_t nbytes)) \
+    X(free, cuMemFree, 3020, (ko_cu_ptr memory)) \
+    X(host_register, cuMemHostRegister, 6050, (void *memory, size_t nbytes, unsigned flags)) \
+    X(host_unregister, cuMemHostUnregister, 4000, (void *memory)) \
+    X(copy, cuMemcpyAsync, 4000, (ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stream stream)) \
+    X(fill, cuMemsetD8Async, 3020, (ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)) \
+    X(ipc_export, cuIpcGetMemHandle, 4010, (ko_cu_ipc_handle *handle, ko_cu_ptr memory)) \
+    X(ipc_open, cuIpcOpenMemHandle, 11000, (ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)) \
+    X(ipc_close, cuIpcCloseMemHandle, 4010, (ko_cu_ptr memory)) \
+    X(stream_create, cuStreamCreate, 2000, (ko_cu_stream *stream, unsigned flags)) \
+    X(stream_destroy, cuStreamDestroy, 4000, (ko_cu_stream stream)) \
+    X(stream_sync, cuStreamSynchronize, 2000, (ko_cu_stream stream)) \
+    X(stream_query, cuStreamQuery, 2000, (ko_cu_stream stream)) \
+    X(stream_context, cuStreamGetCtx, 9020, (ko_cu_stream stream, ko_cu_context *context)) \
+    X(stream_await_event, cuStreamWaitEvent, 3020, (ko_cu_stream stream, ko_cu_event event, unsigned flags)) \
+    X(stream_await_word, cuStreamWaitValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
+    X(stream_put_word, cuStreamWriteValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
+    X(event_create, cuEventCreate, 2000, (ko_cu_event *event, unsigned flags)) \
+    X(event_destroy, cuEventDestroy, 4000, (ko_cu_event event)) \
+    X(event_record, cuEventRecord, 2000, (ko_cu_event event, ko_cu_stream stream)) \
+    X(event_query, cuEventQuery, 2000, (ko_cu_event event)) \
+    X(event_sync, cuEventSynchronize, 2000, (ko_cu_event event)) \
+    X(event_elapsed, cuEventElapsedTime, 2000, (float *ms, ko_cu_event from, ko_cu_event to))
+/* clang-format on */
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The driver is one per process, like the process's memory; so is what was found of it. It is asked
+ * for each function by name and version, which gives the same form of it whatever the driver's age.
+ */
+#include "cuda_driver.h"
+
+#include "config.h"
+#include "status.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+static struct {
+    pthread_once_t once;
+    struct ko_cuda functions;
+    int status;
+    char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
+} driver = {.once = PTHREAD_ONCE_INIT};
+
+static int find_functions(ko_cu_finder find, struct ko_cuda *cuda)
+{
+    static const struct {
+        const char *name;
+        int version;
+    } rows[] = {
+#define ROW(member, name, version, parameters) {#name, version},
+        KO_CUDA_LIST(ROW)
+#undef ROW
+    };
+    void **const functions = (void **)cuda; /* the struct is made of pointers, in the same order */
+    int found;
+
+    _Static_assert(sizeof *cuda == sizeof rows / sizeof *rows * sizeof(void *), "pointers alone");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ko_cu_result result = find(rows[i].name, &functions[i], rows[i].version, 0, &found);
+
+        if (result == KO_CU_STUB_LIBRARY)
+            return ko_fail(KOLO_E_UNSUPPORTED,
+                           "libcuda.so.1 is the CUDA toolkit's stub, not a driver");
+        if (result || found != KO_CU_SYMBOL_FOUND || !functions[i])
+            return ko_fail(KOLO_E_UNSUPPORTED,
+                           "the driver has no %s of CUDA %d.%d; it is too old for kolo",
+                           rows[i].name, rows[i].version / 1000, rows[i].version % 1000 / 10);
+    }
+    return KOLO_OK;
+}
+
+/* Gets the driver going, and makes sure that there is something to drive. */
+static int start(const struct ko_cuda *cuda)
+{
+    int count = 0;
+    ko_cu_result result = cuda->init(0);
+
+    if (result == KO_CU_STUB_LIBRARY)
+        return ko_fail(KOLO_E_UNSUPPORTED, "libcuda.so.1 is the CUDA toolkit's stub, not a driver");
+    if (!result)
+        result = cuda->device_count(&count);
+    if (result == KO_CU_NO_DEVICE || (!result && !count))
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "the driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)");
+    return ko_cuda_check(cuda, result, "the driver does not start");
+}
+
+static int open_driver(struct ko_cuda *cuda)
+{
+    int64_t is_wanted;
+    void *library;
+    ko_cu_finder find;
+    int err = ko_config_number(KO_CONFIG_CUDA, &is_wanted);
+
+    if (err)
+        return err;
+    if (!is_wanted)
+        return ko_fail(KOLO_E_UNSUPPORTED, "KOLO_CUDA is 0");
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return ko_fail(KOLO_E_UNSUPPORTED, "there is no driver: %s", dlerror());
+    *(void **)&find = dlsym(library, KO_CU_FINDER); /* POSIX's way to a function */
+    err = find ? find_functions(find, cuda)
+               : ko_fail(KOLO_E_UNSUPPORTED, "the driver is older than CUDA 12.0 (it has no %s)",
+                         KO_CU_FINDER);
+    return err ? err : start(cuda);
+}
+
+static void open_once(void)
+{
+    driver.status = open_driver(&driver.functions);
+    snprintf(driver.why, sizeof driver.why, "%s", driver.status ? kolo_last_error() : "");
+}
+
+int ko_cuda_open(const struct ko_cuda **cuda)
+{
+    pthread_once(&driver.once, open_once);
+    if (driver.status)
+        return ko_fail_again(driver.status, driver.why);
+    *cuda = &driver.functions;
+    return KOLO_OK;
+}
+
+int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what)
+{
+    const char *name = NULL;
+
+    if (result == KO_CU_SUCCESS)
+        return KOLO_OK;
+    if (cuda->error_name(result, &name) || !name)
+        name = "unknown";
+    return ko_fail(result == KO_CU_OUT_OF_MEMORY ? KOLO_E_NOMEM
+                   : result == KO_CU_NOT_SUPPORTED || result == KO_CU_NOT_PERMITTED
+                       ? KOLO_E_UNSUPPORTED
+                       : KOLO_E_SYSTEM,
+                   "%s: %s (%d)", what, name, result);
+}

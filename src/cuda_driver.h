@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cuda_driver.h: NVIDIA's driver, opened at run time, so that one build runs with and without.
+ * Nothing of it is touched before somebody asks: a program that does not use a GPU pays for none.
+ */
+#ifndef KO_CUDA_DRIVER_H
+#define KO_CUDA_DRIVER_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+
+/* The driver's functions, by the names of KO_CUDA_LIST. */
+struct ko_cuda {
+#define KO_CUDA_MEMBER(member, name, version, parameters) ko_cu_result(*member) parameters;
+    KO_CUDA_LIST(KO_CUDA_MEMBER)
+#undef KO_CUDA_MEMBER
+};
+
+/* Opens the driver at the first call, and keeps it to the end of the process, as it demands. Any
+ * thread. KOLO_E_UNSUPPORTED says why there is none: no library, a toolkit's stub of it, one older
+ * than CUDA 12.0, no device, KOLO_CUDA=0. */
+int ko_cuda_open(const struct ko_cuda **cuda);
+
+/* KOLO_E_UNSUPPORTED, KOLO_E_NOMEM or KOLO_E_SYSTEM for the driver's error, with what was tried.
+ * KOLO_OK for success. */
+int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what);
+
+#endif

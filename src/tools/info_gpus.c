@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GPUs are what the driver says they are.
+ */
+#include "info.h"
+
+#include "cuda_driver.h"
+#include "kolo.h"
+
+static int read_gpu(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
+{
+    ko_cu_device device;
+    ko_cu_result result = cuda->device(&device, ordinal);
+
+    if (!result)
+        result = cuda->device_name(gpu->name, sizeof gpu->name, device);
+    if (!result)
+        result = cuda->device_pci(gpu->place, sizeof gpu->place, device);
+    if (!result)
+        result = cuda->device_attribute(&gpu->major, KO_CU_CAPABILITY_MAJOR, device);
+    if (!result)
+        result = cuda->device_attribute(&gpu->minor, KO_CU_CAPABILITY_MINOR, device);
+    if (!result)
+        result = cuda->device_attribute(&gpu->multiprocessors, KO_CU_MULTIPROCESSORS, device);
+    if (!result)
+        result = cuda->device_bytes(&gpu->nbytes, device);
+    return ko_cuda_check(cuda, result, "the driver does not describe a GPU");
+}
+
+static int read_gpus(struct ko_gpus *gpus)
+{
+    const struct ko_cuda *cuda;
+    int count = 0;
+    int err = ko_cuda_open(&cuda);
+
+    if (!err)
+        err = ko_cuda_check(cuda, cuda->driver_version(&gpus->driver_version), "no version");
+    if (!err)
+        err = ko_cuda_check(cuda, cuda->device_count(&count), "no count of GPUs");
+    for (int i = 0; i < count && i < KO_GPUS_CAP && !err; i++, gpus->count++)
+        err = read_gpu(cuda, i, &gpus->list[i]);
+    return err;
+}
+
+void ko_gpus_read(struct ko_gpus *gpus)
+{
+    *gpus = (struct ko_gpus){.count = 0};
+    if (read_gpus(gpus)) {
+        snprintf(gpus->reason, sizeof gpus->reason, "%s", kolo_last_error());
+        gpus->count = 0;
+    }
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A test double of NVIDIA's driver: a libcuda.so.1 whose devices are threads and whose memory is
+ * the host's. It stands where the loader finds it (LD_LIBRARY_PATH, a program's rpath); kolo itself
+ * has no door for it. Each function has the name and the meaning of the driver's, and the errors
+ * that kolo goes by; what a caller may not do on a device it may not do here.
+ *
+ *   FAKECUDA_DEVICES=N     so many GPUs (1)
+ *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
+ *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated)
+ *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
+ *
+ * Device memory is a memfd of its own, full of 0xa5, which the caller's threads cannot touch where
+ * the processor has protection keys: only streams' threads may.
+ */
+#ifndef DOUBLE_H
+#define DOUBLE_H
+
+#include "cuda_abi.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum { DOUBLE_MOST_DEVICES = 16 };
+
+struct ko_cuda_context {
+    int device;
+    struct ko_cuda_stream *legacy; /* the stream whose handle is NULL */
+};
+
+/* ---- driver.c -------------------------------------------------------------------------------- */
+
+int double_number(const char *variable, int standard);
+/* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED. */
+ko_cu_result double_enter(const char *function);
+/* The calling thread's; NULL if it has none. */
+ko_cu_context double_context(void);
+ko_cu_context double_context_of(int device);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+
+/* For the threads of streams: from now on the calling thread may touch device memory. */
+void double_allow(void);
+/* True if all nbytes lie in one piece of device memory, or none of them does. */
+bool double_is_valid(ko_cu_ptr at, size_t nbytes);
+
+/* ---- stream.c -------------------------------------------------------------------------------- */
+
+/* One operation of a stream: run on its thread after all before it. */
+struct double_task {
+    void (*run)(struct double_task *task);
+    bool (*is_ready)(struct double_task *task); /* NULL: at once; else polled */
+    struct double_task *next;
+};
+
+/* Puts a copy of the task, nbytes long, at the stream's end. */
+ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
+ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
+
+#define DOUBLE_FUNCTION(member, name, version, parameters) ko_cu_result double_##member parameters;
+KO_CUDA_LIST(DOUBLE_FUNCTION)
+#undef DOUBLE_FUNCTION
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The double's devices and contexts, and the one exported function, by which all others are found.
+ */
+#include "double.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_DEPTH = 16 };
+
+static const struct {
+    const char *name;
+    int version;
+    void *function;
+} rows[] = {
+#define ROW(member, name, version, parameters) {#name, version, (void *)double_##member},
+    KO_CUDA_LIST(ROW)
+#undef ROW
+};
+
+static bool is_started;
+static struct ko_cuda_context contexts[DOUBLE_MOST_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the making of contexts */
+
+static _Thread_local struct {
+    ko_cu_context stack[MOST_DEPTH];
+    int depth;
+} mine;
+
+int double_number(const char *variable, int standard)
+{
+    const char *text = getenv(variable);
+
+    return text && *text ? atoi(text) : standard;
+}
+
+ko_cu_result double_enter(const char *function)
+{
+    const char *wish = getenv("FAKECUDA_BREAK");
+    const size_t length = strlen(function);
+
+    for (; wish && *wish; wish = strchr(wish, ',') ? strchr(wish, ',') + 1 : NULL)
+        if (!strncmp(wish, function, length) && wish[length] == '=')
+            return atoi(wish + length + 1);
+    return is_started || !strcmp(function, "cuInit") ? KO_CU_SUCCESS : KO_CU_NOT_INITIALIZED;
+}
+
+static int count_devices(void)
+{
+    const int n = double_number("FAKECUDA_DEVICES", 1);
+
+    return n < DOUBLE_MOST_DEVICES ? n : DOUBLE_MOST_DEVICES;
+}
+
+static bool is_device(ko_cu_device device)
+{
+    return device >= 0 && device < count_devices();
+}
+
+__attribute__((visibility("default"))) ko_cu_result
+cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found);
+
+ko_cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
+                                 int *found)
+{
+    const int own = double_number("FAKECUDA_VERSION", 13000);
+
+    (void)flags;
+    *function = NULL;
+    *found = KO_CU_SYMBOL_MISSING;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].name, name)) {
+            *found = rows[i].version > own ? KO_CU_SYMBOL_TOO_NEW : KO_CU_SYMBOL_FOUND;
+            *function =
+                rows[i].version > own || version < rows[i].version ? NULL : rows[i].function;
+        }
+    return *function ? KO_CU_SUCCESS : KO_CU_NOT_FOUND;
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+ko_cu_result double_init(unsigned flags)
+{
+    ko_cu_result result = double_enter("cuInit");
+
+    if (!result && flags)
+        result = KO_CU_INVALID_VALUE;
+    if (!result && !count_devices())
+        result = KO_CU_NO_DEVICE;
+    is_started |= !result;
+    return result;
+}
+
+ko_cu_result double_driver_version(int *version)
+{
+    *version = double_number("FAKECUDA_VERSION", 13000);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_error_name(ko_cu_result error, const char **name)
+{
+    static const struct {
+        ko_cu_result error;
+        const char *name;
+    } names[] = {{KO_CU_SUCCESS, "CUDA_SUCCESS"},
+                 {KO_CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+                 {KO_CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+                 {KO_CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
+                 {KO_CU_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY"},
+                 {KO_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+                 {KO_CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+                 {KO_CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {KO_CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+                 {KO_CU_NOT_READY, "CUDA_ERROR_NOT_READY"},
+                 {KO_CU_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
+                 {KO_CU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"}};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].error == error) {
+            *name = names[i].name;
+            return KO_CU_SUCCESS;
+        }
+    *name = NULL;
+    return KO_CU_INVALID_VALUE;
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+ko_cu_result double_device_count(int *count)
+{
+    *count = count_devices();
+    return double_enter("cuDeviceGetCount");
+}
+
+ko_cu_result double_device(ko_cu_device *device, int ordinal)
+{
+    *device = ordinal;
+    return is_device(ordinal) ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
+}
+
+ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
+{
+    snprintf(name, (size_t)nbytes, "kolo's test double");
+    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+}
+
+ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device device)
+{
+    static const struct {
+        int attribute, value;
+    } values[] = {{KO_CU_MULTIPROCESSORS, 4},  {KO_CU_INTEGRATED, 0},
+                  {KO_CU_COMPUTE_MODE, 0},     {KO_CU_CAPABILITY_MAJOR, 9},
+                  {KO_CU_CAPABILITY_MINOR, 0}, {KO_CU_HAS_VMM, 0},
+                  {KO_CU_HAS_FD_HANDLES, 0},   {KO_CU_HAS_GPUDIRECT_RDMA, 0},
+                  {KO_CU_HAS_DMA_BUF, 0},      {KO_CU_HAS_MPS, 0}};
+
+    if (!is_device(device))
+        return KO_CU_INVALID_DEVICE;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].attribute == attribute) {
+            *value = values[i].value;
+            return double_enter("cuDeviceGetAttribute");
+        }
+    return KO_CU_INVALID_VALUE;
+}
+
+ko_cu_result double_device_bytes(size_t *nbytes, ko_cu_device device)
+{
+    *nbytes = (size_t)1 << 30;
+    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+}
+
+ko_cu_result double_device_uuid(ko_cu_uuid *uuid, ko_cu_device device)
+{
+    *uuid = (ko_cu_uuid){.bytes = "kolo's double"};
+    uuid->bytes[15] = (unsigned char)device;
+    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+}
+
+ko_cu_result double_device_pci(char *id, int nbytes, ko_cu_device device)
+{
+    snprintf(id, (size_t)nbytes, "0000:%02x:00.0", device + 1);
+    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+}
+
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+ko_cu_context double_context(void)
+{
+    return mine.depth ? mine.stack[mine.depth - 1] : NULL;
+}
+
+ko_cu_context double_context_of(int device)
+{
+    pthread_mutex_lock(&lock);
+    if (!contexts[device].legacy) {
+        contexts[device].device = device;
+        contexts[device].legacy = double_stream_new(&contexts[device], 0);
+    }
+    pthread_mutex_unlock(&lock);
+    return &contexts[device];
+}
+
+ko_cu_result double_context_retain(ko_cu_context *context, ko_cu_device device)
+{
+    ko_cu_result result = double_enter("cuDevicePrimaryCtxRetain");
+
+    if (!is_device(device))
+        return KO_CU_INVALID_DEVICE;
+    if (!result)
+        *context = double_context_of(device);
+    return result;
+}
+
+ko_cu_result double_context_release(ko_cu_device device)
+{
+    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+}
+
+ko_cu_result double_context_current(ko_cu_context *context)
+{
+    *context = double_context();
+    return double_enter("cuCtxGetCurrent");
+}
+
+ko_cu_result double_context_push(ko_cu_context context)
+{
+    if (!context || mine.depth == MOST_DEPTH)
+        return KO_CU_INVALID_CONTEXT;
+    mine.stack[mine.depth++] = context;
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_context_pop(ko_cu_context *context)
+{
+    if (!mine.depth)
+        return KO_CU_INVALID_CONTEXT;
+    *context = mine.stack[--mine.depth];
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_context_device(ko_cu_device *device)
+{
+    if (!double_context())
+        return KO_CU_INVALID_CONTEXT;
+    *device = double_context()->device;
+    return KO_CU_SUCCESS;
+}

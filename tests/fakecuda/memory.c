@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The double's memory. Device memory is a memfd, mapped for good at its address; another process
+ * opens it through /proc. What is freed is unmapped, so that a stale use of it faults.
+ */
+#include "double.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GRAIN = 4096, UNSET = 0xa5 };
+
+/* One range that the driver knows. */
+struct range {
+    unsigned char *base;
+    size_t nbytes;
+    enum { DEVICE, IMPORTED, HOST } kind;
+    int device, fd;
+    int users; /* of one that is imported */
+    uint64_t id, origin;
+    struct range *next;
+};
+
+/* What an IPC handle says. */
+struct passport {
+    uint64_t id, nbytes;
+    int pid, fd, device;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct range *ranges;
+static uint64_t last_id;
+static int key = -1; /* of protection; -1: not tried, -2: there is none */
+
+static int find_key(void)
+{
+    if (key == -1)
+        key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (key < 0)
+        key = -2;
+    return key;
+}
+
+void double_allow(void)
+{
+    pthread_mutex_lock(&lock);
+    if (find_key() >= 0)
+        pkey_set(key, 0);
+    pthread_mutex_unlock(&lock);
+}
+
+/* With the lock. */
+static struct range *find(ko_cu_ptr at)
+{
+    struct range *range = ranges;
+
+    while (range && (at < (uintptr_t)range->base || at >= (uintptr_t)range->base + range->nbytes))
+        range = range->next;
+    return range;
+}
+
+static bool is_base(const struct range *range, ko_cu_ptr at)
+{
+    return range && (uintptr_t)range->base == at;
+}
+
+bool double_is_valid(ko_cu_ptr at, size_t nbytes)
+{
+    struct range *first, *last;
+
+    pthread_mutex_lock(&lock);
+    first = find(at);
+    last = nbytes ? find(at + nbytes - 1) : first;
+    pthread_mutex_unlock(&lock);
+    return first == last;
+}
+
+/* Enters a range. With the lock. */
+static struct range *enter(struct range range)
+{
+    struct range *copy = malloc(sizeof *copy);
+
+    *copy = range;
+    copy->id = ++last_id;
+    copy->next = ranges;
+    ranges = copy;
+    return copy;
+}
+
+static void take_out(struct range *range)
+{
+    struct range **link = &ranges;
+
+    while (*link != range)
+        link = &(*link)->next;
+    *link = range->next;
+    if (range->kind != HOST) {
+        munmap(range->base, range->nbytes);
+        close(range->fd);
+    }
+    free(range);
+}
+
+static unsigned char *map(int fd, size_t nbytes)
+{
+    void *base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return base == MAP_FAILED ? NULL : base;
+}
+
+/* From now on only those who may can touch it. */
+static void protect(unsigned char *base, size_t nbytes)
+{
+    if (find_key() >= 0 && pkey_mprotect(base, nbytes, PROT_READ | PROT_WRITE, key))
+        abort();
+}
+
+ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
+{
+    struct range range = {.kind = DEVICE, .nbytes = (nbytes + GRAIN - 1) / GRAIN * GRAIN};
+    ko_cu_context context = double_context();
+    ko_cu_result result = double_enter("cuMemAlloc");
+
+    if (!result && (!nbytes || !context))
+        result = context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    if (result)
+        return result;
+    range.device = context->device;
+    range.fd = memfd_create("device", MFD_CLOEXEC);
+    if (range.fd < 0 || ftruncate(range.fd, (off_t)range.nbytes) ||
+        !(range.base = map(range.fd, range.nbytes))) {
+        close(range.fd);
+        return KO_CU_OUT_OF_MEMORY;
+    }
+    memset(range.base, UNSET, range.nbytes);
+    pthread_mutex_lock(&lock);
+    protect(range.base, range.nbytes);
+    *memory = (uintptr_t)enter(range)->base;
+    pthread_mutex_unlock(&lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_free(ko_cu_ptr memory)
+{
+    ko_cu_result result = KO_CU_INVALID_VALUE;
+    struct range *range;
+
+    if (!memory)
+        return KO_CU_SUCCESS;
+    pthread_mutex_lock(&lock);
+    range = find(memory);
+    if (is_base(range, memory) && range->kind == DEVICE) {
+        take_out(range);
+        result = KO_CU_SUCCESS;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+ko_cu_result double_address_range(ko_cu_ptr *base, size_t *nbytes, ko_cu_ptr at)
+{
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find(at);
+    if (range && range->kind == HOST)
+        range = NULL;
+    if (range) {
+        *base = (uintptr_t)range->base;
+        *nbytes = range->nbytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return range ? KO_CU_SUCCESS : KO_CU_NOT_FOUND;
+}
+
+static ko_cu_result describe(const struct range *range, int attribute, void *value)
+{
+    switch (attribute) {
+    case KO_CU_POINTER_CONTEXT:
+        *(ko_cu_context *)value = double_context_of(range->device);
+        return KO_CU_SUCCESS;
+    case KO_CU_POINTER_MEMORY_TYPE:
+        *(unsigned *)value = range->kind == HOST ? KO_CU_MEMORY_HOST : KO_CU_MEMORY_DEVICE;
+        return KO_CU_SUCCESS;
+    case KO_CU_POINTER_BUFFER_ID:
+        *(uint64_t *)value = range->id;
+        return KO_CU_SUCCESS;
+    case KO_CU_POINTER_IS_MANAGED:
+        *(unsigned *)value = 0;
+        return KO_CU_SUCCESS;
+    case KO_CU_POINTER_DEVICE:
+        *(int *)value = range->device;
+        return KO_CU_SUCCESS;
+    case KO_CU_POINTER_HAS_LEGACY_IPC:
+        *(unsigned char *)value = range->kind == DEVICE;
+        return KO_CU_SUCCESS;
+    default:
+        return KO_CU_INVALID_VALUE;
+    }
+}
+
+ko_cu_result double_pointer_attribute(void *value, int attribute, ko_cu_ptr at)
+{
+    ko_cu_result result = double_enter("cuPointerGetAttribute");
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find(at);
+    if (!result) /* memory that the driver does not know is an error, as with the real one */
+        result = range ? describe(range, attribute, value) : KO_CU_INVALID_VALUE;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
+{
+    ko_cu_context context = double_context();
+
+    (void)flags;
+    if (!context || !nbytes)
+        return context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    pthread_mutex_lock(&lock);
+    enter(
+        (struct range){.kind = HOST, .base = memory, .nbytes = nbytes, .device = context->device});
+    pthread_mutex_unlock(&lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_host_unregister(void *memory)
+{
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find((uintptr_t)memory);
+    if (is_base(range, (uintptr_t)memory) && range->kind == HOST)
+        take_out(range);
+    else
+        range = NULL;
+    pthread_mutex_unlock(&lock);
+    return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+}
+
+/* ---- other processes' ------------------------------------------------------------------------ */
+
+ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
+{
+    ko_cu_result result = double_enter("cuIpcGetMemHandle");
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find(memory);
+    if (!result && (!range || range->kind != DEVICE))
+        result = KO_CU_INVALID_VALUE;
+    if (!result) {
+        const struct passport passport = {.id = range->id,
+                                          .nbytes = range->nbytes,
+                                          .pid = getpid(),
+                                          .fd = range->fd,
+                                          .device = range->device};
+
+        *handle = (ko_cu_ipc_handle){.bytes = {0}};
+        memcpy(handle->bytes, &passport, sizeof passport);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static struct range *find_import(uint64_t origin)
+{
+    struct range *range = ranges;
+
+    while (range && (range->kind != IMPORTED || range->origin != origin))
+        range = range->next;
+    return range;
+}
+
+/* With the lock. */
+static struct range *import(const struct passport *passport)
+{
+    struct range range = {.kind = IMPORTED, .nbytes = passport->nbytes, .device = passport->device};
+    char path[64];
+
+    range.origin = (uint64_t)passport->pid << 32 ^ passport->id;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", passport->pid, passport->fd);
+    range.fd = open(path, O_RDWR | O_CLOEXEC);
+    range.base = range.fd < 0 ? NULL : map(range.fd, range.nbytes);
+    if (!range.base) {
+        close(range.fd);
+        return NULL;
+    }
+    protect(range.base, range.nbytes);
+    return enter(range);
+}
+
+ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)
+{
+    ko_cu_result result = double_enter("cuIpcOpenMemHandle");
+    struct passport passport;
+    struct range *range;
+
+    memcpy(&passport, handle.bytes, sizeof passport);
+    if (!result && (flags != KO_CU_IPC_LAZY_PEER_ACCESS || !double_context()))
+        result = double_context() ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    if (!result && passport.pid == getpid())
+        result = KO_CU_INVALID_CONTEXT; /* its own memory has an address already */
+    if (result)
+        return result;
+    pthread_mutex_lock(&lock);
+    range = find_import((uint64_t)passport.pid << 32 ^ passport.id);
+    if (!range)
+        range = import(&passport);
+    if (range) {
+        range->users++;
+        *memory = (uintptr_t)range->base;
+    }
+    pthread_mutex_unlock(&lock);
+    return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+}
+
+ko_cu_result double_ipc_close(ko_cu_ptr memory)
+{
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find(memory);
+    if (!is_base(range, memory) || range->kind != IMPORTED)
+        range = NULL;
+    else if (!--range->users)
+        take_out(range);
+    pthread_mutex_unlock(&lock);
+    return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+}

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The double's streams: a thread and a queue each. The stream whose handle is NULL waits for all
+ * others of its context that block, and they for it, as the driver's legacy stream does.
+ */
+#include "double.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct ko_cuda_stream {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    ko_cu_context context;
+    bool is_blocking, is_leaving;
+    uint64_t entered, finished; /* tasks */
+    struct double_task *first, *last;
+    struct ko_cuda_stream *next; /* of all */
+};
+
+struct ko_cuda_event {
+    atomic_int users; /* its owner, and tasks that name it */
+    atomic_uint_fast64_t recorded, reached;
+    int64_t at_ns;
+    bool has_time;
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ko_cuda_stream *streams;
+
+static void nap_us(int us)
+{
+    const struct timespec nap = {0, us * 1000L};
+
+    nanosleep(&nap, NULL);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void do_task(struct double_task *task, int jitter_us, unsigned *seed)
+{
+    if (jitter_us)
+        nap_us(rand_r(seed) % jitter_us);
+    while (task->is_ready && !task->is_ready(task))
+        nap_us(5);
+    task->run(task);
+    free(task);
+}
+
+static void free_stream(struct ko_cuda_stream *stream)
+{
+    struct ko_cuda_stream **link = &streams;
+
+    pthread_mutex_lock(&list_lock);
+    while (*link != stream)
+        link = &(*link)->next;
+    *link = stream->next;
+    pthread_mutex_unlock(&list_lock);
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+static void *work(void *argument)
+{
+    struct ko_cuda_stream *stream = argument;
+    const int jitter_us = double_number("FAKECUDA_JITTER", 0);
+    unsigned seed = (unsigned)now_ns();
+
+    double_allow();
+    pthread_mutex_lock(&stream->lock);
+    while (stream->first || !stream->is_leaving) {
+        struct double_task *task = stream->first;
+
+        if (!task) {
+            pthread_cond_wait(&stream->changed, &stream->lock);
+            continue;
+        }
+        stream->first = task->next;
+        pthread_mutex_unlock(&stream->lock);
+        do_task(task, jitter_us, &seed);
+        pthread_mutex_lock(&stream->lock);
+        stream->finished++;
+        pthread_cond_broadcast(&stream->changed);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    free_stream(stream);
+    return NULL;
+}
+
+ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags)
+{
+    struct ko_cuda_stream *stream = calloc(1, sizeof *stream);
+
+    stream->context = context;
+    stream->is_blocking = !(flags & KO_CU_STREAM_NON_BLOCKING);
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    pthread_mutex_lock(&list_lock);
+    stream->next = streams;
+    streams = stream;
+    pthread_mutex_unlock(&list_lock);
+    if (pthread_create(&stream->thread, NULL, work, stream))
+        abort();
+    pthread_detach(stream->thread);
+    return stream;
+}
+
+/* ---- order between streams ------------------------------------------------------------------- */
+
+static uint64_t entered(ko_cu_stream stream)
+{
+    uint64_t n;
+
+    pthread_mutex_lock(&stream->lock);
+    n = stream->entered;
+    pthread_mutex_unlock(&stream->lock);
+    return n;
+}
+
+struct join {
+    struct double_task task;
+    ko_cu_stream other;
+    uint64_t ticket;
+};
+
+static bool has_finished(ko_cu_stream stream, uint64_t ticket)
+{
+    bool has;
+
+    pthread_mutex_lock(&stream->lock);
+    has = stream->finished >= ticket;
+    pthread_mutex_unlock(&stream->lock);
+    return has;
+}
+
+static void do_nothing(struct double_task *task)
+{
+    (void)task;
+}
+
+/* A stream that has left the list has done everything. */
+static bool is_joined(struct double_task *task)
+{
+    struct join *join = (struct join *)task;
+    struct ko_cuda_stream *stream;
+    bool is;
+
+    pthread_mutex_lock(&list_lock);
+    for (stream = streams; stream && stream != join->other; stream = stream->next)
+        continue;
+    is = !stream || has_finished(stream, join->ticket);
+    pthread_mutex_unlock(&list_lock);
+    return is;
+}
+
+static void push(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
+{
+    struct double_task *copy = malloc(nbytes);
+
+    memcpy(copy, task, nbytes);
+    copy->next = NULL;
+    pthread_mutex_lock(&stream->lock);
+    if (stream->first)
+        stream->last->next = copy;
+    else
+        stream->first = copy;
+    stream->last = copy;
+    stream->entered++;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+static void join_with(ko_cu_stream stream, ko_cu_stream other)
+{
+    const struct join join = {{.run = do_nothing, .is_ready = is_joined}, other, entered(other)};
+
+    push(stream, &join.task, sizeof join);
+}
+
+/* What is before this in other streams; with the list's lock. */
+static void join_others(ko_cu_stream stream)
+{
+    const ko_cu_stream legacy = stream->context->legacy;
+
+    if (!stream->is_blocking)
+        return;
+    if (stream != legacy) {
+        join_with(stream, legacy);
+        return;
+    }
+    for (struct ko_cuda_stream *other = streams; other; other = other->next)
+        if (other != stream && other->context == stream->context && other->is_blocking)
+            join_with(stream, other);
+}
+
+/* NULL: the legacy stream; NULL: there is no context. */
+static ko_cu_stream resolve(ko_cu_stream stream)
+{
+    if (stream)
+        return stream;
+    return double_context() ? double_context()->legacy : NULL;
+}
+
+ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
+{
+    stream = resolve(stream);
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
+    pthread_mutex_lock(&list_lock);
+    join_others(stream);
+    push(stream, task, nbytes);
+    pthread_mutex_unlock(&list_lock);
+    return KO_CU_SUCCESS;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+ko_cu_result double_stream_create(ko_cu_stream *stream, unsigned flags)
+{
+    ko_cu_result result = double_enter("cuStreamCreate");
+
+    if (!result && !double_context())
+        result = KO_CU_INVALID_CONTEXT;
+    if (!result)
+        *stream = double_stream_new(double_context(), flags);
+    return result;
+}
+
+ko_cu_result double_stream_destroy(ko_cu_stream stream)
+{
+    if (!stream)
+        return KO_CU_INVALID_HANDLE;
+    pthread_mutex_lock(&stream->lock);
+    stream->is_leaving = true;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_stream_sync(ko_cu_stream stream)
+{
+    ko_cu_result result = double_enter("cuStreamSynchronize");
+    uint64_t ticket;
+
+    stream = resolve(stream);
+    if (result || !stream)
+        return result ? result : KO_CU_INVALID_CONTEXT;
+    pthread_mutex_lock(&stream->lock);
+    ticket = stream->entered;
+    while (stream->finished < ticket)
+        pthread_cond_wait(&stream->changed, &stream->lock);
+    pthread_mutex_unlock(&stream->lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_stream_query(ko_cu_stream stream)
+{
+    ko_cu_result result = double_enter("cuStreamQuery");
+
+    stream = resolve(stream);
+    if (result || !stream)
+        return result ? result : KO_CU_INVALID_CONTEXT;
+    return has_finished(stream, entered(stream)) ? KO_CU_SUCCESS : KO_CU_NOT_READY;
+}
+
+ko_cu_result double_stream_context(ko_cu_stream stream, ko_cu_context *context)
+{
+    stream = resolve(stream);
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
+    *context = stream->context;
+    return KO_CU_SUCCESS;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+struct transfer {
+    struct double_task task;
+    ko_cu_ptr to, from;
+    size_t nbytes;
+    unsigned char byte;
+};
+
+static void do_copy(struct double_task *task)
+{
+    const struct transfer *transfer = (const struct transfer *)task;
+
+    memmove((void *)(uintptr_t)transfer->to, (const void *)(uintptr_t)transfer->from,
+            transfer->nbytes);
+}
+
+static void do_fill(struct double_task *task)
+{
+    const struct transfer *transfer = (const struct transfer *)task;
+
+    memset((void *)(uintptr_t)transfer->to, transfer->byte, transfer->nbytes);
+}
+
+ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stream stream)
+{
+    const struct transfer transfer = {{.run = do_copy}, to, from, nbytes, 0};
+    ko_cu_result result = double_enter("cuMemcpyAsync");
+
+    if (!result && (!double_is_valid(to, nbytes) || !double_is_valid(from, nbytes)))
+        result = KO_CU_INVALID_VALUE;
+    return result ? result : double_enqueue(stream, &transfer.task, sizeof transfer);
+}
+
+ko_cu_result double_fill(ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)
+{
+    const struct transfer transfer = {{.run = do_fill}, to, 0, nbytes, byte};
+
+    if (!double_is_valid(to, nbytes))
+        return KO_CU_INVALID_VALUE;
+    return double_enqueue(stream, &transfer.task, sizeof transfer);
+}
+
+struct word {
+    struct double_task task;
+    _Atomic uint32_t *at;
+    uint32_t value;
+    unsigned flags;
+};
+
+static bool is_word_there(struct double_task *task)
+{
+    const struct word *word = (const struct word *)task;
+    const uint32_t value = atomic_load(word->at);
+
+    return word->flags == KO_CU_WAIT_EQ ? value == word->value
+                                        : (int32_t)(value - word->value) >= 0;
+}
+
+static void put_word(struct double_task *task)
+{
+    const struct word *word = (const struct word *)task;
+
+    atomic_store(word->at, word->value);
+}
+
+ko_cu_result double_stream_await_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t value,
+                                      unsigned flags)
+{
+    const struct word word = {{.run = do_nothing, .is_ready = is_word_there},
+                              (_Atomic uint32_t *)(uintptr_t)at,
+                              value,
+                              flags};
+
+    if (at % 4 || flags > KO_CU_WAIT_EQ)
+        return KO_CU_INVALID_VALUE;
+    return double_enqueue(stream, &word.task, sizeof word);
+}
+
+ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t value,
+                                    unsigned flags)
+{
+    const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
+
+    if (at % 4 || flags)
+        return KO_CU_INVALID_VALUE;
+    return double_enqueue(stream, &word.task, sizeof word);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+struct mark {
+    struct double_task task;
+    ko_cu_event event;
+    uint64_t count;
+};
+
+static void leave_event(ko_cu_event event)
+{
+    if (atomic_fetch_sub(&event->users, 1) == 1)
+        free(event);
+}
+
+ko_cu_result double_event_create(ko_cu_event *event, unsigned flags)
+{
+    ko_cu_result result = double_enter("cuEventCreate");
+
+    if (result)
+        return result;
+    *event = calloc(1, sizeof **event);
+    atomic_init(&(*event)->users, 1);
+    (*event)->has_time = !(flags & KO_CU_EVENT_DISABLE_TIMING);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_event_destroy(ko_cu_event event)
+{
+    if (!event)
+        return KO_CU_INVALID_HANDLE;
+    leave_event(event);
+    return KO_CU_SUCCESS;
+}
+
+static void reach(struct double_task *task)
+{
+    struct mark *mark = (struct mark *)task;
+
+    mark->event->at_ns = now_ns();
+    atomic_store(&mark->event->reached, mark->count);
+    leave_event(mark->event);
+}
+
+static bool is_reached(struct double_task *task)
+{
+    struct mark *mark = (struct mark *)task;
+
+    return atomic_load(&mark->event->reached) >= mark->count;
+}
+
+static void leave_mark(struct double_task *task)
+{
+    leave_event(((struct mark *)task)->event);
+}
+
+ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
+{
+    struct mark mark = {{.run = reach}, event, 0};
+
+    if (!event)
+        return KO_CU_INVALID_HANDLE;
+    mark.count = atomic_fetch_add(&event->recorded, 1) + 1;
+    atomic_fetch_add(&event->users, 1);
+    return double_enqueue(stream, &mark.task, sizeof mark);
+}
+
+ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, unsigned flags)
+{
+    struct mark mark = {{.run = leave_mark, .is_ready = is_reached}, event, 0};
+
+    if (!event || flags)
+        return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
+    mark.count = atomic_load(&event->recorded);
+    atomic_fetch_add(&event->users, 1);
+    return double_enqueue(stream, &mark.task, sizeof mark);
+}
+
+ko_cu_result double_event_query(ko_cu_event event)
+{
+    if (!event)
+        return KO_CU_INVALID_HANDLE;
+    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? KO_CU_SUCCESS
+                                                                         : KO_CU_NOT_READY;
+}
+
+ko_cu_result double_event_sync(ko_cu_event event)
+{
+    while (double_event_query(event) == KO_CU_NOT_READY)
+        nap_us(5);
+    return event ? KO_CU_SUCCESS : KO_CU_INVALID_HANDLE;
+}
+
+ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
+{
+    if (!from || !to || !from->has_time || !to->has_time)
+        return KO_CU_INVALID_HANDLE;
+    if (double_event_query(from) || double_event_query(to))
+        return KO_CU_NOT_READY;
+    *ms = (float)((double)(to->at_ns - from->at_ns) * 1e-6);
+    return KO_CU_SUCCESS;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The double of NVIDIA's driver does what the driver promises: the tests of everything above it
+ * are worth as much as this.
+ */
+#include "cuda_driver.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { NBYTES = 10000 };
+
+static const struct ko_cuda *cuda;
+
+static ko_cu_ptr at_host(const void *memory)
+{
+    return (uintptr_t)memory;
+}
+
+static ko_cu_ptr alloc(size_t nbytes)
+{
+    ko_cu_ptr memory = 0;
+
+    assert_int_equal(cuda->alloc(&memory, nbytes), KO_CU_SUCCESS);
+    return memory;
+}
+
+static ko_cu_stream make_stream(unsigned flags)
+{
+    ko_cu_stream stream = NULL;
+
+    assert_int_equal(cuda->stream_create(&stream, flags), KO_CU_SUCCESS);
+    return stream;
+}
+
+static int open_driver(void)
+{
+    ko_cu_context context;
+
+    return ko_cuda_open(&cuda) || cuda->context_retain(&context, 0) || cuda->context_push(context);
+}
+
+/* Of each test that does not fork: those that do come first, and find no driver open. */
+static int start(void **state)
+{
+    (void)state;
+    return cuda ? 0 : open_driver();
+}
+
+static void nap_ms(int ms)
+{
+    const struct timespec nap = {0, ms * 1000000L};
+
+    nanosleep(&nap, NULL);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void test_memory_is_not_zero(void **state)
+{
+    unsigned char bytes[NBYTES] = {0};
+    ko_cu_ptr memory = alloc(NBYTES);
+
+    (void)state;
+    assert_int_equal(cuda->copy(at_host(bytes), memory, NBYTES, NULL), KO_CU_SUCCESS);
+    assert_int_equal(cuda->stream_sync(NULL), KO_CU_SUCCESS);
+    for (size_t i = 0; i < NBYTES; i++)
+        assert_int_equal(bytes[i], 0xa5);
+    assert_int_equal(cuda->free(memory), KO_CU_SUCCESS);
+}
+
+static void test_pointers_are_known(void **state)
+{
+    ko_cu_ptr memory = alloc(NBYTES), other = alloc(1), base = 0;
+    uint64_t id = 0, other_id = 0;
+    unsigned type = 0;
+    size_t nbytes = 0;
+    int device = -1;
+
+    (void)state;
+    assert_int_equal(cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, memory + 77), 0);
+    assert_int_equal(type, KO_CU_MEMORY_DEVICE);
+    assert_int_equal(cuda->pointer_attribute(&device, KO_CU_POINTER_DEVICE, memory), 0);
+    assert_int_equal(device, 0);
+    assert_int_equal(cuda->address_range(&base, &nbytes, memory + NBYTES - 1), 0);
+    assert_true(base == memory && nbytes >= NBYTES);
+    assert_int_equal(cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, memory), 0);
+    assert_int_equal(cuda->pointer_attribute(&other_id, KO_CU_POINTER_BUFFER_ID, other), 0);
+    assert_true(id != other_id);
+    assert_int_equal(cuda->free(memory), KO_CU_SUCCESS);
+    assert_int_equal(cuda->free(other), KO_CU_SUCCESS);
+    assert_int_equal(cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, at_host(&type)),
+                     KO_CU_INVALID_VALUE);
+}
+
+static void test_what_is_freed_is_gone(void **state)
+{
+    ko_cu_ptr memory = alloc(NBYTES), base;
+    size_t nbytes;
+
+    (void)state;
+    assert_int_equal(cuda->free(memory + 1), KO_CU_INVALID_VALUE);
+    assert_int_equal(cuda->free(memory), KO_CU_SUCCESS);
+    assert_int_equal(cuda->free(memory), KO_CU_INVALID_VALUE);
+    assert_int_equal(cuda->address_range(&base, &nbytes, memory), KO_CU_NOT_FOUND);
+    assert_int_equal(cuda->free(0), KO_CU_SUCCESS);
+    assert_int_equal(cuda->alloc(&memory, 0), KO_CU_INVALID_VALUE);
+}
+
+static void test_copies_stay_inside(void **state)
+{
+    unsigned char bytes[NBYTES];
+    ko_cu_ptr memory = alloc(4096);
+
+    (void)state;
+    assert_int_equal(cuda->copy(memory, at_host(bytes), 4097, NULL), KO_CU_INVALID_VALUE);
+    assert_int_equal(cuda->copy(at_host(bytes), memory + 4095, 2, NULL), KO_CU_INVALID_VALUE);
+    assert_int_equal(cuda->fill(memory, 0, 4097, NULL), KO_CU_INVALID_VALUE);
+    assert_int_equal(cuda->free(memory), KO_CU_SUCCESS);
+}
+
+/* A process of its own, in which the driver is not open yet. 0: it exited with 0. */
+static int run_child(int (*body)(const void *), const void *argument)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(body(argument));
+    return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+static int touch_device(const void *unused)
+{
+    ko_cu_ptr memory;
+
+    (void)unused;
+    signal(SIGSEGV, SIG_DFL);
+    if (open_driver() || cuda->alloc(&memory, 4096))
+        return 1;
+    return *(volatile unsigned char *)(uintptr_t)memory != 0xa5;
+}
+
+/* Before any test opens the driver here. */
+static void test_the_host_cannot_touch_it(void **state)
+{
+    int key = pkey_alloc(0, 0), status;
+
+    (void)state;
+    if (key < 0)
+        skip(); /* the processor has no protection keys */
+    pkey_free(key);
+    status = run_child(touch_device, NULL);
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) > 1); /* a sanitizer exits instead */
+}
+
+/* ---- other processes ------------------------------------------------------------------------- */
+
+struct pipes {
+    int to[2], from[2];
+};
+
+/* Opens what comes through the pipe, checks its bytes, overwrites them. */
+static int use_import(const void *argument)
+{
+    const struct pipes *pipes = argument;
+    unsigned char bytes[NBYTES];
+    ko_cu_ipc_handle handle;
+    ko_cu_ptr memory, again;
+
+    if (open_driver() || read(pipes->to[0], &handle, sizeof handle) != sizeof handle)
+        return 1;
+    if (cuda->ipc_open(&memory, handle, KO_CU_IPC_LAZY_PEER_ACCESS) ||
+        cuda->ipc_open(&again, handle, KO_CU_IPC_LAZY_PEER_ACCESS) || memory != again)
+        return 2;
+    if (cuda->copy(at_host(bytes), memory, NBYTES, NULL) || cuda->stream_sync(NULL))
+        return 3;
+    for (size_t i = 0; i < NBYTES; i++)
+        if (bytes[i] != 17)
+            return 4;
+    if (cuda->fill(memory, 18, NBYTES, NULL) || cuda->stream_sync(NULL))
+        return 5;
+    if (cuda->ipc_export(&handle, memory) != KO_CU_INVALID_VALUE)
+        return 6; /* what came from another process cannot be passed on */
+    if (cuda->ipc_close(memory) || cuda->ipc_close(memory) || !cuda->ipc_close(memory))
+        return 7;
+    return write(pipes->from[1], "x", 1) != 1;
+}
+
+static int share(const void *unused)
+{
+    unsigned char byte;
+    struct pipes pipes;
+    ko_cu_ipc_handle handle;
+    ko_cu_ptr memory, own;
+    int status;
+    pid_t pid;
+
+    (void)unused;
+    if (pipe(pipes.to) || pipe(pipes.from))
+        return 10;
+    pid = fork();
+    if (pid == 0)
+        _exit(use_import(&pipes));
+    if (open_driver() || cuda->alloc(&memory, NBYTES) || cuda->fill(memory, 17, NBYTES, NULL) ||
+        cuda->stream_sync(NULL) || cuda->ipc_export(&handle, memory))
+        return 11;
+    if (cuda->ipc_open(&own, handle, KO_CU_IPC_LAZY_PEER_ACCESS) != KO_CU_INVALID_CONTEXT)
+        return 12;
+    if (write(pipes.to[1], &handle, sizeof handle) != sizeof handle ||
+        read(pipes.from[0], &byte, 1) != 1)
+        return 13;
+    if (cuda->copy(at_host(&byte), memory + NBYTES - 1, 1, NULL) || cuda->stream_sync(NULL))
+        return 14;
+    return byte != 18 || waitpid(pid, &status, 0) != pid || status;
+}
+
+static void test_processes_share_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(run_child(share, NULL), 0);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void test_streams_are_in_order(void **state)
+{
+    ko_cu_stream stream = make_stream(KO_CU_STREAM_NON_BLOCKING);
+    ko_cu_ptr memory = alloc(NBYTES);
+    unsigned char bytes[2] = {0};
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(cuda->fill(memory, (unsigned char)i, NBYTES, stream), KO_CU_SUCCESS);
+    assert_int_equal(cuda->copy(at_host(bytes), memory + 5000, 2, stream), KO_CU_SUCCESS);
+    assert_int_equal(cuda->stream_sync(stream), KO_CU_SUCCESS);
+    assert_int_equal(cuda->stream_query(stream), KO_CU_SUCCESS);
+    assert_true(bytes[0] == 99 && bytes[1] == 99);
+    assert_int_equal(cuda->stream_destroy(stream), KO_CU_SUCCESS);
+    assert_int_equal(cuda->free(memory), KO_CU_SUCCESS);
+}
+
+/* A registered word of the host's stops a stream until somebody writes it. */
+static void test_words_stop_streams(void **state)
+{
+    ko_cu_stream waiting = make_stream(KO_CU_STREAM_NON_BLOCKING),
+                 writing = make_stream(KO_CU_STREAM_NON_BLOCKING);
+    static uint32_t words[2];
+    int reached = 0;
+
+    (void)state;
+    words[0] = words[1] = 0;
+    assert_int_equal(cuda->host_register(words, sizeof words, 0), KO_CU_SUCCESS);
+    assert_int_equal(cuda->stream_await_word(waiting, at_host(&words[0]), 3, KO_CU_WAIT_GEQ), 0);
+    assert_int_equal(cuda->stream_put_word(waiting, at_host(&words[1]), 1, 0), 0);
+    nap_ms(5);
+    assert_int_equal(cuda->stream_query(waiting), KO_CU_NOT_READY);
+    assert_int_equal(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
+    assert_int_equal(cuda->stream_put_word(writing, at_host(&words[0]), 4, 0), 0);
+    assert_int_equal(cuda->stream_sync(waiting), 0);
+    reached = (int)__atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
+    assert_int_equal(reached, 1);
+    assert_int_equal(cuda->stream_await_word(waiting, at_host(&words[0]) + 1, 3, 0),
+                     KO_CU_INVALID_VALUE);
+    cuda->stream_destroy(waiting);
+    cuda->stream_destroy(writing);
+    assert_int_equal(cuda->host_unregister(words), KO_CU_SUCCESS);
+    assert_int_equal(cuda->host_unregister(words), KO_CU_INVALID_VALUE);
+}
+
+/* The legacy stream waits for one that blocks, and not for one that does not. */
+static void check_legacy(unsigned flags, bool waits)
+{
+    ko_cu_stream stream = make_stream(flags);
+    uint32_t gate = 0, done = 0;
+
+    assert_int_equal(cuda->stream_await_word(stream, at_host(&gate), 1, KO_CU_WAIT_EQ), 0);
+    assert_int_equal(cuda->stream_put_word(NULL, at_host(&done), 1, 0), 0);
+    if (waits)
+        nap_ms(5);
+    else
+        assert_int_equal(cuda->stream_sync(NULL), 0);
+    assert_int_equal(__atomic_load_n(&done, __ATOMIC_ACQUIRE), !waits);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    assert_int_equal(cuda->stream_sync(NULL), 0);
+    assert_int_equal(__atomic_load_n(&done, __ATOMIC_ACQUIRE), 1);
+    assert_int_equal(cuda->stream_sync(stream), 0);
+    cuda->stream_destroy(stream);
+}
+
+static void test_the_legacy_stream(void **state)
+{
+    (void)state;
+    check_legacy(0, true);
+    check_legacy(KO_CU_STREAM_NON_BLOCKING, false);
+}
+
+static void test_events_order_streams(void **state)
+{
+    ko_cu_stream first = make_stream(KO_CU_STREAM_NON_BLOCKING),
+                 second = make_stream(KO_CU_STREAM_NON_BLOCKING);
+    ko_cu_event event, later;
+    uint32_t gate = 0, done = 0;
+    float ms = -1;
+
+    (void)state;
+    assert_int_equal(cuda->event_create(&event, 0), 0);
+    assert_int_equal(cuda->event_create(&later, 0), 0);
+    assert_int_equal(cuda->event_query(event), 0); /* not recorded: nothing to wait for */
+    assert_int_equal(cuda->stream_await_word(first, at_host(&gate), 1, KO_CU_WAIT_EQ), 0);
+    assert_int_equal(cuda->event_record(event, first), 0);
+    assert_int_equal(cuda->stream_await_event(second, event, 0), 0);
+    assert_int_equal(cuda->stream_put_word(second, at_host(&done), 1, 0), 0);
+    assert_int_equal(cuda->event_record(later, second), 0);
+    nap_ms(2);
+    assert_int_equal(cuda->event_query(event), KO_CU_NOT_READY);
+    assert_int_equal(cuda->event_elapsed(&ms, event, later), KO_CU_NOT_READY);
+    assert_int_equal(__atomic_load_n(&done, __ATOMIC_ACQUIRE), 0);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    assert_int_equal(cuda->event_sync(later), 0);
+    assert_int_equal(__atomic_load_n(&done, __ATOMIC_ACQUIRE), 1);
+    assert_int_equal(cuda->event_elapsed(&ms, event, later), 0);
+    assert_true(ms >= 0);
+    assert_int_equal(cuda->event_destroy(event), 0);
+    assert_int_equal(cuda->event_destroy(later), 0);
+    cuda->stream_destroy(first);
+    cuda->stream_destroy(second);
+}
+
+static void test_contexts_are_pushed_and_popped(void **state)
+{
+    ko_cu_context context, popped;
+    ko_cu_device device = -1;
+
+    (void)state;
+    assert_int_equal(cuda->context_current(&context), 0);
+    assert_int_equal(cuda->context_pop(&popped), 0);
+    assert_ptr_equal(context, popped);
+    assert_int_equal(cuda->context_pop(&popped), KO_CU_INVALID_CONTEXT);
+    assert_int_equal(cuda->context_device(&device), KO_CU_INVALID_CONTEXT);
+    assert_int_equal(cuda->alloc(&(ko_cu_ptr){0}, 1), KO_CU_INVALID_CONTEXT);
+    assert_int_equal(cuda->context_push(context), 0);
+    assert_int_equal(cuda->context_device(&device), 0);
+    assert_int_equal(device, 0);
+    assert_int_equal(cuda->context_push(NULL), KO_CU_INVALID_CONTEXT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_host_cannot_touch_it),
+        cmocka_unit_test(test_processes_share_memory),
+        cmocka_unit_test_setup(test_memory_is_not_zero, start),
+        cmocka_unit_test_setup(test_pointers_are_known, start),
+        cmocka_unit_test_setup(test_what_is_freed_is_gone, start),
+        cmocka_unit_test_setup(test_copies_stay_inside, start),
+        cmocka_unit_test_setup(test_streams_are_in_order, start),
+        cmocka_unit_test_setup(test_words_stop_streams, start),
+        cmocka_unit_test_setup(test_the_legacy_stream, start),
+        cmocka_unit_test_setup(test_events_order_streams, start),
+        cmocka_unit_test_setup(test_contexts_are_pushed_and_popped, start),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
