@@ -84,7 +84,8 @@ KOLO_API int kolo_store_open_local(kolo_store **store);
 
 /* The store at host:port. With is_server this process also serves it (port 0: any free port, see
  * kolo_store_port), for as long as the handle lives. Retries until timeout_ms has passed, which is
- * also the store's time-out from then on. Speaks the wire format of PyTorch's TCPStore (2.x). */
+ * also the store's time-out from then on. Speaks the wire format of PyTorch's TCPStore; a server
+ * serves clients of PyTorch 1.13 and 2.x alike. */
 KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
                                  kolo_store **store);
 

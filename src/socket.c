@@ -515,3 +515,17 @@ void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME])
     if (!getsockname(fd, (struct sockaddr *)&address, &length))
         name_address(&address, length, name);
 }
+
+bool ko_socket_same_host(int fd, int other)
+{
+    struct sockaddr_storage address[2];
+    socklen_t length[2] = {sizeof *address, sizeof *address};
+
+    memset(address, 0, sizeof address);
+    if (getpeername(fd, (struct sockaddr *)&address[0], &length[0]) ||
+        getpeername(other, (struct sockaddr *)&address[1], &length[1]))
+        return false;
+    set_port(&address[0], 0);
+    set_port(&address[1], 0);
+    return length[0] == length[1] && !memcmp(&address[0], &address[1], length[0]);
+}

@@ -55,6 +55,9 @@ ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd);
 /* Waits until fd has one of the KO_POLL_ bits wanted (poller.h). */
 int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline);
 
+/* True if the far ends of two sockets have the same address, whatever their ports. */
+bool ko_socket_same_host(int fd, int other);
+
 /* "10.0.0.1:29500", "[::1]:29500", or "unknown" for the far end, or the near one, of a socket. */
 void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME]);
 void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME]);

@@ -24,7 +24,7 @@
 #define KO_STORE_VALUE_MAX ((size_t)8 << 20)
 #define KO_STORE_KEYS_MAX ((size_t)131072)
 
-/* The numbers are those of PyTorch 2.x on the wire. */
+/* The numbers are those of PyTorch 2.x on the wire, except for WATCH, which only 1.13 has. */
 enum ko_store_op {
     KO_STORE_VALIDATE = 0,
     KO_STORE_SET = 1,
@@ -40,6 +40,12 @@ enum ko_store_op {
     KO_STORE_MULTI_SET = 11,
     KO_STORE_CANCEL_WAIT = 12,
     KO_STORE_PING = 13,
+    KO_STORE_QUEUE_PUSH = 14,
+    KO_STORE_QUEUE_POP = 15,
+    KO_STORE_QUEUE_LEN = 16,
+    KO_STORE_LIST_KEYS = 17,
+    KO_STORE_BARRIER = 18,
+    KO_STORE_WATCH = 19,
     KO_STORE_NOPS
 };
 

@@ -2,8 +2,12 @@
  *
  * One round of the loop: wait for events, read once from each connection that has something and
  * answer what can be answered, then run those whose wait ended in this round, then cut off those
- * that never introduced themselves. A connection is freed only at the end of a round, since events
- * of the round may still point to it.
+ * that began to introduce themselves and did not go on. A connection is freed only at the end of a
+ * round, since events of the round may still point to it.
+ *
+ * A connection that says nothing is let be while there are not too many of them. Each client of
+ * PyTorch 1.13 opens a second one, uses it only if it watches keys, and spins if that is closed; so
+ * one for each does not count.
  */
 #include "store_server.h"
 
@@ -29,11 +33,15 @@ static const struct ko_server_limits standard_limits = {
 };
 
 enum {
-    VALIDATE_MS = 2000,    /* a stranger has so long to say VALIDATE */
-    UNVALIDATED_MAX = 256, /* of more strangers, the oldest is cut off */
+    INTRODUCTION_MS = 2000, /* from a connection's first byte to its first whole message */
+    STRANGERS_MAX = 256,    /* of more in one circle, the oldest is cut off */
     ACCEPTS_PER_ROUND = 64,
-    EVENTS_PER_ROUND = 64
+    EVENTS_PER_ROUND = 128
 };
+
+/* SILENT: nothing has come. BEGUN: part of a first message has. UNPAIRED: a client of 1.13, whose
+ * second connection still counts as silent. */
+enum circle { SILENT, BEGUN, UNPAIRED, CLIENT, DEAD, NCIRCLES };
 
 TAILQ_HEAD(connection_list, connection);
 
@@ -42,8 +50,8 @@ struct connection {
     struct ko_server *server;
     int fd; /* -1: cut off, to be freed at the end of the round */
     int wanted;
-    bool is_stranger; /* in strangers, else in clients; when cut off in dead */
-    bool is_ready;    /* in ready as well */
+    enum circle circle;
+    bool is_ready; /* in ready as well */
     ko_deadline introduction;
     TAILQ_ENTRY(connection) link;
     TAILQ_ENTRY(connection) ready_link;
@@ -57,10 +65,8 @@ struct ko_server {
     atomic_bool stop;
     bool has_thread;
     pthread_t thread;
-    int nstrangers;
-    struct connection_list strangers; /* oldest first */
-    struct connection_list clients;
-    struct connection_list dead;
+    struct connection_list circles[NCIRCLES]; /* each with those who came last at its end */
+    int counts[NCIRCLES];
     struct connection_list ready; /* to be run without an event */
 };
 
@@ -87,18 +93,20 @@ static void session_woken(struct ko_session *session)
     make_ready((struct connection *)session);
 }
 
-/* Takes it off the list that it is in. */
-static void unlist(struct connection *connection)
+static void enter(struct connection *connection, enum circle circle)
+{
+    TAILQ_INSERT_TAIL(&connection->server->circles[circle], connection, link);
+    connection->server->counts[circle]++;
+    connection->circle = circle;
+}
+
+static void move_to(struct connection *connection, enum circle circle)
 {
     struct ko_server *server = connection->server;
 
-    if (connection->is_stranger) {
-        TAILQ_REMOVE(&server->strangers, connection, link);
-        server->nstrangers--;
-        connection->is_stranger = false;
-    } else {
-        TAILQ_REMOVE(&server->clients, connection, link);
-    }
+    TAILQ_REMOVE(&server->circles[connection->circle], connection, link);
+    server->counts[connection->circle]--;
+    enter(connection, circle);
 }
 
 static void cut_off(struct connection *connection, const char *why)
@@ -117,23 +125,40 @@ static void cut_off(struct connection *connection, const char *why)
     connection->fd = -1;
     ko_session_close(&connection->session);
     unmake_ready(connection);
-    unlist(connection);
-    TAILQ_INSERT_TAIL(&server->dead, connection, link);
+    move_to(connection, DEAD);
 }
 
 static void bury_dead(struct ko_server *server)
 {
     struct connection *connection;
 
-    while ((connection = TAILQ_FIRST(&server->dead))) {
-        TAILQ_REMOVE(&server->dead, connection, link);
+    while ((connection = TAILQ_FIRST(&server->circles[DEAD]))) {
+        TAILQ_REMOVE(&server->circles[DEAD], connection, link);
         free(connection);
     }
+    server->counts[DEAD] = 0;
+}
+
+/* Makes the silent connection, if it may be that, the second one of a client of 1.13. */
+static bool pair(struct connection *silent)
+{
+    struct connection *client;
+
+    TAILQ_FOREACH(client, &silent->server->circles[UNPAIRED], link)
+    {
+        if (!ko_socket_same_host(silent->fd, client->fd))
+            continue;
+        move_to(silent, CLIENT);
+        move_to(client, CLIENT);
+        return true;
+    }
+    return false;
 }
 
 static void welcome(struct ko_server *server, int fd)
 {
     struct connection *connection = ko_alloc(sizeof *connection, "a store's connection");
+    struct connection *oldest;
 
     if (!connection || ko_poller_add(&server->poller, fd, KO_POLL_IN, connection)) {
         free(connection);
@@ -144,11 +169,10 @@ static void welcome(struct ko_server *server, int fd)
     connection->server = server;
     connection->fd = fd;
     connection->wanted = KO_POLL_IN;
-    connection->introduction = ko_deadline_in(VALIDATE_MS);
-    connection->is_stranger = true;
-    TAILQ_INSERT_TAIL(&server->strangers, connection, link);
-    if (++server->nstrangers > UNVALIDATED_MAX)
-        cut_off(TAILQ_FIRST(&server->strangers), "too many connections without a handshake");
+    enter(connection, SILENT);
+    oldest = TAILQ_FIRST(&server->circles[SILENT]);
+    if (server->counts[SILENT] > STRANGERS_MAX && !pair(oldest))
+        cut_off(oldest, "too many connections say nothing");
 }
 
 static void accept_some(struct ko_server *server)
@@ -162,11 +186,19 @@ static void accept_some(struct ko_server *server)
     }
 }
 
-/* A session has shown that it speaks the protocol. */
-static void admit(struct connection *connection)
+/* Moves a connection on by what has come from it. */
+static void promote(struct connection *connection)
 {
-    unlist(connection);
-    TAILQ_INSERT_TAIL(&connection->server->clients, connection, link);
+    struct ko_server *server = connection->server;
+
+    if (connection->circle <= BEGUN && connection->session.is_introduced)
+        move_to(connection, connection->session.numbering == KO_WIRE_1_13 ? UNPAIRED : CLIENT);
+    if (connection->circle != SILENT || ko_buffer_fill(&connection->session.in) == 0)
+        return;
+    connection->introduction = ko_deadline_in(INTRODUCTION_MS);
+    move_to(connection, BEGUN);
+    if (server->counts[BEGUN] > STRANGERS_MAX)
+        cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
 }
 
 /* ---- moving bytes -----------------------------------------------------------------------------
@@ -229,23 +261,27 @@ static size_t held_bytes(const struct connection *connection)
     return connection->session.in.cap + connection->session.out.cap;
 }
 
+static struct connection *largest_of(struct ko_server *server)
+{
+    struct connection *largest = NULL;
+    struct connection *connection;
+
+    for (enum circle circle = BEGUN; circle <= CLIENT; circle++)
+        TAILQ_FOREACH(connection, &server->circles[circle], link)
+    if (!largest || held_bytes(connection) > held_bytes(largest))
+        largest = connection;
+    return largest;
+}
+
 /* Keeps a quarter of the buffers' memory free, so that those who need little are never refused for
  * the sake of those who hoard. */
 static void cut_off_hoarders(struct ko_server *server)
 {
     const struct ko_budget *budget = &server->service.budget;
-    struct connection *connection;
     struct connection *largest;
 
-    while (budget->used > budget->cap / 4 * 3) {
-        largest = TAILQ_FIRST(&server->clients);
-        TAILQ_FOREACH(connection, &server->clients, link)
-        if (held_bytes(connection) > held_bytes(largest))
-            largest = connection;
-        if (!largest)
-            return;
+    while (budget->used > budget->cap / 4 * 3 && (largest = largest_of(server)))
         cut_off(largest, "it holds most of the memory, and that has run short");
-    }
 }
 
 /* Answers what is there and sends what can be sent. */
@@ -262,8 +298,9 @@ static void run(struct connection *connection)
         cut_off(connection, kolo_last_error());
         return;
     }
-    if (connection->is_stranger && session->validated)
-        admit(connection);
+    promote(connection);
+    if (connection->fd < 0)
+        return;
     was_full = ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND;
     if (!write_some(connection)) {
         cut_off(connection, "it cannot be sent to");
@@ -312,13 +349,14 @@ static void cut_off_strangers(struct ko_server *server)
 {
     struct connection *oldest;
 
-    while ((oldest = TAILQ_FIRST(&server->strangers)) && ko_deadline_passed(&oldest->introduction))
-        cut_off(oldest, "no handshake came");
+    while ((oldest = TAILQ_FIRST(&server->circles[BEGUN])) &&
+           ko_deadline_passed(&oldest->introduction))
+        cut_off(oldest, "its first message did not come whole");
 }
 
 static int pause_ms(const struct ko_server *server)
 {
-    const struct connection *oldest = TAILQ_FIRST(&server->strangers);
+    const struct connection *oldest = TAILQ_FIRST(&server->circles[BEGUN]);
 
     if (!TAILQ_EMPTY(&server->ready))
         return 0;
@@ -373,9 +411,8 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!limits)
         limits = &standard_limits;
     server->service.budget.cap = limits->buffer_bytes;
-    TAILQ_INIT(&server->strangers);
-    TAILQ_INIT(&server->clients);
-    TAILQ_INIT(&server->dead);
+    for (enum circle circle = SILENT; circle < NCIRCLES; circle++)
+        TAILQ_INIT(&server->circles[circle]);
     TAILQ_INIT(&server->ready);
     err = ko_table_open(limits->table_bytes, &server->service.table);
     if (!err)
@@ -410,9 +447,9 @@ void ko_server_close(struct ko_server *server)
         ko_poller_wake(&server->poller);
         pthread_join(server->thread, NULL);
     }
-    while ((connection = TAILQ_FIRST(&server->strangers)) ||
-           (connection = TAILQ_FIRST(&server->clients)))
-        cut_off(connection, "the store closes");
+    for (enum circle circle = SILENT; circle < DEAD; circle++)
+        while ((connection = TAILQ_FIRST(&server->circles[circle])))
+            cut_off(connection, "the store closes");
     bury_dead(server);
     if (server->listen_fd >= 0)
         close(server->listen_fd);

@@ -77,14 +77,23 @@ static int reply_bytes(struct ko_session *session, kolo_bytes bytes)
     return err;
 }
 
+/* Room for a reply whose length the client has some say in. */
+static int reserve_reply(struct ko_session *session, size_t nbytes)
+{
+    if (nbytes > KO_SESSION_MESSAGE_MAX)
+        return ko_fail(KOLO_E_INVALID, "a reply to %s would be longer than %zu bytes",
+                       session->scan.operation->name, KO_SESSION_MESSAGE_MAX);
+    return ko_buffer_reserve(&session->out, nbytes);
+}
+
 /* ---- the operations ---------------------------------------------------------------------------
  */
 
 static int answer_validate(struct ko_session *session, const uint8_t *args)
 {
+    (void)session;
     if (ko_wire_u32(args) != KO_WIRE_MAGIC)
-        return ko_fail(KOLO_E_PROTOCOL, "the client's first message is not a TCPStore handshake");
-    session->validated = true;
+        return ko_fail(KOLO_E_PROTOCOL, "a client's VALIDATE is not that of a TCPStore");
     return KOLO_OK;
 }
 
@@ -125,29 +134,31 @@ static int answer_add(struct ko_session *session, const uint8_t *args)
 static int answer_check(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
-    kolo_bytes value;
     bool ready = true;
 
     for (; n > 0 && ready; n--)
-        ready = ko_table_get(session->service->table, take_bytes(&args), &value);
+        ready = ko_table_has(session->service->table, take_bytes(&args));
     return reply_u8(session, ready ? KO_WIRE_READY : KO_WIRE_NOT_READY);
 }
 
 /* KOLO_OK if n keys at args are all there, KO_AGAIN once the session waits for them. */
 static int wait_for(struct ko_session *session, uint64_t n, const uint8_t *args)
 {
-    kolo_bytes *keys;
+    kolo_bytes one;
+    kolo_bytes *keys = &one;
     int err;
 
     if (n == 0)
         return KOLO_OK;
-    keys = ko_alloc((size_t)n * sizeof *keys, "the keys of a wait");
+    if (n > 1)
+        keys = ko_alloc((size_t)n * sizeof *keys, "the keys of a wait");
     if (!keys)
         return KOLO_E_NOMEM;
     for (uint64_t i = 0; i < n; i++)
         keys[i] = take_bytes(&args);
     err = ko_table_wait(session->service->table, keys, (size_t)n, &session->waiter);
-    kolo_free(keys);
+    if (keys != &one)
+        kolo_free(keys);
     return err;
 }
 
@@ -159,14 +170,20 @@ static int answer_wait(struct ko_session *session, const uint8_t *args)
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
 }
 
+/* A key that has a queue alone counts as there for those who wait for it; its value is empty. */
+static kolo_bytes value_of(const struct ko_session *session, kolo_bytes key)
+{
+    kolo_bytes value = {0};
+
+    ko_table_get(session->service->table, key, &value);
+    return value;
+}
+
 static int answer_get(struct ko_session *session, const uint8_t *args)
 {
-    const uint8_t *keys = args;
-    kolo_bytes value;
+    int err = wait_for(session, 1, args);
 
-    if (ko_table_get(session->service->table, take_bytes(&args), &value))
-        return reply_bytes(session, value);
-    return wait_for(session, 1, keys);
+    return err ? err : reply_bytes(session, value_of(session, take_bytes(&args)));
 }
 
 static int answer_multi_get(struct ko_session *session, const uint8_t *args)
@@ -174,23 +191,15 @@ static int answer_multi_get(struct ko_session *session, const uint8_t *args)
     uint64_t n = take_u64(&args);
     const uint8_t *at = args;
     size_t nbytes = 0;
-    kolo_bytes value = {0};
     int err = wait_for(session, n, args);
 
     if (err)
         return err;
-    for (uint64_t i = 0; i < n && nbytes <= KO_SESSION_MESSAGE_MAX; i++) {
-        ko_table_get(session->service->table, take_bytes(&at), &value);
-        nbytes += 8 + value.nbytes;
-    }
-    if (nbytes > KO_SESSION_MESSAGE_MAX)
-        return ko_fail(KOLO_E_INVALID, "a reply to MULTI_GET would be longer than %zu bytes",
-                       KO_SESSION_MESSAGE_MAX);
-    err = ko_buffer_reserve(&session->out, nbytes);
-    for (uint64_t i = 0; i < n && !err; i++) {
-        ko_table_get(session->service->table, take_bytes(&args), &value);
-        ko_buffer_put_bytes(&session->out, value);
-    }
+    for (uint64_t i = 0; i < n && nbytes <= KO_SESSION_MESSAGE_MAX; i++)
+        nbytes += 8 + value_of(session, take_bytes(&at)).nbytes;
+    err = reserve_reply(session, nbytes);
+    for (uint64_t i = 0; i < n && !err; i++)
+        ko_buffer_put_bytes(&session->out, value_of(session, take_bytes(&args)));
     return err;
 }
 
@@ -234,6 +243,76 @@ static int answer_ping(struct ko_session *session, const uint8_t *args)
     return err;
 }
 
+static int answer_queue_push(struct ko_session *session, const uint8_t *args)
+{
+    kolo_bytes key = take_bytes(&args);
+
+    return ko_table_queue_push(session->service->table, key, take_bytes(&args));
+}
+
+static int answer_queue_pop(struct ko_session *session, const uint8_t *args)
+{
+    kolo_bytes key = take_bytes(&args);
+    kolo_bytes value = {0};
+    int64_t n = ko_table_queue_first(session->service->table, key, &value);
+    int err = ko_buffer_reserve(&session->out, 16 + value.nbytes);
+
+    if (err)
+        return err;
+    ko_buffer_put_u64(&session->out, (uint64_t)n);
+    if (n == 0)
+        return KOLO_OK;
+    ko_buffer_put_bytes(&session->out, value);
+    ko_table_queue_pop(session->service->table, key);
+    return KOLO_OK;
+}
+
+static int answer_queue_len(struct ko_session *session, const uint8_t *args)
+{
+    kolo_bytes value;
+
+    return reply_i64(session,
+                     ko_table_queue_first(session->service->table, take_bytes(&args), &value));
+}
+
+static int answer_list_keys(struct ko_session *session, const uint8_t *args)
+{
+    const struct ko_table *table = session->service->table;
+    struct ko_table_place place = {0};
+    kolo_bytes key;
+    size_t nbytes = 8;
+    int err;
+
+    (void)args;
+    while (ko_table_next(table, &place, &key))
+        nbytes += 8 + key.nbytes;
+    err = reserve_reply(session, nbytes);
+    if (err)
+        return err;
+    ko_buffer_put_u64(&session->out, (uint64_t)ko_table_count(table));
+    for (place = (struct ko_table_place){0}; ko_table_next(table, &place, &key);)
+        ko_buffer_put_bytes(&session->out, key);
+    return KOLO_OK;
+}
+
+static int answer_barrier(struct ko_session *session, const uint8_t *args)
+{
+    kolo_bytes key = take_bytes(&args);
+    int64_t size = (int64_t)take_u64(&args);
+    int err = session->awake
+                  ? KOLO_OK
+                  : ko_table_barrier(session->service->table, key, size, &session->waiter);
+
+    return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
+}
+
+static int answer_watch(struct ko_session *session, const uint8_t *args)
+{
+    int err = ko_table_observe(session->service->table, take_bytes(&args), &session->observer);
+
+    return err ? err : reply_u8(session, KO_WIRE_WATCHING);
+}
+
 static const struct ko_operation operations[KO_STORE_NOPS] = {
     [KO_STORE_VALIDATE] = {"VALIDATE", false, "4", answer_validate},
     [KO_STORE_SET] = {"SET", false, "kv", answer_set},
@@ -249,6 +328,12 @@ static const struct ko_operation operations[KO_STORE_NOPS] = {
     [KO_STORE_MULTI_SET] = {"MULTI_SET", true, "kv", answer_multi_set},
     [KO_STORE_CANCEL_WAIT] = {"CANCEL_WAIT", false, "", answer_cancel_wait},
     [KO_STORE_PING] = {"PING", false, "4", answer_ping},
+    [KO_STORE_QUEUE_PUSH] = {"QUEUE_PUSH", false, "kv", answer_queue_push},
+    [KO_STORE_QUEUE_POP] = {"QUEUE_POP", false, "k", answer_queue_pop},
+    [KO_STORE_QUEUE_LEN] = {"QUEUE_LEN", false, "k", answer_queue_len},
+    [KO_STORE_LIST_KEYS] = {"LIST_KEYS", false, "", answer_list_keys},
+    [KO_STORE_BARRIER] = {"BARRIER", false, "k8", answer_barrier},
+    [KO_STORE_WATCH] = {"WATCH_KEY", false, "k", answer_watch},
 };
 
 /* ---- understanding messages -------------------------------------------------------------------
@@ -265,17 +350,20 @@ static bool has(struct ko_session *session, size_t nbytes)
 
 static int scan_opcode(struct ko_session *session)
 {
-    uint8_t opcode;
+    struct ko_buffer *in = &session->in;
+    int operation;
 
     if (!has(session, 1))
         return KO_AGAIN;
-    opcode = *ko_buffer_bytes(&session->in);
-    if (!session->validated && opcode != KO_STORE_VALIDATE)
-        return ko_fail(KOLO_E_PROTOCOL, "a client's first byte is %d: no TCPStore (2.x) client",
-                       opcode);
-    if (opcode >= KO_STORE_NOPS)
-        return ko_fail(KOLO_E_PROTOCOL, "a client sent opcode %d, which is unknown", opcode);
-    session->scan.operation = &operations[opcode];
+    if (!session->numbering)
+        session->numbering = ko_wire_guess(ko_buffer_bytes(in), ko_buffer_fill(in));
+    if (!session->numbering)
+        return KO_AGAIN;
+    operation = ko_wire_operation(session->numbering, *ko_buffer_bytes(in));
+    if (operation < 0)
+        return ko_fail(KOLO_E_PROTOCOL, "a client sent opcode %d, which %s", *ko_buffer_bytes(in),
+                       session->is_introduced ? "is unknown" : "no TCPStore's client begins with");
+    session->scan.operation = &operations[operation];
     session->scan.items = 1;
     session->scan.at = 1;
     return KOLO_OK;
@@ -369,6 +457,7 @@ static int answer_message(struct ko_session *session)
 {
     int err = session->scan.operation->answer(session, ko_buffer_bytes(&session->in) + 1);
 
+    session->is_introduced = true;
     if (!err)
         next_message(session);
     if (err == KO_AGAIN) {
@@ -384,7 +473,8 @@ static int look_for_cancel(struct ko_session *session)
 {
     if (!has(session, 1))
         return KO_AGAIN;
-    if (ko_buffer_bytes(&session->in)[session->scan.at] != KO_STORE_CANCEL_WAIT)
+    if (session->numbering != KO_WIRE_MODERN ||
+        ko_buffer_bytes(&session->in)[session->scan.at] != KO_STORE_CANCEL_WAIT)
         return KO_AGAIN;
     ko_table_unwait(session->service->table, &session->waiter);
     next_message(session); /* the CANCEL_WAIT itself is then answered like any message */
@@ -395,6 +485,8 @@ int ko_session_run(struct ko_session *session)
 {
     int err = KOLO_OK;
 
+    if (session->is_swamped)
+        return ko_fail(KOLO_E_NOMEM, "a client watches keys and does not read of them");
     while (!err && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND) {
         if (session->deferred && !session->awake) {
             err = look_for_cancel(session);
@@ -433,10 +525,30 @@ static void wake(struct ko_waiter *waiter)
         session->woken(session);
 }
 
+static void changed(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
+                    kolo_bytes was, kolo_bytes is)
+{
+    struct ko_session *session =
+        (struct ko_session *)(void *)((char *)observer - offsetof(struct ko_session, observer));
+    size_t nbytes = 25 + key.nbytes + was.nbytes + is.nbytes;
+
+    session->is_swamped |= ko_buffer_fill(&session->out) > KO_SESSION_UPDATES_BOUND ||
+                           ko_buffer_reserve(&session->out, nbytes) != KOLO_OK;
+    if (!session->is_swamped) {
+        ko_buffer_put_u8(&session->out, (uint8_t)change);
+        ko_buffer_put_bytes(&session->out, key);
+        ko_buffer_put_bytes(&session->out, was);
+        ko_buffer_put_bytes(&session->out, is);
+    }
+    if (session->woken)
+        session->woken(session);
+}
+
 void ko_session_open(struct ko_session *session, struct ko_service *service,
                      void (*woken)(struct ko_session *session))
 {
-    *session = (struct ko_session){.waiter.wake = wake, .service = service, .woken = woken};
+    *session = (struct ko_session){
+        .waiter.wake = wake, .observer.changed = changed, .service = service, .woken = woken};
     session->in.budget = &service->budget;
     session->out.budget = &service->budget;
 }
@@ -444,6 +556,7 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
 void ko_session_close(struct ko_session *session)
 {
     ko_table_unwait(session->service->table, &session->waiter);
+    ko_table_unobserve(session->service->table, &session->observer);
     ko_buffer_free(&session->in);
     ko_buffer_free(&session->out);
 }

@@ -5,8 +5,10 @@
  * ko_session_run, and takes bytes out of `out`. A message may come in any pieces, and many may come
  * at once. Every length is checked against its cap before memory is taken for it.
  *
- * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
- * nothing behind them is looked at but a CANCEL_WAIT.
+ * The first bytes tell whether a client numbers operations as PyTorch 2.x or as 1.13 does. GET and
+ * MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then nothing
+ * behind them is looked at but a CANCEL_WAIT. To a client of 1.13 that watches keys, updates go out
+ * unasked.
  */
 #ifndef KO_STORE_SESSION_H
 #define KO_STORE_SESSION_H
@@ -20,6 +22,8 @@
 #define KO_SESSION_MESSAGE_MAX ((size_t)64 << 20)
 /* With so much unsent output a session neither runs nor wants input. */
 #define KO_SESSION_OUTPUT_BOUND ((size_t)1 << 20)
+/* With so much a client that watches keys is cut off: nobody waits until it reads. */
+#define KO_SESSION_UPDATES_BOUND ((size_t)64 << 20)
 
 /* What the sessions of a server share. */
 struct ko_service {
@@ -31,12 +35,15 @@ struct ko_operation;
 
 struct ko_session {
     struct ko_waiter waiter; /* first, so that a waiter is its session */
+    struct ko_observer observer;
     struct ko_service *service;
     struct ko_buffer in, out;
     void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
-    bool validated;
-    bool deferred; /* the message at in's head is understood, and waits */
-    bool awake;    /* what it waits for has come */
+    enum ko_wire_numbering numbering;
+    bool is_introduced; /* it has sent a whole message */
+    bool deferred;      /* the message at in's head is understood, and waits */
+    bool awake;         /* what it waits for has come */
+    bool is_swamped;    /* an update found no room */
     struct {
         const struct ko_operation *operation; /* NULL before the opcode */
         size_t field;                         /* next one of its fields */

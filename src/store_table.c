@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Chained hashing over a power of two of buckets. An entry is there because its key has a value or
- * because somebody waits for it, and goes when neither is so. The hash is keyed with random bytes
- * (SipHash-1-3), so that nobody can send keys that all land in one bucket.
+ * a queue, or because somebody waits for it or looks at it, and goes when none of these is so. The
+ * hash is keyed with random bytes (SipHash-1-3), so that nobody can send keys that all land in one
+ * bucket.
  */
 #include "store_table.h"
+#include "store_entry.h"
 
 #include "status.h"
 #include "store.h"
@@ -18,31 +20,6 @@
 #include <sys/random.h>
 
 enum { FIRST_BUCKETS = 64, NUMBER_TEXT = 24 };
-
-struct entry {
-    struct entry *next;
-    uint64_t hash;
-    LIST_HEAD(, ko_watch) watches;
-    char *value; /* NULL: only waited for */
-    size_t value_nbytes;
-    size_t key_nbytes;
-    char key[];
-};
-
-struct ko_watch {
-    LIST_ENTRY(ko_watch) link;
-    struct entry *entry; /* NULL once the key has come */
-    struct ko_waiter *waiter;
-};
-
-struct ko_table {
-    struct entry **buckets;
-    size_t nbuckets;
-    size_t nentries;
-    int64_t nvalues;
-    size_t used, cap;
-    uint64_t secret[2];
-};
 
 /* ---- hashing ----------------------------------------------------------------------------------
  */
@@ -100,7 +77,7 @@ static uint64_t hash_of(const struct ko_table *table, kolo_bytes key)
  */
 
 /* Memory that counts; NULL after ko_fail. */
-static void *take(struct ko_table *table, size_t nbytes)
+void *ko_table_take(struct ko_table *table, size_t nbytes)
 {
     void *memory;
 
@@ -115,16 +92,16 @@ static void *take(struct ko_table *table, size_t nbytes)
     return memory;
 }
 
-static void give(struct ko_table *table, void *memory, size_t nbytes)
+void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
 {
     if (memory)
         table->used -= nbytes;
     free(memory);
 }
 
-static struct entry **slot_of(const struct ko_table *table, kolo_bytes key, uint64_t hash)
+static struct ko_entry **slot_of(const struct ko_table *table, kolo_bytes key, uint64_t hash)
 {
-    struct entry **slot = &table->buckets[hash & (table->nbuckets - 1)];
+    struct ko_entry **slot = &table->buckets[hash & (table->nbuckets - 1)];
 
     while (*slot && ((*slot)->hash != hash || (*slot)->key_nbytes != key.nbytes ||
                      (key.nbytes > 0 && memcmp((*slot)->key, key.data, key.nbytes))))
@@ -132,7 +109,7 @@ static struct entry **slot_of(const struct ko_table *table, kolo_bytes key, uint
     return slot;
 }
 
-static struct entry *find(const struct ko_table *table, kolo_bytes key)
+struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key)
 {
     return *slot_of(table, key, hash_of(table, key));
 }
@@ -141,141 +118,72 @@ static struct entry *find(const struct ko_table *table, kolo_bytes key)
 static void grow(struct ko_table *table)
 {
     size_t old_nbytes = table->nbuckets * sizeof *table->buckets;
-    struct entry **wider = take(table, 2 * old_nbytes);
-    struct entry *next;
+    struct ko_entry **wider = ko_table_take(table, 2 * old_nbytes);
+    struct ko_entry *next;
     size_t mask = 2 * table->nbuckets - 1;
 
     if (!wider)
         return;
     for (size_t i = 0; i < table->nbuckets; i++)
-        for (struct entry *e = table->buckets[i]; e; e = next) {
+        for (struct ko_entry *e = table->buckets[i]; e; e = next) {
             next = e->next;
             e->next = wider[e->hash & mask];
             wider[e->hash & mask] = e;
         }
-    give(table, table->buckets, old_nbytes);
+    ko_table_give(table, table->buckets, old_nbytes);
     table->buckets = wider;
     table->nbuckets *= 2;
 }
 
 /* The entry of key, made if need be; NULL after ko_fail. */
-static struct entry *find_or_make(struct ko_table *table, kolo_bytes key)
+struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key)
 {
     uint64_t hash = hash_of(table, key);
-    struct entry *entry = *slot_of(table, key, hash);
-    struct entry **slot;
+    struct ko_entry *entry = *slot_of(table, key, hash);
+    struct ko_entry **slot;
 
     if (entry)
         return entry;
     if (table->nentries >= table->nbuckets)
         grow(table);
-    entry = take(table, sizeof *entry + key.nbytes);
+    entry = ko_table_take(table, sizeof *entry + key.nbytes);
     if (!entry)
         return NULL;
     entry->hash = hash;
     entry->key_nbytes = key.nbytes;
     if (key.nbytes > 0)
         memcpy(entry->key, key.data, key.nbytes);
+    TAILQ_INIT(&entry->waits);
+    TAILQ_INIT(&entry->meets);
+    STAILQ_INIT(&entry->queue);
     slot = slot_of(table, key, hash);
     *slot = entry;
     table->nentries++;
     return entry;
 }
 
-static void drop_if_unused(struct ko_table *table, struct entry *entry)
+void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
 {
-    struct entry **slot = &table->buckets[entry->hash & (table->nbuckets - 1)];
+    struct ko_entry **slot = &table->buckets[entry->hash & (table->nbuckets - 1)];
 
-    if (entry->value || !LIST_EMPTY(&entry->watches))
+    if (entry->value || entry->nqueued > 0 || !TAILQ_EMPTY(&entry->waits) ||
+        !TAILQ_EMPTY(&entry->meets) || !LIST_EMPTY(&entry->sights))
         return;
     while (*slot != entry)
         slot = &(*slot)->next;
     *slot = entry->next;
     table->nentries--;
-    give(table, entry, sizeof *entry + entry->key_nbytes);
+    ko_table_give(table, entry, sizeof *entry + entry->key_nbytes);
 }
 
 /* A value's memory is one byte longer than it, so that an empty value is not NULL. */
-static void drop_value(struct ko_table *table, struct entry *entry)
+static void drop_value(struct ko_table *table, struct ko_entry *entry)
 {
     if (entry->value)
         table->nvalues--;
-    give(table, entry->value, entry->value_nbytes + 1);
+    ko_table_give(table, entry->value, entry->value_nbytes + 1);
     entry->value = NULL;
     entry->value_nbytes = 0;
-}
-
-/* ---- waiting ----------------------------------------------------------------------------------
- */
-
-static void finish(struct ko_table *table, struct ko_waiter *waiter)
-{
-    give(table, waiter->watches, waiter->nwatches * sizeof *waiter->watches);
-    waiter->watches = NULL;
-    waiter->nwatches = 0;
-    waiter->nmissing = 0;
-}
-
-static void wake_all(struct ko_table *table, struct entry *entry)
-{
-    struct ko_watch *watch;
-    struct ko_waiter *waiter;
-
-    while ((watch = LIST_FIRST(&entry->watches))) {
-        LIST_REMOVE(watch, link);
-        watch->entry = NULL;
-        waiter = watch->waiter;
-        if (--waiter->nmissing > 0)
-            continue;
-        finish(table, waiter);
-        waiter->wake(waiter);
-    }
-}
-
-void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter)
-{
-    struct entry *entry;
-
-    for (size_t i = 0; i < waiter->nwatches; i++) {
-        entry = waiter->watches[i].entry;
-        if (!entry)
-            continue;
-        LIST_REMOVE(&waiter->watches[i], link);
-        drop_if_unused(table, entry);
-    }
-    finish(table, waiter);
-}
-
-int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
-                  struct ko_waiter *waiter)
-{
-    struct entry *entry;
-    struct ko_watch *watch;
-    kolo_bytes value;
-    size_t nmissing = 0;
-
-    assert(!waiter->watches);
-    for (size_t i = 0; i < nkeys; i++)
-        nmissing += !ko_table_get(table, keys[i], &value);
-    if (nmissing == 0)
-        return KOLO_OK;
-    waiter->watches = take(table, nmissing * sizeof *waiter->watches);
-    if (!waiter->watches)
-        return KOLO_E_NOMEM;
-    waiter->nwatches = nmissing;
-    for (size_t i = 0; i < nkeys; i++) {
-        if (ko_table_get(table, keys[i], &value))
-            continue;
-        entry = find_or_make(table, keys[i]);
-        if (!entry) {
-            ko_table_unwait(table, waiter);
-            return KOLO_E_NOMEM;
-        }
-        watch = &waiter->watches[waiter->nmissing++];
-        *watch = (struct ko_watch){.entry = entry, .waiter = waiter};
-        LIST_INSERT_HEAD(&entry->watches, watch, link);
-    }
-    return KO_AGAIN;
 }
 
 /* ---- the operations ---------------------------------------------------------------------------
@@ -283,7 +191,7 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
 
 bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value)
 {
-    const struct entry *entry = find(table, key);
+    const struct ko_entry *entry = ko_table_find(table, key);
 
     if (!entry || !entry->value)
         return false;
@@ -291,26 +199,35 @@ bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *valu
     return true;
 }
 
+bool ko_table_has(const struct ko_table *table, kolo_bytes key)
+{
+    const struct ko_entry *entry = ko_table_find(table, key);
+
+    return entry && (entry->value || entry->nqueued > 0);
+}
+
 /* Stores head followed by tail, either of which may lie in the old value. */
 static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head, kolo_bytes tail)
 {
     size_t nbytes = head.nbytes + tail.nbytes;
-    char *value = take(table, nbytes + 1);
-    struct entry *entry = value ? find_or_make(table, key) : NULL;
+    char *value = ko_table_take(table, nbytes + 1);
+    struct ko_entry *entry = value ? ko_table_find_or_make(table, key) : NULL;
 
     if (!entry) {
-        give(table, value, nbytes + 1);
+        ko_table_give(table, value, nbytes + 1);
         return KOLO_E_NOMEM;
     }
     if (head.nbytes > 0)
         memcpy(value, head.data, head.nbytes);
     if (tail.nbytes > 0)
         memcpy(value + head.nbytes, tail.data, tail.nbytes);
+    ko_entry_tell(entry, entry->value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
+                  (kolo_bytes){entry->value, entry->value_nbytes}, (kolo_bytes){value, nbytes});
     drop_value(table, entry);
     entry->value = value;
     entry->value_nbytes = nbytes;
     table->nvalues++;
-    wake_all(table, entry);
+    ko_entry_wake_all(table, &entry->waits);
     return KOLO_OK;
 }
 
@@ -408,13 +325,32 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
 
 bool ko_table_delete(struct ko_table *table, kolo_bytes key)
 {
-    struct entry *entry = find(table, key);
+    struct ko_entry *entry = ko_table_find(table, key);
 
-    if (!entry || !entry->value)
+    if (!entry || (!entry->value && entry->nqueued == 0))
         return false;
+    if (entry->value)
+        ko_entry_tell(entry, KO_CHANGE_DELETED, (kolo_bytes){entry->value, entry->value_nbytes},
+                      (kolo_bytes){0});
     drop_value(table, entry);
-    drop_if_unused(table, entry);
+    ko_entry_drop_queue(table, entry);
+    ko_table_drop_if_unused(table, entry);
     return true;
+}
+
+bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, kolo_bytes *key)
+{
+    const struct ko_entry *entry = place->entry;
+
+    do {
+        entry = entry ? entry->next : NULL;
+        while (!entry && place->bucket < table->nbuckets)
+            entry = table->buckets[place->bucket++];
+    } while (entry && !entry->value);
+    place->entry = entry;
+    if (entry)
+        *key = (kolo_bytes){entry->key, entry->key_nbytes};
+    return entry != NULL;
 }
 
 int64_t ko_table_count(const struct ko_table *table)
@@ -438,7 +374,7 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
         return KOLO_E_NOMEM;
     table->cap = cap;
     table->nbuckets = FIRST_BUCKETS;
-    table->buckets = take(table, FIRST_BUCKETS * sizeof *table->buckets);
+    table->buckets = ko_table_take(table, FIRST_BUCKETS * sizeof *table->buckets);
     if (!table->buckets) {
         free(table);
         return KOLO_E_NOMEM;
@@ -451,13 +387,14 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
 
 void ko_table_free(struct ko_table *table)
 {
-    struct entry *next;
+    struct ko_entry *next;
 
     if (!table)
         return;
     for (size_t i = 0; i < table->nbuckets; i++)
-        for (struct entry *e = table->buckets[i]; e; e = next) {
+        for (struct ko_entry *e = table->buckets[i]; e; e = next) {
             next = e->next;
+            ko_entry_drop_queue(table, e);
             free(e->value);
             free(e);
         }

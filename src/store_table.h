@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * store_table.h: the key-value engine behind the local store and the server: a hash table, and for
- * each key the waiters that want it, so that storing a key wakes only those. One thread at a time.
+ * each key the waiters that want it, so that storing a key wakes only those. A key may have a
+ * value, a queue of values, or both; a queue that is empty is not there. One thread at a time.
  * Every byte it holds counts against its cap; what would not fit fails with KOLO_E_NOMEM and
  * changes nothing.
  */
@@ -13,9 +14,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct ko_table;
 struct ko_watch;
+struct ko_sight;
+struct ko_entry;
 
 /* One wait for some keys. It belongs to whoever waits; all zero but for wake is ready for use. */
 struct ko_waiter {
@@ -27,13 +31,34 @@ struct ko_waiter {
     size_t nmissing;
 };
 
+enum ko_change { KO_CHANGE_UPDATED = 0, KO_CHANGE_CREATED = 1, KO_CHANGE_DELETED = 2 };
+
+/* Somebody who is told of every change of some keys' values. All zero but for changed is ready. */
+struct ko_observer {
+    /* Called from inside the function that changes the value, under the rules of wake. */
+    void (*changed)(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
+                    kolo_bytes was, kolo_bytes is);
+    LIST_HEAD(, ko_sight) sights;
+};
+
 int ko_table_open(size_t cap, struct ko_table **table);
 /* All waits must have ended. NULL is allowed. */
 void ko_table_free(struct ko_table *table);
 
 /* False if absent. *value points into the table and is valid until the next change. */
 bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
+/* True if the key has a value or a queue. */
+bool ko_table_has(const struct ko_table *table, kolo_bytes key);
+/* The keys that have a value; those with a queue alone do not count. */
 int64_t ko_table_count(const struct ko_table *table);
+
+/* Goes through these keys, in no order; a place that is all zero is the beginning. False behind the
+ * last. Nothing may be stored meanwhile. */
+struct ko_table_place {
+    const struct ko_entry *entry;
+    size_t bucket;
+};
+bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, kolo_bytes *key);
 
 int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 /* KOLO_E_INVALID if the value would become longer than KO_STORE_VALUE_MAX. */
@@ -45,15 +70,31 @@ int ko_table_sum(kolo_bytes key, kolo_bytes held, int64_t delta, int64_t *sum);
 /* *held is what kolo_store_compare_set says; it points into the table or is expected itself. */
 int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expected,
                          kolo_bytes desired, kolo_bytes *held);
-/* True if it was there. Wakes nobody. */
+/* Drops the value and the queue. True if one was there. Wakes nobody. */
 bool ko_table_delete(struct ko_table *table, kolo_bytes key);
+
+/* Puts value at the queue's end and wakes the one waiter that came first. */
+int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value);
+/* How many values the queue has; if any, *value is the first, valid until the next change. */
+int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
+/* Drops the first; there must be one. */
+void ko_table_queue_pop(struct ko_table *table, kolo_bytes key);
 
 /* KOLO_OK if all keys exist. KO_AGAIN: waiter->wake will be called once, when each missing key has
  * been stored at least once from now on. */
 int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
                   struct ko_waiter *waiter);
+/* Adds 1 to the number under key. KOLO_OK if it is size or more by that, which wakes all who wait
+ * at the barrier of that name. KO_AGAIN: waiter->wake will be called once, when it is. */
+int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
+                     struct ko_waiter *waiter);
 /* Ends a wait without a wake. Safe on a waiter that does not wait. */
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter);
+
+/* observer is told of every change of key's value until ko_table_unobserve, which ends it for all
+ * of its keys. */
+int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer *observer);
+void ko_table_unobserve(struct ko_table *table, struct ko_observer *observer);
 
 /* Bytes held at present. */
 size_t ko_table_used(const struct ko_table *table);

@@ -10,6 +10,47 @@
 
 enum { SMALLEST = 256 };
 
+/* ---- opcodes ----------------------------------------------------------------------------------
+ */
+
+/* By opcode. */
+static const uint8_t of_1_13[] = {
+    KO_STORE_SET,  KO_STORE_COMPARE_SET, KO_STORE_GET,   KO_STORE_ADD,    KO_STORE_CHECK,
+    KO_STORE_WAIT, KO_STORE_NUM_KEYS,    KO_STORE_WATCH, KO_STORE_DELETE,
+};
+
+int ko_wire_operation(enum ko_wire_numbering numbering, uint8_t opcode)
+{
+    if (numbering == KO_WIRE_MODERN)
+        return opcode < KO_STORE_WATCH ? opcode : -1;
+    return opcode < sizeof of_1_13 ? of_1_13[opcode] : -1;
+}
+
+int ko_wire_opcode(enum ko_wire_numbering numbering, enum ko_store_op op)
+{
+    int opcode = 0;
+
+    if (numbering == KO_WIRE_MODERN)
+        return op < KO_STORE_WATCH ? (int)op : -1;
+    while (opcode < (int)sizeof of_1_13 && of_1_13[opcode] != op)
+        opcode++;
+    return opcode < (int)sizeof of_1_13 ? opcode : -1;
+}
+
+/* In the numbering of 1.13 VALIDATE would be a SET of a key of more than 1 GB. */
+enum ko_wire_numbering ko_wire_guess(const uint8_t *bytes, size_t nbytes)
+{
+    static const uint8_t validate[] = {KO_STORE_VALIDATE, 0xCE, 0xF7, 0x85, 0x3C};
+    size_t n = nbytes < sizeof validate ? nbytes : sizeof validate;
+
+    if (n > 0 && memcmp(bytes, validate, n) != 0)
+        return KO_WIRE_1_13;
+    return n < sizeof validate ? KO_WIRE_UNKNOWN : KO_WIRE_MODERN;
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
+
 size_t ko_buffer_fill(const struct ko_buffer *buffer)
 {
     return buffer->tail - buffer->head;

@@ -1,22 +1,37 @@
 /* SPDX-License-Identifier: MIT
  *
  * store_wire.h: bytes as they travel between a TCP store's client and server. The format is that of
- * PyTorch's TCPStore (2.x): an opcode (enum ko_store_op), then integers in little-endian order and
- * strings as a 64-bit length and their bytes; no message length, replies in the order of requests.
+ * PyTorch's TCPStore: an opcode, then integers in little-endian order and strings as a 64-bit
+ * length and their bytes; no message length, replies in the order of requests. PyTorch 1.13 and 2.x
+ * number the operations differently; 2.x begins with VALIDATE.
  */
 #ifndef KO_STORE_WIRE_H
 #define KO_STORE_WIRE_H
 
-#include "kolo.h"
+#include "store.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define KO_WIRE_MAGIC 0x3C85F7CEu /* VALIDATE's argument */
 
+enum ko_wire_numbering {
+    KO_WIRE_UNKNOWN,
+    KO_WIRE_MODERN, /* PyTorch 2.x: the values of enum ko_store_op */
+    KO_WIRE_1_13
+};
+
+/* The operation that an opcode means, the opcode of an operation; -1 if there is none. */
+int ko_wire_operation(enum ko_wire_numbering numbering, uint8_t opcode);
+int ko_wire_opcode(enum ko_wire_numbering numbering, enum ko_store_op op);
+
+/* What the first nbytes of a client's stream say; UNKNOWN while they are too few. */
+enum ko_wire_numbering ko_wire_guess(const uint8_t *bytes, size_t nbytes);
+
 /* One-byte replies. */
 enum { KO_WIRE_READY = 0, KO_WIRE_NOT_READY = 1 };            /* to CHECK */
 enum { KO_WIRE_STOP_WAITING = 0, KO_WIRE_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */
+enum { KO_WIRE_WATCHING = 3 };                                /* to WATCH */
 
 /* A budget that buffers share: their memory beyond a small free part each counts against it. */
 struct ko_budget {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a stranger may send to a store server, without sockets. The first byte of the input says how
- * the rest is cut into pieces. A second session on the same table waits for keys, so that wakes
- * happen too. Build it with -fsanitize=fuzzer, or call it as tests/test_store_fuzz.c does.
+ * the rest is cut into pieces. Other sessions on the same table wait for keys, so that wakes
+ * happen too, and one watches them. Build it with -fsanitize=fuzzer, or call it as
+ * tests/test_store_fuzz.c does.
  */
 #include "store_session.h"
 
@@ -43,39 +44,41 @@ static int feed(struct ko_session *session, const uint8_t *data, size_t n)
     return 1;
 }
 
-/* One session waits for "/k", the other for two keys; both are introduced. */
-static void begin_waits(struct ko_session *one, struct ko_session *two)
+/* One session waits for "/k", one for two keys; the third watches them, as PyTorch 1.13 does. */
+static void begin_waits(struct ko_session *one, struct ko_session *two, struct ko_session *three)
 {
     static const uint8_t wait_one[] = "\0\xce\xf7\x85\x3c\x03\2\0\0\0\0\0\0\0/k";
     static const uint8_t wait_two[] = "\0\xce\xf7\x85\x3c\x06\2\0\0\0\0\0\0\0"
                                       "\2\0\0\0\0\0\0\0/k\2\0\0\0\0\0\0\0/n";
+    static const uint8_t watch[] = "\7\2\0\0\0\0\0\0\0/k\7\2\0\0\0\0\0\0\0/n";
 
-    if (!feed(one, wait_one, sizeof wait_one - 1) || !feed(two, wait_two, sizeof wait_two - 1))
+    if (!feed(one, wait_one, sizeof wait_one - 1) || !feed(two, wait_two, sizeof wait_two - 1) ||
+        !feed(three, watch, sizeof watch - 1))
         abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     struct ko_service service = {.budget.cap = BUFFERS_CAP};
-    struct ko_session sessions[3];
+    struct ko_session sessions[4];
     size_t piece;
     size_t n;
 
     if (nbytes == 0 || ko_table_open(TABLE_CAP, &service.table))
         return 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         ko_session_open(&sessions[i], &service, NULL);
-    begin_waits(&sessions[1], &sessions[2]);
+    begin_waits(&sessions[1], &sessions[2], &sessions[3]);
     piece = data[0] ? data[0] : nbytes;
     for (size_t at = 1; at < nbytes; at += n) {
         n = nbytes - at < piece ? nbytes - at : piece;
         if (!feed(&sessions[0], data + at, n))
             break;
     }
-    for (int i = 1; i < 3; i++)
-        if (ko_session_run(&sessions[i]))
+    for (int i = 1; i < 4; i++)
+        if (ko_session_run(&sessions[i]) && !sessions[i].is_swamped)
             abort();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         ko_session_close(&sessions[i]);
     if (service.budget.used != 0)
         abort();

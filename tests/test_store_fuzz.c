@@ -22,16 +22,17 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_state >> 33) % below;
 }
 
-/* One good message each, after the handshake. */
+/* One good message each; the first of each numbering begins its conversation. */
 #define KEY "\2\0\0\0\0\0\0\0"
 #define MESSAGE(text)         \
     {                         \
         text, sizeof text - 1 \
     }
-static const struct message {
+struct message {
     const char *bytes;
     size_t nbytes;
-} messages[] = {
+};
+static const struct message modern[] = {
     MESSAGE("\0\xce\xf7\x85\x3c"),
     MESSAGE("\1" KEY "/k\3\0\0\0\0\0\0\0val"),
     MESSAGE("\2" KEY "/k\3\0\0\0\0\0\0\0val\1\0\0\0\0\0\0\0w"),
@@ -46,12 +47,30 @@ static const struct message {
     MESSAGE("\13\2\0\0\0\0\0\0\0" KEY "/x\0\0\0\0\0\0\0\0" KEY "/y\1\0\0\0\0\0\0\0y"),
     MESSAGE("\14"),
     MESSAGE("\15\1\2\3\4"),
+    MESSAGE("\16" KEY "/q\3\0\0\0\0\0\0\0val"),
+    MESSAGE("\17" KEY "/q"),
+    MESSAGE("\20" KEY "/q"),
+    MESSAGE("\21"),
+    MESSAGE("\22" KEY "/b\2\0\0\0\0\0\0\0"),
 };
-enum { NMESSAGES = sizeof messages / sizeof *messages };
+static const struct message of_1_13[] = {
+    MESSAGE("\6"),
+    MESSAGE("\0" KEY "/k\3\0\0\0\0\0\0\0val"),
+    MESSAGE("\1" KEY "/k\3\0\0\0\0\0\0\0val\1\0\0\0\0\0\0\0w"),
+    MESSAGE("\2" KEY "/k"),
+    MESSAGE("\3" KEY "/n\xf9\xff\xff\xff\xff\xff\xff\xff"),
+    MESSAGE("\4\2\0\0\0\0\0\0\0" KEY "/k" KEY "/n"),
+    MESSAGE("\5\1\0\0\0\0\0\0\0" KEY "/k"),
+    MESSAGE("\7" KEY "/k"),
+    MESSAGE("\10" KEY "/k"),
+};
+enum { NMODERN = sizeof modern / sizeof *modern, N1_13 = sizeof of_1_13 / sizeof *of_1_13 };
 
 static size_t make_conversation(uint8_t *bytes)
 {
-    const struct message *message = &messages[0];
+    const bool is_modern = draw(3) > 0;
+    const struct message *messages = is_modern ? modern : of_1_13;
+    const struct message *message = messages;
     size_t n = 1;
 
     bytes[0] = (uint8_t)draw(256);
@@ -60,7 +79,7 @@ static size_t make_conversation(uint8_t *bytes)
         n += message->nbytes;
         if (draw(20) == 0)
             break;
-        message = &messages[draw(NMESSAGES)];
+        message = &messages[draw(is_modern ? NMODERN : N1_13)];
     }
     return n;
 }
@@ -68,7 +87,7 @@ static size_t make_conversation(uint8_t *bytes)
 /* A few bytes changed, mostly behind the handshake, so that it gets further than that. */
 static void mutate(uint8_t *bytes, size_t n)
 {
-    static const uint8_t special[] = {0, 1, 2, 0x7f, 0x80, 0xff, 13, 14};
+    static const uint8_t special[] = {0, 1, 2, 0x7f, 0x80, 0xff, 18, 19};
     uint32_t first = draw(8) ? 6 : 0;
 
     for (uint32_t i = draw(4); i > 0 && n > first; i--)
@@ -95,7 +114,7 @@ static void test_noise(void **state)
 
     (void)state;
     for (int round = 0; round < ROUNDS / 4; round++) {
-        memcpy(bytes + 1, messages[0].bytes, messages[0].nbytes);
+        memcpy(bytes + 1, modern[0].bytes, modern[0].nbytes);
         bytes[0] = (uint8_t)draw(256);
         for (size_t i = 6; i < LONGEST; i++)
             bytes[i] = (uint8_t)(draw(3) ? draw(3) : draw(256));

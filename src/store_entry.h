@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store_entry.h: the inside of a table, for the files that make it up: store_table.c has the keys
+ * and their values, store_waits.c all that happens when a key changes. Threads as store_table.h
+ * says.
+ */
+#ifndef KO_STORE_ENTRY_H
+#define KO_STORE_ENTRY_H
+
+#include "store_table.h"
+
+#include <sys/queue.h>
+
+TAILQ_HEAD(ko_watch_list, ko_watch);
+
+/* One key that a waiter lacks. */
+struct ko_watch {
+    TAILQ_ENTRY(ko_watch) link;
+    struct ko_entry *entry;     /* NULL once the key has come */
+    struct ko_watch_list *list; /* of that entry */
+    struct ko_waiter *waiter;
+};
+
+/* One key that an observer looks at. */
+struct ko_sight {
+    LIST_ENTRY(ko_sight) of_entry;
+    LIST_ENTRY(ko_sight) of_observer;
+    struct ko_entry *entry;
+    struct ko_observer *observer;
+};
+
+struct ko_item {
+    STAILQ_ENTRY(ko_item) link;
+    size_t nbytes;
+    char data[];
+};
+
+struct ko_entry {
+    struct ko_entry *next; /* in its bucket */
+    uint64_t hash;
+    struct ko_watch_list waits; /* for the key, oldest first */
+    struct ko_watch_list meets; /* at the barrier of that name */
+    LIST_HEAD(, ko_sight) sights;
+    STAILQ_HEAD(, ko_item) queue;
+    size_t nqueued;
+    char *value; /* NULL: none */
+    size_t value_nbytes;
+    size_t key_nbytes;
+    char key[];
+};
+
+struct ko_table {
+    struct ko_entry **buckets;
+    size_t nbuckets;
+    size_t nentries;
+    int64_t nvalues;
+    size_t used, cap;
+    uint64_t secret[2];
+};
+
+/* Zeroed memory that counts, to be given back; NULL after ko_fail. */
+void *ko_table_take(struct ko_table *table, size_t nbytes);
+void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
+
+struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key);
+/* Makes it if need be; NULL after ko_fail. */
+struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key);
+void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry);
+void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry);
+
+/* The key has come: tells all who wait for it. */
+void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);
+
+/* Tells the observers what the value was and what it is. */
+void ko_entry_tell(const struct ko_entry *entry, enum ko_change change, kolo_bytes was,
+                   kolo_bytes is);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What happens when a key changes: waits for keys, barriers, queues and observers. Waiters are
+ * served in the order in which they came.
+ */
+#include "store_entry.h"
+
+#include "status.h"
+#include "store.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- waiting ----------------------------------------------------------------------------------
+ */
+
+static void finish(struct ko_table *table, struct ko_waiter *waiter)
+{
+    ko_table_give(table, waiter->watches, waiter->nwatches * sizeof *waiter->watches);
+    waiter->watches = NULL;
+    waiter->nwatches = 0;
+    waiter->nmissing = 0;
+}
+
+/* True if that was the last key that the oldest waiter of the list lacked. */
+static bool wake_first(struct ko_table *table, struct ko_watch_list *list)
+{
+    struct ko_watch *watch = TAILQ_FIRST(list);
+    struct ko_waiter *waiter = watch->waiter;
+
+    TAILQ_REMOVE(list, watch, link);
+    watch->entry = NULL;
+    if (--waiter->nmissing > 0)
+        return false;
+    finish(table, waiter);
+    waiter->wake(waiter);
+    return true;
+}
+
+void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list)
+{
+    while (!TAILQ_EMPTY(list))
+        wake_first(table, list);
+}
+
+void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter)
+{
+    struct ko_entry *entry;
+
+    for (size_t i = 0; i < waiter->nwatches; i++) {
+        entry = waiter->watches[i].entry;
+        if (!entry)
+            continue;
+        TAILQ_REMOVE(waiter->watches[i].list, &waiter->watches[i], link);
+        ko_table_drop_if_unused(table, entry);
+    }
+    finish(table, waiter);
+}
+
+static void watch_next(struct ko_waiter *waiter, struct ko_entry *entry, struct ko_watch_list *list)
+{
+    struct ko_watch *watch = &waiter->watches[waiter->nmissing++];
+
+    *watch = (struct ko_watch){.entry = entry, .list = list, .waiter = waiter};
+    TAILQ_INSERT_TAIL(list, watch, link);
+}
+
+static int take_watches(struct ko_table *table, struct ko_waiter *waiter, size_t n)
+{
+    assert(!waiter->watches);
+    waiter->watches = ko_table_take(table, n * sizeof *waiter->watches);
+    waiter->nwatches = waiter->watches ? n : 0;
+    return waiter->watches ? KOLO_OK : KOLO_E_NOMEM;
+}
+
+int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
+                  struct ko_waiter *waiter)
+{
+    struct ko_entry *entry;
+    size_t nmissing = 0;
+
+    for (size_t i = 0; i < nkeys; i++)
+        nmissing += !ko_table_has(table, keys[i]);
+    if (nmissing == 0)
+        return KOLO_OK;
+    if (take_watches(table, waiter, nmissing))
+        return KOLO_E_NOMEM;
+    for (size_t i = 0; i < nkeys; i++) {
+        if (ko_table_has(table, keys[i]))
+            continue;
+        entry = ko_table_find_or_make(table, keys[i]);
+        if (!entry) {
+            ko_table_unwait(table, waiter);
+            return KOLO_E_NOMEM;
+        }
+        watch_next(waiter, entry, &entry->waits);
+    }
+    return KO_AGAIN;
+}
+
+int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size, struct ko_waiter *waiter)
+{
+    struct ko_entry *entry;
+    int64_t come;
+    int err = take_watches(table, waiter, 1); /* first: once counted, it must be able to wait */
+
+    if (!err)
+        err = ko_table_add(table, key, 1, &come);
+    if (err || come >= size)
+        finish(table, waiter);
+    if (err)
+        return err;
+    entry = ko_table_find(table, key);
+    if (come < size) {
+        watch_next(waiter, entry, &entry->meets);
+        return KO_AGAIN;
+    }
+    ko_entry_wake_all(table, &entry->meets);
+    return KOLO_OK;
+}
+
+/* ---- queues -----------------------------------------------------------------------------------
+ */
+
+int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+{
+    struct ko_item *item = ko_table_take(table, sizeof *item + value.nbytes);
+    struct ko_entry *entry = item ? ko_table_find_or_make(table, key) : NULL;
+
+    if (!entry) {
+        ko_table_give(table, item, sizeof *item + value.nbytes);
+        return KOLO_E_NOMEM;
+    }
+    item->nbytes = value.nbytes;
+    if (value.nbytes > 0)
+        memcpy(item->data, value.data, value.nbytes);
+    STAILQ_INSERT_TAIL(&entry->queue, item, link);
+    entry->nqueued++;
+    while (!TAILQ_EMPTY(&entry->waits) && !wake_first(table, &entry->waits))
+        continue;
+    return KOLO_OK;
+}
+
+int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_bytes *value)
+{
+    const struct ko_entry *entry = ko_table_find(table, key);
+    const struct ko_item *item = entry ? STAILQ_FIRST(&entry->queue) : NULL;
+
+    if (!item)
+        return 0;
+    *value = (kolo_bytes){item->data, item->nbytes};
+    return (int64_t)entry->nqueued;
+}
+
+static void drop_first(struct ko_table *table, struct ko_entry *entry)
+{
+    struct ko_item *item = STAILQ_FIRST(&entry->queue);
+
+    STAILQ_REMOVE_HEAD(&entry->queue, link);
+    entry->nqueued--;
+    ko_table_give(table, item, sizeof *item + item->nbytes);
+}
+
+void ko_table_queue_pop(struct ko_table *table, kolo_bytes key)
+{
+    struct ko_entry *entry = ko_table_find(table, key);
+
+    drop_first(table, entry);
+    ko_table_drop_if_unused(table, entry);
+}
+
+void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry)
+{
+    while (entry->nqueued > 0)
+        drop_first(table, entry);
+}
+
+/* ---- observers --------------------------------------------------------------------------------
+ */
+
+int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer *observer)
+{
+    struct ko_entry *entry = ko_table_find_or_make(table, key);
+    struct ko_sight *sight;
+
+    if (!entry)
+        return KOLO_E_NOMEM;
+    LIST_FOREACH(sight, &entry->sights, of_entry)
+    if (sight->observer == observer)
+        return KOLO_OK;
+    sight = ko_table_take(table, sizeof *sight);
+    if (!sight) {
+        ko_table_drop_if_unused(table, entry);
+        return KOLO_E_NOMEM;
+    }
+    sight->entry = entry;
+    sight->observer = observer;
+    LIST_INSERT_HEAD(&entry->sights, sight, of_entry);
+    LIST_INSERT_HEAD(&observer->sights, sight, of_observer);
+    return KOLO_OK;
+}
+
+void ko_table_unobserve(struct ko_table *table, struct ko_observer *observer)
+{
+    struct ko_sight *sight;
+
+    while ((sight = LIST_FIRST(&observer->sights))) {
+        LIST_REMOVE(sight, of_entry);
+        LIST_REMOVE(sight, of_observer);
+        ko_table_drop_if_unused(table, sight->entry);
+        ko_table_give(table, sight, sizeof *sight);
+    }
+}
+
+void ko_entry_tell(const struct ko_entry *entry, enum ko_change change, kolo_bytes was,
+                   kolo_bytes is)
+{
+    const kolo_bytes key = {entry->key, entry->key_nbytes};
+    struct ko_sight *sight;
+
+    LIST_FOREACH(sight, &entry->sights, of_entry)
+    sight->observer->changed(sight->observer, change, key, was, is);
+}

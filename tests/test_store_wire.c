@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The wire format, byte by byte, in both numberings: whole conversations as clients of PyTorch have
+ * them, each message of them cut at every place; and what clients of both kinds do to one another.
+ * Sessions without sockets.
+ */
+#include "status.h"
+#include "store.h"
+#include "store_session.h"
+#include "wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLIENTS = 3, TABLE_CAP = 1 << 20, BUFFERS_CAP = 1 << 20 };
+
+/* A server without sockets. */
+struct bench {
+    struct ko_service service;
+    struct ko_session clients[CLIENTS];
+};
+
+static void open_bench(struct bench *bench)
+{
+    *bench = (struct bench){.service.budget.cap = BUFFERS_CAP};
+    assert_int_equal(ko_table_open(TABLE_CAP, &bench->service.table), KOLO_OK);
+    for (int i = 0; i < CLIENTS; i++)
+        ko_session_open(&bench->clients[i], &bench->service, NULL);
+}
+
+static void close_bench(struct bench *bench)
+{
+    for (int i = 0; i < CLIENTS; i++)
+        ko_session_close(&bench->clients[i]);
+    assert_int_equal(bench->service.budget.used, 0);
+    ko_table_free(bench->service.table);
+}
+
+static int feed(struct ko_session *client, const uint8_t *bytes, size_t n)
+{
+    assert_int_equal(ko_buffer_reserve(&client->in, n), KOLO_OK);
+    if (n > 0)
+        memcpy(client->in.data + client->in.tail, bytes, n);
+    client->in.tail += n;
+    return ko_session_run(client);
+}
+
+static void asks(struct ko_session *client, const char *hex)
+{
+    uint8_t bytes[WIRE_LONGEST];
+
+    assert_int_equal(feed(client, bytes, wire_unhex(hex, bytes)), KOLO_OK);
+}
+
+/* Exactly these bytes are there for the client, once it has been run if it was woken. */
+static void gets(struct ko_session *client, const char *hex)
+{
+    uint8_t bytes[WIRE_LONGEST];
+    size_t n = wire_unhex(hex, bytes);
+
+    assert_int_equal(ko_session_run(client), KOLO_OK);
+    assert_int_equal(ko_buffer_fill(&client->out), n);
+    if (n > 0)
+        assert_memory_equal(ko_buffer_bytes(&client->out), bytes, n);
+    ko_buffer_consume(&client->out, n);
+}
+
+/* ---- conversations ----------------------------------------------------------------------------
+ */
+
+struct step {
+    const char *say, *hear;
+};
+
+#define INIT "0500000000000000 696e69742f" /* keys: as on the wire */
+#define A "0200000000000000 2f61"
+#define B "0200000000000000 2f62"
+#define K "0200000000000000 2f6b"
+#define N "0200000000000000 2f6e"
+#define X "0200000000000000 2f78"
+#define V "0100000000000000 76" /* values */
+#define W "0100000000000000 77"
+#define EMPTY "0000000000000000"
+#define ONE "0100000000000000" /* numbers */
+#define TWO "0200000000000000"
+
+/* Steps with no answer are checked by the answers of the next. */
+static const struct step modern[] = {
+    {"00 cef7853c", ""},
+    {"0d 39300000", "39300000"},
+    /* the counter of workers, which clients of PyTorch add to first, has no "/" before it */
+    {"04" INIT ONE, ONE},
+    {"01" K V, ""},
+    {"06" ONE K, "00"},
+    {"03" K, V},
+    {"04" N "f9ffffffffffffff", "f9ffffffffffffff"},
+    {"03" N, "0200000000000000 2d37"}, /* a number is decimal text */
+    {"02" K V W, W},
+    {"02" X V W, V}, /* compare_set of an absent key */
+    {"05" TWO K X, "01"},
+    {"05" ONE K, "00"},
+    {"07", "0300000000000000"},
+    {"09" K "0100000000000000 21", ""},
+    {"0a" TWO N K, "0200000000000000 2d37 0200000000000000 7721"},
+    {"0b" TWO A EMPTY B "0100000000000000 31", ""},
+    {"0a" TWO A B, EMPTY "0100000000000000 31"},
+    {"08" K, ONE},
+    {"08" K, EMPTY},
+    {"06" EMPTY, "00"}, /* of no keys */
+    {"05" EMPTY, "00"},
+    {"0a" EMPTY, ""},
+    {"0c", "01"},
+    {"0e" X V, ""},
+    {"0e" X EMPTY, ""},
+    {"10" X, TWO},
+    {"05" ONE X, "00"},
+    {"07", "0400000000000000"}, /* queues do not count */
+    {"0f" X, TWO V},
+    {"0f" X, ONE EMPTY},
+    {"0f" X, EMPTY},
+    {"10" X, EMPTY},
+    {"05" ONE X, "01"},
+    {"08" A, ONE},
+    {"08" B, ONE},
+    {"08" N, ONE},
+    {"11", ONE INIT},
+    {"12" B ONE, "00"},
+    {"03" B, "0100000000000000 31"},
+};
+
+static const struct step of_1_13[] = {
+    {"03" INIT ONE, ONE},
+    {"00" K V, ""},
+    {"05" ONE K, "00"},
+    {"02" K, V},
+    {"03" N "f9ffffffffffffff", "f9ffffffffffffff"},
+    {"01" K V W, W},
+    {"01" X V W, V},
+    {"04" TWO K X, "01"},
+    {"04" ONE N, "00"},
+    {"06", "0300000000000000"},
+    {"08" K, ONE},
+    {"08" K, EMPTY},
+    {"07" A, "03"},
+};
+
+static void play(struct ko_session *client, const struct step *steps, size_t nsteps)
+{
+    for (size_t i = 0; i < nsteps; i++) {
+        asks(client, steps[i].say);
+        gets(client, steps[i].hear);
+    }
+}
+
+/* The conversation with one message in two pieces. */
+static void play_cut(const struct step *steps, size_t nsteps, size_t which, size_t at)
+{
+    struct bench bench;
+    struct ko_session *client = &bench.clients[0];
+    uint8_t bytes[WIRE_LONGEST];
+    size_t n = wire_unhex(steps[which].say, bytes);
+
+    open_bench(&bench);
+    play(client, steps, which);
+    assert_int_equal(feed(client, bytes, at), KOLO_OK);
+    gets(client, "");
+    assert_true(ko_session_wants(client) > 0);
+    assert_int_equal(feed(client, bytes + at, n - at), KOLO_OK);
+    gets(client, steps[which].hear);
+    play(client, steps + which + 1, nsteps - which - 1);
+    close_bench(&bench);
+}
+
+static void play_all(const struct step *steps, size_t nsteps)
+{
+    struct bench bench;
+    uint8_t bytes[WIRE_LONGEST];
+    size_t n;
+
+    open_bench(&bench);
+    play(&bench.clients[0], steps, nsteps);
+    close_bench(&bench);
+    for (size_t i = 0; i < nsteps; i++)
+        for (size_t at = 0; at < wire_unhex(steps[i].say, bytes); at++)
+            play_cut(steps, nsteps, i, at);
+    open_bench(&bench); /* byte by byte */
+    for (size_t i = 0; i < nsteps; i++) {
+        n = wire_unhex(steps[i].say, bytes);
+        for (size_t at = 0; at < n; at++)
+            assert_int_equal(feed(&bench.clients[0], bytes + at, 1), KOLO_OK);
+        gets(&bench.clients[0], steps[i].hear);
+    }
+    close_bench(&bench);
+}
+
+static void test_modern(void **state)
+{
+    (void)state;
+    play_all(modern, sizeof modern / sizeof *modern);
+}
+
+static void test_1_13(void **state)
+{
+    (void)state;
+    play_all(of_1_13, sizeof of_1_13 / sizeof *of_1_13);
+}
+
+/* All messages in one piece are answered as one by one. */
+static void test_pipelined(void **state)
+{
+    struct bench bench;
+    struct ko_buffer said = {0};
+    struct ko_buffer heard = {0};
+    size_t n;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof modern / sizeof *modern; i++) {
+        assert_int_equal(ko_buffer_reserve(&said, WIRE_LONGEST), KOLO_OK);
+        said.tail += wire_unhex(modern[i].say, said.data + said.tail);
+        assert_int_equal(ko_buffer_reserve(&heard, WIRE_LONGEST), KOLO_OK);
+        heard.tail += wire_unhex(modern[i].hear, heard.data + heard.tail);
+    }
+    open_bench(&bench);
+    assert_int_equal(feed(&bench.clients[0], ko_buffer_bytes(&said), ko_buffer_fill(&said)),
+                     KOLO_OK);
+    n = ko_buffer_fill(&heard);
+    assert_int_equal(ko_buffer_fill(&bench.clients[0].out), n);
+    assert_memory_equal(ko_buffer_bytes(&bench.clients[0].out), ko_buffer_bytes(&heard), n);
+    close_bench(&bench);
+    ko_buffer_free(&said);
+    ko_buffer_free(&heard);
+}
+
+/* ---- several clients --------------------------------------------------------------------------
+ */
+
+static void open_two(struct bench *bench)
+{
+    open_bench(bench);
+    asks(&bench->clients[0], "00 cef7853c");
+    asks(&bench->clients[1], "00 cef7853c");
+}
+
+/* Clients of both kinds see each other's keys, and wake each other. */
+static void test_both_kinds(void **state)
+{
+    struct bench bench;
+    struct ko_session *new_one = &bench.clients[0];
+    struct ko_session *old_one = &bench.clients[1];
+
+    (void)state;
+    open_bench(&bench);
+    asks(new_one, "00 cef7853c 06" ONE K);
+    gets(new_one, "");
+    asks(old_one, "00" K V);
+    gets(new_one, "00");
+    asks(old_one, "05" ONE A);
+    gets(old_one, "");
+    asks(new_one, "01" A V);
+    gets(old_one, "00");
+    asks(old_one, "02" K);
+    gets(old_one, V);
+    assert_int_equal(new_one->numbering, KO_WIRE_MODERN);
+    assert_int_equal(old_one->numbering, KO_WIRE_1_13);
+    close_bench(&bench);
+}
+
+/* A compare_set that stores wakes, one that does not wakes nobody. */
+static void test_compare_set_wakes(void **state)
+{
+    struct bench bench;
+    struct ko_session *waits = &bench.clients[0];
+    struct ko_session *sets = &bench.clients[1];
+
+    (void)state;
+    open_two(&bench);
+    asks(waits, "06" ONE K);
+    asks(sets, "02" K V W);
+    gets(sets, V);
+    gets(waits, "");
+    asks(sets, "02" K EMPTY W);
+    gets(sets, W);
+    gets(waits, "00");
+    close_bench(&bench);
+}
+
+static void test_queue_wakes_one(void **state)
+{
+    struct bench bench;
+    struct ko_session *first = &bench.clients[0];
+    struct ko_session *second = &bench.clients[1];
+    struct ko_session *pushes = &bench.clients[2];
+
+    (void)state;
+    open_two(&bench);
+    asks(pushes, "00 cef7853c");
+    asks(first, "06" ONE K);
+    asks(second, "06" ONE K);
+    asks(pushes, "0e" K V);
+    gets(first, "00"); /* it came first */
+    gets(second, "");
+    asks(first, "0f" K);
+    gets(first, ONE V);
+    asks(pushes, "0e" K W); /* the first waits no more: nothing comes to it unasked */
+    gets(first, "");
+    gets(second, "00");
+    asks(second, "06" ONE K); /* a queue that is not empty is there */
+    gets(second, "00");
+    asks(first, "0f" K "06" ONE K);
+    gets(first, ONE W);
+    asks(first, "0c");
+    gets(first, "01");
+    asks(second, "03" X); /* a get of what is a queue only has an empty value */
+    asks(pushes, "0e" X V);
+    gets(second, EMPTY);
+    asks(second, "08" X);
+    gets(second, ONE);
+    asks(second, "10" X);
+    gets(second, EMPTY);
+    close_bench(&bench);
+}
+
+/* One who waits for two keys does not keep a queue's value from those behind it. */
+static void test_queue_passes_over(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    open_two(&bench);
+    asks(&bench.clients[0], "06" TWO K X);
+    asks(&bench.clients[1], "06" ONE K);
+    asks(&bench.clients[2], "00 cef7853c 0e" K V);
+    gets(&bench.clients[0], "");
+    gets(&bench.clients[1], "00");
+    asks(&bench.clients[2], "01" X V);
+    gets(&bench.clients[0], "00");
+    close_bench(&bench);
+}
+
+static void test_barrier(void **state)
+{
+    struct bench bench;
+    uint8_t bytes[WIRE_LONGEST];
+    struct ko_session *first = &bench.clients[0];
+    struct ko_session *second = &bench.clients[1];
+
+    (void)state;
+    open_two(&bench);
+    asks(first, "12" K TWO);
+    gets(first, "");
+    asks(second, "01" X V "05" ONE K "03" K); /* its counter is a key like others */
+    gets(second, "00 0100000000000000 31");
+    asks(second, "12" K TWO);
+    gets(second, "00");
+    gets(first, "00");
+    assert_int_equal(feed(second, bytes, wire_unhex("12" X TWO, bytes)), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "not a decimal number"));
+    close_bench(&bench);
+}
+
+static void test_barrier_cancelled(void **state)
+{
+    struct bench bench;
+    struct ko_session *first = &bench.clients[0];
+    struct ko_session *second = &bench.clients[1];
+
+    (void)state;
+    open_two(&bench);
+    asks(first, "12" K TWO);
+    asks(first, "0c");
+    gets(first, "01");
+    asks(second, "12" K TWO); /* it has come once, and need not wait */
+    gets(second, "00");
+    gets(first, "");
+    close_bench(&bench);
+}
+
+/* ---- watching ---------------------------------------------------------------------------------
+ */
+
+static void test_watch(void **state)
+{
+    struct bench bench;
+    struct ko_session *watches = &bench.clients[0];
+    struct ko_session *sets = &bench.clients[1];
+
+    (void)state;
+    open_bench(&bench);
+    asks(sets, "00 cef7853c");
+    asks(watches, "07" K);
+    gets(watches, "03");
+    asks(watches, "07" K "07" N); /* twice is once */
+    gets(watches, "03 03");
+    asks(sets, "01" K V);
+    gets(watches, "01" K EMPTY V);
+    asks(sets, "09" K W);
+    gets(watches, "00" K V "0200000000000000 7677");
+    asks(sets, "02" K V W); /* stores nothing */
+    gets(sets, "0200000000000000 7677");
+    gets(watches, "");
+    asks(sets, "0b" ONE K V);
+    gets(watches, "00" K "0200000000000000 7677" V);
+    asks(sets, "08" K "08" K);
+    gets(watches, "02" K V EMPTY);
+    asks(sets, "04" N ONE);
+    gets(watches, "01" N EMPTY "0100000000000000 31");
+    ko_session_close(watches);
+    asks(sets, "01" K V);
+    assert_int_equal(ko_buffer_fill(&watches->out), 0);
+    close_bench(&bench);
+}
+
+/* One that watches and does not read is cut off when the memory for it has run out. */
+static void test_watch_swamped(void **state)
+{
+    struct bench bench;
+    struct ko_session *watches = &bench.clients[0];
+    char *large = calloc(1, BUFFERS_CAP / 4);
+    kolo_bytes key = {"/k", 2};
+    int err = KOLO_OK;
+
+    (void)state;
+    open_bench(&bench);
+    asks(watches, "07" K);
+    for (int i = 0; i < 8 && !err; i++) {
+        assert_int_equal(
+            ko_table_set(bench.service.table, key, (kolo_bytes){large, BUFFERS_CAP / 4}), KOLO_OK);
+        err = ko_session_run(watches);
+    }
+    assert_int_equal(err, KOLO_E_NOMEM);
+    close_bench(&bench);
+    free(large);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_modern),
+        cmocka_unit_test(test_1_13),
+        cmocka_unit_test(test_pipelined),
+        cmocka_unit_test(test_both_kinds),
+        cmocka_unit_test(test_compare_set_wakes),
+        cmocka_unit_test(test_queue_wakes_one),
+        cmocka_unit_test(test_queue_passes_over),
+        cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_barrier_cancelled),
+        cmocka_unit_test(test_watch),
+        cmocka_unit_test(test_watch_swamped),
+    };
+    return cmocka_run_group_tests_name("store wire", tests, NULL, NULL);
+}
