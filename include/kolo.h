@@ -84,8 +84,8 @@ KOLO_API int kolo_store_open_local(kolo_store **store);
 
 /* The store at host:port. With is_server this process also serves it (port 0: any free port, see
  * kolo_store_port), for as long as the handle lives. Retries until timeout_ms has passed, which is
- * also the store's time-out from then on. Speaks the wire format of PyTorch's TCPStore; a server
- * serves clients of PyTorch 1.13 and 2.x alike. */
+ * also the store's time-out from then on. Speaks the wire format of PyTorch's TCPStore: a server
+ * serves clients of PyTorch 1.13 and 2.x alike, and the server may be one of either. */
 KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
                                  kolo_store **store);
 
@@ -115,8 +115,34 @@ KOLO_API int kolo_store_check(kolo_store *store, const char *const *keys, size_t
 KOLO_API int kolo_store_compare_set(kolo_store *store, const char *key, kolo_bytes expected,
                                     kolo_bytes desired, void **value, size_t *nbytes);
 KOLO_API int kolo_store_delete(kolo_store *store, const char *key, int *was_there);
-KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
 KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
+
+/* A server of PyTorch 1.13, and a file store, lack some of the following: queues and, of the server,
+ * list_keys are KOLO_E_UNSUPPORTED there; append takes a lock under the key "<key>/append", barrier
+ * makes a key "<key>/open", and the other two are one call for each key. */
+
+KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
+/* Waits until all keys exist; values[i] and nbytes[i] are as kolo_store_get gives them for keys[i],
+ * each to be freed. */
+KOLO_API int kolo_store_multi_get(kolo_store *store, const char *const *keys, size_t nkeys,
+                                  void **values, size_t *nbytes);
+KOLO_API int kolo_store_multi_set(kolo_store *store, const char *const *keys,
+                                  const kolo_bytes *values, size_t nkeys);
+/* A queue is first in, first out. While it is not empty its key exists for wait and check; delete
+ * empties it; the other calls, num_keys and list_keys do not see it. */
+KOLO_API int kolo_store_queue_push(kolo_store *store, const char *key, kolo_bytes value);
+/* Takes the first value out, waiting for one; timeout_ms < 0 means the store's. *value is to be
+ * freed. */
+KOLO_API int kolo_store_queue_pop(kolo_store *store, const char *key, int timeout_ms, void **value,
+                                  size_t *nbytes);
+KOLO_API int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length);
+/* *keys are *nkeys strings in no order, of a prefix store those under its prefix, without it. All
+ * are one piece of memory, to be freed with kolo_free(*keys). */
+KOLO_API int kolo_store_list_keys(kolo_store *store, char ***keys, size_t *nkeys);
+/* Returns when size callers have come to the barrier of this name; timeout_ms < 0 means the
+ * store's. A name is good for one barrier. */
+KOLO_API int kolo_store_barrier(kolo_store *store, const char *key, int size, int timeout_ms);
+
 KOLO_API void kolo_store_close(kolo_store *store);
 
 /* ---- memory ------------------------------------------------------------------------------------

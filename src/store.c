@@ -162,6 +162,21 @@ int ko_store_fail_missing(const struct ko_request *request, const bool *missing,
                    deadline->timeout_ms, where, nmissing, request->nkeys, list, more);
 }
 
+int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const char *where,
+                          const ko_deadline *deadline)
+{
+    char key[KO_STORE_KEY_TEXT];
+    char how_many[40] = "not all";
+
+    ko_store_key_text(request->keys[0], key);
+    if (come >= 0)
+        snprintf(how_many, sizeof how_many, "%lld", (long long)come);
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "waited %d ms at the barrier \"%s\" of %s: %s of %lld have come "
+                   "(KOLO_TIMEOUT_MS is the limit)",
+                   deadline->timeout_ms, key, where, how_many, (long long)request->delta);
+}
+
 int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
 {
     char *memory = ko_alloc(bytes.nbytes + 1, "a store's value");
@@ -202,42 +217,29 @@ static int check_value(kolo_bytes value)
     return KOLO_OK;
 }
 
-/* Checks what the request holds beside its keys, then calls with the store's own time-out. */
-static int call(kolo_store *store, struct ko_request *request, struct ko_reply *reply)
+int ko_store_call_key(kolo_store *store, struct ko_request *request, const char *key,
+                      const ko_deadline *deadline, struct ko_reply *reply)
 {
-    ko_deadline deadline;
-    int err = check_value(request->value);
+    kolo_bytes checked;
+    int err = check_key(key, &checked);
 
+    if (!err)
+        err = check_value(request->value);
     if (!err)
         err = check_value(request->expected);
     if (err)
         return err;
-    deadline = ko_deadline_in(ko_store_timeout(store));
-    return ko_store_call(store, request, &deadline, reply);
-}
-
-static int call_one_key(kolo_store *store, struct ko_request *request, const char *key,
-                        struct ko_reply *reply)
-{
-    kolo_bytes checked;
-    int err;
-
-    if (!store)
-        return ko_fail(KOLO_E_INVALID, "the store is NULL");
-    err = check_key(key, &checked);
-    if (err)
-        return err;
     request->keys = &checked;
     request->nkeys = 1;
-    err = call(store, request, reply);
+    err = ko_store_call(store, request, deadline, reply);
     request->keys = NULL;
     return err;
 }
 
-static int call_keys(kolo_store *store, enum ko_store_op op, const char *const *keys, size_t n,
-                     const ko_deadline *deadline, struct ko_reply *reply)
+int ko_store_call_keys(kolo_store *store, struct ko_request *request, const char *const *keys,
+                       const ko_deadline *deadline, struct ko_reply *reply)
 {
-    struct ko_request request = {.op = op, .nkeys = n};
+    size_t n = request->nkeys;
     kolo_bytes *checked;
     int err = KOLO_OK;
 
@@ -247,13 +249,29 @@ static int call_keys(kolo_store *store, enum ko_store_op op, const char *const *
     checked = ko_alloc(n * sizeof *checked, "the keys of a store's call");
     if (!checked)
         return KOLO_E_NOMEM;
-    for (size_t i = 0; i < n && !err; i++)
+    for (size_t i = 0; i < n && !err; i++) {
         err = check_key(keys[i], &checked[i]);
-    request.keys = checked;
+        if (!err && request->values)
+            err = check_value(request->values[i]);
+    }
+    request->keys = checked;
     if (!err)
-        err = ko_store_call(store, &request, deadline, reply);
+        err = ko_store_call(store, request, deadline, reply);
+    request->keys = NULL;
     kolo_free(checked);
     return err;
+}
+
+/* With the store's own time-out. */
+static int call_one_key(kolo_store *store, struct ko_request *request, const char *key,
+                        struct ko_reply *reply)
+{
+    ko_deadline deadline;
+
+    if (!store)
+        return ko_fail(KOLO_E_INVALID, "the store is NULL");
+    deadline = ko_deadline_in(ko_store_timeout(store));
+    return ko_store_call_key(store, request, key, &deadline, reply);
 }
 
 /* ---- the public calls -------------------------------------------------------------------------
@@ -262,14 +280,6 @@ static int call_keys(kolo_store *store, enum ko_store_op op, const char *const *
 int kolo_store_set(kolo_store *store, const char *key, kolo_bytes value)
 {
     struct ko_request request = {.op = KO_STORE_SET, .value = value};
-    struct ko_reply reply;
-
-    return call_one_key(store, &request, key, &reply);
-}
-
-int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value)
-{
-    struct ko_request request = {.op = KO_STORE_APPEND, .value = value};
     struct ko_reply reply;
 
     return call_one_key(store, &request, key, &reply);
@@ -333,11 +343,13 @@ int kolo_store_num_keys(kolo_store *store, int64_t *count)
 {
     struct ko_request request = {.op = KO_STORE_NUM_KEYS};
     struct ko_reply reply;
+    ko_deadline deadline;
     int err;
 
     if (!store || !count)
         return ko_fail(KOLO_E_INVALID, "the %s is NULL", store ? "count" : "store");
-    err = call(store, &request, &reply);
+    deadline = ko_deadline_in(ko_store_timeout(store));
+    err = ko_store_call(store, &request, &deadline, &reply);
     if (!err)
         *count = reply.number;
     return err;
@@ -345,6 +357,7 @@ int kolo_store_num_keys(kolo_store *store, int64_t *count)
 
 int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys, int *all_exist)
 {
+    struct ko_request request = {.op = KO_STORE_CHECK, .nkeys = nkeys};
     struct ko_reply reply;
     ko_deadline deadline;
     int err;
@@ -352,7 +365,7 @@ int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys, i
     if (!store || !all_exist)
         return ko_fail(KOLO_E_INVALID, "the %s is NULL", store ? "place for the answer" : "store");
     deadline = ko_deadline_in(ko_store_timeout(store));
-    err = nkeys == 0 ? KOLO_OK : call_keys(store, KO_STORE_CHECK, keys, nkeys, &deadline, &reply);
+    err = nkeys == 0 ? KOLO_OK : ko_store_call_keys(store, &request, keys, &deadline, &reply);
     if (!err)
         *all_exist = nkeys == 0 || reply.number > 0;
     return err;
@@ -361,11 +374,12 @@ int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys, i
 int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,
                         const ko_deadline *deadline)
 {
+    struct ko_request request = {.op = KO_STORE_WAIT, .nkeys = n};
     struct ko_reply reply;
 
     if (!store)
         return ko_fail(KOLO_E_INVALID, "the store is NULL");
-    return n == 0 ? KOLO_OK : call_keys(store, KO_STORE_WAIT, keys, n, deadline, &reply);
+    return n == 0 ? KOLO_OK : ko_store_call_keys(store, &request, keys, deadline, &reply);
 }
 
 int kolo_store_wait(kolo_store *store, const char *const *keys, size_t nkeys, int timeout_ms)

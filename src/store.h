@@ -53,20 +53,25 @@ struct ko_request {
     enum ko_store_op op;
     const kolo_bytes *keys; /* nkeys of them; one for most */
     size_t nkeys;
-    kolo_bytes value;    /* SET, APPEND, and what COMPARE_SET desires */
-    kolo_bytes expected; /* COMPARE_SET */
-    int64_t delta;       /* ADD */
+    kolo_bytes value;         /* SET, APPEND, QUEUE_PUSH, and what COMPARE_SET desires */
+    kolo_bytes expected;      /* COMPARE_SET */
+    const kolo_bytes *values; /* MULTI_SET: nkeys of them */
+    int64_t delta;            /* ADD; of a BARRIER the number of those who come */
 };
 
 struct ko_reply {
-    int64_t number; /* ADD: sum, CHECK: 1 or 0, DELETE: keys deleted, NUM_KEYS: keys */
-    void *value;    /* GET, COMPARE_SET: to be freed; a NUL follows it */
+    int64_t number; /* ADD: sum, CHECK: 1 or 0, DELETE: keys deleted, NUM_KEYS, LIST_KEYS: keys,
+                       QUEUE_LEN: values */
+    void *value;    /* GET, COMPARE_SET, QUEUE_POP: to be freed; a NUL follows it. MULTI_GET,
+                       LIST_KEYS: one list (store_wire.h), to be freed */
     size_t nbytes;
 };
 
 struct ko_store_ops {
     const char *name;
-    /* Carries out one request by the deadline. The reply is filled in on success only. */
+    /* Carries out one request by the deadline. The reply is filled in on success only. A store that
+     * has no operation of this kind says KOLO_E_UNSUPPORTED; store_extended.c has a substitute for
+     * APPEND, MULTI_GET, MULTI_SET and BARRIER. */
     int (*call)(kolo_store *store, const struct ko_request *request, const ko_deadline *deadline,
                 struct ko_reply *reply);
     int (*clone)(kolo_store *store, kolo_store **clone);
@@ -99,6 +104,12 @@ void ko_store_leave(kolo_store *store);
 
 int ko_store_timeout(kolo_store *store);
 
+/* Checks the arguments, the request's value too, and calls. */
+int ko_store_call_key(kolo_store *store, struct ko_request *request, const char *key,
+                      const ko_deadline *deadline, struct ko_reply *reply);
+int ko_store_call_keys(kolo_store *store, struct ko_request *request, const char *const *keys,
+                       const ko_deadline *deadline, struct ko_reply *reply);
+
 /* Passes a request that is in order to the store's own call. */
 int ko_store_call(kolo_store *store, const struct ko_request *request, const ko_deadline *deadline,
                   struct ko_reply *reply);
@@ -117,6 +128,10 @@ int ko_store_own_address(kolo_store *store, char *host, size_t cap);
 /* Fails with KOLO_E_TIMEOUT and the request's keys, of which missing[i] is true (missing NULL: all
  * of them). where names the store. */
 int ko_store_fail_missing(const struct ko_request *request, const bool *missing, const char *where,
+                          const ko_deadline *deadline);
+
+/* The same of a barrier to which come of size have come; come < 0: nobody knows. */
+int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const char *where,
                           const ko_deadline *deadline);
 
 /* At most 64 printable characters of a key, "..." at the end if it is longer. */

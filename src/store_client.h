@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * store_client.h: one connection to a store that is served over TCP, by kolo or by PyTorch (2.x).
- * One thread at a time; only ko_client_stop and ko_client_own_address may come from any.
+ * store_client.h: one connection to a store that is served over TCP, by kolo or by PyTorch, 1.13 or
+ * 2.x. One thread at a time; only ko_client_stop and ko_client_own_address may come from any.
  */
 #ifndef KO_STORE_CLIENT_H
 #define KO_STORE_CLIENT_H
@@ -17,6 +17,8 @@ struct ko_client {
     bool is_stopped;
     struct ko_buffer out; /* the request that is being put together */
     uint32_t nonce;
+    enum ko_wire_numbering numbering; /* of the server, once it has been reached */
+    enum { LATE_UNKNOWN, LATE_THERE, LATE_LACKING } late; /* does it know queues and so on? */
     int port;
     char host[KO_CLIENT_HOST];
     char where[KO_CLIENT_HOST + 24]; /* "the store at host:port" */
@@ -36,6 +38,23 @@ int ko_client_call(struct ko_client *client, const struct ko_request *request,
 void ko_client_stop(struct ko_client *client);
 
 void ko_client_close(struct ko_client *client);
+
+/* ---- between store_connect.c, store_exchange.c and store_client.c ---- */
+
+/* Appends a request to out, in the server's numbering, which has the operation. */
+int ko_client_put(struct ko_client *client, const struct ko_request *request);
+/* Sends what has been put together. */
+int ko_client_flush(struct ko_client *client, const ko_deadline *deadline);
+int ko_client_receive(struct ko_client *client, const struct ko_request *request,
+                      const ko_deadline *deadline, struct ko_reply *reply);
+/* The name of the call that an operation stands for. */
+const char *ko_client_verb(enum ko_store_op op);
+
+bool ko_client_is_stopped(struct ko_client *client);
+int ko_client_fail_stopped(const struct ko_client *client);
+void ko_client_disconnect(struct ko_client *client);
+/* Says who failed besides why: err's text is that of the socket. */
+int ko_client_fail_with(const struct ko_client *client, int err, const char *what);
 
 /* The numeric address of this end of the connection. */
 int ko_client_own_address(struct ko_client *client, char *host, size_t cap);

@@ -6,6 +6,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_table.h"
+#include "store_wire.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -47,11 +48,10 @@ static int fail_missing(struct local_store *local, const struct ko_request *requ
                         const ko_deadline *deadline)
 {
     bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
-    kolo_bytes value;
     int err;
 
     for (size_t i = 0; missing && i < request->nkeys; i++)
-        missing[i] = !ko_table_get(local->table, request->keys[i], &value);
+        missing[i] = !ko_table_has(local->table, request->keys[i]);
     err = ko_store_fail_missing(request, missing, "the local store", deadline);
     kolo_free(missing);
     return err;
@@ -89,21 +89,142 @@ static int wait_for(struct local_store *local, const struct ko_request *request,
     return local->is_stopped ? fail_stopped() : fail_missing(local, request, deadline);
 }
 
+static int barrier(struct local_store *local, const struct ko_request *request,
+                   const ko_deadline *deadline)
+{
+    struct sleeper sleeper = {.waiter.wake = wake};
+    int64_t come = -1;
+    int err = ko_table_barrier(local->table, request->keys[0], request->delta, &sleeper.waiter);
+
+    if (err != KO_AGAIN)
+        return err;
+    sleep_until(local, &sleeper, deadline);
+    if (sleeper.is_awake)
+        return KOLO_OK;
+    if (local->is_stopped)
+        return fail_stopped();
+    (void)ko_table_add(local->table, request->keys[0], 0, &come);
+    return ko_store_fail_barrier(request, come, "the local store", deadline);
+}
+
 /* ---- requests, with the lock held -------------------------------------------------------------
  */
+
+static bool are_there(const struct local_store *local, const struct ko_request *request)
+{
+    for (size_t i = 0; i < request->nkeys; i++)
+        if (!ko_table_has(local->table, request->keys[i]))
+            return false;
+    return true;
+}
+
+/* Until all keys are there, which may be deleted again between a wake and our turn. */
+static int wait_for_all(struct local_store *local, const struct ko_request *request,
+                        const ko_deadline *deadline)
+{
+    int err = KOLO_OK;
+
+    while (!err && !are_there(local, request))
+        err = wait_for(local, request, deadline);
+    return err;
+}
+
+/* A key that has a queue alone counts as there; its value is empty. */
+static kolo_bytes value_of(const struct local_store *local, kolo_bytes key)
+{
+    kolo_bytes value = {0};
+
+    ko_table_get(local->table, key, &value);
+    return value;
+}
 
 static int get(struct local_store *local, const struct ko_request *request,
                const ko_deadline *deadline, struct ko_reply *reply)
 {
+    int err = wait_for_all(local, request, deadline);
+
+    return err ? err
+               : ko_store_copy(value_of(local, request->keys[0]), &reply->value, &reply->nbytes);
+}
+
+static int put_item(struct ko_buffer *list, kolo_bytes item)
+{
+    int err = ko_buffer_reserve(list, 8 + item.nbytes);
+
+    if (!err)
+        ko_buffer_put_bytes(list, item);
+    return err;
+}
+
+static int give_list(struct ko_buffer *list, int err, struct ko_reply *reply)
+{
+    if (err) {
+        ko_buffer_free(list);
+        return err;
+    }
+    reply->value = list->data;
+    reply->nbytes = ko_buffer_fill(list);
+    return KOLO_OK;
+}
+
+static int multi_get(struct local_store *local, const struct ko_request *request,
+                     const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct ko_buffer list = {0};
+    int err = wait_for_all(local, request, deadline);
+
+    for (size_t i = 0; i < request->nkeys && !err; i++)
+        err = put_item(&list, value_of(local, request->keys[i]));
+    return give_list(&list, err, reply);
+}
+
+static int list_keys(struct local_store *local, struct ko_reply *reply)
+{
+    struct ko_table_place place = {0};
+    struct ko_buffer list = {0};
+    kolo_bytes key;
+    int err = KOLO_OK;
+
+    while (!err && ko_table_next(local->table, &place, &key))
+        err = put_item(&list, key);
+    reply->number = ko_table_count(local->table);
+    return give_list(&list, err, reply);
+}
+
+static int multi_set(struct local_store *local, const struct ko_request *request)
+{
+    int err = KOLO_OK;
+
+    for (size_t i = 0; i < request->nkeys && !err; i++)
+        err = ko_table_set(local->table, request->keys[i], request->values[i]);
+    return err;
+}
+
+static int fail_no_queue(const struct ko_request *request)
+{
+    char key[KO_STORE_KEY_TEXT];
+
+    ko_store_key_text(request->keys[0], key);
+    return ko_fail(KOLO_E_INVALID, "queue_pop of key \"%s\": it has a value, not a queue", key);
+}
+
+static int queue_pop(struct local_store *local, const struct ko_request *request,
+                     const ko_deadline *deadline, struct ko_reply *reply)
+{
     kolo_bytes value;
     int err;
 
-    while (!ko_table_get(local->table, request->keys[0], &value)) {
-        err = wait_for(local, request, deadline); /* and it may be deleted again before we run */
+    while (ko_table_queue_first(local->table, request->keys[0], &value) == 0) {
+        if (are_there(local, request))
+            return fail_no_queue(request);
+        err = wait_for(local, request, deadline); /* and another thread may have taken it */
         if (err)
             return err;
     }
-    return ko_store_copy(value, &reply->value, &reply->nbytes);
+    err = ko_store_copy(value, &reply->value, &reply->nbytes);
+    if (!err)
+        ko_table_queue_pop(local->table, request->keys[0]);
+    return err;
 }
 
 static int compare_set(struct local_store *local, const struct ko_request *request,
@@ -116,20 +237,11 @@ static int compare_set(struct local_store *local, const struct ko_request *reque
     return err ? err : ko_store_copy(held, &reply->value, &reply->nbytes);
 }
 
-static int64_t check(struct local_store *local, const struct ko_request *request)
-{
-    kolo_bytes value;
-
-    for (size_t i = 0; i < request->nkeys; i++)
-        if (!ko_table_get(local->table, request->keys[i], &value))
-            return 0;
-    return 1;
-}
-
 static int carry_out(struct local_store *local, const struct ko_request *request,
                      const ko_deadline *deadline, struct ko_reply *reply)
 {
     struct ko_table *table = local->table;
+    kolo_bytes first;
 
     switch (request->op) {
     case KO_STORE_SET:
@@ -145,7 +257,7 @@ static int carry_out(struct local_store *local, const struct ko_request *request
     case KO_STORE_WAIT:
         return wait_for(local, request, deadline);
     case KO_STORE_CHECK:
-        reply->number = check(local, request);
+        reply->number = are_there(local, request);
         return KOLO_OK;
     case KO_STORE_DELETE:
         reply->number = ko_table_delete(table, request->keys[0]);
@@ -153,6 +265,21 @@ static int carry_out(struct local_store *local, const struct ko_request *request
     case KO_STORE_NUM_KEYS:
         reply->number = ko_table_count(table);
         return KOLO_OK;
+    case KO_STORE_MULTI_GET:
+        return multi_get(local, request, deadline, reply);
+    case KO_STORE_MULTI_SET:
+        return multi_set(local, request);
+    case KO_STORE_QUEUE_PUSH:
+        return ko_table_queue_push(table, request->keys[0], request->value);
+    case KO_STORE_QUEUE_POP:
+        return queue_pop(local, request, deadline, reply);
+    case KO_STORE_QUEUE_LEN:
+        reply->number = ko_table_queue_first(table, request->keys[0], &first);
+        return KOLO_OK;
+    case KO_STORE_LIST_KEYS:
+        return list_keys(local, reply);
+    case KO_STORE_BARRIER:
+        return barrier(local, request, deadline);
     default:
         return ko_fail(KOLO_E_INTERNAL, "the local store has no operation %d", (int)request->op);
     }

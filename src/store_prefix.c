@@ -4,6 +4,7 @@
  */
 #include "status.h"
 #include "store.h"
+#include "store_wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,18 @@ static int join_keys(const struct prefix_store *prefix, const struct ko_request 
     return KOLO_OK;
 }
 
+static int list_own_keys(const struct prefix_store *prefix, const struct ko_request *request,
+                         const ko_deadline *deadline, struct ko_reply *reply)
+{
+    const kolo_bytes start = {prefix->prefix, prefix->prefix_nbytes};
+    int err = ko_store_call(prefix->base, request, deadline, reply);
+
+    if (!err)
+        reply->number =
+            (int64_t)ko_list_strip(reply->value, (size_t)reply->number, start, &reply->nbytes);
+    return err;
+}
+
 static int prefix_call(kolo_store *store, const struct ko_request *request,
                        const ko_deadline *deadline, struct ko_reply *reply)
 {
@@ -52,6 +65,8 @@ static int prefix_call(kolo_store *store, const struct ko_request *request,
     kolo_bytes *keys = NULL;
     int err;
 
+    if (request->op == KO_STORE_LIST_KEYS)
+        return list_own_keys(prefix, request, deadline, reply);
     if (request->nkeys == 0)
         return ko_store_call(prefix->base, request, deadline, reply);
     err = join_keys(prefix, request, &keys);

@@ -187,3 +187,35 @@ uint64_t ko_wire_u64(const uint8_t *at)
     memcpy(&wire, at, sizeof wire);
     return le64toh(wire);
 }
+
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+kolo_bytes ko_list_next(const uint8_t **at)
+{
+    kolo_bytes item = {*at + 8, (size_t)ko_wire_u64(*at)};
+
+    *at += 8 + item.nbytes;
+    return item;
+}
+
+size_t ko_list_strip(uint8_t *list, size_t nitems, kolo_bytes prefix, size_t *nbytes)
+{
+    struct ko_buffer kept = {.data = list, .cap = SIZE_MAX};
+    const uint8_t *at = list;
+    kolo_bytes item;
+    size_t nkept = 0;
+
+    for (size_t i = 0; i < nitems; i++) {
+        item = ko_list_next(&at);
+        if (item.nbytes < prefix.nbytes || memcmp(item.data, prefix.data, prefix.nbytes) != 0)
+            continue;
+        item.nbytes -= prefix.nbytes;
+        ko_buffer_put_u64(&kept, item.nbytes);
+        memmove(list + kept.tail, (const uint8_t *)item.data + prefix.nbytes, item.nbytes);
+        kept.tail += item.nbytes;
+        nkept++;
+    }
+    *nbytes = kept.tail;
+    return nkept;
+}

@@ -62,6 +62,13 @@ void ko_buffer_put_u32(struct ko_buffer *buffer, uint32_t value);
 void ko_buffer_put_u64(struct ko_buffer *buffer, uint64_t value);
 void ko_buffer_put_bytes(struct ko_buffer *buffer, kolo_bytes bytes);
 
+/* A list is one piece of memory with items behind one another, each as a 64-bit length and its
+ * bytes. The next item of a list that is known to be whole; moves *at behind it. */
+kolo_bytes ko_list_next(const uint8_t **at);
+/* Leaves of nitems keys those that begin with prefix, without it. Returns how many; *nbytes is the
+ * list's new length. */
+size_t ko_list_strip(uint8_t *list, size_t nitems, kolo_bytes prefix, size_t *nbytes);
+
 uint32_t ko_wire_u32(const uint8_t *at);
 uint64_t ko_wire_u64(const uint8_t *at);
 

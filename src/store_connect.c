@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a client reaches a server, and finds out which of the two numberings it speaks. A server of
+ * PyTorch 2.x or of kolo's answers VALIDATE and PING. One of 1.13 takes these for a SET of a key of
+ * an impossible length and hangs up: then the count of keys, in its numbering, is asked for.
+ */
+#include "store_client.h"
+
+#include "socket.h"
+#include "status.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    FIRST_PAUSE_MS = 50,
+    LONGEST_PAUSE_MS = 2000,
+    OLD_PROBE_MS = 2000, /* a server of 2.x does not answer it, and does not hang up either */
+    MODERN_PROBES = 3,   /* a busy server may hang up without a meaning */
+    MANY_KEYS = 1 << 30
+};
+
+/* With this nonce a PING behind a VALIDATE is a length that no server of 1.13 takes memory for. */
+#define PROBE_NONCE 0xFFFFFFFFu
+
+/* ---- the connection ---------------------------------------------------------------------------
+ */
+
+bool ko_client_is_stopped(struct ko_client *client)
+{
+    bool stopped;
+
+    pthread_mutex_lock(&client->fd_lock);
+    stopped = client->is_stopped;
+    pthread_mutex_unlock(&client->fd_lock);
+    return stopped;
+}
+
+int ko_client_fail_stopped(const struct ko_client *client)
+{
+    return ko_fail(KOLO_E_ABORTED, "%s was closed during the call", client->where);
+}
+
+void ko_client_disconnect(struct ko_client *client)
+{
+    pthread_mutex_lock(&client->fd_lock);
+    if (client->fd >= 0)
+        close(client->fd);
+    client->fd = -1;
+    pthread_mutex_unlock(&client->fd_lock);
+}
+
+int ko_client_fail_with(const struct ko_client *client, int err, const char *what)
+{
+    char cause[KO_ERROR_TEXT];
+
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "%s, %s: %s", client->where, what, cause);
+}
+
+/* ---- the handshake ----------------------------------------------------------------------------
+ */
+
+static int probe_modern(int fd, const ko_deadline *deadline)
+{
+    uint8_t hello[10];
+    uint8_t echo[4];
+    struct ko_buffer message = {.data = hello, .cap = sizeof hello};
+    int err;
+
+    ko_buffer_put_u8(&message, KO_STORE_VALIDATE);
+    ko_buffer_put_u32(&message, KO_WIRE_MAGIC);
+    ko_buffer_put_u8(&message, KO_STORE_PING);
+    ko_buffer_put_u32(&message, PROBE_NONCE);
+    err = ko_socket_send_all(fd, hello, sizeof hello, deadline);
+    if (!err)
+        err = ko_socket_recv_all(fd, echo, sizeof echo, deadline);
+    if (!err && ko_wire_u32(echo) != PROBE_NONCE)
+        err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of PyTorch's or of kolo's");
+    return err;
+}
+
+static int probe_1_13(int fd, const ko_deadline *deadline)
+{
+    uint8_t ask = (uint8_t)ko_wire_opcode(KO_WIRE_1_13, KO_STORE_NUM_KEYS);
+    ko_deadline limit = ko_deadline_within(deadline, OLD_PROBE_MS);
+    uint8_t number[8];
+    int err = ko_socket_send_all(fd, &ask, sizeof ask, &limit);
+
+    if (!err)
+        err = ko_socket_recv_all(fd, number, sizeof number, &limit);
+    if (!err && ko_wire_u64(number) > MANY_KEYS)
+        err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of PyTorch 1.13");
+    /* No answer is as good as a hang-up, unless all time is used. */
+    if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
+        err = KOLO_E_PEER_LOST;
+    return err;
+}
+
+/* The numbering that the next try is about. A server that has once spoken one of them is asked for
+ * that first. */
+static enum ko_wire_numbering next_probe(const struct ko_client *client, int tries)
+{
+    int first = client->numbering == KO_WIRE_1_13 ? MODERN_PROBES : 0;
+
+    return (tries + first) % (MODERN_PROBES + 1) < MODERN_PROBES ? KO_WIRE_MODERN : KO_WIRE_1_13;
+}
+
+static int shake_hands(struct ko_client *client, int fd, int tries, const ko_deadline *deadline)
+{
+    enum ko_wire_numbering numbering = next_probe(client, tries);
+    int err = numbering == KO_WIRE_MODERN ? probe_modern(fd, deadline) : probe_1_13(fd, deadline);
+
+    if (!err)
+        client->numbering = numbering;
+    return err;
+}
+
+static int fail_handshake(const struct ko_client *client, int err, int tries,
+                          const ko_deadline *deadline)
+{
+    char cause[KO_ERROR_TEXT];
+
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err == KOLO_E_PEER_LOST ? KOLO_E_TIMEOUT : err,
+                   "%s answers connections, but not with the store's handshake, within %d ms: %s "
+                   "(tried %d times)",
+                   client->where, deadline->timeout_ms, cause, tries);
+}
+
+/* Connects and shakes hands, again and again until the deadline: a server whose queue is full may
+ * take a connection and drop it. */
+static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_out)
+{
+    int pause_ms = FIRST_PAUSE_MS;
+    int tries = 0;
+    int left;
+    int fd;
+    int err;
+
+    for (;;) {
+        err = ko_socket_connect(client->host, client->port, deadline, &fd);
+        if (err)
+            return err;
+        err = shake_hands(client, fd, tries++, deadline);
+        if (!err) {
+            *fd_out = fd;
+            return KOLO_OK;
+        }
+        close(fd);
+        left = ko_deadline_left_ms(deadline);
+        if (err != KOLO_E_PEER_LOST || left == 0 || ko_client_is_stopped(client))
+            return fail_handshake(client, err, tries, deadline);
+        if (tries <= MODERN_PROBES)
+            continue; /* the other numbering, at once */
+        poll(NULL, 0, pause_ms < left ? pause_ms : left);
+        pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
+    }
+}
+
+int ko_client_connect(struct ko_client *client, const ko_deadline *deadline)
+{
+    int fd = -1;
+    int err = reach(client, deadline, &fd);
+
+    if (err)
+        return err;
+    pthread_mutex_lock(&client->fd_lock);
+    client->fd = fd;
+    if (client->is_stopped)
+        shutdown(fd, SHUT_RDWR);
+    pthread_mutex_unlock(&client->fd_lock);
+    return KOLO_OK;
+}

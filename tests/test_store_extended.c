@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The calls that not every store has of its own, on every kind of store: with an operation for
+ * them, and with what stands in for it.
+ */
+#include "old_server.h"
+#include "status.h"
+#include "store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 4 };
+
+/* A store of some kind, and what lies under it. */
+struct place {
+    kolo_store *store;
+    kolo_store *served;
+    struct old_server *old;
+    bool has_queues;
+};
+
+static kolo_bytes text(const char *s)
+{
+    return (kolo_bytes){s, strlen(s)};
+}
+
+/* ---- several keys -----------------------------------------------------------------------------
+ */
+
+static void test_multi(struct place *place)
+{
+    static const char *const keys[] = {"b", "a", "empty"};
+    const kolo_bytes values[] = {text("bee"), text("ay"), text("")};
+    void *got[3];
+    size_t sizes[3];
+
+    assert_int_equal(kolo_store_multi_set(place->store, keys, values, 3), KOLO_OK);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, 3, got, sizes), KOLO_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(sizes[i], values[i].nbytes);
+        assert_string_equal(got[i], values[i].data);
+        kolo_free(got[i]);
+    }
+    assert_int_equal(kolo_store_multi_get(place->store, keys, 0, NULL, NULL), KOLO_OK);
+    assert_int_equal(kolo_store_multi_set(place->store, keys, NULL, 0), KOLO_OK);
+}
+
+/* Values longer than what is read at once, and many of them. */
+static void test_multi_large(struct place *place)
+{
+    enum { N = 300, LARGE = 20000 };
+    char *large = malloc(LARGE);
+    char names[N][16];
+    const char *keys[N];
+    kolo_bytes values[N];
+    void *got[N];
+    size_t sizes[N];
+
+    for (size_t i = 0; i < LARGE; i++)
+        large[i] = (char)(i * 7);
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "n%d", i);
+        keys[i] = names[i];
+        values[i] = (kolo_bytes){large + i, (size_t)(LARGE - N) * (i % 3 == 0)};
+    }
+    assert_int_equal(kolo_store_multi_set(place->store, keys, values, N), KOLO_OK);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, N, got, sizes), KOLO_OK);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(sizes[i], values[i].nbytes);
+        assert_memory_equal(got[i], values[i].data, sizes[i]);
+        kolo_free(got[i]);
+    }
+    free(large);
+}
+
+static void test_multi_get_waits(struct place *place)
+{
+    static const char *const keys[] = {"here", "not here"};
+    void *got[2] = {NULL, NULL};
+    size_t sizes[2];
+
+    assert_int_equal(kolo_store_set(place->store, "here", text("x")), KOLO_OK);
+    kolo_store_set_timeout(place->store, 50);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, 2, got, sizes), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "1 of 2 keys"));
+    assert_non_null(strstr(kolo_last_error(), "not here"));
+    assert_null(got[0]);
+    kolo_store_set_timeout(place->store, 60000);
+    assert_int_equal(kolo_store_set(place->store, "not here", text("y")), KOLO_OK);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, 2, got, sizes), KOLO_OK);
+    assert_string_equal(got[1], "y");
+    kolo_free(got[0]);
+    kolo_free(got[1]);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void test_list_keys(struct place *place)
+{
+    static const char *const names[] = {"a", "b/c", "n"};
+    char **keys = NULL;
+    size_t nkeys = 99;
+    int err = kolo_store_list_keys(place->store, &keys, &nkeys);
+
+    if (!place->has_queues) {
+        assert_int_equal(err, KOLO_E_UNSUPPORTED);
+        assert_non_null(strstr(kolo_last_error(), "list_keys"));
+        return;
+    }
+    assert_int_equal(err, KOLO_OK);
+    assert_int_equal(nkeys, 0);
+    kolo_free(keys);
+    assert_int_equal(kolo_store_set(place->served, "other/x", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_delete(place->served, "other/x", NULL), KOLO_OK);
+    assert_int_equal(kolo_store_set(place->store, "a", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_set(place->store, "b/c", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_add(place->store, "n", 1, NULL), KOLO_OK);
+    assert_int_equal(kolo_store_list_keys(place->store, &keys, &nkeys), KOLO_OK);
+    assert_int_equal(nkeys, 3);
+    qsort(keys, nkeys, sizeof *keys, by_text);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(keys[i], names[i]);
+    kolo_free(keys);
+}
+
+/* ---- append -----------------------------------------------------------------------------------
+ */
+
+struct helper {
+    pthread_t thread;
+    kolo_store *store;
+    int number;
+    int err;
+    char wrong[KO_ERROR_TEXT];
+};
+
+/* Runs body THREADS times at once, each with a handle of its own; none may fail. */
+static void run_all(kolo_store *store, struct helper *helpers, void *(*body)(void *))
+{
+    for (int i = 0; i < THREADS; i++) {
+        helpers[i] = (struct helper){.number = i};
+        assert_int_equal(ko_store_clone(store, &helpers[i].store), KOLO_OK);
+        assert_int_equal(pthread_create(&helpers[i].thread, NULL, body, &helpers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(helpers[i].thread, NULL);
+        kolo_store_close(helpers[i].store);
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_string_equal(helpers[i].wrong, "");
+}
+
+static void *append_same(void *argument)
+{
+    struct helper *helper = argument;
+
+    for (int i = 0; i < 25 && !helper->err; i++)
+        helper->err = kolo_store_append(helper->store, "log", text("ab"));
+    if (helper->err)
+        snprintf(helper->wrong, sizeof helper->wrong, "%s", kolo_last_error());
+    return NULL;
+}
+
+/* The same bytes by all at once: none may be lost. */
+static void test_append(struct place *place)
+{
+    struct helper helpers[THREADS];
+    void *value;
+    size_t nbytes;
+
+    run_all(place->store, helpers, append_same);
+    assert_int_equal(kolo_store_get(place->store, "log", &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, THREADS * 50);
+    for (size_t i = 0; i < nbytes; i++)
+        assert_int_equal(((char *)value)[i], "ab"[i % 2]);
+    kolo_free(value);
+    assert_int_equal(kolo_store_append(place->store, "log", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_append(place->store, "new", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_get(place->store, "new", &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, 0);
+    kolo_free(value);
+}
+
+/* ---- queues -----------------------------------------------------------------------------------
+ */
+
+static void test_queue(struct place *place)
+{
+    static const char *const keys[] = {"q"};
+    void *value = NULL;
+    size_t nbytes;
+    int64_t length = -1, nkeys = -1;
+    int there;
+    int err = kolo_store_queue_push(place->store, "q", text("one"));
+
+    if (!place->has_queues) {
+        assert_int_equal(err, KOLO_E_UNSUPPORTED);
+        assert_int_equal(kolo_store_queue_len(place->store, "q", &length), KOLO_E_UNSUPPORTED);
+        err = kolo_store_queue_pop(place->store, "q", 0, &value, &nbytes);
+        assert_int_equal(err, KOLO_E_UNSUPPORTED);
+        assert_int_equal(kolo_store_set(place->store, "q", text("still")), KOLO_OK);
+        return;
+    }
+    assert_int_equal(err, KOLO_OK);
+    assert_int_equal(kolo_store_queue_push(place->store, "q", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_queue_len(place->store, "q", &length), KOLO_OK);
+    assert_int_equal(length, 2);
+    assert_int_equal(kolo_store_check(place->store, keys, 1, &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    assert_int_equal(kolo_store_num_keys(place->store, &nkeys), KOLO_OK);
+    assert_in_range(nkeys, 0, 1); /* a prefix store counts what lies outside too */
+    assert_int_equal(kolo_store_queue_pop(place->store, "q", -1, &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, 3);
+    assert_string_equal(value, "one");
+    kolo_free(value);
+    assert_int_equal(kolo_store_queue_pop(place->store, "q", 0, &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, 0);
+    kolo_free(value);
+    assert_int_equal(kolo_store_queue_pop(place->store, "q", 20, &value, &nbytes), KOLO_E_TIMEOUT);
+    assert_int_equal(kolo_store_queue_len(place->store, "q", &length), KOLO_OK);
+    assert_int_equal(length, 0);
+    assert_int_equal(kolo_store_queue_push(place->store, "q", text("x")), KOLO_OK);
+    assert_int_equal(kolo_store_delete(place->store, "q", &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    assert_int_equal(kolo_store_check(place->store, keys, 1, &there), KOLO_OK);
+    assert_int_equal(there, 0);
+}
+
+/* Each takes 20 values, whichever; one thread more gives them. */
+static void *pop_some(void *argument)
+{
+    struct helper *helper = argument;
+    void *value;
+    size_t nbytes;
+    int64_t sum = 0;
+
+    for (int i = 0; i < 20 && !helper->err; i++) {
+        helper->err = kolo_store_queue_pop(helper->store, "q", -1, &value, &nbytes);
+        if (!helper->err) {
+            sum += atoi(value);
+            kolo_free(value);
+        }
+    }
+    if (!helper->err)
+        helper->err = kolo_store_add(helper->store, "sum", sum, NULL);
+    if (helper->err)
+        snprintf(helper->wrong, sizeof helper->wrong, "%s", kolo_last_error());
+    return NULL;
+}
+
+static void *push_all(void *argument)
+{
+    struct helper *helper = argument;
+    char number[16];
+
+    for (int i = 0; i < THREADS * 20 && !helper->err; i++) {
+        snprintf(number, sizeof number, "%d", i);
+        helper->err = kolo_store_queue_push(helper->store, "q", text(number));
+    }
+    return NULL;
+}
+
+static void test_queue_poppers(struct place *place)
+{
+    struct helper helpers[THREADS];
+    struct helper pusher = {0};
+    int64_t sum = 0;
+
+    if (!place->has_queues)
+        return;
+    assert_int_equal(ko_store_clone(place->store, &pusher.store), KOLO_OK);
+    assert_int_equal(pthread_create(&pusher.thread, NULL, push_all, &pusher), 0);
+    run_all(place->store, helpers, pop_some);
+    pthread_join(pusher.thread, NULL);
+    kolo_store_close(pusher.store);
+    assert_int_equal(pusher.err, KOLO_OK);
+    assert_int_equal(kolo_store_add(place->store, "sum", 0, &sum), KOLO_OK);
+    assert_int_equal(sum, THREADS * 20 * (THREADS * 20 - 1) / 2);
+}
+
+/* ---- barrier ----------------------------------------------------------------------------------
+ */
+
+static void *pass_barriers(void *argument)
+{
+    struct helper *helper = argument;
+    char key[16];
+    int64_t come = 0;
+
+    for (int i = 0; i < 10 && !helper->err; i++) {
+        helper->err = kolo_store_add(helper->store, "come", 1, NULL);
+        snprintf(key, sizeof key, "barrier%d", i);
+        if (!helper->err)
+            helper->err = kolo_store_barrier(helper->store, key, THREADS, -1);
+        if (!helper->err)
+            helper->err = kolo_store_add(helper->store, "come", 0, &come);
+        if (!helper->err && come < (int64_t)THREADS * (i + 1))
+            helper->err =
+                ko_fail(KOLO_E_INTERNAL, "passed barrier %d after %lld", i, (long long)come);
+    }
+    if (helper->err)
+        snprintf(helper->wrong, sizeof helper->wrong, "%s", kolo_last_error());
+    return NULL;
+}
+
+static void test_barrier(struct place *place)
+{
+    struct helper helpers[THREADS];
+
+    run_all(place->store, helpers, pass_barriers);
+    assert_int_equal(kolo_store_barrier(place->store, "alone", 1, 0), KOLO_OK);
+    assert_int_equal(kolo_store_barrier(place->store, "b", 0, 0), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_barrier(place->store, "b", 3, 30), KOLO_E_TIMEOUT);
+    if (place->has_queues)
+        assert_non_null(strstr(kolo_last_error(), "1 of 3 have come"));
+    assert_int_equal(kolo_store_barrier(place->store, "b", 2, 1000), KOLO_OK);
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------
+ */
+
+/* After a wait that timed out the store is as good as before; of 1.13 only by another connection.
+ */
+static void test_after_time_out(struct place *place)
+{
+    static const char *const keys[] = {"never", "there"};
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_set(place->store, "there", text("x")), KOLO_OK);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(kolo_store_wait(place->store, keys, 2, 10), KOLO_E_TIMEOUT);
+        assert_non_null(strstr(kolo_last_error(), "1 of 2 keys"));
+        assert_int_equal(kolo_store_get(place->store, "there", &value, &nbytes), KOLO_OK);
+        assert_string_equal(value, "x");
+        kolo_free(value);
+    }
+    assert_int_equal(kolo_store_set(place->served, "never", text("y")), KOLO_OK);
+    assert_int_equal(kolo_store_get(place->store, "there", &value, &nbytes), KOLO_OK);
+    assert_string_equal(value, "x");
+    kolo_free(value);
+}
+
+static void test_wrong_arguments(struct place *place)
+{
+    static const char *const keys[] = {"k"};
+    const kolo_bytes no_data = {NULL, 3};
+    void *value;
+    size_t nbytes;
+    int64_t length;
+
+    assert_int_equal(kolo_store_append(NULL, "k", text("")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_multi_get(NULL, keys, 1, &value, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, 1, NULL, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_multi_get(place->store, NULL, 1, &value, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(
+        kolo_store_multi_get(place->store, keys, KO_STORE_KEYS_MAX + 1, &value, &nbytes),
+        KOLO_E_INVALID);
+    assert_int_equal(kolo_store_multi_set(place->store, keys, NULL, 1), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_multi_set(place->store, keys, &no_data, 1), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_list_keys(place->store, NULL, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_queue_push(NULL, "k", text("")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_queue_push(place->store, "", text("")), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_queue_pop(place->store, "k", 0, NULL, &nbytes), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_queue_len(place->store, "k", NULL), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_queue_len(NULL, "k", &length), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_barrier(NULL, "k", 1, 0), KOLO_E_INVALID);
+}
+
+/* ---- kinds of stores --------------------------------------------------------------------------
+ */
+
+static void open_served(struct place *place)
+{
+    place->has_queues = true;
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &place->served), KOLO_OK);
+}
+
+static void open_local(struct place *place)
+{
+    place->has_queues = true;
+    assert_int_equal(kolo_store_open_local(&place->served), KOLO_OK);
+    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
+}
+
+static void open_prefix(struct place *place)
+{
+    kolo_store *base;
+
+    place->has_queues = true;
+    assert_int_equal(kolo_store_open_local(&base), KOLO_OK);
+    assert_int_equal(kolo_store_set(base, "outside", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_open_prefix(base, "p", &place->served), KOLO_OK);
+    kolo_store_close(base);
+    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
+}
+
+static void open_tcp(struct place *place)
+{
+    open_served(place);
+    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
+}
+
+static void open_old(struct place *place, enum old_server_kind kind)
+{
+    int port;
+
+    open_served(place);
+    place->has_queues = kind == OLD_BUSY;
+    place->old = old_server_open(kind, kolo_store_port(place->served), &port);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &place->store), KOLO_OK);
+}
+
+static void open_1_13(struct place *place)
+{
+    open_old(place, OLD_1_13);
+}
+
+static void open_early_2(struct place *place)
+{
+    open_old(place, OLD_EARLY_2);
+}
+
+static void open_busy(struct place *place)
+{
+    open_old(place, OLD_BUSY);
+}
+
+struct test {
+    const char *name;
+    void (*body)(struct place *place);
+};
+
+static const struct test tests[] = {
+    {"multi", test_multi},
+    {"multi_large", test_multi_large},
+    {"multi_get_waits", test_multi_get_waits},
+    {"list_keys", test_list_keys},
+    {"append", test_append},
+    {"queue", test_queue},
+    {"queue_poppers", test_queue_poppers},
+    {"barrier", test_barrier},
+    {"after_time_out", test_after_time_out},
+    {"wrong_arguments", test_wrong_arguments},
+};
+
+static const struct kind {
+    const char *name;
+    void (*open)(struct place *place);
+} kinds[] = {
+    {"local", open_local}, {"prefix", open_prefix},   {"tcp", open_tcp},
+    {"1.13", open_1_13},   {"early 2", open_early_2}, {"busy", open_busy},
+};
+
+enum { NTESTS = sizeof tests / sizeof *tests, NKINDS = sizeof kinds / sizeof *kinds };
+
+struct run {
+    const struct kind *kind;
+    const struct test *test;
+    char name[64];
+};
+
+static void run(void **state)
+{
+    const struct run *run = *state;
+    struct place place = {0};
+
+    run->kind->open(&place);
+    run->test->body(&place);
+    kolo_store_close(place.store);
+    if (place.old)
+        old_server_close(place.old);
+    kolo_store_close(place.served);
+}
+
+int main(void)
+{
+    static struct run runs[NKINDS * NTESTS];
+    static struct CMUnitTest units[NKINDS * NTESTS];
+
+    for (int i = 0; i < NKINDS * NTESTS; i++) {
+        runs[i].kind = &kinds[i / NTESTS];
+        runs[i].test = &tests[i % NTESTS];
+        snprintf(runs[i].name, sizeof runs[i].name, "%s: %s", runs[i].kind->name,
+                 runs[i].test->name);
+        units[i] =
+            (struct CMUnitTest){.name = runs[i].name, .test_func = run, .initial_state = &runs[i]};
+    }
+    return cmocka_run_group_tests_name("store extended", units, NULL, NULL);
+}
