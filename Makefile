@@ -184,6 +184,15 @@ check-tsan: ## run those with threads under ThreadSanitizer, in build/tsan
 	$(if $(THREADED),$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN="$(TSAN)" \
 	    CFLAGS="-O1 -g" TESTS="$(THREADED)" check,@echo "no test has threads")
 
+$(BUILD)/interop/%: tests/interop/%.c $(STATIC)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC    $< (interop)")
+	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) $(CPPFLAGS) $< $(STATIC) $(LIB_LIBS) -o $@
+
+.PHONY: check-interop
+check-interop: $(BUILD)/interop/store ## PyTorch's clients and servers with ours; installs PyTorch 1.13
+	$(Q)tests/interop/run $(BUILD)
+
 # gnu11: only then does gcc write the counts of a process before it executes another program.
 COVER_MIN ?= 90
 
@@ -225,7 +234,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
-                      tests/bench/peers tests/accuracy examples/demo scripts/* .ci/run)
+                      tests/bench/peers tests/interop/run tests/accuracy examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda
 
 .PHONY: lint $(LINTS)

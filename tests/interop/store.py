@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""One rank of the workload of store.c as a client of PyTorch's TCPStore, or the server of it.
+
+store.py server               prints its port, serves until its input ends
+store.py client PORT RANK SIZE
+"""
+import datetime
+import sys
+
+from torch.distributed import TCPStore
+
+LARGE = 1 << 20
+TIMEOUT = datetime.timedelta(seconds=60)
+
+
+def meet(store, name, size):
+    if store.add(name, 1) == size:
+        store.set(name + " open", "1")
+    assert store.get(name + " open") == b"1"
+
+
+def see_each_other(store, rank, size):
+    store.set(f"r{rank}", f"value {rank}")
+    for i in range(size):
+        assert store.get(f"r{i}") == f"value {i}".encode()
+    store.add("sum", rank + 1)
+    meet(store, "summed", size)
+    assert store.add("sum", 0) == size * (size + 1) // 2
+
+
+def elect(store, rank, size):
+    leader = store.compare_set("leader", "", str(rank))
+    assert store.get("leader") == leader
+    meet(store, "elected", size)
+    if leader == str(rank).encode():
+        changed = f"{rank} changed"
+        assert store.compare_set("leader", str(rank), changed) == changed.encode()
+    meet(store, "changed", size)
+
+
+def send_large(store, rank, size):
+    store.set(f"large {rank}", chr(ord("a") + rank) * LARGE)
+    other = (rank + 1) % size
+    assert store.get(f"large {other}") == bytes([ord("a") + other]) * LARGE
+    meet(store, "large", size)
+    assert store.delete_key(f"large {rank}")
+    assert not store.delete_key(f"large {rank}")
+
+
+def time_out(store):
+    try:
+        store.wait(["never", "r0"], datetime.timedelta(milliseconds=100))
+    except RuntimeError:
+        return  # its connection is of no use from here on
+    raise AssertionError("a wait that cannot end")
+
+
+def main(arguments):
+    if arguments[0] == "server":
+        store = TCPStore("127.0.0.1", 0, None, True, TIMEOUT)
+        print(store.port, flush=True)
+        sys.stdin.read()
+        return
+    port, rank, size = (int(argument) for argument in arguments[1:])
+    store = TCPStore("127.0.0.1", port, size, False, TIMEOUT)
+    see_each_other(store, rank, size)
+    elect(store, rank, size)
+    send_large(store, rank, size)
+    assert store.num_keys() > 8
+    time_out(store)
+
+
+main(sys.argv[1:])
