@@ -117,9 +117,9 @@ KOLO_API int kolo_store_compare_set(kolo_store *store, const char *key, kolo_byt
 KOLO_API int kolo_store_delete(kolo_store *store, const char *key, int *was_there);
 KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 
-/* A server of PyTorch 1.13, and a file store, lack some of the following: queues and, of the server,
- * list_keys are KOLO_E_UNSUPPORTED there; append takes a lock under the key "<key>/append", barrier
- * makes a key "<key>/open", and the other two are one call for each key. */
+/* A server of PyTorch 1.13, and a file store, lack some of the following: queues and, of the
+ * server, list_keys are KOLO_E_UNSUPPORTED there; append takes a lock under the key "<key>/append",
+ * barrier makes a key "<key>/open", and the other two are one call for each key. */
 
 KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
 /* Waits until all keys exist; values[i] and nbytes[i] are as kolo_store_get gives them for keys[i],
