@@ -167,8 +167,10 @@ typedef struct kolo_group kolo_group;
 
 /* Joins the world group, blocking until all its ranks have come; after timeout_ms (< 0:
  * KOLO_TIMEOUT_MS) the error names those that have not. method is one of
- *   "env://" or NULL                        RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; without
- *                                           any of them a group of one rank
+ *   "env://" or NULL                        as the launcher's environment says: kolorun, torchrun,
+ *                                           mpirun of Open MPI, mpiexec of MPICH, srun, or
+ *                                           KOLO_RANK, KOLO_SIZE and KOLO_MASTER; without any of
+ *                                           them a group of one rank
  *   "tcp://host:port?rank=R&world_size=N"   rank 0 serves the store there
  * timeout_ms is from then on the limit of each call on the group. */
 KOLO_API int kolo_group_join(const char *method, int timeout_ms, kolo_group **world);

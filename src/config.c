@@ -70,6 +70,20 @@ int ko_config_number(enum ko_config_id id, int64_t *value)
     return KOLO_OK;
 }
 
+int ko_config_whole(const char *name, const char *text, long low, long high, int *number)
+{
+    char *end;
+    long value;
+
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < low || value > high)
+        return ko_fail(KOLO_E_INVALID, "%s is \"%.100s\"; it takes a whole number from %ld to %ld",
+                       name, text, low, high);
+    *number = (int)value;
+    return KOLO_OK;
+}
+
 static bool is_known(const char *name, size_t length)
 {
     for (int i = 0; i < KO_CONFIG_COUNT; i++)

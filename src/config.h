@@ -17,6 +17,9 @@
     X(DEBUG, TEXT, "WARN", 0, 0, "what to log: NONE ERROR WARN INFO DEBUG TRACE") \
     X(DEBUG_FILE, TEXT, "", 0, 0, "log to this file instead of stderr; %h host, %p process, %r rank") \
     X(TIMEOUT_MS, INT, "300000", 1, 2147483647, "limit of each call, and of joining, in milliseconds") \
+    X(RANK, TEXT, "", 0, 0, "number of this process in its job, before what any launcher says; needs KOLO_SIZE and KOLO_MASTER") \
+    X(SIZE, TEXT, "", 0, 0, "number of processes in the job, with KOLO_RANK") \
+    X(MASTER, TEXT, "", 0, 0, "host:port where rank 0 serves the store, before what any launcher says; under srun a host alone will do") \
     X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, tcp") \
     X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it, or lists like all_reduce=ring,broadcast=direct") \
     X(TUNING, TEXT, "", 0, 0, "file of costs by which algorithms are chosen, made by kolo-perf --tune; rank 0's counts") \
@@ -68,6 +71,9 @@ bool ko_config_is_set(enum ko_config_id id);
 
 /* The value as a number. KOLO_E_INVALID names the variable, its value and its bounds. */
 int ko_config_number(enum ko_config_id id, int64_t *value);
+
+/* text as a whole number from low to high; KOLO_E_INVALID names what it was meant to be. */
+int ko_config_whole(const char *name, const char *text, long low, long high, int *number);
 
 /* KOLO_E_INVALID if any number variable of the environment is malformed. Warns of variables that
  * begin with KOLO_ but are none of the table's: a typing error would otherwise pass in silence. */

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * How ranks find each other: where the store is, who I am, and the wait until all have come. Also
- * the end: the rank that serves the store leaves last.
+ * How ranks find each other once they know where (init_method.h, meeting.h): the wait until all
+ * have come. Also the end: the rank that serves the store leaves last.
  */
 #include "config.h"
 #include "group.h"
+#include "init_method.h"
 #include "log.h"
+#include "meeting.h"
 #include "store.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Names of at most this many missing ranks are listed. */
 enum {
@@ -25,147 +27,13 @@ enum {
     LEAVE_JOIN_MS = 1000
 };
 
-/* What an init method says. */
-struct method {
-    char host[512];
-    int port;
-    int rank, size;
-};
-
 struct ko_world {
     kolo_store *store; /* the user's, or ours */
     kolo_store *keys;  /* the same under the job's prefix */
     bool is_own;
+    bool has_server; /* rank 0 serves the store */
     int rank, size;
 };
-
-/* ---- init methods ------------------------------------------------------------------------ */
-
-/* A whole number from low to high, called name. */
-static int parse_number(const char *name, const char *text, long low, long high, int *number)
-{
-    char *end;
-    long value;
-
-    errno = 0;
-    value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < low || value > high)
-        return ko_fail(KOLO_E_INVALID, "%s is \"%s\"; it takes a whole number from %ld to %ld",
-                       name, text, low, high);
-    *number = (int)value;
-    return KOLO_OK;
-}
-
-static int read_variable(const char *name, long low, long high, int *number)
-{
-    const char *text = getenv(name);
-
-    if (!text || !*text)
-        return ko_fail(
-            KOLO_E_INVALID,
-            "%s is not set, but others of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are; "
-            "set all four (kolorun does), or none for a single rank",
-            name);
-    return parse_number(name, text, low, high, number);
-}
-
-/* The environment as torchrun sets it; none of it at all is a world of one rank. */
-static int method_of_environment(struct method *method)
-{
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
-    const char *host = getenv("MASTER_ADDR");
-    bool is_set = false;
-    int err;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        is_set |= getenv(names[i]) != NULL;
-    if (!is_set) {
-        method->size = 1;
-        return KOLO_OK;
-    }
-    err = read_variable("WORLD_SIZE", 1, INT_MAX, &method->size);
-    if (!err)
-        err = read_variable("RANK", 0, method->size - 1, &method->rank);
-    if (!err)
-        err = read_variable("MASTER_PORT", 1, 65535, &method->port);
-    if (!err && (!host || !*host || strlen(host) >= sizeof method->host))
-        err = ko_fail(KOLO_E_INVALID, "MASTER_ADDR is not set, or too long; it is rank 0's host");
-    if (!err)
-        snprintf(method->host, sizeof method->host, "%s", host);
-    return err;
-}
-
-static int invalid_method(const char *text)
-{
-    return ko_fail(KOLO_E_INVALID,
-                   "the init method \"%s\" is none of env://, tcp://host:port?rank=R&world_size=N",
-                   text);
-}
-
-/* rank=R&world_size=N, in any order. */
-static int parse_query(char *query, struct method *method)
-{
-    char *rest = NULL;
-    int err = KOLO_OK;
-
-    method->rank = -1;
-    for (char *item = strtok_r(query, "&", &rest); item && !err;
-         item = strtok_r(NULL, "&", &rest)) {
-        if (!strncmp(item, "rank=", 5))
-            err = parse_number("rank", item + 5, 0, INT_MAX, &method->rank);
-        else if (!strncmp(item, "world_size=", 11))
-            err = parse_number("world_size", item + 11, 1, INT_MAX, &method->size);
-        else
-            err = ko_fail(KOLO_E_INVALID, "an init method takes rank and world_size, not \"%s\"",
-                          item);
-    }
-    if (!err && (method->rank < 0 || method->size < 1 || method->rank >= method->size))
-        err = ko_fail(KOLO_E_INVALID,
-                      "an init method needs rank=R&world_size=N with 0 <= R < N; it has rank %d, "
-                      "world_size %d",
-                      method->rank, method->size);
-    return err;
-}
-
-/* tcp://host:port?query; an IPv6 host stands in brackets. */
-static int method_of_url(const char *text, struct method *method)
-{
-    char copy[sizeof method->host];
-    char *host = copy + 6, *query, *colon;
-    size_t length;
-    int err;
-
-    if (strlen(text) >= sizeof copy || strncmp(text, "tcp://", 6) != 0)
-        return invalid_method(text);
-    snprintf(copy, sizeof copy, "%s", text);
-    query = strchr(host, '?');
-    if (!query)
-        return invalid_method(text);
-    *query++ = 0;
-    colon = strrchr(host, ':');
-    if (!colon || colon == host)
-        return invalid_method(text);
-    *colon = 0;
-    length = strlen(host);
-    if (host[0] == '[' && host[length - 1] == ']') {
-        host[length - 1] = 0;
-        host++;
-    }
-    err = parse_number("the port of the init method", colon + 1, 1, 65535, &method->port);
-    if (!err)
-        err = parse_query(query, method);
-    if (!err)
-        snprintf(method->host, sizeof method->host, "%s", host);
-    return err;
-}
-
-static int parse_method(const char *text, struct method *method)
-{
-    memset(method, 0, sizeof *method);
-    if (!text || !strcmp(text, "env://"))
-        return method_of_environment(method);
-    return method_of_url(text, method);
-}
 
 /* ---- the wait for all -------------------------------------------------------------------- */
 
@@ -248,7 +116,7 @@ static void leave_unmet(struct ko_world *world)
     err = kolo_store_add(world->keys, "left", 1, &left);
     if (!err)
         err = kolo_store_add(world->keys, "come", 0, &come);
-    while (world->is_own && world->rank == 0 && !err && left < come &&
+    while (world->has_server && world->rank == 0 && !err && left < come &&
            !ko_deadline_passed(&deadline)) {
         nanosleep(&nap, NULL);
         err = kolo_store_add(world->keys, "left", 0, &left);
@@ -344,7 +212,8 @@ static int blame_server(const struct ko_world *world, int err)
 {
     char cause[KO_ERROR_TEXT];
 
-    if ((err != KOLO_E_PEER_LOST && err != KOLO_E_TIMEOUT) || !world->is_own || world->rank == 0)
+    if ((err != KOLO_E_PEER_LOST && err != KOLO_E_TIMEOUT) || !world->has_server ||
+        world->rank == 0)
         return err;
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
     return ko_fail(err, "rank 0, which serves the store, was lost while rank %d joined: %.400s",
@@ -364,7 +233,7 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
         err = ko_endpoint_open(own_keys, world->rank, world->size, endpoint);
     if (err)
         return blame_server(world, err);
-    (*endpoint)->store_rank = world->is_own ? 0 : -1;
+    (*endpoint)->store_rank = world->has_server ? 0 : -1;
     err = meet(world, deadline);
     if (err == KOLO_E_TIMEOUT)
         return err; /* for want of other ranks */
@@ -401,21 +270,13 @@ static void free_world(struct ko_world *world)
     free(world);
 }
 
-/* Jobs that follow one another over one store (restarts) must not see each other's keys. */
-static void job_prefix(char *prefix, size_t nbytes)
-{
-    const char *restart = getenv("TORCHELASTIC_RESTART_COUNT");
-
-    snprintf(prefix, nbytes, "kolo/%.20s", restart && *restart ? restart : "0");
-}
-
 /* Takes store over if is_own. */
-static int join(kolo_store *store, bool is_own, const struct method *method, int timeout_ms,
-                const ko_deadline *deadline, kolo_group **group_out)
+static int join(kolo_store *store, bool is_own, const struct ko_placement *placement,
+                int timeout_ms, const ko_deadline *deadline, kolo_group **group_out)
 {
     struct ko_world *world = ko_alloc(sizeof *world, "a world");
     kolo_group *group;
-    char prefix[32];
+    char prefix[KO_JOB_TEXT + 32];
     int err;
 
     if (!world) {
@@ -423,9 +284,15 @@ static int join(kolo_store *store, bool is_own, const struct method *method, int
             kolo_store_close(store);
         return KOLO_E_NOMEM;
     }
-    *world = (struct ko_world){
-        .store = store, .is_own = is_own, .rank = method->rank, .size = method->size};
-    job_prefix(prefix, sizeof prefix);
+    *world = (struct ko_world){.store = store,
+                               .is_own = is_own,
+                               .has_server = is_own && ko_meeting_has_server(placement),
+                               .rank = placement->rank,
+                               .size = placement->size};
+    /* Jobs that follow one another over one store, and their restarts, must not see each other's
+     * keys. */
+    snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
+             placement->restart);
     err = kolo_store_open_prefix(store, prefix, &world->keys);
     if (!err) {
         kolo_store_set_timeout(world->keys, ko_deadline_left_ms(deadline));
@@ -455,7 +322,7 @@ static int check_timeout(int *timeout_ms)
 
 int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms, kolo_group **world)
 {
-    struct method method = {.rank = rank, .size = size};
+    struct ko_placement placement = {.rank = rank, .size = size};
     ko_deadline deadline;
     int err;
 
@@ -468,29 +335,26 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     err = ko_config_check();
     if (!err)
         err = check_timeout(&timeout_ms);
+    if (!err)
+        err = ko_placement_restart(environ, &placement.restart);
     ko_log_set_rank(rank);
     deadline = ko_deadline_in(timeout_ms);
-    return err ? err : join(store, false, &method, timeout_ms, &deadline, world);
+    return err ? err : join(store, false, &placement, timeout_ms, &deadline, world);
 }
 
-static int open_store(const struct method *method, int timeout_ms, kolo_store **store)
+static void log_placement(const struct ko_placement *placement)
 {
-    char cause[KO_ERROR_TEXT];
-    int err;
+    char text[KO_PLACEMENT_TEXT];
 
-    if (method->size == 1 && !method->host[0])
-        return kolo_store_open_local(store);
-    err = kolo_store_open_tcp(method->host, method->port, method->rank == 0, timeout_ms, store);
-    if (!err || method->rank == 0)
-        return err;
-    snprintf(cause, sizeof cause, "%s", kolo_last_error());
-    return ko_fail(err, "rank %d does not reach rank 0, which serves the store: %.400s",
-                   method->rank, cause);
+    if (!ko_log_wants(KO_LOG_INFO))
+        return;
+    ko_placement_describe(placement, text, sizeof text);
+    ko_log(KO_LOG_INFO, "%s", text);
 }
 
-int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
+int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
 {
-    struct method method;
+    struct ko_placement placement;
     ko_deadline deadline;
     kolo_store *store;
     int err;
@@ -501,13 +365,14 @@ int kolo_group_join(const char *text, int timeout_ms, kolo_group **world)
     if (!err)
         err = check_timeout(&timeout_ms);
     if (!err)
-        err = parse_method(text, &method);
+        err = ko_init_method_read(method, &placement);
     if (err)
         return err;
-    ko_log_set_rank(method.rank);
+    ko_log_set_rank(placement.rank);
+    log_placement(&placement);
     deadline = ko_deadline_in(timeout_ms);
-    err = open_store(&method, timeout_ms, &store);
-    return err ? err : join(store, true, &method, timeout_ms, &deadline, world);
+    err = ko_meeting_open(&placement, &deadline, &store);
+    return err ? err : join(store, true, &placement, timeout_ms, &deadline, world);
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */
@@ -546,7 +411,7 @@ void ko_world_leave(struct ko_world *world, bool has_failed)
     err = has_failed ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
     if (world->is_own && !err)
         err = kolo_store_add(world->keys, "left", 1, &left);
-    if (world->is_own && world->rank == 0 && !err)
+    if (world->has_server && world->rank == 0 && !err)
         wait_for_leavers(world, left, has_failed);
     free_world(world);
 }

@@ -67,6 +67,17 @@ with_double() {
     json '{"all_reduce", "barrier", "all_to_all"} <= {a["collective"] for a in d["algorithms"]}' <<<"$output"
 }
 
+@test "says what a launcher's variables mean, and flags those that are half set" {
+    run env -u RANK -u WORLD_SIZE "$INFO"
+    [[ "$output" == *"  placement "*"rank 0 of 1; it is alone"* ]]
+    PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO" --json
+    [ "$status" -eq 0 ]
+    json 'd["job"]["rank"] == 1 and d["job"]["size"] == 3 and "PMI" in d["job"]["launcher"]' <<<"$output"
+    PMI_RANK=1 run "$INFO"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"  refused "*"PMI_SIZE is not set, but PMI_RANK is"* ]]
+}
+
 @test "a variable of the environment is shown with its default" {
     KOLO_SLOTS=16 run "$INFO"
     [ "$status" -eq 0 ]

@@ -105,13 +105,13 @@ static void bad_environments_are_explained(void **state)
 {
     (void)state;
     set_world("0", NULL, "127.0.0.1", "4000");
-    refused(NULL, "WORLD_SIZE is not set, but others of RANK");
+    refused(NULL, "WORLD_SIZE is not set, but RANK is");
     set_world(NULL, "2", "127.0.0.1", "4000");
-    refused("env://", "RANK is not set");
+    refused("env://", "RANK is not set, but WORLD_SIZE is");
     set_world("0", "2", "127.0.0.1", NULL);
     refused(NULL, "MASTER_PORT is not set");
     set_world("0", "2", NULL, "4000");
-    refused(NULL, "MASTER_ADDR is not set, or too long");
+    refused(NULL, "MASTER_ADDR is not set, but MASTER_PORT is");
     set_world("2", "2", "127.0.0.1", "4000");
     refused(NULL, "RANK is \"2\"; it takes a whole number from 0 to 1");
     set_world("0", "-1", "127.0.0.1", "4000");

@@ -100,8 +100,13 @@ const struct ko_algorithm_row *ko_algorithm_rows(int *count);
 /* Prints which of them n ranks, per_host of them on each host, would take for each size. */
 int ko_choices_print(int n, int per_host, FILE *file);
 
+/* Who this process is in a job, as the environment says; one fact "refused" if it is wrong, which
+ * makes *nproblems 1. */
+void ko_facts_job(struct ko_facts *facts, int *nproblems);
+
 struct ko_info {
-    struct ko_facts build, machine;
+    struct ko_facts build, machine, job;
+    int njob_problems;
     struct ko_transport_rows transports;
     struct ko_gpus gpus;
     struct ko_variables variables;

@@ -6,6 +6,7 @@
 #include "info.h"
 
 #include "kolo.h"
+#include "launcher.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -130,4 +131,25 @@ void ko_facts_machine(struct ko_facts *facts)
     add_file(facts, "boot_id", "/proc/sys/kernel/random/boot_id");
     add_link(facts, "network_namespace", "/proc/self/ns/net");
     add_link(facts, "process_namespace", "/proc/self/ns/pid");
+}
+
+/* ---- the job -----------------------------------------------------------------------------------
+ */
+
+void ko_facts_job(struct ko_facts *facts, int *nproblems)
+{
+    struct ko_placement placement;
+    char text[KO_PLACEMENT_TEXT];
+
+    facts->count = 0;
+    *nproblems = ko_placement_read(environ, &placement) ? 1 : 0;
+    if (*nproblems) {
+        add(facts, "refused", false, "%s", kolo_last_error());
+        return;
+    }
+    ko_placement_describe(&placement, text, sizeof text);
+    add(facts, "launcher", false, "%s", placement.launcher);
+    add(facts, "rank", true, "%d", placement.rank);
+    add(facts, "size", true, "%d", placement.size);
+    add(facts, "placement", false, "%s", text);
 }

@@ -96,7 +96,7 @@ static void print_variable(FILE *file, const struct ko_variable *variable)
     putc('}', file);
 }
 
-static void print_variables(FILE *file, const struct ko_variables *variables)
+static void print_variables(FILE *file, const struct ko_variables *variables, int nproblems)
 {
     fputs("  \"variables\": [\n", file);
     for (int i = 0; i < KO_CONFIG_COUNT; i++) {
@@ -110,7 +110,7 @@ static void print_variables(FILE *file, const struct ko_variables *variables)
         putc('}', file);
     }
     fputs(variables->nunknown ? "\n  ],\n" : "],\n", file);
-    fprintf(file, "  \"problems\": %d\n", variables->nproblems);
+    fprintf(file, "  \"problems\": %d\n", variables->nproblems + nproblems);
 }
 
 void ko_info_print_json(const struct ko_info *info, FILE *file)
@@ -118,9 +118,10 @@ void ko_info_print_json(const struct ko_info *info, FILE *file)
     fputs("{\n", file);
     print_facts(file, "build", &info->build);
     print_facts(file, "machine", &info->machine);
+    print_facts(file, "job", &info->job);
     print_transports(file, &info->transports);
     print_gpus(file, &info->gpus);
     print_algorithms(file);
-    print_variables(file, &info->variables);
+    print_variables(file, &info->variables, info->njob_problems);
     fputs("}\n", file);
 }

@@ -110,6 +110,7 @@ void ko_info_print_text(const struct ko_info *info, FILE *file)
 {
     print_facts(file, "build", &info->build);
     print_facts(file, "machine", &info->machine);
+    print_facts(file, "job: what a program started here would join", &info->job);
     print_transports(file, &info->transports);
     print_gpus(file, &info->gpus);
     print_algorithms(file);

@@ -88,6 +88,7 @@ static int print(enum form form)
     }
     ko_facts_build(&info.build);
     ko_facts_machine(&info.machine);
+    ko_facts_job(&info.job, &info.njob_problems);
     ko_transport_rows_read(&info.transports);
     ko_gpus_read(&info.gpus);
     ko_variables_read(&info.variables);
@@ -95,7 +96,7 @@ static int print(enum form form)
         ko_info_print_json(&info, stdout);
     else
         ko_info_print_text(&info, stdout);
-    return info.variables.nproblems ? EXIT_PROBLEM : EXIT_FINE;
+    return info.variables.nproblems || info.njob_problems ? EXIT_PROBLEM : EXIT_FINE;
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#include "init_method.h"
+
+#include "config.h"
+#include "status.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int invalid_method(const char *text)
+{
+    return ko_fail(KOLO_E_INVALID,
+                   "the init method \"%s\" is none of env://, tcp://host:port?rank=R&world_size=N",
+                   text);
+}
+
+/* rank=R&world_size=N, in any order. */
+static int parse_query(char *query, struct ko_placement *placement)
+{
+    char *rest = NULL;
+    int err = KOLO_OK;
+
+    placement->rank = -1;
+    for (char *item = strtok_r(query, "&", &rest); item && !err;
+         item = strtok_r(NULL, "&", &rest)) {
+        if (!strncmp(item, "rank=", 5))
+            err = ko_config_whole("rank", item + 5, 0, INT_MAX, &placement->rank);
+        else if (!strncmp(item, "world_size=", 11))
+            err = ko_config_whole("world_size", item + 11, 1, INT_MAX, &placement->size);
+        else
+            err = ko_fail(KOLO_E_INVALID, "an init method takes rank and world_size, not \"%s\"",
+                          item);
+    }
+    if (!err && (placement->rank < 0 || placement->size < 1 || placement->rank >= placement->size))
+        err = ko_fail(KOLO_E_INVALID,
+                      "an init method needs rank=R&world_size=N with 0 <= R < N; it has rank %d, "
+                      "world_size %d",
+                      placement->rank, placement->size);
+    return err;
+}
+
+/* tcp://host:port?query; an IPv6 host stands in brackets. */
+static int read_url(const char *text, struct ko_placement *placement)
+{
+    char copy[2 * KO_HOST_TEXT];
+    char *address = copy + 6, *query;
+    int err;
+
+    if (strlen(text) >= sizeof copy || strncmp(text, "tcp://", 6) != 0)
+        return invalid_method(text);
+    snprintf(copy, sizeof copy, "%s", text);
+    query = strchr(address, '?');
+    if (!query || query == address || *address == ':')
+        return invalid_method(text);
+    *query++ = 0;
+    if (!strchr(address, ':'))
+        return invalid_method(text);
+    err = ko_address_parse("the port of the init method", address, false, placement->host,
+                           &placement->port);
+    if (!err)
+        err = parse_query(query, placement);
+    if (!err)
+        err = ko_placement_restart(environ, &placement->restart);
+    if (!err)
+        placement->meeting = ko_placement_is_agents(environ, placement->host, placement->port)
+                                 ? KO_MEET_AGENT
+                                 : KO_MEET_RANK0;
+    return err;
+}
+
+int ko_init_method_read(const char *text, struct ko_placement *placement)
+{
+    if (!text || !strcmp(text, "env://"))
+        return ko_placement_read(environ, placement);
+    *placement = (struct ko_placement){.launcher = "init method",
+                                       .local_rank = -1,
+                                       .local_size = -1,
+                                       .node = -1,
+                                       .nnodes = -1,
+                                       .pmi_fd = -1};
+    return read_url(text, placement);
+}

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table says which variable holds what; the code below it is the same for all launchers, but
+ * for where ranks meet. What the row that counts leaves open is taken from the rows below it that
+ * give the same rank and size: srun --mpi=pmi2 sets PMI's variables and Slurm's.
+ */
+#include "launcher.h"
+
+#include "config.h"
+#include "hostlist.h"
+#include "log.h"
+#include "status.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Slurm numbers a job's batch script and the like from here on: nobody has launched ranks there. */
+static const long long slurm_special_step = 4294967280;
+
+struct row {
+    const char *launcher;
+    const char *mark; /* without it the row does not count; NULL: rank and size stand for it */
+    const char *rank, *size, *other_size;
+    const char *local_rank, *local_size, *node, *nnodes;
+    const char *job, *step, *restart;
+    enum ko_meeting meeting; /* if no address is given */
+};
+
+static const struct row rows[] = {
+    {.launcher = "set by hand", .rank = "KOLO_RANK", .size = "KOLO_SIZE", .meeting = KO_MEET_RANK0},
+    {.launcher = "torchrun or kolorun",
+     .rank = "RANK",
+     .size = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .local_size = "LOCAL_WORLD_SIZE",
+     .node = "GROUP_RANK",
+     .nnodes = "GROUP_WORLD_SIZE",
+     .job = "TORCHELASTIC_RUN_ID",
+     .restart = "TORCHELASTIC_RESTART_COUNT",
+     .meeting = KO_MEET_RANK0},
+    {.launcher = "Open MPI",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .size = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .nnodes = "OMPI_MCA_orte_num_nodes",
+     .job = "PMIX_NAMESPACE",
+     .meeting = KO_MEET_PMIX},
+    {.launcher = "PMI: MPICH or srun",
+     .rank = "PMI_RANK",
+     .size = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .local_size = "MPI_LOCALNRANKS",
+     .meeting = KO_MEET_PMI},
+    {.launcher = "PMIx: srun",
+     .mark = "PMIX_RANK",
+     .rank = "PMIX_RANK",
+     .size = "SLURM_STEP_NUM_TASKS",
+     .other_size = "SLURM_NTASKS",
+     .job = "PMIX_NAMESPACE",
+     .meeting = KO_MEET_PMIX},
+    {.launcher = "srun",
+     .mark = "SLURM_STEP_ID",
+     .rank = "SLURM_PROCID",
+     .size = "SLURM_STEP_NUM_TASKS",
+     .other_size = "SLURM_NTASKS",
+     .local_rank = "SLURM_LOCALID",
+     .local_size = "SLURM_STEP_TASKS_PER_NODE",
+     .node = "SLURM_NODEID",
+     .nnodes = "SLURM_STEP_NUM_NODES",
+     .job = "SLURM_JOB_ID",
+     .step = "SLURM_STEP_ID",
+     .restart = "SLURM_RESTART_COUNT",
+     .meeting = KO_MEET_NODE0},
+};
+enum { NROWS = sizeof rows / sizeof *rows };
+
+/* ---- variables --------------------------------------------------------------------------- */
+
+/* The value of a variable, NULL if it is not set, or empty, or name is NULL. */
+static const char *look_up(char *const *environment, const char *name)
+{
+    size_t length = name ? strlen(name) : 0;
+
+    for (; name && *environment; environment++)
+        if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
+            return (*environment)[length + 1] ? *environment + length + 1 : NULL;
+    return NULL;
+}
+
+/* A number that need not be there: then *number stays. */
+static int read_number(char *const *environment, const char *name, long low, long high, int *number)
+{
+    const char *text = look_up(environment, name);
+
+    return text ? ko_config_whole(name, text, low, high, number) : KOLO_OK;
+}
+
+static int copy_text(const char *name, const char *text, char *copy, size_t cap)
+{
+    if (strlen(text) >= cap)
+        return ko_fail(KOLO_E_INVALID, "%s is longer than %zu characters", name, cap - 1);
+    snprintf(copy, cap, "%s", text);
+    return KOLO_OK;
+}
+
+int ko_placement_restart(char *const *environment, int *restart)
+{
+    *restart = 0;
+    return read_number(environment, "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, restart);
+}
+
+/* ---- rank and size ----------------------------------------------------------------------- */
+
+static const char *size_name(char *const *environment, const struct row *row)
+{
+    return look_up(environment, row->size) || !row->other_size ? row->size : row->other_size;
+}
+
+static bool is_special_step(char *const *environment, const struct row *row)
+{
+    const char *step = look_up(environment, row->step);
+
+    return step && strtoll(step, NULL, 10) >= slurm_special_step;
+}
+
+/* Whether anything of what marks the row is there. */
+static bool is_set(char *const *environment, const struct row *row)
+{
+    if (row->mark)
+        return look_up(environment, row->mark) && !is_special_step(environment, row);
+    return look_up(environment, row->rank) || look_up(environment, row->size);
+}
+
+static int read_rank(char *const *environment, const struct row *row,
+                     struct ko_placement *placement)
+{
+    const char *size = size_name(environment, row);
+    const char *missing = look_up(environment, size) ? row->rank : size;
+    int err;
+
+    if (!look_up(environment, size) || !look_up(environment, row->rank))
+        return ko_fail(KOLO_E_INVALID,
+                       "%s is not set, but %s is: set both (%s), or neither for a single rank",
+                       missing, missing == size ? row->rank : size, row->launcher);
+    err = ko_config_whole(size, look_up(environment, size), 1, INT_MAX, &placement->size);
+    if (err)
+        return err;
+    placement->launcher = row->launcher;
+    placement->rank_name = row->rank;
+    return ko_config_whole(row->rank, look_up(environment, row->rank), 0, placement->size - 1,
+                           &placement->rank);
+}
+
+/* ---- the rest of a row ------------------------------------------------------------------- */
+
+/* The number of tasks of this node out of Slurm's list of all nodes'. */
+static int read_slurm_local_size(char *const *environment, const struct row *row,
+                                 struct ko_placement *placement)
+{
+    const char *text = look_up(environment, row->local_size);
+    int node = 0;
+    int err = read_number(environment, row->node, 0, INT_MAX, &node);
+
+    if (err || !text || placement->local_size >= 0)
+        return err;
+    return ko_hostlist_tasks(row->local_size, text, (size_t)node, &placement->local_size);
+}
+
+static int read_job(char *const *environment, const struct row *row, struct ko_placement *placement)
+{
+    const char *job = look_up(environment, row->job);
+    const char *step = look_up(environment, row->step);
+
+    if (!job || placement->job[0])
+        return KOLO_OK;
+    if (strlen(job) + (step ? strlen(step) + 1 : 0) >= sizeof placement->job)
+        return ko_fail(KOLO_E_INVALID, "%s is longer than %zu characters", row->job,
+                       sizeof placement->job - 1);
+    snprintf(placement->job, sizeof placement->job, "%s%s%s", job, step ? "." : "",
+             step ? step : "");
+    return KOLO_OK;
+}
+
+/* Fills in what is not known yet. */
+static int read_details(char *const *environment, const struct row *row,
+                        struct ko_placement *placement)
+{
+    const struct {
+        const char *name;
+        int low, *number;
+    } details[] = {{row->local_rank, 0, &placement->local_rank},
+                   {row->step ? NULL : row->local_size, 1, &placement->local_size},
+                   {row->node, 0, &placement->node},
+                   {row->nnodes, 1, &placement->nnodes}};
+    int err = KOLO_OK;
+
+    for (size_t i = 0; !err && i < sizeof details / sizeof *details; i++)
+        if (*details[i].number < 0)
+            err = read_number(environment, details[i].name, details[i].low, INT_MAX,
+                              details[i].number);
+    if (!err && row->step)
+        err = read_slurm_local_size(environment, row, placement);
+    if (!err && placement->restart == 0)
+        err = read_number(environment, row->restart, 0, INT_MAX, &placement->restart);
+    if (!err)
+        err = read_job(environment, row, placement);
+    return err;
+}
+
+/* The row's rank and size, as far as they can be read: a launcher that does not count may be half
+ * set. */
+static bool peek(char *const *environment, const struct row *row, int *rank, int *size)
+{
+    const char *rank_text = look_up(environment, row->rank);
+    const char *size_text = look_up(environment, size_name(environment, row));
+
+    if (!is_set(environment, row) || !rank_text || !size_text)
+        return false;
+    *rank = (int)strtol(rank_text, NULL, 10);
+    *size = (int)strtol(size_text, NULL, 10);
+    return true;
+}
+
+/* Rows below the one that counts: they know more of the same job, or tell of another around it. */
+static int read_rows_below(char *const *environment, const struct row *row,
+                           struct ko_placement *placement)
+{
+    int err = KOLO_OK;
+
+    while (!err && ++row < rows + NROWS) {
+        int rank, size;
+
+        if (!peek(environment, row, &rank, &size))
+            continue;
+        if (rank == placement->rank && size == placement->size)
+            err = read_details(environment, row, placement);
+        else if (size > placement->size)
+            ko_log(KO_LOG_WARN,
+                   "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former "
+                   "left over from another job?",
+                   placement->rank_name, placement->rank, placement->size, row->rank, rank, size);
+    }
+    return err;
+}
+
+static int check_details(const struct ko_placement *placement)
+{
+    if (placement->local_size >= 0 && placement->local_rank >= placement->local_size)
+        return ko_fail(KOLO_E_INVALID,
+                       "%s: local rank %d cannot be, with %d ranks on this node (%s)",
+                       placement->rank_name, placement->local_rank, placement->local_size,
+                       placement->launcher);
+    if (placement->local_size > placement->size)
+        return ko_fail(KOLO_E_INVALID, "%s: %d ranks on this node cannot be, of %d in all (%s)",
+                       placement->rank_name, placement->local_size, placement->size,
+                       placement->launcher);
+    if (placement->nnodes >= 0 && placement->node >= placement->nnodes)
+        return ko_fail(KOLO_E_INVALID, "%s: node %d cannot be, with %d nodes (%s)",
+                       placement->rank_name, placement->node, placement->nnodes,
+                       placement->launcher);
+    return KOLO_OK;
+}
+
+/* ---- where they meet --------------------------------------------------------------------- */
+
+int ko_address_parse(const char *name, const char *text, bool is_port_optional,
+                     char host[KO_HOST_TEXT], int *port)
+{
+    const char *colon = strrchr(text, ':');
+    bool is_bracketed = text[0] == '[';
+    bool has_port = colon && (is_bracketed ? colon[-1] == ']' : strchr(text, ':') == colon);
+    size_t length = has_port ? (size_t)(colon - text) : strlen(text);
+
+    if (!has_port && !is_port_optional)
+        return ko_fail(KOLO_E_INVALID, "%s is \"%.200s\"; it takes host:port, or [host]:port", name,
+                       text);
+    if (is_bracketed && length >= 2 && text[length - 1] == ']') {
+        text++;
+        length -= 2;
+    }
+    if (length == 0 || length >= KO_HOST_TEXT)
+        return ko_fail(KOLO_E_INVALID, "%s is \"%.200s\", without a host that can be", name, text);
+    memcpy(host, text, length);
+    host[length] = 0;
+    return has_port ? ko_config_whole(name, colon + 1, 1, 65535, port) : KOLO_OK;
+}
+
+/* Steps that run at the same time on the same nodes get different ports, unless their jobs are
+ * thousands apart: below those that systems give out themselves. */
+static int slurm_port(char *const *environment)
+{
+    const char *job = look_up(environment, "SLURM_JOB_ID");
+    const char *step = look_up(environment, "SLURM_STEP_ID");
+    uint64_t number = (job ? strtoull(job, NULL, 10) : 0) * 61 + strtoull(step, NULL, 10);
+
+    return 16384 + (int)(number % 16384);
+}
+
+/* The first node of the step, which has rank 0. */
+static int meet_at_node0(char *const *environment, struct ko_placement *placement)
+{
+    const char *list = look_up(environment, "SLURM_STEP_NODELIST");
+
+    if (!list || !placement->job[0])
+        return ko_fail(KOLO_E_INVALID, "%s is not set, but SLURM_STEP_ID is (srun)",
+                       list ? "SLURM_JOB_ID" : "SLURM_STEP_NODELIST");
+    return ko_hostlist_get("SLURM_STEP_NODELIST", list, 0, placement->host, sizeof placement->host);
+}
+
+static int need_pmi(char *const *environment, struct ko_placement *placement)
+{
+    int err = read_number(environment, "PMI_FD", 0, INT_MAX, &placement->pmi_fd);
+
+    if (!err && placement->pmi_fd < 0)
+        err = ko_fail(KOLO_E_INVALID, "PMI_RANK is set, but PMI_FD is not, nor another way to the "
+                                      "other ranks: set KOLO_MASTER to rank 0's host:port");
+    return err;
+}
+
+static int need_address(const struct ko_placement *placement)
+{
+    return ko_fail(KOLO_E_INVALID,
+                   "%s says rank %d of %d, but nothing says where rank 0 is: set %s",
+                   placement->rank_name, placement->rank, placement->size,
+                   strcmp(placement->rank_name, "RANK") ? "KOLO_MASTER to its host:port"
+                                                        : "MASTER_ADDR and MASTER_PORT");
+}
+
+/* PyTorch's rule: exactly this value. */
+static bool has_agent(char *const *environment)
+{
+    const char *text = look_up(environment, "TORCHELASTIC_USE_AGENT_STORE");
+
+    return text && !strcmp(text, "True");
+}
+
+bool ko_placement_is_agents(char *const *environment, const char *host, int port)
+{
+    const char *agent_host = look_up(environment, "MASTER_ADDR");
+    const char *agent_port = look_up(environment, "MASTER_PORT");
+
+    return has_agent(environment) && agent_host && agent_port && !strcmp(agent_host, host) &&
+           strtol(agent_port, NULL, 10) == port;
+}
+
+/* MASTER_ADDR and MASTER_PORT, both or neither. */
+static int read_master(char *const *environment, const struct row *row,
+                       struct ko_placement *placement)
+{
+    const char *host = look_up(environment, "MASTER_ADDR");
+    const char *port = look_up(environment, "MASTER_PORT");
+    bool is_torchrun = !strcmp(row->rank, "RANK");
+    int err;
+
+    if (!host && !port)
+        return KOLO_OK;
+    if (!host || !port)
+        return ko_fail(KOLO_E_INVALID, "%s is not set, but %s is: set both, rank 0's host and port",
+                       host ? "MASTER_PORT" : "MASTER_ADDR", host ? "MASTER_ADDR" : "MASTER_PORT");
+    err = copy_text("MASTER_ADDR", host, placement->host, sizeof placement->host);
+    if (!err)
+        err = ko_config_whole("MASTER_PORT", port, 1, 65535, &placement->port);
+    placement->meeting = is_torchrun && has_agent(environment) ? KO_MEET_AGENT : KO_MEET_RANK0;
+    return err;
+}
+
+/* The launcher's own way. */
+static int find_way(char *const *environment, struct ko_placement *placement)
+{
+    switch (placement->meeting) {
+    case KO_MEET_NODE0:
+        return meet_at_node0(environment, placement);
+    case KO_MEET_PMI:
+        return need_pmi(environment, placement);
+    case KO_MEET_PMIX:
+        return KOLO_OK;
+    default:
+        return need_address(placement);
+    }
+}
+
+/* An address that is given counts before the launcher's own way. */
+static int find_meeting(char *const *environment, const struct row *row,
+                        struct ko_placement *placement)
+{
+    const char *master = look_up(environment, "KOLO_MASTER");
+    bool has_port = row->meeting == KO_MEET_NODE0;
+    int err = KOLO_OK;
+
+    placement->meeting = row->meeting;
+    placement->port = has_port ? slurm_port(environment) : 0;
+    if (master) {
+        placement->meeting = KO_MEET_RANK0;
+        return ko_address_parse("KOLO_MASTER", master, has_port, placement->host, &placement->port);
+    }
+    err = read_master(environment, row, placement);
+    if (err || placement->host[0])
+        return err;
+    if (placement->size > 1)
+        return find_way(environment, placement);
+    placement->meeting = KO_MEET_ALONE;
+    placement->port = 0;
+    return KOLO_OK;
+}
+
+/* ---- all of it --------------------------------------------------------------------------- */
+
+static int be_alone(char *const *environment, struct ko_placement *placement)
+{
+    static const char *const names[] = {"KOLO_MASTER", "MASTER_ADDR", "MASTER_PORT"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (look_up(environment, names[i]))
+            return ko_fail(KOLO_E_INVALID,
+                           "%s is set, but nothing says which rank this is: set RANK and "
+                           "WORLD_SIZE too (kolorun does), or nothing for a single rank",
+                           names[i]);
+    placement->launcher = "none";
+    placement->size = 1;
+    return KOLO_OK;
+}
+
+/* Open MPI says the rank twice. */
+static int check_pmix(char *const *environment, const struct ko_placement *placement)
+{
+    int rank = placement->rank;
+    int err = KOLO_OK;
+
+    if (placement->meeting == KO_MEET_PMIX)
+        err = read_number(environment, "PMIX_RANK", 0, INT_MAX, &rank);
+    if (!err && rank != placement->rank)
+        err = ko_fail(KOLO_E_INVALID, "%s says rank %d, but PMIX_RANK says %d",
+                      placement->rank_name, placement->rank, rank);
+    return err;
+}
+
+int ko_placement_read(char *const *environment, struct ko_placement *placement)
+{
+    const struct row *row = rows;
+    int err;
+
+    *placement = (struct ko_placement){
+        .local_rank = -1, .local_size = -1, .node = -1, .nnodes = -1, .pmi_fd = -1};
+    while (row < rows + NROWS && !is_set(environment, row))
+        row++;
+    if (row == rows + NROWS)
+        return be_alone(environment, placement);
+    err = read_rank(environment, row, placement);
+    if (!err)
+        err = read_details(environment, row, placement);
+    if (!err)
+        err = read_rows_below(environment, row, placement);
+    if (!err)
+        err = check_details(placement);
+    if (!err)
+        err = find_meeting(environment, row, placement);
+    return err ? err : check_pmix(environment, placement);
+}
+
+static void __attribute__((format(printf, 3, 4)))
+append(char *text, size_t cap, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text + used, cap - used, format, arguments);
+    va_end(arguments);
+}
+
+void ko_placement_describe(const struct ko_placement *placement, char *text, size_t cap)
+{
+    static const char *const ways[] = {"it is alone",
+                                       "rank 0 serves the store",
+                                       "rank 0 serves the store on the first node,",
+                                       "the launcher serves the store",
+                                       "rank 0 serves the store and says where over PMI",
+                                       "rank 0 serves the store and says where over PMIx"};
+
+    text[0] = 0;
+    append(text, cap, "rank %d of %d", placement->rank, placement->size);
+    if (placement->rank_name)
+        append(text, cap, " by %s (%s)", placement->rank_name, placement->launcher);
+    if (placement->local_rank >= 0)
+        append(text, cap, ", local rank %d", placement->local_rank);
+    if (placement->local_size >= 0)
+        append(text, cap, " of %d", placement->local_size);
+    if (placement->node >= 0)
+        append(text, cap, ", node %d", placement->node);
+    if (placement->nnodes >= 0)
+        append(text, cap, ", %d node%s", placement->nnodes, placement->nnodes == 1 ? "" : "s");
+    if (placement->job[0])
+        append(text, cap, ", job %s", placement->job);
+    if (placement->restart)
+        append(text, cap, ", restart %d", placement->restart);
+    append(text, cap, "; %s", ways[placement->meeting]);
+    if (placement->host[0])
+        append(text, cap, " at %s:%d", placement->host, placement->port);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where nobody has given an address, rank 0 serves the store on a port that the system chooses and
+ * shares "host port" through the launcher. It shares what went wrong, too, so that no rank waits
+ * for a server that cannot be.
+ */
+#include "meeting.h"
+
+#include "config.h"
+#include "pmi.h"
+#include "pmix.h"
+#include "status.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What rank 0 shares instead of an address. */
+static const char no_server[] = "none";
+
+/* ---- addresses --------------------------------------------------------------------------- */
+
+/* Whether an address may be reached from other hosts without knowing more than its numbers. */
+static bool is_reachable(const struct ifaddrs *item, int family)
+{
+    const struct sockaddr_in6 *v6 = (const void *)item->ifa_addr;
+
+    return item->ifa_addr && item->ifa_addr->sa_family == family && (item->ifa_flags & IFF_UP) &&
+           !(item->ifa_flags & IFF_LOOPBACK) &&
+           (family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr));
+}
+
+/* False: there is none of the family. */
+static bool find_address(const struct ifaddrs *list, int family, char host[KO_HOST_TEXT])
+{
+    socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+
+    for (const struct ifaddrs *item = list; item; item = item->ifa_next)
+        if (is_reachable(item, family) &&
+            !getnameinfo(item->ifa_addr, length, host, KO_HOST_TEXT, NULL, 0, NI_NUMERICHOST))
+            return true;
+    return false;
+}
+
+void ko_meeting_own_address(char host[KO_HOST_TEXT])
+{
+    struct ifaddrs *list = NULL;
+
+    if (ko_config_is_set(KO_CONFIG_IFADDR)) {
+        snprintf(host, KO_HOST_TEXT, "%s", ko_config_text(KO_CONFIG_IFADDR));
+        return;
+    }
+    if (getifaddrs(&list) ||
+        (!find_address(list, AF_INET, host) && !find_address(list, AF_INET6, host)))
+        snprintf(host, KO_HOST_TEXT, "127.0.0.1");
+    freeifaddrs(list);
+}
+
+static bool is_one_node(const struct ko_placement *placement)
+{
+    return placement->nnodes == 1 || placement->local_size == placement->size;
+}
+
+static void choose_address(const struct ko_placement *placement, char host[KO_HOST_TEXT])
+{
+    if (is_one_node(placement))
+        snprintf(host, KO_HOST_TEXT, "127.0.0.1");
+    else
+        ko_meeting_own_address(host);
+}
+
+/* 0, or an error of getaddrinfo. *is_loopback: as many systems have it for their own name. */
+static int look_up(const char *host, bool *is_loopback)
+{
+    struct addrinfo *list;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    int error = getaddrinfo(host, NULL, &hints, &list);
+
+    if (error)
+        return error;
+    if (list->ai_family == AF_INET)
+        *is_loopback =
+            ntohl(((struct sockaddr_in *)(void *)list->ai_addr)->sin_addr.s_addr) >> 24 == 127;
+    else
+        *is_loopback =
+            IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)list->ai_addr)->sin6_addr);
+    freeaddrinfo(list);
+    return 0;
+}
+
+/* ---- ways to the store ------------------------------------------------------------------- */
+
+static int open_at(const struct ko_placement *placement, const char *host, int port,
+                   const ko_deadline *deadline, kolo_store **store)
+{
+    char cause[KO_ERROR_TEXT];
+    bool is_server = placement->rank == 0;
+    int err = kolo_store_open_tcp(host, port, is_server, ko_deadline_left_ms(deadline), store);
+
+    if (!err || is_server)
+        return err;
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "rank %d does not reach rank 0, which serves the store: %.400s",
+                   placement->rank, cause);
+}
+
+/* A node's name need not be known: not needed on one node, nor by the node itself. */
+static int open_at_node0(const struct ko_placement *placement, const ko_deadline *deadline,
+                         kolo_store **store)
+{
+    char host[KO_HOST_TEXT];
+    bool is_loopback = false;
+    int error = 0;
+
+    snprintf(host, sizeof host, "%s", placement->host);
+    if (is_one_node(placement))
+        snprintf(host, sizeof host, "127.0.0.1");
+    else
+        error = look_up(host, &is_loopback);
+    if (placement->rank == 0 && (error || is_loopback))
+        ko_meeting_own_address(host);
+    else if (error)
+        return ko_fail(KOLO_E_SYSTEM,
+                       "rank 0 is on node %s, which has no address here (%s): set KOLO_MASTER to "
+                       "its address, or use srun --mpi=pmi2",
+                       host, gai_strerror(error));
+    return open_at(placement, host, placement->port, deadline, store);
+}
+
+static int open_at_agent(const struct ko_placement *placement, const ko_deadline *deadline,
+                         kolo_store **store)
+{
+    char cause[KO_ERROR_TEXT];
+    int err = kolo_store_open_tcp(placement->host, placement->port, 0,
+                                  ko_deadline_left_ms(deadline), store);
+
+    if (!err)
+        return KOLO_OK;
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err,
+                   "rank %d does not reach the launcher's store, which "
+                   "TORCHELASTIC_USE_AGENT_STORE promises: %.400s",
+                   placement->rank, cause);
+}
+
+static int share(const struct ko_placement *placement, char text[KO_PMI_TEXT],
+                 const ko_deadline *deadline)
+{
+    return placement->meeting == KO_MEET_PMI
+               ? ko_pmi_share(placement->pmi_fd, placement->rank, text, deadline)
+               : ko_pmix_share(placement->rank, text, KO_PMI_TEXT, deadline);
+}
+
+/* Rank 0: serves the store, says where, or that it cannot. */
+static int open_and_share(const struct ko_placement *placement, const ko_deadline *deadline,
+                          kolo_store **store)
+{
+    char host[KO_HOST_TEXT], text[KO_PMI_TEXT], cause[KO_ERROR_TEXT];
+    int err, share_err;
+
+    choose_address(placement, host);
+    err = open_at(placement, host, 0, deadline, store);
+    snprintf(cause, sizeof cause, "%s", err ? kolo_last_error() : "");
+    if (err)
+        snprintf(text, sizeof text, "%s", no_server);
+    else
+        snprintf(text, sizeof text, "[%.200s]:%d", host, kolo_store_port(*store));
+    share_err = share(placement, text, deadline);
+    if (err)
+        return ko_fail_again(err, cause);
+    if (share_err)
+        kolo_store_close(*store);
+    return share_err;
+}
+
+static int get_and_open(const struct ko_placement *placement, const ko_deadline *deadline,
+                        kolo_store **store)
+{
+    char text[KO_PMI_TEXT], host[KO_HOST_TEXT];
+    int port;
+    int err = share(placement, text, deadline);
+
+    if (!err && !strcmp(text, no_server))
+        err = ko_fail(KOLO_E_PEER_LOST, "rank 0 cannot serve the store: see its own error");
+    if (!err)
+        err = ko_address_parse("the address that rank 0 has shared", text, false, host, &port);
+    return err ? err : open_at(placement, host, port, deadline, store);
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+bool ko_meeting_has_server(const struct ko_placement *placement)
+{
+    return placement->meeting != KO_MEET_ALONE && placement->meeting != KO_MEET_AGENT;
+}
+
+int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *deadline,
+                    kolo_store **store)
+{
+    switch (placement->meeting) {
+    case KO_MEET_ALONE:
+        return kolo_store_open_local(store);
+    case KO_MEET_RANK0:
+        return open_at(placement, placement->host, placement->port, deadline, store);
+    case KO_MEET_NODE0:
+        return open_at_node0(placement, deadline, store);
+    case KO_MEET_AGENT:
+        return open_at_agent(placement, deadline, store);
+    case KO_MEET_PMI:
+    case KO_MEET_PMIX:
+    default:
+        return placement->rank == 0 ? open_and_share(placement, deadline, store)
+                                    : get_and_open(placement, deadline, store);
+    }
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * meeting.h: the store in which the ranks of a job meet, opened in the way that their launcher
+ * leaves them.
+ */
+#ifndef KO_MEETING_H
+#define KO_MEETING_H
+
+#include "clock.h"
+#include "kolo.h"
+#include "launcher.h"
+
+#include <stdbool.h>
+
+/* Opens the store, serving it where it is this rank's to do so; by the deadline, which is
+ * timeout_ms from now. The store is the caller's to close. */
+int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *deadline,
+                    kolo_store **store);
+
+/* Whether rank 0 serves the store, so that it has to leave last. */
+bool ko_meeting_has_server(const struct ko_placement *placement);
+
+/* The first address of this host that others may reach: KOLO_IFADDR; else one of an interface that
+ * is up, IPv4 before IPv6; else that of the loopback. */
+void ko_meeting_own_address(char host[KO_HOST_TEXT]);
+
+#endif

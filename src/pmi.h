@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pmi.h: the process manager interface, version 1, as MPICH's mpiexec and srun --mpi=pmi2 speak it:
+ * lines of name=value over a descriptor that the process inherits, one answer to each request. No
+ * library is needed. A process can use it once.
+ */
+#ifndef KO_PMI_H
+#define KO_PMI_H
+
+#include "clock.h"
+
+#include <stddef.h>
+
+/* The longest text that is shared, its NUL included. It holds no space, "=" or line's end. */
+#define KO_PMI_TEXT 256
+
+/* Gives rank 0's text to all ranks: all of them call it, and it returns by the deadline at the
+ * latest. text is read on rank 0 and written on the others. */
+int ko_pmi_share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *deadline);
+
+#endif

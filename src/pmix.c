@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The types and numbers below are those of the PMIx standard, versions 2 to 5, as far as they are
+ * needed: only what stands at the beginning of a value is looked at. Calls that wait for other
+ * processes are those with a callback, since the others know no deadline.
+ */
+#include "pmix.h"
+
+#include "status.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SUCCESS = 0,
+    DONE_AT_ONCE = -157, /* there will be no callback */
+    TYPE_STRING = 3,
+    SCOPE_GLOBAL = 3
+};
+
+struct process {
+    char job[256];
+    uint32_t rank;
+};
+
+struct value {
+    uint16_t type;
+    union {
+        char *string;
+        uint64_t room[4];
+    } data;
+};
+
+typedef void (*on_done)(int status, void *call);
+typedef void (*on_value)(int status, struct value *value, void *call);
+
+/* Its functions, by their names there without PMIx_. */
+struct library {
+    int (*init)(struct process *self, void *info, size_t ninfo);
+    int (*put)(uint8_t scope, const char *key, struct value *value);
+    int (*commit)(void);
+    int (*fence)(const struct process *of, size_t nof, const void *info, size_t ninfo, on_done done,
+                 void *call);
+    int (*get)(const struct process *of, const char *key, const void *info, size_t ninfo,
+               on_value got, void *call);
+    int (*finalize)(const void *info, size_t ninfo);
+    const char *(*error_string)(int status);
+};
+
+/* A call that is under way. Both sides hold it, since the callback may come when nobody waits any
+ * more. */
+struct call {
+    pthread_mutex_t lock;
+    pthread_cond_t has_ended;
+    int holders;
+    bool is_done;
+    int status;
+    char text[512];
+};
+
+/* ---- the library ------------------------------------------------------------------------- */
+
+static int load(struct library *library)
+{
+    const struct {
+        const char *name;
+        void *function;
+    } functions[] = {{"PMIx_Init", &library->init},
+                     {"PMIx_Put", &library->put},
+                     {"PMIx_Commit", &library->commit},
+                     {"PMIx_Fence_nb", &library->fence},
+                     {"PMIx_Get_nb", &library->get},
+                     {"PMIx_Finalize", &library->finalize},
+                     {"PMIx_Error_string", &library->error_string}};
+    void *handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+    if (!handle)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "this process was launched over PMIx, whose library is not here (%s): "
+                       "install it, or set KOLO_MASTER to rank 0's host:port",
+                       dlerror());
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *symbol = dlsym(handle, functions[i].name);
+
+        if (!symbol)
+            return ko_fail(KOLO_E_UNSUPPORTED, "libpmix.so.2 has no %s", functions[i].name);
+        memcpy(functions[i].function, &symbol, sizeof symbol);
+    }
+    return KOLO_OK;
+}
+
+static int fail(const struct library *library, const char *what, int status)
+{
+    return ko_fail(KOLO_E_SYSTEM, "%s failed: %s", what, library->error_string(status));
+}
+
+/* ---- calls with a deadline --------------------------------------------------------------- */
+
+static struct call *begin_call(void)
+{
+    struct call *call = ko_alloc(sizeof *call, "a call of PMIx");
+    pthread_condattr_t monotonic;
+
+    if (!call)
+        return NULL;
+    pthread_mutex_init(&call->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&call->has_ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    call->holders = 2;
+    return call;
+}
+
+/* Unlocks. */
+static void let_go(struct call *call, int nholders)
+{
+    bool is_last = (call->holders -= nholders) == 0;
+
+    pthread_mutex_unlock(&call->lock);
+    if (!is_last)
+        return;
+    pthread_cond_destroy(&call->has_ended);
+    pthread_mutex_destroy(&call->lock);
+    free(call);
+}
+
+static void end_call(int status, struct value *value, void *opaque)
+{
+    struct call *call = opaque;
+
+    pthread_mutex_lock(&call->lock);
+    call->status = status;
+    if (status == SUCCESS && value && value->type == TYPE_STRING && value->data.string)
+        snprintf(call->text, sizeof call->text, "%s", value->data.string);
+    call->is_done = true;
+    pthread_cond_signal(&call->has_ended);
+    let_go(call, 1);
+}
+
+static void end_fence(int status, void *call)
+{
+    end_call(status, NULL, call);
+}
+
+/* started is what the function that began the call has returned. Gives the call up. */
+static int await(const struct library *library, const char *what, struct call *call, int started,
+                 char *text, size_t cap, const ko_deadline *deadline)
+{
+    bool has_callback = started == SUCCESS;
+    int status = started == DONE_AT_ONCE ? SUCCESS : started;
+    const struct timespec until = ko_deadline_timespec(deadline);
+
+    pthread_mutex_lock(&call->lock);
+    while (has_callback && !call->is_done && !ko_deadline_passed(deadline))
+        pthread_cond_timedwait(&call->has_ended, &call->lock, &until);
+    if (has_callback && !call->is_done) {
+        let_go(call, 1);
+        return ko_fail(KOLO_E_TIMEOUT,
+                       "waited %d ms in %s for all ranks to come; KOLO_TIMEOUT_MS sets the limit",
+                       deadline->timeout_ms, what);
+    }
+    if (has_callback)
+        status = call->status;
+    if (text)
+        snprintf(text, cap, "%s", call->text);
+    let_go(call, has_callback ? 1 : 2);
+    return status == SUCCESS ? KOLO_OK : fail(library, what, status);
+}
+
+static int wait_for_all(const struct library *library, const ko_deadline *deadline)
+{
+    struct call *call = begin_call();
+
+    if (!call)
+        return KOLO_E_NOMEM;
+    return await(library, "PMIx_Fence", call, library->fence(NULL, 0, NULL, 0, end_fence, call),
+                 NULL, 0, deadline);
+}
+
+static int get(const struct library *library, const struct process *self, char *text, size_t cap,
+               const ko_deadline *deadline)
+{
+    struct process of = *self;
+    struct call *call = begin_call();
+    int err;
+
+    if (!call)
+        return KOLO_E_NOMEM;
+    of.rank = 0;
+    err = await(library, "PMIx_Get", call, library->get(&of, "kolo", NULL, 0, end_call, call), text,
+                cap, deadline);
+    if (!err && !*text)
+        err = ko_fail(KOLO_E_PROTOCOL, "PMIx gave no text of rank 0");
+    return err;
+}
+
+static int put(const struct library *library, char *text)
+{
+    struct value value = {.type = TYPE_STRING, .data.string = text};
+    int status = library->put(SCOPE_GLOBAL, "kolo", &value);
+
+    if (status == SUCCESS)
+        status = library->commit();
+    return status == SUCCESS ? KOLO_OK : fail(library, "PMIx_Put", status);
+}
+
+int ko_pmix_share(int rank, char *text, size_t cap, const ko_deadline *deadline)
+{
+    struct library library;
+    struct process self;
+    int status;
+    int err = load(&library);
+
+    if (err)
+        return err;
+    status = library.init(&self, NULL, 0);
+    if (status != SUCCESS)
+        return fail(&library, "PMIx_Init", status);
+    if (rank == 0)
+        err = put(&library, text);
+    if (!err)
+        err = wait_for_all(&library, deadline);
+    if (!err && rank != 0)
+        err = get(&library, &self, text, cap, deadline);
+    if (err != KOLO_E_TIMEOUT) /* with a call under way it might never return */
+        library.finalize(NULL, 0);
+    return err;
+}

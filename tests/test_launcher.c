@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Environments as launchers set them, whole, half set and at odds with themselves. Those of real
+ * launchers were taken from them.
+ */
+#include "launcher.h"
+
+#include "kolo.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST = 40 };
+
+/* Cuts "A=1 B=2" into an environment; text is changed. */
+static char *const *cut(char *text, char **list)
+{
+    char *rest = NULL;
+    int n = 0;
+
+    for (char *item = strtok_r(text, " ", &rest); item; item = strtok_r(NULL, " ", &rest)) {
+        assert_true(n + 1 < MOST);
+        list[n++] = item;
+    }
+    list[n] = NULL;
+    return list;
+}
+
+static int read_text(const char *environment, struct ko_placement *placement)
+{
+    char text[2048], *list[MOST];
+
+    snprintf(text, sizeof text, "%s", environment);
+    return ko_placement_read(cut(text, list), placement);
+}
+
+static void expect(const char *environment, const char *described)
+{
+    struct ko_placement placement;
+    char text[KO_PLACEMENT_TEXT];
+
+    if (read_text(environment, &placement))
+        fail_msg("%s: %s", environment, kolo_last_error());
+    ko_placement_describe(&placement, text, sizeof text);
+    if (strcmp(text, described))
+        fail_msg("%s:\n  is  %s\n  not %s", environment, text, described);
+}
+
+static void refuse(const char *environment, const char *text)
+{
+    struct ko_placement placement;
+    int err = read_text(environment, &placement);
+
+    if (err != KOLO_E_INVALID || !strstr(kolo_last_error(), text))
+        fail_msg("%s: status %d, \"%s\" without \"%s\"", environment, err, kolo_last_error(), text);
+}
+
+#define TORCH                                                                              \
+    "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 GROUP_WORLD_SIZE=2 " \
+    "TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 MASTER_ADDR=10.0.0.1 "          \
+    "MASTER_PORT=29500 "
+#define OPEN_MPI                                                                  \
+    "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 " \
+    "OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_MCA_orte_num_nodes=2 PMIX_RANK=2 PMIX_NAMESPACE=77 "
+#define MPICH "PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=3 "
+#define SRUN                                                                               \
+    "SLURM_JOB_ID=7 SLURM_STEP_ID=3 SLURM_PROCID=3 SLURM_NTASKS=9 SLURM_STEP_NUM_TASKS=4 " \
+    "SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 " \
+    "SLURM_STEP_NODELIST=n[01-02] "
+
+static void every_launcher_is_understood(void **state)
+{
+    (void)state;
+    expect("", "rank 0 of 1; it is alone");
+    expect("RANK= WORLD_SIZE= HOME=/", "rank 0 of 1; it is alone");
+    expect("KOLO_RANK=1 KOLO_SIZE=2 KOLO_MASTER=[::1]:4000",
+           "rank 1 of 2 by KOLO_RANK (set by hand); rank 0 serves the store at ::1:4000");
+    expect("KOLO_RANK=1 KOLO_SIZE=2 MASTER_ADDR=h MASTER_PORT=5",
+           "rank 1 of 2 by KOLO_RANK (set by hand); rank 0 serves the store at h:5");
+    expect("KOLO_RANK=0 KOLO_SIZE=1", "rank 0 of 1 by KOLO_RANK (set by hand); it is alone");
+    expect(TORCH "TORCHELASTIC_USE_AGENT_STORE=False",
+           "rank 5 of 8 by RANK (torchrun or kolorun), local rank 1 of 4, node 1, 2 nodes, job "
+           "none; rank 0 serves the store at 10.0.0.1:29500");
+    expect(TORCH "TORCHELASTIC_USE_AGENT_STORE=True",
+           "rank 5 of 8 by RANK (torchrun or kolorun), local rank 1 of 4, node 1, 2 nodes, job "
+           "none; the launcher serves the store at 10.0.0.1:29500");
+    expect("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=true "
+           "TORCHELASTIC_RESTART_COUNT=2",
+           "rank 1 of 2 by RANK (torchrun or kolorun), restart 2; rank 0 serves the store at h:5");
+    expect(OPEN_MPI, "rank 2 of 4 by OMPI_COMM_WORLD_RANK (Open MPI), local rank 0 of 2, 2 nodes, "
+                     "job 77; rank 0 serves the store and says where over PMIx");
+    expect(MPICH, "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun), local rank 1 of 3; rank 0 serves "
+                  "the store and says where over PMI");
+    expect("PMIX_RANK=1 PMIX_NAMESPACE=slurm.pmix.1.0 SLURM_STEP_NUM_TASKS=2",
+           "rank 1 of 2 by PMIX_RANK (PMIx: srun), job slurm.pmix.1.0; rank 0 serves the store and "
+           "says where over PMIx");
+    expect(SRUN, "rank 3 of 4 by SLURM_PROCID (srun), local rank 0 of 1, node 1, 2 nodes, job 7.3; "
+                 "rank 0 serves the store on the first node, at n01:16814");
+}
+
+static void more_than_one_launcher(void **state)
+{
+    (void)state;
+    /* torchrun under srun, and kolo's own variables before all */
+    expect(TORCH SRUN "KOLO_RANK=1 KOLO_SIZE=20 KOLO_MASTER=m:1",
+           "rank 1 of 20 by KOLO_RANK (set by hand); rank 0 serves the store at m:1");
+    expect(SRUN TORCH, "rank 5 of 8 by RANK (torchrun or kolorun), local rank 1 of 4, node 1, 2 "
+                       "nodes, job none; rank 0 serves the store at 10.0.0.1:29500");
+    /* srun --mpi=pmi2: what PMI leaves open, Slurm says */
+    expect("PMI_RANK=3 PMI_SIZE=4 PMI_FD=8 " SRUN,
+           "rank 3 of 4 by PMI_RANK (PMI: MPICH or srun), local rank 0 of 1, node 1, 2 nodes, job "
+           "7.3; rank 0 serves the store and says where over PMI");
+    /* another one around it that does not count may be half set, or wrong */
+    expect("KOLO_RANK=0 KOLO_SIZE=1 RANK=3 PMI_SIZE=x SLURM_STEP_ID=1",
+           "rank 0 of 1 by KOLO_RANK (set by hand); it is alone");
+}
+
+static void an_address_counts_before_the_launchers_way(void **state)
+{
+    (void)state;
+    expect(MPICH "MASTER_ADDR=h MASTER_PORT=5",
+           "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun), local rank 1 of 3; rank 0 serves the "
+           "store at h:5");
+    expect(MPICH "MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=True",
+           "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun), local rank 1 of 3; rank 0 serves the "
+           "store at h:5");
+    expect(OPEN_MPI "KOLO_MASTER=10.1.1.1:77 MASTER_ADDR=h MASTER_PORT=5",
+           "rank 2 of 4 by OMPI_COMM_WORLD_RANK (Open MPI), local rank 0 of 2, 2 nodes, job 77; "
+           "rank 0 serves the store at 10.1.1.1:77");
+    expect(SRUN "KOLO_MASTER=10.1.1.1",
+           "rank 3 of 4 by SLURM_PROCID (srun), local rank 0 of 1, node 1, 2 nodes, job 7.3; "
+           "rank 0 serves the store at 10.1.1.1:16814");
+    expect("PMI_RANK=1 PMI_SIZE=3 KOLO_MASTER=[fe::1]:9",
+           "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun); rank 0 serves the store at fe::1:9");
+    expect("PMI_RANK=0 PMI_SIZE=1", "rank 0 of 1 by PMI_RANK (PMI: MPICH or srun); it is alone");
+}
+
+/* A batch script, or a shell that salloc has opened, has a step's number but no ranks. */
+static void scripts_of_slurm_are_single(void **state)
+{
+    (void)state;
+    expect("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=4", "rank 0 of 1; it is alone");
+    expect("SLURM_JOB_ID=7 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=4",
+           "rank 0 of 1; it is alone");
+}
+
+static void half_set_environments_are_refused(void **state)
+{
+    (void)state;
+    refuse("RANK=0", "WORLD_SIZE is not set, but RANK is: set both (torchrun or kolorun), or");
+    refuse("WORLD_SIZE=2", "RANK is not set, but WORLD_SIZE is: set both");
+    refuse("RANK=0 WORLD_SIZE= ", "WORLD_SIZE is not set, but RANK is");
+    refuse("KOLO_SIZE=2", "KOLO_RANK is not set, but KOLO_SIZE is");
+    refuse("KOLO_RANK=0 " MPICH, "KOLO_SIZE is not set, but KOLO_RANK is");
+    refuse("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set, but OMPI_COMM_WORLD_RANK");
+    refuse("PMI_SIZE=2", "PMI_RANK is not set, but PMI_SIZE is");
+    refuse("PMIX_RANK=0", "SLURM_NTASKS is not set, but PMIX_RANK is");
+    refuse("SLURM_STEP_ID=0 SLURM_PROCID=0", "SLURM_NTASKS is not set, but SLURM_PROCID is");
+    refuse("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", "SLURM_STEP_NODELIST is not set");
+    refuse("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n",
+           "SLURM_JOB_ID is not set");
+    refuse("MASTER_ADDR=h MASTER_PORT=5", "MASTER_ADDR is set, but nothing says which rank");
+    refuse("KOLO_MASTER=h:5", "KOLO_MASTER is set, but nothing says which rank");
+    refuse("RANK=0 WORLD_SIZE=2", "nothing says where rank 0 is: set MASTER_ADDR and MASTER_PORT");
+    refuse("KOLO_RANK=0 KOLO_SIZE=2", "nothing says where rank 0 is: set KOLO_MASTER");
+    refuse("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not set, but MASTER_ADDR is");
+    refuse("RANK=0 WORLD_SIZE=1 MASTER_PORT=5", "MASTER_ADDR is not set, but MASTER_PORT is");
+    refuse("PMI_RANK=0 PMI_SIZE=2", "PMI_RANK is set, but PMI_FD is not");
+}
+
+static void contradictions_are_refused(void **state)
+{
+    char text[700];
+
+    (void)state;
+    refuse("RANK=2 WORLD_SIZE=2", "RANK is \"2\"; it takes a whole number from 0 to 1");
+    refuse("RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\"");
+    refuse("RANK=x WORLD_SIZE=2", "RANK is \"x\"");
+    refuse("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\"");
+    refuse("RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
+           "RANK: local rank 2 cannot be, with 2 ranks on this node");
+    refuse("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "RANK: 3 ranks on this node cannot be, of 2");
+    refuse("RANK=0 WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=1", "RANK: node 1 cannot be");
+    refuse("RANK=0 WORLD_SIZE=2 LOCAL_RANK=1.5", "LOCAL_RANK is \"1.5\"");
+    refuse("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=70000", "MASTER_PORT is \"70000\"");
+    refuse("RANK=0 WORLD_SIZE=2 KOLO_MASTER=h", "KOLO_MASTER is \"h\"; it takes host:port");
+    refuse("RANK=0 WORLD_SIZE=2 KOLO_MASTER=::1", "KOLO_MASTER is \"::1\"; it takes host:port");
+    refuse("RANK=0 WORLD_SIZE=2 KOLO_MASTER=:5", "without a host");
+    refuse("RANK=0 WORLD_SIZE=2 KOLO_MASTER=h:0", "KOLO_MASTER is \"0\"");
+    refuse("PMIX_RANK=3 " OPEN_MPI, "OMPI_COMM_WORLD_RANK says rank 2, but PMIX_RANK says 3");
+    refuse("SLURM_STEP_TASKS_PER_NODE=3(x2 " SRUN, "SLURM_STEP_TASKS_PER_NODE is \"3(x2\"");
+    refuse("SLURM_STEP_TASKS_PER_NODE=4 " SRUN, "it has fewer hosts than that");
+    refuse("SLURM_STEP_NODELIST=n[ " SRUN, "SLURM_STEP_NODELIST is \"n[\"");
+    refuse("PMI_FD=x " MPICH, "PMI_FD is \"x\"");
+    snprintf(text, sizeof text, "RANK=0 WORLD_SIZE=2 MASTER_PORT=5 MASTER_ADDR=%0300d", 0);
+    refuse(text, "MASTER_ADDR is longer than 255 characters");
+    snprintf(text, sizeof text, "RANK=0 WORLD_SIZE=2 KOLO_MASTER=%0300d:5", 0);
+    refuse(text, "without a host that can be");
+    snprintf(text, sizeof text, "RANK=0 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=%0400d", 0);
+    refuse(text, "TORCHELASTIC_RUN_ID is longer than 319 characters");
+}
+
+/* Text that a description has no room for is cut. */
+static void descriptions_are_cut(void **state)
+{
+    struct ko_placement placement;
+    char text[20];
+
+    (void)state;
+    assert_int_equal(read_text(TORCH, &placement), 0);
+    ko_placement_describe(&placement, text, sizeof text);
+    assert_string_equal(text, "rank 5 of 8 by RANK");
+}
+
+static void the_agents_store_is_known_by_its_address(void **state)
+{
+    char text[] = "MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=True "
+                  "TORCHELASTIC_RESTART_COUNT=4";
+    char wrong[] = "TORCHELASTIC_RESTART_COUNT=x";
+    char *list[MOST];
+    int restart;
+
+    (void)state;
+    cut(text, list);
+    assert_true(ko_placement_is_agents(list, "h", 5));
+    assert_false(ko_placement_is_agents(list, "h", 6));
+    assert_false(ko_placement_is_agents(list, "i", 5));
+    assert_int_equal(ko_placement_restart(list, &restart), 0);
+    assert_int_equal(restart, 4);
+    list[2] = NULL;
+    assert_false(ko_placement_is_agents(list, "h", 5));
+    assert_int_equal(ko_placement_restart(list, &restart), 0);
+    assert_int_equal(restart, 0);
+    assert_int_equal(ko_placement_restart(cut(wrong, list), &restart), KOLO_E_INVALID);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_launcher_is_understood),
+        cmocka_unit_test(more_than_one_launcher),
+        cmocka_unit_test(an_address_counts_before_the_launchers_way),
+        cmocka_unit_test(scripts_of_slurm_are_single),
+        cmocka_unit_test(half_set_environments_are_refused),
+        cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(descriptions_are_cut),
+        cmocka_unit_test(the_agents_store_is_known_by_its_address),
+    };
+
+    setenv("KOLO_DEBUG", "NONE", 1);
+    return cmocka_run_group_tests_name("launcher", tests, NULL, NULL);
+}
