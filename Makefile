@@ -190,7 +190,7 @@ $(BUILD)/interop/%: tests/interop/%.c $(STATIC)
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) $(CPPFLAGS) $< $(STATIC) $(LIB_LIBS) -o $@
 
 .PHONY: check-interop
-check-interop: $(BUILD)/interop/store ## PyTorch's clients and servers with ours; installs PyTorch 1.13
+check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
 # gnu11: only then does gcc write the counts of a process before it executes another program.
@@ -234,7 +234,8 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
-                      tests/bench/peers tests/interop/run tests/accuracy examples/demo scripts/* .ci/run)
+                      tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
+                      tests/accuracy examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda
 
 .PHONY: lint $(LINTS)

@@ -8,6 +8,8 @@ PACKAGES_INTEROP="python3-torch"
 PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang clang-format
     clang-tidy cppcheck gcovr shellcheck"
 
+PACKAGES_INTEROP="bats perl python3-torch openmpi-bin mpich slurm-wlm munge iproute2 util-linux"
+
 # Prints those of the packages that are not installed.
 packages_missing() {
     for _package; do
