@@ -10,6 +10,7 @@ LIBDIR  ?= $(PREFIX)/lib
 BINDIR  ?= $(PREFIX)/bin
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR  ?= $(PREFIX)/share/man
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 BUILD   ?= build
 CFLAGS  ?= -O2 -g
 SAN     ?=
@@ -235,7 +236,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
                       tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
-                      tests/accuracy examples/demo scripts/* .ci/run)
+                      tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda
 
 .PHONY: lint $(LINTS)
@@ -279,10 +280,12 @@ lint-cuda:
 
 HEADERS := $(wildcard include/*.h)
 MANUALS := $(wildcard man/*.1 man/*.3 man/*.7)
+COMPLETIONS := $(wildcard completions/*)
 CMAKEDIR = $(LIBDIR)/cmake/Kolo
 INSTALLED = $(TOOLS:%=$(BINDIR)/%) $(HEADERS:include/%=$(INCLUDEDIR)/%) \
             $(LIBS:$(BUILD)/lib/%=$(LIBDIR)/%) $(LIBDIR)/pkgconfig/kolo.pc \
             $(CMAKEDIR)/KoloConfig.cmake $(CMAKEDIR)/KoloConfigVersion.cmake \
+            $(COMPLETIONS:completions/%=$(COMPLETIONDIR)/%) \
             $(foreach page,$(MANUALS),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 SUBSTITUTE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(ABI)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
              -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
@@ -301,6 +304,7 @@ install: $(LIBS) $(TOOLS:%=$(BUILD)/bin/%) ## install below DESTDIR and PREFIX
 	$(Q)$(SUBSTITUTE) cmake/kolo.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/kolo.pc
 	$(Q)for file in KoloConfig.cmake KoloConfigVersion.cmake; do \
 	    $(SUBSTITUTE) cmake/$$file.in >$(DESTDIR)$(CMAKEDIR)/$$file || exit 1; done
+	$(Q)install -m 644 $(COMPLETIONS) $(DESTDIR)$(COMPLETIONDIR)
 	$(Q)for page in $(MANUALS); do \
 	    install -m 644 $$page $(DESTDIR)$(MANDIR)/man$${page##*.}/ || exit 1; done
 

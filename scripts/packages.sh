@@ -4,7 +4,6 @@
 
 PACKAGES_BUILD="build-essential libopenblas-dev zlib1g-dev"
 PACKAGES_DATA="dataset-fashion-mnist"
-PACKAGES_INTEROP="python3-torch"
 PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang clang-format
     clang-tidy cppcheck gcovr shellcheck"
 

@@ -43,6 +43,7 @@ setup() {
     run find "$DEST" -type f -printf '%P %m\n'
     for file in "bin/kolorun 755" "bin/kolo-info 755" "bin/kolo-explain 755" "bin/kolo-perf 755" "include/kolo.h 644" \
         "share/man/man1/kolorun.1 644" "share/man/man1/kolo-info.1 644" \
+        "share/bash-completion/completions/kolorun 644" \
         "share/man/man1/kolo-explain.1 644" "share/man/man1/kolo-perf.1 644" \
         "lib/some-multiarch/libkolo.a 644" "lib/some-multiarch/pkgconfig/kolo.pc 644"; do
         grep -qx "opt/kolo/$file" <<<"$output" || { echo "no $file in $output"; return 1; }

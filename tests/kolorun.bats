@@ -9,6 +9,12 @@ setup() {
     KOLORUN=${TEST_BUILD:-build}/bin/kolorun
     cd "$BATS_TEST_DIRNAME/.."
     D=$BATS_TEST_TMPDIR
+    export TMPDIR=$D/tmp # of its temporary folders
+    mkdir "$TMPDIR"
+}
+
+teardown() {
+    [ "${left_over:-}" ] || [ -z "$(ls -A "$TMPDIR")" ] || { echo "left in TMPDIR:" && find "$TMPDIR"; }
 }
 
 # Waits until the file holds as many lines as asked for.
@@ -97,7 +103,10 @@ start() {
     for use in "" "-n 0 true" "-n x true" "-n 99999 true" "--timeout -1 true" "--timeout x true" \
         "-x =3 true" "-x NO_SUCH_VARIABLE_HERE true" "--nnodes 2 true" "--node-rank 1 true" \
         "--nnodes 2 --standalone --node-rank 0 --master-addr h true" "--master-port 70000 true" \
-        "--no-such-option true"; do
+        "--no-such-option true" "--max-restarts -1 true" "-r 4 true" "-t 0:1,x true" \
+        "-r 0:1, true" "--bind-to moon true" "--rdzv-backend etcd true" "--nnodes 1:4 true" \
+        "--rdzv-endpoint h:x true" "--rdzv-endpoint h --master-addr h true" \
+        "--nnodes 2 --rdzv-backend c10d true" "--nnodes 2 --rdzv-endpoint h true"; do
         run "$KOLORUN" $use
         [ "$status" -eq 125 ] || { echo "kolorun $use: $status"; return 1; }
         [[ "$output" == *kolorun* ]]
@@ -308,6 +317,7 @@ c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); pri
     await_lines "$D/pids" 3
     kill -KILL $job
     wait $job || true
+    left_over=1
     for pid in $(cat "$D/pids"); do await_gone "$pid"; done
 }
 
@@ -436,4 +446,272 @@ while b"ready" not in os.read(fd, 4096): pass' \
     direct=$output
     run "$KOLORUN" -n 2 --tag-output sh -c '[ $RANK = 0 ] || ls /proc/$$/fd; :' 3>&-
     [ "${output//"[1] "/}" = "$direct" ]
+}
+
+# ---- restarts
+
+# A rank that fails in the attempts before $1, for sh -c.
+FAILS='echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS" >>"$0/attempts$RANK"
+    if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt $1 ]; then
+        until [ "$(cat "$0"/attempts[02] | wc -l)" -eq $((2 * TORCHELASTIC_RESTART_COUNT + 2)) ]; do
+            sleep 0.05; done
+        exit 3
+    fi
+    [ $TORCHELASTIC_RESTART_COUNT -ge $1 ] || exec sleep 1000'
+
+@test "--max-restarts starts all ranks again until they end well" {
+    run "$KOLORUN" -n 3 --max-restarts 5 sh -c "$FAILS" "$D" 2
+    [ "$status" -eq 0 ]
+    for rank in 0 1 2; do
+        [ "$(cat "$D/attempts$rank")" = $'0 of 5\n1 of 5\n2 of 5' ]
+    done
+    [ "$(grep -c 'starting all ranks again, restart [12] of 5' <<<"$output")" -eq 2 ]
+    [ "$(grep -c ' first$' <<<"$output")" -eq 2 ]
+}
+
+@test "restarts come to an end, with the last attempt's exit code" {
+    run "$KOLORUN" -q -n 2 --max-restarts 2 sh -c 'echo x; exit $((TORCHELASTIC_RESTART_COUNT + 10))'
+    [ "$status" -eq 12 ]
+    [ "$(grep -c x <<<"$output")" -le 6 ]
+    run "$KOLORUN" --max-restarts 2 sh -c 'echo x >>"$0/runs"; exit 1' "$D"
+    [ "$(wc -l <"$D/runs")" -eq 3 ]
+}
+
+@test "there is no restart after a signal, a time-out, or for a program that is not there" {
+    start -n 2 --max-restarts 9 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"
+    await_lines "$D/pids" 2
+    kill -TERM $job
+    code=0; wait $job || code=$?
+    [ $code -eq 143 ]
+    run "$KOLORUN" -n 2 --max-restarts 9 --timeout 0.3 sleep 1000
+    [ "$status" -eq 124 ] && [[ "$output" != *again* ]]
+    run -127 "$KOLORUN" -n 2 --max-restarts 9 /nonexistent/prog
+    [[ "$output" != *again* ]]
+}
+
+@test "--timeout counts all attempts together" {
+    run timeout 60 "$KOLORUN" -n 1 --max-restarts 1000000 --timeout 1 sh -c 'sleep 0.1; exit 1'
+    [ "$status" -eq 124 ] && [[ "$output" == *"ran past its limit of 1 s"* ]]
+}
+
+@test "children of an attempt do not live into the next" {
+    run "$KOLORUN" -q -n 1 --max-restarts 1 sh -c '
+        [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0
+        sleep 1000 & echo $! >"$0/pid"; exit 1' "$D"
+    [ "$status" -eq 0 ]
+    await_gone "$(cat "$D/pid")"
+}
+
+@test "MASTER_PORT stays held, and can be served again in the next attempt" {
+    command -v python3 >/dev/null || skip "no python3"
+    run "$KOLORUN" -q -n 1 --max-restarts 1 python3 -c '
+import os, socket, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("", int(os.environ["MASTER_PORT"]))); s.listen(1)
+c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); a = s.accept()
+print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_COUNT"]))'
+    [ "$status" -eq 0 ] && [ "$output" = $'served\nserved' ]
+}
+
+# ---- logs
+
+@test "--log-dir, --redirects and --tee: files for each attempt and rank" {
+    local logs
+    run --separate-stderr "$KOLORUN" -q -n 2 --log-dir "$D/logs/deep" --run-id a/b -r 0:1 -t 1:3 \
+        --max-restarts 1 sh -c 'echo out$RANK; echo err$RANK >&2; exit $((TORCHELASTIC_RESTART_COUNT == 0))'
+    [ "$status" -eq 0 ]
+    logs=("$D"/logs/deep/kolorun_a_b_*)
+    [ "$(cat "$logs/attempt_1/0/stdout.log")" = out0 ]
+    [ "$(cat "$logs/attempt_1/1/stdout.log" "$logs/attempt_1/1/stderr.log")" = $'out1\nerr1' ]
+    [ ! -e "$logs/attempt_1/0/stderr.log" ]
+    [ -d "$logs/attempt_0/0" ]
+    grep -qx '\[1\] out1' <<<"$output" && grep -qx '\[0\] err0' <<<"$stderr"
+    ! grep -q out0 <<<"$output"
+}
+
+@test "--tee keeps the bytes as they are, also of one rank" {
+    run "$KOLORUN" -n 1 --log-dir "$D/logs" -t 1 printf 'a\rb\0c\nd'
+    printf 'a\rb\0c\nd' | cmp - "$D"/logs/*/attempt_0/0/stdout.log
+    [[ "${lines[-1]}" == d ]]
+}
+
+@test "a log that cannot be written is said, and the job goes on" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    mkdir -p "$D/logs"
+    run "$KOLORUN" -n 1 --log-dir "$D/logs" -t 3 sh -c '
+        rm -f "${TORCHELASTIC_ERROR_FILE%/*}/stdout.log"; echo fine'
+    [ "$status" -eq 0 ] && [[ "$output" == *fine* ]]
+    run "$KOLORUN" -n 1 --log-dir /proc/no true
+    [ "$status" -eq 125 ] && [[ "$output" == *"cannot set up: "* ]]
+}
+
+@test "what a rank writes into its error file is shown beneath it" {
+    run "$KOLORUN" -n 2 sh -c '[ $RANK = 1 ] || exec sleep 1000
+        printf %s "{\"message\": {\"message\": \"no shard 2\\nmore\", \"extraInfo\": {}}}" \
+            >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$status" -eq 1 ]
+    grep -qx 'kolorun:        no shard 2' <<<"$output"
+    run "$KOLORUN" -n 2 sh -c 'echo "{\"message\": \"plain\\u001b\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    grep -qx 'kolorun:        plain?' <<<"$output"
+    run "$KOLORUN" -n 2 sh -c 'echo "{ no json" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$status" -eq 1 ]
+}
+
+@test "the table begins with the rank that failed first" {
+    run "$KOLORUN" -n 4 sh -c '[ $RANK != 2 ] || exit 42; exec sleep 1000'
+    [[ "$(grep -A1 'ended with  ' <<<"$output" | tail -n 1)" =~ ^kolorun:\ +2\ .*first$ ]]
+    [ "$(grep -c '^kolorun:  *[0-3]  *[0-9]* ' <<<"$output")" -eq 4 ]
+}
+
+@test "without a place for temporary files the job runs all the same" {
+    TMPDIR=/proc/no run "$KOLORUN" -n 2 --no-tag sh -c 'echo "${TORCHELASTIC_ERROR_FILE-none}"'
+    [ "$status" -eq 0 ] && [ "$output" = $'none\nnone' ]
+}
+
+# ---- what is only said
+
+@test "--dry-run prints commands that do the same" {
+    run "$KOLORUN" -n 2 --nnodes 2 --node-rank 1 --rdzv-endpoint h:7 --rdzv-id j --dry-run -x 'A=b c' \
+        sh -c 'echo "it'"'"'s $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $A"'
+    [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
+    [ "$(sh -c "${lines[1]}")" = "it's 3/4 h:7 j b c" ]
+    run "$KOLORUN" --dry-run --bind-to core true ''
+    [[ "$output" =~ ^taskset\ -c\ [0-9,-]+\ env\ .*\ true\ \'\'$ ]]
+}
+
+@test "--bind-to core gives each rank processors that others do not have, as far as there are" {
+    run "$KOLORUN" -n 2 --no-tag --bind-to core sh -c 'grep Cpus_allowed_list /proc/self/status'
+    [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
+    run "$KOLORUN" -n 2 --no-tag --bind-to numa sh -c 'grep Cpus_allowed_list /proc/self/status'
+    [ "$status" -eq 0 ]
+}
+
+@test "torchrun's command lines for one machine are understood" {
+    run "$KOLORUN" --nnodes 1:1 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0 \
+        --rdzv_id x --max_restarts 0 --no_python --log_dir "$D/l" --no-tag sh -c 'echo $MASTER_ADDR'
+    [ "$status" -eq 0 ] && [ "$output" = $'localhost\nlocalhost' ]
+}
+
+# ---- several machines that agree: here, all of them on this one
+
+# Starts machine K of $machines in the background; its output is in $D/outK and its pid in jobs[K].
+machine() {
+    local k=$1
+    shift
+    timeout 100 "$KOLORUN" -n 2 --nnodes "$machines" "$@" >"$D/out$k" 2>&1 3>&- &
+    jobs[k]=$!
+}
+
+# A port that is free now.
+free_port() {
+    "$KOLORUN" -n 1 sh -c 'echo $MASTER_PORT'
+}
+
+@test "machines that are not numbered number themselves" {
+    machines=3 port=$(free_port)
+    for k in 0 1 2; do
+        machine $k --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --no-tag sh -c '
+            echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT'
+    done
+    for k in 0 1 2; do wait ${jobs[k]}; done
+    [ "$(cat "$D"/out* | cut -d' ' -f1,2 | sort)" = "$(for r in 0 1 2 3 4 5; do echo $((r / 2))/3 $r/6; done)" ]
+    [ "$(cat "$D"/out* | cut -d' ' -f3 | sort -u | wc -l)" -eq 1 ]
+    grep -q 127.0.0.1: "$D/out0"
+}
+
+@test "a failure on one machine starts the ranks of all again" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        machine $k --node-rank $k --master-addr 127.0.0.1 --master-port $port --max-restarts 2 sh -c '
+            echo $TORCHELASTIC_RESTART_COUNT $MASTER_PORT >>"$0/attempts$RANK"
+            [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] || exit 0
+            if [ $RANK = $((TORCHELASTIC_RESTART_COUNT + 2)) ]; then
+                until [ "$(cat "$0"/attempts* | wc -l)" -ge $((4 * TORCHELASTIC_RESTART_COUNT + 4)) ]; do
+                    sleep 0.05; done
+                exit 3
+            fi
+            [ $RANK != 0 ] || exit 0
+            exec sleep 1000' "$D"
+    done
+    for k in 0 1; do wait ${jobs[k]}; done
+    for rank in 0 1 2 3; do [ "$(wc -l <"$D/attempts$rank")" -eq 3 ]; done
+    grep -q 'machine 1: rank 2 ended with exit code 3; stopping' "$D/out0"
+    grep -q 'starting all ranks again, restart 2 of 2' "$D/out0"
+}
+
+@test "the last failure of one machine is the exit code of all" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        machine $k --node-rank $k --master-addr 127.0.0.1 --master-port $port --max-restarts 1 sh -c '
+            [ $RANK != 3 ] || exit 9; exec sleep 1000'
+    done
+    for k in 0 1; do
+        code=0; wait ${jobs[k]} || code=$?
+        [ $code -eq 9 ]
+    done
+}
+
+@test "a machine that is stopped ends the job on all of them, without another attempt" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        machine $k --node-rank $k --master-addr 127.0.0.1 --master-port $port --max-restarts 9 sh -c '
+            echo $$ >>"$0/pids"; exec sleep 1000' "$D"
+    done
+    await_lines "$D/pids" 4
+    kill -TERM ${jobs[1]}
+    for k in 0 1; do
+        code=0; wait ${jobs[k]} || code=$?
+        [ $code -eq 143 ]
+    done
+    grep -q 'machine 1: ' "$D/out0"
+    [ "$(wc -l <"$D/pids")" -eq 4 ]
+}
+
+@test "the loss of the machine that serves the others ends them" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        "$KOLORUN" -n 1 --nnodes 2 --node-rank $k --master-addr 127.0.0.1 --master-port $port \
+            --max-restarts 9 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D" >"$D/out$k" 2>&1 3>&- &
+        jobs[k]=$!
+    done
+    await_lines "$D/pids" 2
+    kill -KILL ${jobs[0]}
+    left_over=1
+    code=0; wait ${jobs[1]} || code=$?
+    [ $code -eq 125 ]
+    grep -q 'the kolorun that serves all machines has gone; stopping 1 rank here' "$D/out1"
+}
+
+@test "machines that do not come are named" {
+    KOLO_TIMEOUT_MS=500 run timeout 60 "$KOLORUN" --nnodes 3 --node-rank 0 --max-restarts 1 \
+        --master-addr 127.0.0.1 --master-port "$(free_port)" true
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"waited 500 ms for 3 machines; not there: machine 1, 2"* ]]
+    KOLO_TIMEOUT_MS=500 run timeout 60 "$KOLORUN" --nnodes 3 --node-rank 1 --max-restarts 1 \
+        --master-addr 127.0.0.1 --master-port "$(free_port)" true
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"the other machines are not reached: "* ]]
+}
+
+# ---- completion
+
+# What bash offers for the last of the words.
+complete_words() {
+    bash -c 'source completions/kolorun; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kolorun
+        printf "%s\n" "${COMPREPLY[@]}"' - "$@"
+}
+
+@test "bash completes options, their values and the program" {
+    [ "$(complete_words kolorun --max)" = --max-restarts ]
+    [ "$(complete_words kolorun -n 2 --bind-to = n)" = $'numa\nnone' ]
+    [ "$(complete_words kolorun --rdzv-backend c)" = c10d ]
+    complete_words kolorun -n 2 -x A=b tru | grep -qx true
+    [ -z "$(complete_words kolorun --timeout 1)" ]
+}
+
+@test "bash completion knows every option" {
+    local option
+    for option in $("$KOLORUN" --help | grep -E '^ +-' | grep -oE -- '--[a-z-]+' | sort -u); do
+        grep -qE -- "$option( |\$|')" completions/kolorun || { echo "no $option"; return 1; }
+    done
 }

@@ -6,6 +6,7 @@
 #include "launch.h"
 
 #include "kolo.h"
+#include "launcher.h"
 #include "options.h"
 
 #include <argp.h>
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 4096, DEFAULT_PORT = 29500 };
+enum { MAX_RANKS = 4096, DEFAULT_PORT = 29500, DEFAULT_MEETING_PORT = 29400 };
 
 enum key {
     KEY_STANDALONE = 256,
@@ -29,6 +30,13 @@ enum key {
     KEY_MASTER_ADDR,
     KEY_MASTER_PORT,
     KEY_RUN_ID,
+    KEY_ENDPOINT,
+    KEY_BACKEND,
+    KEY_RESTARTS,
+    KEY_LOG_DIR,
+    KEY_BIND,
+    KEY_DRY,
+    KEY_NO_PYTHON,
     KEY_TIMEOUT,
     KEY_GRACE,
     KEY_TAG,
@@ -41,10 +49,24 @@ static const struct argp_option option_list[] = {
     {"nproc_per_node", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {NULL, 'x', "NAME[=VALUE]", 0,
      "Set a variable for every rank; without =VALUE it must be set here", 1},
+    {"max-restarts", KEY_RESTARTS, "R", 0,
+     "Start all ranks again, at most R times, when one fails. Default 0", 1},
+    {"max_restarts", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
+    {"bind-to", KEY_BIND, "core|numa|none", 0,
+     "Give each rank a core, or a NUMA node, of its own. Default none", 1},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Stop the job after this time. Default 0: never", 1},
     {"grace", KEY_GRACE, "SECONDS", 0, "Time from SIGTERM to SIGKILL when stopping. Default 5", 1},
     {"tag-output", KEY_TAG, NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
     {"no-tag", KEY_NO_TAG, NULL, 0, "Pass the output through untouched", 1},
+    {"log-dir", KEY_LOG_DIR, "DIR", 0, "Keep logs and error files of this job below DIR", 1},
+    {"log_dir", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
+    {"redirects", 'r', "STREAMS", 0,
+     "Write streams into log files: 1 stdout, 2 stderr, 3 both, or RANK:STREAMS,... by local rank",
+     1},
+    {"tee", 't', "STREAMS", 0, "Write them into log files too", 1},
+    {"dry-run", KEY_DRY, NULL, 0, "Print what would be started, and start nothing", 1},
+    {"no-python", KEY_NO_PYTHON, NULL, OPTION_HIDDEN, NULL, 1},
+    {"no_python", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"quiet", 'q', NULL, 0, "No table of how the ranks ended when one fails", 1},
     {"standalone", KEY_STANDALONE, NULL, 0, "This machine is all there is. Default", 2},
     {"nnodes", KEY_NNODES, "M", 0, "Machines, each running kolorun with N ranks. Default 1", 2},
@@ -55,7 +77,15 @@ static const struct argp_option option_list[] = {
     {"master-port", KEY_MASTER_PORT, "PORT", 0,
      "Port of the store in rank 0. Default: a free one, with M > 1 29500", 2},
     {"master_port", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+    {"rdzv-endpoint", KEY_ENDPOINT, "HOST[:PORT]", 0,
+     "Where the machines meet: on machine 0. As --master-addr and --master-port", 2},
+    {"rdzv_endpoint", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+    {"rdzv-backend", KEY_BACKEND, "static|c10d", 0,
+     "c10d: machines need no number, the first at the endpoint serves all. Default static", 2},
+    {"rdzv_backend", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
+    {"rdzv-id", 0, NULL, OPTION_ALIAS, NULL, 2},
+    {"rdzv_id", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {0}};
 
 static const char doc[] =
@@ -64,7 +94,9 @@ static const char doc[] =
     "  kolorun -n 4 ./prog --epochs 3\n"
     "  kolorun -n 4 -x KOLO_DEBUG=INFO --timeout 60 ./prog\n"
     "  kolorun -n 8 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 ./prog\n"
-    "  kolorun -n 8 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 ./prog\n\n"
+    "  kolorun -n 8 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 ./prog\n"
+    "  kolorun -n 4 --max-restarts 3 --log-dir logs --tee 3 ./prog\n"
+    "  kolorun -n 8 --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.0.0.1 ./prog   (on both)\n\n"
     "-np N is -n N. The exit code is that of the rank that failed first (128 + signal if a signal "
     "ended it), 0 if none did, 124 after --timeout, 125 if kolorun itself failed, 126 or 127 if "
     "the "
@@ -132,30 +164,97 @@ static void add_export(struct argp_state *state, struct ko_launch_options *optio
 
 struct command {
     struct ko_launch_options options;
-    int tag;       /* -1: not said */
-    int node_rank; /* -1: not said */
+    int tag; /* -1: not said */
     bool standalone;
+    bool numbers_machines; /* --rdzv-backend c10d */
+    const char *endpoint;
+    char endpoint_host[KO_HOST_TEXT];
     char run_id[32];
 };
 
-/* Defaults that depend on other options. */
+/* "2", or "2:2" as torchrun takes it. */
+static int parse_machines_count(struct argp_state *state, char *text)
+{
+    char *colon = strchr(text, ':');
+
+    if (colon) {
+        *colon = 0;
+        if (strcmp(text, colon + 1) != 0)
+            argp_error(state, "--nnodes %s:%s: the number of machines is fixed; say one", text,
+                       colon + 1);
+    }
+    return ko_option_whole(state, "--nnodes", text, 1, INT_MAX / MAX_RANKS);
+}
+
+static const char *check_streams(struct argp_state *state, const char *what, const char *text)
+{
+    if (ko_logs_mask(text, 0) < 0)
+        argp_error(state, "%s is \"%s\"; it takes 0 to 3, or a list like 0:1,3:2", what, text);
+    return text;
+}
+
+static enum ko_binding parse_binding(struct argp_state *state, const char *text)
+{
+    static const char *const names[] = {"none", "core", "numa"};
+
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i]))
+            return (enum ko_binding)i;
+    argp_error(state, "--bind-to is \"%s\"; it takes core, numa or none", text);
+    return KO_BIND_NONE;
+}
+
+/* Port 0 is any free one, as if none were given. */
+static void take_endpoint(struct argp_state *state, struct command *command)
+{
+    char text[KO_HOST_TEXT + 16];
+    size_t length;
+
+    snprintf(text, sizeof text, "%s", command->endpoint);
+    length = strlen(text);
+    if (length > 2 && !strcmp(text + length - 2, ":0"))
+        text[length - 2] = 0;
+    if (ko_address_parse("--rdzv-endpoint", text, true, command->endpoint_host,
+                         &command->options.master_port))
+        argp_error(state, "%s", kolo_last_error());
+    command->options.master_addr = command->endpoint_host;
+}
+
+/* Where several machines meet, or rank 0 of a job on one. */
+static void complete_address(struct argp_state *state, struct command *command)
+{
+    struct ko_launch_options *options = &command->options;
+
+    if (command->endpoint && options->master_addr)
+        argp_error(state, "--rdzv-endpoint and --master-addr say the same; give one");
+    if (command->endpoint)
+        take_endpoint(state, command);
+    if (options->nnodes > 1 && options->master_port == 0)
+        options->master_port = command->numbers_machines ? DEFAULT_MEETING_PORT : DEFAULT_PORT;
+    if (options->nnodes == 1 && !options->master_addr)
+        options->master_addr = "127.0.0.1";
+}
+
+/* Defaults that depend on other options, and options that contradict each other. */
 static void complete(struct argp_state *state, struct command *command)
 {
     struct ko_launch_options *options = &command->options;
     struct timespec now;
 
+    complete_address(state, command);
     if (options->nnodes > 1 && command->standalone)
         argp_error(state, "--standalone and --nnodes %d contradict each other", options->nnodes);
-    if (options->nnodes > 1 && (command->node_rank < 0 || !options->master_addr))
-        argp_error(state, "--nnodes %d needs --node-rank and --master-addr", options->nnodes);
-    if (command->node_rank >= options->nnodes)
-        argp_error(state, "--node-rank %d is not below --nnodes %d", command->node_rank,
+    if (options->nnodes > 1 && !options->master_addr)
+        argp_error(state, "--nnodes %d needs --master-addr, or --rdzv-endpoint", options->nnodes);
+    if (options->nnodes > 1 && options->node_rank < 0 && !command->numbers_machines)
+        argp_error(state, "--nnodes %d needs --node-rank, or --rdzv-backend c10d", options->nnodes);
+    if (options->node_rank >= options->nnodes)
+        argp_error(state, "--node-rank %d is not below --nnodes %d", options->node_rank,
                    options->nnodes);
-    if (options->nnodes > 1 && options->master_port == 0)
-        options->master_port = DEFAULT_PORT;
-    if (!options->master_addr)
-        options->master_addr = "127.0.0.1";
-    options->node_rank = command->node_rank < 0 ? 0 : command->node_rank;
+    options->meets =
+        options->nnodes > 1 && (command->numbers_machines || options->max_restarts > 0);
+    if (!options->meets && options->node_rank < 0)
+        options->node_rank = 0;
     options->tag = command->tag < 0 ? options->nprocs > 1 : command->tag;
     if (!options->run_id) {
         clock_gettime(CLOCK_REALTIME, &now);
@@ -174,10 +273,11 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         command->standalone = true;
         return 0;
     case KEY_NNODES:
-        command->options.nnodes = ko_option_whole(state, "--nnodes", arg, 1, INT_MAX / MAX_RANKS);
+        command->options.nnodes = parse_machines_count(state, arg);
         return 0;
     case KEY_NODE_RANK:
-        command->node_rank = ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
+        command->options.node_rank =
+            ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
         return 0;
     case KEY_MASTER_ADDR:
         command->options.master_addr = arg;
@@ -188,8 +288,47 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
     case KEY_RUN_ID:
         command->options.run_id = arg;
         return 0;
+    case KEY_ENDPOINT:
+        command->endpoint = arg;
+        return 0;
+    case KEY_BACKEND:
+        if (strcmp(arg, "static") && strcmp(arg, "c10d"))
+            argp_error(state, "--rdzv-backend is \"%s\"; it takes static or c10d", arg);
+        command->numbers_machines = !strcmp(arg, "c10d");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_output(int key, char *arg, struct argp_state *state)
+{
+    struct command *command = state->input;
+
+    switch (key) {
+    case 'q':
+        command->options.quiet = true;
+        return 0;
+    case 'r':
+        command->options.redirects = check_streams(state, "-r", arg);
+        return 0;
+    case 't':
+        command->options.tees = check_streams(state, "-t", arg);
+        return 0;
+    case KEY_LOG_DIR:
+        command->options.log_dir = arg;
+        return 0;
+    case KEY_TAG:
+    case KEY_NO_TAG:
+        command->tag = key == KEY_TAG;
+        return 0;
+    case KEY_DRY:
+        command->options.dry = true;
+        return 0;
+    case KEY_NO_PYTHON: /* no program is taken for Python's here */
+        return 0;
+    default:
+        return parse_machines(key, arg, state);
     }
 }
 
@@ -204,18 +343,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'x':
         add_export(state, &command->options, arg);
         return 0;
-    case 'q':
-        command->options.quiet = true;
+    case KEY_RESTARTS:
+        command->options.max_restarts = ko_option_whole(state, "--max-restarts", arg, 0, 1000000);
+        return 0;
+    case KEY_BIND:
+        command->options.binding = parse_binding(state, arg);
         return 0;
     case KEY_TIMEOUT:
         command->options.timeout_ms = parse_seconds(state, "--timeout", arg);
         return 0;
     case KEY_GRACE:
         command->options.grace_ms = parse_seconds(state, "--grace", arg);
-        return 0;
-    case KEY_TAG:
-    case KEY_NO_TAG:
-        command->tag = key == KEY_TAG;
         return 0;
     case ARGP_KEY_ARGS: /* the program; what follows it is its own */
         command->options.program = state->argv + state->next;
@@ -227,7 +365,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         complete(state, command);
         return 0;
     default:
-        return parse_machines(key, arg, state);
+        return parse_output(key, arg, state);
     }
 }
 
@@ -249,7 +387,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = option_list, .parser = parse, .args_doc = "PROGRAM [ARGUMENT...]", .doc = doc};
     struct command command = {
-        .options = {.nprocs = 1, .nnodes = 1, .grace_ms = 5000}, .tag = -1, .node_rank = -1};
+        .options = {.nprocs = 1, .nnodes = 1, .node_rank = -1, .grace_ms = 5000}, .tag = -1};
     int code;
 
     argp_program_version_hook = print_version;

@@ -7,6 +7,9 @@
  * happened: when one rank's crash makes all others fail, the first is the one to blame. On kernels
  * without pidfds SIGCHLD takes its place and ends of the same moment are seen in the order of
  * ranks.
+ *
+ * A job is one attempt, or several if ranks fail and may be started again. Of several machines that
+ * agree (launch_nodes.h) each looks some times a second how the others do.
  */
 #include "launch.h"
 
@@ -23,8 +26,9 @@
 #include <unistd.h>
 
 enum {
-    DRAIN_MS = 200,      /* after the last rank's end, for pipes that its children keep open */
-    UNKILLABLE_MS = 5000 /* after SIGKILL, for a rank stuck in the kernel */
+    DRAIN_MS = 200,       /* after the last rank's end, for pipes that its children keep open */
+    UNKILLABLE_MS = 5000, /* after SIGKILL, for a rank stuck in the kernel */
+    LOOK_MS = 100         /* between looks at other machines */
 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -40,15 +44,25 @@ struct job {
     struct ko_worker *workers;
     int nworkers; /* started so far */
     int nended;
-    const struct ko_worker *first; /* whose failure ended the job */
+    const struct ko_worker *first; /* whose failure ended the attempt */
     int exit_code;
+    bool may_restart; /* a rank has failed, here or on another machine */
+    bool is_over_everywhere;
     enum phase phase;
     bool interrupted;
+    bool was_told_to_end; /* by a signal */
     bool start_failed;
+    struct ko_attempt attempt;
+    struct ko_logs logs;
+    struct ko_nodes nodes;
+    char master_addr[KO_NODES_TEXT];
+    ko_deadline look;      /* at the other machines, next */
+    ko_deadline whole;     /* the job's, if it has one */
     ko_deadline limit;     /* of the phase; in RUNNING of the whole job, if it has one */
     ko_deadline drain;     /* once all ranks have ended */
     struct ko_sink *sinks; /* stdout, stderr */
     struct pollfd *polls;
+    int port; /* MASTER_PORT of this machine, held by port_fd if kolorun has chosen it */
     int signal_fd, ends_fd, port_fd;
     sigset_t old_mask;
 };
@@ -69,12 +83,14 @@ static void kill_all(struct job *job)
     job->limit = ko_deadline_in(UNKILLABLE_MS);
 }
 
-/* Asks all ranks to end; exit_code is the job's from now on. */
-static void stop_all(struct job *job, int exit_code)
+/* Asks all ranks to end; exit_code is the job's from now on, how says why to the other machines. */
+static void stop_all(struct job *job, int exit_code, const char *how)
 {
     job->exit_code = exit_code;
     if (job->phase != RUNNING)
         return;
+    ko_nodes_fail(&job->nodes, job->attempt.number, exit_code, how,
+                  !job->may_restart || job->was_told_to_end);
     signal_all(job, SIGTERM);
     signal_all(job, SIGCONT); /* a stopped process cannot handle anything */
     job->phase = STOPPING;
@@ -90,7 +106,7 @@ static void on_limit(struct job *job)
     if (!job->options->quiet)
         ko_sink_print(&job->sinks[1], "kolorun: the job ran past its limit of %g s; stopping it",
                       job->options->timeout_ms / 1000.0);
-    stop_all(job, KO_EXIT_TIMEOUT);
+    stop_all(job, KO_EXIT_TIMEOUT, "it ran past its limit of time");
 }
 
 /* ---- what happens ------------------------------------------------------------------------------
@@ -104,15 +120,17 @@ static bool is_as_wished(const struct job *job, const struct ko_worker *worker)
 
 static void blame(struct job *job, const struct ko_worker *worker)
 {
-    char how[64];
+    char how[64], text[KO_NODES_TEXT];
     int others = job->nworkers - job->nended;
 
     job->first = worker;
+    job->may_restart = true;
     ko_worker_describe(worker, how, sizeof how);
+    snprintf(text, sizeof text, "rank %d ended with %s", worker->rank, how);
     if (!job->options->quiet && others > 0 && !is_as_wished(job, worker))
-        ko_sink_print(&job->sinks[1], "kolorun: rank %d ended with %s; stopping %d other%s",
-                      worker->rank, how, others, others == 1 ? "" : "s");
-    stop_all(job, ko_worker_exit_code(worker));
+        ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d other%s", text, others,
+                      others == 1 ? "" : "s");
+    stop_all(job, ko_worker_exit_code(worker), text);
 }
 
 static void on_end(struct job *job, struct ko_worker *worker)
@@ -161,8 +179,34 @@ static void on_signal(struct job *job)
         return;
     }
     job->interrupted |= info.ssi_signo == SIGINT;
+    job->was_told_to_end |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
+    if (job->was_told_to_end && job->nended == job->nworkers && !job->exit_code) /* only waiting */
+        stop_all(job, KO_EXIT_SIGNAL + (int)info.ssi_signo, "it was told to end");
     if (!has_come_from_terminal(job, &info))
         signal_all(job, (int)info.ssi_signo);
+}
+
+/* How the other machines do. */
+static void look_around(struct job *job)
+{
+    char how[KO_NODES_TEXT];
+    int code = KO_EXIT_SELF;
+    enum ko_nodes_state state;
+
+    if (!job->nodes.store || !ko_deadline_passed(&job->look) || job->is_over_everywhere)
+        return;
+    job->look = ko_deadline_in(LOOK_MS);
+    if (job->nended == job->nworkers && !job->exit_code)
+        ko_nodes_finish(&job->nodes, job->attempt.number);
+    state = ko_nodes_check(&job->nodes, job->attempt.number, &code, how);
+    job->is_over_everywhere = state != KO_NODES_RUNNING;
+    if (state == KO_NODES_RUNNING || state == KO_NODES_OVER || job->exit_code)
+        return;
+    job->may_restart = state == KO_NODES_FAILED;
+    if (!job->options->quiet)
+        ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d rank%s here", how,
+                      job->nworkers - job->nended, job->nworkers - job->nended == 1 ? "" : "s");
+    stop_all(job, code, how);
 }
 
 static void on_broken_sink(struct job *job, struct ko_sink *sink)
@@ -171,7 +215,8 @@ static void on_broken_sink(struct job *job, struct ko_sink *sink)
         ko_sink_print(&job->sinks[1], "kolorun: standard output cannot be written: %s",
                       strerror(sink->error));
     if (job->phase == RUNNING)
-        stop_all(job, sink->error == EPIPE ? KO_EXIT_SIGNAL + SIGPIPE : KO_EXIT_SELF);
+        stop_all(job, sink->error == EPIPE ? KO_EXIT_SIGNAL + SIGPIPE : KO_EXIT_SELF,
+                 "its output cannot be written");
 }
 
 /* ---- the loop ----------------------------------------------------------------------------------
@@ -183,13 +228,19 @@ static bool is_drained(const struct ko_stream *stream, bool late)
     return stream->fd < 0 || (late && stream->owed == 0);
 }
 
+/* Whether other machines may still make this one begin again. */
+static bool is_awaited(const struct job *job)
+{
+    return job->nodes.store && !job->exit_code && !job->is_over_everywhere && !job->was_told_to_end;
+}
+
 static bool is_over(const struct job *job)
 {
     bool late;
 
     if (job->phase == KILLING && ko_deadline_passed(&job->limit))
         return true;
-    if (job->nended < job->nworkers)
+    if (job->nended < job->nworkers || is_awaited(job))
         return false;
     late = ko_deadline_passed(&job->drain);
     for (int i = 0; i < job->nworkers; i++)
@@ -199,14 +250,21 @@ static bool is_over(const struct job *job)
     return true;
 }
 
+static int sooner(int timeout_ms, int other_ms)
+{
+    return timeout_ms < 0 || other_ms < timeout_ms ? other_ms : timeout_ms;
+}
+
 static int next_timeout_ms(const struct job *job)
 {
     bool limited = job->phase != RUNNING || job->options->timeout_ms > 0;
     int timeout_ms = limited ? ko_deadline_left_ms(&job->limit) : -1;
     int drain_ms = job->nended == job->nworkers ? ko_deadline_left_ms(&job->drain) : -1;
 
-    if (drain_ms > 0 && (timeout_ms < 0 || drain_ms < timeout_ms))
-        return drain_ms;
+    if (drain_ms > 0)
+        timeout_ms = sooner(timeout_ms, drain_ms);
+    if (job->nodes.store && !job->is_over_everywhere)
+        timeout_ms = sooner(timeout_ms, ko_deadline_left_ms(&job->look));
     return timeout_ms;
 }
 
@@ -257,16 +315,13 @@ static void run_once(struct job *job)
             ko_stream_read(&job->workers[i / 2].streams[i % 2]);
     if (limited && ko_deadline_passed(&job->limit))
         on_limit(job);
+    look_around(job);
 }
 
 /* Writes the rest. A reader who never reads holds kolorun up as he would hold up any program; a
  * signal ends that, since the mask is restored here. */
 static void finish_output(struct job *job)
 {
-    for (int i = 0; i < job->nworkers; i++) {
-        ko_stream_close(&job->workers[i].streams[0]);
-        ko_stream_close(&job->workers[i].streams[1]);
-    }
     sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
     for (int i = 0; i < 2; i++)
         while (job->sinks[i].used && !job->sinks[i].error) {
@@ -279,6 +334,12 @@ static void finish_output(struct job *job)
 
 /* ---- setting up and taking down ----------------------------------------------------------------
  */
+
+static int complain(const char *what)
+{
+    fprintf(stderr, "kolorun: %s: %s\n", what, strerror(errno));
+    return KO_EXIT_SELF;
+}
 
 static int add_signals(struct job *job, bool with_children)
 {
@@ -296,7 +357,7 @@ static int add_signals(struct job *job, bool with_children)
     return fd;
 }
 
-static int set_up(struct job *job, int *port)
+static int set_up(struct job *job)
 {
     const struct ko_launch_options *options = job->options;
 
@@ -309,30 +370,66 @@ static int set_up(struct job *job, int *port)
         return -1;
     ko_sink_open(&job->sinks[0], STDOUT_FILENO);
     ko_sink_open(&job->sinks[1], STDERR_FILENO);
+    if (ko_logs_open(&job->logs, options->log_dir, options->run_id,
+                     options->log_dir || options->redirects || options->tees))
+        return -1;
     job->signal_fd = add_signals(job, false);
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
     if (job->signal_fd < 0 || job->ends_fd < 0)
         return -1;
-    *port = options->master_port;
-    if (*port == 0)
-        job->port_fd = ko_port_hold(port);
-    return *port == 0 ? -1 : 0;
+    if (options->meets || options->master_port == 0)
+        job->port_fd = ko_port_hold(&job->port);
+    else
+        job->port = options->master_port;
+    return job->port == 0 ? -1 : 0;
 }
 
-static int start_worker(struct job *job, int port)
+/* Everything as before the first attempt; what has come from its ranks stays in the sinks. */
+static int begin_attempt(struct job *job, int number)
+{
+    const struct ko_launch_options *options = job->options;
+    int err = KOLO_OK;
+
+    job->nworkers = job->nended = job->exit_code = 0;
+    job->first = NULL;
+    job->may_restart = job->is_over_everywhere = false;
+    job->phase = RUNNING;
+    job->limit = job->whole;
+    job->look = ko_deadline_in(LOOK_MS);
+    job->attempt = (struct ko_attempt){.number = number,
+                                       .node_rank = job->nodes.node_rank,
+                                       .master_addr = options->master_addr,
+                                       .port = job->port,
+                                       .logs = &job->logs};
+    if (job->nodes.store) {
+        err = ko_nodes_meet(&job->nodes, number, job->signal_fd, job->master_addr,
+                            &job->attempt.port);
+        job->attempt.master_addr = job->master_addr;
+    }
+    if (err)
+        fprintf(stderr, "kolorun: %s\n", kolo_last_error());
+    else if (ko_logs_begin(&job->logs, number, options->nprocs))
+        err = complain("no folders for the logs");
+    return err;
+}
+
+static void number_worker(const struct job *job, struct ko_worker *worker, int local_rank)
+{
+    *worker = (struct ko_worker){.local_rank = local_rank, .pid_fd = -1};
+    worker->rank = job->attempt.node_rank * job->options->nprocs + local_rank;
+}
+
+static int start_worker(struct job *job)
 {
     const struct ko_launch_options *options = job->options;
     struct ko_worker *worker = &job->workers[job->nworkers];
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = worker};
     int code;
 
-    worker->local_rank = job->nworkers;
-    worker->rank = options->node_rank * options->nprocs + worker->local_rank;
-    worker->pid_fd = -1;
+    number_worker(job, worker, job->nworkers++);
     for (int i = 0; i < 2; i++)
-        worker->streams[i] = (struct ko_stream){.fd = -1, .sink = &job->sinks[i]};
-    job->nworkers++;
-    code = ko_worker_start(worker, options, port, &job->old_mask);
+        worker->streams[i] = (struct ko_stream){.fd = -1, .copy_fd = -1, .sink = &job->sinks[i]};
+    code = ko_worker_start(worker, options, &job->attempt, &job->old_mask);
     if (code) {
         worker->ended = true;
         job->nended++;
@@ -343,38 +440,44 @@ static int start_worker(struct job *job, int port)
     return 0;
 }
 
-static void start_all(struct job *job, int port)
+static void start_all(struct job *job)
 {
     int code = 0;
 
     while (job->nworkers < job->options->nprocs && !code)
-        code = start_worker(job, port);
-    if (job->options->timeout_ms > 0)
-        job->limit = ko_deadline_in(job->options->timeout_ms);
+        code = start_worker(job);
     if (job->nended == job->nworkers)
         job->drain = ko_deadline_in(DRAIN_MS);
     job->start_failed = code != 0;
     if (code)
-        stop_all(job, code);
+        stop_all(job, code, "a rank cannot be started");
     /* Without pidfds an end before SIGCHLD was asked for has left no sign. */
     for (int i = 0; i < job->nworkers; i++)
         if (job->workers[i].pid_fd < 0)
             on_end(job, &job->workers[i]);
 }
 
-static void take_down(struct job *job)
+/* After an attempt: whatever it has left behind in its ranks' groups, if it has failed. */
+static void end_attempt(struct job *job)
 {
     if (job->workers && job->exit_code)
-        signal_all(job,
-                   SIGKILL); /* whatever a failed job's ranks have left behind in their groups */
+        signal_all(job, SIGKILL);
     for (int i = 0; job->workers && i < job->nworkers; i++)
         ko_worker_free(&job->workers[i]);
+    job->nworkers = 0;
+}
+
+static void take_down(struct job *job)
+{
+    end_attempt(job);
     for (int i = 0; i < 3; i++) {
         int fd = i == 0 ? job->signal_fd : i == 1 ? job->ends_fd : job->port_fd;
 
         if (fd >= 0)
             close(fd);
     }
+    ko_nodes_close(&job->nodes);
+    ko_logs_close(&job->logs);
     free(job->workers);
     free(job->polls);
     free(job->sinks);
@@ -387,22 +490,83 @@ static bool wants_report(const struct job *job)
            job->sinks[0].error != EPIPE && !(job->first && is_as_wished(job, job->first));
 }
 
+/* Runs the attempt to its end. */
+static void run_attempt(struct job *job)
+{
+    start_all(job);
+    while (!is_over(job))
+        run_once(job);
+    for (int i = 0; i < job->nworkers; i++) {
+        ko_stream_close(&job->workers[i].streams[0]);
+        ko_stream_close(&job->workers[i].streams[1]);
+    }
+    if (wants_report(job))
+        ko_report(&job->sinks[1], job->workers, job->nworkers, job->first, &job->attempt);
+}
+
+/* True if the failed attempt is to be followed by another. */
+static bool wants_restart(const struct job *job)
+{
+    int left = job->options->max_restarts - job->attempt.number;
+
+    return job->exit_code && job->may_restart && !job->was_told_to_end && left > 0;
+}
+
+static void run_job(struct job *job)
+{
+    int number = 0;
+
+    if (job->options->timeout_ms > 0)
+        job->whole = ko_deadline_in(job->options->timeout_ms);
+    if (begin_attempt(job, number)) {
+        job->exit_code = KO_EXIT_SELF;
+        return;
+    }
+    run_attempt(job);
+    while (wants_restart(job)) {
+        if (!job->options->quiet)
+            ko_sink_print(&job->sinks[1], "kolorun: starting all ranks again, restart %d of %d",
+                          number + 1, job->options->max_restarts);
+        end_attempt(job);
+        if (begin_attempt(job, ++number)) {
+            job->exit_code = KO_EXIT_SELF;
+            return;
+        }
+        run_attempt(job);
+    }
+}
+
+static int print_job(struct job *job)
+{
+    struct ko_worker worker;
+
+    job->attempt = (struct ko_attempt){.node_rank = job->nodes.node_rank,
+                                       .master_addr = job->options->master_addr,
+                                       .port = job->options->master_port,
+                                       .logs = &job->logs};
+    for (int i = 0; i < job->options->nprocs; i++) {
+        number_worker(job, &worker, i);
+        ko_worker_print(&worker, job->options, &job->attempt);
+    }
+    return fflush(stdout) ? complain("standard output") : 0;
+}
+
 int ko_launch(const struct ko_launch_options *options)
 {
     struct job job = {.options = options, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
-    int port;
 
-    if (set_up(&job, &port)) {
-        fprintf(stderr, "kolorun: cannot set up: %s\n", strerror(errno));
+    job.nodes.node_rank = options->node_rank;
+    job.nodes.nnodes = options->nnodes;
+    if (options->dry)
+        return print_job(&job);
+    if (options->meets &&
+        ko_nodes_open(&job.nodes, options->master_addr, options->master_port, options->run_id)) {
+        fprintf(stderr, "kolorun: the other machines are not reached: %s\n", kolo_last_error());
         job.exit_code = KO_EXIT_SELF;
+    } else if (set_up(&job)) {
+        job.exit_code = complain("cannot set up");
     } else {
-        start_all(&job, port);
-        while (!is_over(&job))
-            run_once(&job);
-        for (int i = 0; i < job.nworkers; i++)
-            ko_stream_close(&job.workers[i].streams[0]);
-        if (wants_report(&job))
-            ko_report(&job.sinks[1], job.workers, job.nworkers, job.first);
+        run_job(&job);
         finish_output(&job);
     }
     take_down(&job);

@@ -7,6 +7,9 @@
 #ifndef KO_LAUNCH_H
 #define KO_LAUNCH_H
 
+#include "launch_binding.h"
+#include "launch_logs.h"
+#include "launch_nodes.h"
 #include "launch_output.h"
 
 #include <signal.h>
@@ -27,10 +30,16 @@ struct ko_launch_options {
     char **program; /* argv of every rank, NULL at its end */
     int nprocs;     /* ranks on this machine */
     int nnodes;     /* machines, each with nprocs ranks */
-    int node_rank;
+    int node_rank;  /* -1: by their coming, for those that meet */
     const char *master_addr;
     int master_port; /* 0: choose a free one (one machine only) */
+    bool meets; /* the machines agree over a store at master_addr:master_port; see launch_nodes.h */
     const char *run_id;
+    int max_restarts;
+    const char *redirects, *tees; /* as ko_logs_mask takes them; NULL: none */
+    const char *log_dir;          /* NULL: none was asked for */
+    enum ko_binding binding;
+    bool dry;       /* only print what would be started */
     char **exports; /* "NAME=VALUE" each, put into every rank's environment */
     int nexports;
     int timeout_ms; /* of the whole job; 0: none */
@@ -41,6 +50,15 @@ struct ko_launch_options {
 
 /* ---- one rank ----------------------------------------------------------------------------------
  */
+
+/* What the ranks of one start have in common. After a failure there may be another. */
+struct ko_attempt {
+    int number; /* from 0 */
+    int node_rank;
+    const char *master_addr;
+    int port; /* MASTER_PORT */
+    struct ko_logs *logs;
+};
 
 struct ko_worker {
     int local_rank;
@@ -57,9 +75,13 @@ struct ko_worker {
 };
 
 /* Starts worker->local_rank and returns when its program runs. 0, or KO_EXIT_SELF, _NO_EXEC,
- * _NO_FILE after saying why on stderr. mask and port are the rank's signal mask and MASTER_PORT. */
-int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *options, int port,
-                    const sigset_t *mask);
+ * _NO_FILE after saying why on stderr. mask is the rank's signal mask. */
+int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *options,
+                    const struct ko_attempt *attempt, const sigset_t *mask);
+
+/* Prints on stdout what would be started: the variables, the processors, the command line. */
+void ko_worker_print(const struct ko_worker *worker, const struct ko_launch_options *options,
+                     const struct ko_attempt *attempt);
 
 /* True, once, when the rank has ended since. It stays a zombie, so that its process group's number
  * cannot become somebody else's, until ko_worker_free. */
@@ -81,9 +103,10 @@ void ko_worker_free(struct ko_worker *worker);
  * -1 with errno. */
 int ko_port_hold(int *port);
 
-/* A table of how every rank ended, with a mark at first (NULL: none failed by itself). */
+/* A table of how every rank ended: first the one that failed first (NULL: none did by itself), then
+ * the others; under each what it left in its error file. */
 void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
-               const struct ko_worker *first);
+               const struct ko_worker *first, const struct ko_attempt *attempt);
 
 /* "exit code 3", "SIGSEGV (core dumped)", "still running". */
 void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap);

@@ -83,10 +83,12 @@ void ko_sink_flush(struct ko_sink *sink)
 /* ---- stream ------------------------------------------------------------------------------------
  */
 
-bool ko_stream_open(struct ko_stream *stream, int fd, int rank, struct ko_sink *sink)
+bool ko_stream_open(struct ko_stream *stream, int fd, int copy_fd, int rank, struct ko_sink *sink)
 {
-    *stream = (struct ko_stream){.fd = fd, .sink = sink, .redrawn_ns = ko_now_ns()};
-    snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", rank);
+    *stream =
+        (struct ko_stream){.fd = fd, .sink = sink, .copy_fd = copy_fd, .redrawn_ns = ko_now_ns()};
+    if (rank >= 0)
+        snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", rank);
     stream->line = malloc(KO_LINE_CAP);
     return stream->line;
 }
@@ -130,6 +132,33 @@ static void take(struct ko_stream *stream, char c)
     }
 }
 
+static void close_copy(struct ko_stream *stream)
+{
+    if (stream->copy_fd >= 0)
+        close(stream->copy_fd);
+    stream->copy_fd = -1;
+}
+
+/* A file takes all or says why not; then there is no more of it. */
+static void copy(struct ko_stream *stream, const char *data, size_t nbytes)
+{
+    ssize_t written = 0;
+
+    while (stream->copy_fd >= 0 && nbytes > 0) {
+        written = write(stream->copy_fd, data, nbytes);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            ko_sink_print(stream->sink, "kolorun: %sthe log cannot be written: %s", stream->prefix,
+                          strerror(errno));
+            close_copy(stream);
+            return;
+        }
+        data += written;
+        nbytes -= (size_t)written;
+    }
+}
+
 void ko_stream_read(struct ko_stream *stream)
 {
     char data[KO_READ_BYTES];
@@ -141,6 +170,7 @@ void ko_stream_read(struct ko_stream *stream)
         ko_stream_close(stream);
         return;
     }
+    copy(stream, data, (size_t)n);
     for (ssize_t i = 0; i < n; i++)
         take(stream, data[i]);
     stream->owed = stream->owed > n ? stream->owed - (int)n : 0;
@@ -159,6 +189,7 @@ void ko_stream_close(struct ko_stream *stream)
             pass_on(stream);
         close(stream->fd);
     }
+    close_copy(stream);
     free(stream->line);
     stream->line = NULL;
     stream->fd = -1;

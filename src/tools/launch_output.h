@@ -31,6 +31,7 @@ struct ko_stream {
     int fd;   /* -1: at its end */
     int owed; /* bytes that were in the pipe when its process ended, not read yet */
     struct ko_sink *sink;
+    int copy_fd; /* a file that gets the same bytes, -1: none; the stream's own */
     char prefix[KO_PREFIX_CAP];
     char *line; /* KO_LINE_CAP bytes */
     size_t used;
@@ -38,8 +39,9 @@ struct ko_stream {
     int64_t redrawn_ns; /* when an overwritten line was last shown */
 };
 
-/* fd NULL-safe: takes over fd, the reading end of a pipe. False if there is no memory. */
-bool ko_stream_open(struct ko_stream *stream, int fd, int rank, struct ko_sink *sink);
+/* Takes over fd, the reading end of a pipe, and copy_fd. rank < 0: lines get no prefix. False if
+ * there is no memory. */
+bool ko_stream_open(struct ko_stream *stream, int fd, int copy_fd, int rank, struct ko_sink *sink);
 /* True if the stream is open and its sink has room for what a read may bring. */
 bool ko_stream_wants(const struct ko_stream *stream);
 /* Reads once and passes whole lines on; closes the stream at its end. */

@@ -38,25 +38,34 @@ static const char *remark(const struct ko_worker *worker, const struct ko_worker
     return worker->was_stopped ? "stopped" : "";
 }
 
-void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
-               const struct ko_worker *first)
+static void print_row(struct ko_sink *sink, const struct ko_worker *worker,
+                      const struct ko_worker *first, const struct ko_attempt *attempt)
 {
-    char how[64];
-    char row[160];
+    char how[64], row[160], error[KO_ERROR_CAP];
+    int64_t end_ns = worker->ended ? worker->ended_ns : ko_now_ns();
     size_t length;
 
-    ko_sink_print(sink, "kolorun: %5s %9s  %-24s %11s", "rank", "pid", "ended with", "after");
-    for (int i = 0; i < nworkers; i++) {
-        const struct ko_worker *worker = &workers[i];
-        int64_t end_ns = worker->ended ? worker->ended_ns : ko_now_ns();
+    ko_worker_describe(worker, how, sizeof how);
+    snprintf(row, sizeof row, "kolorun: %5d %9d  %-24s %9.3f s  %s", worker->rank, (int)worker->pid,
+             how, (double)(end_ns - worker->started_ns) * 1e-9, remark(worker, first));
+    length = strlen(row);
+    while (length > 0 && row[length - 1] == ' ')
+        row[--length] = '\0';
+    ko_sink_print(sink, "%s", row);
+    ko_logs_error(attempt->logs, attempt->number, worker->local_rank, error);
+    if (*error)
+        ko_sink_print(sink, "kolorun:        %s", error);
+}
 
-        ko_worker_describe(worker, how, sizeof how);
-        snprintf(row, sizeof row, "kolorun: %5d %9d  %-24s %9.3f s  %s", worker->rank,
-                 (int)worker->pid, how, (double)(end_ns - worker->started_ns) * 1e-9,
-                 remark(worker, first));
-        length = strlen(row);
-        while (length > 0 && row[length - 1] == ' ')
-            row[--length] = '\0';
-        ko_sink_print(sink, "%s", row);
-    }
+void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
+               const struct ko_worker *first, const struct ko_attempt *attempt)
+{
+    ko_sink_print(sink, "kolorun: %5s %9s  %-24s %11s", "rank", "pid", "ended with", "after");
+    if (first)
+        print_row(sink, first, first, attempt);
+    for (int i = 0; i < nworkers; i++)
+        if (&workers[i] != first)
+            print_row(sink, &workers[i], first, attempt);
+    if (attempt->logs->is_kept)
+        ko_sink_print(sink, "kolorun: logs are in %s", attempt->logs->folder);
 }

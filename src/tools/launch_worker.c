@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,49 +23,72 @@
 struct start {
     const struct ko_worker *worker;
     const struct ko_launch_options *options;
+    const struct ko_attempt *attempt;
     const sigset_t *mask;
-    int port;
-    int output[2][2]; /* pipes of stdout and stderr; -1: inherit */
+    cpu_set_t processors;
+    int output[2][2]; /* of stdout and stderr: the pipe, or only a file's [1]; -1: inherit */
+    int copy[2];      /* files that get the same as the pipes */
     int status[2];    /* carries errno of a failed exec */
 };
 
-/* ---- in the child ------------------------------------------------------------------------------
+/* ---- the environment ---------------------------------------------------------------------------
  */
 
-static void set_number(const char *name, int value)
+typedef void (*put_variable)(const char *name, const char *value);
+
+static void put_number(put_variable put, const char *name, int value)
 {
     char text[16];
 
     snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
+    put(name, text);
 }
 
 /* The names that torchrun gives them, which kolo_group_join reads too. */
-static void set_environment(const struct start *start)
+static void put_environment(const struct start *start, put_variable put)
 {
     const struct ko_launch_options *options = start->options;
+    const struct ko_attempt *attempt = start->attempt;
     int world = options->nprocs * options->nnodes;
+    char path[PATH_MAX];
 
-    for (int i = 0; i < options->nexports; i++)
-        putenv(options->exports[i]);
-    if (options->nprocs > 1)
-        setenv("OMP_NUM_THREADS", "1", 0);
-    set_number("RANK", start->worker->rank);
-    set_number("WORLD_SIZE", world);
-    set_number("LOCAL_RANK", start->worker->local_rank);
-    set_number("LOCAL_WORLD_SIZE", options->nprocs);
-    set_number("GROUP_RANK", options->node_rank);
-    set_number("GROUP_WORLD_SIZE", options->nnodes);
-    set_number("ROLE_RANK", start->worker->rank);
-    set_number("ROLE_WORLD_SIZE", world);
-    setenv("ROLE_NAME", "default", 1);
-    setenv("MASTER_ADDR", options->master_addr, 1);
-    set_number("MASTER_PORT", start->port);
-    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
-    setenv("TORCHELASTIC_MAX_RESTARTS", "0", 1);
-    setenv("TORCHELASTIC_RUN_ID", options->run_id, 1);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 serves the store itself */
+    if (options->nprocs > 1 && !getenv("OMP_NUM_THREADS"))
+        put("OMP_NUM_THREADS", "1");
+    put_number(put, "RANK", start->worker->rank);
+    put_number(put, "WORLD_SIZE", world);
+    put_number(put, "LOCAL_RANK", start->worker->local_rank);
+    put_number(put, "LOCAL_WORLD_SIZE", options->nprocs);
+    put_number(put, "GROUP_RANK", attempt->node_rank);
+    put_number(put, "GROUP_WORLD_SIZE", options->nnodes);
+    put_number(put, "ROLE_RANK", start->worker->rank);
+    put_number(put, "ROLE_WORLD_SIZE", world);
+    put("ROLE_NAME", "default");
+    put("MASTER_ADDR", attempt->master_addr);
+    put_number(put, "MASTER_PORT", attempt->port);
+    put_number(put, "TORCHELASTIC_RESTART_COUNT", attempt->number);
+    put_number(put, "TORCHELASTIC_MAX_RESTARTS", options->max_restarts);
+    put("TORCHELASTIC_RUN_ID", options->run_id);
+    put("TORCHELASTIC_USE_AGENT_STORE", "False"); /* rank 0 serves the store itself */
+    if (!attempt->logs->folder[0])
+        return;
+    ko_logs_path(attempt->logs, attempt->number, start->worker->local_rank, "error.json", path);
+    put("TORCHELASTIC_ERROR_FILE", path);
 }
+
+static void set_variable(const char *name, const char *value)
+{
+    setenv(name, value, 1);
+}
+
+static void set_environment(const struct start *start)
+{
+    for (int i = 0; i < start->options->nexports; i++)
+        putenv(start->options->exports[i]);
+    put_environment(start, set_variable);
+}
+
+/* ---- in the child ------------------------------------------------------------------------------
+ */
 
 /* Rank 0 reads kolorun's standard input, unless it is a terminal that several would fight for. */
 static bool set_descriptors(const struct start *start)
@@ -91,6 +115,8 @@ static _Noreturn void run_child(const struct start *start, pid_t parent)
         _exit(KO_EXIT_SELF);
     if (set_descriptors(start)) {
         set_environment(start);
+        if (start->options->binding != KO_BIND_NONE)
+            sched_setaffinity(0, sizeof start->processors, &start->processors);
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, start->mask, NULL);
         execvp(start->options->program[0], start->options->program);
@@ -116,25 +142,52 @@ static void close_pipes(struct start *start)
     for (int end = 0; end < 2; end++) {
         close_fd(&start->output[0][end]);
         close_fd(&start->output[1][end]);
+        close_fd(&start->copy[end]);
         close_fd(&start->status[end]);
     }
 }
 
-static bool open_pipes(struct start *start, bool tag)
+/* A new file of this rank's, for stdout (0) or stderr (1). */
+static int open_log(const struct start *start, int which)
 {
-    return !pipe2(start->status, O_CLOEXEC) &&
-           (!tag || (!pipe2(start->output[0], O_CLOEXEC) && !pipe2(start->output[1], O_CLOEXEC)));
+    char path[PATH_MAX];
+
+    ko_logs_path(start->attempt->logs, start->attempt->number, start->worker->local_rank,
+                 which ? "stderr.log" : "stdout.log", path);
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+}
+
+/* Into a file, into a pipe, into both, or where kolorun's own goes. */
+static bool open_output(struct start *start, int which)
+{
+    const struct ko_launch_options *options = start->options;
+    int bit = 1 << which;
+    bool is_teed = ko_logs_mask(options->tees, start->worker->local_rank) & bit;
+    bool is_redirected = ko_logs_mask(options->redirects, start->worker->local_rank) & bit;
+
+    if (is_teed)
+        return (start->copy[which] = open_log(start, which)) >= 0 &&
+               !pipe2(start->output[which], O_CLOEXEC);
+    if (is_redirected)
+        return (start->output[which][1] = open_log(start, which)) >= 0;
+    return !options->tag || !pipe2(start->output[which], O_CLOEXEC);
+}
+
+static bool open_outputs(struct start *start)
+{
+    return !pipe2(start->status, O_CLOEXEC) && open_output(start, 0) && open_output(start, 1);
 }
 
 /* Hands the reading ends over to the worker's streams. */
 static bool open_streams(struct ko_worker *worker, struct start *start)
 {
     for (int i = 0; i < 2; i++) {
-        int fd = start->output[i][0];
+        int fd = start->output[i][0], copy_fd = start->copy[i];
 
-        start->output[i][0] = -1;
+        start->output[i][0] = start->copy[i] = -1;
         if (fd >= 0 &&
-            !ko_stream_open(&worker->streams[i], fd, worker->rank, worker->streams[i].sink))
+            !ko_stream_open(&worker->streams[i], fd, copy_fd,
+                            start->options->tag ? worker->rank : -1, worker->streams[i].sink))
             return false;
     }
     return true;
@@ -166,17 +219,36 @@ static int await_exec(struct ko_worker *worker, struct start *start)
     return error == ENOENT ? KO_EXIT_NO_FILE : KO_EXIT_NO_EXEC;
 }
 
-int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *options, int port,
-                    const sigset_t *mask)
+static void make_start(struct start *start, const struct ko_worker *worker,
+                       const struct ko_launch_options *options, const struct ko_attempt *attempt)
 {
-    struct start start = {worker, options, mask, port, {{-1, -1}, {-1, -1}}, {-1, -1}};
+    cpu_set_t all;
+
+    *start = (struct start){.worker = worker,
+                            .options = options,
+                            .attempt = attempt,
+                            .output = {{-1, -1}, {-1, -1}},
+                            .copy = {-1, -1},
+                            .status = {-1, -1}};
+    CPU_ZERO(&all);
+    sched_getaffinity(0, sizeof all, &all);
+    ko_binding_choose(options->binding, "/sys/devices/system", &all, worker->local_rank,
+                      options->nprocs, &start->processors);
+}
+
+int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *options,
+                    const struct ko_attempt *attempt, const sigset_t *mask)
+{
+    struct start start;
     pid_t parent = getpid();
     int code = KO_EXIT_SELF;
 
+    make_start(&start, worker, options, attempt);
+    start.mask = mask;
     /* A single rank may talk to the terminal, which serves one process group at a time. */
     worker->own_group = options->nprocs > 1 || !isatty(STDIN_FILENO);
-    if (!open_pipes(&start, options->tag) || !open_streams(worker, &start)) {
-        complain("no pipe for a rank's output", errno);
+    if (!open_outputs(&start) || !open_streams(worker, &start)) {
+        complain("no pipe or file for a rank's output", errno);
         goto undo_pipes;
     }
     worker->started_ns = ko_now_ns();
@@ -233,4 +305,53 @@ void ko_worker_free(struct ko_worker *worker)
     close_fd(&worker->pid_fd);
     ko_stream_close(&worker->streams[0]);
     ko_stream_close(&worker->streams[1]);
+}
+
+/* ---- without starting it -----------------------------------------------------------------------
+ */
+
+static void print_word(const char *word)
+{
+    bool is_plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-+=./:,@%") == strlen(word);
+
+    if (!is_plain)
+        putchar('\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*word);
+    if (!is_plain)
+        putchar('\'');
+}
+
+static void print_variable(const char *name, const char *value)
+{
+    printf(" %s=", name);
+    print_word(value);
+}
+
+void ko_worker_print(const struct ko_worker *worker, const struct ko_launch_options *options,
+                     const struct ko_attempt *attempt)
+{
+    struct start start;
+    char text[1024];
+
+    make_start(&start, worker, options, attempt);
+    if (options->binding != KO_BIND_NONE) {
+        ko_binding_describe(&start.processors, text, sizeof text);
+        printf("taskset -c %s ", text);
+    }
+    printf("env");
+    for (int i = 0; i < options->nexports; i++) {
+        putchar(' ');
+        print_word(options->exports[i]);
+    }
+    put_environment(&start, print_variable);
+    for (char **word = options->program; *word; word++) {
+        putchar(' ');
+        print_word(*word);
+    }
+    putchar('\n');
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A core is named by the lowest of its processors that may be used, a NUMA node by its number; both
+ * are counted in that order.
+ */
+#include "launch_binding.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_NODES = 1024 };
+
+static const size_t most_cpus = CPU_SETSIZE;
+
+/* "0-3,8" into set; false if it is not that. */
+static bool parse_list(const char *text, cpu_set_t *set)
+{
+    char *end;
+
+    CPU_ZERO(set);
+    for (;;) {
+        long low = strtol(text, &end, 10), high = low;
+
+        if (end == text)
+            return false;
+        if (*end == '-') {
+            text = end + 1;
+            high = strtol(text, &end, 10);
+        }
+        for (long cpu = low; cpu >= 0 && cpu <= high && (size_t)cpu < most_cpus; cpu++)
+            CPU_SET((size_t)cpu, set);
+        if (*end != ',')
+            return CPU_COUNT(set) > 0;
+        text = end + 1;
+    }
+}
+
+/* The processors that a file of the kernel lists, of those in all. False: there are none. */
+static bool read_list(const char *path, const cpu_set_t *all, cpu_set_t *set)
+{
+    char line[4096];
+    FILE *file = fopen(path, "re");
+    bool is_read = file && fgets(line, sizeof line, file);
+
+    if (file)
+        fclose(file);
+    if (!is_read || !parse_list(line, set))
+        return false;
+    CPU_AND(set, set, all);
+    return CPU_COUNT(set) > 0;
+}
+
+static size_t first_of(const cpu_set_t *set)
+{
+    size_t cpu = 0;
+
+    while (cpu < most_cpus && !CPU_ISSET(cpu, set))
+        cpu++;
+    return cpu;
+}
+
+static void read_core(const char *system, size_t cpu, const cpu_set_t *all, cpu_set_t *core)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/cpu/cpu%zu/topology/thread_siblings_list", system, cpu);
+    if (read_list(path, all, core))
+        return;
+    CPU_ZERO(core);
+    CPU_SET(cpu, core);
+}
+
+/* Core number `index` of all; the number of cores if index is -1. */
+static int find_core(const char *system, const cpu_set_t *all, int index, cpu_set_t *core)
+{
+    int ncores = 0;
+
+    for (size_t cpu = 0; cpu < most_cpus; cpu++) {
+        if (!CPU_ISSET(cpu, all))
+            continue;
+        read_core(system, cpu, all, core);
+        if (first_of(core) == cpu && ncores++ == index)
+            break;
+    }
+    return ncores;
+}
+
+/* The same of NUMA nodes that have processors. */
+static int find_node(const char *system, const cpu_set_t *all, int index, cpu_set_t *node)
+{
+    char path[512];
+    int nnodes = 0;
+
+    for (int i = 0; i < MOST_NODES; i++) {
+        snprintf(path, sizeof path, "%s/node/node%d/cpulist", system, i);
+        if (read_list(path, all, node) && nnodes++ == index)
+            break;
+    }
+    return nnodes;
+}
+
+void ko_binding_choose(enum ko_binding binding, const char *system, const cpu_set_t *all,
+                       int local_rank, int nprocs, cpu_set_t *chosen)
+{
+    int n;
+
+    *chosen = *all;
+    if (binding == KO_BIND_CORE) {
+        n = find_core(system, all, -1, chosen);
+        find_core(system, all, local_rank % n, chosen);
+    } else if (binding == KO_BIND_NUMA) {
+        n = find_node(system, all, -1, chosen);
+        if (n == 0)
+            *chosen = *all;
+        else
+            find_node(system, all, (int)((long)local_rank * n / nprocs), chosen);
+    }
+}
+
+void ko_binding_describe(const cpu_set_t *set, char *text, int cap)
+{
+    int used = 0;
+
+    *text = 0;
+    for (size_t cpu = 0; cpu < most_cpus && used < cap; cpu++) {
+        const size_t low = cpu;
+
+        if (!CPU_ISSET(cpu, set))
+            continue;
+        while (cpu + 1 < most_cpus && CPU_ISSET(cpu + 1, set))
+            cpu++;
+        used += snprintf(text + used, (size_t)(cap - used), cpu > low ? "%s%zu-%zu" : "%s%zu",
+                         used ? "," : "", low, cpu);
+    }
+}

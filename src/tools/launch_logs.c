@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#include "launch_logs.h"
+
+#include "json_read.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- folders ----------------------------------------------------------------------------- */
+
+/* Makes a folder and those above it. */
+static int make_folders(const char *path)
+{
+    char copy[PATH_MAX];
+
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(copy, 0777) && errno != EEXIST)
+            return -1;
+        *slash = '/';
+    }
+    return mkdir(copy, 0777) && errno != EEXIST ? -1 : 0;
+}
+
+int ko_logs_open(struct ko_logs *logs, const char *dir, const char *run_id, bool is_kept)
+{
+    const char *temporary = getenv("TMPDIR");
+    char name[64];
+
+    logs->is_kept = is_kept;
+    if (!dir)
+        dir = temporary && *temporary ? temporary : "/tmp";
+    snprintf(name, sizeof name, "%.40s", run_id);
+    for (char *c = name; *c; c++)
+        if (*c == '/')
+            *c = '_';
+    if (snprintf(logs->folder, sizeof logs->folder, "%s/kolorun_%s_XXXXXX", dir, name) >=
+        (int)sizeof logs->folder)
+        errno = ENAMETOOLONG;
+    else if ((!is_kept || !make_folders(dir)) && mkdtemp(logs->folder))
+        return 0;
+    logs->folder[0] = 0;
+    return is_kept ? -1 : 0;
+}
+
+int ko_logs_begin(struct ko_logs *logs, int attempt, int nprocs)
+{
+    char path[PATH_MAX];
+
+    for (int rank = 0; logs->folder[0] && rank < nprocs; rank++) {
+        snprintf(path, sizeof path, "%s/attempt_%d/%d", logs->folder, attempt, rank);
+        if (!make_folders(path))
+            continue;
+        if (logs->is_kept)
+            return -1;
+        ko_logs_close(logs);
+    }
+    return 0;
+}
+
+void ko_logs_path(const struct ko_logs *logs, int attempt, int local_rank, const char *name,
+                  char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/attempt_%d/%d/%s", logs->folder, attempt, local_rank, name);
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    (void)status;
+    (void)kind;
+    (void)place;
+    remove(path);
+    return 0;
+}
+
+void ko_logs_close(struct ko_logs *logs)
+{
+    if (logs->folder[0] && !logs->is_kept)
+        nftw(logs->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    logs->folder[0] = 0;
+}
+
+/* ---- errors ------------------------------------------------------------------------------ */
+
+/* {"message": {"message": TEXT}}, or {"message": TEXT}. */
+static const char *find_message(const struct ko_json *document)
+{
+    const struct ko_json *message = ko_json_member(document, "message");
+    const char *text = ko_json_text(message);
+
+    return text ? text : ko_json_text(ko_json_member(message, "message"));
+}
+
+void ko_logs_error(const struct ko_logs *logs, int attempt, int local_rank, char text[KO_ERROR_CAP])
+{
+    char path[PATH_MAX];
+    struct ko_json *document = NULL;
+    const char *message;
+
+    text[0] = 0;
+    ko_logs_path(logs, attempt, local_rank, "error.json", path);
+    if (!logs->folder[0] || access(path, R_OK) || ko_json_read(path, &document))
+        return;
+    message = find_message(document);
+    if (message)
+        snprintf(text, KO_ERROR_CAP, "%.*s", (int)strcspn(message, "\r\n"), message);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    ko_json_free(document);
+}
+
+/* ---- which streams ----------------------------------------------------------------------- */
+
+int ko_logs_mask(const char *text, int local_rank)
+{
+    int mask = 0;
+
+    if (!text)
+        return 0;
+    if (strlen(text) == 1)
+        return *text >= '0' && *text <= '3' ? *text - '0' : -1;
+    for (;;) {
+        char *end;
+        long rank = strtol(text, &end, 10);
+
+        if (end == text || rank < 0 || end[0] != ':' || end[1] < '0' || end[1] > '3' ||
+            (end[2] && end[2] != ','))
+            return -1;
+        if (rank == local_rank)
+            mask = end[1] - '0';
+        if (!end[2])
+            return mask;
+        text = end + 3;
+    }
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * launch_nodes.h: what the kolorun of several machines agree on, over a store that one of them
+ * serves: which machine is which, where rank 0 is, that an attempt has failed and the next begins,
+ * that all have ended. Needed for restarts and for machines that are not numbered; each attempt has
+ * keys of its own. One thread; the calls below wait as long as a request takes, unless they say
+ * more.
+ */
+#ifndef KO_LAUNCH_NODES_H
+#define KO_LAUNCH_NODES_H
+
+#include "kolo.h"
+
+#include <stdbool.h>
+
+enum { KO_NODES_TEXT = 256, KO_NODES_LOST_CODE = 125 };
+
+struct ko_nodes {
+    kolo_store *store; /* NULL: this machine is alone, or nothing is to be agreed on */
+    kolo_store *keys;
+    int nnodes, node_rank;
+    bool is_server;
+    bool is_done; /* this machine's ranks have ended well, in this attempt */
+};
+
+enum ko_nodes_state {
+    KO_NODES_RUNNING,
+    KO_NODES_FAILED, /* somewhere a rank has failed */
+    KO_NODES_ENDED,  /* a machine has stopped for another reason: no attempt will follow */
+    KO_NODES_OVER,   /* all ranks everywhere have ended well */
+    KO_NODES_LOST    /* the store has gone, with the machine that served it */
+};
+
+/* Opens the store at host:port; serves it on machine 0, and if node_rank is -1 on the first that
+ * can. Waits for it up to KOLO_TIMEOUT_MS. */
+int ko_nodes_open(struct ko_nodes *nodes, const char *host, int port, const char *run_id);
+
+/* Waits for all machines to begin an attempt, up to KOLO_TIMEOUT_MS; the error names those that
+ * have not come. Machine 0 gives its port, and all get its address and port. KOLO_E_ABORTED:
+ * stop_fd has become readable. */
+int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int stop_fd, char master[KO_NODES_TEXT],
+                  int *port);
+
+/* Says that this machine stops the attempt, why and with which exit code; is_final: it will not
+ * take part in another. The first to say so counts. */
+void ko_nodes_fail(struct ko_nodes *nodes, int attempt, int code, const char *how, bool is_final);
+
+/* Says, once, that all ranks of this machine have ended well. */
+void ko_nodes_finish(struct ko_nodes *nodes, int attempt);
+
+/* How the attempt stands; unless all is well the exit code for it and "machine 1: rank 5 ended with
+ * ...". */
+enum ko_nodes_state ko_nodes_check(struct ko_nodes *nodes, int attempt, int *code,
+                                   char how[KO_NODES_TEXT]);
+
+/* Leaves; the machine that serves the store waits some seconds for the others to read. Safe on one
+ * that is all zero. */
+void ko_nodes_close(struct ko_nodes *nodes);
+
+#endif
