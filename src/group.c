@@ -6,9 +6,9 @@
  */
 #include "group.h"
 
-#include "group_wishes.h"
-
 #include "config.h"
+#include "error_file.h"
+#include "group_wishes.h"
 #include "layout.h"
 #include "log.h"
 #include "protocols.h"
@@ -155,6 +155,7 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
     tell_collectives(group);
     ko_mailbox_tell_failure(group);
+    ko_error_file_write(group->failure_text);
     return ko_group_check(group);
 }
 

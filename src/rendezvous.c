@@ -4,6 +4,7 @@
  * have come. Also the end: the rank that serves the store leaves last.
  */
 #include "config.h"
+#include "error_file.h"
 #include "group.h"
 #include "init_method.h"
 #include "log.h"
@@ -352,16 +353,13 @@ static void log_placement(const struct ko_placement *placement)
     ko_log(KO_LOG_INFO, "%s", text);
 }
 
-int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
+static int join_by(const char *method, int timeout_ms, kolo_group **world)
 {
     struct ko_placement placement;
     ko_deadline deadline;
     kolo_store *store;
-    int err;
+    int err = ko_config_check();
 
-    if (!world)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_join: world is NULL");
-    err = ko_config_check();
     if (!err)
         err = check_timeout(&timeout_ms);
     if (!err)
@@ -373,6 +371,18 @@ int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
     deadline = ko_deadline_in(timeout_ms);
     err = ko_meeting_open(&placement, &deadline, &store);
     return err ? err : join(store, true, &placement, timeout_ms, &deadline, world);
+}
+
+int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
+{
+    int err;
+
+    if (!world)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_join: world is NULL");
+    err = join_by(method, timeout_ms, world);
+    if (err)
+        ko_error_file_write(kolo_last_error());
+    return err;
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */

@@ -557,6 +557,13 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     [ "$status" -eq 1 ]
 }
 
+@test "the error of a group of kolo stands in the table" {
+    KOLO_DEBUG=NONE KOLO_TIMEOUT_MS=300 run "$KOLORUN" -n 2 sh -c '
+        [ $RANK = 0 ] || exec sleep 1000; exec "$0"' "${KOLORUN%/*}/kolo-train"
+    [ "$status" -eq 1 ]
+    grep -q '^kolorun:        rank 0 of 2 waited 300 ms for all ranks to join; 1 have not come: rank 1' <<<"$output"
+}
+
 @test "the table begins with the rank that failed first" {
     run "$KOLORUN" -n 4 sh -c '[ $RANK != 2 ] || exit 42; exec sleep 1000'
     [[ "$(grep -A1 'ended with  ' <<<"$output" | tail -n 1)" =~ ^kolorun:\ +2\ .*first$ ]]

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#include "error_file.h"
+
+#include "status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As a string of JSON, without its quotes; cut at cap. */
+static void escape(const char *text, char *json, size_t cap)
+{
+    size_t used = 0;
+
+    for (; *text && used + 8 < cap; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c < ' ' || c == 0x7f)
+            used += (size_t)snprintf(json + used, cap - used, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            used += (size_t)snprintf(json + used, cap - used, "\\%c", c);
+        else
+            json[used++] = (char)c;
+    }
+    json[used] = 0;
+}
+
+void ko_error_file_write(const char *text)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    char message[2 * KO_ERROR_TEXT], json[4 * KO_ERROR_TEXT + 200];
+    int error = errno;
+    int fd = path && *path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    int length;
+
+    if (fd >= 0) {
+        escape(text, message, sizeof message);
+        /* torchrun shows the callstack, kolorun the message */
+        length = snprintf(json, sizeof json,
+                          "{\"message\": {\"message\": \"%s\", \"extraInfo\": "
+                          "{\"timestamp\": \"%lld\", \"py_callstack\": \"%s\"}}}\n",
+                          message, (long long)time(NULL), message);
+        if (write(fd, json, (size_t)length) != length)
+            unlink(path); /* half of it would only confuse */
+        close(fd);
+    }
+    errno = error;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a group that fails leaves for its launcher: one JSON document, the first error's.
+ */
+#include "error_file.h"
+#include "folder.h"
+#include "kolo.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *use(const char *name)
+{
+    const char *path = folder_path(name);
+
+    setenv("TORCHELASTIC_ERROR_FILE", path, 1);
+    return path;
+}
+
+static void expect(const char *path, const char *begin)
+{
+    char text[4000];
+
+    folder_read(path, text, sizeof text);
+    if (strncmp(text, begin, strlen(begin)) != 0 || !strstr(text, "\"timestamp\": \"") ||
+        strcmp(text + strlen(text) - 4, "}}}\n") != 0)
+        fail_msg("not as it should begin, %s: %s", begin, text);
+}
+
+static void the_first_error_is_kept(void **state)
+{
+    const char *path = use("first");
+
+    (void)state;
+    ko_error_file_write("rank 3 was lost");
+    ko_error_file_write("so rank 4 was lost too");
+    expect(path, "{\"message\": {\"message\": \"rank 3 was lost\", \"extraInfo\": {");
+}
+
+static void any_text_is_json(void **state)
+{
+    const char *path = use("odd");
+    char text[4000];
+
+    (void)state;
+    ko_error_file_write("a \"b\" \\ \n\x1b \xc3\xa9");
+    expect(path, "{\"message\": {\"message\": \"a \\\"b\\\" \\\\ \\u000a\\u001b \xc3\xa9\", ");
+    memset(text, '\n', sizeof text);
+    text[sizeof text - 1] = 0;
+    path = use("long");
+    ko_error_file_write(text);
+    expect(path, "{\"message\": {\"message\": \"\\u000a\\u000a");
+}
+
+static void a_rank_that_cannot_join_says_why(void **state)
+{
+    const char *path = use("join");
+    kolo_group *group;
+
+    (void)state;
+    setenv("RANK", "1", 1);
+    unsetenv("WORLD_SIZE");
+    assert_int_equal(kolo_group_join(NULL, 100, &group), KOLO_E_INVALID);
+    unsetenv("RANK");
+    expect(path, "{\"message\": {\"message\": \"WORLD_SIZE is not set, but RANK is");
+}
+
+static void a_group_that_fails_says_why(void **state)
+{
+    const char *path = use("group");
+    kolo_group *group;
+
+    (void)state;
+    assert_int_equal(kolo_group_join(NULL, 1000, &group), 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    kolo_group_abort(group, "enough");
+    kolo_group_free(group);
+    expect(path, "{\"message\": {\"message\": \"");
+}
+
+static void without_a_place_nothing_happens(void **state)
+{
+    (void)state;
+    setenv("TORCHELASTIC_ERROR_FILE", "/proc/no/such", 1);
+    ko_error_file_write("x");
+    setenv("TORCHELASTIC_ERROR_FILE", "", 1);
+    ko_error_file_write("x");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+    ko_error_file_write("x");
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_error_is_kept),
+        cmocka_unit_test(any_text_is_json),
+        cmocka_unit_test(a_rank_that_cannot_join_says_why),
+        cmocka_unit_test(a_group_that_fails_says_why),
+        cmocka_unit_test(without_a_place_nothing_happens),
+    };
+
+    setenv("KOLO_DEBUG", "NONE", 1);
+    return cmocka_run_group_tests_name("error file", tests, folder_make, folder_remove);
+}
