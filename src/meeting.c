@@ -150,9 +150,13 @@ static int open_at_agent(const struct ko_placement *placement, const ko_deadline
 static int share(const struct ko_placement *placement, char text[KO_PMI_TEXT],
                  const ko_deadline *deadline)
 {
-    return placement->meeting == KO_MEET_PMI
-               ? ko_pmi_share(placement->pmi_fd, placement->rank, text, deadline)
-               : ko_pmix_share(placement->rank, text, KO_PMI_TEXT, deadline);
+    struct ko_pmix library;
+    int err;
+
+    if (placement->meeting == KO_MEET_PMI)
+        return ko_pmi_share(placement->pmi_fd, placement->rank, text, deadline);
+    err = ko_pmix_load(&library);
+    return err ? err : ko_pmix_share(&library, placement->rank, text, KO_PMI_TEXT, deadline);
 }
 
 /* Rank 0: serves the store, says where, or that it cannot. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The types and numbers below are those of the PMIx standard, versions 2 to 5, as far as they are
- * needed: only what stands at the beginning of a value is looked at. Calls that wait for other
- * processes are those with a callback, since the others know no deadline.
+ * Calls that wait for other processes are those with a callback, since the others know no deadline.
  */
 #include "pmix.h"
 
@@ -11,46 +9,15 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum {
-    SUCCESS = 0,
+    SUCCESS = KO_PMIX_SUCCESS,
     DONE_AT_ONCE = -157, /* there will be no callback */
-    TYPE_STRING = 3,
     SCOPE_GLOBAL = 3
-};
-
-struct process {
-    char job[256];
-    uint32_t rank;
-};
-
-struct value {
-    uint16_t type;
-    union {
-        char *string;
-        uint64_t room[4];
-    } data;
-};
-
-typedef void (*on_done)(int status, void *call);
-typedef void (*on_value)(int status, struct value *value, void *call);
-
-/* Its functions, by their names there without PMIx_. */
-struct library {
-    int (*init)(struct process *self, void *info, size_t ninfo);
-    int (*put)(uint8_t scope, const char *key, struct value *value);
-    int (*commit)(void);
-    int (*fence)(const struct process *of, size_t nof, const void *info, size_t ninfo, on_done done,
-                 void *call);
-    int (*get)(const struct process *of, const char *key, const void *info, size_t ninfo,
-               on_value got, void *call);
-    int (*finalize)(const void *info, size_t ninfo);
-    const char *(*error_string)(int status);
 };
 
 /* A call that is under way. Both sides hold it, since the callback may come when nobody waits any
@@ -66,7 +33,7 @@ struct call {
 
 /* ---- the library ------------------------------------------------------------------------- */
 
-static int load(struct library *library)
+int ko_pmix_load(struct ko_pmix *library)
 {
     const struct {
         const char *name;
@@ -95,7 +62,7 @@ static int load(struct library *library)
     return KOLO_OK;
 }
 
-static int fail(const struct library *library, const char *what, int status)
+static int fail(const struct ko_pmix *library, const char *what, int status)
 {
     return ko_fail(KOLO_E_SYSTEM, "%s failed: %s", what, library->error_string(status));
 }
@@ -131,13 +98,13 @@ static void let_go(struct call *call, int nholders)
     free(call);
 }
 
-static void end_call(int status, struct value *value, void *opaque)
+static void end_call(int status, struct ko_pmix_value *value, void *opaque)
 {
     struct call *call = opaque;
 
     pthread_mutex_lock(&call->lock);
     call->status = status;
-    if (status == SUCCESS && value && value->type == TYPE_STRING && value->data.string)
+    if (status == SUCCESS && value && value->type == KO_PMIX_STRING && value->data.string)
         snprintf(call->text, sizeof call->text, "%s", value->data.string);
     call->is_done = true;
     pthread_cond_signal(&call->has_ended);
@@ -150,7 +117,7 @@ static void end_fence(int status, void *call)
 }
 
 /* started is what the function that began the call has returned. Gives the call up. */
-static int await(const struct library *library, const char *what, struct call *call, int started,
+static int await(const struct ko_pmix *library, const char *what, struct call *call, int started,
                  char *text, size_t cap, const ko_deadline *deadline)
 {
     bool has_callback = started == SUCCESS;
@@ -174,7 +141,7 @@ static int await(const struct library *library, const char *what, struct call *c
     return status == SUCCESS ? KOLO_OK : fail(library, what, status);
 }
 
-static int wait_for_all(const struct library *library, const ko_deadline *deadline)
+static int wait_for_all(const struct ko_pmix *library, const ko_deadline *deadline)
 {
     struct call *call = begin_call();
 
@@ -184,10 +151,10 @@ static int wait_for_all(const struct library *library, const ko_deadline *deadli
                  NULL, 0, deadline);
 }
 
-static int get(const struct library *library, const struct process *self, char *text, size_t cap,
-               const ko_deadline *deadline)
+static int get(const struct ko_pmix *library, const struct ko_pmix_process *self, char *text,
+               size_t cap, const ko_deadline *deadline)
 {
-    struct process of = *self;
+    struct ko_pmix_process of = *self;
     struct call *call = begin_call();
     int err;
 
@@ -201,9 +168,9 @@ static int get(const struct library *library, const struct process *self, char *
     return err;
 }
 
-static int put(const struct library *library, char *text)
+static int put(const struct ko_pmix *library, char *text)
 {
-    struct value value = {.type = TYPE_STRING, .data.string = text};
+    struct ko_pmix_value value = {.type = KO_PMIX_STRING, .data.string = text};
     int status = library->put(SCOPE_GLOBAL, "kolo", &value);
 
     if (status == SUCCESS)
@@ -211,25 +178,22 @@ static int put(const struct library *library, char *text)
     return status == SUCCESS ? KOLO_OK : fail(library, "PMIx_Put", status);
 }
 
-int ko_pmix_share(int rank, char *text, size_t cap, const ko_deadline *deadline)
+int ko_pmix_share(const struct ko_pmix *library, int rank, char *text, size_t cap,
+                  const ko_deadline *deadline)
 {
-    struct library library;
-    struct process self;
-    int status;
-    int err = load(&library);
+    struct ko_pmix_process self;
+    int status = library->init(&self, NULL, 0);
+    int err = status == SUCCESS ? KOLO_OK : fail(library, "PMIx_Init", status);
 
     if (err)
         return err;
-    status = library.init(&self, NULL, 0);
-    if (status != SUCCESS)
-        return fail(&library, "PMIx_Init", status);
     if (rank == 0)
-        err = put(&library, text);
+        err = put(library, text);
     if (!err)
-        err = wait_for_all(&library, deadline);
+        err = wait_for_all(library, deadline);
     if (!err && rank != 0)
-        err = get(&library, &self, text, cap, deadline);
+        err = get(library, &self, text, cap, deadline);
     if (err != KOLO_E_TIMEOUT) /* with a call under way it might never return */
-        library.finalize(NULL, 0);
+        library->finalize(NULL, 0);
     return err;
 }
