@@ -271,13 +271,31 @@ static void free_world(struct ko_world *world)
     free(world);
 }
 
+/* Jobs that follow one another over one store must not see each other's keys: each has its own
+ * name, each attempt its number. In the store of an agent, which outlives our groups, so has each
+ * time that a rank joins. */
+static int open_keys(struct ko_world *world, const struct ko_placement *placement)
+{
+    char prefix[KO_JOB_TEXT + 32], key[KO_JOB_TEXT + 64];
+    int64_t times = 0;
+    int err = KOLO_OK;
+
+    snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
+             placement->restart);
+    if (placement->meeting == KO_MEET_AGENT) {
+        snprintf(key, sizeof key, "%s/joined/%d", prefix, world->rank);
+        err = kolo_store_add(world->store, key, 1, &times);
+        snprintf(prefix + strlen(prefix), sizeof prefix - strlen(prefix), "/%d", (int)times);
+    }
+    return err ? err : kolo_store_open_prefix(world->store, prefix, &world->keys);
+}
+
 /* Takes store over if is_own. */
 static int join(kolo_store *store, bool is_own, const struct ko_placement *placement,
                 int timeout_ms, const ko_deadline *deadline, kolo_group **group_out)
 {
     struct ko_world *world = ko_alloc(sizeof *world, "a world");
     kolo_group *group;
-    char prefix[KO_JOB_TEXT + 32];
     int err;
 
     if (!world) {
@@ -290,11 +308,7 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
                                .has_server = is_own && ko_meeting_has_server(placement),
                                .rank = placement->rank,
                                .size = placement->size};
-    /* Jobs that follow one another over one store, and their restarts, must not see each other's
-     * keys. */
-    snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
-             placement->restart);
-    err = kolo_store_open_prefix(store, prefix, &world->keys);
+    err = open_keys(world, placement);
     if (!err) {
         kolo_store_set_timeout(world->keys, ko_deadline_left_ms(deadline));
         err = join_world(world, timeout_ms, deadline, &group);

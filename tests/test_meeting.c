@@ -347,8 +347,8 @@ static void attempts_over_an_agents_store_do_not_meet(void **state)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", port, 1);
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-    for (int i = 0; i < 3; i++) {
-        snprintf(attempt, sizeof attempt, "%d", i);
+    for (int i = 0; i < 6; i++) { /* each attempt joins twice */
+        snprintf(attempt, sizeof attempt, "%d", i / 2);
         setenv("TORCHELASTIC_RESTART_COUNT", attempt, 1);
         for (int rank = 0; rank < 2; rank++) {
             snprintf(joiners[rank].url, sizeof joiners[rank].url,
