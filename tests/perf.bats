@@ -221,7 +221,7 @@ refuses() {
     refuses 'host memory' "$PERF" all_reduce -g 4
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json
-    RANK=0 refuses 'RANK is set' "$PERF" -N 2 all_reduce
+    RANK=0 WORLD_SIZE=1 refuses 'RANK is set' "$PERF" -N 2 all_reduce
     refuses '-r 3: there are 3 ranks' "$PERF" -t 3 reduce -r 3
     refuses 'ping_pong needs 2 ranks, there is 1' "$PERF" ping_pong
     refuses 'of which' "$PERF" all_reduce -t 2 -b 1T

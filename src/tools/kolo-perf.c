@@ -12,18 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether this process has rank 0, which alone reads and writes files. */
-static bool is_first(void)
-{
-    const char *rank = getenv("RANK");
-
-    return !rank || !strcmp(rank, "0");
-}
-
 struct results {
     const struct ko_perf_options *options;
     struct ko_perf_report report, base;
 };
+
+/* Whether this process has rank 0, which alone reads and writes files. */
+static bool is_first(const struct results *results)
+{
+    return results->options->placement.rank == 0;
+}
 
 /* ---- files ------------------------------------------------------------------------------- */
 
@@ -104,13 +102,13 @@ static void print_loaded(const struct ko_perf_options *options, const struct ko_
 static int perform(struct results *results)
 {
     const struct ko_perf_options *options = results->options;
-    int code = KO_PERF_FINE, err = is_first() ? prepare_files(results) : KOLO_OK;
+    int code = KO_PERF_FINE, err = is_first(results) ? prepare_files(results) : KOLO_OK;
 
     if (!err && options->load)
         print_loaded(options, &results->report);
     else if (!err)
         code = ko_perf_run(options, &results->report);
-    if (!err && code != KO_PERF_FAILED && is_first())
+    if (!err && code != KO_PERF_FAILED && is_first(results))
         err = write_files(results);
     if (err)
         fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());

@@ -8,6 +8,7 @@
 #define KO_PERF_H
 
 #include "kolo.h"
+#include "launcher.h"
 #include "perf_stats.h"
 
 #include <stdbool.h>
@@ -39,6 +40,7 @@ struct ko_perf_options {
     bool percentiles, cost, dirty, pin, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
     const char *json, *csv, *plot, *compare, *load, *tune;
+    struct ko_placement placement; /* of this process, which has nthreads ranks */
 };
 
 /* Exit codes. */

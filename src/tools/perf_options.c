@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_RANKS = 4096, MOST_SAMPLES = 1000000, MOST_TOGETHER = 4096, MOST_TENSORS = 4096 };
 enum { SAMPLES = 20, SAMPLES_OF_PERCENTILES = 200 };
@@ -391,8 +392,11 @@ static void settle(struct argp_state *state, struct input *input)
         argp_error(state, "which operation? For example all_reduce");
     else if (options->load && (options->json || options->nprocs > 0))
         argp_error(state, "--load takes neither --json nor -N");
-    else if (options->nprocs > 0 && getenv("RANK"))
-        argp_error(state, "-N starts ranks, but RANK is set: a launcher has started this one");
+    else if (!options->load && !options->tune && ko_placement_read(environ, &options->placement))
+        argp_error(state, "%s", kolo_last_error());
+    else if (options->nprocs > 0 && options->placement.rank_name)
+        argp_error(state, "-N starts ranks, but %s is set: a launcher has started this one",
+                   options->placement.rank_name);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -32,30 +32,39 @@ struct seat {
 
 /* ---- joining ----------------------------------------------------------------------------- */
 
-static const char *launched(const char *name)
+/* Whether a launcher has started this process, maybe with others. */
+static bool is_launched(const struct ko_perf_options *options)
 {
-    const char *value = getenv(name);
+    return options->placement.rank_name;
+}
 
-    return value ? value : "";
+/* Ranks of several threads in several processes need an address that all of them know. */
+static int join_as_thread(const struct seat *seat, kolo_group **group)
+{
+    const struct ko_placement *placement = &seat->options->placement;
+    const int n = seat->options->nthreads;
+    char url[KO_HOST_TEXT + 100];
+
+    if (!placement->host[0])
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "-t %d: %s gives no address for ranks that are threads: "
+                       "set KOLO_MASTER to host:port of rank 0",
+                       n, placement->launcher);
+    snprintf(url, sizeof url, "tcp://[%s]:%d?rank=%d&world_size=%d", placement->host,
+             placement->port, placement->rank * n + seat->number, placement->size * n);
+    return kolo_group_join(url, seat->options->timeout_ms, group);
 }
 
 static int join(const struct seat *seat, kolo_group **group)
 {
     const struct ko_perf_options *options = seat->options;
-    const char *host = launched("MASTER_ADDR");
-    bool needs_brackets = strchr(host, ':') && *host != '[';
-    char url[512];
 
     if (seat->store)
         return kolo_group_join_store(seat->store, seat->number, options->nthreads,
                                      options->timeout_ms, group);
     if (options->nthreads == 1)
         return kolo_group_join(NULL, options->timeout_ms, group);
-    snprintf(url, sizeof url, "tcp://%s%s%s:%s?rank=%ld&world_size=%ld", needs_brackets ? "[" : "",
-             host, needs_brackets ? "]" : "", launched("MASTER_PORT"),
-             strtol(launched("RANK"), NULL, 10) * options->nthreads + seat->number,
-             strtol(launched("WORLD_SIZE"), NULL, 10) * options->nthreads);
-    return kolo_group_join(url, options->timeout_ms, group);
+    return join_as_thread(seat, group);
 }
 
 void ko_perf_pin(long number)
@@ -76,9 +85,9 @@ void ko_perf_pin(long number)
 /* Ranks of a machine take its cores in turn. */
 static void pin(const struct seat *seat)
 {
-    const long local = strtol(launched("LOCAL_RANK"), NULL, 10);
+    const int local = seat->options->placement.local_rank;
 
-    ko_perf_pin(local * seat->options->nthreads + seat->number);
+    ko_perf_pin((long)(local > 0 ? local : 0) * seat->options->nthreads + seat->number);
 }
 
 /* ---- memory ------------------------------------------------------------------------------ */
@@ -101,7 +110,7 @@ static double available_memory(void)
 /* Before any rank of this machine takes memory, all know whether there is enough. */
 static int check_memory(const struct ko_perf_options *options)
 {
-    const long processes = strtol(launched("LOCAL_WORLD_SIZE"), NULL, 10);
+    const int processes = options->placement.local_size;
     const double ranks = (double)(processes > 0 ? processes : 1) * options->nthreads;
     const double needed = ranks * (options->check ? 3 : 2) * (double)options->max_bytes;
     const double free_bytes = available_memory();
@@ -260,7 +269,7 @@ static int open_counter(const struct ko_perf_options *options)
 {
     int fd = options->cost ? ko_perf_cost_open() : -1;
 
-    if (options->cost && fd < 0 && !strtol(launched("RANK"), NULL, 10))
+    if (options->cost && fd < 0 && options->placement.rank == 0)
         printf("# System calls are not counted: %s\n", kolo_last_error());
     return fd;
 }
@@ -272,7 +281,7 @@ int ko_perf_run(const struct ko_perf_options *options, struct ko_perf_report *re
     kolo_store *store = NULL;
     int code = KO_PERF_FAILED, err = seats ? check_memory(options) : KOLO_E_NOMEM;
 
-    if (!err && n > 1 && !getenv("RANK"))
+    if (!err && n > 1 && !is_launched(options))
         err = kolo_store_open_local(&store);
     if (err) {
         fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
