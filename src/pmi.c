@@ -78,18 +78,20 @@ ask(int fd, const char *answer, char line[LINE], const ko_deadline *deadline, co
 {
     char request[LINE], kind[32], code[16] = "0";
     va_list arguments;
+    size_t length;
     int err;
 
     va_start(arguments, format);
-    vsnprintf(request, sizeof request - 1, format, arguments);
+    vsnprintf(request, sizeof request, format, arguments);
     va_end(arguments);
-    strcat(request, "\n");
-    err = ko_socket_send_all(fd, request, strlen(request), deadline);
+    length = strlen(request);
+    request[length] = '\n'; /* in place of the NUL, for as long as it is sent */
+    err = ko_socket_send_all(fd, request, length + 1, deadline);
+    request[length] = 0;
     if (!err)
         err = read_line(fd, line, deadline);
     if (err)
         return err;
-    request[strlen(request) - 1] = 0;
     if (!find_field(line, "cmd", kind, sizeof kind) || strcmp(kind, answer))
         return refuse(request, line);
     find_field(line, "rc", code, sizeof code);
