@@ -8,7 +8,6 @@
 
 #include "config.h"
 #include "hostlist.h"
-#include "log.h"
 #include "status.h"
 
 #include <limits.h>
@@ -240,10 +239,11 @@ static int read_rows_below(char *const *environment, const struct row *row,
         if (rank == placement->rank && size == placement->size)
             err = read_details(environment, row, placement);
         else if (size > placement->size)
-            ko_log(KO_LOG_WARN,
-                   "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former "
-                   "left over from another job?",
-                   placement->rank_name, placement->rank, placement->size, row->rank, rank, size);
+            snprintf(
+                placement->warning, sizeof placement->warning,
+                "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former "
+                "left over from another job?",
+                placement->rank_name, placement->rank, placement->size, row->rank, rank, size);
     }
     return err;
 }

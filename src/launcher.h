@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { KO_HOST_TEXT = 256, KO_JOB_TEXT = 320, KO_PLACEMENT_TEXT = 640 };
+enum { KO_HOST_TEXT = 256, KO_JOB_TEXT = 320, KO_PLACEMENT_TEXT = 640, KO_WARNING_TEXT = 256 };
 
 /* How the ranks find the store. */
 enum ko_meeting {
@@ -33,12 +33,12 @@ struct ko_placement {
     char job[KO_JOB_TEXT]; /* "": not said */
     enum ko_meeting meeting;
     char host[KO_HOST_TEXT];
-    int port, pmi_fd; /* 0, and -1: none */
+    int port, pmi_fd;              /* 0, and -1: none */
+    char warning[KO_WARNING_TEXT]; /* "", or that a launcher around this one says of a larger job */
 };
 
 /* Reads an environment, "NAME=VALUE" texts up to a NULL; an empty value counts as not set. On
- * KOLO_E_INVALID, for one that is half set or contradicts itself, *placement is undefined. Warns of
- * a job that is smaller than that of a launcher around it. */
+ * KOLO_E_INVALID, for one that is half set or contradicts itself, *placement is undefined. */
 int ko_placement_read(char *const *environment, struct ko_placement *placement);
 
 /* Whether a launcher's agent serves a store at this address: then no rank is to. */

@@ -361,6 +361,8 @@ static void log_placement(const struct ko_placement *placement)
 {
     char text[KO_PLACEMENT_TEXT];
 
+    if (placement->warning[0])
+        ko_log(KO_LOG_WARN, "%s", placement->warning);
     if (!ko_log_wants(KO_LOG_INFO))
         return;
     ko_placement_describe(placement, text, sizeof text);

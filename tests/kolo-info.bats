@@ -73,6 +73,8 @@ with_double() {
     PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO" --json
     [ "$status" -eq 0 ]
     json 'd["job"]["rank"] == 1 and d["job"]["size"] == 3 and "PMI" in d["job"]["launcher"]' <<<"$output"
+    RANK=0 WORLD_SIZE=1 PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO"
+    [[ "$output" == *"  warning "*"is the former left over from another job?"* ]]
     PMI_RANK=1 run "$INFO"
     [ "$status" -eq 1 ]
     [[ "$output" == *"  refused "*"PMI_SIZE is not set, but PMI_RANK is"* ]]
