@@ -134,6 +134,12 @@ int ko_pmi_share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *de
     int err =
         ask(fd, "response_to_init", line, deadline, "cmd=init pmi_version=1 pmi_subversion=1");
 
+    if (err == KOLO_E_PEER_LOST)
+        return ko_fail(
+            KOLO_E_PEER_LOST,
+            "PMI: the launcher does not answer: it has gone, or this process has joined "
+            "before, which over PMI it can once; KOLO_MASTER=host:port of rank 0 lets it "
+            "join again");
     if (!err)
         err = share(fd, rank, text, deadline);
     if (!err)

@@ -25,14 +25,17 @@ enum {
     LEAVE_MS = 30000,
     LEAVE_FAILED_MS = 3000,
     LEAVE_LAST_MS = 500,
-    LEAVE_JOIN_MS = 1000
+    LEAVE_JOIN_MS = 1000,
+    REJOIN_MS = 2000, /* in which the store of an earlier group may close while it is being met */
+    REJOIN_NAP_MS = 5
 };
 
 struct ko_world {
     kolo_store *store; /* the user's, or ours */
     kolo_store *keys;  /* the same under the job's prefix */
     bool is_own;
-    bool has_server; /* rank 0 serves the store */
+    bool has_server;       /* rank 0 serves the store */
+    bool may_meet_earlier; /* at an address that an earlier group has used too */
     int rank, size;
 };
 
@@ -191,15 +194,33 @@ static int agree_on_id(struct ko_world *world, uint64_t *id)
     return err;
 }
 
-/* A rank number that is given twice would otherwise show as an endless riddle later. */
-static int take_rank(struct ko_world *world)
+/* Whether rank 0's store of an earlier group may be the one that was met, which is about to close;
+ * err is how the first request ended. */
+static bool is_earlier_store(struct ko_world *world, int err, const ko_deadline *deadline)
+{
+    int64_t left = 0;
+
+    if (!world->may_meet_earlier)
+        return false;
+    if (!err)
+        err = kolo_store_add(world->keys, "left", 0, &left);
+    if (err == KOLO_E_PEER_LOST)
+        return ko_deadline_left_ms(deadline) > deadline->timeout_ms - REJOIN_MS;
+    return left > 0 && !ko_deadline_passed(deadline);
+}
+
+/* A rank number that is given twice would otherwise show as an endless riddle later. KO_AGAIN: this
+ * is the store of an earlier group. */
+static int take_rank(struct ko_world *world, const ko_deadline *deadline)
 {
     char key[32];
-    int64_t owners;
+    int64_t owners = 0;
     int err;
 
     snprintf(key, sizeof key, "taken/%d", world->rank);
     err = kolo_store_add(world->keys, key, 1, &owners);
+    if ((err || owners > 1) && is_earlier_store(world, err, deadline))
+        return KO_AGAIN;
     if (!err && owners > 1)
         err = ko_fail(KOLO_E_INVALID,
                       "rank %d has joined before: two processes have the same rank, or the store "
@@ -226,7 +247,7 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
                        struct ko_endpoint **endpoint, uint64_t *id)
 {
     kolo_store *own_keys = NULL;
-    int err = take_rank(world);
+    int err = take_rank(world, deadline);
 
     if (!err)
         err = ko_store_clone(world->keys, &own_keys);
@@ -306,6 +327,9 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
     *world = (struct ko_world){.store = store,
                                .is_own = is_own,
                                .has_server = is_own && ko_meeting_has_server(placement),
+                               .may_meet_earlier = is_own && placement->rank > 0 &&
+                                                   (placement->meeting == KO_MEET_RANK0 ||
+                                                    placement->meeting == KO_MEET_NODE0),
                                .rank = placement->rank,
                                .size = placement->size};
     err = open_keys(world, placement);
@@ -371,6 +395,7 @@ static void log_placement(const struct ko_placement *placement)
 
 static int join_by(const char *method, int timeout_ms, kolo_group **world)
 {
+    const struct timespec nap = {.tv_nsec = REJOIN_NAP_MS * 1000000};
     struct ko_placement placement;
     ko_deadline deadline;
     kolo_store *store;
@@ -385,8 +410,14 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
     ko_log_set_rank(placement.rank);
     log_placement(&placement);
     deadline = ko_deadline_in(timeout_ms);
-    err = ko_meeting_open(&placement, &deadline, &store);
-    return err ? err : join(store, true, &placement, timeout_ms, &deadline, world);
+    for (;;) {
+        err = ko_meeting_open(&placement, &deadline, &store);
+        if (!err)
+            err = join(store, true, &placement, timeout_ms, &deadline, world);
+        if (err != KO_AGAIN)
+            return err;
+        nanosleep(&nap, NULL);
+    }
 }
 
 int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)

@@ -237,7 +237,8 @@ static void wrong_answers_of_pmi_are_refused(void **state)
     expect_refusal("init", "hello\n", 0, KOLO_E_PROTOCOL, "was answered by \"hello\"");
     expect_refusal("init", "\n", 0, KOLO_E_PROTOCOL, "was answered by \"\"");
     expect_refusal("init", endless, 0, KOLO_E_PROTOCOL, "a line of more than 1024 bytes");
-    expect_refusal("init", "", 0, KOLO_E_PEER_LOST, "the launcher has gone");
+    expect_refusal("init", "", 0, KOLO_E_PEER_LOST, "the launcher does not answer");
+    expect_refusal("get_my_kvsname", "", 0, KOLO_E_PEER_LOST, "the launcher has gone");
     expect_refusal("get_my_kvsname", "cmd=my_kvsname\n", 0, KOLO_E_PROTOCOL, "was answered by");
     expect_refusal("put", "cmd=put_result rc=1\n", 0, KOLO_E_PROTOCOL, "cmd=put");
     expect_refusal("barrier_in", "cmd=barrier_out rc=1\n", 0, KOLO_E_PROTOCOL, "cmd=barrier_in");
@@ -365,6 +366,37 @@ static void attempts_over_an_agents_store_do_not_meet(void **state)
     unsetenv("TORCHELASTIC_RESTART_COUNT");
 }
 
+/* Without waiting for the others in between, so that ranks meet the store that is being left. */
+static void *join_again_and_again(void *argument)
+{
+    struct joiner *joiner = argument;
+
+    for (int i = 0; i < 5 && !joiner->err; i++)
+        join_by_url(joiner);
+    return NULL;
+}
+
+static void a_group_can_be_joined_again_at_once(void **state)
+{
+    struct joiner joiners[RANKS] = {0};
+    pthread_t threads[RANKS];
+    int port = free_port();
+
+    (void)state;
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(joiners[rank].url, sizeof joiners[rank].url,
+                 "tcp://127.0.0.1:%d?rank=%d&world_size=%d", port, rank, RANKS);
+        assert_int_equal(pthread_create(&threads[rank], NULL, join_again_and_again, &joiners[rank]),
+                         0);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        pthread_join(threads[rank], NULL);
+        if (joiners[rank].err)
+            fail_msg("rank %d: %s", rank, joiners[rank].text);
+    }
+}
+
 static void an_agent_that_does_not_serve_is_said(void **state)
 {
     struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .host = "127.0.0.1"};
@@ -387,6 +419,7 @@ int main(void)
         cmocka_unit_test(missing_ranks_over_pmi_are_a_timeout),
         cmocka_unit_test(ranks_meet_at_the_first_node),
         cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
+        cmocka_unit_test(a_group_can_be_joined_again_at_once),
         cmocka_unit_test(an_agent_that_does_not_serve_is_said),
     };
 
