@@ -29,6 +29,8 @@
     X(SPIN_US, INT, "50", 0, 1000000, "time that a wait polls before it sleeps, in microseconds") \
     X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens; default: that of the way to the store") \
     X(TCP_SOCKETS, INT, "1", 1, 16, "tcp connections between two ranks, for long messages in turns; the lower count of the two") \
+    X(PORT_RANGE, TEXT, "", 0, 0, "ports on which to listen wherever any would do, like 30000-30999; default: the system's choice") \
+    X(STORE_FD, INT, "-1", -1, 1048576, "descriptor of a listening socket, inherited, for the store that is to be served on its port") \
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
     X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \
     X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts") \

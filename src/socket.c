@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every socket is non-blocking, so each operation is "try, else poll until the deadline". A connect
- * goes through all addresses of the host in rounds; a round that fails is followed by a pause that
- * grows, with some jitter so that the ranks of a job do not knock in step.
+ * Every socket is non-blocking, so each operation is "try, else poll until the deadline".
  */
 #include "socket.h"
 
+#include "config.h"
 #include "fault.h"
 #include "log.h"
 #include "poller.h"
 #include "status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,13 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    FIRST_PAUSE_MS = 50,
-    LONGEST_PAUSE_MS = 2000,
-    FIRST_ATTEMPT_MS = 2000, /* for one address; a black hole must not eat the whole deadline */
-    LONGEST_ATTEMPT_MS = 20000,
-    ACCEPT_PAUSE_MS = 5
-};
+enum { ACCEPT_PAUSE_MS = 5 };
 
 static void prepare(int fd)
 {
@@ -60,7 +54,15 @@ static int port_of(const struct sockaddr_storage *address)
     return ntohs(((const struct sockaddr_in *)(const void *)address)->sin_port);
 }
 
-static int resolve(const char *host, int port, int flags, struct addrinfo **list)
+static void set_port(struct sockaddr_storage *address, int port)
+{
+    if (address->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
+}
+
+int ko_socket_resolve(const char *host, int port, int flags, struct addrinfo **list)
 {
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -110,40 +112,101 @@ static int listen_on(const struct sockaddr *address, socklen_t address_length, i
     return 0;
 }
 
+/* KOLO_PORT_RANGE; 0 and 0, which is any port, if it is not set. */
+static int read_port_range(int *low, int *high)
+{
+    const char *text = ko_config_text(KO_CONFIG_PORT_RANGE);
+    int length = -1;
+
+    *low = *high = 0;
+    if (!*text)
+        return KOLO_OK;
+    if (sscanf(text, "%5d-%5d%n", low, high, &length) == 2 && length == (int)strlen(text) &&
+        *low >= 1 && *low <= *high && *high <= 65535)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID,
+                   "KOLO_PORT_RANGE is \"%s\"; it takes two ports, like 30000-30999", text);
+}
+
+/* Listens on some free port, of the range if there is one: from a place in it that differs from
+ * process to process, so that they need not all go through those that are taken. */
+static int listen_on_any(struct sockaddr_storage *address, socklen_t length, int *fd, int *port)
+{
+    int low, high, n, first;
+    int error = EADDRINUSE;
+    int err = read_port_range(&low, &high);
+
+    if (err)
+        return err;
+    n = high - low + 1;
+    first = (int)((uint32_t)getpid() * 2654435761u % (uint32_t)n);
+    for (int i = 0; i < n && error == EADDRINUSE; i++) {
+        set_port(address, low == 0 ? 0 : low + (first + i) % n);
+        error = listen_on((struct sockaddr *)address, length, fd, port);
+    }
+    if (error == EADDRINUSE && low > 0)
+        return ko_fail(KOLO_E_SYSTEM, "all ports of KOLO_PORT_RANGE, %d to %d, are taken", low,
+                       high);
+    return error ? ko_fail_errno(error, "cannot listen") : KOLO_OK;
+}
+
+static int listen_first(const struct addrinfo *address, const char *host, int port, int *fd,
+                        int *port_out)
+{
+    struct sockaddr_storage any = {0};
+    int error;
+
+    if (port == 0 && *ko_config_text(KO_CONFIG_PORT_RANGE)) {
+        memcpy(&any, address->ai_addr, address->ai_addrlen);
+        return listen_on_any(&any, address->ai_addrlen, fd, port_out);
+    }
+    error = listen_on(address->ai_addr, address->ai_addrlen, fd, port_out);
+    return error ? fail_listen(error, host, port) : KOLO_OK;
+}
+
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
 {
     struct addrinfo *list;
     int error;
+    int err;
 
     if (port < 0 || port > 65535)
         return ko_fail(KOLO_E_INVALID, "cannot listen on port %d: ports are 0 to 65535", port);
-    error = resolve(host, port, AI_PASSIVE, &list);
+    error = ko_socket_resolve(host, port, AI_PASSIVE, &list);
     if (error)
         return ko_fail(KOLO_E_SYSTEM, "cannot listen on %s:%d: %s", host, port,
                        gai_strerror(error));
-    error = listen_on(list->ai_addr, list->ai_addrlen, fd, port_out);
+    err = listen_first(list, host, port, fd, port_out);
     freeaddrinfo(list);
-    return error ? fail_listen(error, host, port) : KOLO_OK;
+    return err;
 }
 
-static void set_port(struct sockaddr_storage *address, int port)
+int ko_socket_adopt(int inherited, int *fd, int *port)
 {
-    if (address->ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons((uint16_t)port);
-    else
-        ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
+    struct sockaddr_storage own = {0};
+    socklen_t length = sizeof own;
+    int listens = 0;
+    socklen_t size = sizeof listens;
+
+    if (getsockopt(inherited, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) || !listens ||
+        getsockname(inherited, (struct sockaddr *)&own, &length))
+        return ko_fail(KOLO_E_INVALID, "descriptor %d is no socket that listens", inherited);
+    *fd = fcntl(inherited, F_DUPFD_CLOEXEC, 0);
+    if (*fd < 0)
+        return ko_fail_errno(errno, "descriptor %d", inherited);
+    fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK);
+    *port = port_of(&own);
+    return KOLO_OK;
 }
 
 int ko_socket_listen_beside(int fd, int *listen_fd, int *port)
 {
     struct sockaddr_storage own = {0};
     socklen_t length = sizeof own;
-    int error = getsockname(fd, (struct sockaddr *)&own, &length) ? errno : 0;
 
-    set_port(&own, 0);
-    if (!error)
-        error = listen_on((struct sockaddr *)&own, length, listen_fd, port);
-    return error ? ko_fail_errno(error, "cannot listen for further connections") : KOLO_OK;
+    if (getsockname(fd, (struct sockaddr *)&own, &length))
+        return ko_fail_errno(errno, "cannot listen for further connections");
+    return listen_on_any(&own, length, listen_fd, port);
 }
 
 static void tell_out_of_descriptors(int error)
@@ -182,23 +245,29 @@ int ko_socket_accept(int listen_fd, int *fd)
 /* ---- connecting -------------------------------------------------------------------------------
  */
 
-int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, int *fd)
+int ko_socket_start(const struct sockaddr *address, socklen_t length, int *fd)
 {
     int made = open_socket(address->sa_family);
     int error;
 
     if (made < 0)
-        return ko_fail_errno(errno, "cannot make a socket");
+        return errno;
     if (connect(made, address, length) && errno != EINPROGRESS && errno != EINTR) {
         error = errno;
         close(made);
-        return ko_fail_errno(error, "cannot connect");
+        return error;
     }
     *fd = made;
-    return KOLO_OK;
+    return 0;
 }
 
-/* 0, an errno, or EINPROGRESS. */
+int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, int *fd)
+{
+    int error = ko_socket_start(address, length, fd);
+
+    return error ? ko_fail_errno(error, "cannot connect") : KOLO_OK;
+}
+
 int ko_socket_connect_beside(int fd, int port, int *beside)
 {
     struct sockaddr_storage peer = {0};
@@ -210,7 +279,7 @@ int ko_socket_connect_beside(int fd, int port, int *beside)
     return ko_socket_connect_start((struct sockaddr *)&peer, length, beside);
 }
 
-static int connect_error(int fd)
+int ko_socket_connect_error(int fd)
 {
     struct sockaddr_storage peer;
     socklen_t length = sizeof peer;
@@ -228,7 +297,7 @@ static int connect_error(int fd)
 
 int ko_socket_connected(int fd)
 {
-    int error = connect_error(fd);
+    int error = ko_socket_connect_error(fd);
 
     if (error == EINPROGRESS)
         return KO_AGAIN;
@@ -249,105 +318,6 @@ static int poll_until(int fd, int wanted, const ko_deadline *deadline)
     if (n > 0)
         return 0;
     return n == 0 ? ETIMEDOUT : errno;
-}
-
-/* One address, once. Returns 0 or an errno. */
-static int connect_once(const struct addrinfo *address, const ko_deadline *deadline, int *fd_out)
-{
-    int fd = open_socket(address->ai_family);
-    int error = 0;
-
-    if (fd < 0)
-        return errno;
-    if (connect(fd, address->ai_addr, address->ai_addrlen) && errno != EINTR)
-        error = errno;
-    if (error == EINPROGRESS)
-        error = poll_until(fd, KO_POLL_OUT, deadline);
-    if (!error)
-        error = connect_error(fd);
-    if (error) {
-        close(fd);
-        return error;
-    }
-    *fd_out = fd;
-    return 0;
-}
-
-static bool is_hopeless(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
-}
-
-struct attempt {
-    const char *host;
-    int port;
-    int tries;
-    int limit_ms;    /* for one address */
-    char cause[128]; /* of the last failure */
-};
-
-/* Each address once. KOLO_OK, KO_AGAIN with attempt->cause, or an error that waiting will not mend.
- */
-static int connect_round(struct attempt *attempt, const ko_deadline *deadline, int *fd)
-{
-    struct addrinfo *list;
-    ko_deadline limit;
-    int error = resolve(attempt->host, attempt->port, 0, &list);
-
-    attempt->tries++;
-    if (error) {
-        snprintf(attempt->cause, sizeof attempt->cause, "%s", gai_strerror(error));
-        return KO_AGAIN; /* the name of a host that is still starting may appear later */
-    }
-    error = EADDRNOTAVAIL;
-    for (struct addrinfo *a = list; a && error && !is_hopeless(error); a = a->ai_next) {
-        limit = ko_deadline_within(deadline, attempt->limit_ms);
-        error = connect_once(a, &limit, fd);
-    }
-    freeaddrinfo(list);
-    if (is_hopeless(error))
-        return ko_fail_errno(error, "cannot make a socket to connect to %s:%d", attempt->host,
-                             attempt->port);
-    if (error)
-        snprintf(attempt->cause, sizeof attempt->cause, "%s", strerror(error));
-    return error ? KO_AGAIN : KOLO_OK;
-}
-
-/* base_ms give or take a quarter, and not past the deadline. */
-static void pause_about(int base_ms, const ko_deadline *deadline)
-{
-    uint64_t mix = ((uint64_t)ko_now_ns() ^ (uint64_t)getpid() << 20) * 0x9E3779B97F4A7C15u;
-    int ms = base_ms * 3 / 4 + (int)((mix >> 33) % (uint64_t)(base_ms / 2 + 1));
-    int left = ko_deadline_left_ms(deadline);
-
-    poll(NULL, 0, ms < left ? ms : left);
-}
-
-int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd)
-{
-    struct attempt attempt = {.host = host, .port = port, .limit_ms = FIRST_ATTEMPT_MS};
-    int pause_ms = FIRST_PAUSE_MS;
-    int err;
-
-    if (!host || !*host || port < 1 || port > 65535)
-        return ko_fail(KOLO_E_INVALID,
-                       "cannot connect to \"%s:%d\": give a host and a port from 1 "
-                       "to 65535",
-                       host ? host : "", port);
-    for (;;) {
-        err = connect_round(&attempt, deadline, fd);
-        if (err != KO_AGAIN)
-            return err;
-        if (ko_deadline_passed(deadline))
-            return ko_fail(KOLO_E_TIMEOUT,
-                           "cannot connect to %s:%d within %d ms: %s (tried %d times); is it "
-                           "running there, and does a firewall let it through?",
-                           host, port, deadline->timeout_ms, attempt.cause, attempt.tries);
-        pause_about(pause_ms, deadline);
-        pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
-        if (attempt.limit_ms < LONGEST_ATTEMPT_MS)
-            attempt.limit_ms *= 2;
-    }
 }
 
 /* ---- moving bytes -----------------------------------------------------------------------------

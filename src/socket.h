@@ -9,6 +9,7 @@
 
 #include "clock.h"
 
+#include <netdb.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -17,20 +18,37 @@
 /* Longest text of ko_socket_name. */
 #define KO_SOCKET_NAME 80
 
-/* Listens on host:port; port 0 is any free one. *port_out is the one taken. host NULL or "" is all
- * interfaces; a name listens on the first address it resolves to. */
+/* Listens on host:port; port 0 is any free one, of KOLO_PORT_RANGE if that is set. *port_out is the
+ * one taken. host NULL or "" is all interfaces; a name listens on the first address it resolves to.
+ */
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out);
 
-/* Connects to host:port by any address that host has, all families, trying again (refused,
- * unreachable, reset, name not known yet) with growing pauses until the deadline. The error's text
- * says the last cause, and how often it was tried. */
+/* A socket of our own that listens where an inherited one does. KOLO_E_INVALID if that does not. */
+int ko_socket_adopt(int inherited, int *fd, int *port);
+
+/* Connects to host:port by any address that host has, all families and all at once but for a small
+ * lead of each before the next; tries again (refused, unreachable, reset, name not known yet) with
+ * growing pauses until the deadline. The error's text says for each address how it failed last, and
+ * how often it was tried. */
 int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd);
+
+/* One race of all addresses of a list: 0 and *fd, or an errno. EAGAIN: none was there by the limit,
+ * and cause says of each why. */
+int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *fd, char *cause,
+                   size_t cap);
+
+/* getaddrinfo with flags beside AI_NUMERICSERV; returns its error. */
+int ko_socket_resolve(const char *host, int port, int flags, struct addrinfo **list);
 
 /* Starts a connection to one address and returns at once; *fd is writable when it is made or has
  * failed (then ko_socket_connected says how). */
 int ko_socket_connect_start(const struct sockaddr *address, socklen_t length, int *fd);
+/* The same, returning 0 or an errno. */
+int ko_socket_start(const struct sockaddr *address, socklen_t length, int *fd);
 /* KOLO_OK, KO_AGAIN while under way, or the error of a connection begun by connect_start. */
 int ko_socket_connected(int fd);
+/* The same as 0, EINPROGRESS or another errno. */
+int ko_socket_connect_error(int fd);
 
 /* Of a connected socket: listens on another port of its near end's address; starts a connection to
  * another port of its far end's. */

@@ -12,6 +12,7 @@
 #include "store_server.h"
 
 #include "clock.h"
+#include "config.h"
 #include "fault.h"
 #include "log.h"
 #include "poller.h"
@@ -399,6 +400,25 @@ static int start_thread(struct ko_server *server)
 /* ---- life -------------------------------------------------------------------------------------
  */
 
+/* Takes the socket that KOLO_STORE_FD names, if it is the one for this port, else one of its own.
+ */
+static int open_listener(struct ko_server *server, const char *host, int port)
+{
+    int64_t inherited;
+    int err = ko_config_number(KO_CONFIG_STORE_FD, &inherited);
+
+    if (!err && inherited >= 0)
+        err = ko_socket_adopt((int)inherited, &server->listen_fd, &server->port);
+    if (err)
+        return err;
+    if (server->listen_fd >= 0 && (port == 0 || port == server->port))
+        return KOLO_OK;
+    if (server->listen_fd >= 0)
+        close(server->listen_fd);
+    server->listen_fd = -1;
+    return ko_socket_listen(host, port, &server->listen_fd, &server->port);
+}
+
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
                    struct ko_server **server_out)
 {
@@ -418,7 +438,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!err)
         err = ko_poller_open(&server->poller);
     if (!err)
-        err = ko_socket_listen(host, port, &server->listen_fd, &server->port);
+        err = open_listener(server, host, port);
     if (!err)
         err = ko_poller_add(&server->poller, server->listen_fd, KO_POLL_IN, server);
     if (!err)

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Connecting to a host that may have several addresses, some of which lead nowhere. In each round
+ * all of them race: the families take turns, each starts a little after the one before it, or as
+ * soon as that has failed, and the first that is there wins. A round without a winner is followed
+ * by a pause that grows, with some jitter so that the ranks of a job do not knock in step.
+ */
+#include "socket.h"
+
+#include "status.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    RACERS = 16,
+    LEAD_MS = 100,
+    FIRST_ROUND_MS = 2000,
+    LONGEST_ROUND_MS = 20000,
+    FIRST_PAUSE_MS = 50,
+    LONGEST_PAUSE_MS = 2000,
+    ADDRESS = 64
+};
+
+struct racer {
+    const struct addrinfo *address;
+    int fd;    /* -1: not started, or failed */
+    int error; /* of its last failure */
+};
+
+struct race {
+    int nracers, nstarted;
+    struct racer racers[RACERS];
+    ko_deadline next_start;
+};
+
+struct search {
+    const char *host;
+    int port;
+    int tries;
+    int round_ms;
+    char cause[240]; /* of the last round's failure */
+};
+
+/* ---- one round --------------------------------------------------------------------------------
+ */
+
+/* The families in turns, beginning with that which the system puts first. */
+static void line_up(struct race *race, const struct addrinfo *list)
+{
+    const struct addrinfo *same = list, *other = list;
+    const struct addrinfo **turn = &same;
+    bool is_same;
+
+    while ((same || other) && race->nracers < RACERS) {
+        is_same = turn == &same;
+        while (*turn && ((*turn)->ai_family == list->ai_family) != is_same)
+            *turn = (*turn)->ai_next;
+        if (*turn) {
+            race->racers[race->nracers++] = (struct racer){*turn, -1, EINPROGRESS};
+            *turn = (*turn)->ai_next;
+        }
+        turn = is_same ? &other : &same;
+    }
+}
+
+static void fail_racer(struct racer *racer, int error)
+{
+    if (racer->fd >= 0)
+        close(racer->fd);
+    racer->fd = -1;
+    racer->error = error;
+}
+
+static bool is_hopeless(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+/* 0, or an errno that is of this machine rather than of the address. */
+static int start_next(struct race *race)
+{
+    struct racer *racer = &race->racers[race->nstarted++];
+
+    race->next_start = ko_deadline_in(LEAD_MS);
+    racer->error = ko_socket_start(racer->address->ai_addr, racer->address->ai_addrlen, &racer->fd);
+    return is_hopeless(racer->error) ? racer->error : 0;
+}
+
+/* Looks at who runs. The winner, or NULL; *running is how many are left. */
+static struct racer *look(struct race *race, int *running)
+{
+    int error;
+
+    *running = 0;
+    for (int i = 0; i < race->nstarted; i++) {
+        if (race->racers[i].fd < 0)
+            continue;
+        error = ko_socket_connect_error(race->racers[i].fd);
+        if (!error)
+            return &race->racers[i];
+        if (error == EINPROGRESS)
+            (*running)++;
+        else
+            fail_racer(&race->racers[i], error);
+    }
+    return NULL;
+}
+
+static void wait_for_news(const struct race *race, const ko_deadline *limit)
+{
+    struct pollfd entries[RACERS];
+    int pause_ms = ko_deadline_left_ms(limit);
+    int lead_ms = ko_deadline_left_ms(&race->next_start);
+    nfds_t n = 0;
+
+    for (int i = 0; i < race->nstarted; i++)
+        if (race->racers[i].fd >= 0)
+            entries[n++] = (struct pollfd){.fd = race->racers[i].fd, .events = POLLOUT};
+    if (race->nstarted < race->nracers && lead_ms < pause_ms)
+        pause_ms = lead_ms;
+    poll(entries, n, pause_ms);
+}
+
+/* 0 and *fd, or an errno: EAGAIN if nobody has won. */
+static int run_race(struct race *race, const ko_deadline *limit, int *fd)
+{
+    struct racer *winner = NULL;
+    int running = 0;
+    int error = 0;
+
+    while (!winner && !error) {
+        if (race->nstarted < race->nracers &&
+            (running == 0 || ko_deadline_passed(&race->next_start)))
+            error = start_next(race);
+        winner = look(race, &running);
+        if (winner || (running == 0 && race->nstarted < race->nracers))
+            continue;
+        if (running == 0 || ko_deadline_passed(limit))
+            error = error ? error : EAGAIN;
+        else
+            wait_for_news(race, limit);
+    }
+    if (winner) {
+        *fd = winner->fd;
+        winner->fd = -1;
+        error = 0;
+    }
+    for (int i = 0; i < race->nstarted; i++)
+        if (race->racers[i].fd >= 0)
+            fail_racer(&race->racers[i], ETIMEDOUT);
+    return error;
+}
+
+/* "10.0.0.1: Connection refused, ::1: Network is unreachable" */
+static void say_causes(const struct race *race, char *cause, size_t cap)
+{
+    char address[ADDRESS];
+    size_t used = 0;
+
+    cause[0] = '\0';
+    for (int i = 0; i < race->nstarted && used < cap; i++) {
+        const struct racer *racer = &race->racers[i];
+
+        if (getnameinfo(racer->address->ai_addr, racer->address->ai_addrlen, address,
+                        sizeof address, NULL, 0, NI_NUMERICHOST))
+            snprintf(address, sizeof address, "?");
+        used += (size_t)snprintf(cause + used, cap - used, "%s%s: %s", i ? ", " : "", address,
+                                 strerror(racer->error));
+    }
+}
+
+int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *fd, char *cause,
+                   size_t cap)
+{
+    struct race race = {0};
+    int error;
+
+    line_up(&race, list);
+    error = run_race(&race, limit, fd);
+    if (error == EAGAIN)
+        say_causes(&race, cause, cap);
+    return error;
+}
+
+/* KOLO_OK, KO_AGAIN with search->cause, or an error that waiting will not mend. */
+static int search_once(struct search *search, const ko_deadline *deadline, int *fd)
+{
+    struct addrinfo *list;
+    ko_deadline limit = ko_deadline_within(deadline, search->round_ms);
+    int error = ko_socket_resolve(search->host, search->port, 0, &list);
+
+    search->tries++;
+    if (error) {
+        snprintf(search->cause, sizeof search->cause, "%s", gai_strerror(error));
+        return KO_AGAIN; /* the name of a host that is still starting may appear later */
+    }
+    error = ko_socket_race(list, &limit, fd, search->cause, sizeof search->cause);
+    freeaddrinfo(list);
+    if (error && error != EAGAIN)
+        return ko_fail_errno(error, "cannot make a socket to connect to %s:%d", search->host,
+                             search->port);
+    return error ? KO_AGAIN : KOLO_OK;
+}
+
+/* ---- until the deadline -----------------------------------------------------------------------
+ */
+
+/* base_ms give or take a quarter, and not past the deadline. */
+static void pause_about(int base_ms, const ko_deadline *deadline)
+{
+    uint64_t mix = ((uint64_t)ko_now_ns() ^ (uint64_t)getpid() << 20) * 0x9E3779B97F4A7C15u;
+    int ms = base_ms * 3 / 4 + (int)((mix >> 33) % (uint64_t)(base_ms / 2 + 1));
+    int left = ko_deadline_left_ms(deadline);
+
+    poll(NULL, 0, ms < left ? ms : left);
+}
+
+int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd)
+{
+    struct search search = {.host = host, .port = port, .round_ms = FIRST_ROUND_MS};
+    int pause_ms = FIRST_PAUSE_MS;
+    int err;
+
+    if (!host || !*host || port < 1 || port > 65535)
+        return ko_fail(KOLO_E_INVALID,
+                       "cannot connect to \"%s:%d\": give a host and a port from 1 "
+                       "to 65535",
+                       host ? host : "", port);
+    for (;;) {
+        err = search_once(&search, deadline, fd);
+        if (err != KO_AGAIN)
+            return err;
+        if (ko_deadline_passed(deadline))
+            return ko_fail(KOLO_E_TIMEOUT,
+                           "cannot connect to %s:%d within %d ms: %s (tried %d times); is it "
+                           "running there, and does a firewall let it through?",
+                           host, port, deadline->timeout_ms, search.cause, search.tries);
+        pause_about(pause_ms, deadline);
+        pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
+        if (search.round_ms < LONGEST_ROUND_MS)
+            search.round_ms *= 2;
+    }
+}
