@@ -221,6 +221,10 @@ $(BUILD)/bench/%: tests/bench/%.c $(STATIC)
 	$(if $(Q),@echo "  CC    $< (bench)")
 	$(Q)$(CC) $(KO_CFLAGS) -O3 -march=native $(CPPFLAGS) $< $(STATIC) $(LIB_LIBS) -o $@
 
+.PHONY: bench-store
+bench-store: $(BUILD)/bench/store ## what a store's server bears: rates, crowds, hostile clients
+	$(Q)$<
+
 .PHONY: bench-reduce
 bench-reduce: $(BUILD)/bench/reduce ## compare the reductions with the limits of memory
 	$(Q)$<

@@ -22,10 +22,12 @@
 #include "thread.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/queue.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const struct ko_server_limits standard_limits = {
@@ -35,7 +37,7 @@ static const struct ko_server_limits standard_limits = {
 
 enum {
     INTRODUCTION_MS = 2000, /* from a connection's first byte to its first whole message */
-    STRANGERS_MAX = 256,    /* of more in one circle, the oldest is cut off */
+    SILENT_KEPT = 256,      /* of more, those are cut off that have been silent for so long, too */
     ACCEPTS_PER_ROUND = 64,
     EVENTS_PER_ROUND = 128
 };
@@ -68,6 +70,7 @@ struct ko_server {
     pthread_t thread;
     struct connection_list circles[NCIRCLES]; /* each with those who came last at its end */
     int counts[NCIRCLES];
+    int strangers_max; /* in one circle: half of the descriptors that the process may have */
     struct connection_list ready; /* to be run without an event */
 };
 
@@ -156,6 +159,16 @@ static bool pair(struct connection *silent)
     return false;
 }
 
+/* Thousands that have just come are a large job that starts; each will soon say something. */
+static bool are_too_silent(const struct ko_server *server)
+{
+    int n = server->counts[SILENT];
+
+    return n > server->strangers_max ||
+           (n > SILENT_KEPT &&
+            ko_deadline_passed(&TAILQ_FIRST(&server->circles[SILENT])->introduction));
+}
+
 static void welcome(struct ko_server *server, int fd)
 {
     struct connection *connection = ko_alloc(sizeof *connection, "a store's connection");
@@ -170,10 +183,13 @@ static void welcome(struct ko_server *server, int fd)
     connection->server = server;
     connection->fd = fd;
     connection->wanted = KO_POLL_IN;
+    connection->introduction = ko_deadline_in(INTRODUCTION_MS);
     enter(connection, SILENT);
-    oldest = TAILQ_FIRST(&server->circles[SILENT]);
-    if (server->counts[SILENT] > STRANGERS_MAX && !pair(oldest))
-        cut_off(oldest, "too many connections say nothing");
+    while (are_too_silent(server)) {
+        oldest = TAILQ_FIRST(&server->circles[SILENT]);
+        if (!pair(oldest))
+            cut_off(oldest, "too many connections say nothing");
+    }
 }
 
 static void accept_some(struct ko_server *server)
@@ -198,7 +214,7 @@ static void promote(struct connection *connection)
         return;
     connection->introduction = ko_deadline_in(INTRODUCTION_MS);
     move_to(connection, BEGUN);
-    if (server->counts[BEGUN] > STRANGERS_MAX)
+    if (server->counts[BEGUN] > server->strangers_max)
         cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
 }
 
@@ -419,6 +435,16 @@ static int open_listener(struct ko_server *server, const char *host, int port)
     return ko_socket_listen(host, port, &server->listen_fd, &server->port);
 }
 
+static int half_of_descriptors(void)
+{
+    struct rlimit limit = {.rlim_cur = 0};
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur / 2 <= SILENT_KEPT)
+        return SILENT_KEPT;
+    return limit.rlim_cur / 2 < INT_MAX ? (int)(limit.rlim_cur / 2) : INT_MAX;
+}
+
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
                    struct ko_server **server_out)
 {
@@ -431,6 +457,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!limits)
         limits = &standard_limits;
     server->service.budget.cap = limits->buffer_bytes;
+    server->strangers_max = half_of_descriptors();
     for (enum circle circle = SILENT; circle < NCIRCLES; circle++)
         TAILQ_INIT(&server->circles[circle]);
     TAILQ_INIT(&server->ready);
