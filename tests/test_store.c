@@ -505,6 +505,17 @@ static int open_tcp(void **state)
     return kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &fixture->store);
 }
 
+/* Nobody else opens it, so that it is removed at the end. */
+static int open_file(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    char path[] = "/tmp/kolo-test-store-XXXXXX";
+    int fd = mkstemp(path);
+
+    *state = fixture;
+    return fd < 0 || close(fd) || kolo_store_open_file(path, 1, 60000, &fixture->store);
+}
+
 static int put_prefix(struct fixture *fixture)
 {
     fixture->base = fixture->store;
@@ -549,14 +560,16 @@ static int close_all(void **state)
 
 #define LOCAL(name) {"local: " #name, test_##name, open_local, close_all, NULL},
 #define TCP(name) {"tcp: " #name, test_##name, open_tcp, close_all, NULL},
+#define FILED(name) {"file: " #name, test_##name, open_file, close_all, NULL},
 #define PREFIX_LOCAL(name) \
     {"prefix of local: " #name, test_##name, open_prefix_local, close_all, NULL},
 #define PREFIX_TCP(name) {"prefix of tcp: " #name, test_##name, open_prefix_tcp, close_all, NULL},
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {TESTS(LOCAL) TESTS(TCP) TESTS(PREFIX_LOCAL) TESTS(
-        PREFIX_TCP) PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(long_list) TCP(long_list)};
+    static const struct CMUnitTest tests[] = {
+        TESTS(LOCAL) TESTS(FILED) TESTS(TCP) TESTS(PREFIX_LOCAL) TESTS(PREFIX_TCP)
+            PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(long_list) TCP(long_list)};
 
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { THREADS = 4 };
 
@@ -26,7 +27,7 @@ struct place {
     kolo_store *store;
     kolo_store *served;
     struct old_server *old;
-    bool has_queues;
+    bool has_queues, has_list;
 };
 
 static kolo_bytes text(const char *s)
@@ -115,7 +116,7 @@ static void test_list_keys(struct place *place)
     size_t nkeys = 99;
     int err = kolo_store_list_keys(place->store, &keys, &nkeys);
 
-    if (!place->has_queues) {
+    if (!place->has_list) {
         assert_int_equal(err, KOLO_E_UNSUPPORTED);
         assert_non_null(strstr(kolo_last_error(), "list_keys"));
         return;
@@ -385,14 +386,27 @@ static void test_wrong_arguments(struct place *place)
 
 static void open_served(struct place *place)
 {
-    place->has_queues = true;
+    place->has_queues = place->has_list = true;
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &place->served), KOLO_OK);
 }
 
 static void open_local(struct place *place)
 {
-    place->has_queues = true;
+    place->has_queues = place->has_list = true;
     assert_int_equal(kolo_store_open_local(&place->served), KOLO_OK);
+    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
+}
+
+/* Nobody else opens it, so that it is removed at the end. */
+static void open_file(struct place *place)
+{
+    char path[] = "/tmp/kolo-test-store-XXXXXX";
+    int fd = mkstemp(path);
+
+    place->has_list = true;
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(kolo_store_open_file(path, 1, 60000, &place->served), KOLO_OK);
     assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
 }
 
@@ -400,7 +414,7 @@ static void open_prefix(struct place *place)
 {
     kolo_store *base;
 
-    place->has_queues = true;
+    place->has_queues = place->has_list = true;
     assert_int_equal(kolo_store_open_local(&base), KOLO_OK);
     assert_int_equal(kolo_store_set(base, "outside", text("")), KOLO_OK);
     assert_int_equal(kolo_store_open_prefix(base, "p", &place->served), KOLO_OK);
@@ -419,7 +433,7 @@ static void open_old(struct place *place, enum old_server_kind kind)
     int port;
 
     open_served(place);
-    place->has_queues = kind == OLD_BUSY;
+    place->has_queues = place->has_list = kind == OLD_BUSY;
     place->old = old_server_open(kind, kolo_store_port(place->served), &port);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &place->store), KOLO_OK);
 }
@@ -461,7 +475,7 @@ static const struct kind {
     const char *name;
     void (*open)(struct place *place);
 } kinds[] = {
-    {"local", open_local}, {"prefix", open_prefix},   {"tcp", open_tcp},
+    {"local", open_local}, {"file", open_file},       {"prefix", open_prefix}, {"tcp", open_tcp},
     {"1.13", open_1_13},   {"early 2", open_early_2}, {"busy", open_busy},
 };
 

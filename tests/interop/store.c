@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One rank of a workload on a store that PyTorch's clients share (store.py is the same in Python),
- * or the server of it.
- *   store server            prints its port, serves until its input ends
- *   store client PORT RANK SIZE
+ * One rank of a workload on a store, or a file store, that PyTorch's clients share (store.py is the
+ * same in Python), or the server of it. store server            prints its port, serves until its
+ * input ends store client PORT RANK SIZE store file PATH RANK SIZE
  */
 #include "kolo.h"
 
@@ -174,7 +173,10 @@ int main(int argc, char **argv)
         return 2;
     rank = atoi(argv[3]);
     size = atoi(argv[4]);
-    ok(kolo_store_open_tcp("127.0.0.1", atoi(argv[2]), 0, TIMEOUT_MS, &store), "connecting");
+    if (!strcmp(argv[1], "file"))
+        ok(kolo_store_open_file(argv[2], size, TIMEOUT_MS, &store), "opening");
+    else
+        ok(kolo_store_open_tcp("127.0.0.1", atoi(argv[2]), 0, TIMEOUT_MS, &store), "connecting");
     see_each_other(store, rank, size);
     elect(store, rank, size);
     send_large(store, rank, size);
