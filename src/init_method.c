@@ -12,7 +12,8 @@
 static int invalid_method(const char *text)
 {
     return ko_fail(KOLO_E_INVALID,
-                   "the init method \"%s\" is none of env://, tcp://host:port?rank=R&world_size=N",
+                   "the init method \"%s\" is none of env://, tcp://host:port?rank=R&world_size=N, "
+                   "file:///path?rank=R&world_size=N",
                    text);
 }
 
@@ -41,32 +42,51 @@ static int parse_query(char *query, struct ko_placement *placement)
     return err;
 }
 
-/* tcp://host:port?query; an IPv6 host stands in brackets. */
-static int read_url(const char *text, struct ko_placement *placement)
+/* host:port; an IPv6 host stands in brackets. */
+static int read_address(const char *address, struct ko_placement *placement)
 {
-    char copy[2 * KO_HOST_TEXT];
-    char *address = copy + 6, *query;
-    int err;
+    int err = ko_address_parse("the port of the init method", address, false, placement->host,
+                               &placement->port);
 
-    if (strlen(text) >= sizeof copy || strncmp(text, "tcp://", 6) != 0)
-        return invalid_method(text);
-    snprintf(copy, sizeof copy, "%s", text);
-    query = strchr(address, '?');
-    if (!query || query == address || *address == ':')
-        return invalid_method(text);
-    *query++ = 0;
-    if (!strchr(address, ':'))
-        return invalid_method(text);
-    err = ko_address_parse("the port of the init method", address, false, placement->host,
-                           &placement->port);
-    if (!err)
-        err = parse_query(query, placement);
-    if (!err)
-        err = ko_placement_restart(environ, &placement->restart);
     if (!err)
         placement->meeting = ko_placement_is_agents(environ, placement->host, placement->port)
                                  ? KO_MEET_AGENT
                                  : KO_MEET_RANK0;
+    return err;
+}
+
+static int read_path(const char *path, struct ko_placement *placement)
+{
+    if (strlen(path) >= sizeof placement->host)
+        return ko_fail(KOLO_E_INVALID, "the path of the init method has more than %zu characters",
+                       sizeof placement->host - 1);
+    snprintf(placement->host, sizeof placement->host, "%s", path);
+    placement->meeting = KO_MEET_FILE;
+    return KOLO_OK;
+}
+
+/* tcp://host:port?query or file:///path?query. */
+static int read_url(const char *text, struct ko_placement *placement)
+{
+    char copy[2 * KO_HOST_TEXT];
+    bool is_file = !strncmp(text, "file:///", 8);
+    char *place = copy + (is_file ? 7 : 6), *query;
+    int err;
+
+    if (strlen(text) >= sizeof copy || (!is_file && strncmp(text, "tcp://", 6) != 0))
+        return invalid_method(text);
+    snprintf(copy, sizeof copy, "%s", text);
+    query = strchr(place, '?');
+    if (!query || query == place || *place == ':')
+        return invalid_method(text);
+    *query++ = 0;
+    if (is_file ? !place[1] : !strchr(place, ':'))
+        return invalid_method(text);
+    err = is_file ? read_path(place, placement) : read_address(place, placement);
+    if (!err)
+        err = parse_query(query, placement);
+    if (!err)
+        err = ko_placement_restart(environ, &placement->restart);
     return err;
 }
 

@@ -480,7 +480,8 @@ void ko_placement_describe(const struct ko_placement *placement, char *text, siz
                                        "rank 0 serves the store on the first node,",
                                        "the launcher serves the store",
                                        "rank 0 serves the store and says where over PMI",
-                                       "rank 0 serves the store and says where over PMIx"};
+                                       "rank 0 serves the store and says where over PMIx",
+                                       "the store is the file"};
 
     text[0] = 0;
     append(text, cap, "rank %d of %d", placement->rank, placement->size);
@@ -500,5 +501,7 @@ void ko_placement_describe(const struct ko_placement *placement, char *text, siz
         append(text, cap, ", restart %d", placement->restart);
     append(text, cap, "; %s", ways[placement->meeting]);
     if (placement->host[0])
-        append(text, cap, " at %s:%d", placement->host, placement->port);
+        append(text, cap, " at %s", placement->host);
+    if (placement->host[0] && placement->meeting != KO_MEET_FILE)
+        append(text, cap, ":%d", placement->port);
 }

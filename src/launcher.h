@@ -20,7 +20,8 @@ enum ko_meeting {
     KO_MEET_NODE0, /* the same, but host is only a node's name, which not all machines may know */
     KO_MEET_AGENT, /* the launcher serves it at host:port */
     KO_MEET_PMI,   /* rank 0 serves it and says where over PMI, at descriptor pmi_fd */
-    KO_MEET_PMIX   /* the same over PMIx */
+    KO_MEET_PMIX,  /* the same over PMIx */
+    KO_MEET_FILE   /* the store is a file, of which host is the path */
 };
 
 struct ko_placement {

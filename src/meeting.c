@@ -199,7 +199,8 @@ static int get_and_open(const struct ko_placement *placement, const ko_deadline 
 
 bool ko_meeting_has_server(const struct ko_placement *placement)
 {
-    return placement->meeting != KO_MEET_ALONE && placement->meeting != KO_MEET_AGENT;
+    return placement->meeting != KO_MEET_ALONE && placement->meeting != KO_MEET_AGENT &&
+           placement->meeting != KO_MEET_FILE;
 }
 
 int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *deadline,
@@ -214,6 +215,9 @@ int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *dea
         return open_at_node0(placement, deadline, store);
     case KO_MEET_AGENT:
         return open_at_agent(placement, deadline, store);
+    case KO_MEET_FILE:
+        return kolo_store_open_file(placement->host, placement->size,
+                                    ko_deadline_left_ms(deadline), store);
     case KO_MEET_PMI:
     case KO_MEET_PMIX:
     default:

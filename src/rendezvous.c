@@ -294,7 +294,7 @@ static void free_world(struct ko_world *world)
 
 /* Jobs that follow one another over one store must not see each other's keys: each has its own
  * name, each attempt its number. In the store of an agent, which outlives our groups, so has each
- * time that a rank joins. */
+ * time that a rank joins; and in a file, which may. */
 static int open_keys(struct ko_world *world, const struct ko_placement *placement)
 {
     char prefix[KO_JOB_TEXT + 32], key[KO_JOB_TEXT + 64];
@@ -303,7 +303,7 @@ static int open_keys(struct ko_world *world, const struct ko_placement *placemen
 
     snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
              placement->restart);
-    if (placement->meeting == KO_MEET_AGENT) {
+    if (placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE) {
         snprintf(key, sizeof key, "%s/joined/%d", prefix, world->rank);
         err = kolo_store_add(world->store, key, 1, &times);
         snprintf(prefix + strlen(prefix), sizeof prefix - strlen(prefix), "/%d", (int)times);

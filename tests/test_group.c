@@ -78,7 +78,7 @@ static void refused(const char *method, const char *text)
 
 static void bad_methods_are_explained(void **state)
 {
-    const char *none = "is none of env://, tcp://host:port?rank=R&world_size=N";
+    const char *none = "is none of env://, tcp://host:port?rank=R&world_size=N, file:///path?";
     char endless[700];
 
     (void)state;
@@ -92,6 +92,10 @@ static void bad_methods_are_explained(void **state)
     refused("tcp://:80?rank=0&world_size=1", none);
     refused("", none);
     refused(endless, "the init method \"tcp://xxxx");
+    refused("file://host/path?rank=0&world_size=1", none);
+    refused("file:///?rank=0&world_size=1", none);
+    refused("file:///path", none);
+    refused("file:///path?rank=1&world_size=1", "0 <= R < N");
     refused("tcp://h:0?rank=0&world_size=1", "the port of the init method is \"0\"; it takes");
     refused("tcp://h:http?rank=0&world_size=1", "the port of the init method is \"http\"");
     refused("tcp://h:1?rank=x&world_size=1", "rank is \"x\"; it takes a whole number");
