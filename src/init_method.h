@@ -8,7 +8,8 @@
 #include "launcher.h"
 
 /* text: NULL or "env://" for the environment of the process, or
- * tcp://host:port?rank=R&world_size=N, or file:///path?rank=R&world_size=N. KOLO_E_INVALID says what is wrong. */
+ * tcp://host:port?rank=R&world_size=N, or file:///path?rank=R&world_size=N. KOLO_E_INVALID says
+ * what is wrong. */
 int ko_init_method_read(const char *text, struct ko_placement *placement);
 
 #endif

@@ -46,10 +46,33 @@ static void come_key(int rank, char *key, size_t nbytes)
     snprintf(key, nbytes, "come/%d", rank);
 }
 
-/* Lists the ranks that have not said that they wait for the others. */
+/* Where this rank is, for those who ask who has come. */
+static void say_place(struct ko_world *world, char *place, size_t nbytes)
+{
+    char host[65] = "", address[64] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    if (ko_store_own_address(world->store, address, sizeof address))
+        address[0] = 0;
+    snprintf(place, nbytes, "%s%s%s", host, address[0] ? " " : "", address);
+}
+
+/* "0 (node1 10.0.0.1), " behind what the list holds already, while there is room. */
+static void list_come(struct ko_world *world, int rank, const char *key, char *list, size_t cap)
+{
+    size_t used = strlen(list), nbytes;
+    void *place;
+
+    if (used + 64 > cap || kolo_store_get(world->keys, key, &place, &nbytes))
+        return;
+    snprintf(list + used, cap - used, "%s%d (%.40s)", used ? ", " : "", rank, (char *)place);
+    kolo_free(place);
+}
+
+/* Lists the ranks that have not said that they wait for the others, and some that have. */
 static int name_missing(struct ko_world *world, const ko_deadline *deadline)
 {
-    char list[256] = "", key[32];
+    char list[160] = "", come[160] = "", key[32];
     const char *keys[] = {key};
     int missing = 0, exists;
 
@@ -57,8 +80,10 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
         come_key(rank, key, sizeof key);
         if (kolo_store_check(world->keys, keys, 1, &exists))
             return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
-        if (exists)
+        if (exists) {
+            list_come(world, rank, key, come, sizeof come);
             continue;
+        }
         if (missing++ < LISTED)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d",
                      missing > 1 ? ", " : "", rank);
@@ -68,8 +93,8 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
     return ko_fail(
         KOLO_E_TIMEOUT,
         "rank %d of %d waited %d ms for all ranks to join; %d have not come: rank %s. Were "
-        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit",
-        world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)");
+        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
+        world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)", come);
 }
 
 /* What stands under "all": "1", or the sentence of the first rank that gave up. */
@@ -131,13 +156,14 @@ static void leave_unmet(struct ko_world *world)
 static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
 {
     const char *const all[] = {"all"};
-    char key[32];
+    char key[32], place[136];
     void *value;
     size_t nbytes;
     int err;
 
     come_key(world->rank, key, sizeof key);
-    err = kolo_store_set(world->keys, key, (kolo_bytes){"1", 1});
+    say_place(world, place, sizeof place);
+    err = kolo_store_set(world->keys, key, (kolo_bytes){place, strlen(place)});
     if (!err)
         err = ko_store_wait_until(world->keys, all, 1, deadline);
     if (err)

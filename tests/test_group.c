@@ -238,6 +238,7 @@ static void missing_ranks_are_named(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(joiners[i].err, KOLO_E_TIMEOUT);
         assert_non_null(strstr(joiners[i].text, "3 have not come: rank 1, 2, 4."));
+        assert_non_null(strstr(joiners[i].text, "Here are 0 ("));
         assert_non_null(strstr(joiners[i].text, "KOLO_TIMEOUT_MS"));
     }
     kolo_store_close(store);
