@@ -216,8 +216,8 @@ int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *dea
     case KO_MEET_AGENT:
         return open_at_agent(placement, deadline, store);
     case KO_MEET_FILE:
-        return kolo_store_open_file(placement->host, placement->size,
-                                    ko_deadline_left_ms(deadline), store);
+        return kolo_store_open_file(placement->host, placement->size, ko_deadline_left_ms(deadline),
+                                    store);
     case KO_MEET_PMI:
     case KO_MEET_PMIX:
     default:
