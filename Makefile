@@ -25,8 +25,10 @@ KO_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -Itransports -Ikernels -pthr
              -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -MMD -MP \
              $(WARNINGS) -Wno-pass-failed $(SAN)
 KO_LDFLAGS := -pthread $(SAN)
-# What the library itself links with.
-LIB_LIBS := -lm
+# What the library itself links with: libsodium as part of it where that can be had, so that nobody
+# else sees it, and programs need only libc.
+SODIUM   := $(wildcard $(shell $(CC) -print-file-name=libsodium.a))
+LIB_LIBS := $(or $(SODIUM),-lsodium) -lm
 
 # ---- what is built from what ---------------------------------------------------------------------
 
@@ -69,6 +71,15 @@ $(OBJ)/%.o: %.c
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC    $<")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
+
+# Without its header the compiler's own words would be a riddle.
+$(foreach objects,$(OBJ) $(PIC) $(TOBJ),$(objects)/src/secret.o): | $(BUILD)/has-sodium
+
+$(BUILD)/has-sodium:
+	@mkdir -p $(@D)
+	@echo '#include <sodium.h>' | $(CC) $(CPPFLAGS) -E -xc - >/dev/null 2>&1 || \
+	    { echo "kolo needs libsodium's header and library: apt-get install libsodium-dev"; exit 1; }
+	@touch $@
 
 $(OBJ)/src/tools/info_facts.o: KO_CFLAGS += -DKO_BUILD_ABI='"$(ABI)"' \
                                 -DKO_BUILD_FLAGS='"$(strip $(CFLAGS) $(SAN))"'
@@ -194,6 +205,26 @@ $(BUILD)/interop/%: tests/interop/%.c $(STATIC)
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
+# Each fuzz target with clang's libFuzzer, the sanitizers, and its corpus, which it adds to.
+FUZZERS := $(patsubst tests/fuzz_%.c,%,$(sort $(wildcard tests/fuzz_*.c)))
+FUZZ_S  ?= 60
+
+.PHONY: fuzz $(FUZZERS:%=fuzz-%)
+fuzz: $(FUZZERS:%=fuzz-%) ## run the fuzz targets, FUZZ_S seconds each (fuzz-NAME for one)
+
+$(FUZZERS:%=fuzz-%): fuzz-%:
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS="-O1 -g" \
+	    SAN="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" \
+	    $(BUILD)/fuzz/tests/fuzz_$*
+	@mkdir -p $(BUILD)/fuzz/corpus/$*
+	$(Q)$(BUILD)/fuzz/tests/fuzz_$* -max_total_time=$(FUZZ_S) -print_final_stats=1 \
+	    $(BUILD)/fuzz/corpus/$* $(wildcard tests/corpus/$*)
+
+$(BUILD)/tests/fuzz_%: $(TOBJ)/tests/fuzz_%.o $(LIB_TEST)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) -fsanitize=fuzzer $^ $(LIB_LIBS) -o $@
+
 # gnu11: only then does gcc write the counts of a process before it executes another program.
 COVER_MIN ?= 90
 
@@ -293,7 +324,7 @@ INSTALLED = $(TOOLS:%=$(BINDIR)/%) $(HEADERS:include/%=$(INCLUDEDIR)/%) \
             $(foreach page,$(MANUALS),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 SUBSTITUTE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(ABI)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
              -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-             -e 's|@LIB_LIBS@|$(LIB_LIBS)|g' \
+             -e 's|@LIB_LIBS@|-lsodium -lm|g' \
              -e "s|@INCLUDE_FROM_CMAKE@|$$(realpath -m --relative-to=$(CMAKEDIR) $(INCLUDEDIR))|g"
 
 .PHONY: install

@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2034
 # To be sourced: installs what is missing by apt-get, and touches nothing when nothing is.
 
-PACKAGES_BUILD="build-essential libopenblas-dev zlib1g-dev"
+PACKAGES_BUILD="build-essential libopenblas-dev zlib1g-dev libsodium-dev"
 PACKAGES_DATA="dataset-fashion-mnist"
 PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang clang-format
     clang-tidy cppcheck gcovr shellcheck"
