@@ -19,7 +19,7 @@ const struct ko_config_entry ko_config_table[] = {
 
 const char *ko_config_type_name(enum ko_config_type type)
 {
-    static const char *const names[] = {"TEXT", "INT", "SIZE", "BOOL"};
+    static const char *const names[] = {"TEXT", "SECRET", "INT", "SIZE", "BOOL"};
 
     return names[type];
 }
@@ -98,9 +98,9 @@ int ko_config_check(void)
     int64_t ignored;
 
     for (int i = 0; i < KO_CONFIG_COUNT; i++) {
-        int err = ko_config_table[i].type == KO_CONFIG_TYPE_TEXT
-                      ? KOLO_OK
-                      : ko_config_number((enum ko_config_id)i, &ignored);
+        int err = ko_config_is_number((enum ko_config_id)i)
+                      ? ko_config_number((enum ko_config_id)i, &ignored)
+                      : KOLO_OK;
         if (err)
             return err;
     }

@@ -31,6 +31,10 @@
     X(TCP_SOCKETS, INT, "1", 1, 16, "tcp connections between two ranks, for long messages in turns; the lower count of the two") \
     X(PORT_RANGE, TEXT, "", 0, 0, "ports on which to listen wherever any would do, like 30000-30999; default: the system's choice") \
     X(STORE_FD, INT, "-1", -1, 1048576, "descriptor of a listening socket, inherited, for the store that is to be served on its port") \
+    X(AUTH_TOKEN_FILE, TEXT, "", 0, 0, "file with the job's token, for its owner alone: both ends of each connection prove that they have the same; kolorun makes one") \
+    X(AUTH_TOKEN, SECRET, "", 0, 0, "the token itself, 16 to 4096 bytes; processes of the same user can read it") \
+    X(AUTH, TEXT, "token", 0, 0, "token: connections to other machines need a token; none: nobody does, the network is trusted") \
+    X(AUTH_STORE, TEXT, "token", 0, 0, "token: the store asks for the token if there is one; none: it does not, as PyTorch's clients and servers cannot") \
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
     X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \
     X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts") \
@@ -46,6 +50,7 @@ enum ko_config_id {
 
 enum ko_config_type {
     KO_CONFIG_TYPE_TEXT,
+    KO_CONFIG_TYPE_SECRET, /* text that is not to be shown */
     KO_CONFIG_TYPE_INT,
     KO_CONFIG_TYPE_SIZE,
     KO_CONFIG_TYPE_BOOL
@@ -61,6 +66,12 @@ struct ko_config_entry {
 
 /* KO_CONFIG_COUNT rows, indexed by ko_config_id. */
 extern const struct ko_config_entry ko_config_table[];
+
+/* True if the value is a number. */
+static inline bool ko_config_is_number(enum ko_config_id id)
+{
+    return ko_config_table[id].type > KO_CONFIG_TYPE_SECRET;
+}
 
 /* "INT", "SIZE", ... */
 const char *ko_config_type_name(enum ko_config_type type);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Arrivals are wires that others have begun. Until its hello has come an arrival is a stranger:
- * there may be few of those, for a short time. With its hello it waits to be claimed by the group
- * that it names, which may not exist yet on this rank.
+ * there may be few of those, for a short time, and the oldest makes room for a newcomer. Who has
+ * begun a handshake may take his time over the rest: he goes on only when he next calls the
+ * library. With its hello an arrival waits to be claimed by the group that it names, which may not
+ * exist yet on this rank.
  */
 #include "endpoint.h"
 
@@ -16,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STRANGERS = 256, STRANGER_MS = 5000 };
+enum { MOST_STRANGERS = 256, STRANGER_MS = 5000, ACCEPTS_AT_ONCE = 64 };
 
 struct ko_arrival {
     struct ko_wire *wire;
@@ -64,7 +66,7 @@ static int open_device(struct ko_endpoint *endpoint, const struct ko_transport *
 
 static int open_devices(struct ko_endpoint *endpoint)
 {
-    struct ko_site site;
+    struct ko_site site = {.rank = endpoint->rank};
     int err = KOLO_OK;
 
     choose_site(endpoint->store, &site);
@@ -272,11 +274,36 @@ static void add_arrival(struct ko_endpoint *endpoint, struct ko_wire *wire)
     endpoint->narrivals++;
 }
 
+/* The stranger who came first; rather one that has not begun anything. NULL if there is none. */
+static struct ko_arrival **oldest_stranger(struct ko_endpoint *endpoint)
+{
+    struct ko_arrival **oldest = NULL;
+
+    for (struct ko_arrival **link = &endpoint->arrivals; *link; link = &(*link)->next)
+        if (!(*link)->is_ready &&
+            (!oldest || !(*link)->wire->has_begun || (*oldest)->wire->has_begun))
+            oldest = link;
+    return oldest;
+}
+
+/* False if all are here whom this rank can have. */
+static bool make_room(struct ko_endpoint *endpoint)
+{
+    struct ko_arrival **oldest;
+
+    if (endpoint->narrivals < MOST_STRANGERS + endpoint->size)
+        return true;
+    oldest = oldest_stranger(endpoint);
+    if (oldest)
+        dismiss(endpoint, oldest);
+    return oldest != NULL;
+}
+
 static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
 {
     struct ko_wire *wire;
 
-    while (endpoint->narrivals < MOST_STRANGERS + endpoint->size) {
+    for (int i = 0; i < ACCEPTS_AT_ONCE && make_room(endpoint); i++) {
         int err = device->transport->accept(device, &wire);
 
         if (err == KO_AGAIN)
@@ -294,7 +321,7 @@ static int drive_arrival(struct ko_endpoint *endpoint, struct ko_arrival *arriva
     struct ko_wire *wire = arrival->wire;
     int err = wire->transport->drive(wire);
 
-    if (!err && !wire->has_hello && ko_deadline_passed(&arrival->deadline))
+    if (!err && !wire->has_hello && !wire->has_begun && ko_deadline_passed(&arrival->deadline))
         err = ko_fail(KOLO_E_PROTOCOL, "no hello came within %d ms", STRANGER_MS);
     if (!err && wire->has_hello) {
         ko_poller_remove(&endpoint->poller, wire->fd);

@@ -213,8 +213,8 @@ static void silent(void **state)
     close(fd);
 }
 
-/* As many silent strangers as there are places, and more: honest ranks get through when those have
- * had their time. */
+/* As many silent strangers as there are places, and more: honest ranks get through at once, since
+ * the strangers who came first make room. */
 static void flood(void **state)
 {
     enum { N = 300 };

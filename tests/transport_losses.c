@@ -142,6 +142,7 @@ static int role_connects(struct suite *suite)
     for (int i = 0; i < 20; i++)
         if (suite_settle(wire, NULL))
             return 1;
+    suite->driven = wire;
     return 0;
 }
 

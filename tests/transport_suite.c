@@ -47,6 +47,10 @@ static int set_up(void **state)
         snprintf(text, sizeof text, "%d", traits->sockets);
         setenv("KOLO_TCP_SOCKETS", text, 1);
     }
+    if (traits->token)
+        setenv("KOLO_AUTH_TOKEN", traits->token, 1);
+    else
+        unsetenv("KOLO_AUTH_TOKEN");
     assert_int_equal(suite->transport->open(&site, &suite->left), KOLO_OK);
     assert_int_equal(suite->transport->open(&site, &suite->right), KOLO_OK);
     suite->address_bytes = suite->transport->address(suite->right, suite->address);
@@ -74,10 +78,11 @@ static size_t add_list(struct CMUnitTest *tests, const struct transport_traits *
                        const struct suite_case *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        char *name, sockets[32] = "";
+        char *name, sockets[48] = "";
 
         if (traits->sockets)
-            snprintf(sockets, sizeof sockets, " with %d sockets", traits->sockets);
+            snprintf(sockets, sizeof sockets, " with %d sockets%s", traits->sockets,
+                     traits->token ? " and a token" : "");
         if (asprintf(&name, "%s%s: %s", traits->transport->name, sockets, list[i].name) < 0)
             abort();
         tests[i] =
@@ -296,8 +301,8 @@ int suite_matches(const unsigned char *bytes, size_t nbytes, uint64_t key)
 
 /* ---- processes ------------------------------------------------------------------------------ */
 
-/* In the child: a device of its own, whose address goes up the pipe; then the role; then nothing.
- */
+/* In the child: a device of its own, whose address goes up the pipe; then the role; then nothing,
+ * or what drives a wire. */
 static void child_main(struct suite *suite, suite_role role, int up)
 {
     unsigned char message[KO_ADDRESS_BYTES] = {0};
@@ -312,7 +317,8 @@ static void child_main(struct suite *suite, suite_role role, int up)
         write(up, "", 1) != 1)
         _exit(3);
     for (;;)
-        pause();
+        if (!suite->driven || suite_settle(suite->driven, NULL))
+            pause();
 }
 
 struct suite_child suite_fork(struct suite *suite, suite_role role)

@@ -25,7 +25,8 @@ struct transport_traits {
     /* A bare, blocking socket to a device, for peers that do not keep to the protocol; NULL: such
      * cases are skipped. */
     int (*dial)(const unsigned char *address, size_t nbytes);
-    int sockets; /* KOLO_TCP_SOCKETS; 0: it does not matter */
+    int sockets;       /* KOLO_TCP_SOCKETS; 0: it does not matter */
+    const char *token; /* KOLO_AUTH_TOKEN; NULL: none */
 };
 
 enum { SUITE_MOST = 128 };
@@ -40,6 +41,7 @@ struct suite {
     const struct transport_traits *traits;
     const struct ko_transport *transport;
     struct ko_device *left, *right;
+    struct ko_wire *driven; /* by a child that waits to be killed; NULL: none */
     unsigned char address[KO_ADDRESS_BYTES];
     size_t address_bytes;
     int nfds; /* open in this process before the test */

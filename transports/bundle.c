@@ -38,15 +38,15 @@ struct ko_invitation {
     struct newcomer newcomers[KO_BUNDLE_MOST];
 };
 
-static int new_stream(int fd, bool is_connecting, struct ko_stream **stream)
+static int new_stream(const struct ko_bundle *bundle, int fd, struct ko_stream **stream)
 {
     *stream = ko_alloc(sizeof **stream, "a stream");
     if (!*stream) {
         close(fd);
         return KOLO_E_NOMEM;
     }
-    ko_stream_begin(*stream, fd, false, is_connecting);
-    return KOLO_OK;
+    ko_stream_begin(*stream, fd, false, bundle->entry.is_connecting);
+    return ko_stream_guard(*stream, bundle->entry.guard, &bundle->entry.claim);
 }
 
 static void free_stream(struct ko_stream *stream)
@@ -62,7 +62,7 @@ static int wanted_of(const struct ko_bundle *bundle, int i)
 {
     const int wanted = ko_stream_wanted(bundle->streams[i]);
 
-    return i == bundle->in ? wanted : wanted & KO_POLL_OUT;
+    return i == bundle->in || bundle->streams[i]->gate.kind ? wanted : wanted & KO_POLL_OUT;
 }
 
 static bool is_polled(const struct ko_bundle *bundle)
@@ -113,14 +113,19 @@ static int poll_all(struct ko_bundle *bundle, int err)
     return failed ? failed : err;
 }
 
+int ko_bundle_settle(struct ko_bundle *bundle)
+{
+    return poll_all(bundle, KOLO_OK);
+}
+
 /* ---- beginning and end ------------------------------------------------------------------- */
 
-int ko_bundle_begin(struct ko_bundle *bundle, int fd, bool is_connecting, int most)
+int ko_bundle_begin(struct ko_bundle *bundle, int fd, const struct ko_bundle_entry *entry, int most)
 {
     int err;
 
-    *bundle = (struct ko_bundle){.most = most, .poller = {-1, -1}};
-    err = new_stream(fd, is_connecting, &bundle->streams[0]);
+    *bundle = (struct ko_bundle){.entry = *entry, .most = most, .poller = {-1, -1}};
+    err = new_stream(bundle, fd, &bundle->streams[0]);
     if (err)
         return err;
     bundle->n = 1;
@@ -180,8 +185,9 @@ int ko_bundle_invite(struct ko_bundle *bundle, int asked, struct ko_hello *answe
 
 /* Takes in who has come to the port. When there are too many, he who came first and has not said
  * his secret since makes room. */
-static int take_in(struct ko_invitation *invitation)
+static int take_in(struct ko_bundle *bundle)
 {
+    struct ko_invitation *invitation = bundle->invitation;
     int fd;
     int err;
 
@@ -189,11 +195,16 @@ static int take_in(struct ko_invitation *invitation)
         struct newcomer *newcomer = &invitation->newcomers[invitation->ncomers++ % KO_BUNDLE_MOST];
 
         free_stream(newcomer->stream);
-        err = new_stream(fd, false, &newcomer->stream);
+        err = new_stream(bundle, fd, &newcomer->stream);
         if (err)
             return err;
     }
     return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+static int caller_of(const struct ko_stream *stream)
+{
+    return stream->gate.handshake.claim.from;
 }
 
 /* Makes a newcomer with the secret the stream that he says he is; closes any other. */
@@ -206,7 +217,8 @@ static void hear(struct ko_bundle *bundle, struct newcomer *newcomer)
     if (err == KO_AGAIN)
         return;
     if (!err && hello->segment == invitation->secret && hello->sockets > 0 &&
-        hello->sockets < invitation->n && !bundle->streams[hello->sockets]) {
+        hello->sockets < invitation->n && !bundle->streams[hello->sockets] &&
+        caller_of(newcomer->stream) == caller_of(bundle->streams[0])) {
         bundle->streams[hello->sockets] = newcomer->stream;
     } else {
         ko_log(KO_LOG_WARN, "a connection over tcp was closed: %s",
@@ -228,7 +240,7 @@ static int check_alive(struct ko_stream *stream, size_t most)
 static int gather_invited(struct ko_bundle *bundle, size_t most)
 {
     struct ko_invitation *invitation = bundle->invitation;
-    int err = take_in(invitation);
+    int err = take_in(bundle);
 
     if (err)
         return err;
@@ -260,7 +272,7 @@ int ko_bundle_join(struct ko_bundle *bundle, const struct ko_hello *answer)
         hello.sockets = (uint16_t)bundle->n;
         err = ko_socket_connect_beside(first->fd, answer->port, &fd);
         if (!err)
-            err = new_stream(fd, true, &bundle->streams[bundle->n]);
+            err = new_stream(bundle, fd, &bundle->streams[bundle->n]);
         if (!err)
             ko_stream_greet(bundle->streams[bundle->n++], &hello, -1);
     }

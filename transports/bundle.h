@@ -7,7 +7,7 @@
  *
  * The first stream is the connection that makes the wire. The end that answers it invites the
  * others: its hello says how many there are, a port, and a secret with which alone they are taken.
- * Not blocking, one thread at a time.
+ * Each stream passes its gate (secret_gate.h) by itself. Not blocking, one thread at a time.
  */
 #ifndef KO_BUNDLE_H
 #define KO_BUNDLE_H
@@ -19,8 +19,16 @@ enum { KO_BUNDLE_MOST = 16 };
 
 struct ko_invitation;
 
+/* Who connects as what, and what is asked of whoever does; the guard is the caller's and stays. */
+struct ko_bundle_entry {
+    const struct ko_guard *guard;
+    struct ko_claim claim;
+    bool is_connecting;
+};
+
 struct ko_bundle {
     struct ko_stream *streams[KO_BUNDLE_MOST];
+    struct ko_bundle_entry entry;
     int n;                   /* streams in use */
     int most;                /* that this end allows */
     int out, in;             /* whose turn it is */
@@ -30,7 +38,8 @@ struct ko_bundle {
 };
 
 /* Begins with the first stream's socket, which becomes the bundle's, also after an error. */
-int ko_bundle_begin(struct ko_bundle *bundle, int fd, bool is_connecting, int most);
+int ko_bundle_begin(struct ko_bundle *bundle, int fd, const struct ko_bundle_entry *entry,
+                    int most);
 
 /* Closes all sockets and gives the posts back. Safe on what has failed to begin. */
 void ko_bundle_end(struct ko_bundle *bundle);
@@ -48,6 +57,9 @@ int ko_bundle_join(struct ko_bundle *bundle, const struct ko_hello *answer);
 
 /* KOLO_OK once all streams are there, else KO_AGAIN. most: the longest body of a slice. */
 int ko_bundle_gather(struct ko_bundle *bundle, size_t most);
+
+/* To be called when a stream cannot go on, before anybody waits for the descriptor. */
+int ko_bundle_settle(struct ko_bundle *bundle);
 
 /* As those of a transport. */
 int ko_bundle_send(struct ko_bundle *bundle, struct ko_post *post);

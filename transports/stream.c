@@ -49,6 +49,12 @@ static bool is_gone(int error)
 
 /* ---- hello ------------------------------------------------------------------------------- */
 
+int ko_stream_guard(struct ko_stream *stream, const struct ko_guard *guard,
+                    const struct ko_claim *claim)
+{
+    return ko_gate_begin(&stream->gate, guard, claim, stream->is_connecting);
+}
+
 void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int pass_fd)
 {
     stream->hello_out = *hello;
@@ -70,14 +76,13 @@ static int connected(struct ko_stream *stream)
 int ko_stream_greeted(struct ko_stream *stream)
 {
     const unsigned char *end = (const unsigned char *)(&stream->hello_out + 1);
+    int err = stream->is_connecting ? connected(stream) : KOLO_OK;
     ssize_t n;
 
-    if (stream->is_connecting) {
-        int err = connected(stream);
-
-        if (err)
-            return err;
-    }
+    if (!err)
+        err = ko_gate_pass(&stream->gate, stream->fd);
+    if (err)
+        return err;
     while (stream->hello_out_left) {
         n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
                                     : ko_socket_send_with(stream->fd, end - stream->hello_out_left,
@@ -109,8 +114,11 @@ static int check_hello(const struct ko_hello *hello)
 int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
 {
     unsigned char *bytes = (unsigned char *)hello;
+    int err = ko_gate_pass(&stream->gate, stream->fd);
     ssize_t n;
 
+    if (err)
+        return err;
     while (stream->hello_in_done < sizeof *hello) {
         n = ko_fault(KO_FAULT_RECV)
                 ? (errno = ECONNRESET, -1)
@@ -122,6 +130,10 @@ int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
             return ko_fail(KOLO_E_PEER_LOST, "the connection ended before its hello%s%s",
                            n ? ": " : "", n ? strerror(errno) : "");
         stream->hello_in_done += (size_t)n;
+        if (ko_handshake_is_hello(hello, stream->hello_in_done))
+            return ko_fail(KOLO_E_PROTOCOL,
+                           "the other end has a token, and this one none; all ranks of a job need "
+                           "the same (KOLO_AUTH_TOKEN_FILE, KOLO_AUTH_TOKEN)");
     }
     return check_hello(hello);
 }
@@ -368,6 +380,8 @@ int ko_stream_wanted(const struct ko_stream *stream)
     /* A message that nobody has begun to land wants no more input: nobody could take it. */
     bool is_full = stream->has_frame && !stream->is_landing;
 
+    if (stream->gate.kind == KO_GATE_SECRET && !stream->is_connecting)
+        return ko_gate_wanted(&stream->gate);
     return (is_writing ? KO_POLL_OUT : 0) | (is_full || stream->is_in_ended ? 0 : KO_POLL_IN);
 }
 

@@ -6,6 +6,7 @@
 #ifndef KO_STREAM_H
 #define KO_STREAM_H
 
+#include "secret_gate.h"
 #include "transport.h"
 
 /* Bytes read at once in the hope of more than one short message. */
@@ -34,6 +35,7 @@ struct ko_stream {
     bool has_frame;
     bool is_landing; /* somebody waits for the body */
 
+    struct ko_gate gate; /* before the hellos */
     struct ko_hello hello_out;
     size_t hello_out_left;
     size_t hello_in_done;
@@ -55,6 +57,10 @@ struct ko_stream {
 
 /* Begins on a connected or connecting socket, which becomes the stream's. */
 void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting);
+
+/* Before anything is said: what both ends have to pass first. Without it there is nothing. */
+int ko_stream_guard(struct ko_stream *stream, const struct ko_guard *guard,
+                    const struct ko_claim *claim);
 
 /* Sends the hello, with a descriptor beside it if pass_fd >= 0. */
 void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int pass_fd);

@@ -9,20 +9,25 @@
 #include "status.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
-/* Where a device listens, as it travels. */
+/* Where a device listens, and which one it is, as it travels. */
 struct tcp_address {
     char host[64]; /* numeric */
     uint16_t port;
+    int32_t rank;
+    uint64_t id; /* random: no device of this or another job has the same */
 };
 
 struct tcp_device {
     struct ko_device base;
     struct tcp_address address;
+    struct ko_guard guard;
     int sockets; /* of each wire, at most */
 };
 
@@ -33,27 +38,44 @@ struct tcp_wire {
     bool has_answered; /* our hello is on its way */
 };
 
-static int tcp_open(const struct ko_site *site, struct ko_device **device_out)
+static int read_variables(struct tcp_device *device)
 {
-    struct tcp_device *device;
-    int64_t sockets;
-    int port;
+    int64_t sockets = 1;
     int err = ko_config_number(KO_CONFIG_TCP_SOCKETS, &sockets);
 
-    if (err)
-        return err;
-    device = ko_alloc(sizeof *device, "a device");
+    device->sockets = (int)sockets;
+    return err ? err : ko_guard_read(&device->guard);
+}
+
+static int listen_on(struct tcp_device *device, const struct ko_site *site)
+{
+    struct tcp_address *address = &device->address;
+    int port = 0;
+    int err = ko_socket_listen(site->listen_host, 0, &device->base.listen_fd, &port);
+
+    memcpy(address->host, site->listen_host, sizeof address->host);
+    address->port = (uint16_t)port;
+    address->rank = site->rank;
+    return err;
+}
+
+static int tcp_open(const struct ko_site *site, struct ko_device **device_out)
+{
+    struct tcp_device *device = ko_alloc(sizeof *device, "a device");
+    int err;
+
     if (!device)
         return KOLO_E_NOMEM;
-    device->sockets = (int)sockets;
     device->base.transport = &ko_transport_tcp;
-    err = ko_socket_listen(site->listen_host, 0, &device->base.listen_fd, &port);
+    err = read_variables(device);
+    if (!err && getrandom(&device->address.id, sizeof device->address.id, 0) < 0)
+        err = ko_fail_errno(errno, "getrandom");
+    if (!err)
+        err = listen_on(device, site);
     if (err) {
         free(device);
         return err;
     }
-    memcpy(device->address.host, site->listen_host, sizeof device->address.host);
-    device->address.port = (uint16_t)port;
     *device_out = &device->base;
     return KOLO_OK;
 }
@@ -63,6 +85,7 @@ static void tcp_close(struct ko_device *device)
     if (!device)
         return;
     close(device->listen_fd);
+    ko_secret_forget(&((struct tcp_device *)device)->guard.secret);
     free(device);
 }
 
@@ -83,10 +106,16 @@ static void tcp_hangup(struct ko_wire *base)
     free(wire);
 }
 
-/* Takes the socket over. */
-static int new_wire(const struct ko_device *device, int fd, bool is_connecting,
+/* Takes the socket over; `to` is where it leads, NULL if somebody has connected to this device. */
+static int new_wire(const struct ko_device *device, int fd, const struct tcp_address *to,
                     struct tcp_wire **wire_out)
 {
+    const struct tcp_device *tcp = (const struct tcp_device *)device;
+    const struct tcp_address *door = to ? to : &tcp->address;
+    const struct ko_bundle_entry entry = {
+        .guard = &tcp->guard,
+        .claim = {KO_PURPOSE_WIRE, door->id, to ? tcp->address.rank : KO_ANY_RANK, door->rank},
+        .is_connecting = to};
     struct tcp_wire *wire = ko_alloc(sizeof *wire, "a wire");
     int err;
 
@@ -94,8 +123,7 @@ static int new_wire(const struct ko_device *device, int fd, bool is_connecting,
         close(fd);
         return KOLO_E_NOMEM;
     }
-    err = ko_bundle_begin(&wire->bundle, fd, is_connecting,
-                          ((const struct tcp_device *)device)->sockets);
+    err = ko_bundle_begin(&wire->bundle, fd, &entry, tcp->sockets);
     if (err) {
         tcp_hangup(&wire->base);
         return err;
@@ -132,7 +160,7 @@ static int to_sockaddr(const struct tcp_address *address, struct sockaddr_storag
 static int tcp_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
                        const struct ko_hello *hello, struct ko_wire **wire_out)
 {
-    struct tcp_address where = {{0}, 0};
+    struct tcp_address where = {.port = 0};
     struct sockaddr_storage socket_address;
     struct ko_hello own = *hello;
     struct tcp_wire *wire;
@@ -146,7 +174,7 @@ static int tcp_connect(struct ko_device *device, const unsigned char *address, s
     if (!err)
         err = ko_socket_connect_start((struct sockaddr *)&socket_address, length, &fd);
     if (!err)
-        err = new_wire(device, fd, true, &wire);
+        err = new_wire(device, fd, &where, &wire);
     if (err)
         return err;
     own.sockets = (uint16_t)wire->bundle.most;
@@ -163,7 +191,7 @@ static int tcp_accept(struct ko_device *device, struct ko_wire **wire_out)
     int err = ko_socket_accept(device->listen_fd, &fd);
 
     if (!err)
-        err = new_wire(device, fd, false, &wire);
+        err = new_wire(device, fd, NULL, &wire);
     if (!err)
         *wire_out = &wire->base;
     return err;
@@ -177,8 +205,10 @@ static size_t longest(const struct tcp_wire *wire)
 
 static int hear(struct tcp_wire *wire)
 {
-    int err = ko_stream_hear(wire->bundle.streams[0], &wire->base.hello);
+    struct ko_stream *first = wire->bundle.streams[0];
+    int err = ko_stream_hear(first, &wire->base.hello);
 
+    wire->base.has_begun = first->gate.handshake.at >= KO_HANDSHAKE_HELLO;
     if (err)
         return err;
     wire->base.has_hello = true;
@@ -195,7 +225,7 @@ static int shake(struct tcp_wire *wire)
         err = ko_bundle_gather(&wire->bundle, longest(wire));
     if (!err && wire->has_answered)
         wire->base.state = KO_WIRE_OPEN;
-    return err == KO_AGAIN ? KOLO_OK : err;
+    return err == KO_AGAIN ? ko_bundle_settle(&wire->bundle) : err;
 }
 
 /* What every call ends with. */

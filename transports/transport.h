@@ -11,7 +11,9 @@
  * control.
  *
  * A wire is made by connect on the rank that begins and by accept + answer on the other. The two
- * exchange hellos; both then say KO_WIRE_OPEN.
+ * exchange hellos; both then say KO_WIRE_OPEN. Before its hello each end of a wire that others could
+ * reach too has to show that it belongs to the job: over tcp that it knows the token
+ * (secret_gate.h), over shm that it has the same user.
  *
  *     connect ── hello ──▶ accept: has_hello … answer ── hello ──▶ open (both)
  *
@@ -71,6 +73,7 @@ enum ko_wire_state { KO_WIRE_OPENING, KO_WIRE_OPEN };
 struct ko_wire {
     const struct ko_transport *transport;
     enum ko_wire_state state;
+    bool has_begun;        /* somebody who speaks kolo has begun what comes before a hello */
     bool has_hello;        /* an accepted wire has received the other end's hello */
     struct ko_hello hello; /* the other end's, valid if has_hello or open */
     int fd;                /* readiness for the bits in wanted means "call drive"; -1: none */
@@ -101,6 +104,7 @@ struct ko_device {
 /* What a device is opened with. */
 struct ko_site {
     char listen_host[64]; /* numeric address to listen on, for transports that have addresses */
+    int rank;             /* this rank in the world */
 };
 
 struct ko_transport {

@@ -82,9 +82,11 @@ static void read_variable(struct ko_variable *variable, enum ko_config_id id)
 
     variable->entry = &ko_config_table[id];
     variable->value = ko_config_text(id);
+    if (variable->entry->type == KO_CONFIG_TYPE_SECRET && *variable->value)
+        variable->value = "(hidden)";
     variable->is_set = ko_config_is_set(id);
     variable->problem[0] = '\0';
-    if (variable->entry->type != KO_CONFIG_TYPE_TEXT && ko_config_number(id, &ignored))
+    if (ko_config_is_number(id) && ko_config_number(id, &ignored))
         snprintf(variable->problem, sizeof variable->problem, "%s", kolo_last_error());
 }
 
