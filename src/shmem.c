@@ -56,7 +56,7 @@ static int allocate(struct ko_segment *segment)
     int error;
 
     segment->fd = memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (segment->fd < 0)
+    if (segment->fd < 0 || fchmod(segment->fd, S_IRUSR | S_IWUSR))
         return ko_fail_errno(errno, "memfd_create");
     error = posix_fallocate(segment->fd, 0, (off_t)segment->nbytes);
     if (error)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * shmem.h: shared segments: memory of this process that a peer maps too. They have no name in any
- * file system (memfd), so nothing is left behind whoever dies; they are allocated and sealed, so
- * that neither side can meet SIGBUS. Within one process a segment is found by its id and keeps one
- * address, with a count of its users. Any thread.
+ * file system (memfd), so nothing is left behind whoever dies; they are their user's alone, and
+ * allocated and sealed, so that neither side can meet SIGBUS. Within one process a segment is found
+ * by its id and keeps one address, with a count of its users. Any thread.
  */
 #ifndef KO_SHMEM_H
 #define KO_SHMEM_H

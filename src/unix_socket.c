@@ -75,6 +75,11 @@ int ko_unix_connect(const char *name, int *fd_out)
         close(fd);
         return err;
     }
+    err = ko_unix_check_user(fd);
+    if (err) {
+        close(fd);
+        return err;
+    }
     *fd_out = fd;
     return KOLO_OK;
 }
@@ -88,7 +93,8 @@ int ko_unix_check_user(int fd)
         return ko_fail_errno(errno, "asking who is at the other end of a Unix socket");
     if (credentials.uid != geteuid())
         return ko_fail(KOLO_E_PROTOCOL,
-                       "process %d of user %u connected to a Unix socket of user %u; refused",
+                       "process %d at the other end of a Unix socket belongs to user %u, this one "
+                       "to user %u; refused",
                        (int)credentials.pid, (unsigned)credentials.uid, (unsigned)geteuid());
     return KOLO_OK;
 }

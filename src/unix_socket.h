@@ -13,8 +13,8 @@
 /* Listens under a random name, which is written to name. */
 int ko_unix_listen(int *fd, char name[KO_UNIX_NAME]);
 
-/* Connects to a name. KO_AGAIN if the listener's queue is full; KOLO_E_PEER_LOST if nobody listens.
- */
+/* Connects to a name. KO_AGAIN if the listener's queue is full; KOLO_E_PEER_LOST if nobody listens,
+ * KOLO_E_PROTOCOL if another user does: a name is free again when its listener has died. */
 int ko_unix_connect(const char *name, int *fd);
 
 /* KOLO_OK if the process at the other end has this process's user, else KOLO_E_PROTOCOL. */

@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ static void create(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct ko_segment *segment, *found;
+        struct stat status;
         unsigned char *bytes;
 
         assert_int_equal(ko_segment_create(sizes[i], &segment), KOLO_OK);
@@ -35,6 +37,8 @@ static void create(void **state)
         assert_int_equal(segment->nbytes, sizes[i]);
         assert_int_not_equal(segment->id, 0);
         assert_true(fcntl(segment->fd, F_GETFD) & FD_CLOEXEC);
+        assert_int_equal(fstat(segment->fd, &status), 0);
+        assert_int_equal(status.st_mode & 0777, 0600);
         for (size_t j = 0; j < sizes[i]; j++)
             assert_int_equal(bytes[j], 0);
         memset(bytes, 7, sizes[i]);

@@ -16,7 +16,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void pair(int ends[2])
@@ -82,6 +86,80 @@ static void users(void **state)
     close(ends[0]);
     close(ends[1]);
     assert_int_equal(ko_unix_check_user(-1), KOLO_E_SYSTEM);
+}
+
+enum { NOBODY = 65534 };
+
+/* Runs body as another user in another process, which goes on after it until `end` is closed. */
+static pid_t as_nobody(int (*body)(char *), char *name, int end[2])
+{
+    pid_t pid;
+    char byte;
+
+    assert_int_equal(pipe(end), 0);
+    fflush(NULL);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid)
+        return pid;
+    close(end[1]);
+    if (setgid(NOBODY) || setuid(NOBODY) || body(name) || read(end[0], &byte, 1) < 0)
+        _exit(1);
+    _exit(0);
+}
+
+static void end_nobody(pid_t pid, int end[2])
+{
+    int status;
+
+    close(end[0]);
+    close(end[1]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static int connects(char *name)
+{
+    int fd;
+
+    return ko_unix_connect(name, &fd) != KOLO_E_PROTOCOL;
+}
+
+static int listens(char *name)
+{
+    int fd;
+
+    return ko_unix_listen(&fd, name);
+}
+
+/* Neither end talks to another user. */
+static void other_users(void **state)
+{
+    char *name =
+        mmap(NULL, KO_UNIX_NAME, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int listener, fd, end[2], err;
+    pid_t pid;
+
+    (void)state;
+    if (geteuid())
+        skip();
+    assert_int_equal(ko_unix_listen(&listener, name), KOLO_OK);
+    pid = as_nobody(connects, name, end);
+    while ((err = ko_socket_accept(listener, &fd)) == KO_AGAIN)
+        poll(NULL, 0, 1);
+    assert_int_equal(err, KOLO_OK);
+    assert_int_equal(ko_unix_check_user(fd), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "user 65534"));
+    close(fd);
+    close(listener);
+    end_nobody(pid, end);
+    name[0] = '\0';
+    pid = as_nobody(listens, name, end);
+    while ((err = ko_unix_connect(name, &fd)) == KOLO_E_PEER_LOST)
+        poll(NULL, 0, 1);
+    assert_int_equal(err, KOLO_E_PROTOCOL);
+    end_nobody(pid, end);
+    munmap(name, KO_UNIX_NAME);
 }
 
 static void descriptors(void **state)
@@ -153,8 +231,10 @@ static void faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),       cmocka_unit_test(full_queue),     cmocka_unit_test(users),
-        cmocka_unit_test(descriptors), cmocka_unit_test(one_descriptor), cmocka_unit_test(faults)};
+        cmocka_unit_test(names),       cmocka_unit_test(full_queue),
+        cmocka_unit_test(users),       cmocka_unit_test(other_users),
+        cmocka_unit_test(descriptors), cmocka_unit_test(one_descriptor),
+        cmocka_unit_test(faults)};
 
     return cmocka_run_group_tests_name("unix_socket", tests, NULL, NULL);
 }
