@@ -19,6 +19,9 @@ static const unsigned char magic[8] = {'K', 'O', 'L', 'O', 'a', 'u', 't', 'h'};
 
 const unsigned char ko_refusal[KO_REFUSAL_BYTES] = {'K', 'O', 'L', 'O', 'd', 'e', 'n', 'y'};
 
+const struct ko_claim ko_claim_store = {
+    .purpose = KO_PURPOSE_STORE, .from = KO_ANY_RANK, .to = KO_ANY_RANK};
+
 enum { VERSION = 1, NONCE_BYTES = 32 };
 
 /* Where the messages' fields are, and where the messages end. */

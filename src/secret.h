@@ -54,6 +54,9 @@ struct ko_claim {
 
 #define KO_ANY_RANK (-1)
 
+/* What all connections of a store are for: a store knows no ranks, and its token is the job's. */
+extern const struct ko_claim ko_claim_store;
+
 struct ko_handshake {
     struct ko_secret secret; /* forgotten at the end */
     struct ko_claim claim;

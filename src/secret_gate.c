@@ -7,6 +7,7 @@
 #include "secret_gate.h"
 
 #include "fault.h"
+#include "log.h"
 #include "poller.h"
 #include "socket.h"
 #include "status.h"
@@ -50,6 +51,24 @@ static bool is_on_this_machine(int fd)
         !as_v6(&far, &other))
         return false;
     return (is_loopback(&own) && is_loopback(&other)) || IN6_ARE_ADDR_EQUAL(&own, &other);
+}
+
+void ko_guard_warn(const struct ko_guard *guard, int listen_fd)
+{
+    struct sockaddr_storage near = {0};
+    socklen_t length = sizeof near;
+    struct in6_addr own;
+    char name[KO_SOCKET_NAME];
+
+    if (!guard->is_open || getsockname(listen_fd, (struct sockaddr *)&near, &length) ||
+        !as_v6(&near, &own) || is_loopback(&own))
+        return;
+    ko_socket_own_name(listen_fd, name);
+    ko_log(
+        KO_LOG_WARN,
+        "whoever can connect to %s can read and change what the ranks keep there: KOLO_AUTH=none "
+        "or KOLO_AUTH_STORE=none asks nobody for a token",
+        name);
 }
 
 static int check_machine(int fd)

@@ -329,12 +329,13 @@ int ko_client_call(struct ko_client *client, const struct ko_request *request,
 /* ---- life -------------------------------------------------------------------------------------
  */
 
-void ko_client_open(struct ko_client *client, const char *host, int port)
+int ko_client_open(struct ko_client *client, const char *host, int port)
 {
     *client = (struct ko_client){.fd = -1, .port = port, .nonce = (uint32_t)getpid() << 8};
     pthread_mutex_init(&client->fd_lock, NULL);
     snprintf(client->host, sizeof client->host, "%s", host);
     snprintf(client->where, sizeof client->where, "the store at %s:%d", host, port);
+    return ko_guard_read_for_store(&client->guard);
 }
 
 void ko_client_stop(struct ko_client *client)
@@ -351,6 +352,7 @@ void ko_client_close(struct ko_client *client)
     ko_client_disconnect(client);
     pthread_mutex_destroy(&client->fd_lock);
     ko_buffer_free(&client->out);
+    ko_secret_forget(&client->guard.secret);
 }
 
 int ko_client_own_address(struct ko_client *client, char *host, size_t cap)

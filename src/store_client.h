@@ -6,6 +6,7 @@
 #ifndef KO_STORE_CLIENT_H
 #define KO_STORE_CLIENT_H
 
+#include "secret_gate.h"
 #include "store.h"
 #include "store_wire.h"
 
@@ -16,6 +17,7 @@ struct ko_client {
     int fd;                  /* -1: not connected */
     bool is_stopped;
     struct ko_buffer out; /* the request that is being put together */
+    struct ko_guard guard;
     uint32_t nonce;
     enum ko_wire_numbering numbering; /* of the server, once it has been reached */
     enum { LATE_UNKNOWN, LATE_THERE, LATE_LACKING } late; /* does it know queues and so on? */
@@ -24,8 +26,9 @@ struct ko_client {
     char where[KO_CLIENT_HOST + 24]; /* "the store at host:port" */
 };
 
-/* Makes a client that is not connected yet. host is shorter than KO_CLIENT_HOST. */
-void ko_client_open(struct ko_client *client, const char *host, int port);
+/* Makes a client that is not connected yet; KOLO_E_INVALID for a token that cannot be used, and
+ * then the client is to be closed too. host is shorter than KO_CLIENT_HOST. */
+int ko_client_open(struct ko_client *client, const char *host, int port);
 
 /* Connects and shakes hands, trying again until the deadline. */
 int ko_client_connect(struct ko_client *client, const ko_deadline *deadline);

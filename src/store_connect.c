@@ -77,6 +77,9 @@ static int probe_modern(int fd, const ko_deadline *deadline)
     err = ko_socket_send_all(fd, hello, sizeof hello, deadline);
     if (!err)
         err = ko_socket_recv_all(fd, echo, sizeof echo, deadline);
+    if (!err && memcmp(echo, ko_refusal, sizeof echo) == 0)
+        return ko_fail(KOLO_E_PROTOCOL, "it asks for a token; all ranks of a job need the same "
+                                        "(KOLO_AUTH_TOKEN_FILE, KOLO_AUTH_TOKEN)");
     if (!err && ko_wire_u32(echo) != PROBE_NONCE)
         err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of PyTorch's or of kolo's");
     return err;
@@ -108,11 +111,21 @@ static enum ko_wire_numbering next_probe(const struct ko_client *client, int tri
     return (tries + first) % (MODERN_PROBES + 1) < MODERN_PROBES ? KO_WIRE_MODERN : KO_WIRE_1_13;
 }
 
+static int probe(int fd, enum ko_wire_numbering numbering, const ko_deadline *deadline)
+{
+    return numbering == KO_WIRE_MODERN ? probe_modern(fd, deadline) : probe_1_13(fd, deadline);
+}
+
 static int shake_hands(struct ko_client *client, int fd, int tries, const ko_deadline *deadline)
 {
     enum ko_wire_numbering numbering = next_probe(client, tries);
-    int err = numbering == KO_WIRE_MODERN ? probe_modern(fd, deadline) : probe_1_13(fd, deadline);
+    struct ko_gate gate;
+    int err = ko_gate_begin(&gate, &client->guard, &ko_claim_store, true);
 
+    if (!err)
+        err = ko_gate_pass_until(&gate, fd, deadline);
+    if (!err)
+        err = probe(fd, numbering, deadline);
     if (!err)
         client->numbering = numbering;
     return err;

@@ -16,6 +16,7 @@
 #include "fault.h"
 #include "log.h"
 #include "poller.h"
+#include "secret_gate.h"
 #include "socket.h"
 #include "status.h"
 #include "store_session.h"
@@ -51,7 +52,8 @@ TAILQ_HEAD(connection_list, connection);
 struct connection {
     struct ko_session session; /* first, so that a session is its connection */
     struct ko_server *server;
-    int fd; /* -1: cut off, to be freed at the end of the round */
+    struct ko_gate gate; /* to be passed before the session sees a byte */
+    int fd;              /* -1: cut off, to be freed at the end of the round */
     int wanted;
     enum circle circle;
     bool is_ready; /* in ready as well */
@@ -62,6 +64,7 @@ struct connection {
 
 struct ko_server {
     struct ko_service service;
+    struct ko_guard guard;
     struct ko_poller poller;
     int listen_fd;
     int port;
@@ -174,7 +177,8 @@ static void welcome(struct ko_server *server, int fd)
     struct connection *connection = ko_alloc(sizeof *connection, "a store's connection");
     struct connection *oldest;
 
-    if (!connection || ko_poller_add(&server->poller, fd, KO_POLL_IN, connection)) {
+    if (!connection || ko_gate_begin(&connection->gate, &server->guard, &ko_claim_store, false) ||
+        ko_poller_add(&server->poller, fd, KO_POLL_IN, connection)) {
         free(connection);
         close(fd);
         return;
@@ -184,7 +188,10 @@ static void welcome(struct ko_server *server, int fd)
     connection->fd = fd;
     connection->wanted = KO_POLL_IN;
     connection->introduction = ko_deadline_in(INTRODUCTION_MS);
-    enter(connection, SILENT);
+    /* PyTorch's clients, which may be silent, have no token. */
+    enter(connection, server->guard.has_secret ? BEGUN : SILENT);
+    if (server->counts[BEGUN] > server->strangers_max)
+        cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
     while (are_too_silent(server)) {
         oldest = TAILQ_FIRST(&server->circles[SILENT]);
         if (!pair(oldest))
@@ -328,11 +335,26 @@ static void run(struct connection *connection)
     want(connection);
 }
 
+/* True once the connection has shown that it may be here. */
+static bool has_passed(struct connection *connection)
+{
+    int err = ko_gate_pass(&connection->gate, connection->fd);
+    int wanted = ko_gate_wanted(&connection->gate);
+
+    if (err == KO_AGAIN && wanted != connection->wanted) {
+        connection->wanted = wanted;
+        err = ko_poller_change(&connection->server->poller, connection->fd, wanted, connection);
+    }
+    if (err && err != KO_AGAIN)
+        cut_off(connection, kolo_last_error());
+    return !err && !ko_gate_wanted(&connection->gate);
+}
+
 static void serve(struct connection *connection, int happened)
 {
     bool is_there = true;
 
-    if (connection->fd < 0)
+    if (connection->fd < 0 || (connection->gate.kind && !has_passed(connection)))
         return;
     if (happened & KO_POLL_OUT)
         is_there = write_some(connection);
@@ -465,6 +487,8 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!err)
         err = ko_poller_open(&server->poller);
     if (!err)
+        err = ko_guard_read_for_store(&server->guard);
+    if (!err)
         err = open_listener(server, host, port);
     if (!err)
         err = ko_poller_add(&server->poller, server->listen_fd, KO_POLL_IN, server);
@@ -474,6 +498,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
         ko_server_close(server);
         return err;
     }
+    ko_guard_warn(&server->guard, server->listen_fd);
     *server_out = server;
     return KOLO_OK;
 }
@@ -502,5 +527,6 @@ void ko_server_close(struct ko_server *server)
         close(server->listen_fd);
     ko_poller_close(&server->poller);
     ko_table_free(server->service.table);
+    ko_secret_forget(&server->guard.secret);
     free(server);
 }

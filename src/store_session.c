@@ -6,6 +6,7 @@
  */
 #include "store_session.h"
 
+#include "secret.h"
 #include "status.h"
 #include "store.h"
 
@@ -348,6 +349,17 @@ static bool has(struct ko_session *session, size_t nbytes)
     return come >= nbytes;
 }
 
+/* Nobody is asked for a token here: the client is told, so that it need not try for long. */
+static int refuse_token(struct ko_session *session)
+{
+    if (!ko_buffer_reserve(&session->out, sizeof ko_refusal)) {
+        memcpy(session->out.data + session->out.tail, ko_refusal, sizeof ko_refusal);
+        session->out.tail += sizeof ko_refusal;
+    }
+    return ko_fail(KOLO_E_PROTOCOL, "a client shows a token, and this store has none: the process "
+                                    "that serves it needs it too (KOLO_AUTH_TOKEN_FILE)");
+}
+
 static int scan_opcode(struct ko_session *session)
 {
     struct ko_buffer *in = &session->in;
@@ -360,6 +372,9 @@ static int scan_opcode(struct ko_session *session)
     if (!session->numbering)
         return KO_AGAIN;
     operation = ko_wire_operation(session->numbering, *ko_buffer_bytes(in));
+    if (operation < 0 && !session->is_introduced &&
+        ko_handshake_is_hello(ko_buffer_bytes(in), ko_buffer_fill(in)))
+        return refuse_token(session);
     if (operation < 0)
         return ko_fail(KOLO_E_PROTOCOL, "a client sent opcode %d, which %s", *ko_buffer_bytes(in),
                        session->is_introduced ? "is unknown" : "no TCPStore's client begins with");

@@ -133,9 +133,10 @@ static int open_connected(const char *host, int port, int timeout_ms, struct ko_
         return err;
     }
     open_turns(tcp);
-    ko_client_open(&tcp->client, host, port);
+    err = ko_client_open(&tcp->client, host, port);
     deadline = ko_deadline_in(ko_store_timeout(&tcp->store));
-    err = ko_client_connect(&tcp->client, &deadline);
+    if (!err)
+        err = ko_client_connect(&tcp->client, &deadline);
     if (err) {
         kolo_store_close(&tcp->store);
         return err;

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Who gets to a store over TCP: with the token whoever knows it, and not a byte of what anybody
+ * else says is looked at; without one only this machine; and PyTorch's clients where that is
+ * chosen.
+ */
+#include "clock.h"
+#include "folder.h"
+#include "kolo.h"
+#include "networks.h"
+#include "secret.h"
+#include "wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LIMIT_MS = 20000 };
+
+static const char token[] = "the token of this test";
+static const kolo_bytes value = {"value", 5};
+
+static void use_token(const char *text)
+{
+    if (text)
+        setenv("KOLO_AUTH_TOKEN", text, 1);
+    else
+        unsetenv("KOLO_AUTH_TOKEN");
+}
+
+static int forget_all(void **state)
+{
+    (void)state;
+    unsetenv("KOLO_AUTH");
+    unsetenv("KOLO_AUTH_STORE");
+    unsetenv("KOLO_AUTH_TOKEN");
+    return 0;
+}
+
+static kolo_store *serve(const char *host)
+{
+    kolo_store *store;
+
+    assert_int_equal(kolo_store_open_tcp(host, 0, 1, LIMIT_MS, &store), KOLO_OK);
+    assert_int_equal(kolo_store_set(store, "key", value), KOLO_OK);
+    return store;
+}
+
+/* Joins and reads; the status of joining. */
+static int join(const char *host, int port)
+{
+    kolo_store *store;
+    void *got;
+    size_t nbytes;
+    int err = kolo_store_open_tcp(host, port, 0, LIMIT_MS, &store);
+
+    if (err)
+        return err;
+    assert_int_equal(kolo_store_get(store, "key", &got, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, value.nbytes);
+    assert_memory_equal(got, value.data, nbytes);
+    kolo_free(got);
+    kolo_store_close(store);
+    return KOLO_OK;
+}
+
+static int dial(kolo_store *store)
+{
+    struct sockaddr_in where = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)kolo_store_port(store)),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof where), 0);
+    return fd;
+}
+
+/* The clients' words and errors, each within the first moments of LIMIT_MS. */
+static void tokens(void **state)
+{
+    static const struct {
+        const char *servers, *clients;
+        int status;
+        const char *text;
+    } rows[] = {
+        {token, token, KOLO_OK, ""},
+        {NULL, NULL, KOLO_OK, ""},
+        {token, NULL, KOLO_E_PROTOCOL, "asks for a token"},
+        {token, "another one of some length", KOLO_E_PROTOCOL, "another token than this one"},
+        {NULL, token, KOLO_E_PROTOCOL, "refuses this one's token, or has none"},
+    };
+    kolo_store *store;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        use_token(rows[i].servers);
+        store = serve("127.0.0.1");
+        use_token(rows[i].clients);
+        assert_int_equal(join("127.0.0.1", kolo_store_port(store)), rows[i].status);
+        if (rows[i].status)
+            assert_non_null(strstr(kolo_last_error(), rows[i].text));
+        kolo_store_close(store);
+    }
+    use_token("short");
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, LIMIT_MS, &store), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 1, 0, LIMIT_MS, &store), KOLO_E_INVALID);
+}
+
+/* PyTorch's client is told at once, before anything that it has said is carried out. */
+static void clients_of_pytorch(void **state)
+{
+    kolo_store *store;
+    int64_t nkeys;
+    int fd;
+
+    (void)state;
+    use_token(token);
+    store = serve("127.0.0.1");
+    fd = dial(store);
+    say(fd, "00 cef7853c 01 0200000000000000 2f6b 0100000000000000 76");
+    hear(fd, "4b4f4c4f64656e79");
+    hear_end(fd);
+    fd = dial(store); /* 1.13: SET */
+    say(fd, "00 0200000000000000 2f6b 0100000000000000 76");
+    hear(fd, "4b4f4c4f64656e79");
+    hear_end(fd);
+    assert_int_equal(kolo_store_num_keys(store, &nkeys), KOLO_OK);
+    assert_int_equal(nkeys, 1);
+    kolo_store_close(store);
+}
+
+static void where_that_is_chosen(void **state)
+{
+    kolo_store *store;
+    int fd;
+
+    (void)state;
+    use_token(token);
+    setenv("KOLO_AUTH_STORE", "none", 1);
+    store = serve("127.0.0.1");
+    fd = dial(store);
+    say(fd, "00 cef7853c 0d 01020304");
+    hear(fd, "01020304");
+    close(fd);
+    assert_int_equal(join("127.0.0.1", kolo_store_port(store)), KOLO_OK);
+    kolo_store_close(store);
+}
+
+/* ---- by hand ------------------------------------------------------------------------------ */
+
+static struct ko_handshake begin(const struct ko_claim *claim)
+{
+    struct ko_handshake handshake;
+    struct ko_secret secret;
+
+    assert_int_equal(ko_secret_make(token, strlen(token), &secret), KOLO_OK);
+    assert_int_equal(ko_handshake_begin(&handshake, &secret, claim, true), KOLO_OK);
+    return handshake;
+}
+
+static void send_pieces(int fd, const unsigned char *bytes, size_t nbytes, size_t cut)
+{
+    assert_int_equal(send(fd, bytes, cut, MSG_NOSIGNAL), (ssize_t)cut);
+    if (cut && cut < nbytes)
+        usleep(200); /* so that it most often comes in two pieces */
+    assert_int_equal(send(fd, bytes + cut, nbytes - cut, MSG_NOSIGNAL), (ssize_t)(nbytes - cut));
+}
+
+/* Says hello and proof, each cut at a byte, and PyTorch's first words behind the proof at once. */
+static int come(kolo_store *store, size_t cut, unsigned char heard[KO_HANDSHAKE_BYTES])
+{
+    struct ko_handshake handshake = begin(&ko_claim_store);
+    unsigned char bytes[KO_HANDSHAKE_PROOF + 10];
+    int fd = dial(store);
+    size_t n;
+
+    send_pieces(fd, ko_handshake_says(&handshake, &n), KO_HANDSHAKE_HELLO, cut);
+    ko_handshake_said(&handshake, KO_HANDSHAKE_HELLO);
+    n = ko_handshake_wants(&handshake);
+    assert_int_equal(recv(fd, heard, n, MSG_WAITALL), (ssize_t)n);
+    assert_int_equal(ko_handshake_hears(&handshake, heard, n), KOLO_OK);
+    memcpy(bytes, ko_handshake_says(&handshake, &n), KO_HANDSHAKE_PROOF);
+    assert_int_equal(wire_unhex("00 cef7853c 0d 01020304", bytes + KO_HANDSHAKE_PROOF), 10);
+    send_pieces(fd, bytes, sizeof bytes, cut % sizeof bytes);
+    hear(fd, "01020304");
+    memcpy(heard, handshake.bytes, sizeof handshake.bytes);
+    return fd;
+}
+
+static void cut_anywhere(void **state)
+{
+    unsigned char heard[KO_HANDSHAKE_BYTES];
+    kolo_store *store;
+
+    (void)state;
+    use_token(token);
+    store = serve("127.0.0.1");
+    for (size_t cut = 0; cut <= KO_HANDSHAKE_HELLO; cut++)
+        close(come(store, cut, heard));
+    kolo_store_close(store);
+}
+
+static void expect_end(int fd)
+{
+    unsigned char byte[64];
+
+    while (recv(fd, byte, sizeof byte, 0) > 0)
+        continue;
+    close(fd);
+}
+
+/* What somebody else said, said again; another purpose; and half of it, with or without an end. */
+static void not_by_other_words(void **state)
+{
+    static const struct ko_claim wire = {KO_PURPOSE_WIRE, 0, KO_ANY_RANK, KO_ANY_RANK};
+    unsigned char heard[KO_HANDSHAKE_BYTES], challenge[KO_HANDSHAKE_CHALLENGE];
+    struct ko_handshake other = begin(&wire);
+    kolo_store *store;
+    size_t n;
+    int fd;
+
+    (void)state;
+    use_token(token);
+    store = serve("127.0.0.1");
+    close(come(store, 0, heard));
+    fd = dial(store);
+    send_pieces(fd, heard, KO_HANDSHAKE_HELLO, 0);
+    assert_int_equal(recv(fd, challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
+    assert_memory_not_equal(challenge, heard + KO_HANDSHAKE_HELLO, sizeof challenge);
+    send_pieces(fd, heard + KO_HANDSHAKE_HELLO + KO_HANDSHAKE_CHALLENGE, KO_HANDSHAKE_PROOF, 0);
+    expect_end(fd);
+    fd = dial(store);
+    send_pieces(fd, ko_handshake_says(&other, &n), KO_HANDSHAKE_HELLO, 0);
+    expect_end(fd);
+    for (size_t cut = 0; cut < KO_HANDSHAKE_HELLO; cut += 9) {
+        fd = dial(store);
+        assert_int_equal(send(fd, heard, cut, MSG_NOSIGNAL), (ssize_t)cut);
+        if (cut % 2)
+            shutdown(fd, SHUT_WR);
+        expect_end(fd); /* after its time, at the latest */
+        cut += cut ? 0 : 1;
+    }
+    assert_int_equal(join("127.0.0.1", kolo_store_port(store)), KOLO_OK);
+    kolo_store_close(store);
+}
+
+/* More strangers than there are places, silent or half-way: who knows the token is served. */
+static void among_strangers(void **state)
+{
+    enum { N = 600 };
+    static int fds[N];
+    struct ko_handshake handshake = begin(&ko_claim_store);
+    kolo_store *store;
+    size_t n;
+
+    (void)state;
+    use_token(token);
+    store = serve("127.0.0.1");
+    for (int i = 0; i < N; i++) {
+        fds[i] = dial(store);
+        if (i % 2)
+            send_pieces(fds[i], ko_handshake_says(&handshake, &n), KO_HANDSHAKE_HELLO, 0);
+        if (i % 100 == 99)
+            assert_int_equal(join("127.0.0.1", kolo_store_port(store)), KOLO_OK);
+    }
+    for (int i = 0; i < N; i++)
+        expect_end(fds[i]);
+    kolo_store_close(store);
+}
+
+/* ---- other machines ----------------------------------------------------------------------- */
+
+static void other_machines(void **state)
+{
+    struct networks networks;
+    kolo_store *store;
+    char host[64];
+
+    (void)state;
+    if (networks_open(&networks, 2))
+        skip();
+    for (int i = 0; i < 3; i++) {
+        use_token(i == 0 ? token : NULL);
+        if (i == 2)
+            setenv("KOLO_AUTH", "none", 1);
+        assert_int_equal(networks_enter(&networks, 1), 0);
+        if (i == 2)
+            stderr_listen();
+        store = serve(networks_address(1, host, sizeof host));
+        if (i == 2)
+            stderr_assert("whoever can connect to 10.77.0.2:");
+        assert_int_equal(networks_enter(&networks, 0), 0);
+        assert_int_equal(join(host, kolo_store_port(store)), i == 1 ? KOLO_E_PROTOCOL : KOLO_OK);
+        if (i == 1)
+            assert_non_null(strstr(kolo_last_error(), "on another machine"));
+        assert_int_equal(networks_enter(&networks, -1), 0);
+        kolo_store_close(store);
+    }
+    networks_close(&networks);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, forget_all, forget_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(tokens),        CASE(clients_of_pytorch), CASE(where_that_is_chosen),
+        CASE(cut_anywhere),  CASE(not_by_other_words), CASE(among_strangers),
+        CASE(other_machines)};
+
+    return cmocka_run_group_tests_name("store proof", tests, folder_make, folder_remove);
+}
