@@ -28,6 +28,7 @@ enum { VERSION = 1, NONCE_BYTES = 32 };
 enum {
     AT_VERSION = 8,
     AT_PURPOSE = 9,
+    AT_SEALED = 10,
     AT_FROM = 12,
     AT_TO = 16,
     AT_JOB = 24,
@@ -77,12 +78,13 @@ void ko_secret_forget(struct ko_secret *secret)
     sodium_memzero(secret, sizeof *secret);
 }
 
-/* The code with which one of the ends answers for the first nbytes of what has been said. */
-static void make_code(const struct ko_handshake *handshake, bool is_callers, size_t nbytes,
+/* The code for the first nbytes of what has been said, by the key of an end ('c', 'a') or another
+ * use. */
+static void make_code(const struct ko_handshake *handshake, char whose, size_t nbytes,
                       unsigned char code[KO_SECRET_BYTES])
 {
     const unsigned char use[] = {
-        'k', 'e', 'y', VERSION, (unsigned char)handshake->claim.purpose, is_callers ? 'c' : 'a'};
+        'k', 'e', 'y', VERSION, (unsigned char)handshake->claim.purpose, (unsigned char)whose};
     unsigned char key[KO_SECRET_BYTES];
 
     hmac(handshake->secret.key, sizeof handshake->secret.key, use, sizeof use, key);
@@ -96,15 +98,57 @@ static bool is_code_right(const struct ko_handshake *handshake, size_t nbytes)
 {
     unsigned char code[KO_SECRET_BYTES];
 
-    make_code(handshake, !handshake->is_caller, nbytes, code);
+    make_code(handshake, handshake->is_caller ? 'a' : 'c', nbytes, code);
     return sodium_memcmp(code, handshake->bytes + nbytes, sizeof code) == 0;
 }
 
-static int draw_nonce(unsigned char *nonce)
+static int draw(unsigned char *bytes)
 {
-    if (getrandom(nonce, NONCE_BYTES, 0) != NONCE_BYTES)
+    if (getrandom(bytes, NONCE_BYTES, 0) != NONCE_BYTES)
         return ko_fail_errno(errno, "getrandom");
     return KOLO_OK;
+}
+
+/* Where keys are to be made the nonce is half of an exchange of X25519. */
+static int draw_nonce(struct ko_handshake *handshake, unsigned char *nonce)
+{
+    int err;
+
+    if (!handshake->claim.is_sealed)
+        return draw(nonce);
+    err = draw(handshake->ephemeral);
+    if (!err)
+        crypto_scalarmult_base(nonce, handshake->ephemeral);
+    return err;
+}
+
+/* From the exchange, the token and all that was said before the proof. */
+static int make_keys(struct ko_handshake *handshake)
+{
+    const bool is_caller = handshake->is_caller;
+    const unsigned char *theirs =
+        handshake->bytes + (is_caller ? AT_ACCEPTORS_NONCE : AT_CALLERS_NONCE);
+    unsigned char *callers = is_caller ? handshake->keys.says : handshake->keys.hears;
+    unsigned char *acceptors = is_caller ? handshake->keys.hears : handshake->keys.says;
+    unsigned char shared[KO_SECRET_BYTES], key[KO_SECRET_BYTES];
+    int failed;
+
+    if (!handshake->claim.is_sealed)
+        return KOLO_OK;
+    failed = crypto_scalarmult(shared, handshake->ephemeral, theirs);
+    make_code(handshake, 's', CHALLENGE_END, key);
+    hmac(key, sizeof key, shared, sizeof shared, key);
+    hmac(key, sizeof key, "c", 1, callers);
+    hmac(key, sizeof key, "a", 1, acceptors);
+    sodium_memzero(shared, sizeof shared);
+    sodium_memzero(key, sizeof key);
+    return failed ? ko_fail(KOLO_E_PROTOCOL, "the other end has no key to exchange") : KOLO_OK;
+}
+
+static void forget(struct ko_handshake *handshake)
+{
+    ko_secret_forget(&handshake->secret);
+    sodium_memzero(handshake->ephemeral, sizeof handshake->ephemeral);
 }
 
 /* ---- integers ---------------------------------------------------------------------------- */
@@ -134,10 +178,11 @@ static int say_hello(struct ko_handshake *handshake)
     memcpy(bytes, magic, sizeof magic);
     bytes[AT_VERSION] = VERSION;
     bytes[AT_PURPOSE] = (unsigned char)claim->purpose;
+    bytes[AT_SEALED] = claim->is_sealed;
     put(bytes + AT_FROM, (uint32_t)claim->from, 4);
     put(bytes + AT_TO, (uint32_t)claim->to, 4);
     put(bytes + AT_JOB, claim->job, 8);
-    return draw_nonce(bytes + AT_CALLERS_NONCE);
+    return draw_nonce(handshake, bytes + AT_CALLERS_NONCE);
 }
 
 bool ko_handshake_is_hello(const void *bytes, size_t nbytes)
@@ -162,6 +207,10 @@ static int check_hello(struct ko_handshake *handshake)
                        "rank %d, purpose %d%s",
                        (int)to, bytes[AT_PURPOSE], (int)claim->to, (int)claim->purpose,
                        to == claim->to ? ", of another job" : "");
+    if (bytes[AT_SEALED] != claim->is_sealed)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "KOLO_ENCRYPT is %d on rank %d and %d on rank %d; it takes the same on all",
+                       bytes[AT_SEALED], (int)get(bytes + AT_FROM, 4), claim->is_sealed, (int)to);
     return KOLO_OK;
 }
 
@@ -173,7 +222,7 @@ static int say_challenge(struct ko_handshake *handshake)
 
     memset(bytes + AT_ANSWERED, 0, AT_ACCEPTORS_NONCE - AT_ANSWERED);
     bytes[AT_ANSWERED] = VERSION;
-    make_code(handshake, false, AT_ACCEPTORS_CODE, bytes + AT_ACCEPTORS_CODE);
+    make_code(handshake, 'a', AT_ACCEPTORS_CODE, bytes + AT_ACCEPTORS_CODE);
     return KOLO_OK;
 }
 
@@ -193,7 +242,7 @@ static int check_proof(struct ko_handshake *handshake)
     if (!is_code_right(handshake, AT_CALLERS_CODE))
         return fail_code();
     handshake->claim.from = (int32_t)get(handshake->bytes + AT_FROM, 4);
-    return KOLO_OK;
+    return make_keys(handshake);
 }
 
 /* ---- turns ------------------------------------------------------------------------------- */
@@ -224,14 +273,15 @@ static int take_message(struct ko_handshake *handshake)
     if (handshake->at == HELLO_END) {
         err = check_hello(handshake);
         if (!err)
-            err = draw_nonce(handshake->bytes + AT_ACCEPTORS_NONCE);
+            err = draw_nonce(handshake, handshake->bytes + AT_ACCEPTORS_NONCE);
         return err ? err : say_challenge(handshake);
     }
     if (handshake->at == CHALLENGE_END) {
         err = check_challenge(handshake);
-        if (!err)
-            make_code(handshake, true, AT_CALLERS_CODE, handshake->bytes + AT_CALLERS_CODE);
-        return err;
+        if (err)
+            return err;
+        make_code(handshake, 'c', AT_CALLERS_CODE, handshake->bytes + AT_CALLERS_CODE);
+        return make_keys(handshake);
     }
     return check_proof(handshake);
 }
@@ -253,7 +303,7 @@ void ko_handshake_said(struct ko_handshake *handshake, size_t nbytes)
 {
     handshake->at += nbytes;
     if (ko_handshake_is_over(handshake))
-        ko_secret_forget(&handshake->secret);
+        forget(handshake);
 }
 
 size_t ko_handshake_wants(const struct ko_handshake *handshake)
@@ -290,7 +340,7 @@ int ko_handshake_hears(struct ko_handshake *handshake, const void *bytes, size_t
         err = take_message(handshake);
     handshake->has_failed = err != KOLO_OK;
     if (err || ko_handshake_is_over(handshake))
-        ko_secret_forget(&handshake->secret);
+        forget(handshake);
     return err;
 }
 

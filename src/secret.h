@@ -50,6 +50,7 @@ struct ko_claim {
     enum ko_purpose purpose;
     uint64_t job;     /* wires: the acceptor's device, of which there is one in all jobs */
     int32_t from, to; /* ranks in the world */
+    bool is_sealed;   /* what follows is to be encrypted: session keys are made */
 };
 
 #define KO_ANY_RANK (-1)
@@ -57,8 +58,16 @@ struct ko_claim {
 /* What all connections of a store are for: a store knows no ranks, and its token is the job's. */
 extern const struct ko_claim ko_claim_store;
 
+/* What the two ends of one connection have, and nobody else, also none who learns the token later:
+ * one for what this end says, one for what it hears. */
+struct ko_session_keys {
+    unsigned char says[KO_SECRET_BYTES], hears[KO_SECRET_BYTES];
+};
+
 struct ko_handshake {
-    struct ko_secret secret; /* forgotten at the end */
+    struct ko_secret secret;                  /* forgotten at the end */
+    unsigned char ephemeral[KO_SECRET_BYTES]; /* of X25519, for the keys; forgotten too */
+    struct ko_session_keys keys;              /* once it is over, if is_sealed */
     struct ko_claim claim;
     bool is_caller;
     bool has_failed;

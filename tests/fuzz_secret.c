@@ -47,7 +47,8 @@ static bool carry(struct middle *middle, struct ko_handshake *from, struct ko_ha
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     static const char token[] = "a token that is long enough";
-    struct ko_claim claims[2] = {{KO_PURPOSE_WIRE, 7, 1, 2}, {KO_PURPOSE_WIRE, 7, KO_ANY_RANK, 2}};
+    struct ko_claim claims[2] = {{KO_PURPOSE_WIRE, 7, 1, 2, false},
+                                 {KO_PURPOSE_WIRE, 7, KO_ANY_RANK, 2, false}};
     struct ko_handshake caller, acceptor;
     struct ko_secret secret;
     struct middle middle;

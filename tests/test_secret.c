@@ -17,8 +17,9 @@
 
 enum { CHALLENGE_AT = KO_HANDSHAKE_HELLO, PROOF_AT = KO_HANDSHAKE_HELLO + KO_HANDSHAKE_CHALLENGE };
 
-static const struct ko_claim calls = {KO_PURPOSE_WIRE, 0x1122334455667788u, 3, 5};
-static const struct ko_claim accepts = {KO_PURPOSE_WIRE, 0x1122334455667788u, KO_ANY_RANK, 5};
+static const struct ko_claim calls = {KO_PURPOSE_WIRE, 0x1122334455667788u, 3, 5, false};
+static const struct ko_claim accepts = {KO_PURPOSE_WIRE, 0x1122334455667788u, KO_ANY_RANK, 5,
+                                        false};
 
 static struct ko_secret secret_of(const char *token)
 {
@@ -213,7 +214,7 @@ static void repeated(void **state)
 static void sent_back(void **state)
 {
     struct pair pair = begin(token, &calls, token, &accepts);
-    struct ko_claim own = {KO_PURPOSE_WIRE, calls.job, KO_ANY_RANK, calls.from};
+    struct ko_claim own = {KO_PURPOSE_WIRE, calls.job, KO_ANY_RANK, calls.from, false};
     const struct ko_secret secret = secret_of(token);
     unsigned char hello[KO_HANDSHAKE_CHALLENGE] = {0};
     struct ko_handshake callers_own;
@@ -318,6 +319,37 @@ static void lengths_of_tokens(void **state)
     assert_true(is_zero(&a));
 }
 
+/* Keys for what follows: the same at both ends, others in each connection. */
+static void session_keys(void **state)
+{
+    static const struct ko_session_keys zeros;
+    struct ko_claim left = calls, right = accepts;
+    struct pair first = begin(token, &left, token, &right), second;
+
+    (void)state;
+    assert_int_equal(run(&first, 1000), KOLO_OK);
+    assert_memory_equal(&first.caller.keys, &zeros, sizeof zeros); /* nobody has asked for any */
+    left.is_sealed = right.is_sealed = true;
+    first = begin(token, &left, token, &right);
+    second = begin(token, &left, token, &right);
+    assert_int_equal(run(&first, 1000), KOLO_OK);
+    assert_int_equal(run(&second, 3), KOLO_OK);
+    for (int i = 0; i < 2; i++) {
+        const struct pair *pair = i ? &second : &first;
+
+        assert_memory_equal(pair->caller.keys.says, pair->acceptor.keys.hears, KO_SECRET_BYTES);
+        assert_memory_equal(pair->caller.keys.hears, pair->acceptor.keys.says, KO_SECRET_BYTES);
+        assert_memory_not_equal(pair->caller.keys.says, pair->caller.keys.hears, KO_SECRET_BYTES);
+        assert_memory_equal(pair->caller.ephemeral, zeros.says, KO_SECRET_BYTES);
+        assert_memory_equal(pair->acceptor.ephemeral, zeros.says, KO_SECRET_BYTES);
+    }
+    assert_memory_not_equal(first.caller.keys.says, second.caller.keys.says, KO_SECRET_BYTES);
+    assert_memory_not_equal(first.caller.keys.hears, second.caller.keys.hears, KO_SECRET_BYTES);
+    left.is_sealed = false;
+    first = begin(token, &left, token, &right);
+    expect_refusal(&first, "KOLO_ENCRYPT is 0 on rank 3 and 1 on rank 5");
+}
+
 /* The bytes on the wire, and keys as Python's hmac makes them. */
 static void golden(void **state)
 {
@@ -351,19 +383,13 @@ static void golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_are_convinced),
-        cmocka_unit_test(nobody_is_convinced_early),
-        cmocka_unit_test(another_token),
-        cmocka_unit_test(another_purpose_job_or_rank),
-        cmocka_unit_test(swapped_on_the_way),
-        cmocka_unit_test(repeated),
-        cmocka_unit_test(sent_back),
-        cmocka_unit_test(any_bit),
-        cmocka_unit_test(any_length),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(another_version),
-        cmocka_unit_test(lengths_of_tokens),
-        cmocka_unit_test(golden),
+        cmocka_unit_test(both_are_convinced), cmocka_unit_test(nobody_is_convinced_early),
+        cmocka_unit_test(another_token),      cmocka_unit_test(another_purpose_job_or_rank),
+        cmocka_unit_test(swapped_on_the_way), cmocka_unit_test(repeated),
+        cmocka_unit_test(sent_back),          cmocka_unit_test(any_bit),
+        cmocka_unit_test(any_length),         cmocka_unit_test(strangers),
+        cmocka_unit_test(another_version),    cmocka_unit_test(lengths_of_tokens),
+        cmocka_unit_test(session_keys),       cmocka_unit_test(golden),
     };
 
     return cmocka_run_group_tests_name("secret", tests, NULL, NULL);

@@ -223,7 +223,7 @@ static void expect_end(int fd)
 /* What somebody else said, said again; another purpose; and half of it, with or without an end. */
 static void not_by_other_words(void **state)
 {
-    static const struct ko_claim wire = {KO_PURPOSE_WIRE, 0, KO_ANY_RANK, KO_ANY_RANK};
+    static const struct ko_claim wire = {KO_PURPOSE_WIRE, 0, KO_ANY_RANK, KO_ANY_RANK, false};
     unsigned char heard[KO_HANDSHAKE_BYTES], challenge[KO_HANDSHAKE_CHALLENGE];
     struct ko_handshake other = begin(&wire);
     kolo_store *store;

@@ -260,6 +260,41 @@ static size_t listen_in(struct ko_device *left, struct ko_device *right, unsigne
     return n;
 }
 
+static bool contains(const unsigned char *bytes, size_t nbytes, const char *text)
+{
+    return memmem(bytes, nbytes, text, strlen(text)) != NULL;
+}
+
+/* What somebody in the middle sees of a hello, without and with KOLO_ENCRYPT; and the same again.
+ */
+static void encrypted(void **state)
+{
+    struct ko_device *device;
+    int callers;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct ko_device *left, *right;
+        unsigned char heard[1024];
+        size_t n;
+
+        setenv("KOLO_ENCRYPT", i ? "1" : "0", 1);
+        left = open_device("127.0.0.1", 1, token);
+        right = open_device("127.0.0.1", 2, token);
+        n = listen_in(left, right, heard, sizeof heard);
+        assert_int_equal(contains(heard, n, "kolo"), !i); /* KO_HELLO_MAGIC */
+        assert_int_equal(knock(right, heard, n), KOLO_E_PROTOCOL);
+        tcp->close(left);
+        tcp->close(right);
+    }
+    assert_int_equal(attempt(token, token, NULL, &callers), KOLO_OK);
+    unsetenv("KOLO_AUTH_TOKEN");
+    assert_int_equal(tcp->open(&(struct ko_site){.listen_host = "127.0.0.1"}, &device),
+                     KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "KOLO_ENCRYPT=1 takes a token"));
+    unsetenv("KOLO_ENCRYPT");
+}
+
 static void what_was_overheard(void **state)
 {
     struct ko_device *left = open_device("127.0.0.1", 1, token);
@@ -367,6 +402,7 @@ int main(void)
         cmocka_unit_test(those_who_do_not),
         cmocka_unit_test(to_another_than_was_meant),
         cmocka_unit_test(what_was_overheard),
+        cmocka_unit_test(encrypted),
         cmocka_unit_test(refusals_are_said),
         cmocka_unit_test(other_machines),
     };

@@ -45,13 +45,15 @@ static int dial_tcp(const unsigned char *address, size_t nbytes)
 }
 
 static const struct transport_traits rows[] = {
-    {&ko_transport_self, "a rank is alone with itself", NULL, 0, NULL},
-    {&ko_transport_shm, NULL, dial_shm, 0, NULL},
-    {&ko_transport_tcp, NULL, dial_tcp, 1, NULL},
-    {&ko_transport_tcp, NULL, dial_tcp, 2, NULL},
-    {&ko_transport_tcp, NULL, dial_tcp, 4, NULL},
-    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test"},
-    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test"},
+    {&ko_transport_self, "a rank is alone with itself", NULL, 0, NULL, false},
+    {&ko_transport_shm, NULL, dial_shm, 0, NULL, false},
+    {&ko_transport_tcp, NULL, dial_tcp, 1, NULL, false},
+    {&ko_transport_tcp, NULL, dial_tcp, 2, NULL, false},
+    {&ko_transport_tcp, NULL, dial_tcp, 4, NULL, false},
+    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", false},
+    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", false},
+    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", true},
+    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", true},
 };
 
 int main(void)

@@ -47,6 +47,7 @@ static int set_up(void **state)
         snprintf(text, sizeof text, "%d", traits->sockets);
         setenv("KOLO_TCP_SOCKETS", text, 1);
     }
+    setenv("KOLO_ENCRYPT", traits->is_sealed ? "1" : "0", 1);
     if (traits->token)
         setenv("KOLO_AUTH_TOKEN", traits->token, 1);
     else
@@ -82,7 +83,9 @@ static size_t add_list(struct CMUnitTest *tests, const struct transport_traits *
 
         if (traits->sockets)
             snprintf(sockets, sizeof sockets, " with %d sockets%s", traits->sockets,
-                     traits->token ? " and a token" : "");
+                     traits->is_sealed ? ", encrypted"
+                     : traits->token   ? " and a token"
+                                       : "");
         if (asprintf(&name, "%s%s: %s", traits->transport->name, sockets, list[i].name) < 0)
             abort();
         tests[i] =

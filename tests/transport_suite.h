@@ -27,6 +27,7 @@ struct transport_traits {
     int (*dial)(const unsigned char *address, size_t nbytes);
     int sockets;       /* KOLO_TCP_SOCKETS; 0: it does not matter */
     const char *token; /* KOLO_AUTH_TOKEN; NULL: none */
+    bool is_sealed;    /* KOLO_ENCRYPT=1 */
 };
 
 enum { SUITE_MOST = 128 };

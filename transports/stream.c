@@ -73,6 +73,25 @@ static int connected(struct ko_stream *stream)
     return err ? ko_fail_again(KOLO_E_PEER_LOST, kolo_last_error()) : KOLO_OK;
 }
 
+/* Passes the gate; what follows is encrypted if that was agreed on. */
+static int pass(struct ko_stream *stream)
+{
+    struct ko_handshake *handshake = &stream->gate.handshake;
+    int err = ko_gate_pass(&stream->gate, stream->fd);
+
+    if (err || stream->cipher || !handshake->claim.is_sealed)
+        return err;
+    return ko_cipher_make(&handshake->keys, &stream->cipher);
+}
+
+static ssize_t send_pieces(struct ko_stream *stream, const struct iovec *pieces, int npieces,
+                           int pass_fd)
+{
+    if (stream->cipher)
+        return ko_cipher_send(stream->cipher, stream->fd, pieces, npieces);
+    return ko_socket_send_pieces(stream->fd, pieces, npieces, pass_fd);
+}
+
 int ko_stream_greeted(struct ko_stream *stream)
 {
     const unsigned char *end = (const unsigned char *)(&stream->hello_out + 1);
@@ -80,13 +99,15 @@ int ko_stream_greeted(struct ko_stream *stream)
     ssize_t n;
 
     if (!err)
-        err = ko_gate_pass(&stream->gate, stream->fd);
+        err = pass(stream);
     if (err)
         return err;
     while (stream->hello_out_left) {
+        const struct iovec piece = {(void *)(uintptr_t)(end - stream->hello_out_left),
+                                    stream->hello_out_left};
+
         n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
-                                    : ko_socket_send_with(stream->fd, end - stream->hello_out_left,
-                                                          stream->hello_out_left, stream->pass_fd);
+                                    : send_pieces(stream, &piece, 1, stream->pass_fd);
         if (n < 0 && is_not_yet(errno))
             return KO_AGAIN;
         if (n < 0)
@@ -111,19 +132,25 @@ static int check_hello(const struct ko_hello *hello)
     return KOLO_OK;
 }
 
+static ssize_t receive_hello(struct ko_stream *stream, void *to, size_t nbytes)
+{
+    if (stream->cipher)
+        return ko_cipher_recv(stream->cipher, stream->fd, to, nbytes);
+    return ko_socket_recv_with(stream->fd, to, nbytes, &stream->got_fd);
+}
+
 int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
 {
     unsigned char *bytes = (unsigned char *)hello;
-    int err = ko_gate_pass(&stream->gate, stream->fd);
+    int err = pass(stream);
     ssize_t n;
 
     if (err)
         return err;
     while (stream->hello_in_done < sizeof *hello) {
-        n = ko_fault(KO_FAULT_RECV)
-                ? (errno = ECONNRESET, -1)
-                : ko_socket_recv_with(stream->fd, bytes + stream->hello_in_done,
-                                      sizeof *hello - stream->hello_in_done, &stream->got_fd);
+        n = ko_fault(KO_FAULT_RECV) ? (errno = ECONNRESET, -1)
+                                    : receive_hello(stream, bytes + stream->hello_in_done,
+                                                    sizeof *hello - stream->hello_in_done);
         if (n < 0 && is_not_yet(errno))
             return KO_AGAIN;
         if (n <= 0)
@@ -213,9 +240,9 @@ int ko_stream_flush(struct ko_stream *stream)
         const int npieces = list_pieces(stream, pieces);
         const bool passes = stream->first->has_fd && !stream->first_done;
 
-        n = ko_fault(KO_FAULT_SEND) ? (errno = EPIPE, -1)
-                                    : ko_socket_send_pieces(stream->fd, pieces, npieces,
-                                                            passes ? stream->first->fd : -1);
+        n = ko_fault(KO_FAULT_SEND)
+                ? (errno = EPIPE, -1)
+                : send_pieces(stream, pieces, npieces, passes ? stream->first->fd : -1);
         if (n < 0 && is_not_yet(errno))
             return KOLO_OK;
         if (n < 0 && !is_gone(errno))
@@ -271,6 +298,8 @@ static ssize_t receive_some(struct ko_stream *stream, void *to, size_t nbytes)
     int fd = -1;
     ssize_t n;
 
+    if (stream->cipher)
+        return ko_cipher_recv(stream->cipher, stream->fd, to, nbytes);
     if (!stream->is_unix)
         return recv(stream->fd, to, nbytes, MSG_DONTWAIT);
     n = ko_socket_recv_with(stream->fd, to, nbytes, &fd);
@@ -292,6 +321,10 @@ static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
     if (got < 0 && is_not_yet(errno))
         return KO_AGAIN;
     stream->is_in_ended = true;
+    if (got < 0 && errno == EBADMSG)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "what came was changed on its way: it is not what the other "
+                       "end has encrypted");
     if (got < 0 && !is_gone(errno))
         return ko_fail_errno(errno, "reading from a peer");
     return ko_fail(KOLO_E_PEER_LOST, "its connection %s", got < 0 ? "was reset" : "was closed");
@@ -401,6 +434,8 @@ void ko_stream_end(struct ko_stream *stream)
         close(stream->got_fd);
     while (stream->nfds)
         close(stream->fds[--stream->nfds]);
+    ko_cipher_free(stream->cipher);
+    stream->cipher = NULL;
     stream->fd = -1;
     stream->got_fd = -1;
 }

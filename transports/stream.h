@@ -6,6 +6,7 @@
 #ifndef KO_STREAM_H
 #define KO_STREAM_H
 
+#include "cipher.h"
 #include "secret_gate.h"
 #include "transport.h"
 
@@ -35,7 +36,8 @@ struct ko_stream {
     bool has_frame;
     bool is_landing; /* somebody waits for the body */
 
-    struct ko_gate gate; /* before the hellos */
+    struct ko_gate gate;      /* before the hellos */
+    struct ko_cipher *cipher; /* from there on; NULL: bytes travel as they are */
     struct ko_hello hello_out;
     size_t hello_out_left;
     size_t hello_in_done;

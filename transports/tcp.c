@@ -28,7 +28,8 @@ struct tcp_device {
     struct ko_device base;
     struct tcp_address address;
     struct ko_guard guard;
-    int sockets; /* of each wire, at most */
+    bool is_sealed; /* KOLO_ENCRYPT */
+    int sockets;    /* of each wire, at most */
 };
 
 struct tcp_wire {
@@ -40,11 +41,19 @@ struct tcp_wire {
 
 static int read_variables(struct tcp_device *device)
 {
-    int64_t sockets = 1;
+    int64_t sockets = 1, is_sealed = 0;
     int err = ko_config_number(KO_CONFIG_TCP_SOCKETS, &sockets);
 
+    if (!err)
+        err = ko_config_number(KO_CONFIG_ENCRYPT, &is_sealed);
+    if (!err)
+        err = ko_guard_read(&device->guard);
     device->sockets = (int)sockets;
-    return err ? err : ko_guard_read(&device->guard);
+    device->is_sealed = is_sealed;
+    if (!err && is_sealed && !device->guard.has_secret)
+        err = ko_fail(KOLO_E_INVALID, "KOLO_ENCRYPT=1 takes a token to agree on keys with; set "
+                                      "KOLO_AUTH_TOKEN_FILE or KOLO_AUTH_TOKEN on all ranks");
+    return err;
 }
 
 static int listen_on(struct tcp_device *device, const struct ko_site *site)
@@ -112,10 +121,11 @@ static int new_wire(const struct ko_device *device, int fd, const struct tcp_add
 {
     const struct tcp_device *tcp = (const struct tcp_device *)device;
     const struct tcp_address *door = to ? to : &tcp->address;
-    const struct ko_bundle_entry entry = {
-        .guard = &tcp->guard,
-        .claim = {KO_PURPOSE_WIRE, door->id, to ? tcp->address.rank : KO_ANY_RANK, door->rank},
-        .is_connecting = to};
+    const struct ko_bundle_entry entry = {.guard = &tcp->guard,
+                                          .claim = {KO_PURPOSE_WIRE, door->id,
+                                                    to ? tcp->address.rank : KO_ANY_RANK,
+                                                    door->rank, tcp->is_sealed},
+                                          .is_connecting = to};
     struct tcp_wire *wire = ko_alloc(sizeof *wire, "a wire");
     int err;
 

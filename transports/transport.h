@@ -11,8 +11,8 @@
  * control.
  *
  * A wire is made by connect on the rank that begins and by accept + answer on the other. The two
- * exchange hellos; both then say KO_WIRE_OPEN. Before its hello each end of a wire that others could
- * reach too has to show that it belongs to the job: over tcp that it knows the token
+ * exchange hellos; both then say KO_WIRE_OPEN. Before its hello each end of a wire that others
+ * could reach too has to show that it belongs to the job: over tcp that it knows the token
  * (secret_gate.h), over shm that it has the same user.
  *
  *     connect ── hello ──▶ accept: has_hello … answer ── hello ──▶ open (both)
