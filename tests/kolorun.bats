@@ -722,3 +722,50 @@ complete_words() {
         grep -qE -- "$option( |\$|')" completions/kolorun || { echo "no $option"; return 1; }
     done
 }
+
+@test "ranks get a token that nobody else can read, and it ends with kolorun" {
+    cat >"$D/rank" <<'END'
+#!/bin/sh
+exec 3>&- 4>&- 5>&- 6>&- 7>&-                          # as programs do that close what they inherit
+cat "$KOLO_AUTH_TOKEN_FILE" >"$1/token.$RANK" || exit 1
+stat -L -c %a "$KOLO_AUTH_TOKEN_FILE" >"$1/mode.$RANK"
+echo "$KOLO_AUTH_TOKEN_FILE" >"$1/path.$RANK"
+env >"$1/env.$RANK"
+END
+    chmod +x "$D/rank"
+    "$KOLORUN" -n 2 "$D/rank" "$D"
+    cmp "$D/token.0" "$D/token.1"
+    [[ "$(cat "$D/token.0")" =~ ^[0-9a-f]{64}$ ]]
+    [ "$(cat "$D/mode.0")" = 400 ]
+    ! grep -qF "$(cat "$D/token.0")" "$D/env.0"
+    [ ! -e "$(cat "$D/path.0")" ]
+    mv "$D/token.0" "$D/before"
+    "$KOLORUN" -n 2 "$D/rank" "$D"
+    ! cmp -s "$D/token.0" "$D/before"
+}
+
+@test "no token is made where one is given, where none is wanted, and for other machines" {
+    say='echo "$KOLO_AUTH_TOKEN_FILE/$KOLO_AUTH_TOKEN/$KOLO_AUTH"'
+    [ "$(KOLO_AUTH_TOKEN=0123456789abcdef "$KOLORUN" sh -c "$say")" = /0123456789abcdef/ ]
+    [ "$(KOLO_AUTH_TOKEN_FILE=file "$KOLORUN" sh -c "$say")" = file// ]
+    [ "$("$KOLORUN" -x KOLO_AUTH_TOKEN_FILE=file sh -c "$say")" = file// ]
+    [ "$("$KOLORUN" -x KOLO_AUTH=none sh -c "$say")" = //none ]
+    [ "$("$KOLORUN" --nnodes 2 --node-rank 1 --master-addr localhost sh -c "$say")" = // ]
+    [[ "$(KOLO_AUTH= "$KOLORUN" sh -c "$say")" = /proc/* ]]
+}
+
+@test "another user cannot read the token" {
+    [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null || skip "needs root and setpriv"
+    run "$KOLORUN" sh -c 'setpriv --reuid 65534 --clear-groups cat "$KOLO_AUTH_TOKEN_FILE"'
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"ermission denied"* ]]
+}
+
+@test "ranks of a job meet by their token, and nobody without it joins them" {
+    run env KOLO_TRANSPORT=tcp KOLO_ENCRYPT=1 "$KOLORUN" -n 2 "${KOLORUN%run}-perf" -b 8 -e 8 -n 1 all_reduce
+    [ "$status" -eq 0 ] || { echo "$output"; return 1; }
+    run "$KOLORUN" -n 2 sh -c '[ $RANK = 0 ] || unset KOLO_AUTH_TOKEN_FILE; exec "$0" -b 8 -e 8 -n 1 -T 20 all_reduce' \
+        "${KOLORUN%run}-perf"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"it asks for a token"* ]]
+}

@@ -63,6 +63,7 @@ struct job {
     struct ko_sink *sinks; /* stdout, stderr */
     struct pollfd *polls;
     int port; /* MASTER_PORT of this machine, held by port_fd if kolorun has chosen it */
+    struct ko_token token;
     int signal_fd, ends_fd, port_fd;
     sigset_t old_mask;
 };
@@ -375,7 +376,7 @@ static int set_up(struct job *job)
         return -1;
     job->signal_fd = add_signals(job, false);
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (job->signal_fd < 0 || job->ends_fd < 0)
+    if (job->signal_fd < 0 || job->ends_fd < 0 || ko_token_hold(options, &job->token))
         return -1;
     if (options->meets || options->master_port == 0)
         job->port_fd = ko_port_hold(&job->port);
@@ -400,6 +401,7 @@ static int begin_attempt(struct job *job, int number)
                                        .node_rank = job->nodes.node_rank,
                                        .master_addr = options->master_addr,
                                        .port = job->port,
+                                       .token_file = job->token.path,
                                        .logs = &job->logs};
     if (job->nodes.store) {
         err = ko_nodes_meet(&job->nodes, number, job->signal_fd, job->master_addr,
@@ -469,13 +471,12 @@ static void end_attempt(struct job *job)
 
 static void take_down(struct job *job)
 {
-    end_attempt(job);
-    for (int i = 0; i < 3; i++) {
-        int fd = i == 0 ? job->signal_fd : i == 1 ? job->ends_fd : job->port_fd;
+    const int fds[] = {job->signal_fd, job->ends_fd, job->port_fd, job->token.fd};
 
-        if (fd >= 0)
-            close(fd);
-    }
+    end_attempt(job);
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
     ko_nodes_close(&job->nodes);
     ko_logs_close(&job->logs);
     free(job->workers);
@@ -553,7 +554,8 @@ static int print_job(struct job *job)
 
 int ko_launch(const struct ko_launch_options *options)
 {
-    struct job job = {.options = options, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
+    struct job job = {
+        .options = options, .token.fd = -1, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
 
     job.nodes.node_rank = options->node_rank;
     job.nodes.nnodes = options->nnodes;

@@ -56,7 +56,8 @@ struct ko_attempt {
     int number; /* from 0 */
     int node_rank;
     const char *master_addr;
-    int port; /* MASTER_PORT */
+    int port;               /* MASTER_PORT */
+    const char *token_file; /* KOLO_AUTH_TOKEN_FILE; NULL or "": as it is */
     struct ko_logs *logs;
 };
 
@@ -102,6 +103,15 @@ void ko_worker_free(struct ko_worker *worker);
 /* Takes a port that is free on every address, and holds it: see launch_port.c. The descriptor, or
  * -1 with errno. */
 int ko_port_hold(int *port);
+
+struct ko_token {
+    int fd;        /* to be kept open while ranks run; -1: there is none */
+    char path[40]; /* of the file to be read by ranks; "" */
+};
+
+/* Makes a token that the ranks of this job alone know; none if the environment or -x says something
+ * of it, or if there are other machines, which could not know it. 0, or -1 with errno. */
+int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token);
 
 /* A table of how every rank ended: first the one that failed first (NULL: none did by itself), then
  * the others; under each what it left in its error file. */

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The job's token lies in memory, under a descriptor of kolorun's that ranks do not inherit: they
+ * open it by its path below /proc, which the system allows processes of the same user only. So it
+ * stands in no environment, command line or folder, needs no descriptor to survive the programs
+ * between kolorun and a rank, and is gone when kolorun is, however it ends.
+ */
+#include "launch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RANDOM_BYTES = 32 };
+
+/* True if a variable has a value here, or gets one by -x. */
+static bool is_set(const struct ko_launch_options *options, const char *name)
+{
+    const char *value = getenv(name);
+    const size_t length = strlen(name);
+
+    for (int i = 0; i < options->nexports; i++)
+        if (!strncmp(options->exports[i], name, length) && options->exports[i][length] == '=')
+            value = options->exports[i] + length + 1;
+    return value && *value;
+}
+
+static bool is_wanted(const struct ko_launch_options *options)
+{
+    return options->nnodes == 1 && !is_set(options, "KOLO_AUTH") &&
+           !is_set(options, "KOLO_AUTH_TOKEN") && !is_set(options, "KOLO_AUTH_TOKEN_FILE");
+}
+
+/* In hexadecimal digits: spaces around a token do not belong to it. */
+static int write_token(int fd)
+{
+    unsigned char bytes[RANDOM_BYTES];
+    char text[2 * RANDOM_BYTES + 1];
+
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return -1;
+    for (int i = 0; i < RANDOM_BYTES; i++)
+        snprintf(text + 2 * (size_t)i, 3, "%02x", bytes[i]);
+    return fchmod(fd, S_IRUSR) || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1;
+}
+
+int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token)
+{
+    *token = (struct ko_token){.fd = -1};
+    if (!is_wanted(options))
+        return 0;
+    token->fd = memfd_create("kolo-token", MFD_CLOEXEC);
+    if (token->fd < 0 || write_token(token->fd))
+        return -1;
+    snprintf(token->path, sizeof token->path, "/proc/%d/fd/%d", (int)getpid(), token->fd);
+    return 0;
+}
