@@ -10,6 +10,7 @@
 #include "pmi.h"
 #include "pmix.h"
 #include "status.h"
+#include "store.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -135,8 +136,8 @@ static int open_at_agent(const struct ko_placement *placement, const ko_deadline
                          kolo_store **store)
 {
     char cause[KO_ERROR_TEXT];
-    int err = kolo_store_open_tcp(placement->host, placement->port, 0,
-                                  ko_deadline_left_ms(deadline), store);
+    int err = ko_store_join_foreign(placement->host, placement->port, ko_deadline_left_ms(deadline),
+                                    store);
 
     if (!err)
         return KOLO_OK;

@@ -118,6 +118,9 @@ int ko_store_call(kolo_store *store, const struct ko_request *request, const ko_
  * connection of its own (and does not keep the server alive), a local one is shared. */
 int ko_store_clone(kolo_store *store, kolo_store **clone);
 
+/* Joins a store that PyTorch serves, which knows no token: none is shown to it. */
+int ko_store_join_foreign(const char *host, int port, int timeout_ms, kolo_store **store);
+
 /* kolo_store_wait with a deadline. */
 int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,
                         const ko_deadline *deadline);

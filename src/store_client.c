@@ -329,13 +329,19 @@ int ko_client_call(struct ko_client *client, const struct ko_request *request,
 /* ---- life -------------------------------------------------------------------------------------
  */
 
-int ko_client_open(struct ko_client *client, const char *host, int port)
+int ko_client_open(struct ko_client *client, const char *host, int port, bool is_foreign)
 {
-    *client = (struct ko_client){.fd = -1, .port = port, .nonce = (uint32_t)getpid() << 8};
+    int err;
+
+    *client = (struct ko_client){
+        .fd = -1, .is_foreign = is_foreign, .port = port, .nonce = (uint32_t)getpid() << 8};
     pthread_mutex_init(&client->fd_lock, NULL);
     snprintf(client->host, sizeof client->host, "%s", host);
     snprintf(client->where, sizeof client->where, "the store at %s:%d", host, port);
-    return ko_guard_read_for_store(&client->guard);
+    err = ko_guard_read_for_store(&client->guard);
+    if (is_foreign && client->guard.has_secret)
+        client->guard = (struct ko_guard){.is_open = true};
+    return err;
 }
 
 void ko_client_stop(struct ko_client *client)

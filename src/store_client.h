@@ -18,6 +18,7 @@ struct ko_client {
     bool is_stopped;
     struct ko_buffer out; /* the request that is being put together */
     struct ko_guard guard;
+    bool is_foreign; /* the server is PyTorch's, which knows no token */
     uint32_t nonce;
     enum ko_wire_numbering numbering; /* of the server, once it has been reached */
     enum { LATE_UNKNOWN, LATE_THERE, LATE_LACKING } late; /* does it know queues and so on? */
@@ -28,7 +29,7 @@ struct ko_client {
 
 /* Makes a client that is not connected yet; KOLO_E_INVALID for a token that cannot be used, and
  * then the client is to be closed too. host is shorter than KO_CLIENT_HOST. */
-int ko_client_open(struct ko_client *client, const char *host, int port);
+int ko_client_open(struct ko_client *client, const char *host, int port, bool is_foreign);
 
 /* Connects and shakes hands, trying again until the deadline. */
 int ko_client_connect(struct ko_client *client, const ko_deadline *deadline);

@@ -118,8 +118,8 @@ static const struct ko_store_ops tcp_ops = {
 };
 
 /* Opens a store and connects it; server, which may be NULL, becomes its own on success. */
-static int open_connected(const char *host, int port, int timeout_ms, struct ko_server *server,
-                          kolo_store **store)
+static int open_connected(const char *host, int port, int timeout_ms, bool is_foreign,
+                          struct ko_server *server, kolo_store **store)
 {
     struct tcp_store *tcp = ko_alloc(sizeof *tcp, "a TCP store");
     ko_deadline deadline;
@@ -133,7 +133,7 @@ static int open_connected(const char *host, int port, int timeout_ms, struct ko_
         return err;
     }
     open_turns(tcp);
-    err = ko_client_open(&tcp->client, host, port);
+    err = ko_client_open(&tcp->client, host, port, is_foreign);
     deadline = ko_deadline_in(ko_store_timeout(&tcp->store));
     if (!err)
         err = ko_client_connect(&tcp->client, &deadline);
@@ -150,16 +150,12 @@ static int tcp_clone(kolo_store *store, kolo_store **clone)
 {
     const struct ko_client *client = &((struct tcp_store *)store)->client;
 
-    return open_connected(client->host, client->port, ko_store_timeout(store), NULL, clone);
+    return open_connected(client->host, client->port, ko_store_timeout(store), client->is_foreign,
+                          NULL, clone);
 }
 
-int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
-                        kolo_store **store)
+static int check_address(const char *host, int port, int lowest, kolo_store **store)
 {
-    struct ko_server *server = NULL;
-    int lowest = is_server ? 0 : 1;
-    int err = KOLO_OK;
-
     if (!host || !*host || !store)
         return ko_fail(KOLO_E_INVALID,
                        "a TCP store needs a host and a place for the store; %s is "
@@ -171,11 +167,28 @@ int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_m
     if (port < lowest || port > 65535)
         return ko_fail(KOLO_E_INVALID, "%d is no port of a TCP store; %d to 65535 are", port,
                        lowest);
-    if (is_server)
+    return KOLO_OK;
+}
+
+int ko_store_join_foreign(const char *host, int port, int timeout_ms, kolo_store **store)
+{
+    int err = check_address(host, port, 1, store);
+
+    return err ? err : open_connected(host, port, timeout_ms, true, NULL, store);
+}
+
+int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
+                        kolo_store **store)
+{
+    struct ko_server *server = NULL;
+    int err = check_address(host, port, is_server ? 0 : 1, store);
+
+    if (!err && is_server)
         err = ko_server_open(host, port, NULL, &server);
     if (err)
         return err;
-    err = open_connected(host, server ? ko_server_port(server) : port, timeout_ms, server, store);
+    err = open_connected(host, server ? ko_server_port(server) : port, timeout_ms, false, server,
+                         store);
     if (err)
         ko_server_close(server);
     return err;
