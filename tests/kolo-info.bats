@@ -86,6 +86,15 @@ with_double() {
     [[ "$output" =~ KOLO_SLOTS\ +INT\ +16\ +\(environment\;\ default\ 8\) ]]
 }
 
+@test "a token is not shown" {
+    for how in "" --json; do
+        KOLO_AUTH_TOKEN=0123456789abcdef run "$INFO" $how
+        [ "$status" -eq 0 ] || { echo "$output"; return 1; }
+        [[ "$output" != *0123456789abcdef* ]]
+        grep -qE 'KOLO_AUTH_TOKEN"?[ ,].*\(hidden\)' <<<"$output"
+    done
+}
+
 @test "an empty variable counts as not set" {
     KOLO_SLOTS= run "$INFO"
     [ "$status" -eq 0 ]

@@ -53,7 +53,7 @@ static void defaults_are_within_their_bounds(void **state)
         assert_false(ko_config_is_set((enum ko_config_id)i));
         assert_string_equal(ko_config_text((enum ko_config_id)i), ko_config_table[i].standard);
         assert_true(!strncmp(ko_config_table[i].name, "KOLO_", 5) && *ko_config_table[i].help);
-        if (ko_config_table[i].type != KO_CONFIG_TYPE_TEXT)
+        if (ko_config_is_number((enum ko_config_id)i))
             assert_int_equal(ko_config_number((enum ko_config_id)i, &value), KOLO_OK);
     }
     assert_int_equal(ko_config_check(), KOLO_OK);
