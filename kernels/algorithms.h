@@ -35,10 +35,10 @@
     X(REDUCE, "ring", ring_reduce, 0, "a chain of slices: nobody receives from two") \
     X(REDUCE, "knomial", knomial_reduce, 0, "a tree of half the depth, with three times the children") \
     X(REDUCE, "double_tree", double_tree_reduce, 0, "two trees, half of the slices each") \
+    X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
     X(BROADCAST, "binomial", binomial_broadcast, 0, "short: log2(n) steps") \
     X(BROADCAST, "hierarchical", hierarchical_broadcast, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
     X(BROADCAST, "ring", ring_broadcast, 0, "a chain of slices: nobody sends to two") \
-    X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
     X(BROADCAST, "knomial", knomial_broadcast, 0, "a tree of half the depth, with three times the children") \
     X(BROADCAST, "double_tree", double_tree_broadcast, 0, "two trees, half of the slices each") \
     X(BROADCAST, "scatter", scatter_broadcast, KO_REREADS | KO_MANY, "dealt out, then once around the ring") \
