@@ -53,6 +53,11 @@ static int wake(struct ko_link *link, uint64_t *sleeps)
 /* Takes over what the peer has released. What it says may be anything. */
 static void free_places(struct ko_link *link)
 {
+    if (!link->places && link->freed <= link->credit && link->credit <= link->sent) {
+        link->freed = link->credit;
+        link->next_freed = (uint32_t)(link->freed % link->slots);
+        return;
+    }
     for (; link->freed < link->credit && link->freed < link->sent; link->freed++) {
         unsigned char *place = &link->place[link->next_freed];
 
@@ -74,18 +79,27 @@ static bool goes_inline(const struct ko_link *link, size_t nbytes)
     return nbytes <= KO_INLINE && link->protocols & KO_PROTO_INLINE;
 }
 
+/* Whether the next slot is free; looks for the peer's credit only where that may matter. */
+static bool has_slot(struct ko_link *link, size_t nbytes)
+{
+    if (link->credit + link->slots > link->sent && nbytes < KO_PROMPT)
+        return true;
+    link->credit = ko_load_ordered(&link->outbox->credit);
+    link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
+    free_places(link);
+    return link->credit + link->slots > link->sent;
+}
+
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
 {
-    if (link->credit + link->slots <= link->sent || nbytes >= KO_PROMPT) {
-        link->credit = ko_load_ordered(&link->outbox->credit);
-        link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
-        if (link->credit + link->slots <= link->sent)
-            return KO_AGAIN;
+    if (!has_slot(link, nbytes))
+        return KO_AGAIN;
+    if (goes_inline(link, nbytes)) {
+        *place = ko_window_slot(link->outbox, link->next_out)->body;
+        return KOLO_OK;
     }
     free_places(link);
-    *place = goes_inline(link, nbytes)
-                 ? ko_window_slot(link->outbox, link->next_out)->body
-                 : ko_window_body(link->outbox, link->slots, link->slice_bytes, free_place(link));
+    *place = ko_window_body(link->outbox, link->slots, link->slice_bytes, free_place(link));
     return KOLO_OK;
 }
 
@@ -137,8 +151,8 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
     return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
 }
 
-static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
-                       size_t nbytes)
+static int post_long(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                     size_t nbytes)
 {
     struct ko_reference reference;
     bool is_made = false;
@@ -156,6 +170,18 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
     if (nbytes)
         memcpy(place, from, nbytes);
     return window_commit(link, stamp, nbytes);
+}
+
+static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                       size_t nbytes)
+{
+    if (!goes_inline(link, nbytes))
+        return post_long(link, stamp, from, nbytes);
+    if (!has_slot(link, nbytes))
+        return KO_AGAIN;
+    if (nbytes)
+        memcpy(ko_window_slot(link->outbox, link->next_out)->body, from, nbytes);
+    return publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
 /* Whether the next slice's bytes are still their sender's. */
