@@ -159,10 +159,10 @@ static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool i
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    v->has_posted = true;
     while (look_again(v, link->peer, "for room to send to",
                       link->ops->post(link, &v->stamp, from, nbytes)))
         ;
+    v->has_posted |= link->flushed < link->referenced;
 }
 
 static unsigned char *at(const verbs *v, enum buffer buffer, struct ko_part part)
@@ -248,26 +248,27 @@ static void reduce_streaming(const verbs *v, void *sum, const struct ko_parts *o
     ko_reduce_into(v->reduction, &sum, 1, of, true);
 }
 
+/* Whether the own part is the first of the two or not. */
 static void complete_with(verbs *v, int from, const void *own, struct ko_part part,
-                          bool is_streaming)
+                          bool is_streaming, bool is_first)
 {
     struct ko_link *link = link_to(v, from);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
-    const void *const both[] = {theirs, own};
+    const void *const both[] = {is_first ? own : theirs, is_first ? theirs : own};
 
     if (!theirs)
         return;
     if (is_streaming)
         reduce_streaming(v, at(v, OUT, part), &(struct ko_parts){both, 2, part.count, v->n});
     else
-        v->reduction->last(at(v, OUT, part), theirs, own, part.count, v->n);
+        v->reduction->last(at(v, OUT, part), both[0], both[1], part.count, v->n);
     link->ops->release(link);
 }
 
 KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
                        struct ko_part part)
 {
-    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming);
+    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming, false);
 }
 
 KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, struct ko_part mine)
@@ -286,7 +287,7 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
 
 KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, struct ko_part part)
 {
-    complete_with(v, from, at(v, buffer, part), part, false);
+    complete_with(v, from, at(v, buffer, part), part, false, false);
     send(v, to, OUT, part);
 }
 
@@ -344,20 +345,20 @@ static void let_go(const struct slices *slices)
 static void reduce_slices(const verbs *v, void *sum, const struct slices *slices, size_t count,
                           bool is_complete)
 {
-    const struct ko_reduction *reduction = v->reduction;
-    const void **parts = slices->parts;
-
-    if (slices->n == 2 && is_complete) /* the same bits, by a shorter way */
-        reduction->last(sum, parts[0], parts[1], count, v->n);
-    else
-        reduction->many(sum, parts, slices->n, count, is_complete ? v->n : 1);
+    v->reduction->many(sum, slices->parts, slices->n, count, is_complete ? v->n : 1);
 }
 
 KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,
                        struct ko_part part, bool is_complete)
 {
+    const int first = ranks ? ranks[0] : 0, second = ranks ? ranks[nranks - 1] : 1;
     struct slices slices;
 
+    if (nranks == 2 && is_complete) { /* the same bits, by a shorter way */
+        complete_with(v, first == v->rank ? second : first, at(v, IN, mine), part, v->is_streaming,
+                      first == v->rank);
+        return;
+    }
     if (!hold(v, ranks, nranks, mine, &slices))
         return;
     if (v->is_streaming && is_complete && nranks <= KO_MOST_STREAMED)
