@@ -288,13 +288,37 @@ static int run_one(kolo_group *group, const struct ko_call *call)
 }
 
 /* With the engine's turn: a group that has failed meanwhile is this thread's to tell of. */
+static void tell_failure(kolo_group *group)
+{
+    if (atomic_load_explicit(&group->failed, memory_order_acquire))
+        ko_channel_tell_failure(&group->collectives);
+}
+
 static int run(kolo_group *group, const struct ko_call *call)
 {
     const int err = call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
 
-    if (atomic_load_explicit(&group->failed, memory_order_acquire))
-        ko_channel_tell_failure(&group->collectives);
+    tell_failure(group);
     return err;
+}
+
+/* Carries out at once a call that is like the one before; false: it is not, or nothing can be
+ * carried out at once. */
+static bool repeat(kolo_group *group, const struct ko_call *call, int *err)
+{
+    bool is_repeated;
+
+    if (!ko_engine_try_begin(&group->engine))
+        return false;
+    is_repeated = ko_coll_repeats(group, call);
+    if (is_repeated) {
+        *err = ko_group_check(group);
+        if (!*err)
+            *err = ko_coll_run_again(group, call);
+        tell_failure(group);
+    }
+    ko_engine_finish(&group->engine);
+    return is_repeated;
 }
 
 static void run_work(struct kolo_work *work)
@@ -412,6 +436,8 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
     struct ko_call scaled;
     int err;
 
+    if (!work && group && group->size > 1 && repeat(group, call, &err))
+        return err;
     if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
         err = resolve_op(group, call, &scaled);
         if (err)

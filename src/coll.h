@@ -66,8 +66,14 @@ int ko_coll_choose(kolo_group *group, const struct ko_call *call);
 struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i);
 int ko_coll_run_tensors(kolo_group *group, const struct ko_call *call);
 
-/* coll_host.c: carries a checked call out in this thread, over the group's links. The caller has
- * the engine's turn. */
+/* coll_host.c, all for whoever has the engine's turn: carries a checked call out in this thread,
+ * over the group's links. */
 int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm);
+
+/* True if the call differs from the last of its collective, which ko_coll_run has carried out, by
+ * buffers and root at most: then it is right too, goes by the same algorithm, and may be carried
+ * out by ko_coll_run_again, which leaves out all that was found then. */
+bool ko_coll_repeats(const kolo_group *group, const struct ko_call *call);
+int ko_coll_run_again(kolo_group *group, const struct ko_call *call);
 
 #endif

@@ -5,6 +5,7 @@
 #include "coll.h"
 
 #include "dtype.h"
+#include "log.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,7 +21,10 @@
 #include "ring.h"
 #include "tree.h"
 
-enum { LENT_BROADCAST = 512 << 10 /* bytes, from which on a broadcast's are lent */ };
+enum {
+    LENT_BROADCAST = 512 << 10, /* bytes, from which on a broadcast's are lent */
+    REPEATED_BYTES = 64 << 10   /* of blocks; for longer ones a check is nothing */
+};
 
 const struct ko_algorithm ko_algorithms[] = {
 #define ALGORITHM_ROW(what, name, text, flags, why) {KO_##what, name, text, flags, why},
@@ -80,14 +84,13 @@ static bool is_better_copied(const kolo_group *group, const struct ko_call *call
     return call->what == KO_BROADCAST && group->size == 2 && nbytes < LENT_BROADCAST;
 }
 
-/* Field by field: clearing all of it takes as long as the rest. */
-static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
+/* What calls of one kind have in common. */
+static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
     const unsigned shift = ko_dtype_shift(call->dtype);
 
     v->n = group->size;
     v->rank = group->rank;
-    v->root = call->root;
     v->count = call->count;
     v->slice = ko_group_slice_bytes(group) >> shift;
     v->in_blocks = call->in_blocks;
@@ -96,23 +99,30 @@ static void begin(verbs *v, kolo_group *group, const struct ko_call *call, int a
     v->out_blocks.count = call->is_uneven ? 0 : call->count;
     v->hosts = group->hosts;
     v->ranks = group->ranks;
+    v->run = ko_algorithms[algorithm].run;
     v->group = group;
     v->channel = &group->collectives;
-    v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
-    v->buffers[OUT] = call->out;
-    v->buffers[TMP] = NULL;
     v->element = (size_t)1 << shift;
     v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_streaming = !(ko_algorithms[algorithm].flags & KO_REREADS) &&
                       is_beyond_cache(group, call, call->count << shift);
-    v->stamp = (struct ko_stamp){.seq = ++group->seq,
-                                 .count = agreed_count(group, call),
-                                 .root = (uint32_t)call->root,
+    v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
                                  .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
+}
+
+/* What each call has of its own. */
+static void begin(verbs *v, const struct ko_call *call)
+{
+    v->stamp.seq = ++v->group->seq;
+    v->stamp.root = (uint32_t)call->root;
+    v->root = call->root;
+    v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
+    v->buffers[OUT] = call->out;
+    v->buffers[TMP] = NULL;
     v->has_posted = false;
     v->is_waiting = false;
     v->deadline.at_ns = 0;
@@ -152,23 +162,67 @@ static int scale(verbs *v, const struct ko_call *call)
     return KOLO_OK;
 }
 
+static int carry_out(verbs *v)
+{
+    ko_mailbox_push(v->group); /* the peers may wait for it before they come here */
+    v->status = ko_channel_enter(v->channel, &v->stamp);
+    if (!v->status && v->group->checks_calls)
+        dissemination_barrier(v);
+    if (!v->status)
+        v->run(v);
+    if (v->has_posted)
+        flush(v);
+    ko_channel_leave(v->channel);
+    return v->status;
+}
+
+/* The verbs of the last call of a collective; NULL after ko_fail. */
+static verbs *verbs_of(kolo_group *group, enum ko_collective what)
+{
+    if (!group->verbs)
+        group->verbs = ko_alloc(KO_NCOLLECTIVES * sizeof *group->verbs, "a group's calls");
+    return group->verbs ? &group->verbs[what] : NULL;
+}
+
+/* Whether what `prepare` and the checks before it find holds for another such call, too. */
+static bool is_repeatable(const kolo_group *group, const struct ko_call *call)
+{
+    const size_t nbytes = call->count << ko_dtype_shift(call->dtype);
+
+    return !call->is_uneven && !call->is_scaled && nbytes <= REPEATED_BYTES &&
+           (size_t)group->size * nbytes < group->endpoint->cache_bytes &&
+           !ko_log_wants(KO_LOG_TRACE);
+}
+
 int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
 {
-    verbs v;
+    verbs *v = verbs_of(group, call->what);
 
-    begin(&v, group, call, algorithm);
+    if (!v)
+        return KOLO_E_NOMEM;
+    prepare(v, group, call, algorithm);
+    begin(v, call);
+    v->is_repeatable = is_repeatable(group, call);
     if (call->is_scaled)
-        v.status = scale(&v, call);
-    if (v.status)
-        return v.status;
-    ko_mailbox_push(group); /* the peers may wait for it before they come here */
-    v.status = ko_channel_enter(v.channel, &v.stamp);
-    if (!v.status && group->checks_calls)
-        dissemination_barrier(&v);
-    if (!v.status)
-        ko_algorithms[algorithm].run(&v);
-    if (v.has_posted)
-        flush(&v);
-    ko_channel_leave(v.channel);
-    return v.status;
+        v->status = scale(v, call);
+    return v->status ? v->status : carry_out(v);
+}
+
+bool ko_coll_repeats(const kolo_group *group, const struct ko_call *call)
+{
+    const verbs *v = group->verbs ? &group->verbs[call->what] : NULL;
+
+    return v && v->is_repeatable && v->count == call->count && v->stamp.dtype == call->dtype &&
+           v->stamp.op == call->op && (unsigned)call->root < (unsigned)v->n &&
+           ((call->in && call->out) || !call->count) &&
+           (call->in != call->out || call->what != KO_ALL_TO_ALL) && !call->is_uneven &&
+           !call->is_coalesced;
+}
+
+int ko_coll_run_again(kolo_group *group, const struct ko_call *call)
+{
+    verbs *v = &group->verbs[call->what];
+
+    begin(v, call);
+    return carry_out(v);
 }

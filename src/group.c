@@ -539,6 +539,7 @@ void kolo_group_free(kolo_group *group)
     free(group->ranks);
     free(group->parts);
     free(group->links);
+    free(group->verbs);
     free(group->packing.bytes);
     free(group->scaled.bytes);
     pthread_mutex_destroy(&group->lock);

@@ -19,6 +19,7 @@
 
 enum { KO_CHANNEL_COLLECTIVES, KO_CHANNEL_P2P };
 
+struct ko_verbs; /* coll_host.c */
 struct ko_world; /* what only the world group has: the store it joined by */
 
 /* A block of memory that grows. */
@@ -55,6 +56,7 @@ struct kolo_group {
     int *ranks;                                /* this and the next two: one for each rank */
     const void **parts;
     struct ko_link **links;
+    struct ko_verbs *verbs; /* of the last call of each collective; made by the first */
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
      * yet chosen; of whoever has the engine's turn */

@@ -22,6 +22,7 @@ typedef struct ko_verbs {
     const struct ko_hosts *hosts;
     int *ranks;
 
+    void (*run)(struct ko_verbs *v); /* the text */
     kolo_group *group;
     struct ko_channel *channel;
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
@@ -35,6 +36,7 @@ typedef struct ko_verbs {
     struct ko_wait wait;  /* begun by the first look that found nothing */
     ko_deadline deadline; /* of the whole call; set by its first wait */
     int status;           /* the first error */
+    bool is_repeatable;   /* the next call may be like this one (ko_coll_repeats) */
 } verbs;
 
 /* ---- looking at links, with waiting ------------------------------------------------------ */

@@ -108,6 +108,88 @@ static int call_wrongly(kolo_group *group, void *argument)
     return failed;
 }
 
+/* Nothing of a call that was right goes for one that looks like it. */
+static int call_wrongly_after(kolo_group *group, void *argument)
+{
+    char in[8] = {0}, out[8];
+    const int mine = kolo_group_rank(group);
+    int failed = 0;
+
+    (void)argument;
+    failed |= kolo_all_reduce(group, in, out, 3, KOLO_INT8, KOLO_SUM);
+    failed |= kolo_broadcast(group, out, 3, KOLO_INT8, 1);
+    failed |= kolo_all_to_all(group, in, out, 3, KOLO_INT8);
+    failed |= kolo_gather(group, in, mine ? NULL : out, 3, KOLO_INT8, 0);
+    failed |= expect(kolo_all_reduce(NULL, in, out, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: group is NULL");
+    failed |= expect(kolo_all_reduce(group, NULL, out, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: in is NULL, with 3 elements");
+    failed |= expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                     "all_reduce: out is NULL, with 3 elements");
+    failed |= expect(kolo_all_reduce(group, in, out, 3, (kolo_dtype)(KOLO_INT8 + 256), KOLO_SUM),
+                     KOLO_E_INVALID, "all_reduce: 256 is no dtype");
+    failed |= expect(kolo_all_reduce(group, in, out, 3, KOLO_INT8, (kolo_op)(KOLO_SUM + 256)),
+                     KOLO_E_INVALID, "256 is no reduction");
+    failed |= expect(kolo_broadcast(group, out, 3, KOLO_INT8, 2), KOLO_E_INVALID,
+                     "broadcast: the root is rank 2; the group has ranks 0 to 1");
+    failed |= expect(kolo_broadcast(group, out, 3, KOLO_INT8, -1), KOLO_E_INVALID,
+                     "broadcast: the root is rank -1; the group has ranks 0 to 1");
+    failed |= expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
+                     "all_to_all: in and out must be different buffers");
+    failed |= expect(kolo_gather(group, in, NULL, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "gather: out is NULL");
+    return failed;
+}
+
+/* Calls that are alike but for what a repeated one may change, and among them others of the same
+ * collective. */
+static int call_again(kolo_group *group, void *argument)
+{
+    const size_t counts[] = {2, 3};
+    const kolo_blocks blocks = {counts, NULL};
+    const int mine = kolo_group_rank(group);
+    int32_t in[3][2] = {{1, 2}, {3, 4}, {5, 6}}, more[] = {4, 5, 6}, out[3][5];
+    kolo_op twice;
+    int failed = kolo_op_premul_sum(group, 2, &twice);
+
+    (void)argument;
+    for (int i = 0; i < 12 && !failed; i++) {
+        int32_t *to = out[i % 3], *from = in[i % 3], root[] = {i, 7 * i};
+
+        failed |= kolo_all_reduce(group, from, to, 2, KOLO_INT32, KOLO_SUM);
+        failed |= to[0] != 2 * from[0] || to[1] != 2 * from[1];
+        failed |= i % 4 == 1 && kolo_all_reduce(group, from, to, 2, KOLO_INT32, KOLO_PROD);
+        failed |= i % 4 == 2 && kolo_all_reduce(group, from, to, 1, KOLO_INT64, KOLO_MAX);
+        failed |= i % 4 == 3 && kolo_all_reduce(group, from, to, 2, KOLO_INT32, twice);
+        failed |= i % 4 == 3 && (to[0] != 4 * from[0] || to[1] != 4 * from[1]);
+        to[0] = to[1] = -1;
+        failed |= kolo_broadcast(group, mine == i % 2 ? root : to, 2, KOLO_INT32, i % 2);
+        failed |= mine != i % 2 && (to[0] != i || to[1] != 7 * i);
+        failed |= kolo_all_gather(group, from, to, 2, KOLO_INT32);
+        failed |= to[2] != from[0] || to[3] != from[1];
+        failed |= i % 3 == 2 &&
+                  kolo_all_gather_v(group, mine ? more : in[0], out[1], &blocks, KOLO_INT32);
+        failed |= i % 3 == 2 && (out[1][1] != 2 || out[1][2] != 4 || out[1][4] != 6);
+        failed |= kolo_barrier(group);
+    }
+    return failed ? ranks_fail("a call went wrong: %s", kolo_last_error())
+                  : kolo_op_free(group, twice);
+}
+
+static void repeated_calls_are_told_apart(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
+
+    (void)state;
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+    assert_int_equal(ranks_run(&ranks, call_wrongly_after, NULL), 0);
+    assert_int_equal(ranks_run(&ranks, call_again, NULL), 0);
+    setenv("KOLO_CHECK", "1", 1);
+    assert_int_equal(ranks_run(&ranks, call_again, NULL), 0);
+    unsetenv("KOLO_CHECK");
+}
+
 static void wrong_arguments_are_named(void **state)
 {
     const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
@@ -126,7 +208,8 @@ static void wrong_arguments_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_arguments_are_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_arguments_are_named),
+                                       cmocka_unit_test(repeated_calls_are_told_apart)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
