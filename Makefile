@@ -250,7 +250,9 @@ bench: all ## compare with other libraries on this machine (tests/bench/peers --
 $(BUILD)/bench/%: tests/bench/%.c $(STATIC)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC    $< (bench)")
-	$(Q)$(CC) $(KO_CFLAGS) -O3 -march=native $(CPPFLAGS) $< $(STATIC) $(LIB_LIBS) -o $@
+	$(Q)$(CC) $(KO_CFLAGS) -O3 -march=native -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@
+
+$(BUILD)/bench/hosts: tests/networks.c
 
 .PHONY: bench-store
 bench-store: $(BUILD)/bench/store ## what a store's server bears: rates, crowds, hostile clients

@@ -40,22 +40,27 @@ KO_FN void hierarchical_collect(verbs *v, size_t s)
                 send(v, mates[lane], IN, lane_slice(v, lane, h, s));
 }
 
-/* ring_all_reduce among the carriers of one lane; `mine` has the host's sums. */
-KO_FN void hierarchical_ring(verbs *v, enum buffer mine, size_t s)
+/* A turn of ring_all_reduce among the carriers of one lane: the first gives the host's chunk, the
+ * next add to those that come, the rest pass on the results. `mine` has the host's sums. */
+KO_FN void hierarchical_turn(verbs *v, enum buffer mine, size_t s, int turn)
 {
     const int n = v->hosts->n, host = v->hosts->host[v->rank], lane = v->hosts->place[v->rank];
     const int next = rank_at(v->hosts, around(host + 1, n), lane);
     const int prev = rank_at(v->hosts, around(host - 1, n), lane);
+    const struct ko_part part = lane_slice(v, lane, around(host - turn % n, n), s);
 
-#define SLICE(chunk) lane_slice(v, lane, around(chunk, n), s)
-    send(v, next, mine, SLICE(host));
-    for (int k = 1; k < n - 1; k++)
-        recv_reduce_send(v, prev, next, mine, SLICE(host - k));
-    recv_reduce_send_all(v, prev, next, mine, SLICE(host + 1));
-    for (int k = 0; k < n - 2; k++)
-        recv_send(v, prev, next, SLICE(host - k));
-    recv(v, prev, SLICE(host + 2));
-#undef SLICE
+    if (turn == 0) {
+        send(v, next, mine, part);
+    } else if (turn < n - 1) { /* which leaves the slot before it needs one, of two */
+        recv_add(v, prev, mine, part, OUT, part);
+        send(v, next, OUT, part);
+    } else if (turn == n - 1) {
+        recv_reduce_send_all(v, prev, next, mine, part);
+    } else if (turn < 2 * n - 2) {
+        recv_send(v, prev, next, part);
+    } else {
+        recv(v, prev, part);
+    }
 }
 
 /* Every lane's carrier gives the result to its host. */
@@ -74,21 +79,37 @@ KO_FN void hierarchical_spread(verbs *v, size_t s)
                          lane_slice(v, lane, h, s));
 }
 
+/* What is due of slice s at a turn: before the first the host adds up inside, after the last it
+ * spreads the result. */
+KO_FN void hierarchical_step(verbs *v, size_t s, int turn)
+{
+    const int host = v->hosts->host[v->rank], last = 2 * v->hosts->n - 2;
+    const bool is_alone = host_size(v->hosts, host) == 1;
+
+    if (turn == 0 && !is_alone)
+        hierarchical_collect(v, s);
+    if (v->hosts->n > 1 && v->hosts->place[v->rank] < v->hosts->least)
+        hierarchical_turn(v, is_alone ? IN : OUT, s, turn);
+    if (turn == last && !is_alone)
+        hierarchical_spread(v, s);
+}
+
 /* Each host sends 2 (hosts - 1) / hosts of the buffer, the least possible, whatever its number of
- * ranks. */
+ * ranks. Of the hosts - 1 turns that a slice needs to be added up and as many to come back, the
+ * first half is that of the next slice, too: two are on their way, while the one after is added up
+ * inside the hosts and the one before is spread. */
 KO_FN void hierarchical_all_reduce(verbs *v)
 {
     const struct ko_part longest = chunk_of(v->count, v->hosts->least, 0);
     const size_t slices = slices_of(chunk_of(longest.count, v->hosts->n, 0).count, v->slice);
-    const bool is_alone = host_size(v->hosts, v->hosts->host[v->rank]) == 1;
+    const size_t turns = 2 * (size_t)v->hosts->n - 1;
+    const size_t gap = v->hosts->n > 1 ? (size_t)v->hosts->n - 1 : 1;
 
-    for (size_t s = 0; s < slices; s++) {
-        if (!is_alone)
-            hierarchical_collect(v, s);
-        if (v->hosts->n > 1 && v->hosts->place[v->rank] < v->hosts->least)
-            hierarchical_ring(v, is_alone ? IN : OUT, s);
-        if (!is_alone)
-            hierarchical_spread(v, s);
+    for (size_t step = 0; step < (slices - 1) * gap + turns; step++) {
+        size_t s = step < turns ? 0 : (step - turns) / gap + 1;
+
+        for (; s < slices && s * gap <= step; s++)
+            hierarchical_step(v, s, (int)(step - s * gap));
     }
 }
 

@@ -174,7 +174,7 @@ static void prove_uneven_blocks(struct ko_paper_call *call)
 static void prove_shape(const struct ko_paper_text *text, const struct shape *shape)
 {
     const size_t n = (size_t)shape->n;
-    const size_t of_buffers[] = {0, 1, n - 1, n, n + 1, 61};
+    const size_t of_buffers[] = {0, 1, n - 1, n, n + 1, 8 * n + 5}; /* the last: three slices */
     const size_t of_blocks[] = {0, 1, SLICE - 1, SLICE, SLICE + 1, 2 * SLICE + 1};
     const size_t *counts = has_blocks(text->what) ? of_blocks : of_buffers;
 

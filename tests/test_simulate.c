@@ -266,6 +266,35 @@ static void the_wire_is_shared(void **state)
     assert_close(predict(KO_ALL_TO_ALL, "direct", 8, 4, 10, &costs), 16 * 10 * ELEMENT, 1e-9);
 }
 
+/* While a slice crosses the wire, hosts add others up and spread them. */
+static void hosts_work_while_the_wire_does(void **state)
+{
+    static const struct {
+        enum ko_collective what;
+        const char *name;
+    } texts[] = {{KO_ALL_REDUCE, "hierarchical"},
+                 {KO_ALL_GATHER, "hierarchical"},
+                 {KO_REDUCE_SCATTER, "hierarchical"}};
+    const size_t count = 64 * SLICE;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ko_costs inside = free_costs(), wire = free_costs(), both = free_costs();
+        double inside_us, wire_us, both_us;
+
+        for (int k = 0; k < KO_FOOTPRINTS; k++)
+            inside.links[KO_LOCAL].receive_byte[k] = inside.reduce_byte[k] = 1e-3;
+        wire.links[KO_REMOTE].latency = 6;
+        both = inside;
+        both.links[KO_REMOTE] = wire.links[KO_REMOTE];
+        inside_us = predict(texts[i].what, texts[i].name, 4, 2, count, &inside);
+        wire_us = predict(texts[i].what, texts[i].name, 4, 2, count, &wire);
+        both_us = predict(texts[i].what, texts[i].name, 4, 2, count, &both);
+        if (both_us > 1.1 * (inside_us > wire_us ? inside_us : wire_us))
+            fail_msg("%zu: %g us, inside %g, on the wire %g", i, both_us, inside_us, wire_us);
+    }
+}
+
 /* A hundred thousand ranks of every all_reduce that is cheap enough, in little memory. */
 static void a_hundred_thousand_ranks_fit(void **state)
 {
@@ -321,6 +350,7 @@ int main(void)
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),
         cmocka_unit_test(the_wire_is_shared),
+        cmocka_unit_test(hosts_work_while_the_wire_does),
         cmocka_unit_test(a_hundred_thousand_ranks_fit),
         cmocka_unit_test(what_is_too_large_is_refused),
     };
