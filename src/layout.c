@@ -55,6 +55,7 @@ static int make(const char *const machines[], int n, int per_host, struct ko_hos
     hosts->place = place;
     hosts->ranks = ranks;
     hosts->begins = begins;
+    hosts->has_windows = hosts->n < n;
     hosts->least = n;
     for (int h = 0; h < hosts->n; h++)
         if (host_size(hosts, h) < hosts->least)

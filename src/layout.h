@@ -8,7 +8,7 @@
 #include "hosts.h"
 
 /* machines[n]: by rank, equal strings for ranks of one machine. *hosts is one block of memory, to
- * be freed by free(). KOLO_E_NOMEM. */
+ * be freed by free(); its ranks share memory where a host has several. KOLO_E_NOMEM. */
 int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts);
 
 /* The same for ranks of which per_host >= 1 at a time sit on one host, in their order. */

@@ -7,6 +7,8 @@
 
 #include "status.h"
 
+#include <stdint.h>
+
 /* At most so many actions are carried out one by one if the caller does not say. */
 static const double USUAL_ACTIONS = 4e6;
 
@@ -15,6 +17,9 @@ static const double FEW_ACTIONS = 2000;
 
 /* So many of one rank are enough to tell how its actions go on. */
 enum { PROBE_ACTIONS = 1000 * 1000 };
+
+/* Of so many ranks the actions are counted. */
+enum { MOST_PROBES = 8 };
 
 /* ---- a part that tells how the rest is ----------------------------------------------------- */
 
@@ -101,17 +106,26 @@ static bool is_same_on_all_hosts(const struct ko_paper_call *whole, size_t probe
 
 /* ---- a call ------------------------------------------------------------------------------ */
 
+/* A rank to look at: of many, scattered ones, since those at even distances are the inner ones of
+ * trees. */
+static int probed_rank(const struct ko_paper_call *call, int i)
+{
+    const uint32_t scattered = (uint32_t)(i + 1) * 0x9e3779b9U;
+
+    return call->n <= MOST_PROBES ? i : (int)((uint64_t)scattered * (uint64_t)call->n >> 32);
+}
+
 /* Actions of all ranks, by a look at some of them; a long call has as many more as it is longer
  * than one of some slices for each rank. */
 static int count_actions(const struct ko_paper_call *call, size_t probe_count, double *nactions)
 {
-    const int probes = call->n < 4 ? call->n : 4;
+    const int probes = call->n < MOST_PROBES ? call->n : MOST_PROBES;
     const struct ko_paper_call probe = shortened(call, probe_count);
     double found = 0;
 
     for (int i = 0; i < probes; i++) {
         size_t nactions_of_rank;
-        int err = ko_paper_tally(&probe, (int)((int64_t)call->n * i / probes), &nactions_of_rank);
+        int err = ko_paper_tally(&probe, probed_rank(call, i), &nactions_of_rank);
 
         if (err)
             return err;

@@ -256,9 +256,12 @@ static int host_of(const struct world *w, int rank)
     return w->call->hosts->host[rank];
 }
 
+/* Where ranks share no memory, those of one host have no better links. */
 static int link_kind(const struct world *w, int a, int b)
 {
-    return host_of(w, a) == host_of(w, b) ? KO_LOCAL : KO_REMOTE;
+    const bool is_local = host_of(w, a) == host_of(w, b) && w->call->hosts->has_windows;
+
+    return is_local ? KO_LOCAL : KO_REMOTE;
 }
 
 /* Whether the ranks of its host take turns on the cores: then one keeps its core until it waits. */
@@ -329,7 +332,9 @@ static enum outcome send_message(struct world *w, int rank, const struct step *s
 {
     const int kind = link_kind(w, rank, step->peer);
     const struct ko_link_costs *costs = &w->costs->links[kind];
-    const double nbytes = step->nbytes, byte = step->kind == PASS ? 0 : w->send_byte[kind];
+    const bool is_there =
+        step->kind == PASS && kind == KO_LOCAL; /* in its slot; no kernel takes it */
+    const double nbytes = step->nbytes, byte = is_there ? 0 : w->send_byte[kind];
     const uint32_t slots = (uint32_t)w->call->slots;
     struct wire *wire = wire_of(w, rank, step->peer);
     double leaves;
@@ -355,11 +360,15 @@ static enum outcome send_message(struct world *w, int rank, const struct step *s
     return MOVED;
 }
 
+/* What is reduced is read out of the slot it lies in, to which the kernel has moved what comes from
+ * another host. */
 static double receive_byte(const struct world *w, enum kind step, int link)
 {
-    if (step == REDUCE_TOO)
-        return FURTHER * w->reduce_byte;
-    return step == REDUCE ? w->reduce_byte : w->receive_byte[link];
+    const double moved = step == RECEIVE || link == KO_REMOTE ? w->receive_byte[link] : 0;
+
+    if (step == RECEIVE)
+        return moved;
+    return moved + (step == REDUCE_TOO ? FURTHER : 1) * w->reduce_byte;
 }
 
 static enum outcome receive_message(struct world *w, int rank, const struct step *step)

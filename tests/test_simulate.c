@@ -70,8 +70,8 @@ static void assert_close(double got, double want, double tolerance)
         fail_msg("%g instead of %g", got, want);
 }
 
-/* The ring takes 2 (n - 1) messages one after the other (Patarasuk and Yuan 2009): n sends, n - 1
- * reductions, n - 1 receives, of a chunk each. */
+/* The ring takes 2 (n - 1) messages one after the other (Patarasuk and Yuan 2009): as many sends
+ * and receives, and n - 1 reductions, of a chunk each. */
 static void the_ring_takes_its_formula(void **state)
 {
     static const int sizes[] = {2, 3, 8, 64, 1000, 100000};
@@ -91,7 +91,7 @@ static void the_ring_takes_its_formula(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const double n = sizes[i], b = 100 * ELEMENT;
         const double want =
-            7 + 2 * (n - 1) * (5 + 0.5 + 0.25) + b * (n * 1e-3 + (n - 1) * 2e-3 + (n - 1) * 3e-3);
+            7 + 2 * (n - 1) * (5 + 0.5 + 0.25 + b * (1e-3 + 2e-3)) + b * (n - 1) * 3e-3;
 
         assert_close(predict(KO_ALL_REDUCE, "ring", sizes[i], 1, 100 * (size_t)n, &costs), want,
                      1e-9);
@@ -115,14 +115,15 @@ static void trees_take_as_long_as_they_are_deep(void **state)
 }
 
 /* Of a binomial tree of so many levels. Down, a level costs a send, a hop and a receive: the child
- * with the most below it is served first. Up, it costs a hop and a reduction for each child of its
- * parent, all of which have come when the one with the most below it has, and which are reduced at
- * once, each after the first for three fifths; leaves send. */
+ * with the most below it is served first. Up, it costs a send, a hop, and a receive and a reduction
+ * for each child of its parent, all of which have come when the one with the most below it has, and
+ * which are reduced at once, each after the first for three fifths. */
 static double tree_us(double depth, bool is_up, double b)
 {
     const double down = depth * (5 + b * (1e-3 + 2e-3));
     const double parts = 0.4 * depth + 0.6 * depth * (depth + 1) / 2;
-    const double up = b * 1e-3 + depth * 5 + b * 3e-3 * parts;
+    const double received = depth * (depth + 1) / 2;
+    const double up = depth * (5 + b * 1e-3) + b * (2e-3 * received + 3e-3 * parts);
 
     return 7 + down + (is_up ? up : 0);
 }
@@ -266,6 +267,35 @@ static void the_wire_is_shared(void **state)
     assert_close(predict(KO_ALL_TO_ALL, "direct", 8, 4, 10, &costs), 16 * 10 * ELEMENT, 1e-9);
 }
 
+/* What comes over a wire is moved into a slot before it is reduced, what leaves is moved once more;
+ * between ranks that share memory neither is. Without shared memory one host is like many. */
+static void the_kernel_moves_what_is_reduced(void **state)
+{
+    struct ko_costs costs = free_costs();
+    struct ko_hosts *hosts;
+    struct ko_simulation simulation = {.call = {.text = text_of(KO_ALL_REDUCE, "ring"),
+                                                .n = 3,
+                                                .count = 3,
+                                                .slice = SLICE,
+                                                .slots = SLOTS},
+                                       .element = 1,
+                                       .costs = &costs};
+    double us;
+
+    (void)state;
+    for (int link = 0; link < KO_NLINKS; link++)
+        costs.links[link].send_byte[0] = costs.links[link].receive_byte[0] = 1;
+    costs.reduce_byte[0] = 1;
+    assert_close(predict(KO_ALL_REDUCE, "ring", 3, 3, 3, &costs), (3 + 2 + 2) * ELEMENT, 1e-9);
+    assert_close(predict(KO_ALL_REDUCE, "ring", 3, 1, 3, &costs), (4 + 4 + 2) * ELEMENT, 1e-9);
+    assert_int_equal(ko_layout_even(3, 3, &hosts), 0);
+    hosts->has_windows = false;
+    simulation.call.hosts = hosts;
+    assert_int_equal(ko_simulate(&simulation, &us), 0);
+    assert_close(us, 4 + 4 + 2, 1e-9);
+    free(hosts);
+}
+
 /* While a slice crosses the wire, hosts add others up and spread them. */
 static void hosts_work_while_the_wire_does(void **state)
 {
@@ -350,6 +380,7 @@ int main(void)
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),
         cmocka_unit_test(the_wire_is_shared),
+        cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),
         cmocka_unit_test(a_hundred_thousand_ranks_fit),
         cmocka_unit_test(what_is_too_large_is_refused),

@@ -9,6 +9,7 @@
 #include "group_wishes.h"
 #include "layout.h"
 #include "status.h"
+#include "transport.h"
 #include "tuning.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ enum { MOST_TRIES = 12, LARGE_MOST_TRIES = 3 };
 
 /* ---- the situation ----------------------------------------------------------------------- */
 
-int ko_situation_read(struct ko_situation *situation)
+int ko_situation_read(const struct ko_hosts *hosts, struct ko_situation *situation)
 {
     int64_t slots = 0, slice_bytes = 0, is_ordered = 0;
     int err = ko_config_number(KO_CONFIG_SLOTS, &slots);
@@ -41,8 +42,12 @@ int ko_situation_read(struct ko_situation *situation)
         err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
     if (!err)
         err = ko_config_number(KO_CONFIG_DETERMINISTIC, &is_ordered);
-    *situation = (struct ko_situation){
-        .slice_bytes = (size_t)slice_bytes, .slots = (int)slots, .is_ordered = is_ordered != 0};
+    *situation = (struct ko_situation){.hosts = hosts,
+                                       .slice_bytes = (size_t)slice_bytes,
+                                       .slots = (int)slots,
+                                       .is_ordered = is_ordered != 0};
+    if (hosts && !hosts->has_windows)
+        situation->slice_bytes = ko_message_bytes((uint32_t)slice_bytes);
     return err;
 }
 
@@ -60,12 +65,12 @@ static int read_hosts(const struct ko_forecast_wish *wish, int *n, struct ko_hos
 
 static int read_all(struct ko_forecast *forecast, const struct ko_forecast_wish *wish)
 {
-    int n = 0, err = ko_situation_read(&forecast->situation);
+    int n = 0, err = read_hosts(wish, &n, &forecast->hosts);
 
     if (!err)
-        err = ko_tuning_get(&forecast->costs);
+        err = ko_situation_read(forecast->hosts, &forecast->situation);
     if (!err)
-        err = read_hosts(wish, &n, &forecast->hosts);
+        err = ko_tuning_get(&forecast->costs);
     if (!err && wish->call.ranks && n != wish->call.ranks)
         err = ko_fail(KOLO_E_INVALID, "--hosts %s are %d ranks, not %d", wish->call.hosts, n,
                       wish->call.ranks);
@@ -74,7 +79,6 @@ static int read_all(struct ko_forecast *forecast, const struct ko_forecast_wish 
     if (wish->cores)
         forecast->costs.cores = wish->cores;
     forecast->situation.n = n;
-    forecast->situation.hosts = forecast->hosts;
     forecast->situation.costs = &forecast->costs;
     return err;
 }

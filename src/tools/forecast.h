@@ -49,9 +49,9 @@ struct ko_forecast {
     int ncrossings;
 };
 
-/* Slices, slots and order as the variables say; the rest is 0. KOLO_E_INVALID names the variable.
- */
-int ko_situation_read(struct ko_situation *situation);
+/* Slices, slots and order as the variables say, for such links as these hosts' ranks have (NULL:
+ * one's); ranks and costs are the caller's to fill in. KOLO_E_INVALID names the variable. */
+int ko_situation_read(const struct ko_hosts *hosts, struct ko_situation *situation);
 
 /* The forecast must stay where it is, and is to be closed, after errors too. KOLO_E_INVALID: wrong
  * names, variables or costs, or an algorithm that is not for such hosts. */

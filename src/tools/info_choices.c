@@ -54,14 +54,13 @@ static void print_collective(FILE *file, const struct ko_situation *situation,
 static int read_situation(int n, int per_host, struct ko_situation *situation,
                           struct ko_costs *costs, struct ko_hosts **hosts)
 {
-    int err = ko_situation_read(situation);
+    int err = ko_layout_even(n, per_host, hosts);
 
     if (!err)
-        err = ko_tuning_get(costs);
+        err = ko_situation_read(*hosts, situation);
     if (!err)
-        err = ko_layout_even(n, per_host, hosts);
+        err = ko_tuning_get(costs);
     situation->n = n;
-    situation->hosts = *hosts;
     situation->costs = costs;
     return err;
 }

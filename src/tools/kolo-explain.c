@@ -284,7 +284,7 @@ static void print_proof(const struct ko_paper_call *call, size_t nproved)
 static int weigh(const struct ko_paper_call *call, size_t nbytes, struct ko_figures *bytes)
 {
     struct ko_situation situation;
-    int err = ko_situation_read(&situation);
+    int err = ko_situation_read(call->hosts, &situation);
 
     return err ? err : ko_figures_weigh(call, nbytes, situation.slice_bytes, bytes);
 }
