@@ -3,8 +3,9 @@
 
 #include <stdint.h>
 
-/* Actions of a simulation: a first call of its size must not wait for long. */
-enum { MOST_ACTIONS = 6000 };
+/* Actions of a simulation: a first call of its size must not wait for long. Among more ranks than
+ * these even counting the actions takes too long. */
+enum { MOST_ACTIONS = 6000, MOST_RANKS = 128 };
 
 /* A later row has to be so much better than an earlier one. */
 static const double EQUAL = 0.97;
@@ -65,11 +66,14 @@ int ko_choice_predict(const struct ko_situation *situation, int row, int class, 
                                              .element = 1,
                                              .costs = situation->costs,
                                              .most_actions = MOST_ACTIONS};
+    int err = KOLO_E_UNSUPPORTED;
 
-    return ko_simulate(&simulation, us);
+    if (situation->n <= MOST_RANKS)
+        err = ko_simulate(&simulation, us);
+    return err == KOLO_E_UNSUPPORTED ? ko_simulate_many(&simulation, us) : err;
 }
 
-/* Calls too large to be simulated among so many ranks: the last row that can, since the table
+/* Where nothing could be simulated, as without memory: the last row that can, since the table
  * begins with those that send the most messages. */
 static int last_resort(const struct ko_situation *situation, enum ko_collective what,
                        bool is_uneven, int class)

@@ -28,7 +28,8 @@ bool ko_choice_allows(const struct ko_situation *situation, int row, bool is_une
 /* True if there is something to win by telling hosts apart: else rows of KO_SPREAD are left out. */
 bool ko_choice_is_spread(const struct ko_situation *situation);
 
-/* Predicts the microseconds of a call of the class; KOLO_E_UNSUPPORTED: too many ranks for that. */
+/* Predicts the microseconds of a call of the class, among any number of ranks in some milliseconds.
+ */
 int ko_choice_predict(const struct ko_situation *situation, int row, int class, double *us);
 
 /* True if us is so much less than that of an earlier row that it is taken instead. */

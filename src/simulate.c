@@ -153,12 +153,19 @@ static size_t part_of(const struct ko_paper_call *call, double nactions, double 
     return part / (6 * call->slice) * (6 * call->slice);
 }
 
-/* Whether a call of so many actions can be carried out, wholly or in part. */
+/* The part by which a call of so many actions is told; 0: no part of it. */
+static size_t telling_part(const struct ko_paper_call *call, double nactions, double most)
+{
+    const size_t part = call->count ? part_of(call, nactions, most) : 0;
+
+    return part < call->count ? part : 0;
+}
+
+/* Whether it can be carried out, wholly or in part. Some parts have up to four times as many
+ * actions as are wanted; so may a call of which no part tells. */
 static bool is_feasible(const struct ko_paper_call *call, double nactions, double most)
 {
-    const size_t part = nactions > most && call->count ? part_of(call, nactions, most) : 0;
-
-    return nactions <= most || (part && part < call->count);
+    return nactions <= 4 * most || telling_part(call, nactions, most);
 }
 
 /* Of a buffer that is shorter; the rest is as the last third of that was. */
@@ -191,7 +198,7 @@ int ko_simulate(const struct ko_simulation *simulation, double *us)
     const struct ko_paper_call *call = &simulation->call;
     const double most = simulation->most_actions ? (double)simulation->most_actions : USUAL_ACTIONS;
     double nactions = 0, fewest;
-    size_t probe = 0;
+    size_t probe = 0, part = 0;
     int period, err = check(call);
 
     if (err)
@@ -208,10 +215,12 @@ int ko_simulate(const struct ko_simulation *simulation, double *us)
         nactions = fewest;
         period = call->hosts->least;
     }
-    if (nactions <= most)
-        err = ko_simulate_world(simulation, call->count, period, us);
+    if (nactions > most)
+        part = telling_part(call, nactions, most);
+    if (part)
+        err = simulate_part(simulation, period, part, us);
     else if (is_feasible(call, nactions, most))
-        err = simulate_part(simulation, period, part_of(call, nactions, most), us);
+        err = ko_simulate_world(simulation, call->count, period, us);
     else
         err = ko_fail(KOLO_E_UNSUPPORTED,
                       "%s among %d ranks is %.0f actions, more than the %.0f that are simulated",

@@ -438,14 +438,23 @@ static int run(struct world *w, double *us)
 
 /* ---- one world --------------------------------------------------------------------------- */
 
+double ko_simulate_footprint(const struct ko_simulation *simulation)
+{
+    const struct ko_paper_call *call = &simulation->call;
+    const size_t ins = ko_paper_in_count(call, call->root);
+    const size_t outs = ko_paper_out_count(call, call->root);
+    const double mates = (double)call->n / call->hosts->n;
+
+    if (simulation->footprint > 0)
+        return simulation->footprint;
+    return (double)(ins + outs) * (double)simulation->element * mates / 2;
+}
+
 /* Looks the costs up for what the whole call touches, of whatever part of it this world is. */
 static void look_up(struct world *w, const struct ko_simulation *simulation)
 {
     const struct ko_costs *costs = simulation->costs;
-    const size_t ins = ko_paper_in_count(&simulation->call, simulation->call.root);
-    const size_t outs = ko_paper_out_count(&simulation->call, simulation->call.root);
-    const double mates = (double)simulation->call.n / simulation->call.hosts->n;
-    const double footprint = (double)(ins + outs) * (double)simulation->element * mates / 2;
+    const double footprint = ko_simulate_footprint(simulation);
 
     for (int kind = 0; kind < KO_NLINKS; kind++) {
         w->send_byte[kind] = ko_cost_at(costs->links[kind].send_byte, footprint);

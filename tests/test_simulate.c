@@ -64,6 +64,24 @@ static double predict(enum ko_collective what, const char *name, int n, int per_
     return predict_wholly(what, name, n, per_host, count, costs, 0, false);
 }
 
+static double predict_by_few(const struct ko_paper_text *text, int n, int per_host, size_t count,
+                             const struct ko_costs *costs)
+{
+    struct ko_hosts *hosts;
+    struct ko_simulation simulation = {
+        .call = {.text = text, .n = n, .count = count, .slice = SLICE, .slots = SLOTS},
+        .element = ELEMENT,
+        .costs = costs};
+    double us = -1;
+
+    assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
+    simulation.call.hosts = hosts;
+    if (ko_simulate_many(&simulation, &us))
+        fail_msg("%s, %d ranks: %s", text->name, n, kolo_last_error());
+    free(hosts);
+    return us;
+}
+
 static void assert_close(double got, double want, double tolerance)
 {
     if (fabs(got - want) > tolerance * fabs(want) + 1e-9)
@@ -325,6 +343,32 @@ static void hosts_work_while_the_wire_does(void **state)
     }
 }
 
+/* What a few ranks take tells what a thousand do. */
+static void few_tell_of_many(void **state)
+{
+    static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE,         KO_BROADCAST,
+                                               KO_ALL_GATHER, KO_REDUCE_SCATTER, KO_BARRIER};
+    int nfar = 0, nall = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
+        for (int row = 0; row < ko_npaper_texts; row++)
+            for (int per_host = 1; per_host <= 8; per_host += 7)
+                for (size_t count = 100; count <= 20000 && ko_paper_texts[row].what == whats[i];
+                     count *= 100) {
+                    const struct ko_paper_text *text = &ko_paper_texts[row];
+                    double all, few;
+
+                    all = predict(whats[i], text->name, 1000, per_host, count, &ko_default_costs);
+                    few = predict_by_few(text, 1000, per_host, count, &ko_default_costs);
+                    if (few < all / 2 || few > 2 * all)
+                        fail_msg("%s of %zu: %g us, not %g", text->name, count, few, all);
+                    nfar += few < 0.8 * all || few > 1.25 * all;
+                    nall++;
+                }
+    assert_true(nall >= 100 && nfar <= nall / 6);
+}
+
 /* A hundred thousand ranks of every all_reduce that is cheap enough, in little memory. */
 static void a_hundred_thousand_ranks_fit(void **state)
 {
@@ -382,6 +426,7 @@ int main(void)
         cmocka_unit_test(the_wire_is_shared),
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),
+        cmocka_unit_test(few_tell_of_many),
         cmocka_unit_test(a_hundred_thousand_ranks_fit),
         cmocka_unit_test(what_is_too_large_is_refused),
     };
