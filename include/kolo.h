@@ -425,17 +425,28 @@ KOLO_API int kolo_barrier_async(kolo_group *group, kolo_work **work);
 /* ---- point to point
  * ------------------------------------------------------------------------------ */
 
-/* A message has a sender, a receiver, a tag >= 0 and a length, which may be 0. Messages of one
- * (sender, tag) arrive in the order in which they were sent; those of different tags may be
- * received in any order. A rank may send to itself. The dtypes of both sides must be equal. A
- * message longer than the receive's count is KOLO_E_TRUNCATED on the receiver and the buffer is
- * left alone; of a shorter one the rest of the buffer is. Neither fails the group.
+/* A message has a sender, a receiver, a tag >= 0 and a length, which may be 0. A rank may send to
+ * itself. The dtypes of both sides must be equal, or it is KOLO_E_MISMATCH. A message longer than
+ * the receive's count is KOLO_E_TRUNCATED. In both cases the receive's buffer is left alone, and a
+ * send that is still under way fails too; one that was complete before cannot. Of a shorter message
+ * the rest of the buffer is left alone. None of this fails the group.
  *
- * A send is complete when its buffer may be used again. The receiver need not have asked for the
- * message by then: what comes unasked waits in its memory; but of a long one it takes the rest only
- * in a call of this section. Short ones that are sent one right after another may be held back for
- * a moment to go together: the next call that waits sends them; if none comes, a thread of the
- * library's does, within about a millisecond. */
+ * A receive names a sender or takes any (KOLO_ANY_RANK, this rank too), and names a tag or takes
+ * any (KOLO_ANY_TAG). Of the receives that match a message the one posted first gets it. Of the
+ * messages that match a receive it gets, from one sender, the one sent first, and among senders the
+ * one that came first. The first receive or probe of any rank opens links to all ranks of the
+ * group. It fails with KOLO_E_PEER_LOST when all others have freed their groups.
+ *
+ * A send is complete when its buffer may be used again. For a message of up to KOLO_EAGER_BYTES the
+ * receiver need not have asked by then: it waits in the receiver's memory, of which
+ * KOLO_UNEXPECTED_BYTES may be taken; beyond that the group fails. Do not rely on a longer one to
+ * be complete before its receive has been posted; others overtake it meanwhile. Long messages go on
+ * only while both ranks are in a call of this section, or by a thread of the library's. Short ones
+ * that are sent one right after another may be held back for a moment to go together: the next call
+ * that waits sends them; if none comes, a thread of the library's does, within about a
+ * millisecond. */
+enum { KOLO_ANY_RANK = -1, KOLO_ANY_TAG = -1 };
+
 KOLO_API int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to,
                        int tag);
 KOLO_API int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
@@ -445,19 +456,41 @@ KOLO_API int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dt
 KOLO_API int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
                         int tag, kolo_work **work);
 
+/* What a message says of itself. */
+typedef struct kolo_message {
+    int from; /* rank of the group */
+    int tag;
+    kolo_dtype dtype;
+    size_t count; /* elements */
+} kolo_message;
+
+/* The same as kolo_recv and kolo_irecv; *message is what was received. Like out, it is the
+ * library's until the work has completed. */
+KOLO_API int kolo_recv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype,
+                               int from, int tag, kolo_message *message);
+KOLO_API int kolo_irecv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype,
+                                int from, int tag, kolo_message *message, kolo_work **work);
+
+/* *found = 1 and *message is what a receive of (from, tag) would get; it stays where it is. Else,
+ * when none has come within timeout_ms (0: looks once; < 0: the group's limit, past which the group
+ * fails), *found = 0. A receive that is to get this very message names message's rank and tag. */
+KOLO_API int kolo_probe(kolo_group *group, int from, int tag, int timeout_ms, int *found,
+                        kolo_message *message);
+
 typedef struct kolo_p2p {
     int is_send; /* 1: send buffer to peer, 0: receive into it from peer */
-    int peer;
+    int peer;    /* receiving: perhaps KOLO_ANY_RANK, and KOLO_ANY_TAG */
     int tag;
     kolo_dtype dtype;
     size_t count;
-    void *buffer; /* only read when sending */
+    void *buffer;          /* only read when sending */
+    kolo_message *message; /* receiving: where to put what was received, or NULL */
 } kolo_p2p;
 
 /* Posts all of ops and waits for all of them, in whatever order they complete: no order of the list
  * can deadlock. If an argument of any is wrong, none is posted. */
 KOLO_API int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops);
-/* The same as one work; ops is no longer needed when the call returns, the buffers are. */
+/* The same as one work; ops is no longer needed when the call returns, buffers and messages are. */
 KOLO_API int kolo_batch_async(kolo_group *group, const kolo_p2p *ops, size_t nops,
                               kolo_work **work);
 

@@ -16,11 +16,12 @@ struct ko_stamp {
     uint32_t root; /* the root, 0 if there is none; point to point: the tag */
     uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
     uint8_t dtype;
-    uint8_t op;
+    uint8_t op; /* point to point: KO_RECEIPT or 0 */
     uint8_t algorithm;
 };
 
 #define KO_POINT_TO_POINT 255
+#define KO_RECEIPT 1   /* its sender waits to be told that all of it was TAKEN, or REFUSED */
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 
 enum ko_frame_kind {
@@ -28,6 +29,10 @@ enum ko_frame_kind {
     KO_FRAME_BELL,      /* wake up and look at the window */
     KO_FRAME_WAITING,   /* the sender has long waited for the receiver, in the call of the stamp */
     KO_FRAME_FAIL,      /* the sender's group failed: struct ko_failure follows */
+    KO_FRAME_ASIDE,     /* nobody receives the message of the stamp yet: others may go first */
+    KO_FRAME_RESUME,    /* a receive waits for it now */
+    KO_FRAME_REFUSE,    /* a receive has got it that has room for count bytes of dtype only */
+    KO_FRAME_TAKEN,     /* the receipt of a message that asked for one */
     KO_FRAME_BYE,       /* the sender has freed its group: nothing will follow */
     KO_FRAME_MEMORY,    /* struct ko_announcement follows, with a descriptor beside it */
     KO_FRAME_INLINE,    /* only in slots: nbytes of a slice, in the slot's own line */

@@ -129,6 +129,8 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
             err = ko_channel_hear_waiting(channel, port, &notice.stamp);
         else if (notice.kind == KO_FRAME_FAIL)
             err = hear_failure(channel, port->link->peer, &notice);
+        else
+            err = ko_mailbox_hear(channel, port->link->peer, &notice);
         if (err)
             return err;
     }
@@ -156,6 +158,20 @@ int ko_channel_turn(struct ko_channel *channel)
         if (channel->ports[i].link)
             err = drive_port(channel, &channel->ports[i]);
     return err;
+}
+
+int ko_channel_listen(struct ko_channel *channel, int peer)
+{
+    return drive_port(channel, &channel->ports[peer]);
+}
+
+int ko_channel_visit(struct ko_channel *channel)
+{
+    int err;
+
+    ko_endpoint_accept(channel->group->endpoint);
+    err = ko_channel_turn(channel);
+    return err ? err : ko_channel_answer_arrivals(channel);
 }
 
 /* While spinning: only what a look of the caller at its own link would not move. */
@@ -267,18 +283,24 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
 }
 
 /* A peer that has not connected yet can have ended without any link that would tell of it. */
-static int check_process(struct ko_channel *channel, int peer)
+static bool has_ended(const struct ko_channel *channel, int peer)
 {
     struct ko_endpoint *endpoint = channel->group->endpoint;
-    const struct ko_contact *contact;
+    const struct ko_contact *contact =
+        ko_endpoint_known(endpoint, channel->group->world_ranks[peer]);
 
-    if (peer < 0 || channel->ports[peer].is_open)
-        return KOLO_OK;
-    contact = ko_endpoint_known(endpoint, channel->group->world_ranks[peer]);
-    if (!contact || !ko_contact_is_gone(&endpoint->own, contact))
-        return KOLO_OK;
-    return ko_channel_link_failed(
-        channel, peer, ko_fail(KOLO_E_PEER_LOST, "its process ended before it had connected"));
+    return contact && !channel->ports[peer].is_open && ko_contact_is_gone(&endpoint->own, contact);
+}
+
+static int check_process(struct ko_channel *channel, int peer)
+{
+    if (peer >= 0 && has_ended(channel, peer))
+        return ko_channel_link_failed(
+            channel, peer, ko_fail(KOLO_E_PEER_LOST, "its process ended before it had connected"));
+    for (int i = 0; peer < 0 && i < channel->group->size; i++)
+        if (channel->ports[i].is_optional && !channel->ports[i].said_bye && has_ended(channel, i))
+            ko_channel_give_up(channel, &channel->ports[i]);
+    return KOLO_OK;
 }
 
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)

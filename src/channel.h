@@ -18,6 +18,7 @@ struct ko_port {
     struct ko_link *link;    /* NULL: never used */
     struct ko_wire *opening; /* begun or claimed, not open yet */
     bool is_open;
+    bool is_optional;        /* opened in case the peer has something for us */
     bool said_bye;           /* the peer has freed its group */
     int polled_fd;           /* in the poller, or -1 */
     int polled;              /* the bits it is, or was, there with */
@@ -63,6 +64,10 @@ void ko_channel_close(struct ko_channel *channel);
 /* The link to a peer; begins to open it if that has not been done. */
 int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link);
 
+/* Begins to open the links to all other ranks, any of which may have something for us. One that
+ * cannot be reached any more counts as one that has freed its group. */
+int ko_channel_link_all(struct ko_channel *channel);
+
 /* One turn of a wait: call it each time that the caller has looked and found nothing, until it
  * returns an error, which has then failed the group. */
 int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait);
@@ -78,8 +83,12 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
 /* What is rarely to be done: the deadline, a peer that makes another call, word in the store. */
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait);
 
-/* Drives everything once, without waiting. */
+/* Drives everything once, without waiting. visit: takes in what others have begun, too. */
 int ko_channel_turn(struct ko_channel *channel);
+int ko_channel_visit(struct ko_channel *channel);
+
+/* Takes in what this peer tells, without waiting. */
+int ko_channel_listen(struct ko_channel *channel, int peer);
 
 /* Says what the caller is about to do (collectives), so that peers' mismatches show. */
 int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp);

@@ -73,20 +73,42 @@ static int finish_opening(struct ko_channel *channel, struct ko_port *port)
     return ko_link_open(port->link, wire);
 }
 
+void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port)
+{
+    ko_channel_unpoll(channel, port);
+    if (port->opening)
+        port->opening->transport->hangup(port->opening);
+    port->opening = NULL;
+    port->said_bye = true;
+    channel->nopening--;
+}
+
+/* The status of an attempt to open a link: KOLO_OK if the failure matters to nobody. */
+static int judge_opening(struct ko_channel *channel, struct ko_port *port, int status)
+{
+    if (status == KOLO_E_PEER_LOST && port->is_optional && !port->is_open) {
+        ko_channel_give_up(channel, port);
+        return KOLO_OK;
+    }
+    return status ? ko_channel_link_failed(channel, port->link->peer, status) : KOLO_OK;
+}
+
 int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
 {
     int err = KOLO_OK;
 
+    if (port->said_bye)
+        return KOLO_OK;
     if (!port->opening)
         err = claim_from(channel, port->link->peer);
     if (!err && port->opening)
         err = port->opening->transport->drive(port->opening);
     if (!err && port->opening && port->opening->state == KO_WIRE_OPEN)
         err = finish_opening(channel, port);
-    return err ? ko_channel_link_failed(channel, port->link->peer, err) : KOLO_OK;
+    return judge_opening(channel, port, err);
 }
 
-static int open_link(struct ko_channel *channel, int peer)
+static int open_link(struct ko_channel *channel, int peer, bool is_optional)
 {
     struct ko_port *port = &channel->ports[peer];
     const struct ko_contact *own = &channel->group->endpoint->own;
@@ -101,11 +123,10 @@ static int open_link(struct ko_channel *channel, int peer)
     if (err)
         return ko_group_fail(channel->group, err, kolo_last_error());
     port->polled_fd = -1;
+    port->is_optional = is_optional;
     channel->nopening++;
     err = channel->group->rank <= peer ? connect_to(channel, peer) : KOLO_OK;
-    if (err)
-        return ko_channel_link_failed(channel, peer, err);
-    return ko_channel_drive_opening(channel, port);
+    return err ? judge_opening(channel, port, err) : ko_channel_drive_opening(channel, port);
 }
 
 int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link)
@@ -114,11 +135,22 @@ int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link)
     int err = KOLO_OK;
 
     if (!port->link)
-        err = open_link(channel, peer);
+        err = open_link(channel, peer, false);
     if (err)
         return err;
+    port->is_optional = false;
     *link = port->link;
     return KOLO_OK;
+}
+
+int ko_channel_link_all(struct ko_channel *channel)
+{
+    int err = KOLO_OK;
+
+    for (int i = 0; i < channel->group->size && !err; i++)
+        if (i != channel->group->rank && !channel->ports[i].link)
+            err = open_link(channel, i, true);
+    return err;
 }
 
 /* Opens the links that other ranks have begun on this channel: they may wait for it before this

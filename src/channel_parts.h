@@ -15,6 +15,9 @@ void ko_channel_unpoll(struct ko_channel *channel, struct ko_port *port);
 /* Gets on with a port that is not open yet, without waiting. */
 int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port);
 
+/* The peer of a link that nothing depends on has gone before the link was open. */
+void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port);
+
 /* Opens the links that other ranks have begun on this channel. */
 int ko_channel_answer_arrivals(struct ko_channel *channel);
 

@@ -3,6 +3,13 @@
  * correspondence.h: the messages between this rank and one other: sends under way, receives that
  * wait, and messages that came before their receive. Nothing here blocks; its mailbox's lock guards
  * it.
+ *
+ * A short message that nobody waits for is kept as a parcel. Of a long one only what was on its way
+ * is kept: its sender is told to lay it ASIDE and to go on with others, then to RESUME when a
+ * receive has been posted, whose buffer the rest goes to. Of one that does not fit its receive the
+ * sender is told (REFUSE), who stops if it is still sending. Over messages (link.h) a sender cannot
+ * see how far a message has come, and must not have left when it is told of one: a long message
+ * asks for a receipt, and nothing is told of those that do not.
  */
 #ifndef KO_CORRESPONDENCE_H
 #define KO_CORRESPONDENCE_H
@@ -14,19 +21,43 @@ struct ko_letters {
     struct ko_letter *first, *last;
 };
 
-struct ko_correspondence {
-    struct ko_letters sending;  /* the first is under way */
-    struct ko_letters flushing; /* given to the link, which still refers to their buffers */
-    struct ko_letters awaited;  /* receives, in the order posted */
-    struct parcel *parcels;     /* in the order of arrival */
-    uint64_t sent, received;    /* messages, for their numbers */
-    int nfinished;              /* letters completed since the mailbox last counted */
-    unsigned unlooked;          /* times that nothing was wanted of the peer */
+/* What all correspondences of a mailbox share. */
+struct ko_desk {
+    int rank;                 /* this one */
+    struct ko_letters anyone; /* receives from any rank, in the order posted */
+    struct ko_letters probes; /* that have found nothing yet */
+    uint64_t posted, kept;    /* receives and parcels, for their numbers */
+    size_t held_bytes;        /* of parcels */
+    size_t most_bytes;        /* KOLO_UNEXPECTED_BYTES */
+    size_t eager_bytes;       /* KOLO_EAGER_BYTES */
+};
 
-    /* the message that is arriving: at most one of letter and parcel */
+struct ko_correspondence {
+    struct ko_desk *desk;
+    int peer;
+    struct ko_letters sending;  /* the first is under way */
+    struct ko_letters aside;    /* sends that the peer has no receive for yet */
+    struct ko_letters given;    /* to the link, but the receipt has not come */
+    struct ko_letters flushing; /* given to the link, which still refers to their buffers */
+    struct ko_letters awaited;  /* receives from this rank alone, in the order posted */
+    struct ko_parcel *parcels;  /* in the order of arrival, and the last of them */
+    struct ko_parcel *last_parcel;
+    struct ko_note *notes;   /* to be told, in this order */
+    bool has_more;           /* the link has room for more, but the peer is to be heard first */
+    uint64_t sent, received; /* messages, for their numbers */
+    int nfinished;           /* letters completed since the mailbox last counted */
+    unsigned unlooked;       /* times that nothing was wanted of the peer */
+    bool is_drained;         /* by the last look nothing has been left in the link */
+
+    /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */
     bool is_arriving;
+    bool is_landing;    /* a part of the next slice has found its place */
+    bool is_heard;      /* its sender hears what is told of it */
+    bool wants_receipt; /* and waits for one */
     struct ko_letter *letter;
-    struct parcel *parcel;
+    struct ko_parcel *parcel;
+    uint64_t seq;
+    int tag;
     size_t arrived, total;
 };
 
@@ -36,19 +67,29 @@ struct ko_correspondence {
 bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
                             const struct ko_letter *letter);
 
-/* Takes a letter in; it may be complete at once. */
-void ko_correspondence_enter(struct ko_correspondence *with, struct ko_letter *letter);
+/* Takes a letter in; it may be complete at once. One that takes any rank concerns n of them, from
+ * `with` on, any other n = 1. */
+int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_letter *letter);
 
 /* Moves what can be moved now. A message that no receive waits for stays in the link, which costs
  * nothing, unless that would keep `wanted` from being done; NULL: nothing is wanted. */
 int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link,
                             const struct ko_letter *wanted);
 
-/* True if a letter is not complete. */
+/* The peer tells of a message that we send. */
+int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link *link,
+                           enum ko_frame_kind kind, const struct ko_stamp *stamp);
+
+/* True if a letter that needs this peer is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);
 
-/* Completes every letter with this error and the calling thread's text. */
+/* Completes every letter with this error and the calling thread's text; of a desk, those that take
+ * any rank, and returns how many. */
 void ko_correspondence_fail(struct ko_correspondence *with, int status);
+int ko_desk_fail(struct ko_desk *desk, int status);
+
+/* A probe is given up. */
+void ko_desk_remove_probe(struct ko_desk *desk, struct ko_letter *probe);
 
 /* Frees what has come and nobody asked for. */
 void ko_correspondence_clear(struct ko_correspondence *with);

@@ -3,6 +3,7 @@
  * A message that can go, or has come, passes between the caller's buffer and the link at once;
  * any other becomes a letter that is entered with its peer and driven (mailbox_drive.c).
  */
+#include "config.h"
 #include "mailbox_parts.h"
 #include "portable.h"
 
@@ -14,6 +15,26 @@ enum {
 };
 
 /* ---- making ------------------------------------------------------------------------------ */
+
+static int prepare_desk(struct ko_mailbox *mailbox)
+{
+    struct ko_desk *desk = &mailbox->desk;
+    int64_t eager, most;
+    int err = ko_config_number(KO_CONFIG_EAGER_BYTES, &eager);
+
+    if (!err)
+        err = ko_config_number(KO_CONFIG_UNEXPECTED_BYTES, &most);
+    if (err)
+        return err;
+    desk->rank = mailbox->group->rank;
+    desk->eager_bytes = (size_t)eager;
+    desk->most_bytes = (size_t)most;
+    for (int i = 0; i < mailbox->group->size; i++) {
+        mailbox->with[i].desk = desk;
+        mailbox->with[i].peer = i;
+    }
+    return KOLO_OK;
+}
 
 static struct ko_mailbox *make(kolo_group *group)
 {
@@ -32,7 +53,8 @@ static struct ko_mailbox *make(kolo_group *group)
     pthread_cond_init(&mailbox->for_courier, &attributes);
     pthread_condattr_destroy(&attributes);
     mailbox->with = ko_alloc((size_t)group->size * sizeof *mailbox->with, "correspondences");
-    if (mailbox->with && !ko_channel_open(&mailbox->channel, group, KO_CHANNEL_P2P))
+    if (mailbox->with && !prepare_desk(mailbox) &&
+        !ko_channel_open(&mailbox->channel, group, KO_CHANNEL_P2P))
         return mailbox;
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
@@ -137,7 +159,7 @@ void ko_mailbox_push(kolo_group *group)
 /* Looks whether the letter's message gets through at once, and at nothing else. With the lock. */
 static bool pass(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
-    struct ko_link *link = mailbox->channel.ports[letter->peer].link;
+    struct ko_link *link = letter->peer >= 0 ? mailbox->channel.ports[letter->peer].link : NULL;
 
     if (!link || atomic_load_explicit(&mailbox->held, memory_order_relaxed) >= 0 ||
         !ko_correspondence_pass(&mailbox->with[letter->peer], link, letter))
@@ -151,7 +173,8 @@ static bool pass(struct ko_mailbox *mailbox, struct ko_letter *letter)
 static bool pass_soon(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
     enum { LOOKS = 64 };
-    const struct ko_link *link = mailbox->channel.ports[letter->peer].link;
+    const struct ko_link *link =
+        letter->peer >= 0 ? mailbox->channel.ports[letter->peer].link : NULL;
     const bool waits = link && link->inbox && !letter->is_send && !mailbox->channel.is_crowded;
     bool is_done = pass(mailbox, letter);
 
@@ -162,20 +185,48 @@ static bool pass_soon(struct ko_mailbox *mailbox, struct ko_letter *letter)
     return is_done;
 }
 
+/* The link to the letter's peer; for one that takes any rank, begins to open those to all. */
+static int open_links(struct ko_mailbox *mailbox, const struct ko_letter *letter,
+                      struct ko_link **link)
+{
+    int err = KOLO_OK;
+
+    *link = NULL;
+    if (letter->peer >= 0)
+        err = ko_channel_link(&mailbox->channel, letter->peer, link);
+    else if (!mailbox->is_open_to_all)
+        err = ko_channel_link_all(&mailbox->channel);
+    mailbox->is_open_to_all |= letter->peer < 0;
+    if (err && atomic_load(&letter->group->failed))
+        ko_mailbox_fail_all(mailbox);
+    return err ? ko_group_check(letter->group) : KOLO_OK;
+}
+
+static int enter(struct ko_mailbox *mailbox, struct ko_letter *letter)
+{
+    const bool is_any = letter->peer < 0;
+    int err = ko_correspondence_enter(&mailbox->with[is_any ? 0 : letter->peer],
+                                      is_any ? mailbox->group->size : 1, letter);
+
+    mailbox->nopen += !err;
+    return err;
+}
+
 /* With the lock, in a group that had not failed. */
 static int post(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
     struct ko_link *link;
+    int err;
 
     mailbox->visits++;
-    if (ko_channel_link(&mailbox->channel, letter->peer, &link)) {
-        if (atomic_load(&letter->group->failed))
-            ko_mailbox_fail_all(mailbox);
-        return ko_group_check(letter->group);
-    }
-    mailbox->nopen++;
-    ko_correspondence_enter(&mailbox->with[letter->peer], letter);
-    if (begin(mailbox, letter, link))
+    err = open_links(mailbox, letter, &link);
+    if (!err)
+        err = enter(mailbox, letter);
+    if (err)
+        return err;
+    if (!link)
+        (void)ko_mailbox_drive(mailbox, NULL);
+    else if (begin(mailbox, letter, link))
         ko_mailbox_fail_all(mailbox);
     if (mailbox->is_driven)
         ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */
@@ -251,9 +302,60 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
         *nposted += !err;
     }
     for (size_t i = 0; i < *nposted; i++)
-        ko_mailbox_await_locked(mailbox, &letters[i], NULL);
+        if (!atomic_load(&letters[i].work.is_done))
+            ko_mailbox_await_locked(mailbox, &letters[i], NULL);
     pthread_mutex_unlock(&mailbox->lock);
     return err;
+}
+
+/* Looks for a message, with the lock. What a probe that is done has found stays where it is. */
+static int probe_locked(struct ko_mailbox *mailbox, struct ko_letter *probe,
+                        const ko_deadline *deadline)
+{
+    struct ko_link *link;
+    int err = ko_group_check(probe->group);
+
+    mailbox->visits++;
+    if (!err)
+        err = open_links(mailbox, probe, &link);
+    if (!err)
+        err = enter(mailbox, probe);
+    if (err)
+        return err;
+    ko_mailbox_await_locked(mailbox, probe, deadline);
+    if (!atomic_load(&probe->work.is_done)) {
+        ko_desk_remove_probe(&mailbox->desk, probe);
+        mailbox->nopen--;
+    }
+    return KOLO_OK;
+}
+
+int ko_mailbox_probe(struct ko_letter *probe, const ko_deadline *deadline, bool *found)
+{
+    struct ko_mailbox *mailbox = mailbox_of(probe->group);
+    int err;
+
+    if (!mailbox)
+        return KOLO_E_NOMEM;
+    pthread_mutex_lock(&mailbox->lock);
+    err = probe_locked(mailbox, probe, deadline);
+    pthread_mutex_unlock(&mailbox->lock);
+    *found = !err && atomic_load(&probe->work.is_done) && !probe->work.status;
+    return err;
+}
+
+int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice *notice)
+{
+    struct ko_mailbox *mailbox =
+        channel->number == KO_CHANNEL_P2P ? ko_mailbox_existing(channel->group) : NULL;
+    int err;
+
+    if (!mailbox || notice->nbytes)
+        err = ko_fail(KOLO_E_PROTOCOL, "it told of a message where there are none");
+    else
+        err = ko_correspondence_hear(&mailbox->with[peer], channel->ports[peer].link, notice->kind,
+                                     &notice->stamp);
+    return err ? ko_channel_link_failed(channel, peer, err) : KOLO_OK;
 }
 
 void ko_mailbox_answer(kolo_group *group)

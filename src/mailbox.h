@@ -3,7 +3,7 @@
  * mailbox.h: a group's point-to-point messages on this rank: what is being sent, what is waited
  * for, and what has come that nobody has asked for yet. Messages of one peer arrive in the order in
  * which they were sent and are matched by tag with receives in the order in which those were
- * posted. Any thread.
+ * posted, whether these name a rank and a tag or take any. Any thread.
  */
 #ifndef KO_MAILBOX_H
 #define KO_MAILBOX_H
@@ -13,20 +13,26 @@
 
 struct ko_mailbox;
 
-/* One send or receive. Embedded in a work, or on the stack of a blocking call. */
+/* One send, receive or probe. Embedded in a work, or on the stack of a blocking call. */
 struct ko_letter {
     struct kolo_work work; /* first: a letter is a work */
     kolo_group *group;
-    bool is_send;
-    int peer, tag;
+    int peer, tag; /* receives and probes: perhaps any */
     kolo_dtype dtype;
+    bool is_send;
+    bool is_probe;   /* like a receive that leaves the message where it is */
+    bool may_wait;   /* a send that others may follow */
+    bool has_begun;  /* sending: its first slice has been given */
+    bool is_aside;   /* sending: the peer has no receive for it yet */
+    bool is_refused; /* sending: the peer's receive has not room for it, but for this: */
+    kolo_dtype refused_dtype;
+    size_t refused_room;
     unsigned char *buffer; /* only read when sending */
     size_t nbytes;         /* of the message, or of the room for it */
-    bool may_wait;         /* a send that others may follow */
+    kolo_message *message; /* receiving: what was received, unless NULL */
     size_t moved;          /* sending: bytes given to the link */
-    bool has_begun;        /* sending: its first slice has been given */
     uint64_t flushed_at;   /* sending: done when the link has flushed as many slices */
-    uint64_t seq;
+    uint64_t seq;          /* sending: of the messages to the peer; receiving: of all receives */
     struct ko_letter *next;
 };
 
@@ -47,6 +53,13 @@ void ko_mailbox_push(kolo_group *group);
 /* Waits until the letter is done, or the deadline (NULL: none but the group's own limit). Past that
  * limit the group fails. */
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline);
+
+/* Posts a probe and waits until it is done, or the deadline (NULL: the group's own limit, past
+ * which the group fails); then *found says whether there is a message. */
+int ko_mailbox_probe(struct ko_letter *probe, const ko_deadline *deadline, bool *found);
+
+/* A peer tells of a message of ours. For whoever uses the channel. */
+int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice *notice);
 
 /* Opens links that other ranks have begun for messages, without waiting. */
 void ko_mailbox_answer(kolo_group *group);

@@ -11,6 +11,8 @@
 #include "portable.h"
 #include "thread.h"
 
+#include <stdio.h>
+
 enum { BRIEF_TURNS = 128, COURIER_NAP_MS = 1 };
 
 /* ---- finishing --------------------------------------------------------------------------- */
@@ -41,14 +43,17 @@ void ko_mailbox_fail_all(struct ko_mailbox *mailbox)
         ko_correspondence_fail(&mailbox->with[i], status);
         count_finished(mailbox, &mailbox->with[i]);
     }
+    mailbox->nopen -= ko_desk_fail(&mailbox->desk, status);
+    wake_users(mailbox);
 }
 
 /* ---- driving ----------------------------------------------------------------------------- */
 
-/* The end of a peer that has freed its group matters to what we still want of it. */
+/* The end of a peer that has freed its group matters to what we still want of it, unless it may be
+ * among what the peer has left us. */
 static int check_bye(struct ko_mailbox *mailbox, int peer)
 {
-    return mailbox->channel.ports[peer].said_bye && ko_correspondence_wants(&mailbox->with[peer])
+    return mailbox->with[peer].is_drained && ko_correspondence_wants(&mailbox->with[peer])
                ? ko_channel_link_failed(&mailbox->channel, peer, KOLO_E_PEER_LOST)
                : KOLO_OK;
 }
@@ -62,12 +67,33 @@ static int push_held(struct ko_mailbox *mailbox, int peer, struct ko_link *link)
     return ko_link_push(link);
 }
 
+/* Until nothing moves. A link to oneself has no other end that would wake us when there is room
+ * again; and there may be slices behind what the peer tells. */
+static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link,
+                      const struct ko_letter *wanted)
+{
+    const struct ko_correspondence *with = &mailbox->with[peer];
+    uint64_t received, noticed;
+    bool is_moving;
+    int err;
+
+    do {
+        received = link->received;
+        noticed = link->noticed;
+        err = ko_correspondence_drive(&mailbox->with[peer], link, wanted);
+        if (!err && (with->has_more || link->has_notice))
+            err = ko_channel_listen(&mailbox->channel, peer);
+        is_moving = with->has_more || link->noticed != noticed ||
+                    (peer == mailbox->group->rank && link->received != received);
+    } while (!err && is_moving);
+    return err;
+}
+
 int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted)
 {
     struct ko_correspondence *with = &mailbox->with[peer];
     const bool had_left = mailbox->channel.ports[peer].said_bye;
     struct ko_link *link = mailbox->channel.ports[peer].link;
-    uint64_t received;
     int err;
 
     if (!link)
@@ -75,11 +101,10 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     err = push_held(mailbox, peer, link);
     if (err)
         return ko_channel_link_failed(&mailbox->channel, peer, err);
-    do { /* a link to oneself has no other end that would wake us when there is room again */
-        received = link->received;
-        err = ko_correspondence_drive(with, link, wanted);
-    } while (!err && peer == mailbox->group->rank && link->received != received);
+    err = drive_link(mailbox, peer, link, wanted);
     count_finished(mailbox, with);
+    if (ko_group_check(mailbox->group))
+        return ko_group_check(mailbox->group);
     if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye &&
         !ko_correspondence_wants(with))
         return KOLO_OK; /* its end matters to nobody here */
@@ -88,13 +113,43 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     return had_left ? check_bye(mailbox, peer) : KOLO_OK;
 }
 
-/* Everything that can be done now. */
-static int drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
+/* True if a receive takes any rank, and there is none any more: all others have left. */
+static bool is_in_vain(const struct ko_mailbox *mailbox)
 {
+    const kolo_group *group = mailbox->group;
+    bool is_in_vain = group->size > 1 && mailbox->desk.anyone.first;
+
+    for (int i = 0; i < group->size && is_in_vain; i++)
+        is_in_vain = i == group->rank || mailbox->channel.ports[i].said_bye;
+    return is_in_vain;
+}
+
+/* They had left before we took in what they had sent, unless that stays in the links. */
+static int check_all_gone(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (!wanted || atomic_load(&wanted->work.is_done) || !is_in_vain(mailbox))
+        return KOLO_OK;
+    snprintf(text, sizeof text,
+             "all other ranks have freed their groups, while rank %d waits for a message from any",
+             mailbox->group->rank);
+    return ko_group_fail_lost(mailbox->group, text);
+}
+
+int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
+{
+    const bool were_gone = is_in_vain(mailbox);
+    int peer = mailbox->first;
     int err = ko_group_check(mailbox->group);
 
-    for (int i = 0; i < mailbox->group->size && !err; i++)
-        err = ko_mailbox_drive_peer(mailbox, i, wanted);
+    mailbox->first = peer + 1 < mailbox->group->size ? peer + 1 : 0; /* none is always the last */
+    for (int i = 0; i < mailbox->group->size && !err; i++) {
+        err = ko_mailbox_drive_peer(mailbox, peer, wanted);
+        peer = peer + 1 < mailbox->group->size ? peer + 1 : 0;
+    }
+    if (!err && were_gone)
+        err = check_all_gone(mailbox, wanted);
     if (err)
         ko_mailbox_fail_all(mailbox);
     return err;
@@ -130,19 +185,40 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         ko_mailbox_fail_all(mailbox);
 }
 
+/* For the text of a time-out. */
+static const char *purpose(const struct ko_letter *letter)
+{
+    if (!letter->is_send)
+        return "for a message from";
+    return letter->is_aside
+               ? "to send a message, longer than KOLO_EAGER_BYTES and not yet received, "
+                 "to"
+               : "to send a message to";
+}
+
+/* One who asks again and again without waiting must hear, now and then, what sleepers hear. */
+static int look_in_passing(struct ko_mailbox *mailbox)
+{
+    enum { LOOKS = 64 };
+
+    return mailbox->channel.nopening || ++mailbox->looks % LOOKS == 0
+               ? ko_channel_visit(&mailbox->channel)
+               : KOLO_OK;
+}
+
 static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *letter,
                              const ko_deadline *deadline, const ko_deadline *limit)
 {
-    struct ko_wait wait = {.deadline = limit,
-                           .peer = letter->peer,
-                           .what = letter->is_send ? "to send a message to" : "for a message from"};
+    struct ko_wait wait = {.deadline = limit, .peer = letter->peer};
 
     mailbox->is_driven = true;
-    while (!atomic_load(&letter->work.is_done) && !drive(mailbox, letter)) {
+    while (!atomic_load(&letter->work.is_done) && !ko_mailbox_drive(mailbox, letter)) {
         if (atomic_load(&letter->work.is_done))
             break;
+        wait.what = purpose(letter);
         if (ko_deadline_passed(deadline)) { /* perhaps before there was a sleep that would tell */
-            if (ko_deadline_passed(limit) && ko_channel_look_around(&mailbox->channel, &wait))
+            if (ko_deadline_passed(limit) ? ko_channel_look_around(&mailbox->channel, &wait)
+                                          : look_in_passing(mailbox))
                 ko_mailbox_fail_all(mailbox);
             break;
         }
@@ -168,7 +244,8 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
 static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
     for (int turn = 0; turn < BRIEF_TURNS && !atomic_load(&letter->work.is_done); turn++) {
-        if (ko_mailbox_drive_peer(mailbox, letter->peer, letter)) {
+        if (letter->peer < 0 ? ko_mailbox_drive(mailbox, letter)
+                             : ko_mailbox_drive_peer(mailbox, letter->peer, letter)) {
             ko_mailbox_fail_all(mailbox);
             break;
         }
@@ -216,8 +293,8 @@ static void drive_for_nobody(struct ko_mailbox *mailbox)
     const struct ko_letter all = {.group = NULL}; /* never done: any letter may be behind others */
 
     mailbox->is_driven = true;
-    while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping && !drive(mailbox, &all) &&
-           mailbox->nopen)
+    while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping &&
+           !ko_mailbox_drive(mailbox, &all) && mailbox->nopen)
         drive_or_sleep(mailbox, &wait, &limit);
     mailbox->is_driven = false;
     wake_users(mailbox);

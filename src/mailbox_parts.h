@@ -17,6 +17,9 @@ struct ko_mailbox {
     struct ko_channel channel;
     kolo_group *group;
     struct ko_correspondence *with; /* by rank */
+    struct ko_desk desk;            /* theirs */
+    int first;                      /* the peer that is looked at first */
+    bool is_open_to_all;            /* a link to each rank has been begun */
     pthread_cond_t changed;         /* for users */
     bool is_driven;                 /* some thread has the driver's role */
     int nusers;                     /* user threads that wait */
@@ -33,6 +36,7 @@ struct ko_mailbox {
     bool is_courier_idle;       /* it sleeps until it is called */
     pthread_cond_t for_courier; /* there are letters again, or it is to stop */
     uint64_t visits;            /* of users: posts and waits */
+    unsigned looks;             /* of users that do not wait */
     pthread_t courier;
 };
 
@@ -44,6 +48,9 @@ void ko_mailbox_fail_all(struct ko_mailbox *mailbox);
 
 /* Moves what can be moved of one peer's letters; of these `wanted`, if any, is waited for. */
 int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted);
+
+/* Moves everything that can be moved. */
+int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted);
 
 /* ko_mailbox_await; a letter that is done costs a look. */
 void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,

@@ -14,7 +14,7 @@ static int check(const char *name, kolo_group *group, const kolo_p2p *op)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", name);
     if (!ko_dtype_is_valid(op->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %d is no dtype", name, (int)op->dtype);
-    if (op->tag < 0)
+    if (op->tag < 0 && (op->is_send || op->tag != KOLO_ANY_TAG))
         return ko_fail(KOLO_E_INVALID, "%s: the tag is %d; tags are 0 or more", name, op->tag);
     if (op->count > SIZE_MAX >> ko_dtype_shift(op->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %zu elements of %s are more than memory has", name,
@@ -22,6 +22,8 @@ static int check(const char *name, kolo_group *group, const kolo_p2p *op)
     if (op->count && !op->buffer)
         return ko_fail(KOLO_E_INVALID, "%s: the buffer is NULL, with %zu elements", name,
                        op->count);
+    if (op->peer == KOLO_ANY_RANK && !op->is_send)
+        return KOLO_OK;
     return ko_group_check_rank(group, op->peer, op->is_send ? "the receiver" : "the sender");
 }
 
@@ -41,9 +43,13 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->dtype = op->dtype;
     letter->buffer = op->buffer;
     letter->nbytes = op->count << ko_dtype_shift(op->dtype);
+    letter->message = op->message;
+    letter->is_probe = false;
     letter->may_wait = false;
-    letter->moved = 0;
     letter->has_begun = false;
+    letter->is_aside = false;
+    letter->is_refused = false;
+    letter->moved = 0;
     letter->next = NULL;
 }
 
@@ -74,7 +80,8 @@ static int judge(struct ko_letter *letters, size_t nletters, int err)
 }
 
 /* Posts all, waits for all; letters has room for as many. */
-static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
+static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
+                      struct ko_letter *letters)
 {
     size_t posted = 0;
     int err = KOLO_OK;
@@ -86,7 +93,7 @@ static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_le
     return judge(letters, posted, err);
 }
 
-static int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
+static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
 {
     struct ko_letter letter;
     int err = check(name, group, op);
@@ -97,12 +104,44 @@ static int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
 int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)
 {
     return run_one("kolo_send", group,
-                   &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in});
+                   &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL});
 }
 
 int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag)
 {
-    return run_one("kolo_recv", group, &(kolo_p2p){0, from, tag, dtype, count, out});
+    return run_one("kolo_recv", group, &(kolo_p2p){0, from, tag, dtype, count, out, NULL});
+}
+
+// NOLINTNEXTLINE(readability-function-size): the public signature
+int kolo_recv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
+                      int tag, kolo_message *message)
+{
+    return run_one("kolo_recv_message", group,
+                   &(kolo_p2p){0, from, tag, dtype, count, out, message});
+}
+
+// NOLINTNEXTLINE(readability-function-size): the public signature
+int kolo_probe(kolo_group *group, int from, int tag, int timeout_ms, int *found,
+               kolo_message *message)
+{
+    const kolo_p2p op = {0, from, tag, KOLO_INT8, 0, NULL, message};
+    struct ko_letter probe;
+    ko_deadline deadline;
+    bool is_found;
+    int err = found && message
+                  ? check("kolo_probe", group, &op)
+                  : ko_fail(KOLO_E_INVALID, "kolo_probe: %s is NULL", found ? "message" : "found");
+
+    if (err)
+        return err;
+    fill(&probe, group, &op);
+    probe.is_probe = true;
+    deadline = ko_deadline_in(timeout_ms < 0 ? 0 : timeout_ms);
+    err = ko_mailbox_probe(&probe, timeout_ms < 0 ? NULL : &deadline, &is_found);
+    err = judge(&probe, 1, err);
+    if (!err)
+        *found = is_found;
+    return err;
 }
 
 int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops)
@@ -127,8 +166,8 @@ int kolo_batch(kolo_group *group, const kolo_p2p *ops, size_t nops)
 int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, void *out,
                   size_t out_count, int from, kolo_dtype dtype, int tag)
 {
-    const kolo_p2p ops[] = {{1, to, tag, dtype, in_count, (void *)(uintptr_t)in},
-                            {0, from, tag, dtype, out_count, out}};
+    const kolo_p2p ops[] = {{1, to, tag, dtype, in_count, (void *)(uintptr_t)in, NULL},
+                            {0, from, tag, dtype, out_count, out, NULL}};
     struct ko_letter letters[2];
     int err = check_all("kolo_sendrecv", group, ops, 2);
 
@@ -152,14 +191,22 @@ static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_w
 int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag,
                kolo_work **work)
 {
-    return start("kolo_isend", group, &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in},
-                 work);
+    return start("kolo_isend", group,
+                 &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL}, work);
 }
 
 int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag,
                kolo_work **work)
 {
-    return start("kolo_irecv", group, &(kolo_p2p){0, from, tag, dtype, count, out}, work);
+    return start("kolo_irecv", group, &(kolo_p2p){0, from, tag, dtype, count, out, NULL}, work);
+}
+
+// NOLINTNEXTLINE(readability-function-size): the public signature
+int kolo_irecv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
+                       int tag, kolo_message *message, kolo_work **work)
+{
+    return start("kolo_irecv_message", group, &(kolo_p2p){0, from, tag, dtype, count, out, message},
+                 work);
 }
 
 /* Letters that are one work to the user. It is complete when somebody has seen all of them done. */
@@ -236,8 +283,8 @@ int kolo_batch_async(kolo_group *group, const kolo_p2p *ops, size_t nops, kolo_w
 int kolo_sendrecv_async(kolo_group *group, const void *in, size_t in_count, int to, void *out,
                         size_t out_count, int from, kolo_dtype dtype, int tag, kolo_work **work)
 {
-    const kolo_p2p ops[] = {{1, to, tag, dtype, in_count, (void *)(uintptr_t)in},
-                            {0, from, tag, dtype, out_count, out}};
+    const kolo_p2p ops[] = {{1, to, tag, dtype, in_count, (void *)(uintptr_t)in, NULL},
+                            {0, from, tag, dtype, out_count, out, NULL}};
 
     return start_batch("kolo_sendrecv_async", group, ops, 2, work);
 }

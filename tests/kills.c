@@ -104,8 +104,8 @@ struct buffers {
 static int exchange(kolo_group *group, struct buffers *b, size_t count)
 {
     int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    kolo_p2p ops[] = {{1, (rank + 1) % n, 5, KOLO_FLOAT32, count, b->in},
-                      {0, (rank + n - 1) % n, 5, KOLO_FLOAT32, count, b->out}};
+    kolo_p2p ops[] = {{1, (rank + 1) % n, 5, KOLO_FLOAT32, count, b->in, NULL},
+                      {0, (rank + n - 1) % n, 5, KOLO_FLOAT32, count, b->out, NULL}};
 
     return kolo_batch(group, ops, 2);
 }

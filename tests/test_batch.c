@@ -72,11 +72,11 @@ static size_t list_cross(const kolo_group *group, kolo_p2p *ops)
     size_t nops = 0;
 
     for (int peer = 0; peer < n; peer++) {
-        ops[nops] = (kolo_p2p){1, peer, rank, KOLO_INT32, COUNT, numbers(COUNT)};
+        ops[nops] = (kolo_p2p){1, peer, rank, KOLO_INT32, COUNT, numbers(COUNT), NULL};
         fill(ops[nops++].buffer, COUNT, rank, peer);
     }
     for (int peer = 0; peer < n; peer++)
-        ops[nops++] = (kolo_p2p){0, peer, peer, KOLO_INT32, COUNT, numbers(COUNT)};
+        ops[nops++] = (kolo_p2p){0, peer, peer, KOLO_INT32, COUNT, numbers(COUNT), NULL};
     return nops;
 }
 
@@ -128,9 +128,9 @@ static int batch_wrongly(kolo_group *group, void *argument)
 {
     char byte = 1, room = 0;
     const int rank = kolo_group_rank(group);
-    const kolo_p2p ops[] = {{1, rank, 0, KOLO_INT8, 1, &byte},
-                            {0, rank, 0, KOLO_INT8, 1, &room},
-                            {1, 7, 0, KOLO_INT8, 1, &byte}};
+    const kolo_p2p ops[] = {{1, rank, 0, KOLO_INT8, 1, &byte, NULL},
+                            {0, rank, 0, KOLO_INT8, 1, &room, NULL},
+                            {1, 7, 0, KOLO_INT8, 1, &byte, NULL}};
     kolo_work *work;
 
     (void)argument;
@@ -158,9 +158,9 @@ static int batch_too_long(kolo_group *group, void *argument)
     const int other = 1 - kolo_group_rank(group);
     int32_t out[6] = {1, 2, 3, 4, 5, 6}, in[6] = {0};
     const kolo_p2p ops[] = {
-        {1, other, 0, KOLO_INT32, 2, out},     {1, other, 1, KOLO_INT32, 2, out + 2},
-        {1, other, 2, KOLO_INT32, 2, out + 4}, {0, other, 0, KOLO_INT32, 2, in},
-        {0, other, 1, KOLO_INT32, 1, in + 2},  {0, other, 2, KOLO_INT32, 2, in + 4},
+        {1, other, 0, KOLO_INT32, 2, out, NULL},     {1, other, 1, KOLO_INT32, 2, out + 2, NULL},
+        {1, other, 2, KOLO_INT32, 2, out + 4, NULL}, {0, other, 0, KOLO_INT32, 2, in, NULL},
+        {0, other, 1, KOLO_INT32, 1, in + 2, NULL},  {0, other, 2, KOLO_INT32, 2, in + 4, NULL},
     };
     kolo_work *work;
 
@@ -230,8 +230,8 @@ static int shift_wrongly(kolo_group *group, void *argument)
     if (kolo_sendrecv(group, &in, 1, 9, &out, 1, 0, KOLO_INT8, 0) != KOLO_E_INVALID ||
         !strstr(kolo_last_error(), "the receiver is rank 9"))
         return ranks_fail("to nobody");
-    if (kolo_sendrecv_async(group, &in, 1, 0, &out, 1, -1, KOLO_INT8, 0, &work) != KOLO_E_INVALID ||
-        !strstr(kolo_last_error(), "the sender is rank -1"))
+    if (kolo_sendrecv_async(group, &in, 1, 0, &out, 1, -2, KOLO_INT8, 0, &work) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(), "the sender is rank -2"))
         return ranks_fail("from nobody");
     if (kolo_sendrecv_async(group, &in, 1, 0, &out, 1, 0, KOLO_INT8, 0, NULL) != KOLO_E_INVALID ||
         !strstr(kolo_last_error(), "kolo_sendrecv_async: work is NULL"))

@@ -155,6 +155,8 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
                                      .body = link->heard,
                                      .nbytes = frame->nbytes};
         err = transport->land(link->wire, link->heard);
+        link->noticed += !err;
+        link->has_notice &= err != KOLO_OK;
         if (!err && notice->kind == KO_FRAME_MEMORY)
             err = ko_reference_hear(link, link->heard, notice->nbytes);
         if (err || !is_for_link(notice->kind))

@@ -41,7 +41,7 @@ struct ko_link_ops {
 
 /* A control message from the peer. */
 struct ko_notice {
-    enum ko_frame_kind kind; /* WAITING, FAIL or BYE */
+    enum ko_frame_kind kind; /* WAITING to BYE */
     struct ko_stamp stamp;
     const unsigned char *body; /* nbytes, valid until the next ko_link_hear */
     uint32_t nbytes;
@@ -86,6 +86,8 @@ struct ko_link {
     unsigned char *out, *in; /* bodies of slots, made at first use; windows: foreign ones */
     bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
     bool is_landed;          /* the next slice's body is in `in` */
+    bool has_notice;         /* a control message is in front: ko_link_hear takes it */
+    uint64_t noticed;        /* those that it has taken */
 
     struct ko_control control[KO_FRAME_BYE + 1]; /* by kind */
     unsigned char heard[KO_CONTROL_BYTES];

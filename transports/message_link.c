@@ -82,8 +82,9 @@ static int message_next(struct ko_link *link, const struct ko_frame **frame)
         err = link->wire->transport->next(link->wire, &arrived);
         if (err)
             return err;
-        if (arrived->kind != KO_FRAME_DATA)
-            return KO_AGAIN; /* ko_link_hear takes it */
+        link->has_notice = arrived->kind != KO_FRAME_DATA;
+        if (link->has_notice)
+            return KO_AGAIN;
         link->frame = *arrived;
     }
     *frame = &link->frame;

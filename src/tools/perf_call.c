@@ -149,10 +149,10 @@ void ko_perf_call_place(const struct ko_perf_case *row, int form, void *a, void 
     for (int r = 0; r < call->nranks; r++) {
         const size_t at = start(row, call->nranks, call->count, call->rank, r);
         const size_t nbytes = kolo_dtype_size(call->dtype);
-        const kolo_p2p to = {1,           r,           KO_PERF_TAG,
-                             call->dtype, call->count, (char *)call->in + at * nbytes};
-        const kolo_p2p from = {0,           r,           KO_PERF_TAG,
-                               call->dtype, call->count, (char *)call->out + at * nbytes};
+        const kolo_p2p to = {
+            1, r, KO_PERF_TAG, call->dtype, call->count, (char *)call->in + at * nbytes, NULL};
+        const kolo_p2p from = {
+            0, r, KO_PERF_TAG, call->dtype, call->count, (char *)call->out + at * nbytes, NULL};
 
         call->lengths[r] = length(row, call->nranks, call->count, call->rank, r);
         call->starts[r] = at;

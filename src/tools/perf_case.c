@@ -213,8 +213,8 @@ static int stream_length(size_t nbytes)
 static int one_way(const struct ko_perf_call *c, kolo_work **work)
 {
     int messages = stream_length(c->count * kolo_dtype_size(c->dtype));
-    const kolo_p2p message = {c->rank == 0, 1 - c->rank, TAG,
-                              c->dtype,     c->count,    c->rank == 0 ? c->in : c->out};
+    const kolo_p2p message = {
+        c->rank == 0, 1 - c->rank, TAG, c->dtype, c->count, c->rank == 0 ? c->in : c->out, NULL};
     kolo_p2p ops[STREAM_MESSAGES];
     uint8_t last = 0;
     int err;

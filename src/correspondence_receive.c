@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What comes in goes straight into the receive that waits for it: the one that was posted first of
+ * those that name its sender and those that take any rank. If there is none, into a parcel, to be
+ * copied when the receive is posted; or as far as it has come by then, and the rest goes straight
+ * into the receive's buffer.
+ */
+#include "correspondence_parts.h"
+#include "dtype.h"
+#include "fault.h"
+#include "group.h"
+#include "status.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A look that can find nothing but the end of the peer costs a system call on some links: only one
+ * of so many is made. */
+enum { UNLOOKED = 16 };
+
+/* ---- matching ------------------------------------------------------------------------------ */
+
+static bool takes(const struct ko_letter *letter, int tag)
+{
+    return letter->tag == tag || letter->tag == KOLO_ANY_TAG;
+}
+
+static struct ko_letter *first_for(const struct ko_letters *list, int tag)
+{
+    struct ko_letter *letter = list->first;
+
+    while (letter && !takes(letter, tag))
+        letter = letter->next;
+    return letter;
+}
+
+/* Where a receive waits. */
+static struct ko_letters *list_of(struct ko_correspondence *with, const struct ko_letter *letter)
+{
+    return letter->peer == KOLO_ANY_RANK ? &with->desk->anyone : &with->awaited;
+}
+
+/* The receive that gets a message of this tag; NULL if none waits for it. */
+static struct ko_letter *find_awaited(const struct ko_correspondence *with, int tag)
+{
+    struct ko_letter *own = first_for(&with->awaited, tag);
+    struct ko_letter *any = first_for(&with->desk->anyone, tag);
+
+    return !own || (any && any->seq < own->seq) ? any : own;
+}
+
+/* ---- finishing ----------------------------------------------------------------------------- */
+
+/* Completes a receive whose message is in its buffer, or a probe. */
+static void deliver(struct ko_correspondence *with, struct ko_letter *letter, int tag,
+                    kolo_dtype dtype, size_t nbytes)
+{
+    if (letter->message)
+        *letter->message = (kolo_message){with->peer, tag, dtype, nbytes >> ko_dtype_shift(dtype)};
+    ko_letter_finish(with, letter, KOLO_OK);
+}
+
+/* KOLO_OK, or why this message cannot go into this receive. */
+static int fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
+                kolo_dtype dtype, size_t nbytes)
+{
+    if (nbytes > letter->nbytes)
+        return ko_fail(KOLO_E_TRUNCATED,
+                       "the message of tag %d from rank %d has %zu bytes, the receive room for %zu",
+                       tag, with->peer, nbytes, letter->nbytes);
+    if (dtype != letter->dtype)
+        return ko_fail(KOLO_E_MISMATCH,
+                       "rank %d sent the message of tag %d as %s, rank %d receives it as %s",
+                       with->peer, tag, kolo_dtype_name(dtype), with->desk->rank,
+                       kolo_dtype_name(letter->dtype));
+    return KOLO_OK;
+}
+
+/* ---- parcels ------------------------------------------------------------------------------- */
+
+/* Counts nbytes more of memory for a parcel. */
+static int charge(struct ko_correspondence *with, const struct ko_parcel *parcel, size_t nbytes)
+{
+    struct ko_desk *desk = with->desk;
+
+    if (nbytes > desk->most_bytes || desk->held_bytes > desk->most_bytes - nbytes)
+        return ko_fail(KOLO_E_NOMEM,
+                       "rank %d holds %zu bytes of messages that it has not asked for, and the one "
+                       "of tag %d and %zu bytes from rank %d is more than KOLO_UNEXPECTED_BYTES "
+                       "(%zu) allows; post receives earlier, or raise it",
+                       desk->rank, desk->held_bytes, parcel->tag, parcel->nbytes, with->peer,
+                       desk->most_bytes);
+    desk->held_bytes += nbytes;
+    return KOLO_OK;
+}
+
+static void free_data(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    with->desk->held_bytes -= parcel->room;
+    free(parcel->data);
+    parcel->data = NULL;
+    parcel->room = 0;
+}
+
+void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    struct ko_parcel **link = &with->parcels, *before = NULL;
+
+    while (*link != parcel) {
+        before = *link;
+        link = &before->next;
+    }
+    *link = parcel->next;
+    if (with->last_parcel == parcel)
+        with->last_parcel = before;
+    if (with->parcel == parcel)
+        with->parcel = NULL;
+    free_data(with, parcel);
+    with->desk->held_bytes -= sizeof *parcel;
+    free(parcel);
+}
+
+/* Makes a parcel for the arriving message; a long one is laid aside by its sender unless that was
+ * its sender's own idea. */
+static int keep_parcel(struct ko_correspondence *with, const struct ko_frame *frame)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+    const bool is_long =
+        with->is_heard && stamp->count > with->desk->eager_bytes && frame->nbytes < stamp->count;
+    struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
+    int err = parcel ? KOLO_OK : KOLO_E_NOMEM;
+
+    if (err)
+        return err;
+    parcel->seq = stamp->seq;
+    parcel->tag = (int)stamp->root;
+    parcel->dtype = (kolo_dtype)stamp->dtype;
+    parcel->nbytes = stamp->count;
+    parcel->is_heard = with->is_heard;
+    parcel->wants_receipt = with->wants_receipt;
+    parcel->is_aside = is_long || (!frame->nbytes && stamp->count);
+    err = charge(with, parcel, sizeof *parcel);
+    if (err) {
+        free(parcel);
+        return err;
+    }
+    parcel->number = ++with->desk->kept;
+    if (with->last_parcel)
+        with->last_parcel->next = parcel;
+    else
+        with->parcels = parcel;
+    with->last_parcel = parcel;
+    with->parcel = parcel;
+    return is_long && frame->nbytes ? ko_note(with, KO_FRAME_ASIDE, parcel->seq, NULL) : KOLO_OK;
+}
+
+/* What comes from now on goes into the receive's own buffer. A slice that has come in part goes to
+ * its end where it began. */
+static void redirect(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    if (!parcel->taker || !parcel->data || (parcel == with->parcel && with->is_landing))
+        return;
+    memcpy(parcel->taker->buffer, parcel->data, parcel->arrived);
+    free_data(with, parcel);
+}
+
+/* A receive gets a message that has come, or begun to come, before it. */
+static int hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
+                     struct ko_letter *letter)
+{
+    const int status = fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+    int err = KOLO_OK;
+
+    if (!parcel->is_whole && status && parcel->is_heard)
+        err = ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter);
+    else if (!parcel->is_whole && !status && parcel->is_aside)
+        err = ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
+    if (err)
+        return err;
+    if (!status && !parcel->is_whole) {
+        parcel->taker = letter;
+        redirect(with, parcel);
+        return KOLO_OK;
+    }
+    if (!status && parcel->nbytes)
+        memcpy(letter->buffer, parcel->data, parcel->nbytes);
+    if (status)
+        ko_letter_finish(with, letter, status);
+    else
+        deliver(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+    ko_parcel_free(with, parcel);
+    return KOLO_OK;
+}
+
+/* ---- one message --------------------------------------------------------------------------- */
+
+/* Whether the first slice of a new message says what it may. */
+static int check_new(const struct ko_correspondence *with, const struct ko_frame *frame)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+
+    if (stamp->what != KO_POINT_TO_POINT || stamp->seq != with->received + 1)
+        return ko_fail(KOLO_E_PROTOCOL, "message #%llu was expected, #%llu came",
+                       (unsigned long long)with->received + 1, (unsigned long long)stamp->seq);
+    if (stamp->count > SIZE_MAX / 2 || stamp->root > INT_MAX || !ko_dtype_is_valid(stamp->dtype) ||
+        stamp->count % kolo_dtype_size((kolo_dtype)stamp->dtype))
+        return ko_fail(KOLO_E_PROTOCOL, "message #%llu cannot be one of kolo's",
+                       (unsigned long long)stamp->seq);
+    return KOLO_OK;
+}
+
+/* The arriving message goes straight into this receive, if it fits. */
+static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
+                  struct ko_letter *letter)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+    const int status = fits(with, letter, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+    int err = KOLO_OK;
+
+    if (status && with->is_heard && frame->nbytes < stamp->count)
+        err = ko_note(with, KO_FRAME_REFUSE, stamp->seq, letter);
+    if (err)
+        return err;
+    ko_letters_remove(list_of(with, letter), letter);
+    if (status)
+        ko_letter_finish(with, letter, status);
+    else
+        with->letter = letter;
+    return KOLO_OK;
+}
+
+static int begin_arrival(struct ko_correspondence *with, const struct ko_link *link,
+                         const struct ko_frame *frame)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+    const bool is_announcement = !frame->nbytes && stamp->count;
+    struct ko_letter *letter = find_awaited(with, (int)stamp->root);
+    int err;
+
+    with->received++;
+    with->is_arriving = true;
+    with->seq = stamp->seq;
+    with->tag = (int)stamp->root;
+    with->arrived = 0;
+    with->total = stamp->count;
+    with->parcel = NULL;
+    with->wants_receipt = stamp->op & KO_RECEIPT;
+    with->is_heard = with->wants_receipt || !link->posts;
+    if (letter && !is_announcement)
+        return accept(with, frame, letter);
+    err = keep_parcel(with, frame);
+    if (err || !letter)
+        return err;
+    ko_letters_remove(list_of(with, letter), letter);
+    err = hand_over(with, with->parcel, letter);
+    if (err) /* to be failed with the others */
+        ko_letters_push(list_of(with, letter), letter);
+    return err;
+}
+
+/* The sender goes on with a message that it had laid aside. */
+static int go_on(struct ko_correspondence *with, const struct ko_stamp *stamp)
+{
+    struct ko_parcel *parcel = with->parcels;
+
+    while (parcel && (parcel->seq != stamp->seq || !parcel->taker || !parcel->is_aside))
+        parcel = parcel->next;
+    if (!parcel)
+        return ko_fail(KOLO_E_PROTOCOL, "message #%llu was expected, #%llu came",
+                       (unsigned long long)with->received + 1, (unsigned long long)stamp->seq);
+    with->is_arriving = true;
+    with->seq = parcel->seq;
+    with->tag = parcel->tag;
+    with->parcel = parcel;
+    with->is_heard = parcel->is_heard;
+    with->wants_receipt = parcel->wants_receipt;
+    with->arrived = parcel->arrived;
+    with->total = parcel->nbytes;
+    return KOLO_OK;
+}
+
+/* True if the sender may leave the arriving message for another: it lies aside, or is refused. */
+static bool may_stop(const struct ko_correspondence *with)
+{
+    return with->parcel ? with->parcel->is_aside : !with->letter;
+}
+
+static void tell_probes(struct ko_correspondence *with, const struct ko_stamp *stamp)
+{
+    struct ko_letter *probe = with->desk->probes.first, *next;
+
+    for (; probe; probe = next) {
+        next = probe->next;
+        if (!takes(probe, (int)stamp->root) ||
+            (probe->peer != KOLO_ANY_RANK && probe->peer != with->peer))
+            continue;
+        ko_letters_remove(&with->desk->probes, probe);
+        deliver(with, probe, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+    }
+}
+
+/* The next slice is of another message than the last. KO_AGAIN: nobody wants it yet. */
+static int turn_to(struct ko_correspondence *with, const struct ko_link *link,
+                   const struct ko_frame *frame, const struct ko_letter *wanted)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+    int err;
+
+    if (with->is_arriving && !may_stop(with))
+        return ko_fail(KOLO_E_PROTOCOL, "message #%llu came in the middle of #%llu",
+                       (unsigned long long)stamp->seq, (unsigned long long)with->seq);
+    if (stamp->seq <= with->received)
+        return go_on(with, stamp);
+    err = check_new(with, frame);
+    if (err)
+        return err;
+    if (find_awaited(with, (int)stamp->root))
+        return begin_arrival(with, link, frame);
+    tell_probes(with, stamp);
+    if (!wanted || atomic_load(&wanted->work.is_done))
+        return KO_AGAIN;
+    return begin_arrival(with, link, frame);
+}
+
+static int end_arrival(struct ko_correspondence *with)
+{
+    struct ko_letter *letter = with->letter;
+    struct ko_parcel *parcel = with->parcel;
+    int err = KOLO_OK;
+
+    if (with->wants_receipt && (letter || parcel))
+        err = ko_note(with, KO_FRAME_TAKEN, with->seq, NULL);
+    if (err)
+        return err;
+    with->is_arriving = false;
+    with->letter = NULL;
+    with->parcel = NULL;
+    if (letter) {
+        deliver(with, letter, with->tag, letter->dtype, with->total);
+        return KOLO_OK;
+    }
+    if (parcel)
+        parcel->is_whole = true;
+    if (parcel && parcel->taker) {
+        redirect(with, parcel);
+        deliver(with, parcel->taker, parcel->tag, parcel->dtype, parcel->nbytes);
+        ko_parcel_free(with, parcel);
+    }
+    return KOLO_OK;
+}
+
+/* ---- slices -------------------------------------------------------------------------------- */
+
+/* The receive into whose buffer the arriving message goes directly; NULL: there is none. */
+static struct ko_letter *target(const struct ko_correspondence *with)
+{
+    if (with->letter)
+        return with->letter;
+    return with->parcel && !with->parcel->data ? with->parcel->taker : NULL;
+}
+
+/* Makes room for nbytes more of the arriving message, if it goes into a parcel. */
+static int make_room(struct ko_correspondence *with, size_t nbytes)
+{
+    struct ko_parcel *parcel = with->parcel;
+    const size_t needed = with->arrived + nbytes;
+    unsigned char *data;
+    size_t room;
+    int err;
+
+    if (!parcel || target(with) || needed <= parcel->room)
+        return KOLO_OK;
+    room = needed < parcel->nbytes / 2 ? 2 * needed : parcel->nbytes;
+    err = charge(with, parcel, room - parcel->room);
+    if (err)
+        return err;
+    data = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(parcel->data, room);
+    if (!data) {
+        with->desk->held_bytes -= room - parcel->room;
+        return ko_fail(KOLO_E_NOMEM, "no memory for a message nobody waits for yet (%zu bytes)",
+                       room);
+    }
+    parcel->data = data;
+    parcel->room = room;
+    return KOLO_OK;
+}
+
+/* Where the next nbytes of the arriving message go; NULL if they are dropped, or there are none. */
+static unsigned char *place_of(const struct ko_correspondence *with, size_t nbytes)
+{
+    const struct ko_letter *letter = target(with);
+
+    if (!nbytes)
+        return NULL;
+    if (letter)
+        return letter->buffer + with->arrived;
+    return with->parcel ? with->parcel->data + with->arrived : NULL;
+}
+
+/* Whether the arriving message will not stay in the cache. A parcel is soon read again. */
+static bool streams(const struct ko_correspondence *with)
+{
+    const struct ko_letter *letter = target(with);
+
+    return letter && with->total >= letter->group->endpoint->cache_bytes;
+}
+
+/* The body of the next slice. */
+static int land(struct ko_correspondence *with, struct ko_link *link, size_t nbytes)
+{
+    unsigned char *place = place_of(with, nbytes);
+    const void *dropped;
+    int err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
+
+    with->is_landing = err == KO_AGAIN;
+    if (!err && !place)
+        link->ops->release(link);
+    return err;
+}
+
+/* One slice of the arriving message; KO_AGAIN if it is not all here. */
+static int take_slice(struct ko_correspondence *with, struct ko_link *link,
+                      const struct ko_frame *frame)
+{
+    const size_t nbytes = frame->nbytes;
+    int err;
+
+    if (nbytes > with->total - with->arrived || (!nbytes && with->arrived))
+        return ko_fail(KOLO_E_PROTOCOL, "a slice of message #%llu does not fit it",
+                       (unsigned long long)with->seq);
+    if (with->parcel)
+        redirect(with, with->parcel);
+    err = make_room(with, nbytes);
+    if (!err)
+        err = land(with, link, nbytes);
+    if (err)
+        return err;
+    with->arrived += nbytes;
+    if (with->parcel)
+        with->parcel->arrived = with->arrived;
+    return with->arrived == with->total ? end_arrival(with) : KOLO_OK;
+}
+
+int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
+                     const struct ko_letter *wanted)
+{
+    const struct ko_frame *frame;
+    int err;
+
+    with->is_drained = true;
+    if (!wanted && !with->is_arriving && !with->awaited.first && !with->desk->anyone.first &&
+        ++with->unlooked % UNLOOKED)
+        return KOLO_OK;
+    while (!(err = link->ops->next(link, &frame))) {
+        if (!with->is_arriving || frame->stamp.seq != with->seq)
+            err = turn_to(with, link, frame, wanted);
+        with->is_drained = err != KO_AGAIN; /* else it stays in the link */
+        if (!err && with->notes)            /* at once: the sender goes on meanwhile */
+            err = ko_notes_tell(with, link);
+        if (!err)
+            err = take_slice(with, link, frame);
+        if (err)
+            break;
+    }
+    if (err == KO_AGAIN && with->notes)
+        err = ko_notes_tell(with, link);
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+/* ---- entering ------------------------------------------------------------------------------ */
+
+/* The parcel that came first, of n correspondences; *from is that of its sender. */
+static struct ko_parcel *find_parcel(struct ko_correspondence *with, int n,
+                                     const struct ko_letter *letter,
+                                     struct ko_correspondence **from)
+{
+    struct ko_parcel *found = NULL;
+
+    for (int i = 0; i < n; i++) {
+        struct ko_parcel *parcel = with[i].parcels;
+
+        while (parcel && (parcel->taker || !takes(letter, parcel->tag)))
+            parcel = parcel->next;
+        if (parcel && (!found || parcel->number < found->number)) {
+            found = parcel;
+            *from = &with[i];
+        }
+    }
+    return found;
+}
+
+int ko_receive_enter(struct ko_correspondence *with, int n, struct ko_letter *letter)
+{
+    struct ko_correspondence *from = with;
+    struct ko_parcel *parcel = find_parcel(with, n, letter, &from);
+
+    letter->seq = ++with->desk->posted;
+    if (parcel && letter->is_probe)
+        deliver(from, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+    else if (parcel)
+        return hand_over(from, parcel, letter);
+    else
+        ko_letters_push(letter->is_probe ? &with->desk->probes : list_of(with, letter), letter);
+    return KOLO_OK;
+}

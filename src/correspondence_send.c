@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sends go out in the order in which they were posted, slice by slice as the link has room. One
+ * that the peer has laid aside makes way for the others until the peer has a receive for it.
+ * Meanwhile further long ones only announce themselves, by a slice without bytes: what they would
+ * give to the link before the peer's word came would only fill the peer's memory.
+ */
+#include "correspondence_parts.h"
+#include "dtype.h"
+#include "group.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+/* ---- finishing ----------------------------------------------------------------------------- */
+
+/* A receive that does not fit the message has got it. */
+static int refused(const struct ko_correspondence *with, const struct ko_letter *letter)
+{
+    if (letter->nbytes > letter->refused_room)
+        return ko_fail(KOLO_E_TRUNCATED,
+                       "the message of tag %d to rank %d has %zu bytes, the receive room for %zu",
+                       letter->tag, with->peer, letter->nbytes, letter->refused_room);
+    return ko_fail(KOLO_E_MISMATCH,
+                   "rank %d sends the message of tag %d as %s, rank %d receives it as %s",
+                   with->desk->rank, letter->tag, kolo_dtype_name(letter->dtype), with->peer,
+                   kolo_dtype_name(letter->refused_dtype));
+}
+
+void ko_send_finish(struct ko_correspondence *with, struct ko_link *link)
+{
+    struct ko_letter *letter;
+
+    if (!with->flushing.first)
+        return;
+    (void)ko_link_is_flushed(link);
+    while ((letter = with->flushing.first) && link->flushed >= letter->flushed_at) {
+        ko_letters_pop(&with->flushing);
+        ko_letter_finish(with, letter, letter->is_refused ? refused(with, letter) : KOLO_OK);
+    }
+}
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+/* Whether the peer may want it to be laid aside. */
+static bool is_long(const struct ko_correspondence *with, const struct ko_letter *letter,
+                    const struct ko_link *link)
+{
+    return letter->nbytes > with->desk->eager_bytes && letter->nbytes > link->longest;
+}
+
+/* What each slice says. */
+static struct ko_stamp stamp_of(const struct ko_correspondence *with,
+                                const struct ko_letter *letter, const struct ko_link *link)
+{
+    struct ko_stamp stamp = ko_letter_stamp(letter, letter->seq);
+
+    stamp.op = link->posts && is_long(with, letter, link) ? KO_RECEIPT : 0;
+    return stamp;
+}
+
+/* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one no more
+ * than the link has slots: however fast the peer takes them, its word is to be heard. */
+static int give(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
+{
+    const struct ko_stamp stamp = stamp_of(with, letter, link);
+    const uint64_t most = link->sent + (is_long(with, letter, link) ? link->slots : UINT32_MAX);
+
+    while (!letter->has_begun || letter->moved < letter->nbytes) {
+        size_t left = letter->nbytes - letter->moved;
+        size_t nbytes = left < link->longest ? left : link->longest;
+        int err;
+
+        with->has_more = link->sent >= most;
+        if (with->has_more)
+            return KO_AGAIN;
+        err = link->ops->post(link, &stamp, letter->buffer + letter->moved, nbytes);
+        if (err)
+            return err;
+        letter->has_begun = true;
+        letter->moved += nbytes;
+    }
+    letter->flushed_at = link->referenced;
+    return KOLO_OK;
+}
+
+static bool is_to_be_announced(const struct ko_correspondence *with, const struct ko_letter *letter,
+                               const struct ko_link *link)
+{
+    return with->aside.first && !letter->has_begun && is_long(with, letter, link);
+}
+
+static void lay_aside(struct ko_correspondence *with, struct ko_letter *letter)
+{
+    ko_letters_remove(&with->sending, letter);
+    ko_letters_push(&with->aside, letter);
+    letter->is_aside = true;
+}
+
+static int announce(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
+{
+    const struct ko_stamp stamp = stamp_of(with, letter, link);
+    int err = link->ops->post(link, &stamp, letter->buffer, 0);
+
+    if (err)
+        return err;
+    letter->has_begun = true;
+    lay_aside(with, letter);
+    return KOLO_OK;
+}
+
+int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
+{
+    struct ko_letter *letter;
+    int err = KOLO_OK;
+
+    with->has_more = false;
+    while ((letter = with->sending.first) && !err) {
+        if (is_to_be_announced(with, letter, link)) {
+            err = announce(with, letter, link);
+            continue;
+        }
+        err = give(with, letter, link);
+        if (!err) {
+            ko_letters_pop(&with->sending);
+            ko_letters_push(stamp_of(with, letter, link).op ? &with->given : &with->flushing,
+                            letter);
+        }
+    }
+    ko_send_finish(with, link);
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+/* ---- what the peer tells ------------------------------------------------------------------- */
+
+/* Behind the one under way, whose slices the peer expects now. */
+static void resume(struct ko_correspondence *with, struct ko_letter *letter)
+{
+    struct ko_letter *first = with->sending.first;
+
+    ko_letters_remove(&with->aside, letter);
+    letter->is_aside = false;
+    if (!first || !first->has_begun) {
+        letter->next = first;
+        with->sending.first = letter;
+    } else {
+        letter->next = first->next;
+        first->next = letter;
+    }
+    if (!letter->next)
+        with->sending.last = letter;
+}
+
+/* Ends a send; it is complete when the link refers to its buffer no more. */
+static int refuse(struct ko_correspondence *with, const struct ko_link *link,
+                  const struct ko_stamp *stamp)
+{
+    struct ko_letters *const lists[] = {&with->sending, &with->aside, &with->given,
+                                        &with->flushing};
+    enum { FLUSHING = 3 };
+    struct ko_letter *letter = NULL;
+    int i = 0;
+
+    while (i <= FLUSHING && !(letter = ko_letters_find(lists[i], stamp->seq)))
+        i++;
+    if (!letter)
+        return KOLO_OK; /* it was complete before */
+    if (!letter->has_begun || !ko_dtype_is_valid(stamp->dtype) ||
+        (stamp->count >= letter->nbytes && stamp->dtype == letter->dtype))
+        return ko_fail(KOLO_E_PROTOCOL, "it refused message #%llu, which fits",
+                       (unsigned long long)stamp->seq);
+    letter->is_refused = true;
+    letter->refused_room = stamp->count;
+    letter->refused_dtype = (kolo_dtype)stamp->dtype;
+    if (i < FLUSHING) {
+        ko_letters_remove(lists[i], letter);
+        letter->flushed_at = link->referenced;
+        ko_letters_push(&with->flushing, letter);
+    }
+    return KOLO_OK;
+}
+
+int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link *link,
+                           enum ko_frame_kind kind, const struct ko_stamp *stamp)
+{
+    struct ko_letter *letter;
+
+    if (stamp->what != KO_POINT_TO_POINT || !stamp->seq || stamp->seq > with->sent)
+        return ko_fail(KOLO_E_PROTOCOL, "it told of message #%llu, of %llu",
+                       (unsigned long long)stamp->seq, (unsigned long long)with->sent);
+    if (kind == KO_FRAME_REFUSE)
+        return refuse(with, link, stamp);
+    if (kind == KO_FRAME_ASIDE) { /* unless it has been given to the link to its end */
+        letter = with->sending.first;
+        if (letter && letter->seq == stamp->seq && letter->has_begun)
+            lay_aside(with, letter);
+        return KOLO_OK;
+    }
+    letter = ko_letters_find(kind == KO_FRAME_TAKEN ? &with->given : &with->aside, stamp->seq);
+    if (letter && kind == KO_FRAME_TAKEN) {
+        ko_letters_remove(&with->given, letter);
+        ko_letters_push(&with->flushing, letter);
+    } else if (letter) {
+        resume(with, letter);
+    }
+    return KOLO_OK;
+}
