@@ -330,9 +330,17 @@ static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
     return ko_fail(KOLO_E_PEER_LOST, "its connection %s", got < 0 ? "was reset" : "was closed");
 }
 
-/* Has at least nbytes <= KO_STREAM_AHEAD in the buffer, or KO_AGAIN. */
+/* Bytes of a message with its head. */
+static size_t whole(const struct ko_frame *frame)
+{
+    return ko_stream_head_bytes(frame->nbytes) + frame->nbytes;
+}
+
+/* Has at least nbytes <= KO_STREAM_LITTLE in the buffer, or KO_AGAIN. */
 static int look_ahead(struct ko_stream *stream, size_t nbytes)
 {
+    const size_t most =
+        whole(&stream->frame) <= KO_STREAM_AHEAD ? KO_STREAM_AHEAD : KO_STREAM_LITTLE;
     size_t have = stream->ahead_end - stream->ahead_at;
     size_t n;
     int err;
@@ -341,7 +349,7 @@ static int look_ahead(struct ko_stream *stream, size_t nbytes)
         memmove(stream->ahead, stream->ahead + stream->ahead_at, have);
         stream->ahead_at = 0;
         stream->ahead_end = have;
-        err = receive(stream, stream->ahead + have, sizeof stream->ahead - have, &n);
+        err = receive(stream, stream->ahead + have, most - have, &n);
         if (err)
             return err;
         stream->ahead_end += n;

@@ -10,8 +10,10 @@
 #include "secret_gate.h"
 #include "transport.h"
 
-/* Bytes read at once in the hope of more than one short message. */
-enum { KO_STREAM_AHEAD = 4096 };
+/* Bytes read at once in the hope of a whole message, or of more than one: behind a message that was
+ * no longer, another such is expected. Behind a long one, whose body is better read in its place,
+ * less is. */
+enum { KO_STREAM_AHEAD = 16384 + 2 * sizeof(struct ko_frame), KO_STREAM_LITTLE = 4096 };
 
 /* Bytes that wait for others to go with them, at most. */
 enum { KO_STREAM_HELD = 32768 };
@@ -51,7 +53,7 @@ struct ko_stream {
     size_t first_done;            /* bytes of the first that have left, its frame included */
     size_t held; /* bytes of all queued posts that nothing but may_wait keeps here; 0: none are */
 
-    struct ko_frame frame;
+    struct ko_frame frame; /* before the first: of no bytes */
     size_t body_done;
     size_t ahead_at, ahead_end;
     unsigned char ahead[KO_STREAM_AHEAD];
