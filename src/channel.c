@@ -347,12 +347,22 @@ static int sleep_once(struct ko_channel *channel, struct ko_wait *wait)
     return err ? err : ko_channel_look_around(channel, wait);
 }
 
+void ko_channel_watch_closely(struct ko_channel *channel, int peer)
+{
+    struct ko_port *port = &channel->ports[peer];
+
+    if (port->is_open && port->link->posts && port->polled_fd >= 0)
+        ko_channel_unpoll(channel, port);
+}
+
 /* A peer may have been put on the core on which it is waited for, even where there are enough: now
  * and then it is let in. */
 enum { TURNS_TO_YIELD = 128 };
 
 static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 {
+    if (!wait->turns && wait->peer >= 0 && !channel->is_crowded)
+        ko_channel_watch_closely(channel, wait->peer);
     if (channel->is_crowded || wait->turns % TURNS_TO_YIELD == TURNS_TO_YIELD - 1)
         sched_yield();
     else
