@@ -179,34 +179,42 @@ static void pass(struct suite *suite, struct ko_wire *from, struct ko_wire *to, 
     free(got);
 }
 
+/* Each size behind a shorter one, then each behind a longer one. */
 static void sizes(void **state)
 {
     const size_t frame = sizeof(struct ko_frame), ahead = KO_STREAM_AHEAD;
+    const size_t little = KO_STREAM_LITTLE;
     const size_t list[] = {0,
                            1,
                            31,
                            KO_CONTROL_BYTES - 1,
                            KO_CONTROL_BYTES,
-                           ahead - frame - 1,
-                           ahead - frame,
-                           ahead - frame + 1,
+                           little - frame - 1,
+                           little - frame,
+                           little - frame + 1,
+                           8191,
+                           8192,
+                           ahead - 2 * frame - 1,
+                           ahead - 2 * frame,
+                           ahead - 2 * frame + 1,
                            ahead - 1,
                            ahead,
                            ahead + 1,
-                           8191,
-                           8192,
                            100003,
                            SLICE};
+    const size_t n = sizeof list / sizeof *list;
     struct suite *suite = *state;
     struct ends ends;
 
     suite_needs_peer(suite);
     ends = suite_open(suite, suite->transport->kind == KO_MESSAGE ? SLICE : 256);
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        if (list[i] > longest(suite))
-            break;
-        pass(suite, ends.from, ends.to, list[i]);
-        pass(suite, ends.to, ends.from, list[i]);
+    for (size_t i = 0; i < 2 * n; i++) {
+        const size_t nbytes = list[i < n ? i : 2 * n - 1 - i];
+
+        if (nbytes > longest(suite))
+            continue;
+        pass(suite, ends.from, ends.to, nbytes);
+        pass(suite, ends.to, ends.from, nbytes);
     }
     suite_hang_up(suite, &ends);
 }
