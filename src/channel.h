@@ -83,12 +83,11 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
 /* What is rarely to be done: the deadline, a peer that makes another call, word in the store. */
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait);
 
-/* Drives everything once, without waiting. visit: takes in what others have begun, too. */
 /* Before the caller looks at one peer's link again and again: takes its socket out of the poller
  * until a thread is about to sleep, since each message tells a poller that it has come. */
 void ko_channel_watch_closely(struct ko_channel *channel, int peer);
 
-/* Drives everything once, without waiting. */
+/* Drives everything once, without waiting. visit: takes in what others have begun, too. */
 int ko_channel_turn(struct ko_channel *channel);
 int ko_channel_visit(struct ko_channel *channel);
 

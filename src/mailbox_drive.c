@@ -243,7 +243,8 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
  * other peers may want. */
 static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
-    ko_channel_watch_closely(&mailbox->channel, letter->peer);
+    if (letter->peer >= 0)
+        ko_channel_watch_closely(&mailbox->channel, letter->peer);
     for (int turn = 0; turn < BRIEF_TURNS && !atomic_load(&letter->work.is_done); turn++) {
         if (letter->peer < 0 ? ko_mailbox_drive(mailbox, letter)
                              : ko_mailbox_drive_peer(mailbox, letter->peer, letter)) {
