@@ -151,7 +151,7 @@ static int check_tensors(const kolo_group *group, const struct ko_call *call)
 /* Nearly all calls: seen at a glance to be right, as check_call would find. */
 static bool is_plainly_right(const kolo_group *group, const struct ko_call *call)
 {
-    return group && ko_dtype_is_valid(call->dtype) && !call->is_coalesced && !call->is_uneven &&
+    return ko_dtype_is_valid(call->dtype) && !call->is_coalesced && !call->is_uneven &&
            call->count < (size_t)1 << 32 && call->in && call->out &&
            (call->what != KO_ALL_TO_ALL || call->in != call->out) &&
            (unsigned)call->root < (unsigned)group->size &&
@@ -164,8 +164,6 @@ static int check_call(kolo_group *group, const struct ko_call *call)
     struct ko_reduction unused;
     int err = KOLO_OK;
 
-    if (!group)
-        return ko_fail(KOLO_E_INVALID, "%s: group is NULL", name);
     if (!ko_dtype_is_valid(call->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %d is no dtype", name, (int)call->dtype);
     if (is_reducing(call->what) && !ko_reduction_of(call->dtype, call->op))
@@ -418,8 +416,6 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
     int err;
 
     *call = *given;
-    if (!group)
-        return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
     err = ko_group_factor(group, call->op, &call->factor);
     if (err)
         return say_where(ko_call_name(call), err);
@@ -433,7 +429,9 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
     struct ko_call scaled;
     int err;
 
-    if (!work && group && group->size > 1 && repeat(group, call, &err))
+    if (!group)
+        return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
+    if (!work && group->size > 1 && repeat(group, call, &err))
         return err;
     if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
         err = resolve_op(group, call, &scaled);
