@@ -234,11 +234,20 @@ int ko_channel_poll(struct ko_channel *channel)
     return err ? ko_group_fail(channel->group, err, kolo_last_error()) : KOLO_OK;
 }
 
+static bool has_notice(const struct ko_port *port)
+{
+    return port->is_open && port->link->has_notice;
+}
+
+/* No wire tells of what has been read from it: who has met a control message does not sleep. */
 int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline)
 {
     int nap = channel->nopening ? OPENING_NAP_MS : NAP_MS;
     int left = ko_deadline_left_ms(deadline);
 
+    for (int i = 0; i < channel->group->size; i++)
+        if (has_notice(&channel->ports[i]))
+            return 0;
     return left < nap ? left : nap;
 }
 
@@ -274,6 +283,9 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
             err = wake_port(channel, &channel->ports[link->peer], events[i].happened);
         has_arrivals |= !link || events[i].owner == channel->group->endpoint;
     }
+    for (int i = 0; i < channel->group->size && !err; i++)
+        if (has_notice(&channel->ports[i]))
+            err = hear(channel, &channel->ports[i]);
     for (int i = 0; channel->nopening && i < channel->group->size && !err; i++)
         if (channel->ports[i].link && !channel->ports[i].is_open)
             err = ko_channel_drive_opening(channel, &channel->ports[i]);

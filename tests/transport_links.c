@@ -276,6 +276,31 @@ static void controls_among_slices(void **state)
     free_links(&links);
 }
 
+/* A look that has taken a control message off its wire says so: the wire will not tell again. */
+static void notice_is_met(void **state)
+{
+    struct suite *suite = *state;
+    struct ko_stamp stamp = stamp_of(1);
+    struct ko_notice notice;
+    struct links links;
+
+    suite_needs_peer(suite);
+    links = open_links(suite, SLICE);
+    assert_int_equal(ko_link_tell(links.from, KO_FRAME_WAITING, &stamp, NULL, 0), KOLO_OK);
+    assert_int_equal(send_slice(links.from, 0, 40, NULL), KOLO_OK);
+    for (int i = 0; links.to->posts && !links.to->has_notice; i++) {
+        assert_int_equal(take_slice(links.to, 0, 40, 0), KO_AGAIN);
+        assert_true(i < 100000);
+    }
+    while (ko_link_hear(links.to, &notice))
+        drive(&links);
+    assert_int_equal(notice.kind, KO_FRAME_WAITING);
+    assert_false(links.to->has_notice);
+    while (take_slice(links.to, 0, 40, 0))
+        drive(&links);
+    free_links(&links);
+}
+
 /* One of a kind that is still on its way makes the next a no-op. */
 static void told_once(void **state)
 {
@@ -532,8 +557,9 @@ static void as_processes(void **state)
         "links: " #name, name \
     }
 const struct suite_case suite_link_cases[] = {
-    CASE(closed),       CASE(slices),     CASE(full_ring),
-    CASE(stalled),      CASE(controls),   CASE(controls_among_slices),
-    CASE(told_once),    CASE(bells),      CASE(left_behind),
-    CASE(hostile_slot), CASE(as_threads), CASE(as_processes)};
+    CASE(closed),        CASE(slices),       CASE(full_ring),
+    CASE(stalled),       CASE(controls),     CASE(controls_among_slices),
+    CASE(notice_is_met), CASE(told_once),    CASE(bells),
+    CASE(left_behind),   CASE(hostile_slot), CASE(as_threads),
+    CASE(as_processes)};
 const size_t suite_nlink_cases = sizeof suite_link_cases / sizeof *suite_link_cases;

@@ -146,6 +146,7 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
     if (!link->wire || link->is_landed)
         return KO_AGAIN;
     transport = link->wire->transport;
+    link->has_notice = false;
     for (;;) {
         err = transport->next(link->wire, &frame);
         if (err || frame->kind == KO_FRAME_DATA)
@@ -156,7 +157,6 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
                                      .nbytes = frame->nbytes};
         err = transport->land(link->wire, link->heard);
         link->noticed += !err;
-        link->has_notice &= err != KOLO_OK;
         if (!err && notice->kind == KO_FRAME_MEMORY)
             err = ko_reference_hear(link, link->heard, notice->nbytes);
         if (err || !is_for_link(notice->kind))
