@@ -442,22 +442,17 @@ static int take_slice(struct ko_correspondence *with, struct ko_link *link,
     return with->arrived == with->total ? end_arrival(with) : KOLO_OK;
 }
 
-/* Whether what comes next is of use now. Another look would cost a system call on some links. */
-static bool wants_next(const struct ko_correspondence *with, const struct ko_letter *wanted)
-{
-    return with->is_arriving || with->awaited.first || with->desk->anyone.first ||
-           (wanted && !atomic_load(&wanted->work.is_done));
-}
-
 int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
                      const struct ko_letter *wanted)
 {
     const struct ko_frame *frame;
-    bool looks = wants_next(with, wanted) || ++with->unlooked % UNLOOKED == 0;
-    int err = KOLO_OK;
+    int err;
 
     with->is_drained = true;
-    while (looks && !(err = link->ops->next(link, &frame))) {
+    if (!wanted && !with->is_arriving && !with->awaited.first && !with->desk->anyone.first &&
+        ++with->unlooked % UNLOOKED)
+        return KOLO_OK;
+    while (!(err = link->ops->next(link, &frame))) {
         if (!with->is_arriving || frame->stamp.seq != with->seq)
             err = turn_to(with, link, frame, wanted);
         with->is_drained = err != KO_AGAIN; /* else it stays in the link */
@@ -467,7 +462,6 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
             err = take_slice(with, link, frame);
         if (err)
             break;
-        looks = wants_next(with, wanted);
     }
     if (err == KO_AGAIN && with->notes)
         err = ko_notes_tell(with, link);
