@@ -57,10 +57,12 @@ static int read_address(const char *address, struct ko_placement *placement)
 
 static int read_path(const char *path, struct ko_placement *placement)
 {
-    if (strlen(path) >= sizeof placement->host)
+    const size_t nbytes = strlen(path) + 1;
+
+    if (nbytes > sizeof placement->host)
         return ko_fail(KOLO_E_INVALID, "the path of the init method has more than %zu characters",
                        sizeof placement->host - 1);
-    snprintf(placement->host, sizeof placement->host, "%s", path);
+    memcpy(placement->host, path, nbytes);
     placement->meeting = KO_MEET_FILE;
     return KOLO_OK;
 }
