@@ -6,6 +6,7 @@
 #include "coll.h"
 
 #include "choice.h"
+#include "coll_gpu.h"
 #include "config.h"
 #include "dtype.h"
 #include "log.h"
@@ -87,15 +88,32 @@ static bool extent(const kolo_group *group, const struct ko_call *call,
     return true;
 }
 
-static int check_buffer(const kolo_group *group, const struct ko_call *call, bool is_out,
-                        bool is_needed)
+/* Elements of a buffer; false: more than memory has. */
+static bool buffer_count(const kolo_group *group, const struct ko_call *call, bool is_out,
+                         size_t *count)
 {
     const struct ko_blocks *blocks = is_out ? &call->out_blocks : &call->in_blocks;
     const bool has_blocks = is_out ? out_has_blocks(group, call) : in_has_blocks(group, call);
-    const void *buffer = is_out ? call->out : call->in;
-    size_t count = call->count, nbytes;
 
-    if ((has_blocks && !extent(group, call, blocks, &count)) ||
+    *count = call->count;
+    return !has_blocks || extent(group, call, blocks, count);
+}
+
+size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool is_out)
+{
+    size_t count;
+
+    (void)buffer_count(group, call, is_out, &count);
+    return count << ko_dtype_shift(call->dtype);
+}
+
+static int check_buffer(const kolo_group *group, const struct ko_call *call, bool is_out,
+                        bool is_needed)
+{
+    const void *buffer = is_out ? call->out : call->in;
+    size_t count, nbytes;
+
+    if (!buffer_count(group, call, is_out, &count) ||
         __builtin_mul_overflow(count, kolo_dtype_size(call->dtype), &nbytes))
         return ko_fail(KOLO_E_INVALID,
                        "%s: %zu elements of %s for %d ranks are more than memory has",
@@ -282,6 +300,13 @@ static int run_one(kolo_group *group, const struct ko_call *call)
     return ko_coll_run(group, call, algorithm);
 }
 
+static int run_on_host(kolo_group *group, const struct ko_call *call)
+{
+    if (group->size == 1)
+        return run_alone(call);
+    return call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
+}
+
 /* With the engine's turn: a group that has failed meanwhile is this thread's to tell of. */
 static void tell_failure(kolo_group *group)
 {
@@ -291,7 +316,8 @@ static void tell_failure(kolo_group *group)
 
 static int run(kolo_group *group, const struct ko_call *call)
 {
-    const int err = call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
+    const int err =
+        call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run_on_host) : run_on_host(group, call);
 
     tell_failure(group);
     return err;
@@ -378,7 +404,7 @@ static int submit(kolo_group *group, const struct ko_call *call, kolo_work **wor
     w->group = group;
     w->call = *call;
     keep_lists(group, w);
-    if (group->size == 1)
+    if (group->size == 1 && !call->is_on_gpu)
         ko_work_complete(&w->work, run_alone(call));
     else
         err = ko_engine_submit(&group->engine, &w->work);
@@ -395,7 +421,7 @@ static int run_blocking(kolo_group *group, const struct ko_call *call)
     kolo_work *work;
     int err;
 
-    if (group->size == 1)
+    if (group->size == 1 && !call->is_on_gpu)
         return run_alone(call);
     if (ko_engine_try_begin(&group->engine)) {
         err = run(group, call);
@@ -424,14 +450,26 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
     return KOLO_OK;
 }
 
+/* Of a group that has a stream. */
+static int find_memory(kolo_group *group, const struct ko_call *given, struct ko_call *call)
+{
+    *call = *given;
+    return ko_coll_is_on_gpu(group, given, &call->is_on_gpu);
+}
+
+static bool has_stream(kolo_group *group)
+{
+    return atomic_load_explicit(&group->gpu, memory_order_relaxed);
+}
+
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work)
 {
-    struct ko_call scaled;
+    struct ko_call scaled, placed;
     int err;
 
     if (!group)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
-    if (!work && group->size > 1 && repeat(group, call, &err))
+    if (!work && group->size > 1 && !has_stream(group) && repeat(group, call, &err))
         return err;
     if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
         err = resolve_op(group, call, &scaled);
@@ -444,6 +482,10 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
         err = ko_group_check(group);
     if (!err && !group->hosts)
         err = ko_group_find_hosts(group);
+    if (!err && has_stream(group)) {
+        err = find_memory(group, call, &placed);
+        call = &placed;
+    }
     if (err)
         return err;
     return work ? submit(group, call, work) : run_blocking(group, call);

@@ -24,6 +24,7 @@ struct ko_call {
     /* Blocks may differ, on all ranks or on none: then count is this rank's own, and the buffers
      * that have a block for each rank, where this rank knows them, list them. */
     bool is_uneven;
+    bool is_on_gpu;    /* the buffers are in GPU memory */
     bool is_coalesced; /* of several tensors, instead of in, out and count */
     const kolo_tensor *tensors;
     size_t ntensors;
@@ -54,6 +55,10 @@ const char *ko_collective_name(enum ko_collective what);
 
 /* "all_gather", "all_gather_v", "all_gather_coalesced" */
 const char *ko_call_name(const struct ko_call *call);
+
+/* Bytes of a checked call's buffer on this rank, from its beginning to its last block's end; of one
+ * that this rank has. */
+size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool is_out);
 
 /* Checks the arguments, then runs the call (work NULL) or submits it. */
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);

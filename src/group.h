@@ -10,6 +10,7 @@
 #include "channel.h"
 #include "endpoint.h"
 #include "engine.h"
+#include "gpu.h"
 #include "hosts.h"
 #include "mailbox.h"
 #include "status.h"
@@ -50,6 +51,7 @@ struct kolo_group {
     struct ko_engine engine;
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
+    struct ko_gpu *_Atomic gpu;     /* once the group has a stream */
     struct ko_hosts *_Atomic hosts; /* found by the first collective */
     /* of whoever has the engine's turn */
     struct ko_memory scratch, packing, scaled; /* grow as needed */

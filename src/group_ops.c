@@ -1,8 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ops that are made for a group, with a factor.
+ * What a group is given besides its ranks: ops with a factor, and a stream.
  */
 #include "group.h"
+
+/* ---- a stream ---------------------------------------------------------------------------- */
+
+int kolo_group_set_stream(kolo_group *group, void *stream)
+{
+    struct ko_gpu *gpu;
+    int err;
+
+    if (!group)
+        return ko_fail(KOLO_E_INVALID, "kolo_group_set_stream: group is NULL");
+    pthread_mutex_lock(&group->lock);
+    gpu = atomic_load(&group->gpu);
+    err = gpu ? ko_gpu_follow(gpu, stream) : ko_gpu_open(stream, &gpu);
+    if (!err)
+        atomic_store(&group->gpu, gpu);
+    pthread_mutex_unlock(&group->lock);
+    return err;
+}
+
+/* ---- ops with a factor ------------------------------------------------------------------- */
 
 int kolo_op_premul_sum(kolo_group *group, double factor, kolo_op *op)
 {

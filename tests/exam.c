@@ -16,8 +16,9 @@ enum { GUARD = 48, GUARD_BYTE = 0xa5, STALE_BYTE = 0xcc };
 struct exam_buffer {
     unsigned char *base; /* guard, data, guard; NULL: the rank has none */
     unsigned char *data;
-    size_t nbytes;
+    size_t nbytes, all_bytes; /* of the data; with the guards */
     bool is_shared;
+    unsigned char *away; /* in other memory: all of it */
 };
 
 struct exam_run {
@@ -201,6 +202,7 @@ static void make(struct exam_buffer *buffer, size_t nbytes, size_t shift, bool i
     memset(buffer->base, GUARD_BYTE, nbytes + 2 * GUARD + shift);
     buffer->data = buffer->base + GUARD + shift;
     buffer->nbytes = nbytes;
+    buffer->all_bytes = nbytes + 2 * GUARD + shift;
     memset(buffer->data, STALE_BYTE, nbytes);
 }
 
@@ -254,6 +256,35 @@ static void fill(struct exam_run *run, int n, int rank)
         return;
     for (size_t i = 0; i < count; i++)
         write_input(exam, n, rank, i, to + i * size);
+}
+
+/* What points into the buffer at `from` points there at `to`. */
+static void move_pointers(struct exam_run *run, const struct exam_buffer *buffer,
+                          const unsigned char *from, unsigned char *to)
+{
+    const unsigned char *const in = run->in_at, *const out = run->out_at;
+
+    if (in >= from && in < from + buffer->all_bytes)
+        run->in_at = to + (in - from);
+    if (out >= from && out < from + buffer->all_bytes)
+        run->out_at = to + (out - from);
+}
+
+static void send_away(struct exam_run *run, struct exam_buffer *buffer)
+{
+    if (!run->exam.memory || !buffer->base)
+        return;
+    buffer->away = run->exam.memory->make(buffer->base, buffer->all_bytes);
+    move_pointers(run, buffer, buffer->base, buffer->away);
+}
+
+static void fetch_back(struct exam_run *run, struct exam_buffer *buffer)
+{
+    if (!buffer->away)
+        return;
+    move_pointers(run, buffer, buffer->away, buffer->base);
+    run->exam.memory->fetch(buffer->base, buffer->away, buffer->all_bytes);
+    buffer->away = NULL;
 }
 
 /* ---- the call ---------------------------------------------------------------------------- */
@@ -394,6 +425,8 @@ struct exam_run *exam_begin(kolo_group *group, const struct exam *exam)
     run->group = group;
     lay_out(run, kolo_group_size(group), kolo_group_rank(group));
     fill(run, kolo_group_size(group), kolo_group_rank(group));
+    send_away(run, &run->in);
+    send_away(run, &run->out);
     if (exam->is_uneven)
         run->status = exam->is_async ? call_uneven_async(run) : call_uneven(run);
     else
@@ -452,6 +485,8 @@ static int await(struct exam_run *run)
     if (!run->status && run->work)
         run->status = kolo_work_wait(run->work, -1);
     kolo_work_free(run->work);
+    fetch_back(run, &run->in);
+    fetch_back(run, &run->out);
     return run->status;
 }
 

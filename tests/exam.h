@@ -12,6 +12,14 @@
 
 enum { EXAM_MOST_RANKS = 64 };
 
+/* Memory that this program's threads cannot touch themselves. */
+struct exam_memory {
+    /* New memory with this content, or with what will be there soon. */
+    void *(*make)(const void *content, size_t nbytes);
+    /* Its content; the memory goes. */
+    void (*fetch)(void *content, void *memory, size_t nbytes);
+};
+
 struct exam {
     enum ko_collective what;
     kolo_dtype dtype;
@@ -23,6 +31,7 @@ struct exam {
     bool is_uneven; /* blocks of different lengths around count, see exam_can_be_uneven */
     size_t shift;   /* bytes by which the buffers are off alignment */
     bool has_shared_in, has_shared_out; /* memory of kolo_mem_alloc */
+    const struct exam_memory *memory;   /* of the buffers; NULL: the host's */
 };
 
 bool exam_has_root(enum ko_collective what);

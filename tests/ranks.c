@@ -162,10 +162,13 @@ static int run_processes(const struct ranks *ranks, ranks_body body, void *argum
 
         if (hung)
             fprintf(stderr, "# rank %d hung\n", r);
-        if (!hung && WIFSIGNALED(status) && killed < ranks->tolerated)
+        if (!hung && WIFSIGNALED(status) && killed < ranks->tolerated) {
             killed++;
-        else
-            failed += hung || !WIFEXITED(status) || WEXITSTATUS(status);
+            continue;
+        }
+        if (!hung && WIFSIGNALED(status))
+            fprintf(stderr, "# rank %d was ended by signal %d\n", r, WTERMSIG(status));
+        failed += hung || !WIFEXITED(status) || WEXITSTATUS(status);
     }
     free(pids);
     return failed;

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Buffers that lie in each other, as in place, do so in host memory too. What lies between blocks
+ * of different lengths is copied there and back, so that it stays as it is.
+ */
+#include "coll_gpu.h"
+
+#include "gpu.h"
+
+#include <stdlib.h>
+
+enum { ALIGNMENT = 64 };
+
+/* The buffers of one tensor, or of a call that has but one. */
+struct stage {
+    struct ko_call call; /* for this tensor alone, its buffers on the GPU */
+    size_t in_bytes, out_bytes;
+    size_t in_at, out_at; /* in host memory */
+};
+
+static bool is_root(const kolo_group *group, const struct ko_call *call)
+{
+    return call->root == group->rank;
+}
+
+/* Whether the call reads in, and writes out, on this rank. */
+static bool is_read(const kolo_group *group, const struct ko_call *call)
+{
+    return (call->what != KO_SCATTER && call->what != KO_BROADCAST) || is_root(group, call);
+}
+
+static bool is_written(const kolo_group *group, const struct ko_call *call)
+{
+    if (call->what == KO_BROADCAST)
+        return !is_root(group, call);
+    return (call->what != KO_REDUCE && call->what != KO_GATHER) || is_root(group, call);
+}
+
+static size_t count_tensors(const struct ko_call *call)
+{
+    return call->is_coalesced ? call->ntensors : 1;
+}
+
+static void read_tensor(const kolo_group *group, const struct ko_call *call, size_t i,
+                        struct stage *stage)
+{
+    stage->call = call->is_coalesced ? ko_coll_tensor(call, i) : *call;
+    stage->in_bytes = is_read(group, &stage->call) ? ko_call_bytes(group, &stage->call, false) : 0;
+    stage->out_bytes =
+        is_written(group, &stage->call) ? ko_call_bytes(group, &stage->call, true) : 0;
+}
+
+/* ---- whose memory ------------------------------------------------------------------------ */
+
+int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu)
+{
+    size_t ngpu = 0, nhost = 0;
+    struct stage stage;
+
+    for (size_t i = 0; i < count_tensors(call); i++) {
+        read_tensor(group, call, i, &stage);
+        if (stage.in_bytes)
+            *(ko_gpu_holds(group->gpu, stage.call.in) ? &ngpu : &nhost) += 1;
+        if (stage.out_bytes)
+            *(ko_gpu_holds(group->gpu, stage.call.out) ? &ngpu : &nhost) += 1;
+    }
+    *is_on_gpu = ngpu > 0;
+    if (ngpu && nhost)
+        return ko_fail(KOLO_E_INVALID,
+                       "%s: %zu buffers are in GPU memory and %zu in host memory; all of a call "
+                       "have to be in one of them",
+                       ko_call_name(call), ngpu, nhost);
+    return ngpu ? ko_gpu_mark(group->gpu) : KOLO_OK;
+}
+
+/* ---- places ------------------------------------------------------------------------------ */
+
+static bool is_inside(const void *inner, const void *outer, size_t nbytes)
+{
+    return (uintptr_t)inner >= (uintptr_t)outer && (uintptr_t)inner - (uintptr_t)outer < nbytes;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Chooses where the copies are, from byte `at` on; returns the end. */
+static size_t choose_places(struct stage *stage, size_t at)
+{
+    const struct ko_call *call = &stage->call;
+
+    stage->in_at = stage->out_at = at;
+    if (is_inside(call->in, call->out, stage->out_bytes))
+        stage->in_at += (size_t)((uintptr_t)call->in - (uintptr_t)call->out);
+    else if (is_inside(call->out, call->in, stage->in_bytes))
+        stage->out_at += (size_t)((uintptr_t)call->out - (uintptr_t)call->in);
+    else
+        stage->out_at += (stage->in_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    at = larger(stage->in_at + stage->in_bytes, stage->out_at + stage->out_bytes);
+    return (at + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* ---- copies ------------------------------------------------------------------------------ */
+
+static int copy_in(kolo_group *group, const struct stage *stage, unsigned char *memory)
+{
+    int err = KOLO_OK;
+
+    if (stage->call.is_uneven)
+        err = ko_gpu_copy(group->gpu, memory + stage->out_at, stage->call.out, stage->out_bytes);
+    if (!err)
+        err = ko_gpu_copy(group->gpu, memory + stage->in_at, stage->call.in, stage->in_bytes);
+    return err;
+}
+
+static int copy_out(kolo_group *group, const struct stage *stage, const unsigned char *memory)
+{
+    return ko_gpu_copy(group->gpu, stage->call.out, memory + stage->out_at, stage->out_bytes);
+}
+
+/* What the host's algorithms work on: the call with the copies for its buffers. */
+static void exchange_buffers(const struct stage *stages, size_t n, unsigned char *memory,
+                             struct ko_call *call, kolo_tensor *tensors)
+{
+    call->in = memory + stages->in_at;
+    call->out = memory + stages->out_at;
+    for (size_t i = 0; call->is_coalesced && i < n; i++) {
+        tensors[i].in = memory + stages[i].in_at;
+        tensors[i].out = memory + stages[i].out_at;
+        tensors[i].count = call->tensors[i].count;
+    }
+    call->tensors = tensors;
+    call->is_on_gpu = false;
+}
+
+static int copy_all_in(kolo_group *group, const struct stage *stages, size_t n,
+                       unsigned char *memory)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    int err = ko_gpu_await_mark(group->gpu, &deadline);
+
+    for (size_t i = 0; i < n && !err; i++)
+        err = copy_in(group, &stages[i], memory);
+    return err ? err : ko_gpu_finish(group->gpu);
+}
+
+/* With room for n stages and tensors. A failure of the GPU's leaves the other ranks waiting for
+ * this one, so that it is the group's. */
+static int run_stages(kolo_group *group, const struct ko_call *call, struct stage *stages,
+                      kolo_tensor *tensors,
+                      int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    const size_t n = count_tensors(call);
+    struct ko_call on_host = *call;
+    unsigned char *memory;
+    size_t nbytes = 0;
+    int err;
+
+    for (size_t i = 0; i < n; i++) {
+        read_tensor(group, call, i, &stages[i]);
+        nbytes = choose_places(&stages[i], nbytes);
+    }
+    err = ko_gpu_staging(group->gpu, nbytes, &memory);
+    if (!err)
+        err = copy_all_in(group, stages, n, memory);
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    exchange_buffers(stages, n, memory, &on_host, tensors);
+    err = run(group, &on_host);
+    for (size_t i = 0; i < n && !err; i++)
+        err = copy_out(group, &stages[i], memory);
+    return err ? err : ko_gpu_finish(group->gpu);
+}
+
+int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,
+                       int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    const size_t n = count_tensors(call);
+    struct stage *stages = ko_alloc(n * (sizeof *stages + sizeof(kolo_tensor)), "GPU buffers");
+    int err;
+
+    if (!stages)
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    err = run_stages(group, call, stages, (kolo_tensor *)(void *)(stages + n), run);
+    free(stages);
+    return err;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives of buffers in GPU memory, on the double of NVIDIA's driver: every collective, even
+ * and uneven, in place, asynchronous, coalesced, among threads and processes; in the order of the
+ * stream; and what goes wrong. The host cannot touch the buffers, where the processor has
+ * protection keys.
+ */
+#include "cuda_driver.h"
+#include "exam.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 4096 };
+
+/* Of the calling rank's thread. */
+static _Thread_local struct {
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+} gpu;
+
+/* What a rank does first: a stream of its own. 0, or ranks_fail. */
+static int enter(kolo_group *group)
+{
+    ko_cu_context context;
+
+    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
+        gpu.cuda->context_push(context) ||
+        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
+        return ranks_fail("no stream");
+    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
+}
+
+static int leave(int failed)
+{
+    ko_cu_context context;
+
+    if (gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->stream_destroy(gpu.stream) ||
+        gpu.cuda->context_pop(&context))
+        return ranks_fail("the stream has failed");
+    return failed;
+}
+
+/* The content comes by the stream, some time later. */
+static void *make(const void *content, size_t nbytes)
+{
+    ko_cu_ptr memory;
+
+    if (gpu.cuda->alloc(&memory, nbytes) ||
+        gpu.cuda->copy(memory, (uintptr_t)content, nbytes, gpu.stream))
+        abort();
+    return (void *)(uintptr_t)memory;
+}
+
+static void fetch(void *content, void *memory, size_t nbytes)
+{
+    if (gpu.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu.stream) ||
+        gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->free((uintptr_t)memory))
+        abort();
+}
+
+static const struct exam_memory memory_of_gpu = {make, fetch};
+
+/* ---- exams ----------------------------------------------------------------------------------- */
+
+static int take(kolo_group *group, enum ko_collective what)
+{
+    static const size_t counts[] = {0, 1, 17, 1024, 5001};
+    int failed = 0;
+
+    for (unsigned i = 0; i < 5 * 8 && !failed; i++) {
+        const struct exam exam = {.what = what,
+                                  .dtype = i & 1 ? KOLO_BFLOAT16 : KOLO_INT32,
+                                  .op = KOLO_SUM,
+                                  .count = counts[i / 8],
+                                  .root = (int)(i / 3) % kolo_group_size(group),
+                                  .is_in_place = i & 2,
+                                  .is_async = i & 4,
+                                  .is_uneven = i % 5 == 3 && exam_can_be_uneven(what),
+                                  .shift = i % 3 * 4,
+                                  .memory = &memory_of_gpu};
+
+        failed = exam_take(group, &exam);
+    }
+    return failed;
+}
+
+static int take_all(kolo_group *group, void *unused)
+{
+    int failed = enter(group);
+
+    (void)unused;
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
+        failed = take(group, (enum ko_collective)what);
+    return leave(failed);
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body)
+{
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+static void all_collectives(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int n = 1; n <= 4; n++) {
+            exam_set_variables(transports[i], "", SLICE_BYTES);
+            run(RANKS_PROCESSES, n, take_all);
+        }
+}
+
+/* ---- several tensors ------------------------------------------------------------------------- */
+
+enum { TENSORS = 9 };
+
+static int reduce_tensors(kolo_group *group, void *unused)
+{
+    kolo_tensor tensors[TENSORS];
+    float values[TENSORS][300];
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < TENSORS; i++) {
+        for (int k = 0; k < 300; k++)
+            values[i][k] = (float)(i + k + kolo_group_rank(group));
+        tensors[i].in = tensors[i].out = make(values[i], sizeof values[i]);
+        tensors[i].count = (size_t)i * 37;
+    }
+    if (!failed && kolo_all_reduce_coalesced(group, tensors, TENSORS, KOLO_FLOAT32, KOLO_MAX))
+        failed = ranks_fail("all_reduce_coalesced");
+    for (int i = 0; i < TENSORS; i++) {
+        fetch(values[i], tensors[i].out, sizeof values[i]);
+        for (int k = 0; k < 300 && !failed; k++) {
+            const int top = k < i * 37 ? kolo_group_size(group) - 1 : kolo_group_rank(group);
+
+            if (values[i][k] != (float)(i + k + top))
+                failed = ranks_fail("tensor %d, element %d", i, k);
+        }
+    }
+    return leave(failed);
+}
+
+static void tensors_are_reduced(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    run(RANKS_PROCESSES, 3, reduce_tensors);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static int mix(kolo_group *group, void *unused)
+{
+    int failed = enter(group), content = 0, on_host = 3, sum;
+    void *on_gpu = make(&content, sizeof content);
+
+    (void)unused;
+    if (!failed &&
+        (kolo_all_reduce(group, &on_host, on_gpu, 1, KOLO_INT32, KOLO_SUM) != KOLO_E_INVALID ||
+         !strstr(kolo_last_error(), "1 buffers are in GPU memory and 1 in host")))
+        failed = ranks_fail("mixed buffers were taken");
+    /* the group is as good as before, with host memory too */
+    if (!failed && (kolo_all_reduce(group, &on_host, &sum, 1, KOLO_INT32, KOLO_SUM) ||
+                    sum != 3 * kolo_group_size(group)))
+        failed = ranks_fail("host memory");
+    fetch(&content, on_gpu, sizeof content);
+    return leave(failed);
+}
+
+static void mixed_buffers_are_refused(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    run(RANKS_PROCESSES, 2, mix);
+}
+
+/* A stream that stands still: the call ends at its limit and says so, on all ranks. */
+static int wait_in_vain(kolo_group *group, void *unused)
+{
+    static uint32_t gate;
+    int failed = enter(group), value = 1, err;
+    void *on_gpu = make(&value, sizeof value);
+
+    (void)unused;
+    kolo_group_set_timeout(group, 300);
+    __atomic_store_n(&gate, 0, __ATOMIC_RELEASE);
+    if (kolo_group_rank(group) == 1)
+        gpu.cuda->stream_await_word(gpu.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ);
+    err = kolo_all_reduce(group, on_gpu, on_gpu, 1, KOLO_INT32, KOLO_SUM);
+    if (!failed && (err != KOLO_E_TIMEOUT ||
+                    (kolo_group_rank(group) == 1 && !strstr(kolo_last_error(), "GPU's stream"))))
+        failed = ranks_fail("status %d: %s", err, kolo_last_error());
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    fetch(&value, on_gpu, sizeof value);
+    return leave(failed);
+}
+
+static void a_stream_that_stands_still(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    run(RANKS_PROCESSES, 2, wait_in_vain);
+}
+
+static int ask_without_driver(kolo_group *group, void *unused)
+{
+    (void)unused;
+    if (kolo_group_set_stream(group, NULL) != KOLO_E_UNSUPPORTED ||
+        !strstr(kolo_last_error(), "KOLO_CUDA is 0"))
+        return ranks_fail("%s", kolo_last_error());
+    return kolo_barrier(group) ? ranks_fail("barrier") : 0;
+}
+
+static void without_a_driver(void **state)
+{
+    (void)state;
+    setenv("KOLO_CUDA", "0", 1);
+    run(RANKS_PROCESSES, 2, ask_without_driver);
+    unsetenv("KOLO_CUDA");
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    run(RANKS_THREADS, 3, take_all);
+    run(RANKS_THREADS, 2, reduce_tensors);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_driver),           cmocka_unit_test(all_collectives),
+        cmocka_unit_test(tensors_are_reduced),        cmocka_unit_test(mixed_buffers_are_refused),
+        cmocka_unit_test(a_stream_that_stands_still), cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "100", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
