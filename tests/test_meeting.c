@@ -48,7 +48,7 @@ static bool read_request(int fd, char line[1024])
 
 static void answer(int fd, const char *text)
 {
-    if (write(fd, text, strlen(text)) < 0)
+    if (send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
         fprintf(stderr, "the answer was not sent\n");
 }
 
