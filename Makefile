@@ -28,7 +28,7 @@ KO_LDFLAGS := -pthread $(SAN)
 # What the library itself links with: libsodium as part of it where that can be had, so that nobody
 # else sees it, and programs need only libc.
 SODIUM   := $(wildcard $(shell $(CC) -print-file-name=libsodium.a))
-LIB_LIBS := $(or $(SODIUM),-lsodium) -lm
+LIB_LIBS := $(or $(SODIUM),-lsodium) -ldl -lm
 
 # ---- what is built from what ---------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ INSTALLED = $(TOOLS:%=$(BINDIR)/%) $(HEADERS:include/%=$(INCLUDEDIR)/%) \
             $(foreach page,$(MANUALS),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 SUBSTITUTE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@ABI@|$(ABI)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
              -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-             -e 's|@LIB_LIBS@|-lsodium -lm|g' \
+             -e 's|@LIB_LIBS@|-lsodium -ldl -lm|g' \
              -e "s|@INCLUDE_FROM_CMAKE@|$$(realpath -m --relative-to=$(CMAKEDIR) $(INCLUDEDIR))|g"
 
 .PHONY: install
