@@ -142,11 +142,22 @@ static int copy_all_in(kolo_group *group, const struct stage *stages, size_t n,
 
     for (size_t i = 0; i < n && !err; i++)
         err = copy_in(group, &stages[i], memory);
-    return err ? err : ko_gpu_finish(group->gpu);
+    return err ? err : ko_gpu_finish(group->gpu, &deadline);
+}
+
+static int copy_all_out(kolo_group *group, const struct stage *stages, size_t n,
+                        const unsigned char *memory)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    int err = KOLO_OK;
+
+    for (size_t i = 0; i < n && !err; i++)
+        err = copy_out(group, &stages[i], memory);
+    return err ? err : ko_gpu_finish(group->gpu, &deadline);
 }
 
 /* With room for n stages and tensors. A failure of the GPU's leaves the other ranks waiting for
- * this one, so that it is the group's. */
+ * this one, or copies under way in its memory, so that it is the group's. */
 static int run_stages(kolo_group *group, const struct ko_call *call, struct stage *stages,
                       kolo_tensor *tensors,
                       int (*run)(kolo_group *group, const struct ko_call *call))
@@ -168,9 +179,10 @@ static int run_stages(kolo_group *group, const struct ko_call *call, struct stag
         return ko_group_fail(group, err, kolo_last_error());
     exchange_buffers(stages, n, memory, &on_host, tensors);
     err = run(group, &on_host);
-    for (size_t i = 0; i < n && !err; i++)
-        err = copy_out(group, &stages[i], memory);
-    return err ? err : ko_gpu_finish(group->gpu);
+    if (err)
+        return err;
+    err = copy_all_out(group, stages, n, memory);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
 int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,

@@ -169,10 +169,21 @@ int ko_gpu_mark(struct ko_gpu *gpu)
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
-/* What is waited for takes perhaps microseconds, perhaps seconds. */
-static ko_cu_result look_for_mark(struct ko_gpu *gpu, const ko_deadline *deadline)
+static ko_cu_result is_at_mark(struct ko_gpu *gpu)
 {
-    ko_cu_result result = gpu->cuda->event_query(gpu->marked);
+    return gpu->cuda->event_query(gpu->marked);
+}
+
+static ko_cu_result has_copied(struct ko_gpu *gpu)
+{
+    return gpu->cuda->stream_query(gpu->copies);
+}
+
+/* What is waited for takes perhaps microseconds, perhaps seconds. */
+static ko_cu_result look_until(struct ko_gpu *gpu, ko_cu_result (*look)(struct ko_gpu *gpu),
+                               const ko_deadline *deadline)
+{
+    ko_cu_result result = look(gpu);
     struct timespec nap = {.tv_nsec = LEAST_NAP_NS};
 
     for (int looks = 0; result == KO_CU_NOT_READY && !ko_deadline_passed(deadline); looks++) {
@@ -180,7 +191,7 @@ static ko_cu_result look_for_mark(struct ko_gpu *gpu, const ko_deadline *deadlin
             nanosleep(&nap, NULL);
             nap.tv_nsec = nap.tv_nsec < MOST_NAP_NS ? 2 * nap.tv_nsec : MOST_NAP_NS;
         }
-        result = gpu->cuda->event_query(gpu->marked);
+        result = look(gpu);
     }
     return result;
 }
@@ -192,7 +203,7 @@ int ko_gpu_await_mark(struct ko_gpu *gpu, const ko_deadline *deadline)
 
     if (err)
         return err;
-    result = look_for_mark(gpu, deadline);
+    result = look_until(gpu, is_at_mark, deadline);
     leave(gpu);
     if (result == KO_CU_NOT_READY)
         return ko_fail(KOLO_E_TIMEOUT,
@@ -214,15 +225,18 @@ int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes)
     return ko_cuda_check(gpu->cuda, result, "a buffer on the GPU cannot be copied");
 }
 
-int ko_gpu_finish(struct ko_gpu *gpu)
+int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
 {
     ko_cu_result result;
     int err = enter(gpu);
 
     if (err)
         return err;
-    result = gpu->cuda->stream_sync(gpu->copies);
+    result = look_until(gpu, has_copied, deadline);
     leave(gpu);
+    if (result == KO_CU_NOT_READY)
+        return ko_fail(KOLO_E_TIMEOUT, "the GPU has not finished the call's copies in %d ms",
+                       (int)deadline->timeout_ms);
     return ko_cuda_check(gpu->cuda, result, "copies from or to the GPU failed");
 }
 

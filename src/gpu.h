@@ -37,8 +37,9 @@ int ko_gpu_await_mark(struct ko_gpu *gpu, const ko_deadline *deadline);
 /* Begins a copy, either way; the buffers stay as they are until ko_gpu_finish. */
 int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes);
 
-/* Waits until all copies are done. */
-int ko_gpu_finish(struct ko_gpu *gpu);
+/* Waits until all copies are done. KOLO_E_TIMEOUT: the GPU does nothing any more, and the copies'
+ * buffers cannot be had back. */
+int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
