@@ -8,6 +8,7 @@
  * RATE, as tc writes it (4gbit), is what the wire of each host carries at most; without it the wire
  * is as fast as the kernel. Needs root, the ip command and, for a rate, tc.
  */
+#include "call.h"
 #include "choice.h"
 #include "clock.h"
 #include "coll.h"
@@ -49,26 +50,6 @@ static void check(int err)
     if (err) {
         fprintf(stderr, "%s\n", kolo_last_error());
         exit(1);
-    }
-}
-
-static int call(kolo_group *g, enum ko_collective what, const void *in, void *out, size_t nbytes)
-{
-    const size_t count = nbytes / 4, block = count / (size_t)kolo_group_size(g);
-
-    switch (what) {
-    case KO_ALL_REDUCE:
-        return kolo_all_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM);
-    case KO_REDUCE:
-        return kolo_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
-    case KO_BROADCAST:
-        return kolo_broadcast(g, out, count, KOLO_FLOAT32, 0);
-    case KO_ALL_GATHER:
-        return kolo_all_gather(g, in, out, block, KOLO_FLOAT32);
-    case KO_REDUCE_SCATTER:
-        return kolo_reduce_scatter(g, in, out, block, KOLO_FLOAT32, KOLO_SUM);
-    default:
-        return kolo_barrier(g);
     }
 }
 

@@ -4,6 +4,7 @@
  * simulation says, under the costs of KOLO_TUNING.
  *   predict RANKS [ALGORITHM]     the algorithm of every collective that has it
  */
+#include "call.h"
 #include "choice.h"
 #include "clock.h"
 #include "coll.h"
@@ -26,26 +27,6 @@ struct rank {
     int number, n;
     const char *algorithm;
 };
-
-static int call(kolo_group *g, enum ko_collective what, const void *in, void *out, size_t nbytes)
-{
-    const size_t count = nbytes / 4, block = count / (size_t)kolo_group_size(g);
-
-    switch (what) {
-    case KO_ALL_REDUCE:
-        return kolo_all_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM);
-    case KO_REDUCE:
-        return kolo_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
-    case KO_BROADCAST:
-        return kolo_broadcast(g, out, count, KOLO_FLOAT32, 0);
-    case KO_ALL_GATHER:
-        return kolo_all_gather(g, in, out, block, KOLO_FLOAT32);
-    case KO_REDUCE_SCATTER:
-        return kolo_reduce_scatter(g, in, out, block, KOLO_FLOAT32, KOLO_SUM);
-    default:
-        return kolo_all_to_all(g, in, out, block, KOLO_FLOAT32);
-    }
-}
 
 static int compare(const void *a, const void *b)
 {

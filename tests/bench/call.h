@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * call.h: one collective of floats, as the benches of several call it.
+ */
+#ifndef CALL_H
+#define CALL_H
+
+#include "coll.h"
+
+/* nbytes of the longer buffer; the root is rank 0. */
+static int call(kolo_group *g, enum ko_collective what, const void *in, void *out, size_t nbytes)
+{
+    const size_t count = nbytes / 4, block = count / (size_t)kolo_group_size(g);
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce(g, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
+    case KO_BROADCAST:
+        return kolo_broadcast(g, out, count, KOLO_FLOAT32, 0);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(g, in, out, block, KOLO_FLOAT32);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(g, in, out, block, KOLO_FLOAT32, KOLO_SUM);
+    case KO_ALL_TO_ALL:
+        return kolo_all_to_all(g, in, out, block, KOLO_FLOAT32);
+    default:
+        return kolo_barrier(g);
+    }
+}
+
+#endif
