@@ -40,19 +40,10 @@ int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t numb
 
     channel->group = group;
     channel->number = number;
-    channel->poller = (struct ko_poller){-1, -1};
+    atomic_init(&channel->pooled, NULL);
     err = ko_config_number(KO_CONFIG_SPIN_US, &spin_us);
-    if (!err)
-        err = ko_poller_open(&channel->poller);
-    if (!err)
-        err = ko_endpoint_watch(group->endpoint, &channel->poller);
-    if (!err)
-        err = ko_poller_add(&channel->poller, group->endpoint->poller.epoll_fd, KO_POLL_IN,
-                            group->endpoint);
     if (err)
         return err;
-    /* Links may have been begun before we watched: the first sleep looks for them. */
-    ko_poller_wake(&channel->poller);
     channel->spin_us = (int)spin_us;
     channel->is_crowded = is_crowded(group->size);
     channel->ports = ko_alloc((size_t)group->size * sizeof *channel->ports, "the ports of a group");
@@ -62,7 +53,8 @@ int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t numb
 void ko_channel_unpoll(struct ko_channel *channel, struct ko_port *port)
 {
     if (port->polled_fd >= 0)
-        ko_poller_remove(&channel->poller, port->polled_fd);
+        ko_pool_remove(&channel->group->endpoint->pollers, channel, channel->pooled,
+                       port->polled_fd);
     port->polled_fd = -1;
 }
 
@@ -85,8 +77,7 @@ void ko_channel_close(struct ko_channel *channel)
     for (int i = 0; channel->ports && i < channel->group->size; i++)
         close_port(channel, &channel->ports[i]);
     free(channel->ports);
-    ko_endpoint_unwatch(channel->group->endpoint, &channel->poller);
-    ko_poller_close(&channel->poller);
+    ko_pool_give_back(&channel->group->endpoint->pollers, channel, channel->pooled);
     channel->group = NULL;
 }
 
@@ -205,20 +196,26 @@ static void disarm(struct ko_channel *channel)
             channel->ports[i].link->ops->disarm(channel->ports[i].link);
 }
 
+static void leave_poller(struct ko_channel *channel)
+{
+    ko_pool_leave(&channel->group->endpoint->pollers, channel, channel->pooled);
+}
+
 /* Keeps the poller's idea of a port in step with its wire. */
 static int poll_port(struct ko_channel *channel, struct ko_port *port)
 {
     const struct ko_wire *wire = port->opening ? port->opening : port->link->wire;
+    struct ko_pooled *pooled = channel->pooled;
     int err = KOLO_OK;
 
     if (!wire || wire->fd < 0 || (port->is_muted && port->polled == wire->wanted))
         return KOLO_OK;
     port->is_muted = false;
     if (port->polled_fd != wire->fd) {
-        err = ko_poller_add(&channel->poller, wire->fd, wire->wanted, port->link);
+        err = ko_poller_add(&pooled->poller, wire->fd, wire->wanted, port->link);
         port->polled_fd = wire->fd;
     } else if (port->polled != wire->wanted) {
-        err = ko_poller_change(&channel->poller, wire->fd, wire->wanted, port->link);
+        err = ko_poller_change(&pooled->poller, wire->fd, wire->wanted, port->link);
     }
     port->polled = wire->wanted;
     return err;
@@ -226,12 +223,30 @@ static int poll_port(struct ko_channel *channel, struct ko_port *port)
 
 int ko_channel_poll(struct ko_channel *channel)
 {
-    int err = KOLO_OK;
+    bool is_new;
+    int err = ko_pool_enter(&channel->group->endpoint->pollers, channel, &channel->pooled, &is_new);
 
+    for (int i = 0; i < channel->group->size && !err && is_new; i++)
+        channel->ports[i].polled_fd = -1;
     for (int i = 0; i < channel->group->size && !err; i++)
         if (channel->ports[i].link && !channel->ports[i].said_bye)
             err = poll_port(channel, &channel->ports[i]);
-    return err ? ko_group_fail(channel->group, err, kolo_last_error()) : KOLO_OK;
+    if (!err)
+        return KOLO_OK;
+    leave_poller(channel);
+    return ko_group_fail(channel->group, err, kolo_last_error());
+}
+
+int ko_channel_sleep(struct ko_channel *channel, int nap_ms, struct ko_event *events, int cap)
+{
+    struct ko_pooled *pooled = channel->pooled;
+
+    return ko_poller_wait(&pooled->poller, nap_ms, events, cap);
+}
+
+void ko_channel_wake(struct ko_channel *channel)
+{
+    ko_pooled_wake(atomic_load(&channel->pooled));
 }
 
 static bool has_notice(const struct ko_port *port)
@@ -273,6 +288,7 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
     int err =
         nevents < 0 ? ko_group_fail(channel->group, KOLO_E_SYSTEM, kolo_last_error()) : KOLO_OK;
 
+    leave_poller(channel);
     disarm(channel);
     for (int i = 0; i < nevents && !err; i++) {
         struct ko_link *link = events[i].owner;
@@ -354,7 +370,7 @@ static int sleep_once(struct ko_channel *channel, struct ko_wait *wait)
 
     if (err)
         return err;
-    n = ko_poller_wait(&channel->poller, ko_channel_nap_ms(channel, wait->deadline), events, 16);
+    n = ko_channel_sleep(channel, ko_channel_nap_ms(channel, wait->deadline), events, 16);
     err = ko_channel_woken(channel, events, n);
     return err ? err : ko_channel_look_around(channel, wait);
 }

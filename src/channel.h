@@ -11,7 +11,7 @@
 #include "clock.h"
 #include "kolo.h"
 #include "link.h"
-#include "poller.h"
+#include "poller_pool.h"
 
 /* A link and what its opening needs. */
 struct ko_port {
@@ -20,7 +20,7 @@ struct ko_port {
     bool is_open;
     bool is_optional;        /* opened in case the peer has something for us */
     bool said_bye;           /* the peer has freed its group */
-    int polled_fd;           /* in the poller, or -1 */
+    int polled_fd;           /* in the poller, while that is the channel's, or -1 */
     int polled;              /* the bits it is, or was, there with */
     bool is_muted;           /* its end is known: not in the poller until it wants other bits */
     struct ko_stamp waiting; /* the call in which the peer waits for us; seq 0: none */
@@ -33,9 +33,9 @@ struct ko_channel {
     uint32_t number;
     struct ko_port *ports; /* one per rank, made at first use */
     int nopening;
-    int nwaiting; /* ports with a waiting peer */
-    struct ko_poller poller;
-    bool has_told; /* the group's failure */
+    int nwaiting;                     /* ports with a waiting peer */
+    struct ko_pooled *_Atomic pooled; /* the poller in which it slept last; NULL: never yet */
+    bool has_told;                    /* the group's failure */
 
     struct ko_stamp stamp; /* of the call under way */
     bool is_in_call;
@@ -74,12 +74,15 @@ int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait);
 
 /* The same in pieces, for a caller that lets others use the channel while it sleeps. wait_awake
  * until wait->is_armed and the caller has looked once more; then is_armed = false, poll, sleep
- * (this alone while others may come), woken with what sleep returned, look_around, and from the
- * beginning. */
+ * (this alone while others may come; it returns the number of events, or -1 after ko_fail), woken
+ * with what sleep returned, look_around, and from the beginning. Woken has to follow poll. */
 int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait);
 int ko_channel_poll(struct ko_channel *channel);
 int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline);
+int ko_channel_sleep(struct ko_channel *channel, int nap_ms, struct ko_event *events, int cap);
 int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents);
+/* Ends the present or the next sleep. Any thread. */
+void ko_channel_wake(struct ko_channel *channel);
 /* What is rarely to be done: the deadline, a peer that makes another call, word in the store. */
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait);
 

@@ -94,6 +94,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
         return KOLO_E_NOMEM;
     }
     pthread_mutex_init(&endpoint->lock, NULL);
+    ko_crew_open(&endpoint->crew);
     endpoint->users = 1;
     endpoint->rank = rank;
     endpoint->size = size;
@@ -101,7 +102,8 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->store_rank = -1;
     endpoint->cache_bytes = ko_cache_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
-    err = endpoint->contacts ? ko_poller_open(&endpoint->poller) : KOLO_E_NOMEM;
+    err = endpoint->contacts ? ko_poller_open_quiet(&endpoint->poller) : KOLO_E_NOMEM;
+    ko_pool_open(&endpoint->pollers, endpoint->poller.epoll_fd, endpoint);
     if (!err)
         err = ko_contact_begin(&endpoint->own);
     if (!err)
@@ -146,16 +148,17 @@ static void dismiss(struct ko_endpoint *endpoint, struct ko_arrival **link)
 
 static void close_endpoint(struct ko_endpoint *endpoint)
 {
+    ko_crew_close(&endpoint->crew);
     while (endpoint->arrivals)
         dismiss(endpoint, &endpoint->arrivals);
     for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
         if (endpoint->devices[i])
             endpoint->devices[i]->transport->close(endpoint->devices[i]);
+    ko_pool_close(&endpoint->pollers);
     ko_poller_close(&endpoint->poller);
     for (int i = 0; endpoint->contacts && i < endpoint->size; i++)
         free(endpoint->contacts[i]);
     free(endpoint->contacts);
-    free(endpoint->watchers);
     kolo_store_close(endpoint->store);
     pthread_mutex_destroy(&endpoint->lock);
     free(endpoint);
@@ -252,12 +255,6 @@ int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_
 
 /* ---- arrivals ---------------------------------------------------------------------------- */
 
-static void wake_watchers(struct ko_endpoint *endpoint)
-{
-    for (int i = 0; i < endpoint->nwatchers; i++)
-        ko_poller_wake(endpoint->watchers[i]);
-}
-
 static void add_arrival(struct ko_endpoint *endpoint, struct ko_wire *wire)
 {
     struct ko_arrival *arrival = ko_alloc(sizeof *arrival, "an arrival");
@@ -326,7 +323,7 @@ static int drive_arrival(struct ko_endpoint *endpoint, struct ko_arrival *arriva
     if (!err && wire->has_hello) {
         ko_poller_remove(&endpoint->poller, wire->fd);
         arrival->is_ready = true;
-        wake_watchers(endpoint);
+        ko_pool_wake_all(&endpoint->pollers);
     }
     return err;
 }
@@ -390,36 +387,4 @@ int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t
             hellos[n++] = arrival->wire->hello;
     pthread_mutex_unlock(&endpoint->lock);
     return n;
-}
-
-int ko_endpoint_watch(struct ko_endpoint *endpoint, struct ko_poller *poller)
-{
-    struct ko_poller **grown;
-    int err = KOLO_OK;
-
-    pthread_mutex_lock(&endpoint->lock);
-    if (endpoint->nwatchers == endpoint->watchers_cap) {
-        int cap = endpoint->watchers_cap ? 2 * endpoint->watchers_cap : 4;
-
-        grown = realloc(endpoint->watchers, (size_t)cap * sizeof *grown);
-        if (grown) {
-            endpoint->watchers = grown;
-            endpoint->watchers_cap = cap;
-        } else {
-            err = ko_fail(KOLO_E_NOMEM, "no memory for %d groups", cap);
-        }
-    }
-    if (!err)
-        endpoint->watchers[endpoint->nwatchers++] = poller;
-    pthread_mutex_unlock(&endpoint->lock);
-    return err;
-}
-
-void ko_endpoint_unwatch(struct ko_endpoint *endpoint, struct ko_poller *poller)
-{
-    pthread_mutex_lock(&endpoint->lock);
-    for (int i = 0; i < endpoint->nwatchers; i++)
-        if (endpoint->watchers[i] == poller)
-            endpoint->watchers[i--] = endpoint->watchers[--endpoint->nwatchers];
-    pthread_mutex_unlock(&endpoint->lock);
 }

@@ -8,8 +8,9 @@
 #define KO_ENDPOINT_H
 
 #include "clock.h"
+#include "crew.h"
 #include "kolo.h"
-#include "poller.h"
+#include "poller_pool.h"
 #include "topology.h"
 
 #include <pthread.h>
@@ -28,12 +29,11 @@ struct ko_endpoint {
     size_t cache_bytes; /* ko_cache_bytes: of more than this little is found there again */
     struct ko_contact **contacts; /* by world rank, fetched at first use */
     struct ko_device *devices[KO_CONTACT_TRANSPORTS];
-    struct ko_poller
-        poller; /* listeners and unfinished arrivals; others may wait on its epoll_fd */
+    struct ko_poller poller;       /* listeners and unfinished arrivals */
+    struct ko_poller_pool pollers; /* of channels; all woken when an arrival can be claimed */
+    struct ko_crew crew;           /* threads for the groups' work in the background */
     struct ko_arrival *arrivals;
     int narrivals;
-    struct ko_poller **watchers; /* woken when an arrival can be claimed */
-    int nwatchers, watchers_cap;
 };
 
 /* Opens every allowed device, fills `own`, publishes it in the store. Takes store over. */
@@ -69,9 +69,5 @@ int ko_endpoint_claim(struct ko_endpoint *endpoint, uint64_t group, int from, ui
 /* Copies the hellos of up to cap unclaimed arrivals for a group's channel; returns how many. */
 int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t channel,
                           struct ko_hello *hellos, int cap);
-
-/* A poller to wake, from now on or no longer, when an arrival can be claimed. */
-int ko_endpoint_watch(struct ko_endpoint *endpoint, struct ko_poller *poller);
-void ko_endpoint_unwatch(struct ko_endpoint *endpoint, struct ko_poller *poller);
 
 #endif

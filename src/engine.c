@@ -3,14 +3,14 @@
 
 #include "fence.h"
 #include "portable.h"
-#include "thread.h"
 
 #include <string.h>
 
-void ko_engine_open(struct ko_engine *engine)
+void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew)
 {
     pthread_condattr_t attributes;
 
+    engine->crew = crew;
     engine->is_split = ko_fence_is_split();
     pthread_mutex_init(&engine->lock, NULL);
     pthread_condattr_init(&attributes);
@@ -84,24 +84,28 @@ static bool wait_for_turn(struct ko_engine *engine)
     return false;
 }
 
-static void *engine_main(void *argument)
+static void run_queued(void *argument)
 {
     struct ko_engine *engine = argument;
 
     pthread_mutex_lock(&engine->lock);
-    while (!engine->is_stopping) {
+    while (engine->first && !engine->is_stopping) {
         if (wait_for_turn(engine))
             run_first(engine);
     }
+    engine->has_thread = false;
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
-    return NULL;
 }
 
-static int start_thread(struct ko_engine *engine)
+/* With the lock. */
+static int take_thread(struct ko_engine *engine)
 {
-    int err = ko_thread_start(&engine->thread, engine_main, engine, "a group's thread");
+    int err = engine->has_thread
+                  ? KOLO_OK
+                  : ko_crew_run(engine->crew, run_queued, engine, "a group's thread");
 
-    engine->has_thread = !err;
+    engine->has_thread |= !err;
     return err;
 }
 
@@ -110,7 +114,7 @@ int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work)
     int err;
 
     pthread_mutex_lock(&engine->lock);
-    err = engine->has_thread ? KOLO_OK : start_thread(engine);
+    err = take_thread(engine); /* it waits for the lock */
     if (!err) {
         ko_work_retain(work);
         work->next = NULL;
@@ -131,9 +135,9 @@ void ko_engine_close(struct ko_engine *engine)
     pthread_mutex_lock(&engine->lock);
     engine->is_stopping = true;
     pthread_cond_broadcast(&engine->changed);
+    while (engine->has_thread)
+        pthread_cond_wait(&engine->changed, &engine->lock);
     pthread_mutex_unlock(&engine->lock);
-    if (engine->has_thread)
-        pthread_join(engine->thread, NULL);
     while (engine->first) {
         struct kolo_work *work = dequeue(engine);
 

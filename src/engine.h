@@ -2,11 +2,12 @@
  *
  * engine.h: who runs a group's collectives, one after another in the order of submission. A
  * blocking call on an idle group runs in its caller's thread; asynchronous ones, and blocking ones
- * behind them, on the group's own thread, which starts with the first of them.
+ * behind them, on a thread that the group has while there are some.
  */
 #ifndef KO_ENGINE_H
 #define KO_ENGINE_H
 
+#include "crew.h"
 #include "work.h"
 
 #include <pthread.h>
@@ -21,12 +22,12 @@ struct ko_engine {
     pthread_mutex_t lock;   /* the rest */
     pthread_cond_t changed; /* something was queued, finished, or is to stop */
     struct kolo_work *first, *last;
+    struct ko_crew *crew; /* where the thread comes from */
     bool has_thread;
     bool is_stopping;
-    pthread_t thread;
 };
 
-void ko_engine_open(struct ko_engine *engine);
+void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew);
 
 /* Takes the turn if nobody has it: true, and the caller calls ko_engine_finish when it is done. */
 bool ko_engine_try_turn(struct ko_engine *engine);
@@ -38,10 +39,11 @@ bool ko_engine_try_begin(struct ko_engine *engine);
 /* True if some thread has the turn or waits for it. */
 bool ko_engine_is_busy(struct ko_engine *engine);
 
-/* Queues a work; its `run` is called on the engine's thread, with the turn. */
+/* Queues a work; its `run` is called on a thread of the crew, with the turn. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
 
-/* Waits for what runs, fails what is queued with KOLO_E_ABORTED, ends the thread. */
+/* Waits for what runs, fails what is queued with KOLO_E_ABORTED, gives the thread back.
+ */
 void ko_engine_close(struct ko_engine *engine);
 
 #endif

@@ -43,7 +43,7 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     atomic_init(&group->timeout_ms, timeout_ms);
     atomic_init(&group->failed, 0);
     pthread_mutex_init(&group->lock, NULL);
-    ko_engine_open(&group->engine);
+    ko_engine_open(&group->engine, &endpoint->crew);
 }
 
 /* Lists of calls, one at a time, that have an entry for each rank. */
@@ -141,7 +141,7 @@ static bool become_failed(kolo_group *group, int status, const char *text)
 /* If another thread is in a call, it tells its peers itself, and is awake now. */
 static void tell_collectives(kolo_group *group)
 {
-    ko_poller_wake(&group->collectives.poller);
+    ko_channel_wake(&group->collectives);
     if (!ko_engine_try_turn(&group->engine))
         return;
     ko_channel_tell_failure(&group->collectives);

@@ -93,7 +93,7 @@ void ko_mailbox_tell_failure(kolo_group *group)
 
     if (!mailbox)
         return;
-    ko_poller_wake(&mailbox->channel.poller);
+    ko_channel_wake(&mailbox->channel);
     if (pthread_mutex_trylock(&mailbox->lock))
         return;
     ko_channel_tell_failure(&mailbox->channel);
@@ -229,7 +229,7 @@ static int post(struct ko_mailbox *mailbox, struct ko_letter *letter)
     else if (begin(mailbox, letter, link))
         ko_mailbox_fail_all(mailbox);
     if (mailbox->is_driven)
-        ko_poller_wake(&mailbox->channel.poller); /* the driver's poll may lack what we began */
+        ko_channel_wake(&mailbox->channel); /* the driver's poll may lack what we began */
     return KOLO_OK;
 }
 
@@ -410,10 +410,10 @@ void ko_mailbox_free(kolo_group *group)
         ko_mailbox_fail_all(mailbox);
     pthread_cond_broadcast(&mailbox->changed);
     pthread_cond_signal(&mailbox->for_courier);
-    ko_poller_wake(&mailbox->channel.poller);
+    ko_channel_wake(&mailbox->channel);
+    while (mailbox->has_courier)
+        pthread_cond_wait(&mailbox->for_courier, &mailbox->lock);
     pthread_mutex_unlock(&mailbox->lock);
-    if (mailbox->has_courier)
-        pthread_join(mailbox->courier, NULL);
     for (int i = 0; i < group->size; i++)
         ko_correspondence_clear(&mailbox->with[i]);
     ko_channel_close(&mailbox->channel);

@@ -3,13 +3,12 @@
  * One thread at a time drives the channel; other waiters sleep on a condition until the driver has
  * finished something or gives the role up. The driver holds the lock except while it sleeps in the
  * kernel. Letters that need both sides and that nobody waits for are driven by a thread of the
- * mailbox's own, the courier, when no user's thread has come for a while: one that posts or waits
+ * library's, the courier, when no user's thread has come for a while: one that posts or waits
  * often moves everything itself, and would only be held up by a second thread.
  */
 #include "log.h"
 #include "mailbox_parts.h"
 #include "portable.h"
-#include "thread.h"
 
 #include <stdio.h>
 
@@ -176,7 +175,7 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
     }
     nap_ms = ko_channel_nap_ms(&mailbox->channel, wait->deadline);
     pthread_mutex_unlock(&mailbox->lock);
-    n = ko_poller_wait(&mailbox->channel.poller, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
+    n = ko_channel_sleep(&mailbox->channel, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
     pthread_mutex_lock(&mailbox->lock);
     if (n > 0)
         wait->spin_until_ns = 0; /* something is coming: more of it may be near */
@@ -266,7 +265,7 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
 
     mailbox->nusers++;
     if (mailbox->is_driven)
-        ko_poller_wake(&mailbox->channel.poller); /* the courier makes way */
+        ko_channel_wake(&mailbox->channel); /* the courier makes way */
     do {
         if (!mailbox->is_driven)
             drive_until_done(mailbox, letter, deadline, &limit);
@@ -313,29 +312,27 @@ static bool nobody_comes(struct ko_mailbox *mailbox)
     return visits == mailbox->visits && !mailbox->nusers && !mailbox->is_driven;
 }
 
-static void *courier_main(void *argument)
+static void carry(void *argument)
 {
     struct ko_mailbox *mailbox = argument;
 
     ko_log_set_rank(mailbox->group->rank);
     pthread_mutex_lock(&mailbox->lock);
-    while (!mailbox->is_stopping) {
-        mailbox->is_courier_idle = !mailbox->nopen;
-        if (mailbox->is_courier_idle)
-            pthread_cond_wait(&mailbox->for_courier, &mailbox->lock);
-        else if (nobody_comes(mailbox) && !mailbox->is_stopping)
+    while (mailbox->nopen && !mailbox->is_stopping) {
+        if (nobody_comes(mailbox) && !mailbox->is_stopping)
             drive_for_nobody(mailbox);
     }
+    mailbox->has_courier = false;
+    pthread_cond_signal(&mailbox->for_courier);
     pthread_mutex_unlock(&mailbox->lock);
-    return NULL;
 }
 
 /* Without it letters get on when their owner waits, so a failure to start it is only worth a
  * warning. */
 static void start_courier(struct ko_mailbox *mailbox)
 {
-    mailbox->has_courier = !ko_thread_start(&mailbox->courier, courier_main, mailbox,
-                                            "a thread for messages in the background");
+    mailbox->has_courier = !ko_crew_run(&mailbox->group->endpoint->crew, carry, mailbox,
+                                        "a thread for messages in the background");
     if (!mailbox->has_courier)
         ko_log(KO_LOG_WARN, "%s", kolo_last_error());
 }
@@ -349,7 +346,4 @@ void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *lette
         return; /* what fits into the slots arrives without us */
     if (!mailbox->has_courier)
         start_courier(mailbox);
-    if (mailbox->is_courier_idle)
-        pthread_cond_signal(&mailbox->for_courier);
-    mailbox->is_courier_idle = false;
 }

@@ -33,11 +33,9 @@ struct ko_mailbox {
     atomic_int held;  /* the peer for whom the link holds messages; -1: none */
 
     bool has_courier, is_stopping;
-    bool is_courier_idle;       /* it sleeps until it is called */
-    pthread_cond_t for_courier; /* there are letters again, or it is to stop */
+    pthread_cond_t for_courier; /* it is to stop, or has gone */
     uint64_t visits;            /* of users: posts and waits */
     unsigned looks;             /* of users that do not wait */
-    pthread_t courier;
 };
 
 /* Any thread, without the lock; NULL before the first message. */

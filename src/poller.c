@@ -58,6 +58,18 @@ void ko_poller_remove(struct ko_poller *poller, int fd)
     epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+int ko_poller_renew(struct ko_poller *poller)
+{
+    struct ko_poller fresh;
+    int err = ko_poller_open_quiet(&fresh);
+
+    if (err)
+        return err;
+    close(poller->epoll_fd);
+    poller->epoll_fd = fresh.epoll_fd;
+    return control(poller, EPOLL_CTL_ADD, poller->wake_fd, KO_POLL_IN, NULL);
+}
+
 static int happened_of(uint32_t bits)
 {
     return (bits & EPOLLIN ? KO_POLL_IN : 0) | (bits & EPOLLOUT ? KO_POLL_OUT : 0) |

@@ -30,6 +30,10 @@ int ko_poller_add(struct ko_poller *poller, int fd, int wanted, void *owner);
 int ko_poller_change(struct ko_poller *poller, int fd, int wanted, void *owner);
 void ko_poller_remove(struct ko_poller *poller, int fd);
 
+/* Takes everything out; a wake is not lost. After an error nothing has changed, or nothing is in.
+ */
+int ko_poller_renew(struct ko_poller *poller);
+
 /* Waits up to timeout_ms (0: only looks) and returns the number of events, 0 on time-out or signal,
  * or -1 after ko_fail. */
 int ko_poller_wait(struct ko_poller *poller, int timeout_ms, struct ko_event *events, int cap);

@@ -242,24 +242,28 @@ static void flood(void **state)
         close(fds[i]);
 }
 
-static void watchers(void **state)
+/* Who has slept in a poller of the endpoint's is woken when there is something to claim. */
+static void arrivals_wake(void **state)
 {
     struct fixture *fixture = *state;
-    struct ko_poller pollers[6];
-    struct ko_event event;
+    struct ko_poller_pool *pool = &fixture->right->pollers;
+    struct ko_pooled *_Atomic pooled[2] = {NULL, NULL};
+    struct ko_event events[4];
     struct ko_wire *from, *to;
+    bool is_new;
 
-    for (int i = 0; i < 6; i++) {
-        assert_int_equal(ko_poller_open(&pollers[i]), KOLO_OK);
-        assert_int_equal(ko_endpoint_watch(fixture->right, &pollers[i]), KOLO_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ko_pool_enter(pool, &pooled[i], &pooled[i], &is_new), KOLO_OK);
+        assert_int_equal(ko_poller_wait(&pooled[i]->poller, 0, events, 4), 1); /* it is new */
+        assert_int_equal(ko_poller_wait(&pooled[i]->poller, 0, events, 4), 0);
+        ko_pool_leave(pool, &pooled[i], pooled[i]);
     }
-    ko_endpoint_unwatch(fixture->right, &pollers[2]);
     from = begin(fixture, GROUP, CHANNEL);
     to = claim(fixture, from, GROUP);
-    for (int i = 0; i < 6; i++) {
-        assert_int_equal(ko_poller_wait(&pollers[i], 0, &event, 1), i != 2);
-        ko_endpoint_unwatch(fixture->right, &pollers[i]);
-        ko_poller_close(&pollers[i]);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ko_poller_wait(&pooled[i]->poller, 0, events, 4), 1);
+        assert_null(events[0].owner);
+        ko_pool_give_back(pool, &pooled[i], pooled[i]);
     }
     to->transport->hangup(to);
     from->transport->hangup(from);
@@ -279,9 +283,9 @@ static void users(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE(contacts), CASE(wrong_contact), CASE(claims),
-                                       CASE(garbage),  CASE(silent),        CASE(flood),
-                                       CASE(watchers), CASE(users)};
+    const struct CMUnitTest tests[] = {CASE(contacts),      CASE(wrong_contact), CASE(claims),
+                                       CASE(garbage),       CASE(silent),        CASE(flood),
+                                       CASE(arrivals_wake), CASE(users)};
 
     return cmocka_run_group_tests_name("endpoint", tests, NULL, NULL);
 }
