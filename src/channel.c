@@ -302,6 +302,8 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
     for (int i = 0; i < channel->group->size && !err; i++)
         if (has_notice(&channel->ports[i]))
             err = hear(channel, &channel->ports[i]);
+    if (!nevents && !err) /* of very many sleepers not each is told of arrivals */
+        ko_endpoint_accept(channel->group->endpoint);
     for (int i = 0; channel->nopening && i < channel->group->size && !err; i++)
         if (channel->ports[i].link && !channel->ports[i].is_open)
             err = ko_channel_drive_opening(channel, &channel->ports[i]);

@@ -4,7 +4,8 @@
  * there may be few of those, for a short time, and the oldest makes room for a newcomer. Who has
  * begun a handshake may take his time over the rest: he goes on only when he next calls the
  * library. With its hello an arrival waits to be claimed by the group that it names, which may not
- * exist yet on this rank.
+ * exist yet on this rank: there are as many as peers have begun to use groups that this rank has
+ * not come to, which may be many.
  */
 #include "endpoint.h"
 
@@ -18,7 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STRANGERS = 256, STRANGER_MS = 5000, ACCEPTS_AT_ONCE = 64 };
+enum {
+    MOST_STRANGERS = 256,
+    STRANGER_MS = 5000,
+    MOST_ARRIVALS = 1 << 15,
+    ACCEPTS_AT_ONCE = 64,
+};
 
 struct ko_arrival {
     struct ko_wire *wire;
@@ -132,8 +138,10 @@ static struct ko_wire *take(struct ko_endpoint *endpoint, struct ko_arrival **li
     struct ko_wire *wire = arrival->wire;
 
     *link = arrival->next;
-    if (!arrival->is_ready)
+    if (!arrival->is_ready) {
         ko_poller_remove(&endpoint->poller, wire->fd);
+        endpoint->nstrangers--;
+    }
     endpoint->narrivals--;
     free(arrival);
     return wire;
@@ -269,6 +277,7 @@ static void add_arrival(struct ko_endpoint *endpoint, struct ko_wire *wire)
     arrival->next = endpoint->arrivals;
     endpoint->arrivals = arrival;
     endpoint->narrivals++;
+    endpoint->nstrangers++;
 }
 
 /* The stranger who came first; rather one that has not begun anything. NULL if there is none. */
@@ -283,12 +292,14 @@ static struct ko_arrival **oldest_stranger(struct ko_endpoint *endpoint)
     return oldest;
 }
 
-/* False if all are here whom this rank can have. */
+/* False if there are more than anybody honest begins. */
 static bool make_room(struct ko_endpoint *endpoint)
 {
     struct ko_arrival **oldest;
 
-    if (endpoint->narrivals < MOST_STRANGERS + endpoint->size)
+    if (endpoint->narrivals >= MOST_ARRIVALS)
+        return false;
+    if (endpoint->nstrangers < MOST_STRANGERS + endpoint->size)
         return true;
     oldest = oldest_stranger(endpoint);
     if (oldest)
@@ -323,6 +334,7 @@ static int drive_arrival(struct ko_endpoint *endpoint, struct ko_arrival *arriva
     if (!err && wire->has_hello) {
         ko_poller_remove(&endpoint->poller, wire->fd);
         arrival->is_ready = true;
+        endpoint->nstrangers--;
         ko_pool_wake_all(&endpoint->pollers);
     }
     return err;

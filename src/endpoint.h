@@ -33,7 +33,7 @@ struct ko_endpoint {
     struct ko_poller_pool pollers; /* of channels; all woken when an arrival can be claimed */
     struct ko_crew crew;           /* threads for the groups' work in the background */
     struct ko_arrival *arrivals;
-    int narrivals;
+    int narrivals, nstrangers; /* strangers: their hello has not come yet */
 };
 
 /* Opens every allowed device, fills `own`, publishes it in the store. Takes store over. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "poller.h"
 
+#include "descriptors.h"
 #include "status.h"
 
 #include <errno.h>
@@ -26,7 +27,10 @@ int ko_poller_open_quiet(struct ko_poller *poller)
 {
     poller->wake_fd = -1;
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    return poller->epoll_fd < 0 ? ko_fail_errno(errno, "epoll_create1") : KOLO_OK;
+    if (poller->epoll_fd < 0)
+        return ko_fail_errno(errno, "epoll_create1");
+    ko_descriptors_note(poller->epoll_fd);
+    return KOLO_OK;
 }
 
 int ko_poller_open(struct ko_poller *poller)

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-enum { KEPT = 16 };
+enum { KEPT = 16, WITH_FD = 250 /* the kernel lets an epoll descriptor be in 500 others */ };
 
 void ko_pool_open(struct ko_poller_pool *pool, int fd, void *base)
 {
@@ -58,7 +58,8 @@ static int make(struct ko_poller_pool *pool, struct ko_pooled **made)
     if (!pooled)
         return KOLO_E_NOMEM;
     err = ko_poller_open(&pooled->poller);
-    if (!err && pool->fd >= 0)
+    pooled->has_fd = pool->fd >= 0 && pool->n < WITH_FD;
+    if (!err && pooled->has_fd)
         err = ko_poller_add(&pooled->poller, pool->fd, KO_POLL_IN, pool->base);
     if (err) {
         ko_poller_close(&pooled->poller);
@@ -91,7 +92,7 @@ static int empty(struct ko_poller_pool *pool, struct ko_pooled *pooled)
 {
     int err = ko_poller_renew(&pooled->poller);
 
-    if (!err && pool->fd >= 0)
+    if (!err && pooled->has_fd)
         err = ko_poller_add(&pooled->poller, pool->fd, KO_POLL_IN, pool->base);
     return err;
 }

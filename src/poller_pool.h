@@ -18,6 +18,7 @@ struct ko_pooled {
     struct ko_poller poller;
     const void *owner; /* the rest: under the pool's lock; NULL: nobody's, and nothing is in it */
     bool is_asleep;
+    bool has_fd;      /* the pool's is in it */
     uint64_t entered; /* by it the one is found that has not been used for longest */
 };
 
@@ -26,11 +27,12 @@ struct ko_poller_pool {
     struct ko_pooled **all;
     int n, cap;
     uint64_t entered;
-    int fd;     /* is in every poller, or -1 */
+    int fd;     /* is in the first few hundred pollers, or -1 */
     void *base; /* the owner of its events */
 };
 
-/* fd, whose events are base's, is to be in every poller; -1: none. Safe to close after a failure,
+/* fd, whose events are base's, is to be in the pollers, all but those of hundreds of owners that
+ * sleep at once; -1: none. Safe to close after a failure,
  * and when all zero. */
 void ko_pool_open(struct ko_poller_pool *pool, int fd, void *base);
 void ko_pool_close(struct ko_poller_pool *pool);

@@ -5,6 +5,7 @@
 #include "socket.h"
 
 #include "config.h"
+#include "descriptors.h"
 #include "fault.h"
 #include "log.h"
 #include "poller.h"
@@ -43,6 +44,7 @@ static int open_socket(int family)
     fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     if (fd >= 0)
         prepare(fd);
+    ko_descriptors_note(fd);
     return fd;
 }
 
@@ -230,6 +232,7 @@ int ko_socket_accept(int listen_fd, int *fd)
     }
     if (got >= 0) {
         prepare(got);
+        ko_descriptors_note(got);
         *fd = got;
         return KOLO_OK;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "unix_socket.h"
 
+#include "descriptors.h"
 #include "fault.h"
 #include "status.h"
 
@@ -28,7 +29,10 @@ static int open_socket(int *fd)
     *fd = ko_fault(KO_FAULT_SOCKET)
               ? (errno = EMFILE, -1)
               : socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    return *fd < 0 ? ko_fail_errno(errno, "making a Unix socket") : KOLO_OK;
+    if (*fd < 0)
+        return ko_fail_errno(errno, "making a Unix socket");
+    ko_descriptors_note(*fd);
+    return KOLO_OK;
 }
 
 int ko_unix_listen(int *fd_out, char name[KO_UNIX_NAME])

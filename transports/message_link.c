@@ -40,7 +40,7 @@ static int message_room(struct ko_link *link, size_t nbytes, void **place)
     if (err)
         return err;
     if (!link->out)
-        link->out = ko_alloc(link->slots * link->longest, "slots to send from");
+        link->out = ko_alloc_unset(link->slots * link->longest, "slots to send from");
     if (!link->out)
         return KOLO_E_NOMEM;
     *place = link->out + link->sent % link->slots * link->longest;
@@ -97,7 +97,7 @@ static int message_peek(struct ko_link *link, const void **body)
 
     if (!link->is_landed) {
         if (!link->in)
-            link->in = ko_alloc(link->longest, "a slot to receive in");
+            link->in = ko_alloc_unset(link->longest, "a slot to receive in");
         if (!link->in)
             return KOLO_E_NOMEM;
         err = link->wire->transport->land(link->wire, link->in);

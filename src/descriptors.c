@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The usual limit of 1024 is there for programs that use select(), which can have no more; the one
+ * up to which each process may raise it, for the system's sake. Doubling makes it rare.
+ */
+#include "descriptors.h"
+
+#include "log.h"
+
+#include <sys/resource.h>
+
+enum { RESERVE = 64 }; /* for what is opened meanwhile, here and by the program */
+
+void ko_descriptors_note(int newest)
+{
+    struct rlimit limit;
+    rlim_t before;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= limit.rlim_max ||
+        (rlim_t)newest + RESERVE < limit.rlim_cur)
+        return;
+    before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max / 2 < before ? limit.rlim_max : 2 * before;
+    if (!setrlimit(RLIMIT_NOFILE, &limit))
+        ko_log(KO_LOG_INFO, "the limit of open files was %llu, and is %llu now",
+               (unsigned long long)before, (unsigned long long)limit.rlim_cur);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Many groups at once: each is used, all are alive, and what one costs its rank is bounded. Counted
+ * are descriptors, threads, mappings and bytes, never time.
+ */
+#include "exam.h"
+#include "ranks.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What this process has. */
+struct holdings {
+    long descriptors, threads, mappings, kib;
+};
+
+static long count_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    long n = 0;
+
+    while (folder && readdir(folder))
+        n++;
+    if (folder)
+        closedir(folder);
+    return n;
+}
+
+static long count_lines(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    long n = 0;
+
+    for (int c; file && (c = getc(file)) != EOF;)
+        n += c == '\n';
+    if (file)
+        fclose(file);
+    return n;
+}
+
+static long resident_kib(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    long pages = 0;
+
+    if (file && fscanf(file, "%*d %ld", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static struct holdings take_stock(void)
+{
+    return (struct holdings){.descriptors = count_entries("/proc/self/fd"),
+                             .threads = count_entries("/proc/self/task"),
+                             .mappings = count_lines("/proc/self/maps"),
+                             .kib = resident_kib()};
+}
+
+struct plan {
+    int ngroups;
+    bool is_async;
+};
+
+static bool is_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* What groups of two ranks may take, some of which have been used, beyond what there was before. */
+static int are_cheap(const struct holdings *before, long ngroups, long nused)
+{
+    const struct holdings now = take_stock();
+    const long descriptors = now.descriptors - before->descriptors;
+    const long threads = now.threads - before->threads;
+    const long mappings = now.mappings - before->mappings, kib = now.kib - before->kib;
+
+    if (descriptors <= 2 * nused + 50 && threads <= 20 &&
+        (is_sanitized() || (mappings <= 4 * nused + 100 && kib <= 6 * ngroups + 54 * nused + 2000)))
+        return 0;
+    return ranks_fail("%ld groups, %ld used: %ld descriptors, %ld threads, %ld mappings, %ld KiB",
+                      ngroups, nused, descriptors, threads, mappings, kib);
+}
+
+/* Memory may stay the process's. */
+static int has_left_open(const struct holdings *before)
+{
+    const struct holdings now = take_stock();
+
+    return now.descriptors > before->descriptors + 50 || now.mappings > before->mappings + 100
+               ? ranks_fail("%ld descriptors, %ld mappings are left",
+                            now.descriptors - before->descriptors, now.mappings - before->mappings)
+               : 0;
+}
+
+/* A collective and a message to and fro. */
+static int use(kolo_group *group, int number, bool is_async)
+{
+    const int rank = kolo_group_rank(group), n = kolo_group_size(group);
+    int sent = number * n + rank, got = -1;
+    kolo_work *work;
+    int failed = exam_take(group, &(struct exam){.what = KO_ALL_REDUCE,
+                                                 .dtype = KOLO_INT32,
+                                                 .count = (size_t)(number % 50),
+                                                 .is_async = is_async});
+
+    if (failed || kolo_isend(group, &sent, 1, KOLO_INT32, (rank + 1) % n, 7, &work))
+        return ranks_fail("group %d: isend", number);
+    if (kolo_recv(group, &got, 1, KOLO_INT32, (rank + n - 1) % n, 7) || kolo_work_wait(work, -1))
+        failed = ranks_fail("group %d: recv", number);
+    kolo_work_free(work);
+    if (!failed && got != number * n + (rank + n - 1) % n)
+        failed = ranks_fail("group %d: %d came", number, got);
+    return failed;
+}
+
+static int make(kolo_group *world, kolo_group **groups, int ngroups)
+{
+    static const int all[] = {0, 1};
+    int err = KOLO_OK;
+
+    for (int g = 0; g < ngroups && !err; g++)
+        err = kolo_group_new(world, all, 2, &groups[g]);
+    return err ? ranks_fail("making groups") : 0;
+}
+
+static void free_all(kolo_group **groups, int ngroups)
+{
+    for (int g = 0; g < ngroups; g++)
+        kolo_group_free(groups[g]);
+    free(groups);
+}
+
+static int make_and_use(kolo_group *world, void *argument)
+{
+    const struct plan *plan = argument;
+    const int n = plan->ngroups;
+    kolo_group **groups = calloc((size_t)n, sizeof *groups);
+    struct holdings before;
+    int failed = groups ? use(world, 0, plan->is_async) : 1;
+
+    before = take_stock();
+    failed |= make(world, groups, n) || are_cheap(&before, n, 0);
+    for (int round = 0; round < 2; round++)
+        for (int g = 0; g < n && !failed; g++)
+            failed = use(groups[g], g, plan->is_async);
+    failed |= failed || are_cheap(&before, n, n);
+    for (int g = 0; g < n / 2; g++) {
+        kolo_group_free(groups[g]);
+        groups[g] = NULL;
+    }
+    failed |= failed || kolo_barrier(world) || make(world, groups, n / 2);
+    for (int g = 0; g < n && !failed; g++)
+        failed = use(groups[g], g, false);
+    failed |= failed || are_cheap(&before, n, n);
+    free_all(groups, n);
+    return failed | has_left_open(&before);
+}
+
+/* The limit of most systems' shells, or less. */
+static int settle(int rank, void *argument)
+{
+    struct rlimit limit;
+
+    (void)rank;
+    (void)argument;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return 1;
+    limit.rlim_cur = limit.rlim_max < 500 ? limit.rlim_max : 500;
+    return setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void run(const char *transport, int ngroups, ranks_body body)
+{
+    for (int is_async = 0; is_async < 2; is_async++) {
+        struct plan plan = {.ngroups = ngroups, .is_async = is_async};
+
+        setenv("KOLO_TRANSPORT", transport, 1);
+        setenv("KOLO_DEBUG", "ERROR", 1);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES,
+                                                   .n = 2,
+                                                   .timeout_ms = 60000,
+                                                   .settle = settle},
+                                   body, &plan),
+                         0);
+    }
+}
+
+static void a_thousand_over_shm(void **state)
+{
+    (void)state;
+    run("shm", 1000, make_and_use);
+}
+
+static void a_thousand_over_tcp(void **state)
+{
+    (void)state;
+    run("tcp", 1000, make_and_use);
+}
+
+/* Rank 0 begins with all groups before rank 1 has come to any, which then begins with the last. */
+static int use_from_both_ends(kolo_group *world, void *argument)
+{
+    const struct plan *plan = argument;
+    const int n = plan->ngroups;
+    kolo_group **groups = calloc((size_t)n, sizeof *groups);
+    kolo_work **works = calloc((size_t)n, sizeof *works);
+    int failed = !groups || !works, got;
+
+    failed |= kolo_group_rank(world) == 1 && kolo_recv(world, NULL, 0, KOLO_UINT8, 0, 1);
+    failed |= failed || make(world, groups, n);
+    for (int g = 0; g < n && !failed && kolo_group_rank(world) == 0; g++)
+        failed = kolo_isend(groups[g], &plan->ngroups, 1, KOLO_INT32, 1, 3, &works[g]);
+    failed |=
+        failed || (kolo_group_rank(world) == 0 && kolo_send(world, NULL, 0, KOLO_UINT8, 1, 1));
+    for (int g = n; g-- && !failed && kolo_group_rank(world) == 1;)
+        failed = kolo_recv(groups[g], &got, 1, KOLO_INT32, 0, 3) || got != n;
+    for (int g = 0; g < n && works; g++) {
+        failed |= works[g] && kolo_work_wait(works[g], -1);
+        kolo_work_free(works[g]);
+    }
+    free_all(groups, n);
+    free(works);
+    return failed ? ranks_fail("from both ends") : 0;
+}
+
+static void ranks_may_come_to_them_in_any_order(void **state)
+{
+    (void)state;
+    run("shm", 300, use_from_both_ends);
+    run("tcp", 300, use_from_both_ends);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thousand_over_shm),
+        cmocka_unit_test(a_thousand_over_tcp),
+        cmocka_unit_test(ranks_may_come_to_them_in_any_order),
+    };
+
+    return cmocka_run_group_tests_name("group_many", tests, NULL, NULL);
+}
