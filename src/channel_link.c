@@ -174,8 +174,8 @@ int ko_channel_answer_arrivals(struct ko_channel *channel)
             }
     } while (n == CAP && nbegun && !err);
     /* Messages are received by ranks that call for them; but the sender of one may be needed for
-     * the collective that this rank is in. */
-    if (!err && channel->number == KO_CHANNEL_COLLECTIVES)
-        ko_mailbox_answer(channel->group);
+     * what this rank waits for. */
+    if (!err)
+        ko_mailbox_answer_all(channel->group->endpoint);
     return err;
 }

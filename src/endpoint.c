@@ -100,6 +100,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
         return KOLO_E_NOMEM;
     }
     pthread_mutex_init(&endpoint->lock, NULL);
+    pthread_mutex_init(&endpoint->groups_lock, NULL);
     ko_crew_open(&endpoint->crew);
     endpoint->users = 1;
     endpoint->rank = rank;
@@ -168,6 +169,7 @@ static void close_endpoint(struct ko_endpoint *endpoint)
         free(endpoint->contacts[i]);
     free(endpoint->contacts);
     kolo_store_close(endpoint->store);
+    pthread_mutex_destroy(&endpoint->groups_lock);
     pthread_mutex_destroy(&endpoint->lock);
     free(endpoint);
 }
@@ -397,6 +399,29 @@ int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t
          arrival = arrival->next)
         if (is_for(arrival->wire, group, channel))
             hellos[n++] = arrival->wire->hello;
+    pthread_mutex_unlock(&endpoint->lock);
+    return n;
+}
+
+/* Adds the group of the arrival to those listed, unless it is there or there is no room. */
+static int list_group(uint64_t *groups, int n, int cap, uint64_t group)
+{
+    for (int i = 0; i < n; i++)
+        if (groups[i] == group)
+            return n;
+    if (n < cap)
+        groups[n++] = group;
+    return n;
+}
+
+int ko_endpoint_wanted(struct ko_endpoint *endpoint, uint32_t channel, uint64_t *groups, int cap)
+{
+    int n = 0;
+
+    pthread_mutex_lock(&endpoint->lock);
+    for (struct ko_arrival *arrival = endpoint->arrivals; arrival; arrival = arrival->next)
+        if (arrival->is_ready && arrival->wire->hello.channel == channel)
+            n = list_group(groups, n, cap, arrival->wire->hello.group);
     pthread_mutex_unlock(&endpoint->lock);
     return n;
 }

@@ -32,6 +32,8 @@ struct ko_endpoint {
     struct ko_poller poller;       /* listeners and unfinished arrivals */
     struct ko_poller_pool pollers; /* of channels; all woken when an arrival can be claimed */
     struct ko_crew crew;           /* threads for the groups' work in the background */
+    pthread_mutex_t groups_lock;   /* taken before any lock of a group's */
+    kolo_group *groups;            /* over this endpoint, by their `next` */
     struct ko_arrival *arrivals;
     int narrivals, nstrangers; /* strangers: their hello has not come yet */
 };
@@ -69,5 +71,9 @@ int ko_endpoint_claim(struct ko_endpoint *endpoint, uint64_t group, int from, ui
 /* Copies the hellos of up to cap unclaimed arrivals for a group's channel; returns how many. */
 int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t channel,
                           struct ko_hello *hellos, int cap);
+
+/* The ids of up to cap groups of which there are unclaimed arrivals for that channel; returns how
+ * many. */
+int ko_endpoint_wanted(struct ko_endpoint *endpoint, uint32_t channel, uint64_t *groups, int cap);
 
 #endif

@@ -57,6 +57,31 @@ static int make_lists(kolo_group *group)
     return group->ranks && group->parts && group->links ? KOLO_OK : KOLO_E_NOMEM;
 }
 
+/* From now on threads of other groups may come, to answer for it (ko_mailbox_answer_all). */
+static void enroll(kolo_group *group)
+{
+    struct ko_endpoint *endpoint = group->endpoint;
+
+    pthread_mutex_lock(&endpoint->groups_lock);
+    group->next = endpoint->groups;
+    endpoint->groups = group;
+    pthread_mutex_unlock(&endpoint->groups_lock);
+}
+
+/* And no longer. Of a group that has not been enrolled there is nothing to do. */
+static void leave_endpoint(kolo_group *group)
+{
+    struct ko_endpoint *endpoint = group->endpoint;
+    kolo_group **link;
+
+    pthread_mutex_lock(&endpoint->groups_lock);
+    for (link = &endpoint->groups; *link && *link != group; link = &(*link)->next)
+        continue;
+    if (*link)
+        *link = group->next;
+    pthread_mutex_unlock(&endpoint->groups_lock);
+}
+
 int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, int rank, int size,
                   int timeout_ms, kolo_group **group_out)
 {
@@ -81,6 +106,7 @@ int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, i
         kolo_group_free(group);
         return err;
     }
+    enroll(group);
     ko_log(KO_LOG_DEBUG, "group %016llx: rank %d of %d", (unsigned long long)id, rank, size);
     *group_out = group;
     return KOLO_OK;
@@ -390,125 +416,6 @@ int kolo_group_set_timeout(kolo_group *group, int timeout_ms)
     return KOLO_OK;
 }
 
-/* ---- making groups of groups ------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15U;
-    return hash ^ (hash >> 29);
-}
-
-/* Counts parent's children, so that two groups of the same ranks differ; all ranks count alike. */
-static uint64_t child_id(kolo_group *parent, const int *ranks, int nranks)
-{
-    uint64_t id;
-
-    pthread_mutex_lock(&parent->lock);
-    id = mix(parent->id, ++parent->nchildren);
-    pthread_mutex_unlock(&parent->lock);
-    for (int i = 0; i < nranks; i++)
-        id = mix(id, (uint64_t)ranks[i] + 1);
-    return id;
-}
-
-static int check_list(const kolo_group *parent, const int *ranks, int nranks)
-{
-    char *seen;
-    int err = KOLO_OK;
-
-    if (!ranks || nranks < 1 || nranks > parent->size)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_new: a group of %d of %d ranks cannot be",
-                       nranks, parent->size);
-    seen = ko_alloc((size_t)parent->size, "a list of ranks");
-    if (!seen)
-        return KOLO_E_NOMEM;
-    for (int i = 0; i < nranks && !err; i++) {
-        err = ko_group_check_rank(parent, ranks[i], "a member of the new group");
-        if (!err && seen[ranks[i]]++)
-            err = ko_fail(KOLO_E_INVALID, "kolo_group_new: rank %d is listed twice", ranks[i]);
-    }
-    free(seen);
-    return err;
-}
-
-int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group)
-{
-    int *world_ranks;
-    uint64_t id;
-    int rank = -1;
-    int err;
-
-    if (!parent || !group)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_new: %s is NULL", parent ? "group" : "parent");
-    err = check_list(parent, ranks, nranks);
-    if (!err)
-        err = ko_group_check(parent);
-    if (err)
-        return err;
-    id = child_id(parent, ranks, nranks);
-    for (int i = 0; i < nranks; i++)
-        if (ranks[i] == parent->rank)
-            rank = i;
-    if (rank < 0) {
-        *group = NULL;
-        return KOLO_OK;
-    }
-    world_ranks = ko_alloc((size_t)nranks * sizeof *world_ranks, "ranks");
-    if (!world_ranks)
-        return KOLO_E_NOMEM;
-    for (int i = 0; i < nranks; i++)
-        world_ranks[i] = parent->world_ranks[ranks[i]];
-    ko_endpoint_retain(parent->endpoint);
-    return ko_group_make(parent->endpoint, id, world_ranks, rank, nranks,
-                         kolo_group_timeout(parent), group);
-}
-
-struct split_entry {
-    int32_t color, key;
-};
-
-/* Of the ranks of this color, in the order of their keys, then of their ranks; returns how many. */
-static int list_color(const struct split_entry *entries, int n, int color, int *ranks)
-{
-    int count = 0;
-
-    for (int r = 0; r < n; r++) {
-        int at = count;
-
-        if (entries[r].color != color)
-            continue;
-        for (; at > 0 && entries[ranks[at - 1]].key > entries[r].key; at--)
-            ranks[at] = ranks[at - 1];
-        ranks[at] = r;
-        count++;
-    }
-    return count;
-}
-
-int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group)
-{
-    struct split_entry mine = {color, key}, *entries;
-    int *ranks;
-    int err;
-
-    if (!parent || !group)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_split: %s is NULL", parent ? "group" : "parent");
-    entries = ko_alloc((size_t)parent->size * (sizeof *entries + sizeof *ranks), "a split");
-    if (!entries)
-        return KOLO_E_NOMEM;
-    ranks = (int *)(entries + parent->size);
-    err = kolo_all_gather(parent, &mine, entries, 2, KOLO_INT32);
-    if (!err && color < 0) {
-        /* Counted like the others do, who call kolo_group_new below. */
-        (void)child_id(parent, NULL, 0);
-        *group = NULL;
-    } else if (!err) {
-        err = kolo_group_new(parent, ranks, list_color(entries, parent->size, color, ranks), group);
-    }
-    free(entries);
-    return err;
-}
-
 /* ---- end --------------------------------------------------------------------------------- */
 
 static bool has_unfinished(kolo_group *group)
@@ -522,6 +429,7 @@ void kolo_group_free(kolo_group *group)
 
     if (!group)
         return;
+    leave_endpoint(group);
     ko_mailbox_push(group);
     if (has_unfinished(group)) {
         snprintf(text, sizeof text, "rank %d freed the group while works were unfinished",
@@ -536,6 +444,7 @@ void kolo_group_free(kolo_group *group)
     ko_gpu_close(group->gpu);
     free(group->world_ranks);
     free(group->hosts);
+    free(group->lists);
     free(group->scratch.bytes);
     free(group->ranks);
     free(group->parts);

@@ -29,6 +29,11 @@ struct ko_memory {
     size_t nbytes;
 };
 
+/* How often groups have been made of a list of ranks. */
+struct ko_list {
+    uint64_t hash, count;
+};
+
 /* An op that kolo_op_premul_sum has made: KO_PREMUL plus its index. */
 enum { KO_MOST_PREMULS = 64, KO_PREMUL = KOLO_NOPS + 1 };
 
@@ -43,8 +48,11 @@ struct kolo_group {
     int *world_ranks; /* by rank */
     atomic_int timeout_ms;
     struct ko_endpoint *endpoint;
+    kolo_group *next;       /* of the endpoint's; under its groups_lock */
     struct ko_world *world; /* NULL but in the world group */
-    uint64_t nchildren;     /* groups made from this one so far */
+    uint64_t nchildren;     /* groups made from this one by all its ranks so far; under the lock */
+    struct ko_list *lists;  /* of those made by their members alone; under the lock */
+    size_t nlists;
 
     struct ko_channel collectives;      /* used by whoever runs a collective, one at a time */
     struct ko_mailbox *_Atomic mailbox; /* made at first use, under lock */

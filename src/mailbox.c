@@ -358,7 +358,7 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
     return err ? ko_channel_link_failed(channel, peer, err) : KOLO_OK;
 }
 
-void ko_mailbox_answer(kolo_group *group)
+static void answer(kolo_group *group)
 {
     struct ko_hello hellos[16];
     int n = ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, hellos, 16);
@@ -372,6 +372,30 @@ void ko_mailbox_answer(kolo_group *group)
             !ko_channel_link(&mailbox->channel, hellos[i].from, &link))
             (void)ko_channel_turn(&mailbox->channel);
     pthread_mutex_unlock(&mailbox->lock);
+}
+
+/* With the endpoint's groups_lock. */
+static void answer_for(struct ko_endpoint *endpoint, uint64_t id)
+{
+    kolo_group *group = endpoint->groups;
+
+    while (group && group->id != id)
+        group = group->next;
+    if (group && !atomic_load(&group->failed))
+        answer(group);
+}
+
+void ko_mailbox_answer_all(struct ko_endpoint *endpoint)
+{
+    uint64_t groups[64];
+    int n = ko_endpoint_wanted(endpoint, KO_CHANNEL_P2P, groups, 64);
+
+    if (!n)
+        return;
+    pthread_mutex_lock(&endpoint->groups_lock);
+    for (int i = 0; i < n; i++)
+        answer_for(endpoint, groups[i]);
+    pthread_mutex_unlock(&endpoint->groups_lock);
 }
 
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)

@@ -11,6 +11,7 @@
 #include "channel.h"
 #include "work.h"
 
+struct ko_endpoint;
 struct ko_mailbox;
 
 /* One send, receive or probe. Embedded in a work, or on the stack of a blocking call. */
@@ -61,8 +62,9 @@ int ko_mailbox_probe(struct ko_letter *probe, const ko_deadline *deadline, bool 
 /* A peer tells of a message of ours. For whoever uses the channel. */
 int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice *notice);
 
-/* Opens links that other ranks have begun for messages, without waiting. */
-void ko_mailbox_answer(kolo_group *group);
+/* Opens links that other ranks have begun for messages, in all groups over the endpoint, without
+ * waiting: who sends is not kept waiting by a rank that is busy in another group. */
+void ko_mailbox_answer_all(struct ko_endpoint *endpoint);
 
 /* Tells the peers that the group has failed, unless another thread uses the mailbox, which is woken
  * and tells them itself. */

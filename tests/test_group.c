@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups: how ranks join and what is said when they cannot, groups of groups, aborting, freeing.
+ * Groups: how ranks join and what is said when they cannot, aborting, freeing.
  */
 #include "clock.h"
 #include "exam.h"
@@ -310,166 +310,6 @@ static void the_environment_joins_and_slots_must_agree(void **state)
     set_world(NULL, NULL, NULL, NULL);
 }
 
-/* ---- groups of groups ---------------------------------------------------------------------------
- */
-
-/* In and out of the group, in an order of its own, while an overlapping one is used too. */
-static int make_groups(kolo_group *world, void *argument)
-{
-    static const int some[] = {3, 0, 2}, others[] = {1, 2, 3};
-    static const int place_in_some[] = {1, -1, 2, 0}, place_in_others[] = {-1, 0, 1, 2};
-    const int rank = kolo_group_rank(world);
-    kolo_group *a = NULL, *b = NULL;
-    int failed = 0;
-
-    (void)argument;
-    if (kolo_group_new(world, some, 3, &a) || kolo_group_new(world, others, 3, &b))
-        return ranks_fail("group_new");
-    if (kolo_group_rank(a) != place_in_some[rank] || kolo_group_rank(b) != place_in_others[rank])
-        failed = ranks_fail("rank %d is %d and %d", rank, kolo_group_rank(a), kolo_group_rank(b));
-    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++) {
-        struct exam exam = {.what = (enum ko_collective)what, .count = 500};
-
-        failed |= exam_take(world, &exam);
-        exam.root = exam_has_root(exam.what) ? what % 3 : 0;
-        failed |= a && exam_take(a, &exam);
-        failed |= b && exam_take(b, &exam);
-    }
-    kolo_group_free(a);
-    kolo_group_free(b);
-    return failed;
-}
-
-struct lane {
-    pthread_t thread;
-    kolo_group *group;
-    int failed;
-};
-
-static void *lane_main(void *argument)
-{
-    struct lane *lane = argument;
-
-    for (int i = 0; i < 40 && lane->group && !lane->failed; i++)
-        lane->failed =
-            exam_take(lane->group, &(struct exam){.what = (enum ko_collective)(i % KO_NCOLLECTIVES),
-                                                  .count = (size_t)i * 11});
-    return NULL;
-}
-
-/* Overlapping groups, each used by a thread of its own. */
-static int use_groups_at_once(kolo_group *world, void *argument)
-{
-    static const int members[3][3] = {{0, 1, 2}, {3, 2, 1}, {0, 3, 2}};
-    struct lane lanes[3] = {{.failed = 0}};
-    int failed = 0;
-
-    (void)argument;
-    for (int i = 0; i < 3; i++)
-        if (kolo_group_new(world, members[i], 3, &lanes[i].group))
-            return ranks_fail("group_new");
-    for (int i = 0; i < 3; i++)
-        if (pthread_create(&lanes[i].thread, NULL, lane_main, &lanes[i]))
-            abort();
-    for (int i = 0; i < 3; i++) {
-        pthread_join(lanes[i].thread, NULL);
-        failed |= lanes[i].failed;
-        kolo_group_free(lanes[i].group);
-    }
-    return failed;
-}
-
-/* Each rank makes the group later than the one before it, which has by then begun to connect to it:
- * whoever was waiting in another group has taken those connections in. */
-static int make_a_group_late(kolo_group *world, void *argument)
-{
-    static const int all[] = {0, 1, 2};
-    const int rank = kolo_group_rank(world);
-    kolo_group *group;
-    kolo_work *work;
-    int failed = 0;
-
-    (void)argument;
-    if (kolo_irecv(world, NULL, 0, KOLO_UINT8, rank, 1, &work))
-        return ranks_fail("irecv");
-    if (rank)
-        failed = kolo_work_wait(work, 100 * rank) != KOLO_E_TIMEOUT;
-    if (failed || kolo_group_new(world, all, 3, &group))
-        return ranks_fail("group_new");
-    failed |= exam_take(group, &(struct exam){.what = KO_ALL_REDUCE, .count = 30});
-    failed |= kolo_send(world, NULL, 0, KOLO_UINT8, rank, 1) || kolo_work_wait(work, -1);
-    kolo_work_free(work);
-    kolo_group_free(group);
-    return failed;
-}
-
-static void connections_may_come_before_their_group(void **state)
-{
-    (void)state;
-    setenv("KOLO_ALGO", "ring", 1);
-    run_all_ways(3, make_a_group_late);
-    unsetenv("KOLO_ALGO");
-}
-
-static int split_groups(kolo_group *world, void *argument)
-{
-    const int rank = kolo_group_rank(world), n = kolo_group_size(world);
-    const int last = (n - 1 - rank % 2) / 2;
-    kolo_group *halves = NULL, *rest = NULL, *after = NULL;
-    int failed = 0;
-
-    (void)argument;
-    if (kolo_group_split(world, rank % 2, -rank, &halves)) /* the highest rank becomes the first */
-        return ranks_fail("split");
-    if (kolo_group_size(halves) != last + 1 || kolo_group_rank(halves) != last - rank / 2)
-        failed = ranks_fail("rank %d is %d of %d", rank, kolo_group_rank(halves),
-                            kolo_group_size(halves));
-    failed |= exam_take(halves, &(struct exam){.what = KO_ALL_GATHER, .count = 77});
-    if (kolo_group_split(world, rank == 0 ? -1 : 5, 0, &rest))
-        return ranks_fail("split");
-    if ((rank == 0) != (rest == NULL) || (rest && kolo_group_rank(rest) != rank - 1))
-        failed = ranks_fail("rank %d in the rest", rank);
-    failed |= rest && exam_take(rest, &(struct exam){.what = KO_ALL_REDUCE, .count = 77});
-    /* Rank 0 has kept count of groups that it is not in. */
-    failed |= kolo_group_split(world, 0, 0, &after) ||
-              exam_take(after, &(struct exam){.what = KO_ALL_REDUCE, .count = 9});
-    kolo_group_free(after);
-    kolo_group_free(rest);
-    kolo_group_free(halves);
-    return failed;
-}
-
-static int list_wrongly(kolo_group *world, void *argument)
-{
-    static const int twice[] = {0, 0}, beyond[] = {0, 2}, all[] = {0, 1, 0};
-    kolo_group *group = NULL;
-    int failed = 0;
-
-    (void)argument;
-    failed |=
-        expect(kolo_group_new(world, twice, 2, &group), KOLO_E_INVALID, "rank 0 is listed twice");
-    failed |= expect(kolo_group_new(world, beyond, 2, &group), KOLO_E_INVALID,
-                     "a member of the new group is rank 2; the group has ranks 0 to 1");
-    failed |=
-        expect(kolo_group_new(world, all, 3, &group), KOLO_E_INVALID, "a group of 3 of 2 ranks");
-    failed |=
-        expect(kolo_group_new(world, all, 0, &group), KOLO_E_INVALID, "a group of 0 of 2 ranks");
-    failed |= expect(kolo_group_new(world, NULL, 2, &group), KOLO_E_INVALID, "cannot be");
-    failed |= expect(kolo_group_new(world, all, 2, NULL), KOLO_E_INVALID, "group is NULL");
-    failed |= expect(kolo_group_split(world, 0, 0, NULL), KOLO_E_INVALID, "group is NULL");
-    failed |= group != NULL;
-    return failed | (kolo_barrier(world) != 0);
-}
-
-static void groups_are_made_of_groups(void **state)
-{
-    (void)state;
-    run_all_ways(4, make_groups);
-    run_all_ways(4, use_groups_at_once);
-    run_all_ways(5, split_groups);
-    run_all_ways(2, list_wrongly);
-}
-
 /* ---- the end ------------------------------------------------------------------------------------
  */
 
@@ -573,8 +413,6 @@ int main(void)
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(a_rank_given_twice_is_told),
         cmocka_unit_test(the_environment_joins_and_slots_must_agree),
-        cmocka_unit_test(groups_are_made_of_groups),
-        cmocka_unit_test(connections_may_come_before_their_group),
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(freeing_fails_unfinished_works),
     };
