@@ -234,6 +234,14 @@ KOLO_API int kolo_group_error(const kolo_group *group, const char **text);
  * other ranks get the same at their next or current call. Needs no peer's help. */
 KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
 
+/* A barrier for finding out who is missing. timeout_ms (< 0: the group's) counts from when rank 0
+ * calls it; ranks that wait for rank 0 give it as long. If not all come the group fails on every
+ * rank, also on those that are in another call, with a sentence that names the first rank that rank
+ * 0 missed; with wait_all all of them, and which of their processes have ended (else that is told
+ * as soon as it is seen). The store carries it, so the state of links is no matter, and works under
+ * way go on; it is slower than kolo_barrier. */
+KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
+
 /* Waits for nothing but this rank's own unfinished works, which fail. Free groups made from a world
  * before the world. NULL is allowed. */
 KOLO_API void kolo_group_free(kolo_group *group);

@@ -51,6 +51,7 @@ struct kolo_group {
     kolo_group *next;       /* of the endpoint's; under its groups_lock */
     struct ko_world *world; /* NULL but in the world group */
     uint64_t nchildren;     /* groups made from this one by all its ranks so far; under the lock */
+    uint64_t nmonitored;    /* monitored barriers begun so far; under the lock */
     struct ko_list *lists;  /* of those made by their members alone; under the lock */
     size_t nlists;
 

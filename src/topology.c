@@ -6,10 +6,12 @@
 #include "tuning.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The boot id names a running kernel; abstract Unix sockets belong to a network namespace; a
@@ -183,10 +185,23 @@ int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *pe
         own->host, (int)own->pid, peer->host, (int)peer->pid, ko_config_text(KO_CONFIG_TRANSPORT));
 }
 
+/* Also of one that its parent has not waited for yet, which a signal would still find. */
+static bool has_ended(pid_t pid)
+{
+    struct pollfd process = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    int n;
+
+    if (process.fd < 0)
+        return kill(pid, 0) && errno == ESRCH;
+    n = poll(&process, 1, 0);
+    close(process.fd);
+    return n == 1;
+}
+
 bool ko_contact_is_gone(const struct ko_contact *own, const struct ko_contact *peer)
 {
     return own->processes && own->processes == peer->processes && peer->pid > 0 &&
-           !strcmp(own->machine, peer->machine) && kill(peer->pid, 0) && errno == ESRCH;
+           !strcmp(own->machine, peer->machine) && has_ended(peer->pid);
 }
 
 void ko_contact_name(const struct ko_contact *contact, char *name, size_t nbytes)

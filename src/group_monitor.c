@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A barrier that names who is missing. It goes by the store, not by links: there each rank leaves
+ * word that it has come, and rank 0 that all have. So it does not matter in what call a missing
+ * rank is, whether it lives, or what its links are worth. Rank 0's deadline counts; the others give
+ * it as much time from its own coming, and a little to say what it has found.
+ */
+#include "group.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    LOOK_MS = 100, /* between two looks at the group; in a wait for the store others wait for it */
+    VERDICT_MS = 2000 /* for rank 0 to tell */
+};
+
+struct barrier {
+    kolo_group *group;
+    uint64_t number; /* of the group's monitored barriers, from 1 on */
+    int timeout_ms;
+    bool wait_all;
+};
+
+enum { ALL = -1 }; /* whose word is rank 0's that all have come */
+
+static void key_of(const struct barrier *barrier, uint64_t number, int rank, char *key,
+                   size_t nbytes)
+{
+    snprintf(key, nbytes, "monitored/%016llx/%llu/%d", (unsigned long long)barrier->group->id,
+             (unsigned long long)number, rank);
+}
+
+static kolo_store *store_of(const struct barrier *barrier)
+{
+    return barrier->group->endpoint->store;
+}
+
+/* What the store did, as the group's error. */
+static int after_store(const struct barrier *barrier, int err)
+{
+    if (!ko_endpoint_after_store(barrier->group->endpoint, err))
+        return KOLO_OK;
+    return err == KOLO_E_PEER_LOST ? ko_group_fail_lost(barrier->group, kolo_last_error())
+                                   : ko_group_fail(barrier->group, err, kolo_last_error());
+}
+
+static int leave_word(const struct barrier *barrier, int rank)
+{
+    char key[64];
+
+    key_of(barrier, barrier->number, rank, key, sizeof key);
+    return after_store(barrier, kolo_store_set(store_of(barrier), key, (kolo_bytes){"", 0}));
+}
+
+/* Nobody looks at it any more. What cannot be taken back stays there. */
+static void take_back(const struct barrier *barrier, uint64_t number, int rank)
+{
+    char key[64];
+    int was_there;
+
+    key_of(barrier, number, rank, key, sizeof key);
+    (void)kolo_store_delete(store_of(barrier), key, &was_there);
+}
+
+/* Waits for a rank's word at most so long, and not longer than the group lasts: KOLO_E_TIMEOUT does
+ * not fail the group, all else has. */
+static int await_word(const struct barrier *barrier, int rank, const ko_deadline *deadline)
+{
+    const ko_deadline soon = ko_deadline_within(deadline, LOOK_MS);
+    const char *keys[1];
+    char key[64];
+    int err;
+
+    key_of(barrier, barrier->number, rank, key, sizeof key);
+    keys[0] = key;
+    err = kolo_store_wait(store_of(barrier), keys, 1, ko_deadline_left_ms(&soon));
+    if (err != KOLO_E_TIMEOUT)
+        return after_store(barrier, err);
+    err = ko_group_check_store(barrier->group);
+    return err ? err : KOLO_E_TIMEOUT;
+}
+
+static int has_come(const struct barrier *barrier, int rank, bool *has)
+{
+    const char *keys[1];
+    char key[64];
+    int exists = 0, err;
+
+    key_of(barrier, barrier->number, rank, key, sizeof key);
+    keys[0] = key;
+    err = after_store(barrier, kolo_store_check(store_of(barrier), keys, 1, &exists));
+    *has = exists != 0;
+    return err;
+}
+
+static bool has_ended(kolo_group *group, int rank)
+{
+    const struct ko_contact *contact;
+
+    return !ko_endpoint_contact(group->endpoint, group->world_ranks[rank], &contact) &&
+           ko_contact_is_gone(&group->endpoint->own, contact);
+}
+
+/* ---- who is missing ---------------------------------------------------------------------- */
+
+/* "1, 3-5, 9", as far as there is room, then "..." */
+static void list_ranks(const bool *is_listed, int n, char *text, size_t nbytes)
+{
+    size_t used = 0;
+
+    for (int r = 0; r < n && used < nbytes; r++) {
+        int last = r;
+
+        if (!is_listed[r])
+            continue;
+        while (last + 1 < n && is_listed[last + 1])
+            last++;
+        if (used + 32 > nbytes) {
+            snprintf(text + used, nbytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, nbytes - used, "%s%d", used ? ", " : "", r);
+        if (last > r)
+            used += (size_t)snprintf(text + used, nbytes - used, "%s%d", last > r + 1 ? "-" : ", ",
+                                     last);
+        r = last;
+    }
+}
+
+/* One is missing for certain, and perhaps ended. */
+static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
+{
+    char who[160], text[KO_ERROR_TEXT];
+
+    ko_group_describe_rank(barrier->group, rank, who, sizeof who);
+    if (is_ended)
+        snprintf(text, sizeof text,
+                 "%s cannot come to the monitored barrier: its process has ended", who);
+    else
+        snprintf(
+            text, sizeof text,
+            "%s has not come to the monitored barrier within %d ms; whether others have is not "
+            "known, wait_all asks",
+            who, barrier->timeout_ms);
+    return ko_group_fail(barrier->group, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
+}
+
+static int fail_listed(const struct barrier *barrier, const bool *is_missing, const bool *is_ended)
+{
+    const int n = barrier->group->size;
+    char missing[200], ended[160] = "", text[KO_ERROR_TEXT];
+    int count = 0, nended = 0;
+
+    for (int r = 0; r < n; r++) {
+        count += is_missing[r];
+        nended += is_ended[r];
+    }
+    list_ranks(is_missing, n, missing, sizeof missing);
+    list_ranks(is_ended, n, ended, sizeof ended);
+    snprintf(text, sizeof text,
+             "%d of %d ranks have not come to the monitored barrier within %d ms: rank %s%s%s",
+             count, n, barrier->timeout_ms, missing,
+             nended ? "; processes that have ended: rank " : "", ended);
+    return ko_group_fail(barrier->group, KOLO_E_TIMEOUT, text);
+}
+
+/* The time is over: fails the group with what the store knows of each rank. */
+static int fail_missing(const struct barrier *barrier)
+{
+    const int n = barrier->group->size;
+    bool *is_missing = ko_alloc(2 * (size_t)n * sizeof *is_missing, "lists of ranks");
+    bool *is_ended = is_missing + n;
+    bool has = false;
+    int err = is_missing ? KOLO_OK : ko_group_fail(barrier->group, KOLO_E_NOMEM, kolo_last_error());
+
+    for (int r = 0; r < n && !err; r++) {
+        err = has_come(barrier, r, &has);
+        is_missing[r] = !has;
+        is_ended[r] = !err && !has && has_ended(barrier->group, r);
+    }
+    if (!err)
+        err = fail_listed(barrier, is_missing, is_ended);
+    free(is_missing);
+    return err;
+}
+
+/* ---- the barrier ------------------------------------------------------------------------- */
+
+/* As rank 0 does, in the order of the ranks. */
+static int await_rank(const struct barrier *barrier, int rank, const ko_deadline *deadline)
+{
+    int err;
+
+    while ((err = await_word(barrier, rank, deadline)) == KOLO_E_TIMEOUT) {
+        const bool is_late = ko_deadline_passed(deadline);
+        const bool is_ended = !barrier->wait_all && has_ended(barrier->group, rank);
+
+        if (is_late && barrier->wait_all)
+            return fail_missing(barrier);
+        if (is_late || is_ended)
+            return fail_first(barrier, rank, is_ended);
+    }
+    return err;
+}
+
+static int gather_all(const struct barrier *barrier)
+{
+    const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms);
+    int err = leave_word(barrier, 0);
+
+    for (int r = 1; r < barrier->group->size && !err; r++)
+        err = await_rank(barrier, r, &deadline);
+    if (!err)
+        err = leave_word(barrier, ALL);
+    if (err)
+        return err;
+    take_back(barrier, barrier->number, 0);
+    take_back(barrier, barrier->number - 1, ALL); /* all have left that one */
+    return KOLO_OK;
+}
+
+static int await_verdict(const struct barrier *barrier)
+{
+    const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms + VERDICT_MS);
+    char text[KO_ERROR_TEXT];
+    int err;
+
+    while ((err = await_word(barrier, ALL, &deadline)) == KOLO_E_TIMEOUT) {
+        if (!ko_deadline_passed(&deadline))
+            continue;
+        snprintf(text, sizeof text,
+                 "rank 0 has come to the monitored barrier, but did not say within %d ms that all "
+                 "have",
+                 barrier->timeout_ms + VERDICT_MS);
+        return ko_group_fail(barrier->group, KOLO_E_TIMEOUT, text);
+    }
+    return err;
+}
+
+/* Rank 0 may have taken its own word back already, when all have come. */
+static int await_rank_0(const struct barrier *barrier)
+{
+    const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms);
+    bool is_over = false;
+    int err = leave_word(barrier, barrier->group->rank);
+
+    while (!err && !is_over && (err = await_word(barrier, 0, &deadline)) == KOLO_E_TIMEOUT) {
+        err = has_come(barrier, ALL, &is_over);
+        if (!err && !is_over && ko_deadline_passed(&deadline))
+            return fail_missing(barrier);
+    }
+    if (!err)
+        err = await_verdict(barrier);
+    if (!err)
+        take_back(barrier, barrier->number, barrier->group->rank);
+    return err;
+}
+
+int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all)
+{
+    struct barrier barrier = {.group = group, .wait_all = wait_all != 0};
+    int err;
+
+    if (!group)
+        return ko_fail(KOLO_E_INVALID, "kolo_monitored_barrier: group is NULL");
+    err = ko_group_check(group);
+    if (err || group->size == 1)
+        return err;
+    barrier.timeout_ms = timeout_ms < 0 ? kolo_group_timeout(group) : timeout_ms;
+    if (barrier.timeout_ms > INT_MAX - VERDICT_MS)
+        barrier.timeout_ms = INT_MAX - VERDICT_MS;
+    pthread_mutex_lock(&group->lock);
+    barrier.number = ++group->nmonitored;
+    pthread_mutex_unlock(&group->lock);
+    return group->rank == 0 ? gather_all(&barrier) : await_rank_0(&barrier);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The barrier that names who is missing: ranks that are stuck, dead, or in another call.
+ */
+#include "ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static int expect(int err, int code, const char *text)
+{
+    if (err != code || !strstr(kolo_last_error(), text))
+        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
+    return 0;
+}
+
+static void set_variables(void)
+{
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    setenv("KOLO_DEBUG", "NONE", 1);
+}
+
+static void run(int n, ranks_body body, void *argument)
+{
+    set_variables();
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, argument), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, argument),
+                     0);
+}
+
+static int come(kolo_group *group, void *argument)
+{
+    static const int evens[] = {0, 2, 4};
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    kolo_group *half = NULL;
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < 10 && !failed; i++) {
+        struct timespec nap = {.tv_nsec = (i + rank) % 3 * 1000000L};
+
+        nanosleep(&nap, NULL);
+        failed = kolo_monitored_barrier(group, i % 2 ? -1 : 10000, i % 3 == 0);
+    }
+    failed |= failed || kolo_group_new(group, evens, (n + 1) / 2, &half) ||
+              (half && kolo_monitored_barrier(half, -1, 1)) || kolo_barrier(group);
+    kolo_group_free(half);
+    return failed ? ranks_fail("rank %d", rank) : 0;
+}
+
+static void all_come(void **state)
+{
+    (void)state;
+    run(5, come, NULL);
+    run(2, come, NULL);
+}
+
+struct barriers {
+    pthread_t thread;
+    kolo_store *store;
+    int rank, n;
+    int failed;
+};
+
+static void *barriers_main(void *argument)
+{
+    struct barriers *self = argument;
+    kolo_group *group;
+
+    self->failed = kolo_group_join_store(self->store, self->rank, 3, 20000, &group);
+    for (int i = 0; i < self->n && !self->failed; i++)
+        self->failed = kolo_monitored_barrier(group, -1, 1);
+    if (!self->failed)
+        kolo_group_free(group);
+    return NULL;
+}
+
+static int64_t keys_after(int n)
+{
+    struct barriers ranks[3];
+    kolo_store *store;
+    int64_t count;
+
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = (struct barriers){.store = store, .rank = r, .n = n};
+        if (pthread_create(&ranks[r].thread, NULL, barriers_main, &ranks[r]))
+            abort();
+    }
+    for (int r = 0; r < 3; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        assert_int_equal(ranks[r].failed, 0);
+    }
+    assert_int_equal(kolo_store_num_keys(store, &count), 0);
+    kolo_store_close(store);
+    return count;
+}
+
+static void few_keys_are_left(void **state)
+{
+    (void)state;
+    set_variables();
+    assert_int_equal(keys_after(20), keys_after(0) + 1);
+}
+
+struct plan {
+    int wait_all;
+    const char *text;
+};
+
+/* Of seven, rank 1 makes another call, 3 waits for a message, 4 and 5 sleep. */
+static int some_are_missing(kolo_group *group, void *argument)
+{
+    const struct plan *plan = argument;
+    int byte = 0, err;
+
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    switch (kolo_group_rank(group)) {
+    case 1:
+        err = kolo_all_reduce(group, &byte, &byte, 1, KOLO_INT32, KOLO_SUM);
+        break;
+    case 3:
+        err = kolo_recv(group, &byte, 1, KOLO_INT32, 0, 9);
+        break;
+    case 4:
+    case 5:
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
+        err = kolo_all_reduce(group, &byte, &byte, 1, KOLO_INT32, KOLO_SUM);
+        break;
+    default:
+        err = kolo_monitored_barrier(group, 500, plan->wait_all);
+    }
+    return expect(err, KOLO_E_TIMEOUT, plan->text) |
+           expect(kolo_barrier(group), KOLO_E_TIMEOUT, plan->text); /* the group has failed */
+}
+
+static void missing_ranks_are_named(void **state)
+{
+    struct plan all = {1, "4 of 7 ranks have not come to the monitored barrier within 500 ms: rank "
+                          "1, 3-5"};
+    struct plan first = {0, "has not come to the monitored barrier within 500 ms; whether others"};
+
+    (void)state;
+    run(7, some_are_missing, &all);
+    run(7, some_are_missing, &first);
+}
+
+static int rank_0_is_missing(kolo_group *group, void *argument)
+{
+    int err;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 0) {
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
+        err = kolo_monitored_barrier(group, 100, 0);
+    } else if (kolo_group_rank(group) == 2) {
+        err = kolo_recv(group, NULL, 0, KOLO_UINT8, 1, 0);
+    } else {
+        err = kolo_monitored_barrier(group, 400, 1);
+    }
+    return expect(err, KOLO_E_TIMEOUT,
+                  "2 of 4 ranks have not come to the monitored barrier within 400 ms: rank 0, 2");
+}
+
+static void rank_0_may_be_missing(void **state)
+{
+    (void)state;
+    run(4, rank_0_is_missing, NULL);
+}
+
+/* Rank 2 of four dies. */
+static int one_dies(kolo_group *group, void *argument)
+{
+    const int wait_all = *(const int *)argument;
+    int err;
+
+    if (kolo_monitored_barrier(group, -1, 0))
+        return ranks_fail("the first barrier");
+    if (kolo_group_rank(group) == 2)
+        raise(SIGKILL);
+    err = kolo_monitored_barrier(group, wait_all ? 600 : 15000, wait_all);
+    if (wait_all)
+        return expect(err, KOLO_E_TIMEOUT,
+                      "1 of 4 ranks have not come to the monitored barrier within 600 ms: rank 2; "
+                      "processes that have ended: rank 2");
+    return expect(err, KOLO_E_PEER_LOST, "rank 2 (") |
+           expect(err, KOLO_E_PEER_LOST, "cannot come to the monitored barrier: its process has");
+}
+
+static void dead_ranks_are_named(void **state)
+{
+    (void)state;
+    set_variables();
+    for (int wait_all = 0; wait_all < 2; wait_all++)
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 4, .tolerated = 1},
+                                   one_dies, &wait_all),
+                         0);
+}
+
+static void wrong_arguments_are_named(void **state)
+{
+    kolo_group *alone;
+
+    (void)state;
+    assert_int_equal(kolo_group_join(NULL, -1, &alone), 0);
+    assert_int_equal(kolo_monitored_barrier(alone, 0, 0), 0); /* nobody is missing */
+    kolo_group_free(alone);
+    assert_int_equal(expect(kolo_monitored_barrier(NULL, 0, 0), KOLO_E_INVALID, "group is NULL"),
+                     0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_come),
+        cmocka_unit_test(few_keys_are_left),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(rank_0_may_be_missing),
+        cmocka_unit_test(dead_ranks_are_named),
+        cmocka_unit_test(wrong_arguments_are_named),
+    };
+
+    return cmocka_run_group_tests_name("group_monitor", tests, NULL, NULL);
+}
