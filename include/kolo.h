@@ -451,6 +451,23 @@ KOLO_API int kolo_all_to_all_async(kolo_group *group, const void *in, void *out,
                                    kolo_dtype dtype, kolo_work **work);
 KOLO_API int kolo_barrier_async(kolo_group *group, kolo_work **work);
 
+/* Blobs of any bytes, such as serialised objects, of which the others do not know how long they
+ * are. Each is two collectives: while it runs, other threads of this rank begin none on the group.
+ * What comes is the caller's, to be freed by kolo_free. */
+
+/* *all: n blobs, of rank 0, 1, ..., in one piece of memory: one kolo_free frees all. */
+KOLO_API int kolo_all_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all);
+/* The same on root; NULL on others. */
+KOLO_API int kolo_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all, int root);
+/* *out: what root has in `in`, on root too; others' in is not looked at. One NUL byte follows its
+ * *nbytes bytes. */
+KOLO_API int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, size_t *nbytes,
+                                  int root);
+/* *out: the blob that root has for this rank: its in[n] is one for each; others may pass in NULL.
+ * One NUL byte follows its *nbytes bytes. */
+KOLO_API int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **out, size_t *nbytes,
+                                int root);
+
 /* ---- point to point
  * ------------------------------------------------------------------------------ */
 

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Blobs of which only their owner knows the size: the sizes go ahead in a collective of their own,
+ * then every rank knows how much room it takes. Whoever has no room then fails the group, since the
+ * others wait for it.
+ */
+#include "coll.h"
+#include "group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int check(const char *name, kolo_group *group, const void *result, const kolo_bytes *in,
+                 int nin)
+{
+    if (!group || !result)
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, group ? "the result" : "group");
+    if (nin && !in)
+        return ko_fail(KOLO_E_INVALID, "%s: in is NULL", name);
+    for (int i = 0; i < nin; i++)
+        if (in[i].nbytes && !in[i].data)
+            return ko_fail(KOLO_E_INVALID, "%s: a blob of %zu bytes is NULL", name, in[i].nbytes);
+    return KOLO_OK;
+}
+
+static int check_root(const char *name, kolo_group *group, const void *result, const kolo_bytes *in,
+                      int nin, int root)
+{
+    int err = check(name, group, result, in, nin);
+
+    return err ? err : ko_group_check_rank(group, root, "the root");
+}
+
+/* Memory for what the others are about to send. */
+static int make_room(kolo_group *group, size_t nbytes, void **room)
+{
+    *room = ko_alloc_unset(nbytes, "what other ranks send");
+    return *room ? KOLO_OK : ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+}
+
+/* ---- one list of all ranks' blobs -------------------------------------------------------- */
+
+/* The list and behind it the blobs, in one piece of memory; sizes as the ranks have said. */
+static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list)
+{
+    const int n = group->size;
+    size_t nbytes = (size_t)n * sizeof(kolo_bytes);
+    unsigned char *at;
+    void *room;
+    int err;
+
+    for (int r = 0; r < n; r++)
+        if (__builtin_add_overflow(nbytes, sizes[r], &nbytes))
+            return ko_group_fail(group, KOLO_E_NOMEM, "the blobs are more than memory has");
+    err = make_room(group, nbytes, &room);
+    if (err)
+        return err;
+    *list = room;
+    at = (unsigned char *)(*list + n);
+    for (int r = 0; r < n; r++) {
+        (*list)[r] = (kolo_bytes){at, sizes[r]};
+        at += sizes[r];
+    }
+    return KOLO_OK;
+}
+
+int kolo_all_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all)
+{
+    size_t *sizes;
+    kolo_bytes *list = NULL;
+    int err = check("kolo_all_gather_bytes", group, all, &in, 1);
+
+    if (err)
+        return err;
+    sizes = ko_alloc((size_t)group->size * sizeof *sizes, "the sizes of blobs");
+    err = sizes ? kolo_all_gather(group, &in.nbytes, sizes, 1, KOLO_UINT64) : KOLO_E_NOMEM;
+    if (!err)
+        err = make_list(group, sizes, &list);
+    if (!err)
+        err = kolo_all_gather_v(group, in.data, list + group->size, &(kolo_blocks){.counts = sizes},
+                                KOLO_UINT8);
+    free(sizes);
+    if (err)
+        free(list);
+    else
+        *all = list;
+    return err;
+}
+
+int kolo_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all, int root)
+{
+    size_t *sizes;
+    kolo_bytes *list = NULL;
+    int err = check_root("kolo_gather_bytes", group, all, &in, 1, root);
+
+    if (err)
+        return err;
+    sizes = ko_alloc((size_t)group->size * sizeof *sizes, "the sizes of blobs");
+    err = sizes ? kolo_gather(group, &in.nbytes, sizes, 1, KOLO_UINT64, root) : KOLO_E_NOMEM;
+    if (!err && group->rank == root)
+        err = make_list(group, sizes, &list);
+    if (!err)
+        err = kolo_gather_v(group, in.data, in.nbytes, list ? list + group->size : NULL,
+                            &(kolo_blocks){.counts = sizes}, KOLO_UINT8, root);
+    free(sizes);
+    if (err)
+        free(list);
+    else
+        *all = list;
+    return err;
+}
+
+/* ---- one blob for each rank -------------------------------------------------------------- */
+
+/* Room for a blob of so many bytes and the NUL behind it. */
+static int make_blob(kolo_group *group, size_t nbytes, void **blob)
+{
+    int err = nbytes == SIZE_MAX
+                  ? ko_group_fail(group, KOLO_E_NOMEM, "the blob is more than memory has")
+                  : make_room(group, nbytes + 1, blob);
+
+    if (!err)
+        ((char *)*blob)[nbytes] = 0;
+    return err;
+}
+
+int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, size_t *nbytes, int root)
+{
+    const int nin = group && group->rank == root;
+    size_t size = in.nbytes;
+    void *blob = NULL;
+    int err =
+        check_root("kolo_broadcast_bytes", group, nbytes ? (void *)out : NULL, &in, nin, root);
+
+    if (!err)
+        err = kolo_broadcast(group, &size, 1, KOLO_UINT64, root);
+    if (!err)
+        err = make_blob(group, size, &blob);
+    if (!err && nin && size)
+        memcpy(blob, in.data, size);
+    if (!err)
+        err = kolo_broadcast(group, blob, size, KOLO_UINT8, root);
+    if (err) {
+        free(blob);
+        return err;
+    }
+    *out = blob;
+    *nbytes = size;
+    return KOLO_OK;
+}
+
+/* root's blobs one behind the other, and their sizes. */
+static int pack(kolo_group *group, const kolo_bytes *in, size_t **sizes, unsigned char **packed)
+{
+    size_t nbytes = 0, at = 0;
+
+    *sizes = ko_alloc((size_t)group->size * sizeof **sizes, "the sizes of blobs");
+    if (!*sizes)
+        return KOLO_E_NOMEM;
+    for (int r = 0; r < group->size; r++) {
+        (*sizes)[r] = in[r].nbytes;
+        if (__builtin_add_overflow(nbytes, in[r].nbytes, &nbytes))
+            return ko_fail(KOLO_E_INVALID,
+                           "kolo_scatter_bytes: the blobs are more than memory has");
+    }
+    *packed = ko_alloc_unset(nbytes, "blobs to scatter");
+    if (!*packed)
+        return KOLO_E_NOMEM;
+    for (int r = 0; r < group->size; at += in[r++].nbytes)
+        if (in[r].nbytes)
+            memcpy(*packed + at, in[r].data, in[r].nbytes);
+    return KOLO_OK;
+}
+
+/* sizes and packed: root's. */
+static int scatter(kolo_group *group, const size_t *sizes, const unsigned char *packed, int root,
+                   kolo_bytes *mine)
+{
+    size_t size = 0;
+    void *blob = NULL;
+    int err = kolo_scatter(group, sizes, &size, 1, KOLO_UINT64, root);
+
+    if (!err)
+        err = make_blob(group, size, &blob);
+    if (!err)
+        err = kolo_scatter_v(group, packed, &(kolo_blocks){.counts = sizes}, blob, size, KOLO_UINT8,
+                             root);
+    if (err)
+        free(blob);
+    else
+        *mine = (kolo_bytes){blob, size};
+    return err;
+}
+
+int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **out, size_t *nbytes,
+                       int root)
+{
+    const bool is_root = group && group->rank == root;
+    unsigned char *packed = NULL;
+    size_t *sizes = NULL;
+    kolo_bytes mine;
+    int err = check_root("kolo_scatter_bytes", group, nbytes ? (void *)out : NULL, in,
+                         is_root ? group->size : 0, root);
+
+    if (!err && is_root)
+        err = pack(group, in, &sizes, &packed);
+    if (!err)
+        err = scatter(group, sizes, packed, root, &mine);
+    free(sizes);
+    free(packed);
+    if (err)
+        return err;
+    *out = (void *)(uintptr_t)mine.data;
+    *nbytes = mine.nbytes;
+    return KOLO_OK;
+}
