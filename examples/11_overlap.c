@@ -3,7 +3,7 @@
  * Communication behind computation: an asynchronous all_reduce goes on in a thread of the group's
  * own while this one works on something else.
  *
- *     kolorun -n 2 build/bin/02_overlap
+ *     kolorun -n 2 build/bin/11_overlap
  */
 #include <kolo.h>
 

@@ -2,8 +2,8 @@
  *
  * A message to and fro between two ranks, and how long that takes.
  *
- *     kolorun -n 2 build/bin/03_ping_pong
- *     KOLO_TRANSPORT=tcp kolorun -n 2 build/bin/03_ping_pong
+ *     kolorun -n 2 build/bin/12_ping_pong
+ *     KOLO_TRANSPORT=tcp kolorun -n 2 build/bin/12_ping_pong
  */
 #include <kolo.h>
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sum of what every rank has, on every rank. Run it on four processes:
+ * The first collective: the sum of what every rank has, on every rank. All ranks make the same
+ * call, and nobody says who sends what to whom: kolo chooses that, by how long it would take.
  *
- *     kolorun -n 4 build/bin/01_all_reduce
+ *     kolorun -n 4 build/bin/06_all_reduce
  */
 #include <kolo.h>
 

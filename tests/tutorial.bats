@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# docs/tutorial.md says what each lesson prints: every command on it is run. Ranks print in no order,
+# and a time is any time.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/.."
+    D=$BATS_TEST_TMPDIR
+    PAGE=docs/tutorial.md
+}
+
+# The lessons of the page: 01_store, ...
+lessons() {
+    sed -n 's|^\$ kolorun -n [0-9]* build/bin/||p' $PAGE
+}
+
+# What the page says that a lesson prints.
+promised() {
+    awk -v lesson="build/bin/$1" '
+        /^```/ { inside = 0 }
+        inside { print }
+        /^\$ kolorun/ && $NF == lesson { inside = 1 }' $PAGE
+}
+
+# Lines without their ranks' marks: who gets the first ticket is left to chance.
+plain() {
+    sed -E 's/^\[[0-9]+\] //; s/[0-9.]+ us /N us /' | sort
+}
+
+@test "every lesson is on the page, and in order" {
+    lessons >"$D/page"
+    (cd examples && ls [0-9]*.c) | sed 's/\.c$//' | diff "$D/page" -
+}
+
+@test "every lesson prints what the page says" {
+    for lesson in $(lessons); do
+        ranks=$(sed -n "s|^\\$ kolorun -n \([0-9]*\) build/bin/$lesson\$|\1|p" $PAGE)
+        "${TEST_BUILD:-build}"/bin/kolorun -n "$ranks" "${TEST_BUILD:-build}/bin/$lesson" |
+            plain >"$D/printed"
+        promised "$lesson" | plain | diff - "$D/printed" || { echo "$lesson" && return 1; }
+        [ -s "$D/printed" ]
+    done
+}
+
+@test "a lesson has at most 80 lines, and names itself" {
+    for lesson in $(lessons); do
+        [ "$(wc -l <"examples/$lesson.c")" -le 80 ]
+        grep -q "kolorun -n [0-9]* build/bin/$lesson\$" "examples/$lesson.c"
+    done
+}
+
+@test "a lesson started with too few ranks says how" {
+    for lesson in 05_groups 07_gather_scatter 08_reduce_scatter 12_ping_pong; do
+        run ! env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "${TEST_BUILD:-build}/bin/$lesson"
+        [[ $output == *"kolorun -n "* ]]
+    done
+    run ! env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "${TEST_BUILD:-build}/bin/01_store"
+    [[ $output == *"kolorun -n 3"* ]]
+}
