@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { LINGER_MS = 1 };
+
 void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew)
 {
     pthread_condattr_t attributes;
@@ -84,12 +86,23 @@ static bool wait_for_turn(struct ko_engine *engine)
     return false;
 }
 
+/* Who has begun a work often begins the next one at once: that finds the thread where it is. */
+static bool comes_soon(struct ko_engine *engine)
+{
+    const ko_deadline soon = ko_deadline_in(LINGER_MS);
+    const struct timespec until = ko_deadline_timespec(&soon);
+
+    while (!engine->first && !engine->is_stopping && !ko_deadline_passed(&soon))
+        pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+    return engine->first;
+}
+
 static void run_queued(void *argument)
 {
     struct ko_engine *engine = argument;
 
     pthread_mutex_lock(&engine->lock);
-    while (engine->first && !engine->is_stopping) {
+    while (!engine->is_stopping && (engine->first || comes_soon(engine))) {
         if (wait_for_turn(engine))
             run_first(engine);
     }

@@ -159,7 +159,7 @@ static int wrong(kolo_group *group, void *argument)
 static int claim_too_much(kolo_group *group, void *argument)
 {
     const kolo_bytes blob = {"x", kolo_group_rank(group) == 1 ? SIZE_MAX : 1};
-    const kolo_bytes large = {"x", (size_t)1 << 60};
+    const kolo_bytes large = {"x", SIZE_MAX};
     kolo_group *twin;
     kolo_bytes *all;
     size_t nbytes;
@@ -171,7 +171,7 @@ static int claim_too_much(kolo_group *group, void *argument)
         return ranks_fail("duplicate");
     failed = expect(kolo_all_gather_bytes(group, blob, &all), KOLO_E_NOMEM, "more than memory has");
     failed |= expect(kolo_broadcast_bytes(twin, large, &out, &nbytes, 0), KOLO_E_NOMEM,
-                     "what other ranks send");
+                     "more than memory has");
     kolo_group_free(twin);
     return failed;
 }
