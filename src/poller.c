@@ -27,10 +27,7 @@ int ko_poller_open_quiet(struct ko_poller *poller)
 {
     poller->wake_fd = -1;
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (poller->epoll_fd < 0)
-        return ko_fail_errno(errno, "epoll_create1");
-    ko_descriptors_note(poller->epoll_fd);
-    return KOLO_OK;
+    return poller->epoll_fd < 0 ? ko_fail_errno(errno, "epoll_create1") : KOLO_OK;
 }
 
 int ko_poller_open(struct ko_poller *poller)
@@ -44,6 +41,8 @@ int ko_poller_open(struct ko_poller *poller)
                               : control(poller, EPOLL_CTL_ADD, poller->wake_fd, KO_POLL_IN, NULL);
     if (err)
         ko_poller_close(poller);
+    else
+        ko_descriptors_note(poller->wake_fd);
     return err;
 }
 
