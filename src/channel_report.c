@@ -210,7 +210,7 @@ void ko_channel_leave(struct ko_channel *channel)
 static bool is_telling(const struct ko_channel *channel)
 {
     for (int i = 0; i < channel->group->size; i++)
-        if (channel->ports[i].is_open && ko_link_is_telling(channel->ports[i].link))
+        if (channel->ports[i].is_open && ko_link_is_telling_any(channel->ports[i].link))
             return true;
     return false;
 }

@@ -152,8 +152,7 @@ int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link)
     struct ko_note *note;
     int err = KOLO_OK;
 
-    while (!err && (note = with->notes) && link->wire &&
-           !link->control[note->kind].post.is_queued) {
+    while (!err && (note = with->notes) && link->wire && !ko_link_is_telling(link, note->kind)) {
         err = tell(with, link, note);
         with->notes = note->next;
         free(note);

@@ -81,8 +81,9 @@ static bool is_sanitized(void)
 #endif
 }
 
-/* What groups of two ranks may take, some of which have been used, beyond what there was before. */
-static int are_cheap(const struct holdings *before, long ngroups, long nused)
+/* What groups of two ranks may take, some of which are in use, beyond what there was before. Memory
+ * of those that were used before may stay with the threads that have used them. */
+static int are_cheap(const struct holdings *before, long ngroups, long nused, long nused_ever)
 {
     const struct holdings now = take_stock();
     const long descriptors = now.descriptors - before->descriptors;
@@ -90,7 +91,8 @@ static int are_cheap(const struct holdings *before, long ngroups, long nused)
     const long mappings = now.mappings - before->mappings, kib = now.kib - before->kib;
 
     if (descriptors <= 2 * nused + 50 && threads <= 20 &&
-        (is_sanitized() || (mappings <= 4 * nused + 100 && kib <= 6 * ngroups + 54 * nused + 2000)))
+        (is_sanitized() ||
+         (mappings <= 4 * nused + 100 && kib <= 6 * ngroups + 66 * nused_ever + 2000)))
         return 0;
     return ranks_fail("%ld groups, %ld used: %ld descriptors, %ld threads, %ld mappings, %ld KiB",
                       ngroups, nused, descriptors, threads, mappings, kib);
@@ -155,11 +157,11 @@ static int make_and_use(kolo_group *world, void *argument)
     int failed = groups ? use(world, 0, plan->is_async) : 1;
 
     before = take_stock();
-    failed |= make(world, groups, n) || are_cheap(&before, n, 0);
+    failed |= make(world, groups, n) || are_cheap(&before, n, 0, 0);
     for (int round = 0; round < 2; round++)
         for (int g = 0; g < n && !failed; g++)
             failed = use(groups[g], g, plan->is_async);
-    failed |= failed || are_cheap(&before, n, n);
+    failed |= failed || are_cheap(&before, n, n, n);
     for (int g = 0; g < n / 2; g++) {
         kolo_group_free(groups[g]);
         groups[g] = NULL;
@@ -167,7 +169,7 @@ static int make_and_use(kolo_group *world, void *argument)
     failed |= failed || kolo_barrier(world) || make(world, groups, n / 2);
     for (int g = 0; g < n && !failed; g++)
         failed = use(groups[g], g, false);
-    failed |= failed || are_cheap(&before, n, n);
+    failed |= failed || are_cheap(&before, n, n, n + n / 2);
     free_all(groups, n);
     return failed | has_left_open(&before);
 }

@@ -133,7 +133,7 @@ static void closed(void **state)
     link->ops->disarm(link);
     assert_int_equal(ko_link_hear(link, &notice), KO_AGAIN);
     assert_int_equal(ko_link_tell(link, KO_FRAME_BYE, NULL, NULL, 0), KOLO_OK);
-    assert_false(ko_link_is_telling(link));
+    assert_false(ko_link_is_telling_any(link));
     assert_int_equal(ko_link_is_flushed(link), KOLO_OK);
     ko_link_free(link);
     ko_link_free(NULL);
@@ -243,7 +243,7 @@ static void controls(void **state)
         assert_memory_equal(&notice.stamp, &stamp, sizeof stamp);
         assert_memory_equal(notice.body, body, nbytes);
     }
-    assert_false(ko_link_is_telling(links.from));
+    assert_false(ko_link_is_telling_any(links.from));
     free_links(&links);
 }
 
@@ -312,11 +312,11 @@ static void told_once(void **state)
 
     suite_needs_peer(suite);
     links = open_links(suite, SLICE);
-    while (!ko_link_is_telling(links.from) && told < 100000) {
+    while (!ko_link_is_telling_any(links.from) && told < 100000) {
         assert_int_equal(ko_link_tell(links.from, KO_FRAME_FAIL, NULL, body, sizeof body), KOLO_OK);
         told++;
     }
-    assert_true(ko_link_is_telling(links.from));
+    assert_true(ko_link_is_telling_any(links.from));
     assert_int_equal(ko_link_tell(links.from, KO_FRAME_FAIL, NULL, body, sizeof body), KOLO_OK);
     while (heard < told) {
         int err = ko_link_hear(links.to, &notice);
@@ -327,7 +327,7 @@ static void told_once(void **state)
     }
     drive(&links);
     assert_int_equal(ko_link_hear(links.to, &notice), KO_AGAIN);
-    assert_false(ko_link_is_telling(links.from));
+    assert_false(ko_link_is_telling_any(links.from));
     free_links(&links);
 }
 

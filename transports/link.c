@@ -108,6 +108,8 @@ void ko_link_free(struct ko_link *link)
         link->wire->transport->hangup(link->wire);
     ko_references_free(link->references);
     ko_foreign_free(link->foreign);
+    for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
+        free(link->control[kind]);
     free(link->posts);
     free(link->out);
     free(link->in);
@@ -164,13 +166,22 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
     }
 }
 
+bool ko_link_is_telling(const struct ko_link *link, enum ko_frame_kind kind)
+{
+    return link->control[kind] && link->control[kind]->post.is_queued;
+}
+
 int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
                  const void *body, size_t nbytes)
 {
-    struct ko_control *control = &link->control[kind];
+    struct ko_control *control = link->control[kind];
 
-    if (!link->wire || control->post.is_queued)
+    if (!link->wire || ko_link_is_telling(link, kind))
         return KOLO_OK;
+    if (!control)
+        control = link->control[kind] = ko_alloc(sizeof *control, "a control message");
+    if (!control)
+        return KOLO_E_NOMEM;
     control->post.frame = (struct ko_frame){.kind = kind, .nbytes = (uint32_t)nbytes};
     if (stamp)
         control->post.frame.stamp = *stamp;
@@ -180,10 +191,10 @@ int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_
     return link->wire->transport->send(link->wire, &control->post);
 }
 
-bool ko_link_is_telling(const struct ko_link *link)
+bool ko_link_is_telling_any(const struct ko_link *link)
 {
     for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
-        if (link->control[kind].post.is_queued)
+        if (ko_link_is_telling(link, kind))
             return true;
     return false;
 }

@@ -89,7 +89,7 @@ struct ko_link {
     bool has_notice;         /* a control message is in front: ko_link_hear takes it */
     uint64_t noticed;        /* those that it has taken */
 
-    struct ko_control control[KO_FRAME_BYE + 1]; /* by kind */
+    struct ko_control *control[KO_FRAME_BYE + 1]; /* by kind, made at first use */
     unsigned char heard[KO_CONTROL_BYTES];
 };
 
@@ -115,8 +115,9 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice);
 int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
                  const void *body, size_t nbytes);
 
-/* True if a control message is still on its way out. */
-bool ko_link_is_telling(const struct ko_link *link);
+/* True if a control message, of this kind or of any, is still on its way out. */
+bool ko_link_is_telling(const struct ko_link *link, enum ko_frame_kind kind);
+bool ko_link_is_telling_any(const struct ko_link *link);
 
 extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
 int ko_window_link_start(struct ko_link *link);
