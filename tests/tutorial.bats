@@ -44,6 +44,18 @@ plain() {
     done
 }
 
+@test "tasks are handed out over every transport, and by a rank that is alone" {
+    for transport in shm tcp; do
+        run env KOLO_TRANSPORT=$transport "${TEST_BUILD:-build}/bin/kolorun" -n 4 \
+            "${TEST_BUILD:-build}/bin/04_any_source"
+        [ "$status" -eq 0 ]
+        [[ $output == *"168 of the numbers below 1000 are primes"* ]]
+    done
+    run "${TEST_BUILD:-build}/bin/04_any_source"
+    [ "$status" -eq 0 ]
+    [[ $output == "0 of the numbers below 0 are primes" ]]
+}
+
 @test "a lesson has at most 80 lines, and names itself" {
     for lesson in $(lessons); do
         [ "$(wc -l <"examples/$lesson.c")" -le 80 ]
