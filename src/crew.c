@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-enum { LINGER_MS = 1000 };
+enum { LINGER_MS = 1000, MOST_KEPT = 8 };
 
 struct ko_hand {
     struct ko_crew *crew;
@@ -133,6 +133,24 @@ int ko_crew_run(struct ko_crew *crew, void (*body)(void *), void *argument, cons
     pthread_mutex_unlock(&crew->lock);
     join(ended);
     return err;
+}
+
+bool ko_crew_keep(struct ko_crew *crew)
+{
+    bool may_keep;
+
+    pthread_mutex_lock(&crew->lock);
+    may_keep = crew->nkept < MOST_KEPT;
+    crew->nkept += may_keep;
+    pthread_mutex_unlock(&crew->lock);
+    return may_keep;
+}
+
+void ko_crew_let_go(struct ko_crew *crew)
+{
+    pthread_mutex_lock(&crew->lock);
+    crew->nkept--;
+    pthread_mutex_unlock(&crew->lock);
 }
 
 void ko_crew_close(struct ko_crew *crew)

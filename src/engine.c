@@ -86,12 +86,15 @@ static bool wait_for_turn(struct ko_engine *engine)
     return false;
 }
 
-/* Who has begun a work often begins the next one at once: that finds the thread where it is. */
-static bool comes_soon(struct ko_engine *engine)
+/* Who has begun a work often begins the next one at once: that finds the thread where it is. A wait
+ * without a limit is the cheaper one. */
+static bool another_comes(struct ko_engine *engine)
 {
     const ko_deadline soon = ko_deadline_in(LINGER_MS);
     const struct timespec until = ko_deadline_timespec(&soon);
 
+    while (!engine->first && !engine->is_stopping && engine->keeps_thread)
+        pthread_cond_wait(&engine->changed, &engine->lock);
     while (!engine->first && !engine->is_stopping && !ko_deadline_passed(&soon))
         pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
     return engine->first;
@@ -102,7 +105,7 @@ static void run_queued(void *argument)
     struct ko_engine *engine = argument;
 
     pthread_mutex_lock(&engine->lock);
-    while (!engine->is_stopping && (engine->first || comes_soon(engine))) {
+    while (!engine->is_stopping && (engine->first || another_comes(engine))) {
         if (wait_for_turn(engine))
             run_first(engine);
     }
@@ -114,11 +117,13 @@ static void run_queued(void *argument)
 /* With the lock. */
 static int take_thread(struct ko_engine *engine)
 {
-    int err = engine->has_thread
-                  ? KOLO_OK
-                  : ko_crew_run(engine->crew, run_queued, engine, "a group's thread");
+    int err;
 
-    engine->has_thread |= !err;
+    if (engine->has_thread)
+        return KOLO_OK;
+    engine->keeps_thread = engine->keeps_thread || ko_crew_keep(engine->crew);
+    err = ko_crew_run(engine->crew, run_queued, engine, "a group's thread");
+    engine->has_thread = !err;
     return err;
 }
 
@@ -151,6 +156,8 @@ void ko_engine_close(struct ko_engine *engine)
     while (engine->has_thread)
         pthread_cond_wait(&engine->changed, &engine->lock);
     pthread_mutex_unlock(&engine->lock);
+    if (engine->keeps_thread)
+        ko_crew_let_go(engine->crew);
     while (engine->first) {
         struct kolo_work *work = dequeue(engine);
 

@@ -22,8 +22,8 @@ struct ko_engine {
     pthread_mutex_t lock;   /* the rest */
     pthread_cond_t changed; /* something was queued, finished, or is to stop */
     struct kolo_work *first, *last;
-    struct ko_crew *crew; /* where the thread comes from */
-    bool has_thread;
+    struct ko_crew *crew;          /* where the thread comes from */
+    bool has_thread, keeps_thread; /* keeps: even while nothing is queued */
     bool is_stopping;
 };
 

@@ -128,12 +128,29 @@ static void what_cannot_be_started_is_told(void **state)
     assert_int_equal(atomic_load(&count.ended), 1);
 }
 
+static void few_may_keep_theirs(void **state)
+{
+    struct ko_crew crew;
+    int nkept = 0;
+
+    (void)state;
+    ko_crew_open(&crew);
+    while (ko_crew_keep(&crew))
+        nkept++;
+    assert_in_range(nkept, 1, 16);
+    ko_crew_let_go(&crew);
+    assert_true(ko_crew_keep(&crew));
+    assert_false(ko_crew_keep(&crew));
+    ko_crew_close(&crew);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_run_at_once),
         cmocka_unit_test(an_idle_one_is_used_again),
         cmocka_unit_test(idle_ones_end),
+        cmocka_unit_test(few_may_keep_theirs),
         cmocka_unit_test(what_cannot_be_started_is_told),
     };
 

@@ -90,7 +90,7 @@ static int are_cheap(const struct holdings *before, long ngroups, long nused, lo
     const long threads = now.threads - before->threads;
     const long mappings = now.mappings - before->mappings, kib = now.kib - before->kib;
 
-    if (descriptors <= 2 * nused + 50 && threads <= 20 &&
+    if (descriptors <= 2 * nused + 50 && threads <= 100 &&
         (is_sanitized() ||
          (mappings <= 4 * nused + 100 && kib <= 6 * ngroups + 66 * nused_ever + 2000)))
         return 0;
