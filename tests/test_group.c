@@ -320,6 +320,19 @@ static void *abort_main(void *argument)
     return NULL;
 }
 
+/* The others tell rank 1 that they have come so far, so that none is aborted before. */
+static int meet_at_1(kolo_group *group)
+{
+    int err = KOLO_OK;
+
+    if (kolo_group_rank(group) != 1)
+        return kolo_send(group, NULL, 0, KOLO_UINT8, 1, 2);
+    for (int r = 0; r < kolo_group_size(group) && !err; r++)
+        if (r != 1)
+            err = kolo_recv(group, NULL, 0, KOLO_UINT8, r, 2);
+    return err;
+}
+
 /* All ranks wait for what never comes; another thread of rank 1 aborts. */
 static int abort_while_waiting(kolo_group *group, void *argument)
 {
@@ -330,8 +343,8 @@ static int abort_while_waiting(kolo_group *group, void *argument)
     const char *text;
     int err, failed;
 
-    if (kolo_barrier(group))
-        return ranks_fail("barrier");
+    if (kolo_barrier(group) || meet_at_1(group))
+        return ranks_fail("meeting");
     if (aborts && pthread_create(&thread, NULL, abort_main, group))
         abort();
     if (is_message || aborts)
