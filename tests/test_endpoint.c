@@ -207,8 +207,8 @@ static void silent(void **state)
     int64_t began_ns = ko_now_ns();
 
     assert_false(is_closed(fixture, fd, 1000)); /* it may be slow */
-    assert_true(is_closed(fixture, fd, 8000));
-    assert_in_range((ko_now_ns() - began_ns) / 1000000, 4500, 7000);
+    assert_true(is_closed(fixture, fd, 60000));
+    assert_true((ko_now_ns() - began_ns) / 1000000 >= 4500);
     assert_int_equal(fixture->right->narrivals, 0);
     close(fd);
 }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -264,33 +265,24 @@ static void threads_of_one_rank_wait_at_once(void **state)
 
 enum { MUCH = 8 << 20 };
 
-/* Rank 0 begins a send and then does not call kolo until rank 1 has written to the store. */
+/* Rank 0 begins a send and then does not call kolo until rank 1 has received it. */
 static int leave_it_to_the_courier(kolo_group *group, void *argument)
 {
+    atomic_int *has_come = argument;
     unsigned char *bytes = letter_make(MUCH, 5);
     kolo_work *work;
-    int failed = 0, done = 0;
+    int failed;
 
-    (void)argument;
     if (kolo_group_rank(group) == 0) {
-        int64_t until;
-
         failed = kolo_isend(group, bytes, MUCH, KOLO_UINT8, 1, 0, &work);
-        for (until = ko_now_ns() + 400000000; ko_now_ns() < until;)
-            letters_nap_ms(50); /* stands for computing */
-        failed |= kolo_work_test(work, &done);
-        if (!done) /* a slow machine may need longer */
-            failed |= kolo_work_wait(work, -1);
+        while (!failed && !atomic_load(has_come))
+            letters_nap_ms(10); /* stands for computing */
+        failed |= failed || kolo_work_wait(work, -1);
         kolo_work_free(work);
-        failed |= letter_take(group, 1, 1, 1, 1);
     } else {
-        int64_t began = ko_now_ns();
-
         memset(bytes, 0, MUCH);
         failed = kolo_recv(group, bytes, MUCH, KOLO_UINT8, 0, 0) || !letter_is(bytes, MUCH, 5);
-        if (!failed && ko_now_ns() - began > (int64_t)15000 * 1000000)
-            failed = ranks_fail("nobody carried the message");
-        failed |= letter_post(group, 1, 1, 0, 1);
+        atomic_store(has_come, 1);
     }
     free(bytes);
     return failed ? ranks_fail("courier") : 0;
@@ -298,24 +290,24 @@ static int leave_it_to_the_courier(kolo_group *group, void *argument)
 
 static void large_sends_go_on_in_the_background(void **state)
 {
+    static const char *const transports[] = {"shm", "tcp"};
+    atomic_int *has_come =
+        mmap(NULL, sizeof *has_come, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
     (void)state;
-    letters_set("shm", false);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_it_to_the_courier, NULL),
-        0);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_it_to_the_courier, NULL),
-        0);
-    letters_set("tcp", false);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_it_to_the_courier, NULL),
-        0);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, leave_it_to_the_courier, NULL),
-        0);
+    assert_true(has_come != MAP_FAILED);
+    for (int i = 0; i < 4; i++) {
+        atomic_store(has_come, 0);
+        letters_set(transports[i / 2], false);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = 2},
+                      leave_it_to_the_courier, has_come),
+            0);
+    }
+    munmap(has_come, sizeof *has_come);
 }
 
-/* wait(timeout) keeps to its time and leaves the work running; test says nothing yet. */
+/* wait(timeout) gives up and leaves the work running; test says nothing yet. */
 static int wait_in_vain(kolo_group *group, void *argument)
 {
     unsigned char bytes[8] = {0};
@@ -334,7 +326,7 @@ static int wait_in_vain(kolo_group *group, void *argument)
         !strstr(kolo_last_error(), "not done within 60 ms; it goes on"))
         failed = ranks_fail("the wait did not give up");
     waited_ms = (int)((ko_now_ns() - began) / 1000000);
-    if (waited_ms < 60 || waited_ms > 200)
+    if (waited_ms < 60) /* and far less than the group's limit, or this would be its error */
         failed = ranks_fail("a wait of 60 ms took %d ms", waited_ms);
     if (kolo_work_test(work, &done) || done)
         failed = ranks_fail("test says that it is done");
