@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "kolo.h"
+#include "seeded.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -48,20 +49,6 @@ struct run {
     ko_deadline deadline;
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15U;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-}
-
-static int below(uint64_t *state, int limit)
-{
-    return (int)(next_random(state) % (uint64_t)limit);
-}
-
 /* A free port outside of the range from which the kernel takes those of outgoing connections. */
 static int take_port(void)
 {
@@ -85,11 +72,11 @@ static int take_port(void)
 static struct plan make_plan(uint64_t seed)
 {
     uint64_t state = seed;
-    struct plan plan = {.seed = seed, .n = 2 + below(&state, MOST_RANKS - 1)};
+    struct plan plan = {.seed = seed, .n = 2 + seeded_below(&state, MOST_RANKS - 1)};
 
-    plan.victim = below(&state, plan.n);
-    plan.transport = below(&state, 2) ? "shm" : "tcp";
-    plan.kill_us = below(&state, 20000);
+    plan.victim = seeded_below(&state, plan.n);
+    plan.transport = seeded_below(&state, 2) ? "shm" : "tcp";
+    plan.kill_us = seeded_below(&state, 20000);
     plan.port = take_port();
     return plan;
 }
@@ -149,9 +136,9 @@ static int works(kolo_group *group, struct buffers *b, size_t count)
 static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
 {
     static const size_t counts[] = {1, 6, 100, 2049, MOST_COUNT};
-    int which = below(state, 12);
-    size_t count = counts[below(state, 5)];
-    int root = below(state, kolo_group_size(group));
+    int which = seeded_below(state, 12);
+    size_t count = counts[seeded_below(state, 5)];
+    int root = seeded_below(state, kolo_group_size(group));
 
     switch (which) {
     case 0:

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -39,13 +38,6 @@ void letters_run(int n, ranks_body body)
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
                          0);
     }
-}
-
-void letters_nap_ms(int ms)
-{
-    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
-
-    nanosleep(&nap, NULL);
 }
 
 unsigned char *letter_make(size_t nbytes, unsigned id)

@@ -15,8 +15,6 @@ void letters_set(const char *transport, bool has_small_slots);
 /* The body on n ranks: threads and processes, shm and tcp. Asserts, in the test's own thread. */
 void letters_run(int n, ranks_body body);
 
-void letters_nap_ms(int ms);
-
 /* The bytes of message `id`, to be freed. */
 unsigned char *letter_make(size_t nbytes, unsigned id);
 bool letter_is(const unsigned char *bytes, size_t nbytes, unsigned id);

@@ -6,8 +6,10 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 struct rank_thread {
     pthread_t thread;
@@ -37,6 +41,20 @@ int ranks_fail(const char *format, ...)
     va_end(arguments);
     fprintf(stderr, "# %s (last error: %s)\n", text, kolo_last_error());
     return 1;
+}
+
+int ranks_expect(int err, int code, const char *text)
+{
+    if (err != code || !strstr(kolo_last_error(), text))
+        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
+    return 0;
+}
+
+void ranks_nap_ms(int ms)
+{
+    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
+
+    nanosleep(&nap, NULL);
 }
 
 static int timeout_of(const struct ranks *ranks)
@@ -178,4 +196,18 @@ int ranks_run(const struct ranks *ranks, ranks_body body, void *argument)
 {
     return ranks->kind == RANKS_THREADS ? run_threads(ranks, body, argument)
                                         : run_processes(ranks, body, argument);
+}
+
+void ranks_run_all_ways(int n, ranks_body body)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    setenv("KOLO_DEBUG", "NONE", 1);
+    for (int i = 0; i < 4; i++) {
+        setenv("KOLO_TRANSPORT", transports[i / 2], 1);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = n},
+                      body, NULL),
+            0);
+    }
 }

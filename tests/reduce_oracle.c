@@ -5,6 +5,7 @@
 #include "reduce_oracle.h"
 
 #include "dtype.h"
+#include "reduce.h"
 
 #include <math.h>
 #include <string.h>
@@ -204,4 +205,15 @@ uint64_t oracle_reduce(kolo_dtype dtype, kolo_op op, uint64_t a, uint64_t b, int
         return bool_oracle(op, a, b);
     return ko_dtype_is_float(dtype) ? float_oracle(dtype, op, a, b, nranks)
                                     : integer_oracle(dtype, op, a, b, nranks);
+}
+
+void oracle_each_reduction(void (*check)(int level, kolo_dtype dtype, kolo_op op))
+{
+    struct ko_reduction reduction;
+
+    for (int level = 0; level < ko_reduction_nlevels(); level++)
+        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
+            for (int op = 0; op < KOLO_NOPS; op++)
+                if (!ko_reduction_find_at(level, (kolo_dtype)dtype, (kolo_op)op, &reduction))
+                    check(level, (kolo_dtype)dtype, (kolo_op)op);
 }

@@ -24,6 +24,9 @@ void oracle_put(kolo_dtype dtype, char *buffer, size_t i, uint64_t bits);
 uint64_t oracle_input(kolo_dtype dtype, size_t i, bool is_second);
 uint64_t oracle_random(void);
 
+/* Calls check for every reduction that there is, at every level of the processor's. */
+void oracle_each_reduction(void (*check)(int level, kolo_dtype dtype, kolo_op op));
+
 /* All bits of an element. */
 uint64_t oracle_mask(kolo_dtype dtype);
 __int128 oracle_integer(kolo_dtype dtype, uint64_t bits);

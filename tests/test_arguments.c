@@ -14,13 +14,6 @@
 
 #include <cmocka.h>
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 static int list_wrongly(kolo_group *group, void *argument)
 {
     const size_t counts[] = {2, 2}, huge[] = {SIZE_MAX - 1, 2}, late[] = {0, SIZE_MAX};
@@ -31,28 +24,28 @@ static int list_wrongly(kolo_group *group, void *argument)
     int failed = 0;
 
     (void)argument;
-    failed |= expect(kolo_all_gather_v(NULL, in, out, &some, KOLO_INT8), KOLO_E_INVALID,
-                     "all_gather_v: group is NULL");
-    failed |= expect(kolo_all_gather_v(group, in, out, NULL, KOLO_INT8), KOLO_E_INVALID,
-                     "all_gather_v: blocks is NULL");
-    failed |= expect(kolo_reduce_scatter_v(group, in, &none, out, KOLO_INT8, KOLO_SUM),
-                     KOLO_E_INVALID, "reduce_scatter_v: counts is NULL");
-    failed |= expect(kolo_gather_v(group, in, 2, out, NULL, KOLO_INT8, mine), KOLO_E_INVALID,
-                     "gather_v: blocks is NULL");
-    failed |= expect(kolo_gather_v(group, in, 2, NULL, &some, KOLO_INT8, mine), KOLO_E_INVALID,
-                     "gather_v: out is NULL, with 4 elements");
-    failed |= expect(kolo_scatter_v(group, NULL, &some, out, 2, KOLO_INT8, mine), KOLO_E_INVALID,
-                     "scatter_v: in is NULL, with 4 elements");
-    failed |= expect(kolo_all_to_all_v(group, in, &some, out, NULL, KOLO_INT8), KOLO_E_INVALID,
-                     "all_to_all_v: blocks is NULL");
-    failed |= expect(kolo_all_to_all_v(group, in, &some, in, &some, KOLO_INT8), KOLO_E_INVALID,
-                     "all_to_all_v: in and out must be different buffers");
-    failed |= expect(kolo_all_gather_v(group, in, out, &long_ones, KOLO_INT8), KOLO_E_INVALID,
-                     "all_gather_v: the blocks are more than memory has");
-    failed |= expect(kolo_all_gather_v(group, in, out, &far_ones, KOLO_INT8), KOLO_E_INVALID,
-                     "all_gather_v: 2 elements of int8 for 2 ranks are more than memory has");
-    failed |= expect(kolo_all_gather_v_async(group, in, out, &some, KOLO_INT8, NULL),
-                     KOLO_E_INVALID, "all_gather_v_async: work is NULL");
+    failed |= ranks_expect(kolo_all_gather_v(NULL, in, out, &some, KOLO_INT8), KOLO_E_INVALID,
+                           "all_gather_v: group is NULL");
+    failed |= ranks_expect(kolo_all_gather_v(group, in, out, NULL, KOLO_INT8), KOLO_E_INVALID,
+                           "all_gather_v: blocks is NULL");
+    failed |= ranks_expect(kolo_reduce_scatter_v(group, in, &none, out, KOLO_INT8, KOLO_SUM),
+                           KOLO_E_INVALID, "reduce_scatter_v: counts is NULL");
+    failed |= ranks_expect(kolo_gather_v(group, in, 2, out, NULL, KOLO_INT8, mine), KOLO_E_INVALID,
+                           "gather_v: blocks is NULL");
+    failed |= ranks_expect(kolo_gather_v(group, in, 2, NULL, &some, KOLO_INT8, mine),
+                           KOLO_E_INVALID, "gather_v: out is NULL, with 4 elements");
+    failed |= ranks_expect(kolo_scatter_v(group, NULL, &some, out, 2, KOLO_INT8, mine),
+                           KOLO_E_INVALID, "scatter_v: in is NULL, with 4 elements");
+    failed |= ranks_expect(kolo_all_to_all_v(group, in, &some, out, NULL, KOLO_INT8),
+                           KOLO_E_INVALID, "all_to_all_v: blocks is NULL");
+    failed |= ranks_expect(kolo_all_to_all_v(group, in, &some, in, &some, KOLO_INT8),
+                           KOLO_E_INVALID, "all_to_all_v: in and out must be different buffers");
+    failed |= ranks_expect(kolo_all_gather_v(group, in, out, &long_ones, KOLO_INT8), KOLO_E_INVALID,
+                           "all_gather_v: the blocks are more than memory has");
+    failed |= ranks_expect(kolo_all_gather_v(group, in, out, &far_ones, KOLO_INT8), KOLO_E_INVALID,
+                           "all_gather_v: 2 elements of int8 for 2 ranks are more than memory has");
+    failed |= ranks_expect(kolo_all_gather_v_async(group, in, out, &some, KOLO_INT8, NULL),
+                           KOLO_E_INVALID, "all_gather_v_async: work is NULL");
     failed |= exam_take(group, &(struct exam){.what = KO_ALL_GATHER, .count = 9, .is_uneven = 1});
     return failed;
 }
@@ -65,43 +58,45 @@ static int call_wrongly(kolo_group *group, void *argument)
     int failed = 0;
 
     (void)argument;
-    failed |= expect(kolo_all_reduce(NULL, in, out, 1, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: group is NULL");
-    failed |= expect(kolo_barrier(NULL), KOLO_E_INVALID, "barrier: group is NULL");
-    failed |= expect(kolo_all_gather(group, in, out, 1, (kolo_dtype)99), KOLO_E_INVALID,
-                     "all_gather: 99 is no dtype");
-    failed |= expect(kolo_all_reduce(group, in, out, 1, (kolo_dtype)-1, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: -1 is no dtype");
-    failed |= expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, KOLO_NOPS), KOLO_E_INVALID,
-                     "all_reduce: 8 is no reduction; enum kolo_op lists them");
-    failed |= expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
-                     KOLO_E_UNSUPPORTED, "reduce_scatter: bxor is for integers, not for float32");
-    failed |= expect(kolo_broadcast(group, out, 1, KOLO_INT8, 2), KOLO_E_INVALID,
-                     "broadcast: the root is rank 2; the group has ranks 0 to 1");
-    failed |= expect(kolo_reduce(group, in, out, 1, KOLO_INT8, KOLO_SUM, -1), KOLO_E_INVALID,
-                     "reduce: the root is rank -1; the group has ranks 0 to 1");
-    failed |= expect(kolo_all_reduce(group, in, out, huge, KOLO_FLOAT64, KOLO_SUM), KOLO_E_INVALID,
-                     "elements of float64 for 2 ranks are more than memory has");
-    failed |= expect(kolo_all_gather(group, in, out, SIZE_MAX / 2 + 1, KOLO_INT8), KOLO_E_INVALID,
-                     "elements of int8 for 2 ranks are more than memory has");
-    failed |= expect(kolo_all_reduce(group, NULL, out, 1, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: in is NULL, with 1 elements");
-    failed |= expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: out is NULL, with 3 elements");
-    failed |= expect(kolo_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM, mine), KOLO_E_INVALID,
-                     "reduce: out is NULL");
-    failed |= expect(kolo_scatter(group, NULL, out, 3, KOLO_INT8, mine), KOLO_E_INVALID,
-                     "scatter: in is NULL");
-    failed |= expect(kolo_scatter(group, NULL, NULL, 3, KOLO_INT8, 1 - mine), KOLO_E_INVALID,
-                     "scatter: out is NULL");
-    failed |= expect(kolo_gather(group, in, NULL, 3, KOLO_INT8, mine), KOLO_E_INVALID,
-                     "gather: out is NULL");
-    failed |= expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
-                     "all_to_all: in and out must be different buffers");
-    failed |= expect(kolo_all_reduce_async(group, in, out, 1, KOLO_INT8, KOLO_SUM, NULL),
-                     KOLO_E_INVALID, "all_reduce_async: work is NULL");
+    failed |= ranks_expect(kolo_all_reduce(NULL, in, out, 1, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                           "all_reduce: group is NULL");
+    failed |= ranks_expect(kolo_barrier(NULL), KOLO_E_INVALID, "barrier: group is NULL");
+    failed |= ranks_expect(kolo_all_gather(group, in, out, 1, (kolo_dtype)99), KOLO_E_INVALID,
+                           "all_gather: 99 is no dtype");
+    failed |= ranks_expect(kolo_all_reduce(group, in, out, 1, (kolo_dtype)-1, KOLO_SUM),
+                           KOLO_E_INVALID, "all_reduce: -1 is no dtype");
+    failed |= ranks_expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, KOLO_NOPS), KOLO_E_INVALID,
+                           "all_reduce: 8 is no reduction; enum kolo_op lists them");
     failed |=
-        expect(kolo_barrier_async(group, NULL), KOLO_E_INVALID, "barrier_async: work is NULL");
+        ranks_expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
+                     KOLO_E_UNSUPPORTED, "reduce_scatter: bxor is for integers, not for float32");
+    failed |= ranks_expect(kolo_broadcast(group, out, 1, KOLO_INT8, 2), KOLO_E_INVALID,
+                           "broadcast: the root is rank 2; the group has ranks 0 to 1");
+    failed |= ranks_expect(kolo_reduce(group, in, out, 1, KOLO_INT8, KOLO_SUM, -1), KOLO_E_INVALID,
+                           "reduce: the root is rank -1; the group has ranks 0 to 1");
+    failed |=
+        ranks_expect(kolo_all_reduce(group, in, out, huge, KOLO_FLOAT64, KOLO_SUM), KOLO_E_INVALID,
+                     "elements of float64 for 2 ranks are more than memory has");
+    failed |= ranks_expect(kolo_all_gather(group, in, out, SIZE_MAX / 2 + 1, KOLO_INT8),
+                           KOLO_E_INVALID, "elements of int8 for 2 ranks are more than memory has");
+    failed |= ranks_expect(kolo_all_reduce(group, NULL, out, 1, KOLO_INT8, KOLO_SUM),
+                           KOLO_E_INVALID, "all_reduce: in is NULL, with 1 elements");
+    failed |= ranks_expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                           "all_reduce: out is NULL, with 3 elements");
+    failed |= ranks_expect(kolo_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM, mine),
+                           KOLO_E_INVALID, "reduce: out is NULL");
+    failed |= ranks_expect(kolo_scatter(group, NULL, out, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                           "scatter: in is NULL");
+    failed |= ranks_expect(kolo_scatter(group, NULL, NULL, 3, KOLO_INT8, 1 - mine), KOLO_E_INVALID,
+                           "scatter: out is NULL");
+    failed |= ranks_expect(kolo_gather(group, in, NULL, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                           "gather: out is NULL");
+    failed |= ranks_expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
+                           "all_to_all: in and out must be different buffers");
+    failed |= ranks_expect(kolo_all_reduce_async(group, in, out, 1, KOLO_INT8, KOLO_SUM, NULL),
+                           KOLO_E_INVALID, "all_reduce_async: work is NULL");
+    failed |= ranks_expect(kolo_barrier_async(group, NULL), KOLO_E_INVALID,
+                           "barrier_async: work is NULL");
     /* None of this has harmed the group, nor may NULL buffers of no elements. */
     failed |= kolo_all_reduce(group, NULL, NULL, 0, KOLO_INT8, KOLO_SUM);
     failed |= exam_take(group, &(struct exam){.what = KO_ALL_REDUCE, .count = 9});
@@ -120,24 +115,25 @@ static int call_wrongly_after(kolo_group *group, void *argument)
     failed |= kolo_broadcast(group, out, 3, KOLO_INT8, 1);
     failed |= kolo_all_to_all(group, in, out, 3, KOLO_INT8);
     failed |= kolo_gather(group, in, mine ? NULL : out, 3, KOLO_INT8, 0);
-    failed |= expect(kolo_all_reduce(NULL, in, out, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: group is NULL");
-    failed |= expect(kolo_all_reduce(group, NULL, out, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: in is NULL, with 3 elements");
-    failed |= expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
-                     "all_reduce: out is NULL, with 3 elements");
-    failed |= expect(kolo_all_reduce(group, in, out, 3, (kolo_dtype)(KOLO_INT8 + 256), KOLO_SUM),
+    failed |= ranks_expect(kolo_all_reduce(NULL, in, out, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                           "all_reduce: group is NULL");
+    failed |= ranks_expect(kolo_all_reduce(group, NULL, out, 3, KOLO_INT8, KOLO_SUM),
+                           KOLO_E_INVALID, "all_reduce: in is NULL, with 3 elements");
+    failed |= ranks_expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
+                           "all_reduce: out is NULL, with 3 elements");
+    failed |=
+        ranks_expect(kolo_all_reduce(group, in, out, 3, (kolo_dtype)(KOLO_INT8 + 256), KOLO_SUM),
                      KOLO_E_INVALID, "all_reduce: 256 is no dtype");
-    failed |= expect(kolo_all_reduce(group, in, out, 3, KOLO_INT8, (kolo_op)(KOLO_SUM + 256)),
-                     KOLO_E_INVALID, "256 is no reduction");
-    failed |= expect(kolo_broadcast(group, out, 3, KOLO_INT8, 2), KOLO_E_INVALID,
-                     "broadcast: the root is rank 2; the group has ranks 0 to 1");
-    failed |= expect(kolo_broadcast(group, out, 3, KOLO_INT8, -1), KOLO_E_INVALID,
-                     "broadcast: the root is rank -1; the group has ranks 0 to 1");
-    failed |= expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
-                     "all_to_all: in and out must be different buffers");
-    failed |= expect(kolo_gather(group, in, NULL, 3, KOLO_INT8, mine), KOLO_E_INVALID,
-                     "gather: out is NULL");
+    failed |= ranks_expect(kolo_all_reduce(group, in, out, 3, KOLO_INT8, (kolo_op)(KOLO_SUM + 256)),
+                           KOLO_E_INVALID, "256 is no reduction");
+    failed |= ranks_expect(kolo_broadcast(group, out, 3, KOLO_INT8, 2), KOLO_E_INVALID,
+                           "broadcast: the root is rank 2; the group has ranks 0 to 1");
+    failed |= ranks_expect(kolo_broadcast(group, out, 3, KOLO_INT8, -1), KOLO_E_INVALID,
+                           "broadcast: the root is rank -1; the group has ranks 0 to 1");
+    failed |= ranks_expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
+                           "all_to_all: in and out must be different buffers");
+    failed |= ranks_expect(kolo_gather(group, in, NULL, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                           "gather: out is NULL");
     return failed;
 }
 
@@ -200,8 +196,8 @@ static void wrong_arguments_are_named(void **state)
     setenv("KOLO_DEBUG", "NONE", 1);
     assert_int_equal(ranks_run(&ranks, call_wrongly, NULL), 0);
     assert_int_equal(ranks_run(&ranks, list_wrongly, NULL), 0);
-    assert_int_equal(expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
-    assert_int_equal(expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
+    assert_int_equal(ranks_expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
+    assert_int_equal(ranks_expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
     assert_string_equal(kolo_work_error(NULL), "");
     kolo_work_free(NULL);
 }

@@ -18,19 +18,10 @@
 enum { COUNT = 20000, MOST_OPS = 16 };
 
 /* The body on n ranks: threads and processes, shm and tcp, in slots that all wrap. */
-static void run_all_ways(int n, ranks_body body)
+static void set_small_slots(void)
 {
-    static const char *const transports[] = {"shm", "tcp"};
-
-    setenv("KOLO_DEBUG", "NONE", 1);
     setenv("KOLO_SLICE_BYTES", "256", 1);
     setenv("KOLO_SLOTS", "2", 1);
-    for (int i = 0; i < 2; i++) {
-        setenv("KOLO_TRANSPORT", transports[i], 1);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
-                         0);
-    }
 }
 
 /* What rank `from` sends to rank `to`. */
@@ -178,17 +169,17 @@ static int batch_too_long(kolo_group *group, void *argument)
 static void batches_cannot_deadlock(void **state)
 {
     (void)state;
-    run_all_ways(2, cross);
-    run_all_ways(4, cross);
-    run_all_ways(1, cross_as_work);
-    run_all_ways(3, cross_as_work);
+    ranks_run_all_ways(2, cross);
+    ranks_run_all_ways(4, cross);
+    ranks_run_all_ways(1, cross_as_work);
+    ranks_run_all_ways(3, cross_as_work);
 }
 
 static void wrong_batches_are_told(void **state)
 {
     (void)state;
-    run_all_ways(1, batch_wrongly);
-    run_all_ways(2, batch_too_long);
+    ranks_run_all_ways(1, batch_wrongly);
+    ranks_run_all_ways(2, batch_too_long);
 }
 
 /* ---- exchanges --------------------------------------------------------------------------- */
@@ -242,10 +233,10 @@ static int shift_wrongly(kolo_group *group, void *argument)
 static void everybody_shifts_at_once(void **state)
 {
     (void)state;
-    run_all_ways(1, shift);
-    run_all_ways(2, shift);
-    run_all_ways(5, shift);
-    run_all_ways(1, shift_wrongly);
+    ranks_run_all_ways(1, shift);
+    ranks_run_all_ways(2, shift);
+    ranks_run_all_ways(5, shift);
+    ranks_run_all_ways(1, shift_wrongly);
 }
 
 int main(void)
@@ -256,5 +247,6 @@ int main(void)
         cmocka_unit_test(everybody_shifts_at_once),
     };
 
+    set_small_slots();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,13 +13,6 @@
 
 #include <cmocka.h>
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 /* Bytes of the blob from one rank to another in a round. */
 static size_t size_of(int round, int from, int to)
 {
@@ -142,16 +135,22 @@ static int wrong(kolo_group *group, void *argument)
     int failed;
 
     (void)argument;
-    failed =
-        expect(kolo_all_gather_bytes(group, null, &all), KOLO_E_INVALID, "a blob of 3 bytes is");
-    failed |= expect(kolo_all_gather_bytes(group, none, NULL), KOLO_E_INVALID, "result is NULL");
-    failed |= expect(kolo_all_gather_bytes(NULL, none, &all), KOLO_E_INVALID, "group is NULL");
-    failed |= expect(kolo_gather_bytes(group, none, &all, n), KOLO_E_INVALID, "the root is rank 3");
+    failed = ranks_expect(kolo_all_gather_bytes(group, null, &all), KOLO_E_INVALID,
+                          "a blob of 3 bytes is");
     failed |=
-        expect(kolo_broadcast_bytes(group, null, &out, &nbytes, root), KOLO_E_INVALID, "of 3");
-    failed |= expect(kolo_broadcast_bytes(group, none, &out, NULL, 0), KOLO_E_INVALID, "result is");
-    failed |= expect(kolo_scatter_bytes(group, blobs, &out, &nbytes, root), KOLO_E_INVALID, "of 3");
-    failed |= expect(kolo_scatter_bytes(group, NULL, &out, &nbytes, root), KOLO_E_INVALID, "in is");
+        ranks_expect(kolo_all_gather_bytes(group, none, NULL), KOLO_E_INVALID, "result is NULL");
+    failed |=
+        ranks_expect(kolo_all_gather_bytes(NULL, none, &all), KOLO_E_INVALID, "group is NULL");
+    failed |=
+        ranks_expect(kolo_gather_bytes(group, none, &all, n), KOLO_E_INVALID, "the root is rank 3");
+    failed |= ranks_expect(kolo_broadcast_bytes(group, null, &out, &nbytes, root), KOLO_E_INVALID,
+                           "of 3");
+    failed |=
+        ranks_expect(kolo_broadcast_bytes(group, none, &out, NULL, 0), KOLO_E_INVALID, "result is");
+    failed |=
+        ranks_expect(kolo_scatter_bytes(group, blobs, &out, &nbytes, root), KOLO_E_INVALID, "of 3");
+    failed |=
+        ranks_expect(kolo_scatter_bytes(group, NULL, &out, &nbytes, root), KOLO_E_INVALID, "in is");
     return failed | (kolo_barrier(group) != 0);
 }
 
@@ -169,9 +168,10 @@ static int claim_too_much(kolo_group *group, void *argument)
     (void)argument;
     if (kolo_group_duplicate(group, &twin))
         return ranks_fail("duplicate");
-    failed = expect(kolo_all_gather_bytes(group, blob, &all), KOLO_E_NOMEM, "more than memory has");
-    failed |= expect(kolo_broadcast_bytes(twin, large, &out, &nbytes, 0), KOLO_E_NOMEM,
-                     "more than memory has");
+    failed = ranks_expect(kolo_all_gather_bytes(group, blob, &all), KOLO_E_NOMEM,
+                          "more than memory has");
+    failed |= ranks_expect(kolo_broadcast_bytes(twin, large, &out, &nbytes, 0), KOLO_E_NOMEM,
+                           "more than memory has");
     kolo_group_free(twin);
     return failed;
 }
@@ -194,9 +194,10 @@ static int make_different_calls(kolo_group *group, void *argument)
 
     (void)argument;
     if (kolo_group_rank(group) == 0)
-        return expect(kolo_all_gather_bytes(group, blob, &all), KOLO_E_MISMATCH, "different calls");
-    return expect(kolo_broadcast_bytes(group, blob, &out, &nbytes, 1), KOLO_E_MISMATCH,
-                  "different calls");
+        return ranks_expect(kolo_all_gather_bytes(group, blob, &all), KOLO_E_MISMATCH,
+                            "different calls");
+    return ranks_expect(kolo_broadcast_bytes(group, blob, &out, &nbytes, 1), KOLO_E_MISMATCH,
+                        "different calls");
 }
 
 static void different_calls_are_told(void **state)

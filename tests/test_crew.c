@@ -6,6 +6,7 @@
 
 #include "fault.h"
 #include "kolo.h"
+#include "ranks.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -13,16 +14,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
-
-static void nap_ms(int ms)
-{
-    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
-
-    nanosleep(&nap, NULL);
-}
 
 static int count_threads(void)
 {
@@ -48,14 +41,14 @@ static void work(void *argument)
 
     atomic_fetch_add(&count->begun, 1);
     while (!atomic_load(&count->may_end))
-        nap_ms(1);
+        ranks_nap_ms(1);
     atomic_fetch_add(&count->ended, 1);
 }
 
 static void await(atomic_int *number, int value)
 {
     while (atomic_load(number) < value)
-        nap_ms(1);
+        ranks_nap_ms(1);
 }
 
 static void all_run_at_once(void **state)
@@ -87,7 +80,7 @@ static void an_idle_one_is_used_again(void **state)
     for (int i = 0; i < 200; i++) {
         assert_int_equal(ko_crew_run(&crew, work, &count, "a test"), KOLO_OK);
         await(&count.ended, i + 1);
-        nap_ms(i % 50 == 0 ? 20 : 1); /* in which it becomes idle, on nearly all machines */
+        ranks_nap_ms(i % 50 == 0 ? 20 : 1); /* in which it becomes idle, on nearly all machines */
     }
     assert_in_range(count_threads() - before, 0, 20);
     ko_crew_close(&crew);
@@ -105,7 +98,7 @@ static void idle_ones_end(void **state)
         assert_int_equal(ko_crew_run(&crew, work, &count, "a test"), KOLO_OK);
     atomic_store(&count.may_end, true);
     while (count_threads() > before)
-        nap_ms(10);
+        ranks_nap_ms(10);
     assert_int_equal(atomic_load(&count.ended), 5);
     assert_int_equal(ko_crew_run(&crew, work, &count, "a test"), KOLO_OK);
     ko_crew_close(&crew);

@@ -4,6 +4,7 @@
  * are worth as much as this.
  */
 #include "cuda_driver.h"
+#include "ranks.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -56,13 +56,6 @@ static int start(void **state)
 {
     (void)state;
     return cuda ? 0 : open_driver();
-}
-
-static void nap_ms(int ms)
-{
-    const struct timespec nap = {0, ms * 1000000L};
-
-    nanosleep(&nap, NULL);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -264,7 +257,7 @@ static void test_words_stop_streams(void **state)
     assert_int_equal(cuda->host_register(words, sizeof words, 0), KO_CU_SUCCESS);
     assert_int_equal(cuda->stream_await_word(waiting, at_host(&words[0]), 3, KO_CU_WAIT_GEQ), 0);
     assert_int_equal(cuda->stream_put_word(waiting, at_host(&words[1]), 1, 0), 0);
-    nap_ms(5);
+    ranks_nap_ms(5);
     assert_int_equal(cuda->stream_query(waiting), KO_CU_NOT_READY);
     assert_int_equal(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
     assert_int_equal(cuda->stream_put_word(writing, at_host(&words[0]), 4, 0), 0);
@@ -288,7 +281,7 @@ static void check_legacy(unsigned flags, bool waits)
     assert_int_equal(cuda->stream_await_word(stream, at_host(&gate), 1, KO_CU_WAIT_EQ), 0);
     assert_int_equal(cuda->stream_put_word(NULL, at_host(&done), 1, 0), 0);
     if (waits)
-        nap_ms(5);
+        ranks_nap_ms(5);
     else
         assert_int_equal(cuda->stream_sync(NULL), 0);
     assert_int_equal(__atomic_load_n(&done, __ATOMIC_ACQUIRE), !waits);
@@ -323,7 +316,7 @@ static void test_events_order_streams(void **state)
     assert_int_equal(cuda->stream_await_event(second, event, 0), 0);
     assert_int_equal(cuda->stream_put_word(second, at_host(&done), 1, 0), 0);
     assert_int_equal(cuda->event_record(later, second), 0);
-    nap_ms(2);
+    ranks_nap_ms(2);
     assert_int_equal(cuda->event_query(event), KO_CU_NOT_READY);
     assert_int_equal(cuda->event_elapsed(&ms, event, later), KO_CU_NOT_READY);
     assert_int_equal(__atomic_load_n(&done, __ATOMIC_ACQUIRE), 0);

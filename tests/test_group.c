@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -23,32 +22,6 @@ static void set_variables(const char *transport)
     setenv("KOLO_DEBUG", "NONE", 1);
     unsetenv("KOLO_SLICE_BYTES");
     unsetenv("KOLO_SLOTS");
-}
-
-static void nap_ms(int ms)
-{
-    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
-
-    nanosleep(&nap, NULL);
-}
-
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
-static void run_all_ways(int n, ranks_body body)
-{
-    static const char *const transports[] = {"shm", "tcp"};
-
-    for (int i = 0; i < 2; i++) {
-        set_variables(transports[i]);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
-                         0);
-    }
 }
 
 /* ---- init methods -------------------------------------------------------------------------------
@@ -138,18 +111,26 @@ static void wrong_arguments_are_named(void **state)
 
     (void)state;
     assert_int_equal(kolo_store_open_local(&store), 0);
-    assert_int_equal(expect(kolo_group_join(NULL, 1, NULL), KOLO_E_INVALID, "world is NULL"), 0);
+    assert_int_equal(ranks_expect(kolo_group_join(NULL, 1, NULL), KOLO_E_INVALID, "world is NULL"),
+                     0);
     assert_int_equal(
-        expect(kolo_group_join_store(NULL, 0, 1, 1, &group), KOLO_E_INVALID, "store is NULL"), 0);
+        ranks_expect(kolo_group_join_store(NULL, 0, 1, 1, &group), KOLO_E_INVALID, "store is NULL"),
+        0);
     assert_int_equal(
-        expect(kolo_group_join_store(store, 0, 1, 1, NULL), KOLO_E_INVALID, "world is NULL"), 0);
+        ranks_expect(kolo_group_join_store(store, 0, 1, 1, NULL), KOLO_E_INVALID, "world is NULL"),
+        0);
     assert_int_equal(
-        expect(kolo_group_join_store(store, 3, 3, 1, &group), KOLO_E_INVALID, "rank 3 of 3"), 0);
+        ranks_expect(kolo_group_join_store(store, 3, 3, 1, &group), KOLO_E_INVALID, "rank 3 of 3"),
+        0);
     assert_int_equal(
-        expect(kolo_group_join_store(store, 0, 0, 1, &group), KOLO_E_INVALID, "rank 0 of 0"), 0);
-    assert_int_equal(expect(kolo_group_set_timeout(NULL, 5), KOLO_E_INVALID, "group is NULL"), 0);
-    assert_int_equal(expect(kolo_group_new(NULL, NULL, 0, &group), KOLO_E_INVALID, "parent is"), 0);
-    assert_int_equal(expect(kolo_group_split(NULL, 0, 0, &group), KOLO_E_INVALID, "parent is"), 0);
+        ranks_expect(kolo_group_join_store(store, 0, 0, 1, &group), KOLO_E_INVALID, "rank 0 of 0"),
+        0);
+    assert_int_equal(ranks_expect(kolo_group_set_timeout(NULL, 5), KOLO_E_INVALID, "group is NULL"),
+                     0);
+    assert_int_equal(
+        ranks_expect(kolo_group_new(NULL, NULL, 0, &group), KOLO_E_INVALID, "parent is"), 0);
+    assert_int_equal(
+        ranks_expect(kolo_group_split(NULL, 0, 0, &group), KOLO_E_INVALID, "parent is"), 0);
     assert_int_equal(kolo_group_rank(NULL), -1);
     assert_int_equal(kolo_group_size(NULL), 0);
     assert_int_equal(kolo_group_timeout(NULL), 0);
@@ -176,7 +157,8 @@ static void a_rank_may_be_alone(void **state)
     assert_int_equal(kolo_group_rank(world), 0);
     assert_int_equal(kolo_group_size(world), 1);
     assert_int_equal(kolo_group_timeout(world), 700);
-    assert_int_equal(expect(kolo_group_set_timeout(world, 0), KOLO_E_INVALID, "at least 1 ms"), 0);
+    assert_int_equal(
+        ranks_expect(kolo_group_set_timeout(world, 0), KOLO_E_INVALID, "at least 1 ms"), 0);
     assert_int_equal(kolo_group_set_timeout(world, 900), 0);
     assert_int_equal(kolo_group_timeout(world), 900);
     for (int what = 0; what < KO_NCOLLECTIVES; what++)
@@ -315,7 +297,7 @@ static void the_environment_joins_and_slots_must_agree(void **state)
 
 static void *abort_main(void *argument)
 {
-    nap_ms(60);
+    ranks_nap_ms(60);
     kolo_group_abort(argument, "the user pressed a key");
     return NULL;
 }
@@ -351,8 +333,8 @@ static int abort_while_waiting(kolo_group *group, void *argument)
         err = kolo_recv(group, &byte, 1, KOLO_UINT8, aborts ? 0 : 1, 1);
     else
         err = kolo_barrier(group);
-    failed = expect(err, KOLO_E_ABORTED, "rank 1 aborted the group: the user pressed a key");
-    failed |= expect(kolo_barrier(group), KOLO_E_ABORTED, "the user pressed a key");
+    failed = ranks_expect(err, KOLO_E_ABORTED, "rank 1 aborted the group: the user pressed a key");
+    failed |= ranks_expect(kolo_barrier(group), KOLO_E_ABORTED, "the user pressed a key");
     failed |= kolo_group_error(group, &text) != KOLO_E_ABORTED || !strstr(text, "pressed a key");
     if (aborts)
         pthread_join(thread, NULL);
@@ -392,18 +374,19 @@ static int free_unfinished(kolo_group *world, void *argument)
             failed |=
                 kolo_all_reduce_async(group, &one, &sum[i], 1, KOLO_FLOAT32, KOLO_SUM, &works[i]);
         failed |= kolo_irecv(group, &one, 1, KOLO_FLOAT32, 1, 3, &works[3]);
-        nap_ms(20);
+        ranks_nap_ms(20);
         kolo_group_free(group);
         failed |= kolo_send(world, NULL, 0, KOLO_UINT8, 1, 0) != 0;
         for (int i = 0; i < 4 && !failed; i++) {
-            failed |= expect(kolo_work_wait(works[i], 0), KOLO_E_ABORTED, "freed");
+            failed |= ranks_expect(kolo_work_wait(works[i], 0), KOLO_E_ABORTED, "freed");
             failed |= !*kolo_work_error(works[i]);
         }
         for (int i = 0; i < 4; i++)
             kolo_work_free(works[i]);
     } else {
         failed |= kolo_recv(world, NULL, 0, KOLO_UINT8, 0, 0) != 0; /* rank 0 has freed it */
-        failed |= expect(kolo_all_reduce(group, &one, sum, 1, KOLO_FLOAT32, KOLO_SUM),
+        failed |=
+            ranks_expect(kolo_all_reduce(group, &one, sum, 1, KOLO_FLOAT32, KOLO_SUM),
                          KOLO_E_ABORTED, "rank 0 freed the group while works were unfinished");
         kolo_group_free(group);
     }
@@ -413,7 +396,8 @@ static int free_unfinished(kolo_group *world, void *argument)
 static void freeing_fails_unfinished_works(void **state)
 {
     (void)state;
-    run_all_ways(2, free_unfinished);
+    set_variables("shm");
+    ranks_run_all_ways(2, free_unfinished);
 }
 
 int main(void)

@@ -15,13 +15,6 @@
 
 #include <cmocka.h>
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 static void set_variables(void)
 {
     setenv("KOLO_TRANSPORT", "shm", 1);
@@ -139,8 +132,8 @@ static int some_are_missing(kolo_group *group, void *argument)
     default:
         err = kolo_monitored_barrier(group, 500, plan->wait_all);
     }
-    return expect(err, KOLO_E_TIMEOUT, plan->text) |
-           expect(kolo_barrier(group), KOLO_E_TIMEOUT, plan->text); /* the group has failed */
+    return ranks_expect(err, KOLO_E_TIMEOUT, plan->text) |
+           ranks_expect(kolo_barrier(group), KOLO_E_TIMEOUT, plan->text); /* the group has failed */
 }
 
 static void missing_ranks_are_named(void **state)
@@ -167,8 +160,9 @@ static int rank_0_is_missing(kolo_group *group, void *argument)
     } else {
         err = kolo_monitored_barrier(group, 400, 1);
     }
-    return expect(err, KOLO_E_TIMEOUT,
-                  "2 of 4 ranks have not come to the monitored barrier within 400 ms: rank 0, 2");
+    return ranks_expect(
+        err, KOLO_E_TIMEOUT,
+        "2 of 4 ranks have not come to the monitored barrier within 400 ms: rank 0, 2");
 }
 
 static void rank_0_may_be_missing(void **state)
@@ -189,11 +183,13 @@ static int one_dies(kolo_group *group, void *argument)
         raise(SIGKILL);
     err = kolo_monitored_barrier(group, wait_all ? 600 : 15000, wait_all);
     if (wait_all)
-        return expect(err, KOLO_E_TIMEOUT,
-                      "1 of 4 ranks have not come to the monitored barrier within 600 ms: rank 2; "
-                      "processes that have ended: rank 2");
-    return expect(err, KOLO_E_PEER_LOST, "rank 2 (") |
-           expect(err, KOLO_E_PEER_LOST, "cannot come to the monitored barrier: its process has");
+        return ranks_expect(
+            err, KOLO_E_TIMEOUT,
+            "1 of 4 ranks have not come to the monitored barrier within 600 ms: rank 2; "
+            "processes that have ended: rank 2");
+    return ranks_expect(err, KOLO_E_PEER_LOST, "rank 2 (") |
+           ranks_expect(err, KOLO_E_PEER_LOST,
+                        "cannot come to the monitored barrier: its process has");
 }
 
 static void dead_ranks_are_named(void **state)
@@ -214,8 +210,8 @@ static void wrong_arguments_are_named(void **state)
     assert_int_equal(kolo_group_join(NULL, -1, &alone), 0);
     assert_int_equal(kolo_monitored_barrier(alone, 0, 0), 0); /* nobody is missing */
     kolo_group_free(alone);
-    assert_int_equal(expect(kolo_monitored_barrier(NULL, 0, 0), KOLO_E_INVALID, "group is NULL"),
-                     0);
+    assert_int_equal(
+        ranks_expect(kolo_monitored_barrier(NULL, 0, 0), KOLO_E_INVALID, "group is NULL"), 0);
 }
 
 int main(void)

@@ -15,26 +15,6 @@
 
 #include <cmocka.h>
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
-static void run_all_ways(int n, ranks_body body)
-{
-    static const char *const transports[] = {"shm", "tcp"};
-
-    for (int i = 0; i < 2; i++) {
-        setenv("KOLO_TRANSPORT", transports[i], 1);
-        setenv("KOLO_DEBUG", "NONE", 1);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
-                         0);
-    }
-}
-
 /* ---- lists that all ranks know ----------------------------------------------------------- */
 
 /* In and out of the group, in an order of its own, while an overlapping one is used too. */
@@ -131,7 +111,7 @@ static void connections_may_come_before_their_group(void **state)
 {
     (void)state;
     setenv("KOLO_ALGO", "ring", 1);
-    run_all_ways(3, make_a_group_late);
+    ranks_run_all_ways(3, make_a_group_late);
     unsetenv("KOLO_ALGO");
 }
 
@@ -170,17 +150,17 @@ static int list_wrongly(kolo_group *world, void *argument)
     int failed = 0;
 
     (void)argument;
-    failed |= expect(kolo_group_new(world, twice, 2, &group), KOLO_E_INVALID,
-                     "rank 0 is listed twice in the new group");
-    failed |= expect(kolo_group_new(world, beyond, 2, &group), KOLO_E_INVALID,
-                     "a member of the new group is rank 2; the group has ranks 0 to 1");
-    failed |=
-        expect(kolo_group_new(world, all, 3, &group), KOLO_E_INVALID, "a group of 3 of 2 ranks");
-    failed |=
-        expect(kolo_group_new(world, all, 0, &group), KOLO_E_INVALID, "a group of 0 of 2 ranks");
-    failed |= expect(kolo_group_new(world, NULL, 2, &group), KOLO_E_INVALID, "cannot be");
-    failed |= expect(kolo_group_new(world, all, 2, NULL), KOLO_E_INVALID, "group is NULL");
-    failed |= expect(kolo_group_split(world, 0, 0, NULL), KOLO_E_INVALID, "group is NULL");
+    failed |= ranks_expect(kolo_group_new(world, twice, 2, &group), KOLO_E_INVALID,
+                           "rank 0 is listed twice in the new group");
+    failed |= ranks_expect(kolo_group_new(world, beyond, 2, &group), KOLO_E_INVALID,
+                           "a member of the new group is rank 2; the group has ranks 0 to 1");
+    failed |= ranks_expect(kolo_group_new(world, all, 3, &group), KOLO_E_INVALID,
+                           "a group of 3 of 2 ranks");
+    failed |= ranks_expect(kolo_group_new(world, all, 0, &group), KOLO_E_INVALID,
+                           "a group of 0 of 2 ranks");
+    failed |= ranks_expect(kolo_group_new(world, NULL, 2, &group), KOLO_E_INVALID, "cannot be");
+    failed |= ranks_expect(kolo_group_new(world, all, 2, NULL), KOLO_E_INVALID, "group is NULL");
+    failed |= ranks_expect(kolo_group_split(world, 0, 0, NULL), KOLO_E_INVALID, "group is NULL");
     failed |= group != NULL;
     return failed | (kolo_barrier(world) != 0);
 }
@@ -188,10 +168,10 @@ static int list_wrongly(kolo_group *world, void *argument)
 static void groups_are_made_of_groups(void **state)
 {
     (void)state;
-    run_all_ways(4, make_groups);
-    run_all_ways(4, use_groups_at_once);
-    run_all_ways(5, split_groups);
-    run_all_ways(2, list_wrongly);
+    ranks_run_all_ways(4, make_groups);
+    ranks_run_all_ways(4, use_groups_at_once);
+    ranks_run_all_ways(5, split_groups);
+    ranks_run_all_ways(2, list_wrongly);
 }
 
 /* ---- lists that only the members know ---------------------------------------------------- */
@@ -239,8 +219,8 @@ static int make_twice(kolo_group *world, void *argument)
 
     (void)argument;
     if (kolo_group_rank(world) == 1)
-        return expect(kolo_group_new_local(world, some, 2, 0, &groups[0]), KOLO_E_INVALID,
-                      "rank 1 is not listed; only the members");
+        return ranks_expect(kolo_group_new_local(world, some, 2, 0, &groups[0]), KOLO_E_INVALID,
+                            "rank 1 is not listed; only the members");
     for (int i = 0; i < 4 && !failed; i++)
         failed = kolo_group_new_local(world, i == 3 ? other : some, 2, i == 2, &groups[i]) &&
                  ranks_fail("group %d", i);
@@ -306,9 +286,9 @@ static int make_at_once(kolo_group *world, void *argument)
 static void members_alone_make_groups(void **state)
 {
     (void)state;
-    run_all_ways(4, make_pairs);
-    run_all_ways(3, make_twice);
-    run_all_ways(3, make_at_once);
+    ranks_run_all_ways(4, make_pairs);
+    ranks_run_all_ways(3, make_twice);
+    ranks_run_all_ways(3, make_at_once);
 }
 
 /* ---- groups of groups of groups ---------------------------------------------------------- */
@@ -355,7 +335,7 @@ static int duplicate(kolo_group *world, void *argument)
                   kolo_recv(world, &got, 1, KOLO_INT32, 0, 5) || got != 1;
     failed |= kolo_barrier(twin) || kolo_group_set_timeout(twin, 100);
     if (!failed && rank == 0) /* for what nobody sends */
-        failed = expect(kolo_recv(twin, &got, 1, KOLO_INT32, 1, 6), KOLO_E_TIMEOUT, "100 ms");
+        failed = ranks_expect(kolo_recv(twin, &got, 1, KOLO_INT32, 1, 6), KOLO_E_TIMEOUT, "100 ms");
     failed |= kolo_barrier(world) || kolo_group_error(world, NULL);
     kolo_group_free(twin);
     return failed;
@@ -364,8 +344,8 @@ static int duplicate(kolo_group *world, void *argument)
 static void groups_have_groups(void **state)
 {
     (void)state;
-    run_all_ways(8, halve);
-    run_all_ways(2, duplicate);
+    ranks_run_all_ways(8, halve);
+    ranks_run_all_ways(2, duplicate);
 }
 
 static void wrong_arguments_are_named(void **state)
@@ -375,14 +355,15 @@ static void wrong_arguments_are_named(void **state)
 
     (void)state;
     assert_int_equal(kolo_group_join(NULL, -1, &world), 0);
-    assert_int_equal(expect(kolo_group_duplicate(NULL, &group), KOLO_E_INVALID, "parent is NULL"),
+    assert_int_equal(
+        ranks_expect(kolo_group_duplicate(NULL, &group), KOLO_E_INVALID, "parent is NULL"), 0);
+    assert_int_equal(
+        ranks_expect(kolo_group_duplicate(world, NULL), KOLO_E_INVALID, "group is NULL"), 0);
+    assert_int_equal(ranks_expect(kolo_group_new_local(NULL, &self, 1, 0, &group), KOLO_E_INVALID,
+                                  "kolo_group_new_local: parent is NULL"),
                      0);
-    assert_int_equal(expect(kolo_group_duplicate(world, NULL), KOLO_E_INVALID, "group is NULL"), 0);
-    assert_int_equal(expect(kolo_group_new_local(NULL, &self, 1, 0, &group), KOLO_E_INVALID,
-                            "kolo_group_new_local: parent is NULL"),
-                     0);
-    assert_int_equal(expect(kolo_group_new_local(world, &self, 2, 0, &group), KOLO_E_INVALID,
-                            "a group of 2 of 1 ranks"),
+    assert_int_equal(ranks_expect(kolo_group_new_local(world, &self, 2, 0, &group), KOLO_E_INVALID,
+                                  "a group of 2 of 1 ranks"),
                      0);
     assert_null(group);
     kolo_group_free(world);

@@ -117,7 +117,7 @@ static int post_all_ahead(kolo_group *group, void *argument)
         failed |= kolo_irecv(group, in[tag], sizes[tag], KOLO_UINT8, 1 - rank, (int)tag, &works[i]);
     }
     if (rank)
-        letters_nap_ms(30);
+        ranks_nap_ms(30);
     for (unsigned i = 0; i < NSIZES; i++) {
         out[i] = letter_make(sizes[i], i);
         failed |=
@@ -193,7 +193,7 @@ static int receive_in_the_middle(kolo_group *group, void *argument)
         free(large);
         return failed | letter_post(group, 4, 2, 1, 2);
     }
-    letters_nap_ms(20);
+    ranks_nap_ms(20);
     failed = letter_post(group, 0, 0, 0, 5); /* takes in what has come of the large one */
     failed |= letter_take(group, 200000, 1, 0, 1);
     return failed | letter_take(group, 4, 2, 0, 2);
@@ -276,7 +276,7 @@ static int leave_it_to_the_courier(kolo_group *group, void *argument)
     if (kolo_group_rank(group) == 0) {
         failed = kolo_isend(group, bytes, MUCH, KOLO_UINT8, 1, 0, &work);
         while (!failed && !atomic_load(has_come))
-            letters_nap_ms(10); /* stands for computing */
+            ranks_nap_ms(10); /* stands for computing */
         failed |= failed || kolo_work_wait(work, -1);
         kolo_work_free(work);
     } else {
@@ -357,7 +357,7 @@ static int free_early(kolo_group *group, void *argument)
         failed = kolo_isend(group, bytes, 100000, KOLO_UINT8, 1, 0, &work);
         kolo_work_free(work);
     } else {
-        letters_nap_ms(30);
+        ranks_nap_ms(30);
         failed = letter_take(group, 100000, 6, 0, 0);
     }
     free(bytes);
@@ -393,7 +393,7 @@ static int burst(kolo_group *group, atomic_int *arrived, int how)
     if (rank == 1)
         atomic_store(arrived, 1);
     while (rank == 0 && how == 0 && !atomic_load(arrived))
-        letters_nap_ms(1);
+        ranks_nap_ms(1);
     if (how == 1)
         failed |= kolo_barrier(group);
     if (how == 2 && rank == 1)

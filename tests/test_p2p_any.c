@@ -18,13 +18,6 @@
 
 #include <cmocka.h>
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 static int expect_message(const kolo_message *message, int from, int tag, size_t count)
 {
     if (message->from != from || message->tag != tag || message->count != count)
@@ -295,7 +288,7 @@ static int ask_without_waiting(kolo_group *group, void *argument)
 
     (void)argument;
     if (kolo_group_rank(group) == 0) {
-        letters_nap_ms(20);
+        ranks_nap_ms(20);
         return letter_post(group, 700, 5, 1, 3);
     }
     while (!found && !failed)
@@ -328,17 +321,20 @@ static int ask_wrongly(kolo_group *group, void *argument)
     int found;
 
     (void)argument;
-    return expect(kolo_probe(NULL, 0, 0, 0, &found, &message), KOLO_E_INVALID, "group is NULL") ||
-           expect(kolo_probe(group, 4, 0, 0, &found, &message), KOLO_E_INVALID,
-                  "the sender is rank 4") ||
-           expect(kolo_probe(group, 0, -2, 0, &found, &message), KOLO_E_INVALID,
-                  "kolo_probe: the tag is -2") ||
-           expect(kolo_probe(group, 0, 0, 0, NULL, &message), KOLO_E_INVALID, "found is NULL") ||
-           expect(kolo_probe(group, 0, 0, 0, &found, NULL), KOLO_E_INVALID, "message is NULL") ||
-           expect(kolo_send(group, NULL, 0, KOLO_INT8, KOLO_ANY_RANK, 0), KOLO_E_INVALID,
-                  "the receiver is rank -1") ||
-           expect(kolo_send(group, NULL, 0, KOLO_INT8, 0, KOLO_ANY_TAG), KOLO_E_INVALID,
-                  "the tag is -1");
+    return ranks_expect(kolo_probe(NULL, 0, 0, 0, &found, &message), KOLO_E_INVALID,
+                        "group is NULL") ||
+           ranks_expect(kolo_probe(group, 4, 0, 0, &found, &message), KOLO_E_INVALID,
+                        "the sender is rank 4") ||
+           ranks_expect(kolo_probe(group, 0, -2, 0, &found, &message), KOLO_E_INVALID,
+                        "kolo_probe: the tag is -2") ||
+           ranks_expect(kolo_probe(group, 0, 0, 0, NULL, &message), KOLO_E_INVALID,
+                        "found is NULL") ||
+           ranks_expect(kolo_probe(group, 0, 0, 0, &found, NULL), KOLO_E_INVALID,
+                        "message is NULL") ||
+           ranks_expect(kolo_send(group, NULL, 0, KOLO_INT8, KOLO_ANY_RANK, 0), KOLO_E_INVALID,
+                        "the receiver is rank -1") ||
+           ranks_expect(kolo_send(group, NULL, 0, KOLO_INT8, 0, KOLO_ANY_TAG), KOLO_E_INVALID,
+                        "the tag is -1");
 }
 
 static void probes_say_what_a_receive_would_get(void **state)
@@ -361,14 +357,14 @@ static int leave(kolo_group *group, void *argument)
 
     (void)argument;
     if (rank) {
-        letters_nap_ms(20 * rank);
+        ranks_nap_ms(20 * rank);
         return letter_post(group, 9, 1, 0, 8) || letter_post(group, 5, 2, 0, 7);
     }
-    letters_nap_ms(20 * n); /* most have gone by now */
+    ranks_nap_ms(20 * n); /* most have gone by now */
     for (int i = 1; i < n && !failed; i++)
         failed = letter_take(group, 5, 2, KOLO_ANY_RANK, 7);
-    return failed || expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 7),
-                            KOLO_E_PEER_LOST, "all other ranks have freed their groups");
+    return failed || ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 7),
+                                  KOLO_E_PEER_LOST, "all other ranks have freed their groups");
 }
 
 /* A rank that never had a link, and goes, is not missed. */
@@ -379,9 +375,9 @@ static int leave_in_silence(kolo_group *group, void *argument)
     (void)argument;
     if (rank == 1)
         return 0;
-    letters_nap_ms(60);
+    ranks_nap_ms(60);
     if (rank == 2)
-        letters_nap_ms(60);
+        ranks_nap_ms(60);
     return rank == 0 ? letter_take(group, 5, 2, KOLO_ANY_RANK, 7) : letter_post(group, 5, 2, 0, 7);
 }
 
@@ -404,10 +400,10 @@ static int wait_too_long(kolo_group *group, void *argument)
     if (kolo_group_rank(group) == 0) {
         err = kolo_recv(group, &byte, 1, KOLO_UINT8, KOLO_ANY_RANK, 2);
     } else {
-        letters_nap_ms(600);
+        ranks_nap_ms(600);
         err = kolo_barrier(group);
     }
-    return expect(err, KOLO_E_TIMEOUT, "rank 0 waited 300 ms for a message from any rank");
+    return ranks_expect(err, KOLO_E_TIMEOUT, "rank 0 waited 300 ms for a message from any rank");
 }
 
 static int abort_the_wait(kolo_group *group, void *argument)
@@ -416,12 +412,12 @@ static int abort_the_wait(kolo_group *group, void *argument)
 
     (void)argument;
     if (kolo_group_rank(group) == 1) {
-        letters_nap_ms(30);
+        ranks_nap_ms(30);
         kolo_group_abort(group, "enough");
         return 0;
     }
-    return expect(kolo_recv(group, &byte, 1, KOLO_UINT8, KOLO_ANY_RANK, KOLO_ANY_TAG),
-                  KOLO_E_ABORTED, "enough");
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, KOLO_ANY_RANK, KOLO_ANY_TAG),
+                        KOLO_E_ABORTED, "enough");
 }
 
 /* The same for one who only asks. */
@@ -437,7 +433,7 @@ static int abort_who_asks(kolo_group *group, void *argument)
     if (err || kolo_irecv(group, bytes, 2, KOLO_INT8, KOLO_ANY_RANK, 2, &work))
         return ranks_fail("abort_who_asks");
     if (kolo_group_rank(group) == 1) {
-        letters_nap_ms(30);
+        ranks_nap_ms(30);
         kolo_group_abort(group, "enough");
     }
     while (!err && !done)
@@ -445,7 +441,7 @@ static int abort_who_asks(kolo_group *group, void *argument)
     kolo_work_free(work);
     for (int i = 0; i < 2 && !found && err == KOLO_E_ABORTED; i++)
         err = kolo_probe(group, KOLO_ANY_RANK, 3, 0, &found, &message);
-    return expect(err, KOLO_E_ABORTED, "enough");
+    return ranks_expect(err, KOLO_E_ABORTED, "enough");
 }
 
 static void waits_end(void **state)
@@ -470,10 +466,10 @@ static int die(kolo_group *group, void *argument)
     if (rank == 0 && (letter_take(group, 4, 1, KOLO_ANY_RANK, 1) || letter_post(group, 4, 1, 1, 2)))
         return 1;
     if (argument)
-        return expect(kolo_probe(group, KOLO_ANY_RANK, 3, -1, &found, &message), KOLO_E_PEER_LOST,
-                      "rank 1 (");
-    return expect(kolo_recv(group, &found, 1, KOLO_INT32, KOLO_ANY_RANK, 3), KOLO_E_PEER_LOST,
-                  "rank 1 (");
+        return ranks_expect(kolo_probe(group, KOLO_ANY_RANK, 3, -1, &found, &message),
+                            KOLO_E_PEER_LOST, "rank 1 (");
+    return ranks_expect(kolo_recv(group, &found, 1, KOLO_INT32, KOLO_ANY_RANK, 3), KOLO_E_PEER_LOST,
+                        "rank 1 (");
 }
 
 static void the_dead_are_named(void **state)

@@ -15,21 +15,15 @@
 
 #include <cmocka.h>
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 /* Of a message that does not fit in one slice the rest may be on its way when it is refused. */
 static int post_too_long(kolo_group *group)
 {
     unsigned char bytes[3000] = {0};
     int err = kolo_send(group, bytes, sizeof bytes, KOLO_UINT8, 1, 2);
 
-    return err ? expect(err, KOLO_E_TRUNCATED,
-                        "the message of tag 2 to rank 1 has 3000 bytes, the receive room for 40")
+    return err ? ranks_expect(
+                     err, KOLO_E_TRUNCATED,
+                     "the message of tag 2 to rank 1 has 3000 bytes, the receive room for 40")
                : 0;
 }
 
@@ -47,12 +41,15 @@ static int misfit(kolo_group *group, void *argument)
                  letter_post(group, 12, 3, 1, 3);
         return failed || letter_post(group, 12, 4, 1, 4) || letter_take(group, 2, 9, 1, 0);
     }
-    letters_nap_ms(20);
-    failed |= expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 2), KOLO_E_TRUNCATED,
+    ranks_nap_ms(20);
+    failed |=
+        ranks_expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 2), KOLO_E_TRUNCATED,
                      "the message of tag 2 from rank 0 has 3000 bytes, the receive room for 40");
-    failed |= expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+    failed |=
+        ranks_expect(kolo_recv(group, room, 40, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
                      "the message of tag 1 from rank 0 has 41 bytes, the receive room for 40");
-    failed |= expect(kolo_recv(group, floats, 3, KOLO_FLOAT32, 0, 3), KOLO_E_MISMATCH,
+    failed |=
+        ranks_expect(kolo_recv(group, floats, 3, KOLO_FLOAT32, 0, 3), KOLO_E_MISMATCH,
                      "rank 0 sent the message of tag 3 as uint8, rank 1 receives it as float32");
     for (size_t i = 0; i < sizeof room; i++)
         failed |= room[i] != 0x5a;
@@ -73,7 +70,7 @@ static int misfit_of_a_posted_receive(kolo_group *group, void *argument)
                letter_post(group, 2, 3, 1, 3);
     failed |= kolo_irecv(group, room, 40, KOLO_UINT8, 0, 2, &work);
     failed |= letter_post(group, 0, 0, 0, 8);
-    failed |= expect(kolo_work_wait(work, -1), KOLO_E_TRUNCATED, "has 3000 bytes");
+    failed |= ranks_expect(kolo_work_wait(work, -1), KOLO_E_TRUNCATED, "has 3000 bytes");
     failed |= !strstr(kolo_work_error(work), "the receive room for 40");
     kolo_work_free(work);
     return failed | letter_take(group, 2, 3, 0, 3);
@@ -93,22 +90,22 @@ static int call_wrongly(kolo_group *group, void *argument)
     int failed = 0;
 
     (void)argument;
-    failed |= expect(kolo_send(NULL, &byte, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
-                     "kolo_send: group is NULL");
-    failed |= expect(kolo_recv(group, &byte, 1, (kolo_dtype)77, 0, 0), KOLO_E_INVALID,
-                     "kolo_recv: 77 is no dtype");
-    failed |= expect(kolo_send(group, &byte, 1, KOLO_INT8, 0, -3), KOLO_E_INVALID,
-                     "kolo_send: the tag is -3; tags are 0 or more");
-    failed |= expect(kolo_send(group, &byte, SIZE_MAX / 2, KOLO_FLOAT64, 0, 0), KOLO_E_INVALID,
-                     "elements of float64 are more than memory has");
-    failed |= expect(kolo_recv(group, NULL, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
-                     "kolo_recv: the buffer is NULL, with 1 elements");
-    failed |= expect(kolo_send(group, &byte, 1, KOLO_INT8, 1, 0), KOLO_E_INVALID,
-                     "the receiver is rank 1; the group has ranks 0 to 0");
-    failed |= expect(kolo_irecv(group, &byte, 1, KOLO_INT8, -2, 0, &work), KOLO_E_INVALID,
-                     "the sender is rank -2");
-    failed |= expect(kolo_isend(group, &byte, 1, KOLO_INT8, 0, 0, NULL), KOLO_E_INVALID,
-                     "kolo_isend: work is NULL");
+    failed |= ranks_expect(kolo_send(NULL, &byte, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
+                           "kolo_send: group is NULL");
+    failed |= ranks_expect(kolo_recv(group, &byte, 1, (kolo_dtype)77, 0, 0), KOLO_E_INVALID,
+                           "kolo_recv: 77 is no dtype");
+    failed |= ranks_expect(kolo_send(group, &byte, 1, KOLO_INT8, 0, -3), KOLO_E_INVALID,
+                           "kolo_send: the tag is -3; tags are 0 or more");
+    failed |= ranks_expect(kolo_send(group, &byte, SIZE_MAX / 2, KOLO_FLOAT64, 0, 0),
+                           KOLO_E_INVALID, "elements of float64 are more than memory has");
+    failed |= ranks_expect(kolo_recv(group, NULL, 1, KOLO_INT8, 0, 0), KOLO_E_INVALID,
+                           "kolo_recv: the buffer is NULL, with 1 elements");
+    failed |= ranks_expect(kolo_send(group, &byte, 1, KOLO_INT8, 1, 0), KOLO_E_INVALID,
+                           "the receiver is rank 1; the group has ranks 0 to 0");
+    failed |= ranks_expect(kolo_irecv(group, &byte, 1, KOLO_INT8, -2, 0, &work), KOLO_E_INVALID,
+                           "the sender is rank -2");
+    failed |= ranks_expect(kolo_isend(group, &byte, 1, KOLO_INT8, 0, 0, NULL), KOLO_E_INVALID,
+                           "kolo_isend: work is NULL");
     return failed;
 }
 
@@ -129,13 +126,13 @@ static int leave_the_receiver(kolo_group *group, void *argument)
     if (kolo_group_rank(group) == 1) {
         int failed = letter_take(group, 0, 0, 0, 1);
 
-        letters_nap_ms(40);
+        ranks_nap_ms(40);
         return failed;
     }
     if (letter_post(group, 0, 0, 1, 1))
         return 1;
-    return expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2), KOLO_E_PEER_LOST,
-                  "has freed its group, while rank 0 waits for it") ||
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2), KOLO_E_PEER_LOST,
+                        "has freed its group, while rank 0 waits for it") ||
            !strstr(kolo_last_error(), "rank 1 (");
 }
 
@@ -151,7 +148,7 @@ static int leave_a_message(kolo_group *group, void *argument)
     (void)argument;
     if (kolo_group_rank(group) == 1)
         return letter_post(group, 100, 8, 0, 2);
-    letters_nap_ms(60);
+    ranks_nap_ms(60);
     return letter_take(group, 100, 8, 1, 2);
 }
 
@@ -174,10 +171,10 @@ static int wait_too_long(kolo_group *group, void *argument)
     if (kolo_group_rank(group) == 0) {
         err = kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2);
     } else {
-        letters_nap_ms(700);
+        ranks_nap_ms(700);
         err = kolo_barrier(group);
     }
-    failed |= expect(err, KOLO_E_TIMEOUT, "rank 0 waited 400 ms for a message from rank 1 (");
+    failed |= ranks_expect(err, KOLO_E_TIMEOUT, "rank 0 waited 400 ms for a message from rank 1 (");
     failed |= kolo_group_error(group, &text) != KOLO_E_TIMEOUT || !strstr(text, "KOLO_TIMEOUT_MS");
     return failed;
 }

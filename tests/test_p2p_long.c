@@ -47,13 +47,6 @@ static void run_much(ranks_body body, int tolerated)
     }
 }
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 /* Bytes that this rank holds unasked. */
 static size_t held(kolo_group *group)
 {
@@ -219,9 +212,9 @@ static int end_aside(kolo_group *group, int how)
     if (how == 0)
         failed |= err != KOLO_E_TIMEOUT;
     if (how == 1)
-        failed |= expect(err, KOLO_E_ABORTED, "enough");
+        failed |= ranks_expect(err, KOLO_E_ABORTED, "enough");
     if (how == 2)
-        failed |= expect(err, KOLO_E_PEER_LOST, "rank 1 (");
+        failed |= ranks_expect(err, KOLO_E_PEER_LOST, "rank 1 (");
     kolo_work_free(work);
     free(bytes);
     return failed ? ranks_fail("end_aside %d: %s", how, kolo_last_error()) : 0;
@@ -289,10 +282,10 @@ static int flood(kolo_group *group, size_t nbytes)
     if (!err)
         err = kolo_recv(group, bytes, 1, KOLO_UINT8, 1 - kolo_group_rank(group), 2);
     free(bytes);
-    return expect(err, KOLO_E_NOMEM, "KOLO_UNEXPECTED_BYTES (10240) allows") ||
-           expect(err, KOLO_E_NOMEM, "rank 1 holds") ||
-           expect(err, KOLO_E_NOMEM, "from rank 0 is more than") ||
-           expect(err, KOLO_E_NOMEM, "the one of tag 1 and");
+    return ranks_expect(err, KOLO_E_NOMEM, "KOLO_UNEXPECTED_BYTES (10240) allows") ||
+           ranks_expect(err, KOLO_E_NOMEM, "rank 1 holds") ||
+           ranks_expect(err, KOLO_E_NOMEM, "from rank 0 is more than") ||
+           ranks_expect(err, KOLO_E_NOMEM, "the one of tag 1 and");
 }
 
 static int flood_with_short_ones(kolo_group *group, void *argument)
@@ -346,10 +339,12 @@ static int refuse(kolo_group *group, bool is_posted_first)
         for (int i = 0; i < 3; i++)
             failed |= kolo_isend(group, bytes, MUCH, KOLO_UINT8, 1, i, &works[i]);
         failed |= letter_post(group, 0, 0, 1, 9);
-        failed |= expect(kolo_work_wait(works[0], -1), KOLO_E_TRUNCATED,
+        failed |=
+            ranks_expect(kolo_work_wait(works[0], -1), KOLO_E_TRUNCATED,
                          "the message of tag 0 to rank 1 has 25165824 bytes, the receive room for "
                          "400");
-        failed |= expect(kolo_work_wait(works[1], -1), KOLO_E_MISMATCH,
+        failed |=
+            ranks_expect(kolo_work_wait(works[1], -1), KOLO_E_MISMATCH,
                          "rank 0 sends the message of tag 1 as uint8, rank 1 receives it as int8");
         failed |= kolo_work_wait(works[2], -1);
         for (int i = 0; i < 3; i++)
@@ -362,8 +357,8 @@ static int refuse(kolo_group *group, bool is_posted_first)
         memset(bytes, 0x5a, MUCH);
         if (is_posted_first)
             failed |= letter_post(group, 0, 0, 0, 8) || letter_take(group, 0, 0, 0, 9);
-        failed |= expect(finish(works[0]), KOLO_E_TRUNCATED, "the receive room for 400");
-        failed |= expect(finish(works[1]), KOLO_E_MISMATCH, "receives it as int8");
+        failed |= ranks_expect(finish(works[0]), KOLO_E_TRUNCATED, "the receive room for 400");
+        failed |= ranks_expect(finish(works[1]), KOLO_E_MISMATCH, "receives it as int8");
         failed |= !all_are(room, 400, 0x5a) || !all_are(bytes, MUCH, 0x5a);
         failed |= kolo_recv(group, bytes, MUCH, KOLO_UINT8, 0, 2) || !letter_is(bytes, MUCH, 7);
         failed |= held(group) != 0;

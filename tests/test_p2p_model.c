@@ -10,6 +10,7 @@
  *   test_p2p_model [SEEDS [FIRST]]
  */
 #include "letters.h"
+#include "seeded.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,20 +32,6 @@ enum {
 
 static uint64_t first_seed = 1;
 static int nseeds = 12;
-
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15U;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-}
-
-static int below(uint64_t *state, int limit)
-{
-    return (int)(next_random(state) % (uint64_t)limit);
-}
 
 /* ---- what is to be sent and received ------------------------------------------------------- */
 
@@ -79,8 +66,8 @@ static bool takes(const struct receive *receive, int from, int tag)
 static size_t random_length(const struct sender *sender, uint64_t *state)
 {
     for (;;) {
-        const size_t length =
-            (size_t)below(state, 4 * LETTERS_SLICE_BYTES + 1) * (size_t)(below(state, 8) ? 1 : 2);
+        const size_t length = (size_t)seeded_below(state, 4 * LETTERS_SLICE_BYTES + 1) *
+                              (size_t)(seeded_below(state, 8) ? 1 : 2);
         int i = 0;
 
         while (i < sender->n && sender->lengths[i] != length)
@@ -101,7 +88,7 @@ static void plan_sender(struct plan *plan, int rank, uint64_t *state)
                 sender->tags[sender->n++] = tag;
             }
     for (int i = sender->n; i > 1; i--) {
-        const int k = below(state, i), tag = sender->tags[k];
+        const int k = seeded_below(state, i), tag = sender->tags[k];
 
         sender->tags[k] = sender->tags[i - 1];
         sender->tags[i - 1] = tag;
@@ -120,9 +107,9 @@ static void make_plan(struct plan *plan, uint64_t seed, int n)
         const bool is_left_over = i >= NRECEIVES;
 
         plan->receives[i].from =
-            is_left_over || below(&state, 2) ? KOLO_ANY_RANK : below(&state, n);
+            is_left_over || seeded_below(&state, 2) ? KOLO_ANY_RANK : seeded_below(&state, n);
         plan->receives[i].tag =
-            is_left_over || !below(&state, 3) ? KOLO_ANY_TAG : below(&state, NTAGS);
+            is_left_over || !seeded_below(&state, 3) ? KOLO_ANY_TAG : seeded_below(&state, NTAGS);
     }
     for (int rank = 0; rank < n; rank++)
         plan_sender(plan, rank, &state);
@@ -147,8 +134,8 @@ static int send_all(kolo_group *group, const struct plan *plan, kolo_work **work
         bytes[i] = letter_make(sender->lengths[i], id_of(rank, i));
         failed = kolo_isend(group, bytes[i], sender->lengths[i], KOLO_UINT8, 0, sender->tags[i],
                             &works[i]);
-        if (!below(&state, 8))
-            letters_nap_ms(1);
+        if (!seeded_below(&state, 8))
+            ranks_nap_ms(1);
     }
     return failed ? ranks_fail("send_all") : 0;
 }
@@ -178,10 +165,10 @@ static int post_all(kolo_group *group, struct plan *plan)
         receive->out = malloc(ROOM);
         failed = kolo_irecv_message(group, receive->out, ROOM, KOLO_UINT8, receive->from,
                                     receive->tag, &receive->got, &receive->work);
-        if (!failed && !below(&state, 4))
+        if (!failed && !seeded_below(&state, 4))
             failed = kolo_work_test(receive->work, &done);
-        if (!below(&state, 8))
-            letters_nap_ms(1);
+        if (!seeded_below(&state, 8))
+            ranks_nap_ms(1);
     }
     for (int i = plan->nreceives; i-- > 0 && !failed;)
         failed = kolo_work_wait(plan->receives[i].work, -1);

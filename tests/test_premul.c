@@ -105,13 +105,6 @@ static void factors_come_before_the_sum(void **state)
     }
 }
 
-static int expect(int err, int code, const char *text)
-{
-    if (err != code || !strstr(kolo_last_error(), text))
-        return ranks_fail("status %d instead of %d with \"%s\"", err, code, text);
-    return 0;
-}
-
 static int use_wrongly(kolo_group *group, void *argument)
 {
     kolo_op ops[64], more;
@@ -119,18 +112,20 @@ static int use_wrongly(kolo_group *group, void *argument)
     int failed = 0;
 
     (void)argument;
-    failed |= expect(kolo_op_premul_sum(NULL, 1, ops), KOLO_E_INVALID, "group is NULL");
-    failed |= expect(kolo_op_premul_sum(group, 1, NULL), KOLO_E_INVALID, "op is NULL");
-    failed |= expect(kolo_op_free(NULL, KOLO_SUM), KOLO_E_INVALID, "group is NULL");
-    failed |= expect(kolo_op_free(group, KOLO_SUM), KOLO_E_INVALID, "0 is no reduction");
+    failed |= ranks_expect(kolo_op_premul_sum(NULL, 1, ops), KOLO_E_INVALID, "group is NULL");
+    failed |= ranks_expect(kolo_op_premul_sum(group, 1, NULL), KOLO_E_INVALID, "op is NULL");
+    failed |= ranks_expect(kolo_op_free(NULL, KOLO_SUM), KOLO_E_INVALID, "group is NULL");
+    failed |= ranks_expect(kolo_op_free(group, KOLO_SUM), KOLO_E_INVALID, "0 is no reduction");
     for (int i = 0; i < 64; i++)
         failed |= kolo_op_premul_sum(group, i, &ops[i]);
-    failed |= expect(kolo_op_premul_sum(group, 1, &more), KOLO_E_UNSUPPORTED, "64 ops already");
+    failed |=
+        ranks_expect(kolo_op_premul_sum(group, 1, &more), KOLO_E_UNSUPPORTED, "64 ops already");
     failed |= kolo_all_reduce(group, &value, &sum, 1, KOLO_FLOAT32, ops[5]);
     if (sum != 3 * 5)
         return ranks_fail("the sum is %g", (double)sum);
     failed |= kolo_op_free(group, ops[5]);
-    failed |= expect(kolo_all_reduce(group, &value, &sum, 1, KOLO_FLOAT32, ops[5]), KOLO_E_INVALID,
+    failed |=
+        ranks_expect(kolo_all_reduce(group, &value, &sum, 1, KOLO_FLOAT32, ops[5]), KOLO_E_INVALID,
                      "all_reduce: 14 is no reduction; enum kolo_op lists them, kolo_op_premul_sum");
     failed |= kolo_op_premul_sum(group, 0.5, &more);
     failed |= kolo_all_reduce(group, &value, &sum, 1, KOLO_FLOAT32, more);

@@ -70,8 +70,9 @@ static void check(const struct position *at, bool is_last)
         assert_int_equal(out[at->count * size + i], 0x5a);
 }
 
-static void check_positions(struct position at)
+static void check_positions(int level, kolo_dtype dtype, kolo_op op)
 {
+    struct position at = {.level = level, .dtype = dtype, .op = op};
     static const size_t counts[] = {0, 1, 2, 3, 15, 16, 17, 31, 63, 65, 255, MOST};
 
     for (at.alias = APART; at.alias < NALIASES; at.alias++)
@@ -85,18 +86,8 @@ static void check_positions(struct position at)
 
 static void every_reduction_agrees_with_the_oracle(void **state)
 {
-    struct position at = {0};
-    struct ko_reduction reduction;
-
     (void)state;
-    for (at.level = 0; at.level < ko_reduction_nlevels(); at.level++)
-        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
-            for (int op = 0; op < KOLO_NOPS; op++) {
-                at.dtype = (kolo_dtype)dtype;
-                at.op = (kolo_op)op;
-                if (!ko_reduction_find_at(at.level, at.dtype, at.op, &reduction))
-                    check_positions(at);
-            }
+    oracle_each_reduction(check_positions);
 }
 
 /* ---- factors --------------------------------------------------------------------------------- */

@@ -81,8 +81,9 @@ static void check_many(const struct place *at, int nparts, int out_is)
         assert_int_equal(out[at->count * kolo_dtype_size(at->dtype) + i], 0x5a);
 }
 
-static void check_numbers_of_parts(struct place at)
+static void check_numbers_of_parts(int level, kolo_dtype dtype, kolo_op op)
 {
+    struct place at = {.level = level, .dtype = dtype, .op = op};
     static const int numbers[] = {1, 2, 3, 4, 5, 6, 7, 8, 13, PARTS};
     static const size_t counts[] = {0, 1, 17, SHORT};
 
@@ -99,18 +100,8 @@ static void check_numbers_of_parts(struct place at)
 
 static void any_number_of_parts(void **state)
 {
-    struct place at = {0};
-    struct ko_reduction reduction;
-
     (void)state;
-    for (at.level = 0; at.level < ko_reduction_nlevels(); at.level++)
-        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
-            for (int op = 0; op < KOLO_NOPS; op++) {
-                at.dtype = (kolo_dtype)dtype;
-                at.op = (kolo_op)op;
-                if (!ko_reduction_find_at(at.level, at.dtype, at.op, &reduction))
-                    check_numbers_of_parts(at);
-            }
+    oracle_each_reduction(check_numbers_of_parts);
 }
 
 /* Longer than a block, and at more than its edges: in blocks against in pieces. */
@@ -127,8 +118,7 @@ static void check_blocks(int level, kolo_dtype dtype, kolo_op op)
         for (size_t i = 0; i < COUNT; i++)
             oracle_put(dtype, parts[p], i, oracle_input(dtype, 145 + 2 * i, false));
     }
-    if (ko_reduction_find_at(level, dtype, op, &reduction))
-        return;
+    assert_int_equal(ko_reduction_find_at(level, dtype, op, &reduction), KOLO_OK);
     for (size_t at = 0; at < COUNT; at += PIECE) {
         for (size_t p = 0; p < N; p++)
             piece[p] = parts[p] + at * size;
@@ -144,10 +134,7 @@ static void check_blocks(int level, kolo_dtype dtype, kolo_op op)
 static void many_parts_of_many_elements(void **state)
 {
     (void)state;
-    for (int level = 0; level < ko_reduction_nlevels(); level++)
-        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
-            for (int op = 0; op < KOLO_NOPS; op++)
-                check_blocks(level, (kolo_dtype)dtype, (kolo_op)op);
+    oracle_each_reduction(check_blocks);
 }
 
 /* ---- several results ------------------------------------------------------------------------- */

@@ -27,6 +27,16 @@ struct function {
     void (*eval)(const void *layer, size_t batch, double *const arguments[3], double *out);
 };
 
+/* What a layer is tried with. */
+static struct {
+    float in[MAX], weight[MAX], bias[MAX], out_grad[MAX];
+    float out[MAX], in_grad[MAX], weight_grad[MAX], bias_grad[MAX];
+    double weight_total[MAX];
+    double wide[3][MAX]; /* in, weight, bias */
+} tried;
+
+static double *const arguments_of_tried[3] = {tried.wide[0], tried.wide[1], tried.wide[2]};
+
 static void fill(float *values, size_t count, uint64_t key)
 {
     for (size_t i = 0; i < count; i++)
@@ -74,6 +84,32 @@ static void differentiate(const struct function *f, double *const arguments[3], 
     }
 }
 
+/* Random arguments and gradients of what comes out, which the key determines. */
+static void fill_all(const struct function *f, uint64_t key)
+{
+    fill(tried.in, f->counts[0], key);
+    fill(tried.weight, f->counts[1], key + 1);
+    fill(tried.bias, f->counts[2], key + 2);
+    fill(tried.out_grad, f->nout, key + 3);
+    widen(tried.in, f->counts[0], tried.wide[0]);
+    widen(tried.weight, f->counts[1], tried.wide[1]);
+    widen(tried.bias, f->counts[2], tried.wide[2]);
+}
+
+/* What the layer has computed, forward and backward. */
+static void check_all(const struct function *f)
+{
+    static double want[MAX];
+    const float *const gradients[3] = {tried.in_grad, tried.weight_grad, tried.bias_grad};
+
+    f->eval(f->layer, f->batch, arguments_of_tried, want);
+    assert_near(tried.out, want, f->nout, 1e-5);
+    for (int i = 0; i < 3; i++) {
+        differentiate(f, arguments_of_tried, i, tried.out_grad, want);
+        assert_near(gradients[i], want, f->counts[i], 1e-5);
+    }
+}
+
 /* ---- convolution and linear ------------------------------------------------------------------ */
 
 static double conv_at(const struct conv *conv, double *const arguments[3], const size_t at[4])
@@ -102,22 +138,19 @@ static void conv_eval(const void *layer, size_t batch, double *const arguments[3
 
 static void check_conv(size_t inputs, size_t outputs, size_t side, size_t kernel, size_t batch)
 {
-    static float in[MAX], weight[MAX], bias[MAX], weight_grad[MAX], bias_grad[MAX];
-    static float columns[MAX], sample_grad[MAX], out[MAX], out_grad[MAX], in_grad[MAX];
-    static double wide[3][MAX], want[MAX], weight_total[MAX];
-    double *arguments[3] = {wide[0], wide[1], wide[2]};
-    size_t out_side = side - kernel + 1;
+    static float columns[MAX], sample_grad[MAX];
+    const size_t out_side = side - kernel + 1;
     struct conv conv = {.inputs = inputs,
                         .outputs = outputs,
                         .side = side,
                         .kernel = kernel,
-                        .weight = weight,
-                        .bias = bias,
-                        .weight_grad = weight_grad,
-                        .bias_grad = bias_grad,
+                        .weight = tried.weight,
+                        .bias = tried.bias,
+                        .weight_grad = tried.weight_grad,
+                        .bias_grad = tried.bias_grad,
                         .columns = columns,
                         .sample_grad = sample_grad,
-                        .weight_total = weight_total};
+                        .weight_total = tried.weight_total};
     struct function f = {
         &conv,
         batch,
@@ -126,26 +159,11 @@ static void check_conv(size_t inputs, size_t outputs, size_t side, size_t kernel
         conv_eval};
 
     assert_true(inputs * kernel * kernel * batch * out_side * out_side <= MAX);
-    fill(in, f.counts[0], 1);
-    fill(weight, f.counts[1], 2);
-    fill(bias, f.counts[2], 3);
-    fill(out_grad, f.nout, 4);
-    widen(in, f.counts[0], wide[0]);
-    widen(weight, f.counts[1], wide[1]);
-    widen(bias, f.counts[2], wide[2]);
-
-    conv_forward(&conv, batch, in, out);
-    conv_eval(&conv, batch, arguments, want);
-    assert_near(out, want, f.nout, 1e-5);
-
-    conv_backward_params(&conv, batch, in, out_grad);
-    conv_backward_input(&conv, batch, out_grad, in_grad);
-    differentiate(&f, arguments, 0, out_grad, want);
-    assert_near(in_grad, want, f.counts[0], 1e-5);
-    differentiate(&f, arguments, 1, out_grad, want);
-    assert_near(weight_grad, want, f.counts[1], 1e-5);
-    differentiate(&f, arguments, 2, out_grad, want);
-    assert_near(bias_grad, want, f.counts[2], 1e-5);
+    fill_all(&f, 1);
+    conv_forward(&conv, batch, tried.in, tried.out);
+    conv_backward_params(&conv, batch, tried.in, tried.out_grad);
+    conv_backward_input(&conv, batch, tried.out_grad, tried.in_grad);
+    check_all(&f);
 }
 
 static void test_conv(void **state)
@@ -173,34 +191,17 @@ static void linear_eval(const void *layer, size_t batch, double *const arguments
 
 static void check_linear(size_t inputs, size_t outputs, size_t batch)
 {
-    static float in[MAX], weight[MAX], bias[MAX], weight_grad[MAX], bias_grad[MAX];
-    static float out[MAX], out_grad[MAX], in_grad[MAX];
-    static double wide[3][MAX], want[MAX], weight_total[MAX];
-    double *arguments[3] = {wide[0], wide[1], wide[2]};
-    struct linear linear = {inputs, outputs, weight, bias, weight_grad, bias_grad, weight_total};
+    struct linear linear = {
+        inputs,          outputs,           tried.weight, tried.bias, tried.weight_grad,
+        tried.bias_grad, tried.weight_total};
     struct function f = {
         &linear, batch, {batch * inputs, outputs * inputs, outputs}, batch * outputs, linear_eval};
 
-    fill(in, f.counts[0], 5);
-    fill(weight, f.counts[1], 6);
-    fill(bias, f.counts[2], 7);
-    fill(out_grad, f.nout, 8);
-    widen(in, f.counts[0], wide[0]);
-    widen(weight, f.counts[1], wide[1]);
-    widen(bias, f.counts[2], wide[2]);
-
-    linear_forward(&linear, batch, in, out);
-    linear_eval(&linear, batch, arguments, want);
-    assert_near(out, want, f.nout, 1e-5);
-
-    linear_backward_params(&linear, batch, in, out_grad);
-    linear_backward_input(&linear, batch, out_grad, in_grad);
-    differentiate(&f, arguments, 0, out_grad, want);
-    assert_near(in_grad, want, f.counts[0], 1e-5);
-    differentiate(&f, arguments, 1, out_grad, want);
-    assert_near(weight_grad, want, f.counts[1], 1e-5);
-    differentiate(&f, arguments, 2, out_grad, want);
-    assert_near(bias_grad, want, f.counts[2], 1e-5);
+    fill_all(&f, 5);
+    linear_forward(&linear, batch, tried.in, tried.out);
+    linear_backward_params(&linear, batch, tried.in, tried.out_grad);
+    linear_backward_input(&linear, batch, tried.out_grad, tried.in_grad);
+    check_all(&f);
 }
 
 static void test_linear(void **state)

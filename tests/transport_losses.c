@@ -314,22 +314,6 @@ static struct ko_wire *accept_bare(struct suite *suite)
     return wire;
 }
 
-/* Drives until it fails with status. */
-static void expect_failure(struct ko_wire *wire, int status)
-{
-    ko_deadline deadline = ko_deadline_in(5000);
-    const struct ko_frame *frame;
-    int err;
-
-    do {
-        assert_false(ko_deadline_passed(&deadline));
-        err = suite_settle(wire, NULL);
-        if (!err && wire->state == KO_WIRE_OPEN)
-            err = wire->transport->next(wire, &frame);
-    } while (err == KOLO_OK || err == KO_AGAIN);
-    assert_int_equal(err, status);
-}
-
 /* Sends nbytes of a hello (0: none) and closes. */
 static void bare_hello(struct suite *suite, const struct ko_hello *hello, size_t nbytes, int status)
 {
@@ -342,7 +326,7 @@ static void bare_hello(struct suite *suite, const struct ko_hello *hello, size_t
     assert_int_equal(suite_settle(wire, NULL) & ~status, KOLO_OK);
     close(fd);
     if (status)
-        expect_failure(wire, status);
+        suite_expect_failure(wire, status);
     else
         assert_int_equal(suite_settle(wire, NULL), KOLO_OK);
     suite->transport->hangup(wire);
@@ -417,8 +401,8 @@ static void bad_frame(struct suite *suite, struct ko_frame frame)
     struct ko_wire *wire = open_bare(suite, fd, 4096);
 
     put(fd, &frame, sizeof frame);
-    expect_failure(wire, KOLO_E_PROTOCOL);
-    expect_failure(wire, KOLO_E_PROTOCOL); /* for good */
+    suite_expect_failure(wire, KOLO_E_PROTOCOL);
+    suite_expect_failure(wire, KOLO_E_PROTOCOL); /* for good */
     suite->transport->hangup(wire);
     close(fd);
 }

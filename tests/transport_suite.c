@@ -234,7 +234,7 @@ void suite_hang_up(struct suite *suite, struct ends *ends)
     *ends = (struct ends){NULL, NULL};
 }
 
-void suite_expect_loss(struct ko_wire *wire)
+void suite_expect_failure(struct ko_wire *wire, int status)
 {
     ko_deadline deadline = ko_deadline_in(LIMIT_MS);
     const struct ko_frame *frame;
@@ -246,10 +246,15 @@ void suite_expect_loss(struct ko_wire *wire)
         if (!err && wire->state == KO_WIRE_OPEN)
             err = wire->transport->next(wire, &frame);
     } while (err == KO_AGAIN || err == KOLO_OK);
-    if (err != KOLO_E_PEER_LOST)
+    if (err != status)
         print_message("# %s\n", kolo_last_error());
-    assert_int_equal(err, KOLO_E_PEER_LOST);
+    assert_int_equal(err, status);
     assert_true(strlen(kolo_last_error()) > 0);
+}
+
+void suite_expect_loss(struct ko_wire *wire)
+{
+    suite_expect_failure(wire, KOLO_E_PEER_LOST);
 }
 
 const struct ko_frame *suite_next(struct ko_wire *wire, struct ko_wire *other)
