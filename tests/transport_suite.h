@@ -69,7 +69,7 @@ struct ko_wire *suite_accept(struct suite *suite, struct ko_wire *from);
 struct ends suite_open(struct suite *suite, uint32_t slice_bytes);
 void suite_hang_up(struct suite *suite, struct ends *ends);
 
-/* Drives the wire until it fails, and asserts that it does so with status; with KOLO_E_PEER_LOST. */
+/* Drives the wire until it fails, and asserts that it does so with status, or KOLO_E_PEER_LOST. */
 void suite_expect_failure(struct ko_wire *wire, int status);
 void suite_expect_loss(struct ko_wire *wire);
 
