@@ -45,9 +45,9 @@ OBJ  := $(BUILD)/obj
 PIC  := $(BUILD)/pic
 TOBJ := $(BUILD)/test-obj
 
-LIB_OBJ      := $(LIB_SRC:%.c=$(OBJ)/%.o)
-LIB_PIC      := $(LIB_SRC:%.c=$(PIC)/%.o)
-LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o)
+LIB_OBJ      := $(LIB_SRC:%.c=$(OBJ)/%.o) $(OBJ)/cuda_image.o
+LIB_PIC      := $(LIB_SRC:%.c=$(PIC)/%.o) $(PIC)/cuda_image.o
+LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o) $(TOBJ)/cuda_image.o
 TEST_LIB_OBJ := $(TEST_LIB_SRC:%.c=$(TOBJ)/%.o)
 TOOL_LIB_OBJ := $(TOOL_LIB_SRC:%.c=$(OBJ)/%.o) $(OBJ)/prose.o
 TRAIN_TEST   := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out examples/ddp/train.c,$(TRAIN_SRC)))
@@ -92,6 +92,42 @@ $(OBJ)/prose.c: scripts/prose $(wildcard kernels/*.h)
 $(OBJ)/prose.o: $(OBJ)/prose.c
 	$(if $(Q),@echo "  CC    $<")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
+
+# The kernels for GPUs, as one image inside the library: for the kinds in CUDA_ARCHS, and as text
+# that the driver translates for later ones. CUDA=0: none. CUDA=1: an error if there is no nvcc.
+CUDA       ?= auto
+CUDA_HOME  ?= /usr/local/cuda
+CUDA_ARCHS ?= 75 80 90 100
+NVCC       := $(if $(filter-out 0,$(CUDA)),$(firstword $(shell command -v nvcc) \
+                  $(wildcard $(CUDA_HOME)/bin/nvcc) $(if $(filter 1,$(CUDA)),nvcc)))
+CUDA_SRC   := $(wildcard kernels/*.cu)
+FATBIN     := $(if $(NVCC),$(BUILD)/kernels.fatbin)
+NVCCFLAGS  := -std=c++17 -O3 -fmad=false -Ikernels -Xptxas -warn-spills -Werror all-warnings
+CUBINS     := $(foreach a,$(CUDA_ARCHS),$(BUILD)/kernels/sm_$(a).cubin)
+
+$(BUILD)/kernels/sm_%.cubin: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  NVCC  kernels for sm_$*")
+	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$* -cubin $(CUDA_SRC) -o $@
+
+$(BUILD)/kernels/last.ptx: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  NVCC  kernels as text")
+	$(Q)$(NVCC) $(NVCCFLAGS) -arch=compute_90 -ptx $(CUDA_SRC) -o $@
+
+$(BUILD)/kernels.fatbin: $(CUBINS) $(BUILD)/kernels/last.ptx
+	$(Q)$(dir $(NVCC))fatbinary --64 --compress-all --compress-mode=size --create=$@ \
+	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$(a),file=$(BUILD)/kernels/sm_$(a).cubin) \
+	    --image3=kind=ptx,sm=90,file=$(BUILD)/kernels/last.ptx
+
+$(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image
+	@mkdir -p $(@D)
+	$(Q)scripts/cuda_image $(FATBIN) | $(CC) -c -x assembler - -o $@
+
+# Tests have some image in any case: the double of the driver has the kernels itself.
+$(TOBJ)/cuda_image.o: scripts/cuda_image
+	@mkdir -p $(@D)
+	$(Q)scripts/cuda_image scripts/cuda_image | $(CC) -c -x assembler - -o $@
 
 $(PIC)/%.o: %.c
 	@mkdir -p $(@D)
@@ -152,11 +188,22 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_tools_*.c)): \
 # A double of NVIDIA's driver, which the loader finds beside the tests that want it.
 FAKECUDA := $(BUILD)/tests/fakecuda/libcuda.so.1
 
-$(FAKECUDA): $(wildcard tests/fakecuda/*.c tests/fakecuda/*.h) src/cuda_abi.h
+FAKECUDA_OBJ := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/fakecuda/*.c tests/fakecuda/*.cc))
+
+$(BUILD)/tests/fakecuda/%.c.o: tests/fakecuda/%.c
 	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC    $< (double)")
+	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+
+$(BUILD)/tests/fakecuda/%.cc.o: tests/fakecuda/%.cc
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CXX   $< (double)")
+	$(Q)$(CXX) -std=c++17 -Isrc -Ikernels -Wall -Wextra $(if $(WERROR),-Werror) -ffp-contract=off \
+	    -pthread -MMD -MP $(SAN) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+
+$(FAKECUDA): $(FAKECUDA_OBJ)
 	$(if $(Q),@echo "  LD    $@")
-	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
-	    -Wl,-soname,libcuda.so.1 $(KO_LDFLAGS) $(filter %.c,$^) -o $@
+	$(Q)$(CXX) -shared -Wl,-soname,libcuda.so.1 $(KO_LDFLAGS) $^ -o $@
 
 $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): $(FAKECUDA)
 $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): \
@@ -168,7 +215,7 @@ $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_L
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lcmocka -lopenblas -lz $(LIB_LIBS) -lm -o $@
 
--include $(shell find $(OBJ) $(PIC) $(TOBJ) -name '*.d' 2>/dev/null)
+-include $(shell find $(OBJ) $(PIC) $(TOBJ) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
 
 .PHONY: tests
 tests: $(TEST_BINS) $(FAKECUDA) ## build the test programs
@@ -307,11 +354,13 @@ lint-exports: $(SHARED)
 lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
 
-# What kolo declares of the driver is what a toolkit declares, where there is one.
-CUDA_HOME ?= /usr/local/cuda
+# Where there is a toolkit: what kolo declares of the driver is what that declares; kernels read by no path
+# that keeps stale copies, and spill nothing (or nvcc fails).
 lint-cuda:
 	$(Q)$(if $(wildcard $(CUDA_HOME)/include/cudaTypedefs.h),$(CXX) -std=c++17 -fsyntax-only -Isrc \
 	    -isystem $(CUDA_HOME)/include tests/cuda_abi.cc,:)
+	$(Q)$(if $(NVCC),$(MAKE) --no-print-directory $(BUILD)/kernels/last.ptx && \
+	    ! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $(BUILD)/kernels/last.ptx,:)
 
 # ---- install -------------------------------------------------------------------------------------
 

@@ -9,7 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__CUDACC__)
+#define KO_FN static inline __host__ __device__ __attribute__((unused))
+#else
 #define KO_FN static inline __attribute__((unused))
+#endif
 
 /* Acquire: what the writer wrote before its release is seen after this. */
 KO_FN uint64_t ko_load_acquire(const uint64_t *word)

@@ -17,6 +17,8 @@ typedef unsigned long long ko_cu_ptr; /* CUdeviceptr */
 typedef struct ko_cuda_context *ko_cu_context;
 typedef struct ko_cuda_stream *ko_cu_stream;
 typedef struct ko_cuda_event *ko_cu_event;
+typedef struct ko_cuda_library *ko_cu_library;
+typedef struct ko_cuda_kernel *ko_cu_kernel; /* CUkernel, which serves as a CUfunction */
 
 enum {
     KO_CU_SUCCESS = 0,
@@ -128,7 +130,16 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(event_record, cuEventRecord, 2000, (ko_cu_event event, ko_cu_stream stream)) \
     X(event_query, cuEventQuery, 2000, (ko_cu_event event)) \
     X(event_sync, cuEventSynchronize, 2000, (ko_cu_event event)) \
-    X(event_elapsed, cuEventElapsedTime, 2000, (float *ms, ko_cu_event from, ko_cu_event to))
+    X(event_elapsed, cuEventElapsedTime, 2000, (float *ms, ko_cu_event from, ko_cu_event to)) \
+    X(library_load, cuLibraryLoadData, 12000, \
+      (ko_cu_library *library, const void *code, int *jit_options, void **jit_values, \
+       unsigned njit, int *options, void **values, unsigned noptions)) \
+    X(library_unload, cuLibraryUnload, 12000, (ko_cu_library library)) \
+    X(library_kernel, cuLibraryGetKernel, 12000, (ko_cu_kernel *kernel, ko_cu_library library, const char *name)) \
+    X(launch, cuLaunchKernel, 4000, \
+      (ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
+       unsigned block_y, unsigned block_z, unsigned shared_bytes, ko_cu_stream stream, \
+       void **arguments, void **extra))
 /* clang-format on */
 
 #endif

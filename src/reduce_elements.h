@@ -121,39 +121,8 @@ static inline uint32_t pair_store(struct pair x)
 
 /* ---- min and max of floats, on their bits ---------------------------------------------------- */
 
-/* X(dtype, its bits as a signed integer, the largest bits that are no NaN). With the magnitude of
- * negative floats inverted these order as the floats do, -0 before +0. NaNs win. This also spares
- * small floats the way to float32 and back. */
-/* clang-format off */
-#define FLOAT_BITS_LIST(X) \
-    X(float8_e4m3, int8_t, 0x7e, INT8_MAX) \
-    X(float8_e5m2, int8_t, 0x7c, INT8_MAX) \
-    X(float16, int16_t, 0x7c00, INT16_MAX) \
-    X(bfloat16, int16_t, 0x7f80, INT16_MAX) \
-    X(float32, int32_t, 0x7f800000, INT32_MAX) \
-    X(float64, int64_t, 0x7ff0000000000000, INT64_MAX)
-/* clang-format on */
-
-#define FLOAT_BITS(name, type, largest, magnitude)                           \
-    typedef type name##_bits __attribute__((aligned(1), may_alias));         \
-    static inline int name##_is_nan(type x)                                  \
-    {                                                                        \
-        return (x & magnitude) > largest;                                    \
-    }                                                                        \
-    static inline type name##_order(type x)                                  \
-    {                                                                        \
-        return x < 0 ? (type)(x ^ magnitude) : x;                            \
-    }                                                                        \
-    static inline type name##_smaller(type x, type y)                        \
-    {                                                                        \
-        int take_y = name##_is_nan(y) | (name##_order(y) < name##_order(x)); \
-        return (take_y & !name##_is_nan(x)) ? y : x;                         \
-    }                                                                        \
-    static inline type name##_larger(type x, type y)                         \
-    {                                                                        \
-        int take_y = name##_is_nan(y) | (name##_order(y) > name##_order(x)); \
-        return (take_y & !name##_is_nan(x)) ? y : x;                         \
-    }
-FLOAT_BITS_LIST(FLOAT_BITS)
+#define FLOAT_BITS(name, type, largest, magnitude) \
+    typedef type name##_bits __attribute__((aligned(1), may_alias));
+KO_FLOAT_ORDER_LIST(FLOAT_BITS)
 
 #endif

@@ -106,9 +106,9 @@
     FOLDS_OF_TWO(name##_bxor, name##_any, IS_TRUE, AS_IT_IS, XOR)   \
     CONVERT(name##_truth, name##_any, name##_any, IS_TRUE(in[i]))   \
     SCALE(name, type, work, IS_TRUE, IS_TRUE)
-#define EXTREME_LOOPS(name, type, work)                                \
-    FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, name##_smaller) \
-    FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, name##_larger)
+#define EXTREME_LOOPS(name, type, work)                                     \
+    FOLDS(name##_min, name##_bits, AS_IT_IS, AS_IT_IS, ko_##name##_smaller) \
+    FOLDS(name##_max, name##_bits, AS_IT_IS, AS_IT_IS, ko_##name##_larger)
 #define FLOAT_LOOPS(name, type, work)                                                       \
     EXTREME_LOOPS(name, type, work)                                                         \
     SCALE(name, type, work, AS_IT_IS, AS_IT_IS)                                             \

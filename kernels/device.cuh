@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * device.cuh: what kernels know of the machine they run on: an NVIDIA GPU, or, for tests, this host
+ * (tests/fakecuda), where a block is a thread or several. C++. Rules that make one text serve both:
+ * loops go through a block's elements by the block's number of threads, whatever it is (1 too); no
+ * warp's threads know of each other; the one argument is a plain struct; words and bytes that
+ * another rank may write are touched through these functions only.
+ */
+#ifndef KO_DEVICE_CUH
+#define KO_DEVICE_CUH
+
+#include "portable.h"
+
+/* 16 bytes, the most that one instruction loads or stores. */
+struct alignas(16) ko_pack {
+    uint32_t words[4];
+};
+
+#if defined(__CUDACC__)
+
+#define KO_DEVICE static __device__ __forceinline__
+#define KO_ROLLED _Pragma("unroll 1")        /* of the loop behind it one turn is enough text */
+#define KO_MEMBER __device__ __forceinline__ /* of a class, after `static` */
+#define KO_KERNEL(name, type, argument) \
+    extern "C" __global__ void __launch_bounds__(512, 2) name(const type argument)
+
+KO_DEVICE unsigned ko_thread()
+{
+    return threadIdx.x;
+}
+KO_DEVICE unsigned ko_nthreads()
+{
+    return blockDim.x;
+}
+KO_DEVICE unsigned ko_block()
+{
+    return blockIdx.x;
+}
+KO_DEVICE unsigned ko_nblocks()
+{
+    return gridDim.x;
+}
+KO_DEVICE void ko_sync_block()
+{
+    __syncthreads();
+}
+
+/* Of memory that a peer may have written while this kernel runs: never by a path that keeps stale
+ * copies (L1, the read-only cache). */
+KO_DEVICE ko_pack ko_load_pack(const ko_pack *from)
+{
+    ko_pack pack;
+
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pack.words[0]), "=r"(pack.words[1]), "=r"(pack.words[2]),
+                   "=r"(pack.words[3])
+                 : "l"(from)
+                 : "memory");
+    return pack;
+}
+
+KO_DEVICE void ko_store_pack(ko_pack *to, ko_pack pack)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "r"(pack.words[0]), "r"(pack.words[1]), "r"(pack.words[2]),
+                   "r"(pack.words[3])
+                 : "memory");
+}
+
+template <class T> KO_DEVICE T ko_load_one(const T *from)
+{
+    return *(const volatile T *)from;
+}
+
+/* Both ways ordered, among all GPUs and the host: returns what was there before. */
+KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)
+{
+    uint32_t before;
+
+    asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(word), "r"(value)
+                 : "memory");
+    return before;
+}
+
+KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+
+#else
+
+#include <pthread.h>
+
+#define KO_DEVICE static inline __attribute__((unused))
+#define KO_ROLLED
+#define KO_MEMBER inline
+/* A kernel without an argument says how long that is. */
+#define KO_KERNEL(name, type, argument)                                               \
+    static void name##_text(const type &argument);                                    \
+    extern "C" __attribute__((visibility("default"))) size_t name(const void *passed) \
+    {                                                                                 \
+        if (passed)                                                                   \
+            name##_text(*(const type *)passed);                                       \
+        return sizeof(type);                                                          \
+    }                                                                                 \
+    static void name##_text(const type &argument)
+
+/* Which thread of which block the calling one plays; tests/fakecuda sets it before a kernel. */
+struct ko_player {
+    unsigned thread, nthreads, block, nblocks;
+    pthread_barrier_t *threads; /* of the block; NULL if it has one */
+};
+extern thread_local ko_player ko_played;
+
+KO_DEVICE unsigned ko_thread()
+{
+    return ko_played.thread;
+}
+KO_DEVICE unsigned ko_nthreads()
+{
+    return ko_played.nthreads;
+}
+KO_DEVICE unsigned ko_block()
+{
+    return ko_played.block;
+}
+KO_DEVICE unsigned ko_nblocks()
+{
+    return ko_played.nblocks;
+}
+
+KO_DEVICE void ko_sync_block()
+{
+    if (ko_played.threads)
+        pthread_barrier_wait(ko_played.threads);
+}
+
+KO_DEVICE ko_pack ko_load_pack(const ko_pack *from)
+{
+    return *from;
+}
+KO_DEVICE void ko_store_pack(ko_pack *to, ko_pack pack)
+{
+    *to = pack;
+}
+template <class T> KO_DEVICE T ko_load_one(const T *from)
+{
+    return *from;
+}
+
+KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)
+{
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
+KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+#endif
+
+#endif

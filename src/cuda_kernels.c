@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels are found by name: ko_fold_DTYPE_OP. The image is empty in a build without nvcc.
+ */
+#include "cuda_kernels.h"
+
+#include "dtype.h"
+#include "reduce.h"
+#include "status.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { NTHREADS = 512, BLOCKS_PER_MULTIPROCESSOR = 2, LEAST_BYTES = 8192 };
+
+/* What nvcc made of kernels/ (the Makefile's cuda_image). */
+extern const unsigned char ko_cuda_image[];
+extern const size_t ko_cuda_image_bytes;
+
+static struct {
+    pthread_once_t once;
+    int status;
+    char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
+    ko_cu_kernel folds[KOLO_NDTYPES][KOLO_NOPS];
+} loaded = {.once = PTHREAD_ONCE_INIT};
+
+/* What an op is called for a dtype: those of bool are the logical ones. */
+static const char *fold_name(kolo_dtype dtype, kolo_op op)
+{
+    static const kolo_op of_bool[KOLO_NOPS] = {
+        [KOLO_SUM] = KOLO_BOR,   [KOLO_PROD] = KOLO_BAND, [KOLO_MIN] = KOLO_BAND,
+        [KOLO_MAX] = KOLO_BOR,   [KOLO_BAND] = KOLO_BAND, [KOLO_BOR] = KOLO_BOR,
+        [KOLO_BXOR] = KOLO_BXOR,
+    };
+
+    if (dtype == KOLO_BOOL)
+        op = of_bool[op];
+    return kolo_op_name(op == KOLO_AVG ? KOLO_SUM : op);
+}
+
+static int find_fold(const struct ko_cuda *cuda, ko_cu_library library, kolo_dtype dtype,
+                     kolo_op op)
+{
+    char name[64];
+
+    if (!ko_reduction_of(dtype, op))
+        return KOLO_OK;
+    snprintf(name, sizeof name, "ko_fold_%s_%s", kolo_dtype_name(dtype), fold_name(dtype, op));
+    return ko_cuda_check(cuda, cuda->library_kernel(&loaded.folds[dtype][op], library, name), name);
+}
+
+static int load(void)
+{
+    const struct ko_cuda *cuda;
+    ko_cu_library library;
+    int err = ko_cuda_open(&cuda);
+
+    if (!err && !ko_cuda_image_bytes)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "this build of kolo has no kernels for GPUs; build it "
+                                          "where nvcc is, or with CUDA=1 to see why not");
+    if (!err)
+        err = ko_cuda_check(
+            cuda, cuda->library_load(&library, ko_cuda_image, NULL, NULL, 0, NULL, NULL, 0),
+            "the kernels cannot be loaded");
+    for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++)
+        for (int op = 0; op < KOLO_NOPS && !err; op++)
+            err = find_fold(cuda, library, (kolo_dtype)dtype, (kolo_op)op);
+    return err;
+}
+
+static void load_once(void)
+{
+    loaded.status = load();
+    snprintf(loaded.why, sizeof loaded.why, "%s", loaded.status ? kolo_last_error() : "");
+}
+
+int ko_cuda_kernels_open(void)
+{
+    pthread_once(&loaded.once, load_once);
+    return loaded.status ? ko_fail_again(loaded.status, loaded.why) : KOLO_OK;
+}
+
+/* As many blocks as the GPU has room for, but none with next to nothing to do. */
+static int count_blocks(const struct ko_cuda *cuda, uint64_t nbytes, unsigned *nblocks)
+{
+    uint64_t most = (nbytes + LEAST_BYTES - 1) / LEAST_BYTES;
+    int multiprocessors = 0;
+    ko_cu_device device;
+    ko_cu_result result = cuda->context_device(&device);
+
+    if (!result)
+        result = cuda->device_attribute(&multiprocessors, KO_CU_MULTIPROCESSORS, device);
+    *nblocks = (unsigned)multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    if (most < *nblocks)
+        *nblocks = (unsigned)most;
+    return ko_cuda_check(cuda, result, "the current GPU is not known");
+}
+
+int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks, ko_cu_stream stream)
+{
+    struct ko_reduction reduction;
+    const struct ko_cuda *cuda;
+    unsigned nblocks;
+    void *arguments[] = {&fold};
+    int err = ko_reduction_find(dtype, op, &reduction);
+
+    if (!err)
+        err = ko_cuda_kernels_open();
+    if (!err)
+        err = ko_cuda_open(&cuda);
+    if (!err)
+        err = count_blocks(cuda, fold.count * reduction.nbytes, &nblocks);
+    if (err || !fold.count)
+        return err;
+    fold.divisor = op == KOLO_AVG ? (uint32_t)nranks : 1;
+    return ko_cuda_check(cuda,
+                         cuda->launch(loaded.folds[dtype][op], nblocks, 1, 1, NTHREADS, 1, 1, 0,
+                                      stream, arguments, NULL),
+                         "a reduction cannot be started");
+}

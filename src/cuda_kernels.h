@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cuda_kernels.h: the device's side of kolo: kernels that this build carries for every GPU it knows
+ * of, loaded when one is first wanted, for all contexts of the process and for good. Any thread.
+ * The caller's context is current.
+ */
+#ifndef KO_CUDA_KERNELS_H
+#define KO_CUDA_KERNELS_H
+
+#include "cuda_driver.h"
+#include "kernel_args.h"
+#include "kolo.h"
+
+/* Loads the kernels. KOLO_E_UNSUPPORTED: the build has none, or none for this GPU. */
+int ko_cuda_kernels_open(void);
+
+/* Puts fold (kernel_args.h) at the end of stream: each output is parts[0] op parts[1] op ..., for
+ * AVG divided by nranks, with the bits that the host's reductions give; bool as 0 or 1. fold's
+ * divisor is set here. KOLO_E_INVALID and KOLO_E_UNSUPPORTED as ko_reduction_find. */
+int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks,
+                 ko_cu_stream stream);
+
+#endif

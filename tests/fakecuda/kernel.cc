@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The double's kernels are those of the device, compiled for the host. A block is one thread, and
+ * blocks run one after another; with FAKECUDA_THREADS=1 every thread of a launch is a thread, which
+ * shows ThreadSanitizer what they do to each other.
+ */
+#include "../../kernels/fold.cu"
+
+extern "C" {
+#include "double.h"
+}
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <vector>
+
+thread_local ko_player ko_played;
+
+typedef size_t (*kernel_text)(const void *argument);
+
+struct launch {
+    double_task task;
+    kernel_text text;
+    unsigned nblocks, nthreads;
+    alignas(16) unsigned char argument[512];
+};
+
+struct played {
+    pthread_t thread;
+    const launch *of;
+    ko_player player;
+};
+
+static void play(const launch *of, const ko_player &player)
+{
+    ko_played = player;
+    of->text(of->argument);
+}
+
+static void *play_thread(void *argument)
+{
+    const played *self = (const played *)argument;
+
+    double_allow();
+    play(self->of, self->player);
+    return NULL;
+}
+
+static void run_threads(const launch *of)
+{
+    std::vector<played> all(of->nblocks * of->nthreads);
+    std::vector<pthread_barrier_t> barriers(of->nblocks);
+
+    for (unsigned b = 0; b < of->nblocks; b++)
+        pthread_barrier_init(&barriers[b], NULL, of->nthreads);
+    for (unsigned i = 0; i < all.size(); i++) {
+        const unsigned b = i / of->nthreads;
+
+        all[i].of = of;
+        all[i].player = {i % of->nthreads, of->nthreads, b, of->nblocks, &barriers[b]};
+        if (pthread_create(&all[i].thread, NULL, play_thread, &all[i]))
+            abort();
+    }
+    for (played &one : all)
+        pthread_join(one.thread, NULL);
+    for (pthread_barrier_t &barrier : barriers)
+        pthread_barrier_destroy(&barrier);
+}
+
+static void run_blocks(const launch *of)
+{
+    for (unsigned b = 0; b < of->nblocks; b++)
+        play(of, {0, 1, b, of->nblocks, NULL});
+}
+
+static void run(double_task *task)
+{
+    const launch *of = (const launch *)task;
+
+    if (double_number("FAKECUDA_THREADS", 0))
+        run_threads(of);
+    else
+        run_blocks(of);
+}
+
+extern "C" {
+
+/* Whatever the image, the kernels are this library's own. */
+ko_cu_result double_library_load(ko_cu_library *library, const void *code, int *, void **, unsigned,
+                                 int *, void **, unsigned)
+{
+    ko_cu_result result = double_enter("cuLibraryLoadData");
+    Dl_info own;
+
+    if (result || !code)
+        return result ? result : (ko_cu_result)KO_CU_INVALID_VALUE;
+    if (!dladdr((void *)double_library_load, &own))
+        return KO_CU_INVALID_VALUE;
+    *library = (ko_cu_library)dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    return *library ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+}
+
+ko_cu_result double_library_unload(ko_cu_library library)
+{
+    return dlclose(library) ? KO_CU_INVALID_VALUE : KO_CU_SUCCESS;
+}
+
+ko_cu_result double_library_kernel(ko_cu_kernel *kernel, ko_cu_library library, const char *name)
+{
+    ko_cu_result result = double_enter("cuLibraryGetKernel");
+
+    if (result)
+        return result;
+    *kernel = (ko_cu_kernel)dlsym(library, name);
+    return *kernel ? KO_CU_SUCCESS : KO_CU_NOT_FOUND;
+}
+
+ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                           unsigned block_x, unsigned block_y, unsigned block_z,
+                           unsigned shared_bytes, ko_cu_stream stream, void **arguments,
+                           void **extra)
+{
+    ko_cu_result result = double_enter("cuLaunchKernel");
+    launch launched = {};
+
+    if (result)
+        return result;
+    if (!kernel || !grid_x || !block_x || block_x > 512 || grid_y != 1 || grid_z != 1 ||
+        block_y != 1 || block_z != 1 || shared_bytes || extra)
+        return KO_CU_INVALID_VALUE;
+    launched.task.run = run;
+    launched.text = (kernel_text)kernel;
+    launched.nblocks = grid_x;
+    launched.nthreads = block_x;
+    if (launched.text(NULL) > sizeof launched.argument)
+        abort();
+    memcpy(launched.argument, arguments[0], launched.text(NULL));
+    return double_enqueue(stream, &launched.task, sizeof launched);
+}
+}
