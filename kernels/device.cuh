@@ -73,6 +73,11 @@ template <class T> KO_DEVICE T ko_load_one(const T *from)
     return *(const volatile T *)from;
 }
 
+template <class T> KO_DEVICE void ko_store_one(T *to, T value)
+{
+    *to = value;
+}
+
 /* Both ways ordered, among all GPUs and the host: returns what was there before. */
 KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)
 {
@@ -108,10 +113,12 @@ KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
     }                                                                                 \
     static void name##_text(const type &argument)
 
-/* Which thread of which block the calling one plays; tests/fakecuda sets it before a kernel. */
+/* Which thread of which block the calling one plays; tests/fakecuda sets it before a kernel, and
+ * counts bytes behind it. */
 struct ko_player {
     unsigned thread, nthreads, block, nblocks;
     pthread_barrier_t *threads; /* of the block; NULL if it has one */
+    uint64_t read, written;
 };
 extern thread_local ko_player ko_played;
 
@@ -140,15 +147,23 @@ KO_DEVICE void ko_sync_block()
 
 KO_DEVICE ko_pack ko_load_pack(const ko_pack *from)
 {
+    ko_played.read += sizeof *from;
     return *from;
 }
 KO_DEVICE void ko_store_pack(ko_pack *to, ko_pack pack)
 {
+    ko_played.written += sizeof *to;
     *to = pack;
 }
 template <class T> KO_DEVICE T ko_load_one(const T *from)
 {
+    ko_played.read += sizeof *from;
     return *from;
+}
+template <class T> KO_DEVICE void ko_store_one(T *to, T value)
+{
+    ko_played.written += sizeof *to;
+    *to = value;
 }
 
 KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)

@@ -195,7 +195,7 @@ template <class Op> KO_DEVICE void ko_fold_ones(const ko_fold &fold, uint64_t fi
             state = Op::join(state, ko_load_one((const bits *)fold.parts[p] + i));
         KO_ROLLED
         for (uint32_t o = 0; o < fold.nouts; o++)
-            ((bits *)fold.outs[o])[i] = Op::end(state, fold.divisor);
+            ko_store_one((bits *)fold.outs[o] + i, Op::end(state, fold.divisor));
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "choice.h"
 #include "coll_gpu.h"
+#include "coll_gpu_shared.h"
 #include "config.h"
 #include "dtype.h"
 #include "log.h"
@@ -316,9 +317,16 @@ static void tell_failure(kolo_group *group)
 
 static int run(kolo_group *group, const struct ko_call *call)
 {
-    const int err =
-        call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run_on_host) : run_on_host(group, call);
+    int err;
 
+    if (ko_coll_is_shared(group, call))
+        err = ko_coll_run_shared(group, call, run_on_host);
+    else if (call->is_on_gpu)
+        err = ko_coll_run_on_gpu(group, call, run_on_host);
+    else
+        err = run_on_host(group, call);
+    if (call->mark)
+        ko_gpu_let_go(group->gpu, call->mark);
     tell_failure(group);
     return err;
 }
@@ -429,8 +437,11 @@ static int run_blocking(kolo_group *group, const struct ko_call *call)
         return err;
     }
     err = submit(group, call, &work);
-    if (err)
+    if (err) {
+        if (call->mark)
+            ko_gpu_let_go(group->gpu, call->mark);
         return err;
+    }
     err = kolo_work_wait(work, -1);
     kolo_work_free(work);
     return err;
@@ -450,11 +461,22 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
     return KOLO_OK;
 }
 
-/* Of a group that has a stream. */
-static int find_memory(kolo_group *group, const struct ko_call *given, struct ko_call *call)
+/* Behind what the user's stream has to do; what comes into it later waits for the end of a call
+ * that the user does not wait for. The lock: the work that ends such a wait is queued before
+ * another call's that comes behind it in the stream. */
+static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work)
 {
-    *call = *given;
-    return ko_coll_is_on_gpu(group, given, &call->is_on_gpu);
+    int err;
+
+    pthread_mutex_lock(&group->ordering);
+    err = ko_gpu_mark(group->gpu, work != NULL, &call->mark);
+    if (!err && work) {
+        err = submit(group, call, work);
+        if (err)
+            ko_gpu_let_go(group->gpu, call->mark);
+    }
+    pthread_mutex_unlock(&group->ordering);
+    return err || work ? err : run_blocking(group, call);
 }
 
 static bool has_stream(kolo_group *group)
@@ -483,8 +505,10 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
     if (!err && !group->hosts)
         err = ko_group_find_hosts(group);
     if (!err && has_stream(group)) {
-        err = find_memory(group, call, &placed);
-        call = &placed;
+        placed = *call;
+        err = ko_coll_is_on_gpu(group, call, &placed.is_on_gpu);
+        if (!err && placed.is_on_gpu)
+            return call_on_gpu(group, &placed, work);
     }
     if (err)
         return err;

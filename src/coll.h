@@ -24,8 +24,9 @@ struct ko_call {
     /* Blocks may differ, on all ranks or on none: then count is this rank's own, and the buffers
      * that have a block for each rank, where this rank knows them, list them. */
     bool is_uneven;
-    bool is_on_gpu;    /* the buffers are in GPU memory */
-    bool is_coalesced; /* of several tensors, instead of in, out and count */
+    bool is_on_gpu;           /* the buffers are in GPU memory */
+    struct ko_gpu_mark *mark; /* then: what the call comes behind in the stream; NULL: nothing */
+    bool is_coalesced;        /* of several tensors, instead of in, out and count */
     const kolo_tensor *tensors;
     size_t ntensors;
     struct ko_blocks in_blocks, out_blocks;

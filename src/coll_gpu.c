@@ -23,13 +23,12 @@ static bool is_root(const kolo_group *group, const struct ko_call *call)
     return call->root == group->rank;
 }
 
-/* Whether the call reads in, and writes out, on this rank. */
-static bool is_read(const kolo_group *group, const struct ko_call *call)
+bool ko_coll_is_read(const kolo_group *group, const struct ko_call *call)
 {
     return (call->what != KO_SCATTER && call->what != KO_BROADCAST) || is_root(group, call);
 }
 
-static bool is_written(const kolo_group *group, const struct ko_call *call)
+bool ko_coll_is_written(const kolo_group *group, const struct ko_call *call)
 {
     if (call->what == KO_BROADCAST)
         return !is_root(group, call);
@@ -45,9 +44,10 @@ static void read_tensor(const kolo_group *group, const struct ko_call *call, siz
                         struct stage *stage)
 {
     stage->call = call->is_coalesced ? ko_coll_tensor(call, i) : *call;
-    stage->in_bytes = is_read(group, &stage->call) ? ko_call_bytes(group, &stage->call, false) : 0;
+    stage->in_bytes =
+        ko_coll_is_read(group, &stage->call) ? ko_call_bytes(group, &stage->call, false) : 0;
     stage->out_bytes =
-        is_written(group, &stage->call) ? ko_call_bytes(group, &stage->call, true) : 0;
+        ko_coll_is_written(group, &stage->call) ? ko_call_bytes(group, &stage->call, true) : 0;
 }
 
 /* ---- whose memory ------------------------------------------------------------------------ */
@@ -70,7 +70,7 @@ int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on
                        "%s: %zu buffers are in GPU memory and %zu in host memory; all of a call "
                        "have to be in one of them",
                        ko_call_name(call), ngpu, nhost);
-    return ngpu ? ko_gpu_mark(group->gpu) : KOLO_OK;
+    return KOLO_OK;
 }
 
 /* ---- places ------------------------------------------------------------------------------ */
@@ -134,11 +134,11 @@ static void exchange_buffers(const struct stage *stages, size_t n, unsigned char
     call->is_on_gpu = false;
 }
 
-static int copy_all_in(kolo_group *group, const struct stage *stages, size_t n,
-                       unsigned char *memory)
+static int copy_all_in(kolo_group *group, const struct ko_gpu_mark *mark,
+                       const struct stage *stages, size_t n, unsigned char *memory)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    int err = ko_gpu_await_mark(group->gpu, &deadline);
+    int err = ko_gpu_await_mark(group->gpu, mark, &deadline);
 
     for (size_t i = 0; i < n && !err; i++)
         err = copy_in(group, &stages[i], memory);
@@ -174,7 +174,7 @@ static int run_stages(kolo_group *group, const struct ko_call *call, struct stag
     }
     err = ko_gpu_staging(group->gpu, nbytes, &memory);
     if (!err)
-        err = copy_all_in(group, stages, n, memory);
+        err = copy_all_in(group, call->mark, stages, n, memory);
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
     exchange_buffers(stages, n, memory, &on_host, tensors);

@@ -112,12 +112,15 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(free, cuMemFree, 3020, (ko_cu_ptr memory)) \
     X(host_register, cuMemHostRegister, 6050, (void *memory, size_t nbytes, unsigned flags)) \
     X(host_unregister, cuMemHostUnregister, 4000, (void *memory)) \
+    X(host_address, cuMemHostGetDevicePointer, 3020, (ko_cu_ptr *at, void *memory, unsigned flags)) \
     X(copy, cuMemcpyAsync, 4000, (ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stream stream)) \
     X(fill, cuMemsetD8Async, 3020, (ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)) \
     X(ipc_export, cuIpcGetMemHandle, 4010, (ko_cu_ipc_handle *handle, ko_cu_ptr memory)) \
     X(ipc_open, cuIpcOpenMemHandle, 11000, (ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)) \
     X(ipc_close, cuIpcCloseMemHandle, 4010, (ko_cu_ptr memory)) \
     X(stream_create, cuStreamCreate, 2000, (ko_cu_stream *stream, unsigned flags)) \
+    X(stream_create_urgent, cuStreamCreateWithPriority, 5050, (ko_cu_stream *stream, unsigned flags, int priority)) \
+    X(stream_priorities, cuCtxGetStreamPriorityRange, 5050, (int *least, int *most)) \
     X(stream_destroy, cuStreamDestroy, 4000, (ko_cu_stream stream)) \
     X(stream_sync, cuStreamSynchronize, 2000, (ko_cu_stream stream)) \
     X(stream_query, cuStreamQuery, 2000, (ko_cu_stream stream)) \

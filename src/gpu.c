@@ -4,29 +4,43 @@
  */
 #include "gpu.h"
 
-#include "cuda_driver.h"
+#include "log.h"
 #include "status.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { PAGE = 4096, BRIEF_LOOKS = 200, LEAST_NAP_NS = 5000, MOST_NAP_NS = 1000000 };
+enum {
+    PAGE = 4096,
+    LEAST_NAP_NS = 5000,
+    MOST_NAP_NS = 1000000,
+    CLOSE_MS = 2000 /* at most, for what is under way when the group ends */
+};
 
 struct ko_gpu {
     const struct ko_cuda *cuda;
     ko_cu_context context;
     ko_cu_device device;
     bool is_retained; /* the context is one that we asked for */
+    const atomic_int *stop;
     ko_cu_stream _Atomic user;
-    ko_cu_stream copies; /* ours */
-    ko_cu_event marked;
-    struct {
+    ko_cu_stream own;
+    struct staging {
         void *memory;
         size_t nbytes;
         bool is_registered;
-    } staging;
+        struct staging *older; /* freed at the end: to free some may be to wait for all streams */
+    } * staging;
+
+    pthread_mutex_t lock; /* of marks */
+    struct ko_gpu_mark *spare, *youngest;
+    ko_cu_event passed; /* all waits in the user's stream */
+    uint32_t last_ticket;
+    void *page;               /* registered with the GPU, for: */
+    _Atomic uint32_t *let_go; /* the last ticket that was; streams wait for it */
+    ko_cu_ptr let_go_at;      /* for the GPU */
 };
 
 static ko_cu_ptr address(const void *at)
@@ -34,13 +48,13 @@ static ko_cu_ptr address(const void *at)
     return (uintptr_t)at;
 }
 
-static int enter(struct ko_gpu *gpu)
+int ko_gpu_enter(struct ko_gpu *gpu)
 {
     return ko_cuda_check(gpu->cuda, gpu->cuda->context_push(gpu->context),
                          "the GPU's context cannot be entered");
 }
 
-static void leave(struct ko_gpu *gpu)
+void ko_gpu_leave(struct ko_gpu *gpu)
 {
     ko_cu_context ours;
 
@@ -66,17 +80,41 @@ static ko_cu_result find_context(struct ko_gpu *gpu, ko_cu_stream stream)
     return result;
 }
 
-/* With the context. */
+/* With the context. Ours is an urgent stream: those of one kind may share a queue of the GPU's, and
+ * one of the user's that waits for us would be in our way there. */
 static int make_stream(struct ko_gpu *gpu)
 {
-    ko_cu_result result = gpu->cuda->stream_create(&gpu->copies, KO_CU_STREAM_NON_BLOCKING);
+    int least, most;
+    ko_cu_result result = gpu->cuda->stream_priorities(&least, &most);
 
     if (!result)
-        result = gpu->cuda->event_create(&gpu->marked, KO_CU_EVENT_DISABLE_TIMING);
-    return ko_cuda_check(gpu->cuda, result, "the GPU has no stream for copies");
+        result = gpu->cuda->stream_create_urgent(&gpu->own, KO_CU_STREAM_NON_BLOCKING, most);
+    if (!result)
+        result = gpu->cuda->event_create(&gpu->passed, KO_CU_EVENT_DISABLE_TIMING);
+    return ko_cuda_check(gpu->cuda, result, "the GPU has no stream for a group");
 }
 
-int ko_gpu_open(void *stream, struct ko_gpu **gpu_out)
+/* With the context: a word of this process's that streams can wait for. */
+static int make_word(struct ko_gpu *gpu)
+{
+    void *page;
+    ko_cu_result result;
+
+    if (posix_memalign(&page, PAGE, PAGE))
+        return ko_fail(KOLO_E_NOMEM, "no memory for a page that streams wait for");
+    result = gpu->cuda->host_register(page, PAGE, KO_CU_HOST_PORTABLE | KO_CU_HOST_MAPPED);
+    if (result) {
+        free(page);
+        return ko_cuda_check(gpu->cuda, result, "a page cannot be registered with the GPU");
+    }
+    gpu->page = page;
+    gpu->let_go = page;
+    atomic_init(gpu->let_go, 0);
+    return ko_cuda_check(gpu->cuda, gpu->cuda->host_address(&gpu->let_go_at, page, 0),
+                         "a registered page has no address on the GPU");
+}
+
+int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
 {
     struct ko_gpu *gpu = ko_alloc(sizeof *gpu, "a group's GPU");
     int err = gpu ? ko_cuda_open(&gpu->cuda) : KOLO_E_NOMEM;
@@ -85,13 +123,17 @@ int ko_gpu_open(void *stream, struct ko_gpu **gpu_out)
         free(gpu);
         return err;
     }
+    gpu->stop = stop;
+    pthread_mutex_init(&gpu->lock, NULL);
     atomic_init(&gpu->user, (ko_cu_stream)stream);
     err = ko_cuda_check(gpu->cuda, find_context(gpu, stream), "the stream has no context");
     if (!err)
-        err = enter(gpu);
+        err = ko_gpu_enter(gpu);
     if (!err) {
         err = make_stream(gpu);
-        leave(gpu);
+        if (!err)
+            err = make_word(gpu);
+        ko_gpu_leave(gpu);
     }
     if (err)
         ko_gpu_close(gpu);
@@ -114,148 +156,251 @@ int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
     return ko_cuda_check(gpu->cuda, result, "the stream has no context");
 }
 
-static void free_staging(struct ko_gpu *gpu)
+int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid)
 {
-    if (gpu->staging.is_registered)
-        (void)gpu->cuda->host_unregister(gpu->staging.memory);
-    free(gpu->staging.memory);
-    gpu->staging.memory = NULL;
-    gpu->staging.nbytes = 0;
-    gpu->staging.is_registered = false;
+    ko_cu_device device;
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->context_device(&device);
+    if (!result)
+        result = gpu->cuda->device_uuid(uuid, device);
+    ko_gpu_leave(gpu);
+    return ko_cuda_check(gpu->cuda, result, "the GPU does not say which one it is");
 }
 
-void ko_gpu_close(struct ko_gpu *gpu)
+const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)
 {
-    if (!gpu)
-        return;
-    if (gpu->context && !enter(gpu)) {
-        if (gpu->copies)
-            (void)gpu->cuda->stream_sync(gpu->copies);
-        free_staging(gpu);
-        if (gpu->marked)
-            (void)gpu->cuda->event_destroy(gpu->marked);
-        if (gpu->copies)
-            (void)gpu->cuda->stream_destroy(gpu->copies);
-        leave(gpu);
+    return gpu->cuda;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* What is waited for takes perhaps microseconds, perhaps seconds: naps are a small part of it. */
+static ko_cu_result look_until(struct ko_gpu *gpu, ko_cu_result (*look)(const void *at),
+                               const void *at, const ko_deadline *deadline)
+{
+    const int64_t began_ns = ko_now_ns();
+    ko_cu_result result = look(at);
+
+    while (result == KO_CU_NOT_READY && !atomic_load(gpu->stop) && !ko_deadline_passed(deadline)) {
+        const int64_t nap_ns = (ko_now_ns() - began_ns) / 16;
+        const struct timespec nap = {.tv_nsec = nap_ns < MOST_NAP_NS ? nap_ns : MOST_NAP_NS};
+
+        if (nap_ns >= LEAST_NAP_NS)
+            nanosleep(&nap, NULL);
+        result = look(at);
     }
-    if (gpu->is_retained)
-        (void)gpu->cuda->context_release(gpu->device);
-    free(gpu);
+    return result;
 }
 
-/* ---- copies ------------------------------------------------------------------------------ */
+static int fail_to_wait(struct ko_gpu *gpu, const char *what, const ko_deadline *deadline)
+{
+    if (atomic_load(gpu->stop))
+        return ko_fail(KOLO_E_ABORTED, "%s had not finished when the group failed", what);
+    return ko_fail(KOLO_E_TIMEOUT, "%s has not finished in %d ms", what, (int)deadline->timeout_ms);
+}
+
+struct queried {
+    const struct ko_cuda *cuda;
+    ko_cu_event event;
+    ko_cu_stream stream;
+};
+
+static ko_cu_result is_at_event(const void *at)
+{
+    const struct queried *queried = at;
+
+    return queried->cuda->event_query(queried->event);
+}
+
+static ko_cu_result has_finished(const void *at)
+{
+    const struct queried *queried = at;
+
+    return queried->cuda->stream_query(queried->stream);
+}
+
+int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = look_until(gpu, has_finished, &queried, deadline);
+    ko_gpu_leave(gpu);
+    if (result == KO_CU_NOT_READY)
+        return fail_to_wait(gpu, "what the call has the GPU do", deadline);
+    return ko_cuda_check(gpu->cuda, result, "the GPU has failed in the call");
+}
+
+/* ---- the user's stream ----------------------------------------------------------------------- */
+
+static struct ko_gpu_mark *take_spare(struct ko_gpu *gpu)
+{
+    struct ko_gpu_mark *mark = gpu->spare;
+
+    if (mark)
+        gpu->spare = mark->spare;
+    return mark;
+}
+
+/* What waits for it is let go. With the lock. */
+static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
+{
+    if (mark->ticket) /* release: what the call wrote comes before what the stream does next */
+        atomic_store_explicit(gpu->let_go, mark->ticket, memory_order_release);
+    mark->spare = gpu->spare;
+    gpu->spare = mark;
+}
+
+static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
+{
+    struct ko_gpu_mark *mark = ko_alloc(sizeof *mark, "a mark in a stream");
+    int err;
+
+    if (!mark)
+        return KOLO_E_NOMEM;
+    err = ko_cuda_check(gpu->cuda,
+                        gpu->cuda->event_create(&mark->reached, KO_CU_EVENT_DISABLE_TIMING),
+                        "the stream cannot be followed");
+    if (err) {
+        free(mark);
+        return err;
+    }
+    mark->elder = gpu->youngest;
+    gpu->youngest = mark;
+    *mark_out = mark;
+    return KOLO_OK;
+}
+
+/* With the lock and the context. */
+static int set_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark *mark)
+{
+    const ko_cu_stream user = atomic_load(&gpu->user);
+    ko_cu_result result = gpu->cuda->event_record(mark->reached, user);
+
+    mark->ticket = 0;
+    if (!result && is_held) {
+        const uint32_t ticket = gpu->last_ticket + 1;
+
+        result = gpu->cuda->stream_await_word(user, gpu->let_go_at, ticket, KO_CU_WAIT_GEQ);
+        mark->ticket = result ? 0 : ticket;
+        gpu->last_ticket += !result;
+        if (!result)
+            result = gpu->cuda->event_record(gpu->passed, user);
+    }
+    return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
+}
+
+int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark_out)
+{
+    struct ko_gpu_mark *mark;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    pthread_mutex_lock(&gpu->lock);
+    mark = take_spare(gpu);
+    if (!mark)
+        err = make_mark(gpu, &mark);
+    if (!err) {
+        err = set_mark(gpu, is_held, mark);
+        if (err)
+            put_back(gpu, mark);
+    }
+    pthread_mutex_unlock(&gpu->lock);
+    ko_gpu_leave(gpu);
+    if (!err)
+        *mark_out = mark;
+    return err;
+}
+
+int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
+                      const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = look_until(gpu, is_at_event, &queried, deadline);
+    ko_gpu_leave(gpu);
+    if (result == KO_CU_NOT_READY)
+        return fail_to_wait(gpu, "what was put into the GPU's stream before the call", deadline);
+    return ko_cuda_check(gpu->cuda, result, "the stream has failed");
+}
+
+void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
+{
+    if (!mark)
+        return;
+    pthread_mutex_lock(&gpu->lock);
+    put_back(gpu, mark);
+    pthread_mutex_unlock(&gpu->lock);
+}
+
+/* ---- copies, reductions ---------------------------------------------------------------------- */
 
 bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer)
 {
     unsigned type = KO_CU_MEMORY_HOST;
 
-    if (!buffer || enter(gpu))
+    if (!buffer || ko_gpu_enter(gpu))
         return false;
     if (gpu->cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, address(buffer)))
         type = KO_CU_MEMORY_HOST; /* memory that the driver does not know */
-    leave(gpu);
+    ko_gpu_leave(gpu);
     return type == KO_CU_MEMORY_DEVICE;
-}
-
-int ko_gpu_mark(struct ko_gpu *gpu)
-{
-    ko_cu_result result;
-    int err = enter(gpu);
-
-    if (err)
-        return err;
-    result = gpu->cuda->event_record(gpu->marked, atomic_load(&gpu->user));
-    leave(gpu);
-    return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
-}
-
-static ko_cu_result is_at_mark(struct ko_gpu *gpu)
-{
-    return gpu->cuda->event_query(gpu->marked);
-}
-
-static ko_cu_result has_copied(struct ko_gpu *gpu)
-{
-    return gpu->cuda->stream_query(gpu->copies);
-}
-
-/* What is waited for takes perhaps microseconds, perhaps seconds. */
-static ko_cu_result look_until(struct ko_gpu *gpu, ko_cu_result (*look)(struct ko_gpu *gpu),
-                               const ko_deadline *deadline)
-{
-    ko_cu_result result = look(gpu);
-    struct timespec nap = {.tv_nsec = LEAST_NAP_NS};
-
-    for (int looks = 0; result == KO_CU_NOT_READY && !ko_deadline_passed(deadline); looks++) {
-        if (looks > BRIEF_LOOKS) {
-            nanosleep(&nap, NULL);
-            nap.tv_nsec = nap.tv_nsec < MOST_NAP_NS ? 2 * nap.tv_nsec : MOST_NAP_NS;
-        }
-        result = look(gpu);
-    }
-    return result;
-}
-
-int ko_gpu_await_mark(struct ko_gpu *gpu, const ko_deadline *deadline)
-{
-    ko_cu_result result;
-    int err = enter(gpu);
-
-    if (err)
-        return err;
-    result = look_until(gpu, is_at_mark, deadline);
-    leave(gpu);
-    if (result == KO_CU_NOT_READY)
-        return ko_fail(KOLO_E_TIMEOUT,
-                       "what was put into the GPU's stream before the call has not finished in "
-                       "%d ms",
-                       (int)deadline->timeout_ms);
-    return ko_cuda_check(gpu->cuda, result, "the stream has failed");
 }
 
 int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes)
 {
     ko_cu_result result;
-    int err = nbytes ? enter(gpu) : KOLO_OK;
+    int err = nbytes ? ko_gpu_enter(gpu) : KOLO_OK;
 
     if (err || !nbytes)
         return err;
-    result = gpu->cuda->copy(address(to), address(from), nbytes, gpu->copies);
-    leave(gpu);
+    result = gpu->cuda->copy(address(to), address(from), nbytes, gpu->own);
+    ko_gpu_leave(gpu);
     return ko_cuda_check(gpu->cuda, result, "a buffer on the GPU cannot be copied");
 }
 
-int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
+int ko_gpu_fold(struct ko_gpu *gpu, kolo_dtype dtype, kolo_op op, const struct ko_fold *fold,
+                int nranks)
 {
-    ko_cu_result result;
-    int err = enter(gpu);
+    int err = ko_gpu_enter(gpu);
 
     if (err)
         return err;
-    result = look_until(gpu, has_copied, deadline);
-    leave(gpu);
-    if (result == KO_CU_NOT_READY)
-        return ko_fail(KOLO_E_TIMEOUT, "the GPU has not finished the call's copies in %d ms",
-                       (int)deadline->timeout_ms);
-    return ko_cuda_check(gpu->cuda, result, "copies from or to the GPU failed");
+    err = ko_cuda_fold(dtype, op, *fold, nranks, gpu->own);
+    ko_gpu_leave(gpu);
+    return err;
 }
 
-/* ---- staging ----------------------------------------------------------------------------- */
+/* ---- staging --------------------------------------------------------------------------------- */
 
 /* Memory that cannot be registered, as beyond the limit of locked memory, is copied more slowly. */
 static int grow(struct ko_gpu *gpu, size_t nbytes)
 {
-    const size_t pages = (nbytes + PAGE - 1) / PAGE * PAGE;
+    const size_t twice = gpu->staging ? 2 * gpu->staging->nbytes : 0;
+    const size_t pages = ((nbytes > twice ? nbytes : twice) + PAGE - 1) / PAGE * PAGE;
+    struct staging *staging = ko_alloc(sizeof *staging, "the copy of a GPU's buffers");
 
-    free_staging(gpu);
-    if (posix_memalign(&gpu->staging.memory, PAGE, pages)) {
-        gpu->staging.memory = NULL;
+    if (!staging || posix_memalign(&staging->memory, PAGE, pages)) {
+        free(staging);
         return ko_fail(KOLO_E_NOMEM, "no memory for the copy of a GPU's buffers (%zu bytes)",
                        pages);
     }
-    gpu->staging.nbytes = pages;
-    gpu->staging.is_registered =
-        !gpu->cuda->host_register(gpu->staging.memory, pages, KO_CU_HOST_PORTABLE);
+    staging->nbytes = pages;
+    staging->is_registered = !gpu->cuda->host_register(staging->memory, pages, KO_CU_HOST_PORTABLE);
+    staging->older = gpu->staging;
+    gpu->staging = staging;
     return KOLO_OK;
 }
 
@@ -263,13 +408,90 @@ int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
 {
     int err = KOLO_OK;
 
-    if (gpu->staging.nbytes < nbytes) {
-        err = enter(gpu);
+    if (!gpu->staging || gpu->staging->nbytes < nbytes) {
+        err = ko_gpu_enter(gpu);
         if (err)
             return err;
         err = grow(gpu, nbytes);
-        leave(gpu);
+        ko_gpu_leave(gpu);
     }
-    *memory = gpu->staging.memory;
+    if (!err)
+        *memory = gpu->staging->memory;
     return err;
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+static void free_staging(struct ko_gpu *gpu)
+{
+    while (gpu->staging) {
+        struct staging *staging = gpu->staging;
+
+        gpu->staging = staging->older;
+        if (staging->is_registered)
+            (void)gpu->cuda->host_unregister(staging->memory);
+        free(staging->memory);
+        free(staging);
+    }
+}
+
+/* With the context: true if the GPU has done all it had to do for the group. */
+static bool await_end(struct ko_gpu *gpu)
+{
+    static const atomic_int never_stops;
+    const ko_deadline deadline = ko_deadline_in(CLOSE_MS);
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+
+    const struct queried waits = {.cuda = gpu->cuda, .event = gpu->passed};
+
+    gpu->stop = &never_stops;
+    return look_until(gpu, has_finished, &queried, &deadline) != KO_CU_NOT_READY &&
+           look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY;
+}
+
+/* With the context. */
+static void free_all(struct ko_gpu *gpu)
+{
+    struct ko_gpu_mark *mark;
+
+    free_staging(gpu);
+    while ((mark = gpu->youngest)) {
+        gpu->youngest = mark->elder;
+        (void)gpu->cuda->event_destroy(mark->reached);
+        free(mark);
+    }
+    if (gpu->passed)
+        (void)gpu->cuda->event_destroy(gpu->passed);
+    if (gpu->own)
+        (void)gpu->cuda->stream_destroy(gpu->own);
+    if (gpu->page) {
+        (void)gpu->cuda->host_unregister(gpu->page);
+        free(gpu->page);
+    }
+}
+
+void ko_gpu_close(struct ko_gpu *gpu)
+{
+    if (!gpu)
+        return;
+    if (gpu->let_go)
+        atomic_store(gpu->let_go, gpu->last_ticket);
+    if (gpu->context && !ko_gpu_enter(gpu)) {
+        const bool is_idle = !gpu->passed || await_end(gpu);
+
+        if (is_idle)
+            free_all(gpu);
+        ko_gpu_leave(gpu);
+        if (!is_idle) {
+            ko_log(KO_LOG_WARN,
+                   "the GPU has not finished in %d ms what a group had it do; the "
+                   "group's memory is left to it",
+                   CLOSE_MS);
+            return;
+        }
+    }
+    if (gpu->is_retained)
+        (void)gpu->cuda->context_release(gpu->device);
+    pthread_mutex_destroy(&gpu->lock);
+    free(gpu);
 }

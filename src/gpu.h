@@ -1,44 +1,77 @@
 /* SPDX-License-Identifier: MIT
  *
- * gpu.h: a group's way to GPU memory: whose a buffer is, and copies between it and host memory, in
- * the order of the user's stream. Copies go by a stream of the group's own, one thread at a time;
- * ko_gpu_holds and ko_gpu_mark are for any thread. Errors are the driver's (ko_cuda_check).
+ * gpu.h: a group's way to GPU memory: whose a buffer is, the order of the user's stream, copies and
+ * reductions. These go by a stream of the group's own, one thread at a time; ko_gpu_holds,
+ * ko_gpu_mark and ko_gpu_let_go are for any thread. Errors are the driver's (ko_cuda_check).
  */
 #ifndef KO_GPU_H
 #define KO_GPU_H
 
 #include "clock.h"
+#include "cuda_kernels.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct ko_gpu;
 
+/* A place in the user's stream. */
+struct ko_gpu_mark {
+    ko_cu_event reached;               /* once all before it is done */
+    uint32_t ticket;                   /* 0, or what the stream waits for behind it */
+    struct ko_gpu_mark *spare, *elder; /* the next that is unused; of all */
+};
+
 /* On the GPU of the user's stream; NULL: the legacy stream of the calling thread's current GPU, or
- * of GPU 0 if it has none. KOLO_E_UNSUPPORTED: there is no driver. */
-int ko_gpu_open(void *stream, struct ko_gpu **gpu);
+ * of GPU 0 if it has none. As soon as *stop is not 0 (it belongs to the caller, and outlives the
+ * gpu) no call waits for the GPU any more. KOLO_E_UNSUPPORTED: there is no driver. */
+int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu);
 
 /* From now on in the order of another stream of the same GPU; KOLO_E_INVALID of another one. */
 int ko_gpu_follow(struct ko_gpu *gpu, void *stream);
 
-/* Waits for the copies that are under way. NULL is allowed. */
+/* Lets go of all that the user's stream waits for. Waits a bounded time for what is under way: if
+ * the GPU stands still, the memory that it may still touch is left to it. NULL is allowed. */
 void ko_gpu_close(struct ko_gpu *gpu);
 
 /* True for memory on a GPU. */
 bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer);
 
-/* Marks what the user has put into his stream so far. */
-int ko_gpu_mark(struct ko_gpu *gpu);
+/* The number that no other GPU has. */
+int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 
-/* Waits until the user's stream has come to the last mark. No copy is begun before that, since one
- * that waits for a stream that stands still could not be taken back. KOLO_E_TIMEOUT. */
-int ko_gpu_await_mark(struct ko_gpu *gpu, const ko_deadline *deadline);
+/* The driver, for calls between ko_gpu_enter and ko_gpu_leave, while the GPU's context is the
+ * calling thread's. */
+const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu);
+int ko_gpu_enter(struct ko_gpu *gpu);
+void ko_gpu_leave(struct ko_gpu *gpu);
+
+/* ---- the user's stream ----------------------------------------------------------------------- */
+
+/* Marks what the user has put into his stream so far. is_held: what he puts there from now on waits
+ * until the mark is let go; marks are let go in the order in which they were made. */
+int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
+
+/* Waits until the user's stream has come to the mark. Nothing is begun before that, since what
+ * waits for a stream that stands still could not be taken back. KOLO_E_TIMEOUT, KOLO_E_ABORTED. */
+int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
+                      const ko_deadline *deadline);
+
+/* The end of the mark. NULL is allowed. */
+void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
+
+/* ---- copies, reductions ---------------------------------------------------------------------- */
 
 /* Begins a copy, either way; the buffers stay as they are until ko_gpu_finish. */
 int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes);
 
-/* Waits until all copies are done. KOLO_E_TIMEOUT: the GPU does nothing any more, and the copies'
- * buffers cannot be had back. */
+/* Begins a reduction, as ko_cuda_fold. */
+int ko_gpu_fold(struct ko_gpu *gpu, kolo_dtype dtype, kolo_op op, const struct ko_fold *fold,
+                int nranks);
+
+/* Waits until all that was begun is done. KOLO_E_TIMEOUT, KOLO_E_ABORTED: the buffers cannot be had
+ * back, since the GPU may still touch them. */
 int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 
 /* Host memory that copies reach quickly, good until the next call of the same. */

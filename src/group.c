@@ -43,6 +43,7 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     atomic_init(&group->timeout_ms, timeout_ms);
     atomic_init(&group->failed, 0);
     pthread_mutex_init(&group->lock, NULL);
+    pthread_mutex_init(&group->ordering, NULL);
     ko_engine_open(&group->engine, &endpoint->crew);
 }
 
@@ -441,6 +442,7 @@ void kolo_group_free(kolo_group *group)
     ko_channel_close(&group->collectives);
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);
     ko_endpoint_release(group->endpoint);
+    ko_gpu_share_close(group->share);
     ko_gpu_close(group->gpu);
     free(group->world_ranks);
     free(group->hosts);
@@ -452,6 +454,7 @@ void kolo_group_free(kolo_group *group)
     free(group->verbs);
     free(group->packing.bytes);
     free(group->scaled.bytes);
+    pthread_mutex_destroy(&group->ordering);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

@@ -11,6 +11,7 @@
 #include "endpoint.h"
 #include "engine.h"
 #include "gpu.h"
+#include "gpu_share.h"
 #include "hosts.h"
 #include "mailbox.h"
 #include "status.h"
@@ -60,8 +61,11 @@ struct kolo_group {
     struct ko_engine engine;
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
-    struct ko_gpu *_Atomic gpu;     /* once the group has a stream */
-    struct ko_hosts *_Atomic hosts; /* found by the first collective */
+    struct ko_gpu *_Atomic gpu;         /* once the group has a stream */
+    struct ko_gpu_share *_Atomic share; /* once all ranks have, of one GPU */
+    pthread_mutex_t ordering;           /* of calls behind the stream */
+    atomic_bool has_met;                /* the other ranks, about GPUs */
+    struct ko_hosts *_Atomic hosts;     /* found by the first collective */
     /* of whoever has the engine's turn */
     struct ko_memory scratch, packing, scaled; /* grow as needed */
     int *ranks;                                /* this and the next two: one for each rank */

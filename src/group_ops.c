@@ -1,26 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a group is given besides its ranks: ops with a factor, and a stream.
+ * What a group is given besides its ranks: ops with a factor.
  */
 #include "group.h"
-
-/* ---- a stream ---------------------------------------------------------------------------- */
-
-int kolo_group_set_stream(kolo_group *group, void *stream)
-{
-    struct ko_gpu *gpu;
-    int err;
-
-    if (!group)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_set_stream: group is NULL");
-    pthread_mutex_lock(&group->lock);
-    gpu = atomic_load(&group->gpu);
-    err = gpu ? ko_gpu_follow(gpu, stream) : ko_gpu_open(stream, &gpu);
-    if (!err)
-        atomic_store(&group->gpu, gpu);
-    pthread_mutex_unlock(&group->lock);
-    return err;
-}
 
 /* ---- ops with a factor ------------------------------------------------------------------- */
 

@@ -41,6 +41,12 @@ ko_cu_context double_context_of(int device);
 
 /* For the threads of streams: from now on the calling thread may touch device memory. */
 void double_allow(void);
+/* So much device memory has been read and written; for fakecuda_bytes. */
+void double_count(uint64_t read, uint64_t written);
+/* Of device memory, by kernels and copies of this process so far. Tests find it by its name. */
+__attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
+/* True if the address is device memory's. */
+bool double_is_device(ko_cu_ptr at);
 /* True if all nbytes lie in one piece of device memory, or none of them does. */
 bool double_is_valid(ko_cu_ptr at, size_t nbytes);
 

@@ -35,6 +35,7 @@ static void play(const launch *of, const ko_player &player)
 {
     ko_played = player;
     of->text(of->argument);
+    double_count(ko_played.read, ko_played.written);
 }
 
 static void *play_thread(void *argument)
@@ -57,7 +58,7 @@ static void run_threads(const launch *of)
         const unsigned b = i / of->nthreads;
 
         all[i].of = of;
-        all[i].player = {i % of->nthreads, of->nthreads, b, of->nblocks, &barriers[b]};
+        all[i].player = {i % of->nthreads, of->nthreads, b, of->nblocks, &barriers[b], 0, 0};
         if (pthread_create(&all[i].thread, NULL, play_thread, &all[i]))
             abort();
     }
@@ -70,7 +71,7 @@ static void run_threads(const launch *of)
 static void run_blocks(const launch *of)
 {
     for (unsigned b = 0; b < of->nblocks; b++)
-        play(of, {0, 1, b, of->nblocks, NULL});
+        play(of, {0, 1, b, of->nblocks, NULL, 0, 0});
 }
 
 static void run(double_task *task)

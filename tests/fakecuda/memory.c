@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,30 @@ static struct range *find(ko_cu_ptr at)
     while (range && (at < (uintptr_t)range->base || at >= (uintptr_t)range->base + range->nbytes))
         range = range->next;
     return range;
+}
+
+static atomic_uint_fast64_t bytes_read, bytes_written;
+
+void double_count(uint64_t read, uint64_t written)
+{
+    atomic_fetch_add(&bytes_read, read);
+    atomic_fetch_add(&bytes_written, written);
+}
+
+void fakecuda_bytes(uint64_t *read, uint64_t *written)
+{
+    *read = atomic_load(&bytes_read);
+    *written = atomic_load(&bytes_written);
+}
+
+bool double_is_device(ko_cu_ptr at)
+{
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find(at);
+    pthread_mutex_unlock(&lock);
+    return range && range->kind != HOST;
 }
 
 static bool is_base(const struct range *range, ko_cu_ptr at)
@@ -243,6 +268,18 @@ ko_cu_result double_host_unregister(void *memory)
         range = NULL;
     pthread_mutex_unlock(&lock);
     return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+}
+
+/* As on the machines that kolo runs on, the GPU has such memory at the host's address. */
+ko_cu_result double_host_address(ko_cu_ptr *at, void *memory, unsigned flags)
+{
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = flags ? NULL : find((uintptr_t)memory);
+    pthread_mutex_unlock(&lock);
+    *at = (uintptr_t)memory;
+    return range && range->kind == HOST ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }
 
 /* ---- other processes' ------------------------------------------------------------------------ */

@@ -239,6 +239,19 @@ ko_cu_result double_stream_create(ko_cu_stream *stream, unsigned flags)
     return result;
 }
 
+ko_cu_result double_stream_create_urgent(ko_cu_stream *stream, unsigned flags, int priority)
+{
+    (void)priority; /* as far as the driver promises, a hint */
+    return double_stream_create(stream, flags);
+}
+
+ko_cu_result double_stream_priorities(int *least, int *most)
+{
+    *least = 0;
+    *most = -5;
+    return double_context() ? KO_CU_SUCCESS : KO_CU_INVALID_CONTEXT;
+}
+
 ko_cu_result double_stream_destroy(ko_cu_stream stream)
 {
     if (!stream)
@@ -298,6 +311,8 @@ static void do_copy(struct double_task *task)
 {
     const struct transfer *transfer = (const struct transfer *)task;
 
+    double_count(double_is_device(transfer->from) ? transfer->nbytes : 0,
+                 double_is_device(transfer->to) ? transfer->nbytes : 0);
     memmove((void *)(uintptr_t)transfer->to, (const void *)(uintptr_t)transfer->from,
             transfer->nbytes);
 }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * coll_gpu_shared.h: collectives of a group all of whose ranks use one GPU, as threads or
+ * processes: nothing leaves the GPU. The rank whose input is ready last carries a call out for all;
+ * no kernel waits for another rank.
+ */
+#ifndef KO_COLL_GPU_SHARED_H
+#define KO_COLL_GPU_SHARED_H
+
+#include "coll.h"
+
+/* True if the call is one for which the ranks of such a group come together: all of them or none.
+ */
+bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call);
+
+/* Carries such a call out; by `run` if the buffers of some ranks are in host memory, or cannot be
+ * reached by others. The caller has the engine's turn. */
+int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
+                       int (*run)(kolo_group *group, const struct ko_call *call));
+
+#endif

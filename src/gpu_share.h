@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gpu_share.h: memory of one GPU that several ranks use: what a rank says of a buffer so that
+ * others reach it, and the addresses that theirs have here. Allocations are mapped once and kept: a
+ * buffer is found by its allocation's number and its offset, so that parts of one are no more work,
+ * and an address that the driver has given out again is not mistaken. For whoever has the engine's
+ * turn.
+ */
+#ifndef KO_GPU_SHARE_H
+#define KO_GPU_SHARE_H
+
+#include "gpu.h"
+
+enum ko_gpu_kind {
+    KO_GPU_NO_BUFFER, /* an empty one, or none */
+    KO_GPU_HOST,      /* host memory */
+    KO_GPU_PRIVATE,   /* for ranks of the same process only */
+    KO_GPU_LEGACY     /* by a handle that other processes open */
+};
+
+/* Where a buffer lies, for other ranks. Travels as it is. */
+struct ko_gpu_place {
+    uint64_t id;           /* of its allocation, which no other of its process ever has */
+    uint64_t base, nbytes; /* of the allocation, in its process */
+    uint64_t offset;       /* of the buffer */
+    uint32_t kind;
+    uint32_t is_new; /* the allocation has not been described before */
+    ko_cu_ipc_handle handle;
+};
+
+struct ko_gpu_share;
+
+/* For a group of n ranks; is_here says of each whether it is of this process. Ends before gpu does.
+ * KOLO_E_INVALID for a malformed variable. */
+int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, struct ko_gpu_share **share);
+
+/* NULL is allowed. */
+void ko_gpu_share_close(struct ko_gpu_share *share);
+
+/* What the other ranks are to know of a buffer. */
+int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer,
+                          struct ko_gpu_place *place);
+
+/* Whether this rank can reach what another one has described so; opens what is new. */
+bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
+
+/* Its address here; only of a place that is reached. */
+uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
+                              const struct ko_gpu_place *place);
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives of ranks that share one GPU, on the double of NVIDIA's driver: nothing goes by way of
+ * the host, each input is read once and each output written once; results have the bits of the
+ * host's reductions in the order of the ranks; streams wait, threads do not; memory that moves,
+ * buffers that others cannot reach.
+ */
+#include "cuda_driver.h"
+#include "exam.h"
+#include "ranks.h"
+#include "reduce.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 4096, COUNT = 5003, MOST_RANKS = 8 };
+
+/* Of the calling rank's thread. */
+static _Thread_local struct {
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+} gpu;
+
+/* What ranks that are processes leave here, too. */
+static struct counts {
+    atomic_uint_fast64_t read, written;
+} * counts;
+
+static int enter(kolo_group *group)
+{
+    ko_cu_context context;
+
+    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
+        gpu.cuda->context_push(context) ||
+        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
+        return ranks_fail("no stream");
+    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
+}
+
+static int leave(int failed)
+{
+    ko_cu_context context;
+
+    if (gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->stream_destroy(gpu.stream) ||
+        gpu.cuda->context_pop(&context))
+        return ranks_fail("the stream has failed");
+    return failed;
+}
+
+static ko_cu_ptr alloc(size_t nbytes)
+{
+    ko_cu_ptr memory;
+
+    if (gpu.cuda->alloc(&memory, nbytes))
+        abort();
+    return memory;
+}
+
+static void *at(ko_cu_ptr memory)
+{
+    return (void *)(uintptr_t)memory;
+}
+
+static void put(ko_cu_ptr memory, const void *content, size_t nbytes)
+{
+    if (gpu.cuda->copy(memory, (uintptr_t)content, nbytes, gpu.stream))
+        abort();
+}
+
+static void get(void *content, ko_cu_ptr memory, size_t nbytes)
+{
+    if (gpu.cuda->copy((uintptr_t)content, memory, nbytes, gpu.stream) ||
+        gpu.cuda->stream_sync(gpu.stream))
+        abort();
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body, void *argument)
+{
+    exam_set_variables("shm", "", SLICE_BYTES);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, argument), 0);
+}
+
+static void run_all(ranks_body body)
+{
+    static const int sizes[] = {1, 2, 3, 8};
+
+    for (int i = 0; i < 4; i++)
+        run(RANKS_PROCESSES, sizes[i], body, NULL);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+static void look_at_bytes(uint64_t *read, uint64_t *written)
+{
+    void (*bytes)(uint64_t *, uint64_t *);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+    *(void **)&bytes = library ? dlsym(library, "fakecuda_bytes") : NULL;
+    if (!bytes)
+        abort();
+    bytes(read, written);
+    dlclose(library);
+}
+
+/* What the call reads and writes on all ranks, in units of count elements. */
+static uint64_t floor_of(enum ko_collective what, uint64_t n, bool is_write)
+{
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return n;
+    case KO_REDUCE:
+        return is_write ? 1 : n;
+    case KO_BROADCAST:
+        return is_write ? n - 1 : 1;
+    case KO_ALL_GATHER:
+        return is_write ? n * n : n;
+    case KO_REDUCE_SCATTER:
+        return is_write ? n : n * n;
+    case KO_ALL_TO_ALL:
+        return n * n;
+    default:
+        return n; /* gather, scatter */
+    }
+}
+
+static int call(kolo_group *group, enum ko_collective what, void *in, void *out)
+{
+    const int root = kolo_group_size(group) - 1;
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM, root);
+    case KO_BROADCAST:
+        return kolo_broadcast(group, out, COUNT, KOLO_FLOAT32, root);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(group, in, out, COUNT, KOLO_FLOAT32);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM);
+    case KO_GATHER:
+        return kolo_gather(group, in, out, COUNT, KOLO_FLOAT32, root);
+    case KO_SCATTER:
+        return kolo_scatter(group, in, out, COUNT, KOLO_FLOAT32, root);
+    default:
+        return kolo_all_to_all(group, in, out, COUNT, KOLO_FLOAT32);
+    }
+}
+
+/* A blocking call has come to its end everywhere before the barrier does. */
+static int count_one(kolo_group *group, enum ko_collective what, void *in, void *out)
+{
+    uint64_t before[2], after[2];
+
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    look_at_bytes(&before[0], &before[1]);
+    if (call(group, what, in, out) || kolo_barrier(group))
+        return ranks_fail("%s", ko_collective_name(what));
+    look_at_bytes(&after[0], &after[1]);
+    atomic_fetch_add(&counts[what].read, after[0] - before[0]);
+    atomic_fetch_add(&counts[what].written, after[1] - before[1]);
+    return 0;
+}
+
+static int count_bytes(kolo_group *group, void *unused)
+{
+    const size_t n = (size_t)kolo_group_size(group), nbytes = n * COUNT * sizeof(float);
+    int failed = enter(group);
+    ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
+
+    (void)unused;
+    for (int what = 0; what < KO_BARRIER && !failed; what++)
+        failed = count_one(group, (enum ko_collective)what, at(in), at(out));
+    return leave(failed);
+}
+
+static void no_byte_moves_twice(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4) {
+        memset(counts, 0, KO_BARRIER * sizeof *counts);
+        run(RANKS_PROCESSES, n, count_bytes, NULL);
+        for (int what = 0; what < KO_BARRIER; what++) {
+            const uint64_t unit = COUNT * sizeof(float);
+
+            if (n > 1 || what != KO_BROADCAST)
+                assert_int_equal(counts[what].read,
+                                 unit * floor_of((enum ko_collective)what, (uint64_t)n, false));
+            assert_int_equal(counts[what].written,
+                             unit * floor_of((enum ko_collective)what, (uint64_t)n, true));
+        }
+    }
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+/* Any bits, but no NaNs, whose payload differs between processors. */
+static void randomize(kolo_dtype dtype, unsigned char *bytes, unsigned seed)
+{
+    const size_t width = kolo_dtype_size(dtype);
+
+    for (size_t i = 0; i < COUNT * width; i++)
+        bytes[i] = (unsigned char)(rand_r(&seed) >> 8);
+    for (size_t i = width - 1; i < COUNT * width; i += width)
+        if (dtype == KOLO_FLOAT32 || dtype == KOLO_FLOAT64 || dtype == KOLO_FLOAT16 ||
+            dtype == KOLO_BFLOAT16)
+            bytes[i] &= 0xbb;
+}
+
+static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, bool is_in_place)
+{
+    static _Thread_local unsigned char ins[MOST_RANKS][COUNT * 8], want[COUNT * 8], have[COUNT * 8];
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const size_t nbytes = COUNT * kolo_dtype_size(dtype);
+    ko_cu_ptr in = alloc(nbytes), out = is_in_place ? in : alloc(nbytes);
+    const void *parts[MOST_RANKS];
+    struct ko_reduction reduction;
+
+    for (int r = 0; r < n; r++) {
+        randomize(dtype, ins[r], (unsigned)r * 1000 + dtype * 10 + op);
+        parts[r] = ins[r];
+    }
+    put(in, ins[rank], nbytes);
+    if (ko_reduction_find(dtype, op, &reduction) ||
+        kolo_all_reduce(group, at(in), at(out), COUNT, dtype, op))
+        return ranks_fail("all_reduce");
+    reduction.many(want, parts, n, COUNT, n);
+    get(have, out, nbytes);
+    gpu.cuda->free(in);
+    if (!is_in_place)
+        gpu.cuda->free(out);
+    return memcmp(want, have, nbytes) != 0
+               ? ranks_fail("%s %s: other bits", kolo_dtype_name(dtype), kolo_op_name(op))
+               : 0;
+}
+
+static int reduce_everything(kolo_group *group, void *unused)
+{
+    static const kolo_dtype dtypes[] = {KOLO_FLOAT32,  KOLO_FLOAT64, KOLO_FLOAT16,
+                                        KOLO_BFLOAT16, KOLO_INT64,   KOLO_UINT8};
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 6; i++)
+        for (int op = 0; op < KOLO_NOPS && !failed; op++)
+            if (ko_reduction_of(dtypes[i], (kolo_op)op))
+                failed = reduce_one(group, dtypes[i], (kolo_op)op, op % 2);
+    return leave(failed);
+}
+
+static void bits_are_the_hosts(void **state)
+{
+    (void)state;
+    run_all(reduce_everything);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_byte_moves_twice),
+        cmocka_unit_test(bits_are_the_hosts),
+    };
+
+    counts = mmap(NULL, KO_BARRIER * sizeof *counts, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (counts == MAP_FAILED)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
