@@ -264,13 +264,226 @@ static void bits_are_the_hosts(void **state)
     run_all(reduce_everything);
 }
 
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Calls follow each other in the stream, and the thread waits for none; at first not even the
+ * stream moves. */
+static int chain(kolo_group *group, void *unused)
+{
+    enum { CALLS = 5 };
+    static _Thread_local uint32_t gate;
+    const int n = kolo_group_size(group);
+    int values[COUNT], failed = enter(group), want = 1 + kolo_group_rank(group);
+    kolo_work *works[CALLS];
+    ko_cu_ptr memory = alloc(sizeof values);
+
+    (void)unused;
+    for (int i = 0; i < COUNT; i++)
+        values[i] = want;
+    gate = 0;
+    if (gpu.cuda->stream_await_word(gpu.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ))
+        failed = ranks_fail("the gate");
+    put(memory, values, sizeof values);
+    for (int i = 0; i < CALLS; i++)
+        if (kolo_all_reduce_async(group, at(memory), at(memory), COUNT, KOLO_INT32, KOLO_SUM,
+                                  &works[i]))
+            failed = ranks_fail("call %d", i);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    get(values, memory, sizeof values);
+    want = n * (n + 1) / 2;
+    for (int i = 1; i < CALLS; i++)
+        want *= n;
+    for (int i = 0; i < COUNT && !failed; i++)
+        if (values[i] != want)
+            failed = ranks_fail("element %d is %d, not %d", i, values[i], want);
+    for (int i = 0; i < CALLS; i++) {
+        if (kolo_work_wait(works[i], -1))
+            failed = ranks_fail("work %d", i);
+        kolo_work_free(works[i]);
+    }
+    gpu.cuda->free(memory);
+    return leave(failed);
+}
+
+static void streams_wait_and_threads_do_not(void **state)
+{
+    (void)state;
+    run_all(chain);
+}
+
+/* ---- whose memory ---------------------------------------------------------------------------- */
+
+static int sum_of_ranks(kolo_group *group, void *buffer, bool is_on_gpu)
+{
+    const int n = kolo_group_size(group);
+    int value = 1 + kolo_group_rank(group);
+
+    if (is_on_gpu)
+        put((uintptr_t)buffer, &value, sizeof value);
+    else
+        memcpy(buffer, &value, sizeof value);
+    if (kolo_all_reduce(group, buffer, buffer, 1, KOLO_INT32, KOLO_SUM))
+        return ranks_fail("all_reduce");
+    if (is_on_gpu)
+        get(&value, (uintptr_t)buffer, sizeof value);
+    else
+        memcpy(&value, buffer, sizeof value);
+    return value == n * (n + 1) / 2 ? 0 : ranks_fail("%d", value);
+}
+
+/* The driver gives addresses out again; parts of an allocation are other buffers. */
+static int move_about(kolo_group *group, void *unused)
+{
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 20 && !failed; i++) {
+        ko_cu_ptr memory = alloc(8192), other = i % 3 ? 0 : alloc(4096);
+
+        failed = sum_of_ranks(group, at(memory + 4 * (unsigned)i), true);
+        if (!failed)
+            failed = sum_of_ranks(group, at(memory + 4096), true);
+        gpu.cuda->free(memory);
+        if (!failed && other)
+            failed = sum_of_ranks(group, at(other), true);
+        gpu.cuda->free(other);
+    }
+    return leave(failed);
+}
+
+static void memory_comes_and_goes(void **state)
+{
+    (void)state;
+    run_all(move_about);
+}
+
+/* In turns each rank's buffer is in host memory, the others' on the GPU. */
+static int mix_ranks(kolo_group *group, void *unused)
+{
+    int failed = enter(group), on_host;
+    ko_cu_ptr memory = alloc(sizeof on_host);
+
+    (void)unused;
+    for (int i = 0; i < 2 * kolo_group_size(group) && !failed; i++)
+        if (i % kolo_group_size(group) == kolo_group_rank(group))
+            failed = sum_of_ranks(group, &on_host, false);
+        else
+            failed = sum_of_ranks(group, at(memory), true);
+    gpu.cuda->free(memory);
+    return leave(failed);
+}
+
+static void some_buffers_are_on_the_host(void **state)
+{
+    (void)state;
+    run_all(mix_ranks);
+}
+
+/* The last rank has no GPU. */
+static int some_without(kolo_group *group, void *unused)
+{
+    const bool has_none = kolo_group_rank(group) == kolo_group_size(group) - 1;
+    int failed, on_host;
+    ko_cu_ptr memory;
+
+    (void)unused;
+    if (has_none) {
+        setenv("KOLO_CUDA", "0", 1);
+        if (kolo_group_set_stream(group, NULL) != KOLO_E_UNSUPPORTED)
+            return ranks_fail("a stream");
+        return sum_of_ranks(group, &on_host, false);
+    }
+    failed = enter(group);
+    memory = alloc(sizeof on_host);
+    if (!failed)
+        failed = sum_of_ranks(group, at(memory), true);
+    return leave(failed);
+}
+
+static void a_rank_has_no_gpu(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 3, some_without, NULL);
+}
+
+/* Where nobody reaches the others' memory, calls go by way of the host. */
+static void memory_that_cannot_be_reached(void **state)
+{
+    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "0"},
+                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=1"},
+                                          {"FAKECUDA_BREAK", "cuIpcGetMemHandle=801"},
+                                          {"FAKECUDA_BREAK", "cuLibraryLoadData=218"}};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        setenv(ways[i][0], ways[i][1], 1);
+        run(RANKS_PROCESSES, 3, move_about, NULL);
+        run(RANKS_PROCESSES, 2, reduce_everything, NULL);
+        run(RANKS_PROCESSES, 2, chain, NULL);
+        unsetenv(ways[i][0]);
+    }
+}
+
+static int several_tensors(kolo_group *group, void *unused)
+{
+    enum { TENSORS = 7 };
+    const int n = kolo_group_size(group);
+    kolo_tensor tensors[TENSORS];
+    int values[TENSORS], failed = enter(group);
+    ko_cu_ptr memory = alloc(TENSORS * 256);
+
+    (void)unused;
+    for (int i = 0; i < TENSORS; i++) {
+        values[i] = i + kolo_group_rank(group);
+        put(memory + 256 * (unsigned)i, &values[i], sizeof(int));
+        tensors[i].in = tensors[i].out = at(memory + 256 * (unsigned)i);
+        tensors[i].count = i != 3;
+    }
+    if (!failed && kolo_all_reduce_coalesced(group, tensors, TENSORS, KOLO_INT32, KOLO_MAX))
+        failed = ranks_fail("all_reduce_coalesced");
+    for (int i = 0; i < TENSORS && !failed; i++) {
+        get(&values[i], memory + 256 * (unsigned)i, sizeof(int));
+        if (values[i] != (i == 3 ? i + kolo_group_rank(group) : i + n - 1))
+            failed = ranks_fail("tensor %d is %d", i, values[i]);
+    }
+    gpu.cuda->free(memory);
+    return leave(failed);
+}
+
+static void tensors(void **state)
+{
+    (void)state;
+    run_all(several_tensors);
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 8; n += 1 + n % 3) {
+        run(RANKS_THREADS, n, chain, NULL);
+        run(RANKS_THREADS, n, move_about, NULL);
+        run(RANKS_THREADS, n, mix_ranks, NULL);
+        run(RANKS_THREADS, n, several_tensors, NULL);
+    }
+    run(RANKS_THREADS, 3, reduce_everything, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_byte_moves_twice),
         cmocka_unit_test(bits_are_the_hosts),
+        cmocka_unit_test(streams_wait_and_threads_do_not),
+        cmocka_unit_test(memory_comes_and_goes),
+        cmocka_unit_test(some_buffers_are_on_the_host),
+        cmocka_unit_test(a_rank_has_no_gpu),
+        cmocka_unit_test(memory_that_cannot_be_reached),
+        cmocka_unit_test(tensors),
+        cmocka_unit_test(among_threads),
     };
 
+    setenv("FAKECUDA_JITTER", "50", 1);
     counts = mmap(NULL, KO_BARRIER * sizeof *counts, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (counts == MAP_FAILED)
