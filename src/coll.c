@@ -317,13 +317,13 @@ static void tell_failure(kolo_group *group)
 
 static int run(kolo_group *group, const struct ko_call *call)
 {
-    int err;
+    int err = ko_group_check(group); /* it may have failed while the call was queued */
 
-    if (ko_coll_is_shared(group, call))
+    if (!err && ko_coll_is_shared(group, call))
         err = ko_coll_run_shared(group, call, run_on_host);
-    else if (call->is_on_gpu)
+    else if (!err && call->is_on_gpu)
         err = ko_coll_run_on_gpu(group, call, run_on_host);
-    else
+    else if (!err)
         err = run_on_host(group, call);
     if (call->mark)
         ko_gpu_let_go(group->gpu, call->mark);

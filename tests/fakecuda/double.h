@@ -7,7 +7,8 @@
  *
  *   FAKECUDA_DEVICES=N     so many GPUs (1)
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
- *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated)
+ *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated);
+ *                          below 0: the process gets the signal -E
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *
  * Device memory is a memfd of its own, full of 0xa5, which the caller's threads cannot touch where

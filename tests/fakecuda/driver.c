@@ -4,7 +4,7 @@
  */
 #include "double.h"
 
-#include <ctype.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +37,13 @@ int double_number(const char *variable, int standard)
     return text && *text ? atoi(text) : standard;
 }
 
+static ko_cu_result fail_or_die(int how)
+{
+    if (how < 0)
+        raise(-how);
+    return how;
+}
+
 ko_cu_result double_enter(const char *function)
 {
     const char *wish = getenv("FAKECUDA_BREAK");
@@ -44,7 +51,7 @@ ko_cu_result double_enter(const char *function)
 
     for (; wish && *wish; wish = strchr(wish, ',') ? strchr(wish, ',') + 1 : NULL)
         if (!strncmp(wish, function, length) && wish[length] == '=')
-            return atoi(wish + length + 1);
+            return fail_or_die(atoi(wish + length + 1));
     return is_started || !strcmp(function, "cuInit") ? KO_CU_SUCCESS : KO_CU_NOT_INITIALIZED;
 }
 

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives among ranks that share one GPU that cannot come to a good end: ranks that are killed,
+ * that make another call or none, that abort; a GPU that fails or stands still. Every stream goes
+ * on, every rank says why, and its process lives.
+ */
+#include "clock.h"
+#include "cuda_driver.h"
+#include "exam.h"
+#include "ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N = 3, COUNT = 1000, LIMIT_MS = 4000 };
+
+/* Of a rank. */
+struct side {
+    kolo_group *group;
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+    ko_cu_ptr memory;
+    uint32_t gate; /* of the stream, if it is to stand still */
+};
+
+static int enter(kolo_group *group, struct side *side)
+{
+    ko_cu_context context;
+
+    *side = (struct side){.group = group};
+    if (ko_cuda_open(&side->cuda) || side->cuda->context_retain(&context, 0) ||
+        side->cuda->context_push(context) ||
+        side->cuda->stream_create(&side->stream, KO_CU_STREAM_NON_BLOCKING) ||
+        side->cuda->alloc(&side->memory, COUNT * sizeof(int)) ||
+        kolo_group_set_stream(group, side->stream))
+        return ranks_fail("no stream");
+    return 0;
+}
+
+static int reduce(struct side *side, size_t count, kolo_work **work)
+{
+    void *memory = (void *)(uintptr_t)side->memory;
+
+    return work ? kolo_all_reduce_async(side->group, memory, memory, count, KOLO_INT32, KOLO_SUM,
+                                        work)
+                : kolo_all_reduce(side->group, memory, memory, count, KOLO_INT32, KOLO_SUM);
+}
+
+/* The call fails as it should, what comes behind it in the stream is done, and so is the next call
+ * at once. */
+static int fail_as(struct side *side, size_t count, int status, const char *text)
+{
+    kolo_work *works[2] = {NULL, NULL};
+    int err = reduce(side, count, &works[0]);
+
+    if (err || reduce(side, count, &works[1]))
+        return ranks_fail("the calls were not taken");
+    if (side->cuda->stream_sync(side->stream))
+        return ranks_fail("the stream has failed");
+    err = kolo_work_wait(works[0], -1);
+    if (err != status || !strstr(kolo_last_error(), text))
+        return ranks_fail("status %d, %s; not %d, %s", err, kolo_last_error(), status, text);
+    if (kolo_work_wait(works[1], -1) != status || reduce(side, count, NULL) != status)
+        return ranks_fail("the group has not failed for good");
+    kolo_work_free(works[0]);
+    kolo_work_free(works[1]);
+    return 0;
+}
+
+static void nap_ms(int ms)
+{
+    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
+
+    nanosleep(&nap, NULL);
+}
+
+static void run(ranks_body body, int tolerated)
+{
+    const struct ranks ranks = {
+        .kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS, .tolerated = tolerated};
+
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+}
+
+/* ---- ranks that are lost --------------------------------------------------------------------- */
+
+static int die_before(kolo_group *group, void *unused)
+{
+    struct side side;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (!failed && reduce(&side, COUNT, NULL))
+        failed = ranks_fail("%s", "the call before");
+    if (kolo_group_rank(group) == 2)
+        raise(SIGKILL);
+    return failed ? failed : fail_as(&side, COUNT, KOLO_E_PEER_LOST, "rank 2");
+}
+
+/* The others are through with their part, and wait for the one who carries it out. */
+static int die_meanwhile(kolo_group *group, void *unused)
+{
+    struct side side;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (kolo_group_rank(group) == 2) {
+        setenv("FAKECUDA_BREAK", "cuLaunchKernel=-9", 1);
+        nap_ms(300); /* to be the last */
+    }
+    return failed ? failed : fail_as(&side, COUNT, KOLO_E_PEER_LOST, "rank 2");
+}
+
+static void killed_ranks(void **state)
+{
+    (void)state;
+    run(die_before, 1);
+    run(die_meanwhile, 1);
+}
+
+/* ---- wrong calls ----------------------------------------------------------------------------- */
+
+static int call_otherwise(kolo_group *group, void *unused)
+{
+    struct side side;
+    const size_t count = kolo_group_rank(group) == 1 ? COUNT - 1 : COUNT;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (!failed)
+        failed = fail_as(&side, count, KOLO_E_MISMATCH, "of 1000 int32, sum");
+    return failed || strstr(kolo_last_error(), "of 999 int32, sum")
+               ? failed
+               : ranks_fail("the other side is not named");
+}
+
+static int call_barrier(kolo_group *group, void *unused)
+{
+    struct side side;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (!failed && kolo_group_rank(group) != 1)
+        return fail_as(&side, COUNT, KOLO_E_MISMATCH, "barrier");
+    return failed || kolo_barrier(group) == KOLO_E_MISMATCH ? failed : ranks_fail("a barrier");
+}
+
+static void mismatches(void **state)
+{
+    (void)state;
+    run(call_otherwise, 0);
+    run(call_barrier, 0);
+}
+
+static int stay_away(kolo_group *group, void *unused)
+{
+    struct side side;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    kolo_group_set_timeout(group, 300);
+    if (!failed && kolo_group_rank(group) != 1)
+        return fail_as(&side, COUNT, KOLO_E_TIMEOUT, "rank 1");
+    nap_ms(1500);
+    return failed || reduce(&side, COUNT, NULL) ? failed : ranks_fail("the call came too late");
+}
+
+static void time_outs(void **state)
+{
+    (void)state;
+    run(stay_away, 0);
+}
+
+/* ---- aborts ---------------------------------------------------------------------------------- */
+
+static void *abort_soon(void *argument)
+{
+    nap_ms(100);
+    kolo_group_abort(argument, "enough");
+    return NULL;
+}
+
+/* Rank 1's stream stands still, and the others wait for it. */
+static int give_up(kolo_group *group, void *unused)
+{
+    struct side side;
+    pthread_t thread;
+    kolo_work *work;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    kolo_group_set_timeout(group, 60000);
+    if (failed || kolo_group_rank(group) != 1)
+        return failed ? failed : fail_as(&side, COUNT, KOLO_E_ABORTED, "rank 1 aborted");
+    if (side.cuda->stream_await_word(side.stream, (uintptr_t)&side.gate, 1, KO_CU_WAIT_EQ) ||
+        reduce(&side, COUNT, &work) || pthread_create(&thread, NULL, abort_soon, group))
+        return ranks_fail("the gate");
+    if (kolo_work_wait(work, -1) != KOLO_E_ABORTED)
+        failed = ranks_fail("not aborted");
+    pthread_join(thread, NULL);
+    __atomic_store_n(&side.gate, 1, __ATOMIC_RELEASE);
+    if (side.cuda->stream_sync(side.stream))
+        failed = ranks_fail("the stream");
+    kolo_work_free(work);
+    return failed;
+}
+
+static void aborts(void **state)
+{
+    (void)state;
+    run(give_up, 0);
+}
+
+/* ---- a GPU that fails ------------------------------------------------------------------------ */
+
+static int break_down(kolo_group *group, void *unused)
+{
+    struct side side;
+    int failed;
+
+    (void)unused;
+    if (kolo_group_rank(group) == 1)
+        setenv("FAKECUDA_BREAK", "cuLaunchKernel=719", 1);
+    failed = enter(group, &side);
+    if (kolo_group_rank(group) == 1)
+        nap_ms(300); /* to be the last */
+    return failed ? failed
+                  : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1, for all: a reduc");
+}
+
+/* A work that nobody waits for, in a stream that stands still: the group ends nevertheless. */
+static int leave_it_standing(kolo_group *group, void *unused)
+{
+    struct side side;
+    static uint32_t never; /* good to the end of the process */
+    kolo_work *work;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (failed || side.cuda->stream_await_word(side.stream, (uintptr_t)&never, 1, KO_CU_WAIT_EQ) ||
+        reduce(&side, COUNT, &work))
+        return ranks_fail("the gate");
+    kolo_group_abort(group, "the stream stands still");
+    kolo_work_free(work);
+    return 0;
+}
+
+static void broken_gpus(void **state)
+{
+    (void)state;
+    run(break_down, 0);
+    run(leave_it_standing, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),  cmocka_unit_test(time_outs),
+        cmocka_unit_test(aborts),       cmocka_unit_test(broken_gpus),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
