@@ -218,16 +218,17 @@ KOLO_API int kolo_group_size(const kolo_group *group);
 KOLO_API int kolo_group_timeout(const kolo_group *group);
 KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 
-/* Lets the group's collectives have buffers in GPU memory: all of a call's, or none. stream is a
- * CUDA stream (a CUstream or cudaStream_t), NULL the legacy stream of the calling thread's GPU.
- * What the caller has put into it before a call comes before the call; a blocking call, and the
- * wait for an asynchronous one, return when the result is there. What he puts into it after an
- * asynchronous call comes after it: the stream waits, and he need not. If the group fails, its
- * streams go on, and kolo_group_error says why. Among up to 16 ranks, threads or processes, that
- * all use one GPU the buffers stay there; else they travel by way of host memory. A group's first
- * call of this is a collective one, which a rank without a GPU makes too; any rank may have another
- * GPU, or none. Another stream may be set later, of the same GPU. KOLO_E_UNSUPPORTED says why no
- * GPU can be used here. */
+/* Lets the group's collectives have buffers in GPU memory, all of a call's or none, and its
+ * messages, which go by way of host memory, whatever the other end has. stream is a CUDA stream (a
+ * CUstream or cudaStream_t), NULL the legacy stream of the calling thread's GPU. What the caller
+ * has put into it before a call comes before the call; a blocking call, and the wait for an
+ * asynchronous one, return when the result is there. What he puts into it after an asynchronous
+ * collective comes after it: the stream waits, and he need not. If the group fails, its streams go
+ * on, and kolo_group_error says why. Among up to 16 ranks, threads or processes, that all use one
+ * GPU the buffers stay there; else they travel by way of host memory. A group's first call of this
+ * is a collective one, which a rank without a GPU makes too; any rank may have another GPU, or
+ * none. Another stream may be set later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be
+ * used here. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

@@ -479,11 +479,6 @@ static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work
     return err || work ? err : run_blocking(group, call);
 }
 
-static bool has_stream(kolo_group *group)
-{
-    return atomic_load_explicit(&group->gpu, memory_order_relaxed);
-}
-
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work)
 {
     struct ko_call scaled, placed;
@@ -491,7 +486,7 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
 
     if (!group)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
-    if (!work && group->size > 1 && !has_stream(group) && repeat(group, call, &err))
+    if (!work && group->size > 1 && !ko_group_has_stream(group) && repeat(group, call, &err))
         return err;
     if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
         err = resolve_op(group, call, &scaled);
@@ -504,7 +499,7 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
         err = ko_group_check(group);
     if (!err && !group->hosts)
         err = ko_group_find_hosts(group);
-    if (!err && has_stream(group)) {
+    if (!err && ko_group_has_stream(group)) {
         placed = *call;
         err = ko_coll_is_on_gpu(group, call, &placed.is_on_gpu);
         if (!err && placed.is_on_gpu)

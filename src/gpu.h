@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * gpu.h: a group's way to GPU memory: whose a buffer is, the order of the user's stream, copies and
- * reductions. These go by a stream of the group's own, one thread at a time; ko_gpu_holds,
- * ko_gpu_mark and ko_gpu_let_go are for any thread. Errors are the driver's (ko_cuda_check).
+ * reductions. These go by a stream of the group's own. Any thread; the memory of ko_gpu_staging is
+ * one thread's at a time. Errors are the driver's (ko_cuda_check).
  */
 #ifndef KO_GPU_H
 #define KO_GPU_H

@@ -88,6 +88,12 @@ struct kolo_group {
     atomic_bool has_written; /* the failure, into the store */
 };
 
+/* True once kolo_group_set_stream has given it one. */
+static inline bool ko_group_has_stream(const kolo_group *group)
+{
+    return atomic_load_explicit(&group->gpu, memory_order_relaxed);
+}
+
 /* What a rank tells the others when its group fails. Travels as it is. */
 struct ko_failure {
     int32_t status;

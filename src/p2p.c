@@ -4,6 +4,7 @@
  */
 #include "dtype.h"
 #include "group.h"
+#include "p2p_gpu.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -79,9 +80,8 @@ static int judge(struct ko_letter *letters, size_t nletters, int err)
     return err;
 }
 
-/* Posts all, waits for all; letters has room for as many. */
-static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
-                      struct ko_letter *letters)
+static inline int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops,
+                           struct ko_letter *letters)
 {
     size_t posted = 0;
     int err = KOLO_OK;
@@ -91,6 +91,19 @@ static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
     if (nops)
         err = ko_mailbox_exchange(letters, nops, &posted);
     return judge(letters, posted, err);
+}
+
+/* Posts all, waits for all; letters has room for as many. */
+static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
+                      struct ko_letter *letters)
+{
+    struct ko_p2p_stages *stages = NULL;
+    int err = ko_group_has_stream(group) ? ko_p2p_stage(group, &ops, nops, &stages) : KOLO_OK;
+
+    if (err)
+        return err;
+    err = exchange(group, ops, nops, letters);
+    return stages ? ko_p2p_unstage(stages, err) : err;
 }
 
 static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
@@ -176,6 +189,9 @@ int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, vo
 
 /* ---- asynchronous ------------------------------------------------------------------------ */
 
+static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
+                       kolo_work **work);
+
 static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)
 {
     struct ko_letter letter;
@@ -183,6 +199,8 @@ static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_w
 
     if (err)
         return err;
+    if (ko_group_has_stream(group) && ko_gpu_holds(group->gpu, op->buffer))
+        return start_batch(name, group, op, 1, work);
     fill(&letter, group, op);
     letter.may_wait = op->is_send;
     return ko_mailbox_start(&letter, work);
@@ -212,10 +230,17 @@ int kolo_irecv_message(kolo_group *group, void *out, size_t count, kolo_dtype dt
 /* Letters that are one work to the user. It is complete when somebody has seen all of them done. */
 struct batch {
     struct kolo_work work;
-    atomic_bool is_judged; /* by one of those who wait */
+    atomic_bool is_judged;        /* by one of those who wait */
+    struct ko_p2p_stages *stages; /* NULL: no buffer is in GPU memory */
     size_t nletters;
     struct ko_letter letters[];
 };
+
+static int judge_batch(struct batch *batch, int err)
+{
+    err = judge(batch->letters, batch->nletters, err);
+    return batch->stages ? ko_p2p_unstage(batch->stages, err) : err;
+}
 
 static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
 {
@@ -228,7 +253,7 @@ static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
         is_done = atomic_load(&batch->letters[i].work.is_done);
     }
     if (is_done && !atomic_exchange(&batch->is_judged, true))
-        ko_work_complete(work, judge(batch->letters, batch->nletters, KOLO_OK));
+        ko_work_complete(work, judge_batch(batch, KOLO_OK));
     while (is_done && !atomic_load(&work->is_done)) /* another thread is about to */
         sched_yield();
 }
@@ -239,7 +264,6 @@ static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struc
 
     batch->work.await = await_batch;
     atomic_init(&batch->is_judged, false);
-    batch->nletters = 0;
     for (size_t i = 0; i < nops && !err; i++) {
         fill(&batch->letters[i], group, &ops[i]);
         err = ko_mailbox_post(&batch->letters[i]);
@@ -262,11 +286,15 @@ static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops,
     batch = ko_work_new(sizeof *batch + nops * sizeof *batch->letters);
     if (!batch)
         return KOLO_E_NOMEM;
-    err = post_batch(group, ops, nops, batch);
+    batch->stages = NULL;
+    batch->nletters = 0;
+    err = ko_group_has_stream(group) ? ko_p2p_stage(group, &ops, nops, &batch->stages) : KOLO_OK;
+    if (!err)
+        err = post_batch(group, ops, nops, batch);
     if (err) { /* the group has failed, and with it what was posted */
         for (size_t i = 0; i < batch->nletters; i++)
             ko_mailbox_await(&batch->letters[i], NULL);
-        err = judge(batch->letters, batch->nletters, err);
+        err = judge_batch(batch, err);
         ko_work_release(&batch->work);
         return err;
     }

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+#include "p2p_gpu.h"
+
+#include "dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+struct ko_p2p_stages {
+    kolo_group *group;
+    struct ko_gpu_mark *mark; /* in the stream, when the call was made */
+    unsigned char *memory;
+    size_t n;
+    struct stage {
+        void *gpu;            /* the user's buffer; NULL: it is in host memory, and stays */
+        kolo_message *asked;  /* the user's */
+        kolo_message message; /* what was received */
+    } * stages;
+    kolo_p2p ops[]; /* with buffers in `memory` */
+};
+
+static size_t bytes_of(const kolo_p2p *op)
+{
+    return op->count << ko_dtype_shift(op->dtype);
+}
+
+static size_t place_for(const kolo_p2p *op)
+{
+    return (bytes_of(op) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static bool is_on_gpu(kolo_group *group, const kolo_p2p *op)
+{
+    return op->count && ko_gpu_holds(group->gpu, op->buffer);
+}
+
+static void free_stages(struct ko_p2p_stages *stages)
+{
+    if (stages->mark)
+        ko_gpu_let_go(stages->group->gpu, stages->mark);
+    free(stages->memory);
+    free(stages->stages);
+    free(stages);
+}
+
+static struct ko_p2p_stages *make(kolo_group *group, const kolo_p2p *ops, size_t n, size_t nbytes)
+{
+    struct ko_p2p_stages *made = ko_alloc(sizeof *made + n * sizeof *ops, "messages of a GPU's");
+
+    if (!made)
+        return NULL;
+    made->group = group;
+    made->n = n;
+    made->memory = ko_alloc_unset(nbytes, "messages of a GPU's");
+    made->stages = ko_alloc(n * sizeof *made->stages, "messages of a GPU's");
+    if (made->memory && made->stages)
+        return made;
+    free_stages(made);
+    return NULL;
+}
+
+static void lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
+{
+    unsigned char *at = stages->memory;
+
+    for (size_t i = 0; i < stages->n; i++) {
+        struct stage *stage = &stages->stages[i];
+        kolo_p2p *op = &stages->ops[i];
+
+        *op = ops[i];
+        if (!is_on_gpu(stages->group, op))
+            continue;
+        stage->gpu = op->buffer;
+        stage->asked = op->message;
+        op->buffer = at;
+        if (!op->is_send)
+            op->message = &stage->message;
+        at += place_for(op);
+    }
+}
+
+/* Waits for the stream, then copies what is sent, or has been received. */
+static int copy(struct ko_p2p_stages *stages, bool is_send)
+{
+    struct ko_gpu *gpu = stages->group->gpu;
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(stages->group));
+    int err = ko_gpu_await_mark(gpu, stages->mark, &deadline);
+
+    for (size_t i = 0; i < stages->n && !err; i++) {
+        const struct stage *stage = &stages->stages[i];
+        const kolo_p2p *op = &stages->ops[i];
+
+        if (!stage->gpu || is_send != (op->is_send != 0))
+            continue;
+        err = is_send ? ko_gpu_copy(gpu, op->buffer, stage->gpu, bytes_of(op))
+                      : ko_gpu_copy(gpu, stage->gpu, op->buffer,
+                                    stage->message.count << ko_dtype_shift(stage->message.dtype));
+    }
+    return err ? err : ko_gpu_finish(gpu, &deadline);
+}
+
+static bool sends_from_gpu(const struct ko_p2p_stages *stages)
+{
+    for (size_t i = 0; i < stages->n; i++)
+        if (stages->stages[i].gpu && stages->ops[i].is_send)
+            return true;
+    return false;
+}
+
+int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
+                 struct ko_p2p_stages **stages_out)
+{
+    struct ko_p2p_stages *stages;
+    size_t nbytes = 0;
+    int err;
+
+    for (size_t i = 0; i < nops; i++)
+        nbytes += is_on_gpu(group, &(*ops)[i]) ? place_for(&(*ops)[i]) : 0;
+    *stages_out = NULL;
+    if (!nbytes)
+        return KOLO_OK;
+    stages = make(group, *ops, nops, nbytes);
+    if (!stages)
+        return KOLO_E_NOMEM;
+    lay_out(stages, *ops);
+    err = ko_gpu_mark(group->gpu, false, &stages->mark);
+    if (!err && sends_from_gpu(stages))
+        err = copy(stages, true);
+    if (err) {
+        free_stages(stages);
+        return err;
+    }
+    *ops = stages->ops;
+    *stages_out = stages;
+    return KOLO_OK;
+}
+
+int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
+{
+    if (!err)
+        err = copy(stages, false);
+    for (size_t i = 0; i < stages->n && !err; i++)
+        if (stages->stages[i].asked)
+            *stages->stages[i].asked = stages->stages[i].message;
+    free_stages(stages);
+    return err;
+}
