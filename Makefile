@@ -209,6 +209,17 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): $(FAKECUD
 $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): \
     LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakecuda'
 
+# What tests/gpu/check runs, on a GPU or on the double.
+GPU_CHECKS := $(patsubst tests/gpu/%.c,$(BUILD)/gpu/%,$(wildcard tests/gpu/*.c))
+
+$(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h tests/exam.c tests/exam_values.c tests/ranks.c $(STATIC)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC    $< (gpu)")
+	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@
+
+.PHONY: gpu-checks
+gpu-checks: $(GPU_CHECKS) ## build what tests/gpu/check runs on a GPU
+
 # Tests of the trainer see its parts, all but main.
 $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
@@ -218,7 +229,7 @@ $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_L
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
 
 .PHONY: tests
-tests: $(TEST_BINS) $(FAKECUDA) ## build the test programs
+tests: $(TEST_BINS) $(FAKECUDA) $(GPU_CHECKS) ## build the test programs
 
 .PHONY: check
 check: all tests ## run all tests (TESTS=... for some of them)
@@ -318,7 +329,7 @@ bench-overlap: $(BUILD)/bench/overlap ## what a loop loses while an all_reduce g
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
-SCRIPTS := $(wildcard tests/run tests/prove tests/limited tests/layers tests/exports \
+SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/layers tests/exports \
                       tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda

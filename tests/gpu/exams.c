@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every collective on a GPU, among ranks that share it, against an oracle: odd counts, any
+ * alignment, in and out of place, blocking and asynchronous, outputs poisoned and guarded. exams
+ * threads|processes RANKS SECONDS [SEED] Goes on with other calls until the time is over. The
+ * driver is whatever the loader finds.
+ */
+#include "clock.h"
+#include "cuda_driver.h"
+#include "exam.h"
+#include "ranks.h"
+#include "report.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SLICE_BYTES = 65536 };
+
+static struct wish {
+    enum ranks_kind kind;
+    int n, seconds;
+    unsigned seed;
+} wish;
+
+/* Of all ranks, also those that are processes. */
+static struct counts {
+    atomic_long calls;
+} * counts;
+
+static _Thread_local struct {
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+} gpu;
+
+static int enter(kolo_group *group)
+{
+    ko_cu_context context;
+
+    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
+        gpu.cuda->context_push(context) ||
+        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
+        return ranks_fail("no stream");
+    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
+}
+
+static void *make(const void *content, size_t nbytes)
+{
+    ko_cu_ptr memory;
+
+    if (gpu.cuda->alloc(&memory, nbytes) ||
+        gpu.cuda->copy(memory, (uintptr_t)content, nbytes, gpu.stream))
+        abort();
+    return (void *)(uintptr_t)memory;
+}
+
+static void fetch(void *content, void *memory, size_t nbytes)
+{
+    if (gpu.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu.stream) ||
+        gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->free((uintptr_t)memory))
+        abort();
+}
+
+static const struct exam_memory memory_of_gpu = {make, fetch};
+
+/* The same on all ranks. */
+static struct exam choose(unsigned *seed, int n)
+{
+    static const size_t some[] = {0, 1, 3, 15, 16, 17, 1023, 1025, 5001, 65537};
+    struct exam exam = {.memory = &memory_of_gpu};
+
+    exam.what = (enum ko_collective)(rand_r(seed) % KO_NCOLLECTIVES);
+    do {
+        exam.dtype = (kolo_dtype)(rand_r(seed) % KOLO_NDTYPES);
+        exam.op = (kolo_op)(rand_r(seed) % KOLO_NOPS);
+    } while (exam_is_reducing(exam.what) && !exam_allows(exam.dtype, exam.op));
+    exam.count = rand_r(seed) % 100 ? some[rand_r(seed) % 10] : 1000003;
+    exam.root = rand_r(seed) % n;
+    exam.is_in_place = rand_r(seed) % 2;
+    exam.is_async = rand_r(seed) % 2;
+    exam.shift = (size_t)(rand_r(seed) % 5) * 8;
+    return exam;
+}
+
+static int take(kolo_group *group, void *unused)
+{
+    const ko_deadline end = ko_deadline_in(wish.seconds * 1000);
+    unsigned seed = wish.seed;
+    int goes_on = 1, failed = enter(group);
+
+    (void)unused;
+    while (!failed && goes_on) {
+        const struct exam exam = choose(&seed, wish.n);
+
+        failed = exam_take(group, &exam);
+        atomic_fetch_add(&counts->calls, 1);
+        goes_on = !ko_deadline_passed(&end);
+        if (!failed && kolo_all_reduce(group, &goes_on, &goes_on, 1, KOLO_INT32, KOLO_MIN))
+            failed = ranks_fail("all_reduce");
+    }
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    char what[64];
+    bool is_right;
+
+    if (argc < 4)
+        return 2;
+    wish.kind = strcmp(argv[1], "threads") ? RANKS_PROCESSES : RANKS_THREADS;
+    wish.n = atoi(argv[2]);
+    wish.seconds = atoi(argv[3]);
+    wish.seed = argc > 4 ? (unsigned)atoi(argv[4]) : (unsigned)ko_now_ns();
+    counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (counts == MAP_FAILED || wish.n < 1)
+        return 2;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    fprintf(stderr, "seed %u\n", wish.seed);
+    is_right = !ranks_run(&(struct ranks){.kind = wish.kind, .n = wish.n}, take, NULL);
+    snprintf(what, sizeof what, "calls of %d %s", wish.n, argv[1]);
+    report(what, (double)(atomic_load(&counts->calls) / wish.n), "calls",
+           is_right ? "ok" : "FAILED");
+    return !is_right;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How fast ranks that share a GPU are, beside a copy on the same GPU in the same run: the reduction
+ * kernel alone, and an all_reduce whose floor is to read n S and to write n S bytes.
+ *   speed kernels MOST            sizes up to MOST bytes
+ *   speed threads|processes RANKS MOST
+ */
+#include "clock.h"
+#include "cuda_kernels.h"
+#include "ranks.h"
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS = 15, MOST_RANKS = 16 };
+
+static struct wish {
+    enum ranks_kind kind;
+    const char *kind_name;
+    int n;
+    size_t most;
+} wish;
+
+static _Thread_local struct {
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+} gpu;
+
+static int enter(void)
+{
+    ko_cu_context context;
+
+    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
+        gpu.cuda->context_push(context) ||
+        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
+        return ranks_fail("no stream");
+    return 0;
+}
+
+static ko_cu_ptr alloc(size_t nbytes)
+{
+    ko_cu_ptr memory;
+
+    if (gpu.cuda->alloc(&memory, nbytes) || gpu.cuda->fill(memory, 0, nbytes, gpu.stream)) {
+        fprintf(stderr, "the GPU has no %zu bytes\n", nbytes);
+        exit(1);
+    }
+    return memory;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *us)
+{
+    qsort(us, RUNS, sizeof *us, compare);
+    return us[RUNS / 2];
+}
+
+/* ---- on the GPU alone ------------------------------------------------------------------------ */
+
+/* One copy, or one reduction of n parts to one output, of count floats, timed by the stream. */
+struct job {
+    int n; /* 0: a copy */
+    kolo_dtype dtype;
+    size_t nbytes; /* of each array */
+    ko_cu_ptr parts[MOST_RANKS], out;
+};
+
+static int begin(const struct job *job)
+{
+    struct ko_fold fold = {
+        .count = job->nbytes / kolo_dtype_size(job->dtype), .nparts = (uint32_t)job->n, .nouts = 1};
+
+    if (!job->n)
+        return gpu.cuda->copy(job->out, job->parts[0], job->nbytes, gpu.stream);
+    memcpy(fold.parts, job->parts, sizeof fold.parts);
+    fold.outs[0] = job->out;
+    return ko_cuda_fold(job->dtype, KOLO_SUM, fold, job->n, gpu.stream);
+}
+
+static double time_of(const struct job *job)
+{
+    double us[RUNS];
+    ko_cu_event from, to;
+    float ms = 0;
+
+    if (gpu.cuda->event_create(&from, 0) || gpu.cuda->event_create(&to, 0))
+        exit(1);
+    for (int i = -3; i < RUNS; i++) {
+        if (gpu.cuda->event_record(from, gpu.stream) || begin(job) ||
+            gpu.cuda->event_record(to, gpu.stream) || gpu.cuda->stream_sync(gpu.stream) ||
+            gpu.cuda->event_elapsed(&ms, from, to))
+            exit(1);
+        if (i >= 0)
+            us[i] = 1000. * (double)ms;
+    }
+    (void)gpu.cuda->event_destroy(from);
+    (void)gpu.cuda->event_destroy(to);
+    return median(us);
+}
+
+/* GB/s, read and written. */
+static double rate(double nbytes, double us)
+{
+    return nbytes / us / 1000;
+}
+
+static double copy_rate(size_t nbytes)
+{
+    const struct job job = {.nbytes = nbytes, .parts = {alloc(nbytes)}, .out = alloc(nbytes)};
+    const double gbs = rate(2. * (double)nbytes, time_of(&job));
+
+    (void)gpu.cuda->free(job.parts[0]);
+    (void)gpu.cuda->free(job.out);
+    return gbs;
+}
+
+static void measure_kernel(int n, kolo_dtype dtype, size_t nbytes, double copied)
+{
+    struct job job = {.n = n, .dtype = dtype, .nbytes = nbytes, .out = alloc(nbytes)};
+    char what[96], note[64];
+    double gbs;
+
+    for (int i = 0; i < n; i++)
+        job.parts[i] = alloc(nbytes);
+    gbs = rate((double)nbytes * (n + 1), time_of(&job));
+    snprintf(what, sizeof what, "kernel of %d %s, %zu bytes", n, kolo_dtype_name(dtype), nbytes);
+    snprintf(note, sizeof note, "%.0f %% of a copy's %.0f", 100 * gbs / copied, copied);
+    report(what, gbs, "GB/s", note);
+    for (int i = 0; i < n; i++)
+        (void)gpu.cuda->free(job.parts[i]);
+    (void)gpu.cuda->free(job.out);
+}
+
+static int measure_kernels(void)
+{
+    if (enter())
+        return 1;
+    for (size_t nbytes = wish.most >> 6; nbytes && nbytes <= wish.most; nbytes <<= 2) {
+        const double copied = copy_rate(nbytes);
+
+        for (int n = 2; n <= 8; n *= 2) {
+            measure_kernel(n, KOLO_FLOAT32, nbytes, copied);
+            measure_kernel(n, KOLO_BFLOAT16, nbytes, copied);
+        }
+    }
+    return 0;
+}
+
+/* ---- among ranks ----------------------------------------------------------------------------- */
+
+/* Of a blocking call; is_async: of one of several that follow each other in the stream. */
+static double time_call(kolo_group *group, void *memory, size_t count, bool is_async)
+{
+    enum { AT_ONCE = 8 };
+    double us[RUNS];
+    kolo_work *works[AT_ONCE];
+    int err = 0;
+
+    for (int i = -3; i < RUNS; i++) {
+        int64_t began_ns;
+
+        err |= kolo_barrier(group);
+        began_ns = ko_now_ns();
+        for (int k = 0; k < AT_ONCE && is_async; k++)
+            err |= kolo_all_reduce_async(group, memory, memory, count, KOLO_FLOAT32, KOLO_SUM,
+                                         &works[k]);
+        for (int k = 0; k < AT_ONCE && is_async && !err; k++) {
+            err |= kolo_work_wait(works[k], -1);
+            kolo_work_free(works[k]);
+        }
+        if (!is_async)
+            err |= kolo_all_reduce(group, memory, memory, count, KOLO_FLOAT32, KOLO_SUM);
+        if (i >= 0)
+            us[i] = (double)(ko_now_ns() - began_ns) / 1000 / (is_async ? AT_ONCE : 1);
+    }
+    if (err) {
+        ranks_fail("all_reduce");
+        exit(1);
+    }
+    return median(us);
+}
+
+static void measure_size(kolo_group *group, size_t nbytes)
+{
+    const double moved = 2. * wish.n * (double)nbytes;
+    ko_cu_ptr memory = alloc(nbytes);
+    double us, pipelined, floor_us = 0;
+    char what[96], note[96];
+
+    if (kolo_group_rank(group) == 0)
+        floor_us = moved / copy_rate(nbytes) / 1000;
+    us = time_call(group, (void *)(uintptr_t)memory, nbytes / 4, false);
+    pipelined = time_call(group, (void *)(uintptr_t)memory, nbytes / 4, true);
+    snprintf(what, sizeof what, "all_reduce of %d %s, %zu bytes", wish.n, wish.kind_name, nbytes);
+    snprintf(note, sizeof note, "%.1f in a row; a copy of as much: %.1f; ratio %.2f", pipelined,
+             floor_us, pipelined / floor_us);
+    if (kolo_group_rank(group) == 0)
+        report(what, us, "us", note);
+    (void)gpu.cuda->free(memory);
+}
+
+static int measure(kolo_group *group, void *unused)
+{
+    int failed = enter();
+
+    (void)unused;
+    if (!failed && kolo_group_set_stream(group, gpu.stream))
+        failed = ranks_fail("the stream is not taken");
+    for (size_t nbytes = 8; nbytes <= wish.most && !failed; nbytes *= 8)
+        measure_size(group, nbytes);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "kernels")) {
+        wish.most = (size_t)atoll(argv[2]);
+        return measure_kernels();
+    }
+    if (argc < 4)
+        return 2;
+    wish.kind = strcmp(argv[1], "threads") ? RANKS_PROCESSES : RANKS_THREADS;
+    wish.kind_name = argv[1];
+    wish.n = atoi(argv[2]);
+    wish.most = (size_t)atoll(argv[3]);
+    if (wish.n < 1 || wish.n > MOST_RANKS)
+        return 2;
+    return ranks_run(&(struct ranks){.kind = wish.kind, .n = wish.n}, measure, NULL) != 0;
+}
