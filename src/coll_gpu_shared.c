@@ -141,8 +141,8 @@ bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
 
 static int make_offer(kolo_group *group, const struct ko_call *call, struct offer *offer)
 {
-    const bool has_in = call->count && ko_coll_is_read(group, call);
-    const bool has_out = call->count && ko_coll_is_written(group, call);
+    const size_t in_bytes = ko_coll_is_read(group, call) ? ko_call_bytes(group, call, false) : 0;
+    const size_t out_bytes = ko_coll_is_written(group, call) ? ko_call_bytes(group, call, true) : 0;
     int err;
 
     offer->stamp = (struct ko_stamp){.seq = group->seq,
@@ -152,9 +152,10 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct offe
                                      .dtype = (uint8_t)call->dtype,
                                      .op = (uint8_t)call->op};
     offer->ready_ns = ko_now_ns();
-    err = ko_gpu_share_describe(group->share, has_in ? call->in : NULL, &offer->in);
+    err = ko_gpu_share_describe(group->share, in_bytes ? call->in : NULL, in_bytes, &offer->in);
     if (!err)
-        err = ko_gpu_share_describe(group->share, has_out ? call->out : NULL, &offer->out);
+        err = ko_gpu_share_describe(group->share, out_bytes ? call->out : NULL, out_bytes,
+                                    &offer->out);
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
@@ -168,6 +169,19 @@ static int check_offers(kolo_group *group, const struct offer *offers)
     return KOLO_OK;
 }
 
+/* Descriptors that others wait for, when the ranks before this one have handed theirs over. */
+static int serve(kolo_group *group, const struct offer *offer)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    int err = KOLO_OK;
+
+    if (ko_gpu_share_is_handed(&offer->in))
+        err = ko_gpu_share_serve(group->share, &offer->in, &deadline);
+    if (!err && ko_gpu_share_is_handed(&offer->out))
+        err = ko_gpu_share_serve(group->share, &offer->out, &deadline);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
 /* Whether all ranks reach all buffers. The ranks ask each other only about allocations that are
  * new: of others, all of them have the answer. */
 static int agree(kolo_group *group, const struct offer *offers, bool *is_reached)
@@ -176,15 +190,17 @@ static int agree(kolo_group *group, const struct offer *offers, bool *is_reached
     bool is_new = false, is_possible = true;
     int err = KOLO_OK;
 
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->size && !err; r++) {
+        if (r == group->rank)
+            err = serve(group, &offers[r]);
         is_possible &= offers[r].in.kind != KO_GPU_HOST && offers[r].out.kind != KO_GPU_HOST;
         is_new |= offers[r].in.is_new || offers[r].out.is_new;
         mine &= ko_gpu_share_reaches(group->share, r, &offers[r].in);
         mine &= ko_gpu_share_reaches(group->share, r, &offers[r].out);
     }
     *is_reached = is_possible && mine;
-    if (!is_new)
-        return KOLO_OK;
+    if (err || !is_new)
+        return err;
     err = exchange(group, KO_ALL_GATHER, &mine, all, 1, 0);
     for (int r = 0; r < group->size && !err; r++)
         *is_reached &= all[r];

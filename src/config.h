@@ -40,7 +40,7 @@
     X(ENCRYPT, BOOL, "0", 0, 1, "encrypt what ranks say to each other over tcp; takes a token, and the same on all ranks") \
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
     X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \
-    X(CUDA_IPC, BOOL, "1", 0, 1, "let the other processes of a group reach a GPU's memory that they share; 0: it goes by way of host memory") \
+    X(CUDA_IPC, TEXT, "all", 0, 0, "ways in which the processes of a group reach a GPU's memory that they share: all, legacy (handles), vmm (descriptors), off (by way of host memory)") \
     X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts") \
     X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
 /* clang-format on */

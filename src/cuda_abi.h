@@ -72,6 +72,29 @@ typedef struct {
 
 enum { KO_CU_IPC_LAZY_PEER_ACCESS = 1 };
 
+typedef unsigned long long ko_cu_piece; /* CUmemGenericAllocationHandle */
+
+typedef struct {
+    int type, id;
+} ko_cu_location; /* CUmemLocation */
+
+typedef struct {
+    int type, handle_types;
+    ko_cu_location location;
+    void *unused;
+    unsigned char flags[8];
+} ko_cu_piece_kind; /* CUmemAllocationProp */
+
+typedef struct {
+    ko_cu_location location;
+    int flags;
+} ko_cu_access; /* CUmemAccessDesc */
+
+enum { KO_CU_LOCATION_DEVICE = 1 };       /* CUmemLocationType */
+enum { KO_CU_PIECE_PINNED = 1 };          /* CUmemAllocationType */
+enum { KO_CU_HANDLE_DESCRIPTOR = 1 };     /* CUmemAllocationHandleType */
+enum { KO_CU_ACCESS_READ_AND_WRITE = 3 }; /* CUmemAccess_flags */
+
 enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
@@ -118,6 +141,16 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(ipc_export, cuIpcGetMemHandle, 4010, (ko_cu_ipc_handle *handle, ko_cu_ptr memory)) \
     X(ipc_open, cuIpcOpenMemHandle, 11000, (ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)) \
     X(ipc_close, cuIpcCloseMemHandle, 4010, (ko_cu_ptr memory)) \
+    X(piece_create, cuMemCreate, 10020, (ko_cu_piece *piece, size_t nbytes, const ko_cu_piece_kind *kind, unsigned long long flags)) \
+    X(piece_release, cuMemRelease, 10020, (ko_cu_piece piece)) \
+    X(piece_retain, cuMemRetainAllocationHandle, 11000, (ko_cu_piece *piece, void *at)) \
+    X(piece_export, cuMemExportToShareableHandle, 10020, (void *handle, ko_cu_piece piece, int type, unsigned long long flags)) \
+    X(piece_import, cuMemImportFromShareableHandle, 10020, (ko_cu_piece *piece, void *handle, int type)) \
+    X(addresses_reserve, cuMemAddressReserve, 10020, (ko_cu_ptr *at, size_t nbytes, size_t alignment, ko_cu_ptr wish, unsigned long long flags)) \
+    X(addresses_free, cuMemAddressFree, 10020, (ko_cu_ptr at, size_t nbytes)) \
+    X(piece_map, cuMemMap, 10020, (ko_cu_ptr at, size_t nbytes, size_t offset, ko_cu_piece piece, unsigned long long flags)) \
+    X(piece_unmap, cuMemUnmap, 10020, (ko_cu_ptr at, size_t nbytes)) \
+    X(piece_access, cuMemSetAccess, 10020, (ko_cu_ptr at, size_t nbytes, const ko_cu_access *access, size_t count)) \
     X(stream_create, cuStreamCreate, 2000, (ko_cu_stream *stream, unsigned flags)) \
     X(stream_create_urgent, cuStreamCreateWithPriority, 5050, (ko_cu_stream *stream, unsigned flags, int priority)) \
     X(stream_priorities, cuCtxGetStreamPriorityRange, 5050, (int *least, int *most)) \

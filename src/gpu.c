@@ -422,16 +422,22 @@ int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-static void free_staging(struct ko_gpu *gpu)
+/* With the context. What the GPU may still touch, and streams wait for, is left to it. */
+static void free_memory(struct ko_gpu *gpu, bool is_idle)
 {
     while (gpu->staging) {
         struct staging *staging = gpu->staging;
 
         gpu->staging = staging->older;
-        if (staging->is_registered)
+        if (is_idle && staging->is_registered)
             (void)gpu->cuda->host_unregister(staging->memory);
-        free(staging->memory);
+        if (is_idle)
+            free(staging->memory);
         free(staging);
+    }
+    if (is_idle && gpu->page) {
+        (void)gpu->cuda->host_unregister(gpu->page);
+        free(gpu->page);
     }
 }
 
@@ -449,12 +455,11 @@ static bool await_end(struct ko_gpu *gpu)
            look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY;
 }
 
-/* With the context. */
-static void free_all(struct ko_gpu *gpu)
+/* With the context. The driver keeps what is in use until it is not. */
+static void destroy(struct ko_gpu *gpu)
 {
     struct ko_gpu_mark *mark;
 
-    free_staging(gpu);
     while ((mark = gpu->youngest)) {
         gpu->youngest = mark->elder;
         (void)gpu->cuda->event_destroy(mark->reached);
@@ -464,33 +469,28 @@ static void free_all(struct ko_gpu *gpu)
         (void)gpu->cuda->event_destroy(gpu->passed);
     if (gpu->own)
         (void)gpu->cuda->stream_destroy(gpu->own);
-    if (gpu->page) {
-        (void)gpu->cuda->host_unregister(gpu->page);
-        free(gpu->page);
-    }
 }
 
 void ko_gpu_close(struct ko_gpu *gpu)
 {
+    bool is_idle = true;
+
     if (!gpu)
         return;
     if (gpu->let_go)
         atomic_store(gpu->let_go, gpu->last_ticket);
     if (gpu->context && !ko_gpu_enter(gpu)) {
-        const bool is_idle = !gpu->passed || await_end(gpu);
-
-        if (is_idle)
-            free_all(gpu);
+        is_idle = !gpu->passed || await_end(gpu);
+        free_memory(gpu, is_idle);
+        destroy(gpu);
         ko_gpu_leave(gpu);
-        if (!is_idle) {
-            ko_log(KO_LOG_WARN,
-                   "the GPU has not finished in %d ms what a group had it do; the "
-                   "group's memory is left to it",
-                   CLOSE_MS);
-            return;
-        }
     }
-    if (gpu->is_retained)
+    if (!is_idle)
+        ko_log(KO_LOG_WARN,
+               "the GPU has not finished in %d ms what a group had it do; the group's memory is "
+               "left to it",
+               CLOSE_MS);
+    else if (gpu->is_retained)
         (void)gpu->cuda->context_release(gpu->device);
     pthread_mutex_destroy(&gpu->lock);
     free(gpu);

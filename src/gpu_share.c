@@ -6,26 +6,30 @@
 #include "gpu_share.h"
 
 #include "config.h"
+#include "gpu_pieces.h"
 #include "log.h"
 #include "status.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { HANDING_MS = 30000 }; /* at most, for the descriptors of an allocation */
+
 /* What is known of one allocation. */
 struct known {
     uint64_t id, base, nbytes;
     uint32_t kind;
-    ko_cu_ipc_handle handle; /* of one's own */
-    ko_cu_ptr at;            /* of another rank's: where it is here; 0: it cannot be reached */
+    ko_cu_ipc_handle handle;      /* of one's own */
+    ko_cu_ptr at;                 /* of another rank's: where it is here; 0: it cannot be reached */
+    struct ko_gpu_pieces *pieces; /* of one's own that are to be handed over */
     struct known *next;
 };
 
 struct ko_gpu_share {
     struct ko_gpu *gpu;
     const struct ko_cuda *cuda;
-    bool is_alone;      /* allocations of this process are not for others */
-    struct known *mine; /* that have been described */
+    bool has_legacy, has_pieces; /* ways of allocations to other processes */
+    struct known *mine;          /* that have been described */
     int n;
     struct {
         bool is_here;
@@ -33,12 +37,24 @@ struct ko_gpu_share {
     } ranks[];
 };
 
+static int read_ways(bool *has_legacy, bool *has_pieces)
+{
+    const char *ways = ko_config_text(KO_CONFIG_CUDA_IPC);
+    const bool is_all = !strcmp(ways, "all");
+
+    *has_legacy = is_all || !strcmp(ways, "legacy");
+    *has_pieces = is_all || !strcmp(ways, "vmm");
+    if (*has_legacy || *has_pieces || !strcmp(ways, "off"))
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "KOLO_CUDA_IPC is \"%s\"; it is all, legacy, vmm or off", ways);
+}
+
 int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here,
                       struct ko_gpu_share **share_out)
 {
     struct ko_gpu_share *share;
-    int64_t shares;
-    int err = ko_config_number(KO_CONFIG_CUDA_IPC, &shares);
+    bool has_legacy, has_pieces;
+    int err = read_ways(&has_legacy, &has_pieces);
 
     if (err)
         return err;
@@ -47,7 +63,8 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here,
         return KOLO_E_NOMEM;
     share->gpu = gpu;
     share->cuda = ko_gpu_driver(gpu);
-    share->is_alone = !shares;
+    share->has_legacy = has_legacy;
+    share->has_pieces = has_pieces;
     share->n = n;
     for (int r = 0; r < n; r++)
         share->ranks[r].is_here = is_here[r];
@@ -62,12 +79,17 @@ static void drop(struct ko_gpu_share *share, struct known *known)
 {
     if (known->at && known->kind == KO_GPU_LEGACY)
         (void)share->cuda->ipc_close(known->at);
+    if (known->at && known->kind == KO_GPU_PIECES)
+        ko_gpu_pieces_unmap(share->cuda, known->at, known->nbytes);
+    ko_gpu_pieces_free(known->pieces);
     free(known);
 }
 
-static struct known *find(struct known *known, uint64_t id)
+/* What is known of the allocation, as far as nbytes reach; pieces may have been added to it since.
+ */
+static struct known *find(struct known *known, uint64_t id, uint64_t nbytes)
 {
-    while (known && known->id != id)
+    while (known && (known->id != id || known->nbytes < nbytes))
         known = known->next;
     return known;
 }
@@ -141,18 +163,32 @@ static bool look_up(struct ko_gpu_share *share, const void *buffer, struct ko_gp
     return true;
 }
 
-/* With the context: how others may reach an allocation that has not been described before. */
-static int export(struct ko_gpu_share *share, struct ko_gpu_place *place)
+/* With the context: how others may reach an allocation that has not been described before, as far
+ * as nbytes. */
+static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
 {
+    struct ko_gpu_pieces *pieces = NULL;
+    struct known *known;
+
     place->is_new = true;
     place->kind = KO_GPU_PRIVATE;
-    if (!share->is_alone && !share->cuda->ipc_export(&place->handle, place->base))
+    if (share->has_legacy && !share->cuda->ipc_export(&place->handle, place->base))
         place->kind = KO_GPU_LEGACY;
+    else if (share->has_pieces)
+        pieces = ko_gpu_pieces_export(share->cuda, place->base, nbytes, &place->nbytes,
+                                      (char *)place->handle.bytes);
+    if (pieces)
+        place->kind = KO_GPU_PIECES;
     drop_older(share, &share->mine, place);
-    return enter(&share->mine, place) ? KOLO_OK : KOLO_E_NOMEM;
+    known = enter(&share->mine, place);
+    if (!known)
+        ko_gpu_pieces_free(pieces);
+    else
+        known->pieces = pieces;
+    return known ? KOLO_OK : KOLO_E_NOMEM;
 }
 
-int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer,
+int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t nbytes,
                           struct ko_gpu_place *place)
 {
     const struct known *known;
@@ -165,15 +201,37 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer,
     if (err)
         return err;
     if (look_up(share, buffer, place)) {
-        known = find(share->mine, place->id);
+        known = find(share->mine, place->id, place->offset + nbytes);
         if (known) {
             place->kind = known->kind;
             place->handle = known->handle;
+            place->nbytes = known->nbytes;
         } else {
-            err = export(share, place);
+            err = export(share, place->offset + nbytes, place);
         }
     }
     ko_gpu_leave(share->gpu);
+    return err;
+}
+
+bool ko_gpu_share_is_handed(const struct ko_gpu_place *place)
+{
+    return place->is_new && place->kind == KO_GPU_PIECES;
+}
+
+int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
+                       const ko_deadline *deadline)
+{
+    struct known *known = find(share->mine, place->id, place->nbytes);
+    int nothers = 0, err;
+
+    if (!known || !known->pieces)
+        return KOLO_OK;
+    for (int r = 0; r < share->n; r++)
+        nothers += !share->ranks[r].is_here;
+    err = ko_gpu_pieces_serve(known->pieces, nothers, deadline);
+    ko_gpu_pieces_free(known->pieces);
+    known->pieces = NULL;
     return err;
 }
 
@@ -183,28 +241,34 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer,
 static void open_place(struct ko_gpu_share *share, int rank, struct known *known,
                        const struct ko_gpu_place *place)
 {
-    ko_cu_result result;
-    const char *name = "unknown";
+    const ko_deadline deadline = ko_deadline_in(HANDING_MS);
+    char name[KO_UNIX_NAME];
+    ko_cu_ptr at = 0;
+    int err = KOLO_OK;
 
     if (share->ranks[rank].is_here) {
         known->kind = KO_GPU_PRIVATE; /* nothing to be closed */
-        known->at = place->base;
+        at = place->base;
     } else if (place->kind == KO_GPU_LEGACY) {
-        result = share->cuda->ipc_open(&known->at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS);
-        if (result) {
-            known->at = 0;
-            (void)share->cuda->error_name(result, &name);
-            ko_log(KO_LOG_INFO,
-                   "memory of rank %d's cannot be opened here (%s); its calls go by way of "
-                   "host memory",
-                   rank, name);
-        }
+        err = ko_cuda_check(share->cuda,
+                            share->cuda->ipc_open(&at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS),
+                            "the handle");
+    } else if (place->kind == KO_GPU_PIECES) {
+        memcpy(name, place->handle.bytes, sizeof name);
+        name[sizeof name - 1] = 0;
+        err = ko_gpu_pieces_import(share->cuda, name, place->nbytes, &deadline, &at);
     }
+    known->at = err ? 0 : at;
+    if (err)
+        ko_log(KO_LOG_INFO,
+               "memory of rank %d's cannot be opened here, so that its calls go by way of the "
+               "host: %s",
+               rank, kolo_last_error());
 }
 
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
-    struct known *known = find(share->ranks[rank].known, place->id);
+    struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
 
     if (place->kind == KO_GPU_NO_BUFFER)
         return true;
@@ -223,7 +287,7 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place)
 {
-    const struct known *known = find(share->ranks[rank].known, place->id);
+    const struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
 
     return known ? known->at + place->offset : 0;
 }

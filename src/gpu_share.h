@@ -10,12 +10,14 @@
 #define KO_GPU_SHARE_H
 
 #include "gpu.h"
+#include "unix_socket.h"
 
 enum ko_gpu_kind {
     KO_GPU_NO_BUFFER, /* an empty one, or none */
     KO_GPU_HOST,      /* host memory */
     KO_GPU_PRIVATE,   /* for ranks of the same process only */
-    KO_GPU_LEGACY     /* by a handle that other processes open */
+    KO_GPU_LEGACY,    /* by a handle that other processes open */
+    KO_GPU_PIECES     /* by descriptors, from the socket that the handle is the name of */
 };
 
 /* Where a buffer lies, for other ranks. Travels as it is. */
@@ -27,6 +29,7 @@ struct ko_gpu_place {
     uint32_t is_new; /* the allocation has not been described before */
     ko_cu_ipc_handle handle;
 };
+_Static_assert(sizeof(ko_cu_ipc_handle) == KO_UNIX_NAME, "a handle has room for a name");
 
 struct ko_gpu_share;
 
@@ -37,9 +40,15 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, struct ko_
 /* NULL is allowed. */
 void ko_gpu_share_close(struct ko_gpu_share *share);
 
-/* What the other ranks are to know of a buffer. */
-int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer,
+/* What the other ranks are to know of a buffer of nbytes. */
+int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t nbytes,
                           struct ko_gpu_place *place);
+
+/* True if the descriptors of a place's pieces have to be handed over: its rank serves them to those
+ * of other processes, who then ask whether they reach it. */
+bool ko_gpu_share_is_handed(const struct ko_gpu_place *place);
+int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
+                       const ko_deadline *deadline);
 
 /* Whether this rank can reach what another one has described so; opens what is new. */
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);

@@ -409,7 +409,7 @@ static void a_rank_has_no_gpu(void **state)
 /* Where nobody reaches the others' memory, calls go by way of the host. */
 static void memory_that_cannot_be_reached(void **state)
 {
-    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "0"},
+    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "off"},
                                           {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=1"},
                                           {"FAKECUDA_BREAK", "cuIpcGetMemHandle=801"},
                                           {"FAKECUDA_BREAK", "cuLibraryLoadData=218"}};
@@ -422,6 +422,112 @@ static void memory_that_cannot_be_reached(void **state)
         run(RANKS_PROCESSES, 2, chain, NULL);
         unsetenv(ways[i][0]);
     }
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+enum { PIECE = 8192, PIECES = 5 };
+
+/* Addresses that are filled with pieces as they are needed. */
+struct segment {
+    ko_cu_ptr base;
+    int npieces;
+};
+
+static int add_piece(struct segment *segment)
+{
+    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
+                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
+                                   .location = {KO_CU_LOCATION_DEVICE, 0}};
+    const ko_cu_access access = {{KO_CU_LOCATION_DEVICE, 0}, KO_CU_ACCESS_READ_AND_WRITE};
+    const ko_cu_ptr at = segment->base + (ko_cu_ptr)segment->npieces * PIECE;
+    ko_cu_piece piece;
+
+    if (gpu.cuda->piece_create(&piece, PIECE, &kind, 0) ||
+        gpu.cuda->piece_map(at, PIECE, 0, piece, 0) || gpu.cuda->piece_release(piece) ||
+        gpu.cuda->piece_access(at, PIECE, &access, 1))
+        return ranks_fail("a piece");
+    segment->npieces++;
+    return 0;
+}
+
+/* Over all of it that lies from a place on. */
+static int reduce_piecewise(kolo_group *group, ko_cu_ptr from, size_t nbytes)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const size_t count = nbytes / sizeof(int);
+    int *values = malloc(nbytes), failed = 0;
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = rank + (int)i;
+    put(from, values, nbytes);
+    if (kolo_all_reduce(group, at(from), at(from), count, KOLO_INT32, KOLO_SUM))
+        failed = ranks_fail("all_reduce");
+    get(values, from, nbytes);
+    for (size_t i = 0; i < count && !failed; i++)
+        if (values[i] != n * (int)i + n * (n - 1) / 2)
+            failed = ranks_fail("element %zu of %zu is %d", i, count, values[i]);
+    free(values);
+    return failed;
+}
+
+static int grow(kolo_group *group, void *unused)
+{
+    struct segment segment = {0, 0};
+    int failed = enter(group);
+
+    (void)unused;
+    for (int round = 0; round < 2 && !failed; round++) {
+        if (gpu.cuda->addresses_reserve(&segment.base, PIECES * PIECE, 0, 0, 0))
+            return ranks_fail("no addresses");
+        while (segment.npieces < PIECES && !failed) {
+            failed = add_piece(&segment);
+            if (!failed) /* all of it, what came last, something in the middle */
+                failed = reduce_piecewise(group, segment.base, (size_t)segment.npieces * PIECE);
+            if (!failed)
+                failed = reduce_piecewise(
+                    group, segment.base + (ko_cu_ptr)(segment.npieces - 1) * PIECE, PIECE);
+            if (!failed)
+                failed = reduce_piecewise(group, segment.base + 400, 1000);
+        }
+        if (gpu.cuda->piece_unmap(segment.base, PIECES * PIECE) ||
+            gpu.cuda->addresses_free(segment.base, PIECES * PIECE))
+            return ranks_fail("it cannot be given back");
+        segment.npieces = 0;
+    }
+    return leave(failed);
+}
+
+static void memory_in_pieces(void **state)
+{
+    static const char *const ways[] = {"all", "vmm", "legacy", "off"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        setenv("KOLO_CUDA_IPC", ways[i], 1);
+        run_all(grow);
+    }
+    unsetenv("KOLO_CUDA_IPC");
+    setenv("FAKECUDA_BREAK", "cuMemImportFromShareableHandle=1", 1);
+    run(RANKS_PROCESSES, 3, grow, NULL);
+    unsetenv("FAKECUDA_BREAK");
+}
+
+/* A variable that is wrong is an error on all ranks, and no other way. */
+static int refuse(kolo_group *group, void *unused)
+{
+    (void)unused;
+    if (!enter(group) || !strstr(kolo_last_error(), "KOLO_CUDA_IPC is \"some\""))
+        return ranks_fail("it was taken");
+    return leave(0);
+}
+
+static void wrong_ways(void **state)
+{
+    (void)state;
+    setenv("KOLO_CUDA_IPC", "some", 1);
+    run(RANKS_PROCESSES, 2, refuse, NULL);
+    unsetenv("KOLO_CUDA_IPC");
 }
 
 static int several_tensors(kolo_group *group, void *unused)
@@ -465,6 +571,7 @@ static void among_threads(void **state)
         run(RANKS_THREADS, n, move_about, NULL);
         run(RANKS_THREADS, n, mix_ranks, NULL);
         run(RANKS_THREADS, n, several_tensors, NULL);
+        run(RANKS_THREADS, n, grow, NULL);
     }
     run(RANKS_THREADS, 3, reduce_everything, NULL);
 }
@@ -480,6 +587,8 @@ int main(void)
         cmocka_unit_test(a_rank_has_no_gpu),
         cmocka_unit_test(memory_that_cannot_be_reached),
         cmocka_unit_test(tensors),
+        cmocka_unit_test(memory_in_pieces),
+        cmocka_unit_test(wrong_ways),
         cmocka_unit_test(among_threads),
     };
 

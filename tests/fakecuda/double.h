@@ -48,7 +48,7 @@ void double_count(uint64_t read, uint64_t written);
 __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
 /* True if the address is device memory's. */
 bool double_is_device(ko_cu_ptr at);
-/* True if all nbytes lie in one piece of device memory, or none of them does. */
+/* True if all nbytes lie in device memory, or none of them does. */
 bool double_is_valid(ko_cu_ptr at, size_t nbytes);
 
 /* ---- stream.c -------------------------------------------------------------------------------- */

@@ -20,11 +20,19 @@ enum { GRAIN = 4096, UNSET = 0xa5 };
 struct range {
     unsigned char *base;
     size_t nbytes;
-    enum { DEVICE, IMPORTED, HOST } kind;
+    enum { DEVICE, IMPORTED, HOST, PIECE } kind;
+    struct piece *piece; /* that is mapped there */
     int device, fd;
     int users; /* of one that is imported */
     uint64_t id, origin;
     struct range *next;
+};
+
+/* Memory without an address. */
+struct piece {
+    int users, fd;
+    size_t nbytes;
+    bool has_descriptor;
 };
 
 /* What an IPC handle says. */
@@ -96,13 +104,19 @@ static bool is_base(const struct range *range, ko_cu_ptr at)
 
 bool double_is_valid(ko_cu_ptr at, size_t nbytes)
 {
-    struct range *first, *last;
+    const ko_cu_ptr end = at + nbytes;
+    struct range *range;
+    bool is_known;
 
     pthread_mutex_lock(&lock);
-    first = find(at);
-    last = nbytes ? find(at + nbytes - 1) : first;
+    range = find(at);
+    is_known = range;
+    while (range && (uintptr_t)range->base + range->nbytes < end) /* pieces lie side by side */
+        range = range->kind == PIECE ? find((uintptr_t)range->base + range->nbytes) : NULL;
+    if (!is_known && nbytes)
+        range = find(end - 1);
     pthread_mutex_unlock(&lock);
-    return first == last;
+    return is_known == (range != NULL);
 }
 
 /* Enters a range. With the lock. */
@@ -124,7 +138,7 @@ static void take_out(struct range *range)
     while (*link != range)
         link = &(*link)->next;
     *link = range->next;
-    if (range->kind != HOST) {
+    if (range->kind == DEVICE || range->kind == IMPORTED) {
         munmap(range->base, range->nbytes);
         close(range->fd);
     }
@@ -371,4 +385,175 @@ ko_cu_result double_ipc_close(ko_cu_ptr memory)
         take_out(range);
     pthread_mutex_unlock(&lock);
     return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+}
+
+/* ---- pieces, and the addresses that they are mapped to --------------------------------------- */
+
+static struct piece *piece_of(ko_cu_piece piece)
+{
+    return (struct piece *)(uintptr_t)piece;
+}
+
+static struct piece *new_piece(int fd, size_t nbytes, bool has_descriptor)
+{
+    struct piece *piece = malloc(sizeof *piece);
+
+    *piece =
+        (struct piece){.users = 1, .fd = fd, .nbytes = nbytes, .has_descriptor = has_descriptor};
+    return piece;
+}
+
+/* With the lock. */
+static void leave_piece(struct piece *piece)
+{
+    if (--piece->users)
+        return;
+    close(piece->fd);
+    free(piece);
+}
+
+ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_piece_kind *kind,
+                                 unsigned long long flags)
+{
+    ko_cu_result result = double_enter("cuMemCreate");
+    unsigned char *base;
+    int fd;
+
+    if (!result && (!nbytes || nbytes % GRAIN || flags || kind->type != KO_CU_PIECE_PINNED ||
+                    kind->location.type != KO_CU_LOCATION_DEVICE))
+        result = KO_CU_INVALID_VALUE;
+    if (result)
+        return result;
+    fd = memfd_create("piece", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)nbytes) || !(base = map(fd, nbytes))) {
+        close(fd);
+        return KO_CU_OUT_OF_MEMORY;
+    }
+    memset(base, UNSET, nbytes);
+    munmap(base, nbytes);
+    *piece = (uintptr_t)new_piece(fd, nbytes, kind->handle_types & KO_CU_HANDLE_DESCRIPTOR);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_piece_release(ko_cu_piece piece)
+{
+    pthread_mutex_lock(&lock);
+    leave_piece(piece_of(piece));
+    pthread_mutex_unlock(&lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_piece_retain(ko_cu_piece *piece, void *at)
+{
+    ko_cu_result result = double_enter("cuMemRetainAllocationHandle");
+    struct range *range;
+
+    pthread_mutex_lock(&lock);
+    range = find((uintptr_t)at);
+    if (!result && (!range || range->kind != PIECE))
+        result = KO_CU_INVALID_VALUE;
+    if (!result) {
+        range->piece->users++;
+        *piece = (uintptr_t)range->piece;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+ko_cu_result double_piece_export(void *handle, ko_cu_piece piece, int type,
+                                 unsigned long long flags)
+{
+    ko_cu_result result = double_enter("cuMemExportToShareableHandle");
+
+    if (result)
+        return result;
+    if (flags || type != KO_CU_HANDLE_DESCRIPTOR || !piece_of(piece)->has_descriptor)
+        return KO_CU_INVALID_VALUE;
+    *(int *)handle = fcntl(piece_of(piece)->fd, F_DUPFD_CLOEXEC, 0);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_piece_import(ko_cu_piece *piece, void *handle, int type)
+{
+    ko_cu_result result = double_enter("cuMemImportFromShareableHandle");
+    const int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);
+    const off_t nbytes = lseek(fd, 0, SEEK_END);
+
+    if (!result && (type != KO_CU_HANDLE_DESCRIPTOR || nbytes <= 0))
+        result = KO_CU_INVALID_VALUE;
+    if (result)
+        close(fd);
+    else
+        *piece = (uintptr_t)new_piece(fd, (size_t)nbytes, true);
+    return result;
+}
+
+ko_cu_result double_addresses_reserve(ko_cu_ptr *at, size_t nbytes, size_t alignment,
+                                      ko_cu_ptr wish, unsigned long long flags)
+{
+    void *base = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    (void)alignment;
+    *at = (uintptr_t)base;
+    return base == MAP_FAILED || wish || flags || nbytes % GRAIN ? KO_CU_INVALID_VALUE
+                                                                 : KO_CU_SUCCESS;
+}
+
+ko_cu_result double_addresses_free(ko_cu_ptr at, size_t nbytes)
+{
+    return munmap((void *)(uintptr_t)at, nbytes) ? KO_CU_INVALID_VALUE : KO_CU_SUCCESS;
+}
+
+ko_cu_result double_piece_map(ko_cu_ptr at, size_t nbytes, size_t offset, ko_cu_piece piece,
+                              unsigned long long flags)
+{
+    struct range range = {.kind = PIECE, .nbytes = nbytes, .piece = piece_of(piece)};
+
+    if (offset || flags || nbytes != range.piece->nbytes || !double_context())
+        return KO_CU_INVALID_VALUE;
+    range.base =
+        mmap((void *)(uintptr_t)at, nbytes, PROT_NONE, MAP_SHARED | MAP_FIXED, range.piece->fd, 0);
+    if (range.base == MAP_FAILED)
+        return KO_CU_INVALID_VALUE;
+    range.device = double_context()->device;
+    pthread_mutex_lock(&lock);
+    range.piece->users++;
+    enter(range);
+    pthread_mutex_unlock(&lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_piece_access(ko_cu_ptr at, size_t nbytes, const ko_cu_access *access,
+                                 size_t count)
+{
+    void *base = (void *)(uintptr_t)at;
+
+    if (count != 1 || access->flags != KO_CU_ACCESS_READ_AND_WRITE)
+        return KO_CU_INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    if (mprotect(base, nbytes, PROT_READ | PROT_WRITE))
+        abort();
+    protect(base, nbytes);
+    pthread_mutex_unlock(&lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_piece_unmap(ko_cu_ptr at, size_t nbytes)
+{
+    struct range *range;
+    size_t done = 0;
+
+    pthread_mutex_lock(&lock);
+    while (done < nbytes && (range = find(at + done)) && range->kind == PIECE) {
+        struct piece *piece = range->piece;
+
+        done += range->nbytes;
+        take_out(range);
+        leave_piece(piece);
+    }
+    pthread_mutex_unlock(&lock);
+    if (done == nbytes)
+        mmap((void *)(uintptr_t)at, nbytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return done == nbytes ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }
