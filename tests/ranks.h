@@ -33,8 +33,8 @@ typedef int (*ranks_body)(kolo_group *group, void *argument);
  * time-out + 60 s is a failure (processes). argument is shared by threads, copied to processes. */
 int ranks_run(const struct ranks *ranks, ranks_body body, void *argument);
 
-/* As threads and as processes, over shared memory and TCP; asserts that no rank fails. */
-void ranks_run_all_ways(int n, ranks_body body);
+/* The same as threads and as processes, over shared memory and TCP, until one fails. */
+int ranks_run_all_ways(int n, ranks_body body);
 
 /* Keeps the text of the calling rank's failure, with kolo_last_error(); returns 1. */
 int ranks_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -169,17 +169,17 @@ static int batch_too_long(kolo_group *group, void *argument)
 static void batches_cannot_deadlock(void **state)
 {
     (void)state;
-    ranks_run_all_ways(2, cross);
-    ranks_run_all_ways(4, cross);
-    ranks_run_all_ways(1, cross_as_work);
-    ranks_run_all_ways(3, cross_as_work);
+    assert_int_equal(ranks_run_all_ways(2, cross), 0);
+    assert_int_equal(ranks_run_all_ways(4, cross), 0);
+    assert_int_equal(ranks_run_all_ways(1, cross_as_work), 0);
+    assert_int_equal(ranks_run_all_ways(3, cross_as_work), 0);
 }
 
 static void wrong_batches_are_told(void **state)
 {
     (void)state;
-    ranks_run_all_ways(1, batch_wrongly);
-    ranks_run_all_ways(2, batch_too_long);
+    assert_int_equal(ranks_run_all_ways(1, batch_wrongly), 0);
+    assert_int_equal(ranks_run_all_ways(2, batch_too_long), 0);
 }
 
 /* ---- exchanges --------------------------------------------------------------------------- */
@@ -233,10 +233,10 @@ static int shift_wrongly(kolo_group *group, void *argument)
 static void everybody_shifts_at_once(void **state)
 {
     (void)state;
-    ranks_run_all_ways(1, shift);
-    ranks_run_all_ways(2, shift);
-    ranks_run_all_ways(5, shift);
-    ranks_run_all_ways(1, shift_wrongly);
+    assert_int_equal(ranks_run_all_ways(1, shift), 0);
+    assert_int_equal(ranks_run_all_ways(2, shift), 0);
+    assert_int_equal(ranks_run_all_ways(5, shift), 0);
+    assert_int_equal(ranks_run_all_ways(1, shift_wrongly), 0);
 }
 
 int main(void)

@@ -111,7 +111,7 @@ static void connections_may_come_before_their_group(void **state)
 {
     (void)state;
     setenv("KOLO_ALGO", "ring", 1);
-    ranks_run_all_ways(3, make_a_group_late);
+    assert_int_equal(ranks_run_all_ways(3, make_a_group_late), 0);
     unsetenv("KOLO_ALGO");
 }
 
@@ -168,10 +168,10 @@ static int list_wrongly(kolo_group *world, void *argument)
 static void groups_are_made_of_groups(void **state)
 {
     (void)state;
-    ranks_run_all_ways(4, make_groups);
-    ranks_run_all_ways(4, use_groups_at_once);
-    ranks_run_all_ways(5, split_groups);
-    ranks_run_all_ways(2, list_wrongly);
+    assert_int_equal(ranks_run_all_ways(4, make_groups), 0);
+    assert_int_equal(ranks_run_all_ways(4, use_groups_at_once), 0);
+    assert_int_equal(ranks_run_all_ways(5, split_groups), 0);
+    assert_int_equal(ranks_run_all_ways(2, list_wrongly), 0);
 }
 
 /* ---- lists that only the members know ---------------------------------------------------- */
@@ -286,9 +286,9 @@ static int make_at_once(kolo_group *world, void *argument)
 static void members_alone_make_groups(void **state)
 {
     (void)state;
-    ranks_run_all_ways(4, make_pairs);
-    ranks_run_all_ways(3, make_twice);
-    ranks_run_all_ways(3, make_at_once);
+    assert_int_equal(ranks_run_all_ways(4, make_pairs), 0);
+    assert_int_equal(ranks_run_all_ways(3, make_twice), 0);
+    assert_int_equal(ranks_run_all_ways(3, make_at_once), 0);
 }
 
 /* ---- groups of groups of groups ---------------------------------------------------------- */
@@ -344,8 +344,8 @@ static int duplicate(kolo_group *world, void *argument)
 static void groups_have_groups(void **state)
 {
     (void)state;
-    ranks_run_all_ways(8, halve);
-    ranks_run_all_ways(2, duplicate);
+    assert_int_equal(ranks_run_all_ways(8, halve), 0);
+    assert_int_equal(ranks_run_all_ways(2, duplicate), 0);
 }
 
 static void wrong_arguments_are_named(void **state)
