@@ -220,6 +220,20 @@ $(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h tests/exam.c tests/exam_values.
 .PHONY: gpu-checks
 gpu-checks: $(GPU_CHECKS) ## build what tests/gpu/check runs on a GPU
 
+# A double of libibverbs, likewise.
+FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
+RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.c)) \
+              $(BUILD)/tests/test_transports
+
+$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h) src/ib_abi.h src/ib_abi_work.h
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	    -Wl,-soname,libibverbs.so.1 $(KO_LDFLAGS) $(filter %.c,$^) -o $@
+
+$(RDMA_TESTS): $(FAKEVERBS)
+$(RDMA_TESTS): LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakeverbs'
+
 # Tests of the trainer see its parts, all but main.
 $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_LIB_OBJ) $(LIB_TEST)
 	@mkdir -p $(@D)
@@ -229,7 +243,7 @@ $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_L
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
 
 .PHONY: tests
-tests: $(TEST_BINS) $(FAKECUDA) $(GPU_CHECKS) ## build the test programs
+tests: $(TEST_BINS) $(FAKECUDA) $(FAKEVERBS) $(GPU_CHECKS) ## build the test programs
 
 .PHONY: check
 check: all tests ## run all tests (TESTS=... for some of them)
@@ -332,7 +346,7 @@ TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/layers tests/exports \
                       tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
-LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda
+LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib
 
 .PHONY: lint $(LINTS)
 lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell cuda (lint-NAME for one)
@@ -372,6 +386,11 @@ lint-cuda:
 	    -isystem $(CUDA_HOME)/include tests/cuda_abi.cc,:)
 	$(Q)$(if $(NVCC),$(MAKE) --no-print-directory $(BUILD)/kernels/last.ptx && \
 	    ! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $(BUILD)/kernels/last.ptx,:)
+
+# The same of libibverbs.
+lint-ib:
+	$(Q)$(if $(wildcard /usr/include/infiniband/verbs.h),$(CC) -std=c11 -D_GNU_SOURCE -fsyntax-only \
+	    -Isrc tests/rdma/ib_abi.c,:)
 
 # ---- install -------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@
     X(RANK, TEXT, "", 0, 0, "number of this process in its job, before what any launcher says; needs KOLO_SIZE and KOLO_MASTER") \
     X(SIZE, TEXT, "", 0, 0, "number of processes in the job, with KOLO_RANK") \
     X(MASTER, TEXT, "", 0, 0, "host:port where rank 0 serves the store, before what any launcher says; under srun a host alone will do") \
-    X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, tcp") \
+    X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, rdma, tcp") \
     X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it, or lists like all_reduce=ring,broadcast=direct") \
     X(TUNING, TEXT, "", 0, 0, "file of costs by which algorithms are chosen, made by kolo-perf --tune; rank 0's counts") \
     X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries, and a quarter of a tcp message; the same on all ranks") \
@@ -41,6 +41,14 @@
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
     X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \
     X(CUDA_IPC, TEXT, "all", 0, 0, "ways in which the processes of a group reach a GPU's memory that they share: all, legacy (handles), vmm (descriptors), off (by way of host memory)") \
+    X(IB, BOOL, "1", 0, 1, "open libibverbs where rdma may be used") \
+    X(IB_HCA, TEXT, "", 0, 0, "adapters that rdma may use, comma separated: mlx5_0 or mlx5_0:1 with its port; ^ first: all but these; default: the nearest with an active port") \
+    X(IB_GID_INDEX, INT, "-1", -1, 255, "entry of the port's GID table; -1: the first of RoCE v2 that belongs to the address on which tcp listens, else the first of RoCE v2") \
+    X(IB_PKEY, INT, "0", 0, 65535, "index of the partition key") \
+    X(IB_TC, INT, "0", 0, 255, "traffic class of RoCE packets") \
+    X(IB_SL, INT, "0", 0, 15, "service level of InfiniBand packets") \
+    X(IB_TIMEOUT, INT, "18", 1, 31, "time that an adapter waits for an answer, 4.096 us times 2 to this power") \
+    X(IB_RETRY, INT, "7", 0, 7, "times that it then sends again before the connection is given up") \
     X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts") \
     X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
 /* clang-format on */

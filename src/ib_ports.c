@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A port serves if the variables allow it, its link is up and it has a GID. Of those the nearest to
+ * the processor on which this thread runs is taken, then the fastest, then the first.
+ */
+#include "ib_ports.h"
+
+#include "config.h"
+#include "status.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_PORTS_OF_ONE = 8 };
+
+/* ---- words ------------------------------------------------------------------------------- */
+
+void ko_ib_gid_text(const ko_ib_gid *gid, char text[KO_IB_GID_TEXT])
+{
+    inet_ntop(AF_INET6, gid->raw, text, KO_IB_GID_TEXT);
+}
+
+const char *ko_ib_gid_type_name(int type)
+{
+    return type == KO_IB_GID_ROCE_V2 ? "RoCE v2" : type == KO_IB_GID_ROCE_V1 ? "RoCE v1" : "IB";
+}
+
+const char *ko_ib_port_kind(const struct ko_ib_port *port)
+{
+    return port->transport == KO_IB_TRANSPORT_IWARP    ? "iWARP"
+           : port->link_layer == KO_IB_LINK_INFINIBAND ? "InfiniBand"
+                                                       : "RoCE";
+}
+
+/* ---- reading ------------------------------------------------------------------------------ */
+
+/* Lanes and the speed of each, as the library counts them. */
+static int gbps_of(int width, int speed)
+{
+    static const struct {
+        int code, value;
+    } lanes[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}},
+      tenths[] = {{1, 25},   {2, 50},   {4, 100},  {8, 100},
+                  {16, 140}, {32, 250}, {64, 500}, {128, 1000}};
+    int n = 0, each = 0;
+
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+        n = lanes[i].code == width ? lanes[i].value : n;
+    for (size_t i = 0; i < sizeof tenths / sizeof *tenths; i++)
+        each = tenths[i].code == speed ? tenths[i].value : each;
+    return n * each / 10;
+}
+
+static int numa_of(const char *device)
+{
+    char path[96];
+    FILE *file;
+    int node = -1;
+
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.31s/device/numa_node", device);
+    file = fopen(path, "re");
+    if (!file)
+        return -1;
+    if (fscanf(file, "%d", &node) != 1)
+        node = -1;
+    fclose(file);
+    return node;
+}
+
+static void read_gids(const struct ko_ib *ib, struct ko_ib_context *context, int table,
+                      struct ko_ib_port *port)
+{
+    static const ko_ib_gid none;
+    struct ko_ib_gid_entry entry;
+
+    for (int i = 0; i < table && port->ngids < KO_IB_GIDS_CAP; i++)
+        if (!ib->query_gid(context, (uint32_t)port->number, (uint32_t)i, &entry, 0, sizeof entry) &&
+            memcmp(&entry.gid, &none, sizeof none) != 0)
+            port->gids[port->ngids++] = (struct ko_ib_gid_row){i, (int)entry.gid_type, entry.gid};
+}
+
+/* False if there is no port of this number. */
+static bool read_port(const struct ko_ib *ib, struct ko_ib_context *context, const char *device,
+                      struct ko_ib_port *port)
+{
+    struct ko_ib_port_attr attr;
+
+    memset(&attr, 0, sizeof attr);
+    if (ib->query_port(context, (uint8_t)port->number, &attr))
+        return false;
+    snprintf(port->device, sizeof port->device, "%s", device);
+    port->transport = context->device->transport_type;
+    port->link_layer = attr.link_layer;
+    port->state = attr.state;
+    port->mtu = attr.active_mtu;
+    port->lid = attr.lid;
+    port->gbps = gbps_of(attr.active_width, attr.active_speed);
+    port->numa = numa_of(device);
+    port->chosen_gid = -1;
+    read_gids(ib, context, attr.gid_tbl_len, port);
+    return true;
+}
+
+static void read_device(const struct ko_ib *ib, struct ko_ib_device *device,
+                        struct ko_ib_ports *ports)
+{
+    struct ko_ib_context *context = ib->open_device(device);
+
+    for (int i = 1; context && i <= MOST_PORTS_OF_ONE && ports->count < KO_IB_PORTS_CAP; i++) {
+        struct ko_ib_port *port = &ports->list[ports->count];
+
+        *port = (struct ko_ib_port){.number = i};
+        if (!read_port(ib, context, ib->device_name(device), port))
+            break;
+        ports->count++;
+    }
+    if (context)
+        (void)ib->close_device(context);
+}
+
+/* ---- choosing ----------------------------------------------------------------------------- */
+
+/* True if an item of the list, "mlx5_0" or "mlx5_0:1", is this port. */
+static bool is_listed(const struct ko_ib_port *port, const char *list)
+{
+    const size_t length = strlen(port->device);
+    char full[KO_IB_NAME + 8];
+
+    snprintf(full, sizeof full, "%s:%d", port->device, port->number);
+    while (*list) {
+        const size_t item = strcspn(list, ",");
+
+        if ((item == length && !strncmp(list, port->device, item)) ||
+            (item == strlen(full) && !strncmp(list, full, item)))
+            return true;
+        list += item + (list[item] == ',');
+    }
+    return false;
+}
+
+static bool is_allowed(const struct ko_ib_port *port)
+{
+    const char *list = ko_config_text(KO_CONFIG_IB_HCA);
+
+    return !*list || (*list == '^' ? !is_listed(port, list + 1) : is_listed(port, list));
+}
+
+/* The GID of a numeric address. */
+static bool gid_of_host(const char *host, ko_ib_gid *gid)
+{
+    memset(gid, 0, sizeof *gid);
+    if (host && inet_pton(AF_INET, host, gid->raw + 12) == 1) {
+        gid->raw[10] = gid->raw[11] = 0xff;
+        return true;
+    }
+    return host && inet_pton(AF_INET6, host, gid->raw) == 1;
+}
+
+/* How good a GID is: that of the address in use, then any other but the link's own. */
+static int gid_rank(const struct ko_ib_port *port, const struct ko_ib_gid_row *row,
+                    const ko_ib_gid *host)
+{
+    int rank = port->link_layer == KO_IB_LINK_ETHERNET && row->type == KO_IB_GID_ROCE_V2 ? 8 : 0;
+
+    if (port->link_layer != KO_IB_LINK_ETHERNET)
+        return 1; /* the first */
+    if (host && !memcmp(host, &row->gid, sizeof *host))
+        rank += 4;
+    return rank + (row->gid.raw[0] == 0xfe ? 1 : 2);
+}
+
+static void choose_gid(struct ko_ib_port *port, int wish, const char *host)
+{
+    ko_ib_gid of_host;
+    const bool has_host = gid_of_host(host, &of_host);
+    int best = 0;
+
+    for (int i = 0; i < port->ngids; i++) {
+        const int rank = wish < 0 ? gid_rank(port, &port->gids[i], has_host ? &of_host : NULL)
+                                  : port->gids[i].index == wish;
+
+        if (rank > best) {
+            best = rank;
+            port->chosen_gid = i;
+        }
+    }
+}
+
+/* Says why the port cannot serve; false if it cannot. */
+static bool can_serve(struct ko_ib_port *port, int gid_wish)
+{
+    if (!is_allowed(port))
+        snprintf(port->why, sizeof port->why, "KOLO_IB_HCA does not allow it");
+    else if (port->transport != KO_IB_TRANSPORT_IB)
+        snprintf(port->why, sizeof port->why, "its queue pairs cannot be joined by their numbers");
+    else if (port->state != KO_IB_PORT_ACTIVE)
+        snprintf(port->why, sizeof port->why, "its link is not active");
+    else if (port->chosen_gid < 0 && gid_wish >= 0)
+        snprintf(port->why, sizeof port->why, "it has no GID of index %d (KOLO_IB_GID_INDEX)",
+                 gid_wish);
+    else if (port->chosen_gid < 0)
+        snprintf(port->why, sizeof port->why, "it has no GID: give its network device an address");
+    else
+        return true;
+    return false;
+}
+
+/* The better of two that serve. */
+static bool is_better(const struct ko_ib_port *a, const struct ko_ib_port *b, int node)
+{
+    const bool a_near = node >= 0 && a->numa == node, b_near = node >= 0 && b->numa == node;
+
+    return a_near != b_near ? a_near : a->gbps > b->gbps;
+}
+
+static int this_node(void)
+{
+    unsigned cpu, node;
+
+    return getcpu(&cpu, &node) ? -1 : (int)node;
+}
+
+static void choose(struct ko_ib_ports *ports, int gid_wish, const char *host)
+{
+    const int node = this_node();
+    struct ko_ib_port *best;
+
+    ports->chosen = -1;
+    for (int i = 0; i < ports->count; i++) {
+        struct ko_ib_port *port = &ports->list[i];
+
+        choose_gid(port, gid_wish, host);
+        if (!can_serve(port, gid_wish))
+            continue;
+        snprintf(port->why, sizeof port->why, "another is as good or better");
+        if (ports->chosen < 0 || is_better(port, &ports->list[ports->chosen], node))
+            ports->chosen = i;
+    }
+    if (ports->chosen < 0)
+        return;
+    best = &ports->list[ports->chosen];
+    snprintf(best->why, sizeof best->why, "active%s%s, GID %d",
+             best->numa >= 0 && best->numa == node ? ", on this NUMA node" : "",
+             *ko_config_text(KO_CONFIG_IB_HCA) ? ", allowed by KOLO_IB_HCA" : "",
+             best->gids[best->chosen_gid].index);
+}
+
+int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_ports *ports)
+{
+    struct ko_ib_device **devices;
+    int64_t gid_wish;
+    int n = 0;
+    int err = ko_config_number(KO_CONFIG_IB_GID_INDEX, &gid_wish);
+
+    if (err)
+        return err;
+    memset(ports, 0, sizeof *ports);
+    devices = ib->get_devices(&n); /* NULL: the kernel has no such drivers */
+    for (int i = 0; devices && i < n; i++)
+        read_device(ib, devices[i], ports);
+    if (devices)
+        ib->free_devices(devices);
+    choose(ports, (int)gid_wish, host);
+    return KOLO_OK;
+}
+
+int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_context **context)
+{
+    int n = 0;
+    struct ko_ib_device **devices = ib->get_devices(&n);
+
+    *context = NULL;
+    errno = ENODEV;
+    for (int i = 0; devices && i < n && !*context; i++)
+        if (!strcmp(ib->device_name(devices[i]), name))
+            *context = ib->open_device(devices[i]);
+    if (!*context)
+        n = ko_fail_errno(errno, "the RDMA adapter %s cannot be opened", name);
+    else
+        n = KOLO_OK;
+    if (devices)
+        ib->free_devices(devices);
+    return n;
+}

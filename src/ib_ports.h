@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ib_ports.h: the ports of this machine's RDMA adapters, which of them kolo would use, and why.
+ */
+#ifndef KO_IB_PORTS_H
+#define KO_IB_PORTS_H
+
+#include "ib_driver.h"
+
+enum { KO_IB_PORTS_CAP = 32, KO_IB_GIDS_CAP = 16, KO_IB_NAME = 32, KO_IB_GID_TEXT = 48 };
+
+struct ko_ib_gid_row {
+    int index, type; /* KO_IB_GID_ */
+    ko_ib_gid gid;
+};
+
+struct ko_ib_port {
+    char device[KO_IB_NAME];
+    int number;
+    int transport, link_layer, state, mtu; /* mtu as the library counts: 5 is 4096 bytes */
+    uint16_t lid;
+    int gbps;
+    int numa; /* node of the adapter; -1: unknown */
+    int ngids;
+    struct ko_ib_gid_row gids[KO_IB_GIDS_CAP]; /* those that are set; more are left out */
+    int chosen_gid;                            /* in gids; -1: none can be used */
+    char why[128];                             /* why it is chosen, or not */
+};
+
+struct ko_ib_ports {
+    int count;
+    int chosen; /* in list; -1: none */
+    struct ko_ib_port list[KO_IB_PORTS_CAP];
+};
+
+/* Lists all ports and chooses among them. host: the numeric address on which tcp listens, NULL or
+ * "" if that is not known. A machine without any is no error; KOLO_E_INVALID for a variable. */
+int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_ports *ports);
+
+/* Opens the adapter of that name. */
+int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_context **context);
+
+/* "::ffff:10.0.0.2" */
+void ko_ib_gid_text(const ko_ib_gid *gid, char text[KO_IB_GID_TEXT]);
+
+/* "RoCE v2" */
+const char *ko_ib_gid_type_name(int type);
+
+/* "InfiniBand", "RoCE" or "iWARP" */
+const char *ko_ib_port_kind(const struct ko_ib_port *port);
+
+#endif
