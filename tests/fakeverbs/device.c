@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The double's devices, ports and memory regions.
+ */
+#include "double.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+#define PROTOTYPE(member, name, result, parameters) result name parameters;
+KO_IB_LIST(PROTOTYPE)
+#pragma GCC visibility pop
+
+static struct double_device devices[DOUBLE_DEVICES];
+
+int ibv_fork_init(void)
+{
+    return double_break("ibv_fork_init");
+}
+
+static enum double_kind kind_of(const char *text)
+{
+    return !strcmp(text, "ib")      ? DOUBLE_IB
+           : !strcmp(text, "iwarp") ? DOUBLE_IWARP
+           : !strcmp(text, "plain") ? DOUBLE_PLAIN
+                                    : DOUBLE_ROCE;
+}
+
+struct ko_ib_device **ibv_get_device_list(int *count)
+{
+    struct ko_ib_device **list = calloc(DOUBLE_DEVICES + 1, sizeof *list);
+    const char *wish = getenv("FAKEVERBS_DEVICES");
+    char text[256], *rest, *item;
+    int n = 0;
+
+    errno = double_break("ibv_get_device_list");
+    if (errno) {
+        free(list);
+        return NULL;
+    }
+    snprintf(text, sizeof text, "%s", wish ? wish : "fake0:roce");
+    pthread_mutex_lock(&double_lock);
+    for (item = strtok_r(text, ",", &rest); item && n < DOUBLE_DEVICES;
+         item = strtok_r(NULL, ",", &rest)) {
+        struct double_device *device = &devices[n];
+        char *kind = strchr(item, ':');
+
+        if (kind)
+            *kind++ = 0;
+        snprintf(device->name, sizeof device->name, "%s", item);
+        device->kind = kind_of(kind ? kind : "roce");
+        device->base.node_type = 1;
+        device->base.transport_type =
+            device->kind == DOUBLE_IWARP ? KO_IB_TRANSPORT_IWARP : KO_IB_TRANSPORT_IB;
+        list[n++] = &device->base;
+    }
+    pthread_mutex_unlock(&double_lock);
+    *count = n;
+    return list;
+}
+
+void ibv_free_device_list(struct ko_ib_device **list)
+{
+    free(list);
+}
+
+const char *ibv_get_device_name(struct ko_ib_device *device)
+{
+    return ((struct double_device *)device)->name;
+}
+
+static const struct double_device *device_of(const struct ko_ib_context *context)
+{
+    return (const struct double_device *)context->device;
+}
+
+static bool has_table(const struct double_device *device)
+{
+    return device->kind == DOUBLE_ROCE || device->kind == DOUBLE_PLAIN;
+}
+
+extern int double_poll_cq(struct ko_ib_cq *base, int cap, struct ko_ib_wc *wc);
+extern int double_req_notify_cq(struct ko_ib_cq *base, int solicited_only);
+extern int double_post_send(struct ko_ib_qp *base, struct ko_ib_send *wr, struct ko_ib_send **bad);
+extern int double_post_recv(struct ko_ib_qp *base, struct ko_ib_recv *wr, struct ko_ib_recv **bad);
+
+struct ko_ib_context *ibv_open_device(struct ko_ib_device *device)
+{
+    struct double_context *context;
+    int ends[2], error = double_break("ibv_open_device");
+
+    if (!error && pipe2(ends, O_CLOEXEC))
+        error = errno;
+    if (error) {
+        errno = error;
+        return NULL;
+    }
+    context = calloc(1, sizeof *context);
+    context->base.device = device;
+    context->base.ops.poll_cq = double_poll_cq;
+    context->base.ops.req_notify_cq = double_req_notify_cq;
+    context->base.ops.post_send = double_post_send;
+    context->base.ops.post_recv = double_post_recv;
+    context->base.async_fd = ends[0];
+    context->async_write = ends[1];
+    pthread_mutex_lock(&double_lock);
+    context->generation = double_generation;
+    double_start();
+    pthread_mutex_unlock(&double_lock);
+    return &context->base;
+}
+
+int ibv_close_device(struct ko_ib_context *base)
+{
+    struct double_context *context = (struct double_context *)base;
+
+    pthread_mutex_lock(&double_lock);
+    if (context->generation == double_generation)
+        double_stop();
+    pthread_mutex_unlock(&double_lock);
+    close(base->async_fd);
+    close(context->async_write);
+    free(context);
+    return 0;
+}
+
+int ibv_query_port(struct ko_ib_context *context, uint8_t port, struct ko_ib_port_attr *attr)
+{
+    const struct double_device *device = device_of(context);
+    int error = double_break("ibv_query_port");
+
+    if (error || port != 1)
+        return error ? error : EINVAL;
+    *attr = (struct ko_ib_port_attr){
+        .state = double_lists("FAKEVERBS_DOWN", device->name) ? KO_IB_PORT_DOWN : KO_IB_PORT_ACTIVE,
+        .max_mtu = 5,
+        .active_mtu = 3,
+        .gid_tbl_len = has_table(device) ? DOUBLE_GIDS : 1,
+        .pkey_tbl_len = 1,
+        .lid = device->kind == DOUBLE_IB ? 17 : 0,
+        .active_width = 2,
+        .active_speed = 32,
+        .link_layer = device->kind == DOUBLE_IB ? KO_IB_LINK_INFINIBAND : KO_IB_LINK_ETHERNET};
+    return 0;
+}
+
+/* Link-local and 127.0.0.1, each as RoCE v1 and v2. */
+int _ibv_query_gid_ex(struct ko_ib_context *context, uint32_t port, uint32_t index,
+                      struct ko_ib_gid_entry *entry, uint32_t flags, size_t nbytes)
+{
+    static const uint8_t local[16] = {0xfe, 0x80, [8] = 2, [15] = 1},
+                         v4[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
+    const struct double_device *device = device_of(context);
+    int error = double_break("ibv_query_gid");
+
+    (void)flags;
+    if (error || port != 1 || nbytes < sizeof *entry ||
+        index >= (has_table(device) ? DOUBLE_GIDS : 1))
+        return error ? error : ENODATA;
+    *entry = (struct ko_ib_gid_entry){.gid_index = index, .port_num = port};
+    memcpy(entry->gid.raw, index < 2 ? local : v4, 16);
+    if (has_table(device))
+        entry->gid_type = index % 2 ? KO_IB_GID_ROCE_V2 : KO_IB_GID_ROCE_V1;
+    return 0;
+}
+
+int ibv_query_pkey(struct ko_ib_context *context, uint8_t port, int index, uint16_t *pkey)
+{
+    (void)context;
+    *pkey = 0xffff;
+    return port == 1 && index == 0 ? double_break("ibv_query_pkey") : EINVAL;
+}
+
+/* ---- asynchronous events ----------------------------------------------------------------------
+ */
+
+void double_tell_async(struct double_context *context, int type, void *object)
+{
+    struct ko_ib_async event = {.event_type = type};
+
+    if (object)
+        event.element.object = object;
+    else
+        event.element.port_num = 1;
+    (void)!write(context->async_write, &event, sizeof event);
+}
+
+int ibv_get_async_event(struct ko_ib_context *context, struct ko_ib_async *event)
+{
+    return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
+}
+
+void ibv_ack_async_event(struct ko_ib_async *event)
+{
+    (void)event;
+}
+
+const char *ibv_event_type_str(int event)
+{
+    return event == KO_IB_EVENT_DEVICE_FATAL  ? "local catastrophic error"
+           : event == KO_IB_EVENT_PORT_ERR    ? "port error"
+           : event == KO_IB_EVENT_PORT_ACTIVE ? "port active"
+                                              : "some event";
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+struct ko_ib_pd {
+    struct ko_ib_context *context;
+};
+
+struct ko_ib_pd *ibv_alloc_pd(struct ko_ib_context *context)
+{
+    struct ko_ib_pd *pd;
+
+    errno = double_break("ibv_alloc_pd");
+    pd = errno ? NULL : calloc(1, sizeof *pd);
+    if (pd)
+        pd->context = context;
+    return pd;
+}
+
+int ibv_dealloc_pd(struct ko_ib_pd *pd)
+{
+    bool is_used = false;
+
+    pthread_mutex_lock(&double_lock);
+    for (const struct double_mr *mr = double_mrs; mr; mr = mr->next)
+        is_used |= mr->base.pd == pd;
+    pthread_mutex_unlock(&double_lock);
+    if (is_used)
+        return EBUSY;
+    free(pd);
+    return 0;
+}
+
+struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int access)
+{
+    static uint32_t keys = 1000;
+    struct double_mr *mr;
+    size_t registered = nbytes;
+
+    errno = double_break("ibv_reg_mr");
+    if (errno)
+        return NULL;
+    pthread_mutex_lock(&double_lock);
+    for (mr = double_mrs; mr; mr = mr->next)
+        registered += mr->base.length;
+    if (registered > (size_t)double_number("FAKEVERBS_MEMLOCK", 1L << 40)) {
+        pthread_mutex_unlock(&double_lock);
+        errno = ENOMEM;
+        return NULL;
+    }
+    mr = calloc(1, sizeof *mr);
+    keys += 7;
+    mr->base = (struct ko_ib_mr){pd->context, pd, at, nbytes, 0, keys, keys + 1};
+    mr->access = access;
+    mr->next = double_mrs;
+    double_mrs = mr;
+    pthread_mutex_unlock(&double_lock);
+    return &mr->base;
+}
+
+int ibv_dereg_mr(struct ko_ib_mr *base)
+{
+    pthread_mutex_lock(&double_lock);
+    for (struct double_mr **link = &double_mrs; *link; link = &(*link)->next)
+        if (&(*link)->base == base) {
+            *link = (*link)->next;
+            break;
+        }
+    pthread_mutex_unlock(&double_lock);
+    free(base);
+    return 0;
+}
+
+struct double_mr *double_find_mr(uint32_t key, uint64_t at, size_t nbytes, int access)
+{
+    for (struct double_mr *mr = double_mrs; mr; mr = mr->next) {
+        const uint64_t base = (uintptr_t)mr->base.addr;
+
+        if ((mr->base.lkey == key || mr->base.rkey == key) && at >= base &&
+            at - base <= mr->base.length && nbytes <= mr->base.length - (at - base) &&
+            (mr->access & access) == access)
+            return mr;
+    }
+    return NULL;
+}
