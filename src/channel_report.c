@@ -215,13 +215,14 @@ static bool is_telling(const struct ko_channel *channel)
     return false;
 }
 
-/* Posts that cannot leave must not refer to the caller's buffers any longer. */
+/* Posts that cannot leave must not refer to the caller's buffers any longer, nor may a peer write
+ * there. */
 static void cut_unflushed(struct ko_channel *channel)
 {
     for (int i = 0; i < channel->group->size; i++) {
         struct ko_port *port = &channel->ports[i];
 
-        if (!port->is_open || !ko_link_is_flushed(port->link))
+        if (!port->is_open || (!ko_link_is_flushed(port->link) && !port->link->wire->is_written_to))
             continue;
         ko_channel_unpoll(channel, port);
         ko_link_free(port->link);

@@ -161,9 +161,22 @@ static const char *reason(const struct ko_transport *transport, const struct ko_
             return NULL;
         return own->pid == peer->pid ? "threads of one process" : "the same machine and user";
     }
+    if (transport == &ko_transport_rdma && !strcmp(own->machine, peer->machine))
+        return *ko_config_text(KO_CONFIG_TRANSPORT) ? "KOLO_TRANSPORT asks for it" : NULL;
     return strcmp(own->machine, peer->machine) != 0
                ? "another machine, container or user"
                : "the same machine, but shared memory is not allowed by KOLO_TRANSPORT";
+}
+
+static bool has_address(const struct ko_contact *contact, const struct ko_transport *transport,
+                        uint32_t *index)
+{
+    for (uint32_t i = 0; i < contact->naddresses; i++)
+        if (!strcmp(contact->addresses[i].transport, transport->name)) {
+            *index = i;
+            return true;
+        }
+    return false;
 }
 
 int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
@@ -172,12 +185,10 @@ int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *pe
     for (const struct ko_transport *const *row = ko_transports; *row; row++) {
         const char *text = ko_topology_allows(*row) ? reason(*row, own, peer, is_self) : NULL;
 
-        for (uint32_t i = 0; text && i < peer->naddresses; i++)
-            if (!strcmp(peer->addresses[i].transport, (*row)->name)) {
-                *index = i;
-                snprintf(why, why_bytes, "%s", text);
-                return KOLO_OK;
-            }
+        if (text && has_address(own, *row, index) && has_address(peer, *row, index)) {
+            snprintf(why, why_bytes, "%s", text);
+            return KOLO_OK;
+        }
     }
     return ko_fail(
         KOLO_E_UNSUPPORTED,

@@ -45,15 +45,19 @@ static int dial_tcp(const unsigned char *address, size_t nbytes)
 }
 
 static const struct transport_traits rows[] = {
-    {&ko_transport_self, "a rank is alone with itself", NULL, 0, NULL, false},
-    {&ko_transport_shm, NULL, dial_shm, 0, NULL, false},
-    {&ko_transport_tcp, NULL, dial_tcp, 1, NULL, false},
-    {&ko_transport_tcp, NULL, dial_tcp, 2, NULL, false},
-    {&ko_transport_tcp, NULL, dial_tcp, 4, NULL, false},
-    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", false},
-    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", false},
-    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", true},
-    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", true},
+    {&ko_transport_self, "a rank is alone with itself", NULL, 0, NULL, false, NULL},
+    {&ko_transport_shm, NULL, dial_shm, 0, NULL, false, NULL},
+    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:roce"},
+    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:ib"},
+    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:plain"},
+    {&ko_transport_rdma, NULL, NULL, 2, "the token of this test", false, "fake0:roce"},
+    {&ko_transport_tcp, NULL, dial_tcp, 1, NULL, false, NULL},
+    {&ko_transport_tcp, NULL, dial_tcp, 2, NULL, false, NULL},
+    {&ko_transport_tcp, NULL, dial_tcp, 4, NULL, false, NULL},
+    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", false, NULL},
+    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", false, NULL},
+    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", true, NULL},
+    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", true, NULL},
 };
 
 int main(void)

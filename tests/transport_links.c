@@ -211,7 +211,8 @@ static void stalled(void **state)
         assert_int_equal(err, KOLO_OK);
         assert_memory_equal(got, kept, BIG);
     }
-    assert_int_equal(ko_link_is_flushed(links.from), KOLO_OK);
+    while (ko_link_is_flushed(links.from)) /* some learn only afterwards that all has arrived */
+        drive(&links);
     free_links(&links);
     free(kept);
     free(got);

@@ -28,6 +28,7 @@ struct transport_traits {
     int sockets;       /* KOLO_TCP_SOCKETS; 0: it does not matter */
     const char *token; /* KOLO_AUTH_TOKEN; NULL: none */
     bool is_sealed;    /* KOLO_ENCRYPT=1 */
+    const char *rdma;  /* FAKEVERBS_DEVICES; NULL: it does not matter */
 };
 
 enum { SUITE_MOST = 128 };

@@ -290,7 +290,8 @@ static void pass_many(struct suite *suite, int n, size_t nbytes, bool must_block
     assert_int_equal(poll(&entry, 1, 0), 0);
     receive_all(&ends, n, nbytes);
     for (int i = 0; i < n; i++)
-        assert_false(posts[i].is_queued);
+        while (posts[i].is_queued) /* some learn only afterwards that all has arrived */
+            assert_int_equal(suite_settle(ends.from, ends.to), KOLO_OK);
     assert_false(ends.from->wanted & KO_POLL_OUT);
     assert_true(ends.to->wanted & KO_POLL_IN);
     suite_hang_up(suite, &ends);

@@ -126,8 +126,16 @@ static int message_land(struct ko_link *link, void *to, bool is_streaming)
     return err;
 }
 
-/* The wire's fd tells everything. */
+/* What the wire has found may be a control message, which ko_link_hear would take. */
 static void message_arm(struct ko_link *link)
+{
+    const struct ko_transport *transport = link->wire->transport;
+
+    if (transport->arm && transport->arm(link->wire) && !link->is_landed)
+        link->has_notice = true;
+}
+
+static void message_disarm(struct ko_link *link)
 {
     (void)link;
 }
@@ -141,5 +149,5 @@ const struct ko_link_ops ko_message_link_ops = {
     .land = message_land,
     .release = message_release,
     .arm = message_arm,
-    .disarm = message_arm,
+    .disarm = message_disarm,
 };

@@ -6,6 +6,7 @@
 const struct ko_transport *const ko_transports[] = {
     &ko_transport_self, /* a rank and itself */
     &ko_transport_shm,  /* ranks of one machine, network namespace and user */
+    &ko_transport_rdma, /* hosts with adapters for it */
     &ko_transport_tcp,  /* anywhere else */
     NULL,
 };

@@ -358,7 +358,7 @@ static int look_ahead(struct ko_stream *stream, size_t nbytes)
     return KOLO_OK;
 }
 
-static int check_frame(const struct ko_frame *frame, size_t most)
+int ko_stream_check(const struct ko_frame *frame, size_t most)
 {
     size_t limit = frame->kind == KO_FRAME_DATA ? most : KO_CONTROL_BYTES;
 
@@ -377,7 +377,7 @@ int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame 
         if (err)
             return err;
         memcpy(&stream->frame, stream->ahead + stream->ahead_at, sizeof stream->frame);
-        err = check_frame(&stream->frame, most);
+        err = ko_stream_check(&stream->frame, most);
         if (!err)
             err = look_ahead(stream, ko_stream_head_bytes(stream->frame.nbytes));
         if (err)

@@ -80,6 +80,10 @@ int ko_stream_flush(struct ko_stream *stream);
 int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame);
 int ko_stream_land(struct ko_stream *stream, void *to);
 
+/* KOLO_E_PROTOCOL unless it can be a message's frame: of a known kind, with a slice of at most
+ * `most` bytes, or a control body. */
+int ko_stream_check(const struct ko_frame *frame, size_t most);
+
 /* The descriptor of the message just landed, or -1. */
 int ko_stream_take_fd(struct ko_stream *stream);
 

@@ -78,6 +78,8 @@ struct ko_wire {
     struct ko_hello hello; /* the other end's, valid if has_hello or open */
     int fd;                /* readiness for the bits in wanted means "call drive"; -1: none */
     int wanted;            /* KO_POLL_ bits (poller.h); may change with every call */
+    bool is_written_to;    /* the other end may still write where a land was told to: that memory
+                              is nobody else's before the land is over or the wire hung up */
 
     /* KO_WINDOW, once open: the memory this end receives in (its own), and the one it sends into.
      * Valid until hangup; window.h says what lies in it. */
@@ -134,6 +136,11 @@ struct ko_transport {
      * whether there was something to do or not. */
     int (*drive)(struct ko_wire *wire);
 
+    /* Before its thread sleeps until fd is ready: from now on everything that lets the wire go on
+     * makes it so. True if there is something already: the thread is not to sleep. NULL: fd tells
+     * of itself. */
+    bool (*arm)(struct ko_wire *wire);
+
     /* Queues a message behind those before it and begins to send it, unless it may_wait. Fails only
      * for good; a message that can no longer leave because the other end is gone is dropped without
      * an error, which `next` will report after what has arrived. */
@@ -163,6 +170,7 @@ extern const struct ko_transport *const ko_transports[];
 /* NULL if there is none of this name. */
 const struct ko_transport *ko_transport_find(const char *name);
 
-extern const struct ko_transport ko_transport_self, ko_transport_shm, ko_transport_tcp;
+extern const struct ko_transport ko_transport_self, ko_transport_shm, ko_transport_rdma,
+    ko_transport_tcp;
 
 #endif

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * RDMA between hosts: reliable connections of InfiniBand or RoCE. A device has one of tcp's inside,
+ * which listens and greets for it; a wire is one of tcp's until the queue pairs at its ends are
+ * joined and a first write has shown that they reach each other.
+ */
+#include "rdma.h"
+
+#include "clock.h"
+#include "config.h"
+#include "log.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long a wire that is hung up waits for its last words to arrive. */
+enum { LINGER_MS = 100 };
+
+/* ---- devices ----------------------------------------------------------------------------- */
+
+static int read_variables(struct ko_rdma_device *device)
+{
+    int64_t is_sealed;
+    int err = ko_config_number(KO_CONFIG_ENCRYPT, &is_sealed);
+
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_PKEY, &device->pkey);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_TC, &device->traffic_class);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_SL, &device->service_level);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_TIMEOUT, &device->timeout);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_RETRY, &device->retries);
+    if (!err && is_sealed)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "KOLO_ENCRYPT is 1, and rdma does not encrypt");
+    return err;
+}
+
+static int choose_port(struct ko_rdma_device *device, const char *host)
+{
+    struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
+    int err = ports ? ko_ib_ports_read(device->ib, host, ports) : KOLO_E_NOMEM;
+
+    if (!err && !ports->count)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
+    else if (!err && ports->chosen < 0)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
+                      ports->list[0].device, ports->list[0].number, ports->list[0].why);
+    else if (!err)
+        device->port = ports->list[ports->chosen];
+    free(ports);
+    return err;
+}
+
+static int open_adapter(struct ko_rdma_device *device)
+{
+    int err = ko_ib_device_open(device->ib, device->port.device, &device->context);
+
+    if (err)
+        return err;
+    device->pd = device->ib->alloc_pd(device->context);
+    if (!device->pd || fcntl(device->context->async_fd, F_SETFL, O_NONBLOCK))
+        return ko_fail(KOLO_E_SYSTEM, "the RDMA adapter %s gives no protection domain",
+                       device->port.device);
+    ko_log(KO_LOG_INFO, "rdma goes by %s port %d: %s", device->port.device, device->port.number,
+           device->port.why);
+    return KOLO_OK;
+}
+
+static void rdma_close(struct ko_device *base)
+{
+    struct ko_rdma_device *device = (struct ko_rdma_device *)base;
+    const bool is_ours = device && device->pid == (int)getpid();
+
+    if (!device)
+        return;
+    if (is_ours)
+        ko_rdma_memory_close(device);
+    if (is_ours && device->pd)
+        (void)device->ib->free_pd(device->pd);
+    if (is_ours && device->context)
+        (void)device->ib->close_device(device->context);
+    ko_transport_tcp.close(device->tcp);
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+}
+
+static int rdma_open(const struct ko_site *site, struct ko_device **device_out)
+{
+    struct ko_rdma_device *device = ko_alloc(sizeof *device, "a device");
+    int err;
+
+    if (!device)
+        return KOLO_E_NOMEM;
+    device->base = (struct ko_device){&ko_transport_rdma, -1};
+    device->pid = (int)getpid();
+    atomic_store(&device->last_event, -1);
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->memory.lock, NULL);
+    err = read_variables(device);
+    if (!err)
+        err = ko_ib_open(&device->ib);
+    if (!err)
+        err = choose_port(device, site->listen_host);
+    if (!err)
+        err = open_adapter(device);
+    if (!err)
+        err = ko_transport_tcp.open(site, &device->tcp);
+    if (err) {
+        rdma_close(&device->base);
+        return err;
+    }
+    device->base.listen_fd = device->tcp->listen_fd;
+    *device_out = &device->base;
+    return KOLO_OK;
+}
+
+static size_t rdma_address(struct ko_device *device, unsigned char *address)
+{
+    return ko_transport_tcp.address(((struct ko_rdma_device *)device)->tcp, address);
+}
+
+/* Takes in what the adapter tells; some of it explains a failure that is to come. */
+static void read_events(struct ko_rdma_device *device)
+{
+    struct ko_ib_async event;
+
+    pthread_mutex_lock(&device->lock);
+    while (!device->ib->get_async(device->context, &event)) {
+        const int type = event.event_type;
+
+        device->ib->ack_async(&event);
+        ko_log(KO_LOG_WARN, "the RDMA adapter %s tells of an event: %s", device->port.device,
+               device->ib->event_name(type));
+        if (type == KO_IB_EVENT_PORT_ACTIVE)
+            atomic_store(&device->last_event, -1);
+        else if (atomic_load(&device->last_event) != KO_IB_EVENT_DEVICE_FATAL)
+            atomic_store(&device->last_event, type);
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+/* What every call ends with. Who knows of a message and has not begun to land it wants no more. */
+static int after(struct ko_rdma_wire *wire, int err)
+{
+    const bool is_full = wire->in.has_frame && !wire->in.is_landing;
+
+    if (wire->status)
+        wire->base.wanted = 0;
+    else
+        wire->base.wanted =
+            (is_full ? 0 : KO_POLL_IN) | (ko_rdma_is_sending(wire) ? KO_POLL_IN | KO_POLL_OUT : 0);
+    return err;
+}
+
+/* Keeps the poller's idea of the connection over tcp. */
+static int poll_tcp(struct ko_rdma_wire *wire)
+{
+    const int wanted = wire->ended_ns ? 0 : wire->tcp->wanted;
+    int err = KOLO_OK;
+
+    if (wanted == wire->polled)
+        return KOLO_OK;
+    if (!wire->polled)
+        err = ko_poller_add(&wire->poller, wire->tcp->fd, wanted, &wire->tcp);
+    else if (wanted)
+        err = ko_poller_change(&wire->poller, wire->tcp->fd, wanted, &wire->tcp);
+    else
+        ko_poller_remove(&wire->poller, wire->tcp->fd);
+    wire->polled = wanted;
+    return err;
+}
+
+/* Nothing comes over tcp once the wire is open, but its end. */
+static void look_at_tcp(struct ko_rdma_wire *wire)
+{
+    const struct ko_frame *frame;
+    int err = wire->ended_ns ? KO_AGAIN : wire->tcp->transport->next(wire->tcp, &frame);
+
+    if (err == KO_AGAIN)
+        return;
+    if (err && err != KOLO_E_PEER_LOST)
+        ko_rdma_fail(wire, err);
+    wire->ended_ns = ko_now_ns();
+    if (poll_tcp(wire))
+        ko_rdma_fail(wire, KOLO_E_SYSTEM);
+}
+
+static void look_at_all(struct ko_rdma_wire *wire)
+{
+    struct ko_event events[4];
+    const int n = ko_poller_wait(&wire->poller, 0, events, 4);
+
+    for (int i = 0; i < n; i++)
+        if (events[i].owner == &wire->tcp)
+            look_at_tcp(wire);
+        else if (events[i].owner == &wire->queue)
+            ko_rdma_queue_take_event(wire);
+        else
+            read_events(wire->device);
+    if (atomic_load(&wire->device->last_event) == KO_IB_EVENT_DEVICE_FATAL && !wire->status)
+        ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM,
+                                   "the RDMA adapter %s has failed or been removed; see dmesg",
+                                   wire->device->port.device));
+}
+
+/* The order matters: what completes before the queue is armed is gathered, what completes later
+ * makes the channel readable. */
+static bool rdma_arm(struct ko_wire *base)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+    int n;
+
+    if (base->state != KO_WIRE_OPEN)
+        return false;
+    if (wire->status)
+        return !wire->has_told;
+    look_at_all(wire);
+    if (!wire->status)
+        ko_rdma_queue_arm(wire);
+    n = ko_rdma_gather(wire);
+    ko_rdma_pump(wire);
+    (void)after(wire, KOLO_OK);
+    return n || wire->status || wire->ended_ns;
+}
+
+/* ---- beginning --------------------------------------------------------------------------- */
+
+static void copy_head(struct ko_rdma_wire *wire)
+{
+    wire->base.has_begun = wire->tcp->has_begun;
+    wire->base.has_hello = wire->tcp->has_hello;
+    wire->base.hello = wire->tcp->hello;
+    wire->base.wanted = wire->tcp->wanted | KO_POLL_IN;
+}
+
+static int new_wire(struct ko_device *device, struct ko_wire *tcp, struct ko_wire **wire_out)
+{
+    struct ko_rdma_wire *wire = ko_alloc(sizeof *wire, "a wire");
+    int err;
+
+    if (!wire) {
+        tcp->transport->hangup(tcp);
+        return KOLO_E_NOMEM;
+    }
+    wire->base.transport = &ko_transport_rdma;
+    wire->device = (struct ko_rdma_device *)device;
+    wire->tcp = tcp;
+    wire->out.credits = KO_RDMA_CREDITS;
+    err = ko_poller_open_quiet(&wire->poller);
+    if (!err)
+        err = poll_tcp(wire);
+    wire->base.fd = wire->poller.epoll_fd;
+    if (err) {
+        wire->base.transport->hangup(&wire->base);
+        return err;
+    }
+    copy_head(wire);
+    *wire_out = &wire->base;
+    return KOLO_OK;
+}
+
+static int rdma_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
+                        const struct ko_hello *hello, struct ko_wire **wire)
+{
+    struct ko_wire *tcp;
+    int err = ko_transport_tcp.connect(((struct ko_rdma_device *)device)->tcp, address, nbytes,
+                                       hello, &tcp);
+
+    return err ? err : new_wire(device, tcp, wire);
+}
+
+static int rdma_accept(struct ko_device *device, struct ko_wire **wire)
+{
+    struct ko_wire *tcp;
+    int err = ko_transport_tcp.accept(((struct ko_rdma_device *)device)->tcp, &tcp);
+
+    return err ? err : new_wire(device, tcp, wire);
+}
+
+static int send_card(struct ko_rdma_wire *wire)
+{
+    int err = ko_rdma_queue_open(wire);
+
+    if (!err)
+        err = ko_poller_add(&wire->poller, wire->queue.channel->fd, KO_POLL_IN, &wire->queue);
+    if (!err)
+        err =
+            ko_poller_add(&wire->poller, wire->device->context->async_fd, KO_POLL_IN, wire->device);
+    if (!err && fcntl(wire->queue.channel->fd, F_SETFL, O_NONBLOCK))
+        err = ko_fail(KOLO_E_SYSTEM, "a completion channel cannot be made not to block");
+    if (err)
+        return err;
+    wire->stage = KO_RDMA_JOINING;
+    wire->card_post = (struct ko_post){
+        .frame = {.kind = KO_FRAME_DATA, .nbytes = sizeof wire->card}, .body = &wire->card};
+    return wire->tcp->transport->send(wire->tcp, &wire->card_post);
+}
+
+/* Their next message over tcp, of nbytes. */
+static int hear(struct ko_rdma_wire *wire, void *to, size_t nbytes)
+{
+    const struct ko_frame *frame;
+    int err = wire->tcp->transport->next(wire->tcp, &frame);
+
+    if (err)
+        return err;
+    if (frame->nbytes != nbytes)
+        return ko_fail(KOLO_E_PROTOCOL, "rank %d sent a card of %u bytes; kolo's have %zu",
+                       (int)wire->base.hello.from, frame->nbytes, nbytes);
+    return wire->tcp->transport->land(wire->tcp, to);
+}
+
+static int join(struct ko_rdma_wire *wire)
+{
+    int err = hear(wire, &wire->theirs, sizeof wire->theirs);
+
+    if (!err)
+        err = ko_rdma_queue_join(wire);
+    if (err)
+        return err;
+    wire->stage = KO_RDMA_READYING;
+    wire->ready_post = (struct ko_post){.frame = {.kind = KO_FRAME_DATA}};
+    return wire->tcp->transport->send(wire->tcp, &wire->ready_post);
+}
+
+/* Only now does the other end take in what comes. */
+static int probe(struct ko_rdma_wire *wire)
+{
+    int err = hear(wire, NULL, 0);
+
+    if (err)
+        return err;
+    wire->stage = KO_RDMA_PROBING;
+    ko_rdma_probe(wire);
+    return KOLO_OK;
+}
+
+static int await_probe(struct ko_rdma_wire *wire)
+{
+    const struct ko_frame *frame;
+    int err;
+
+    ko_rdma_queue_arm(wire);
+    (void)ko_rdma_gather(wire);
+    if (wire->stage == KO_RDMA_OPEN) {
+        wire->base.state = KO_WIRE_OPEN;
+        ko_rdma_pump(wire);
+        return KOLO_OK;
+    }
+    /* Who has gone has not got the write; that is then not the adapters' fault. */
+    err = wire->tcp->transport->next(wire->tcp, &frame);
+    if (wire->queue.is_armed)
+        ko_rdma_queue_take_event(wire);
+    if (err == KO_AGAIN && wire->status)
+        err = ko_fail_again(wire->status, wire->why);
+    return err;
+}
+
+static int shake(struct ko_rdma_wire *wire)
+{
+    int err = KOLO_OK;
+
+    if (wire->stage == KO_RDMA_GREETING && wire->tcp->state == KO_WIRE_OPEN)
+        err = send_card(wire);
+    if (!err && wire->stage == KO_RDMA_JOINING)
+        err = join(wire);
+    if (!err && wire->stage == KO_RDMA_READYING)
+        err = probe(wire);
+    if (!err && wire->stage == KO_RDMA_PROBING)
+        err = await_probe(wire);
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
+static int drive_opening(struct ko_rdma_wire *wire)
+{
+    int err = wire->tcp->transport->drive(wire->tcp);
+
+    copy_head(wire);
+    if (!err)
+        err = shake(wire);
+    if (!err)
+        err = poll_tcp(wire);
+    return err || wire->base.state != KO_WIRE_OPEN ? err : after(wire, KOLO_OK);
+}
+
+/* ---- the row ----------------------------------------------------------------------------- */
+
+static int rdma_drive(struct ko_wire *base)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    if (base->state != KO_WIRE_OPEN)
+        return drive_opening(wire);
+    (void)ko_rdma_gather(wire);
+    ko_rdma_pump(wire);
+    return after(wire, KOLO_OK);
+}
+
+static int rdma_answer(struct ko_wire *base, const struct ko_hello *hello)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+    int err = wire->tcp->transport->answer(wire->tcp, hello);
+
+    return err ? err : drive_opening(wire);
+}
+
+static int rdma_send(struct ko_wire *base, struct ko_post *post)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    if (wire->status || wire->ended_ns)
+        return KOLO_OK;
+    ko_rdma_send(wire, post);
+    return after(wire, KOLO_OK);
+}
+
+static int rdma_next(struct ko_wire *base, const struct ko_frame **frame)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    return after(wire, ko_rdma_next(wire, frame));
+}
+
+static int rdma_land(struct ko_wire *base, void *to)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    return after(wire, ko_rdma_land(wire, to));
+}
+
+/* Waits until what has been posted has arrived, unless the other end is gone. */
+static void linger(struct ko_rdma_wire *wire)
+{
+    const ko_deadline deadline = ko_deadline_in(LINGER_MS);
+
+    look_at_tcp(wire);
+    ko_rdma_say_bye(wire);
+    while (!wire->status && !wire->ended_ns && ko_rdma_is_flying(wire) &&
+           !ko_deadline_passed(&deadline)) {
+        sched_yield();
+        (void)ko_rdma_gather(wire);
+        look_at_tcp(wire);
+    }
+}
+
+static void rdma_hangup(struct ko_wire *base)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    if (!wire)
+        return;
+    if (base->state == KO_WIRE_OPEN && !wire->status)
+        linger(wire);
+    wire->tcp->transport->hangup(wire->tcp);
+    ko_rdma_queue_close(wire);
+    ko_rdma_drop_posts(wire);
+    ko_rdma_unregister(wire->device, &wire->in.region);
+    ko_poller_close(&wire->poller);
+    free(wire);
+}
+
+const struct ko_transport ko_transport_rdma = {
+    .name = "rdma",
+    .kind = KO_MESSAGE,
+    .open = rdma_open,
+    .close = rdma_close,
+    .address = rdma_address,
+    .connect = rdma_connect,
+    .accept = rdma_accept,
+    .answer = rdma_answer,
+    .drive = rdma_drive,
+    .arm = rdma_arm,
+    .send = rdma_send,
+    .next = rdma_next,
+    .land = rdma_land,
+    .hangup = rdma_hangup,
+};

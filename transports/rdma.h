@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rdma.h: what the files of the rdma transport have of each other; rdma.c begins and ends wires,
+ * rdma_queue.c keeps their queue pairs, rdma_memory.c registers memory, rdma_out.c and rdma_in.c
+ * move messages. Nobody else includes this.
+ *
+ * A wire has a connection over tcp beside its queue pair: there the two ends greet each other,
+ * prove who they are, and exchange the cards by which the queue pairs are joined; afterwards it
+ * tells by its end that the peer has gone, which a reliable connection alone does not.
+ *
+ * Messages travel as SENDs into slots that the receiver has posted: several short ones in one slot,
+ * a longer one in several. Of the slots for messages the sender has a credit each, given back when
+ * they are posted again; a few more are there for what the two ends tell each other without.
+ * A message of KO_RDMA_DIRECT bytes or more is only announced (ASK); the receiver registers the
+ * place where it is to land and says where (CLEAR); the sender writes it there, without a copy at
+ * either end, and says so by the write's immediate, or by a SEND behind it (DONE). A reliable
+ * connection keeps their order, and a receive that completes after a write finds it in memory
+ * (InfiniBand specification, volume 1, 9.5 "Transaction ordering"). Memory that cannot be
+ * registered at either end goes through the slots.
+ */
+#ifndef KO_RDMA_H
+#define KO_RDMA_H
+
+#include "ib_ports.h"
+#include "poller.h"
+#include "status.h"
+#include "transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    KO_RDMA_SLOT = 8192,  /* bytes of a slot */
+    KO_RDMA_CREDITS = 16, /* slots for messages */
+    /* Told at a time without a credit, at most: CLEAR, DONE or a write's immediate, CREDIT (each
+     * gives half of all, so two are on their way at most), PROBE, BYE. */
+    KO_RDMA_RESERVE = 8,
+    KO_RDMA_SLOTS = KO_RDMA_CREDITS + KO_RDMA_RESERVE, /* posted, and as many to send from */
+    KO_RDMA_FLYING = 8,                                /* writes that have not completed */
+    KO_RDMA_INLINE = 128,                              /* bytes asked for */
+    KO_RDMA_DIRECT = 32768,
+    KO_RDMA_HELD = 32768 /* bytes of posts that wait for others to go with them, at most */
+};
+
+/* ---- what travels ------------------------------------------------------------------------ */
+
+/* Of a queue pair, over tcp. */
+struct ko_rdma_card {
+    uint32_t magic, version;
+    uint32_t qp_number, psn;
+    uint32_t link_layer, mtu;
+    uint32_t slot_bytes, credits;
+    uint16_t lid;
+    uint16_t gid_index, gid_type; /* for texts */
+    uint16_t port;
+    ko_ib_gid gid;
+    char device[KO_IB_NAME];
+};
+
+enum ko_rdma_kind {
+    KO_RDMA_FIRST = 1, /* a message's frame and the beginning of its body */
+    KO_RDMA_MORE,      /* the body goes on */
+    KO_RDMA_ASK,       /* the frame alone: where is the body to be written? */
+    KO_RDMA_CLEAR,     /* there; key 0: nowhere, it is to come in slots */
+    KO_RDMA_DONE,      /* it has been written */
+    KO_RDMA_CREDIT,    /* nothing but credits */
+    KO_RDMA_BYE        /* nothing will follow */
+};
+
+/* A slot is full of records: each a head and, at the next multiple of 8 bytes, perhaps another. */
+struct ko_rdma_head {
+    uint16_t kind;
+    uint16_t credits; /* in a slot's first: that the receiver of this has besides those it had */
+    uint32_t nbytes;  /* of a body, behind this */
+    uint32_t key, unused;
+    uint64_t place;
+    struct ko_frame frame;
+};
+
+enum { KO_RDMA_PART = KO_RDMA_SLOT - sizeof(struct ko_rdma_head) }; /* of a body in one slot */
+
+static inline size_t ko_rdma_record(size_t nbytes)
+{
+    return sizeof(struct ko_rdma_head) + (nbytes + 7) / 8 * 8;
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* Memory that the adapter can use, until it is given back. */
+struct ko_rdma_region {
+    struct ko_ib_mr *mr; /* NULL: none */
+    bool is_kept;        /* in the list below */
+};
+
+enum { KO_RDMA_KEPT = 64 };
+
+/* Registered memory of kolo_mem_alloc: it is known when that is freed, so its registration can
+ * stay. Other memory is registered for one message, since its addresses may be given to other
+ * pages afterwards and nobody would know. */
+struct ko_rdma_memory {
+    pthread_mutex_t lock;
+    struct {
+        struct ko_segment *segment; /* held; NULL: free */
+        struct ko_ib_mr *mr;
+        int users;
+        uint64_t used; /* when, in uses of the list */
+    } kept[KO_RDMA_KEPT];
+    uint64_t uses;
+    atomic_bool has_warned;
+};
+
+struct ko_rdma_device {
+    struct ko_device base;
+    struct ko_device *tcp;
+    const struct ko_ib *ib;
+    struct ko_ib_context *context;
+    struct ko_ib_pd *pd;
+    struct ko_ib_port port;
+    int64_t pkey, traffic_class, service_level, timeout, retries;
+    struct ko_rdma_memory memory;
+    pthread_mutex_t lock;  /* of reading the adapter's events */
+    atomic_int last_event; /* of those that explain or cause a failure; -1: none */
+    int pid;               /* a child of fork has no part in what its parent has opened */
+};
+
+/* false, and nothing registered, if it cannot be; the caller has another way. */
+bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
+                      struct ko_rdma_region *region);
+void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region);
+void ko_rdma_memory_close(struct ko_rdma_device *device);
+
+#include "rdma_wire.h"
+
+#endif

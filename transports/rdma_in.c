@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Slots with parts of messages wait in the order of their coming until somebody lands them; those
+ * with what the peer tells are read at once. Nothing of a slot is believed before it is checked.
+ */
+#include "rdma.h"
+
+#include "clock.h"
+#include "stream.h"
+
+#include <string.h>
+
+static const unsigned char *slot_of(const struct ko_rdma_wire *wire, unsigned slot)
+{
+    return wire->queue.slots + (size_t)slot * KO_RDMA_SLOT;
+}
+
+static void refuse(struct ko_rdma_wire *wire, const char *what)
+{
+    ko_rdma_fail(wire, ko_fail(KOLO_E_PROTOCOL, "%s, which kolo never sends", what));
+}
+
+/* ---- what comes -------------------------------------------------------------------------- */
+
+static void take_credits(struct ko_rdma_wire *wire, unsigned credits)
+{
+    wire->out.credits += (int)credits;
+    if (wire->out.credits > KO_RDMA_CREDITS)
+        refuse(wire, "more credits came than there are slots");
+}
+
+static void queue_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
+{
+    struct ko_rdma_in *in = &wire->in;
+
+    if (in->come - in->taken == KO_RDMA_CREDITS) {
+        refuse(wire, "more came than there are credits for");
+        return;
+    }
+    in->nbytes[slot] = (uint16_t)nbytes;
+    in->order[in->come++ % KO_RDMA_SLOTS] = (uint8_t)slot;
+}
+
+void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
+{
+    struct ko_rdma_head head;
+
+    if (nbytes < sizeof head) {
+        refuse(wire, "less than a head came");
+        return;
+    }
+    memcpy(&head, slot_of(wire, slot), sizeof head);
+    take_credits(wire, head.credits);
+    if (head.kind == KO_RDMA_FIRST || head.kind == KO_RDMA_MORE || head.kind == KO_RDMA_ASK) {
+        queue_slot(wire, slot, nbytes);
+        return;
+    }
+    ko_rdma_post_slot(wire, slot);
+    if (head.kind == KO_RDMA_CLEAR)
+        ko_rdma_hear_clear(wire, &head);
+    else if (head.kind == KO_RDMA_DONE)
+        ko_rdma_hear_done(wire);
+    else if (head.kind == KO_RDMA_BYE)
+        wire->in.has_bye = true;
+    else if (head.kind != KO_RDMA_CREDIT)
+        refuse(wire, "a message of no known kind came");
+}
+
+void ko_rdma_hear_done(struct ko_rdma_wire *wire)
+{
+    if (wire->in.region.mr && !wire->in.is_done)
+        wire->in.is_done = true;
+    else if (!wire->status)
+        refuse(wire, "the end of a write came that nobody had asked for");
+}
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+/* How long a peer's last words may take, when its connection over tcp has told of its end. */
+enum { LAST_WORDS_MS = 20 };
+
+/* What there is to say when nothing has come. */
+static int nothing(struct ko_rdma_wire *wire)
+{
+    if (wire->status) {
+        wire->has_told = true;
+        return ko_fail_again(wire->status, wire->why);
+    }
+    if (!wire->in.has_bye &&
+        (!wire->ended_ns || ko_now_ns() - wire->ended_ns < LAST_WORDS_MS * (int64_t)1000000))
+        return KO_AGAIN;
+    ko_rdma_fail(wire, ko_fail(KOLO_E_PEER_LOST, "its connection was closed"));
+    return nothing(wire);
+}
+
+static unsigned front_slot(const struct ko_rdma_in *in)
+{
+    return in->order[in->taken % KO_RDMA_SLOTS];
+}
+
+/* The record in front. */
+static const struct ko_rdma_head *front(const struct ko_rdma_wire *wire)
+{
+    return (const struct ko_rdma_head *)(slot_of(wire, front_slot(&wire->in)) + wire->in.at);
+}
+
+/* KOLO_OK if there is a record in front, after a look at what has come; KO_AGAIN, or the wire's
+ * failure. */
+static int await_record(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_in *in = &wire->in;
+    size_t left;
+
+    if (in->come == in->taken) {
+        (void)ko_rdma_gather(wire);
+        ko_rdma_pump(wire);
+    }
+    if (in->come == in->taken)
+        return nothing(wire);
+    left = in->nbytes[front_slot(in)] - in->at;
+    if (left >= sizeof(struct ko_rdma_head) && left >= ko_rdma_record(front(wire)->nbytes))
+        return KOLO_OK;
+    refuse(wire, "a record longer than its slot came");
+    return nothing(wire);
+}
+
+/* The record in front is done with, and its slot if it was the last there. */
+static void release(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_in *in = &wire->in;
+    const unsigned slot = front_slot(in);
+
+    in->at += ko_rdma_record(front(wire)->nbytes);
+    if (in->at < in->nbytes[slot])
+        return;
+    in->at = 0;
+    in->taken++;
+    in->owed++;
+    ko_rdma_post_slot(wire, slot);
+    ko_rdma_pump(wire);
+}
+
+int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)
+{
+    struct ko_rdma_in *in = &wire->in;
+    const struct ko_rdma_head *head;
+    int err = in->has_frame ? KOLO_OK : await_record(wire);
+
+    *frame = &in->frame;
+    if (err || in->has_frame)
+        return err;
+    head = front(wire);
+    err = ko_stream_check(&head->frame, ko_message_bytes(wire->base.hello.slice_bytes));
+    if (!err && head->kind != KO_RDMA_FIRST && head->kind != KO_RDMA_ASK)
+        err = ko_fail(KOLO_E_PROTOCOL, "a message came without its beginning");
+    if (err) {
+        ko_rdma_fail(wire, err);
+        return err;
+    }
+    in->frame = head->frame;
+    in->has_frame = true;
+    in->is_asked = head->kind == KO_RDMA_ASK;
+    in->done = 0;
+    in->holds_first = !in->is_asked;
+    if (in->is_asked)
+        release(wire);
+    return KOLO_OK;
+}
+
+static int end_landing(struct ko_rdma_in *in)
+{
+    in->has_frame = in->is_landing = in->is_clear = in->is_done = in->is_asked = false;
+    return KOLO_OK;
+}
+
+/* Says where the body is to be written, or that it cannot be. */
+static void clear(struct ko_rdma_wire *wire, void *to)
+{
+    struct ko_rdma_in *in = &wire->in;
+    struct ko_rdma_out *out = &wire->out;
+
+    out->clear = (struct ko_rdma_head){.kind = KO_RDMA_CLEAR};
+    in->is_asked = ko_rdma_register(wire->device, to, in->frame.nbytes,
+                                    KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &in->region);
+    if (in->is_asked) {
+        out->clear.key = in->region.mr->rkey;
+        out->clear.place = (uintptr_t)to;
+    }
+    wire->base.is_written_to = in->is_asked;
+    in->is_clear = true;
+    out->tells_clear = true;
+    ko_rdma_pump(wire);
+}
+
+static int land_written(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_in *in = &wire->in;
+
+    if (!in->is_done) {
+        (void)ko_rdma_gather(wire);
+        ko_rdma_pump(wire);
+    }
+    if (!in->is_done)
+        return nothing(wire);
+    ko_rdma_unregister(wire->device, &in->region);
+    wire->base.is_written_to = false;
+    return end_landing(in);
+}
+
+/* Takes the record in front as the next part of the body. */
+static int land_part(struct ko_rdma_wire *wire, unsigned char *to)
+{
+    struct ko_rdma_in *in = &wire->in;
+    const struct ko_rdma_head *head = front(wire);
+    const size_t nbytes = head->nbytes;
+
+    if (nbytes > in->frame.nbytes - in->done || (!nbytes && in->frame.nbytes) ||
+        (head->kind == KO_RDMA_FIRST) != in->holds_first || head->kind == KO_RDMA_ASK) {
+        refuse(wire, "a part came that does not belong to its message");
+        return wire->status;
+    }
+    if (nbytes)
+        memcpy(to + in->done, head + 1, nbytes);
+    in->done += nbytes;
+    in->holds_first = false;
+    release(wire);
+    return KOLO_OK;
+}
+
+int ko_rdma_land(struct ko_rdma_wire *wire, void *to)
+{
+    struct ko_rdma_in *in = &wire->in;
+    int err = KOLO_OK;
+
+    in->is_landing = true;
+    if (in->is_asked && !in->is_clear)
+        clear(wire, to);
+    if (in->is_asked)
+        return land_written(wire);
+    while (!err && (in->holds_first || in->done < in->frame.nbytes)) {
+        err = await_record(wire);
+        if (!err)
+            err = land_part(wire, to);
+    }
+    return err ? err : end_landing(in);
+}

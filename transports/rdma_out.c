@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Posts leave strictly in their order: while the first has asked where it is to be written, nothing
+ * behind it goes, since the receiver could not land it before. What a post needs is copied or has
+ * been written when it is given back; one that is being written is given back by its completion.
+ */
+#include "rdma.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- what is told without a credit ------------------------------------------------------- */
+
+/* Sends the slot that is being put together. */
+static void send_filled(struct ko_rdma_wire *wire)
+{
+    if (wire->out.filled && !wire->status)
+        ko_rdma_send_slot(wire, wire->out.filled);
+    wire->out.filled = 0;
+}
+
+/* A new slot with its first head; what is owed goes with everything. NULL: there is none. */
+static struct ko_rdma_head *begin_slot(struct ko_rdma_wire *wire, enum ko_rdma_kind kind)
+{
+    struct ko_rdma_head *head;
+
+    send_filled(wire);
+    head = wire->status ? NULL : (struct ko_rdma_head *)ko_rdma_slot(wire);
+    if (!head)
+        return NULL;
+    *head = (struct ko_rdma_head){.kind = (uint16_t)kind, .credits = (uint16_t)wire->in.owed};
+    wire->in.owed = 0;
+    wire->out.filled = sizeof *head;
+    return head;
+}
+
+static bool tell(struct ko_rdma_wire *wire, enum ko_rdma_kind kind)
+{
+    if (!begin_slot(wire, kind))
+        return false;
+    send_filled(wire);
+    return true;
+}
+
+static void tell_all(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+    struct ko_rdma_head *head = out->tells_clear ? begin_slot(wire, KO_RDMA_CLEAR) : NULL;
+
+    if (head) {
+        head->key = out->clear.key;
+        head->place = out->clear.place;
+        out->tells_clear = false;
+        send_filled(wire);
+    }
+    while (out->tells_done && tell(wire, KO_RDMA_DONE))
+        out->tells_done--;
+    if (wire->in.owed >= KO_RDMA_CREDITS / 2)
+        (void)tell(wire, KO_RDMA_CREDIT);
+}
+
+void ko_rdma_say_bye(struct ko_rdma_wire *wire)
+{
+    (void)tell(wire, KO_RDMA_BYE);
+}
+
+/* ---- posts ------------------------------------------------------------------------------- */
+
+static void give_back(struct ko_post *post)
+{
+    post->next = NULL;
+    post->is_queued = false;
+}
+
+/* Takes the first post out of the queue. */
+static struct ko_post *take_first(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+    struct ko_post *post = out->first;
+
+    out->first = post->next;
+    if (!out->first)
+        out->last = NULL;
+    out->state = KO_RDMA_OUT_NEW;
+    out->done = 0;
+    out->has_begun = false;
+    return post;
+}
+
+static void queue_post(struct ko_rdma_out *out, struct ko_post *post)
+{
+    post->next = NULL;
+    post->is_queued = true;
+    if (out->last)
+        out->last->next = post;
+    else
+        out->first = post;
+    out->last = post;
+}
+
+void ko_rdma_drop_posts(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+
+    ko_rdma_unregister(wire->device, &out->region);
+    while (out->first)
+        give_back(take_first(wire));
+    for (; out->ended != out->begun; out->ended++) {
+        give_back(out->flying[out->ended % KO_RDMA_FLYING].post);
+        ko_rdma_unregister(wire->device, &out->flying[out->ended % KO_RDMA_FLYING].region);
+    }
+    out->tells_clear = false;
+    out->tells_done = 0;
+    out->filled = 0;
+}
+
+/* What is only held back takes no waiting: whoever drives sends it. */
+bool ko_rdma_is_sending(const struct ko_rdma_wire *wire)
+{
+    const struct ko_rdma_out *out = &wire->out;
+
+    return (out->first && !out->held) || out->begun != out->ended || out->tells_clear ||
+           out->tells_done;
+}
+
+bool ko_rdma_is_flying(const struct ko_rdma_wire *wire)
+{
+    return wire->queue.nsends || wire->out.begun != wire->out.ended;
+}
+
+/* ---- sending ----------------------------------------------------------------------------- */
+
+/* Room for a record with nbytes of body: in the slot that is being put together, else in a new one,
+ * which takes a credit. NULL: neither. */
+static struct ko_rdma_head *begin_part(struct ko_rdma_wire *wire, enum ko_rdma_kind kind,
+                                       size_t nbytes)
+{
+    struct ko_rdma_out *out = &wire->out;
+    struct ko_rdma_head *head;
+
+    if (out->filled && KO_RDMA_SLOT - out->filled >= ko_rdma_record(nbytes)) {
+        head = (struct ko_rdma_head *)(ko_rdma_slot(wire) + out->filled);
+        *head = (struct ko_rdma_head){.kind = (uint16_t)kind};
+        out->filled += sizeof *head;
+    } else {
+        head = out->credits ? begin_slot(wire, kind) : NULL;
+        if (!head)
+            return NULL;
+        out->credits--;
+    }
+    head->nbytes = (uint32_t)nbytes;
+    out->filled += ko_rdma_record(nbytes) - sizeof *head;
+    return head;
+}
+
+/* Asks where the first post is to be written; false if there is no slot now. */
+static bool ask(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_head *head = begin_part(wire, KO_RDMA_ASK, 0);
+
+    if (!head)
+        return false;
+    head->frame = wire->out.first->frame;
+    wire->out.has_begun = true;
+    wire->out.state = KO_RDMA_OUT_ASKED;
+    return true;
+}
+
+/* Sends the next part of the first post; false if there is no slot now. */
+static bool send_part(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+    const struct ko_post *post = out->first;
+    const size_t left = post->frame.nbytes - out->done;
+    const size_t nbytes = left < KO_RDMA_PART ? left : KO_RDMA_PART;
+    struct ko_rdma_head *head =
+        begin_part(wire, out->has_begun ? KO_RDMA_MORE : KO_RDMA_FIRST, nbytes);
+
+    if (!head)
+        return false;
+    if (!out->has_begun)
+        head->frame = post->frame;
+    if (nbytes)
+        memcpy(head + 1, (const unsigned char *)post->body + out->done, nbytes);
+    out->has_begun = true;
+    out->done += nbytes;
+    if (nbytes == left)
+        give_back(take_first(wire));
+    return true;
+}
+
+/* How the first post is to travel. */
+static void decide(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+    const struct ko_post *post = out->first;
+
+    out->state = KO_RDMA_OUT_PARTS;
+    if (post->frame.nbytes >= KO_RDMA_DIRECT &&
+        (out->region.mr || ko_rdma_register(wire->device, post->body, post->frame.nbytes,
+                                            KO_IB_LOCAL_WRITE, &out->region)))
+        out->state = KO_RDMA_OUT_NEW;
+}
+
+/* Gets on with the first post; false if it has to wait. */
+static bool go_on(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+
+    if (out->state == KO_RDMA_OUT_NEW)
+        decide(wire);
+    switch (out->state) {
+    case KO_RDMA_OUT_NEW:
+        return out->begun - out->ended < KO_RDMA_FLYING && ask(wire);
+    case KO_RDMA_OUT_PARTS:
+        return send_part(wire);
+    case KO_RDMA_OUT_ASKED:
+        return false;
+    }
+    return false;
+}
+
+void ko_rdma_pump(struct ko_rdma_wire *wire)
+{
+    if (wire->stage != KO_RDMA_OPEN || wire->status)
+        return;
+    tell_all(wire);
+    wire->out.held = 0;
+    while (!wire->status && wire->out.first && go_on(wire))
+        continue;
+    send_filled(wire);
+}
+
+void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post)
+{
+    struct ko_rdma_out *out = &wire->out;
+
+    queue_post(out, post);
+    out->held += ko_rdma_record(post->frame.nbytes);
+    if (!post->may_wait || out->held >= KO_RDMA_HELD)
+        ko_rdma_pump(wire);
+}
+
+void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head)
+{
+    struct ko_rdma_out *out = &wire->out;
+    const unsigned at = out->begun % KO_RDMA_FLYING;
+    struct ko_rdma_region region = out->region;
+
+    if (out->state != KO_RDMA_OUT_ASKED || !out->first) {
+        ko_rdma_fail(wire, ko_fail(KOLO_E_PROTOCOL,
+                                   "it says where to write a message that was not announced"));
+        return;
+    }
+    if (!head->place) {
+        ko_rdma_unregister(wire->device, &out->region);
+        out->state = KO_RDMA_OUT_PARTS;
+        return;
+    }
+    assert(out->begun - out->ended < KO_RDMA_FLYING);
+    ko_rdma_write(wire, head, out->first->body, &region);
+    if (wire->status)
+        return;
+    out->region = (struct ko_rdma_region){.mr = NULL};
+    out->flying[at].region = region;
+    out->flying[at].post = take_first(wire);
+    out->begun++;
+    out->tells_done += !wire->queue.has_imm;
+}
+
+void ko_rdma_write_ended(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+    const unsigned at = out->ended % KO_RDMA_FLYING;
+
+    if (out->ended == out->begun)
+        return; /* given back when the wire failed */
+    out->ended++;
+    ko_rdma_unregister(wire->device, &out->flying[at].region);
+    give_back(out->flying[at].post);
+}

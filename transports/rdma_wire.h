@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rdma_wire.h: the second half of rdma.h, which includes it: a wire and what its files do with it.
+ */
+#ifndef KO_RDMA_WIRE_H
+#define KO_RDMA_WIRE_H
+
+enum ko_rdma_stage {
+    KO_RDMA_GREETING, /* hellos */
+    KO_RDMA_JOINING,  /* our card has left, theirs has not come */
+    KO_RDMA_READYING, /* our queue pair is ready, theirs is not known to be */
+    KO_RDMA_PROBING,  /* a first write is on its way */
+    KO_RDMA_OPEN
+};
+
+/* The queue pair with its completion queue and slots. */
+struct ko_rdma_queue {
+    struct ko_ib_comp_channel *channel;
+    struct ko_ib_cq *cq;
+    struct ko_ib_qp *qp;
+    struct ko_ib_mr *mr; /* of the slots: KO_RDMA_SLOTS to receive in, then as many to send from */
+    unsigned char *slots;
+    uint32_t inline_bytes;
+    bool is_armed; /* the channel will tell of the next completion, or has */
+    unsigned next; /* slot to send from */
+    int nsends;    /* of those that have not completed */
+    bool has_imm;  /* writes can carry an immediate */
+};
+
+/* The message that goes out: the first of the posts. */
+enum ko_rdma_out_state { KO_RDMA_OUT_NEW, KO_RDMA_OUT_ASKED, KO_RDMA_OUT_PARTS };
+
+struct ko_rdma_out {
+    struct ko_post *first, *last;
+    enum ko_rdma_out_state state;
+    size_t done;    /* of the first's body */
+    bool has_begun; /* the frame of the first has left */
+    size_t held;    /* bytes of posts that nothing but may_wait keeps here */
+    int credits;
+    size_t filled;                /* bytes of the slot that is being put together; 0: none is */
+    struct ko_rdma_region region; /* of the first's body */
+    struct {                      /* writes on their way, in order */
+        struct ko_post *post;
+        struct ko_rdma_region region;
+    } flying[KO_RDMA_FLYING];
+    unsigned begun, ended; /* counts of them */
+    bool tells_clear;      /* what is to be told as soon as there is a slot */
+    struct ko_rdma_head clear;
+    int tells_done;
+};
+
+/* What comes in. */
+struct ko_rdma_in {
+    uint8_t order[KO_RDMA_SLOTS]; /* slots with parts of messages, in the order of their coming */
+    uint16_t nbytes[KO_RDMA_SLOTS];
+    unsigned come, taken; /* counts */
+    size_t at;            /* in the slot in front: bytes that have been taken */
+    struct ko_frame frame;
+    bool has_frame;
+    bool holds_first; /* the record in front has its beginning */
+    bool is_asked;    /* it will be written, not come in slots */
+    bool is_landing, is_clear, is_done;
+    size_t done;
+    struct ko_rdma_region region;
+    int owed; /* credits to give back */
+    bool has_bye;
+};
+
+struct ko_rdma_wire {
+    struct ko_wire base;
+    struct ko_rdma_device *device;
+    struct ko_wire *tcp;
+    struct ko_poller poller; /* of all that may tell something */
+    int polled;              /* bits with which tcp is there */
+    enum ko_rdma_stage stage;
+    struct ko_post card_post, ready_post;
+    struct ko_rdma_card card, theirs;
+    struct ko_rdma_queue queue;
+    struct ko_rdma_out out;
+    struct ko_rdma_in in;
+    int64_t ended_ns; /* when the connection over tcp was found to have ended; 0: it has not */
+    int status;       /* what has failed for good, to be told behind what has come */
+    bool has_told;    /* it has been */
+    char why[KO_ERROR_TEXT];
+};
+
+/* ---- rdma_queue.c ------------------------------------------------------------------------ */
+
+/* What a completion is of: in its wr_id above the number of the slot. */
+enum ko_rdma_work { KO_RDMA_GOT, KO_RDMA_SENT, KO_RDMA_WROTE, KO_RDMA_PROBED };
+
+/* Makes the queue pair, with all receives posted, and our card. Safe to close after a failure. */
+int ko_rdma_queue_open(struct ko_rdma_wire *wire);
+/* Joins it to theirs. */
+int ko_rdma_queue_join(struct ko_rdma_wire *wire);
+void ko_rdma_queue_close(struct ko_rdma_wire *wire);
+
+/* Where the next slot's contents are to be put together, NULL if all are on their way; and the
+ * slot's sending, with nbytes in it. */
+unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire);
+void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes);
+/* Posts a receive again. */
+void ko_rdma_post_slot(struct ko_rdma_wire *wire, unsigned slot);
+/* Writes body to where head says. */
+void ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_head *clear, const void *body,
+                   const struct ko_rdma_region *region);
+void ko_rdma_probe(struct ko_rdma_wire *wire);
+
+/* Takes in completions; returns how many there were. */
+int ko_rdma_gather(struct ko_rdma_wire *wire);
+/* From now on completions make the channel readable. */
+void ko_rdma_queue_arm(struct ko_rdma_wire *wire);
+void ko_rdma_queue_take_event(struct ko_rdma_wire *wire);
+
+/* Keeps the first failure, with this thread's text. */
+void ko_rdma_fail(struct ko_rdma_wire *wire, int status);
+
+/* ---- rdma_out.c -------------------------------------------------------------------------- */
+
+/* Sends what can be sent. */
+void ko_rdma_pump(struct ko_rdma_wire *wire);
+/* Queues a post, and sends it unless it may wait. */
+void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post);
+/* The peer says where the first post is to go. */
+void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head);
+void ko_rdma_write_ended(struct ko_rdma_wire *wire);
+/* Gives all posts back. */
+void ko_rdma_drop_posts(struct ko_rdma_wire *wire);
+/* True if something waits to leave, or has left and not arrived; is_flying: the latter alone. */
+bool ko_rdma_is_sending(const struct ko_rdma_wire *wire);
+bool ko_rdma_is_flying(const struct ko_rdma_wire *wire);
+/* The last that is sent. */
+void ko_rdma_say_bye(struct ko_rdma_wire *wire);
+
+/* ---- rdma_in.c --------------------------------------------------------------------------- */
+
+/* A slot has come with nbytes; a write has been done. */
+void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes);
+void ko_rdma_hear_done(struct ko_rdma_wire *wire);
+int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame);
+int ko_rdma_land(struct ko_rdma_wire *wire, void *to);
+
+#endif
