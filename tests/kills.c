@@ -71,11 +71,12 @@ static int take_port(void)
 
 static struct plan make_plan(uint64_t seed)
 {
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
     uint64_t state = seed;
     struct plan plan = {.seed = seed, .n = 2 + seeded_below(&state, MOST_RANKS - 1)};
 
     plan.victim = seeded_below(&state, plan.n);
-    plan.transport = seeded_below(&state, 2) ? "shm" : "tcp";
+    plan.transport = transports[seeded_below(&state, 3)];
     plan.kill_us = seeded_below(&state, 20000);
     plan.port = take_port();
     return plan;

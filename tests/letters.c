@@ -30,9 +30,9 @@ void letters_set(const char *transport, bool has_small_slots)
 
 void letters_run(int n, ranks_body body)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         letters_set(transports[i], true);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),

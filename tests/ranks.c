@@ -196,11 +196,11 @@ int ranks_run(const struct ranks *ranks, ranks_body body, void *argument)
 
 int ranks_run_all_ways(int n, ranks_body body)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
     int failed = 0;
 
     setenv("KOLO_DEBUG", "NONE", 1);
-    for (int i = 0; i < 4 && !failed; i++) {
+    for (int i = 0; i < 6 && !failed; i++) {
         setenv("KOLO_TRANSPORT", transports[i / 2], 1);
         failed = ranks_run(&(struct ranks){.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = n},
                            body, NULL);

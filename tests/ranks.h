@@ -33,7 +33,8 @@ typedef int (*ranks_body)(kolo_group *group, void *argument);
  * time-out + 60 s is a failure (processes). argument is shared by threads, copied to processes. */
 int ranks_run(const struct ranks *ranks, ranks_body body, void *argument);
 
-/* The same as threads and as processes, over shared memory and TCP, until one fails. */
+/* The same as threads and as processes, over shared memory, RDMA (a double's) and TCP,
+ * until one fails. */
 int ranks_run_all_ways(int n, ranks_body body);
 
 /* Keeps the text of the calling rank's failure, with kolo_last_error(); returns 1. */

@@ -17,7 +17,7 @@
 
 enum { COUNT = 20000, MOST_OPS = 16 };
 
-/* The body on n ranks: threads and processes, shm and tcp, in slots that all wrap. */
+/* Which all wrap. */
 static void set_small_slots(void)
 {
     setenv("KOLO_SLICE_BYTES", "256", 1);

@@ -147,6 +147,18 @@ static void processes_over_tcp(void **state)
     all_counts_of_ranks(RANKS_PROCESSES, "tcp");
 }
 
+static void threads_over_rdma(void **state)
+{
+    (void)state;
+    all_counts_of_ranks(RANKS_THREADS, "rdma");
+}
+
+static void processes_over_rdma(void **state)
+{
+    (void)state;
+    all_counts_of_ranks(RANKS_PROCESSES, "rdma");
+}
+
 /* ---- every algorithm --------------------------------------------------------------------- */
 
 struct row {
@@ -189,6 +201,7 @@ static void every_algorithm_among_threads(void **state)
     (void)state;
     every_algorithm(RANKS_THREADS, "shm", few, 7);
     every_algorithm(RANKS_THREADS, "tcp", some, 2);
+    every_algorithm(RANKS_THREADS, "rdma", some, 2);
 }
 
 static void every_algorithm_among_processes(void **state)
@@ -243,10 +256,10 @@ static int take_large(kolo_group *group, void *argument)
 
 static void large_counts_in_ordinary_slots(void **state)
 {
-    static const char *const transports[] = {"shm", "tcp", "shm,tcp"};
+    static const char *const transports[] = {"shm", "tcp", "shm,tcp", "rdma"};
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         exam_set_variables(transports[i], "", SLICE_BYTES);
         unsetenv("KOLO_SLICE_BYTES");
         unsetenv("KOLO_SLOTS");
@@ -521,6 +534,8 @@ int main(void)
         cmocka_unit_test(threads_over_tcp),
         cmocka_unit_test(processes_over_shm),
         cmocka_unit_test(processes_over_tcp),
+        cmocka_unit_test(threads_over_rdma),
+        cmocka_unit_test(processes_over_rdma),
         cmocka_unit_test(every_algorithm_among_threads),
         cmocka_unit_test(every_algorithm_among_processes),
         cmocka_unit_test(every_algorithm_around_the_cache),

@@ -184,10 +184,10 @@ static int skip_call(kolo_group *group, void *argument)
 
 static void order_and_skipped_calls_show(void **state)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         set_variables(transports[i], false);
         for (int n = 2; n < 5; n++) {
             const struct ranks ranks = {.kind = n == 3 ? RANKS_PROCESSES : RANKS_THREADS, .n = n};

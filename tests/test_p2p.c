@@ -422,13 +422,13 @@ static int take_bursts(kolo_group *group, void *argument)
 
 static void short_messages_go_together_and_soon(void **state)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         atomic_int arrived[3] = {0};
 
-        letters_set(transports[i % 2], i / 2);
+        letters_set(transports[i % 3], i / 3);
         assert_int_equal(
             ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, take_bursts, arrived), 0);
     }

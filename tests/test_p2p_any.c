@@ -474,13 +474,13 @@ static int die(kolo_group *group, void *argument)
 
 static void the_dead_are_named(void **state)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        letters_set(transports[i % 2], true);
+    for (int i = 0; i < 6; i++) {
+        letters_set(transports[i % 3], true);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1},
-                                   die, i / 2 ? &i : NULL),
+                                   die, i / 3 ? &i : NULL),
                          0);
     }
 }

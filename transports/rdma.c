@@ -344,25 +344,30 @@ static int probe(struct ko_rdma_wire *wire)
     return KOLO_OK;
 }
 
+/* Who has sent something has found that his writes arrive; perhaps he has left since, and has never
+ * got ours. */
+static bool has_heard(const struct ko_rdma_wire *wire)
+{
+    return wire->in.come || wire->in.has_bye;
+}
+
 static int await_probe(struct ko_rdma_wire *wire)
 {
-    const struct ko_frame *frame;
-    int err;
-
     ko_rdma_queue_arm(wire);
     (void)ko_rdma_gather(wire);
-    if (wire->stage == KO_RDMA_OPEN) {
+    if (wire->stage == KO_RDMA_OPEN || has_heard(wire)) {
+        if (wire->status) /* with his leaving */
+            wire->status = KOLO_E_PEER_LOST;
+        wire->stage = KO_RDMA_OPEN;
         wire->base.state = KO_WIRE_OPEN;
         ko_rdma_pump(wire);
         return KOLO_OK;
     }
-    /* Who has gone has not got the write; that is then not the adapters' fault. */
-    err = wire->tcp->transport->next(wire->tcp, &frame);
-    if (wire->queue.is_armed)
-        ko_rdma_queue_take_event(wire);
-    if (err == KO_AGAIN && wire->status)
-        err = ko_fail_again(wire->status, wire->why);
-    return err;
+    ko_rdma_queue_take_event(wire);
+    look_at_tcp(wire);
+    if (wire->ended_ns) /* the write's failure is then not the adapters' fault */
+        return ko_rdma_await_last_words(wire);
+    return wire->status ? ko_fail_again(wire->status, wire->why) : KO_AGAIN;
 }
 
 static int shake(struct ko_rdma_wire *wire)

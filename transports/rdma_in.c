@@ -79,18 +79,26 @@ void ko_rdma_hear_done(struct ko_rdma_wire *wire)
 /* How long a peer's last words may take, when its connection over tcp has told of its end. */
 enum { LAST_WORDS_MS = 20 };
 
+int ko_rdma_await_last_words(const struct ko_rdma_wire *wire)
+{
+    if (!wire->in.has_bye && ko_now_ns() - wire->ended_ns < LAST_WORDS_MS * (int64_t)1000000)
+        return KO_AGAIN;
+    return ko_fail(KOLO_E_PEER_LOST, "its connection was closed");
+}
+
 /* What there is to say when nothing has come. */
 static int nothing(struct ko_rdma_wire *wire)
 {
-    if (wire->status) {
-        wire->has_told = true;
-        return ko_fail_again(wire->status, wire->why);
-    }
-    if (!wire->in.has_bye &&
-        (!wire->ended_ns || ko_now_ns() - wire->ended_ns < LAST_WORDS_MS * (int64_t)1000000))
+    int err = KO_AGAIN;
+
+    if (!wire->status && (wire->ended_ns || wire->in.has_bye))
+        err = ko_rdma_await_last_words(wire);
+    if (err != KO_AGAIN)
+        ko_rdma_fail(wire, err);
+    if (!wire->status)
         return KO_AGAIN;
-    ko_rdma_fail(wire, ko_fail(KOLO_E_PEER_LOST, "its connection was closed"));
-    return nothing(wire);
+    wire->has_told = true;
+    return ko_fail_again(wire->status, wire->why);
 }
 
 static unsigned front_slot(const struct ko_rdma_in *in)

@@ -137,6 +137,9 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 /* A slot has come with nbytes; a write has been done. */
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes);
 void ko_rdma_hear_done(struct ko_rdma_wire *wire);
+/* KOLO_E_PEER_LOST once nothing can come any more of a peer that has closed its connection over
+ * tcp, KO_AGAIN until then. */
+int ko_rdma_await_last_words(const struct ko_rdma_wire *wire);
 int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame);
 int ko_rdma_land(struct ko_rdma_wire *wire, void *to);
 
