@@ -59,6 +59,33 @@ with_double() {
     [[ "$output" == *"none: the driver does not describe a GPU: unknown (999)"* ]]
 }
 
+# The double of libibverbs.
+with_verbs() {
+    LD_LIBRARY_PATH=$(dirname "$INFO")/../tests/fakeverbs "$@"
+}
+
+@test "ports of RDMA adapters are listed, with what is chosen" {
+    FAKEVERBS_DEVICES=a0:roce,b0:ib run with_verbs "$INFO" --rdma
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"* a0:1  RoCE, link active, 100 Gb/s, packets of 1024 bytes"* ]]
+    [[ "$output" == *"    * GID 3   RoCE v2  ::ffff:127.0.0.1"* ]]
+    [[ "$output" == *"  b0:1  InfiniBand, link active, 100 Gb/s, packets of 1024 bytes"*", LID 17"* ]]
+    [[ "$output" == *"not chosen: another is as good or better"* ]]
+    FAKEVERBS_DEVICES=a0,b0:ib KOLO_IB_HCA=b0 run with_verbs "$INFO" --rdma
+    [[ "$output" == *"* b0:1  InfiniBand"* ]]
+    [[ "$output" == *"not chosen: KOLO_IB_HCA does not allow it"* ]]
+    FAKEVERBS_DEVICES=a0,w0:iwarp FAKEVERBS_DOWN=a0 run with_verbs "$INFO" --rdma
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"not chosen: its link is not active"* ]]
+    [[ "$output" == *"  w0:1  iWARP"* ]]
+    FAKEVERBS_DEVICES=, run with_verbs "$INFO" --rdma
+    [ "$status" -eq 1 ]
+    [[ "$output" == "no RDMA: this machine has no adapter"* ]]
+    KOLO_IB=0 run "$INFO" --rdma
+    [ "$status" -eq 1 ]
+    [ "$output" = "no RDMA: KOLO_IB is 0" ]
+}
+
 @test "algorithms are listed" {
     run "$INFO"
     grep -qE '^  all_reduce +ring +' <<<"$output"

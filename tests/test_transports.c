@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every transport passes the suite: one row each.
+ *   test_transports [PATTERN]
+ * Real adapters in place of the double's: LD_LIBRARY_PATH with the folder of libibverbs.
  */
 #include "transport_suite.h"
 
@@ -60,11 +62,13 @@ static const struct transport_traits rows[] = {
     {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", true, NULL},
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
     static struct CMUnitTest tests[SUITE_MOST * sizeof rows / sizeof *rows];
     size_t n = 0;
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         n += transport_suite_add(tests + n, &rows[i]);
     return _cmocka_run_group_tests("transports", tests, n, NULL, NULL);

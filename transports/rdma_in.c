@@ -163,7 +163,7 @@ int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)
         err = ko_fail(KOLO_E_PROTOCOL, "a message came without its beginning");
     if (err) {
         ko_rdma_fail(wire, err);
-        return err;
+        return nothing(wire);
     }
     in->frame = head->frame;
     in->has_frame = true;

@@ -89,6 +89,9 @@ struct ko_gpus {
 /* Opens the driver. */
 void ko_gpus_read(struct ko_gpus *gpus);
 
+/* Prints the ports of RDMA adapters; false if there is none to use. */
+bool ko_rdma_print(FILE *file);
+
 /* What KOLO_ALGO chooses from. */
 struct ko_algorithm_row {
     const char *collective, *name, *reason;

@@ -12,9 +12,9 @@
 
 enum { EXIT_FINE = 0, EXIT_PROBLEM = 1, EXIT_SELF = 125 };
 
-enum form { FORM_TEXT, FORM_JSON, FORM_MARKDOWN, FORM_ALGORITHMS };
+enum form { FORM_TEXT, FORM_JSON, FORM_MARKDOWN, FORM_ALGORITHMS, FORM_RDMA };
 
-enum key { KEY_JSON = 256, KEY_MARKDOWN, KEY_ALGORITHMS, KEY_RANKS, KEY_PER_HOST };
+enum key { KEY_JSON = 256, KEY_MARKDOWN, KEY_ALGORITHMS, KEY_RANKS, KEY_PER_HOST, KEY_RDMA };
 
 struct wish {
     enum form form;
@@ -25,6 +25,7 @@ static const struct argp_option option_list[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"variables-markdown", KEY_MARKDOWN, NULL, 0, "Print the table of variables in Markdown", 0},
     {"algorithms", KEY_ALGORITHMS, NULL, 0, "Print which algorithm is taken for which size", 0},
+    {"rdma", KEY_RDMA, NULL, 0, "Print the ports of RDMA adapters, which is chosen, and why", 0},
     {"ranks", KEY_RANKS, "N", 0, "Among so many ranks (2)", 0},
     {"per-host", KEY_PER_HOST, "N", 0, "With so many of them on each host (all)", 0},
     {0}};
@@ -32,7 +33,8 @@ static const struct argp_option option_list[] = {
 static const char doc[] =
     "Show kolo's build, this machine, and every KOLO_ variable with its value and where it is from."
     "\vThe exit code is 0 if all is well, 1 if a KOLO_ variable of the environment is malformed or "
-    "unknown, 125 if kolo-info was misused or its output could not be written.";
+    "unknown or, with --rdma, if there is no port to use, 125 if kolo-info was misused or its "
+    "output could not be written.";
 
 static void print_version(FILE *stream, struct argp_state *state)
 {
@@ -53,6 +55,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ALGORITHMS:
         wish->form = FORM_ALGORITHMS;
+        return 0;
+    case KEY_RDMA:
+        wish->form = FORM_RDMA;
         return 0;
     case KEY_RANKS:
         wish->nranks = ko_option_whole(state, "--ranks", arg, 2, 1000000);
@@ -82,6 +87,8 @@ static int print(enum form form)
 {
     struct ko_info info;
 
+    if (form == FORM_RDMA)
+        return ko_rdma_print(stdout) ? EXIT_FINE : EXIT_PROBLEM;
     if (form == FORM_MARKDOWN) {
         ko_info_print_markdown(stdout);
         return EXIT_FINE;

@@ -1,0 +1,686 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the shared suite cannot ask of rdma: failures of an adapter, each status of a completion,
+ * memory that cannot be registered, events, peers that do not keep to the protocol, sleeping. The
+ * adapters are those of tests/fakeverbs.
+ */
+#include "rdma.h"
+
+#include "clock.h"
+#include "kolo.h"
+#include "memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SLICE = 1 << 20, LIMIT_MS = 10000 };
+
+static const struct ko_transport *const rdma = &ko_transport_rdma;
+static const struct ko_site site = {.listen_host = "127.0.0.1"};
+
+/* Two devices of this process and a wire between them. */
+struct pair {
+    struct ko_device *left, *right;
+    struct ko_wire *from, *to;
+};
+
+static struct ko_hello hello_of(int from, int to)
+{
+    return (struct ko_hello){.magic = KO_HELLO_MAGIC,
+                             .version = KO_HELLO_VERSION,
+                             .from = from,
+                             .to = to,
+                             .slots = 2,
+                             .slice_bytes = SLICE};
+}
+
+static struct ko_rdma_wire *of(struct ko_wire *wire)
+{
+    return (struct ko_rdma_wire *)wire;
+}
+
+static void settle(struct ko_wire *wire, int *err)
+{
+    if (!*err && wire)
+        *err = rdma->drive(wire);
+    if (!*err && wire)
+        (void)rdma->arm(wire);
+}
+
+/* Opens the wire; the first error, if it cannot be. */
+static int open_wire(struct pair *pair)
+{
+    unsigned char address[KO_ADDRESS_BYTES];
+    const size_t nbytes = rdma->address(pair->right, address);
+    const struct ko_hello hello = hello_of(1, 2), answer = hello_of(2, 1);
+    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
+    bool has_answered = false;
+    int err = rdma->connect(pair->left, address, nbytes, &hello, &pair->from);
+
+    while (!err &&
+           (pair->from->state != KO_WIRE_OPEN || !pair->to || pair->to->state != KO_WIRE_OPEN)) {
+        assert_false(ko_deadline_passed(&deadline));
+        if (!pair->to)
+            (void)rdma->accept(pair->right, &pair->to);
+        settle(pair->from, &err);
+        settle(pair->to, &err);
+        if (!err && pair->to && pair->to->has_hello && !has_answered) {
+            has_answered = true;
+            err = rdma->answer(pair->to, &answer);
+        }
+    }
+    return err;
+}
+
+static int open_devices(struct pair *pair)
+{
+    int err;
+
+    *pair = (struct pair){.left = NULL};
+    err = rdma->open(&site, &pair->left);
+    return err ? err : rdma->open(&site, &pair->right);
+}
+
+static void close_pair(struct pair *pair)
+{
+    rdma->hangup(pair->from);
+    rdma->hangup(pair->to);
+    rdma->close(pair->left);
+    rdma->close(pair->right);
+    *pair = (struct pair){.left = NULL};
+}
+
+static struct pair new_pair(void)
+{
+    struct pair pair;
+
+    assert_int_equal(open_devices(&pair), KOLO_OK);
+    assert_int_equal(open_wire(&pair), KOLO_OK);
+    return pair;
+}
+
+static int forget_wishes(void **state)
+{
+    static const char *const names[] = {
+        "FAKEVERBS_DEVICES", "FAKEVERBS_DOWN",   "FAKEVERBS_BREAK",   "FAKEVERBS_MEMLOCK",
+        "FAKEVERBS_LOST",    "FAKEVERBS_STATUS", "FAKEVERBS_EVENT",   "FAKEVERBS_RECV_STATUS",
+        "FAKEVERBS_JITTER",  "KOLO_IB_HCA",      "KOLO_IB_GID_INDEX", "KOLO_ENCRYPT"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    setenv("KOLO_DEBUG", "NONE", 1);
+    return 0;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void fill(unsigned char *bytes, size_t nbytes, unsigned key)
+{
+    for (size_t i = 0; i < nbytes; i++)
+        bytes[i] = (unsigned char)(i * 7 + key * 31 + (i >> 9));
+}
+
+static void pass_bytes(struct ko_wire *from, struct ko_wire *to, const unsigned char *body,
+                       unsigned char *got, size_t nbytes)
+{
+    struct ko_post post = {
+        .frame = {.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = {.seq = nbytes}},
+        .body = body};
+    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
+    const struct ko_frame *frame;
+    int err;
+
+    memset(got, 0, nbytes);
+    assert_int_equal(rdma->send(from, &post), KOLO_OK);
+    while ((err = rdma->next(to, &frame)) == KO_AGAIN)
+        assert_false(ko_deadline_passed(&deadline));
+    assert_int_equal(err, KOLO_OK);
+    assert_int_equal(frame->nbytes, nbytes);
+    while ((err = rdma->land(to, got)) == KO_AGAIN) {
+        assert_false(ko_deadline_passed(&deadline));
+        assert_int_equal(rdma->drive(from), KOLO_OK);
+    }
+    assert_int_equal(err, KOLO_OK);
+    assert_memory_equal(got, body, nbytes);
+    while (post.is_queued) {
+        assert_false(ko_deadline_passed(&deadline));
+        assert_int_equal(rdma->drive(from), KOLO_OK);
+    }
+    assert_false(to->is_written_to);
+}
+
+static void pass(struct pair *pair, size_t nbytes)
+{
+    unsigned char *body = malloc(nbytes + 1), *got = malloc(nbytes + 1);
+
+    fill(body, nbytes, (unsigned)nbytes);
+    pass_bytes(pair->from, pair->to, body, got, nbytes);
+    pass_bytes(pair->to, pair->from, body, got, nbytes);
+    free(body);
+    free(got);
+}
+
+/* The wire's failure, whose text has all the words. */
+static void expect(struct ko_wire *wire, int status, const char *const *words)
+{
+    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
+    const struct ko_frame *frame;
+    int err;
+
+    while ((err = rdma->next(wire, &frame)) == KO_AGAIN) {
+        assert_false(ko_deadline_passed(&deadline));
+        (void)rdma->arm(wire);
+    }
+    assert_int_equal(err, status);
+    for (; *words; words++)
+        if (!strstr(kolo_last_error(), *words))
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), *words);
+    assert_int_equal(rdma->next(wire, &frame), status); /* for good */
+    assert_int_equal(wire->wanted, 0);
+    assert_false(rdma->arm(wire)); /* it has been told: nobody is kept awake */
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static bool is_loss(int status)
+{
+    static const int losses[] = {KO_IB_WC_WR_FLUSH_ERR,   KO_IB_WC_REM_INV_REQ_ERR,
+                                 KO_IB_WC_REM_ACCESS_ERR, KO_IB_WC_REM_OP_ERR,
+                                 KO_IB_WC_RETRY_EXC_ERR,  KO_IB_WC_RNR_RETRY_EXC_ERR,
+                                 KO_IB_WC_REM_ABORT_ERR,  KO_IB_WC_RESP_TIMEOUT_ERR};
+
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)
+        if (losses[i] == status)
+            return true;
+    return false;
+}
+
+static void try_status(const char *variable, int status, const char *what, bool is_at_sender)
+{
+    struct pair pair = new_pair();
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+    char wish[64], number[64];
+    const char *const words[] = {what,
+                                 "fake0 port 1, GID 3 = ::ffff:127.0.0.1 (RoCE v2) here",
+                                 is_at_sender ? "of rank 2 (127.0.0.1:" : "of rank 1 (127.0.0.1:",
+                                 ko_ib_status_name(status),
+                                 number,
+                                 ko_ib_status_cause(status),
+                                 NULL};
+
+    snprintf(wish, sizeof wish, "1=%d/77", status);
+    snprintf(number, sizeof number, "(%d, vendor error 77)", status);
+    setenv(variable, wish, 1);
+    assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+    expect(is_at_sender ? pair.from : pair.to, is_loss(status) ? KOLO_E_PEER_LOST : KOLO_E_SYSTEM,
+           words);
+    unsetenv(variable);
+    close_pair(&pair);
+}
+
+static void every_status_is_told(void **state)
+{
+    (void)state;
+    for (int status = 1; status < KO_IB_NSTATUS; status++)
+        try_status("FAKEVERBS_STATUS", status, "sending between", true);
+    try_status("FAKEVERBS_STATUS", 77, "of no known name", true);
+    for (int status = 1; status < KO_IB_NSTATUS; status++)
+        try_status("FAKEVERBS_RECV_STATUS", status, "receiving between", false);
+}
+
+/* Of a long message: what is announced, what is written. */
+static void a_write_fails(void **state)
+{
+    static const char *const words[] = {"writing between", "REM_ACCESS_ERR", NULL};
+    static unsigned char body[SLICE], got[SLICE];
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA, .nbytes = SLICE}, .body = body};
+    const struct ko_frame *frame;
+    struct pair pair = new_pair();
+    int err;
+
+    (void)state;
+    assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+    while ((err = rdma->next(pair.to, &frame)) == KO_AGAIN)
+        continue;
+    assert_int_equal(err, KOLO_OK);
+    setenv("FAKEVERBS_STATUS", "2=10/5", 1); /* the first is CLEAR */
+    assert_int_equal(rdma->land(pair.to, got), KO_AGAIN);
+    assert_true(pair.to->is_written_to);
+    expect(pair.from, KOLO_E_PEER_LOST, words);
+    assert_false(post.is_queued);
+    while ((err = rdma->land(pair.to, got)) == KO_AGAIN)
+        rdma->hangup(pair.from), pair.from = NULL, (void)rdma->arm(pair.to);
+    assert_int_equal(err, KOLO_E_PEER_LOST);
+    assert_false(pair.to->is_written_to);
+    close_pair(&pair);
+}
+
+/* Every call of the library's fails once on the way to a wire, and nothing is left behind. */
+static void every_call_can_fail(void **state)
+{
+    static const char *const calls[] = {
+        "ibv_open_device", "ibv_alloc_pd",  "ibv_query_port",     "ibv_create_comp_channel",
+        "ibv_create_cq",   "ibv_create_qp", "ibv_reg_mr",         "ibv_modify_qp",
+        "ibv_post_recv",   "ibv_post_send", "ibv_get_device_list"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (int at = 1; at <= 6; at++) {
+            struct pair pair;
+            char wish[64];
+            int err;
+
+            snprintf(wish, sizeof wish, "%s@%d=12", calls[i], at);
+            setenv("FAKEVERBS_BREAK", wish, 1);
+            err = open_devices(&pair);
+            if (!err)
+                err = open_wire(&pair);
+            if (at == 1)
+                assert_int_not_equal(err, KOLO_OK);
+            if (err)
+                assert_true(strlen(kolo_last_error()) > 0);
+            close_pair(&pair);
+            unsetenv("FAKEVERBS_BREAK");
+        }
+}
+
+static void the_limit_of_locked_memory_is_named(void **state)
+{
+    struct pair pair;
+
+    (void)state;
+    assert_int_equal(open_devices(&pair), KOLO_OK);
+    setenv("FAKEVERBS_MEMLOCK", "65536", 1);
+    assert_int_equal(open_wire(&pair), KOLO_E_SYSTEM);
+    assert_non_null(strstr(kolo_last_error(), "ulimit -l"));
+    close_pair(&pair);
+}
+
+static void packets_that_do_not_arrive(void **state)
+{
+    static const char *const words[] = {"the first write between",
+                                        "RETRY_EXC_ERR (12, vendor error 129)", "KOLO_IB_GID_INDEX",
+                                        "GID 3 = ::ffff:127.0.0.1 (RoCE v2) of rank", NULL};
+    struct pair pair;
+
+    (void)state;
+    setenv("FAKEVERBS_LOST", "3", 1);
+    assert_int_equal(open_devices(&pair), KOLO_OK);
+    assert_int_equal(open_wire(&pair), KOLO_E_SYSTEM);
+    for (int i = 0; words[i]; i++)
+        assert_non_null(strstr(kolo_last_error(), words[i]));
+    close_pair(&pair);
+}
+
+static void two_kinds_of_network(void **state)
+{
+    struct pair pair = {.left = NULL};
+
+    (void)state;
+    setenv("FAKEVERBS_DEVICES", "a0:roce,b0:ib", 1);
+    setenv("KOLO_IB_HCA", "a0", 1);
+    assert_int_equal(rdma->open(&site, &pair.left), KOLO_OK);
+    setenv("KOLO_IB_HCA", "b0", 1);
+    assert_int_equal(rdma->open(&site, &pair.right), KOLO_OK);
+    assert_int_equal(open_wire(&pair), KOLO_E_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "choose by KOLO_IB_HCA"));
+    close_pair(&pair);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void an_adapter_fails(void **state)
+{
+    static const char *const words[] = {"fake0 has failed or been removed", NULL};
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+    struct pair pair = new_pair();
+
+    (void)state;
+    setenv("FAKEVERBS_EVENT", "1=8", 1);
+    assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+    expect(pair.from, KOLO_E_SYSTEM, words);
+    close_pair(&pair);
+}
+
+static void a_link_goes_down(void **state)
+{
+    static const char *const words[] = {"RETRY_EXC_ERR", "after the event port error", NULL};
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+    struct pair pair = new_pair();
+
+    (void)state;
+    setenv("FAKEVERBS_EVENT", "1=10", 1);
+    pass(&pair, 5);
+    (void)rdma->arm(pair.from);
+    setenv("FAKEVERBS_STATUS", "1=12/129", 1);
+    assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+    expect(pair.from, KOLO_E_PEER_LOST, words);
+    close_pair(&pair);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int count_kept(const struct ko_device *device)
+{
+    const struct ko_rdma_memory *memory = &((const struct ko_rdma_device *)device)->memory;
+    int n = 0;
+
+    for (int i = 0; i < KO_RDMA_KEPT; i++) {
+        n += memory->kept[i].segment != NULL;
+        if (memory->kept[i].segment)
+            assert_int_equal(memory->kept[i].users, 0);
+    }
+    return n;
+}
+
+/* The N-th registration from now on fails, and all later ones: at the sender, at the receiver. */
+static void memory_that_cannot_be_registered(void **state)
+{
+    struct pair pair = new_pair();
+
+    (void)state;
+    for (int at = 1; at < 5; at++) {
+        char wish[64];
+
+        snprintf(wish, sizeof wish, "ibv_reg_mr@%d=12", at);
+        setenv("FAKEVERBS_BREAK", wish, 1);
+        pass(&pair, SLICE);
+        pass(&pair, KO_RDMA_DIRECT);
+        pass(&pair, 3 * KO_RDMA_PART + 1);
+    }
+    unsetenv("FAKEVERBS_BREAK");
+    pass(&pair, SLICE);
+    assert_int_equal(count_kept(pair.left), 0);
+    close_pair(&pair);
+}
+
+static void shared_memory_is_registered_once(void **state)
+{
+    enum { NBYTES = 300000, MANY = KO_RDMA_KEPT + 9 };
+    struct pair pair = new_pair();
+    void *body, *got, *more[MANY];
+
+    (void)state;
+    assert_int_equal(kolo_mem_alloc(2 * NBYTES, &body), KOLO_OK);
+    assert_int_equal(kolo_mem_alloc(NBYTES, &got), KOLO_OK);
+    fill(body, 2 * NBYTES, 3);
+    pass_bytes(pair.from, pair.to, body, got, NBYTES);
+    setenv("FAKEVERBS_BREAK", "ibv_reg_mr=12", 1); /* nothing more is registered */
+    pass_bytes(pair.from, pair.to, (unsigned char *)body + NBYTES, got, NBYTES);
+    unsetenv("FAKEVERBS_BREAK");
+    assert_int_equal(count_kept(pair.left), 1);
+    assert_int_equal(count_kept(pair.right), 1);
+    assert_int_equal(kolo_mem_free(got), KOLO_OK);
+    assert_int_equal(kolo_mem_alloc(NBYTES, &got), KOLO_OK);
+    pass_bytes(pair.from, pair.to, body, got, NBYTES);
+    assert_int_equal(count_kept(pair.right), 1); /* what was freed has been let go */
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(kolo_mem_alloc(KO_RDMA_DIRECT, &more[i]), KOLO_OK);
+        pass_bytes(pair.from, pair.to, body, more[i], KO_RDMA_DIRECT);
+    }
+    assert_int_equal(count_kept(pair.right), KO_RDMA_KEPT);
+    for (int i = 0; i < MANY; i++)
+        kolo_mem_free(more[i]);
+    kolo_mem_free(body);
+    kolo_mem_free(got);
+    close_pair(&pair);
+}
+
+/* ---- hostile peers --------------------------------------------------------------------------- */
+
+/* Puts a record of `length` bytes in all, whatever its head says, into the next slot. */
+static void send_raw(struct ko_wire *wire, const struct ko_rdma_head *head, size_t length)
+{
+    unsigned char *slot = ko_rdma_slot(of(wire));
+
+    assert_non_null(slot);
+    memset(slot, 0, KO_RDMA_SLOT);
+    memcpy(slot, head, sizeof *head);
+    ko_rdma_send_slot(of(wire), length);
+}
+
+static void what_kolo_never_sends(void **state)
+{
+    const struct ko_frame data = {.kind = KO_FRAME_DATA, .nbytes = 8},
+                          longest = {.kind = KO_FRAME_DATA, .nbytes = UINT32_MAX};
+    const size_t head = sizeof(struct ko_rdma_head);
+    const struct {
+        struct ko_rdma_head head;
+        size_t length;
+    } rows[] = {
+        {{.kind = 0}, head},
+        {{.kind = 99}, head},
+        {{.kind = KO_RDMA_CREDIT}, head - 1},
+        {{.kind = KO_RDMA_CREDIT, .credits = 1}, head},
+        {{.kind = KO_RDMA_CLEAR, .place = 4096, .key = 1}, head},
+        {{.kind = KO_RDMA_DONE}, head},
+        {{.kind = KO_RDMA_MORE, .nbytes = 8}, head + 8},
+        {{.kind = KO_RDMA_FIRST, .nbytes = 8, .frame = {.kind = 77, .nbytes = 8}}, head + 8},
+        {{.kind = KO_RDMA_FIRST, .nbytes = 8, .frame = longest}, head + 8},
+        {{.kind = KO_RDMA_FIRST, .nbytes = 16, .frame = data}, head + 8},
+        {{.kind = KO_RDMA_FIRST, .nbytes = UINT32_MAX, .frame = data}, head + 8}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct pair pair = new_pair();
+
+        send_raw(pair.from, &rows[i].head, rows[i].length);
+        expect(pair.to, KOLO_E_PROTOCOL, (const char *const[]){"", NULL});
+        close_pair(&pair);
+    }
+}
+
+/* Parts that do not fit their message are found when it is landed. */
+static void parts_that_do_not_fit(void **state)
+{
+    const struct ko_rdma_head first = {
+        .kind = KO_RDMA_FIRST, .nbytes = 16, .frame = {.kind = KO_FRAME_DATA, .nbytes = 24}};
+    static const struct ko_rdma_head seconds[] = {{.kind = KO_RDMA_MORE, .nbytes = 16},
+                                                  {.kind = KO_RDMA_MORE, .nbytes = 0},
+                                                  {.kind = KO_RDMA_FIRST, .nbytes = 8},
+                                                  {.kind = KO_RDMA_ASK, .nbytes = 8}};
+    const struct ko_frame *frame;
+    unsigned char got[24];
+    int err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
+        struct pair pair = new_pair();
+
+        send_raw(pair.from, &first, ko_rdma_record(16));
+        send_raw(pair.from, &seconds[i], ko_rdma_record(seconds[i].nbytes));
+        while ((err = rdma->next(pair.to, &frame)) == KO_AGAIN)
+            continue;
+        assert_int_equal(err, KOLO_OK);
+        while ((err = rdma->land(pair.to, got)) == KO_AGAIN)
+            continue;
+        assert_int_equal(err, KOLO_E_PROTOCOL);
+        close_pair(&pair);
+    }
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+enum { ROUNDS = 300 };
+
+/* Waits for a message by sleeping alone; false if nobody wakes it. */
+static bool sleep_for(struct ko_wire *wire, unsigned char *got)
+{
+    const struct ko_frame *frame;
+
+    for (;;) {
+        struct pollfd entry = {.fd = wire->fd, .events = POLLIN};
+        int err = rdma->next(wire, &frame);
+
+        if (!err)
+            err = rdma->land(wire, got);
+        if (err != KO_AGAIN)
+            return !err;
+        if (!rdma->arm(wire) && poll(&entry, 1, LIMIT_MS) != 1)
+            return false;
+    }
+}
+
+static bool sleep_until_sent(struct ko_wire *wire, const struct ko_post *post)
+{
+    while (post->is_queued) {
+        struct pollfd entry = {.fd = wire->fd, .events = POLLIN};
+
+        if (rdma->drive(wire) ||
+            (post->is_queued && !rdma->arm(wire) && poll(&entry, 1, LIMIT_MS) != 1))
+            return false;
+    }
+    return true;
+}
+
+static bool play(struct ko_wire *wire, bool begins)
+{
+    unsigned char *body = calloc(1, SLICE), *got = malloc(SLICE);
+    bool is_fine = true;
+
+    for (int i = 0; i < ROUNDS && is_fine; i++) {
+        struct ko_post post = {
+            .frame = {.kind = KO_FRAME_DATA, .nbytes = i % 50 == 7 ? SLICE : (uint32_t)i},
+            .body = body};
+
+        if (!begins)
+            is_fine = sleep_for(wire, got);
+        is_fine = is_fine && !rdma->send(wire, &post) && sleep_until_sent(wire, &post);
+        if (begins)
+            is_fine = is_fine && sleep_for(wire, got);
+    }
+    free(body);
+    free(got);
+    return is_fine;
+}
+
+static void *play_second(void *wire)
+{
+    return play(wire, false) ? wire : NULL;
+}
+
+static void nobody_sleeps_through_a_message(void **state)
+{
+    static const char *const jitters[] = {"0", "300"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct pair pair = new_pair();
+        pthread_t second;
+        void *is_fine;
+
+        setenv("FAKEVERBS_JITTER", jitters[i], 1);
+        assert_int_equal(pthread_create(&second, NULL, play_second, pair.to), 0);
+        assert_true(play(pair.from, true));
+        pthread_join(second, &is_fine);
+        assert_non_null(is_fine);
+        close_pair(&pair);
+    }
+}
+
+static void delays_change_nothing(void **state)
+{
+    struct pair pair = new_pair();
+
+    (void)state;
+    setenv("FAKEVERBS_JITTER", "500", 1);
+    for (size_t nbytes = 0; nbytes < 3 * KO_RDMA_DIRECT; nbytes = 3 * nbytes + 1)
+        pass(&pair, nbytes);
+    pass(&pair, SLICE);
+    close_pair(&pair);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void nothing_to_open(void **state)
+{
+    static const struct {
+        const char *variable, *value, *text;
+    } rows[] = {{"FAKEVERBS_DEVICES", ",", "no RDMA adapter"},
+                {"FAKEVERBS_DEVICES", "w0:iwarp", "w0 port 1: its queue pairs cannot be joined"},
+                {"FAKEVERBS_DOWN", "fake0", "fake0 port 1: its link is not active"},
+                {"FAKEVERBS_BREAK", "ibv_query_gid=5", "it has no GID: give its network device"},
+                {"KOLO_IB_HCA", "other", "KOLO_IB_HCA does not allow it"},
+                {"KOLO_IB_HCA", "^fake0:1", "KOLO_IB_HCA does not allow it"},
+                {"KOLO_IB_GID_INDEX", "9", "no GID of index 9"},
+                {"KOLO_ENCRYPT", "1", "rdma does not encrypt"}};
+    struct ko_device *device;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        setenv(rows[i].variable, rows[i].value, 1);
+        assert_int_equal(rdma->open(&site, &device), KOLO_E_UNSUPPORTED);
+        if (!strstr(kolo_last_error(), rows[i].text))
+            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), rows[i].text);
+        forget_wishes(state);
+    }
+}
+
+static void the_gid_that_is_wished_for(void **state)
+{
+    struct ko_device *device;
+
+    (void)state;
+    setenv("KOLO_IB_GID_INDEX", "1", 1);
+    setenv("KOLO_IB_HCA", "x,fake0:1", 1);
+    assert_int_equal(rdma->open(&site, &device), KOLO_OK);
+    assert_int_equal(((struct ko_rdma_device *)device)->port.chosen_gid, 1);
+    rdma->close(device);
+}
+
+/* A child closes what it has inherited, and its parent does not notice. */
+static void a_child_closes(void **state)
+{
+    struct pair pair = new_pair();
+    pid_t child;
+    int status;
+
+    (void)state;
+    pass(&pair, SLICE);
+    child = fork();
+    if (!child) {
+        rdma->close(pair.left);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    pass(&pair, SLICE);
+    close_pair(&pair);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, forget_wishes, forget_wishes)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(every_status_is_told),
+                                       TEST(a_write_fails),
+                                       TEST(every_call_can_fail),
+                                       TEST(the_limit_of_locked_memory_is_named),
+                                       TEST(packets_that_do_not_arrive),
+                                       TEST(two_kinds_of_network),
+                                       TEST(an_adapter_fails),
+                                       TEST(a_link_goes_down),
+                                       TEST(memory_that_cannot_be_registered),
+                                       TEST(shared_memory_is_registered_once),
+                                       TEST(what_kolo_never_sends),
+                                       TEST(parts_that_do_not_fit),
+                                       TEST(nobody_sleeps_through_a_message),
+                                       TEST(delays_change_nothing),
+                                       TEST(nothing_to_open),
+                                       TEST(the_gid_that_is_wished_for),
+                                       TEST(a_child_closes)};
+
+    return cmocka_run_group_tests_name("rdma", tests, NULL, NULL);
+}
