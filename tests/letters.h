@@ -12,7 +12,8 @@ enum { LETTERS_SLICE_BYTES = 256, LETTERS_SLOTS = 2 };
 /* Variables for the groups that follow; has_small_slots: those above, else the usual ones. */
 void letters_set(const char *transport, bool has_small_slots);
 
-/* The body on n ranks: threads and processes, over all transports. Asserts, in the test's own thread. */
+/* The body on n ranks: threads and processes, over all transports. Asserts, in the test's own
+ * thread. */
 void letters_run(int n, ranks_body body);
 
 /* The bytes of message `id`, to be freed. */

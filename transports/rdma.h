@@ -123,7 +123,8 @@ struct ko_rdma_device {
     int pid;               /* a child of fork has no part in what its parent has opened */
 };
 
-/* false, and nothing registered, if it cannot be; the caller has another way. */
+/* access: KO_IB_ bits; 0 for what is only read, which may be memory that cannot be written. false,
+ * and nothing registered, if it cannot be; the caller has another way. */
 bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
                       struct ko_rdma_region *region);
 void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region);

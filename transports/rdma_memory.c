@@ -17,9 +17,11 @@ static void warn(struct ko_rdma_device *device, size_t nbytes, int error)
     if (atomic_exchange(&device->memory.has_warned, true))
         return;
     ko_log(KO_LOG_WARN,
-           "%zu bytes cannot be registered with %s: %s; such messages go through slots, slower "
-           "(the limit of locked memory: ulimit -l, LimitMEMLOCK=, --ulimit memlock=-1)",
-           nbytes, device->port.device, strerror(error));
+           "%zu bytes cannot be registered with %s: %s; such messages go through slots, slower%s",
+           nbytes, device->port.device, strerror(error),
+           error == ENOMEM ? " (the limit of locked memory: ulimit -l, LimitMEMLOCK=, "
+                             "--ulimit memlock=-1)"
+                           : "");
 }
 
 static struct ko_ib_mr *make(struct ko_rdma_device *device, const void *at, size_t nbytes,

@@ -197,8 +197,8 @@ static void decide(struct ko_rdma_wire *wire)
 
     out->state = KO_RDMA_OUT_PARTS;
     if (post->frame.nbytes >= KO_RDMA_DIRECT &&
-        (out->region.mr || ko_rdma_register(wire->device, post->body, post->frame.nbytes,
-                                            KO_IB_LOCAL_WRITE, &out->region)))
+        (out->region.mr ||
+         ko_rdma_register(wire->device, post->body, post->frame.nbytes, 0, &out->region)))
         out->state = KO_RDMA_OUT_NEW;
 }
 
