@@ -223,7 +223,7 @@ gpu-checks: $(GPU_CHECKS) ## build what tests/gpu/check runs on a GPU
 # A double of libibverbs, likewise.
 FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
 RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.c tests/test_p2p*.c)) \
-              $(addprefix $(BUILD)/tests/test_,batch coll kill mismatch transports)
+              $(addprefix $(BUILD)/tests/test_,batch coll group group_new kill mismatch transports)
 
 $(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h) src/ib_abi.h src/ib_abi_work.h
 	@mkdir -p $(@D)

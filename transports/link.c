@@ -100,6 +100,14 @@ int ko_link_open(struct ko_link *link, struct ko_wire *wire)
                                               : ko_message_link_start(link);
 }
 
+static void free_slots(const struct ko_link *link, unsigned char *slots)
+{
+    if (link->has_own_slots)
+        (void)kolo_mem_free(slots);
+    else
+        free(slots);
+}
+
 void ko_link_free(struct ko_link *link)
 {
     if (!link)
@@ -111,8 +119,8 @@ void ko_link_free(struct ko_link *link)
     for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
         free(link->control[kind]);
     free(link->posts);
-    free(link->out);
-    free(link->in);
+    free_slots(link, link->out);
+    free_slots(link, link->in);
     free(link);
 }
 

@@ -84,6 +84,7 @@ struct ko_link {
     /* messages */
     struct ko_post *posts;   /* `slots` of them, used in turn */
     unsigned char *out, *in; /* bodies of slots, made at first use; windows: foreign ones */
+    bool has_own_slots;      /* out and in are of kolo_mem_alloc */
     bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
     bool is_landed;          /* the next slice's body is in `in` */
     bool has_notice;         /* a control message is in front: ko_link_hear takes it */

@@ -32,17 +32,31 @@ static int free_post(struct ko_link *link)
     return link->flushed + link->slots > link->sent ? KOLO_OK : KO_AGAIN;
 }
 
+/* Slots, of memory that the transport likes best. */
+static int make_slots(struct ko_link *link, size_t n, unsigned char **slots)
+{
+    void *memory = NULL;
+
+    if (*slots)
+        return KOLO_OK;
+    link->has_own_slots = link->wire->transport->knows_memory;
+    if (!link->has_own_slots)
+        memory = ko_alloc(n * link->longest, "the slots of a link");
+    else if (kolo_mem_alloc(n * link->longest, &memory))
+        memory = NULL;
+    *slots = memory;
+    return memory ? KOLO_OK : KOLO_E_NOMEM;
+}
+
 static int message_room(struct ko_link *link, size_t nbytes, void **place)
 {
     int err = free_post(link);
 
     (void)nbytes;
+    if (!err)
+        err = make_slots(link, link->slots, &link->out);
     if (err)
         return err;
-    if (!link->out)
-        link->out = ko_alloc_unset(link->slots * link->longest, "slots to send from");
-    if (!link->out)
-        return KOLO_E_NOMEM;
     *place = link->out + link->sent % link->slots * link->longest;
     return KOLO_OK;
 }
@@ -96,11 +110,9 @@ static int message_peek(struct ko_link *link, const void **body)
     int err;
 
     if (!link->is_landed) {
-        if (!link->in)
-            link->in = ko_alloc_unset(link->longest, "a slot to receive in");
-        if (!link->in)
-            return KOLO_E_NOMEM;
-        err = link->wire->transport->land(link->wire, link->in);
+        err = make_slots(link, 1, &link->in);
+        if (!err)
+            err = link->wire->transport->land(link->wire, link->in);
         if (err)
             return err;
         link->is_landed = true;

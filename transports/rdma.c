@@ -476,6 +476,7 @@ static void rdma_hangup(struct ko_wire *base)
 const struct ko_transport ko_transport_rdma = {
     .name = "rdma",
     .kind = KO_MESSAGE,
+    .knows_memory = true,
     .open = rdma_open,
     .close = rdma_close,
     .address = rdma_address,

@@ -92,7 +92,7 @@ struct ko_rdma_region {
     bool is_kept;        /* in the list below */
 };
 
-enum { KO_RDMA_KEPT = 64 };
+enum { KO_RDMA_KEPT = 256 };
 
 /* Registered memory of kolo_mem_alloc: it is known when that is freed, so its registration can
  * stay. Other memory is registered for one message, since its addresses may be given to other

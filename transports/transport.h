@@ -112,6 +112,7 @@ struct ko_site {
 struct ko_transport {
     const char *name;
     enum ko_transport_kind kind;
+    bool knows_memory; /* memory of kolo_mem_alloc is faster to send from and to land in */
 
     /* Opens this rank's end. KOLO_E_UNSUPPORTED, and why, if this machine cannot. On success the
      * device can be connected to. Closing comes after the hangup of all its wires. */
