@@ -358,43 +358,52 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
     return err ? ko_channel_link_failed(channel, peer, err) : KOLO_OK;
 }
 
+/* Some links take several turns to open: then those who wait in other groups come back. */
+static void count_answering(struct ko_mailbox *mailbox, bool is_answering)
+{
+    if (is_answering != mailbox->is_answering)
+        atomic_fetch_add(&mailbox->group->endpoint->nanswering, is_answering ? 1 : -1);
+    mailbox->is_answering = is_answering;
+}
+
 static void answer(kolo_group *group)
 {
     struct ko_hello hellos[16];
-    int n = ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, hellos, 16);
-    struct ko_mailbox *mailbox = n ? mailbox_of(group) : NULL;
+    int n = atomic_load(&group->failed)
+                ? 0
+                : ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, hellos, 16);
+    struct ko_mailbox *mailbox = n ? mailbox_of(group) : ko_mailbox_existing(group);
     struct ko_link *link;
+    int err = KOLO_OK;
 
     if (!mailbox || pthread_mutex_trylock(&mailbox->lock))
         return; /* whoever holds the lock drives the channel */
-    for (int i = 0; i < n; i++)
-        if (hellos[i].from >= 0 && hellos[i].from < group->size &&
-            !ko_channel_link(&mailbox->channel, hellos[i].from, &link))
-            (void)ko_channel_turn(&mailbox->channel);
+    for (int i = 0; i < n && !err; i++)
+        if (hellos[i].from >= 0 && hellos[i].from < group->size)
+            err = ko_channel_link(&mailbox->channel, hellos[i].from, &link);
+    if (!err && (n || mailbox->is_answering))
+        err = ko_channel_turn(&mailbox->channel);
+    count_answering(mailbox, !err && mailbox->channel.nopening);
     pthread_mutex_unlock(&mailbox->lock);
-}
-
-/* With the endpoint's groups_lock. */
-static void answer_for(struct ko_endpoint *endpoint, uint64_t id)
-{
-    kolo_group *group = endpoint->groups;
-
-    while (group && group->id != id)
-        group = group->next;
-    if (group && !atomic_load(&group->failed))
-        answer(group);
 }
 
 void ko_mailbox_answer_all(struct ko_endpoint *endpoint)
 {
-    uint64_t groups[64];
-    int n = ko_endpoint_wanted(endpoint, KO_CHANNEL_P2P, groups, 64);
+    uint64_t ids[64];
+    const int n = ko_endpoint_wanted(endpoint, KO_CHANNEL_P2P, ids, 64);
+    const bool is_answering = atomic_load(&endpoint->nanswering);
 
-    if (!n)
+    if (!n && !is_answering)
         return;
     pthread_mutex_lock(&endpoint->groups_lock);
-    for (int i = 0; i < n; i++)
-        answer_for(endpoint, groups[i]);
+    for (kolo_group *group = endpoint->groups; group; group = group->next) {
+        bool is_wanted = is_answering;
+
+        for (int i = 0; i < n && !is_wanted; i++)
+            is_wanted = ids[i] == group->id;
+        if (is_wanted)
+            answer(group);
+    }
     pthread_mutex_unlock(&endpoint->groups_lock);
 }
 
@@ -429,6 +438,7 @@ void ko_mailbox_free(kolo_group *group)
     if (!mailbox)
         return;
     pthread_mutex_lock(&mailbox->lock);
+    count_answering(mailbox, false);
     mailbox->is_stopping = true;
     if (atomic_load(&group->failed))
         ko_mailbox_fail_all(mailbox);

@@ -41,7 +41,7 @@ static int make_slots(struct ko_link *link, size_t n, unsigned char **slots)
         return KOLO_OK;
     link->has_own_slots = link->wire->transport->knows_memory;
     if (!link->has_own_slots)
-        memory = ko_alloc(n * link->longest, "the slots of a link");
+        memory = ko_alloc_unset(n * link->longest, "the slots of a link");
     else if (kolo_mem_alloc(n * link->longest, &memory))
         memory = NULL;
     *slots = memory;
