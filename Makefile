@@ -277,25 +277,43 @@ $(BUILD)/interop/%: tests/interop/%.c $(STATIC)
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
-# Each fuzz target with clang's libFuzzer, the sanitizers, and its corpus, which it adds to.
-FUZZERS := $(patsubst tests/fuzz_%.c,%,$(sort $(wildcard tests/fuzz_*.c)))
-FUZZ_S  ?= 60
+# ---- fuzzing -------------------------------------------------------------------------------------
 
-.PHONY: fuzz $(FUZZERS:%=fuzz-%)
-fuzz: $(FUZZERS:%=fuzz-%) ## run the fuzz targets, FUZZ_S seconds each (fuzz-NAME for one)
+# Programs tests/fuzz_NAME.c, and the inputs kept for them in tests/corpus/NAME.
+FUZZERS := $(patsubst tests/fuzz_%.c,%,$(sort $(wildcard tests/fuzz_*.c)))
+FUZZ_S    ?= 60
+FUZZ_RUNS ?= 100000000
+FUZZ_COVER_MIN ?= 95
+
+.PHONY: fuzz fuzz-campaign fuzz-coverage $(FUZZERS:%=fuzz-%)
+fuzz: ## run the fuzz targets, FUZZ_S seconds each (fuzz-NAME for one)
+	$(Q)FUZZ_S=$(FUZZ_S) tests/fuzzers run $(BUILD)/fuzz $(FUZZERS)
 
 $(FUZZERS:%=fuzz-%): fuzz-%:
-	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS="-O1 -g" \
-	    SAN="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" \
-	    $(BUILD)/fuzz/tests/fuzz_$*
-	@mkdir -p $(BUILD)/fuzz/corpus/$*
-	$(Q)$(BUILD)/fuzz/tests/fuzz_$* -max_total_time=$(FUZZ_S) -print_final_stats=1 \
-	    $(BUILD)/fuzz/corpus/$* $(wildcard tests/corpus/$*)
+	$(Q)FUZZ_S=$(FUZZ_S) tests/fuzzers run $(BUILD)/fuzz $*
 
-$(BUILD)/tests/fuzz_%: $(TOBJ)/tests/fuzz_%.o $(LIB_TEST)
+fuzz-campaign: ## run them for FUZZ_RUNS executions each, which takes hours
+	$(Q)FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzzers campaign $(BUILD)/fuzz-campaign $(FUZZERS)
+
+fuzz-coverage: ## their coverage by the kept inputs alone; fails under FUZZ_COVER_MIN percent
+	$(Q)FUZZ_COVER_MIN=$(FUZZ_COVER_MIN) tests/fuzzers coverage $(BUILD)/fuzz-cover $(FUZZERS)
+
+# An archive: the fewer files take part, the faster are the executions.
+$(BUILD)/tests/libkolo.a: $(LIB_TEST)
+	@mkdir -p $(@D)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/tests/fuzz_%: $(TOBJ)/tests/fuzz_%.o $(TOBJ)/tests/fuzzing/getrandom.o $(BUILD)/tests/libkolo.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) -fsanitize=fuzzer $^ $(LIB_LIBS) -o $@
+
+# The same with any compiler, for what is kept.
+$(BUILD)/tests/replay_%: $(TOBJ)/tests/fuzz_%.o $(TOBJ)/tests/fuzzing/replay.o $(TOBJ)/tests/corpus.o \
+    $(TOBJ)/tests/fuzzing/getrandom.o $(BUILD)/tests/libkolo.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ $(LIB_LIBS) -o $@
 
 # gnu11: only then does gcc write the counts of a process before it executes another program.
 COVER_MIN ?= 90
@@ -343,7 +361,7 @@ bench-overlap: $(BUILD)/bench/overlap ## what a loop loses while an all_reduce g
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
-SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/layers tests/exports \
+SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
                       tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a stranger may send to a store server, without sockets. The first byte of the input says how
- * the rest is cut into pieces. Other sessions on the same table wait for keys, so that wakes
- * happen too, and one watches them. Build it with -fsanitize=fuzzer, or call it as
- * tests/test_store_fuzz.c does.
+ * What strangers may send to a store server, without sockets. The first byte of the input says how
+ * much memory there is; then come pieces, each behind a byte that says whose of four clients it is
+ * and how long. A piece of no length hangs up: the next one begins a new connection. Build it with
+ * -fsanitize=fuzzer, or call it as tests/test_store_fuzz.c does.
  */
 #include "store_session.h"
 
@@ -12,74 +12,158 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-/* Small enough that both caps are met. */
-enum { TABLE_CAP = 1 << 20, BUFFERS_CAP = 4 << 20 };
+enum { CLIENTS = 4, WHOLE_REST = 63 };
+enum { IS_TIGHT_TABLE = 1, IS_TIGHT_BUFFERS = 2, IS_LISTED = 4 };
+enum { TIGHT_TABLE = 2 << 10, TABLE = 1 << 20, TIGHT_BUFFERS = 4 << 10, BUFFERS = 4 << 20 };
 
-/* Gives the session n bytes. False if it is to be cut off. */
-static int feed(struct ko_session *session, const uint8_t *data, size_t n)
+struct client {
+    struct ko_session session; /* first, so that a session is its client */
+    bool is_open, is_woken;
+};
+
+static void wake_client(struct ko_session *session)
 {
-    size_t wants;
-    size_t part;
-
-    while (n > 0) {
-        wants = ko_session_wants(session);
-        part = n < wants ? n : wants;
-        if (part == 0) { /* it would not be read from: see what it has to say, then go on */
-            if (ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)
-                return 0;
-            ko_buffer_consume(&session->out, ko_buffer_fill(&session->out));
-            if (ko_session_run(session))
-                return 0;
-            continue;
-        }
-        if (ko_buffer_reserve(&session->in, wants))
-            return 0;
-        memcpy(session->in.data + session->in.tail, data, part);
-        session->in.tail += part;
-        data += part;
-        n -= part;
-        if (ko_session_run(session))
-            return 0;
-    }
-    return 1;
+    ((struct client *)session)->is_woken = true;
 }
 
-/* One session waits for "/k", one for two keys; the third watches them, as PyTorch 1.13 does. */
-static void begin_waits(struct ko_session *one, struct ko_session *two, struct ko_session *three)
+static void hang_up(struct client *client)
 {
-    static const uint8_t wait_one[] = "\0\xce\xf7\x85\x3c\x03\2\0\0\0\0\0\0\0/k";
-    static const uint8_t wait_two[] = "\0\xce\xf7\x85\x3c\x06\2\0\0\0\0\0\0\0"
-                                      "\2\0\0\0\0\0\0\0/k\2\0\0\0\0\0\0\0/n";
-    static const uint8_t watch[] = "\7\2\0\0\0\0\0\0\0/k\7\2\0\0\0\0\0\0\0/n";
+    if (client->is_open)
+        ko_session_close(&client->session);
+    client->is_open = false;
+}
 
-    if (!feed(one, wait_one, sizeof wait_one - 1) || !feed(two, wait_two, sizeof wait_two - 1) ||
-        !feed(three, watch, sizeof watch - 1))
+/* Runs it; a client that is to be cut off is. False if it is no more. */
+static bool run(struct client *client)
+{
+    client->is_woken = false;
+    if (ko_session_run(&client->session))
+        hang_up(client);
+    return client->is_open;
+}
+
+/* Gives the client n bytes, as many at a time as it wants; one that is swamped by replies reads
+ * them. What is behind a message that waits does not come in. */
+static void feed(struct client *client, const uint8_t *data, size_t n)
+{
+    struct ko_session *session = &client->session;
+    size_t part;
+
+    for (; n > 0; data += part, n -= part) {
+        part = ko_session_wants(session);
+        part = part < n ? part : n;
+        if (part == 0 && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)
+            return;
+        if (part == 0)
+            ko_buffer_consume(&session->out, ko_buffer_fill(&session->out));
+        if (ko_buffer_reserve(&session->in, part))
+            return;
+        if (part > 0)
+            memcpy(session->in.data + session->in.tail, data, part);
+        session->in.tail += part;
+        if (!run(client))
+            return;
+    }
+}
+
+/* What one piece has set off at the others, and what that sets off. */
+static void run_woken(struct client *clients)
+{
+    bool is_quiet = false;
+
+    while (!is_quiet) {
+        is_quiet = true;
+        for (int i = 0; i < CLIENTS; i++)
+            if (clients[i].is_open && clients[i].is_woken) {
+                run(&clients[i]);
+                is_quiet = false;
+            }
+    }
+}
+
+/* Moves *data past one piece. */
+static void take_piece(struct ko_service *service, struct client *clients, const uint8_t **data,
+                       size_t *nbytes)
+{
+    struct client *client = &clients[**data % CLIENTS];
+    size_t n = **data / CLIENTS;
+
+    (*data)++;
+    (*nbytes)--;
+    if (n == WHOLE_REST || n > *nbytes)
+        n = *nbytes;
+    if (n == 0)
+        hang_up(client);
+    else if (!client->is_open)
+        ko_session_open(&client->session, service, wake_client);
+    client->is_open = n > 0;
+    if (n > 0)
+        feed(client, *data, n);
+    run_woken(clients);
+    *data += n;
+    *nbytes -= n;
+}
+
+/* The keys that a client is told of are those of the table, and can be taken out of their "/". */
+static void check_list(struct ko_service *service)
+{
+    static const uint8_t list_keys[] = "\0\xce\xf7\x85\x3c\x11";
+    struct client client = {.is_open = true};
+    uint8_t *list;
+    const uint8_t *at;
+    size_t nkeys, nslashed = 0, nkept;
+
+    ko_session_open(&client.session, service, wake_client);
+    feed(&client, list_keys, sizeof list_keys - 1);
+    if (!client.is_open) /* no memory for the list */
+        return;
+    list = client.session.out.data + client.session.out.head + 8;
+    nkeys = (size_t)ko_wire_u64(list - 8);
+    at = list;
+    for (size_t i = 0; i < nkeys; i++) {
+        kolo_bytes key = ko_list_next(&at);
+
+        nslashed += key.nbytes > 0 && *(const char *)key.data == '/';
+    }
+    if (at != client.session.out.data + client.session.out.tail ||
+        nkeys != (size_t)ko_table_count(service->table) ||
+        ko_list_strip(list, nkeys, (kolo_bytes){"/", 1}, &nkept) != nslashed)
+        abort();
+    hang_up(&client);
+}
+
+/* Numbers and operations belong together both ways. */
+static void check_numbering(enum ko_wire_numbering numbering, uint8_t opcode)
+{
+    int operation = ko_wire_operation(numbering, opcode);
+
+    if (operation >= 0 && ko_wire_opcode(numbering, (enum ko_store_op)operation) != opcode)
         abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
-    struct ko_service service = {.budget.cap = BUFFERS_CAP};
-    struct ko_session sessions[4];
-    size_t piece;
-    size_t n;
+    struct ko_service service = {0};
+    struct client clients[CLIENTS];
+    uint8_t first;
 
-    if (nbytes == 0 || ko_table_open(TABLE_CAP, &service.table))
+    if (nbytes == 0)
         return 0;
-    for (int i = 0; i < 4; i++)
-        ko_session_open(&sessions[i], &service, NULL);
-    begin_waits(&sessions[1], &sessions[2], &sessions[3]);
-    piece = data[0] ? data[0] : nbytes;
-    for (size_t at = 1; at < nbytes; at += n) {
-        n = nbytes - at < piece ? nbytes - at : piece;
-        if (!feed(&sessions[0], data + at, n))
-            break;
-    }
-    for (int i = 1; i < 4; i++)
-        if (ko_session_run(&sessions[i]) && !sessions[i].is_swamped)
-            abort();
-    for (int i = 0; i < 4; i++)
-        ko_session_close(&sessions[i]);
+    first = *data++;
+    nbytes--;
+    service.budget.cap = first & IS_TIGHT_BUFFERS ? TIGHT_BUFFERS : BUFFERS;
+    if (ko_table_open(first & IS_TIGHT_TABLE ? TIGHT_TABLE : TABLE, &service.table))
+        return 0;
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i].is_open = clients[i].is_woken = false;
+    while (nbytes > 0)
+        take_piece(&service, clients, &data, &nbytes);
+    if (first & IS_LISTED)
+        check_list(&service);
+    check_numbering(KO_WIRE_MODERN, first);
+    check_numbering(KO_WIRE_1_13, first);
+    for (int i = 0; i < CLIENTS; i++)
+        hang_up(&clients[i]);
     if (service.budget.used != 0)
         abort();
     ko_table_free(service.table);

@@ -4,6 +4,7 @@
  * however it is cut, and that no other way of it does: with another token or none, for another
  * purpose, job or rank, repeated, sent back, cut short, or changed in any bit.
  */
+#include "corpus.h"
 #include "fuzz_secret.c"
 
 #include "kolo.h"
@@ -263,6 +264,12 @@ static void any_length(void **state)
             }
 }
 
+static void kept(void **state)
+{
+    (void)state;
+    assert_in_range(corpus_replay("tests/corpus/secret", LLVMFuzzerTestOneInput), 1, 10000);
+}
+
 /* The first byte that is no hello's is one too many: nobody waits for the rest of it. */
 static void strangers(void **state)
 {
@@ -383,13 +390,21 @@ static void golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_are_convinced), cmocka_unit_test(nobody_is_convinced_early),
-        cmocka_unit_test(another_token),      cmocka_unit_test(another_purpose_job_or_rank),
-        cmocka_unit_test(swapped_on_the_way), cmocka_unit_test(repeated),
-        cmocka_unit_test(sent_back),          cmocka_unit_test(any_bit),
-        cmocka_unit_test(any_length),         cmocka_unit_test(strangers),
-        cmocka_unit_test(another_version),    cmocka_unit_test(lengths_of_tokens),
-        cmocka_unit_test(session_keys),       cmocka_unit_test(golden),
+        cmocka_unit_test(both_are_convinced),
+        cmocka_unit_test(nobody_is_convinced_early),
+        cmocka_unit_test(another_token),
+        cmocka_unit_test(another_purpose_job_or_rank),
+        cmocka_unit_test(swapped_on_the_way),
+        cmocka_unit_test(repeated),
+        cmocka_unit_test(sent_back),
+        cmocka_unit_test(any_bit),
+        cmocka_unit_test(any_length),
+        cmocka_unit_test(kept),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(another_version),
+        cmocka_unit_test(lengths_of_tokens),
+        cmocka_unit_test(session_keys),
+        cmocka_unit_test(golden),
     };
 
     return cmocka_run_group_tests_name("secret", tests, NULL, NULL);

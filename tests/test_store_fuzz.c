@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Some thousands of mutations of good conversations, the same in every run, through the fuzz target
- * of the store's server. The sanitizers and the target's own checks are the oracle.
+ * Some thousands of mutations of good conversations, the same in every run, and the kept ones,
+ * through the fuzz target of the store's server. The sanitizers and the target's own checks are the
+ * oracle.
  */
+#include "corpus.h"
 #include "fuzz_store.c"
 
 #include <setjmp.h>
@@ -66,33 +68,50 @@ static const struct message of_1_13[] = {
 };
 enum { NMODERN = sizeof modern / sizeof *modern, N1_13 = sizeof of_1_13 / sizeof *of_1_13 };
 
+/* One piece of the client's; long messages are cut. */
+static size_t put_piece(uint8_t *bytes, uint32_t client, const struct message *message)
+{
+    size_t n = message->nbytes < WHOLE_REST ? message->nbytes : WHOLE_REST - 1;
+
+    bytes[0] = (uint8_t)(client + CLIENTS * n);
+    memcpy(bytes + 1, message->bytes, n);
+    return n + 1;
+}
+
+/* Clients of both kinds; at times one hangs up. */
 static size_t make_conversation(uint8_t *bytes)
 {
-    const bool is_modern = draw(3) > 0;
-    const struct message *messages = is_modern ? modern : of_1_13;
-    const struct message *message = messages;
+    bool has_begun[CLIENTS] = {false}, is_modern[CLIENTS];
     size_t n = 1;
 
-    bytes[0] = (uint8_t)draw(256);
-    while (n + message->nbytes <= LONGEST) {
-        memcpy(bytes + n, message->bytes, message->nbytes);
-        n += message->nbytes;
-        if (draw(20) == 0)
-            break;
-        message = &messages[draw(is_modern ? NMODERN : N1_13)];
+    bytes[0] = (uint8_t)draw(8);
+    while (n + WHOLE_REST < LONGEST && draw(30) > 0) {
+        uint32_t client = draw(CLIENTS);
+        const struct message *messages;
+
+        if (draw(30) == 0) {
+            has_begun[client] = false;
+            bytes[n++] = (uint8_t)client;
+            continue;
+        }
+        if (!has_begun[client])
+            is_modern[client] = draw(3) > 0;
+        messages = is_modern[client] ? modern : of_1_13;
+        if (has_begun[client])
+            messages += draw(is_modern[client] ? NMODERN : N1_13);
+        n += put_piece(bytes + n, client, messages);
+        has_begun[client] = true;
     }
     return n;
 }
 
-/* A few bytes changed, mostly behind the handshake, so that it gets further than that. */
+/* A few bytes changed. */
 static void mutate(uint8_t *bytes, size_t n)
 {
     static const uint8_t special[] = {0, 1, 2, 0x7f, 0x80, 0xff, 18, 19};
-    uint32_t first = draw(8) ? 6 : 0;
 
-    for (uint32_t i = draw(4); i > 0 && n > first; i--)
-        bytes[first + draw((uint32_t)n - first)] =
-            draw(2) ? special[draw(sizeof special)] : (uint8_t)draw(256);
+    for (uint32_t i = draw(4); i > 0; i--)
+        bytes[draw((uint32_t)n)] = draw(2) ? special[draw(sizeof special)] : (uint8_t)draw(256);
 }
 
 static void test_mutations(void **state)
@@ -111,21 +130,30 @@ static void test_mutations(void **state)
 static void test_noise(void **state)
 {
     uint8_t bytes[LONGEST];
+    size_t n;
 
     (void)state;
     for (int round = 0; round < ROUNDS / 4; round++) {
-        memcpy(bytes + 1, modern[0].bytes, modern[0].nbytes);
-        bytes[0] = (uint8_t)draw(256);
-        for (size_t i = 6; i < LONGEST; i++)
-            bytes[i] = (uint8_t)(draw(3) ? draw(3) : draw(256));
+        bytes[0] = (uint8_t)draw(8);
+        n = 1 + put_piece(bytes + 1, 0, &modern[0]);
+        bytes[n++] = WHOLE_REST * CLIENTS;
+        for (; n < LONGEST; n++)
+            bytes[n] = (uint8_t)(draw(3) ? draw(3) : draw(256));
         assert_int_equal(LLVMFuzzerTestOneInput(bytes, LONGEST), 0);
     }
+}
+
+static void test_kept(void **state)
+{
+    (void)state;
+    assert_in_range(corpus_replay("tests/corpus/store", LLVMFuzzerTestOneInput), 1, 10000);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutations),
-                                              cmocka_unit_test(test_noise)};
+                                              cmocka_unit_test(test_noise),
+                                              cmocka_unit_test(test_kept)};
 
     return cmocka_run_group_tests_name("store fuzz", tests, NULL, NULL);
 }
