@@ -2,11 +2,12 @@
  *
  * Sixteen clients of both numberings do random operations, cancel, hang up and watch, on few keys;
  * after each operation every client must have got exactly what a simple model of a store says.
- * Sessions without sockets. The first argument is the number of operations.
+ * Sessions without sockets. All operations are done, a thousandth of the whole each at least. The
+ * first argument is the number of operations.
  */
 #include "status.h"
 #include "store.h"
-#include "store_session.h"
+#include "store_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,202 +20,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLIENTS = 16, WATCHERS = 2, KEYS = 5, QUEUE = 8, LONGEST = 300, SAID = 8192 };
-
-struct text {
-    size_t nbytes;
-    char bytes[LONGEST];
-};
-
-/* ---- the model --------------------------------------------------------------------------------
- */
-
-struct key {
-    bool has_value;
-    struct text value;
-    int nqueued;
-    struct text queue[QUEUE];
-    int nwaits, nmeets; /* clients, those who came first in front */
-    int waits[CLIENTS], meets[CLIENTS];
-};
-
-struct client {
-    struct ko_session session; /* first, so that a session is its client */
-    bool is_ready;
-    bool is_old;
-    enum ko_store_op waits_in; /* PING: in nothing */
-    unsigned wanted;           /* keys of that request, as bits, in rising order */
-    unsigned missing;
-    unsigned watched;
-    size_t nexpected;
-    uint8_t expected[SAID]; /* what it is to get */
-};
-
-struct model {
-    struct ko_service service;
-    uint64_t random;
-    struct key keys[KEYS];
-    struct client clients[CLIENTS];
-    int woken[CLIENTS]; /* to be answered when the operation is over */
-    int nwoken;
-    size_t nsaid;
-    uint8_t said[SAID]; /* the request that is put together */
-};
-
-static uint32_t draw(struct model *model, uint32_t below)
-{
-    model->random = model->random * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(model->random >> 33) % below;
-}
-
-static void put(uint8_t *bytes, size_t *n, const void *data, size_t nbytes)
-{
-    assert_true(*n + nbytes <= SAID);
-    if (nbytes > 0)
-        memcpy(bytes + *n, data, nbytes);
-    *n += nbytes;
-}
-
-static void expect(struct client *client, const void *data, size_t nbytes)
-{
-    put(client->expected, &client->nexpected, data, nbytes);
-}
-
-static void expect_byte(struct client *client, uint8_t byte)
-{
-    expect(client, &byte, 1);
-}
-
-static void expect_i64(struct client *client, int64_t number)
-{
-    expect(client, &number, 8); /* tests run on little-endian machines only */
-}
-
-static void expect_text(struct client *client, const struct text *text)
-{
-    expect_i64(client, (int64_t)text->nbytes);
-    expect(client, text->bytes, text->nbytes);
-}
-
-static bool is_there(const struct key *key)
-{
-    return key->has_value || key->nqueued > 0;
-}
-
-static void expect_held(struct client *client, const struct key *key)
-{
-    static const struct text empty;
-
-    expect_text(client, key->has_value ? &key->value : &empty);
-}
-
-static void take_out(int *list, int *n, int client)
-{
-    int kept = 0;
-
-    for (int i = 0; i < *n; i++)
-        if (list[i] != client)
-            list[kept++] = list[i];
-    *n = kept;
-}
-
-static void stop_waiting(struct model *model, int c)
-{
-    for (int k = 0; k < KEYS; k++) {
-        take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
-        take_out(model->keys[k].meets, &model->keys[k].nmeets, c);
-    }
-    model->clients[c].waits_in = KO_STORE_PING;
-}
-
-/* Answers a WAIT, GET or MULTI_GET, or lists the client under the keys that are missing. */
-static void wait_or_answer(struct model *model, int c)
-{
-    struct client *client = &model->clients[c];
-
-    client->missing = 0;
-    for (int k = 0; k < KEYS; k++)
-        if (client->wanted & 1u << k && !is_there(&model->keys[k])) {
-            client->missing |= 1u << k;
-            model->keys[k].waits[model->keys[k].nwaits++] = c;
-        }
-    if (client->missing)
-        return;
-    if (client->waits_in == KO_STORE_WAIT)
-        expect_byte(client, KO_WIRE_STOP_WAITING);
-    for (int k = 0; k < KEYS && client->waits_in != KO_STORE_WAIT; k++)
-        if (client->wanted & 1u << k)
-            expect_held(client, &model->keys[k]);
-    client->waits_in = KO_STORE_PING;
-}
-
-/* The key has come for the first that waits for it. True if that one lacks no other. */
-static bool come_for_first(struct model *model, int k)
-{
-    int c = model->keys[k].waits[0];
-
-    take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
-    model->clients[c].missing &= ~(1u << k);
-    if (model->clients[c].missing)
-        return false;
-    model->woken[model->nwoken++] = c;
-    return true;
-}
-
-static void answer_woken(struct model *model)
-{
-    struct client *client;
-
-    for (int i = 0; i < model->nwoken; i++) {
-        client = &model->clients[model->woken[i]];
-        assert_true(client->is_ready);
-        assert_int_equal(ko_session_run(&client->session), KOLO_OK); /* in this order */
-        client->is_ready = false;
-        if (client->waits_in != KO_STORE_WAIT) {
-            wait_or_answer(model, model->woken[i]);
-            continue;
-        }
-        expect_byte(client, KO_WIRE_STOP_WAITING); /* though a key may be gone again */
-        client->waits_in = KO_STORE_PING;
-    }
-    model->nwoken = 0;
-}
-
-static void tell_watchers(struct model *model, int k, enum ko_change change, const struct text *was,
-                          const struct text *is)
-{
-    const struct text name = {2, {'/', (char)('a' + k)}};
-
-    for (int c = 0; c < CLIENTS; c++) {
-        if (!(model->clients[c].watched & 1u << k))
-            continue;
-        expect_byte(&model->clients[c], (uint8_t)change);
-        expect_text(&model->clients[c], &name);
-        expect_text(&model->clients[c], was);
-        expect_text(&model->clients[c], is);
-    }
-}
-
-static void store(struct model *model, int k, const struct text *value)
-{
-    static const struct text empty;
-    struct key *key = &model->keys[k];
-    const struct text is = *value;
-
-    tell_watchers(model, k, key->has_value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
-                  key->has_value ? &key->value : &empty, &is);
-    key->has_value = true;
-    key->value = is;
-    while (key->nwaits > 0)
-        come_for_first(model, k);
-}
+/* A list of keys: its count, and each key with its length. */
+enum { COUNT = 8, LISTED = 8 + 2 };
 
 /* ---- requests ---------------------------------------------------------------------------------
  */
 
 static void say(struct model *model, const void *data, size_t nbytes)
 {
-    put(model->said, &model->nsaid, data, nbytes);
+    assert_true(model->nsaid + nbytes <= SAID);
+    if (nbytes > 0)
+        memcpy(model->said + model->nsaid, data, nbytes);
+    model->nsaid += nbytes;
 }
 
 static void say_number(struct model *model, int64_t number)
@@ -240,6 +57,7 @@ static void say_opcode(struct model *model, const struct client *client, enum ko
 
     assert_true(opcode >= 0);
     say(model, &byte, 1);
+    model->counts[op]++;
 }
 
 /* Mostly short numbers, so that sums and comparisons succeed at times. */
@@ -401,6 +219,37 @@ static bool step_count(struct model *model, int c, int k)
     return true;
 }
 
+/* The keys come in no order: compare() sorts what has come. */
+static bool step_list(struct model *model, int c, int k)
+{
+    struct client *client = &model->clients[c];
+    int64_t n = 0;
+
+    if (client->is_old)
+        return step_count(model, c, k);
+    say_opcode(model, client, KO_STORE_LIST_KEYS);
+    for (int i = 0; i < KEYS; i++)
+        n += model->keys[i].has_value;
+    expect_i64(client, n);
+    for (int i = 0; i < KEYS; i++)
+        if (model->keys[i].has_value)
+            expect_text(client, &(struct text){2, {'/', (char)('a' + i)}});
+    client->has_listed = true;
+    return true;
+}
+
+static bool step_ping(struct model *model, int c, int k)
+{
+    struct text nonce = {4, {(char)draw(model, 256), (char)draw(model, 256), (char)k, 0}};
+
+    if (model->clients[c].is_old)
+        return step_count(model, c, k);
+    say_opcode(model, &model->clients[c], KO_STORE_PING);
+    say(model, nonce.bytes, nonce.nbytes);
+    expect_bytes(&model->clients[c], nonce.bytes, nonce.nbytes);
+    return true;
+}
+
 static bool step_delete(struct model *model, int c, int k)
 {
     struct key *key = &model->keys[k];
@@ -408,10 +257,7 @@ static bool step_delete(struct model *model, int c, int k)
     say_opcode(model, &model->clients[c], KO_STORE_DELETE);
     say_key(model, k);
     expect_i64(&model->clients[c], is_there(key));
-    if (key->has_value)
-        tell_watchers(model, k, KO_CHANGE_DELETED, &key->value, &(struct text){0});
-    key->has_value = false;
-    key->nqueued = 0;
+    drop(model, k);
     return true;
 }
 
@@ -483,19 +329,7 @@ static bool step_barrier(struct model *model, int c, int k)
         return false;
     sum = text_of(number + 1);
     store(model, k, &sum);
-    if (number + 1 < size) {
-        key->meets[key->nmeets++] = c;
-        model->clients[c].waits_in = KO_STORE_BARRIER;
-        return true;
-    }
-    expect_byte(&model->clients[c], KO_WIRE_STOP_WAITING);
-    while (key->nmeets > 0) {
-        int met = key->meets[0];
-
-        take_out(key->meets, &key->nmeets, met);
-        expect_byte(&model->clients[met], KO_WIRE_STOP_WAITING);
-        model->clients[met].waits_in = KO_STORE_PING;
-    }
+    meet(model, c, k, number, size);
     return true;
 }
 
@@ -535,7 +369,8 @@ static void join(struct model *model, int c)
     client->watched = 0;
     client->waits_in = KO_STORE_PING;
     if (!client->is_old) {
-        say(model, "\0\xce\xf7\x85\x3c", 5);
+        say_opcode(model, client, KO_STORE_VALIDATE);
+        say(model, "\xce\xf7\x85\x3c", 4);
         assert_int_equal(send_said(model, c), KOLO_OK);
     }
     if (c >= CLIENTS - WATCHERS) {
@@ -555,6 +390,12 @@ static void leave(struct model *model, int c)
     ko_session_close(&model->clients[c].session);
 }
 
+static void come_again(struct model *model, int c)
+{
+    leave(model, c);
+    join(model, c);
+}
+
 /* A client that waits cancels, hangs up, or goes on waiting. */
 static void fidget(struct model *model, int c)
 {
@@ -567,18 +408,23 @@ static void fidget(struct model *model, int c)
         expect_byte(client, KO_WIRE_WAIT_CANCELED);
         assert_int_equal(send_said(model, c), KOLO_OK);
     } else if (whim == 1) {
-        leave(model, c);
-        join(model, c);
+        come_again(model, c);
     }
 }
 
 static void act(struct model *model, int c)
 {
     static bool (*const steps[])(struct model *, int, int) = {
-        step_set,   step_append, step_compare_set, step_add,  step_check, step_wait,   step_wait,
-        step_count, step_delete, step_multi_set,   step_push, step_pop,   step_barrier};
+        step_set,    step_append,    step_compare_set, step_add,  step_check,
+        step_wait,   step_wait,      step_count,       step_list, step_ping,
+        step_delete, step_multi_set, step_push,        step_pop,  step_barrier};
     bool stays;
 
+    if (model->clients[c].watched) {
+        if (draw(model, 8) == 0)
+            come_again(model, c);
+        return;
+    }
     if (model->clients[c].waits_in != KO_STORE_PING) {
         fidget(model, c);
         return;
@@ -589,8 +435,20 @@ static void act(struct model *model, int c)
         return;
     }
     assert_int_equal(send_said(model, c), KOLO_E_INVALID);
-    leave(model, c);
-    join(model, c);
+    come_again(model, c);
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    return memcmp(left, right, LISTED);
+}
+
+/* What a list says, in the order of the keys. */
+static void sort_list(struct ko_buffer *out)
+{
+    if (ko_buffer_fill(out) > COUNT)
+        qsort(out->data + out->head + COUNT, (ko_buffer_fill(out) - COUNT) / LISTED, LISTED,
+              by_bytes);
 }
 
 static void compare(struct model *model, long step)
@@ -602,6 +460,9 @@ static void compare(struct model *model, long step)
         if (client->is_ready)
             assert_int_equal(ko_session_run(&client->session), KOLO_OK);
         client->is_ready = false;
+        if (client->has_listed)
+            sort_list(out);
+        client->has_listed = false;
         if (ko_buffer_fill(out) != client->nexpected ||
             (client->nexpected > 0 &&
              memcmp(ko_buffer_bytes(out), client->expected, client->nexpected) != 0))
@@ -613,6 +474,15 @@ static void compare(struct model *model, long step)
 }
 
 static long operations = 1000000;
+
+static long count_all(const struct model *model)
+{
+    long sum = 0;
+
+    for (int op = 0; op < KO_STORE_NOPS; op++)
+        sum += model->counts[op];
+    return sum;
+}
 
 static void test_clients(void **state)
 {
@@ -627,11 +497,13 @@ static void test_clients(void **state)
         model->clients[c].is_old = c % 3 == 0 || c >= CLIENTS - WATCHERS;
         join(model, c);
     }
-    for (long step = 0; step < operations; step++) {
-        act(model, (int)draw(model, CLIENTS - WATCHERS));
+    for (long step = 0; count_all(model) < operations; step++) {
+        act(model, (int)draw(model, CLIENTS));
         answer_woken(model);
         compare(model, step);
     }
+    for (int op = 0; op < KO_STORE_NOPS; op++)
+        assert_in_range(model->counts[op], operations / 1000, operations / 2);
     for (int c = 0; c < CLIENTS; c++)
         leave(model, c);
     assert_int_equal(model->service.budget.used, 0);

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+#include "store_model.h"
+
+#include "status.h"
+#include "store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+uint32_t draw(struct model *model, uint32_t below)
+{
+    model->random = model->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(model->random >> 33) % below;
+}
+
+void expect_bytes(struct client *client, const void *data, size_t nbytes)
+{
+    assert_true(client->nexpected + nbytes <= SAID);
+    if (nbytes > 0)
+        memcpy(client->expected + client->nexpected, data, nbytes);
+    client->nexpected += nbytes;
+}
+
+void expect_byte(struct client *client, uint8_t byte)
+{
+    expect_bytes(client, &byte, 1);
+}
+
+void expect_i64(struct client *client, int64_t number)
+{
+    expect_bytes(client, &number, 8); /* tests run on little-endian machines only */
+}
+
+void expect_text(struct client *client, const struct text *text)
+{
+    expect_i64(client, (int64_t)text->nbytes);
+    expect_bytes(client, text->bytes, text->nbytes);
+}
+
+bool is_there(const struct key *key)
+{
+    return key->has_value || key->nqueued > 0;
+}
+
+static void expect_held(struct client *client, const struct key *key)
+{
+    static const struct text empty;
+
+    expect_text(client, key->has_value ? &key->value : &empty);
+}
+
+static void take_out(int *list, int *n, int client)
+{
+    int kept = 0;
+
+    for (int i = 0; i < *n; i++)
+        if (list[i] != client)
+            list[kept++] = list[i];
+    *n = kept;
+}
+
+void stop_waiting(struct model *model, int c)
+{
+    for (int k = 0; k < KEYS; k++) {
+        take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
+        take_out(model->keys[k].meets, &model->keys[k].nmeets, c);
+    }
+    model->clients[c].waits_in = KO_STORE_PING;
+}
+
+void wait_or_answer(struct model *model, int c)
+{
+    struct client *client = &model->clients[c];
+
+    client->missing = 0;
+    for (int k = 0; k < KEYS; k++)
+        if (client->wanted & 1u << k && !is_there(&model->keys[k])) {
+            client->missing |= 1u << k;
+            model->keys[k].waits[model->keys[k].nwaits++] = c;
+        }
+    if (client->missing)
+        return;
+    if (client->waits_in == KO_STORE_WAIT)
+        expect_byte(client, KO_WIRE_STOP_WAITING);
+    for (int k = 0; k < KEYS && client->waits_in != KO_STORE_WAIT; k++)
+        if (client->wanted & 1u << k)
+            expect_held(client, &model->keys[k]);
+    client->waits_in = KO_STORE_PING;
+}
+
+bool come_for_first(struct model *model, int k)
+{
+    int c = model->keys[k].waits[0];
+
+    take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
+    model->clients[c].missing &= ~(1u << k);
+    if (model->clients[c].missing)
+        return false;
+    model->woken[model->nwoken++] = c;
+    return true;
+}
+
+void answer_woken(struct model *model)
+{
+    struct client *client;
+
+    for (int i = 0; i < model->nwoken; i++) {
+        client = &model->clients[model->woken[i]];
+        assert_true(client->is_ready);
+        assert_int_equal(ko_session_run(&client->session), KOLO_OK); /* in this order */
+        client->is_ready = false;
+        if (client->waits_in != KO_STORE_WAIT) {
+            wait_or_answer(model, model->woken[i]);
+            continue;
+        }
+        expect_byte(client, KO_WIRE_STOP_WAITING); /* though a key may be gone again */
+        client->waits_in = KO_STORE_PING;
+    }
+    model->nwoken = 0;
+}
+
+static void tell_watchers(struct model *model, int k, enum ko_change change, const struct text *was,
+                          const struct text *is)
+{
+    const struct text name = {2, {'/', (char)('a' + k)}};
+
+    for (int c = 0; c < CLIENTS; c++) {
+        if (!(model->clients[c].watched & 1u << k))
+            continue;
+        expect_byte(&model->clients[c], (uint8_t)change);
+        expect_text(&model->clients[c], &name);
+        expect_text(&model->clients[c], was);
+        expect_text(&model->clients[c], is);
+    }
+}
+
+void store(struct model *model, int k, const struct text *value)
+{
+    static const struct text empty;
+    struct key *key = &model->keys[k];
+    const struct text is = *value;
+
+    tell_watchers(model, k, key->has_value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
+                  key->has_value ? &key->value : &empty, &is);
+    key->has_value = true;
+    key->value = is;
+    while (key->nwaits > 0)
+        come_for_first(model, k);
+}
+
+void drop(struct model *model, int k)
+{
+    struct key *key = &model->keys[k];
+
+    if (key->has_value)
+        tell_watchers(model, k, KO_CHANGE_DELETED, &key->value, &(struct text){0});
+    key->has_value = false;
+    key->nqueued = 0;
+}
+
+void meet(struct model *model, int c, int k, int64_t n, int64_t size)
+{
+    struct key *key = &model->keys[k];
+
+    if (n + 1 < size) {
+        key->meets[key->nmeets++] = c;
+        model->clients[c].waits_in = KO_STORE_BARRIER;
+        return;
+    }
+    expect_byte(&model->clients[c], KO_WIRE_STOP_WAITING);
+    while (key->nmeets > 0) {
+        int met = key->meets[0];
+
+        take_out(key->meets, &key->nmeets, met);
+        expect_byte(&model->clients[met], KO_WIRE_STOP_WAITING);
+        model->clients[met].waits_in = KO_STORE_PING;
+    }
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store_model.h: what a store holds, as plain arrays, and what each of its clients is to get. One
+ * thread; what is wrong ends the test.
+ */
+#ifndef STORE_MODEL_H
+#define STORE_MODEL_H
+
+#include "store_session.h"
+
+enum { CLIENTS = 16, WATCHERS = 2, KEYS = 5, QUEUE = 8, LONGEST = 300, SAID = 8192 };
+
+struct text {
+    size_t nbytes;
+    char bytes[LONGEST];
+};
+
+struct key {
+    bool has_value;
+    struct text value;
+    int nqueued;
+    struct text queue[QUEUE];
+    int nwaits, nmeets; /* clients, those who came first in front */
+    int waits[CLIENTS], meets[CLIENTS];
+};
+
+struct client {
+    struct ko_session session; /* first, so that a session is its client */
+    bool is_ready;
+    bool is_old;
+    enum ko_store_op waits_in; /* PING: in nothing */
+    unsigned wanted;           /* keys of that request, as bits, in rising order */
+    unsigned missing;
+    unsigned watched;
+    bool has_listed; /* in this step, and nothing else */
+    size_t nexpected;
+    uint8_t expected[SAID]; /* what it is to get */
+};
+
+struct model {
+    struct ko_service service;
+    uint64_t random;
+    struct key keys[KEYS];
+    struct client clients[CLIENTS];
+    int woken[CLIENTS]; /* to be answered when the operation is over */
+    int nwoken;
+    long counts[KO_STORE_NOPS]; /* requests of each kind so far */
+    size_t nsaid;
+    uint8_t said[SAID]; /* the request that is put together */
+};
+
+/* A number below that; always the same ones. */
+uint32_t draw(struct model *model, uint32_t below);
+
+/* The client is to get these next. */
+void expect_bytes(struct client *client, const void *data, size_t nbytes);
+void expect_byte(struct client *client, uint8_t byte);
+void expect_i64(struct client *client, int64_t number);
+void expect_text(struct client *client, const struct text *text);
+
+bool is_there(const struct key *key);
+
+/* Client c waits for nothing any more. */
+void stop_waiting(struct model *model, int c);
+/* Answers its WAIT, GET or MULTI_GET of the wanted keys, or lists it under those that are missing.
+ */
+void wait_or_answer(struct model *model, int c);
+/* The key has come for the first that waits for it. True if that one lacks no other. */
+bool come_for_first(struct model *model, int k);
+/* Runs the sessions of those who have been woken, and answers them. */
+void answer_woken(struct model *model);
+
+/* Key k gets that value: those who watch are told, those who wait woken. */
+void store(struct model *model, int k, const struct text *value);
+/* It has neither a value nor a queue any more. */
+void drop(struct model *model, int k);
+/* Client c comes to the barrier that is key k, at which n have been before it. */
+void meet(struct model *model, int c, int k, int64_t n, int64_t size);
+
+#endif
