@@ -7,6 +7,9 @@ PACKAGES_DATA="dataset-fashion-mnist"
 PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang clang-format
     clang-tidy cppcheck gcovr shellcheck"
 
+# libFuzzer, which older systems have in clang's own package.
+PACKAGES_FUZZ="clang libclang-rt-dev"
+
 PACKAGES_INTEROP="bats perl python3-torch openmpi-bin mpich slurm-wlm munge iproute2 util-linux"
 
 # Prints those of the packages that are not installed.
