@@ -273,6 +273,12 @@ $(BUILD)/interop/%: tests/interop/%.c $(STATIC)
 	$(if $(Q),@echo "  CC    $< (interop)")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) $(CPPFLAGS) $< $(STATIC) $(LIB_LIBS) -o $@
 
+# A client that PyTorch's Python does not have.
+$(BUILD)/interop/watch: tests/interop/watch.cc
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CXX   $<")
+	$(Q)$(CXX) -std=c++17 -O0 $< -ltorch_cpu -lc10 -o $@
+
 .PHONY: check-interop
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)

@@ -10,7 +10,8 @@ PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang
 # libFuzzer, which older systems have in clang's own package.
 PACKAGES_FUZZ="clang libclang-rt-dev"
 
-PACKAGES_INTEROP="bats perl python3-torch openmpi-bin mpich slurm-wlm munge iproute2 util-linux"
+PACKAGES_INTEROP="bats perl g++ python3-torch libtorch-dev openmpi-bin mpich slurm-wlm munge
+    iproute2 util-linux"
 
 # Prints those of the packages that are not installed.
 packages_missing() {
