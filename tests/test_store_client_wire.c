@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a client of ours says to a server of PyTorch 2.x and what it makes of the answers, byte by
+ * byte: a thread plays the server from a script, so that nothing here rests on our own server.
+ */
+#include "clock.h"
+#include "poller.h"
+#include "socket.h"
+#include "status.h"
+#include "store.h"
+#include "wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 60000, NONCE = 4 };
+
+#define INIT "0500000000000000 696e69742f" /* keys: as on the wire */
+#define A "0200000000000000 2f61"
+#define B "0200000000000000 2f62"
+#define K "0200000000000000 2f6b"
+#define N "0200000000000000 2f6e"
+#define X "0200000000000000 2f78"
+#define V "0100000000000000 76" /* values */
+#define W "0100000000000000 77"
+#define EMPTY "0000000000000000"
+#define ONE "0100000000000000" /* numbers */
+#define TWO "0200000000000000"
+
+/* What the client must say and is told. With a PING behind it: its nonce, which may be any, is told
+ * back. */
+struct turn {
+    const char *hear, *say;
+    bool is_pinged;
+};
+
+static const struct turn script[] = {
+    {"00 cef7853c 0d ffffffff", "ffffffff", false},
+    {"01" K V "0d", "", true},
+    {"06" ONE K, "00", false}, /* get is WAIT, then GET */
+    {"03" K, V, false},
+    {"04" N "f9ffffffffffffff", "f9ffffffffffffff", false},
+    {"02" K V W, W, false},
+    {"05" TWO K X, "01", false},
+    {"06" TWO K X, "00", false},
+    {"07", "0300000000000000", false},
+    {"08" K, ONE, false},
+    {"09" K V "0d", "", true},
+    {"06" TWO N K, "00", false}, /* multi_get is WAIT, then MULTI_GET */
+    {"0a" TWO N K, "0200000000000000 2d37" V, false},
+    {"0b" TWO A EMPTY B W "0d", "", true},
+    {"0e" X V "0d", "", true},
+    {"10" X, TWO, false},
+    {"06" ONE X, "00", false}, /* queue_pop is WAIT, then QUEUE_POP */
+    {"0f" X, TWO V, false},
+    {"11", TWO INIT K, false}, /* whose key has no "/" is PyTorch's */
+    {"12" B TWO, "00", false},
+    {"06" ONE X, "", false}, /* a wait that ends by its time-out is cancelled */
+    {"0c", "01", false},
+    {"05" ONE X, "01", false},
+    {"06" ONE X, "", false}, /* and one whose key comes just then has been answered */
+    {"0c", "00 01", false},
+    {"12" B TWO, "", false},
+    {"0c", "01", false},
+    {"04" B EMPTY, ONE, false},
+};
+enum { TURNS = sizeof script / sizeof *script };
+
+struct player {
+    pthread_t thread;
+    int listen_fd, port;
+    int nplayed;
+};
+
+/* Takes one turn on the connection. False if the client said something else. */
+static bool play_turn(int fd, const struct turn *turn, const ko_deadline *deadline)
+{
+    uint8_t expected[WIRE_LONGEST], got[WIRE_LONGEST];
+    size_t n = wire_unhex(turn->hear, expected);
+
+    if (ko_socket_recv_all(fd, got, n, deadline) || memcmp(got, expected, n) != 0)
+        return false;
+    if (turn->is_pinged && (ko_socket_recv_all(fd, got, NONCE, deadline) ||
+                            ko_socket_send_all(fd, got, NONCE, deadline)))
+        return false;
+    n = wire_unhex(turn->say, expected);
+    return !ko_socket_send_all(fd, expected, n, deadline);
+}
+
+static void *play(void *argument)
+{
+    struct player *player = argument;
+    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    int fd;
+
+    while (ko_socket_accept(player->listen_fd, &fd) != KOLO_OK)
+        if (ko_socket_wait(player->listen_fd, KO_POLL_IN, &deadline))
+            return NULL;
+    while (player->nplayed < TURNS && play_turn(fd, &script[player->nplayed], &deadline))
+        player->nplayed++;
+    close(fd);
+    return NULL;
+}
+
+static int open_player(void **state)
+{
+    static struct player player;
+
+    player = (struct player){0};
+    *state = &player;
+    return ko_socket_listen("127.0.0.1", 0, &player.listen_fd, &player.port) ||
+           pthread_create(&player.thread, NULL, play, &player);
+}
+
+static int close_player(void **state)
+{
+    struct player *player = *state;
+
+    close(player->listen_fd);
+    return 0;
+}
+
+static kolo_bytes text(const char *s)
+{
+    return (kolo_bytes){s, strlen(s)};
+}
+
+static void assert_text(void *value, size_t nbytes, const char *expected)
+{
+    assert_int_equal(nbytes, strlen(expected));
+    assert_string_equal(value, expected);
+    kolo_free(value);
+}
+
+static void use_values(kolo_store *store)
+{
+    static const char *const keys[] = {"k", "x"};
+    void *value;
+    size_t nbytes;
+    int64_t number;
+    int is_true;
+
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    assert_int_equal(kolo_store_get(store, "k", &value, &nbytes), KOLO_OK);
+    assert_text(value, nbytes, "v");
+    assert_int_equal(kolo_store_add(store, "n", -7, &number), KOLO_OK);
+    assert_int_equal(number, -7);
+    assert_int_equal(kolo_store_compare_set(store, "k", text("v"), text("w"), &value, &nbytes),
+                     KOLO_OK);
+    assert_text(value, nbytes, "w");
+    assert_int_equal(kolo_store_check(store, keys, 2, &is_true), KOLO_OK);
+    assert_false(is_true);
+    assert_int_equal(kolo_store_wait(store, keys, 2, PATIENCE_MS), KOLO_OK);
+    assert_int_equal(kolo_store_num_keys(store, &number), KOLO_OK);
+    assert_int_equal(number, 3);
+    assert_int_equal(kolo_store_delete(store, "k", &is_true), KOLO_OK);
+    assert_true(is_true);
+    assert_int_equal(kolo_store_append(store, "k", text("v")), KOLO_OK);
+}
+
+static void use_several(kolo_store *store)
+{
+    static const char *const asked[] = {"n", "k"}, *const set[] = {"a", "b"};
+    const kolo_bytes values[] = {{"", 0}, {"w", 1}};
+    void *got[2];
+    size_t nbytes[2];
+
+    assert_int_equal(kolo_store_multi_get(store, asked, 2, got, nbytes), KOLO_OK);
+    assert_text(got[0], nbytes[0], "-7");
+    assert_text(got[1], nbytes[1], "v");
+    assert_int_equal(kolo_store_multi_set(store, set, values, 2), KOLO_OK);
+}
+
+static void use_queues(kolo_store *store)
+{
+    void *value;
+    size_t nbytes, nkeys;
+    int64_t number;
+    char **keys;
+
+    assert_int_equal(kolo_store_queue_push(store, "x", text("v")), KOLO_OK);
+    assert_int_equal(kolo_store_queue_len(store, "x", &number), KOLO_OK);
+    assert_int_equal(number, 2);
+    assert_int_equal(kolo_store_queue_pop(store, "x", PATIENCE_MS, &value, &nbytes), KOLO_OK);
+    assert_text(value, nbytes, "v");
+    assert_int_equal(kolo_store_list_keys(store, &keys, &nkeys), KOLO_OK);
+    assert_int_equal(nkeys, 1);
+    assert_string_equal(keys[0], "k");
+    kolo_free(keys);
+    assert_int_equal(kolo_store_barrier(store, "b", 2, PATIENCE_MS), KOLO_OK);
+}
+
+static void run_out_of_time(kolo_store *store)
+{
+    static const char *const keys[] = {"x"};
+
+    assert_int_equal(kolo_store_wait(store, keys, 1, 1), KOLO_E_TIMEOUT);
+    assert_int_equal(kolo_store_wait(store, keys, 1, 1), KOLO_OK);
+    assert_int_equal(kolo_store_barrier(store, "b", 2, 1), KOLO_E_TIMEOUT);
+}
+
+static void test_all(void **state)
+{
+    struct player *player = *state;
+    kolo_store *store;
+
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
+                     KOLO_OK);
+    use_values(store);
+    use_several(store);
+    use_queues(store);
+    run_out_of_time(store);
+    kolo_store_close(store);
+    pthread_join(player->thread, NULL);
+    assert_int_equal(player->nplayed, TURNS);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_all, open_player, close_player)};
+
+    return cmocka_run_group_tests_name("store client, byte by byte", tests, NULL, NULL);
+}
