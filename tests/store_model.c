@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store_model.h"
 
+#include "seeded.h"
 #include "status.h"
 #include "store.h"
 
@@ -15,8 +16,7 @@
 
 uint32_t draw(struct model *model, uint32_t below)
 {
-    model->random = model->random * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(model->random >> 33) % below;
+    return (uint32_t)seeded_next(&model->random) % below;
 }
 
 void expect_bytes(struct client *client, const void *data, size_t nbytes)

@@ -6,6 +6,7 @@
  */
 #include "corpus.h"
 #include "fuzz_launcher.c"
+#include "seeded.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,12 +17,11 @@
 
 enum { ROUNDS = 20000 };
 
-static uint64_t random_state = 0x1234567;
+static uint64_t seed = 0x1234567;
 
 static uint32_t draw(uint32_t below)
 {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 33) % below;
+    return (uint32_t)seeded_next(&seed) % below;
 }
 
 static const char *const values[] = {"0",    "1",           "2",         "4",         "",
