@@ -92,13 +92,14 @@ static void take_piece(struct ko_service *service, struct client *clients, const
     (*nbytes)--;
     if (n == WHOLE_REST || n > *nbytes)
         n = *nbytes;
-    if (n == 0)
-        hang_up(client);
-    else if (!client->is_open)
+    if (n > 0 && !client->is_open) {
         ko_session_open(&client->session, service, wake_client);
-    client->is_open = n > 0;
+        client->is_open = true;
+    }
     if (n > 0)
         feed(client, *data, n);
+    else
+        hang_up(client);
     run_woken(clients);
     *data += n;
     *nbytes -= n;
