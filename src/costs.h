@@ -7,9 +7,10 @@
 #ifndef KO_COSTS_H
 #define KO_COSTS_H
 
-/* A time per byte depends on how much memory a call touches, in and out together, on each of two
- * ranks of a host (with more ranks the caches hold less): costs are for 128 KiB, 512 KiB, 2, 8, 32
- * and 128 MiB, and in proportion between them. */
+/* A time per byte depends on how much memory a call touches: all buffers of the ranks of a host, in
+ * halves, which is what each of two ranks has. Costs are for 128 KiB, 512 KiB, 2, 8, 32 and 128
+ * MiB, and in proportion between them; what a rank has just touched costs the least whatever the
+ * call. */
 enum { KO_FOOTPRINTS = 6, KO_LEAST_FOOTPRINT = 17 /* log2 of the first */ };
 
 /* Of a kind of link. */

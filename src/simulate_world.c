@@ -16,14 +16,17 @@
 static const double TURNS = 2;
 
 /* Of several parts that are reduced at once, each after the first costs so much of a reduction of
- * two: it is read, but the sum is written once (found by measuring). */
+ * two in the nearest cache: it is read, from its slot, but the sum is written once (found by
+ * measuring). */
 static const double FURTHER = 0.6;
 
-enum kind { SEND, PASS, RECEIVE, REDUCE, REDUCE_TOO, COPY };
+/* PASS: a send of what was just reduced into its slot. SEND_NEAR: of the slice that the rank has
+ * touched last, which lies in its nearest cache however large the call is. */
+enum kind { SEND, SEND_NEAR, PASS, RECEIVE, REDUCE, REDUCE_TOO, COPY };
 
 /* A verb, or a part of one. */
 struct step {
-    uint8_t kind; /* PASS: a send of what was just reduced into its slot */
+    uint8_t kind;
     int peer;
     uint32_t nbytes;
 };
@@ -45,7 +48,8 @@ struct actor {
 struct world {
     const struct ko_paper_call *call;
     const struct ko_costs *costs;
-    double send_byte[KO_NLINKS], receive_byte[KO_NLINKS], reduce_byte, copy_byte;
+    double send_byte[KO_NLINKS], near_byte, receive_byte[KO_NLINKS];
+    double reduce_byte, further_byte, copy_byte;
     int period; /* ranks that are simulated: all, or those of the first host */
     struct actor *actors;
     struct step *steps;
@@ -96,6 +100,25 @@ static int add_listed(struct world *w, const struct ko_paper_list *list,
     return err;
 }
 
+/* Whether an action reads the slice that the one before it, if there is one, has touched last. */
+static bool is_near(const struct ko_paper_list *list, const struct ko_paper_action *action)
+{
+    const struct ko_paper_action *before = action - 1;
+
+    if (action == list->actions)
+        return false;
+    if (before->part.count)
+        return action->buffer == before->target && action->mine.at == before->part.at;
+    return action->buffer == before->buffer && action->mine.at == before->mine.at;
+}
+
+static int add_send(struct world *w, const struct ko_paper_list *list,
+                    const struct ko_paper_action *action, size_t element)
+{
+    return add_step(w, is_near(list, action) ? SEND_NEAR : SEND, action->to, action->mine.count,
+                    element);
+}
+
 static int add_action(struct world *w, const struct ko_paper_list *list,
                       const struct ko_paper_action *action, int rank, size_t element)
 {
@@ -105,7 +128,7 @@ static int add_action(struct world *w, const struct ko_paper_list *list,
     case KO_PAPER_SEND:
     case KO_PAPER_SEND_COPY:
     case KO_PAPER_SEND_COMB:
-        return add_step(w, SEND, action->to, action->mine.count, element);
+        return add_send(w, list, action, element);
     case KO_PAPER_RECV:
     case KO_PAPER_RECV_COMB:
         return add_step(w, RECEIVE, action->from, action->part.count, element);
@@ -328,13 +351,18 @@ static void wake(struct world *w, int *who)
 
 enum outcome { MOVED, PUT_OFF, FAILED };
 
+static double send_byte(const struct world *w, enum kind step, int link)
+{
+    if (step == PASS && link == KO_LOCAL) /* it is in its slot; no kernel takes it */
+        return 0;
+    return step == SEND_NEAR && link == KO_LOCAL ? w->near_byte : w->send_byte[link];
+}
+
 static enum outcome send_message(struct world *w, int rank, const struct step *step)
 {
     const int kind = link_kind(w, rank, step->peer);
     const struct ko_link_costs *costs = &w->costs->links[kind];
-    const bool is_there =
-        step->kind == PASS && kind == KO_LOCAL; /* in its slot; no kernel takes it */
-    const double nbytes = step->nbytes, byte = is_there ? 0 : w->send_byte[kind];
+    const double nbytes = step->nbytes, byte = send_byte(w, step->kind, kind);
     const uint32_t slots = (uint32_t)w->call->slots;
     struct wire *wire = wire_of(w, rank, step->peer);
     double leaves;
@@ -368,7 +396,7 @@ static double receive_byte(const struct world *w, enum kind step, int link)
 
     if (step == RECEIVE)
         return moved;
-    return moved + (step == REDUCE_TOO ? FURTHER : 1) * w->reduce_byte;
+    return moved + (step == REDUCE_TOO ? w->further_byte : w->reduce_byte);
 }
 
 static enum outcome receive_message(struct world *w, int rank, const struct step *step)
@@ -398,12 +426,17 @@ static enum outcome move_once(struct world *w, int rank)
 {
     const struct step *step = &w->steps[w->actors[rank].at];
 
-    if (step->kind == COPY) {
+    switch (step->kind) {
+    case COPY:
         work(w, rank, step->nbytes * w->copy_byte);
         return MOVED;
+    case SEND:
+    case SEND_NEAR:
+    case PASS:
+        return send_message(w, rank, step);
+    default:
+        return receive_message(w, rank, step);
     }
-    return step->kind == SEND || step->kind == PASS ? send_message(w, rank, step)
-                                                    : receive_message(w, rank, step);
 }
 
 static int run(struct world *w, double *us)
@@ -438,16 +471,23 @@ static int run(struct world *w, double *us)
 
 /* ---- one world --------------------------------------------------------------------------- */
 
+/* Elements of a rank's buffers; a broadcast has one only. */
+static size_t touched(const struct ko_paper_call *call, int rank)
+{
+    const size_t out = ko_paper_out_count(call, rank);
+
+    return call->text->what == KO_BROADCAST ? out : ko_paper_in_count(call, rank) + out;
+}
+
 double ko_simulate_footprint(const struct ko_simulation *simulation)
 {
     const struct ko_paper_call *call = &simulation->call;
-    const size_t ins = ko_paper_in_count(call, call->root);
-    const size_t outs = ko_paper_out_count(call, call->root);
-    const double mates = (double)call->n / call->hosts->n;
+    const double root = (double)touched(call, call->root);
+    const double other = (double)touched(call, (call->root + 1) % call->n);
 
     if (simulation->footprint > 0)
         return simulation->footprint;
-    return (double)(ins + outs) * (double)simulation->element * mates / 2;
+    return (root + other * (call->n - 1)) * (double)simulation->element / call->hosts->n / 2;
 }
 
 /* Looks the costs up for what the whole call touches, of whatever part of it this world is. */
@@ -460,7 +500,9 @@ static void look_up(struct world *w, const struct ko_simulation *simulation)
         w->send_byte[kind] = ko_cost_at(costs->links[kind].send_byte, footprint);
         w->receive_byte[kind] = ko_cost_at(costs->links[kind].receive_byte, footprint);
     }
+    w->near_byte = costs->links[KO_LOCAL].send_byte[0];
     w->reduce_byte = ko_cost_at(costs->reduce_byte, footprint);
+    w->further_byte = FURTHER * costs->reduce_byte[0];
     w->copy_byte = ko_cost_at(costs->copy_byte, footprint);
 }
 

@@ -5,6 +5,7 @@
  */
 #include "layout.h"
 #include "simulate.h"
+#include "simulate_world.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -224,6 +225,54 @@ static void costs_follow_the_footprint(void **state)
     assert_close(ko_cost_at(costs, 1e12), 32, 1e-12);
 }
 
+/* It is half of what the ranks of a host have in all: one buffer each in a broadcast, two in an
+ * all_reduce, one and the root's result in a reduce, blocks of all and an own one in others. */
+static void the_footprint_is_that_of_all_buffers(void **state)
+{
+    static const struct {
+        enum ko_collective what;
+        const char *name;
+        double counts; /* of two hosts with four ranks each */
+    } calls[] = {{KO_BROADCAST, "direct", 8},     {KO_ALL_REDUCE, "ring", 16},
+                 {KO_REDUCE, "ring", 9},          {KO_ALL_GATHER, "ring", 8 * 9},
+                 {KO_REDUCE_SCATTER, "ring", 72}, {KO_BARRIER, "dissemination", 0}};
+    struct ko_hosts *hosts;
+
+    (void)state;
+    assert_int_equal(ko_layout_even(8, 4, &hosts), 0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const struct ko_simulation simulation = {
+            .call = {.text = text_of(calls[i].what, calls[i].name),
+                     .n = 8,
+                     .count = 64,
+                     .hosts = hosts},
+            .element = ELEMENT};
+
+        assert_close(ko_simulate_footprint(&simulation), calls[i].counts * 64 * ELEMENT / 4, 1e-9);
+    }
+    free(hosts);
+}
+
+/* What a rank has just received or sent is sent at the least cost, other slices at the call's. */
+static void what_was_touched_last_is_near(void **state)
+{
+    enum { COUNT = 1 << 20 };
+    const double each = (double)COUNT * ELEMENT;
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    for (int i = 1; i < KO_FOOTPRINTS; i++)
+        costs.links[KO_LOCAL].send_byte[i] = 100;
+    costs.links[KO_LOCAL].send_byte[0] = 1;
+    assert_close(predict(KO_BROADCAST, "direct", 2, 2, COUNT, &costs), 100 * each, 1e-9);
+    assert_close(predict(KO_BROADCAST, "direct", 5, 5, COUNT, &costs), 103 * each, 1e-9);
+    assert_close(predict(KO_ALL_TO_ALL, "pairwise", 4, 4, COUNT / 4, &costs), 75 * each, 1e-9);
+    costs.links[KO_LOCAL].send_byte[5] = 0;
+    for (int i = 0; i < 5; i++)
+        costs.links[KO_LOCAL].send_byte[i] = i == 0;
+    assert_close(predict(KO_BROADCAST, "ring", 3, 3, 64 * COUNT, &costs), 64 * each, 1e-9);
+}
+
 /* Two ranks of one core take turns. */
 static void cores_are_shared(void **state)
 {
@@ -420,6 +469,8 @@ int main(void)
         cmocka_unit_test(one_host_stands_for_all),
         cmocka_unit_test(long_calls_are_extended),
         cmocka_unit_test(costs_follow_the_footprint),
+        cmocka_unit_test(the_footprint_is_that_of_all_buffers),
+        cmocka_unit_test(what_was_touched_last_is_near),
         cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),

@@ -40,19 +40,26 @@ struct rank {
     struct times *times; /* rank 0's */
 };
 
-static int call(kolo_group *group, enum probe probe, const float *in, float *out, size_t nbytes)
+/* How many bytes a message has in all if the buffers of the two ranks are to have that footprint
+ * (costs.h): one each, three of the two, three blocks each. */
+static double length(enum probe probe, double footprint)
 {
-    const size_t whole = nbytes / 2 / sizeof *in, block = nbytes / 3 / sizeof *in;
+    return probe == BROADCAST ? footprint : probe == REDUCE ? footprint * 2 / 3 : footprint / 3;
+}
+
+static int call(kolo_group *group, enum probe probe, const float *in, float *out, size_t footprint)
+{
+    const size_t count = (size_t)length(probe, (double)footprint) / sizeof *in;
 
     switch (probe) {
     case BROADCAST:
-        return kolo_broadcast(group, out, whole, KOLO_FLOAT32, 0);
+        return kolo_broadcast(group, out, count, KOLO_FLOAT32, 0);
     case REDUCE:
-        return kolo_reduce(group, in, out, whole, KOLO_FLOAT32, KOLO_SUM, 0);
+        return kolo_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
     case REDUCE_SCATTER:
-        return kolo_reduce_scatter(group, in, out, block, KOLO_FLOAT32, KOLO_SUM);
+        return kolo_reduce_scatter(group, in, out, count, KOLO_FLOAT32, KOLO_SUM);
     case ALL_GATHER:
-        return kolo_all_gather(group, in, out, block, KOLO_FLOAT32);
+        return kolo_all_gather(group, in, out, count, KOLO_FLOAT32);
     default:
         return kolo_barrier(group);
     }
@@ -215,14 +222,15 @@ static void find_link(const struct times *times, struct ko_link_costs *link, dou
     link->latency = empty * 0.4;
     link->send = link->receive = empty * 0.2;
     for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        const double whole = (double)((size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f)) / 2;
-        const double block = whole * 2 / 3;
+        const double footprint = (double)((size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f));
+        double byte[NPROBES];
 
-        link->receive_byte[f] = rest(times->us[BROADCAST][f], empty) / whole;
-        reduce[f] = rest(times->us[REDUCE][f], empty) / whole;
-        link->send_byte[f] = rest(rest(times->us[REDUCE_SCATTER][f], empty) / block, reduce[f]);
-        copy[f] = rest(rest(times->us[ALL_GATHER][f], empty) / block,
-                       link->send_byte[f] + link->receive_byte[f]);
+        for (int probe = BROADCAST; probe < NPROBES; probe++)
+            byte[probe] = rest(times->us[probe][f], empty) / length((enum probe)probe, footprint);
+        link->receive_byte[f] = byte[BROADCAST];
+        reduce[f] = byte[REDUCE];
+        link->send_byte[f] = rest(byte[REDUCE_SCATTER], reduce[f]);
+        copy[f] = rest(byte[ALL_GATHER], link->send_byte[f] + link->receive_byte[f]);
     }
 }
 
