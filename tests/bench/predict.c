@@ -28,6 +28,7 @@ struct rank {
     kolo_store *store;
     int number, n;
     const char *algorithm;
+    const struct ko_costs *costs;
 };
 
 static int compare(const void *a, const void *b)
@@ -100,12 +101,11 @@ enum { NWHATS = sizeof whats / sizeof *whats };
 
 static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
 {
-    struct ko_costs costs;
     struct ko_hosts *hosts;
     struct ko_situation situation = {
-        .n = rank->n, .slice_bytes = 131072, .slots = 8, .costs = &costs};
+        .n = rank->n, .slice_bytes = 131072, .slots = 8, .costs = rank->costs};
 
-    if (ko_tuning_get(&costs) || ko_layout_even(rank->n, rank->n, &hosts))
+    if (ko_layout_even(rank->n, rank->n, &hosts))
         exit(1);
     situation.hosts = hosts;
     for (int w = 0; w < NWHATS; w++)
@@ -174,14 +174,15 @@ int main(int argc, char **argv)
     const int n = argc > 1 ? atoi(argv[1]) : 2;
     struct rank ranks[MOST_RANKS];
     pthread_t threads[MOST_RANKS];
+    struct ko_costs costs;
     kolo_store *store;
 
-    if (n < 2 || n > MOST_RANKS || kolo_store_open_local(&store))
+    if (n < 2 || n > MOST_RANKS || ko_tuning_get(&costs) || kolo_store_open_local(&store))
         return 1;
     if (argc > 2)
         setenv("KOLO_ALGO", argv[2], 1);
     for (int i = 0; i < n; i++) {
-        ranks[i] = (struct rank){store, i, n, argc > 2 ? argv[2] : NULL};
+        ranks[i] = (struct rank){store, i, n, argc > 2 ? argv[2] : NULL, &costs};
         if (pthread_create(&threads[i], NULL, be_rank, &ranks[i]))
             return 1;
     }
