@@ -59,6 +59,7 @@
     X(ALL_TO_ALL, "bruck", bruck_all_to_all, KO_EVEN | KO_SMALL, "short and many ranks: log2(n) messages") \
     X(BARRIER, "hierarchical", hierarchical_barrier, KO_SPREAD, "the fewest rounds between hosts") \
     X(BARRIER, "dissemination", dissemination_barrier, 0, "log2(n) rounds") \
+    X(BARRIER, "direct", direct_barrier, KO_FEW, "few ranks that share cores: one hop") \
     X(BARRIER, "binomial", binomial_barrier, 0, "2 (n - 1) messages in all, up a tree and down again")
 /* clang-format on */
 
@@ -69,8 +70,11 @@ enum ko_algorithm_flag {
     KO_EVEN = 4,     /* only where all blocks have one length */
     KO_SMALL = 8,    /* only where a buffer of all blocks fits into a slice */
     KO_REREADS = 16, /* sends or adds to what verbs for final results (verbs.h) have put into OUT */
-    KO_MANY = 32     /* among two ranks nothing but another row in more messages */
+    KO_MANY = 32,    /* among two ranks nothing but another row in more messages */
+    KO_FEW = 64      /* only where a link to every rank costs little: up to KO_FEW_RANKS */
 };
+
+enum { KO_FEW_RANKS = 8 };
 
 enum ko_collective {
 #define KO_COLLECTIVE_ID(id, name) KO_##id,

@@ -204,6 +204,17 @@ KO_FN void direct_all_to_all(verbs *v)
     }
 }
 
+/* Everybody tells everybody: one hop. */
+KO_FN void direct_barrier(verbs *v)
+{
+    const struct ko_part nothing = {0, 0};
+
+    for (int k = 1; k < v->n; k++)
+        send(v, around(v->rank + k, v->n), IN, nothing);
+    for (int k = 1; k < v->n; k++)
+        recv(v, around(v->rank - k, v->n), nothing);
+}
+
 /* Dissemination: after round k each rank has heard, through others, of 2^(k+1) ranks before it. */
 KO_FN void dissemination_barrier(verbs *v)
 {

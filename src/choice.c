@@ -73,6 +73,14 @@ int ko_choice_predict(const struct ko_situation *situation, int row, int class, 
     return err == KOLO_E_UNSUPPORTED ? ko_simulate_many(&simulation, us) : err;
 }
 
+/* Whether the row is worth a prediction, or could be. */
+static bool is_in_question(const struct ko_situation *situation, const struct ko_paper_text *text)
+{
+    return (!(text->flags & KO_SPREAD) || ko_choice_is_spread(situation)) &&
+           (!(text->flags & KO_MANY) || situation->n > 2) &&
+           (!(text->flags & KO_FEW) || situation->n <= KO_FEW_RANKS);
+}
+
 /* Where nothing could be simulated, as without memory: the last row that can, since the table
  * begins with those that send the most messages. */
 static int last_resort(const struct ko_situation *situation, enum ko_collective what,
@@ -105,8 +113,7 @@ int ko_choose(const struct ko_situation *situation, enum ko_collective what, boo
         const struct ko_paper_text *text = &ko_paper_texts[row];
         double row_us;
 
-        if (text->what != what || (text->flags & KO_SPREAD && !ko_choice_is_spread(situation)) ||
-            (text->flags & KO_MANY && situation->n < 3) ||
+        if (text->what != what || !is_in_question(situation, text) ||
             !ko_choice_allows(situation, row, is_uneven, class) ||
             ko_choice_predict(situation, row, class, &row_us))
             continue;

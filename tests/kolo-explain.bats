@@ -195,7 +195,7 @@ reduce_scatter 9 0.60"
     [[ "$stderr" == *'"all_reduse"'*"all_reduce, reduce, broadcast,"*barrier* ]]
     run --separate-stderr "$EXPLAIN" barrier --algo ring
     [ "$status" -eq 125 ]
-    [[ "$stderr" == *'barrier has no algorithm "ring"; it has hierarchical, dissemination, binomial'* ]]
+    [[ "$stderr" == *'barrier has no algorithm "ring"; it has hierarchical, dissemination, direct, binomial'* ]]
 }
 
 @test "calls that cannot be" {

@@ -79,6 +79,13 @@ static void what_is_cheap_decides(void **state)
     costs.links[KO_REMOTE].latency = 0;
     costs.links[KO_REMOTE].wire_byte = 1;
     assert_string_equal(choice(&costs, 16, 8, KO_ALL_REDUCE, 20), "hierarchical");
+    /* ranks that share cores: the fewest turns, while that takes few links */
+    costs.cores = 2;
+    assert_string_equal(choice(&costs, 2, 2, KO_BARRIER, 0), "dissemination");
+    assert_string_equal(choice(&costs, 4, 4, KO_BARRIER, 0), "direct");
+    costs.links[KO_LOCAL].latency = 1000;
+    assert_string_equal(choice(&costs, 8, 8, KO_BARRIER, 0), "direct");
+    assert_string_equal(choice(&costs, 9, 9, KO_BARRIER, 0), "dissemination");
 }
 
 static void flags_are_kept_to(void **state)

@@ -209,6 +209,7 @@ static const struct theory theories[] = {
     {KO_ALL_TO_ALL, "direct", all_pairs, one},
     {KO_ALL_TO_ALL, "bruck", bruck_sends, lg_up},
     {KO_BARRIER, "dissemination", nothing, lg_up},
+    {KO_BARRIER, "direct", nothing, one},
     {KO_BARRIER, "binomial", nothing, up_and_down},
 };
 
