@@ -283,6 +283,10 @@ $(BUILD)/interop/watch: tests/interop/watch.cc
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
+.PHONY: check-rdma
+check-rdma: all $(BUILD)/tests/test_transports ## run rdma on software adapters, in virtual machines (installs qemu)
+	$(Q)tests/rdma/run $(BUILD)
+
 # ---- fuzzing -------------------------------------------------------------------------------------
 
 # Programs tests/fuzz_NAME.c, and the inputs kept for them in tests/corpus/NAME.
@@ -369,6 +373,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
                       tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
+                      tests/rdma/run tests/rdma/machine \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib
 

@@ -155,7 +155,7 @@ static void killed_before_answer(void **state)
     struct ko_wire *wire;
     int err;
 
-    suite_needs_peer(suite);
+    suite_needs_child(suite);
     child = suite_fork(suite, role_connects);
     /* The child has this process's left device as its goal. */
     suite_await(&child);
@@ -184,7 +184,7 @@ static void killed_before_accept(void **state)
     struct suite_child child;
     struct ko_wire *wire;
 
-    suite_needs_peer(suite);
+    suite_needs_child(suite);
     child = suite_fork(suite, role_idles);
     suite_await(&child);
     wire = suite_connect(suite, 4096);
@@ -250,7 +250,7 @@ static void killed_with_posts(void **state)
 
     if (suite->traits->alone)
         free(body);
-    suite_needs_peer(suite);
+    suite_needs_child(suite);
     child = suite_fork(suite, role_answers);
     wire = open_to_child(suite, &child);
     for (int i = 0; i < NPOSTS * 64; i++) {
@@ -273,7 +273,7 @@ static void killed_with_windows(void **state)
     struct suite_child child;
     struct ko_wire *wire;
 
-    suite_needs_peer(suite);
+    suite_needs_child(suite);
     child = suite_fork(suite, role_answers);
     wire = open_to_child(suite, &child);
     suite_kill(&child);

@@ -120,6 +120,17 @@ void suite_needs_peer(const struct suite *suite)
     skip();
 }
 
+void suite_needs_child(const struct suite *suite)
+{
+    suite_needs_peer(suite);
+#ifdef __SANITIZE_THREAD__
+    if (suite->traits->rdma) {
+        print_message("# ThreadSanitizer bears no threads in a child, and adapters are such\n");
+        skip();
+    }
+#endif
+}
+
 void suite_needs_dial(const struct suite *suite)
 {
     suite_needs_peer(suite);

@@ -81,6 +81,8 @@ void suite_land(struct ko_wire *wire, struct ko_wire *other, void *to);
 
 /* Skips the test if the transport is alone, or cannot be dialed. */
 void suite_needs_peer(const struct suite *suite);
+/* The same if a child could not open a device of its own. */
+void suite_needs_child(const struct suite *suite);
 void suite_needs_dial(const struct suite *suite);
 
 /* Byte i of the pattern number `key`. */

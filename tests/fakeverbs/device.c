@@ -16,7 +16,9 @@
 KO_IB_LIST(PROTOTYPE)
 #pragma GCC visibility pop
 
+/* All that there have been; what a device is does not change any more. */
 static struct double_device devices[DOUBLE_DEVICES];
+static int ndevices;
 
 int ibv_fork_init(void)
 {
@@ -29,6 +31,24 @@ static enum double_kind kind_of(const char *text)
            : !strcmp(text, "iwarp") ? DOUBLE_IWARP
            : !strcmp(text, "plain") ? DOUBLE_PLAIN
                                     : DOUBLE_ROCE;
+}
+
+static struct ko_ib_device *device_named(const char *name, enum double_kind kind)
+{
+    struct double_device *device = devices;
+
+    while (device < devices + ndevices && (strcmp(device->name, name) != 0 || device->kind != kind))
+        device++;
+    if (device < devices + ndevices)
+        return &device->base;
+    if (ndevices == DOUBLE_DEVICES)
+        abort();
+    ndevices++;
+    snprintf(device->name, sizeof device->name, "%s", name);
+    device->kind = kind;
+    device->base.node_type = 1;
+    device->base.transport_type = kind == DOUBLE_IWARP ? KO_IB_TRANSPORT_IWARP : KO_IB_TRANSPORT_IB;
+    return &device->base;
 }
 
 struct ko_ib_device **ibv_get_device_list(int *count)
@@ -47,17 +67,11 @@ struct ko_ib_device **ibv_get_device_list(int *count)
     pthread_mutex_lock(&double_lock);
     for (item = strtok_r(text, ",", &rest); item && n < DOUBLE_DEVICES;
          item = strtok_r(NULL, ",", &rest)) {
-        struct double_device *device = &devices[n];
         char *kind = strchr(item, ':');
 
         if (kind)
             *kind++ = 0;
-        snprintf(device->name, sizeof device->name, "%s", item);
-        device->kind = kind_of(kind ? kind : "roce");
-        device->base.node_type = 1;
-        device->base.transport_type =
-            device->kind == DOUBLE_IWARP ? KO_IB_TRANSPORT_IWARP : KO_IB_TRANSPORT_IB;
-        list[n++] = &device->base;
+        list[n++] = device_named(item, kind_of(kind ? kind : "roce"));
     }
     pthread_mutex_unlock(&double_lock);
     *count = n;

@@ -28,7 +28,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { DOUBLE_DEVICES = 8, DOUBLE_GIDS = 4, DOUBLE_PACKET = 16384 };
+enum { DOUBLE_DEVICES = 16, DOUBLE_GIDS = 4, DOUBLE_PACKET = 16384 };
 
 enum double_kind { DOUBLE_ROCE, DOUBLE_IB, DOUBLE_IWARP, DOUBLE_PLAIN };
 

@@ -175,7 +175,8 @@ void double_transmit(struct double_qp *qp)
         error = put(qp, &qp->acks[sent], &piece, 1);
         sent += !error;
     }
-    memmove(qp->acks, qp->acks + sent, (size_t)(qp->nacks - sent) * sizeof *qp->acks);
+    if (sent)
+        memmove(qp->acks, qp->acks + sent, (size_t)(qp->nacks - sent) * sizeof *qp->acks);
     qp->nacks -= sent;
     if (qp->going && is_lost(qp)) {
         double_fail(qp, KO_IB_WC_RETRY_EXC_ERR, VENDOR_TIMEOUT);
@@ -243,9 +244,9 @@ static int take_in(struct double_qp *qp, const struct double_packet *packet,
     if (is_write && packet->nbytes &&
         !double_find_mr(packet->rkey, packet->to, packet->nbytes, KO_IB_REMOTE_WRITE))
         return KO_IB_WC_REM_ACCESS_ERR;
-    if (is_write)
+    if (is_write && packet->nbytes)
         memcpy((void *)(uintptr_t)packet->to, bytes, packet->nbytes);
-    else if (!scatter(qp, bytes, packet->nbytes)) {
+    else if (!is_write && !scatter(qp, bytes, packet->nbytes)) {
         wc.status = KO_IB_WC_LOC_LEN_ERR;
         double_end_recv(qp, &wc);
         return KO_IB_WC_REM_INV_REQ_ERR;

@@ -1,0 +1,64 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# rdma over real libibverbs and the kernel's software RoCE, in virtual machines (machine): the shared
+# suite of transports, collectives between two machines, real failures.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/../.."
+    BUILD=${TEST_BUILD:-build}
+    MACHINE=tests/rdma/machine
+    command -v qemu-system-x86_64 >/dev/null || skip "no qemu-system-x86_64 here"
+    # The real library, in place of the double that the programs' rpath finds.
+    REAL=$(dirname "$(ldconfig -p | sed -n 's/.*libibverbs.so.1 .*=> //p' | head -n 1)")
+    [ "$REAL" != . ] || skip "no libibverbs here"
+}
+
+# The suite of transports over one adapter.
+suite() {
+    run "$MACHINE" "$@" env "LD_LIBRARY_PATH=$REAL" "$BUILD/tests/test_transports" 'rdma by fake0:roce: *'
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *" PASSED "* ]]
+    [[ "$output" != *" FAILED "* ]]
+}
+
+@test "the suite of transports, packets of 1024 bytes" {
+    suite
+}
+
+@test "the suite of transports, two adapters, packets of 4096 bytes" {
+    suite -d 2 -m 4200
+}
+
+# Collectives and messages between two machines, each with its own rank; checked by kolo-perf.
+@test "two machines take rdma by themselves, and all results are right" {
+    run "$MACHINE" -n 2 bash -c "LD_LIBRARY_PATH=$REAL KOLO_DEBUG=INFO KOLO_IFADDR=\$RDMA_ADDR \
+        KOLO_AUTH=none RANK=\$RDMA_NODE WORLD_SIZE=2 MASTER_ADDR=10.9.0.1 MASTER_PORT=29500 \
+        $BUILD/bin/kolo-perf all_reduce broadcast all_to_all sendrecv -b 4 -e 256K -f 64 -n 2 -w 1"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"over rdma: another machine"* ]]
+    [[ "$output" == *"Out of bounds values : 0 OK"* ]]
+}
+
+@test "a rank that is killed is noticed by the other machine" {
+    run "$MACHINE" -n 2 -t 200 bash -c "export LD_LIBRARY_PATH=$REAL KOLO_IFADDR=\$RDMA_ADDR \
+        KOLO_AUTH=none RANK=\$RDMA_NODE WORLD_SIZE=2 MASTER_ADDR=10.9.0.1 MASTER_PORT=29500; \
+        $BUILD/bin/kolo-perf all_reduce -b 64K -e 64K -n 100000 & \
+        [ \$RDMA_NODE = 0 ] || { sleep 15; kill -9 \$!; }; wait \$!; echo \"code \$?\""
+    echo "$output"
+    [[ "$output" == *"[1] code 137"* ]]
+    [[ "$output" == *"[0] "*"rank 1 ("*"was lost"* ]]
+}
+
+@test "little lockable memory: slow, but right" {
+    run "$MACHINE" bash -c "ulimit -l 2048; useradd -m u 2>/dev/null; LD_LIBRARY_PATH=$REAL \
+        KOLO_IFADDR=\$RDMA_ADDR KOLO_TRANSPORT=rdma setpriv --reuid 65534 --clear-groups --inh-caps=-all \
+        $BUILD/bin/kolorun -n 2 $BUILD/bin/kolo-perf sendrecv -b 4M -e 4M -n 2 -w 0"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"cannot be registered with rxe0: Cannot allocate memory; such messages go through slots"* ]]
+    [[ "$output" == *"Out of bounds values : 0 OK"* ]]
+}
