@@ -1,0 +1,41 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Programs over rdma, by the adapters of tests/fakeverbs.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/.."
+    BIN=${TEST_BUILD:-build}/bin
+    D=$BATS_TEST_TMPDIR
+    export OMP_NUM_THREADS=1 KOLO_DETERMINISTIC=1
+    unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+}
+
+over_rdma() {
+    LD_LIBRARY_PATH=$BIN/../tests/fakeverbs KOLO_TRANSPORT=rdma "$@"
+}
+
+@test "the trainer has the same losses as over shared memory, bit for bit" {
+    local train=("$BIN/kolorun" -n 4 "$BIN/kolo-train" --data synthetic --max-steps 12)
+    KOLO_TRANSPORT=shm "${train[@]}" --log-losses "$D/shm"
+    over_rdma "${train[@]}" --log-losses "$D/rdma"
+    [ "$(wc -l <"$D/rdma")" -eq 12 ]
+    cmp "$D/shm" "$D/rdma"
+}
+
+@test "kolo-perf finds no wrong element in any operation" {
+    over_rdma run "$BIN/kolorun" -n 3 "$BIN/kolo-perf" all_reduce reduce broadcast all_gather \
+        reduce_scatter gather scatter all_to_all sendrecv -b 4 -e 300K -f 40 -n 2 -w 1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "Out of bounds values : 0 OK" <<<"$output")" -ge 1 ]
+}
+
+@test "hosts of one machine take rdma by themselves" {
+    KOLO_TRANSPORT='' LD_LIBRARY_PATH=$BIN/../tests/fakeverbs KOLO_DEBUG=INFO run "$BIN/kolorun" -n 2 \
+        bash -c 'KOLO_HOST=h$RANK "$0" all_reduce -b 8 -e 8 -n 1 -w 0' "$BIN/kolo-perf"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"over rdma: another machine, container or user"* ]]
+}
