@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "config.h"
+#include "descriptors.h"
 #include "log.h"
 
 #include <fcntl.h>
@@ -299,6 +300,7 @@ static int send_card(struct ko_rdma_wire *wire)
         err = ko_fail(KOLO_E_SYSTEM, "a completion channel cannot be made not to block");
     if (err)
         return err;
+    ko_descriptors_note(wire->queue.channel->fd);
     wire->stage = KO_RDMA_JOINING;
     wire->card_post = (struct ko_post){
         .frame = {.kind = KO_FRAME_DATA, .nbytes = sizeof wire->card}, .body = &wire->card};
