@@ -319,7 +319,9 @@ static int run(kolo_group *group, const struct ko_call *call)
 {
     int err = ko_group_check(group); /* it may have failed while the call was queued */
 
-    if (!err && ko_coll_is_shared(group, call))
+    if (!err && call->is_captured)
+        err = ko_coll_run_captured(group, call);
+    else if (!err && ko_coll_is_shared(group, call))
         err = ko_coll_run_shared(group, call, run_on_host);
     else if (!err && call->is_on_gpu)
         err = ko_coll_run_on_gpu(group, call, run_on_host);
@@ -466,8 +468,16 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
  * another call's that comes behind it in the stream. */
 static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work)
 {
-    int err;
+    int err = ko_gpu_is_captured(group->gpu, &call->is_captured);
 
+    if (err)
+        return err;
+    if (call->is_captured) {
+        err = run_blocking(group, call);
+        if (!err && work)
+            *work = ko_work_already_done();
+        return err;
+    }
     pthread_mutex_lock(&group->ordering);
     err = ko_gpu_mark(group->gpu, work != NULL, &call->mark);
     if (!err && work) {

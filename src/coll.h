@@ -25,6 +25,7 @@ struct ko_call {
      * that have a block for each rank, where this rank knows them, list them. */
     bool is_uneven;
     bool is_on_gpu;           /* the buffers are in GPU memory */
+    bool is_captured;         /* the stream is being captured: the call is to be part of a graph */
     struct ko_gpu_mark *mark; /* then: what the call comes behind in the stream; NULL: nothing */
     bool is_coalesced;        /* of several tensors, instead of in, out and count */
     const kolo_tensor *tensors;

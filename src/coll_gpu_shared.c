@@ -8,7 +8,7 @@
 #include "coll_gpu_shared.h"
 
 #include "coll_gpu.h"
-#include "coll_gpu_plan.h"
+#include "coll_gpu_graph.h"
 #include "dtype.h"
 #include "gpu_share.h"
 #include "log.h"
@@ -25,6 +25,7 @@ struct presence {
 /* What a rank says of its part in a call. */
 struct offer {
     struct ko_stamp stamp;
+    uint64_t is_captured;
     int64_t ready_ns; /* when its input was, by the clock that all ranks of a machine share */
     struct ko_gpu_place in, out;
 };
@@ -54,6 +55,30 @@ static bool is_here(const kolo_group *group, int rank)
            !strcmp(peer->machine, own->machine);
 }
 
+/* For graphs; none, if some rank does not reach them. */
+static int share_words(kolo_group *group, struct ko_gpu_share *share)
+{
+    struct ko_gpu_place place = {.kind = KO_GPU_PRIVATE};
+    unsigned char mine, all[KO_FOLD_MOST];
+    bool is_reached = true;
+    int err = KOLO_OK;
+
+    if (group->rank == 0)
+        err = ko_gpu_share_make_words(share, &place);
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    err = kolo_broadcast(group, &place, sizeof place, KOLO_UINT8, 0);
+    if (err)
+        return err;
+    mine = ko_gpu_share_reaches(share, 0, &place);
+    err = kolo_all_gather(group, &mine, all, 1, KOLO_UINT8);
+    for (int r = 0; r < group->size && !err; r++)
+        is_reached &= all[r];
+    if (!err && is_reached)
+        ko_gpu_share_open_words(share, &place);
+    return err;
+}
+
 static int open_share(kolo_group *group)
 {
     bool here[KO_FOLD_MOST];
@@ -63,7 +88,12 @@ static int open_share(kolo_group *group)
     for (int r = 0; r < group->size; r++)
         here[r] = is_here(group, r);
     err = ko_gpu_share_open(group->gpu, group->size, here, &share);
-    if (!err)
+    if (err)
+        return err;
+    err = share_words(group, share);
+    if (err)
+        ko_gpu_share_close(share);
+    else
         atomic_store(&group->share, share);
     return err;
 }
@@ -151,6 +181,7 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct offe
                                      .what = (uint8_t)call->what,
                                      .dtype = (uint8_t)call->dtype,
                                      .op = (uint8_t)call->op};
+    offer->is_captured = call->is_captured;
     offer->ready_ns = ko_now_ns();
     err = ko_gpu_share_describe(group->share, in_bytes ? call->in : NULL, in_bytes, &offer->in);
     if (!err)
@@ -163,6 +194,15 @@ static int check_offers(kolo_group *group, const struct offer *offers)
 {
     const struct ko_stamp *ours = &offers[group->rank].stamp;
 
+    char text[128];
+
+    for (int r = 0; r < group->size; r++)
+        if (offers[r].is_captured != offers[group->rank].is_captured) {
+            snprintf(text, sizeof text, "rank %d captures a call for a graph, rank %d does not",
+                     offers[r].is_captured ? r : group->rank,
+                     offers[r].is_captured ? group->rank : r);
+            return ko_group_fail(group, KOLO_E_MISMATCH, text);
+        }
     for (int r = 0; r < group->size; r++)
         if (memcmp(&offers[r].stamp, ours, sizeof *ours) != 0)
             return ko_channel_mismatch(&group->collectives, r, &offers[r].stamp, ours);
@@ -224,36 +264,51 @@ static void make_plan(kolo_group *group, const struct ko_call *call, const struc
 }
 
 /* Copies to several places are reductions of one part, of integers of the same length. */
-static int begin_step(kolo_group *group, const struct ko_call *call, struct ko_fold *fold)
+static int begin_step(kolo_group *group, const struct ko_call *call, struct ko_fold *fold,
+                      ko_cu_stream stream)
 {
     static const kolo_dtype integers[] = {KOLO_UINT8, KOLO_UINT8, KOLO_UINT32, KOLO_UINT64};
+    const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
     const unsigned shift = ko_dtype_shift(call->dtype);
 
     if (!fold->nouts)
         return KOLO_OK;
     if (is_reducing(call->what))
-        return ko_gpu_fold(group->gpu, call->dtype, call->op, fold, group->size);
+        return ko_cuda_fold(call->dtype, call->op, *fold, group->size, stream);
     if (fold->nouts == 1)
-        return ko_gpu_copy(group->gpu, (void *)(uintptr_t)fold->outs[0],
-                           (const void *)(uintptr_t)fold->parts[0], fold->count << shift);
+        return ko_cuda_check(
+            cuda, cuda->copy(fold->outs[0], fold->parts[0], fold->count << shift, stream),
+            "a buffer on the GPU cannot be copied");
     if (shift == 1)
         fold->count <<= 1;
-    return ko_gpu_fold(group->gpu, integers[shift], KOLO_SUM, fold, 1);
+    return ko_cuda_fold(integers[shift], KOLO_SUM, *fold, 1, stream);
+}
+
+int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
+                       const struct ko_gpu_plan *plan, ko_cu_stream stream)
+{
+    struct ko_fold fold;
+    int err = ko_gpu_enter(group->gpu);
+
+    if (err)
+        return err;
+    for (int i = 0; i < ko_gpu_nsteps(plan) && plan->count && !err; i++) {
+        ko_gpu_step(plan, i, &fold);
+        err = begin_step(group, call, &fold, stream);
+    }
+    ko_gpu_leave(group->gpu);
+    return err;
 }
 
 static int carry_out(kolo_group *group, const struct ko_call *call, const struct offer *offers)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
     struct ko_gpu_plan plan;
-    struct ko_fold fold;
     char text[KO_ERROR_TEXT];
-    int err = KOLO_OK;
+    int err;
 
     make_plan(group, call, offers, &plan);
-    for (int i = 0; i < ko_gpu_nsteps(&plan) && call->count && !err; i++) {
-        ko_gpu_step(&plan, i, &fold);
-        err = begin_step(group, call, &fold);
-    }
+    err = ko_coll_begin_plan(group, call, &plan, ko_gpu_own_stream(group->gpu));
     if (!err)
         err = ko_gpu_finish(group->gpu, &deadline);
     if (!err)
@@ -282,21 +337,29 @@ static int await_input(kolo_group *group, const struct ko_call *call)
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-/* Of one tensor, whose input is ready. */
-static int run_tensor(kolo_group *group, const struct ko_call *call,
-                      int (*run)(kolo_group *group, const struct ko_call *call))
+/* The ranks tell each other of a call of one tensor. */
+static int meet_for(kolo_group *group, const struct ko_call *call, struct offer *all,
+                    bool *is_reached)
 {
-    struct offer mine, all[KO_FOLD_MOST];
-    unsigned char is_done = 1;
-    bool is_reached;
-    int last, err = make_offer(group, call, &mine);
+    struct offer mine;
+    int err = make_offer(group, call, &mine);
 
     if (!err)
         err = exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
     if (!err)
         err = check_offers(group, all);
-    if (!err)
-        err = agree(group, all, &is_reached);
+    return err ? err : agree(group, all, is_reached);
+}
+
+/* Of one tensor, whose input is ready. */
+static int run_tensor(kolo_group *group, const struct ko_call *call,
+                      int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    struct offer all[KO_FOLD_MOST];
+    unsigned char is_done = 1;
+    bool is_reached;
+    int last, err = meet_for(group, call, all, &is_reached);
+
     if (err)
         return err;
     if (!is_reached)
@@ -319,5 +382,48 @@ int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
 
         err = run_tensor(group, &part, run);
     }
+    return err;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static int fail_to_capture(const struct ko_call *call, const char *why)
+{
+    return ko_fail(KOLO_E_UNSUPPORTED, "%s cannot be captured for a graph: %s", ko_call_name(call),
+                   why);
+}
+
+static int capture_tensor(kolo_group *group, const struct ko_call *call)
+{
+    struct offer all[KO_FOLD_MOST];
+    struct ko_gpu_plan plan;
+    bool is_reached;
+    int err = meet_for(group, call, all, &is_reached);
+
+    if (err)
+        return err;
+    if (!is_reached)
+        return fail_to_capture(call, "its buffers are not in memory that all ranks reach");
+    make_plan(group, call, all, &plan);
+    /* by turns, since a graph's calls are all as late */
+    return ko_coll_capture(group, call, &plan, (int)(group->seq % (uint64_t)group->size));
+}
+
+int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
+{
+    int mode = KO_CU_CAPTURE_RELAXED, err = KOLO_OK;
+
+    if (!ko_coll_is_shared(group, call))
+        return fail_to_capture(call, "it goes by way of the host");
+    if (!ko_gpu_share_words(group->share) && group->size > 1)
+        return fail_to_capture(call, "the ranks have no words that streams can wait for");
+    ko_gpu_share_captures(group->share);
+    ko_gpu_relax(group->gpu, &mode);
+    for (size_t i = 0; i < (call->is_coalesced ? call->ntensors : 1) && !err; i++) {
+        const struct ko_call part = call->is_coalesced ? ko_coll_tensor(call, i) : *call;
+
+        err = capture_tensor(group, &part);
+    }
+    ko_gpu_relax(group->gpu, &mode);
     return err;
 }

@@ -7,7 +7,7 @@
 #ifndef KO_COLL_GPU_SHARED_H
 #define KO_COLL_GPU_SHARED_H
 
-#include "coll.h"
+#include "coll_gpu_plan.h"
 
 /* True if the call is one for which the ranks of such a group come together: all of them or none.
  */
@@ -17,5 +17,13 @@ bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call);
  * reached by others. The caller has the engine's turn. */
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
                        int (*run)(kolo_group *group, const struct ko_call *call));
+
+/* For a call of the user's stream that is being captured: its part of the graph, instead of the
+ * call; KOLO_E_UNSUPPORTED on all ranks if it would have to go by way of the host. */
+int ko_coll_run_captured(kolo_group *group, const struct ko_call *call);
+
+/* Puts all steps of the plan into a stream. */
+int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
+                       const struct ko_gpu_plan *plan, ko_cu_stream stream);
 
 #endif

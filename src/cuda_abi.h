@@ -18,6 +18,8 @@ typedef struct ko_cuda_context *ko_cu_context;
 typedef struct ko_cuda_stream *ko_cu_stream;
 typedef struct ko_cuda_event *ko_cu_event;
 typedef struct ko_cuda_library *ko_cu_library;
+typedef struct ko_cuda_graph *ko_cu_graph;
+typedef struct ko_cuda_graph_exec *ko_cu_graph_exec;
 typedef struct ko_cuda_kernel *ko_cu_kernel; /* CUkernel, which serves as a CUfunction */
 
 enum {
@@ -100,6 +102,9 @@ enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
 enum { KO_CU_HOST_PORTABLE = 1, KO_CU_HOST_MAPPED = 2 }; /* CU_MEMHOSTREGISTER_ */
 
+enum { KO_CU_CAPTURE_GLOBAL = 0, KO_CU_CAPTURE_RELAXED = 2 }; /* CUstreamCaptureMode */
+enum { KO_CU_CAPTURE_NONE = 0, KO_CU_CAPTURE_ACTIVE = 1 };    /* CUstreamCaptureStatus */
+
 /* CUdriverProcAddressQueryResult */
 enum { KO_CU_SYMBOL_FOUND = 0, KO_CU_SYMBOL_MISSING = 1, KO_CU_SYMBOL_TOO_NEW = 2 };
 
@@ -161,6 +166,14 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(stream_await_event, cuStreamWaitEvent, 3020, (ko_cu_stream stream, ko_cu_event event, unsigned flags)) \
     X(stream_await_word, cuStreamWaitValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
     X(stream_put_word, cuStreamWriteValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
+    X(capture_begin, cuStreamBeginCapture, 10010, (ko_cu_stream stream, int mode)) \
+    X(capture_end, cuStreamEndCapture, 10000, (ko_cu_stream stream, ko_cu_graph *graph)) \
+    X(capture_status, cuStreamIsCapturing, 10000, (ko_cu_stream stream, int *status)) \
+    X(capture_mode, cuThreadExchangeStreamCaptureMode, 10010, (int *mode)) \
+    X(graph_prepare, cuGraphInstantiateWithFlags, 11040, (ko_cu_graph_exec *exec, ko_cu_graph graph, unsigned long long flags)) \
+    X(graph_launch, cuGraphLaunch, 10000, (ko_cu_graph_exec exec, ko_cu_stream stream)) \
+    X(graph_destroy, cuGraphDestroy, 10000, (ko_cu_graph graph)) \
+    X(graph_exec_destroy, cuGraphExecDestroy, 10000, (ko_cu_graph_exec exec)) \
     X(event_create, cuEventCreate, 2000, (ko_cu_event *event, unsigned flags)) \
     X(event_destroy, cuEventDestroy, 4000, (ko_cu_event event)) \
     X(event_record, cuEventRecord, 2000, (ko_cu_event event, ko_cu_stream stream)) \

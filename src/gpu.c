@@ -345,6 +345,30 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
     pthread_mutex_unlock(&gpu->lock);
 }
 
+ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu)
+{
+    return atomic_load(&gpu->user);
+}
+
+int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured)
+{
+    int status = KO_CU_CAPTURE_NONE;
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->capture_status(ko_gpu_user_stream(gpu), &status);
+    ko_gpu_leave(gpu);
+    *is_captured = status == KO_CU_CAPTURE_ACTIVE;
+    return ko_cuda_check(gpu->cuda, result, "the stream does not say whether it is captured");
+}
+
+void ko_gpu_relax(struct ko_gpu *gpu, int *mode)
+{
+    (void)gpu->cuda->capture_mode(mode);
+}
+
 /* ---- copies, reductions ---------------------------------------------------------------------- */
 
 bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer)
@@ -371,16 +395,9 @@ int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes)
     return ko_cuda_check(gpu->cuda, result, "a buffer on the GPU cannot be copied");
 }
 
-int ko_gpu_fold(struct ko_gpu *gpu, kolo_dtype dtype, kolo_op op, const struct ko_fold *fold,
-                int nranks)
+ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu)
 {
-    int err = ko_gpu_enter(gpu);
-
-    if (err)
-        return err;
-    err = ko_cuda_fold(dtype, op, *fold, nranks, gpu->own);
-    ko_gpu_leave(gpu);
-    return err;
+    return gpu->own;
 }
 
 /* ---- staging --------------------------------------------------------------------------------- */

@@ -61,14 +61,21 @@ int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
 /* The end of the mark. NULL is allowed. */
 void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 
+/* The stream itself, and whether what comes into it is captured for a graph. */
+ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
+int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
+
+/* Whether calls that a capture of the strictest kind forbids are allowed to this thread: as they
+ * were before the capture, and again as they are. */
+void ko_gpu_relax(struct ko_gpu *gpu, int *mode);
+
 /* ---- copies, reductions ---------------------------------------------------------------------- */
 
 /* Begins a copy, either way; the buffers stay as they are until ko_gpu_finish. */
 int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes);
 
-/* Begins a reduction, as ko_cuda_fold. */
-int ko_gpu_fold(struct ko_gpu *gpu, kolo_dtype dtype, kolo_op op, const struct ko_fold *fold,
-                int nranks);
+/* The group's own stream, for what ko_gpu_finish waits for. */
+ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu);
 
 /* Waits until all that was begun is done. KOLO_E_TIMEOUT, KOLO_E_ABORTED: the buffers cannot be had
  * back, since the GPU may still touch them. */

@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HANDING_MS = 30000 }; /* at most, for the descriptors of an allocation */
+enum {
+    HANDING_MS = 30000,   /* at most, for the descriptors of an allocation */
+    LETTING_GO_MS = 2000, /* at most, for what a stream waits for in graphs */
+};
 
 /* What is known of one allocation. */
 struct known {
@@ -30,6 +33,8 @@ struct ko_gpu_share {
     const struct ko_cuda *cuda;
     bool has_legacy, has_pieces; /* ways of allocations to other processes */
     struct known *mine;          /* that have been described */
+    atomic_bool has_captured;
+    ko_cu_ptr words, made_words; /* for all ranks, and if they are this rank's */
     int n;
     struct {
         bool is_here;
@@ -135,6 +140,7 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
         return;
     if (!ko_gpu_enter(share->gpu)) {
         drop_older(share, &share->mine, &all);
+        (void)share->cuda->free(share->made_words);
         for (int r = 0; r < share->n; r++)
             drop_older(share, &share->ranks[r].known, &all);
         ko_gpu_leave(share->gpu);
@@ -290,4 +296,64 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
     const struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
 
     return known ? known->at + place->offset : 0;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
+{
+    const size_t nbytes = KO_GPU_WORDS * sizeof(uint32_t);
+    const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
+    ko_cu_result result;
+    int err = ko_gpu_enter(share->gpu);
+
+    if (err)
+        return err;
+    result = share->cuda->alloc(&share->made_words, nbytes);
+    if (!result)
+        result = share->cuda->fill(share->made_words, 0, nbytes, stream);
+    if (!result)
+        result = share->cuda->stream_sync(stream);
+    ko_gpu_leave(share->gpu);
+    err = ko_cuda_check(share->cuda, result, "the GPU has no memory for words");
+    return err ? err
+               : ko_gpu_share_describe(share, (void *)(uintptr_t)share->made_words, nbytes, place);
+}
+
+void ko_gpu_share_open_words(struct ko_gpu_share *share, const struct ko_gpu_place *place)
+{
+    if (ko_gpu_share_reaches(share, 0, place))
+        share->words = ko_gpu_share_address(share, 0, place);
+}
+
+uint64_t ko_gpu_share_words(const struct ko_gpu_share *share)
+{
+    return share->words;
+}
+
+void ko_gpu_share_captures(struct ko_gpu_share *share)
+{
+    atomic_store(&share->has_captured, true);
+}
+
+/* One wait after another, since who has waited takes the word back. */
+static void let_go_once(struct ko_gpu_share *share)
+{
+    const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
+
+    for (unsigned i = 0; i < 2 * (unsigned)share->n; i++)
+        (void)share->cuda->stream_put_word(stream, share->words + i * sizeof(uint32_t), 1, 0);
+    (void)share->cuda->stream_sync(stream);
+}
+
+void ko_gpu_share_let_go(struct ko_gpu_share *share)
+{
+    const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
+
+    if (!share || !share->words || !atomic_load(&share->has_captured) || ko_gpu_enter(share->gpu))
+        return;
+    while (share->cuda->stream_query(ko_gpu_user_stream(share->gpu)) == KO_CU_NOT_READY &&
+           !ko_deadline_passed(&deadline))
+        let_go_once(share);
+    ko_gpu_leave(share->gpu);
 }

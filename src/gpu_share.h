@@ -57,4 +57,16 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place);
 
+/* Words in rank 0's memory that all ranks' streams can wait for: rank 0 makes and describes them,
+ * the others open them. They are 0 at first, KO_GPU_WORDS of them. 0: there are none. */
+enum { KO_GPU_WORDS = 1024 };
+int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
+void ko_gpu_share_open_words(struct ko_gpu_share *share, const struct ko_gpu_place *place);
+uint64_t ko_gpu_share_words(const struct ko_gpu_share *share);
+
+/* A graph has taken in waits for these words. From then on ko_gpu_share_let_go, for any thread,
+ * ends all such waits of the user's stream, once the group has failed; within a bounded time. */
+void ko_gpu_share_captures(struct ko_gpu_share *share);
+void ko_gpu_share_let_go(struct ko_gpu_share *share);
+
 #endif

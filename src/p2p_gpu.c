@@ -114,6 +114,7 @@ int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
 {
     struct ko_p2p_stages *stages;
     size_t nbytes = 0;
+    bool is_captured;
     int err;
 
     for (size_t i = 0; i < nops; i++)
@@ -121,6 +122,11 @@ int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
     *stages_out = NULL;
     if (!nbytes)
         return KOLO_OK;
+    err = ko_gpu_is_captured(group->gpu, &is_captured);
+    if (!err && is_captured)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph");
+    if (err)
+        return err;
     stages = make(group, *ops, nops, nbytes);
     if (!stages)
         return KOLO_E_NOMEM;

@@ -56,6 +56,10 @@ static_assert(sizeof(ko_cu_piece_kind) == sizeof(CUmemAllocationProp), "CUmemAll
 static_assert(offsetof(ko_cu_piece_kind, location) == offsetof(CUmemAllocationProp, location),
               "CUmemAllocationProp");
 static_assert(sizeof(ko_cu_access) == sizeof(CUmemAccessDesc), "CUmemAccessDesc");
+SAME(KO_CU_CAPTURE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+SAME(KO_CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME(KO_CU_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
+SAME(KO_CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 SAME(KO_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
 SAME(KO_CU_PIECE_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
 SAME(KO_CU_HANDLE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

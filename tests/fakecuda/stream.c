@@ -20,6 +20,16 @@ struct ko_cuda_stream {
     uint64_t entered, finished; /* tasks */
     struct double_task *first, *last;
     struct ko_cuda_stream *next; /* of all */
+    ko_cu_graph captured;        /* what comes goes there; NULL: it is to be done */
+};
+
+/* Operations, in the order in which they came. */
+struct ko_cuda_graph {
+    size_t n;
+    struct {
+        struct double_task *task;
+        size_t nbytes;
+    } tasks[];
 };
 
 struct ko_cuda_event {
@@ -214,14 +224,31 @@ static ko_cu_stream resolve(ko_cu_stream stream)
     return double_context() ? double_context()->legacy : NULL;
 }
 
+/* With the list's lock. */
+static void capture(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
+{
+    const size_t n = stream->captured->n;
+    ko_cu_graph graph = realloc(stream->captured, sizeof *graph + (n + 1) * sizeof graph->tasks[0]);
+
+    graph->tasks[n].task = malloc(nbytes);
+    memcpy(graph->tasks[n].task, task, nbytes);
+    graph->tasks[n].nbytes = nbytes;
+    graph->n++;
+    stream->captured = graph;
+}
+
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
 {
     stream = resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&list_lock);
-    join_others(stream);
-    push(stream, task, nbytes);
+    if (stream->captured) {
+        capture(stream, task, nbytes);
+    } else {
+        join_others(stream);
+        push(stream, task, nbytes);
+    }
     pthread_mutex_unlock(&list_lock);
     return KO_CU_SUCCESS;
 }
@@ -286,6 +313,8 @@ ko_cu_result double_stream_query(ko_cu_stream stream)
     stream = resolve(stream);
     if (result || !stream)
         return result ? result : KO_CU_INVALID_CONTEXT;
+    if (stream->captured)
+        return KO_CU_NOT_PERMITTED;
     return has_finished(stream, entered(stream)) ? KO_CU_SUCCESS : KO_CU_NOT_READY;
 }
 
@@ -448,8 +477,8 @@ ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 {
     struct mark mark = {{.run = reach}, event, 0};
 
-    if (!event)
-        return KO_CU_INVALID_HANDLE;
+    if (!event || (stream && stream->captured)) /* kolo has no use for captured events */
+        return event ? KO_CU_NOT_PERMITTED : KO_CU_INVALID_HANDLE;
     mark.count = atomic_fetch_add(&event->recorded, 1) + 1;
     atomic_fetch_add(&event->users, 1);
     return double_enqueue(stream, &mark.task, sizeof mark);
@@ -489,4 +518,90 @@ ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
         return KO_CU_NOT_READY;
     *ms = (float)((double)(to->at_ns - from->at_ns) * 1e-6);
     return KO_CU_SUCCESS;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+ko_cu_result double_capture_begin(ko_cu_stream stream, int mode)
+{
+    if (!stream || stream->captured || mode < 0 || mode > KO_CU_CAPTURE_RELAXED)
+        return KO_CU_INVALID_VALUE;
+    pthread_mutex_lock(&list_lock);
+    stream->captured = calloc(1, sizeof *stream->captured);
+    pthread_mutex_unlock(&list_lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
+{
+    if (!stream || !stream->captured)
+        return KO_CU_INVALID_VALUE;
+    pthread_mutex_lock(&list_lock);
+    *graph = stream->captured;
+    stream->captured = NULL;
+    pthread_mutex_unlock(&list_lock);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
+{
+    ko_cu_result result = double_enter("cuStreamIsCapturing");
+
+    *status = stream && stream->captured ? KO_CU_CAPTURE_ACTIVE : KO_CU_CAPTURE_NONE;
+    return result;
+}
+
+ko_cu_result double_capture_mode(int *mode)
+{
+    static _Thread_local int mine = KO_CU_CAPTURE_GLOBAL;
+    const int before = mine;
+
+    mine = *mode;
+    *mode = before;
+    return KO_CU_SUCCESS;
+}
+
+static ko_cu_graph copy_graph(const struct ko_cuda_graph *graph)
+{
+    const size_t nbytes = sizeof *graph + graph->n * sizeof graph->tasks[0];
+    ko_cu_graph copy = malloc(nbytes);
+
+    memcpy(copy, graph, nbytes);
+    for (size_t i = 0; i < copy->n; i++) {
+        copy->tasks[i].task = malloc(copy->tasks[i].nbytes);
+        memcpy(copy->tasks[i].task, graph->tasks[i].task, copy->tasks[i].nbytes);
+    }
+    return copy;
+}
+
+ko_cu_result double_graph_prepare(ko_cu_graph_exec *exec, ko_cu_graph graph,
+                                  unsigned long long flags)
+{
+    if (!graph || flags)
+        return KO_CU_INVALID_VALUE;
+    *exec = (ko_cu_graph_exec)copy_graph(graph);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_graph_launch(ko_cu_graph_exec exec, ko_cu_stream stream)
+{
+    const struct ko_cuda_graph *graph = (const struct ko_cuda_graph *)exec;
+    ko_cu_result result = graph ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+
+    for (size_t i = 0; !result && i < graph->n; i++)
+        result = double_enqueue(stream, graph->tasks[i].task, graph->tasks[i].nbytes);
+    return result;
+}
+
+ko_cu_result double_graph_destroy(ko_cu_graph graph)
+{
+    for (size_t i = 0; i < graph->n; i++)
+        free(graph->tasks[i].task);
+    free(graph);
+    return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_graph_exec_destroy(ko_cu_graph_exec exec)
+{
+    return double_graph_destroy((ko_cu_graph)exec);
 }

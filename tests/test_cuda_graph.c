@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives in CUDA graphs, among ranks that share a GPU, on the double of NVIDIA's driver:
+ * captured once, launched often, with other content each time and other calls in between; what
+ * cannot be captured; and a launch that waits in vain.
+ */
+#include "cuda_driver.h"
+#include "exam.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { COUNT = 1003, LAUNCHES = 10, MOST_RANKS = 8 };
+
+/* Of the calling rank's thread. */
+static _Thread_local struct {
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+    ko_cu_ptr in, out, blocks; /* COUNT elements, as many, as many for each rank */
+    int values[MOST_RANKS * COUNT];
+} gpu;
+
+static int enter(kolo_group *group)
+{
+    const size_t nbytes = COUNT * sizeof(int);
+    ko_cu_context context;
+
+    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
+        gpu.cuda->context_push(context) ||
+        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING) ||
+        gpu.cuda->alloc(&gpu.in, nbytes) || gpu.cuda->alloc(&gpu.out, nbytes) ||
+        gpu.cuda->alloc(&gpu.blocks, MOST_RANKS * nbytes))
+        return ranks_fail("no stream");
+    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
+}
+
+static void *at(ko_cu_ptr memory)
+{
+    return (void *)(uintptr_t)memory;
+}
+
+static int begin(void)
+{
+    return gpu.cuda->capture_begin(gpu.stream, KO_CU_CAPTURE_GLOBAL) ? ranks_fail("no capture") : 0;
+}
+
+static int end(ko_cu_graph_exec *exec)
+{
+    ko_cu_graph graph;
+
+    return gpu.cuda->capture_end(gpu.stream, &graph) || gpu.cuda->graph_prepare(exec, graph, 0) ||
+                   gpu.cuda->graph_destroy(graph)
+               ? ranks_fail("no graph")
+               : 0;
+}
+
+/* out = the sum of all in; blocks = all ranks' out; broadcast of in from rank 0 in the end. */
+static int capture(kolo_group *group, ko_cu_graph_exec *exec)
+{
+    kolo_work *work = NULL;
+    int failed = begin(), is_done = 0;
+
+    if (!failed && (kolo_all_reduce_async(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32,
+                                          KOLO_SUM, &work) ||
+                    kolo_work_test(work, &is_done) || !is_done))
+        failed = ranks_fail("all_reduce");
+    kolo_work_free(work);
+    if (!failed && kolo_all_gather(group, at(gpu.out), at(gpu.blocks), COUNT, KOLO_INT32))
+        failed = ranks_fail("all_gather");
+    if (!failed && kolo_broadcast(group, at(gpu.in), COUNT, KOLO_INT32, 0))
+        failed = ranks_fail("broadcast");
+    return failed | end(exec);
+}
+
+static int value(int rank, int round, int i)
+{
+    return rank * 7 + round * 1000 + i;
+}
+
+static int get(ko_cu_ptr from, size_t count)
+{
+    return gpu.cuda->copy((uintptr_t)gpu.values, from, count * sizeof(int), gpu.stream) ||
+                   gpu.cuda->stream_sync(gpu.stream)
+               ? ranks_fail("the stream")
+               : 0;
+}
+
+static int check(int n, int round)
+{
+    int sum[COUNT], failed = get(gpu.blocks, (size_t)n * COUNT);
+
+    for (int i = 0; i < COUNT; i++) {
+        sum[i] = 0;
+        for (int r = 0; r < n; r++)
+            sum[i] += value(r, round, i);
+    }
+    for (int r = 0; r < n && !failed; r++)
+        if (memcmp(gpu.values + r * COUNT, sum, sizeof sum) != 0)
+            failed = ranks_fail("launch %d: block %d is wrong", round, r);
+    failed |= get(gpu.in, COUNT);
+    for (int i = 0; i < COUNT && !failed; i++)
+        if (gpu.values[i] != value(0, round, i))
+            failed = ranks_fail("launch %d: element %d was not broadcast", round, i);
+    return failed;
+}
+
+static int launch(int rank, int n, int round, ko_cu_graph_exec exec)
+{
+    int failed;
+
+    for (int i = 0; i < COUNT; i++)
+        gpu.values[i] = value(rank, round, i);
+    failed = gpu.cuda->copy(gpu.in, (uintptr_t)gpu.values, COUNT * sizeof(int), gpu.stream) ||
+             gpu.cuda->graph_launch(exec, gpu.stream);
+    return failed ? ranks_fail("a launch") : check(n, round);
+}
+
+static int capture_and_launch(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL;
+    int failed = enter(group);
+
+    (void)unused;
+    if (!failed)
+        failed = capture(group, &exec);
+    for (int round = 0; round < LAUNCHES && !failed; round++) {
+        failed = launch(rank, n, round, exec);
+        if (!failed && round % 3 == 1 && /* a call outside of graphs */
+            kolo_all_reduce(group, at(gpu.out), at(gpu.out), COUNT, KOLO_INT32, KOLO_MAX))
+            failed = ranks_fail("a call between launches");
+    }
+    if (exec)
+        (void)gpu.cuda->graph_exec_destroy(exec);
+    if (!failed && kolo_barrier(group)) /* all have launched what they share */
+        failed = ranks_fail("barrier");
+    return failed;
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body)
+{
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+static void graphs_are_launched_often(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4)
+        run(RANKS_PROCESSES, n, capture_and_launch);
+}
+
+/* ---- what cannot be -------------------------------------------------------------------------- */
+
+static int capture_by_the_host(kolo_group *group, void *unused)
+{
+    ko_cu_graph_exec exec;
+    int failed = enter(group) | begin();
+
+    (void)unused;
+    if (!failed && kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) !=
+                       KOLO_E_UNSUPPORTED)
+        failed = ranks_fail("it was captured");
+    if (!failed && kolo_send(group, at(gpu.in), 1, KOLO_INT32, 0, 0) != KOLO_E_UNSUPPORTED)
+        failed = ranks_fail("a message was captured");
+    failed |= end(&exec);
+    return failed || !kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM)
+               ? failed
+               : ranks_fail("the call behind it");
+}
+
+static void without_shared_memory(void **state)
+{
+    (void)state;
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    run(RANKS_PROCESSES, 2, capture_by_the_host);
+    unsetenv("KOLO_CUDA_IPC");
+}
+
+static int capture_alone(kolo_group *group, void *unused)
+{
+    ko_cu_graph_exec exec;
+    const bool captures = kolo_group_rank(group) == 1;
+    int failed = enter(group);
+
+    (void)unused;
+    if (captures)
+        failed |= begin();
+    if (!failed && (kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) !=
+                        KOLO_E_MISMATCH ||
+                    !strstr(kolo_last_error(), "rank 1 captures a call for a graph")))
+        failed = ranks_fail("it was taken");
+    return captures ? failed | end(&exec) : failed;
+}
+
+static void some_capture(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 3, capture_alone);
+}
+
+/* Rank 0 does not launch. */
+static int wait_in_vain(kolo_group *group, void *unused)
+{
+    const struct timespec nap = {.tv_nsec = 100000000};
+    ko_cu_graph_exec exec;
+    int failed = enter(group);
+
+    (void)unused;
+    if (!failed)
+        failed = capture(group, &exec);
+    if (!failed && kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    if (failed || kolo_group_rank(group) == 0) {
+        nanosleep(&nap, NULL);
+        return failed;
+    }
+    if (gpu.cuda->graph_launch(exec, gpu.stream))
+        return ranks_fail("a launch");
+    kolo_group_abort(group, "in vain");
+    return gpu.cuda->stream_sync(gpu.stream) ? ranks_fail("the stream") : 0;
+}
+
+static void a_launch_in_vain(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 3, wait_in_vain);
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++)
+        run(RANKS_THREADS, n, capture_and_launch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(graphs_are_launched_often),
+        cmocka_unit_test(without_shared_memory),
+        cmocka_unit_test(some_capture),
+        cmocka_unit_test(a_launch_in_vain),
+        cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
