@@ -64,6 +64,12 @@ struct double_task {
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
 ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
 
+/* ---- graph.c --------------------------------------------------------------------------------- */
+
+ko_cu_graph double_graph_new(void);
+/* Puts a copy of the task at its end, which may move it. */
+void double_graph_add(ko_cu_graph *graph, const struct double_task *task, size_t nbytes);
+
 #define DOUBLE_FUNCTION(member, name, version, parameters) ko_cu_result double_##member parameters;
 KO_CUDA_LIST(DOUBLE_FUNCTION)
 #undef DOUBLE_FUNCTION

@@ -23,15 +23,6 @@ struct ko_cuda_stream {
     ko_cu_graph captured;        /* what comes goes there; NULL: it is to be done */
 };
 
-/* Operations, in the order in which they came. */
-struct ko_cuda_graph {
-    size_t n;
-    struct {
-        struct double_task *task;
-        size_t nbytes;
-    } tasks[];
-};
-
 struct ko_cuda_event {
     atomic_int users; /* its owner, and tasks that name it */
     atomic_uint_fast64_t recorded, reached;
@@ -224,19 +215,6 @@ static ko_cu_stream resolve(ko_cu_stream stream)
     return double_context() ? double_context()->legacy : NULL;
 }
 
-/* With the list's lock. */
-static void capture(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
-{
-    const size_t n = stream->captured->n;
-    ko_cu_graph graph = realloc(stream->captured, sizeof *graph + (n + 1) * sizeof graph->tasks[0]);
-
-    graph->tasks[n].task = malloc(nbytes);
-    memcpy(graph->tasks[n].task, task, nbytes);
-    graph->tasks[n].nbytes = nbytes;
-    graph->n++;
-    stream->captured = graph;
-}
-
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
 {
     stream = resolve(stream);
@@ -244,7 +222,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
         return KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&list_lock);
     if (stream->captured) {
-        capture(stream, task, nbytes);
+        double_graph_add(&stream->captured, task, nbytes);
     } else {
         join_others(stream);
         push(stream, task, nbytes);
@@ -527,7 +505,7 @@ ko_cu_result double_capture_begin(ko_cu_stream stream, int mode)
     if (!stream || stream->captured || mode < 0 || mode > KO_CU_CAPTURE_RELAXED)
         return KO_CU_INVALID_VALUE;
     pthread_mutex_lock(&list_lock);
-    stream->captured = calloc(1, sizeof *stream->captured);
+    stream->captured = double_graph_new();
     pthread_mutex_unlock(&list_lock);
     return KO_CU_SUCCESS;
 }
@@ -559,49 +537,4 @@ ko_cu_result double_capture_mode(int *mode)
     mine = *mode;
     *mode = before;
     return KO_CU_SUCCESS;
-}
-
-static ko_cu_graph copy_graph(const struct ko_cuda_graph *graph)
-{
-    const size_t nbytes = sizeof *graph + graph->n * sizeof graph->tasks[0];
-    ko_cu_graph copy = malloc(nbytes);
-
-    memcpy(copy, graph, nbytes);
-    for (size_t i = 0; i < copy->n; i++) {
-        copy->tasks[i].task = malloc(copy->tasks[i].nbytes);
-        memcpy(copy->tasks[i].task, graph->tasks[i].task, copy->tasks[i].nbytes);
-    }
-    return copy;
-}
-
-ko_cu_result double_graph_prepare(ko_cu_graph_exec *exec, ko_cu_graph graph,
-                                  unsigned long long flags)
-{
-    if (!graph || flags)
-        return KO_CU_INVALID_VALUE;
-    *exec = (ko_cu_graph_exec)copy_graph(graph);
-    return KO_CU_SUCCESS;
-}
-
-ko_cu_result double_graph_launch(ko_cu_graph_exec exec, ko_cu_stream stream)
-{
-    const struct ko_cuda_graph *graph = (const struct ko_cuda_graph *)exec;
-    ko_cu_result result = graph ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
-
-    for (size_t i = 0; !result && i < graph->n; i++)
-        result = double_enqueue(stream, graph->tasks[i].task, graph->tasks[i].nbytes);
-    return result;
-}
-
-ko_cu_result double_graph_destroy(ko_cu_graph graph)
-{
-    for (size_t i = 0; i < graph->n; i++)
-        free(graph->tasks[i].task);
-    free(graph);
-    return KO_CU_SUCCESS;
-}
-
-ko_cu_result double_graph_exec_destroy(ko_cu_graph_exec exec)
-{
-    return double_graph_destroy((ko_cu_graph)exec);
 }

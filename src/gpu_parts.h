@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gpu_parts.h: what the files of gpu.h share.
+ */
+#ifndef KO_GPU_PARTS_H
+#define KO_GPU_PARTS_H
+
+#include "gpu.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+enum { KO_GPU_CLOSE_MS = 2000 }; /* at most, for what is under way when the group ends */
+
+struct ko_gpu {
+    const struct ko_cuda *cuda;
+    ko_cu_context context;
+    ko_cu_device device;
+    bool is_retained; /* the context is one that we asked for */
+    const atomic_int *stop;
+    ko_cu_stream _Atomic user;
+    ko_cu_stream own;
+    struct staging {
+        void *memory;
+        size_t nbytes;
+        bool is_registered;
+        struct staging *older; /* freed at the end: to free some may be to wait for all streams */
+    } * staging;
+
+    pthread_mutex_t lock; /* of marks */
+    struct ko_gpu_mark *spare, *youngest;
+    ko_cu_event passed; /* all waits in the user's stream */
+    uint32_t last_ticket;
+    void *page;               /* registered with the GPU, for: */
+    _Atomic uint32_t *let_go; /* the last ticket that was; streams wait for it */
+    ko_cu_ptr let_go_at;      /* for the GPU */
+};
+
+/* With the context: true if the GPU has done all it had to do for the group, after waiting for it.
+ */
+bool ko_gpu_await_end(struct ko_gpu *gpu);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The user's stream, and all that is waited for.
+ */
+#include "gpu_parts.h"
+#include "status.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { LEAST_NAP_NS = 5000, MOST_NAP_NS = 1000000 };
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* What is waited for takes perhaps microseconds, perhaps seconds: naps are a small part of it. */
+static ko_cu_result look_until(struct ko_gpu *gpu, ko_cu_result (*look)(const void *at),
+                               const void *at, const ko_deadline *deadline)
+{
+    const int64_t began_ns = ko_now_ns();
+    ko_cu_result result = look(at);
+
+    while (result == KO_CU_NOT_READY && !atomic_load(gpu->stop) && !ko_deadline_passed(deadline)) {
+        const int64_t nap_ns = (ko_now_ns() - began_ns) / 16;
+        const struct timespec nap = {.tv_nsec = nap_ns < MOST_NAP_NS ? nap_ns : MOST_NAP_NS};
+
+        if (nap_ns >= LEAST_NAP_NS)
+            nanosleep(&nap, NULL);
+        result = look(at);
+    }
+    return result;
+}
+
+static int fail_to_wait(struct ko_gpu *gpu, const char *what, const ko_deadline *deadline)
+{
+    if (atomic_load(gpu->stop))
+        return ko_fail(KOLO_E_ABORTED, "%s had not finished when the group failed", what);
+    return ko_fail(KOLO_E_TIMEOUT, "%s has not finished in %d ms", what, (int)deadline->timeout_ms);
+}
+
+struct queried {
+    const struct ko_cuda *cuda;
+    ko_cu_event event;
+    ko_cu_stream stream;
+};
+
+static ko_cu_result is_at_event(const void *at)
+{
+    const struct queried *queried = at;
+
+    return queried->cuda->event_query(queried->event);
+}
+
+static ko_cu_result has_finished(const void *at)
+{
+    const struct queried *queried = at;
+
+    return queried->cuda->stream_query(queried->stream);
+}
+
+int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = look_until(gpu, has_finished, &queried, deadline);
+    ko_gpu_leave(gpu);
+    if (result == KO_CU_NOT_READY)
+        return fail_to_wait(gpu, "what the call has the GPU do", deadline);
+    return ko_cuda_check(gpu->cuda, result, "the GPU has failed in the call");
+}
+
+/* ---- the user's stream ----------------------------------------------------------------------- */
+
+static struct ko_gpu_mark *take_spare(struct ko_gpu *gpu)
+{
+    struct ko_gpu_mark *mark = gpu->spare;
+
+    if (mark)
+        gpu->spare = mark->spare;
+    return mark;
+}
+
+/* What waits for it is let go. With the lock. */
+static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
+{
+    if (mark->ticket) /* release: what the call wrote comes before what the stream does next */
+        atomic_store_explicit(gpu->let_go, mark->ticket, memory_order_release);
+    mark->spare = gpu->spare;
+    gpu->spare = mark;
+}
+
+static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
+{
+    struct ko_gpu_mark *mark = ko_alloc(sizeof *mark, "a mark in a stream");
+    int err;
+
+    if (!mark)
+        return KOLO_E_NOMEM;
+    err = ko_cuda_check(gpu->cuda,
+                        gpu->cuda->event_create(&mark->reached, KO_CU_EVENT_DISABLE_TIMING),
+                        "the stream cannot be followed");
+    if (err) {
+        free(mark);
+        return err;
+    }
+    mark->elder = gpu->youngest;
+    gpu->youngest = mark;
+    *mark_out = mark;
+    return KOLO_OK;
+}
+
+/* With the lock and the context. */
+static int set_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark *mark)
+{
+    const ko_cu_stream user = atomic_load(&gpu->user);
+    ko_cu_result result = gpu->cuda->event_record(mark->reached, user);
+
+    mark->ticket = 0;
+    if (!result && is_held) {
+        const uint32_t ticket = gpu->last_ticket + 1;
+
+        result = gpu->cuda->stream_await_word(user, gpu->let_go_at, ticket, KO_CU_WAIT_GEQ);
+        mark->ticket = result ? 0 : ticket;
+        gpu->last_ticket += !result;
+        if (!result)
+            result = gpu->cuda->event_record(gpu->passed, user);
+    }
+    return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
+}
+
+int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark_out)
+{
+    struct ko_gpu_mark *mark;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    pthread_mutex_lock(&gpu->lock);
+    mark = take_spare(gpu);
+    if (!mark)
+        err = make_mark(gpu, &mark);
+    if (!err) {
+        err = set_mark(gpu, is_held, mark);
+        if (err)
+            put_back(gpu, mark);
+    }
+    pthread_mutex_unlock(&gpu->lock);
+    ko_gpu_leave(gpu);
+    if (!err)
+        *mark_out = mark;
+    return err;
+}
+
+int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
+                      const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = look_until(gpu, is_at_event, &queried, deadline);
+    ko_gpu_leave(gpu);
+    if (result == KO_CU_NOT_READY)
+        return fail_to_wait(gpu, "what was put into the GPU's stream before the call", deadline);
+    return ko_cuda_check(gpu->cuda, result, "the stream has failed");
+}
+
+void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
+{
+    if (!mark)
+        return;
+    pthread_mutex_lock(&gpu->lock);
+    put_back(gpu, mark);
+    pthread_mutex_unlock(&gpu->lock);
+}
+
+ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu)
+{
+    return atomic_load(&gpu->user);
+}
+
+int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured)
+{
+    int status = KO_CU_CAPTURE_NONE;
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->capture_status(ko_gpu_user_stream(gpu), &status);
+    ko_gpu_leave(gpu);
+    *is_captured = status == KO_CU_CAPTURE_ACTIVE;
+    return ko_cuda_check(gpu->cuda, result, "the stream does not say whether it is captured");
+}
+
+void ko_gpu_relax(struct ko_gpu *gpu, int *mode)
+{
+    (void)gpu->cuda->capture_mode(mode);
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+bool ko_gpu_await_end(struct ko_gpu *gpu)
+{
+    static const atomic_int never_stops;
+    const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried waits = {.cuda = gpu->cuda, .event = gpu->passed};
+
+    gpu->stop = &never_stops;
+    return look_until(gpu, has_finished, &queried, &deadline) != KO_CU_NOT_READY &&
+           look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY;
+}
