@@ -5,8 +5,8 @@
  * stream; and what goes wrong. The host cannot touch the buffers, where the processor has
  * protection keys.
  */
-#include "cuda_driver.h"
 #include "exam.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -19,54 +19,6 @@
 #include <cmocka.h>
 
 enum { SLICE_BYTES = 4096 };
-
-/* Of the calling rank's thread. */
-static _Thread_local struct {
-    const struct ko_cuda *cuda;
-    ko_cu_stream stream;
-} gpu;
-
-/* What a rank does first: a stream of its own. 0, or ranks_fail. */
-static int enter(kolo_group *group)
-{
-    ko_cu_context context;
-
-    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
-        gpu.cuda->context_push(context) ||
-        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
-        return ranks_fail("no stream");
-    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
-}
-
-static int leave(int failed)
-{
-    ko_cu_context context;
-
-    if (gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->stream_destroy(gpu.stream) ||
-        gpu.cuda->context_pop(&context))
-        return ranks_fail("the stream has failed");
-    return failed;
-}
-
-/* The content comes by the stream, some time later. */
-static void *make(const void *content, size_t nbytes)
-{
-    ko_cu_ptr memory;
-
-    if (gpu.cuda->alloc(&memory, nbytes) ||
-        gpu.cuda->copy(memory, (uintptr_t)content, nbytes, gpu.stream))
-        abort();
-    return (void *)(uintptr_t)memory;
-}
-
-static void fetch(void *content, void *memory, size_t nbytes)
-{
-    if (gpu.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu.stream) ||
-        gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->free((uintptr_t)memory))
-        abort();
-}
-
-static const struct exam_memory memory_of_gpu = {make, fetch};
 
 /* ---- exams ----------------------------------------------------------------------------------- */
 
@@ -85,7 +37,7 @@ static int take(kolo_group *group, enum ko_collective what)
                                   .is_async = i & 4,
                                   .is_uneven = i % 5 == 3 && exam_can_be_uneven(what),
                                   .shift = i % 3 * 4,
-                                  .memory = &memory_of_gpu};
+                                  .memory = &gpu_rank_memory};
 
         failed = exam_take(group, &exam);
     }
@@ -94,12 +46,12 @@ static int take(kolo_group *group, enum ko_collective what)
 
 static int take_all(kolo_group *group, void *unused)
 {
-    int failed = enter(group);
+    int failed = gpu_rank_enter(group);
 
     (void)unused;
     for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
         failed = take(group, (enum ko_collective)what);
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void run(enum ranks_kind kind, int n, ranks_body body)
@@ -127,19 +79,19 @@ static int reduce_tensors(kolo_group *group, void *unused)
 {
     kolo_tensor tensors[TENSORS];
     float values[TENSORS][300];
-    int failed = enter(group);
+    int failed = gpu_rank_enter(group);
 
     (void)unused;
     for (int i = 0; i < TENSORS; i++) {
         for (int k = 0; k < 300; k++)
             values[i][k] = (float)(i + k + kolo_group_rank(group));
-        tensors[i].in = tensors[i].out = make(values[i], sizeof values[i]);
+        tensors[i].in = tensors[i].out = gpu_rank_memory.make(values[i], sizeof values[i]);
         tensors[i].count = (size_t)i * 37;
     }
     if (!failed && kolo_all_reduce_coalesced(group, tensors, TENSORS, KOLO_FLOAT32, KOLO_MAX))
         failed = ranks_fail("all_reduce_coalesced");
     for (int i = 0; i < TENSORS; i++) {
-        fetch(values[i], tensors[i].out, sizeof values[i]);
+        gpu_rank_memory.fetch(values[i], tensors[i].out, sizeof values[i]);
         for (int k = 0; k < 300 && !failed; k++) {
             const int top = k < i * 37 ? kolo_group_size(group) - 1 : kolo_group_rank(group);
 
@@ -147,7 +99,7 @@ static int reduce_tensors(kolo_group *group, void *unused)
                 failed = ranks_fail("tensor %d, element %d", i, k);
         }
     }
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void tensors_are_reduced(void **state)
@@ -161,8 +113,8 @@ static void tensors_are_reduced(void **state)
 
 static int mix(kolo_group *group, void *unused)
 {
-    int failed = enter(group), content = 0, on_host = 3, sum;
-    void *on_gpu = make(&content, sizeof content);
+    int failed = gpu_rank_enter(group), content = 0, on_host = 3, sum;
+    void *on_gpu = gpu_rank_memory.make(&content, sizeof content);
 
     (void)unused;
     if (!failed &&
@@ -173,8 +125,8 @@ static int mix(kolo_group *group, void *unused)
     if (!failed && (kolo_all_reduce(group, &on_host, &sum, 1, KOLO_INT32, KOLO_SUM) ||
                     sum != 3 * kolo_group_size(group)))
         failed = ranks_fail("host memory");
-    fetch(&content, on_gpu, sizeof content);
-    return leave(failed);
+    gpu_rank_memory.fetch(&content, on_gpu, sizeof content);
+    return gpu_rank_leave(failed);
 }
 
 static void mixed_buffers_are_refused(void **state)
@@ -188,21 +140,21 @@ static void mixed_buffers_are_refused(void **state)
 static int wait_in_vain(kolo_group *group, void *unused)
 {
     static uint32_t gate;
-    int failed = enter(group), value = 1, err;
-    void *on_gpu = make(&value, sizeof value);
+    int failed = gpu_rank_enter(group), value = 1, err;
+    void *on_gpu = gpu_rank_memory.make(&value, sizeof value);
 
     (void)unused;
     kolo_group_set_timeout(group, 300);
     __atomic_store_n(&gate, 0, __ATOMIC_RELEASE);
     if (kolo_group_rank(group) == 1)
-        gpu.cuda->stream_await_word(gpu.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ);
+        gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ);
     err = kolo_all_reduce(group, on_gpu, on_gpu, 1, KOLO_INT32, KOLO_SUM);
     if (!failed && (err != KOLO_E_TIMEOUT ||
                     (kolo_group_rank(group) == 1 && !strstr(kolo_last_error(), "GPU's stream"))))
         failed = ranks_fail("status %d: %s", err, kolo_last_error());
     __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
-    fetch(&value, on_gpu, sizeof value);
-    return leave(failed);
+    gpu_rank_memory.fetch(&value, on_gpu, sizeof value);
+    return gpu_rank_leave(failed);
 }
 
 static void a_stream_that_stands_still(void **state)

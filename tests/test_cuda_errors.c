@@ -5,8 +5,8 @@
  * on, every rank says why, and its process lives.
  */
 #include "clock.h"
-#include "cuda_driver.h"
 #include "exam.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 
 #include <pthread.h>
@@ -35,16 +35,10 @@ struct side {
 
 static int enter(kolo_group *group, struct side *side)
 {
-    ko_cu_context context;
-
-    *side = (struct side){.group = group};
-    if (ko_cuda_open(&side->cuda) || side->cuda->context_retain(&context, 0) ||
-        side->cuda->context_push(context) ||
-        side->cuda->stream_create(&side->stream, KO_CU_STREAM_NON_BLOCKING) ||
-        side->cuda->alloc(&side->memory, COUNT * sizeof(int)) ||
-        kolo_group_set_stream(group, side->stream))
-        return ranks_fail("no stream");
-    return 0;
+    if (gpu_rank_enter(group))
+        return 1;
+    *side = (struct side){.group = group, .cuda = gpu_rank.cuda, .stream = gpu_rank.stream};
+    return side->cuda->alloc(&side->memory, COUNT * sizeof(int)) ? ranks_fail("no memory") : 0;
 }
 
 static int reduce(struct side *side, size_t count, kolo_work **work)
@@ -75,13 +69,6 @@ static int fail_as(struct side *side, size_t count, int status, const char *text
     kolo_work_free(works[0]);
     kolo_work_free(works[1]);
     return 0;
-}
-
-static void nap_ms(int ms)
-{
-    const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
-
-    nanosleep(&nap, NULL);
 }
 
 static void run(ranks_body body, int tolerated)
@@ -117,7 +104,7 @@ static int die_meanwhile(kolo_group *group, void *unused)
     (void)unused;
     if (kolo_group_rank(group) == 2) {
         setenv("FAKECUDA_BREAK", "cuLaunchKernel=-9", 1);
-        nap_ms(300); /* to be the last */
+        ranks_nap_ms(300); /* to be the last */
     }
     return failed ? failed : fail_as(&side, COUNT, KOLO_E_PEER_LOST, "rank 2");
 }
@@ -172,7 +159,7 @@ static int stay_away(kolo_group *group, void *unused)
     kolo_group_set_timeout(group, 300);
     if (!failed && kolo_group_rank(group) != 1)
         return fail_as(&side, COUNT, KOLO_E_TIMEOUT, "rank 1");
-    nap_ms(1500);
+    ranks_nap_ms(1500);
     return failed || reduce(&side, COUNT, NULL) ? failed : ranks_fail("the call came too late");
 }
 
@@ -186,7 +173,7 @@ static void time_outs(void **state)
 
 static void *abort_soon(void *argument)
 {
-    nap_ms(100);
+    ranks_nap_ms(100);
     kolo_group_abort(argument, "enough");
     return NULL;
 }
@@ -234,7 +221,7 @@ static int break_down(kolo_group *group, void *unused)
         setenv("FAKECUDA_BREAK", "cuLaunchKernel=719", 1);
     failed = enter(group, &side);
     if (kolo_group_rank(group) == 1)
-        nap_ms(300); /* to be the last */
+        ranks_nap_ms(300); /* to be the last */
     return failed ? failed
                   : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1, for all: a reduc");
 }

@@ -4,8 +4,8 @@
  * captured once, launched often, with other content each time and other calls in between; what
  * cannot be captured; and a launch that waits in vain.
  */
-#include "cuda_driver.h"
 #include "exam.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -22,8 +21,6 @@ enum { COUNT = 1003, LAUNCHES = 10, MOST_RANKS = 8 };
 
 /* Of the calling rank's thread. */
 static _Thread_local struct {
-    const struct ko_cuda *cuda;
-    ko_cu_stream stream;
     ko_cu_ptr in, out, blocks; /* COUNT elements, as many, as many for each rank */
     int values[MOST_RANKS * COUNT];
 } gpu;
@@ -31,15 +28,12 @@ static _Thread_local struct {
 static int enter(kolo_group *group)
 {
     const size_t nbytes = COUNT * sizeof(int);
-    ko_cu_context context;
 
-    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
-        gpu.cuda->context_push(context) ||
-        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING) ||
-        gpu.cuda->alloc(&gpu.in, nbytes) || gpu.cuda->alloc(&gpu.out, nbytes) ||
-        gpu.cuda->alloc(&gpu.blocks, MOST_RANKS * nbytes))
-        return ranks_fail("no stream");
-    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
+    if (gpu_rank_enter(group) || gpu_rank.cuda->alloc(&gpu.in, nbytes) ||
+        gpu_rank.cuda->alloc(&gpu.out, nbytes) ||
+        gpu_rank.cuda->alloc(&gpu.blocks, MOST_RANKS * nbytes))
+        return ranks_fail("no memory");
+    return 0;
 }
 
 static void *at(ko_cu_ptr memory)
@@ -49,15 +43,18 @@ static void *at(ko_cu_ptr memory)
 
 static int begin(void)
 {
-    return gpu.cuda->capture_begin(gpu.stream, KO_CU_CAPTURE_GLOBAL) ? ranks_fail("no capture") : 0;
+    return gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL)
+               ? ranks_fail("no capture")
+               : 0;
 }
 
 static int end(ko_cu_graph_exec *exec)
 {
     ko_cu_graph graph;
 
-    return gpu.cuda->capture_end(gpu.stream, &graph) || gpu.cuda->graph_prepare(exec, graph, 0) ||
-                   gpu.cuda->graph_destroy(graph)
+    return gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
+                   gpu_rank.cuda->graph_prepare(exec, graph, 0) ||
+                   gpu_rank.cuda->graph_destroy(graph)
                ? ranks_fail("no graph")
                : 0;
 }
@@ -87,8 +84,8 @@ static int value(int rank, int round, int i)
 
 static int get(ko_cu_ptr from, size_t count)
 {
-    return gpu.cuda->copy((uintptr_t)gpu.values, from, count * sizeof(int), gpu.stream) ||
-                   gpu.cuda->stream_sync(gpu.stream)
+    return gpu_rank.cuda->copy((uintptr_t)gpu.values, from, count * sizeof(int), gpu_rank.stream) ||
+                   gpu_rank.cuda->stream_sync(gpu_rank.stream)
                ? ranks_fail("the stream")
                : 0;
 }
@@ -118,8 +115,9 @@ static int launch(int rank, int n, int round, ko_cu_graph_exec exec)
 
     for (int i = 0; i < COUNT; i++)
         gpu.values[i] = value(rank, round, i);
-    failed = gpu.cuda->copy(gpu.in, (uintptr_t)gpu.values, COUNT * sizeof(int), gpu.stream) ||
-             gpu.cuda->graph_launch(exec, gpu.stream);
+    failed =
+        gpu_rank.cuda->copy(gpu.in, (uintptr_t)gpu.values, COUNT * sizeof(int), gpu_rank.stream) ||
+        gpu_rank.cuda->graph_launch(exec, gpu_rank.stream);
     return failed ? ranks_fail("a launch") : check(n, round);
 }
 
@@ -139,7 +137,7 @@ static int capture_and_launch(kolo_group *group, void *unused)
             failed = ranks_fail("a call between launches");
     }
     if (exec)
-        (void)gpu.cuda->graph_exec_destroy(exec);
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
     if (!failed && kolo_barrier(group)) /* all have launched what they share */
         failed = ranks_fail("barrier");
     return failed;
@@ -210,7 +208,6 @@ static void some_capture(void **state)
 /* Rank 0 does not launch. */
 static int wait_in_vain(kolo_group *group, void *unused)
 {
-    const struct timespec nap = {.tv_nsec = 100000000};
     ko_cu_graph_exec exec;
     int failed = enter(group);
 
@@ -220,13 +217,13 @@ static int wait_in_vain(kolo_group *group, void *unused)
     if (!failed && kolo_barrier(group))
         failed = ranks_fail("barrier");
     if (failed || kolo_group_rank(group) == 0) {
-        nanosleep(&nap, NULL);
+        ranks_nap_ms(100);
         return failed;
     }
-    if (gpu.cuda->graph_launch(exec, gpu.stream))
+    if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
         return ranks_fail("a launch");
     kolo_group_abort(group, "in vain");
-    return gpu.cuda->stream_sync(gpu.stream) ? ranks_fail("the stream") : 0;
+    return gpu_rank.cuda->stream_sync(gpu_rank.stream) ? ranks_fail("the stream") : 0;
 }
 
 static void a_launch_in_vain(void **state)

@@ -4,8 +4,8 @@
  * a rank that has its buffer in host memory; blocking, asynchronous, in batches; behind what is in
  * the stream; shorter than the room for them, and longer.
  */
-#include "cuda_driver.h"
 #include "exam.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -20,8 +20,6 @@
 enum { MOST = 300000, STALE = -77 };
 
 static _Thread_local struct {
-    const struct ko_cuda *cuda;
-    ko_cu_stream stream;
     int rank, n;
 } gpu;
 
@@ -34,15 +32,9 @@ struct content {
 
 static int enter(kolo_group *group)
 {
-    ko_cu_context context;
-
     gpu.rank = kolo_group_rank(group);
     gpu.n = kolo_group_size(group);
-    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
-        gpu.cuda->context_push(context) ||
-        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
-        return ranks_fail("no stream");
-    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
+    return gpu_rank_enter(group);
 }
 
 static int value(int from, size_t i)
@@ -61,8 +53,8 @@ static struct content make(size_t count, int from, bool is_on_gpu)
     buffer.at = buffer.host;
     if (!is_on_gpu)
         return buffer;
-    if (gpu.cuda->alloc(&memory, (count + 1) * sizeof(int)) ||
-        gpu.cuda->copy(memory, (uintptr_t)buffer.host, count * sizeof(int), gpu.stream))
+    if (gpu_rank.cuda->alloc(&memory, (count + 1) * sizeof(int)) ||
+        gpu_rank.cuda->copy(memory, (uintptr_t)buffer.host, count * sizeof(int), gpu_rank.stream))
         abort();
     buffer.at = (void *)(uintptr_t)memory;
     return buffer;
@@ -74,9 +66,9 @@ static int check_and_free(struct content *buffer, int from, size_t count, size_t
     int failed = 0;
 
     if (buffer->is_on_gpu &&
-        (gpu.cuda->copy((uintptr_t)buffer->host, (uintptr_t)buffer->at, room * sizeof(int),
-                        gpu.stream) ||
-         gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->free((uintptr_t)buffer->at)))
+        (gpu_rank.cuda->copy((uintptr_t)buffer->host, (uintptr_t)buffer->at, room * sizeof(int),
+                             gpu_rank.stream) ||
+         gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank.cuda->free((uintptr_t)buffer->at)))
         abort();
     for (size_t i = 0; i < room && !failed; i++)
         if (buffer->host[i] != (i < count ? value(from, i) : STALE))

@@ -5,8 +5,8 @@
  * host's reductions in the order of the ranks; streams wait, threads do not; memory that moves,
  * buffers that others cannot reach.
  */
-#include "cuda_driver.h"
 #include "exam.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 #include "reduce.h"
 
@@ -24,43 +24,16 @@
 
 enum { SLICE_BYTES = 4096, COUNT = 5003, MOST_RANKS = 8 };
 
-/* Of the calling rank's thread. */
-static _Thread_local struct {
-    const struct ko_cuda *cuda;
-    ko_cu_stream stream;
-} gpu;
-
 /* What ranks that are processes leave here, too. */
 static struct counts {
     atomic_uint_fast64_t read, written;
 } * counts;
 
-static int enter(kolo_group *group)
-{
-    ko_cu_context context;
-
-    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
-        gpu.cuda->context_push(context) ||
-        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
-        return ranks_fail("no stream");
-    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
-}
-
-static int leave(int failed)
-{
-    ko_cu_context context;
-
-    if (gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->stream_destroy(gpu.stream) ||
-        gpu.cuda->context_pop(&context))
-        return ranks_fail("the stream has failed");
-    return failed;
-}
-
 static ko_cu_ptr alloc(size_t nbytes)
 {
     ko_cu_ptr memory;
 
-    if (gpu.cuda->alloc(&memory, nbytes))
+    if (gpu_rank.cuda->alloc(&memory, nbytes))
         abort();
     return memory;
 }
@@ -72,14 +45,14 @@ static void *at(ko_cu_ptr memory)
 
 static void put(ko_cu_ptr memory, const void *content, size_t nbytes)
 {
-    if (gpu.cuda->copy(memory, (uintptr_t)content, nbytes, gpu.stream))
+    if (gpu_rank.cuda->copy(memory, (uintptr_t)content, nbytes, gpu_rank.stream))
         abort();
 }
 
 static void get(void *content, ko_cu_ptr memory, size_t nbytes)
 {
-    if (gpu.cuda->copy((uintptr_t)content, memory, nbytes, gpu.stream) ||
-        gpu.cuda->stream_sync(gpu.stream))
+    if (gpu_rank.cuda->copy((uintptr_t)content, memory, nbytes, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
         abort();
 }
 
@@ -175,13 +148,13 @@ static int count_one(kolo_group *group, enum ko_collective what, void *in, void 
 static int count_bytes(kolo_group *group, void *unused)
 {
     const size_t n = (size_t)kolo_group_size(group), nbytes = n * COUNT * sizeof(float);
-    int failed = enter(group);
+    int failed = gpu_rank_enter(group);
     ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
 
     (void)unused;
     for (int what = 0; what < KO_BARRIER && !failed; what++)
         failed = count_one(group, (enum ko_collective)what, at(in), at(out));
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void no_byte_moves_twice(void **state)
@@ -236,9 +209,9 @@ static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, bool is_i
         return ranks_fail("all_reduce");
     reduction.many(want, parts, n, COUNT, n);
     get(have, out, nbytes);
-    gpu.cuda->free(in);
+    gpu_rank.cuda->free(in);
     if (!is_in_place)
-        gpu.cuda->free(out);
+        gpu_rank.cuda->free(out);
     return memcmp(want, have, nbytes) != 0
                ? ranks_fail("%s %s: other bits", kolo_dtype_name(dtype), kolo_op_name(op))
                : 0;
@@ -248,14 +221,14 @@ static int reduce_everything(kolo_group *group, void *unused)
 {
     static const kolo_dtype dtypes[] = {KOLO_FLOAT32,  KOLO_FLOAT64, KOLO_FLOAT16,
                                         KOLO_BFLOAT16, KOLO_INT64,   KOLO_UINT8};
-    int failed = enter(group);
+    int failed = gpu_rank_enter(group);
 
     (void)unused;
     for (int i = 0; i < 6; i++)
         for (int op = 0; op < KOLO_NOPS && !failed; op++)
             if (ko_reduction_of(dtypes[i], (kolo_op)op))
                 failed = reduce_one(group, dtypes[i], (kolo_op)op, op % 2);
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void bits_are_the_hosts(void **state)
@@ -273,7 +246,7 @@ static int chain(kolo_group *group, void *unused)
     enum { CALLS = 5 };
     static _Thread_local uint32_t gate;
     const int n = kolo_group_size(group);
-    int values[COUNT], failed = enter(group), want = 1 + kolo_group_rank(group);
+    int values[COUNT], failed = gpu_rank_enter(group), want = 1 + kolo_group_rank(group);
     kolo_work *works[CALLS];
     ko_cu_ptr memory = alloc(sizeof values);
 
@@ -281,7 +254,7 @@ static int chain(kolo_group *group, void *unused)
     for (int i = 0; i < COUNT; i++)
         values[i] = want;
     gate = 0;
-    if (gpu.cuda->stream_await_word(gpu.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ))
+    if (gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ))
         failed = ranks_fail("the gate");
     put(memory, values, sizeof values);
     for (int i = 0; i < CALLS; i++)
@@ -301,8 +274,8 @@ static int chain(kolo_group *group, void *unused)
             failed = ranks_fail("work %d", i);
         kolo_work_free(works[i]);
     }
-    gpu.cuda->free(memory);
-    return leave(failed);
+    gpu_rank.cuda->free(memory);
+    return gpu_rank_leave(failed);
 }
 
 static void streams_wait_and_threads_do_not(void **state)
@@ -334,7 +307,7 @@ static int sum_of_ranks(kolo_group *group, void *buffer, bool is_on_gpu)
 /* The driver gives addresses out again; parts of an allocation are other buffers. */
 static int move_about(kolo_group *group, void *unused)
 {
-    int failed = enter(group);
+    int failed = gpu_rank_enter(group);
 
     (void)unused;
     for (int i = 0; i < 20 && !failed; i++) {
@@ -343,12 +316,12 @@ static int move_about(kolo_group *group, void *unused)
         failed = sum_of_ranks(group, at(memory + 4 * (unsigned)i), true);
         if (!failed)
             failed = sum_of_ranks(group, at(memory + 4096), true);
-        gpu.cuda->free(memory);
+        gpu_rank.cuda->free(memory);
         if (!failed && other)
             failed = sum_of_ranks(group, at(other), true);
-        gpu.cuda->free(other);
+        gpu_rank.cuda->free(other);
     }
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void memory_comes_and_goes(void **state)
@@ -360,7 +333,7 @@ static void memory_comes_and_goes(void **state)
 /* In turns each rank's buffer is in host memory, the others' on the GPU. */
 static int mix_ranks(kolo_group *group, void *unused)
 {
-    int failed = enter(group), on_host;
+    int failed = gpu_rank_enter(group), on_host;
     ko_cu_ptr memory = alloc(sizeof on_host);
 
     (void)unused;
@@ -369,8 +342,8 @@ static int mix_ranks(kolo_group *group, void *unused)
             failed = sum_of_ranks(group, &on_host, false);
         else
             failed = sum_of_ranks(group, at(memory), true);
-    gpu.cuda->free(memory);
-    return leave(failed);
+    gpu_rank.cuda->free(memory);
+    return gpu_rank_leave(failed);
 }
 
 static void some_buffers_are_on_the_host(void **state)
@@ -393,11 +366,11 @@ static int some_without(kolo_group *group, void *unused)
             return ranks_fail("a stream");
         return sum_of_ranks(group, &on_host, false);
     }
-    failed = enter(group);
+    failed = gpu_rank_enter(group);
     memory = alloc(sizeof on_host);
     if (!failed)
         failed = sum_of_ranks(group, at(memory), true);
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void a_rank_has_no_gpu(void **state)
@@ -443,9 +416,9 @@ static int add_piece(struct segment *segment)
     const ko_cu_ptr at = segment->base + (ko_cu_ptr)segment->npieces * PIECE;
     ko_cu_piece piece;
 
-    if (gpu.cuda->piece_create(&piece, PIECE, &kind, 0) ||
-        gpu.cuda->piece_map(at, PIECE, 0, piece, 0) || gpu.cuda->piece_release(piece) ||
-        gpu.cuda->piece_access(at, PIECE, &access, 1))
+    if (gpu_rank.cuda->piece_create(&piece, PIECE, &kind, 0) ||
+        gpu_rank.cuda->piece_map(at, PIECE, 0, piece, 0) || gpu_rank.cuda->piece_release(piece) ||
+        gpu_rank.cuda->piece_access(at, PIECE, &access, 1))
         return ranks_fail("a piece");
     segment->npieces++;
     return 0;
@@ -474,11 +447,11 @@ static int reduce_piecewise(kolo_group *group, ko_cu_ptr from, size_t nbytes)
 static int grow(kolo_group *group, void *unused)
 {
     struct segment segment = {0, 0};
-    int failed = enter(group);
+    int failed = gpu_rank_enter(group);
 
     (void)unused;
     for (int round = 0; round < 2 && !failed; round++) {
-        if (gpu.cuda->addresses_reserve(&segment.base, PIECES * PIECE, 0, 0, 0))
+        if (gpu_rank.cuda->addresses_reserve(&segment.base, PIECES * PIECE, 0, 0, 0))
             return ranks_fail("no addresses");
         while (segment.npieces < PIECES && !failed) {
             failed = add_piece(&segment);
@@ -490,12 +463,12 @@ static int grow(kolo_group *group, void *unused)
             if (!failed)
                 failed = reduce_piecewise(group, segment.base + 400, 1000);
         }
-        if (gpu.cuda->piece_unmap(segment.base, PIECES * PIECE) ||
-            gpu.cuda->addresses_free(segment.base, PIECES * PIECE))
+        if (gpu_rank.cuda->piece_unmap(segment.base, PIECES * PIECE) ||
+            gpu_rank.cuda->addresses_free(segment.base, PIECES * PIECE))
             return ranks_fail("it cannot be given back");
         segment.npieces = 0;
     }
-    return leave(failed);
+    return gpu_rank_leave(failed);
 }
 
 static void memory_in_pieces(void **state)
@@ -517,9 +490,9 @@ static void memory_in_pieces(void **state)
 static int refuse(kolo_group *group, void *unused)
 {
     (void)unused;
-    if (!enter(group) || !strstr(kolo_last_error(), "KOLO_CUDA_IPC is \"some\""))
+    if (!gpu_rank_enter(group) || !strstr(kolo_last_error(), "KOLO_CUDA_IPC is \"some\""))
         return ranks_fail("it was taken");
-    return leave(0);
+    return gpu_rank_leave(0);
 }
 
 static void wrong_ways(void **state)
@@ -535,7 +508,7 @@ static int several_tensors(kolo_group *group, void *unused)
     enum { TENSORS = 7 };
     const int n = kolo_group_size(group);
     kolo_tensor tensors[TENSORS];
-    int values[TENSORS], failed = enter(group);
+    int values[TENSORS], failed = gpu_rank_enter(group);
     ko_cu_ptr memory = alloc(TENSORS * 256);
 
     (void)unused;
@@ -552,8 +525,8 @@ static int several_tensors(kolo_group *group, void *unused)
         if (values[i] != (i == 3 ? i + kolo_group_rank(group) : i + n - 1))
             failed = ranks_fail("tensor %d is %d", i, values[i]);
     }
-    gpu.cuda->free(memory);
-    return leave(failed);
+    gpu_rank.cuda->free(memory);
+    return gpu_rank_leave(failed);
 }
 
 static void tensors(void **state)

@@ -6,8 +6,8 @@
  * driver is whatever the loader finds.
  */
 #include "clock.h"
-#include "cuda_driver.h"
 #include "exam.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 #include "report.h"
 
@@ -29,46 +29,11 @@ static struct counts {
     atomic_long calls;
 } * counts;
 
-static _Thread_local struct {
-    const struct ko_cuda *cuda;
-    ko_cu_stream stream;
-} gpu;
-
-static int enter(kolo_group *group)
-{
-    ko_cu_context context;
-
-    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
-        gpu.cuda->context_push(context) ||
-        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
-        return ranks_fail("no stream");
-    return kolo_group_set_stream(group, gpu.stream) ? ranks_fail("the stream is not taken") : 0;
-}
-
-static void *make(const void *content, size_t nbytes)
-{
-    ko_cu_ptr memory;
-
-    if (gpu.cuda->alloc(&memory, nbytes) ||
-        gpu.cuda->copy(memory, (uintptr_t)content, nbytes, gpu.stream))
-        abort();
-    return (void *)(uintptr_t)memory;
-}
-
-static void fetch(void *content, void *memory, size_t nbytes)
-{
-    if (gpu.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu.stream) ||
-        gpu.cuda->stream_sync(gpu.stream) || gpu.cuda->free((uintptr_t)memory))
-        abort();
-}
-
-static const struct exam_memory memory_of_gpu = {make, fetch};
-
 /* The same on all ranks. */
 static struct exam choose(unsigned *seed, int n)
 {
     static const size_t some[] = {0, 1, 3, 15, 16, 17, 1023, 1025, 5001, 65537};
-    struct exam exam = {.memory = &memory_of_gpu};
+    struct exam exam = {.memory = &gpu_rank_memory};
 
     exam.what = (enum ko_collective)(rand_r(seed) % KO_NCOLLECTIVES);
     do {
@@ -87,7 +52,7 @@ static int take(kolo_group *group, void *unused)
 {
     const ko_deadline end = ko_deadline_in(wish.seconds * 1000);
     unsigned seed = wish.seed;
-    int goes_on = 1, failed = enter(group);
+    int goes_on = 1, failed = gpu_rank_enter(group);
 
     (void)unused;
     while (!failed && goes_on) {

@@ -7,6 +7,7 @@
  */
 #include "clock.h"
 #include "cuda_kernels.h"
+#include "gpu_rank.h"
 #include "ranks.h"
 #include "report.h"
 
@@ -22,27 +23,12 @@ static struct wish {
     size_t most;
 } wish;
 
-static _Thread_local struct {
-    const struct ko_cuda *cuda;
-    ko_cu_stream stream;
-} gpu;
-
-static int enter(void)
-{
-    ko_cu_context context;
-
-    if (ko_cuda_open(&gpu.cuda) || gpu.cuda->context_retain(&context, 0) ||
-        gpu.cuda->context_push(context) ||
-        gpu.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING))
-        return ranks_fail("no stream");
-    return 0;
-}
-
 static ko_cu_ptr alloc(size_t nbytes)
 {
     ko_cu_ptr memory;
 
-    if (gpu.cuda->alloc(&memory, nbytes) || gpu.cuda->fill(memory, 0, nbytes, gpu.stream)) {
+    if (gpu_rank.cuda->alloc(&memory, nbytes) ||
+        gpu_rank.cuda->fill(memory, 0, nbytes, gpu_rank.stream)) {
         fprintf(stderr, "the GPU has no %zu bytes\n", nbytes);
         exit(1);
     }
@@ -78,10 +64,10 @@ static int begin(const struct job *job)
         .count = job->nbytes / kolo_dtype_size(job->dtype), .nparts = (uint32_t)job->n, .nouts = 1};
 
     if (!job->n)
-        return gpu.cuda->copy(job->out, job->parts[0], job->nbytes, gpu.stream);
+        return gpu_rank.cuda->copy(job->out, job->parts[0], job->nbytes, gpu_rank.stream);
     memcpy(fold.parts, job->parts, sizeof fold.parts);
     fold.outs[0] = job->out;
-    return ko_cuda_fold(job->dtype, KOLO_SUM, fold, job->n, gpu.stream);
+    return ko_cuda_fold(job->dtype, KOLO_SUM, fold, job->n, gpu_rank.stream);
 }
 
 static double time_of(const struct job *job)
@@ -90,18 +76,19 @@ static double time_of(const struct job *job)
     ko_cu_event from, to;
     float ms = 0;
 
-    if (gpu.cuda->event_create(&from, 0) || gpu.cuda->event_create(&to, 0))
+    if (gpu_rank.cuda->event_create(&from, 0) || gpu_rank.cuda->event_create(&to, 0))
         exit(1);
     for (int i = -3; i < RUNS; i++) {
-        if (gpu.cuda->event_record(from, gpu.stream) || begin(job) ||
-            gpu.cuda->event_record(to, gpu.stream) || gpu.cuda->stream_sync(gpu.stream) ||
-            gpu.cuda->event_elapsed(&ms, from, to))
+        if (gpu_rank.cuda->event_record(from, gpu_rank.stream) || begin(job) ||
+            gpu_rank.cuda->event_record(to, gpu_rank.stream) ||
+            gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
+            gpu_rank.cuda->event_elapsed(&ms, from, to))
             exit(1);
         if (i >= 0)
             us[i] = 1000. * (double)ms;
     }
-    (void)gpu.cuda->event_destroy(from);
-    (void)gpu.cuda->event_destroy(to);
+    (void)gpu_rank.cuda->event_destroy(from);
+    (void)gpu_rank.cuda->event_destroy(to);
     return median(us);
 }
 
@@ -116,8 +103,8 @@ static double copy_rate(size_t nbytes)
     const struct job job = {.nbytes = nbytes, .parts = {alloc(nbytes)}, .out = alloc(nbytes)};
     const double gbs = rate(2. * (double)nbytes, time_of(&job));
 
-    (void)gpu.cuda->free(job.parts[0]);
-    (void)gpu.cuda->free(job.out);
+    (void)gpu_rank.cuda->free(job.parts[0]);
+    (void)gpu_rank.cuda->free(job.out);
     return gbs;
 }
 
@@ -134,13 +121,13 @@ static void measure_kernel(int n, kolo_dtype dtype, size_t nbytes, double copied
     snprintf(note, sizeof note, "%.0f %% of a copy's %.0f", 100 * gbs / copied, copied);
     report(what, gbs, "GB/s", note);
     for (int i = 0; i < n; i++)
-        (void)gpu.cuda->free(job.parts[i]);
-    (void)gpu.cuda->free(job.out);
+        (void)gpu_rank.cuda->free(job.parts[i]);
+    (void)gpu_rank.cuda->free(job.out);
 }
 
 static int measure_kernels(void)
 {
-    if (enter())
+    if (gpu_rank_enter(NULL))
         return 1;
     for (size_t nbytes = wish.most >> 6; nbytes && nbytes <= wish.most; nbytes <<= 2) {
         const double copied = copy_rate(nbytes);
@@ -203,15 +190,15 @@ static void measure_size(kolo_group *group, size_t nbytes)
              floor_us, pipelined / floor_us);
     if (kolo_group_rank(group) == 0)
         report(what, us, "us", note);
-    (void)gpu.cuda->free(memory);
+    (void)gpu_rank.cuda->free(memory);
 }
 
 static int measure(kolo_group *group, void *unused)
 {
-    int failed = enter();
+    int failed = gpu_rank_enter(NULL);
 
     (void)unused;
-    if (!failed && kolo_group_set_stream(group, gpu.stream))
+    if (!failed && kolo_group_set_stream(group, gpu_rank.stream))
         failed = ranks_fail("the stream is not taken");
     for (size_t nbytes = 8; nbytes <= wish.most && !failed; nbytes *= 8)
         measure_size(group, nbytes);

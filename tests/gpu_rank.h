@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gpu_rank.h: what a rank, thread or process, has of a GPU in tests: the driver, the context of GPU
+ * 0, and a stream, which the group is given.
+ */
+#ifndef GPU_RANK_H
+#define GPU_RANK_H
+
+#include "cuda_driver.h"
+#include "exam.h"
+
+struct gpu_rank {
+    const struct ko_cuda *cuda;
+    ko_cu_stream stream;
+};
+
+/* Of the calling thread. */
+extern _Thread_local struct gpu_rank gpu_rank;
+
+/* What a rank does first; group NULL: without telling any. 0, or ranks_fail. */
+int gpu_rank_enter(kolo_group *group);
+
+/* And last, with what has failed so far. */
+int gpu_rank_leave(int failed);
+
+/* An exam's buffers on the GPU. Their content comes by the stream, some time later. */
+extern const struct exam_memory gpu_rank_memory;
+
+#endif
