@@ -140,7 +140,8 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
         return;
     if (!ko_gpu_enter(share->gpu)) {
         drop_older(share, &share->mine, &all);
-        (void)share->cuda->free(share->made_words);
+        if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
+            (void)share->cuda->free(share->made_words);
         for (int r = 0; r < share->n; r++)
             drop_older(share, &share->ranks[r].known, &all);
         ko_gpu_leave(share->gpu);

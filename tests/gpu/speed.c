@@ -142,30 +142,84 @@ static int measure_kernels(void)
 
 /* ---- among ranks ----------------------------------------------------------------------------- */
 
-/* Of a blocking call; is_async: of one of several that follow each other in the stream. */
-static double time_call(kolo_group *group, void *memory, size_t count, bool is_async)
+/* How calls are made: one that is waited for; several that follow each other in the stream; these
+ * in a graph. */
+enum way { ALONE, IN_A_ROW, IN_A_GRAPH, NWAYS };
+
+enum { AT_ONCE = 8 };
+
+struct calls {
+    kolo_group *group;
+    void *memory;
+    size_t count;
+    ko_cu_graph_exec graph;
+};
+
+static int call_async(const struct calls *calls, kolo_work **work)
 {
-    enum { AT_ONCE = 8 };
-    double us[RUNS];
+    return kolo_all_reduce_async(calls->group, calls->memory, calls->memory, calls->count,
+                                 KOLO_FLOAT32, KOLO_SUM, work);
+}
+
+static int call_in_a_row(const struct calls *calls)
+{
     kolo_work *works[AT_ONCE];
+    int err = 0;
+
+    for (int k = 0; k < AT_ONCE && !err; k++)
+        err = call_async(calls, &works[k]);
+    for (int k = 0; k < AT_ONCE && !err; k++) {
+        err = kolo_work_wait(works[k], -1);
+        kolo_work_free(works[k]);
+    }
+    return err;
+}
+
+static int capture(struct calls *calls)
+{
+    ko_cu_graph graph;
+    int err = gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL);
+
+    for (int k = 0; k < AT_ONCE && !err; k++) {
+        kolo_work *work;
+
+        err = call_async(calls, &work);
+        if (!err)
+            kolo_work_free(work);
+    }
+    return err || gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
+           gpu_rank.cuda->graph_prepare(&calls->graph, graph, 0) ||
+           gpu_rank.cuda->graph_destroy(graph);
+}
+
+static int call(const struct calls *calls, enum way way)
+{
+    switch (way) {
+    case ALONE:
+        return kolo_all_reduce(calls->group, calls->memory, calls->memory, calls->count,
+                               KOLO_FLOAT32, KOLO_SUM);
+    case IN_A_ROW:
+        return call_in_a_row(calls);
+    default:
+        return gpu_rank.cuda->graph_launch(calls->graph, gpu_rank.stream) ||
+               gpu_rank.cuda->stream_sync(gpu_rank.stream);
+    }
+}
+
+/* Of one call. */
+static double time_call(const struct calls *calls, enum way way)
+{
+    double us[RUNS];
     int err = 0;
 
     for (int i = -3; i < RUNS; i++) {
         int64_t began_ns;
 
-        err |= kolo_barrier(group);
+        err |= kolo_barrier(calls->group);
         began_ns = ko_now_ns();
-        for (int k = 0; k < AT_ONCE && is_async; k++)
-            err |= kolo_all_reduce_async(group, memory, memory, count, KOLO_FLOAT32, KOLO_SUM,
-                                         &works[k]);
-        for (int k = 0; k < AT_ONCE && is_async && !err; k++) {
-            err |= kolo_work_wait(works[k], -1);
-            kolo_work_free(works[k]);
-        }
-        if (!is_async)
-            err |= kolo_all_reduce(group, memory, memory, count, KOLO_FLOAT32, KOLO_SUM);
+        err |= call(calls, way);
         if (i >= 0)
-            us[i] = (double)(ko_now_ns() - began_ns) / 1000 / (is_async ? AT_ONCE : 1);
+            us[i] = (double)(ko_now_ns() - began_ns) / 1000 / (way == ALONE ? 1 : AT_ONCE);
     }
     if (err) {
         ranks_fail("all_reduce");
@@ -174,34 +228,38 @@ static double time_call(kolo_group *group, void *memory, size_t count, bool is_a
     return median(us);
 }
 
-static void measure_size(kolo_group *group, size_t nbytes)
+static int measure_size(kolo_group *group, size_t nbytes)
 {
     const double moved = 2. * wish.n * (double)nbytes;
-    ko_cu_ptr memory = alloc(nbytes);
-    double us, pipelined, floor_us = 0;
-    char what[96], note[96];
+    const ko_cu_ptr memory = alloc(nbytes);
+    struct calls calls = {group, (void *)(uintptr_t)memory, nbytes / sizeof(float), NULL};
+    double us[NWAYS], floor_us = 1;
+    char what[96], note[128];
 
     if (kolo_group_rank(group) == 0)
         floor_us = moved / copy_rate(nbytes) / 1000;
-    us = time_call(group, (void *)(uintptr_t)memory, nbytes / 4, false);
-    pipelined = time_call(group, (void *)(uintptr_t)memory, nbytes / 4, true);
+    if (capture(&calls))
+        return ranks_fail("no graph");
+    for (int way = 0; way < NWAYS; way++)
+        us[way] = time_call(&calls, (enum way)way);
     snprintf(what, sizeof what, "all_reduce of %d %s, %zu bytes", wish.n, wish.kind_name, nbytes);
-    snprintf(note, sizeof note, "%.1f in a row; a copy of as much: %.1f; ratio %.2f", pipelined,
-             floor_us, pipelined / floor_us);
+    snprintf(note, sizeof note,
+             "%.1f in a row; %.1f in a graph; a copy of as much: %.1f; %.2f, %.2f", us[IN_A_ROW],
+             us[IN_A_GRAPH], floor_us, us[IN_A_ROW] / floor_us, us[IN_A_GRAPH] / floor_us);
     if (kolo_group_rank(group) == 0)
-        report(what, us, "us", note);
+        report(what, us[ALONE], "us", note);
+    (void)gpu_rank.cuda->graph_exec_destroy(calls.graph);
     (void)gpu_rank.cuda->free(memory);
+    return 0;
 }
 
 static int measure(kolo_group *group, void *unused)
 {
-    int failed = gpu_rank_enter(NULL);
+    int failed = gpu_rank_enter(group);
 
     (void)unused;
-    if (!failed && kolo_group_set_stream(group, gpu_rank.stream))
-        failed = ranks_fail("the stream is not taken");
     for (size_t nbytes = 8; nbytes <= wish.most && !failed; nbytes *= 8)
-        measure_size(group, nbytes);
+        failed = measure_size(group, nbytes);
     return failed;
 }
 
