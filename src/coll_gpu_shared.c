@@ -69,7 +69,6 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct offe
 static int check_offers(kolo_group *group, const struct offer *offers)
 {
     const struct ko_stamp *ours = &offers[group->rank].stamp;
-
     char text[128];
 
     for (int r = 0; r < group->size; r++)
@@ -98,8 +97,19 @@ static int serve(kolo_group *group, const struct offer *offer)
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
+/* What is new in a call that some rank cannot take part in is not reached by any, from now on. */
+static void refuse(kolo_group *group, const struct offer *offers)
+{
+    for (int r = 0; r < group->size; r++) {
+        if (offers[r].in.is_new)
+            ko_gpu_share_refuse(group->share, r, &offers[r].in);
+        if (offers[r].out.is_new)
+            ko_gpu_share_refuse(group->share, r, &offers[r].out);
+    }
+}
+
 /* Whether all ranks reach all buffers. The ranks ask each other only about allocations that are
- * new: of others, all of them have the answer. */
+ * new: of others, all of them have the same answer. */
 static int agree(kolo_group *group, const struct offer *offers, bool *is_reached)
 {
     unsigned char mine = 1, all[KO_FOLD_MOST];
@@ -114,12 +124,13 @@ static int agree(kolo_group *group, const struct offer *offers, bool *is_reached
         mine &= ko_gpu_share_reaches(group->share, r, &offers[r].in);
         mine &= ko_gpu_share_reaches(group->share, r, &offers[r].out);
     }
+    if (!err && is_new)
+        err = exchange(group, KO_ALL_GATHER, &mine, all, 1, 0);
+    for (int r = 0; r < group->size && is_new && !err; r++)
+        mine &= all[r];
+    if (!mine && is_new && !err)
+        refuse(group, offers);
     *is_reached = is_possible && mine;
-    if (err || !is_new)
-        return err;
-    err = exchange(group, KO_ALL_GATHER, &mine, all, 1, 0);
-    for (int r = 0; r < group->size && !err; r++)
-        *is_reached &= all[r];
     return err;
 }
 

@@ -80,12 +80,18 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here,
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 /* With the context. */
-static void drop(struct ko_gpu_share *share, struct known *known)
+static void unmap(struct ko_gpu_share *share, struct known *known)
 {
     if (known->at && known->kind == KO_GPU_LEGACY)
         (void)share->cuda->ipc_close(known->at);
     if (known->at && known->kind == KO_GPU_PIECES)
         ko_gpu_pieces_unmap(share->cuda, known->at, known->nbytes);
+    known->at = 0;
+}
+
+static void drop(struct ko_gpu_share *share, struct known *known)
+{
+    unmap(share, known);
     ko_gpu_pieces_free(known->pieces);
     free(known);
 }
@@ -289,6 +295,16 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
         ko_gpu_leave(share->gpu);
     }
     return known && known->at;
+}
+
+void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
+{
+    struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
+
+    if (!known || ko_gpu_enter(share->gpu))
+        return;
+    unmap(share, known);
+    ko_gpu_leave(share->gpu);
 }
 
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,

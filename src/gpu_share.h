@@ -53,6 +53,9 @@ int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *pl
 /* Whether this rank can reach what another one has described so; opens what is new. */
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
 
+/* From now on it does not, since another rank does not. */
+void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
+
 /* Its address here; only of a place that is reached. */
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place);
