@@ -105,15 +105,23 @@ static struct known *find(struct known *known, uint64_t id, uint64_t nbytes)
     return known;
 }
 
-/* Takes out what lies where `place` does: it has been freed since. With the context. */
+/* Spans of pieces overlap while all of them are good. */
+static bool is_replaced(const struct known *known, const struct ko_gpu_place *place)
+{
+    if (known->kind == KO_GPU_PIECES && place->kind == KO_GPU_PIECES)
+        return known->base == place->base;
+    return known->base < place->base + place->nbytes && place->base < known->base + known->nbytes;
+}
+
+/* Takes out what lies where `place` does: it has been freed since, or is part of it now. With the
+ * context. */
 static void drop_older(struct ko_gpu_share *share, struct known **link,
                        const struct ko_gpu_place *place)
 {
     while (*link) {
         struct known *known = *link;
 
-        if (known->base < place->base + place->nbytes &&
-            place->base < known->base + known->nbytes) {
+        if (is_replaced(known, place)) {
             *link = known->next;
             drop(share, known);
         } else {
@@ -176,6 +184,35 @@ static bool look_up(struct ko_gpu_share *share, const void *buffer, struct ko_gp
     return true;
 }
 
+/* With the context: a number that no other pieces have there; 0: there are none any more. */
+static uint64_t identify_span(struct ko_gpu_share *share, ko_cu_ptr base, uint64_t nbytes)
+{
+    uint64_t span = 1, id;
+    ko_cu_ptr at = base, found;
+    size_t length;
+
+    for (; at - base < nbytes; at += length) {
+        if (share->cuda->address_range(&found, &length, at) || found != at ||
+            share->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, at))
+            return 0;
+        span = (span ^ id) * 0x9e3779b97f4a7c15U;
+        span ^= span >> 29;
+    }
+    return span;
+}
+
+/* With the context: the span of pieces that has the buffer in it and is still what it was. */
+static struct known *find_span(struct ko_gpu_share *share, ko_cu_ptr at, uint64_t nbytes)
+{
+    struct known *known = share->mine;
+
+    while (known && (known->kind != KO_GPU_PIECES || at < known->base ||
+                     at + nbytes > known->base + known->nbytes ||
+                     identify_span(share, known->base, known->nbytes) != known->id))
+        known = known->next;
+    return known;
+}
+
 /* With the context: how others may reach an allocation that has not been described before, as far
  * as nbytes. */
 static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
@@ -190,8 +227,10 @@ static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_pla
     else if (share->has_pieces)
         pieces = ko_gpu_pieces_export(share->cuda, place->base, nbytes, &place->nbytes,
                                       (char *)place->handle.bytes);
-    if (pieces)
+    if (pieces) {
         place->kind = KO_GPU_PIECES;
+        place->id = identify_span(share, place->base, place->nbytes);
+    }
     drop_older(share, &share->mine, place);
     known = enter(&share->mine, place);
     if (!known)
@@ -215,10 +254,15 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t
         return err;
     if (look_up(share, buffer, place)) {
         known = find(share->mine, place->id, place->offset + nbytes);
+        if (!known)
+            known = find_span(share, (uintptr_t)buffer, nbytes);
         if (known) {
+            place->id = known->id;
+            place->offset = (uintptr_t)buffer - known->base;
+            place->base = known->base;
+            place->nbytes = known->nbytes;
             place->kind = known->kind;
             place->handle = known->handle;
-            place->nbytes = known->nbytes;
         } else {
             err = export(share, place->offset + nbytes, place);
         }

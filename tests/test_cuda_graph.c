@@ -170,6 +170,7 @@ static int capture_by_the_host(kolo_group *group, void *unused)
     if (!failed && kolo_send(group, at(gpu.in), 1, KOLO_INT32, 0, 0) != KOLO_E_UNSUPPORTED)
         failed = ranks_fail("a message was captured");
     failed |= end(&exec);
+    (void)gpu_rank.cuda->graph_exec_destroy(exec);
     return failed || !kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM)
                ? failed
                : ranks_fail("the call behind it");
@@ -196,7 +197,11 @@ static int capture_alone(kolo_group *group, void *unused)
                         KOLO_E_MISMATCH ||
                     !strstr(kolo_last_error(), "rank 1 captures a call for a graph")))
         failed = ranks_fail("it was taken");
-    return captures ? failed | end(&exec) : failed;
+    if (captures) {
+        failed |= end(&exec);
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    }
+    return failed;
 }
 
 static void some_capture(void **state)
@@ -209,21 +214,22 @@ static void some_capture(void **state)
 static int wait_in_vain(kolo_group *group, void *unused)
 {
     ko_cu_graph_exec exec;
-    int failed = enter(group);
+    int failed = enter(group) || capture(group, &exec);
 
     (void)unused;
-    if (!failed)
-        failed = capture(group, &exec);
-    if (!failed && kolo_barrier(group))
-        failed = ranks_fail("barrier");
-    if (failed || kolo_group_rank(group) == 0) {
+    if (failed || kolo_barrier(group))
+        return ranks_fail("the capture");
+    if (kolo_group_rank(group) == 0) {
         ranks_nap_ms(100);
-        return failed;
+    } else {
+        if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
+            failed = ranks_fail("a launch");
+        kolo_group_abort(group, "in vain");
+        if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+            failed = ranks_fail("the stream");
     }
-    if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
-        return ranks_fail("a launch");
-    kolo_group_abort(group, "in vain");
-    return gpu_rank.cuda->stream_sync(gpu_rank.stream) ? ranks_fail("the stream") : 0;
+    (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
 }
 
 static void a_launch_in_vain(void **state)
