@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-__attribute__((format(printf, 1, 2))) static int command(const char *format, ...)
+int networks_command(const char *format, ...)
 {
     char text[256];
     va_list arguments;
@@ -17,7 +17,7 @@ __attribute__((format(printf, 1, 2))) static int command(const char *format, ...
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (!system(text)) // NOLINT(cert-env33-c): a test's own words
+    if (!system(text)) // NOLINT(cert-env33-c): a test's or a bench's own words
         return 0;
     fprintf(stderr, "# failed: %s\n", text);
     return 1;
@@ -48,9 +48,9 @@ const char *networks_address(int host, char *text, int nbytes)
 /* In the bridge's namespace: a cable to the host. */
 static int plug(const struct networks *networks, int host)
 {
-    return command("ip link add h%d type veth peer name k0 netns /proc/%d/fd/%d", host,
-                   (int)getpid(), networks->fds[host]) ||
-           command("ip link set h%d master bridge0 up", host);
+    return networks_command("ip link add h%d type veth peer name k0 netns /proc/%d/fd/%d", host,
+                            (int)getpid(), networks->fds[host]) ||
+           networks_command("ip link set h%d master bridge0 up", host);
 }
 
 /* In the host's. */
@@ -58,15 +58,15 @@ static int set_up(int host)
 {
     char address[32];
 
-    return command("ip link set lo up") ||
-           command("ip address add %s/24 dev k0",
-                   networks_address(host, address, sizeof address)) ||
-           command("ip link set k0 up");
+    return networks_command("ip link set lo up") ||
+           networks_command("ip address add %s/24 dev k0",
+                            networks_address(host, address, sizeof address)) ||
+           networks_command("ip link set k0 up");
 }
 
 static int build(struct networks *networks)
 {
-    int failed = command("ip link add bridge0 type bridge && ip link set bridge0 up");
+    int failed = networks_command("ip link add bridge0 type bridge && ip link set bridge0 up");
 
     for (int h = 0; h < networks->n && !failed; h++)
         failed = plug(networks, h);

@@ -21,6 +21,9 @@ struct networks {
 int networks_open(struct networks *networks, int n);
 void networks_close(struct networks *networks);
 
+/* Runs a command of the shell where the calling thread is. 0, or prints it and returns 1. */
+int networks_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Moves the calling thread to a host; -1: home. 0 or 1. */
 int networks_enter(const struct networks *networks, int host);
 

@@ -16,7 +16,6 @@
 #include "networks.h"
 #include "tuning.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,17 +209,6 @@ static int read_hosts(const char *text, struct bench *bench)
     return nhosts;
 }
 
-__attribute__((format(printf, 1, 2))) static int command(const char *format, ...)
-{
-    char text[128];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return system(text); // NOLINT(cert-env33-c): a bench's own words
-}
-
 /* Sets the hosts' wires up. BBR, where it is the system's choice, takes some links that pause
  * between calls for slow ones, by chance, and then is twice as slow. */
 static int set_up(const struct networks *networks, const char *rate)
@@ -228,10 +216,11 @@ static int set_up(const struct networks *networks, const char *rate)
     int failed = 0;
 
     for (int host = 0; host < networks->n && !failed; host++)
-        failed = networks_enter(networks, host) ||
-                 command("sysctl -qw net.ipv4.tcp_congestion_control=reno") ||
-                 (rate &&
-                  command("tc qdisc add dev k0 root tbf rate %s burst 256kb latency 20ms", rate));
+        failed =
+            networks_enter(networks, host) ||
+            networks_command("sysctl -qw net.ipv4.tcp_congestion_control=reno") ||
+            (rate && networks_command(
+                         "tc qdisc add dev k0 root tbf rate %s burst 256kb latency 20ms", rate));
     return networks_enter(networks, -1) || failed;
 }
 
@@ -260,6 +249,7 @@ int main(int argc, char **argv)
     bench.what = (enum ko_collective)what;
     bench.nalgorithms = argc - 3;
     bench.algorithms = argv + 3;
+    setenv("KOLO_AUTH", "none", 1); /* nobody else is on these wires */
     if (networks_open(&bench.networks, nhosts) || set_up(&bench.networks, rate))
         return 1;
     for (int rank = 0; rank < bench.n; rank++)
