@@ -40,7 +40,7 @@ static bool is_loopback(const struct in6_addr *address)
            (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == IN_LOOPBACKNET);
 }
 
-static bool is_on_this_machine(int fd)
+bool ko_gate_is_within_machine(int fd)
 {
     struct sockaddr_storage near = {0}, far = {0};
     socklen_t near_length = sizeof near, far_length = sizeof far;
@@ -75,7 +75,7 @@ static int check_machine(int fd)
 {
     char peer[KO_SOCKET_NAME];
 
-    if (is_on_this_machine(fd))
+    if (ko_gate_is_within_machine(fd))
         return KOLO_OK;
     ko_socket_peer_name(fd, peer);
     return ko_fail(KOLO_E_PROTOCOL,

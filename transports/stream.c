@@ -13,6 +13,8 @@
 #include "status.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -92,6 +94,17 @@ static ssize_t send_pieces(struct ko_stream *stream, const struct iovec *pieces,
     return ko_socket_send_pieces(stream->fd, pieces, npieces, pass_fd);
 }
 
+/* Within a machine nothing is lost and no wire is shared, and a congestion control that measures
+ * rates, as BBR does, takes a link that pauses between calls for a slow one. Any process may choose
+ * Reno, wherever there is TCP. */
+static void hasten(int fd)
+{
+    static const char name[] = "reno";
+
+    if (ko_gate_is_within_machine(fd))
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, sizeof name - 1);
+}
+
 int ko_stream_greeted(struct ko_stream *stream)
 {
     const unsigned char *end = (const unsigned char *)(&stream->hello_out + 1);
@@ -102,6 +115,8 @@ int ko_stream_greeted(struct ko_stream *stream)
         err = pass(stream);
     if (err)
         return err;
+    if (stream->hello_out_left == sizeof stream->hello_out)
+        hasten(stream->fd);
     while (stream->hello_out_left) {
         const struct iovec piece = {(void *)(uintptr_t)(end - stream->hello_out_left),
                                     stream->hello_out_left};
