@@ -1,9 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Both ends of a connection are on one machine if they have the same address, or loopback ones: the
- * kernel drops what comes in from outside with an address of this machine's as its source, and a
- * connection needs answers.
- */
+/* SPDX-License-Identifier: MIT */
 #include "secret_gate.h"
 
 #include "fault.h"
@@ -12,56 +7,17 @@
 #include "socket.h"
 #include "status.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
-/* ---- one machine ------------------------------------------------------------------------- */
-
-/* An IPv4 address as IPv6 writes it. */
-static bool as_v6(const struct sockaddr_storage *address, struct in6_addr *v6)
-{
-    const struct sockaddr_in *v4 = (const void *)address;
-
-    if (address->ss_family == AF_INET6) {
-        *v6 = ((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-    } else {
-        *v6 = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
-        memcpy(v6->s6_addr + 12, &v4->sin_addr, sizeof v4->sin_addr);
-    }
-    return address->ss_family == AF_INET || address->ss_family == AF_INET6;
-}
-
-static bool is_loopback(const struct in6_addr *address)
-{
-    return IN6_IS_ADDR_LOOPBACK(address) ||
-           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == IN_LOOPBACKNET);
-}
-
-bool ko_gate_is_within_machine(int fd)
-{
-    struct sockaddr_storage near = {0}, far = {0};
-    socklen_t near_length = sizeof near, far_length = sizeof far;
-    struct in6_addr own, other;
-
-    if (getsockname(fd, (struct sockaddr *)&near, &near_length) ||
-        getpeername(fd, (struct sockaddr *)&far, &far_length) || !as_v6(&near, &own) ||
-        !as_v6(&far, &other))
-        return false;
-    return (is_loopback(&own) && is_loopback(&other)) || IN6_ARE_ADDR_EQUAL(&own, &other);
-}
+/* ---- without a token --------------------------------------------------------------------- */
 
 void ko_guard_warn(const struct ko_guard *guard, int listen_fd)
 {
-    struct sockaddr_storage near = {0};
-    socklen_t length = sizeof near;
-    struct in6_addr own;
     char name[KO_SOCKET_NAME];
 
-    if (!guard->is_open || getsockname(listen_fd, (struct sockaddr *)&near, &length) ||
-        !as_v6(&near, &own) || is_loopback(&own))
+    if (!guard->is_open || ko_socket_is_within_machine(listen_fd))
         return;
     ko_socket_own_name(listen_fd, name);
     ko_log(
@@ -75,7 +31,7 @@ static int check_machine(int fd)
 {
     char peer[KO_SOCKET_NAME];
 
-    if (ko_gate_is_within_machine(fd))
+    if (ko_socket_is_within_machine(fd))
         return KOLO_OK;
     ko_socket_peer_name(fd, peer);
     return ko_fail(KOLO_E_PROTOCOL,

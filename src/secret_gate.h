@@ -32,9 +32,6 @@ int ko_gate_pass(struct ko_gate *gate, int fd);
 /* KO_POLL_ bits to wait for; 0 once passed. */
 int ko_gate_wanted(const struct ko_gate *gate);
 
-/* True if both ends of a connection over TCP sit on this machine. */
-bool ko_gate_is_within_machine(int fd);
-
 /* Warns if the guard lets in whoever reaches a listening socket, and other machines can. */
 void ko_guard_warn(const struct ko_guard *guard, int listen_fd);
 

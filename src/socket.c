@@ -502,3 +502,41 @@ bool ko_socket_same_host(int fd, int other)
     set_port(&address[1], 0);
     return length[0] == length[1] && !memcmp(&address[0], &address[1], length[0]);
 }
+
+/* ---- one machine ------------------------------------------------------------------------- */
+
+/* An IPv4 address as IPv6 writes it. */
+static bool as_v6(const struct sockaddr_storage *address, struct in6_addr *v6)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+
+    if (address->ss_family == AF_INET6) {
+        *v6 = ((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    } else {
+        *v6 = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+        memcpy(v6->s6_addr + 12, &v4->sin_addr, sizeof v4->sin_addr);
+    }
+    return address->ss_family == AF_INET || address->ss_family == AF_INET6;
+}
+
+static bool is_loopback(const struct in6_addr *address)
+{
+    return IN6_IS_ADDR_LOOPBACK(address) ||
+           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == IN_LOOPBACKNET);
+}
+
+/* Ends of the same address, or of loopback ones: the kernel drops what comes in from outside with
+ * an address of this machine's as its source, and a connection needs answers. */
+bool ko_socket_is_within_machine(int fd)
+{
+    struct sockaddr_storage near = {0}, far = {0};
+    socklen_t near_length = sizeof near, far_length = sizeof far;
+    struct in6_addr own, other;
+
+    if (getsockname(fd, (struct sockaddr *)&near, &near_length) || !as_v6(&near, &own))
+        return false;
+    if (getpeername(fd, (struct sockaddr *)&far, &far_length))
+        return is_loopback(&own);
+    return as_v6(&far, &other) &&
+           ((is_loopback(&own) && is_loopback(&other)) || IN6_ARE_ADDR_EQUAL(&own, &other));
+}

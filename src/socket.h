@@ -78,6 +78,10 @@ bool ko_socket_same_host(int fd, int other);
 
 /* "10.0.0.1:29500", "[::1]:29500", or "unknown" for the far end, or the near one, of a socket. */
 void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME]);
+
+/* True if both ends of a connection over TCP sit on this machine, or only such can come to a
+ * listening socket. */
+bool ko_socket_is_within_machine(int fd);
 void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME]);
 
 #endif

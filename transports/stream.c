@@ -101,7 +101,7 @@ static void hasten(int fd)
 {
     static const char name[] = "reno";
 
-    if (ko_gate_is_within_machine(fd))
+    if (ko_socket_is_within_machine(fd))
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, sizeof name - 1);
 }
 
