@@ -181,6 +181,75 @@ static void without_a_driver(void **state)
     unsetenv("KOLO_CUDA");
 }
 
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static int reduce_one(kolo_group *group)
+{
+    const int n = kolo_group_size(group);
+    int value = kolo_group_rank(group);
+    void *on_gpu = gpu_rank_memory.make(&value, sizeof value);
+    const int err = kolo_all_reduce(group, on_gpu, on_gpu, 1, KOLO_INT32, KOLO_SUM);
+
+    gpu_rank_memory.fetch(&value, on_gpu, sizeof value);
+    return err || value != n * (n - 1) / 2 ? ranks_fail("the sum is %d", value) : 0;
+}
+
+/* First the legacy stream, of a thread that has no GPU yet; then others, but of no other GPU. */
+static int change_streams(kolo_group *group, void *unused)
+{
+    const bool has_gpu = kolo_group_set_stream(group, NULL) == KOLO_OK;
+    ko_cu_context other;
+    ko_cu_stream stream;
+    int failed = has_gpu ? gpu_rank_enter(NULL) : ranks_fail("the legacy stream");
+
+    (void)unused;
+    if (!failed && kolo_group_set_stream(group, NULL))
+        failed = ranks_fail("the legacy stream, again");
+    if (!failed && kolo_group_set_stream(group, gpu_rank.stream))
+        failed = ranks_fail("a stream");
+    if (!failed)
+        failed = reduce_one(group);
+    if (failed)
+        return failed;
+    if (gpu_rank.cuda->context_retain(&other, 1) || gpu_rank.cuda->context_push(other) ||
+        gpu_rank.cuda->stream_create(&stream, 0) || gpu_rank.cuda->context_pop(&other))
+        return ranks_fail("another GPU");
+    if (kolo_group_set_stream(group, stream) != KOLO_E_INVALID)
+        return ranks_fail("a stream of another GPU was taken");
+    return gpu_rank_leave(reduce_one(group));
+}
+
+static void streams_change(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    setenv("FAKECUDA_DEVICES", "2", 1);
+    run(RANKS_PROCESSES, 2, change_streams);
+    unsetenv("FAKECUDA_DEVICES");
+}
+
+/* A driver that fails in the middle of it. */
+static int lack_something(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return kolo_group_set_stream(group, NULL) != KOLO_OK ? 0 : ranks_fail("a stream");
+}
+
+static void drivers_that_fail(void **state)
+{
+    static const char *const what[] = {"cuCtxGetCurrent=1", "cuDevicePrimaryCtxRetain=2",
+                                       "cuStreamCreate=2", "cuEventCreate=2",
+                                       "cuMemHostRegister=2"};
+
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    for (int i = 0; i < 5; i++) {
+        setenv("FAKECUDA_BREAK", what[i], 1);
+        run(RANKS_PROCESSES, 2, lack_something);
+    }
+    unsetenv("FAKECUDA_BREAK");
+}
+
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
 static void among_threads(void **state)
 {
@@ -193,9 +262,14 @@ static void among_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_driver),           cmocka_unit_test(all_collectives),
-        cmocka_unit_test(tensors_are_reduced),        cmocka_unit_test(mixed_buffers_are_refused),
-        cmocka_unit_test(a_stream_that_stands_still), cmocka_unit_test(among_threads),
+        cmocka_unit_test(without_a_driver),
+        cmocka_unit_test(all_collectives),
+        cmocka_unit_test(tensors_are_reduced),
+        cmocka_unit_test(mixed_buffers_are_refused),
+        cmocka_unit_test(streams_change),
+        cmocka_unit_test(drivers_that_fail),
+        cmocka_unit_test(a_stream_that_stands_still),
+        cmocka_unit_test(among_threads),
     };
 
     setenv("FAKECUDA_JITTER", "100", 1);

@@ -259,8 +259,11 @@ ko_cu_result double_pointer_attribute(void *value, int attribute, ko_cu_ptr at)
 ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 {
     ko_cu_context context = double_context();
+    ko_cu_result result = double_enter("cuMemHostRegister");
 
     (void)flags;
+    if (result)
+        return result;
     if (!context || !nbytes)
         return context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&lock);
