@@ -240,54 +240,31 @@ static void copy_head(struct ko_rdma_wire *wire)
     wire->base.has_begun = wire->tcp->has_begun;
     wire->base.has_hello = wire->tcp->has_hello;
     wire->base.hello = wire->tcp->hello;
+    memset(wire->base.hello.card, 0, sizeof wire->base.hello.card);
     wire->base.wanted = wire->tcp->wanted | KO_POLL_IN;
 }
 
-static int new_wire(struct ko_device *device, struct ko_wire *tcp, struct ko_wire **wire_out)
+static int new_wire(struct ko_device *device, struct ko_rdma_wire **wire_out)
 {
     struct ko_rdma_wire *wire = ko_alloc(sizeof *wire, "a wire");
     int err;
 
-    if (!wire) {
-        tcp->transport->hangup(tcp);
+    if (!wire)
         return KOLO_E_NOMEM;
-    }
     wire->base.transport = &ko_transport_rdma;
     wire->device = (struct ko_rdma_device *)device;
-    wire->tcp = tcp;
     wire->out.credits = KO_RDMA_CREDITS;
     err = ko_poller_open_quiet(&wire->poller);
-    if (!err)
-        err = poll_tcp(wire);
     wire->base.fd = wire->poller.epoll_fd;
-    if (err) {
+    if (err)
         wire->base.transport->hangup(&wire->base);
-        return err;
-    }
-    copy_head(wire);
-    *wire_out = &wire->base;
-    return KOLO_OK;
+    else
+        *wire_out = wire;
+    return err;
 }
 
-static int rdma_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
-                        const struct ko_hello *hello, struct ko_wire **wire)
-{
-    struct ko_wire *tcp;
-    int err = ko_transport_tcp.connect(((struct ko_rdma_device *)device)->tcp, address, nbytes,
-                                       hello, &tcp);
-
-    return err ? err : new_wire(device, tcp, wire);
-}
-
-static int rdma_accept(struct ko_device *device, struct ko_wire **wire)
-{
-    struct ko_wire *tcp;
-    int err = ko_transport_tcp.accept(((struct ko_rdma_device *)device)->tcp, &tcp);
-
-    return err ? err : new_wire(device, tcp, wire);
-}
-
-static int send_card(struct ko_rdma_wire *wire)
+/* Makes the queue pair, with what tells of it, and puts its card into the hello. */
+static int open_queue(struct ko_rdma_wire *wire, struct ko_hello *hello)
 {
     int err = ko_rdma_queue_open(wire);
 
@@ -301,49 +278,68 @@ static int send_card(struct ko_rdma_wire *wire)
     if (err)
         return err;
     ko_descriptors_note(wire->queue.channel->fd);
-    wire->stage = KO_RDMA_JOINING;
-    wire->card_post = (struct ko_post){
-        .frame = {.kind = KO_FRAME_DATA, .nbytes = sizeof wire->card}, .body = &wire->card};
-    return wire->tcp->transport->send(wire->tcp, &wire->card_post);
+    memcpy(hello->card, &wire->card, sizeof wire->card);
+    return KOLO_OK;
 }
 
-/* Their next message over tcp, of nbytes. */
-static int hear(struct ko_rdma_wire *wire, void *to, size_t nbytes)
+static int rdma_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
+                        const struct ko_hello *hello, struct ko_wire **wire_out)
 {
-    const struct ko_frame *frame;
-    int err = wire->tcp->transport->next(wire->tcp, &frame);
+    struct ko_device *tcp = ((struct ko_rdma_device *)device)->tcp;
+    struct ko_hello own = *hello;
+    struct ko_rdma_wire *wire;
+    int err = new_wire(device, &wire);
 
     if (err)
         return err;
-    if (frame->nbytes != nbytes)
-        return ko_fail(KOLO_E_PROTOCOL, "rank %d sent a card of %u bytes; kolo's have %zu",
-                       (int)wire->base.hello.from, frame->nbytes, nbytes);
-    return wire->tcp->transport->land(wire->tcp, to);
+    wire->is_connecting = true;
+    wire->base.hello.from = hello->to; /* for texts, until its own has come */
+    err = open_queue(wire, &own);
+    if (!err)
+        err = ko_transport_tcp.connect(tcp, address, nbytes, &own, &wire->tcp);
+    if (!err)
+        err = poll_tcp(wire);
+    if (err) {
+        wire->base.transport->hangup(&wire->base);
+        return err;
+    }
+    copy_head(wire);
+    *wire_out = &wire->base;
+    return KOLO_OK;
 }
 
+static int rdma_accept(struct ko_device *device, struct ko_wire **wire_out)
+{
+    struct ko_wire *tcp;
+    struct ko_rdma_wire *wire;
+    int err = ko_transport_tcp.accept(((struct ko_rdma_device *)device)->tcp, &tcp);
+
+    if (err)
+        return err;
+    err = new_wire(device, &wire);
+    if (err) {
+        tcp->transport->hangup(tcp);
+        return err;
+    }
+    wire->tcp = tcp;
+    err = poll_tcp(wire);
+    if (err) {
+        wire->base.transport->hangup(&wire->base);
+        return err;
+    }
+    copy_head(wire);
+    *wire_out = &wire->base;
+    return KOLO_OK;
+}
+
+/* The answer has come: the other end's queue pair is joined to ours already. */
 static int join(struct ko_rdma_wire *wire)
 {
-    int err = hear(wire, &wire->theirs, sizeof wire->theirs);
+    int err = ko_rdma_queue_join(wire, &wire->tcp->hello);
 
     if (!err)
-        err = ko_rdma_queue_join(wire);
-    if (err)
-        return err;
-    wire->stage = KO_RDMA_READYING;
-    wire->ready_post = (struct ko_post){.frame = {.kind = KO_FRAME_DATA}};
-    return wire->tcp->transport->send(wire->tcp, &wire->ready_post);
-}
-
-/* Only now does the other end take in what comes. */
-static int probe(struct ko_rdma_wire *wire)
-{
-    int err = hear(wire, NULL, 0);
-
-    if (err)
-        return err;
-    wire->stage = KO_RDMA_PROBING;
-    ko_rdma_probe(wire);
-    return KOLO_OK;
+        wire->stage = KO_RDMA_READYING;
+    return err;
 }
 
 /* Who has sent something has found that his writes arrive; perhaps he has left since, and has never
@@ -353,35 +349,53 @@ static bool has_heard(const struct ko_rdma_wire *wire)
     return wire->in.come || wire->in.has_bye;
 }
 
+/* KO_AGAIN, or why this wire will never be open. */
+static int not_yet(struct ko_rdma_wire *wire)
+{
+    ko_rdma_queue_take_event(wire);
+    look_at_tcp(wire);
+    if (wire->ended_ns) /* a write's failure is then not the adapters' fault */
+        return ko_rdma_await_last_words(wire);
+    return wire->status ? ko_fail_again(wire->status, wire->why) : KO_AGAIN;
+}
+
+/* The first write. Who has answered waits for the other's: before, nobody would take his in. */
+static int begin_probe(struct ko_rdma_wire *wire)
+{
+    ko_rdma_queue_arm(wire);
+    (void)ko_rdma_gather(wire);
+    if (!wire->is_connecting && !wire->in.has_ready)
+        return not_yet(wire);
+    wire->stage = KO_RDMA_PROBING;
+    ko_rdma_probe(wire);
+    ko_rdma_say_ready(wire);
+    return KOLO_OK;
+}
+
 static int await_probe(struct ko_rdma_wire *wire)
 {
     ko_rdma_queue_arm(wire);
     (void)ko_rdma_gather(wire);
-    if (wire->stage == KO_RDMA_OPEN || has_heard(wire)) {
-        if (wire->status) /* with his leaving */
-            wire->status = KOLO_E_PEER_LOST;
-        wire->stage = KO_RDMA_OPEN;
-        wire->base.state = KO_WIRE_OPEN;
-        ko_rdma_pump(wire);
-        return KOLO_OK;
-    }
-    ko_rdma_queue_take_event(wire);
-    look_at_tcp(wire);
-    if (wire->ended_ns) /* the write's failure is then not the adapters' fault */
-        return ko_rdma_await_last_words(wire);
-    return wire->status ? ko_fail_again(wire->status, wire->why) : KO_AGAIN;
+    if ((wire->stage != KO_RDMA_OPEN || wire->status) && !has_heard(wire))
+        return not_yet(wire);
+    if (wire->status) /* with his leaving */
+        wire->status = KOLO_E_PEER_LOST;
+    wire->stage = KO_RDMA_OPEN;
+    wire->base.state = KO_WIRE_OPEN;
+    ko_rdma_pump(wire);
+    return KOLO_OK;
 }
 
 static int shake(struct ko_rdma_wire *wire)
 {
     int err = KOLO_OK;
 
-    if (wire->stage == KO_RDMA_GREETING && wire->tcp->state == KO_WIRE_OPEN)
-        err = send_card(wire);
-    if (!err && wire->stage == KO_RDMA_JOINING)
+    if (wire->tcp->state != KO_WIRE_OPEN)
+        return KOLO_OK;
+    if (wire->stage == KO_RDMA_GREETING)
         err = join(wire);
     if (!err && wire->stage == KO_RDMA_READYING)
-        err = probe(wire);
+        err = begin_probe(wire);
     if (!err && wire->stage == KO_RDMA_PROBING)
         err = await_probe(wire);
     return err == KO_AGAIN ? KOLO_OK : err;
@@ -415,8 +429,13 @@ static int rdma_drive(struct ko_wire *base)
 static int rdma_answer(struct ko_wire *base, const struct ko_hello *hello)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
-    int err = wire->tcp->transport->answer(wire->tcp, hello);
+    struct ko_hello own = *hello;
+    int err = open_queue(wire, &own);
 
+    if (!err)
+        err = join(wire);
+    if (!err)
+        err = wire->tcp->transport->answer(wire->tcp, &own);
     return err ? err : drive_opening(wire);
 }
 
@@ -467,7 +486,7 @@ static void rdma_hangup(struct ko_wire *base)
         return;
     if (base->state == KO_WIRE_OPEN && !wire->status)
         linger(wire);
-    wire->tcp->transport->hangup(wire->tcp);
+    ko_transport_tcp.hangup(wire->tcp);
     ko_rdma_queue_close(wire);
     ko_rdma_drop_posts(wire);
     ko_rdma_unregister(wire->device, &wire->in.region);

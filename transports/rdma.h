@@ -4,9 +4,11 @@
  * rdma_queue.c keeps their queue pairs, rdma_memory.c registers memory, rdma_out.c and rdma_in.c
  * move messages. Nobody else includes this.
  *
- * A wire has a connection over tcp beside its queue pair: there the two ends greet each other,
- * prove who they are, and exchange the cards by which the queue pairs are joined; afterwards it
- * tells by its end that the peer has gone, which a reliable connection alone does not.
+ * A wire has a connection over tcp beside its queue pair: there the two ends prove who they are,
+ * and greet each other; with the hellos go the cards by which the queue pairs are joined.
+ * Afterwards it tells by its end that the peer has gone, which a reliable connection alone does
+ * not. Who has answered has nothing more to do until he uses the wire: what the other end sends
+ * arrives.
  *
  * Messages travel as SENDs into slots that the receiver has posted: several short ones in one slot,
  * a longer one in several. Of the slots for messages the sender has a credit each, given back when
@@ -32,8 +34,8 @@
 enum {
     KO_RDMA_SLOT = 8192,  /* bytes of a slot */
     KO_RDMA_CREDITS = 16, /* slots for messages */
-    /* Told at a time without a credit, at most: CLEAR, DONE or a write's immediate, CREDIT (each
-     * gives half of all, so two are on their way at most), PROBE, BYE. */
+    /* Told at a time without a credit, at most: the first write's immediate and READY, CLEAR, DONE
+     * or a write's immediate, CREDIT (each gives half of all, so two are on their way), BYE. */
     KO_RDMA_RESERVE = 8,
     KO_RDMA_SLOTS = KO_RDMA_CREDITS + KO_RDMA_RESERVE, /* posted, and as many to send from */
     KO_RDMA_FLYING = 8,                                /* writes that have not completed */
@@ -44,7 +46,7 @@ enum {
 
 /* ---- what travels ------------------------------------------------------------------------ */
 
-/* Of a queue pair, over tcp. */
+/* Of a queue pair, in a hello. */
 struct ko_rdma_card {
     uint32_t magic, version;
     uint32_t qp_number, psn;
@@ -57,6 +59,8 @@ struct ko_rdma_card {
     char device[KO_IB_NAME];
 };
 
+_Static_assert(sizeof(struct ko_rdma_card) <= KO_CARD_BYTES, "a card fits into a hello");
+
 enum ko_rdma_kind {
     KO_RDMA_FIRST = 1, /* a message's frame and the beginning of its body */
     KO_RDMA_MORE,      /* the body goes on */
@@ -64,6 +68,7 @@ enum ko_rdma_kind {
     KO_RDMA_CLEAR,     /* there; key 0: nowhere, it is to come in slots */
     KO_RDMA_DONE,      /* it has been written */
     KO_RDMA_CREDIT,    /* nothing but credits */
+    KO_RDMA_READY,     /* nothing: who hears it knows that he is heard */
     KO_RDMA_BYE        /* nothing will follow */
 };
 

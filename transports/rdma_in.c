@@ -60,6 +60,8 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
         ko_rdma_hear_clear(wire, &head);
     else if (head.kind == KO_RDMA_DONE)
         ko_rdma_hear_done(wire);
+    else if (head.kind == KO_RDMA_READY)
+        wire->in.has_ready = true;
     else if (head.kind == KO_RDMA_BYE)
         wire->in.has_bye = true;
     else if (head.kind != KO_RDMA_CREDIT)

@@ -59,6 +59,11 @@ static void tell_all(struct ko_rdma_wire *wire)
         (void)tell(wire, KO_RDMA_CREDIT);
 }
 
+void ko_rdma_say_ready(struct ko_rdma_wire *wire)
+{
+    (void)tell(wire, KO_RDMA_READY);
+}
+
 void ko_rdma_say_bye(struct ko_rdma_wire *wire)
 {
     (void)tell(wire, KO_RDMA_BYE);

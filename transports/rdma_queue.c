@@ -277,22 +277,24 @@ static int join_failed(const struct ko_rdma_wire *wire, int error)
                          ours, theirs, (int)wire->base.hello.from);
 }
 
-int ko_rdma_queue_join(struct ko_rdma_wire *wire)
+int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello)
 {
     const struct ko_rdma_card *theirs = &wire->theirs, *ours = &wire->card;
-    struct ko_ib_qp_attr attr = {.qp_state = KO_IB_RTR,
-                                 .path_mtu =
-                                     (int)(theirs->mtu < ours->mtu ? theirs->mtu : ours->mtu),
-                                 .dest_qp_num = theirs->qp_number,
-                                 .rq_psn = theirs->psn,
-                                 .max_dest_rd_atomic = 1,
-                                 .min_rnr_timer = 12,
-                                 .path = path_to(wire)};
-    int error;
-    int err = check_card(wire);
+    struct ko_ib_qp_attr attr;
+    int error, err;
 
+    memcpy(&wire->theirs, hello->card, sizeof wire->theirs);
+    err = check_card(wire);
     if (err)
         return err;
+    attr =
+        (struct ko_ib_qp_attr){.qp_state = KO_IB_RTR,
+                               .path_mtu = (int)(theirs->mtu < ours->mtu ? theirs->mtu : ours->mtu),
+                               .dest_qp_num = theirs->qp_number,
+                               .rq_psn = theirs->psn,
+                               .max_dest_rd_atomic = 1,
+                               .min_rnr_timer = 12,
+                               .path = path_to(wire)};
     error =
         wire->device->ib->modify_qp(wire->queue.qp, &attr,
                                     KO_IB_QP_STATE | KO_IB_QP_PATH | KO_IB_QP_MTU | KO_IB_QP_PEER |

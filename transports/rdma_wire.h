@@ -7,8 +7,7 @@
 
 enum ko_rdma_stage {
     KO_RDMA_GREETING, /* hellos */
-    KO_RDMA_JOINING,  /* our card has left, theirs has not come */
-    KO_RDMA_READYING, /* our queue pair is ready, theirs is not known to be */
+    KO_RDMA_READYING, /* our queue pair is joined, theirs is not known to be */
     KO_RDMA_PROBING,  /* a first write is on its way */
     KO_RDMA_OPEN
 };
@@ -63,7 +62,7 @@ struct ko_rdma_in {
     size_t done;
     struct ko_rdma_region region;
     int owed; /* credits to give back */
-    bool has_bye;
+    bool has_ready, has_bye;
 };
 
 struct ko_rdma_wire {
@@ -73,8 +72,8 @@ struct ko_rdma_wire {
     struct ko_poller poller; /* of all that may tell something */
     int polled;              /* bits with which tcp is there */
     enum ko_rdma_stage stage;
-    struct ko_post card_post, ready_post;
     struct ko_rdma_card card, theirs;
+    bool is_connecting; /* it is this end that began */
     struct ko_rdma_queue queue;
     struct ko_rdma_out out;
     struct ko_rdma_in in;
@@ -91,8 +90,8 @@ enum ko_rdma_work { KO_RDMA_GOT, KO_RDMA_SENT, KO_RDMA_WROTE, KO_RDMA_PROBED };
 
 /* Makes the queue pair, with all receives posted, and our card. Safe to close after a failure. */
 int ko_rdma_queue_open(struct ko_rdma_wire *wire);
-/* Joins it to theirs. */
-int ko_rdma_queue_join(struct ko_rdma_wire *wire);
+/* Joins it to theirs, whose card is in a hello. */
+int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello);
 void ko_rdma_queue_close(struct ko_rdma_wire *wire);
 
 /* Where the next slot's contents are to be put together, NULL if all are on their way; and the
@@ -129,7 +128,8 @@ void ko_rdma_drop_posts(struct ko_rdma_wire *wire);
 /* True if something waits to leave, or has left and not arrived; is_flying: the latter alone. */
 bool ko_rdma_is_sending(const struct ko_rdma_wire *wire);
 bool ko_rdma_is_flying(const struct ko_rdma_wire *wire);
-/* The last that is sent. */
+/* The first and the last that is sent. */
+void ko_rdma_say_ready(struct ko_rdma_wire *wire);
 void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 
 /* ---- rdma_in.c --------------------------------------------------------------------------- */

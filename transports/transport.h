@@ -33,8 +33,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Longest address of a device, and longest body of a control frame. */
-enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640 };
+/* Longest address of a device, longest body of a control frame, what a transport may put into a
+ * hello. */
+enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640, KO_CARD_BYTES = 96 };
 
 /* Longest slice between ranks that share no memory: more than a slot holds, since each message
  * costs system calls. A little less than a whole number of packets of 64 KiB, so that the frame
@@ -60,12 +61,14 @@ struct ko_hello {
     /* The transport's own. tcp: connections that the sender would have, or, in an answer, that
      * there are to be; the port for all but the first; in segment the secret that lets them in. */
     uint16_t sockets, port;
-    uint64_t segment;      /* windows: id of the memory that the sender of this hello owns */
-    struct ko_stamp stamp; /* the call for which the wire was opened */
+    uint64_t segment; /* windows: id of the memory that the sender of this hello owns */
+    unsigned char
+        card[KO_CARD_BYTES]; /* the transport's own, too; zeros where it has no use for it */
+    struct ko_stamp stamp;   /* the call for which the wire was opened */
 };
 
 #define KO_HELLO_MAGIC 0x6f6c6f6bU /* "kolo" */
-#define KO_HELLO_VERSION 3U
+#define KO_HELLO_VERSION 4U
 
 enum ko_wire_state { KO_WIRE_OPENING, KO_WIRE_OPEN };
 
