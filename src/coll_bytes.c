@@ -198,7 +198,7 @@ int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **out, size
     const bool is_root = group && group->rank == root;
     unsigned char *packed = NULL;
     size_t *sizes = NULL;
-    kolo_bytes mine;
+    kolo_bytes mine = {NULL, 0};
     int err = check_root("kolo_scatter_bytes", group, nbytes ? (void *)out : NULL, in,
                          is_root ? group->size : 0, root);
 

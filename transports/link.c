@@ -202,7 +202,7 @@ int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_
 bool ko_link_is_telling_any(const struct ko_link *link)
 {
     for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
-        if (ko_link_is_telling(link, kind))
+        if (ko_link_is_telling(link, (enum ko_frame_kind)kind))
             return true;
     return false;
 }
