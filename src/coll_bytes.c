@@ -10,11 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int fail_null(const char *name, const kolo_group *group)
+{
+    return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, group ? "the result" : "group");
+}
+
 static int check(const char *name, kolo_group *group, const void *result, const kolo_bytes *in,
                  int nin)
 {
     if (!group || !result)
-        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, group ? "the result" : "group");
+        return fail_null(name, group);
     if (nin && !in)
         return ko_fail(KOLO_E_INVALID, "%s: in is NULL", name);
     for (int i = 0; i < nin; i++)
@@ -31,36 +36,38 @@ static int check_root(const char *name, kolo_group *group, const void *result, c
     return err ? err : ko_group_check_rank(group, root, "the root");
 }
 
-/* Memory for what the others are about to send. */
-static int make_room(kolo_group *group, size_t nbytes, void **room)
+/* Memory for what the others are about to send; NULL fails the group. */
+static void *make_room(kolo_group *group, size_t nbytes)
 {
-    *room = ko_alloc_unset(nbytes, "what other ranks send");
-    return *room ? KOLO_OK : ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    void *room = ko_alloc_unset(nbytes, "what other ranks send");
+
+    if (!room)
+        (void)ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    return room;
 }
 
 /* ---- one list of all ranks' blobs -------------------------------------------------------- */
 
 /* The list and behind it the blobs, in one piece of memory; sizes as the ranks have said. */
-static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list)
+static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list_out)
 {
     const int n = group->size;
     size_t nbytes = (size_t)n * sizeof(kolo_bytes);
+    kolo_bytes *list;
     unsigned char *at;
-    void *room;
-    int err;
 
     for (int r = 0; r < n; r++)
         if (__builtin_add_overflow(nbytes, sizes[r], &nbytes))
             return ko_group_fail(group, KOLO_E_NOMEM, "the blobs are more than memory has");
-    err = make_room(group, nbytes, &room);
-    if (err)
-        return err;
-    *list = room;
-    at = (unsigned char *)(*list + n);
+    list = make_room(group, nbytes);
+    if (!list)
+        return KOLO_E_NOMEM;
+    at = (unsigned char *)(list + n);
     for (int r = 0; r < n; r++) {
-        (*list)[r] = (kolo_bytes){at, sizes[r]};
+        list[r] = (kolo_bytes){at, sizes[r]};
         at += sizes[r];
     }
+    *list_out = list;
     return KOLO_OK;
 }
 
@@ -115,13 +122,16 @@ int kolo_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all, int ro
 /* Room for a blob of so many bytes and the NUL behind it. */
 static int make_blob(kolo_group *group, size_t nbytes, void **blob)
 {
-    int err = nbytes == SIZE_MAX
-                  ? ko_group_fail(group, KOLO_E_NOMEM, "the blob is more than memory has")
-                  : make_room(group, nbytes + 1, blob);
+    char *room;
 
-    if (!err)
-        ((char *)*blob)[nbytes] = 0;
-    return err;
+    if (nbytes == SIZE_MAX)
+        return ko_group_fail(group, KOLO_E_NOMEM, "the blob is more than memory has");
+    room = make_room(group, nbytes + 1);
+    if (!room)
+        return KOLO_E_NOMEM;
+    room[nbytes] = 0;
+    *blob = room;
+    return KOLO_OK;
 }
 
 int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, size_t *nbytes, int root)
@@ -129,14 +139,16 @@ int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, size_t *n
     const int nin = group && group->rank == root;
     size_t size = in.nbytes;
     void *blob = NULL;
-    int err =
-        check_root("kolo_broadcast_bytes", group, nbytes ? (void *)out : NULL, &in, nin, root);
+    int err;
 
+    if (!group || !out || !nbytes)
+        return fail_null("kolo_broadcast_bytes", group);
+    err = check_root("kolo_broadcast_bytes", group, out, &in, nin, root);
     if (!err)
         err = kolo_broadcast(group, &size, 1, KOLO_UINT64, root);
     if (!err)
         err = make_blob(group, size, &blob);
-    if (!err && nin && size)
+    if (!err && blob && nin && size)
         memcpy(blob, in.data, size);
     if (!err)
         err = kolo_broadcast(group, blob, size, KOLO_UINT8, root);
@@ -199,9 +211,11 @@ int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **out, size
     unsigned char *packed = NULL;
     size_t *sizes = NULL;
     kolo_bytes mine = {NULL, 0};
-    int err = check_root("kolo_scatter_bytes", group, nbytes ? (void *)out : NULL, in,
-                         is_root ? group->size : 0, root);
+    int err;
 
+    if (!group || !out || !nbytes)
+        return fail_null("kolo_scatter_bytes", group);
+    err = check_root("kolo_scatter_bytes", group, out, in, is_root ? group->size : 0, root);
     if (!err && is_root)
         err = pack(group, in, &sizes, &packed);
     if (!err)

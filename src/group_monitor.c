@@ -173,8 +173,10 @@ static int fail_missing(const struct barrier *barrier)
     bool *is_missing = ko_alloc(2 * (size_t)n * sizeof *is_missing, "lists of ranks");
     bool *is_ended = is_missing + n;
     bool has = false;
-    int err = is_missing ? KOLO_OK : ko_group_fail(barrier->group, KOLO_E_NOMEM, kolo_last_error());
+    int err = KOLO_OK;
 
+    if (!is_missing)
+        return ko_group_fail(barrier->group, KOLO_E_NOMEM, kolo_last_error());
     for (int r = 0; r < n && !err; r++) {
         err = has_come(barrier, r, &has);
         is_missing[r] = !has;

@@ -19,6 +19,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -146,6 +147,24 @@ static void the_lower_count_holds(void **state)
         close_ends(&ends);
         assert_int_equal(list_sockets(fds, 64), 0);
     }
+}
+
+/* Whatever the system's choice is. */
+static void wires_within_a_machine_go_by_reno(void **state)
+{
+    struct ends ends = open_ends("3", "3");
+    int fds[6];
+
+    (void)state;
+    assert_int_equal(list_sockets(fds, 6), 6);
+    for (int i = 0; i < 6; i++) {
+        char name[16] = "";
+        socklen_t length = sizeof name - 1;
+
+        assert_return_code(getsockopt(fds[i], IPPROTO_TCP, TCP_CONGESTION, name, &length), errno);
+        assert_string_equal(name, "reno");
+    }
+    close_ends(&ends);
 }
 
 /* ---- order and sleeping ------------------------------------------------------------------- */
@@ -540,6 +559,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lower_count_holds),
+        cmocka_unit_test(wires_within_a_machine_go_by_reno),
         cmocka_unit_test(in_order_with_sleeps),
         cmocka_unit_test(only_the_invited_are_let_in),
         cmocka_unit_test(strangers_make_room),
