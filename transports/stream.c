@@ -176,6 +176,10 @@ int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
             return ko_fail(KOLO_E_PROTOCOL,
                            "the other end has a token, and this one none; all ranks of a job need "
                            "the same (KOLO_AUTH_TOKEN_FILE, KOLO_AUTH_TOKEN)");
+        /* A stranger may never say as much as a hello has. */
+        err = stream->hello_in_done >= KO_HANDSHAKE_HELLO ? check_hello(hello) : KOLO_OK;
+        if (err)
+            return err;
     }
     return check_hello(hello);
 }
