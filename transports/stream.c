@@ -27,6 +27,17 @@ _Static_assert(offsetof(struct ko_post, frame) == 0 &&
                    offsetof(struct ko_post, gap) == sizeof(struct ko_frame),
                "a head is the beginning of a post");
 
+/* Within a machine nothing is lost and no wire is shared, and a congestion control that measures
+ * rates, as BBR does, takes a link that pauses between calls for a slow one. Any process may choose
+ * Reno, wherever there is TCP. */
+static void hasten(int fd)
+{
+    static const char name[] = "reno";
+
+    if (ko_socket_is_within_machine(fd))
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, sizeof name - 1);
+}
+
 void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting)
 {
     memset(stream, 0, offsetof(struct ko_stream, ahead));
@@ -35,6 +46,8 @@ void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_con
     stream->is_connecting = is_connecting;
     stream->pass_fd = -1;
     stream->got_fd = -1;
+    if (!is_connecting)
+        hasten(fd);
 }
 
 /* ETOOMANYREFS: more descriptors of this user are on their way than may be. */
@@ -72,7 +85,10 @@ static int connected(struct ko_stream *stream)
     if (err == KO_AGAIN)
         return err;
     stream->is_connecting = false;
-    return err ? ko_fail_again(KOLO_E_PEER_LOST, kolo_last_error()) : KOLO_OK;
+    if (err)
+        return ko_fail_again(KOLO_E_PEER_LOST, kolo_last_error());
+    hasten(stream->fd);
+    return KOLO_OK;
 }
 
 /* Passes the gate; what follows is encrypted if that was agreed on. */
@@ -94,17 +110,6 @@ static ssize_t send_pieces(struct ko_stream *stream, const struct iovec *pieces,
     return ko_socket_send_pieces(stream->fd, pieces, npieces, pass_fd);
 }
 
-/* Within a machine nothing is lost and no wire is shared, and a congestion control that measures
- * rates, as BBR does, takes a link that pauses between calls for a slow one. Any process may choose
- * Reno, wherever there is TCP. */
-static void hasten(int fd)
-{
-    static const char name[] = "reno";
-
-    if (ko_socket_is_within_machine(fd))
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, sizeof name - 1);
-}
-
 int ko_stream_greeted(struct ko_stream *stream)
 {
     const unsigned char *end = (const unsigned char *)(&stream->hello_out + 1);
@@ -115,8 +120,6 @@ int ko_stream_greeted(struct ko_stream *stream)
         err = pass(stream);
     if (err)
         return err;
-    if (stream->hello_out_left == sizeof stream->hello_out)
-        hasten(stream->fd);
     while (stream->hello_out_left) {
         const struct iovec piece = {(void *)(uintptr_t)(end - stream->hello_out_left),
                                     stream->hello_out_left};
