@@ -4,7 +4,7 @@
  * memory that cannot be registered, events, peers that do not keep to the protocol, sleeping. The
  * adapters are those of tests/fakeverbs.
  */
-#include "rdma.h"
+#include "rdma_pair.h"
 
 #include "clock.h"
 #include "kolo.h"
@@ -25,92 +25,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLICE = 1 << 20, LIMIT_MS = 10000 };
-
-static const struct ko_transport *const rdma = &ko_transport_rdma;
-static const struct ko_site site = {.listen_host = "127.0.0.1"};
-
-/* Two devices of this process and a wire between them. */
-struct pair {
-    struct ko_device *left, *right;
-    struct ko_wire *from, *to;
-};
-
-static struct ko_hello hello_of(int from, int to)
-{
-    return (struct ko_hello){.magic = KO_HELLO_MAGIC,
-                             .version = KO_HELLO_VERSION,
-                             .from = from,
-                             .to = to,
-                             .slots = 2,
-                             .slice_bytes = SLICE};
-}
-
-static struct ko_rdma_wire *of(struct ko_wire *wire)
-{
-    return (struct ko_rdma_wire *)wire;
-}
-
-static void settle(struct ko_wire *wire, int *err)
-{
-    if (!*err && wire)
-        *err = rdma->drive(wire);
-    if (!*err && wire)
-        (void)rdma->arm(wire);
-}
-
-/* Opens the wire; the first error, if it cannot be. */
-static int open_wire(struct pair *pair)
-{
-    unsigned char address[KO_ADDRESS_BYTES];
-    const size_t nbytes = rdma->address(pair->right, address);
-    const struct ko_hello hello = hello_of(1, 2), answer = hello_of(2, 1);
-    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
-    bool has_answered = false;
-    int err = rdma->connect(pair->left, address, nbytes, &hello, &pair->from);
-
-    while (!err &&
-           (pair->from->state != KO_WIRE_OPEN || !pair->to || pair->to->state != KO_WIRE_OPEN)) {
-        assert_false(ko_deadline_passed(&deadline));
-        if (!pair->to)
-            (void)rdma->accept(pair->right, &pair->to);
-        settle(pair->from, &err);
-        settle(pair->to, &err);
-        if (!err && pair->to && pair->to->has_hello && !has_answered) {
-            has_answered = true;
-            err = rdma->answer(pair->to, &answer);
-        }
-    }
-    return err;
-}
-
-static int open_devices(struct pair *pair)
-{
-    int err;
-
-    *pair = (struct pair){.left = NULL};
-    err = rdma->open(&site, &pair->left);
-    return err ? err : rdma->open(&site, &pair->right);
-}
-
-static void close_pair(struct pair *pair)
-{
-    rdma->hangup(pair->from);
-    rdma->hangup(pair->to);
-    rdma->close(pair->left);
-    rdma->close(pair->right);
-    *pair = (struct pair){.left = NULL};
-}
-
-static struct pair new_pair(void)
-{
-    struct pair pair;
-
-    assert_int_equal(open_devices(&pair), KOLO_OK);
-    assert_int_equal(open_wire(&pair), KOLO_OK);
-    return pair;
-}
-
 static int forget_wishes(void **state)
 {
     static const char *const names[] = {
@@ -123,74 +37,6 @@ static int forget_wishes(void **state)
         unsetenv(names[i]);
     setenv("KOLO_DEBUG", "NONE", 1);
     return 0;
-}
-
-/* ---- messages -------------------------------------------------------------------------------- */
-
-static void fill(unsigned char *bytes, size_t nbytes, unsigned key)
-{
-    for (size_t i = 0; i < nbytes; i++)
-        bytes[i] = (unsigned char)(i * 7 + key * 31 + (i >> 9));
-}
-
-static void pass_bytes(struct ko_wire *from, struct ko_wire *to, const unsigned char *body,
-                       unsigned char *got, size_t nbytes)
-{
-    struct ko_post post = {
-        .frame = {.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = {.seq = nbytes}},
-        .body = body};
-    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
-    const struct ko_frame *frame;
-    int err;
-
-    memset(got, 0, nbytes);
-    assert_int_equal(rdma->send(from, &post), KOLO_OK);
-    while ((err = rdma->next(to, &frame)) == KO_AGAIN)
-        assert_false(ko_deadline_passed(&deadline));
-    assert_int_equal(err, KOLO_OK);
-    assert_int_equal(frame->nbytes, nbytes);
-    while ((err = rdma->land(to, got)) == KO_AGAIN) {
-        assert_false(ko_deadline_passed(&deadline));
-        assert_int_equal(rdma->drive(from), KOLO_OK);
-    }
-    assert_int_equal(err, KOLO_OK);
-    assert_memory_equal(got, body, nbytes);
-    while (post.is_queued) {
-        assert_false(ko_deadline_passed(&deadline));
-        assert_int_equal(rdma->drive(from), KOLO_OK);
-    }
-    assert_false(to->is_written_to);
-}
-
-static void pass(struct pair *pair, size_t nbytes)
-{
-    unsigned char *body = malloc(nbytes + 1), *got = malloc(nbytes + 1);
-
-    fill(body, nbytes, (unsigned)nbytes);
-    pass_bytes(pair->from, pair->to, body, got, nbytes);
-    pass_bytes(pair->to, pair->from, body, got, nbytes);
-    free(body);
-    free(got);
-}
-
-/* The wire's failure, whose text has all the words. */
-static void expect(struct ko_wire *wire, int status, const char *const *words)
-{
-    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
-    const struct ko_frame *frame;
-    int err;
-
-    while ((err = rdma->next(wire, &frame)) == KO_AGAIN) {
-        assert_false(ko_deadline_passed(&deadline));
-        (void)rdma->arm(wire);
-    }
-    assert_int_equal(err, status);
-    for (; *words; words++)
-        if (!strstr(kolo_last_error(), *words))
-            fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), *words);
-    assert_int_equal(rdma->next(wire, &frame), status); /* for good */
-    assert_int_equal(wire->wanted, 0);
-    assert_false(rdma->arm(wire)); /* it has been told: nobody is kept awake */
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -210,7 +56,7 @@ static bool is_loss(int status)
 
 static void try_status(const char *variable, int status, const char *what, bool is_at_sender)
 {
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
     struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
     char wish[64], number[64];
     const char *const words[] = {what,
@@ -225,10 +71,10 @@ static void try_status(const char *variable, int status, const char *what, bool 
     snprintf(number, sizeof number, "(%d, vendor error 77)", status);
     setenv(variable, wish, 1);
     assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
-    expect(is_at_sender ? pair.from : pair.to, is_loss(status) ? KOLO_E_PEER_LOST : KOLO_E_SYSTEM,
-           words);
+    rdma_pair_expect(is_at_sender ? pair.from : pair.to,
+                     is_loss(status) ? KOLO_E_PEER_LOST : KOLO_E_SYSTEM, words);
     unsetenv(variable);
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 static void every_status_is_told(void **state)
@@ -245,10 +91,10 @@ static void every_status_is_told(void **state)
 static void a_write_fails(void **state)
 {
     static const char *const words[] = {"writing between", "REM_ACCESS_ERR", NULL};
-    static unsigned char body[SLICE], got[SLICE];
-    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA, .nbytes = SLICE}, .body = body};
+    static unsigned char body[RDMA_SLICE], got[RDMA_SLICE];
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA, .nbytes = RDMA_SLICE}, .body = body};
     const struct ko_frame *frame;
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
     int err;
 
     (void)state;
@@ -259,13 +105,13 @@ static void a_write_fails(void **state)
     setenv("FAKEVERBS_STATUS", "2=10/5", 1); /* the first is CLEAR */
     assert_int_equal(rdma->land(pair.to, got), KO_AGAIN);
     assert_true(pair.to->is_written_to);
-    expect(pair.from, KOLO_E_PEER_LOST, words);
+    rdma_pair_expect(pair.from, KOLO_E_PEER_LOST, words);
     assert_false(post.is_queued);
     while ((err = rdma->land(pair.to, got)) == KO_AGAIN)
         rdma->hangup(pair.from), pair.from = NULL, (void)rdma->arm(pair.to);
     assert_int_equal(err, KOLO_E_PEER_LOST);
     assert_false(pair.to->is_written_to);
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 /* Every call of the library's fails once on the way to a wire, and nothing is left behind. */
@@ -279,34 +125,34 @@ static void every_call_can_fail(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int at = 1; at <= 6; at++) {
-            struct pair pair;
+            struct rdma_pair pair;
             char wish[64];
             int err;
 
             snprintf(wish, sizeof wish, "%s@%d=12", calls[i], at);
             setenv("FAKEVERBS_BREAK", wish, 1);
-            err = open_devices(&pair);
+            err = rdma_pair_open_devices(&pair);
             if (!err)
-                err = open_wire(&pair);
+                err = rdma_pair_open_wire(&pair);
             if (at == 1)
                 assert_int_not_equal(err, KOLO_OK);
             if (err)
                 assert_true(strlen(kolo_last_error()) > 0);
-            close_pair(&pair);
+            rdma_pair_close(&pair);
             unsetenv("FAKEVERBS_BREAK");
         }
 }
 
 static void the_limit_of_locked_memory_is_named(void **state)
 {
-    struct pair pair;
+    struct rdma_pair pair;
 
     (void)state;
-    assert_int_equal(open_devices(&pair), KOLO_OK);
+    assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
     setenv("FAKEVERBS_MEMLOCK", "65536", 1);
-    assert_int_equal(open_wire(&pair), KOLO_E_SYSTEM);
+    assert_int_equal(rdma_pair_open_wire(&pair), KOLO_E_SYSTEM);
     assert_non_null(strstr(kolo_last_error(), "ulimit -l"));
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 static void packets_that_do_not_arrive(void **state)
@@ -314,30 +160,30 @@ static void packets_that_do_not_arrive(void **state)
     static const char *const words[] = {"the first write between",
                                         "RETRY_EXC_ERR (12, vendor error 129)", "KOLO_IB_GID_INDEX",
                                         "GID 3 = ::ffff:127.0.0.1 (RoCE v2) of rank", NULL};
-    struct pair pair;
+    struct rdma_pair pair;
 
     (void)state;
     setenv("FAKEVERBS_LOST", "3", 1);
-    assert_int_equal(open_devices(&pair), KOLO_OK);
-    assert_int_equal(open_wire(&pair), KOLO_E_SYSTEM);
+    assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
+    assert_int_equal(rdma_pair_open_wire(&pair), KOLO_E_SYSTEM);
     for (int i = 0; words[i]; i++)
         assert_non_null(strstr(kolo_last_error(), words[i]));
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 static void two_kinds_of_network(void **state)
 {
-    struct pair pair = {.left = NULL};
+    struct rdma_pair pair = {.left = NULL};
 
     (void)state;
     setenv("FAKEVERBS_DEVICES", "a0:roce,b0:ib", 1);
     setenv("KOLO_IB_HCA", "a0", 1);
-    assert_int_equal(rdma->open(&site, &pair.left), KOLO_OK);
+    assert_int_equal(rdma->open(&rdma_pair_site, &pair.left), KOLO_OK);
     setenv("KOLO_IB_HCA", "b0", 1);
-    assert_int_equal(rdma->open(&site, &pair.right), KOLO_OK);
-    assert_int_equal(open_wire(&pair), KOLO_E_UNSUPPORTED);
+    assert_int_equal(rdma->open(&rdma_pair_site, &pair.right), KOLO_OK);
+    assert_int_equal(rdma_pair_open_wire(&pair), KOLO_E_UNSUPPORTED);
     assert_non_null(strstr(kolo_last_error(), "choose by KOLO_IB_HCA"));
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -346,29 +192,29 @@ static void an_adapter_fails(void **state)
 {
     static const char *const words[] = {"fake0 has failed or been removed", NULL};
     struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
 
     (void)state;
     setenv("FAKEVERBS_EVENT", "1=8", 1);
     assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
-    expect(pair.from, KOLO_E_SYSTEM, words);
-    close_pair(&pair);
+    rdma_pair_expect(pair.from, KOLO_E_SYSTEM, words);
+    rdma_pair_close(&pair);
 }
 
 static void a_link_goes_down(void **state)
 {
     static const char *const words[] = {"RETRY_EXC_ERR", "after the event port error", NULL};
     struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
 
     (void)state;
     setenv("FAKEVERBS_EVENT", "1=10", 1);
-    pass(&pair, 5);
+    rdma_pair_pass(&pair, 5);
     (void)rdma->arm(pair.from);
     setenv("FAKEVERBS_STATUS", "1=12/129", 1);
     assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
-    expect(pair.from, KOLO_E_PEER_LOST, words);
-    close_pair(&pair);
+    rdma_pair_expect(pair.from, KOLO_E_PEER_LOST, words);
+    rdma_pair_close(&pair);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -389,7 +235,7 @@ static int count_kept(const struct ko_device *device)
 /* The N-th registration from now on fails, and all later ones: at the sender, at the receiver. */
 static void memory_that_cannot_be_registered(void **state)
 {
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
 
     (void)state;
     for (int at = 1; at < 5; at++) {
@@ -397,46 +243,46 @@ static void memory_that_cannot_be_registered(void **state)
 
         snprintf(wish, sizeof wish, "ibv_reg_mr@%d=12", at);
         setenv("FAKEVERBS_BREAK", wish, 1);
-        pass(&pair, SLICE);
-        pass(&pair, KO_RDMA_DIRECT);
-        pass(&pair, 3 * KO_RDMA_PART + 1);
+        rdma_pair_pass(&pair, RDMA_SLICE);
+        rdma_pair_pass(&pair, KO_RDMA_DIRECT);
+        rdma_pair_pass(&pair, 3 * KO_RDMA_PART + 1);
     }
     unsetenv("FAKEVERBS_BREAK");
-    pass(&pair, SLICE);
+    rdma_pair_pass(&pair, RDMA_SLICE);
     assert_int_equal(count_kept(pair.left), 0);
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 static void shared_memory_is_registered_once(void **state)
 {
     enum { NBYTES = 300000, MANY = KO_RDMA_KEPT + 9 };
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
     void *body, *got, *more[MANY];
 
     (void)state;
     assert_int_equal(kolo_mem_alloc(2 * NBYTES, &body), KOLO_OK);
     assert_int_equal(kolo_mem_alloc(NBYTES, &got), KOLO_OK);
-    fill(body, 2 * NBYTES, 3);
-    pass_bytes(pair.from, pair.to, body, got, NBYTES);
+    rdma_pair_fill(body, 2 * NBYTES, 3);
+    rdma_pair_pass_bytes(pair.from, pair.to, body, got, NBYTES);
     setenv("FAKEVERBS_BREAK", "ibv_reg_mr=12", 1); /* nothing more is registered */
-    pass_bytes(pair.from, pair.to, (unsigned char *)body + NBYTES, got, NBYTES);
+    rdma_pair_pass_bytes(pair.from, pair.to, (unsigned char *)body + NBYTES, got, NBYTES);
     unsetenv("FAKEVERBS_BREAK");
     assert_int_equal(count_kept(pair.left), 1);
     assert_int_equal(count_kept(pair.right), 1);
     assert_int_equal(kolo_mem_free(got), KOLO_OK);
     assert_int_equal(kolo_mem_alloc(NBYTES, &got), KOLO_OK);
-    pass_bytes(pair.from, pair.to, body, got, NBYTES);
+    rdma_pair_pass_bytes(pair.from, pair.to, body, got, NBYTES);
     assert_int_equal(count_kept(pair.right), 1); /* what was freed has been let go */
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(kolo_mem_alloc(KO_RDMA_DIRECT, &more[i]), KOLO_OK);
-        pass_bytes(pair.from, pair.to, body, more[i], KO_RDMA_DIRECT);
+        rdma_pair_pass_bytes(pair.from, pair.to, body, more[i], KO_RDMA_DIRECT);
     }
     assert_int_equal(count_kept(pair.right), KO_RDMA_KEPT);
     for (int i = 0; i < MANY; i++)
         kolo_mem_free(more[i]);
     kolo_mem_free(body);
     kolo_mem_free(got);
-    close_pair(&pair);
+    rdma_pair_close(&pair);
 }
 
 /* ---- hostile peers --------------------------------------------------------------------------- */
@@ -444,12 +290,12 @@ static void shared_memory_is_registered_once(void **state)
 /* Puts a record of `length` bytes in all, whatever its head says, into the next slot. */
 static void send_raw(struct ko_wire *wire, const struct ko_rdma_head *head, size_t length)
 {
-    unsigned char *slot = ko_rdma_slot(of(wire));
+    unsigned char *slot = ko_rdma_slot(rdma_pair_of(wire));
 
     assert_non_null(slot);
     memset(slot, 0, KO_RDMA_SLOT);
     memcpy(slot, head, sizeof *head);
-    ko_rdma_send_slot(of(wire), length);
+    ko_rdma_send_slot(rdma_pair_of(wire), length);
 }
 
 static void what_kolo_never_sends(void **state)
@@ -475,11 +321,11 @@ static void what_kolo_never_sends(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct pair pair = new_pair();
+        struct rdma_pair pair = rdma_pair_new();
 
         send_raw(pair.from, &rows[i].head, rows[i].length);
-        expect(pair.to, KOLO_E_PROTOCOL, (const char *const[]){"", NULL});
-        close_pair(&pair);
+        rdma_pair_expect(pair.to, KOLO_E_PROTOCOL, (const char *const[]){"", NULL});
+        rdma_pair_close(&pair);
     }
 }
 
@@ -498,7 +344,7 @@ static void parts_that_do_not_fit(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
-        struct pair pair = new_pair();
+        struct rdma_pair pair = rdma_pair_new();
 
         send_raw(pair.from, &first, ko_rdma_record(16));
         send_raw(pair.from, &seconds[i], ko_rdma_record(seconds[i].nbytes));
@@ -508,7 +354,7 @@ static void parts_that_do_not_fit(void **state)
         while ((err = rdma->land(pair.to, got)) == KO_AGAIN)
             continue;
         assert_int_equal(err, KOLO_E_PROTOCOL);
-        close_pair(&pair);
+        rdma_pair_close(&pair);
     }
 }
 
@@ -529,7 +375,7 @@ static bool sleep_for(struct ko_wire *wire, unsigned char *got)
             err = rdma->land(wire, got);
         if (err != KO_AGAIN)
             return !err;
-        if (!rdma->arm(wire) && poll(&entry, 1, LIMIT_MS) != 1)
+        if (!rdma->arm(wire) && poll(&entry, 1, RDMA_LIMIT_MS) != 1)
             return false;
     }
 }
@@ -540,7 +386,7 @@ static bool sleep_until_sent(struct ko_wire *wire, const struct ko_post *post)
         struct pollfd entry = {.fd = wire->fd, .events = POLLIN};
 
         if (rdma->drive(wire) ||
-            (post->is_queued && !rdma->arm(wire) && poll(&entry, 1, LIMIT_MS) != 1))
+            (post->is_queued && !rdma->arm(wire) && poll(&entry, 1, RDMA_LIMIT_MS) != 1))
             return false;
     }
     return true;
@@ -548,12 +394,12 @@ static bool sleep_until_sent(struct ko_wire *wire, const struct ko_post *post)
 
 static bool play(struct ko_wire *wire, bool begins)
 {
-    unsigned char *body = calloc(1, SLICE), *got = malloc(SLICE);
+    unsigned char *body = calloc(1, RDMA_SLICE), *got = malloc(RDMA_SLICE);
     bool is_fine = true;
 
     for (int i = 0; i < ROUNDS && is_fine; i++) {
         struct ko_post post = {
-            .frame = {.kind = KO_FRAME_DATA, .nbytes = i % 50 == 7 ? SLICE : (uint32_t)i},
+            .frame = {.kind = KO_FRAME_DATA, .nbytes = i % 50 == 7 ? RDMA_SLICE : (uint32_t)i},
             .body = body};
 
         if (!begins)
@@ -578,7 +424,7 @@ static void nobody_sleeps_through_a_message(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct pair pair = new_pair();
+        struct rdma_pair pair = rdma_pair_new();
         pthread_t second;
         void *is_fine;
 
@@ -587,20 +433,20 @@ static void nobody_sleeps_through_a_message(void **state)
         assert_true(play(pair.from, true));
         pthread_join(second, &is_fine);
         assert_non_null(is_fine);
-        close_pair(&pair);
+        rdma_pair_close(&pair);
     }
 }
 
 static void delays_change_nothing(void **state)
 {
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
 
     (void)state;
     setenv("FAKEVERBS_JITTER", "500", 1);
     for (size_t nbytes = 0; nbytes < 3 * KO_RDMA_DIRECT; nbytes = 3 * nbytes + 1)
-        pass(&pair, nbytes);
-    pass(&pair, SLICE);
-    close_pair(&pair);
+        rdma_pair_pass(&pair, nbytes);
+    rdma_pair_pass(&pair, RDMA_SLICE);
+    rdma_pair_close(&pair);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -621,7 +467,7 @@ static void nothing_to_open(void **state)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         setenv(rows[i].variable, rows[i].value, 1);
-        assert_int_equal(rdma->open(&site, &device), KOLO_E_UNSUPPORTED);
+        assert_int_equal(rdma->open(&rdma_pair_site, &device), KOLO_E_UNSUPPORTED);
         if (!strstr(kolo_last_error(), rows[i].text))
             fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), rows[i].text);
         forget_wishes(state);
@@ -635,7 +481,7 @@ static void the_gid_that_is_wished_for(void **state)
     (void)state;
     setenv("KOLO_IB_GID_INDEX", "1", 1);
     setenv("KOLO_IB_HCA", "x,fake0:1", 1);
-    assert_int_equal(rdma->open(&site, &device), KOLO_OK);
+    assert_int_equal(rdma->open(&rdma_pair_site, &device), KOLO_OK);
     assert_int_equal(((struct ko_rdma_device *)device)->port.chosen_gid, 1);
     rdma->close(device);
 }
@@ -643,12 +489,12 @@ static void the_gid_that_is_wished_for(void **state)
 /* A child closes what it has inherited, and its parent does not notice. */
 static void a_child_closes(void **state)
 {
-    struct pair pair = new_pair();
+    struct rdma_pair pair = rdma_pair_new();
     pid_t child;
     int status;
 
     (void)state;
-    pass(&pair, SLICE);
+    rdma_pair_pass(&pair, RDMA_SLICE);
     child = fork();
     if (!child) {
         rdma->close(pair.left);
@@ -656,8 +502,8 @@ static void a_child_closes(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    pass(&pair, SLICE);
-    close_pair(&pair);
+    rdma_pair_pass(&pair, RDMA_SLICE);
+    rdma_pair_close(&pair);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, forget_wishes, forget_wishes)

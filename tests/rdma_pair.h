@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rdma_pair.h: two rdma devices of this process, on an adapter of tests/fakeverbs, and a wire
+ * between them. All but rdma_pair_open_devices and rdma_pair_open_wire assert.
+ */
+#ifndef RDMA_PAIR_H
+#define RDMA_PAIR_H
+
+#include "rdma.h"
+
+enum { RDMA_SLICE = 1 << 20, RDMA_LIMIT_MS = 10000 };
+
+static const struct ko_transport *const rdma = &ko_transport_rdma;
+static const struct ko_site rdma_pair_site = {.listen_host = "127.0.0.1"};
+
+struct rdma_pair {
+    struct ko_device *left, *right;
+    struct ko_wire *from, *to;
+};
+
+int rdma_pair_open_devices(struct rdma_pair *pair);
+/* Opens the wire; the first error, if it cannot be. */
+int rdma_pair_open_wire(struct rdma_pair *pair);
+/* Both. */
+struct rdma_pair rdma_pair_new(void);
+void rdma_pair_close(struct rdma_pair *pair);
+
+struct ko_rdma_wire *rdma_pair_of(struct ko_wire *wire);
+
+void rdma_pair_fill(unsigned char *bytes, size_t nbytes, unsigned key);
+
+/* A message of nbytes in body, which comes to lie in got. */
+void rdma_pair_pass_bytes(struct ko_wire *from, struct ko_wire *to, const unsigned char *body,
+                          unsigned char *got, size_t nbytes);
+/* One in each direction. */
+void rdma_pair_pass(struct rdma_pair *pair, size_t nbytes);
+
+/* The wire's failure, whose text has all the words, of which NULL is the last. */
+void rdma_pair_expect(struct ko_wire *wire, int status, const char *const *words);
+
+#endif
