@@ -257,8 +257,7 @@ static bool has_notice(const struct ko_port *port)
 /* No wire tells of what has been read from it: who has met a control message does not sleep. */
 int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline)
 {
-    const bool is_opening = channel->nopening || atomic_load(&channel->group->endpoint->nanswering);
-    int nap = is_opening ? OPENING_NAP_MS : NAP_MS;
+    int nap = channel->nopening ? OPENING_NAP_MS : NAP_MS;
     int left = ko_deadline_left_ms(deadline);
 
     for (int i = 0; i < channel->group->size; i++)
@@ -285,7 +284,7 @@ static int wake_port(struct ko_channel *channel, struct ko_port *port, int happe
 
 int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents)
 {
-    bool has_arrivals = atomic_load(&channel->group->endpoint->nanswering);
+    bool has_arrivals = false;
     int err =
         nevents < 0 ? ko_group_fail(channel->group, KOLO_E_SYSTEM, kolo_last_error()) : KOLO_OK;
 

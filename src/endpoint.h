@@ -34,7 +34,6 @@ struct ko_endpoint {
     struct ko_crew crew;           /* threads for the groups' work in the background */
     pthread_mutex_t groups_lock;   /* taken before any lock of a group's */
     kolo_group *groups;            /* over this endpoint, by their `next` */
-    atomic_int nanswering; /* mailboxes with links that others have begun, not all open yet */
     struct ko_arrival *arrivals;
     int narrivals, nstrangers; /* strangers: their hello has not come yet */
 };

@@ -358,21 +358,11 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
     return err ? ko_channel_link_failed(channel, peer, err) : KOLO_OK;
 }
 
-/* Some links take several turns to open: then those who wait in other groups come back. */
-static void count_answering(struct ko_mailbox *mailbox, bool is_answering)
-{
-    if (is_answering != mailbox->is_answering)
-        atomic_fetch_add(&mailbox->group->endpoint->nanswering, is_answering ? 1 : -1);
-    mailbox->is_answering = is_answering;
-}
-
 static void answer(kolo_group *group)
 {
     struct ko_hello hellos[16];
-    int n = atomic_load(&group->failed)
-                ? 0
-                : ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, hellos, 16);
-    struct ko_mailbox *mailbox = n ? mailbox_of(group) : ko_mailbox_existing(group);
+    int n = ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, hellos, 16);
+    struct ko_mailbox *mailbox = n ? mailbox_of(group) : NULL;
     struct ko_link *link;
     int err = KOLO_OK;
 
@@ -381,9 +371,8 @@ static void answer(kolo_group *group)
     for (int i = 0; i < n && !err; i++)
         if (hellos[i].from >= 0 && hellos[i].from < group->size)
             err = ko_channel_link(&mailbox->channel, hellos[i].from, &link);
-    if (!err && (n || mailbox->is_answering))
-        err = ko_channel_turn(&mailbox->channel);
-    count_answering(mailbox, !err && mailbox->channel.nopening);
+    if (!err)
+        (void)ko_channel_turn(&mailbox->channel);
     pthread_mutex_unlock(&mailbox->lock);
 }
 
@@ -391,17 +380,16 @@ void ko_mailbox_answer_all(struct ko_endpoint *endpoint)
 {
     uint64_t ids[64];
     const int n = ko_endpoint_wanted(endpoint, KO_CHANNEL_P2P, ids, 64);
-    const bool is_answering = atomic_load(&endpoint->nanswering);
 
-    if (!n && !is_answering)
+    if (!n)
         return;
     pthread_mutex_lock(&endpoint->groups_lock);
     for (kolo_group *group = endpoint->groups; group; group = group->next) {
-        bool is_wanted = is_answering;
+        bool is_wanted = false;
 
         for (int i = 0; i < n && !is_wanted; i++)
             is_wanted = ids[i] == group->id;
-        if (is_wanted)
+        if (is_wanted && !atomic_load(&group->failed))
             answer(group);
     }
     pthread_mutex_unlock(&endpoint->groups_lock);
@@ -438,7 +426,6 @@ void ko_mailbox_free(kolo_group *group)
     if (!mailbox)
         return;
     pthread_mutex_lock(&mailbox->lock);
-    count_answering(mailbox, false);
     mailbox->is_stopping = true;
     if (atomic_load(&group->failed))
         ko_mailbox_fail_all(mailbox);

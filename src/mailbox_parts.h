@@ -20,7 +20,6 @@ struct ko_mailbox {
     struct ko_desk desk;            /* theirs */
     int first;                      /* the peer that is looked at first */
     bool is_open_to_all;            /* a link to each rank has been begun */
-    bool is_answering;              /* counted in the endpoint's nanswering */
     pthread_cond_t changed;         /* for users */
     bool is_driven;                 /* some thread has the driver's role */
     int nusers;                     /* user threads that wait */
