@@ -12,14 +12,15 @@
 #include "log.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-/* How long a wire that is hung up waits for its last words to arrive. */
-enum { LINGER_MS = 100 };
+/* How long a wire that is hung up waits, at most, for messages to arrive, which a closed queue pair
+ * would take with it and which a busy network may keep for long; and then for its last words. */
+enum { LINGER_MS = 5000, LAST_MS = 100, LINGER_NAP_NS = 20000 };
 
 /* ---- devices ----------------------------------------------------------------------------- */
 
@@ -464,18 +465,25 @@ static int rdma_land(struct ko_wire *base, void *to)
 }
 
 /* Waits until what has been posted has arrived, unless the other end is gone. */
-static void linger(struct ko_rdma_wire *wire)
+static void await_arrival(struct ko_rdma_wire *wire, int ms)
 {
-    const ko_deadline deadline = ko_deadline_in(LINGER_MS);
+    const ko_deadline deadline = ko_deadline_in(ms);
+    const struct timespec nap = {.tv_nsec = LINGER_NAP_NS};
 
     look_at_tcp(wire);
-    ko_rdma_say_bye(wire);
     while (!wire->status && !wire->ended_ns && ko_rdma_is_flying(wire) &&
            !ko_deadline_passed(&deadline)) {
-        sched_yield();
+        nanosleep(&nap, NULL);
         (void)ko_rdma_gather(wire);
         look_at_tcp(wire);
     }
+}
+
+static void linger(struct ko_rdma_wire *wire)
+{
+    await_arrival(wire, LINGER_MS);
+    ko_rdma_say_bye(wire);
+    await_arrival(wire, LAST_MS);
 }
 
 static void rdma_hangup(struct ko_wire *base)
