@@ -400,6 +400,38 @@ static void freeing_fails_unfinished_works(void **state)
     assert_int_equal(ranks_run_all_ways(2, free_unfinished), 0);
 }
 
+/* Rank 2 comes late, when rank 1 has done its part, which is more than a socket holds. */
+static int leave_early(kolo_group *group, void *argument)
+{
+    enum { COUNT = 6 << 20 };
+    const int rank = kolo_group_rank(group);
+    float *in = malloc(COUNT * sizeof *in), *out = malloc(COUNT * sizeof *out);
+    int err, failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < COUNT; i++)
+        in[i] = (float)(i % 1000 + rank);
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    if (rank == 2)
+        ranks_nap_ms(500);
+    err = kolo_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM, 2);
+    for (int i = 0; i < COUNT && rank == 2 && !failed; i++)
+        failed = out[i] != (float)(3 * (i % 1000) + 3);
+    free(in);
+    free(out);
+    return err || failed ? ranks_fail("rank %d: status %d, wrong %d", rank, err, failed) : 0;
+}
+
+static void what_was_sent_arrives(void **state)
+{
+    (void)state;
+    set_variables("shm");
+    setenv("KOLO_ALGO", "reduce=ring", 1);
+    assert_int_equal(ranks_run_all_ways(3, leave_early), 0);
+    unsetenv("KOLO_ALGO");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_rank_given_twice_is_told),
         cmocka_unit_test(the_environment_joins_and_slots_must_agree),
         cmocka_unit_test(aborting_ends_every_wait),
+        cmocka_unit_test(what_was_sent_arrives),
         cmocka_unit_test(freeing_fails_unfinished_works),
     };
 

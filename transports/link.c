@@ -141,6 +141,14 @@ int ko_link_is_flushed(struct ko_link *link)
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 
+bool ko_link_has_left(const struct ko_link *link)
+{
+    for (uint32_t i = 0; link->posts && i < link->slots; i++)
+        if (link->posts[i].is_queued)
+            return false;
+    return true;
+}
+
 /* What the link itself makes use of. */
 static bool is_for_link(enum ko_frame_kind kind)
 {
