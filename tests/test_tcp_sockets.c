@@ -357,6 +357,7 @@ static int come(const struct guest *guest, uint64_t secret, uint16_t place)
 static void only_the_invited_are_let_in(void **state)
 {
     struct guest guest = invited(3);
+    static const char wish[] = "GET / HTTP/1.1\r\nHost: localhost\r\n";
     const uint64_t secret = guest.answer.segment;
     char browser[sizeof(struct ko_hello)];
     int second, third, fd;
@@ -371,7 +372,7 @@ static void only_the_invited_are_let_in(void **state)
     expect_refusal(guest.wire, come(&guest, secret, 2)); /* there is one already */
     fd = dial(guest.answer.port);
     memset(browser, '.', sizeof browser); /* as long as a hello is */
-    put(fd, "GET / HTTP/1.1\r\nHost: localhost", 33);
+    memcpy(browser, wish, sizeof wish - 1);
     put(fd, browser, sizeof browser);
     expect_refusal(guest.wire, fd);
     third = come(&guest, secret, 1);
