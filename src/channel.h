@@ -94,10 +94,6 @@ void ko_channel_watch_closely(struct ko_channel *channel, int peer);
 int ko_channel_turn(struct ko_channel *channel);
 int ko_channel_visit(struct ko_channel *channel);
 
-/* Before the group is freed: drives what finished calls have left in queues, and throws away what
- * comes meanwhile. Returns a rank to which something has not left yet, or -1. */
-int ko_channel_let_leave(struct ko_channel *channel);
-
 /* Takes in what this peer tells, without waiting. */
 int ko_channel_listen(struct ko_channel *channel, int peer);
 

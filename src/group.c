@@ -16,12 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum {
-    STORE_MS = 1000, /* at most, for the store's part in a failure */
-    LEAVING_NAP_NS = 50000
-};
+enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
 
 /* The variables that a group keeps to from its creation on. */
 static int read_variables(kolo_group *group)
@@ -429,32 +425,6 @@ static bool has_unfinished(kolo_group *group)
     return ko_engine_is_busy(&group->engine) || ko_mailbox_is_busy(group);
 }
 
-/* A call may return while its last slices stand in a queue. Messages and collectives leave
- * together: a peer may take in the ones only behind the others. */
-static void let_leave(kolo_group *group)
-{
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    const struct timespec nap = {.tv_nsec = LEAVING_NAP_NS};
-    char who[160];
-
-    while (!ko_group_check(group)) {
-        const int message = ko_mailbox_let_leave(group);
-        const int late = ko_channel_let_leave(&group->collectives);
-
-        if (message < 0 && late < 0)
-            return;
-        if (ko_deadline_passed(&deadline)) {
-            ko_group_describe_rank(group, late < 0 ? message : late, who, sizeof who);
-            ko_log(KO_LOG_WARN,
-                   "%s did not take within %d ms what was sent to it, which is lost now that the "
-                   "group is freed; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the limit",
-                   who, deadline.timeout_ms);
-            return;
-        }
-        nanosleep(&nap, NULL);
-    }
-}
-
 void kolo_group_free(kolo_group *group)
 {
     char text[KO_ERROR_TEXT];
@@ -469,7 +439,6 @@ void kolo_group_free(kolo_group *group)
         (void)ko_group_fail(group, KOLO_E_ABORTED, text);
     }
     ko_engine_close(&group->engine);
-    let_leave(group);
     ko_mailbox_free(group);
     ko_channel_close(&group->collectives);
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);
