@@ -252,9 +252,9 @@ KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
 KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
 
 /* Waits for nothing but this rank's own unfinished works, which fail, and until what finished calls
- * have sent has left, at most the group's time-out: who sends to a rank that does not receive, and
- * frees nothing either, waits that long. Free groups made from a world before the world. NULL is
- * allowed. */
+ * have sent has reached the other ranks' machines, at most the group's time-out: who sends to a
+ * rank that neither receives nor frees its group may wait that long. Free groups made from a world
+ * before the world. NULL is allowed. */
 KOLO_API void kolo_group_free(kolo_group *group);
 
 /* ---- asynchronous requests ----------------------------------------------------------------------

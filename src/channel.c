@@ -10,21 +10,18 @@
 #include "config.h"
 #include "fence.h"
 #include "group.h"
-#include "log.h"
 #include "portable.h"
 #include "status.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
     NAP_MS = 250,
     OPENING_NAP_MS = 5, /* a wire being opened may have no fd to wait on */
-    LEAVING_NAP_NS = 50000,
-    ASK_MS = 200 /* a wait of this length asks the peer whether it makes the same call */
+    ASK_MS = 200        /* a wait of this length asks the peer whether it makes the same call */
 };
 
 /* Whether this machine has fewer processors than ranks, as far as that is known without asking. */
@@ -61,22 +58,37 @@ void ko_channel_unpoll(struct ko_channel *channel, struct ko_port *port)
     port->polled_fd = -1;
 }
 
-/* A call may return while slices of its own stand in a queue, and its group be freed at once. */
-static void let_leave(struct ko_channel *channel, const struct ko_port *port)
+/* What nobody here will receive makes room at the peer, who may be leaving too. */
+static void discard(struct ko_link *link)
 {
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(channel->group));
-    const struct timespec nap = {.tv_nsec = LEAVING_NAP_NS};
-    struct ko_wire *wire = port->link->wire;
+    const struct ko_frame *frame;
+    struct ko_notice notice;
+    const void *body;
 
-    while (!ko_link_has_left(port->link) && !ko_group_check(channel->group) &&
-           !wire->transport->drive(wire)) {
-        if (ko_deadline_passed(&deadline)) {
-            ko_log(KO_LOG_WARN, "rank %d did not take within %d ms what was sent to it: it is lost",
-                   port->link->peer, deadline.timeout_ms);
-            return;
-        }
-        nanosleep(&nap, NULL);
+    do {
+        while (!link->ops->next(link, &frame) && !link->ops->peek(link, &body))
+            link->ops->release(link);
+    } while (!ko_link_hear(link, &notice));
+}
+
+int ko_channel_part(struct ko_channel *channel)
+{
+    int late = -1;
+
+    for (int i = 0; channel->ports && i < channel->group->size; i++) {
+        const struct ko_port *port = &channel->ports[i];
+
+        if (!port->is_open)
+            continue;
+        if (!channel->is_parting)
+            (void)ko_link_tell(port->link, KO_FRAME_BYE, NULL, NULL, 0);
+        if (port->link->posts)
+            discard(port->link);
+        if (ko_link_deliver(port->link) == KO_AGAIN)
+            late = i;
     }
+    channel->is_parting = true;
+    return late;
 }
 
 static void close_port(struct ko_channel *channel, struct ko_port *port)
@@ -86,10 +98,6 @@ static void close_port(struct ko_channel *channel, struct ko_port *port)
     ko_channel_unpoll(channel, port);
     if (port->opening)
         port->opening->transport->hangup(port->opening);
-    if (port->is_open)
-        let_leave(channel, port);
-    if (port->is_open && !ko_group_check(channel->group))
-        (void)ko_link_tell(port->link, KO_FRAME_BYE, NULL, NULL, 0);
     ko_link_free(port->link);
 }
 

@@ -36,6 +36,7 @@ struct ko_channel {
     int nwaiting;                     /* ports with a waiting peer */
     struct ko_pooled *_Atomic pooled; /* the poller in which it slept last; NULL: never yet */
     bool has_told;                    /* the group's failure */
+    bool is_parting;                  /* bye has been said */
 
     struct ko_stamp stamp; /* of the call under way */
     bool is_in_call;
@@ -93,6 +94,11 @@ void ko_channel_watch_closely(struct ko_channel *channel, int peer);
 /* Drives everything once, without waiting. visit: takes in what others have begun, too. */
 int ko_channel_turn(struct ko_channel *channel);
 int ko_channel_visit(struct ko_channel *channel);
+
+/* Before the group is freed, again and again: says bye, drives what finished calls have left in
+ * queues, and throws away what comes meanwhile. Returns a rank to which something is still on its
+ * way, or -1. */
+int ko_channel_part(struct ko_channel *channel);
 
 /* Takes in what this peer tells, without waiting. */
 int ko_channel_listen(struct ko_channel *channel, int peer);

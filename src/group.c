@@ -16,8 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
+enum {
+    STORE_MS = 1000, /* at most, for the store's part in a failure */
+    PARTING_NAP_NS = 50000
+};
 
 /* The variables that a group keeps to from its creation on. */
 static int read_variables(kolo_group *group)
@@ -425,6 +429,33 @@ static bool has_unfinished(kolo_group *group)
     return ko_engine_is_busy(&group->engine) || ko_mailbox_is_busy(group);
 }
 
+/* A call may return while its last slices stand in a queue. Messages and collectives leave
+ * together: a peer may take in the ones only behind the others. */
+static void part(kolo_group *group)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    const struct timespec nap = {.tv_nsec = PARTING_NAP_NS};
+    char who[160];
+
+    while (!ko_group_check(group)) {
+        const int message = ko_mailbox_part(group);
+        const int slice = ko_channel_part(&group->collectives);
+        const int late = slice < 0 ? message : slice;
+
+        if (late < 0)
+            return;
+        if (ko_deadline_passed(&deadline)) {
+            ko_group_describe_rank(group, late, who, sizeof who);
+            ko_log(KO_LOG_WARN,
+                   "%s has not taken within %d ms what was sent to it, which is lost now that the "
+                   "group is freed; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the limit",
+                   who, deadline.timeout_ms);
+            return;
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
 void kolo_group_free(kolo_group *group)
 {
     char text[KO_ERROR_TEXT];
@@ -439,6 +470,7 @@ void kolo_group_free(kolo_group *group)
         (void)ko_group_fail(group, KOLO_E_ABORTED, text);
     }
     ko_engine_close(&group->engine);
+    part(group);
     ko_mailbox_free(group);
     ko_channel_close(&group->collectives);
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);

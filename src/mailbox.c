@@ -419,6 +419,19 @@ bool ko_mailbox_is_busy(kolo_group *group)
     return is_busy;
 }
 
+int ko_mailbox_part(kolo_group *group)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    int late;
+
+    if (!mailbox)
+        return -1;
+    pthread_mutex_lock(&mailbox->lock);
+    late = ko_channel_part(&mailbox->channel);
+    pthread_mutex_unlock(&mailbox->lock);
+    return late;
+}
+
 void ko_mailbox_free(kolo_group *group)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);

@@ -73,6 +73,9 @@ void ko_mailbox_tell_failure(kolo_group *group);
 /* True if a letter is not done. */
 bool ko_mailbox_is_busy(kolo_group *group);
 
+/* ko_channel_part, of the messages. */
+int ko_mailbox_part(kolo_group *group);
+
 /* Fails what is not done, frees. */
 void ko_mailbox_free(kolo_group *group);
 

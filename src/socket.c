@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { ACCEPT_PAUSE_MS = 5 };
@@ -539,4 +541,13 @@ bool ko_socket_is_within_machine(int fd)
         return is_loopback(&own);
     return as_v6(&far, &other) &&
            ((is_loopback(&own) && is_loopback(&other)) || IN6_ARE_ADDR_EQUAL(&own, &other));
+}
+
+/* The other end may be waiting for the same: neither may keep its acknowledgements back. */
+bool ko_socket_has_delivered(int fd)
+{
+    int one = 1, unacknowledged = 0;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
+    return ioctl(fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
 }

@@ -131,6 +131,55 @@ static void data_then_end(void **state)
     suite->transport->hangup(ends.to);
 }
 
+/* As ko_link_deliver. */
+static int deliver(struct ko_wire *wire, const struct ko_post *last)
+{
+    const struct ko_transport *transport = wire->transport;
+    int err = transport->deliver ? transport->deliver(wire) : transport->drive(wire);
+
+    return !err && last->is_queued ? KO_AGAIN : err;
+}
+
+/* What was delivered arrives, although its end went with something unread before it. */
+static void delivered_then_end(void **state)
+{
+    enum { POSTS = 16, NBYTES = 200000 };
+    struct suite *suite = *state;
+    const size_t nbytes = suite->transport->kind == KO_MESSAGE ? NBYTES : KO_CONTROL_BYTES;
+    unsigned char *body = malloc(2 * NBYTES), *got = body + NBYTES;
+    struct ko_post posts[POSTS], unread;
+    struct ends ends;
+    int err, landed = 0;
+
+    suite_needs_peer(suite);
+    ends = suite_open(suite, NBYTES);
+    suite_fill(body, nbytes, 1);
+    for (int i = 0; i < POSTS; i++) {
+        posts[i] = data_post(suite, body, nbytes);
+        assert_int_equal(suite->transport->send(ends.from, &posts[i]), KOLO_OK);
+    }
+    unread = data_post(suite, body, KO_CONTROL_BYTES);
+    assert_int_equal(suite->transport->send(ends.to, &unread), KOLO_OK);
+    while ((err = deliver(ends.from, &posts[POSTS - 1])) == KO_AGAIN && landed < POSTS) {
+        assert_int_equal(suite_next(ends.to, ends.from)->nbytes, nbytes);
+        suite_land(ends.to, ends.from, got);
+        landed++;
+        assert_true(suite_matches(got, nbytes, 1));
+    }
+    while (err == KO_AGAIN)
+        err = deliver(ends.from, &posts[POSTS - 1]);
+    assert_int_equal(err, KOLO_OK);
+    suite->transport->hangup(ends.from);
+    for (; landed < POSTS; landed++) {
+        assert_int_equal(suite_next(ends.to, NULL)->nbytes, nbytes);
+        suite_land(ends.to, NULL, got);
+        assert_true(suite_matches(got, nbytes, 1));
+    }
+    suite_expect_loss(ends.to);
+    suite->transport->hangup(ends.to);
+    free(body);
+}
+
 /* ---- the other end is killed ---------------------------------------------------------------- */
 
 static int role_connects(struct suite *suite)
@@ -497,6 +546,7 @@ const struct suite_case suite_loss_cases[] = {CASE(refused),
                                               CASE(hung_up_before_answer),
                                               CASE(hung_up_after_hello),
                                               CASE(data_then_end),
+                                              CASE(delivered_then_end),
                                               CASE(killed_before_answer),
                                               CASE(killed_before_accept),
                                               CASE(killed_with_posts),

@@ -348,3 +348,13 @@ int ko_bundle_drive(struct ko_bundle *bundle)
     end_together(bundle);
     return poll_all(bundle, err);
 }
+
+int ko_bundle_deliver(struct ko_bundle *bundle)
+{
+    int err = KOLO_OK;
+
+    for (int i = 0; i < bundle->n && !err; i++)
+        err = ko_stream_deliver(bundle->streams[i]);
+    end_together(bundle);
+    return poll_all(bundle, err);
+}

@@ -66,5 +66,6 @@ int ko_bundle_send(struct ko_bundle *bundle, struct ko_post *post);
 int ko_bundle_next(struct ko_bundle *bundle, size_t most, const struct ko_frame **frame);
 int ko_bundle_land(struct ko_bundle *bundle, void *to);
 int ko_bundle_drive(struct ko_bundle *bundle);
+int ko_bundle_deliver(struct ko_bundle *bundle);
 
 #endif

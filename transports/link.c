@@ -141,14 +141,6 @@ int ko_link_is_flushed(struct ko_link *link)
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 
-bool ko_link_has_left(const struct ko_link *link)
-{
-    for (uint32_t i = 0; link->posts && i < link->slots; i++)
-        if (link->posts[i].is_queued)
-            return false;
-    return true;
-}
-
 /* What the link itself makes use of. */
 static bool is_for_link(enum ko_frame_kind kind)
 {
@@ -213,4 +205,20 @@ bool ko_link_is_telling_any(const struct ko_link *link)
         if (ko_link_is_telling(link, (enum ko_frame_kind)kind))
             return true;
     return false;
+}
+
+static bool is_sending(const struct ko_link *link)
+{
+    for (uint32_t i = 0; link->posts && i < link->slots; i++)
+        if (link->posts[i].is_queued)
+            return true;
+    return ko_link_is_telling_any(link);
+}
+
+int ko_link_deliver(struct ko_link *link)
+{
+    const struct ko_transport *transport = link->wire->transport;
+    int err = transport->deliver ? transport->deliver(link->wire) : transport->drive(link->wire);
+
+    return !err && is_sending(link) ? KO_AGAIN : err;
 }

@@ -108,9 +108,8 @@ int ko_link_push(struct ko_link *link);
 /* KOLO_OK when nothing of the caller's is referred to any more, else KO_AGAIN. */
 int ko_link_is_flushed(struct ko_link *link);
 
-/* True if nothing that was sent waits on this side any more: it arrives although the link is freed.
- */
-bool ko_link_has_left(const struct ko_link *link);
+/* Sends what is queued; KO_AGAIN until all that was sent arrives although the link is freed. */
+int ko_link_deliver(struct ko_link *link);
 
 /* The next control message, KO_AGAIN if none has come, or the link's error. */
 int ko_link_hear(struct ko_link *link, struct ko_notice *notice);

@@ -427,6 +427,18 @@ static int rdma_drive(struct ko_wire *base)
     return after(wire, KOLO_OK);
 }
 
+/* What has arrived at the other end's adapter is not lost with this end's queue pair. */
+static int rdma_deliver(struct ko_wire *base)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    (void)rdma_drive(base);
+    look_at_tcp(wire);
+    if (wire->status || wire->ended_ns)
+        return KOLO_OK;
+    return ko_rdma_is_sending(wire) || ko_rdma_is_flying(wire) ? KO_AGAIN : KOLO_OK;
+}
+
 static int rdma_answer(struct ko_wire *base, const struct ko_hello *hello)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
@@ -517,5 +529,6 @@ const struct ko_transport ko_transport_rdma = {
     .send = rdma_send,
     .next = rdma_next,
     .land = rdma_land,
+    .deliver = rdma_deliver,
     .hangup = rdma_hangup,
 };

@@ -277,6 +277,17 @@ int ko_stream_flush(struct ko_stream *stream)
     return KOLO_OK;
 }
 
+/* A socket that is closed while something that came over it is unread, or that something comes to
+ * when it is closed, resets its connection and drops what the other end has not acknowledged. */
+int ko_stream_deliver(struct ko_stream *stream)
+{
+    int err = ko_stream_flush(stream);
+
+    if (err || stream->is_out_broken || stream->is_in_ended)
+        return err;
+    return !stream->first && ko_socket_has_delivered(stream->fd) ? KOLO_OK : KO_AGAIN;
+}
+
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
 {
     bool is_free = !stream->first || stream->held; /* the socket has not refused any */

@@ -252,6 +252,13 @@ static int tcp_drive(struct ko_wire *base)
     return after(wire, base->state == KO_WIRE_OPEN ? ko_bundle_drive(&wire->bundle) : shake(wire));
 }
 
+static int tcp_deliver(struct ko_wire *base)
+{
+    struct tcp_wire *wire = (struct tcp_wire *)base;
+
+    return after(wire, ko_bundle_deliver(&wire->bundle));
+}
+
 static int tcp_answer(struct ko_wire *base, const struct ko_hello *hello)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
@@ -299,5 +306,6 @@ const struct ko_transport ko_transport_tcp = {
     .send = tcp_send,
     .next = tcp_next,
     .land = tcp_land,
+    .deliver = tcp_deliver,
     .hangup = tcp_hangup,
 };

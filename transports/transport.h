@@ -162,6 +162,10 @@ struct ko_transport {
      * on; -1 if there was none. NULL for transports that cannot carry any. */
     int (*take_fd)(struct ko_wire *wire);
 
+    /* As drive, but KO_AGAIN until nothing that was sent could be lost by a hangup any more,
+     * whatever has come and nobody has landed. NULL: that is so as soon as no post is queued. */
+    int (*deliver)(struct ko_wire *wire);
+
     /* Ends the wire at once, whatever its state; what was queued and has not left is lost. Posts
      * are the caller's again. The other end sees KOLO_E_PEER_LOST behind what had left. NULL
      * allowed. */
