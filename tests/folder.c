@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static char folder[] = "/tmp/kolo-train-XXXXXX";
+static char folder[] = "/tmp/test-train-XXXXXX";
 
 const char *folder_path(const char *name)
 {

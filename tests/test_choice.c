@@ -168,7 +168,7 @@ static int open_scratch(void **state)
     static struct scratch scratch;
     int fd;
 
-    snprintf(scratch.path, sizeof scratch.path, "/tmp/kolo-tuning-XXXXXX");
+    snprintf(scratch.path, sizeof scratch.path, "/tmp/test-tuning-XXXXXX");
     fd = mkstemp(scratch.path);
     assert_true(fd >= 0);
     close(fd);

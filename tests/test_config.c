@@ -116,7 +116,7 @@ static void types_have_names(void **state)
 
 static void strangers_are_warned_of(void **state)
 {
-    char path[] = "/tmp/kolo-test-XXXXXX";
+    char path[] = "/tmp/test-XXXXXX";
     char log[4096] = "";
     int fd = mkstemp(path);
 

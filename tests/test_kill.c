@@ -25,7 +25,8 @@ enum { STANDARD_RUNS = 100 };
 
 static struct kills kills = {.runs = STANDARD_RUNS, .at_once = 8, .timeout_ms = 3000};
 
-/* How many entries of a directory are kolo's. */
+/* How many entries of a directory are kolo's; those of tests, which may run beside this one, have
+ * other names. */
 static int count_ours(const char *path)
 {
     DIR *directory = opendir(path);

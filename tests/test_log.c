@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char directory[] = "/tmp/kolo-test-log-XXXXXX";
+static char directory[] = "/tmp/test-log-XXXXXX";
 static char path[128];
 static char content[1 << 16];
 

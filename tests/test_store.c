@@ -509,7 +509,7 @@ static int open_tcp(void **state)
 static int open_file(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    char path[] = "/tmp/kolo-test-store-XXXXXX";
+    char path[] = "/tmp/test-store-XXXXXX";
     int fd = mkstemp(path);
 
     *state = fixture;

@@ -8,6 +8,7 @@
 #include "socket.h"
 #include "status.h"
 #include "store.h"
+#include "store_words.h"
 #include "wire.h"
 
 #include <setjmp.h>
@@ -22,18 +23,6 @@
 #include <unistd.h>
 
 enum { PATIENCE_MS = 60000, NONCE = 4 };
-
-#define INIT "0500000000000000 696e69742f" /* keys: as on the wire */
-#define A "0200000000000000 2f61"
-#define B "0200000000000000 2f62"
-#define K "0200000000000000 2f6b"
-#define N "0200000000000000 2f6e"
-#define X "0200000000000000 2f78"
-#define V "0100000000000000 76" /* values */
-#define W "0100000000000000 77"
-#define EMPTY "0000000000000000"
-#define ONE "0100000000000000" /* numbers */
-#define TWO "0200000000000000"
 
 /* What the client must say and is told. With a PING behind it: its nonce, which may be any, is told
  * back. */

@@ -400,7 +400,7 @@ static void open_local(struct place *place)
 /* Nobody else opens it, so that it is removed at the end. */
 static void open_file(struct place *place)
 {
-    char path[] = "/tmp/kolo-test-store-XXXXXX";
+    char path[] = "/tmp/test-store-XXXXXX";
     int fd = mkstemp(path);
 
     place->has_list = true;

@@ -29,7 +29,7 @@
 #define ZERO "01000000 30"
 #define K "02000000 2f6b" /* "/k" */
 
-static char folder[] = "/tmp/kolo-test-XXXXXX";
+static char folder[] = "/tmp/test-XXXXXX";
 static char path[64];
 
 static int make_folder(void **state)

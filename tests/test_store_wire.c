@@ -7,6 +7,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_session.h"
+#include "store_words.h"
 #include "wire.h"
 
 #include <setjmp.h>
@@ -78,18 +79,6 @@ static void gets(struct ko_session *client, const char *hex)
 struct step {
     const char *say, *hear;
 };
-
-#define INIT "0500000000000000 696e69742f" /* keys: as on the wire */
-#define A "0200000000000000 2f61"
-#define B "0200000000000000 2f62"
-#define K "0200000000000000 2f6b"
-#define N "0200000000000000 2f6e"
-#define X "0200000000000000 2f78"
-#define V "0100000000000000 76" /* values */
-#define W "0100000000000000 77"
-#define EMPTY "0000000000000000"
-#define ONE "0100000000000000" /* numbers */
-#define TWO "0200000000000000"
 
 /* Steps with no answer are checked by the answers of the next. */
 static const struct step modern[] = {

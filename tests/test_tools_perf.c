@@ -430,7 +430,7 @@ static void test_what_is_written_can_be_read(void **state)
     const struct ko_perf_options options = {.nsamples = 3};
     struct ko_perf_report written = {.nranks = 5}, read = {0};
     const struct ko_perf_figures *figures;
-    char path[] = "/tmp/test_perf_XXXXXX";
+    char path[] = "/tmp/test-perf-XXXXXX";
     FILE *file = fdopen(mkstemp(path), "w");
 
     (void)state;
