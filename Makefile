@@ -205,9 +205,11 @@ $(FAKECUDA): $(FAKECUDA_OBJ)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CXX) -shared -Wl,-soname,libcuda.so.1 $(KO_LDFLAGS) $^ -o $@
 
-$(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): $(FAKECUDA)
-$(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)): \
-    LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakecuda'
+CUDA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)) \
+              $(BUILD)/tests/test_tools_device
+
+$(CUDA_TESTS): $(FAKECUDA)
+$(CUDA_TESTS): LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakecuda'
 
 # What tests/gpu/check runs, on a GPU or on the double.
 GPU_CHECKS := $(patsubst tests/gpu/%.c,$(BUILD)/gpu/%,$(wildcard tests/gpu/*.c))

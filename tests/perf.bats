@@ -10,6 +10,7 @@ setup() {
     cd "$BATS_TEST_DIRNAME/.."
     PERF=$PWD/$BUILD/bin/kolo-perf RUN=$PWD/$BUILD/bin/kolorun
     [ "${BUILD#/}" = "$BUILD" ] || { PERF=$BUILD/bin/kolo-perf RUN=$BUILD/bin/kolorun; }
+    DOUBLE=$(dirname "$PERF")/../tests/fakecuda
     cd "$BATS_TEST_TMPDIR"
     for name in $(compgen -e KOLO_) RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; do unset "$name"; done
     QUICK=(-n 2 -w 1 -T 60)
@@ -112,6 +113,49 @@ results() {
     json r.json 'd["memory"] == "shared" and d["tensors"] == 16'
     run "$PERF" -t 2 all_reduce all_to_all --memory shared -z 0 -m 3 -b 1M -e 1M "${QUICK[@]}"
     [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 N/A" ]
+}
+
+# Buffers in the memory of a GPU, which is the double of a driver here.
+on_gpu() {
+    run env LD_LIBRARY_PATH="$DOUBLE" "$@" --device cuda "${QUICK[@]}"
+}
+
+@test "on a GPU every operation is right, timed by a stream, in threads and processes" {
+    on_gpu "$PERF" -t 3 all -u 1 -b 3000 -e 3000 --json r.json
+    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
+    rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
+    grep -qE "^#  Rank  2 Group  0 Pid +[0-9]+ on +[^ ]+ device  0 \[0000:01:00.0\] kolo's test double$" <<<"$output"
+    grep -q "of asynchronous calls, by a stream's events$" <<<"$output"
+    json r.json 'd["device"] == "cuda" and d["graph"] == 0'
+    json r.json 'all(s > 0 for r in d["rows"] if r["out_of_place"] for s in r["out_of_place"]["samples_us"])'
+    on_gpu "$RUN" --no-tag -n 2 "$PERF" all_reduce reduce_scatter ping_pong -b 0 -e 9000 -i 1125 -d half -o max -z 1
+    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
+    [ "$(rows | awk '{ print $9 $13 }' | sort | uniq -c | xargs)" = "18 00 9 0N/A" ]
+    grep -q "of blocking calls, by a stream's events$" <<<"$output"
+    FAKECUDA_DEVICES=2 on_gpu "$PERF" -N 2 all_reduce -b 64 -e 64 --percentiles -m 3 -c 2
+    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $17 }')" = "0 0" ]
+    grep -qE '^#  Rank  1 .* device  1 ' <<<"$output"
+}
+
+@test "on a GPU operations can be replayed as a graph" {
+    on_gpu "$PERF" -N 2 all_reduce broadcast all_to_all allgathercoalesced -b 8 -e 32K -f 64 -G 3 --json r.json
+    [[ "$output" != *"no kernels for GPUs"* ]] || skip "built without nvcc: no graphs"
+    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 4 ]
+    rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
+    grep -q ' graph: 3 ' <<<"$output"
+    grep -q "by a stream's events, as a graph$" <<<"$output"
+    json r.json 'd["graph"] == 3'
+}
+
+@test "what cannot be done on a GPU is said" {
+    KOLO_CUDA=0 refuses 'KOLO_CUDA is 0' "$PERF" all_reduce --device cuda -b 64 -e 64
+    export LD_LIBRARY_PATH=$DOUBLE
+    FAKECUDA_DEVICES=0 refuses 'the driver finds no GPU' "$PERF" all_reduce --device cuda -b 64 -e 64
+    FAKECUDA_BREAK=cuEventCreate=2 refuses 'a GPU has no stream: CUDA_ERROR_OUT_OF_MEMORY' \
+        "$PERF" all_reduce --device cuda -b 64 -e 64
+    FAKECUDA_BREAK=cuMemcpyAsync=400 refuses 'to the GPU: CUDA_ERROR_INVALID_HANDLE' \
+        "$PERF" all_reduce --device cuda -b 64 -e 64
+    refuses 'all_gather_v cannot be captured' "$PERF" all_gather_v --device cuda -b 64 -e 64 -G 1
 }
 
 @test "ranks can be pinned, more of them than cores too" {
@@ -218,7 +262,14 @@ refuses() {
     refuses '-n is "0"' "$PERF" all_reduce -n 0
     refuses '--memory is "huge"' "$PERF" all_reduce --memory huge
     refuses '--tensors is "0"' "$PERF" all_reduce_coalesced --tensors 0
-    refuses 'host memory' "$PERF" all_reduce -g 4
+    refuses 'one GPU at most' "$PERF" all_reduce -g 4
+    refuses '--device is "gpu"' "$PERF" all_reduce --device gpu
+    refuses '-G is for --device cuda' "$PERF" all_reduce -G 1
+    refuses 'are for --device cpu' "$PERF" all_reduce --device cuda --dirty
+    refuses 'are for --device cpu' "$PERF" all_reduce --device cuda --memory shared
+    refuses '-z 1: a graph' "$PERF" all_reduce --device cuda -G 1 -z 1
+    refuses 'neither messages nor a barrier' "$PERF" sendrecv --device cuda -G 1
+    refuses 'neither messages nor a barrier' "$PERF" barrier --device cuda -G 1
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json
     RANK=0 WORLD_SIZE=1 refuses 'RANK is set' "$PERF" -N 2 all_reduce

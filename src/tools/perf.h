@@ -37,6 +37,8 @@ struct ko_perf_options {
     int tensors;    /* of coalesced operations */
     size_t unalign; /* elements by which buffers miss their alignment */
     bool shared;    /* buffers are kolo_mem_alloc's */
+    bool on_gpu;    /* buffers are in GPU memory */
+    int launches;   /* of a graph, for each sample; 0: no graph */
     bool percentiles, cost, dirty, pin, timestamps;
     double margin; /* of compare: 0.05 is 5 % */
     const char *json, *csv, *plot, *compare, *load, *tune;
@@ -105,15 +107,20 @@ const char *ko_perf_form_name(int form);
 
 struct ko_perf_case;
 struct ko_perf_call;
+struct ko_perf_device;
 
 /* One rank's part of the run. */
 struct ko_perf_rank {
     const struct ko_perf_options *options;
     kolo_group *group;
-    bool is_first;      /* of its process: costs are of processes */
-    int syscalls_fd;    /* ko_perf_cost_open's, or -1 */
-    void *a, *b, *copy; /* options->max_bytes each, and room for options->unalign elements */
-    kolo_work **works;  /* options->together of them */
+    bool is_first;   /* of its process: costs are of processes */
+    int syscalls_fd; /* ko_perf_cost_open's, or -1 */
+    /* options->max_bytes each, and room for options->unalign elements: */
+    void *a, *b;                   /* where the operation's buffers are */
+    void *copy;                    /* the host's */
+    void *mirror;                  /* the host's, of a or b on a GPU */
+    struct ko_perf_device *device; /* NULL: all buffers are the host's */
+    kolo_work **works;             /* options->together of them */
     struct ko_perf_report *report; /* rank 0 only: where its rows go, and to stdout as they come */
     int64_t nwrong;                /* of all ranks, so far */
 };

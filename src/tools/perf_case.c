@@ -288,7 +288,8 @@ static int sender(const struct ko_perf_call *c, int block)
 /* ---- the table --------------------------------------------------------------------------- */
 
 enum {
-    PAIR = KO_PERF_IS_PAIR | KO_PERF_NO_IN,
+    MESSAGE = KO_PERF_IS_MESSAGE | KO_PERF_NO_IN,
+    PAIR = KO_PERF_IS_PAIR | MESSAGE,
     IN = KO_PERF_BLOCKS_IN,
     OUT = KO_PERF_BLOCKS_OUT,
     REDUCES = KO_PERF_REDUCES,
@@ -317,8 +318,8 @@ static const struct ko_perf_case cases[] = {
     {"broadcast_coalesced", ROOT | TENSORS | KO_PERF_NO_OUT, 1, broadcast_coalesced, root},
     {"all_gather_coalesced", OUT | TENSORS, 1, all_gather_coalesced, each},
     {"reduce_scatter_coalesced", REDUCES | IN | TENSORS, 1, reduce_scatter_coalesced, all},
-    {"sendrecv", KO_PERF_NO_IN, 1, sendrecv, previous},
-    {"batch", IN | OUT | KO_PERF_NO_IN, 1, batch, each},
+    {"sendrecv", MESSAGE, 1, sendrecv, previous},
+    {"batch", IN | OUT | MESSAGE, 1, batch, each},
     {"ping_pong", PAIR, 2, ping_pong, other},
     {"one_way", PAIR, 2, one_way, sender},
 };

@@ -87,11 +87,12 @@ void ko_perf_print_json(FILE *file, const struct ko_perf_options *options,
     fprintf(file,
             "\"ranks\": %d,\n  \"iters\": %d, \"warmup_iters\": %d, \"agg_iters\": %d, "
             "\"blocking\": %s, \"each_timed\": %s, \"dirty\": %s, \"unalign\": %zu, \"tensors\": "
-            "%d, \"memory\": \"%s\",\n",
+            "%d, \"memory\": \"%s\", \"device\": \"%s\", \"graph\": %d,\n",
             report->nranks, options->nsamples, options->warmup,
             options->together ? options->together : 1, options->together ? "false" : "true",
             options->percentiles ? "true" : "false", options->dirty ? "true" : "false",
-            options->unalign, options->tensors, options->shared ? "shared" : "ordinary");
+            options->unalign, options->tensors, options->shared ? "shared" : "ordinary",
+            options->on_gpu ? "cuda" : "cpu", options->launches);
     fprintf(file, "  \"wrong\": %lld, \"busbw\": %.7g,\n  \"rows\": [",
             (long long)ko_perf_report_wrong(report, 0), ko_perf_report_busbw(report, 0));
     for (size_t i = 0; i < report->nrows; i++) {

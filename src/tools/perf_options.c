@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The flags are those of nccl-tests, long names and defaults too, so that a command line can be
- * carried over; what has no meaning on a host is taken at its default only.
+ * carried over; what has no meaning here is taken at its default only.
  */
 #include "perf.h"
 
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum { MOST_RANKS = 4096, MOST_SAMPLES = 1000000, MOST_TOGETHER = 4096, MOST_TENSORS = 4096 };
+enum { MOST_LAUNCHES = 1000000, TOGETHER_ON_GPU = 16 };
 enum { SAMPLES = 20, SAMPLES_OF_PERCENTILES = 200 };
 
 enum key {
@@ -34,7 +35,8 @@ enum key {
     KEY_TENSORS,
     KEY_DIRTY,
     KEY_PIN,
-    KEY_TIMESTAMPS
+    KEY_TIMESTAMPS,
+    KEY_DEVICE
 };
 
 static const struct argp_option option_list[] = {
@@ -58,6 +60,16 @@ static const struct argp_option option_list[] = {
      2},
     {"tensors", KEY_TENSORS, "N", 0, "Tensors of a coalesced operation. Default 16", 2},
     {"dirty", KEY_DIRTY, NULL, 0, "Write to the input before each operation, not timed", 2},
+    {"device", KEY_DEVICE, "KIND", 0,
+     "Where the buffers are: cpu, or cuda: in GPU memory, calls and times in the order of a "
+     "stream. "
+     "Default cpu",
+     2},
+    {"graph", 'G', "N", 0,
+     "With --device cuda: capture the operations of a sample as a CUDA graph, and launch it N "
+     "times",
+     2},
+    {"cudagraph", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Measurement", 3},
     {"iters", 'n', "N", 0, "Samples of each row. Default 20, with --percentiles 200", 3},
     {"warmup-iters", 'w', "N", 0, "Operations before the first sample. Default 5", 3},
@@ -85,7 +97,6 @@ static const struct argp_option option_list[] = {
     {"load", KEY_LOAD, "FILE", 0, "Measure nothing: take what --json has written", 5},
     {"tune", KEY_TUNE, "FILE", 0, "Measure what links and reductions cost, for KOLO_TUNING", 5},
     {"ngpus", 'g', "1", OPTION_HIDDEN, NULL, 6},
-    {"cudagraph", 'G', "0", OPTION_HIDDEN, NULL, 6},
     {"local_register", 'R', "0", OPTION_HIDDEN, NULL, 6},
     {0}};
 
@@ -101,7 +112,8 @@ static const char doc[] =
     "Examples:\n"
     "  kolorun -n 4 kolo-perf all_reduce -b 8 -e 64M -f 4\n"
     "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --json base.json\n"
-    "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --compare base.json\n\n"
+    "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --compare base.json\n"
+    "  kolorun -n 2 kolo-perf all_reduce --device cuda -b 8 -e 1G -f 8\n\n"
     "The exit code is 0 if all is well, 1 if elements were wrong, 125 if kolo-perf was misused or "
     "failed.";
 
@@ -212,7 +224,7 @@ static int parse_dtype(struct argp_state *state, const char *text)
 /* What was given, beside the options themselves. */
 struct input {
     struct ko_perf_options *options;
-    bool has_max, is_async;
+    bool has_max, is_async, is_blocking;
 };
 
 static error_t parse_sizes(int key, char *arg, struct argp_state *state, struct input *input)
@@ -256,7 +268,8 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state, str
                                            : KO_PERF_ALL;
         return 0;
     case 'z':
-        input->is_async = !ko_option_whole(state, "-z", arg, 0, 1);
+        input->is_blocking = ko_option_whole(state, "-z", arg, 0, 1);
+        input->is_async = !input->is_blocking;
         return 0;
     case 'm':
         options->together = ko_option_whole(state, "-m", arg, 1, MOST_TOGETHER);
@@ -274,6 +287,14 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state, str
         return 0;
     case KEY_DIRTY:
         options->dirty = true;
+        return 0;
+    case KEY_DEVICE:
+        options->on_gpu = !strcmp(arg, "cuda");
+        if (!options->on_gpu && strcmp(arg, "cpu"))
+            argp_error(state, "--device is \"%s\"; it takes cpu or cuda", arg);
+        return 0;
+    case 'G':
+        options->launches = ko_option_whole(state, "-G", arg, 0, MOST_LAUNCHES);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -361,14 +382,34 @@ static error_t parse_output(int key, char *arg, struct argp_state *state, struct
 static void refuse_device(struct argp_state *state, int key, const char *arg)
 {
     if (strcmp(arg, key == 'g' ? "1" : "0"))
-        argp_error(state, "-%c %s: kolo-perf measures ranks with host memory; their number is -t",
+        argp_error(state, "-%c %s: a rank has one GPU at most, and registers nothing; ranks are -t",
                    key, arg);
+}
+
+/* What does not go together on a GPU, or without. */
+static const char *refuse_on_gpu(const struct input *input)
+{
+    const struct ko_perf_options *options = input->options;
+    int ncases;
+    const struct ko_perf_case *cases = ko_perf_cases(&ncases);
+
+    if (options->launches && !options->on_gpu)
+        return "-G is for --device cuda";
+    if (options->on_gpu && (options->dirty || options->shared))
+        return "--dirty and --memory shared are for --device cpu";
+    if (options->launches && input->is_blocking)
+        return "-z 1: a graph has no blocking calls";
+    for (int i = 0; i < ncases && options->launches; i++)
+        if (options->cases & 1U << i && cases[i].flags & (KO_PERF_IS_MESSAGE | KO_PERF_IS_EMPTY))
+            return "-G: neither messages nor a barrier can be part of a graph";
+    return NULL;
 }
 
 /* What no option alone can tell. */
 static void settle(struct argp_state *state, struct input *input)
 {
     struct ko_perf_options *options = input->options;
+    const char *refused = refuse_on_gpu(input);
     bool is_of_bits =
         options->op == KOLO_BAND || options->op == KOLO_BOR || options->op == KOLO_BXOR;
 
@@ -376,8 +417,12 @@ static void settle(struct argp_state *state, struct input *input)
         options->max_bytes = options->min_bytes;
     if (!options->nsamples)
         options->nsamples = options->percentiles ? SAMPLES_OF_PERCENTILES : SAMPLES;
+    if (options->on_gpu && !input->is_blocking && !options->together)
+        options->together = options->percentiles ? 1 : TOGETHER_ON_GPU;
     if (input->is_async && !options->together)
         options->together = 1;
+    if (refused)
+        argp_error(state, "%s", refused);
     if (options->min_bytes > options->max_bytes)
         argp_error(state, "-b is more than -e");
     else if (is_of_bits && options->dtype >= 0 && ko_dtype_is_float((kolo_dtype)options->dtype))
@@ -413,7 +458,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return err;
     switch (key) {
     case 'g':
-    case 'G':
     case 'R':
         refuse_device(state, key, arg);
         return 0;

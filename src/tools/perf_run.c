@@ -7,6 +7,7 @@
 
 #include "launch.h"
 #include "perf_case.h"
+#include "perf_device.h"
 #include "status.h"
 #include "thread.h"
 
@@ -26,6 +27,7 @@ struct seat {
     pthread_t thread;
     int number; /* among the threads of the process */
     int syscalls_fd;
+    struct ko_perf_device *device; /* NULL: none is wanted */
     int err;
     int64_t nwrong;
 };
@@ -82,12 +84,12 @@ void ko_perf_pin(long number)
     (void)sched_setaffinity(0, sizeof mine, &mine);
 }
 
-/* Ranks of a machine take its cores in turn. */
-static void pin(const struct seat *seat)
+/* The rank's number among those of this machine. */
+static int local_number(const struct seat *seat)
 {
     const int local = seat->options->placement.local_rank;
 
-    ko_perf_pin((long)(local > 0 ? local : 0) * seat->options->nthreads + seat->number);
+    return (local > 0 ? local : 0) * seat->options->nthreads + seat->number;
 }
 
 /* ---- memory ------------------------------------------------------------------------------ */
@@ -112,7 +114,8 @@ static int check_memory(const struct ko_perf_options *options)
 {
     const int processes = options->placement.local_size;
     const double ranks = (double)(processes > 0 ? processes : 1) * options->nthreads;
-    const double needed = ranks * (options->check ? 3 : 2) * (double)options->max_bytes;
+    const int buffers = options->on_gpu || !options->check ? 2 : 3; /* a, b, copy, mirror */
+    const double needed = ranks * buffers * (double)options->max_bytes;
     const double free_bytes = available_memory();
 
     if (free_bytes < 0 || needed <= free_bytes)
@@ -122,27 +125,40 @@ static int check_memory(const struct ko_perf_options *options)
                    options->max_bytes, ranks, needed * 1e-9, free_bytes * 1e-9);
 }
 
-static int take_buffer(const struct ko_perf_options *options, bool is_shared, void **buffer)
+static size_t buffer_bytes(const struct ko_perf_options *options)
 {
-    const size_t nbytes = options->max_bytes + (options->unalign + 1) * LARGEST_ELEMENT;
+    return options->max_bytes + (options->unalign + 1) * LARGEST_ELEMENT;
+}
 
-    if (is_shared)
-        return kolo_mem_alloc(nbytes, buffer);
-    if (!posix_memalign(buffer, PAGE, nbytes))
+/* One that operations do not see. */
+static int take_plain_buffer(const struct ko_perf_options *options, void **buffer)
+{
+    if (!posix_memalign(buffer, PAGE, buffer_bytes(options)))
         return KOLO_OK;
     *buffer = NULL;
-    return ko_fail(KOLO_E_NOMEM, "no memory for a buffer of %zu bytes", nbytes);
+    return ko_fail(KOLO_E_NOMEM, "no memory for a buffer of %zu bytes", buffer_bytes(options));
+}
+
+static int take_buffer(const struct ko_perf_rank *rank, void **buffer)
+{
+    if (rank->device)
+        return ko_perf_device_alloc(rank->device, buffer_bytes(rank->options), buffer);
+    if (rank->options->shared)
+        return kolo_mem_alloc(buffer_bytes(rank->options), buffer);
+    return take_plain_buffer(rank->options, buffer);
 }
 
 static int take_memory(struct ko_perf_rank *rank)
 {
     const struct ko_perf_options *options = rank->options;
-    int err = take_buffer(options, options->shared, &rank->a);
+    int err = take_buffer(rank, &rank->a);
 
     if (!err)
-        err = take_buffer(options, options->shared, &rank->b);
+        err = take_buffer(rank, &rank->b);
     if (!err)
-        err = take_buffer(options, false, &rank->copy);
+        err = take_plain_buffer(options, &rank->copy);
+    if (!err && rank->device)
+        err = take_plain_buffer(options, &rank->mirror);
     if (err)
         return err;
     rank->works = ko_alloc((size_t)(options->together + 1) * sizeof *rank->works, "works");
@@ -151,7 +167,9 @@ static int take_memory(struct ko_perf_rank *rank)
 
 static void drop_buffer(const struct ko_perf_rank *rank, void *buffer)
 {
-    if (rank->options->shared)
+    if (rank->device)
+        ko_perf_device_free(rank->device, buffer);
+    else if (rank->options->shared)
         (void)kolo_mem_free(buffer);
     else
         free(buffer);
@@ -159,9 +177,12 @@ static void drop_buffer(const struct ko_perf_rank *rank, void *buffer)
 
 static void drop_memory(struct ko_perf_rank *rank)
 {
+    if (rank->device)
+        ko_perf_device_forget(rank->device);
     drop_buffer(rank, rank->a);
     drop_buffer(rank, rank->b);
     free(rank->copy);
+    free(rank->mirror);
     kolo_free(rank->works);
 }
 
@@ -199,7 +220,8 @@ static int perform(struct seat *seat, kolo_group *group)
     struct ko_perf_rank rank = {.options = seat->options,
                                 .group = group,
                                 .is_first = seat->number == 0,
-                                .syscalls_fd = seat->syscalls_fd};
+                                .syscalls_fd = seat->syscalls_fd,
+                                .device = seat->device};
     int err = check_options(seat->options, kolo_group_size(group));
 
     if (kolo_group_rank(group) == 0) {
@@ -223,8 +245,10 @@ static void *be_rank(void *arg)
     kolo_group *group = NULL;
 
     if (seat->options->pin)
-        pin(seat);
+        ko_perf_pin(local_number(seat)); /* ranks of a machine take its cores in turn */
     seat->err = join(seat, &group);
+    if (!seat->err && seat->options->on_gpu)
+        seat->err = ko_perf_device_open(group, local_number(seat), &seat->device);
     if (!seat->err)
         seat->err = perform(seat, group);
     if (seat->err) {
@@ -235,6 +259,7 @@ static void *be_rank(void *arg)
             kolo_group_abort(group, kolo_last_error());
     }
     kolo_group_free(group);
+    ko_perf_device_close(seat->device); /* the group needs its context */
     return NULL;
 }
 
@@ -281,6 +306,8 @@ int ko_perf_run(const struct ko_perf_options *options, struct ko_perf_report *re
     kolo_store *store = NULL;
     int code = KO_PERF_FAILED, err = seats ? check_memory(options) : KOLO_E_NOMEM;
 
+    if (!err && options->on_gpu)
+        err = ko_perf_device_check();
     if (!err && n > 1 && !is_launched(options))
         err = kolo_store_open_local(&store);
     if (err) {

@@ -6,6 +6,7 @@
 
 #include "dtype.h"
 #include "perf_case.h"
+#include "perf_device.h"
 #include "reduce.h"
 
 #include <stdlib.h>
@@ -178,22 +179,26 @@ static int sweep_case(struct ko_perf_rank *rank, const struct ko_perf_case *row)
 
 /* What every rank tells of itself. */
 struct seat {
-    char host[64];
-    int32_t pid, local;
+    char host[64], device[128];
+    int32_t pid;
 };
 
 static int print_seats(const struct ko_perf_rank *rank)
 {
     int n = kolo_group_size(rank->group), err;
-    struct seat *seats = calloc((size_t)n, sizeof *seats), mine = {.pid = getpid()};
+    struct seat *seats = calloc((size_t)n, sizeof *seats);
+    struct seat mine = {.device = " 0 [host memory]", .pid = getpid()};
 
     if (!seats)
         return KOLO_E_NOMEM;
     gethostname(mine.host, sizeof mine.host - 1);
-    err = kolo_all_gather(rank->group, &mine, seats, sizeof mine, KOLO_UINT8);
+    err =
+        rank->device ? ko_perf_device_name(rank->device, mine.device, sizeof mine.device) : KOLO_OK;
+    if (!err)
+        err = kolo_all_gather(rank->group, &mine, seats, sizeof mine, KOLO_UINT8);
     for (int r = 0; r < n && !err && rank->report; r++)
-        printf("#  Rank %2d Group  0 Pid %6d on %10s device  0 [host memory]\n", r, seats[r].pid,
-               seats[r].host);
+        printf("#  Rank %2d Group  0 Pid %6d on %10s device %s\n", r, seats[r].pid, seats[r].host,
+               seats[r].device);
     free(seats);
     return err;
 }

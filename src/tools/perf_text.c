@@ -23,11 +23,12 @@ void ko_perf_print_start(FILE *file, const struct ko_perf_options *options,
     fprintf(file, "# Collective test starting: %s\n", row->name);
     fprintf(file,
             "# nThread %d nGpus 1 minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d "
-            "iters: %d agg iters: %d validation: %d graph: 0 unalign: %zu\n",
+            "iters: %d agg iters: %d validation: %d graph: %d unalign: %zu\n",
             options->nthreads, options->min_bytes, options->max_bytes,
             by_factor ? options->step_factor : (double)options->step_bytes,
             by_factor ? "factor" : "bytes", options->warmup, options->nsamples,
-            options->together ? options->together : 1, options->check, options->unalign);
+            options->together ? options->together : 1, options->check, options->launches,
+            options->unalign);
     fprintf(file, "# time: median of %d samples%s, of %s calls%s%s", options->nsamples,
             options->percentiles ? " of one operation each" : "",
             options->together && !(row->flags & KO_PERF_IS_PAIR) ? "asynchronous" : "blocking",
@@ -35,6 +36,9 @@ void ko_perf_print_start(FILE *file, const struct ko_perf_options *options,
             options->pin ? ", ranks pinned" : "");
     if (options->shared)
         fputs(", shared memory", file);
+    if (options->on_gpu)
+        fputs(options->launches ? ", by a stream's events, as a graph" : ", by a stream's events",
+              file);
     if (row->flags & KO_PERF_TENSORS)
         fprintf(file, ", %d tensors", options->tensors);
     fputs(row->flags & KO_PERF_UNEVEN ? ", uneven blocks\n" : "\n", file);
