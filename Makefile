@@ -50,7 +50,8 @@ LIB_PIC      := $(LIB_SRC:%.c=$(PIC)/%.o) $(PIC)/cuda_image.o
 LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o) $(TOBJ)/cuda_image.o
 TEST_LIB_OBJ := $(TEST_LIB_SRC:%.c=$(TOBJ)/%.o)
 TOOL_LIB_OBJ := $(TOOL_LIB_SRC:%.c=$(OBJ)/%.o) $(OBJ)/prose.o
-TRAIN_TEST   := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out examples/ddp/train.c,$(TRAIN_SRC)))
+TRAIN_TEST   := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out examples/ddp/train.c,$(TRAIN_SRC))) \
+                $(TOBJ)/train_image.o
 
 STATIC := $(BUILD)/lib/libkolo.a
 SHARED := $(BUILD)/lib/libkolo.so.$(VERSION)
@@ -124,6 +125,23 @@ $(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image
 	@mkdir -p $(@D)
 	$(Q)scripts/cuda_image $(FATBIN) | $(CC) -c -x assembler - -o $@
 
+# The trainer has kernels of its own.
+TRAIN_FATBIN := $(if $(NVCC),$(BUILD)/train.fatbin)
+
+$(BUILD)/train.fatbin: examples/ddp/layer_kernels.cu $(wildcard examples/ddp/*.h kernels/device.cuh kernels/portable.h)
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  NVCC  kernels of the trainer")
+	$(Q)$(NVCC) $(NVCCFLAGS) -fatbin $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	    -gencode arch=compute_90,code=compute_90 $< -o $@
+
+$(OBJ)/train_image.o: $(TRAIN_FATBIN) scripts/cuda_image
+	@mkdir -p $(@D)
+	$(Q)NAME=train_image scripts/cuda_image $(TRAIN_FATBIN) | $(CC) -c -x assembler - -o $@
+
+$(TOBJ)/train_image.o: scripts/cuda_image
+	@mkdir -p $(@D)
+	$(Q)NAME=train_image scripts/cuda_image scripts/cuda_image | $(CC) -c -x assembler - -o $@
+
 # Tests have some image in any case: the double of the driver has the kernels itself.
 $(TOBJ)/cuda_image.o: scripts/cuda_image
 	@mkdir -p $(@D)
@@ -165,7 +183,7 @@ $(BUILD)/bin/%: $(OBJ)/examples/%.o $(STATIC)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ $(LIB_LIBS) -o $@
 
-$(BUILD)/bin/kolo-train: $(TRAIN_SRC:%.c=$(OBJ)/%.o) $(STATIC)
+$(BUILD)/bin/kolo-train: $(TRAIN_SRC:%.c=$(OBJ)/%.o) $(OBJ)/train_image.o $(STATIC)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $^ -lopenblas -lz $(LIB_LIBS) -o $@
@@ -206,10 +224,19 @@ $(FAKECUDA): $(FAKECUDA_OBJ)
 	$(Q)$(CXX) -shared -Wl,-soname,libcuda.so.1 $(KO_LDFLAGS) $^ -o $@
 
 CUDA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.c)) \
-              $(BUILD)/tests/test_tools_device
+              $(BUILD)/tests/test_tools_device $(BUILD)/tests/test_train_gpu
 
 $(CUDA_TESTS): $(FAKECUDA)
+$(BUILD)/tests/test_train_gpu: $(FAKECUBLAS)
 $(CUDA_TESTS): LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakecuda'
+
+# And one of cuBLAS, which goes by the other's streams.
+FAKECUBLAS := $(BUILD)/tests/fakecuda/libcublas.so.13
+
+$(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h $(FAKECUDA)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	    -Wl,-soname,libcublas.so.13 $(KO_LDFLAGS) $< $(FAKECUDA) -Wl,-rpath,'$$ORIGIN' -o $@
 
 # What tests/gpu/check runs, on a GPU or on the double.
 GPU_CHECKS := $(patsubst tests/gpu/%.c,$(BUILD)/gpu/%,$(wildcard tests/gpu/*.c))
@@ -245,7 +272,7 @@ $(BUILD)/tests/test_train_%: $(TOBJ)/tests/test_train_%.o $(TRAIN_TEST) $(TEST_L
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
 
 .PHONY: tests
-tests: $(TEST_BINS) $(FAKECUDA) $(FAKEVERBS) $(GPU_CHECKS) ## build the test programs
+tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_CHECKS) ## build the test programs
 
 .PHONY: check
 check: all tests ## run all tests (TESTS=... for some of them)

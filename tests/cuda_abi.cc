@@ -84,3 +84,17 @@ SAME(KO_CU_SYMBOL_MISSING, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 SAME(KO_CU_SYMBOL_TOO_NEW, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 SAME(sizeof(ko_cu_uuid), sizeof(CUuuid));
 SAME(sizeof(ko_cu_ipc_handle), sizeof(CUipcMemHandle));
+
+/* And what the trainer declares of cuBLAS, where that is there too. */
+#if __has_include(<cublas_v2.h>)
+#include "../examples/ddp/cublas.h"
+#include <cublas_v2.h>
+
+#define BLAS(member, name, parameters) \
+    static_assert(is_alike<cublas_status(*) parameters, decltype(&name)>::value, #name);
+CUBLAS_LIST(BLAS)
+SAME(CUBLAS_AS_IT_IS, CUBLAS_OP_N);
+SAME(CUBLAS_TRANSPOSED, CUBLAS_OP_T);
+SAME(CUBLAS_EXACT_FLOAT, CUBLAS_PEDANTIC_MATH);
+SAME(0, CUBLAS_STATUS_SUCCESS);
+#endif

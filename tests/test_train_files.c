@@ -211,8 +211,8 @@ static const struct run_state run = {11, 2, 3, 1234, 64, 60000, 1, 0};
 
 static void open_model(uint64_t seed)
 {
-    assert_int_equal(model_create(1, &model), 0);
-    assert_int_equal(sgd_create(model.count, 0.1f, 0.5f, &sgd), 0);
+    assert_int_equal(model_create(NULL, 1, &model), 0);
+    assert_int_equal(sgd_create(NULL, model.count, 0.1f, 0.5f, &sgd), 0);
     model_init(&model, seed);
     for (size_t i = 0; i < sgd.count; i++)
         sgd.velocity[i] = model.values[sgd.count - 1 - i];

@@ -297,14 +297,15 @@ static void test_loss(void **state)
     fill(rows, 12, 11);
     widen(rows, 12, wide);
     loss_eval(NULL, 3, arguments, &mean);
-    assert_true(fabs(log_softmax_nll(3, 4, rows, loss_labels) / 3 - mean) < 1e-6);
+    log_softmax(3, 4, rows);
+    assert_true(fabs(nll(3, 4, rows, loss_labels) / 3 - mean) < 1e-6);
     for (int n = 0; n < 3; n++) {
         double total = 0;
         for (int k = 0; k < 4; k++)
             total += exp((double)rows[4 * n + k]);
         assert_true(fabs(total - 1) < 1e-6);
     }
-    log_softmax_nll_backward(3, 4, rows, loss_labels);
+    nll_backward(3, 4, rows, loss_labels);
     differentiate(&f, arguments, 0, &one, want);
     assert_near(rows, want, 12, 1e-6);
 }
@@ -314,7 +315,8 @@ static void test_loss_of_large_logits_is_finite(void **state)
     float rows[4] = {1e4f, -1e4f, 0, 0};
 
     (void)state;
-    assert_true(log_softmax_nll(1, 4, rows, loss_labels) == 0);
+    log_softmax(1, 4, rows);
+    assert_true(nll(1, 4, rows, loss_labels) == 0);
     assert_true(rows[1] == -2e4f);
 }
 
@@ -338,8 +340,8 @@ static void test_dropout_depends_on_the_sample_alone(void **state)
     fill(rows, 4 * 50, 12);
     memcpy(again, rows + 2 * 50, 50 * sizeof *rows);
     memcpy(again + 50, rows, 50 * sizeof *rows);
-    dropout_rows(&whole, 1, 4, 50, rows);
-    dropout_rows(&part, 1, 2, 50, again);
+    dropout_maps(&whole, 1, 4, 50, 1, rows);
+    dropout_maps(&part, 1, 2, 50, 1, again);
     assert_memory_equal(again, rows + 2 * 50, 50 * sizeof *rows);
     assert_memory_equal(again + 50, rows, 50 * sizeof *rows);
 
@@ -368,8 +370,8 @@ static void test_dropout_keeps_half_and_doubles(void **state)
         samples[i] = i;
     for (size_t i = 0; i < N * WIDTH; i++)
         rows[i] = other[i] = 3;
-    dropout_rows(&dropout, 0, N, WIDTH, rows);
-    dropout_rows(&dropout, 1, N, WIDTH, other);
+    dropout_maps(&dropout, 0, N, WIDTH, 1, rows);
+    dropout_maps(&dropout, 1, N, WIDTH, 1, other);
     for (size_t i = 0; i < N * WIDTH; i++) {
         assert_true(rows[i] == 0 || rows[i] == 6);
         kept += rows[i] > 0;
@@ -386,7 +388,7 @@ static void test_dropout_off_changes_nothing(void **state)
     float rows[6] = {1, 2, 3, 4, 5, 6};
 
     (void)state;
-    dropout_rows(&off, 0, 2, 3, rows);
+    dropout_maps(&off, 0, 2, 3, 1, rows);
     dropout_maps(&off, 0, 1, 3, 2, rows);
     assert_memory_equal(rows, ((float[]){1, 2, 3, 4, 5, 6}), sizeof rows);
 }
@@ -410,17 +412,27 @@ static void make_batch(struct batch *batch)
     }
 }
 
+static double forward(struct model *model, size_t n, const struct batch *batch, unsigned percent,
+                      uint64_t key)
+{
+    const struct model_batch shown = {
+        n, batch->images, batch->labels, {percent, key, batch->samples}};
+    double loss;
+
+    assert_int_equal(model_forward(model, &shown, &loss), 0);
+    return loss;
+}
+
 /* What two ranks would do: each takes every other sample, and the gradients are averaged. */
 static void test_parts_of_a_batch_average_to_the_whole(void **state)
 {
     static struct batch whole, half;
     struct model model;
-    struct dropout dropout = {50, 42, whole.samples};
     double loss, *mean, part_loss = 0;
 
     (void)state;
     make_batch(&whole);
-    assert_int_equal(model_create(BATCH, &model), 0);
+    assert_int_equal(model_create(NULL, BATCH, &model), 0);
     model_init(&model, 1);
     mean = calloc(model.count, sizeof *mean);
     for (size_t rank = 0; rank < 2; rank++) {
@@ -430,16 +442,13 @@ static void test_parts_of_a_batch_average_to_the_whole(void **state)
             half.labels[i] = whole.labels[2 * i + rank];
             half.samples[i] = whole.samples[2 * i + rank];
         }
-        dropout.samples = half.samples;
-        part_loss += model_forward(&model, BATCH / 2, half.images, half.labels, &dropout);
-        assert_int_equal(
-            model_backward(&model, BATCH / 2, half.images, half.labels, &dropout, NULL), 0);
+        part_loss += forward(&model, BATCH / 2, &half, 50, 42);
+        assert_int_equal(model_backward(&model, NULL), 0);
         for (size_t i = 0; i < model.count; i++)
             mean[i] += (double)model.grads[i] / 2;
     }
-    dropout.samples = whole.samples;
-    loss = model_forward(&model, BATCH, whole.images, whole.labels, &dropout);
-    assert_int_equal(model_backward(&model, BATCH, whole.images, whole.labels, &dropout, NULL), 0);
+    loss = forward(&model, BATCH, &whole, 50, 42);
+    assert_int_equal(model_backward(&model, NULL), 0);
     assert_true(fabs(loss - part_loss) < 1e-6 * loss);
     assert_near(model.grads, mean, model.count, 1e-6);
     free(mean);
@@ -452,16 +461,15 @@ static void test_model_gradient(void **state)
 {
     static struct batch batch;
     static float grads[30000];
-    const struct dropout dropout = {50, 44, batch.samples};
     const float step = 2e-3f;
     struct model model;
 
     (void)state;
     make_batch(&batch);
-    assert_int_equal(model_create(BATCH, &model), 0);
+    assert_int_equal(model_create(NULL, BATCH, &model), 0);
     model_init(&model, 1);
-    model_forward(&model, BATCH, batch.images, batch.labels, &dropout);
-    assert_int_equal(model_backward(&model, BATCH, batch.images, batch.labels, &dropout, NULL), 0);
+    forward(&model, BATCH, &batch, 50, 44);
+    assert_int_equal(model_backward(&model, NULL), 0);
     memcpy(grads, model.grads, model.count * sizeof *grads);
     for (size_t p = 0; p < MODEL_NPARAMS; p++)
         for (size_t k = 0; k < 3; k++) {
@@ -469,9 +477,9 @@ static void test_model_gradient(void **state)
             float kept = *value, want = grads[value - model.values];
             double above, below;
             *value = kept + step;
-            above = model_forward(&model, BATCH, batch.images, batch.labels, &dropout);
+            above = forward(&model, BATCH, &batch, 50, 44);
             *value = kept - step;
-            below = model_forward(&model, BATCH, batch.images, batch.labels, &dropout);
+            below = forward(&model, BATCH, &batch, 50, 44);
             *value = kept;
             assert_true(fabs((above - below) / (2 * (double)step) / BATCH - (double)want) < 2e-3);
         }
@@ -484,8 +492,8 @@ static void test_model_starts_as_pytorch_does(void **state)
     const double bounds[MODEL_NPARAMS] = {25, 25, 250, 250, 320, 320, 50, 50};
 
     (void)state;
-    assert_int_equal(model_create(1, &model), 0);
-    assert_int_equal(model_create(1, &again), 0);
+    assert_int_equal(model_create(NULL, 1, &model), 0);
+    assert_int_equal(model_create(NULL, 1, &again), 0);
     assert_int_equal(model.count, 21840);
     model_init(&model, 7);
     model_init(&again, 7);
@@ -509,7 +517,7 @@ static void test_sgd(void **state)
     float values[2] = {1, 2};
 
     (void)state;
-    assert_int_equal(sgd_create(2, 0.5f, 0.25f, &sgd), 0);
+    assert_int_equal(sgd_create(NULL, 2, 0.5f, 0.25f, &sgd), 0);
     sgd_step(&sgd, (float[]){2, 4}, values);
     assert_memory_equal(values, ((float[]){0, 0}), sizeof values);
     sgd_step(&sgd, (float[]){0, -1}, values); /* velocity 0.5, 0 */

@@ -148,7 +148,59 @@ check_resume() {
     [[ "$output" == *$'\r'*"epoch 1/1 [===============               ]  51 %"* ]]
 }
 
+# A GPU, which is the double of a driver here; a build without nvcc has no kernels for it.
+on_gpu() {
+    export LD_LIBRARY_PATH=$BIN/../tests/fakecuda
+    run train 1 --device cuda --max-steps 1
+    [[ "$output" != *"has no kernels for GPUs"* ]] || skip "built without nvcc"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"rank 0 computes on GPU 0, kolo's test double"* ]]
+}
+
+@test "on a GPU the losses are the host's, on 1, 2 and 4 ranks that share it" {
+    on_gpu
+    train 1 --max-steps 20 --log-losses "$D/host"
+    for ranks in 1 2 4; do
+        train $ranks --device cuda --max-steps 20 --log-losses "$D/gpu$ranks"
+        assert_close "$D/gpu$ranks" "$D/host" 1e-5
+    done
+}
+
+@test "on a GPU gradients are averaged beside backward, with the same bits as after it" {
+    on_gpu
+    train 2 --device cuda --max-steps 10 --log-losses "$D/during" |
+        grep -q 'overlap on, 10 of 20 buckets begun during backward'
+    train 2 --device cuda --max-steps 10 --log-losses "$D/after" --no-overlap
+    cmp "$D/during" "$D/after"
+}
+
+@test "a run goes on where it was interrupted on a GPU, and from there on the host" {
+    on_gpu
+    train 2 --device cuda --max-steps 12 --log-losses "$D/whole"
+    train 2 --device cuda --max-steps 7 --log-losses "$D/begin" --checkpoint "$D/run.kolo"
+    train 2 --device cuda --max-steps 12 --log-losses "$D/end" --resume "$D/run.kolo"
+    cat "$D/begin" "$D/end" | cmp - "$D/whole"
+    train 1 --max-steps 12 --log-losses "$D/host" --resume "$D/run.kolo"
+    assert_close "$D/host" "$D/end" 1e-5
+}
+
+@test "what is missing for a GPU is one sentence" {
+    KOLO_CUDA=0 assert_refused 1 "--device cuda: KOLO_E_UNSUPPORTED: KOLO_CUDA is 0" \
+        --data synthetic --device cuda
+    on_gpu
+    FAKECUDA_DEVICES=0 assert_refused 1 "the driver finds no GPU" --data synthetic --device cuda
+    FAKECUDA_BREAK=cuMemAlloc=2 run ! train 1 --device cuda
+    [[ "$output" == *"no memory"* ]]
+    FAKECUBLAS_BREAK=cublasSgemmStridedBatched=14 run ! train 1 --device cuda
+    [[ "$output" == *"--device cuda: a matrix product of cuBLAS failed (error 14)"* ]]
+    run ! env LD_LIBRARY_PATH= "$BIN/kolorun" -n 2 sh -c "
+        [ \$RANK = 0 ] || { kind='--device cuda'; export LD_LIBRARY_PATH=$LD_LIBRARY_PATH; }
+        exec $TRAIN --data synthetic \$kind"
+    [[ "$output" == *"ranks differ in --device: 0 to 1"* ]]
+}
+
 @test "bad options are one sentence and status 2" {
+    assert_refused 2 "--device must be cpu or cuda, not 'gpu'" --device gpu
     assert_refused 2 "--batch must be a whole number from 1 to 2147483647, not 'x'" --batch x
     assert_refused 2 "--lr must be a number" --lr 1e9
     assert_refused 2 "--batch 7000 is more than the 6000 training images" \

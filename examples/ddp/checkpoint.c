@@ -85,8 +85,8 @@ static void fill_image(uint8_t *image, const struct run_state *state, const stru
     for (int i = 0; i < MODEL_NPARAMS; i++)
         for (int k = 0; k < MODEL_MAX_DIMS; k++)
             put(&cursor, model_shapes[i].dims[k], 4);
-    put_floats(&cursor, model->values, model->count);
-    put_floats(&cursor, sgd->velocity, sgd->count);
+    put_floats(&cursor, model->host_values, model->count);
+    put_floats(&cursor, sgd->host_velocity, sgd->count);
     put(&cursor, checksum(image, (size_t)(cursor.at - image)), 4);
 }
 
@@ -249,8 +249,8 @@ static int take_image(const char *path, uint8_t *image, size_t nbytes, struct ru
     if (err)
         return err;
     memcpy(state, members, sizeof members);
-    get_floats(&cursor, model->values, model->count);
-    get_floats(&cursor, sgd->velocity, sgd->count);
+    get_floats(&cursor, model->host_values, model->count);
+    get_floats(&cursor, sgd->host_velocity, sgd->count);
     return TRAIN_OK;
 }
 

@@ -26,6 +26,8 @@ struct run_state {
     uint64_t no_shuffle;
 };
 
+/* Both are of the host's copies of values and velocity, which may be on a GPU. */
+
 /* Replaces path as a whole or not at all: a reader, or a crash, never meets half a file. */
 int checkpoint_write(const char *path, const struct run_state *state, const struct model *model,
                      const struct sgd *sgd);

@@ -7,10 +7,9 @@
 #include "layers.h"
 
 #include "random.h"
+#include "softmax.h"
 
-#include <assert.h>
 #include <cblas.h>
-#include <math.h>
 #include <string.h>
 
 /* A row-major matrix, or with is_transposed its transpose; rows and cols are those in memory. */
@@ -303,14 +302,6 @@ void relu_backward(size_t count, const float *values, float *grad)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* What the value of one unit is multiplied by: 0, or what makes good for the dropped ones. */
-static float unit_scale(const struct dropout *dropout, uint64_t sample_key, size_t unit)
-{
-    if (random_bits(sample_key, unit) % 100 < dropout->percent)
-        return 0;
-    return 100.0f / (100.0f - (float)dropout->percent);
-}
-
 static uint64_t sample_key(const struct dropout *dropout, uint64_t layer, size_t n)
 {
     return random_bits(random_bits(dropout->key, layer), dropout->samples[n]);
@@ -322,7 +313,7 @@ void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, s
     for (size_t n = 0; dropout->percent && n < batch; n++) {
         uint64_t key = sample_key(dropout, layer, n);
         for (size_t c = 0; c < nchannels; c++) {
-            float scale = unit_scale(dropout, key, c);
+            float scale = random_scale(key, c, dropout->percent);
             float *plane = maps + (n * nchannels + c) * area;
             for (size_t i = 0; i < area; i++)
                 plane[i] *= scale;
@@ -330,54 +321,27 @@ void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, s
     }
 }
 
-void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, size_t width,
-                  float *rows)
-{
-    for (size_t n = 0; dropout->percent && n < batch; n++) {
-        uint64_t key = sample_key(dropout, layer, n);
-        for (size_t i = 0; i < width; i++)
-            rows[n * width + i] *= unit_scale(dropout, key, i);
-    }
-}
-
 /* ---- loss ------------------------------------------------------------------------------------ */
 
-/* log softmax(x) = x - m - log sum exp(x - m), with m the largest, so that nothing overflows. */
-static void log_softmax(size_t n, float *row)
+void log_softmax(size_t batch, size_t n, float *logits)
 {
-    float largest = row[0], total = 0, shift;
-
-    assert(n > 0);
-    for (size_t i = 1; i < n; i++)
-        largest = row[i] > largest ? row[i] : largest;
-    for (size_t i = 0; i < n; i++)
-        total += expf(row[i] - largest);
-    shift = largest + logf(total);
-    for (size_t i = 0; i < n; i++)
-        row[i] -= shift;
+    for (size_t i = 0; i < batch; i++)
+        softmax_log(n, logits + i * n);
 }
 
-double log_softmax_nll(size_t batch, size_t n, float *logits, const uint8_t *labels)
+double nll(size_t batch, size_t n, const float *log_probs, const uint8_t *labels)
 {
     double loss = 0;
 
-    for (size_t i = 0; i < batch; i++) {
-        log_softmax(n, logits + i * n);
-        loss -= (double)logits[i * n + labels[i]];
-    }
+    for (size_t i = 0; i < batch; i++)
+        loss -= (double)log_probs[i * n + labels[i]];
     return loss;
 }
 
-void log_softmax_nll_backward(size_t batch, size_t n, float *log_probs, const uint8_t *labels)
+void nll_backward(size_t batch, size_t n, float *log_probs, const uint8_t *labels)
 {
-    float share = 1.0f / (float)batch;
-
-    for (size_t i = 0; i < batch; i++) {
-        float *row = log_probs + i * n;
-        for (size_t k = 0; k < n; k++)
-            row[k] = expf(row[k]) * share;
-        row[labels[i]] -= share;
-    }
+    for (size_t i = 0; i < batch; i++)
+        softmax_backward(n, log_probs + i * n, labels[i], 1.0f / (float)batch);
 }
 
 size_t count_correct(size_t batch, size_t n, const float *log_probs, const uint8_t *labels)

@@ -24,10 +24,12 @@ struct conv {
     const float *weight; /* [outputs][inputs][kernel][kernel] */
     const float *bias;   /* [outputs] */
     float *weight_grad, *bias_grad;
-    /* Room to work in. */
+    /* Room to work in; on a GPU (device.h) for each sample of the batch. */
     float *columns;       /* [inputs*kernel*kernel][out side * out side] */
     float *sample_grad;   /* as weight */
-    double *weight_total; /* as weight */
+    double *weight_total; /* as weight; on the host */
+    /* On a GPU: sums of planes of out_grad, [batch][outputs]; ones, [out side * out side]. */
+    float *plane_sums, *ones;
 };
 
 void conv_forward(const struct conv *conv, size_t batch, const float *in, float *out);
@@ -71,18 +73,16 @@ struct dropout {
     const uint32_t *samples; /* [batch] */
 };
 
-/* In place, forward and backward alike. Whole channels of maps. */
+/* In place, forward and backward alike. Whole channels of maps; the values of rows, of area 1. */
 void dropout_maps(const struct dropout *dropout, uint64_t layer, size_t batch, size_t nchannels,
                   size_t area, float *maps);
-/* Single values of rows. */
-void dropout_rows(const struct dropout *dropout, uint64_t layer, size_t batch, size_t width,
-                  float *rows);
 
-/* Writes the logarithms of the classes' probabilities, rows of width n, over the logits and returns
- * the sum over the batch of the labels' negative log-likelihoods. */
-double log_softmax_nll(size_t batch, size_t n, float *logits, const uint8_t *labels);
+/* Writes the logarithms of the classes' probabilities, rows of width n, over the logits. */
+void log_softmax(size_t batch, size_t n, float *logits);
+/* The sum over the batch of the labels' negative log-likelihoods. */
+double nll(size_t batch, size_t n, const float *log_probs, const uint8_t *labels);
 /* Writes the mean loss's gradient by the logits over the log-probabilities. */
-void log_softmax_nll_backward(size_t batch, size_t n, float *log_probs, const uint8_t *labels);
+void nll_backward(size_t batch, size_t n, float *log_probs, const uint8_t *labels);
 /* The number of rows whose largest value, the first one of equals, is the label's. */
 size_t count_correct(size_t batch, size_t n, const float *log_probs, const uint8_t *labels);
 

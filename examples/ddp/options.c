@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum option_key {
     KEY_EPOCHS = 'e',
@@ -32,7 +33,8 @@ enum option_key {
     KEY_NO_SHUFFLE,
     KEY_NO_OVERLAP,
     KEY_BUCKET_KB,
-    KEY_INIT_METHOD
+    KEY_INIT_METHOD,
+    KEY_DEVICE
 };
 
 static const struct argp_option option_list[] = {
@@ -54,6 +56,9 @@ static const struct argp_option option_list[] = {
     {"dropout", KEY_DROPOUT, "PERCENT", 0, "of the values that dropout drops, 0 to 99 (10)", 0},
     {"no-dropout", KEY_NO_DROPOUT, 0, 0, "the same as --dropout=0", 0},
     {"no-shuffle", KEY_NO_SHUFFLE, 0, 0, "take the samples in the order of the files", 0},
+    {"device", KEY_DEVICE, "KIND", 0,
+     "where to compute: cpu, or cuda: on NVIDIA GPUs, which a machine's ranks take in turn (cpu)",
+     0},
     {0, 0, 0, 0, "What to write:", 3},
     {"checkpoint", KEY_CHECKPOINT, "FILE", 0, "the state, after each epoch and at the end", 0},
     {"resume", KEY_RESUME, "FILE", 0, "go on from such a file, bit for bit", 0},
@@ -76,6 +81,7 @@ static const char doc[] =
     "  kolorun --no-tag -n 2 kolo-train              with a progress bar\n"
     "  kolorun -n 2 kolo-train --checkpoint run.kolo --curve run.svg\n"
     "  kolorun -n 4 kolo-train --resume run.kolo --epochs 20\n"
+    "  kolorun -n 2 kolo-train --device cuda         on a GPU, or on one each\n"
     "  kolo-train --data synthetic --max-steps 50 --log-losses losses.txt\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 bad options.";
@@ -118,6 +124,13 @@ static int parse_seed(const char *text, struct options *options)
     options->seed = number;
     options->is_seed_given = true;
     return 0;
+}
+
+static int parse_device(const char *text, struct options *options)
+{
+    options->on_gpu = strcmp(text, "cuda") == 0;
+    return options->on_gpu || strcmp(text, "cpu") == 0 ? 0
+                                                       : bad_value("device", text, "cpu or cuda");
 }
 
 /* 0 <= value < limit. */
@@ -193,6 +206,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return parse_float("lr", text, 1000, &options->rate);
     case KEY_MOMENTUM:
         return parse_float("momentum", text, 1, &options->momentum);
+    case KEY_DEVICE:
+        return parse_device(text, options);
     case KEY_SEED:
         return parse_seed(text, options);
     case ARGP_KEY_ARG:

@@ -17,6 +17,7 @@ struct options {
     bool is_seed_given;
     int dropout_percent;
     bool no_shuffle, no_overlap;
+    bool on_gpu;
     int bucket_kb;
     const char *init_method;
     const char *data; /* NULL: Fashion-MNIST if it is installed, else synthetic */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * random.h: random numbers without a state. Each depends on a key and a counter alone, so a number
- * is the same whichever rank asks for it, and in whatever order.
+ * is the same whichever rank asks for it, in whatever order, on the host or on a GPU.
  */
 #ifndef TRAIN_RANDOM_H
 #define TRAIN_RANDOM_H
 
-#include <stdint.h>
+#include "portable.h"
 
 /* Number counter of the stream key: 64 bits. Also makes keys: random_bits(random_bits(seed, epoch),
  * layer) is the key of one layer in one epoch. The mixing is that of SplitMix64. */
-static inline uint64_t random_bits(uint64_t key, uint64_t counter)
+KO_FN uint64_t random_bits(uint64_t key, uint64_t counter)
 {
     uint64_t mixed = key + (counter + 1) * UINT64_C(0x9E3779B97F4A7C15);
 
@@ -20,11 +20,19 @@ static inline uint64_t random_bits(uint64_t key, uint64_t counter)
 }
 
 /* Uniform in [-bound, bound). */
-static inline float random_uniform(uint64_t key, uint64_t counter, float bound)
+KO_FN float random_uniform(uint64_t key, uint64_t counter, float bound)
 {
     float unit = (float)(random_bits(key, counter) >> 40) * 0x1p-23f; /* [0, 2) */
 
     return (unit - 1) * bound;
+}
+
+/* What dropout multiplies by: 0 for percent of all counters, else what makes good for these. */
+KO_FN float random_scale(uint64_t key, uint64_t counter, uint32_t percent)
+{
+    if (random_bits(key, counter) % 100 < percent)
+        return 0;
+    return 100.0f / (100.0f - (float)percent);
 }
 
 #endif

@@ -81,13 +81,18 @@ static int train_step(struct trainer *trainer, double *loss, size_t *n)
     size_t left = trainer->nsamples - begin;
     size_t batch = left < trainer->local_batch ? left : trainer->local_batch;
     const uint32_t *samples = trainer->samples + begin;
-    struct dropout dropout = epoch_dropout(trainer, samples);
+    const struct model_batch shown = {.n = batch,
+                                      .images = trainer->images,
+                                      .labels = trainer->labels,
+                                      .dropout = epoch_dropout(trainer, samples)};
     int status;
 
     dataset_gather(&trainer->train_set, samples, batch, trainer->images, trainer->labels);
-    *loss = model_forward(model, batch, trainer->images, trainer->labels, &dropout) / (double)batch;
+    if (model_forward(model, &shown, loss))
+        return TRAIN_FAILED;
+    *loss /= (double)batch;
     *n = batch;
-    status = model_backward(model, batch, trainer->images, trainer->labels, &dropout, trainer->ddp);
+    status = model_backward(model, trainer->ddp);
     if (!status)
         status = kolo_ddp_wait(trainer->ddp);
     if (status)
@@ -189,25 +194,39 @@ static size_t next_test_samples(const struct trainer *trainer, size_t begin, uin
     return n;
 }
 
+/* Adds to the number of images that are recognised, and to their losses. */
+static int test(struct trainer *trainer, const uint32_t *samples, size_t n, double totals[2])
+{
+    const struct model_batch shown = {.n = n, .images = trainer->images, .labels = trainer->labels};
+    double loss = 0;
+    int err;
+
+    dataset_gather(&trainer->test_set, samples, n, trainer->images, trainer->labels);
+    err = model_forward(&trainer->model, &shown, &loss);
+    if (err)
+        return err;
+    totals[0] += (double)count_correct(n, NCLASSES, trainer->model.host_log_probs, trainer->labels);
+    totals[1] += loss;
+    return TRAIN_OK;
+}
+
 /* Each rank tests its share of the test set; *accuracy and *loss are over all of it. */
 static int evaluate(struct trainer *trainer, double *accuracy, double *loss)
 {
-    const struct dropout no_dropout = {0};
     double totals[2] = {0}; /* correct, loss */
     size_t n, size = (size_t)trainer->size, count = trainer->test_set.count;
     uint32_t *samples = malloc(trainer->model.capacity * sizeof *samples);
-    int err;
+    int err = TRAIN_OK;
 
     if (!samples)
         return train_fail("no memory for the order of the test images");
-    for (size_t begin = (size_t)trainer->rank; begin < count; begin += n * size) {
+    for (size_t begin = (size_t)trainer->rank; begin < count && !err; begin += n * size) {
         n = next_test_samples(trainer, begin, samples);
-        dataset_gather(&trainer->test_set, samples, n, trainer->images, trainer->labels);
-        totals[1] +=
-            model_forward(&trainer->model, n, trainer->images, trainer->labels, &no_dropout);
-        totals[0] += (double)count_correct(n, NCLASSES, trainer->model.log_probs, trainer->labels);
+        err = test(trainer, samples, n, totals);
     }
     free(samples);
+    if (err)
+        return err;
     err = train_check(kolo_all_reduce(trainer->group, totals, totals, 2, KOLO_FLOAT64, KOLO_SUM),
                       "adding up the test results");
     if (err)
@@ -239,7 +258,12 @@ static int write_files(const struct trainer *trainer)
 
     if (trainer->rank != 0)
         return TRAIN_OK;
-    if (options->checkpoint)
+    if (options->checkpoint) {
+        model_fetch(&trainer->model);
+        sgd_fetch(&trainer->sgd);
+        err = gpu_sync(trainer->gpu);
+    }
+    if (!err && options->checkpoint)
         err =
             checkpoint_write(options->checkpoint, &trainer->state, &trainer->model, &trainer->sgd);
     if (!err && options->curve)

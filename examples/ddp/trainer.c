@@ -102,6 +102,7 @@ static int check_agreement(const struct trainer *trainer)
         {"--seed", options->seed},
         {"--dropout", (uint64_t)options->dropout_percent},
         {"--no-shuffle", options->no_shuffle},
+        {"--device", options->on_gpu},
         {"--no-overlap", options->no_overlap},
         {"--bucket-kb", (uint64_t)options->bucket_kb},
         {"--log-losses", options->log_losses != NULL},
@@ -132,25 +133,39 @@ static int check_agreement(const struct trainer *trainer)
 
 /* ---- the network ----------------------------------------------------------------------------- */
 
+static void say_where(const struct trainer *trainer)
+{
+    char name[96];
+
+    gpu_name(trainer->gpu, name, sizeof name);
+    trainer_say(trainer, "rank 0 computes on %s\n", name);
+}
+
 static int open_model(struct trainer *trainer)
 {
     const struct options *options = &trainer->options;
     size_t capacity = trainer->local_batch > LEAST_CAPACITY ? trainer->local_batch : LEAST_CAPACITY;
-    int err = model_create(capacity, &trainer->model);
+    int err = options->on_gpu ? gpu_open(trainer->group, &trainer->gpu) : TRAIN_OK;
 
+    if (trainer->gpu)
+        say_where(trainer);
+    if (!err)
+        err = model_create(trainer->gpu, capacity, &trainer->model);
     if (err)
         return err;
     trainer->images = malloc(capacity * IMAGE_AREA * sizeof *trainer->images);
     trainer->labels = malloc(capacity);
     if (!trainer->images || !trainer->labels)
         return train_fail("no memory for a batch of %zu images", capacity);
-    err = sgd_create(trainer->model.count, options->rate, options->momentum, &trainer->sgd);
+    err = sgd_create(trainer->gpu, trainer->model.count, options->rate, options->momentum,
+                     &trainer->sgd);
     if (err)
         return err;
     model_init(&trainer->model, options->seed);
     if (options->init && trainer->rank == 0)
         err = model_load(&trainer->model, options->init);
-    return err;
+    model_restore(&trainer->model);
+    return err ? err : gpu_sync(trainer->gpu);
 }
 
 static int open_sampler(struct trainer *trainer)
@@ -218,6 +233,9 @@ static int resume(struct trainer *trainer)
         err = checkpoint_read(trainer->options.resume, &read, &trainer->model, &trainer->sgd);
         if (!err)
             err = check_resumed(trainer, &read);
+        model_restore(&trainer->model);
+        sgd_restore(&trainer->sgd);
+        err = err ? err : gpu_sync(trainer->gpu);
     }
     if (err)
         return err;
@@ -314,5 +332,6 @@ void trainer_close(struct trainer *trainer, const char *reason)
     dataset_free(&trainer->train_set);
     dataset_free(&trainer->test_set);
     kolo_group_free(trainer->group);
+    gpu_close(trainer->gpu);
     *trainer = (struct trainer){0};
 }

@@ -9,6 +9,7 @@
 #include "checkpoint.h"
 #include "curve.h"
 #include "data.h"
+#include "gpu.h"
 #include "model.h"
 #include "options.h"
 #include "sgd.h"
@@ -27,6 +28,7 @@ struct trainer {
     size_t nsamples;
     size_t local_batch; /* this rank's part of a batch */
 
+    struct gpu *gpu; /* with --device cuda; NULL: the host */
     struct model model;
     struct sgd sgd;
     kolo_ddp *ddp;

@@ -60,8 +60,10 @@ struct double_task {
     struct double_task *next;
 };
 
-/* Puts a copy of the task, nbytes long, at the stream's end. */
-ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
+/* Puts a copy of the task, nbytes long, at the stream's end. Doubles of other libraries do so too.
+ */
+__attribute__((visibility("default"))) ko_cu_result
+double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
 ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
 
 /* ---- graph.c --------------------------------------------------------------------------------- */
