@@ -247,7 +247,7 @@ $(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h tests/exam.c tests/exam_values.
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@
 
 .PHONY: gpu-checks
-gpu-checks: $(GPU_CHECKS) ## build what tests/gpu/check runs on a GPU
+gpu-checks: $(GPU_CHECKS) $(BUILD)/bin/kolo-perf ## build what tests/gpu/check runs on a GPU
 
 # A double of libibverbs, likewise.
 FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1

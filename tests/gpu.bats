@@ -16,6 +16,7 @@ setup() {
     [ "$status" -eq 0 ]
     [[ "$output" == *"THIS IS NO GPU"* ]]
     [[ "$output" == *"| processes 8 | the whole step |"* ]]
+    [[ "$output" == *"| kolo-perf | all_reduce of 2, 8 bytes, in_place |"* ]]
     [[ "$output" != *FAILED* ]]
     local record=${output##*records: }
     record=${record%% *}
