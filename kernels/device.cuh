@@ -113,14 +113,15 @@ KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
     }                                                                                 \
     static void name##_text(const type &argument)
 
-/* Which thread of which block the calling one plays; tests/fakecuda sets it before a kernel, and
- * counts bytes behind it. */
+/* Which thread of which block the calling one plays; tests/fakecuda sets it before a kernel. */
 struct ko_player {
     unsigned thread, nthreads, block, nblocks;
     pthread_barrier_t *threads; /* of the block; NULL if it has one */
-    uint64_t read, written;
 };
 extern thread_local ko_player ko_played;
+
+/* tests/fakecuda's, too: counts bytes, and sees to it that the GPU has access to them. */
+void ko_touch(const void *at, size_t nbytes, bool is_write);
 
 KO_DEVICE unsigned ko_thread()
 {
@@ -147,22 +148,22 @@ KO_DEVICE void ko_sync_block()
 
 KO_DEVICE ko_pack ko_load_pack(const ko_pack *from)
 {
-    ko_played.read += sizeof *from;
+    ko_touch(from, sizeof *from, false);
     return *from;
 }
 KO_DEVICE void ko_store_pack(ko_pack *to, ko_pack pack)
 {
-    ko_played.written += sizeof *to;
+    ko_touch(to, sizeof *to, true);
     *to = pack;
 }
 template <class T> KO_DEVICE T ko_load_one(const T *from)
 {
-    ko_played.read += sizeof *from;
+    ko_touch(from, sizeof *from, false);
     return *from;
 }
 template <class T> KO_DEVICE void ko_store_one(T *to, T value)
 {
-    ko_played.written += sizeof *to;
+    ko_touch(to, sizeof *to, true);
     *to = value;
 }
 

@@ -31,9 +31,11 @@ enum {
     KO_CU_NO_DEVICE = 100,
     KO_CU_INVALID_DEVICE = 101,
     KO_CU_INVALID_CONTEXT = 201,
+    KO_CU_PEER_UNSUPPORTED = 217,
     KO_CU_INVALID_HANDLE = 400,
     KO_CU_NOT_FOUND = 500,
     KO_CU_NOT_READY = 600,
+    KO_CU_PEER_ENABLED = 704, /* already */
     KO_CU_NOT_PERMITTED = 800,
     KO_CU_NOT_SUPPORTED = 801
 };
@@ -134,6 +136,8 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(context_push, cuCtxPushCurrent, 4000, (ko_cu_context context)) \
     X(context_pop, cuCtxPopCurrent, 4000, (ko_cu_context *context)) \
     X(context_device, cuCtxGetDevice, 2000, (ko_cu_device *device)) \
+    X(device_reaches, cuDeviceCanAccessPeer, 4000, (int *does, ko_cu_device device, ko_cu_device peer)) \
+    X(context_reach, cuCtxEnablePeerAccess, 4000, (ko_cu_context peer, unsigned flags)) \
     X(pointer_attribute, cuPointerGetAttribute, 4000, (void *value, int attribute, ko_cu_ptr at)) \
     X(address_range, cuMemGetAddressRange, 3020, (ko_cu_ptr *base, size_t *nbytes, ko_cu_ptr at)) \
     X(alloc, cuMemAlloc, 3020, (ko_cu_ptr *memory, size_t nbytes)) \

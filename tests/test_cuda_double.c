@@ -3,7 +3,7 @@
  * The double of NVIDIA's driver does what the driver promises: the tests of everything above it
  * are worth as much as this.
  */
-#include "cuda_driver.h"
+#include "cuda_kernels.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -156,6 +156,77 @@ static void test_the_host_cannot_touch_it(void **state)
     pkey_free(key);
     status = run_child(touch_device, NULL);
     assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) > 1); /* a sanitizer exits instead */
+}
+
+/* ---- several GPUs ---------------------------------------------------------------------------- */
+
+static int enter_gpu(int gpu)
+{
+    ko_cu_context context;
+
+    return cuda->context_retain(&context, gpu) || cuda->context_push(context);
+}
+
+/* A kernel of GPU 1 doubles an element of memory that `home` has, with or without access. */
+static int touch_peer(const void *has_access)
+{
+    struct ko_fold fold = {.nparts = 2, .nouts = 1, .count = 1};
+    ko_cu_context home;
+    ko_cu_ptr memory;
+    uint32_t value = 21;
+
+    setenv("FAKECUDA_DEVICES", "4", 1);
+    setenv("FAKECUDA_PEERS", "2", 1);
+    if (open_driver() || cuda->context_current(&home) || cuda->alloc(&memory, 4) || enter_gpu(1))
+        return 1;
+    fold.parts[0] = fold.parts[1] = fold.outs[0] = memory;
+    if (has_access &&
+        (cuda->context_reach(home, 0) || cuda->context_reach(home, 0) != KO_CU_PEER_ENABLED))
+        return 2;
+    if (cuda->copy(memory, at_host(&value), 4, NULL) ||
+        ko_cuda_fold(KOLO_INT32, KOLO_SUM, fold, 1, NULL) ||
+        cuda->copy(at_host(&value), memory, 4, NULL) || cuda->stream_sync(NULL))
+        return 3;
+    return value != 42;
+}
+
+/* GPUs 0 and 1 reach each other, and so do 2 and 3. */
+static int look_for_peers(const void *unused)
+{
+    ko_cu_context contexts[4];
+    ko_cu_ptr memory;
+    int does;
+
+    (void)unused;
+    setenv("FAKECUDA_DEVICES", "4", 1);
+    setenv("FAKECUDA_PEERS", "2", 1);
+    if (open_driver())
+        return 1;
+    for (int i = 0; i < 16; i++)
+        if (cuda->device_reaches(&does, i / 4, i % 4) ||
+            does != (i / 4 != i % 4 && i / 8 == i % 4 / 2))
+            return 2;
+    for (int i = 0; i < 4; i++)
+        if (cuda->context_retain(&contexts[i], i))
+            return 3;
+    if (cuda->device_reaches(&does, 0, 4) != KO_CU_INVALID_DEVICE ||
+        cuda->context_reach(contexts[0], 0) != KO_CU_INVALID_CONTEXT ||
+        cuda->context_reach(contexts[1], 1) != KO_CU_INVALID_VALUE ||
+        cuda->context_reach(contexts[2], 0) != KO_CU_PEER_UNSUPPORTED)
+        return 4;
+    return enter_gpu(3) || cuda->alloc(&memory, 1) ||
+           cuda->pointer_attribute(&does, KO_CU_POINTER_DEVICE, memory) || does != 3;
+}
+
+static void test_gpus_reach_each_other(void **state)
+{
+    int status;
+
+    (void)state;
+    assert_int_equal(run_child(look_for_peers, NULL), 0);
+    assert_int_equal(run_child(touch_peer, ""), 0);
+    status = run_child(touch_peer, NULL);
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) > 3); /* a sanitizer exits instead */
 }
 
 /* ---- other processes ------------------------------------------------------------------------- */
@@ -353,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_host_cannot_touch_it),
+        cmocka_unit_test(test_gpus_reach_each_other),
         cmocka_unit_test(test_processes_share_memory),
         cmocka_unit_test_setup(test_memory_is_not_zero, start),
         cmocka_unit_test_setup(test_pointers_are_known, start),

@@ -6,6 +6,8 @@
  * that kolo goes by; what a caller may not do on a device it may not do here.
  *
  *   FAKECUDA_DEVICES=N     so many GPUs (1)
+ *   FAKECUDA_PEERS=N       each N of them that follow each other can be given access to each
+ *                          other's memory (all); a kernel that has none and tries it aborts
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
  *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated);
  *                          below 0: the process gets the signal -E
@@ -26,6 +28,7 @@ enum { DOUBLE_MOST_DEVICES = 16 };
 
 struct ko_cuda_context {
     int device;
+    unsigned peers;                /* bits: GPUs whose memory it has access to; atomic */
     struct ko_cuda_stream *legacy; /* the stream whose handle is NULL */
 };
 
@@ -37,19 +40,36 @@ ko_cu_result double_enter(const char *function);
 /* The calling thread's; NULL if it has none. */
 ko_cu_context double_context(void);
 ko_cu_context double_context_of(int device);
+bool double_is_gpu(ko_cu_device device);
+/* Whether a GPU can be given access to another's memory; its own it has. */
+bool double_reaches(ko_cu_device device, ko_cu_device peer);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 
 /* For the threads of streams: from now on the calling thread may touch device memory. */
 void double_allow(void);
-/* So much device memory has been read and written; for fakecuda_bytes. */
-void double_count(uint64_t read, uint64_t written);
-/* Of device memory, by kernels and copies of this process so far. Tests find it by its name. */
-__attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
-/* True if the address is device memory's. */
-bool double_is_device(ko_cu_ptr at);
+/* Where device memory lies: its range of addresses, the GPU that has it, and whether a kernel of
+ * GPU `by` may touch it. False: the address is not device memory's. */
+struct double_home {
+    ko_cu_ptr base, end;
+    int device;
+    bool is_allowed;
+};
+bool double_find(ko_cu_ptr at, int by, struct double_home *home);
 /* True if all nbytes lie in device memory, or none of them does. */
 bool double_is_valid(ko_cu_ptr at, size_t nbytes);
+
+/* ---- traffic.c ------------------------------------------------------------------------------- */
+
+/* GPU `device` has read, or written, so much of GPU `home`'s memory. */
+void double_count(int device, int home, uint64_t read, uint64_t written);
+/* The same for nbytes from an address on, if it is device memory's. */
+void double_count_copy(int device, ko_cu_ptr at, uint64_t nbytes, bool is_write);
+/* Of device memory, by kernels and copies of this process so far: in all, and of GPU `home`'s by
+ * GPU `device`. Tests find these by their names. */
+__attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
+__attribute__((visibility("default"))) void
+fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
 
 /* ---- stream.c -------------------------------------------------------------------------------- */
 
@@ -65,6 +85,8 @@ struct double_task {
 __attribute__((visibility("default"))) ko_cu_result
 double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
 ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
+/* The GPU that a stream is of; -1: there is no context. */
+int double_gpu_of(ko_cu_stream stream);
 
 /* ---- graph.c --------------------------------------------------------------------------------- */
 

@@ -62,7 +62,7 @@ static int count_devices(void)
     return n < DOUBLE_MOST_DEVICES ? n : DOUBLE_MOST_DEVICES;
 }
 
-static bool is_device(ko_cu_device device)
+bool double_is_gpu(ko_cu_device device)
 {
     return device >= 0 && device < count_devices();
 }
@@ -120,6 +120,7 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
                  {KO_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
                  {KO_CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
                  {KO_CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {KO_CU_PEER_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
                  {KO_CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
                  {KO_CU_NOT_READY, "CUDA_ERROR_NOT_READY"},
                  {KO_CU_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
@@ -145,13 +146,13 @@ ko_cu_result double_device_count(int *count)
 ko_cu_result double_device(ko_cu_device *device, int ordinal)
 {
     *device = ordinal;
-    return is_device(ordinal) ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
+    return double_is_gpu(ordinal) ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
 {
     snprintf(name, (size_t)nbytes, "kolo's test double");
-    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device device)
@@ -164,7 +165,7 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
                   {KO_CU_HAS_FD_HANDLES, 0},   {KO_CU_HAS_GPUDIRECT_RDMA, 0},
                   {KO_CU_HAS_DMA_BUF, 0},      {KO_CU_HAS_MPS, 0}};
 
-    if (!is_device(device))
+    if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (values[i].attribute == attribute) {
@@ -177,20 +178,35 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
 ko_cu_result double_device_bytes(size_t *nbytes, ko_cu_device device)
 {
     *nbytes = (size_t)1 << 30;
-    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_uuid(ko_cu_uuid *uuid, ko_cu_device device)
 {
     *uuid = (ko_cu_uuid){.bytes = "kolo's double"};
     uuid->bytes[15] = (unsigned char)device;
-    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_pci(char *id, int nbytes, ko_cu_device device)
 {
     snprintf(id, (size_t)nbytes, "0000:%02x:00.0", device + 1);
-    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+}
+
+bool double_reaches(ko_cu_device device, ko_cu_device peer)
+{
+    const int n = double_number("FAKECUDA_PEERS", DOUBLE_MOST_DEVICES);
+
+    return device == peer || device / n == peer / n;
+}
+
+ko_cu_result double_device_reaches(int *does, ko_cu_device device, ko_cu_device peer)
+{
+    if (!double_is_gpu(device) || !double_is_gpu(peer))
+        return KO_CU_INVALID_DEVICE;
+    *does = device != peer && double_reaches(device, peer);
+    return double_enter("cuDeviceCanAccessPeer");
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
@@ -215,7 +231,7 @@ ko_cu_result double_context_retain(ko_cu_context *context, ko_cu_device device)
 {
     ko_cu_result result = double_enter("cuDevicePrimaryCtxRetain");
 
-    if (!is_device(device))
+    if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;
     if (!result)
         *context = double_context_of(device);
@@ -224,7 +240,7 @@ ko_cu_result double_context_retain(ko_cu_context *context, ko_cu_device device)
 
 ko_cu_result double_context_release(ko_cu_device device)
 {
-    return is_device(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_context_current(ko_cu_context *context)
@@ -255,4 +271,20 @@ ko_cu_result double_context_device(ko_cu_device *device)
         return KO_CU_INVALID_CONTEXT;
     *device = double_context()->device;
     return KO_CU_SUCCESS;
+}
+
+ko_cu_result double_context_reach(ko_cu_context peer, unsigned flags)
+{
+    ko_cu_context context = double_context();
+    ko_cu_result result = double_enter("cuCtxEnablePeerAccess");
+    unsigned before;
+
+    if (result)
+        return result;
+    if (flags || !context || !peer || context == peer)
+        return flags ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    if (!double_reaches(context->device, peer->device))
+        return KO_CU_PEER_UNSUPPORTED;
+    before = __atomic_fetch_or(&context->peers, 1U << peer->device, __ATOMIC_SEQ_CST);
+    return before >> peer->device & 1 ? KO_CU_PEER_ENABLED : KO_CU_SUCCESS;
 }

@@ -11,6 +11,7 @@ extern "C" {
 }
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct launch {
     double_task task;
     kernel_text text;
     unsigned nblocks, nthreads;
+    int device;
     alignas(16) unsigned char argument[512];
 };
 
@@ -31,11 +33,71 @@ struct played {
     ko_player player;
 };
 
+/* ---- what a kernel's thread touches ---------------------------------------------------------- */
+
+/* Memory that it has touched lately. */
+struct view {
+    double_home home;
+    uint64_t read, written;
+};
+
+static thread_local struct {
+    int device;
+    unsigned n, last; /* views; the one that was touched last */
+    view views[2 * KO_FOLD_MOST + 4];
+} seen;
+
+static void count_views()
+{
+    for (unsigned i = 0; i < seen.n; i++)
+        double_count(seen.device, seen.views[i].home.device, seen.views[i].read,
+                     seen.views[i].written);
+    seen.n = seen.last = 0;
+}
+
+static bool is_in(const view &view, ko_cu_ptr at)
+{
+    return view.home.base <= at && at < view.home.end;
+}
+
+/* NULL: it is not device memory. */
+static view *look_up(ko_cu_ptr at)
+{
+    double_home home;
+
+    for (unsigned i = 0; i < seen.n; i++, seen.last = (seen.last + 1) % seen.n)
+        if (is_in(seen.views[seen.last], at))
+            return &seen.views[seen.last];
+    if (!double_find(at, seen.device, &home))
+        return NULL;
+    if (!home.is_allowed) {
+        fprintf(stderr, "a kernel of GPU %d touches memory of GPU %d, which it has no access to\n",
+                seen.device, home.device);
+        abort();
+    }
+    if (seen.n == sizeof seen.views / sizeof *seen.views)
+        count_views();
+    seen.last = seen.n++;
+    seen.views[seen.last] = {home, 0, 0};
+    return &seen.views[seen.last];
+}
+
+void ko_touch(const void *at, size_t nbytes, bool is_write)
+{
+    view *touched = look_up((uintptr_t)at);
+
+    if (touched)
+        *(is_write ? &touched->written : &touched->read) += nbytes;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
 static void play(const launch *of, const ko_player &player)
 {
     ko_played = player;
+    seen.device = of->device;
     of->text(of->argument);
-    double_count(ko_played.read, ko_played.written);
+    count_views();
 }
 
 static void *play_thread(void *argument)
@@ -58,7 +120,7 @@ static void run_threads(const launch *of)
         const unsigned b = i / of->nthreads;
 
         all[i].of = of;
-        all[i].player = {i % of->nthreads, of->nthreads, b, of->nblocks, &barriers[b], 0, 0};
+        all[i].player = {i % of->nthreads, of->nthreads, b, of->nblocks, &barriers[b]};
         if (pthread_create(&all[i].thread, NULL, play_thread, &all[i]))
             abort();
     }
@@ -71,7 +133,7 @@ static void run_threads(const launch *of)
 static void run_blocks(const launch *of)
 {
     for (unsigned b = 0; b < of->nblocks; b++)
-        play(of, {0, 1, b, of->nblocks, NULL, 0, 0});
+        play(of, {0, 1, b, of->nblocks, NULL});
 }
 
 static void run(double_task *task)
@@ -133,6 +195,7 @@ ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y
     launched.text = (kernel_text)kernel;
     launched.nblocks = grid_x;
     launched.nthreads = block_x;
+    launched.device = double_gpu_of(stream);
     if (launched.text(NULL) > sizeof launched.argument)
         abort();
     memcpy(launched.argument, arguments[0], launched.text(NULL));

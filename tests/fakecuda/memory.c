@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +22,15 @@ struct range {
     enum { DEVICE, IMPORTED, HOST, PIECE } kind;
     struct piece *piece; /* that is mapped there */
     int device, fd;
-    int users; /* of one that is imported */
+    unsigned allowed; /* bits: GPUs that a piece has been given to */
+    int users;        /* of one that is imported */
     uint64_t id, origin;
     struct range *next;
 };
 
 /* Memory without an address. */
 struct piece {
-    int users, fd;
+    int users, fd, device;
     size_t nbytes;
     bool has_descriptor;
 };
@@ -73,28 +73,30 @@ static struct range *find(ko_cu_ptr at)
     return range;
 }
 
-static atomic_uint_fast64_t bytes_read, bytes_written;
-
-void double_count(uint64_t read, uint64_t written)
+/* With the lock: a piece is for the GPUs that have been given it. */
+static bool is_allowed(const struct range *range, int by)
 {
-    atomic_fetch_add(&bytes_read, read);
-    atomic_fetch_add(&bytes_written, written);
+    if (range->kind == PIECE)
+        return range->allowed >> by & 1;
+    return range->device == by ||
+           __atomic_load_n(&double_context_of(by)->peers, __ATOMIC_SEQ_CST) >> range->device & 1;
 }
 
-void fakecuda_bytes(uint64_t *read, uint64_t *written)
+bool double_find(ko_cu_ptr at, int by, struct double_home *home)
 {
-    *read = atomic_load(&bytes_read);
-    *written = atomic_load(&bytes_written);
-}
-
-bool double_is_device(ko_cu_ptr at)
-{
-    struct range *range;
+    const struct range *range;
 
     pthread_mutex_lock(&lock);
     range = find(at);
+    if (range && range->kind == HOST)
+        range = NULL;
+    if (range)
+        *home = (struct double_home){.base = (uintptr_t)range->base,
+                                     .end = (uintptr_t)range->base + range->nbytes,
+                                     .device = range->device,
+                                     .is_allowed = is_allowed(range, by)};
     pthread_mutex_unlock(&lock);
-    return range && range->kind != HOST;
+    return range;
 }
 
 static bool is_base(const struct range *range, ko_cu_ptr at)
@@ -362,8 +364,11 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
         result = double_context() ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     if (!result && passport.pid == getpid())
         result = KO_CU_INVALID_CONTEXT; /* its own memory has an address already */
+    if (!result && !double_reaches(double_context()->device, passport.device))
+        result = KO_CU_PEER_UNSUPPORTED;
     if (result)
         return result;
+    __atomic_fetch_or(&double_context()->peers, 1U << passport.device, __ATOMIC_SEQ_CST);
     pthread_mutex_lock(&lock);
     range = find_import((uint64_t)passport.pid << 32 ^ passport.id);
     if (!range)
@@ -397,12 +402,18 @@ static struct piece *piece_of(ko_cu_piece piece)
     return (struct piece *)(uintptr_t)piece;
 }
 
+/* Which GPU has it, is what the file is called. */
 static struct piece *new_piece(int fd, size_t nbytes, bool has_descriptor)
 {
     struct piece *piece = malloc(sizeof *piece);
+    char link[64], name[64] = "";
 
     *piece =
         (struct piece){.users = 1, .fd = fd, .nbytes = nbytes, .has_descriptor = has_descriptor};
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, name, sizeof name - 1) < 0 ||
+        sscanf(name, "/memfd:piece of %d", &piece->device) != 1)
+        abort();
     return piece;
 }
 
@@ -420,14 +431,17 @@ ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_
 {
     ko_cu_result result = double_enter("cuMemCreate");
     unsigned char *base;
+    char name[32];
     int fd;
 
-    if (!result && (!nbytes || nbytes % GRAIN || flags || kind->type != KO_CU_PIECE_PINNED ||
-                    kind->location.type != KO_CU_LOCATION_DEVICE))
+    if (!result &&
+        (!double_is_gpu(kind->location.id) || !nbytes || nbytes % GRAIN || flags ||
+         kind->type != KO_CU_PIECE_PINNED || kind->location.type != KO_CU_LOCATION_DEVICE))
         result = KO_CU_INVALID_VALUE;
     if (result)
         return result;
-    fd = memfd_create("piece", MFD_CLOEXEC);
+    snprintf(name, sizeof name, "piece of %d", kind->location.id);
+    fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)nbytes) || !(base = map(fd, nbytes))) {
         close(fd);
         return KO_CU_OUT_OF_MEMORY;
@@ -518,7 +532,7 @@ ko_cu_result double_piece_map(ko_cu_ptr at, size_t nbytes, size_t offset, ko_cu_
         mmap((void *)(uintptr_t)at, nbytes, PROT_NONE, MAP_SHARED | MAP_FIXED, range.piece->fd, 0);
     if (range.base == MAP_FAILED)
         return KO_CU_INVALID_VALUE;
-    range.device = double_context()->device;
+    range.device = range.piece->device;
     pthread_mutex_lock(&lock);
     range.piece->users++;
     enter(range);
@@ -530,10 +544,21 @@ ko_cu_result double_piece_access(ko_cu_ptr at, size_t nbytes, const ko_cu_access
                                  size_t count)
 {
     void *base = (void *)(uintptr_t)at;
+    struct range *range;
+    bool is_good = count == 1 && access->flags == KO_CU_ACCESS_READ_AND_WRITE;
 
-    if (count != 1 || access->flags != KO_CU_ACCESS_READ_AND_WRITE)
-        return KO_CU_INVALID_VALUE;
     pthread_mutex_lock(&lock);
+    for (size_t done = 0; is_good && done < nbytes; done += range->nbytes) {
+        range = find(at + done);
+        is_good =
+            range && range->kind == PIECE && double_reaches(access->location.id, range->device);
+        if (is_good)
+            range->allowed |= 1U << access->location.id;
+    }
+    if (!is_good) {
+        pthread_mutex_unlock(&lock);
+        return KO_CU_INVALID_VALUE;
+    }
     if (mprotect(base, nbytes, PROT_READ | PROT_WRITE))
         abort();
     protect(base, nbytes);

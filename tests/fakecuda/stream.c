@@ -215,6 +215,12 @@ static ko_cu_stream resolve(ko_cu_stream stream)
     return double_context() ? double_context()->legacy : NULL;
 }
 
+int double_gpu_of(ko_cu_stream stream)
+{
+    stream = resolve(stream);
+    return stream ? stream->context->device : -1;
+}
+
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
 {
     stream = resolve(stream);
@@ -312,14 +318,15 @@ struct transfer {
     ko_cu_ptr to, from;
     size_t nbytes;
     unsigned char byte;
+    int device; /* that copies */
 };
 
 static void do_copy(struct double_task *task)
 {
     const struct transfer *transfer = (const struct transfer *)task;
 
-    double_count(double_is_device(transfer->from) ? transfer->nbytes : 0,
-                 double_is_device(transfer->to) ? transfer->nbytes : 0);
+    double_count_copy(transfer->device, transfer->from, transfer->nbytes, false);
+    double_count_copy(transfer->device, transfer->to, transfer->nbytes, true);
     memmove((void *)(uintptr_t)transfer->to, (const void *)(uintptr_t)transfer->from,
             transfer->nbytes);
 }
@@ -333,7 +340,7 @@ static void do_fill(struct double_task *task)
 
 ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stream stream)
 {
-    const struct transfer transfer = {{.run = do_copy}, to, from, nbytes, 0};
+    const struct transfer transfer = {{.run = do_copy}, to, from, nbytes, 0, double_gpu_of(stream)};
     ko_cu_result result = double_enter("cuMemcpyAsync");
 
     if (!result && (!double_is_valid(to, nbytes) || !double_is_valid(from, nbytes)))
@@ -343,7 +350,7 @@ ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stre
 
 ko_cu_result double_fill(ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)
 {
-    const struct transfer transfer = {{.run = do_fill}, to, 0, nbytes, byte};
+    const struct transfer transfer = {{.run = do_fill}, to, 0, nbytes, byte, 0};
 
     if (!double_is_valid(to, nbytes))
         return KO_CU_INVALID_VALUE;
