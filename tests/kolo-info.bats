@@ -52,11 +52,24 @@ with_double() {
     FAKECUDA_DEVICES=2 run with_double "$INFO" --json
     json 'd["gpus"]["reason"] is None and len(d["gpus"]["list"]) == 2' <<<"$output"
     json 'd["gpus"]["list"][1]["capability"] == [9, 0]' <<<"$output"
+    json '[g["peers"] for g in d["gpus"]["list"]] == [[1], [0]]' <<<"$output"
     FAKECUDA_BREAK=cuInit=34 run with_double "$INFO" --json
     json '"stub" in d["gpus"]["reason"] and d["gpus"]["list"] == []' <<<"$output"
     FAKECUDA_BREAK=cuDeviceGetAttribute=999 run with_double "$INFO"
     [ "$status" -eq 0 ]
     [[ "$output" == *"none: the driver does not describe a GPU: unknown (999)"* ]]
+}
+
+@test "it says which GPUs have access to each other's memory" {
+    FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
+    grep -qE '^  0 .*0000:01:00.0; has access to the memory of 1$' <<<"$output"
+    grep -qE "^  2 .*; has no access to the others' memory: by way of the host$" <<<"$output"
+    FAKECUDA_DEVICES=4 run with_double "$INFO"
+    grep -qE '^  1 .*; has access to the memory of 0 2 3$' <<<"$output"
+    FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO" --json
+    json '[g["peers"] for g in d["gpus"]["list"]] == [[1], [0], []]' <<<"$output"
+    FAKECUDA_DEVICES=1 run with_double "$INFO"
+    [[ "$output" != *"the memory of"* ]]
 }
 
 # The double of libibverbs.

@@ -77,6 +77,7 @@ struct ko_gpu {
     int major, minor;        /* compute capability */
     int multiprocessors;
     size_t nbytes;
+    unsigned peers; /* bits: others of the list whose memory it can be given access to */
 };
 
 struct ko_gpus {

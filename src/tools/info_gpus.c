@@ -27,6 +27,22 @@ static int read_gpu(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
     return ko_cuda_check(cuda, result, "the driver does not describe a GPU");
 }
 
+static int read_peers(const struct ko_cuda *cuda, struct ko_gpus *gpus, int ordinal)
+{
+    ko_cu_device device, peer;
+    ko_cu_result result = cuda->device(&device, ordinal);
+
+    for (int i = 0; i < gpus->count && !result; i++) {
+        int does = 0;
+
+        result = cuda->device(&peer, i);
+        if (!result && i != ordinal)
+            result = cuda->device_reaches(&does, device, peer);
+        gpus->list[ordinal].peers |= does ? 1U << i : 0;
+    }
+    return ko_cuda_check(cuda, result, "the driver does not say which GPUs reach each other");
+}
+
 static int read_gpus(struct ko_gpus *gpus)
 {
     const struct ko_cuda *cuda;
@@ -39,6 +55,8 @@ static int read_gpus(struct ko_gpus *gpus)
         err = ko_cuda_check(cuda, cuda->device_count(&count), "no count of GPUs");
     for (int i = 0; i < count && i < KO_GPUS_CAP && !err; i++, gpus->count++)
         err = read_gpu(cuda, i, &gpus->list[i]);
+    for (int i = 0; i < gpus->count && !err; i++)
+        err = read_peers(cuda, gpus, i);
     return err;
 }
 

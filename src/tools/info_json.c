@@ -48,6 +48,19 @@ static void print_transports(FILE *file, const struct ko_transport_rows *rows)
     fputs("\n  ],\n", file);
 }
 
+static void print_peers(FILE *file, unsigned peers)
+{
+    const char *separator = "";
+
+    fputs(", \"peers\": [", file);
+    for (int i = 0; i < KO_GPUS_CAP; i++)
+        if (peers >> i & 1) {
+            fprintf(file, "%s%d", separator, i);
+            separator = ", ";
+        }
+    fputs("]}", file);
+}
+
 static void print_gpus(FILE *file, const struct ko_gpus *gpus)
 {
     fprintf(file, "  \"gpus\": {\"driver_version\": %d", gpus->driver_version);
@@ -58,8 +71,9 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
 
         print_member(file, i ? ",\n    {" : "\n    {", "name", gpu->name);
         print_member(file, ", ", "pci", gpu->place);
-        fprintf(file, ", \"capability\": [%d, %d], \"multiprocessors\": %d, \"bytes\": %zu}",
+        fprintf(file, ", \"capability\": [%d, %d], \"multiprocessors\": %d, \"bytes\": %zu",
                 gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes);
+        print_peers(file, gpu->peers);
     }
     fputs("]},\n", file);
 }

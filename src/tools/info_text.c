@@ -41,6 +41,23 @@ static void print_transports(FILE *file, const struct ko_transport_rows *rows)
     putc('\n', file);
 }
 
+/* Only where there are several. */
+static void print_peers(FILE *file, const struct ko_gpus *gpus, int ordinal)
+{
+    const unsigned peers = gpus->list[ordinal].peers;
+
+    if (gpus->count < 2)
+        return;
+    if (!peers) {
+        fputs("; has no access to the others' memory: by way of the host", file);
+        return;
+    }
+    fputs("; has access to the memory of", file);
+    for (int i = 0; i < gpus->count; i++)
+        if (peers >> i & 1)
+            fprintf(file, " %d", i);
+}
+
 static void print_gpus(FILE *file, const struct ko_gpus *gpus)
 {
     if (gpus->reason[0]) {
@@ -54,9 +71,11 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
     for (int i = 0; i < gpus->count; i++) {
         const struct ko_gpu *gpu = &gpus->list[i];
 
-        fprintf(file, "  %-20d %s, compute capability %d.%d, %d multiprocessors, %zu MiB, %s\n", i,
+        fprintf(file, "  %-20d %s, compute capability %d.%d, %d multiprocessors, %zu MiB, %s", i,
                 gpu->name, gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes >> 20,
                 gpu->place);
+        print_peers(file, gpus, i);
+        putc('\n', file);
     }
     putc('\n', file);
 }
