@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * coll_gpu_graph.h: a collective that a CUDA graph takes in, among ranks that share one GPU: to be
- * launched again and again with no part of the host's.
+ * coll_gpu_graph.h: a collective that a CUDA graph takes in, among ranks that reach each other's
+ * memory: to be launched again and again with no part of the host's.
  */
 #ifndef KO_COLL_GPU_GRAPH_H
 #define KO_COLL_GPU_GRAPH_H
@@ -9,7 +9,7 @@
 #include "coll_gpu_plan.h"
 
 /* This rank's part, into the user's stream, which is being captured; `carrier` is the rank that
- * does the work of all. */
+ * does the work of all, if they share one GPU. */
 int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
                     int carrier);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * What happens when a group gets its first stream: its ranks find out whether all of them use one
- * GPU, and how they reach each other there.
+ * GPU, or GPUs that reach each other's memory, and how they reach each other there.
  */
 #include "coll.h"
+#include "config.h"
 #include "gpu_share.h"
 #include "kernel_args.h"
 #include "log.h"
@@ -26,31 +27,38 @@ static bool is_here(const kolo_group *group, int rank)
            !strcmp(peer->machine, own->machine);
 }
 
-/* For graphs; none, if some rank does not reach them. */
-static int share_words(kolo_group *group, struct ko_gpu_share *share)
+/* Whether all ranks say yes. */
+static int agree(kolo_group *group, bool mine, bool *all)
 {
-    struct ko_gpu_place place = {.kind = KO_GPU_PRIVATE};
-    unsigned char mine, all[KO_FOLD_MOST];
-    bool is_reached = true;
-    int err = KOLO_OK;
+    unsigned char own = mine, everyones[KO_FOLD_MOST];
+    int err = kolo_all_gather(group, &own, everyones, 1, KOLO_UINT8);
 
-    if (group->rank == 0)
-        err = ko_gpu_share_make_words(share, &place);
-    if (err)
-        return ko_group_fail(group, err, kolo_last_error());
-    err = kolo_broadcast(group, &place, sizeof place, KOLO_UINT8, 0);
-    if (err)
-        return err;
-    mine = ko_gpu_share_reaches(share, 0, &place);
-    err = kolo_all_gather(group, &mine, all, 1, KOLO_UINT8);
+    *all = !err;
     for (int r = 0; r < group->size && !err; r++)
-        is_reached &= all[r];
-    if (!err && is_reached)
-        ko_gpu_share_open_words(share, &place);
+        *all &= everyones[r];
     return err;
 }
 
-static int open_share(kolo_group *group)
+/* For graphs; none, if some rank does not reach them. */
+static int share_words(kolo_group *group, struct ko_gpu_share *share)
+{
+    struct ko_gpu_place mine, all[KO_FOLD_MOST];
+    bool is_reached = true;
+    int err = ko_gpu_share_make_words(share, &mine);
+
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
+    for (int r = 0; r < group->size && !err; r++)
+        is_reached &= ko_gpu_share_reaches(share, r, &all[r]);
+    if (!err)
+        err = agree(group, is_reached, &is_reached);
+    for (int r = 0; r < group->size && !err && is_reached; r++)
+        ko_gpu_share_open_words(share, r, &all[r]);
+    return err;
+}
+
+static int open_share(kolo_group *group, bool is_spread)
 {
     bool here[KO_FOLD_MOST];
     struct ko_gpu_share *share;
@@ -58,7 +66,7 @@ static int open_share(kolo_group *group)
 
     for (int r = 0; r < group->size; r++)
         here[r] = is_here(group, r);
-    err = ko_gpu_share_open(group->gpu, group->size, here, &share);
+    err = ko_gpu_share_open(group->gpu, group->size, here, is_spread, &share);
     if (err)
         return err;
     err = share_words(group, share);
@@ -78,30 +86,63 @@ static void describe_self(kolo_group *group, struct presence *presence)
     }
 }
 
-static bool are_together(const kolo_group *group, const struct presence *all)
+/* Whether calls can do without the host, as far as that is known to all ranks alike. */
+static bool are_on_gpus(const kolo_group *group, const struct presence *all)
 {
     bool are = group->hosts->n == 1;
 
     for (int r = 0; r < group->size && are; r++)
-        are = all[r].has_kernels && !memcmp(&all[r].gpu, &all[0].gpu, sizeof all[r].gpu);
+        are = all[r].has_kernels;
     return are;
+}
+
+static bool are_spread(const kolo_group *group, const struct presence *all)
+{
+    for (int r = 1; r < group->size; r++)
+        if (memcmp(&all[r].gpu, &all[0].gpu, sizeof all[r].gpu) != 0)
+            return true;
+    return false;
+}
+
+static bool reaches_all(const kolo_group *group, const struct presence *all)
+{
+    int64_t is_wanted;
+
+    if (ko_config_number(KO_CONFIG_CUDA_PEERS, &is_wanted) || !is_wanted)
+        return false;
+    for (int r = 0; r < group->size; r++)
+        if (!ko_gpu_reaches(group->gpu, &all[r].gpu)) {
+            ko_log(KO_LOG_INFO, "the GPU of rank %d has no access to the memory of rank %d's",
+                   group->rank, r);
+            return false;
+        }
+    return true;
 }
 
 /* All ranks together, also those that have no GPU. */
 static int meet(kolo_group *group)
 {
     struct presence mine, all[KO_FOLD_MOST];
+    bool is_spread = false, are_together = false;
     int err;
 
     if (group->size > KO_FOLD_MOST)
         return KOLO_OK;
     describe_self(group, &mine);
     err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
-    if (!err && are_together(group, all))
-        err = open_share(group);
+    if (!err)
+        are_together = are_on_gpus(group, all);
+    if (are_together)
+        is_spread = are_spread(group, all);
+    if (is_spread)
+        err = agree(group, reaches_all(group, all), &are_together);
+    if (!err && are_together)
+        err = open_share(group, is_spread);
     if (!err)
         ko_log(KO_LOG_INFO, "collectives of GPU memory go %s",
-               group->share ? "through the GPU that all ranks share" : "by way of host memory");
+               !group->share ? "by way of host memory"
+               : is_spread   ? "from GPU to GPU"
+                             : "through the GPU that all ranks share");
     return err;
 }
 

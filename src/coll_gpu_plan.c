@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "coll_gpu_plan.h"
 
+enum { LINE_BYTES = 128 };
+
 int ko_gpu_nsteps(const struct ko_gpu_plan *plan)
 {
     switch (plan->what) {
@@ -14,10 +16,15 @@ int ko_gpu_nsteps(const struct ko_gpu_plan *plan)
     case KO_ALL_REDUCE:
     case KO_REDUCE:
     case KO_BROADCAST:
-        return 1;
+        return plan->is_spread ? plan->n : 1;
     default:
         return 0;
     }
+}
+
+int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i)
+{
+    return plan->what == KO_ALL_TO_ALL ? i / plan->n : i;
 }
 
 /* Block i of a buffer. */
@@ -38,34 +45,68 @@ static void add_out(struct ko_fold *fold, uint64_t at)
         fold->outs[fold->nouts++] = at;
 }
 
+/* Share i of the elements: whole lines of memory, so that no two GPUs write one. */
+static struct ko_part share_of(const struct ko_gpu_plan *plan, int i)
+{
+    const size_t line = LINE_BYTES >> plan->shift;
+    struct ko_part share = chunk_of((plan->count + line - 1) / line, plan->n, i);
+
+    share.at *= line;
+    share.count *= line;
+    if (share.count && share.at + share.count > plan->count)
+        share.count = plan->count - share.at;
+    return share;
+}
+
+static void plan_blocks(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
+{
+    for (int r = 0; r < plan->n; r++)
+        add_part(fold, block(plan, plan->ins[r], i));
+    fold->outs[fold->nouts++] = plan->outs[i];
+}
+
+/* All elements, or a share of them. */
 static void plan_reduction(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 {
-    const bool has_blocks = plan->what == KO_REDUCE_SCATTER;
+    const struct ko_part all = {0, plan->count}, part = plan->is_spread ? share_of(plan, i) : all;
+    const uint64_t at = (uint64_t)part.at << plan->shift;
 
+    fold->count = part.count;
     for (int r = 0; r < plan->n; r++)
-        add_part(fold, has_blocks ? block(plan, plan->ins[r], i) : plan->ins[r]);
-    if (plan->what == KO_ALL_REDUCE)
-        for (int r = 0; r < plan->n; r++)
-            fold->outs[fold->nouts++] = plan->outs[r];
+        add_part(fold, plan->ins[r] + at);
+    if (plan->what == KO_REDUCE)
+        fold->outs[fold->nouts++] = plan->outs[plan->root] + at;
     else
-        fold->outs[fold->nouts++] = plan->outs[has_blocks ? i : plan->root];
+        for (int r = 0; r < plan->n; r++)
+            fold->outs[fold->nouts++] = plan->outs[r] + at;
+}
+
+/* Each rank begins with the one behind it, so that not all send to one at a time. */
+static int behind(const struct ko_gpu_plan *plan, int rank, int k)
+{
+    return around(rank + 1 + k, plan->n);
+}
+
+static void plan_broadcast(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
+{
+    add_part(fold, plan->ins[plan->root]);
+    for (int r = 0; r < plan->n; r++)
+        if (r != plan->root && (r == i || !plan->is_spread))
+            add_out(fold, plan->outs[r]);
 }
 
 static void plan_copy(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 {
-    const int n = plan->n;
+    const int n = plan->n, to = behind(plan, i / n, i % n);
 
     switch (plan->what) {
     case KO_BROADCAST:
-        add_part(fold, plan->ins[plan->root]);
-        for (int r = 0; r < n; r++)
-            if (r != plan->root)
-                add_out(fold, plan->outs[r]);
+        plan_broadcast(plan, i, fold);
         break;
     case KO_ALL_GATHER:
         add_part(fold, plan->ins[i]);
-        for (int r = 0; r < n; r++)
-            add_out(fold, block(plan, plan->outs[r], i));
+        for (int k = 0; k < n; k++)
+            add_out(fold, block(plan, plan->outs[behind(plan, i, k)], i));
         break;
     case KO_GATHER:
         add_part(fold, plan->ins[i]);
@@ -76,15 +117,17 @@ static void plan_copy(const struct ko_gpu_plan *plan, int i, struct ko_fold *fol
         add_out(fold, plan->outs[i]);
         break;
     default:
-        add_part(fold, block(plan, plan->ins[i / n], i % n));
-        add_out(fold, block(plan, plan->outs[i % n], i / n));
+        add_part(fold, block(plan, plan->ins[i / n], to));
+        add_out(fold, block(plan, plan->outs[to], i / n));
     }
 }
 
 void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 {
     *fold = (struct ko_fold){.count = plan->count};
-    if (is_reducing(plan->what))
+    if (plan->what == KO_REDUCE_SCATTER)
+        plan_blocks(plan, i, fold);
+    else if (is_reducing(plan->what))
         plan_reduction(plan, i, fold);
     else
         plan_copy(plan, i, fold);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * coll_gpu_plan.h: a collective among ranks that share one GPU, as reductions and copies that read
- * each input once and write each output once.
+ * coll_gpu_plan.h: a collective of GPU memory that all ranks reach, as reductions and copies that
+ * write each output once. On one GPU each input is read once, and one rank does everything. Spread
+ * over several, each rank has steps of its own, which do not depend on each other: a share of the
+ * elements that are reduced; what it sends, or receives from a root. So that no more goes from one
+ * GPU to another than has to.
  */
 #ifndef KO_COLL_GPU_PLAN_H
 #define KO_COLL_GPU_PLAN_H
@@ -11,6 +14,7 @@
 
 struct ko_gpu_plan {
     enum ko_collective what;
+    bool is_spread;
     int n, root;
     uint64_t count; /* of a call's elements */
     unsigned shift; /* log2 of an element's bytes */
@@ -18,11 +22,14 @@ struct ko_gpu_plan {
         outs[KO_FOLD_MOST]; /* addresses, by rank; those that the call has */
 };
 
-/* How many steps there are, one after another. */
+/* How many steps there are. */
 int ko_gpu_nsteps(const struct ko_gpu_plan *plan);
 
+/* The rank that carries out step i of a plan that is spread. */
+int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i);
+
 /* Step i of them, but for the divisor; nouts is 0 if it has nothing to do, as for what is in its
- * place already. */
+ * place already. Of copies each goes from parts[0]. */
 void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold);
 
 #endif

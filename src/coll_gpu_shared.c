@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The ranks tell each other by host memory where their buffers are, once their inputs are ready: so
- * a rank that has heard all others knows that all may be read and written. The one that came last,
- * whose context is the one at work on the GPU, begins the kernels, waits for them, and says so. All
- * that a group can do about wrong calls, lost peers, time-outs and aborts holds for these messages.
+ * a rank that has heard all others knows that all may be read and written. On one GPU the one that
+ * came last, whose context is the one at work there, begins the kernels, waits for them, and says
+ * so; on several all do that. All that a group can do about wrong calls, lost peers, time-outs and
+ * aborts holds for these messages.
  */
 #include "coll_gpu_shared.h"
 
@@ -140,6 +141,7 @@ static void make_plan(kolo_group *group, const struct ko_call *call, const struc
                       struct ko_gpu_plan *plan)
 {
     plan->what = call->what;
+    plan->is_spread = ko_gpu_share_is_spread(group->share);
     plan->n = group->size;
     plan->root = call->root;
     plan->count = call->count;
@@ -150,22 +152,32 @@ static void make_plan(kolo_group *group, const struct ko_call *call, const struc
     }
 }
 
-/* Copies to several places are reductions of one part, of integers of the same length. */
+/* By the GPU's copy engines, which leave its processors to others. */
+static int copy_to_each(kolo_group *group, const struct ko_fold *fold, unsigned shift,
+                        ko_cu_stream stream)
+{
+    const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
+    ko_cu_result result = KO_CU_SUCCESS;
+
+    for (uint32_t i = 0; i < fold->nouts && !result; i++)
+        result = cuda->copy(fold->outs[i], fold->parts[0], fold->count << shift, stream);
+    return ko_cuda_check(cuda, result, "a buffer on the GPU cannot be copied");
+}
+
+/* Copies to several places of one GPU are reductions of one part, of integers of the same length:
+ * the part is read once. */
 static int begin_step(kolo_group *group, const struct ko_call *call, struct ko_fold *fold,
                       ko_cu_stream stream)
 {
     static const kolo_dtype integers[] = {KOLO_UINT8, KOLO_UINT8, KOLO_UINT32, KOLO_UINT64};
-    const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
     const unsigned shift = ko_dtype_shift(call->dtype);
 
     if (!fold->nouts)
         return KOLO_OK;
     if (is_reducing(call->what))
         return ko_cuda_fold(call->dtype, call->op, *fold, group->size, stream);
-    if (fold->nouts == 1)
-        return ko_cuda_check(
-            cuda, cuda->copy(fold->outs[0], fold->parts[0], fold->count << shift, stream),
-            "a buffer on the GPU cannot be copied");
+    if (fold->nouts == 1 || ko_gpu_share_is_spread(group->share))
+        return copy_to_each(group, fold, shift, stream);
     if (shift == 1)
         fold->count <<= 1;
     return ko_cuda_fold(integers[shift], KOLO_SUM, *fold, 1, stream);
@@ -180,6 +192,8 @@ int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
     if (err)
         return err;
     for (int i = 0; i < ko_gpu_nsteps(plan) && plan->count && !err; i++) {
+        if (plan->is_spread && ko_gpu_step_rank(plan, i) != group->rank)
+            continue;
         ko_gpu_step(plan, i, &fold);
         err = begin_step(group, call, &fold, stream);
     }
@@ -200,7 +214,7 @@ static int carry_out(kolo_group *group, const struct ko_call *call, const struct
         err = ko_gpu_finish(group->gpu, &deadline);
     if (!err)
         return KOLO_OK;
-    snprintf(text, sizeof text, "%s on rank %d, for all: %.400s", ko_call_name(call), group->rank,
+    snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(call), group->rank,
              kolo_last_error());
     return ko_group_fail(group, err, text);
 }
@@ -238,23 +252,39 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct offer 
     return err ? err : agree(group, all, is_reached);
 }
 
+/* On one GPU. */
+static int run_together(kolo_group *group, const struct ko_call *call, const struct offer *offers)
+{
+    const int last = last_of(offers, group->size);
+    unsigned char is_done = 1;
+    int err = last == group->rank ? carry_out(group, call, offers) : KOLO_OK;
+
+    return err ? err : exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
+}
+
+/* On several. */
+static int run_share(kolo_group *group, const struct ko_call *call, const struct offer *offers)
+{
+    unsigned char is_done = 1, all[KO_FOLD_MOST];
+    int err = carry_out(group, call, offers);
+
+    return err ? err : exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
+}
+
 /* Of one tensor, whose input is ready. */
 static int run_tensor(kolo_group *group, const struct ko_call *call,
                       int (*run)(kolo_group *group, const struct ko_call *call))
 {
     struct offer all[KO_FOLD_MOST];
-    unsigned char is_done = 1;
     bool is_reached;
-    int last, err = meet_for(group, call, all, &is_reached);
+    int err = meet_for(group, call, all, &is_reached);
 
     if (err)
         return err;
     if (!is_reached)
         return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
-    last = last_of(all, group->size);
-    if (last == group->rank)
-        err = carry_out(group, call, all);
-    return err ? err : exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
+    return ko_gpu_share_is_spread(group->share) ? run_share(group, call, all)
+                                                : run_together(group, call, all);
 }
 
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
@@ -302,7 +332,7 @@ int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
 
     if (!ko_coll_is_shared(group, call))
         return fail_to_capture(call, "it goes by way of the host");
-    if (!ko_gpu_share_words(group->share) && group->size > 1)
+    if (!ko_gpu_share_words(group->share, group->rank) && group->size > 1)
         return fail_to_capture(call, "the ranks have no words that streams can wait for");
     ko_gpu_share_captures(group->share);
     ko_gpu_relax(group->gpu, &mode);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * coll_gpu_shared.h: collectives of a group all of whose ranks use one GPU, as threads or
- * processes: nothing leaves the GPU. The rank whose input is ready last carries a call out for all;
- * no kernel waits for another rank.
+ * coll_gpu_shared.h: collectives of a group all of whose ranks use one GPU, or GPUs that reach each
+ * other's memory, as threads or processes: nothing goes by way of the host. On one GPU the rank
+ * whose input is ready last carries a call out for all; on several each carries out its share. No
+ * kernel waits for another rank.
  */
 #ifndef KO_COLL_GPU_SHARED_H
 #define KO_COLL_GPU_SHARED_H
@@ -22,7 +23,7 @@ int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
  * call; KOLO_E_UNSUPPORTED on all ranks if it would have to go by way of the host. */
 int ko_coll_run_captured(kolo_group *group, const struct ko_call *call);
 
-/* Puts all steps of the plan into a stream. */
+/* Puts all steps of the plan into a stream; of one that is spread, this rank's. */
 int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
                        const struct ko_gpu_plan *plan, ko_cu_stream stream);
 

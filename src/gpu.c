@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { PAGE = 4096 };
@@ -140,6 +141,35 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid)
         result = gpu->cuda->device_uuid(uuid, device);
     ko_gpu_leave(gpu);
     return ko_cuda_check(gpu->cuda, result, "the GPU does not say which one it is");
+}
+
+/* False: this process does not see it. */
+static bool find_device(const struct ko_cuda *cuda, const ko_cu_uuid *uuid, ko_cu_device *device)
+{
+    ko_cu_uuid found;
+    int n = 0;
+
+    if (cuda->device_count(&n))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!cuda->device(device, i) && !cuda->device_uuid(&found, *device) &&
+            !memcmp(&found, uuid, sizeof found))
+            return true;
+    return false;
+}
+
+bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
+{
+    ko_cu_device own, other;
+    int does = 0;
+
+    if (ko_gpu_enter(gpu))
+        return false;
+    if (!gpu->cuda->context_device(&own) && find_device(gpu->cuda, uuid, &other) &&
+        (own == other || gpu->cuda->device_reaches(&does, own, other)))
+        does = own == other;
+    ko_gpu_leave(gpu);
+    return does;
 }
 
 const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)

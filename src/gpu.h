@@ -41,6 +41,10 @@ bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer);
 /* The number that no other GPU has. */
 int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 
+/* Whether this GPU can be given access to the memory of the one with that number: itself, or one
+ * that this process sees too, and that the machine has a way to. */
+bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
+
 /* The driver, for calls between ko_gpu_enter and ko_gpu_leave, while the GPU's context is the
  * calling thread's. */
 const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu);

@@ -32,12 +32,14 @@ struct ko_gpu_share {
     struct ko_gpu *gpu;
     const struct ko_cuda *cuda;
     bool has_legacy, has_pieces; /* ways of allocations to other processes */
-    struct known *mine;          /* that have been described */
+    bool is_spread;
+    struct known *mine; /* that have been described */
     atomic_bool has_captured;
-    ko_cu_ptr words, made_words; /* for all ranks, and if they are this rank's */
+    ko_cu_ptr made_words; /* this rank's */
     int n;
     struct {
         bool is_here;
+        ko_cu_ptr words;
         struct known *known;
     } ranks[];
 };
@@ -54,7 +56,7 @@ static int read_ways(bool *has_legacy, bool *has_pieces)
     return ko_fail(KOLO_E_INVALID, "KOLO_CUDA_IPC is \"%s\"; it is all, legacy, vmm or off", ways);
 }
 
-int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here,
+int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_spread,
                       struct ko_gpu_share **share_out)
 {
     struct ko_gpu_share *share;
@@ -70,11 +72,17 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here,
     share->cuda = ko_gpu_driver(gpu);
     share->has_legacy = has_legacy;
     share->has_pieces = has_pieces;
+    share->is_spread = is_spread;
     share->n = n;
     for (int r = 0; r < n; r++)
         share->ranks[r].is_here = is_here[r];
     *share_out = share;
     return KOLO_OK;
+}
+
+bool ko_gpu_share_is_spread(const struct ko_gpu_share *share)
+{
+    return share->is_spread;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -294,6 +302,29 @@ int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *pl
 
 /* ---- the others' ----------------------------------------------------------------------------- */
 
+/* With the context: lets this rank's GPU touch what has an address in this process already. */
+static ko_cu_result allow_access(const struct ko_cuda *cuda, const struct ko_gpu_place *place)
+{
+    ko_cu_access access = {{KO_CU_LOCATION_DEVICE, 0}, KO_CU_ACCESS_READ_AND_WRITE};
+    unsigned char is_whole; /* not in pieces */
+    ko_cu_device home;
+    ko_cu_context context;
+    ko_cu_result result = cuda->context_device(&access.location.id);
+
+    if (!result)
+        result = cuda->pointer_attribute(&home, KO_CU_POINTER_DEVICE, place->base);
+    if (result || home == access.location.id)
+        return result;
+    result = cuda->pointer_attribute(&is_whole, KO_CU_POINTER_HAS_LEGACY_IPC, place->base);
+    if (!result && !is_whole)
+        return cuda->piece_access(place->base, place->nbytes, &access, 1);
+    if (!result)
+        result = cuda->pointer_attribute(&context, KO_CU_POINTER_CONTEXT, place->base);
+    if (!result)
+        result = cuda->context_reach(context, 0);
+    return result == KO_CU_PEER_ENABLED ? KO_CU_SUCCESS : result;
+}
+
 /* With the context. */
 static void open_place(struct ko_gpu_share *share, int rank, struct known *known,
                        const struct ko_gpu_place *place)
@@ -306,6 +337,7 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
     if (share->ranks[rank].is_here) {
         known->kind = KO_GPU_PRIVATE; /* nothing to be closed */
         at = place->base;
+        err = ko_cuda_check(share->cuda, allow_access(share->cuda, place), "the memory");
     } else if (place->kind == KO_GPU_LEGACY) {
         err = ko_cuda_check(share->cuda,
                             share->cuda->ipc_open(&at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS),
@@ -361,9 +393,14 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+static unsigned count_words(const struct ko_gpu_share *share)
+{
+    return KO_GPU_WORDS_OF_RANK * (unsigned)share->n;
+}
+
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
 {
-    const size_t nbytes = KO_GPU_WORDS * sizeof(uint32_t);
+    const size_t nbytes = count_words(share) * sizeof(uint32_t);
     const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
@@ -381,15 +418,15 @@ int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *pla
                : ko_gpu_share_describe(share, (void *)(uintptr_t)share->made_words, nbytes, place);
 }
 
-void ko_gpu_share_open_words(struct ko_gpu_share *share, const struct ko_gpu_place *place)
+void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
-    if (ko_gpu_share_reaches(share, 0, place))
-        share->words = ko_gpu_share_address(share, 0, place);
+    if (ko_gpu_share_reaches(share, rank, place))
+        share->ranks[rank].words = ko_gpu_share_address(share, rank, place);
 }
 
-uint64_t ko_gpu_share_words(const struct ko_gpu_share *share)
+uint64_t ko_gpu_share_words(const struct ko_gpu_share *share, int rank)
 {
-    return share->words;
+    return share->ranks[rank].words;
 }
 
 void ko_gpu_share_captures(struct ko_gpu_share *share)
@@ -402,8 +439,10 @@ static void let_go_once(struct ko_gpu_share *share)
 {
     const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
 
-    for (unsigned i = 0; i < 2 * (unsigned)share->n; i++)
-        (void)share->cuda->stream_put_word(stream, share->words + i * sizeof(uint32_t), 1, 0);
+    for (int r = 0; r < share->n; r++)
+        for (unsigned i = 0; i < count_words(share); i++)
+            (void)share->cuda->stream_put_word(stream, share->ranks[r].words + i * sizeof(uint32_t),
+                                               1, 0);
     (void)share->cuda->stream_sync(stream);
 }
 
@@ -411,7 +450,7 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share)
 {
     const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
 
-    if (!share || !share->words || !atomic_load(&share->has_captured) || ko_gpu_enter(share->gpu))
+    if (!share || !atomic_load(&share->has_captured) || ko_gpu_enter(share->gpu))
         return;
     while (share->cuda->stream_query(ko_gpu_user_stream(share->gpu)) == KO_CU_NOT_READY &&
            !ko_deadline_passed(&deadline))

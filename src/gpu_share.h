@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * gpu_share.h: memory of one GPU that several ranks use: what a rank says of a buffer so that
- * others reach it, and the addresses that theirs have here. Allocations are mapped once and kept: a
- * buffer is found by its allocation's number and its offset, so that parts of one are no more work,
- * and an address that the driver has given out again is not mistaken. For whoever has the engine's
- * turn.
+ * gpu_share.h: memory of one GPU that several ranks use, or of several GPUs that have access to
+ * each other's: what a rank says of a buffer so that others reach it, and the addresses that theirs
+ * have here. Allocations are mapped once and kept: a buffer is found by its allocation's number and
+ * its offset, so that parts of one are no more work, and an address that the driver has given out
+ * again is not mistaken. For whoever has the engine's turn.
  */
 #ifndef KO_GPU_SHARE_H
 #define KO_GPU_SHARE_H
@@ -33,9 +33,11 @@ _Static_assert(sizeof(ko_cu_ipc_handle) == KO_UNIX_NAME, "a handle has room for 
 
 struct ko_gpu_share;
 
-/* For a group of n ranks; is_here says of each whether it is of this process. Ends before gpu does.
- * KOLO_E_INVALID for a malformed variable. */
-int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, struct ko_gpu_share **share);
+/* For a group of n ranks; is_here says of each whether it is of this process; is_spread: they use
+ * several GPUs. Ends before gpu does. KOLO_E_INVALID for a malformed variable. */
+int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_spread,
+                      struct ko_gpu_share **share);
+bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
 
 /* NULL is allowed. */
 void ko_gpu_share_close(struct ko_gpu_share *share);
@@ -60,15 +62,18 @@ void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_g
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place);
 
-/* Words in rank 0's memory that all ranks' streams can wait for: rank 0 makes and describes them,
- * the others open them. They are 0 at first, KO_GPU_WORDS of them. 0: there are none. */
-enum { KO_GPU_WORDS = 1024 };
+/* Words for streams, in each rank's memory: it makes and describes them and waits for them, the
+ * others write them once they have opened them. They are 0 at first, two for each rank. The address
+ * of a rank's; 0: there are none. */
+enum { KO_GPU_WORDS_OF_RANK = 2 };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
-void ko_gpu_share_open_words(struct ko_gpu_share *share, const struct ko_gpu_place *place);
-uint64_t ko_gpu_share_words(const struct ko_gpu_share *share);
+void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
+                             const struct ko_gpu_place *place);
+uint64_t ko_gpu_share_words(const struct ko_gpu_share *share, int rank);
 
 /* A graph has taken in waits for these words. From then on ko_gpu_share_let_go, for any thread,
- * ends all such waits of the user's stream, once the group has failed; within a bounded time. */
+ * ends all such waits of the user's stream, and helps others', once the group has failed; within a
+ * bounded time. */
 void ko_gpu_share_captures(struct ko_gpu_share *share);
 void ko_gpu_share_let_go(struct ko_gpu_share *share);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * gpu_rank.h: what a rank, thread or process, has of a GPU in tests: the driver, the context of GPU
- * 0, and a stream, which the group is given.
+ * gpu_rank.h: what a rank, thread or process, has of a GPU in tests: the driver, the context of a
+ * GPU, and a stream, which the group is given. The ranks of a group take the machine's GPUs in
+ * turn.
  */
 #ifndef GPU_RANK_H
 #define GPU_RANK_H
@@ -11,13 +12,14 @@
 
 struct gpu_rank {
     const struct ko_cuda *cuda;
+    ko_cu_device device;
     ko_cu_stream stream;
 };
 
 /* Of the calling thread. */
 extern _Thread_local struct gpu_rank gpu_rank;
 
-/* What a rank does first; group NULL: without telling any. 0, or ranks_fail. */
+/* What a rank does first; group NULL: on GPU 0, without telling any. 0, or ranks_fail. */
 int gpu_rank_enter(kolo_group *group);
 
 /* And last, with what has failed so far. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives among ranks that share one GPU that cannot come to a good end: ranks that are killed,
- * that make another call or none, that abort; a GPU that fails or stands still. Every stream goes
- * on, every rank says why, and its process lives.
+ * Collectives among ranks that share one GPU, or several, that cannot come to a good end: ranks
+ * that are killed, that make another call or none, that abort; a GPU that fails or stands still.
+ * Every stream goes on, every rank says why, and its process lives.
  */
 #include "clock.h"
 #include "exam.h"
@@ -77,7 +77,10 @@ static void run(ranks_body body, int tolerated)
         .kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS, .tolerated = tolerated};
 
     exam_set_variables("shm", "", 4096);
-    assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+    for (int ngpus = 1; ngpus <= 2; ngpus++) {
+        setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "2", 1);
+        assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+    }
 }
 
 /* ---- ranks that are lost --------------------------------------------------------------------- */
@@ -223,7 +226,7 @@ static int break_down(kolo_group *group, void *unused)
     if (kolo_group_rank(group) == 1)
         ranks_nap_ms(300); /* to be the last */
     return failed ? failed
-                  : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1, for all: a reduc");
+                  : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1: a reduction");
 }
 
 /* A work that nobody waits for, in a stream that stands still: the group ends nevertheless. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives in CUDA graphs, among ranks that share a GPU, on the double of NVIDIA's driver:
- * captured once, launched often, with other content each time and other calls in between; what
- * cannot be captured; and a launch that waits in vain.
+ * Collectives in CUDA graphs, among ranks that share a GPU, or several, on the double of NVIDIA's
+ * driver: captured once, launched often, with other content each time and other calls in between;
+ * what cannot be captured; and a launch that waits in vain.
  */
 #include "exam.h"
 #include "gpu_rank.h"
@@ -146,7 +146,10 @@ static int capture_and_launch(kolo_group *group, void *unused)
 static void run(enum ranks_kind kind, int n, ranks_body body)
 {
     exam_set_variables("shm", "", 4096);
-    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+    for (int ngpus = 1; ngpus <= 3; ngpus += 2) {
+        setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "3", 1);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+    }
 }
 
 static void graphs_are_launched_often(void **state)

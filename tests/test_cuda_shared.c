@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives of ranks that share one GPU, on the double of NVIDIA's driver: nothing goes by way of
- * the host, each input is read once and each output written once; results have the bits of the
- * host's reductions in the order of the ranks; streams wait, threads do not; memory that moves,
- * buffers that others cannot reach.
+ * Collectives of ranks that share one GPU, or several, on the double of NVIDIA's driver: nothing
+ * goes by way of the host, on one GPU each input is read once and each output written once; results
+ * have the bits of the host's reductions in the order of the ranks; streams wait, threads do not;
+ * memory that moves, buffers that others cannot reach.
  */
 #include "exam.h"
 #include "gpu_rank.h"
@@ -56,10 +56,17 @@ static void get(void *content, ko_cu_ptr memory, size_t nbytes)
         abort();
 }
 
-static void run(enum ranks_kind kind, int n, ranks_body body, void *argument)
+static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body body)
 {
+    setenv("FAKECUDA_DEVICES", ngpus, 1);
     exam_set_variables("shm", "", SLICE_BYTES);
-    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, argument), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body)
+{
+    run_on("1", kind, n, body);
+    run_on("3", kind, n, body);
 }
 
 static void run_all(ranks_body body)
@@ -67,7 +74,7 @@ static void run_all(ranks_body body)
     static const int sizes[] = {1, 2, 3, 8};
 
     for (int i = 0; i < 4; i++)
-        run(RANKS_PROCESSES, sizes[i], body, NULL);
+        run(RANKS_PROCESSES, sizes[i], body);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -162,7 +169,7 @@ static void no_byte_moves_twice(void **state)
     (void)state;
     for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4) {
         memset(counts, 0, KO_BARRIER * sizeof *counts);
-        run(RANKS_PROCESSES, n, count_bytes, NULL);
+        run_on("1", RANKS_PROCESSES, n, count_bytes);
         for (int what = 0; what < KO_BARRIER; what++) {
             const uint64_t unit = COUNT * sizeof(float);
 
@@ -376,7 +383,7 @@ static int some_without(kolo_group *group, void *unused)
 static void a_rank_has_no_gpu(void **state)
 {
     (void)state;
-    run(RANKS_PROCESSES, 3, some_without, NULL);
+    run(RANKS_PROCESSES, 3, some_without);
 }
 
 static int reach_less(kolo_group *group, void *unused)
@@ -389,7 +396,7 @@ static int reach_less(kolo_group *group, void *unused)
 static void memory_that_one_cannot_reach(void **state)
 {
     (void)state;
-    run(RANKS_PROCESSES, 3, reach_less, NULL);
+    run(RANKS_PROCESSES, 3, reach_less);
 }
 
 /* Where nobody reaches the others' memory, calls go by way of the host. */
@@ -403,9 +410,9 @@ static void memory_that_cannot_be_reached(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         setenv(ways[i][0], ways[i][1], 1);
-        run(RANKS_PROCESSES, 3, move_about, NULL);
-        run(RANKS_PROCESSES, 2, reduce_everything, NULL);
-        run(RANKS_PROCESSES, 2, chain, NULL);
+        run(RANKS_PROCESSES, 3, move_about);
+        run(RANKS_PROCESSES, 2, reduce_everything);
+        run(RANKS_PROCESSES, 2, chain);
         unsetenv(ways[i][0]);
     }
 }
@@ -424,8 +431,8 @@ static int add_piece(struct segment *segment)
 {
     const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
                                    .handle_types = KO_CU_HANDLE_DESCRIPTOR,
-                                   .location = {KO_CU_LOCATION_DEVICE, 0}};
-    const ko_cu_access access = {{KO_CU_LOCATION_DEVICE, 0}, KO_CU_ACCESS_READ_AND_WRITE};
+                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
+    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
     const ko_cu_ptr at = segment->base + (ko_cu_ptr)segment->npieces * PIECE;
     ko_cu_piece piece;
 
@@ -495,7 +502,7 @@ static void memory_in_pieces(void **state)
     }
     unsetenv("KOLO_CUDA_IPC");
     setenv("FAKECUDA_BREAK", "cuMemImportFromShareableHandle=1", 1);
-    run(RANKS_PROCESSES, 3, grow, NULL);
+    run(RANKS_PROCESSES, 3, grow);
     unsetenv("FAKECUDA_BREAK");
 }
 
@@ -512,7 +519,7 @@ static void wrong_ways(void **state)
 {
     (void)state;
     setenv("KOLO_CUDA_IPC", "some", 1);
-    run(RANKS_PROCESSES, 2, refuse, NULL);
+    run(RANKS_PROCESSES, 2, refuse);
     unsetenv("KOLO_CUDA_IPC");
 }
 
@@ -553,13 +560,13 @@ static void among_threads(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n += 1 + n % 3) {
-        run(RANKS_THREADS, n, chain, NULL);
-        run(RANKS_THREADS, n, move_about, NULL);
-        run(RANKS_THREADS, n, mix_ranks, NULL);
-        run(RANKS_THREADS, n, several_tensors, NULL);
-        run(RANKS_THREADS, n, grow, NULL);
+        run(RANKS_THREADS, n, chain);
+        run(RANKS_THREADS, n, move_about);
+        run(RANKS_THREADS, n, mix_ranks);
+        run(RANKS_THREADS, n, several_tensors);
+        run(RANKS_THREADS, n, grow);
     }
-    run(RANKS_THREADS, 3, reduce_everything, NULL);
+    run(RANKS_THREADS, 3, reduce_everything);
 }
 
 int main(void)

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives of ranks on several GPUs of one host, on the double of NVIDIA's driver: what goes
+ * from one GPU to another is what has to, to the byte, and nothing goes by way of the host; all
+ * collectives, anyhow placed; GPUs that have no access to each other's memory.
+ */
+#include "exam.h"
+#include "gpu_rank.h"
+#include "ranks.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 4096, LINE_BYTES = 128 };
+
+static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body body)
+{
+    setenv("FAKECUDA_DEVICES", ngpus, 1);
+    exam_set_variables("shm", "", SLICE_BYTES);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Of this process's GPU: of its own memory, and of other GPUs'. */
+struct bytes {
+    uint64_t read, written, read_there, written_there;
+};
+
+static struct bytes look_at_bytes(void)
+{
+    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    struct bytes bytes = {0};
+
+    *(void **)&between = library ? dlsym(library, "fakecuda_bytes_between") : NULL;
+    if (!between)
+        abort();
+    for (int home = 0; home < 16; home++) {
+        uint64_t read, written;
+
+        between(gpu_rank.device, home, &read, &written);
+        *(home == gpu_rank.device ? &bytes.read : &bytes.read_there) += read;
+        *(home == gpu_rank.device ? &bytes.written : &bytes.written_there) += written;
+    }
+    dlclose(library);
+    return bytes;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What a rank's GPU has to read and write if all n have one each: of blocks of nbytes, or of shares
+ * of so many bytes, whole lines. */
+static struct bytes floor_of(enum ko_collective what, int rank, uint64_t n, uint64_t nbytes)
+{
+    const uint64_t lines = (nbytes + LINE_BYTES - 1) / LINE_BYTES, me = (uint64_t)rank;
+    const uint64_t first = lines / n * me + (me < lines % n ? me : lines % n);
+    const uint64_t end = first + lines / n + (me < lines % n);
+    const uint64_t share = least(end * LINE_BYTES, nbytes) - least(first * LINE_BYTES, nbytes);
+    const bool is_root = me == n - 1;
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return (struct bytes){share, share, (n - 1) * share, (n - 1) * share};
+    case KO_REDUCE:
+        return (struct bytes){share, is_root ? share : 0, (n - 1) * share, is_root ? 0 : share};
+    case KO_REDUCE_SCATTER:
+        return (struct bytes){nbytes, nbytes, (n - 1) * nbytes, 0};
+    case KO_BROADCAST:
+        return is_root ? (struct bytes){0} : (struct bytes){0, nbytes, nbytes, 0};
+    case KO_SCATTER:
+        return is_root ? (struct bytes){nbytes, nbytes, 0, 0}
+                       : (struct bytes){0, nbytes, nbytes, 0};
+    case KO_GATHER:
+        return is_root ? (struct bytes){nbytes, nbytes, 0, 0}
+                       : (struct bytes){nbytes, 0, 0, nbytes};
+    default: /* all_gather, all_to_all */
+        return (struct bytes){n * nbytes, nbytes, 0, (n - 1) * nbytes};
+    }
+}
+
+static int call(kolo_group *group, enum ko_collective what, void *in, void *out, size_t count)
+{
+    const int root = kolo_group_size(group) - 1;
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM, root);
+    case KO_BROADCAST:
+        return kolo_broadcast(group, out, count, KOLO_FLOAT32, root);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(group, in, out, count, KOLO_FLOAT32);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(group, in, out, count, KOLO_FLOAT32, KOLO_SUM);
+    case KO_GATHER:
+        return kolo_gather(group, in, out, count, KOLO_FLOAT32, root);
+    case KO_SCATTER:
+        return kolo_scatter(group, in, out, count, KOLO_FLOAT32, root);
+    default:
+        return kolo_all_to_all(group, in, out, count, KOLO_FLOAT32);
+    }
+}
+
+/* A blocking call has come to its end everywhere before the barrier does. */
+static int check_bytes(kolo_group *group, enum ko_collective what, ko_cu_ptr memory, size_t count)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const uint64_t nbytes = count * sizeof(float);
+    const ko_cu_ptr out = memory + (uint64_t)n * nbytes + LINE_BYTES;
+    const struct bytes want = floor_of(what, rank, (uint64_t)n, nbytes), before = look_at_bytes();
+    struct bytes have;
+
+    if (call(group, what, (void *)(uintptr_t)memory, (void *)(uintptr_t)out, count))
+        return ranks_fail("%s", ko_collective_name(what));
+    have = look_at_bytes();
+    have.read -= before.read;
+    have.written -= before.written;
+    have.read_there -= before.read_there;
+    have.written_there -= before.written_there;
+    return !memcmp(&have, &want, sizeof want)
+               ? 0
+               : ranks_fail("%s of %zu on rank %d of %d: %ju %ju %ju %ju, not %ju %ju %ju %ju",
+                            ko_collective_name(what), count, rank, n, have.read, have.written,
+                            have.read_there, have.written_there, want.read, want.written,
+                            want.read_there, want.written_there);
+}
+
+static int check_all_bytes(kolo_group *group, void *unused)
+{
+    static const size_t counts[] = {0, 1, 32, 96 * 32, 5003};
+    ko_cu_ptr memory;
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    if (gpu_rank.cuda->alloc(&memory, 2 * 8 * 5003 * sizeof(float) + LINE_BYTES))
+        return ranks_fail("no memory");
+    for (int i = 0; i < 5 * KO_BARRIER && !failed; i++)
+        failed = check_bytes(group, (enum ko_collective)(i / 5), memory, counts[i % 5]);
+    return gpu_rank_leave(failed);
+}
+
+static void nothing_goes_that_has_not_to(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        run_on("4", RANKS_PROCESSES, n, check_all_bytes);
+    run_on("8", RANKS_PROCESSES, 8, check_all_bytes);
+}
+
+/* ---- exams ----------------------------------------------------------------------------------- */
+
+static int take(kolo_group *group, enum ko_collective what)
+{
+    static const size_t counts[] = {0, 1, 31, 33, 1024, 5001};
+    static const kolo_dtype dtypes[] = {KOLO_UINT8, KOLO_BFLOAT16, KOLO_FLOAT32, KOLO_INT64};
+    int failed = 0;
+
+    for (unsigned i = 0; i < 6 * 8 && !failed; i++) {
+        const struct exam exam = {.what = what,
+                                  .dtype = dtypes[i % 4],
+                                  .op = i % 3 ? KOLO_SUM : KOLO_MAX,
+                                  .count = counts[i / 8],
+                                  .root = (int)(i / 3) % kolo_group_size(group),
+                                  .is_in_place = i & 2,
+                                  .is_async = i & 4,
+                                  .shift = i % 3 * 8,
+                                  .memory = &gpu_rank_memory};
+
+        failed = exam_take(group, &exam);
+    }
+    return failed;
+}
+
+static int take_all(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
+        failed = take(group, (enum ko_collective)what);
+    return gpu_rank_leave(failed);
+}
+
+/* More ranks than GPUs, too. */
+static void all_collectives(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++)
+        run_on("3", RANKS_PROCESSES, n, take_all);
+}
+
+/* ---- no access ------------------------------------------------------------------------------- */
+
+/* All is well, but goes by way of the host. */
+static int take_apart(kolo_group *group, void *unused)
+{
+    int failed = take_all(group, unused);
+    struct bytes bytes = look_at_bytes();
+
+    return failed || (!bytes.read_there && !bytes.written_there)
+               ? failed
+               : ranks_fail("it went from GPU to GPU");
+}
+
+static void gpus_without_access(void **state)
+{
+    static const char *const ways[][2] = {{"FAKECUDA_PEERS", "1"},
+                                          {"FAKECUDA_PEERS", "2"},
+                                          {"KOLO_CUDA_PEERS", "0"},
+                                          {"KOLO_CUDA_IPC", "off"},
+                                          {"FAKECUDA_BREAK", "cuDeviceCanAccessPeer=1"},
+                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=217"}};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        setenv(ways[i][0], ways[i][1], 1);
+        run_on("3", RANKS_PROCESSES, 3, take_apart);
+        unsetenv(ways[i][0]);
+    }
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_BREAK", "cuCtxEnablePeerAccess=217", 1);
+    run_on("3", RANKS_THREADS, 3, take_apart);
+    unsetenv("FAKECUDA_BREAK");
+    run_on("3", RANKS_THREADS, 2, take_all);
+    run_on("3", RANKS_THREADS, 4, take_all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_goes_that_has_not_to),
+        cmocka_unit_test(all_collectives),
+        cmocka_unit_test(gpus_without_access),
+        cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
