@@ -25,4 +25,47 @@ struct ko_fold {
 
 static_assert(sizeof(struct ko_fold) == 2 * KO_FOLD_MOST * 8 + 24, "no padding, anywhere");
 
+/* ko_scale_FROM_TO: each element of to[a] = that of from[a] times factor, and times the float32 at
+ * factor_at, if that is not 0. If found_at is not 0, the float32 there becomes 1 if an element of
+ * any from[a] is infinite or no number; else it stays. to[a] may be from[a]. */
+struct ko_scale {
+    uint64_t from[KO_FOLD_MOST]; /* addresses */
+    uint64_t to[KO_FOLD_MOST];
+    uint64_t counts[KO_FOLD_MOST]; /* elements of each array */
+    uint64_t factor_at, found_at;
+    float factor;
+    uint32_t n; /* arrays */
+};
+
+static_assert(sizeof(struct ko_scale) == 3 * KO_FOLD_MOST * 8 + 24, "no padding, anywhere");
+
+/* ko_sgd_DTYPE, ko_adam_DTYPE: the gradients parts[nparts] are added, in this order, and multiplied
+ * as above; by their sum the float32 parameters at outs[0], and their states, make a step; all of
+ * outs[nouts] become the new parameters. Not if the float32 at skip_at, which is 0 if there is
+ * none, is not 0.
+ *
+ * sgd, g being the gradient and p the parameter: g += decay p; s = momentum s + (1 - dampening) g,
+ * at first g; p -= rate s, if is_nesterov rate (g + momentum s). Without momentum there is no state
+ * and p -= rate g.
+ * adam: g += decay p, if is_decoupled p -= rate decay p instead; s0 = beta1 s0 + (1 - beta1) g;
+ * s1 = beta2 s1 + (1 - beta2) g g; p -= rate / bias1 (s0 / (sqrt(s1) / bias2_root + epsilon)); at
+ * first both states are 0, whatever they are. */
+struct ko_step {
+    uint64_t parts[KO_FOLD_MOST]; /* addresses */
+    uint64_t outs[KO_FOLD_MOST];
+    uint64_t states[2];
+    uint64_t factor_at, skip_at;
+    uint64_t count; /* parameters */
+    uint32_t nparts, nouts;
+    uint32_t is_first, is_nesterov, is_decoupled;
+    float factor, rate, decay;
+    float momentum, dampening;
+    float beta1, beta2, epsilon;
+    float bias1, bias2_root; /* 1 - beta1^t, sqrt(1 - beta2^t), of the t-th step */
+    uint32_t unused;
+};
+
+static_assert(sizeof(struct ko_step) == 2 * KO_FOLD_MOST * 8 + 5 * 8 + 16 * 4,
+              "no padding, either");
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels are found by name: ko_fold_DTYPE_OP. The image is empty in a build without nvcc.
+ * Kernels are found by name: ko_fold_DTYPE_OP, and so on (kernel_args.h). The image is empty in a
+ * build without nvcc.
  */
 #include "cuda_kernels.h"
 
@@ -22,6 +23,8 @@ static struct {
     int status;
     char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
     ko_cu_kernel folds[KOLO_NDTYPES][KOLO_NOPS];
+    ko_cu_kernel scales[KOLO_NDTYPES][KOLO_NDTYPES]; /* from, to; NULL: there is none */
+    ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES];
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
 /* What an op is called for a dtype: those of bool are the logical ones. */
@@ -49,6 +52,43 @@ static int find_fold(const struct ko_cuda *cuda, ko_cu_library library, kolo_dty
     return ko_cuda_check(cuda, cuda->library_kernel(&loaded.folds[dtype][op], library, name), name);
 }
 
+/* Those that gradients have. */
+static const kolo_dtype gradients[] = {KOLO_FLOAT32, KOLO_FLOAT16, KOLO_BFLOAT16};
+enum { NGRADIENTS = sizeof gradients / sizeof *gradients };
+
+static int find_scale(const struct ko_cuda *cuda, ko_cu_library library, kolo_dtype from,
+                      kolo_dtype to)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "ko_scale_%s_%s", kolo_dtype_name(from), kolo_dtype_name(to));
+    return ko_cuda_check(cuda, cuda->library_kernel(&loaded.scales[from][to], library, name), name);
+}
+
+static int find_step(const struct ko_cuda *cuda, ko_cu_library library, enum ko_step_rule rule,
+                     kolo_dtype dtype)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "ko_%s_%s", rule == KO_SGD ? "sgd" : "adam",
+             kolo_dtype_name(dtype));
+    return ko_cuda_check(cuda, cuda->library_kernel(&loaded.steps[rule][dtype], library, name),
+                         name);
+}
+
+static int find_epilogues(const struct ko_cuda *cuda, ko_cu_library library)
+{
+    int err = KOLO_OK;
+
+    for (int i = 0; i < NGRADIENTS && !err; i++) {
+        for (int j = 0; j < NGRADIENTS && !err; j++)
+            err = find_scale(cuda, library, gradients[i], gradients[j]);
+        for (int rule = 0; rule < KO_NSTEP_RULES && !err; rule++)
+            err = find_step(cuda, library, (enum ko_step_rule)rule, gradients[i]);
+    }
+    return err;
+}
+
 static int load(void)
 {
     const struct ko_cuda *cuda;
@@ -65,7 +105,7 @@ static int load(void)
     for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++)
         for (int op = 0; op < KOLO_NOPS && !err; op++)
             err = find_fold(cuda, library, (kolo_dtype)dtype, (kolo_op)op);
-    return err;
+    return err ? err : find_epilogues(cuda, library);
 }
 
 static void load_once(void)
@@ -96,25 +136,67 @@ static int count_blocks(const struct ko_cuda *cuda, uint64_t nbytes, unsigned *n
     return ko_cuda_check(cuda, result, "the current GPU is not known");
 }
 
+/* A kernel whose blocks go through nbytes. */
+static int launch(ko_cu_kernel kernel, uint64_t nbytes, void *argument, ko_cu_stream stream)
+{
+    const struct ko_cuda *cuda;
+    unsigned nblocks;
+    void *arguments[] = {argument};
+    int err = ko_cuda_open(&cuda);
+
+    if (!err)
+        err = count_blocks(cuda, nbytes, &nblocks);
+    if (err || !nbytes)
+        return err;
+    return ko_cuda_check(
+        cuda, cuda->launch(kernel, nblocks, 1, 1, NTHREADS, 1, 1, 0, stream, arguments, NULL),
+        "a kernel cannot be started");
+}
+
 int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks, ko_cu_stream stream)
 {
     struct ko_reduction reduction;
-    const struct ko_cuda *cuda;
-    unsigned nblocks;
-    void *arguments[] = {&fold};
     int err = ko_reduction_find(dtype, op, &reduction);
 
     if (!err)
         err = ko_cuda_kernels_open();
-    if (!err)
-        err = ko_cuda_open(&cuda);
-    if (!err)
-        err = count_blocks(cuda, fold.count * reduction.nbytes, &nblocks);
-    if (err || !fold.count)
+    if (err)
         return err;
     fold.divisor = op == KOLO_AVG ? (uint32_t)nranks : 1;
-    return ko_cuda_check(cuda,
-                         cuda->launch(loaded.folds[dtype][op], nblocks, 1, 1, NTHREADS, 1, 1, 0,
-                                      stream, arguments, NULL),
-                         "a reduction cannot be started");
+    return launch(loaded.folds[dtype][op], fold.count * reduction.nbytes, &fold, stream);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+/* Opens the kernels, if the dtype is one that they are for. */
+static int open_for(kolo_dtype dtype)
+{
+    for (int i = 0; i < NGRADIENTS; i++)
+        if (gradients[i] == dtype)
+            return ko_cuda_kernels_open();
+    return ko_fail(KOLO_E_UNSUPPORTED, "gradients are float32, float16 or bfloat16, not %s",
+                   kolo_dtype_name(dtype));
+}
+
+int ko_cuda_scale(kolo_dtype from, kolo_dtype to, struct ko_scale scale, ko_cu_stream stream)
+{
+    uint64_t most = 0;
+    int err = open_for(from);
+
+    if (!err)
+        err = open_for(to);
+    if (err)
+        return err;
+    for (uint32_t i = 0; i < scale.n; i++)
+        most = scale.counts[i] > most ? scale.counts[i] : most;
+    return launch(loaded.scales[from][to], most << ko_dtype_shift(from), &scale, stream);
+}
+
+int ko_cuda_step(enum ko_step_rule rule, kolo_dtype dtype, struct ko_step step, ko_cu_stream stream)
+{
+    int err = open_for(dtype);
+
+    return err ? err
+               : launch(loaded.steps[rule][dtype], step.count << ko_dtype_shift(KOLO_FLOAT32),
+                        &step, stream);
 }

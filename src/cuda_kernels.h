@@ -20,4 +20,14 @@ int ko_cuda_kernels_open(void);
 int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks,
                  ko_cu_stream stream);
 
+/* What training does with gradients, in one pass each (kernel_args.h): casts of up to KO_FOLD_MOST
+ * arrays into a bucket or out of it, times a factor, with a look for what is not finite; and the
+ * sum of all ranks' gradients with an optimizer's step. Of float32, float16 and bfloat16;
+ * KOLO_E_UNSUPPORTED of others. */
+int ko_cuda_scale(kolo_dtype from, kolo_dtype to, struct ko_scale scale, ko_cu_stream stream);
+
+enum ko_step_rule { KO_SGD, KO_ADAM, KO_NSTEP_RULES };
+int ko_cuda_step(enum ko_step_rule rule, kolo_dtype dtype, struct ko_step step,
+                 ko_cu_stream stream);
+
 #endif

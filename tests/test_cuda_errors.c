@@ -225,8 +225,7 @@ static int break_down(kolo_group *group, void *unused)
     failed = enter(group, &side);
     if (kolo_group_rank(group) == 1)
         ranks_nap_ms(300); /* to be the last */
-    return failed ? failed
-                  : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1: a reduction");
+    return failed ? failed : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1: a kernel");
 }
 
 /* A work that nobody waits for, in a stream that stands still: the group ends nevertheless. */

@@ -4,7 +4,7 @@
  * blocks run one after another; with FAKECUDA_THREADS=1 every thread of a launch is a thread, which
  * shows ThreadSanitizer what they do to each other.
  */
-#include "../../kernels/fold.cu"
+#include "../../kernels/kernels.cu"
 
 extern "C" {
 #include "double.h"

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * epilogue.cuh: what training does with gradients before and after they are reduced, in one pass:
+ * cast and scale into or out of a bucket, looking for numbers that are not finite on the way;
+ * reduce them and take an optimizer's step. All is computed in float32. C++.
+ */
+#ifndef KO_EPILOGUE_CUH
+#define KO_EPILOGUE_CUH
+
+#include "fold.cuh"
+
+#include <math.h>
+
+/* ---- some elements of an array, as floats ---------------------------------------------------- */
+
+/* N elements, as many as packs hold: 16 bytes at a time. */
+template <class E, int N> struct ko_some {
+    typedef typename E::bits bits;
+    enum { PACKS = N * sizeof(bits) / sizeof(ko_pack) };
+
+    static KO_MEMBER void load(uint64_t array, uint64_t i, float *x)
+    {
+        bits in[N];
+
+        for (int k = 0; k < PACKS; k++) {
+            const ko_pack pack = ko_load_pack((const ko_pack *)(array + i * sizeof(bits)) + k);
+
+            memcpy((unsigned char *)in + k * sizeof pack, &pack, sizeof pack);
+        }
+        for (int k = 0; k < N; k++)
+            x[k] = E::widen(in[k]);
+    }
+    static KO_MEMBER void store(uint64_t array, uint64_t i, const float *x)
+    {
+        bits out[N];
+
+        for (int k = 0; k < N; k++)
+            out[k] = E::narrow(x[k]);
+        for (int k = 0; k < PACKS; k++) {
+            ko_pack pack;
+
+            memcpy(&pack, (const unsigned char *)out + k * sizeof pack, sizeof pack);
+            ko_store_pack((ko_pack *)(array + i * sizeof(bits)) + k, pack);
+        }
+    }
+};
+
+template <class E> struct ko_some<E, 1> {
+    typedef typename E::bits bits;
+
+    static KO_MEMBER void load(uint64_t array, uint64_t i, float *x)
+    {
+        *x = E::widen(ko_load_one((const bits *)array + i));
+    }
+    static KO_MEMBER void store(uint64_t array, uint64_t i, const float *x)
+    {
+        ko_store_one((bits *)array + i, E::narrow(*x));
+    }
+};
+
+/* How many elements of both types fill packs. */
+template <class A, class B> struct ko_pack_of {
+    enum {
+        A_SIZE = sizeof(typename A::bits),
+        B_SIZE = sizeof(typename B::bits),
+        N = sizeof(ko_pack) / (A_SIZE < B_SIZE ? A_SIZE : B_SIZE)
+    };
+};
+
+/* A block's share of count elements: whole lines of 128 elements, but for the last. */
+KO_DEVICE void ko_share(uint64_t count, uint64_t *first, uint64_t *end)
+{
+    const uint64_t lines = (count + 127) / 128;
+
+    *first = lines * ko_block() / ko_nblocks() * 128;
+    *end = lines * (ko_block() + 1) / ko_nblocks() * 128;
+    *end = *end < count ? *end : count;
+}
+
+KO_DEVICE float ko_load_factor(uint64_t at)
+{
+    return at ? ko_float_of_bits(ko_load_one((const uint32_t *)at)) : 1;
+}
+
+/* ---- cast and scale -------------------------------------------------------------------------- */
+
+KO_DEVICE bool ko_is_finite(float x)
+{
+    return (ko_float_bits(x) & 0x7f800000) != 0x7f800000;
+}
+
+/* Elements first up to end, N at a time, as far as that goes; returns where it ended. */
+template <class From, class To, int N>
+KO_DEVICE uint64_t ko_scale_some(const ko_scale &scale, uint32_t array, uint64_t first,
+                                 uint64_t end, float factor, bool *is_good)
+{
+    const uint64_t turn = (uint64_t)N * ko_nthreads();
+    const uint64_t whole = first + (end - first) / N * N;
+
+    KO_ROLLED
+    for (uint64_t i = first + (uint64_t)N * ko_thread(); i < whole; i += turn) {
+        float x[N];
+
+        ko_some<From, N>::load(scale.from[array], i, x);
+        for (int k = 0; k < N; k++) {
+            *is_good &= ko_is_finite(x[k]);
+            x[k] *= factor;
+        }
+        ko_some<To, N>::store(scale.to[array], i, x);
+    }
+    return whole;
+}
+
+template <class From, class To> KO_DEVICE void ko_scale_arrays(const ko_scale &scale)
+{
+    const float factor = scale.factor * ko_load_factor(scale.factor_at);
+    bool is_good = true;
+
+    KO_ROLLED
+    for (uint32_t array = 0; array < scale.n; array++) {
+        const bool is_even = (scale.from[array] | scale.to[array]) % sizeof(ko_pack) == 0;
+        uint64_t first, end;
+
+        ko_share(scale.counts[array], &first, &end);
+        if (first >= end)
+            continue;
+        if (is_even)
+            first = ko_scale_some<From, To, ko_pack_of<From, To>::N>(scale, array, first, end,
+                                                                     factor, &is_good);
+        ko_scale_some<From, To, 1>(scale, array, first, end, factor, &is_good);
+    }
+    if (!is_good && scale.found_at) /* any thread that finds one writes the same */
+        ko_release_word((uint32_t *)scale.found_at, ko_float_bits(1));
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Each takes the gradient of one parameter, and its two words of state, to the new parameter. */
+struct ko_sgd {
+    enum { NSTATES = 1 };
+    static KO_MEMBER float step(const ko_step &step, float p, float g, float *state)
+    {
+        g += step.decay * p;
+        if (step.momentum == 0)
+            return p - step.rate * g;
+        state[0] = step.is_first ? g : step.momentum * state[0] + (1 - step.dampening) * g;
+        return p - step.rate * (step.is_nesterov ? g + step.momentum * state[0] : state[0]);
+    }
+};
+
+struct ko_adam {
+    enum { NSTATES = 2 };
+    static KO_MEMBER float step(const ko_step &step, float p, float g, float *state)
+    {
+        if (step.is_decoupled)
+            p -= step.rate * step.decay * p;
+        else
+            g += step.decay * p;
+        if (step.is_first)
+            state[0] = state[1] = 0;
+        state[0] = step.beta1 * state[0] + (1 - step.beta1) * g;
+        state[1] = step.beta2 * state[1] + (1 - step.beta2) * (g * g);
+        return p - step.rate / step.bias1 *
+                       (state[0] / (sqrtf(state[1]) / step.bias2_root + step.epsilon));
+    }
+};
+
+template <class E, int N>
+KO_DEVICE void ko_sum_gradients(const ko_step &step, uint64_t i, float factor, float *sum)
+{
+    ko_some<E, N>::load(step.parts[0], i, sum);
+    KO_ROLLED
+    for (uint32_t p = 1; p < step.nparts; p++) {
+        float x[N];
+
+        ko_some<E, N>::load(step.parts[p], i, x);
+        for (int k = 0; k < N; k++)
+            sum[k] += x[k];
+    }
+    for (int k = 0; k < N; k++)
+        sum[k] *= factor;
+}
+
+/* N parameters, from the i-th on. */
+template <class Rule, class E, int N>
+KO_DEVICE void ko_step_of(const ko_step &step, uint64_t i, float factor)
+{
+    const int nstates = Rule::NSTATES == 1 && step.momentum == 0 ? 0 : Rule::NSTATES;
+    float g[N], p[N], states[2][N] = {};
+
+    ko_sum_gradients<E, N>(step, i, factor, g);
+    ko_some<ko_float32, N>::load(step.outs[0], i, p);
+    for (int s = 0; s < nstates && !step.is_first; s++)
+        ko_some<ko_float32, N>::load(step.states[s], i, states[s]);
+    for (int k = 0; k < N; k++) {
+        float state[2] = {states[0][k], states[1][k]};
+
+        p[k] = Rule::step(step, p[k], g[k], state);
+        states[0][k] = state[0];
+        states[1][k] = state[1];
+    }
+    for (int s = 0; s < nstates; s++)
+        ko_some<ko_float32, N>::store(step.states[s], i, states[s]);
+    KO_ROLLED
+    for (uint32_t o = 0; o < step.nouts; o++)
+        ko_some<ko_float32, N>::store(step.outs[o], i, p);
+}
+
+KO_DEVICE bool ko_step_is_even(const ko_step &step)
+{
+    uint64_t all = step.states[0] | step.states[1];
+
+    KO_ROLLED
+    for (uint32_t p = 0; p < step.nparts; p++)
+        all |= step.parts[p];
+    KO_ROLLED
+    for (uint32_t o = 0; o < step.nouts; o++)
+        all |= step.outs[o];
+    return all % sizeof(ko_pack) == 0;
+}
+
+template <class Rule, class E> KO_DEVICE void ko_take_step(const ko_step &step)
+{
+    enum { N = ko_pack_of<E, ko_float32>::N };
+    const float factor = step.factor * ko_load_factor(step.factor_at);
+    uint64_t first, end, whole;
+
+    if (step.skip_at && ko_load_factor(step.skip_at) != 0)
+        return;
+    ko_share(step.count, &first, &end);
+    if (first >= end)
+        return;
+    whole = ko_step_is_even(step) ? first + (end - first) / N * N : first;
+    KO_ROLLED
+    for (uint64_t i = first + (uint64_t)N * ko_thread(); i < whole; i += N * ko_nthreads())
+        ko_step_of<Rule, E, N>(step, i, factor);
+    KO_ROLLED
+    for (uint64_t i = whole + ko_thread(); i < end; i += ko_nthreads())
+        ko_step_of<Rule, E, 1>(step, i, factor);
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All kernels: ko_fold_DTYPE_OP, for every dtype and the operations that it has: AVG is SUM with a
+ * divisor; SUM, PROD, MIN and MAX of bool are BOR and BAND. ko_scale_FROM_TO, ko_sgd_DTYPE and
+ * ko_adam_DTYPE, for the dtypes that gradients have.
+ */
+#include "epilogue.cuh"
+
+#define FOLD(name, op)                                                        \
+    KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                           \
+    {                                                                         \
+        ko_fold_share<ko_op_##op<ko_##name>>(fold, ko_block(), ko_nblocks()); \
+    }
+#define ARITHMETIC(name) FOLD(name, sum) FOLD(name, prod) FOLD(name, min) FOLD(name, max)
+#define BITWISE(name) FOLD(name, band) FOLD(name, bor) FOLD(name, bxor)
+#define SIGNED(name) ARITHMETIC(name) BITWISE(name)
+#define UNSIGNED(name) ARITHMETIC(name) BITWISE(name)
+#define FLOAT(name) ARITHMETIC(name)
+#define HALF(name) ARITHMETIC(name)
+#define SMALL(name) ARITHMETIC(name)
+#define BYTE(name) ARITHMETIC(name)
+#define BOOL(name) BITWISE(name)
+
+#define KERNELS_OF(id, name, type, kind, work) kind(name)
+KO_DTYPE_LIST(KERNELS_OF)
+
+#define SCALE(from, to)                                \
+    KO_KERNEL(ko_scale_##from##_##to, ko_scale, scale) \
+    {                                                  \
+        ko_scale_arrays<ko_##from, ko_##to>(scale);    \
+    }
+#define STEP(rule, name)                          \
+    KO_KERNEL(ko_##rule##_##name, ko_step, step)  \
+    {                                             \
+        ko_take_step<ko_##rule, ko_##name>(step); \
+    }
+#define EPILOGUES(name) \
+    SCALE(name, float32) SCALE(name, float16) SCALE(name, bfloat16) STEP(sgd, name) STEP(adam, name)
+EPILOGUES(float32)
+EPILOGUES(float16)
+EPILOGUES(bfloat16)
