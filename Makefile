@@ -227,11 +227,12 @@ CUDA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda*.
               $(BUILD)/tests/test_tools_device $(BUILD)/tests/test_train_gpu
 
 $(CUDA_TESTS): $(FAKECUDA)
-$(BUILD)/tests/test_train_gpu: $(FAKECUBLAS)
 $(CUDA_TESTS): LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakecuda'
 
 # And one of cuBLAS, which goes by the other's streams.
 FAKECUBLAS := $(BUILD)/tests/fakecuda/libcublas.so.13
+
+$(BUILD)/tests/test_train_gpu: $(FAKECUBLAS)
 
 $(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h $(FAKECUDA)
 	$(if $(Q),@echo "  LD    $@")
