@@ -234,7 +234,7 @@ FAKECUBLAS := $(BUILD)/tests/fakecuda/libcublas.so.13
 
 $(BUILD)/tests/test_train_gpu: $(FAKECUBLAS)
 
-$(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h $(FAKECUDA)
+$(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/double.h src/cuda_abi.h $(FAKECUDA)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
 	    -Wl,-soname,libcublas.so.13 $(KO_LDFLAGS) $< $(FAKECUDA) -Wl,-rpath,'$$ORIGIN' -o $@

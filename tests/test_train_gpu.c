@@ -8,6 +8,7 @@
 #include "../examples/ddp/random.h"
 #include "../examples/ddp/sgd.h"
 
+#include <cblas.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,6 +27,7 @@ static struct {
 static int set_up(void **state)
 {
     (void)state;
+    openblas_set_num_threads(1);
     assert_int_equal(kolo_group_join(NULL, 1000, &opened.group), KOLO_OK);
     assert_int_equal(gpu_open(opened.group, &opened.gpu), 0);
     return 0;

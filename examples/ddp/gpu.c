@@ -28,6 +28,7 @@ struct gpu {
     bool has_context; /* retained, and the thread's */
     ko_cu_stream stream, group_stream;
     ko_cu_event handed_over;
+    ko_cu_library library;
     ko_cu_kernel kernels[GPU_NKERNELS];
     cublas_handle handle;
     unsigned most_blocks;
@@ -109,15 +110,14 @@ static int load_kernels(struct gpu *gpu)
         LAYER_KERNELS(NAME)
 #undef NAME
     };
-    ko_cu_library library;
     ko_cu_result result;
 
     if (!train_image_bytes)
         return train_fail("--device cuda: this kolo-train has no kernels for GPUs; build it where "
                           "nvcc is");
-    result = gpu->cuda->library_load(&library, train_image, NULL, NULL, 0, NULL, NULL, 0);
+    result = gpu->cuda->library_load(&gpu->library, train_image, NULL, NULL, 0, NULL, NULL, 0);
     for (int i = 0; i < GPU_NKERNELS && !result; i++)
-        result = gpu->cuda->library_kernel(&gpu->kernels[i], library, names[i]);
+        result = gpu->cuda->library_kernel(&gpu->kernels[i], gpu->library, names[i]);
     return check(gpu, result, "the kernels cannot be loaded");
 }
 
@@ -169,6 +169,8 @@ void gpu_close(struct gpu *gpu)
         return;
     if (gpu->handle)
         (void)gpu->cublas.destroy(gpu->handle);
+    if (gpu->library)
+        (void)gpu->cuda->library_unload(gpu->library);
     if (gpu->handed_over)
         (void)gpu->cuda->event_destroy(gpu->handed_over);
     if (gpu->group_stream)
@@ -277,8 +279,13 @@ int gpu_sync(struct gpu *gpu)
 {
     if (!gpu)
         return TRAIN_OK;
-    if (!gpu->failed)
-        note(gpu, gpu->cuda->stream_sync(gpu->stream), "waiting for the GPU");
+    note(gpu, gpu->cuda->stream_sync(gpu->stream), "waiting for the GPU");
     return gpu->failed ? train_fail("--device cuda: %s failed (error %d)", gpu->failed, gpu->why)
                        : TRAIN_OK;
+}
+
+void gpu_finish(struct gpu *gpu)
+{
+    if (gpu)
+        (void)gpu->cuda->stream_sync(gpu->stream);
 }

@@ -64,7 +64,10 @@ void gpu_run(struct gpu *gpu, enum gpu_kernel kernel, uint64_t count, const void
 /* What the group's stream is given from now on comes after what this one was given so far. */
 void gpu_hand_over(struct gpu *gpu);
 
-/* Waits until all is done; NULL is allowed. */
+/* Waits until all is done that could be begun; NULL is allowed. */
 int gpu_sync(struct gpu *gpu);
+
+/* The same where failures do not matter any more: memory may be freed then. */
+void gpu_finish(struct gpu *gpu);
 
 #endif

@@ -324,6 +324,7 @@ void trainer_close(struct trainer *trainer, const char *reason)
         fclose(trainer->losses);
     curve_free(&trainer->curve);
     kolo_ddp_free(trainer->ddp);
+    gpu_finish(trainer->gpu);
     sgd_free(&trainer->sgd);
     model_free(&trainer->model);
     free(trainer->samples);
