@@ -139,7 +139,7 @@ on_gpu() {
 
 @test "on a GPU operations can be replayed as a graph" {
     on_gpu "$PERF" -N 2 all_reduce broadcast all_to_all allgathercoalesced -b 8 -e 32K -f 64 -G 3 --json r.json
-    [[ "$output" != *"no kernels for GPUs"* ]] || skip "built without nvcc: no graphs"
+    [[ "$output" != *"it goes by way of the host"* ]] || skip "built without nvcc: no graphs"
     [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 4 ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
     grep -q ' graph: 3 ' <<<"$output"
@@ -149,6 +149,7 @@ on_gpu() {
 
 @test "what cannot be done on a GPU is said" {
     KOLO_CUDA=0 refuses 'KOLO_CUDA is 0' "$PERF" all_reduce --device cuda -b 64 -e 64
+    KOLO_CUDA=0 refuses 'KOLO_CUDA is 0' "$PERF" -N 3 all_reduce --device cuda -b 64 -e 64
     export LD_LIBRARY_PATH=$DOUBLE
     FAKECUDA_DEVICES=0 refuses 'the driver finds no GPU' "$PERF" all_reduce --device cuda -b 64 -e 64
     FAKECUDA_BREAK=cuEventCreate=2 refuses 'a GPU has no stream: CUDA_ERROR_OUT_OF_MEMORY' \

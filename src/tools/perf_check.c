@@ -107,7 +107,7 @@ static int check_bits(struct ko_perf_bench *bench, struct ko_perf_data data, int
 {
     const struct ko_perf_call *call = bench->call;
     size_t nbytes = call->count * bench->nbytes;
-    const void *seen;
+    const void *seen = NULL;
     int err = KOLO_OK;
 
     data.is_rough = true;

@@ -341,6 +341,11 @@ int ko_perf_start(const struct ko_perf_options *options, int argc, char **argv)
                                        .quiet = true};
     int at = 1, code;
 
+    if (options->on_gpu && ko_perf_device_check()) { /* said once, not by each of them */
+        fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
+        kolo_free(program);
+        return KO_PERF_FAILED;
+    }
     if (!program)
         return KO_PERF_FAILED;
     while (at < argc && strcmp(argv[at], "--") != 0)
