@@ -164,6 +164,8 @@ on_gpu() {
         train $ranks --device cuda --max-steps 20 --log-losses "$D/gpu$ranks"
         assert_close "$D/gpu$ranks" "$D/host" 1e-5
     done
+    FAKECUDA_DEVICES=2 train 2 --device cuda --max-steps 20 --log-losses "$D/apart" # one each
+    assert_close "$D/apart" "$D/host" 1e-5
 }
 
 @test "on a GPU gradients are averaged beside backward, with the same bits as after it" {
