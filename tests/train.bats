@@ -186,6 +186,15 @@ on_gpu() {
     assert_close "$D/host" "$D/end" 1e-5
 }
 
+@test "a failure on one rank's GPU ends all ranks" {
+    on_gpu
+    run timeout 60 "$BIN/kolorun" -n 2 sh -c "
+        [ \$RANK = 0 ] || export FAKECUBLAS_BREAK=cublasSgemmStridedBatched=14
+        exec $TRAIN --data synthetic --device cuda"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"a matrix product of cuBLAS failed (error 14)"* ]]
+}
+
 @test "what is missing for a GPU is one sentence" {
     KOLO_CUDA=0 assert_refused 1 "--device cuda: KOLO_E_UNSUPPORTED: KOLO_CUDA is 0" \
         --data synthetic --device cuda
