@@ -16,6 +16,11 @@ struct alignas(16) ko_pack {
     uint32_t words[4];
 };
 
+/* As much, each half of which comes at once. */
+struct alignas(16) ko_line {
+    uint64_t halves[2];
+};
+
 #if defined(__CUDACC__)
 
 #define KO_DEVICE static __device__ __forceinline__
@@ -95,9 +100,42 @@ KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
     asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
+KO_DEVICE uint32_t ko_load_word(const uint32_t *word)
+{
+    uint32_t value;
+
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+KO_DEVICE void ko_send_line(ko_line *to, ko_line line)
+{
+    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
+                 :
+                 : "l"(to), "l"(line.halves[0]), "l"(line.halves[1])
+                 : "memory");
+}
+
+KO_DEVICE ko_line ko_look_at_line(const ko_line *from)
+{
+    ko_line line;
+
+    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(line.halves[0]), "=l"(line.halves[1])
+                 : "l"(from)
+                 : "memory");
+    return line;
+}
+
+/* One turn of a loop that waits. */
+KO_DEVICE void ko_rest()
+{
+}
+
 #else
 
 #include <pthread.h>
+#include <sched.h>
 
 #define KO_DEVICE static inline __attribute__((unused))
 #define KO_ROLLED
@@ -175,6 +213,32 @@ KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)
 KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+KO_DEVICE uint32_t ko_load_word(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+KO_DEVICE void ko_send_line(ko_line *to, ko_line line)
+{
+    ko_touch(to, sizeof *to, true);
+    for (int i = 0; i < 2; i++)
+        __atomic_store_n(&to->halves[i], line.halves[i], __ATOMIC_RELAXED);
+}
+
+KO_DEVICE ko_line ko_look_at_line(const ko_line *from)
+{
+    ko_line line;
+
+    for (int i = 0; i < 2; i++)
+        line.halves[i] = __atomic_load_n(&from->halves[i], __ATOMIC_RELAXED);
+    return line;
+}
+
+KO_DEVICE void ko_rest()
+{
+    sched_yield();
 }
 
 #endif

@@ -68,4 +68,29 @@ struct ko_step {
 static_assert(sizeof(struct ko_step) == 2 * KO_FOLD_MOST * 8 + 5 * 8 + 16 * 4,
               "no padding, either");
 
+/* ko_push: every rank sends nbytes to every other and receives as much from each, in lines whose
+ * data carry their flags, so that nobody waits for more than the data: for ranks that have a GPU
+ * each. Block b of the kernel exchanges the b-th KO_PUSH_PAIRS pairs of words with block b of the
+ * others; it is the b-th word of epochs, of this rank's memory, that counts the block's calls and
+ * is the flag. A rank's boxes, KO_PUSH_BOX bytes for each rank and 0 at first, have a half for odd
+ * and one for even epochs, for each block: who writes a half again has all others' data of the call
+ * between, and they had read it before they sent those. As soon as the word at stop is not 0, no
+ * thread waits any more. */
+enum {
+    KO_PUSH_BLOCKS = 8,
+    KO_PUSH_PAIRS = 1024,
+    KO_PUSH_BYTES = KO_PUSH_BLOCKS * KO_PUSH_PAIRS * 8, /* at most, to each */
+    KO_PUSH_BOX = 2 * 2 * KO_PUSH_BYTES
+};
+struct ko_push {
+    uint64_t from[KO_FOLD_MOST];  /* by rank: the address of what it gets */
+    uint64_t to[KO_FOLD_MOST];    /* by rank: where what it sends goes; to this one a copy */
+    uint64_t boxes[KO_FOLD_MOST]; /* by rank: its boxes */
+    uint64_t epochs, stop;
+    uint64_t nbytes;
+    uint32_t rank, n;
+};
+
+static_assert(sizeof(struct ko_push) == 3 * KO_FOLD_MOST * 8 + 32, "no padding, in the end");
+
 #endif

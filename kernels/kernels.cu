@@ -2,9 +2,10 @@
  *
  * All kernels: ko_fold_DTYPE_OP, for every dtype and the operations that it has: AVG is SUM with a
  * divisor; SUM, PROD, MIN and MAX of bool are BOR and BAND. ko_scale_FROM_TO, ko_sgd_DTYPE and
- * ko_adam_DTYPE, for the dtypes that gradients have.
+ * ko_adam_DTYPE, for the dtypes that gradients have. ko_push.
  */
 #include "epilogue.cuh"
+#include "push.cuh"
 
 #define FOLD(name, op)                                                        \
     KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                           \
@@ -39,3 +40,8 @@ KO_DTYPE_LIST(KERNELS_OF)
 EPILOGUES(float32)
 EPILOGUES(float16)
 EPILOGUES(bfloat16)
+
+KO_KERNEL(ko_push_bytes, ko_push, push)
+{
+    ko_push_all(push);
+}

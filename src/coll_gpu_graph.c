@@ -5,7 +5,8 @@
  * and that it has done its work. On one GPU one rank's part of the graph has the kernels; on
  * several each has its own. A word is 1 until who waited for it makes it 0 again, so that a graph
  * may be launched any number of times, and nobody arrives for the next call before this one is done
- * for him.
+ * for him. Where each rank has a GPU of its own, what is small goes by kernels that send it and
+ * wait for the others'.
  */
 #include "coll_gpu_graph.h"
 
@@ -86,14 +87,32 @@ static int capture_share(kolo_group *group, const struct ko_call *call,
     return err ? err : for_others(group, DONE, await);
 }
 
+/* Kernels that wait for each other, instead of streams. */
+static int capture_push(kolo_group *group, const struct ko_call *call,
+                        const struct ko_gpu_plan *plan, struct ko_push *push, uint64_t scratch)
+{
+    struct ko_fold fold;
+    int err;
+
+    ko_gpu_plan_push(plan, group->rank, scratch, push, &fold);
+    err = ko_cuda_push(*push, ko_gpu_user_stream(group->gpu));
+    if (err || !fold.nouts)
+        return err;
+    return ko_cuda_fold(call->dtype, call->op, fold, group->size, ko_gpu_user_stream(group->gpu));
+}
+
 int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
                     int carrier)
 {
+    struct ko_push push;
+    uint64_t scratch;
     int err = ko_gpu_enter(group->gpu);
 
     if (err)
         return err;
-    if (plan->is_spread)
+    if (ko_gpu_can_push(plan) && ko_gpu_share_push(group->share, group->rank, &push, &scratch))
+        err = capture_push(group, call, plan, &push, scratch);
+    else if (plan->is_spread)
         err = capture_share(group, call, plan);
     else
         err = group->rank == carrier ? capture_all(group, call, plan) : capture_own(group, carrier);

@@ -58,7 +58,7 @@ static int share_words(kolo_group *group, struct ko_gpu_share *share)
     return err;
 }
 
-static int open_share(kolo_group *group, bool is_spread)
+static int open_share(kolo_group *group, enum ko_gpu_layout layout)
 {
     bool here[KO_FOLD_MOST];
     struct ko_gpu_share *share;
@@ -66,7 +66,7 @@ static int open_share(kolo_group *group, bool is_spread)
 
     for (int r = 0; r < group->size; r++)
         here[r] = is_here(group, r);
-    err = ko_gpu_share_open(group->gpu, group->size, here, is_spread, &share);
+    err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
     if (err)
         return err;
     err = share_words(group, share);
@@ -96,12 +96,16 @@ static bool are_on_gpus(const kolo_group *group, const struct presence *all)
     return are;
 }
 
-static bool are_spread(const kolo_group *group, const struct presence *all)
+static enum ko_gpu_layout layout_of(const kolo_group *group, const struct presence *all)
 {
+    bool are_one = true, are_different = true;
+
     for (int r = 1; r < group->size; r++)
-        if (memcmp(&all[r].gpu, &all[0].gpu, sizeof all[r].gpu) != 0)
-            return true;
-    return false;
+        for (int other = 0; other < r; other++)
+            *(memcmp(&all[r].gpu, &all[other].gpu, sizeof all[r].gpu) != 0 ? &are_one
+                                                                           : &are_different) =
+                false;
+    return are_one ? KO_GPU_ONE : are_different ? KO_GPU_EACH : KO_GPU_SEVERAL;
 }
 
 static bool reaches_all(const kolo_group *group, const struct presence *all)
@@ -123,7 +127,8 @@ static bool reaches_all(const kolo_group *group, const struct presence *all)
 static int meet(kolo_group *group)
 {
     struct presence mine, all[KO_FOLD_MOST];
-    bool is_spread = false, are_together = false;
+    enum ko_gpu_layout layout = KO_GPU_ONE;
+    bool are_together = false;
     int err;
 
     if (group->size > KO_FOLD_MOST)
@@ -133,16 +138,16 @@ static int meet(kolo_group *group)
     if (!err)
         are_together = are_on_gpus(group, all);
     if (are_together)
-        is_spread = are_spread(group, all);
-    if (is_spread)
+        layout = layout_of(group, all);
+    if (layout != KO_GPU_ONE)
         err = agree(group, reaches_all(group, all), &are_together);
     if (!err && are_together)
-        err = open_share(group, is_spread);
+        err = open_share(group, layout);
     if (!err)
         ko_log(KO_LOG_INFO, "collectives of GPU memory go %s",
-               !group->share ? "by way of host memory"
-               : is_spread   ? "from GPU to GPU"
-                             : "through the GPU that all ranks share");
+               !group->share          ? "by way of host memory"
+               : layout == KO_GPU_ONE ? "through the GPU that all ranks share"
+                                      : "from GPU to GPU");
     return err;
 }
 

@@ -132,3 +132,31 @@ void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
     else
         plan_copy(plan, i, fold);
 }
+
+/* ---- pushes ---------------------------------------------------------------------------------- */
+
+bool ko_gpu_can_push(const struct ko_gpu_plan *plan)
+{
+    return plan->count << plan->shift <= KO_PUSH_BYTES &&
+           (plan->what == KO_ALL_REDUCE || plan->what == KO_ALL_GATHER ||
+            plan->what == KO_REDUCE_SCATTER || plan->what == KO_ALL_TO_ALL);
+}
+
+void ko_gpu_plan_push(const struct ko_gpu_plan *plan, int rank, uint64_t scratch,
+                      struct ko_push *push, struct ko_fold *fold)
+{
+    const bool has_blocks = plan->what == KO_REDUCE_SCATTER || plan->what == KO_ALL_TO_ALL;
+
+    *fold = (struct ko_fold){.count = plan->count};
+    push->nbytes = plan->count << plan->shift;
+    for (int r = 0; r < plan->n; r++) {
+        push->from[r] = has_blocks ? block(plan, plan->ins[rank], r) : plan->ins[rank];
+        if (!is_reducing(plan->what))
+            push->to[r] = block(plan, plan->outs[rank], r);
+        else /* one's own stays where it is */
+            push->to[r] = r == rank ? push->from[r] : scratch + (uint64_t)r * KO_PUSH_BYTES;
+        add_part(fold, push->to[r]);
+    }
+    if (is_reducing(plan->what))
+        fold->outs[fold->nouts++] = plan->outs[rank];
+}

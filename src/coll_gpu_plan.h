@@ -32,4 +32,11 @@ int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i);
  * place already. Of copies each goes from parts[0]. */
 void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold);
 
+/* Whether the call is an exchange of everybody with everybody, of so little that it goes by a push
+ * (kernel_args.h). If so: what the rank sends, and where what it gets goes, for the reduction that
+ * follows to scratch; and this reduction, which has no outputs if nothing is reduced. */
+bool ko_gpu_can_push(const struct ko_gpu_plan *plan);
+void ko_gpu_plan_push(const struct ko_gpu_plan *plan, int rank, uint64_t scratch,
+                      struct ko_push *push, struct ko_fold *fold);
+
 #endif

@@ -25,6 +25,7 @@ static struct {
     ko_cu_kernel folds[KOLO_NDTYPES][KOLO_NOPS];
     ko_cu_kernel scales[KOLO_NDTYPES][KOLO_NDTYPES]; /* from, to; NULL: there is none */
     ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES];
+    ko_cu_kernel push;
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
 /* What an op is called for a dtype: those of bool are the logical ones. */
@@ -105,7 +106,11 @@ static int load(void)
     for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++)
         for (int op = 0; op < KOLO_NOPS && !err; op++)
             err = find_fold(cuda, library, (kolo_dtype)dtype, (kolo_op)op);
-    return err ? err : find_epilogues(cuda, library);
+    if (!err)
+        err = find_epilogues(cuda, library);
+    return err ? err
+               : ko_cuda_check(cuda, cuda->library_kernel(&loaded.push, library, "ko_push_bytes"),
+                               "ko_push_bytes");
 }
 
 static void load_once(void)
@@ -136,21 +141,29 @@ static int count_blocks(const struct ko_cuda *cuda, uint64_t nbytes, unsigned *n
     return ko_cuda_check(cuda, result, "the current GPU is not known");
 }
 
-/* A kernel whose blocks go through nbytes. */
+static int launch_blocks(ko_cu_kernel kernel, unsigned nblocks, void *argument, ko_cu_stream stream)
+{
+    const struct ko_cuda *cuda;
+    void *arguments[] = {argument};
+    int err = ko_cuda_open(&cuda);
+
+    return err ? err
+               : ko_cuda_check(cuda,
+                               cuda->launch(kernel, nblocks, 1, 1, NTHREADS, 1, 1, 0, stream,
+                                            arguments, NULL),
+                               "a kernel cannot be started");
+}
+
+/* A kernel whose blocks go through nbytes, however many they are. */
 static int launch(ko_cu_kernel kernel, uint64_t nbytes, void *argument, ko_cu_stream stream)
 {
     const struct ko_cuda *cuda;
     unsigned nblocks;
-    void *arguments[] = {argument};
     int err = ko_cuda_open(&cuda);
 
     if (!err)
         err = count_blocks(cuda, nbytes, &nblocks);
-    if (err || !nbytes)
-        return err;
-    return ko_cuda_check(
-        cuda, cuda->launch(kernel, nblocks, 1, 1, NTHREADS, 1, 1, 0, stream, arguments, NULL),
-        "a kernel cannot be started");
+    return err || !nbytes ? err : launch_blocks(kernel, nblocks, argument, stream);
 }
 
 int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks, ko_cu_stream stream)
@@ -164,6 +177,18 @@ int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks, 
         return err;
     fold.divisor = op == KOLO_AVG ? (uint32_t)nranks : 1;
     return launch(loaded.folds[dtype][op], fold.count * reduction.nbytes, &fold, stream);
+}
+
+/* The number of blocks follows from nbytes alone, as all ranks have to have the same. */
+int ko_cuda_push(struct ko_push push, ko_cu_stream stream)
+{
+    const uint64_t block = KO_PUSH_PAIRS * 8;
+    int err = ko_cuda_kernels_open();
+
+    return err || !push.nbytes
+               ? err
+               : launch_blocks(loaded.push, (unsigned)((push.nbytes + block - 1) / block), &push,
+                               stream);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */

@@ -20,6 +20,9 @@ int ko_cuda_kernels_open(void);
 int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks,
                  ko_cu_stream stream);
 
+/* Exchanges push.nbytes, at most KO_PUSH_BYTES, with every other rank (kernel_args.h). */
+int ko_cuda_push(struct ko_push push, ko_cu_stream stream);
+
 /* What training does with gradients, in one pass each (kernel_args.h): casts of up to KO_FOLD_MOST
  * arrays into a bucket or out of it, times a factor, with a look for what is not finite; and the
  * sum of all ranks' gradients with an optimizer's step. Of float32, float16 and bfloat16;

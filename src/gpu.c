@@ -81,7 +81,8 @@ static int make_word(struct ko_gpu *gpu)
     }
     gpu->page = page;
     gpu->let_go = page;
-    atomic_init(gpu->let_go, 0);
+    atomic_init(&gpu->let_go[0], 0);
+    atomic_init(&gpu->let_go[1], 0);
     return ko_cuda_check(gpu->cuda, gpu->cuda->host_address(&gpu->let_go_at, page, 0),
                          "a registered page has no address on the GPU");
 }

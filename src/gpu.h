@@ -69,6 +69,12 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
 int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 
+/* A word that kernels which wait for other GPUs look at, and its end: from then on they do not
+ * wait.
+ */
+ko_cu_ptr ko_gpu_stop_word(const struct ko_gpu *gpu);
+void ko_gpu_stop(struct ko_gpu *gpu);
+
 /* Whether calls that a capture of the strictest kind forbids are allowed to this thread: as they
  * were before the capture, and again as they are. */
 void ko_gpu_relax(struct ko_gpu *gpu, int *mode);

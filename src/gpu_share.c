@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "gpu_pieces.h"
+#include "kernel_args.h"
 #include "log.h"
 #include "status.h"
 
@@ -32,7 +33,7 @@ struct ko_gpu_share {
     struct ko_gpu *gpu;
     const struct ko_cuda *cuda;
     bool has_legacy, has_pieces; /* ways of allocations to other processes */
-    bool is_spread;
+    enum ko_gpu_layout layout;
     struct known *mine; /* that have been described */
     atomic_bool has_captured;
     ko_cu_ptr made_words; /* this rank's */
@@ -56,7 +57,7 @@ static int read_ways(bool *has_legacy, bool *has_pieces)
     return ko_fail(KOLO_E_INVALID, "KOLO_CUDA_IPC is \"%s\"; it is all, legacy, vmm or off", ways);
 }
 
-int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_spread,
+int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                       struct ko_gpu_share **share_out)
 {
     struct ko_gpu_share *share;
@@ -72,7 +73,7 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_sp
     share->cuda = ko_gpu_driver(gpu);
     share->has_legacy = has_legacy;
     share->has_pieces = has_pieces;
-    share->is_spread = is_spread;
+    share->layout = layout;
     share->n = n;
     for (int r = 0; r < n; r++)
         share->ranks[r].is_here = is_here[r];
@@ -82,7 +83,7 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_sp
 
 bool ko_gpu_share_is_spread(const struct ko_gpu_share *share)
 {
-    return share->is_spread;
+    return share->layout != KO_GPU_ONE;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -393,6 +394,16 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+/* What lies behind the words, where the ranks have a GPU each. */
+enum { EPOCHS_AT = 256, BOXES_AT = 512 };
+_Static_assert(KO_GPU_WORDS_OF_RANK *KO_FOLD_MOST * sizeof(uint32_t) <= EPOCHS_AT, "words fit");
+_Static_assert(KO_PUSH_BLOCKS * sizeof(uint32_t) <= BOXES_AT - EPOCHS_AT, "epochs fit");
+
+static size_t scratch_at(const struct ko_gpu_share *share)
+{
+    return BOXES_AT + (size_t)share->n * KO_PUSH_BOX;
+}
+
 static unsigned count_words(const struct ko_gpu_share *share)
 {
     return KO_GPU_WORDS_OF_RANK * (unsigned)share->n;
@@ -400,7 +411,9 @@ static unsigned count_words(const struct ko_gpu_share *share)
 
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
 {
-    const size_t nbytes = count_words(share) * sizeof(uint32_t);
+    const size_t nbytes = share->layout == KO_GPU_EACH
+                              ? scratch_at(share) + (size_t)share->n * KO_PUSH_BYTES
+                              : EPOCHS_AT;
     const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
@@ -429,6 +442,21 @@ uint64_t ko_gpu_share_words(const struct ko_gpu_share *share, int rank)
     return share->ranks[rank].words;
 }
 
+bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
+                       uint64_t *scratch)
+{
+    if (share->layout != KO_GPU_EACH || share->n == 1 || !share->ranks[rank].words)
+        return false;
+    *push = (struct ko_push){.rank = (uint32_t)rank,
+                             .n = (uint32_t)share->n,
+                             .epochs = share->made_words + EPOCHS_AT,
+                             .stop = ko_gpu_stop_word(share->gpu)};
+    for (int r = 0; r < share->n; r++)
+        push->boxes[r] = share->ranks[r].words + BOXES_AT;
+    *scratch = share->made_words + scratch_at(share);
+    return true;
+}
+
 void ko_gpu_share_captures(struct ko_gpu_share *share)
 {
     atomic_store(&share->has_captured, true);
@@ -452,6 +480,7 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share)
 
     if (!share || !atomic_load(&share->has_captured) || ko_gpu_enter(share->gpu))
         return;
+    ko_gpu_stop(share->gpu);
     while (share->cuda->stream_query(ko_gpu_user_stream(share->gpu)) == KO_CU_NOT_READY &&
            !ko_deadline_passed(&deadline))
         let_go_once(share);

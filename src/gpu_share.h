@@ -33,9 +33,12 @@ _Static_assert(sizeof(ko_cu_ipc_handle) == KO_UNIX_NAME, "a handle has room for 
 
 struct ko_gpu_share;
 
-/* For a group of n ranks; is_here says of each whether it is of this process; is_spread: they use
- * several GPUs. Ends before gpu does. KOLO_E_INVALID for a malformed variable. */
-int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_spread,
+/* What the ranks of a group use: one GPU; several; one each. */
+enum ko_gpu_layout { KO_GPU_ONE, KO_GPU_SEVERAL, KO_GPU_EACH };
+
+/* For a group of n ranks; is_here says of each whether it is of this process. Ends before gpu does.
+ * KOLO_E_INVALID for a malformed variable. */
+int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                       struct ko_gpu_share **share);
 bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
 
@@ -62,14 +65,21 @@ void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_g
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place);
 
-/* Words for streams, in each rank's memory: it makes and describes them and waits for them, the
- * others write them once they have opened them. They are 0 at first, two for each rank. The address
+/* Words for streams, in each rank's memory, and where the ranks have a GPU each what small messages
+ * need: it makes and describes them and waits for them, the others write them once they have opened
+ * them. They are 0 at first, two for each rank. The address
  * of a rank's; 0: there are none. */
 enum { KO_GPU_WORDS_OF_RANK = 2 };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
                              const struct ko_gpu_place *place);
 uint64_t ko_gpu_share_words(const struct ko_gpu_share *share, int rank);
+
+/* Where the ranks have a GPU each: all of a ko_push (kernel_args.h) but what is sent and where it
+ * goes; and memory of this rank's for KO_PUSH_BYTES from each rank. False: there is nothing for it.
+ */
+bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
+                       uint64_t *scratch);
 
 /* A graph has taken in waits for these words. From then on ko_gpu_share_let_go, for any thread,
  * ends all such waits of the user's stream, and helps others', once the group has failed; within a

@@ -198,6 +198,16 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured)
     return ko_cuda_check(gpu->cuda, result, "the stream does not say whether it is captured");
 }
 
+ko_cu_ptr ko_gpu_stop_word(const struct ko_gpu *gpu)
+{
+    return gpu->let_go_at + sizeof *gpu->let_go;
+}
+
+void ko_gpu_stop(struct ko_gpu *gpu)
+{
+    atomic_store(&gpu->let_go[1], 1);
+}
+
 void ko_gpu_relax(struct ko_gpu *gpu, int *mode)
 {
     (void)gpu->cuda->capture_mode(mode);

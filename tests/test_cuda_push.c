@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Small collectives in CUDA graphs of ranks that have a GPU each, on the double of NVIDIA's driver:
+ * kernels send to each other and wait for each other. Any length and alignment, launched again and
+ * again, several graphs in turn; what goes over is what has to; a kernel that waits in vain.
+ */
+#include "exam.h"
+#include "gpu_rank.h"
+#include "kernel_args.h"
+#include "ranks.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST = KO_PUSH_BYTES + 64, MOST_RANKS = 8, LAUNCHES = 3, SHIFT = 3 };
+
+/* Of the calling rank's thread: in and out have a block for each rank, and are SHIFT bytes beyond
+ * whole words. */
+static _Thread_local struct {
+    ko_cu_ptr in, out;
+    unsigned char bytes[MOST_RANKS * MOST];
+} gpu;
+
+static int enter(kolo_group *group)
+{
+    const size_t nbytes = MOST_RANKS * MOST + SHIFT;
+
+    if (gpu_rank_enter(group) || gpu_rank.cuda->alloc(&gpu.in, nbytes) ||
+        gpu_rank.cuda->alloc(&gpu.out, nbytes))
+        return ranks_fail("no memory");
+    return 0;
+}
+
+static const enum ko_collective exchanges[] = {KO_ALL_REDUCE, KO_ALL_GATHER, KO_REDUCE_SCATTER,
+                                               KO_ALL_TO_ALL};
+
+struct trial {
+    enum ko_collective what;
+    size_t count, shift; /* bytes */
+};
+
+static bool has_blocks(enum ko_collective what)
+{
+    return what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL;
+}
+
+static bool is_reduced(enum ko_collective what)
+{
+    return what == KO_ALL_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
+static int call(kolo_group *group, const struct trial *trial)
+{
+    void *in = (void *)(uintptr_t)(gpu.in + trial->shift);
+    void *out = (void *)(uintptr_t)(gpu.out + trial->shift);
+
+    switch (trial->what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(group, in, out, trial->count, KOLO_UINT8, KOLO_SUM);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(group, in, out, trial->count, KOLO_UINT8);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(group, in, out, trial->count, KOLO_UINT8, KOLO_SUM);
+    default:
+        return kolo_all_to_all(group, in, out, trial->count, KOLO_UINT8);
+    }
+}
+
+static int capture(kolo_group *group, const struct trial *trial, ko_cu_graph_exec *exec)
+{
+    ko_cu_graph graph;
+
+    if (gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL) || call(group, trial) ||
+        gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
+        gpu_rank.cuda->graph_prepare(exec, graph, 0) || gpu_rank.cuda->graph_destroy(graph))
+        return ranks_fail("%s of %zu bytes was not captured", ko_collective_name(trial->what),
+                          trial->count);
+    return 0;
+}
+
+/* ---- content --------------------------------------------------------------------------------- */
+
+static unsigned char value(int rank, int round, size_t i)
+{
+    return (unsigned char)(i * 31 + i / 251 + (size_t)(rank * 7 + round * 13));
+}
+
+/* Byte i of what the rank has in the end. */
+static unsigned char result(const struct trial *trial, int n, int rank, int round, size_t i)
+{
+    const size_t block = i / trial->count, at = i % trial->count;
+    const size_t own = has_blocks(trial->what) ? (size_t)rank * trial->count : 0;
+    unsigned sum = 0;
+
+    if (!is_reduced(trial->what))
+        return value((int)block, round, own + at);
+    for (int r = 0; r < n; r++)
+        sum += value(r, round, own + i);
+    return (unsigned char)sum;
+}
+
+static int launch(kolo_group *group, const struct trial *trial, int round, ko_cu_graph_exec exec)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const size_t in_bytes = has_blocks(trial->what) ? (size_t)n * trial->count : trial->count;
+    const size_t out_bytes = is_reduced(trial->what) ? trial->count : (size_t)n * trial->count;
+
+    for (size_t i = 0; i < in_bytes; i++)
+        gpu.bytes[i] = value(rank, round, i);
+    if (gpu_rank.cuda->copy(gpu.in + trial->shift, (uintptr_t)gpu.bytes, in_bytes,
+                            gpu_rank.stream) ||
+        gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) ||
+        gpu_rank.cuda->copy((uintptr_t)gpu.bytes, gpu.out + trial->shift, out_bytes,
+                            gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        return ranks_fail("a launch");
+    for (size_t i = 0; i < out_bytes; i++)
+        if (gpu.bytes[i] != result(trial, n, rank, round, i))
+            return ranks_fail("%s of %zu bytes, launch %d: byte %zu of %zu is %u, not %u",
+                              ko_collective_name(trial->what), trial->count, round, i, out_bytes,
+                              gpu.bytes[i], result(trial, n, rank, round, i));
+    return 0;
+}
+
+/* ---- trials ---------------------------------------------------------------------------------- */
+
+static const size_t counts[] = {1, 7, 8, 1000, 8191, 8200, KO_PUSH_BYTES, KO_PUSH_BYTES + 1};
+
+static int launch_in_turn(kolo_group *group, enum ko_collective what)
+{
+    ko_cu_graph_exec execs[8] = {NULL};
+    struct trial trials[8];
+    int failed = 0;
+
+    for (int i = 0; i < 8 && !failed; i++) {
+        trials[i] = (struct trial){what, counts[i], i % 3 == 1 ? SHIFT : 0};
+        failed = capture(group, &trials[i], &execs[i]);
+    }
+    for (int round = 0; round < LAUNCHES; round++)
+        for (int i = 0; i < 8 && !failed; i++)
+            failed = launch(group, &trials[i], round, execs[i]);
+    for (int i = 0; i < 8; i++)
+        if (execs[i])
+            (void)gpu_rank.cuda->graph_exec_destroy(execs[i]);
+    return failed;
+}
+
+static int take_all(kolo_group *group, void *unused)
+{
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 4 && !failed; i++)
+        failed = launch_in_turn(group, exchanges[i]);
+    if (!failed && kolo_barrier(group)) /* all have launched what they share */
+        failed = ranks_fail("barrier");
+    return gpu_rank_leave(failed);
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body)
+{
+    setenv("FAKECUDA_DEVICES", "8", 1);
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+static void graphs_push(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        run(RANKS_PROCESSES, n, take_all);
+    run(RANKS_PROCESSES, MOST_RANKS, take_all);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* What this process's GPU has read and written of others' memory. */
+static void look_at_bytes(uint64_t *read, uint64_t *written)
+{
+    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+    *(void **)&between = library ? dlsym(library, "fakecuda_bytes_between") : NULL;
+    if (!between)
+        abort();
+    *read = *written = 0;
+    for (int home = 0; home < MOST_RANKS; home++) {
+        uint64_t some_read, some_written;
+
+        between(gpu_rank.device, home, &some_read, &some_written);
+        *read += home == gpu_rank.device ? 0 : some_read;
+        *written += home == gpu_rank.device ? 0 : some_written;
+    }
+    dlclose(library);
+}
+
+/* Each pair of words once to each rank, with its flags; nothing is read over there. */
+static int count_bytes(kolo_group *group, void *unused)
+{
+    const uint64_t nothers = (uint64_t)kolo_group_size(group) - 1;
+    uint64_t before[2], after[2];
+    ko_cu_graph_exec exec;
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 4 * 7 && !failed; i++) {
+        const struct trial trial = {exchanges[i / 7], counts[i % 7], 0};
+
+        if (capture(group, &trial, &exec))
+            return 1;
+        look_at_bytes(&before[0], &before[1]);
+        failed = launch(group, &trial, 0, exec);
+        look_at_bytes(&after[0], &after[1]);
+        if (!failed && (after[0] != before[0] ||
+                        after[1] - before[1] != nothers * 16 * ((trial.count + 7) / 8)))
+            failed =
+                ranks_fail("%s of %zu: %ju bytes read, %ju written", ko_collective_name(trial.what),
+                           trial.count, after[0] - before[0], after[1] - before[1]);
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    }
+    if (!failed && kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    return gpu_rank_leave(failed);
+}
+
+static void nothing_goes_that_has_not_to(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        run(RANKS_PROCESSES, n, count_bytes);
+}
+
+/* ---- in vain --------------------------------------------------------------------------------- */
+
+/* Rank 1 dies between launches; the kernels of the others end when their groups fail. */
+static int lose_a_rank(kolo_group *group, void *unused)
+{
+    const struct trial trial = {KO_ALL_REDUCE, 1000, 0};
+    ko_cu_graph_exec exec;
+    int failed = enter(group) || capture(group, &trial, &exec) || launch(group, &trial, 0, exec);
+
+    (void)unused;
+    if (failed || kolo_barrier(group))
+        return ranks_fail("before");
+    if (kolo_group_rank(group) == 1)
+        raise(SIGKILL);
+    if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
+        return ranks_fail("a launch");
+    if (kolo_barrier(group) != KOLO_E_PEER_LOST)
+        failed = ranks_fail("rank 1 is not lost");
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        failed = ranks_fail("the stream");
+    (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
+}
+
+static void a_kernel_waits_in_vain(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
+    (void)state;
+    setenv("FAKECUDA_DEVICES", "3", 1);
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&ranks, lose_a_rank, NULL), 0);
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    run(RANKS_THREADS, 2, take_all);
+    run(RANKS_THREADS, 3, take_all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(graphs_push),
+        cmocka_unit_test(nothing_goes_that_has_not_to),
+        cmocka_unit_test(a_kernel_waits_in_vain),
+        cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
