@@ -233,7 +233,9 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * graph, on all ranks, a collective becomes part of the graph, unless it goes by way of host
  * memory: it returns at once, with a work that is done, and happens each time that all ranks launch
  * their graphs, with no part of the host's. What waits there for a rank that is gone goes on when
- * the group fails, as by kolo_group_abort. */
+ * the group fails, as by kolo_group_abort; where each rank has a GPU of its own, a small call (64
+ * KiB to each rank) waits for the group's limit at most, and the next call on GPU memory says that.
+ */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

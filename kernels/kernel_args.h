@@ -75,22 +75,23 @@ static_assert(sizeof(struct ko_step) == 2 * KO_FOLD_MOST * 8 + 5 * 8 + 16 * 4,
  * is the flag. A rank's boxes, KO_PUSH_BOX bytes for each rank and 0 at first, have a half for odd
  * and one for even epochs, for each block: who writes a half again has all others' data of the call
  * between, and they had read it before they sent those. As soon as the word at stop is not 0, no
- * thread waits any more. */
+ * thread waits any more; who has waited for limit_ns makes it KO_PUSH_LATE. */
 enum {
     KO_PUSH_BLOCKS = 8,
     KO_PUSH_PAIRS = 1024,
     KO_PUSH_BYTES = KO_PUSH_BLOCKS * KO_PUSH_PAIRS * 8, /* at most, to each */
-    KO_PUSH_BOX = 2 * 2 * KO_PUSH_BYTES
+    KO_PUSH_BOX = 2 * 2 * KO_PUSH_BYTES,
+    KO_PUSH_LATE = 2
 };
 struct ko_push {
     uint64_t from[KO_FOLD_MOST];  /* by rank: the address of what it gets */
     uint64_t to[KO_FOLD_MOST];    /* by rank: where what it sends goes; to this one a copy */
     uint64_t boxes[KO_FOLD_MOST]; /* by rank: its boxes */
     uint64_t epochs, stop;
-    uint64_t nbytes;
+    uint64_t nbytes, limit_ns;
     uint32_t rank, n;
 };
 
-static_assert(sizeof(struct ko_push) == 3 * KO_FOLD_MOST * 8 + 32, "no padding, in the end");
+static_assert(sizeof(struct ko_push) == 3 * KO_FOLD_MOST * 8 + 40, "no padding, in the end");
 
 #endif

@@ -9,7 +9,7 @@
 #include "device.cuh"
 #include "kernel_args.h"
 
-enum { KO_PUSH_TURNS = 1024 }; /* between looks whether to stop */
+enum { KO_PUSH_TURNS = 1024 }; /* between looks whether to stop, and at the clock */
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
@@ -52,10 +52,22 @@ KO_DEVICE ko_line ko_line_of(uint64_t pair, uint32_t epoch)
     return {{flag | (uint32_t)pair, flag | pair >> 32}};
 }
 
+KO_DEVICE bool ko_push_is_over(const ko_push &push, uint64_t began_ns)
+{
+    if (ko_load_word((const uint32_t *)push.stop))
+        return true;
+    if (ko_clock_ns() - began_ns < push.limit_ns)
+        return false;
+    ko_release_word((uint32_t *)push.stop, KO_PUSH_LATE);
+    return true;
+}
+
 /* False: the wait was given up. */
 KO_DEVICE bool ko_await_line(const ko_push &push, const ko_line *line, uint32_t epoch,
                              uint64_t *pair)
 {
+    const uint64_t began_ns = ko_clock_ns();
+
     for (unsigned turn = 1;; turn++) {
         const ko_line seen = ko_look_at_line(line);
 
@@ -63,7 +75,7 @@ KO_DEVICE bool ko_await_line(const ko_push &push, const ko_line *line, uint32_t 
             *pair = (uint32_t)seen.halves[0] | seen.halves[1] << 32;
             return true;
         }
-        if (turn % KO_PUSH_TURNS == 0 && ko_load_word((const uint32_t *)push.stop))
+        if (turn % KO_PUSH_TURNS == 0 && ko_push_is_over(push, began_ns))
             return false;
         ko_rest();
     }

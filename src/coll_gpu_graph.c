@@ -95,6 +95,7 @@ static int capture_push(kolo_group *group, const struct ko_call *call,
     int err;
 
     ko_gpu_plan_push(plan, group->rank, scratch, push, &fold);
+    push->limit_ns = (uint64_t)kolo_group_timeout(group) * 1000000;
     err = ko_cuda_push(*push, ko_gpu_user_stream(group->gpu));
     if (err || !fold.nouts)
         return err;

@@ -230,6 +230,15 @@ static int last_of(const struct offer *offers, int n)
     return last;
 }
 
+/* What a graph of this rank's has found since. */
+static int check_graphs(kolo_group *group)
+{
+    return ko_gpu_is_late(group->gpu)
+               ? ko_group_fail(group, KOLO_E_TIMEOUT,
+                               "a launch of a CUDA graph has waited too long for other ranks'")
+               : KOLO_OK;
+}
+
 static int await_input(kolo_group *group, const struct ko_call *call)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
@@ -290,8 +299,10 @@ static int run_tensor(kolo_group *group, const struct ko_call *call,
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
                        int (*run)(kolo_group *group, const struct ko_call *call))
 {
-    int err = await_input(group, call);
+    int err = check_graphs(group);
 
+    if (!err)
+        err = await_input(group, call);
     if (err || !call->is_coalesced)
         return err ? err : run_tensor(group, call, run);
     for (size_t i = 0; i < call->ntensors && !err; i++) {
@@ -334,6 +345,9 @@ int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
         return fail_to_capture(call, "it goes by way of the host");
     if (!ko_gpu_share_words(group->share, group->rank) && group->size > 1)
         return fail_to_capture(call, "the ranks have no words that streams can wait for");
+    err = check_graphs(group);
+    if (err)
+        return err;
     ko_gpu_share_captures(group->share);
     ko_gpu_relax(group->gpu, &mode);
     for (size_t i = 0; i < (call->is_coalesced ? call->ntensors : 1) && !err; i++) {

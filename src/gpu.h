@@ -69,11 +69,11 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
 int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 
-/* A word that kernels which wait for other GPUs look at, and its end: from then on they do not
- * wait.
- */
+/* A word that kernels which wait for other GPUs look at; from ko_gpu_stop on they do not wait.
+ * ko_gpu_is_late: one has waited too long (KO_PUSH_LATE). */
 ko_cu_ptr ko_gpu_stop_word(const struct ko_gpu *gpu);
 void ko_gpu_stop(struct ko_gpu *gpu);
+bool ko_gpu_is_late(const struct ko_gpu *gpu);
 
 /* Whether calls that a capture of the strictest kind forbids are allowed to this thread: as they
  * were before the capture, and again as they are. */

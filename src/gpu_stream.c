@@ -3,6 +3,7 @@
  * The user's stream, and all that is waited for.
  */
 #include "gpu_parts.h"
+#include "kernel_args.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -206,6 +207,11 @@ ko_cu_ptr ko_gpu_stop_word(const struct ko_gpu *gpu)
 void ko_gpu_stop(struct ko_gpu *gpu)
 {
     atomic_store(&gpu->let_go[1], 1);
+}
+
+bool ko_gpu_is_late(const struct ko_gpu *gpu)
+{
+    return atomic_load_explicit(&gpu->let_go[1], memory_order_relaxed) == KO_PUSH_LATE;
 }
 
 void ko_gpu_relax(struct ko_gpu *gpu, int *mode)
