@@ -101,10 +101,12 @@ static enum ko_gpu_layout layout_of(const kolo_group *group, const struct presen
     bool are_one = true, are_different = true;
 
     for (int r = 1; r < group->size; r++)
-        for (int other = 0; other < r; other++)
-            *(memcmp(&all[r].gpu, &all[other].gpu, sizeof all[r].gpu) != 0 ? &are_one
-                                                                           : &are_different) =
-                false;
+        for (int other = 0; other < r; other++) {
+            const bool are_same = !memcmp(&all[r].gpu, &all[other].gpu, sizeof all[r].gpu);
+
+            are_one &= are_same;
+            are_different &= !are_same;
+        }
     return are_one ? KO_GPU_ONE : are_different ? KO_GPU_EACH : KO_GPU_SEVERAL;
 }
 

@@ -2,9 +2,9 @@
  *
  * coll_gpu_plan.h: a collective of GPU memory that all ranks reach, as reductions and copies that
  * write each output once. On one GPU each input is read once, and one rank does everything. Spread
- * over several, each rank has steps of its own, which do not depend on each other: a share of the
- * elements that are reduced; what it sends, or receives from a root. So that no more goes from one
- * GPU to another than has to.
+ * over several, each rank has steps of its own, which do not depend on each other, so that all can
+ * be carried out at once: a share of the elements that are reduced; what it sends, or receives from
+ * a root.
  */
 #ifndef KO_COLL_GPU_PLAN_H
 #define KO_COLL_GPU_PLAN_H

@@ -65,10 +65,10 @@ void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_g
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place);
 
-/* Words for streams, in each rank's memory, and where the ranks have a GPU each what small messages
- * need: it makes and describes them and waits for them, the others write them once they have opened
- * them. They are 0 at first, two for each rank. The address
- * of a rank's; 0: there are none. */
+/* Words for streams, in each rank's memory, and behind them, where the ranks have a GPU each, what
+ * small messages need: a rank makes and describes its own and waits for them, the others write them
+ * once they have opened them. They are 0 at first, KO_GPU_WORDS_OF_RANK about each rank.
+ * ko_gpu_share_words: the address of a rank's; 0: there are none. */
 enum { KO_GPU_WORDS_OF_RANK = 2 };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
