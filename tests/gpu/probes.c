@@ -320,10 +320,21 @@ static int tell_name(void)
     return 0;
 }
 
+/* Whether the build has kernels, and why not. */
+static int tell_kernels(void)
+{
+    if (!ko_cuda_kernels_open())
+        return 0;
+    fprintf(stderr, "%s\n", kolo_last_error());
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     int failed;
 
+    if (argc > 1 && !strcmp(argv[1], "--kernels"))
+        return tell_kernels();
     if (argc > 1)
         return strcmp(argv[1], "--name") ? 2 : tell_name();
     failed = ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 1}, probe_alone, NULL);
