@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Carries out what each rank does in the order of time: the rank whose clock is behind all others
- * moves next. Lists are written one rank at a time and kept as steps of a few bytes.
+ * Carries out what each rank does. What a rank alone decides, such as when it has received, comes
+ * out the same whoever moves first: it is carried out as far as it goes. What ranks share, the
+ * cores and the wire of a host, is for them in the order of time: the one whose clock is behind all
+ * others moves next, once all have gone as far as they can.
  */
 #include "simulate_world.h"
 
+#include "simulate_steps.h"
 #include "status.h"
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Those who share a core go round so often until a rank that waited goes on (found by measuring).
  */
@@ -20,29 +22,25 @@ static const double TURNS = 2;
  * measuring). */
 static const double FURTHER = 0.6;
 
-/* PASS: a send of what was just reduced into its slot. SEND_NEAR: of the slice that the rank has
- * touched last, which lies in its nearest cache however large the call is. */
-enum kind { SEND, SEND_NEAR, PASS, RECEIVE, REDUCE, REDUCE_TOO, COPY };
-
-/* A verb, or a part of one. */
-struct step {
-    uint8_t kind;
-    int peer;
-    uint32_t nbytes;
-};
-
-/* Messages from one rank to another. Slot i % slots holds when message i arrives and, after it was
- * received, when the slot was free again. */
+/* Messages from one rank to another. Moment i % slots is when message i arrives and, after it was
+ * received, when its slot was free again. */
 struct wire {
-    uint64_t key; /* 0: none */
     uint32_t sent, received;
     int sender, receiver; /* who waits for room, for a message; -1: nobody */
-    size_t slots;         /* of the world's moments: the first of this wire's */
+    size_t moments;       /* of the world's: the first of this wire's */
 };
 
 struct actor {
     double clock;
-    size_t at, end; /* of its steps */
+    size_t at, end; /* of the steps */
+    int host;
+    bool is_crowded; /* the ranks of its host take turns on the cores */
+};
+
+/* An actor that goes on in its turn. */
+struct turn {
+    double clock;
+    int rank;
 };
 
 struct world {
@@ -52,218 +50,48 @@ struct world {
     double reduce_byte, further_byte, copy_byte;
     int period; /* ranks that are simulated: all, or those of the first host */
     struct actor *actors;
-    struct step *steps;
-    size_t nsteps, room;
-    struct wire *wires; /* a hash table */
-    size_t nwires, most_wires;
+    struct ko_steps steps;
+    struct wire *wires;
     double *moments; /* of all wires, one behind the other */
-    size_t most_moments;
-    int *heap; /* actors that can move, the earliest first */
+    int *ready;      /* actors that go on whatever the others do, the last first */
+    int nready;
+    struct turn *heap; /* those that go on in the order of time, the earliest first */
     int nheap;
-    int ncores;     /* of a host, that ranks can use */
-    double *cores;  /* by host and core: when it is free */
-    int *last;      /* by core: who ran last */
-    double *leaves; /* by host: when its wire is free */
+    bool is_ordered; /* all go on so: some host has fewer cores than ranks */
+    int ncores;      /* of a host, that ranks can use */
+    double *cores;   /* by host and core: when it is free */
+    int *last;       /* by core: who ran last */
+    double *leaves;  /* by host: when its wire is free */
 };
 
-/* ---- writing down ------------------------------------------------------------------------ */
+/* ---- who moves next ---------------------------------------------------------------------- */
 
-static int add_step(struct world *w, enum kind kind, int peer, size_t count, size_t element)
+static bool is_before(const struct turn *a, const struct turn *b)
 {
-    if (w->nsteps == w->room) {
-        const size_t room = w->room ? 2 * w->room : 4096;
-        struct step *grown = realloc(w->steps, room * sizeof *grown);
-
-        if (!grown)
-            return ko_fail(KOLO_E_NOMEM, "no memory for %zu steps of a simulation", room);
-        w->steps = grown;
-        w->room = room;
-    }
-    w->steps[w->nsteps++] = (struct step){(uint8_t)kind, peer, (uint32_t)(count * element)};
-    return KOLO_OK;
+    return a->clock < b->clock || (a->clock <= b->clock && a->rank < b->rank);
 }
 
-static int add_listed(struct world *w, const struct ko_paper_list *list,
-                      const struct ko_paper_action *action, int rank, size_t element)
+static void push(struct world *w, int rank)
 {
-    enum kind kind = REDUCE;
-    int err = KOLO_OK;
-
-    for (int i = 0; i < action->nranks && !err; i++) {
-        const int peer = list->ranks[action->ranks_at + (size_t)i];
-
-        if (peer == rank)
-            continue;
-        err = add_step(w, kind, peer, action->mine.count, element);
-        kind = REDUCE_TOO;
-    }
-    return err;
-}
-
-/* Whether an action reads the slice that the one before it, if there is one, has touched last. */
-static bool is_near(const struct ko_paper_list *list, const struct ko_paper_action *action)
-{
-    const struct ko_paper_action *before = action - 1;
-
-    if (action == list->actions)
-        return false;
-    if (before->part.count)
-        return action->buffer == before->target && action->mine.at == before->part.at;
-    return action->buffer == before->buffer && action->mine.at == before->mine.at;
-}
-
-static int add_send(struct world *w, const struct ko_paper_list *list,
-                    const struct ko_paper_action *action, size_t element)
-{
-    return add_step(w, is_near(list, action) ? SEND_NEAR : SEND, action->to, action->mine.count,
-                    element);
-}
-
-static int add_action(struct world *w, const struct ko_paper_list *list,
-                      const struct ko_paper_action *action, int rank, size_t element)
-{
-    int err;
-
-    switch (action->verb) {
-    case KO_PAPER_SEND:
-    case KO_PAPER_SEND_COPY:
-    case KO_PAPER_SEND_COMB:
-        return add_send(w, list, action, element);
-    case KO_PAPER_RECV:
-    case KO_PAPER_RECV_COMB:
-        return add_step(w, RECEIVE, action->from, action->part.count, element);
-    case KO_PAPER_RECV_REDUCE:
-        return add_step(w, REDUCE, action->from, action->part.count, element);
-    case KO_PAPER_RECV_REDUCE_SEND:
-        err = add_step(w, REDUCE, action->from, action->mine.count, element);
-        return err ? err : add_step(w, PASS, action->to, action->mine.count, element);
-    case KO_PAPER_REDUCE_FROM:
-        return add_listed(w, list, action, rank, element);
-    case KO_PAPER_REDUCE_FROM_SEND:
-        err = add_listed(w, list, action, rank, element);
-        return err ? err : add_step(w, PASS, action->to, action->mine.count, element);
-    default:
-        return add_step(w, COPY, rank, action->part.count, element);
-    }
-}
-
-static int add_rank(struct world *w, int rank, size_t element)
-{
-    struct ko_paper_list list;
-    int err = ko_paper_write(w->call, rank, &list);
-
-    if (err)
-        return err;
-    w->actors[rank].at = w->nsteps;
-    for (size_t i = 0; i < list.n && !err; i++)
-        err = add_action(w, &list, &list.actions[i], rank, element);
-    w->actors[rank].end = w->nsteps;
-    ko_paper_free(&list);
-    return err;
-}
-
-/* ---- wires ------------------------------------------------------------------------------- */
-
-/* Both halves of the key reach the upper bits of the product, and no others do. */
-static size_t hash(uint64_t key, size_t room)
-{
-    return (size_t)((key * 0x9e3779b97f4a7c15U) >> 36) & (room - 1);
-}
-
-static int grow_wires(struct world *w)
-{
-    const size_t old = w->most_wires, most = old ? 2 * old : 256;
-    struct wire *wires = ko_alloc(most * sizeof *wires, "links of a simulation");
-
-    if (!wires)
-        return KOLO_E_NOMEM;
-    for (size_t i = 0; i < old; i++) {
-        size_t at = hash(w->wires[i].key, most);
-
-        if (!w->wires[i].key)
-            continue;
-        while (wires[at].key)
-            at = (at + 1) & (most - 1);
-        wires[at] = w->wires[i];
-    }
-    free(w->wires);
-    w->wires = wires;
-    w->most_wires = most;
-    return KOLO_OK;
-}
-
-/* Room for those of one wire more. */
-static int add_moments(struct world *w)
-{
-    const size_t needed = (w->nwires + 1) * (size_t)w->call->slots;
-    double *grown;
-
-    if (needed <= w->most_moments)
-        return KOLO_OK;
-    grown = realloc(w->moments, 2 * needed * sizeof *grown);
-    if (!grown)
-        return ko_fail(KOLO_E_NOMEM, "no memory for %zu slots of a simulation", 2 * needed);
-    w->moments = grown;
-    w->most_moments = 2 * needed;
-    return KOLO_OK;
-}
-
-static double *moment(struct world *w, const struct wire *wire, uint32_t message)
-{
-    return &w->moments[wire->slots + message % (uint32_t)w->call->slots];
-}
-
-/* The wire from rank `from` to rank `to`, of which one is simulated: turned so that the receiver
- * is. NULL: no memory. */
-static struct wire *wire_of(struct world *w, int from, int to)
-{
-    const int n = w->call->n, receiver = to % w->period, gap = (to - from + n) % n;
-    const uint64_t key = ((uint64_t)(uint32_t)gap << 32 | (uint32_t)receiver) + 1;
-    size_t at;
-
-    if (2 * w->nwires >= w->most_wires && grow_wires(w))
-        return NULL;
-    at = hash(key, w->most_wires);
-    while (w->wires[at].key && w->wires[at].key != key)
-        at = (at + 1) & (w->most_wires - 1);
-    if (w->wires[at].key)
-        return &w->wires[at];
-    if (add_moments(w))
-        return NULL;
-    w->wires[at] = (struct wire){
-        .key = key, .sender = -1, .receiver = -1, .slots = w->nwires * (size_t)w->call->slots};
-    w->nwires++;
-    return &w->wires[at];
-}
-
-/* ---- the earliest actor ------------------------------------------------------------------ */
-
-static bool is_before(const struct world *w, int a, int b)
-{
-    const double one = w->actors[a].clock, two = w->actors[b].clock;
-
-    return one < two || (one <= two && a < b);
-}
-
-static void push(struct world *w, int actor)
-{
+    const struct turn turn = {w->actors[rank].clock, rank};
     int at = w->nheap++;
 
-    while (at > 0 && is_before(w, actor, w->heap[(at - 1) / 2])) {
+    while (at > 0 && is_before(&turn, &w->heap[(at - 1) / 2])) {
         w->heap[at] = w->heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    w->heap[at] = actor;
+    w->heap[at] = turn;
 }
 
 static int pop(struct world *w)
 {
-    const int first = w->heap[0], last = w->heap[--w->nheap];
+    const int first = w->heap[0].rank;
+    const struct turn last = w->heap[--w->nheap];
     int at = 0;
 
     for (int child = 1; child < w->nheap; child = 2 * at + 1) {
-        child += child + 1 < w->nheap && is_before(w, w->heap[child + 1], w->heap[child]);
-        if (!is_before(w, w->heap[child], last))
+        child += child + 1 < w->nheap && is_before(&w->heap[child + 1], &w->heap[child]);
+        if (!is_before(&w->heap[child], &last))
             break;
         w->heap[at] = w->heap[child];
         at = child;
@@ -272,45 +100,76 @@ static int pop(struct world *w)
     return first;
 }
 
+/* Has the actor moved when it can. */
+static void rouse(struct world *w, int rank)
+{
+    if (w->is_ordered)
+        push(w, rank);
+    else
+        w->ready[w->nready++] = rank;
+}
+
+static void wake(struct world *w, int *who)
+{
+    if (*who >= 0)
+        rouse(w, *who);
+    *who = -1;
+}
+
+/* -1: nobody can move. */
+static int next(struct world *w)
+{
+    if (w->nready)
+        return w->ready[--w->nready];
+    return w->nheap ? pop(w) : -1;
+}
+
+/* Whether the step takes what other ranks want as well: the wire of its host. Who has a core of few
+ * keeps it until it waits. */
+static bool is_for_the_first(const struct world *w, const struct actor *actor,
+                             const struct ko_step *step)
+{
+    if (w->is_ordered)
+        return !actor->is_crowded;
+    return step->kind <= KO_STEP_PASS && w->costs->links[step->link].wire_byte > 0 &&
+           host_size(w->call->hosts, actor->host) > 1;
+}
+
+/* Puts the actor off if the step is for the first and it is not. */
+static bool is_put_off(struct world *w, int rank, const struct ko_step *step)
+{
+    const struct actor *actor = &w->actors[rank];
+    const struct turn turn = {actor->clock, rank};
+
+    if (!is_for_the_first(w, actor, step))
+        return false;
+    if (!w->nready && (!w->nheap || is_before(&turn, &w->heap[0])))
+        return false;
+    push(w, rank);
+    return true;
+}
+
 /* ---- moving ------------------------------------------------------------------------------ */
-
-static int host_of(const struct world *w, int rank)
-{
-    return w->call->hosts->host[rank];
-}
-
-/* Where ranks share no memory, those of one host have no better links. */
-static int link_kind(const struct world *w, int a, int b)
-{
-    const bool is_local = host_of(w, a) == host_of(w, b) && w->call->hosts->has_windows;
-
-    return is_local ? KO_LOCAL : KO_REMOTE;
-}
-
-/* Whether the ranks of its host take turns on the cores: then one keeps its core until it waits. */
-static bool is_crowded(const struct world *w, int rank)
-{
-    return host_size(w->call->hosts, host_of(w, rank)) > w->ncores;
-}
 
 /* Those who wait look and yield in turn: what it takes until the one that can go on has its turn.
  */
-static double turn(const struct world *w, int rank)
+static double change(const struct world *w, const struct actor *actor)
 {
-    return w->costs->change * host_size(w->call->hosts, host_of(w, rank)) / w->ncores;
+    return w->costs->change * host_size(w->call->hosts, actor->host) / w->ncores;
 }
 
 /* The actor works for so long, on a core if its host has fewer of them than ranks.
  */
 static void work(struct world *w, int rank, double us)
 {
-    const int host = host_of(w, rank), ncores = w->ncores;
-    double *cores = w->cores + (size_t)host * (size_t)ncores;
-    int *last = w->last + (size_t)host * (size_t)ncores, best = 0;
-    double begin = w->actors[rank].clock;
+    struct actor *actor = &w->actors[rank];
+    const int ncores = w->ncores;
+    double *cores = w->cores + (size_t)actor->host * (size_t)ncores;
+    int *last = w->last + (size_t)actor->host * (size_t)ncores, best = 0;
+    double begin = actor->clock;
 
-    if (!is_crowded(w, rank)) {
-        w->actors[rank].clock += us;
+    if (!actor->is_crowded) {
+        actor->clock += us;
         return;
     }
     for (int i = 0; i < ncores; i++)
@@ -318,154 +177,133 @@ static void work(struct world *w, int rank, double us)
             best = i;
     begin = begin > cores[best] ? begin : cores[best];
     if (last[best] != rank)
-        us += turn(w, rank);
+        us += change(w, actor);
     last[best] = rank;
     cores[best] = begin + us;
-    w->actors[rank].clock = begin + us;
+    actor->clock = begin + us;
 }
 
 /* Waits for a moment: true if others have to move first. */
-static bool wait_until(struct world *w, int rank, double us)
+static bool wait_until(struct world *w, int rank, const struct ko_step *step, double us)
 {
-    const double waits = us - w->actors[rank].clock;
+    struct actor *actor = &w->actors[rank];
+    const double waits = us - actor->clock;
 
     if (waits <= 0)
         return false;
     if (waits > w->costs->spin)
         us += w->costs->wake;
-    else if (is_crowded(w, rank))
-        us += TURNS * turn(w, rank);
-    w->actors[rank].clock = us;
-    if (!is_crowded(w, rank) && (!w->nheap || is_before(w, rank, w->heap[0])))
-        return false;
+    else if (actor->is_crowded)
+        us += TURNS * change(w, actor);
+    actor->clock = us;
+    if (!actor->is_crowded)
+        return is_put_off(w, rank, step);
     push(w, rank);
     return true;
 }
 
-static void wake(struct world *w, int *who)
+static double *moment(const struct world *w, const struct wire *wire, uint32_t message)
 {
-    if (*who >= 0)
-        push(w, *who);
-    *who = -1;
+    return &w->moments[wire->moments + message % (uint32_t)w->call->slots];
 }
 
-enum outcome { MOVED, PUT_OFF, FAILED };
-
-static double send_byte(const struct world *w, enum kind step, int link)
+static double send_byte(const struct world *w, const struct ko_step *step)
 {
-    if (step == PASS && link == KO_LOCAL) /* it is in its slot; no kernel takes it */
+    if (step->kind == KO_STEP_PASS && step->link == KO_LOCAL) /* in its slot; no kernel takes it */
         return 0;
-    return step == SEND_NEAR && link == KO_LOCAL ? w->near_byte : w->send_byte[link];
+    return step->kind == KO_STEP_SEND_NEAR && step->link == KO_LOCAL ? w->near_byte
+                                                                     : w->send_byte[step->link];
 }
 
-static enum outcome send_message(struct world *w, int rank, const struct step *step)
+/* false: it has to be tried again later. */
+static bool send_message(struct world *w, int rank, const struct ko_step *step)
 {
-    const int kind = link_kind(w, rank, step->peer);
-    const struct ko_link_costs *costs = &w->costs->links[kind];
-    const double nbytes = step->nbytes, byte = send_byte(w, step->kind, kind);
+    const struct ko_link_costs *costs = &w->costs->links[step->link];
+    const double nbytes = step->nbytes;
     const uint32_t slots = (uint32_t)w->call->slots;
-    struct wire *wire = wire_of(w, rank, step->peer);
+    struct wire *wire = &w->wires[step->wire];
+    struct actor *actor = &w->actors[rank];
     double leaves;
 
-    if (!wire)
-        return FAILED;
     if (wire->sent - wire->received >= slots) {
         wire->sender = rank;
-        return PUT_OFF;
+        return false;
     }
-    if (wire->sent >= slots && wait_until(w, rank, *moment(w, wire, wire->sent)))
-        return PUT_OFF;
-    work(w, rank, costs->send + nbytes * byte);
-    leaves = w->actors[rank].clock;
+    if (wire->sent >= slots && wait_until(w, rank, step, *moment(w, wire, wire->sent)))
+        return false;
+    work(w, rank, costs->send + nbytes * send_byte(w, step));
+    leaves = actor->clock;
     if (costs->wire_byte > 0) {
-        double *free_at = &w->leaves[host_of(w, rank)];
+        double *free_at = &w->leaves[actor->host];
 
         leaves = (leaves > *free_at ? leaves : *free_at) + nbytes * costs->wire_byte;
         *free_at = leaves;
     }
     *moment(w, wire, wire->sent++) = leaves + costs->latency;
     wake(w, &wire->receiver);
-    return MOVED;
+    return true;
 }
 
 /* What is reduced is read out of the slot it lies in, to which the kernel has moved what comes from
  * another host. */
-static double receive_byte(const struct world *w, enum kind step, int link)
+static double receive_byte(const struct world *w, const struct ko_step *step)
 {
-    const double moved = step == RECEIVE || link == KO_REMOTE ? w->receive_byte[link] : 0;
+    const bool is_moved = step->kind == KO_STEP_RECEIVE || step->link == KO_REMOTE;
+    const double moved = is_moved ? w->receive_byte[step->link] : 0;
 
-    if (step == RECEIVE)
+    if (step->kind == KO_STEP_RECEIVE)
         return moved;
-    return moved + (step == REDUCE_TOO ? w->further_byte : w->reduce_byte);
+    return moved + (step->kind == KO_STEP_REDUCE_TOO ? w->further_byte : w->reduce_byte);
 }
 
-static enum outcome receive_message(struct world *w, int rank, const struct step *step)
+static bool receive_message(struct world *w, int rank, const struct ko_step *step)
 {
-    const int kind = link_kind(w, rank, step->peer);
-    const double byte = receive_byte(w, step->kind, kind);
-    struct wire *wire = wire_of(w, step->peer, rank);
+    struct wire *wire = &w->wires[step->wire];
     double *arrives;
 
-    if (!wire)
-        return FAILED;
     if (wire->sent == wire->received) {
         wire->receiver = rank;
-        return PUT_OFF;
+        return false;
     }
     arrives = moment(w, wire, wire->received);
-    if (wait_until(w, rank, *arrives))
-        return PUT_OFF;
-    work(w, rank, w->costs->links[kind].receive + step->nbytes * byte);
+    if (wait_until(w, rank, step, *arrives))
+        return false;
+    work(w, rank, w->costs->links[step->link].receive + step->nbytes * receive_byte(w, step));
     *arrives = w->actors[rank].clock;
     wire->received++;
     wake(w, &wire->sender);
-    return MOVED;
+    return true;
 }
 
-static enum outcome move_once(struct world *w, int rank)
+static bool move_once(struct world *w, int rank, const struct ko_step *step)
 {
-    const struct step *step = &w->steps[w->actors[rank].at];
-
-    switch (step->kind) {
-    case COPY:
-        work(w, rank, step->nbytes * w->copy_byte);
-        return MOVED;
-    case SEND:
-    case SEND_NEAR:
-    case PASS:
+    if (step->kind <= KO_STEP_PASS)
         return send_message(w, rank, step);
-    default:
+    if (step->kind != KO_STEP_COPY)
         return receive_message(w, rank, step);
-    }
+    work(w, rank, step->nbytes * w->copy_byte);
+    return true;
 }
 
 static int run(struct world *w, double *us)
 {
     *us = 0;
-    for (int rank = 0; rank < w->period; rank++)
-        push(w, rank);
-    while (w->nheap) {
-        const int rank = pop(w);
+    for (int rank = w->period - 1; rank >= 0; rank--)
+        rouse(w, rank);
+    for (int rank = next(w); rank >= 0; rank = next(w)) {
         struct actor *actor = &w->actors[rank];
-        enum outcome outcome = MOVED;
+        const struct ko_step *step = &w->steps.steps[actor->at], *end = &w->steps.steps[actor->end];
 
-        while (outcome == MOVED && actor->at < actor->end) {
-            if (!is_crowded(w, rank) && w->nheap && is_before(w, w->heap[0], rank)) {
-                push(w, rank);
-                outcome = PUT_OFF;
-                break;
-            }
-            outcome = move_once(w, rank);
-            actor->at += outcome == MOVED;
-        }
-        if (outcome == FAILED)
-            return ko_fail(KOLO_E_NOMEM, "no memory for %zu links of a simulation", w->nwires);
-        *us = actor->clock > *us ? actor->clock : *us;
+        while (step < end && !is_put_off(w, rank, step) && move_once(w, rank, step))
+            step++;
+        actor->at = (size_t)(step - w->steps.steps);
     }
-    for (int rank = 0; rank < w->period; rank++)
+    for (int rank = 0; rank < w->period; rank++) {
         if (w->actors[rank].at < w->actors[rank].end)
             return ko_fail(KOLO_E_INTERNAL, "%s: rank %d of %d waits for ever", w->call->text->name,
                            rank, w->call->n);
+        *us = w->actors[rank].clock > *us ? w->actors[rank].clock : *us;
+    }
     return KOLO_OK;
 }
 
@@ -517,38 +355,82 @@ static int count_cores(const struct world *w)
     return w->costs->cores < most ? (int)w->costs->cores : most;
 }
 
-static int open_world(struct world *w, size_t element)
+static int open_actors(struct world *w)
 {
-    const size_t nhosts = (size_t)w->call->hosts->n;
-    size_t ncores;
-    int err = KOLO_OK;
-
-    w->ncores = count_cores(w);
-    ncores = (size_t)w->ncores;
     w->actors = ko_alloc((size_t)w->period * sizeof *w->actors, "ranks of a simulation");
+    w->ready = ko_alloc((size_t)w->period * sizeof *w->ready, "ranks of a simulation");
     w->heap = ko_alloc((size_t)w->period * sizeof *w->heap, "ranks of a simulation");
+    if (!w->actors || !w->ready || !w->heap)
+        return KOLO_E_NOMEM;
+    for (int rank = 0; rank < w->period; rank++) {
+        const int host = w->call->hosts->host[rank];
+        const bool is_crowded = host_size(w->call->hosts, host) > w->ncores;
+
+        w->actors[rank] = (struct actor){.at = w->steps.begins[rank],
+                                         .end = w->steps.begins[rank + 1],
+                                         .host = host,
+                                         .is_crowded = is_crowded};
+        w->is_ordered = w->is_ordered || is_crowded;
+    }
+    return KOLO_OK;
+}
+
+/* A wire has as many moments as slots, or as messages if these are fewer. */
+static int open_wires(struct world *w)
+{
+    const size_t slots = (size_t)w->call->slots;
+    size_t nmoments = 0;
+
+    w->wires = ko_alloc_unset(w->steps.nwires * sizeof *w->wires, "links of a simulation");
+    if (!w->wires)
+        return KOLO_E_NOMEM;
+    for (size_t i = 0; i < w->steps.nwires; i++) {
+        const size_t messages = w->steps.messages[i];
+
+        w->wires[i] = (struct wire){.sender = -1, .receiver = -1, .moments = nmoments};
+        nmoments += messages < slots ? messages : slots;
+    }
+    w->moments = ko_alloc_unset(nmoments * sizeof *w->moments, "slots of a simulation");
+    return w->moments ? KOLO_OK : KOLO_E_NOMEM;
+}
+
+static int open_hosts(struct world *w)
+{
+    const size_t nhosts = (size_t)w->call->hosts->n, ncores = (size_t)w->ncores;
+
     w->cores = ko_alloc(nhosts * ncores * sizeof *w->cores, "cores of a simulation");
     w->last = ko_alloc(nhosts * ncores * sizeof *w->last, "cores of a simulation");
     w->leaves = ko_alloc(nhosts * sizeof *w->leaves, "hosts of a simulation");
-    if (!w->actors || !w->heap || !w->cores || !w->last || !w->leaves)
+    if (!w->cores || !w->last || !w->leaves)
         return KOLO_E_NOMEM;
     for (size_t i = 0; i < nhosts * ncores; i++)
         w->last[i] = -1;
-    for (int rank = 0; rank < w->period && !err; rank++)
-        err = add_rank(w, rank, element);
-    return err;
+    return KOLO_OK;
+}
+
+static int open_world(struct world *w, size_t element)
+{
+    int err = ko_steps_write(w->call, element, w->period, &w->steps);
+
+    w->ncores = count_cores(w);
+    if (!err)
+        err = open_actors(w);
+    if (!err)
+        err = open_wires(w);
+    return err ? err : open_hosts(w);
 }
 
 static void close_world(struct world *w)
 {
+    ko_steps_free(&w->steps);
     free(w->actors);
+    free(w->ready);
     free(w->heap);
+    free(w->wires);
+    free(w->moments);
     free(w->cores);
     free(w->last);
     free(w->leaves);
-    free(w->wires);
-    free(w->moments);
-    free(w->steps);
 }
 
 int ko_simulate_world(const struct ko_simulation *simulation, size_t count, int period, double *us)

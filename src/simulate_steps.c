@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A wire is looked up by its two ends once, while its steps are written; whoever carries them out
+ * finds it by its number.
+ */
+#include "simulate_steps.h"
+
+#include "costs.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+/* ---- numbers of wires -------------------------------------------------------------------- */
+
+struct entry {
+    uint64_t key; /* 0: none */
+    uint32_t wire;
+};
+
+struct writer {
+    const struct ko_paper_call *call;
+    struct ko_paper_list list; /* of the rank that is written */
+    int rank, period;
+    size_t element;
+    struct ko_steps *steps;
+    struct entry *entries; /* a hash table */
+    size_t nentries;
+};
+
+/* Both halves of the key reach the upper bits of the product, and no others do. Wires of one length
+ * to eight ranks in a row lie side by side: they are looked up one soon after the other. */
+static size_t hash(uint64_t key, size_t room)
+{
+    const uint64_t row = key >> 3;
+
+    return ((size_t)((row * 0x9e3779b97f4a7c15U) >> 33) << 3 | (size_t)(key & 7)) & (room - 1);
+}
+
+/* Where the key is, or would be. */
+static struct entry *entry_of(struct entry *entries, size_t room, uint64_t key)
+{
+    size_t at = hash(key, room);
+
+    while (entries[at].key && entries[at].key != key)
+        at = (at + 1) & (room - 1);
+    return &entries[at];
+}
+
+static int grow_entries(struct writer *w)
+{
+    const size_t old = w->nentries, most = old ? 4 * old : 256;
+    struct entry *entries = ko_alloc(most * sizeof *entries, "links of a simulation");
+
+    if (!entries)
+        return KOLO_E_NOMEM;
+    for (size_t i = 0; i < old; i++)
+        if (w->entries[i].key)
+            *entry_of(entries, most, w->entries[i].key) = w->entries[i];
+    free(w->entries);
+    w->entries = entries;
+    w->nentries = most;
+    return KOLO_OK;
+}
+
+static int add_wire(struct ko_steps *steps)
+{
+    if (steps->nwires == steps->wires_room) {
+        const size_t room = steps->wires_room ? 2 * steps->wires_room : 256;
+        uint32_t *grown = realloc(steps->messages, room * sizeof *grown);
+
+        if (!grown)
+            return ko_fail(KOLO_E_NOMEM, "no memory for %zu links of a simulation", room);
+        steps->messages = grown;
+        steps->wires_room = room;
+    }
+    steps->messages[steps->nwires++] = 0;
+    return KOLO_OK;
+}
+
+/* The wire from rank `from` to rank `to`, of which one is simulated: turned so that the receiver
+ * is. */
+static int find_wire(struct writer *w, int from, int to, uint32_t *wire)
+{
+    const int n = w->call->n, receiver = to % w->period, gap = (to - from + n) % n;
+    const uint64_t key = ((uint64_t)(uint32_t)gap << 32 | (uint32_t)receiver) + 1;
+    struct entry *entry;
+    int err = KOLO_OK;
+
+    if (2 * w->steps->nwires >= w->nentries)
+        err = grow_entries(w);
+    if (err)
+        return err;
+    entry = entry_of(w->entries, w->nentries, key);
+    if (!entry->key) {
+        err = add_wire(w->steps);
+        if (err)
+            return err;
+        *entry = (struct entry){key, (uint32_t)(w->steps->nwires - 1)};
+    }
+    *wire = entry->wire;
+    return KOLO_OK;
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
+
+/* Where ranks share no memory, those of one host have no better links. */
+static uint8_t link_kind(const struct ko_hosts *hosts, int a, int b)
+{
+    return hosts->host[a] == hosts->host[b] && hosts->has_windows ? KO_LOCAL : KO_REMOTE;
+}
+
+static int add_step(struct writer *w, struct ko_step step)
+{
+    struct ko_steps *steps = w->steps;
+
+    if (steps->nsteps == steps->room) {
+        const size_t room = steps->room ? 2 * steps->room : 4096;
+        struct ko_step *grown = realloc(steps->steps, room * sizeof *grown);
+
+        if (!grown)
+            return ko_fail(KOLO_E_NOMEM, "no memory for %zu steps of a simulation", room);
+        steps->steps = grown;
+        steps->room = room;
+    }
+    steps->steps[steps->nsteps++] = step;
+    return KOLO_OK;
+}
+
+static int add_send(struct writer *w, enum ko_step_kind kind, int to, size_t count)
+{
+    struct ko_step step = {.kind = (uint8_t)kind,
+                           .link = link_kind(w->call->hosts, w->rank, to),
+                           .nbytes = (uint32_t)(count * w->element)};
+    int err = find_wire(w, w->rank, to, &step.wire);
+
+    if (err)
+        return err;
+    w->steps->messages[step.wire]++;
+    return add_step(w, step);
+}
+
+static int add_receive(struct writer *w, enum ko_step_kind kind, int from, size_t count)
+{
+    struct ko_step step = {.kind = (uint8_t)kind,
+                           .link = link_kind(w->call->hosts, w->rank, from),
+                           .nbytes = (uint32_t)(count * w->element)};
+    int err = find_wire(w, from, w->rank, &step.wire);
+
+    return err ? err : add_step(w, step);
+}
+
+static int add_listed(struct writer *w, const struct ko_paper_action *action)
+{
+    enum ko_step_kind kind = KO_STEP_REDUCE;
+    int err = KOLO_OK;
+
+    for (int i = 0; i < action->nranks && !err; i++) {
+        const int peer = w->list.ranks[action->ranks_at + (size_t)i];
+
+        if (peer == w->rank)
+            continue;
+        err = add_receive(w, kind, peer, action->mine.count);
+        kind = KO_STEP_REDUCE_TOO;
+    }
+    return err;
+}
+
+/* Whether an action reads the slice that the one before it, if there is one, has touched last. */
+static bool is_near(const struct ko_paper_list *list, const struct ko_paper_action *action)
+{
+    const struct ko_paper_action *before = action - 1;
+
+    if (action == list->actions)
+        return false;
+    if (before->part.count)
+        return action->buffer == before->target && action->mine.at == before->part.at;
+    return action->buffer == before->buffer && action->mine.at == before->mine.at;
+}
+
+static int add_action(struct writer *w, const struct ko_paper_action *action)
+{
+    int err;
+
+    switch (action->verb) {
+    case KO_PAPER_SEND:
+    case KO_PAPER_SEND_COPY:
+    case KO_PAPER_SEND_COMB:
+        return add_send(w, is_near(&w->list, action) ? KO_STEP_SEND_NEAR : KO_STEP_SEND, action->to,
+                        action->mine.count);
+    case KO_PAPER_RECV:
+    case KO_PAPER_RECV_COMB:
+        return add_receive(w, KO_STEP_RECEIVE, action->from, action->part.count);
+    case KO_PAPER_RECV_REDUCE:
+        return add_receive(w, KO_STEP_REDUCE, action->from, action->part.count);
+    case KO_PAPER_RECV_REDUCE_SEND:
+        err = add_receive(w, KO_STEP_REDUCE, action->from, action->mine.count);
+        return err ? err : add_send(w, KO_STEP_PASS, action->to, action->mine.count);
+    case KO_PAPER_REDUCE_FROM:
+        return add_listed(w, action);
+    case KO_PAPER_REDUCE_FROM_SEND:
+        err = add_listed(w, action);
+        return err ? err : add_send(w, KO_STEP_PASS, action->to, action->mine.count);
+    default:
+        return add_step(w, (struct ko_step){.kind = KO_STEP_COPY,
+                                            .nbytes = (uint32_t)(action->part.count * w->element)});
+    }
+}
+
+static int add_rank(struct writer *w, int rank)
+{
+    int err = ko_paper_write(w->call, rank, &w->list);
+
+    if (err)
+        return err;
+    w->rank = rank;
+    w->steps->begins[rank] = w->steps->nsteps;
+    for (size_t i = 0; i < w->list.n && !err; i++)
+        err = add_action(w, &w->list.actions[i]);
+    w->steps->begins[rank + 1] = w->steps->nsteps;
+    ko_paper_free(&w->list);
+    return err;
+}
+
+int ko_steps_write(const struct ko_paper_call *call, size_t element, int period,
+                   struct ko_steps *steps)
+{
+    struct writer w = {.call = call, .period = period, .element = element, .steps = steps};
+    int err = KOLO_OK;
+
+    *steps = (struct ko_steps){.steps = NULL};
+    steps->begins = ko_alloc(((size_t)period + 1) * sizeof *steps->begins, "ranks of a simulation");
+    if (!steps->begins)
+        return KOLO_E_NOMEM;
+    for (int rank = 0; rank < period && !err; rank++)
+        err = add_rank(&w, rank);
+    free(w.entries);
+    return err;
+}
+
+void ko_steps_free(struct ko_steps *steps)
+{
+    free(steps->steps);
+    free(steps->begins);
+    free(steps->messages);
+}

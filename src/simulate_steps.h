@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * simulate_steps.h: what the ranks of a simulation do, in a few bytes for each verb, and the wires
+ * between them, which are numbered.
+ */
+#ifndef KO_SIMULATE_STEPS_H
+#define KO_SIMULATE_STEPS_H
+
+#include "paper.h"
+
+#include <stdint.h>
+
+/* PASS: a send of what was just reduced into its slot. SEND_NEAR: of the slice that the rank has
+ * touched last, which lies in its nearest cache however large the call is. */
+enum ko_step_kind {
+    KO_STEP_SEND,
+    KO_STEP_SEND_NEAR,
+    KO_STEP_PASS,
+    KO_STEP_RECEIVE,
+    KO_STEP_REDUCE,
+    KO_STEP_REDUCE_TOO, /* with what was reduced already */
+    KO_STEP_COPY
+};
+
+/* A verb, or a part of one. */
+struct ko_step {
+    uint8_t kind;
+    uint8_t link;  /* KO_LOCAL or KO_REMOTE, of costs.h */
+    uint32_t wire; /* on which it sends or receives */
+    uint32_t nbytes;
+};
+
+/* Of ranks 0 to period - 1, of which each stands for those that sit a multiple of period later:
+ * those of rank r are steps[begins[r]] to steps[begins[r + 1] - 1]. */
+struct ko_steps {
+    struct ko_step *steps;
+    size_t *begins;
+    size_t nsteps, room;
+    uint32_t *messages; /* by wire: how many are sent on it */
+    size_t nwires, wires_room;
+};
+
+/* Writes the call down, one rank at a time. KOLO_E_NOMEM. steps is to be freed in any case. */
+int ko_steps_write(const struct ko_paper_call *call, size_t element, int period,
+                   struct ko_steps *steps);
+void ko_steps_free(struct ko_steps *steps);
+
+#endif
