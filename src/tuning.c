@@ -72,6 +72,7 @@ int ko_costs_check(const struct ko_costs *costs)
 
 /* ---- the machine ------------------------------------------------------------------------- */
 
+/* Those that this process may use. */
 static int count_cores(void)
 {
     cpu_set_t set;
@@ -94,7 +95,7 @@ void ko_tuning_machine(char *text, size_t nbytes)
     if (file)
         fclose(file);
     name[strcspn(name, "\n")] = 0;
-    snprintf(text, nbytes, "%.160s, %d cores", name, count_cores());
+    snprintf(text, nbytes, "%.160s, %ld cores", name, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 /* ---- reading ----------------------------------------------------------------------------- */

@@ -24,7 +24,8 @@ int ko_tuning_read(const char *path, struct ko_costs *costs);
 /* Replaces the file as a whole. KOLO_E_SYSTEM. */
 int ko_tuning_write(const char *path, const struct ko_costs *costs);
 
-/* "AMD EPYC 9354, 32 cores": the processor, and how many cores this process may use. */
+/* "AMD EPYC 9354, 32 cores": the processor, and how many cores the machine has, of which this
+ * process may be bound to some. */
 void ko_tuning_machine(char *text, size_t nbytes);
 
 /* KOLO_E_INVALID if a number is none that costs can have; the text names it. */

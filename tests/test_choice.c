@@ -9,6 +9,7 @@
 #include "tuning.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -199,6 +200,28 @@ static void costs_survive_a_file(void **state)
     assert_true(read.cores >= 1);
 }
 
+/* Ranks are often bound to a core each; the file is of the machine all the same. */
+static void costs_are_those_of_a_bound_rank_too(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct ko_costs read;
+    cpu_set_t all, one;
+    size_t core = 0;
+    int err;
+
+    assert_int_equal(ko_tuning_write(scratch->path, &ko_default_costs), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET(core, &all))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    err = ko_tuning_read(scratch->path, &read);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(err, 0);
+    assert_memory_equal(&read, &ko_default_costs, sizeof read);
+}
+
 /* Writes the file with `from` replaced by `to`, up to `end`. */
 static void spoil(const char *path, const char *from, const char *to, const char *end)
 {
@@ -282,6 +305,8 @@ int main(void)
         cmocka_unit_test(many_ranks_choose_by_prediction_too),
         cmocka_unit_test(wishes_are_read),
         cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(costs_are_those_of_a_bound_rank_too, open_scratch,
+                                        close_scratch),
         cmocka_unit_test_setup_teardown(wrong_files_are_refused, open_scratch, close_scratch),
         cmocka_unit_test(what_cannot_be_written_is_told),
     };
