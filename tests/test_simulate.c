@@ -433,7 +433,7 @@ static void a_hundred_thousand_ranks_fit(void **state)
             fail_msg("%s: %g us", names[i], us);
     }
     assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
-    if (usage.ru_maxrss > 1536 * 1024) /* with a sanitizer; a third of it without */
+    if (usage.ru_maxrss > 1024 * 1024) /* with a sanitizer; a quarter of it without */
         fail_msg("%ld KiB", usage.ru_maxrss);
 }
 
