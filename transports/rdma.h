@@ -38,6 +38,7 @@ enum {
      * or a write's immediate, CREDIT (each gives half of all, so two are on their way), BYE. */
     KO_RDMA_RESERVE = 8,
     KO_RDMA_SLOTS = KO_RDMA_CREDITS + KO_RDMA_RESERVE, /* posted, and as many to send from */
+    KO_RDMA_REPOST = 4,                                /* slots posted again at a time */
     KO_RDMA_FLYING = 8,                                /* writes that have not completed */
     KO_RDMA_INLINE = 128,                              /* bytes asked for */
     KO_RDMA_DIRECT = 32768,

@@ -29,7 +29,7 @@ static void take_credits(struct ko_rdma_wire *wire, unsigned credits)
         refuse(wire, "more credits came than there are slots");
 }
 
-static void queue_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
+static void queue_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
 {
     struct ko_rdma_in *in = &wire->in;
 
@@ -38,10 +38,10 @@ static void queue_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
         return;
     }
     in->nbytes[slot] = (uint16_t)nbytes;
-    in->order[in->come++ % KO_RDMA_SLOTS] = (uint8_t)slot;
+    in->order[in->come++ % KO_RDMA_SLOTS] = slot;
 }
 
-void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
+void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
 {
     struct ko_rdma_head head;
 
@@ -55,7 +55,7 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes)
         queue_slot(wire, slot, nbytes);
         return;
     }
-    ko_rdma_post_slot(wire, slot);
+    ko_rdma_post_slots(wire, &slot, 1);
     if (head.kind == KO_RDMA_CLEAR)
         ko_rdma_hear_clear(wire, &head);
     else if (head.kind == KO_RDMA_DONE)
@@ -103,7 +103,7 @@ static int nothing(struct ko_rdma_wire *wire)
     return ko_fail_again(wire->status, wire->why);
 }
 
-static unsigned front_slot(const struct ko_rdma_in *in)
+static uint8_t front_slot(const struct ko_rdma_in *in)
 {
     return in->order[in->taken % KO_RDMA_SLOTS];
 }
@@ -138,15 +138,19 @@ static int await_record(struct ko_rdma_wire *wire)
 static void release(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_in *in = &wire->in;
-    const unsigned slot = front_slot(in);
+    const uint8_t slot = front_slot(in);
 
     in->at += ko_rdma_record(front(wire)->nbytes);
     if (in->at < in->nbytes[slot])
         return;
     in->at = 0;
     in->taken++;
-    in->owed++;
-    ko_rdma_post_slot(wire, slot);
+    in->empty[in->nempty++] = slot;
+    if (in->nempty < KO_RDMA_REPOST)
+        return;
+    ko_rdma_post_slots(wire, in->empty, in->nempty);
+    in->owed += in->nempty;
+    in->nempty = 0;
     ko_rdma_pump(wire);
 }
 

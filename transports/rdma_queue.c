@@ -182,8 +182,8 @@ static int to_init(struct ko_rdma_wire *wire)
     if (error)
         return ko_fail_errno(error, "a queue pair of %s port %d, with partition key %d",
                              device->port.device, device->port.number, (int)device->pkey);
-    for (unsigned slot = 0; slot < KO_RDMA_SLOTS; slot++)
-        ko_rdma_post_slot(wire, slot);
+    for (uint8_t slot = 0; slot < KO_RDMA_SLOTS; slot++)
+        ko_rdma_post_slots(wire, &slot, 1);
     return wire->status ? ko_fail_again(wire->status, wire->why) : KOLO_OK;
 }
 
@@ -367,14 +367,22 @@ void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes)
         post_failed(wire, error, "sending");
 }
 
-void ko_rdma_post_slot(struct ko_rdma_wire *wire, unsigned slot)
+void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n)
 {
     struct ko_rdma_queue *queue = &wire->queue;
-    struct ko_ib_sge piece = {(uintptr_t)receive_slot(queue, slot), KO_RDMA_SLOT, queue->mr->lkey};
-    struct ko_ib_recv recv = {.wr_id = work_of(KO_RDMA_GOT, slot), .sg_list = &piece, .num_sge = 1};
-    struct ko_ib_recv *bad;
-    int error = wire->status ? 0 : queue->qp->context->ops.post_recv(queue->qp, &recv, &bad);
+    struct ko_ib_sge pieces[KO_RDMA_REPOST];
+    struct ko_ib_recv list[KO_RDMA_REPOST], *bad;
+    int error;
 
+    for (int i = 0; i < n; i++) {
+        pieces[i] = (struct ko_ib_sge){(uintptr_t)receive_slot(queue, slots[i]), KO_RDMA_SLOT,
+                                       queue->mr->lkey};
+        list[i] = (struct ko_ib_recv){.wr_id = work_of(KO_RDMA_GOT, slots[i]),
+                                      .next = i + 1 < n ? &list[i + 1] : NULL,
+                                      .sg_list = &pieces[i],
+                                      .num_sge = 1};
+    }
+    error = wire->status ? 0 : queue->qp->context->ops.post_recv(queue->qp, list, &bad);
     if (error)
         post_failed(wire, error, "posting a receive for what comes");
 }
@@ -416,13 +424,13 @@ void ko_rdma_probe(struct ko_rdma_wire *wire)
 
 /* ---- completions ------------------------------------------------------------------------- */
 
-static void got(struct ko_rdma_wire *wire, const struct ko_ib_wc *wc, unsigned slot)
+static void got(struct ko_rdma_wire *wire, const struct ko_ib_wc *wc, uint8_t slot)
 {
     if (wc->opcode == KO_IB_WC_RECV) {
         ko_rdma_hear_slot(wire, slot, wc->byte_len);
         return;
     }
-    ko_rdma_post_slot(wire, slot);
+    ko_rdma_post_slots(wire, &slot, 1);
     if (ntohl(wc->imm_data) == IMM_DONE)
         ko_rdma_hear_done(wire);
 }
@@ -435,7 +443,7 @@ static void complete(struct ko_rdma_wire *wire, const struct ko_ib_wc *wc)
     }
     switch ((enum ko_rdma_work)(wc->wr_id >> 32)) {
     case KO_RDMA_GOT:
-        got(wire, wc, (unsigned)wc->wr_id % KO_RDMA_SLOTS);
+        got(wire, wc, (uint8_t)(wc->wr_id % KO_RDMA_SLOTS));
         return;
     case KO_RDMA_SENT:
         wire->queue.nsends--;

@@ -61,6 +61,8 @@ struct ko_rdma_in {
     bool is_landing, is_clear, is_done;
     size_t done;
     struct ko_rdma_region region;
+    uint8_t empty[KO_RDMA_REPOST]; /* slots that are to be posted again together */
+    int nempty;
     int owed; /* credits to give back */
     bool has_ready, has_bye;
 };
@@ -98,8 +100,8 @@ void ko_rdma_queue_close(struct ko_rdma_wire *wire);
  * slot's sending, with nbytes in it. */
 unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire);
 void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes);
-/* Posts a receive again. */
-void ko_rdma_post_slot(struct ko_rdma_wire *wire, unsigned slot);
+/* Posts n receives again, at most KO_RDMA_REPOST. */
+void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n);
 /* Writes body to where head says. */
 void ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_head *clear, const void *body,
                    const struct ko_rdma_region *region);
@@ -135,7 +137,7 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 /* ---- rdma_in.c --------------------------------------------------------------------------- */
 
 /* A slot has come with nbytes; a write has been done. */
-void ko_rdma_hear_slot(struct ko_rdma_wire *wire, unsigned slot, size_t nbytes);
+void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes);
 void ko_rdma_hear_done(struct ko_rdma_wire *wire);
 /* KOLO_E_PEER_LOST once nothing can come any more of a peer that has closed its connection over
  * tcp, KO_AGAIN until then. */
