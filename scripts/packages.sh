@@ -14,7 +14,7 @@ PACKAGES_INTEROP="bats perl g++ python3-torch libtorch-dev openmpi-bin mpich slu
     iproute2 util-linux"
 # To run machines with software RDMA adapters in.
 PACKAGES_RDMA="bats perl qemu-system-x86 busybox-static cpio xz-utils iproute2 libibverbs1
-    ibverbs-providers"
+    ibverbs-providers librdmacm1 perftest"
 
 # Prints those of the packages that are not installed.
 packages_missing() {
