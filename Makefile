@@ -250,16 +250,17 @@ $(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h tests/exam.c tests/exam_values.
 .PHONY: gpu-checks
 gpu-checks: $(GPU_CHECKS) $(BUILD)/bin/kolo-perf ## build what tests/gpu/check runs on a GPU
 
-# A double of libibverbs, likewise.
+# A double of libibverbs, likewise, which is that of librdmacm too.
 FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
 RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.c tests/test_p2p*.c)) \
               $(addprefix $(BUILD)/tests/test_,batch coll group group_new kill mismatch transports)
 
-$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h) src/ib_abi.h src/ib_abi_work.h
+$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
 	    -Wl,-soname,libibverbs.so.1 $(KO_LDFLAGS) $(filter %.c,$^) -o $@
+	$(Q)ln -sf $(@F) $(@D)/librdmacm.so.1
 
 $(RDMA_TESTS): $(FAKEVERBS)
 $(RDMA_TESTS): LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakeverbs'
@@ -448,10 +449,12 @@ lint-cuda:
 	$(Q)$(if $(NVCC),$(MAKE) --no-print-directory $(BUILD)/kernels/last.ptx && \
 	    ! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $(BUILD)/kernels/last.ptx,:)
 
-# The same of libibverbs.
+# The same of libibverbs and librdmacm.
 lint-ib:
 	$(Q)$(if $(wildcard /usr/include/infiniband/verbs.h),$(CC) -std=c11 -D_GNU_SOURCE -fsyntax-only \
 	    -Isrc tests/rdma/ib_abi.c,:)
+	$(Q)$(if $(wildcard /usr/include/rdma/rdma_cma.h),$(CC) -std=c11 -D_GNU_SOURCE -fsyntax-only \
+	    -Isrc tests/rdma/ib_abi_cm.c,:)
 
 # ---- install -------------------------------------------------------------------------------------
 

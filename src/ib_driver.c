@@ -11,29 +11,46 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
-static struct {
+#define ROW(member, name, result, parameters) #name,
+static const char *const ib_names[] = {KO_IB_LIST(ROW)};
+static const char *const cm_names[] = {KO_IB_CM_LIST(ROW)};
+#undef ROW
+
+/* A library that has been opened, or could not be. */
+struct opened {
     pthread_once_t once;
-    struct ko_ib functions;
     int status;
     char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
-} driver = {.once = PTHREAD_ONCE_INIT};
+};
 
-static int find_functions(void *library, struct ko_ib *ib)
+static struct {
+    struct opened state;
+    struct ko_ib functions;
+} driver = {.state.once = PTHREAD_ONCE_INIT};
+
+static struct {
+    struct opened state;
+    struct ko_ib_cm functions;
+} cm = {.state.once = PTHREAD_ONCE_INIT};
+
+/* The tables are made of pointers, in the order of the names. */
+_Static_assert(sizeof driver.functions == sizeof ib_names, "pointers alone");
+_Static_assert(sizeof cm.functions == sizeof cm_names, "pointers alone");
+
+static int find_functions(const char *file, const char *const *list, size_t n, void **functions)
 {
-    static const char *const names[] = {
-#define ROW(member, name, result, parameters) #name,
-        KO_IB_LIST(ROW)
-#undef ROW
-    };
-    void **const functions = (void **)ib; /* the struct is made of pointers, in the same order */
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 
-    _Static_assert(sizeof *ib == sizeof names, "pointers alone");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        functions[i] = dlsym(library, names[i]);
+    if (!library)
+        return ko_fail(KOLO_E_UNSUPPORTED, "there is no %.*s (package %.*s1): %s",
+                       (int)strcspn(file, "."), file, (int)strcspn(file, "."), file, dlerror());
+    for (size_t i = 0; i < n; i++) {
+        functions[i] = dlsym(library, list[i]);
         if (!functions[i])
-            return ko_fail(KOLO_E_UNSUPPORTED,
-                           "libibverbs.so.1 has no %s; it is older than rdma-core 33", names[i]);
+            return ko_fail(KOLO_E_UNSUPPORTED, "%s has no %s; it is older than rdma-core 33", file,
+                           list[i]);
     }
     return KOLO_OK;
 }
@@ -41,18 +58,14 @@ static int find_functions(void *library, struct ko_ib *ib)
 static int open_driver(struct ko_ib *ib)
 {
     int64_t is_wanted;
-    void *library;
     int err = ko_config_number(KO_CONFIG_IB, &is_wanted);
 
     if (err)
         return err;
     if (!is_wanted)
         return ko_fail(KOLO_E_UNSUPPORTED, "KOLO_IB is 0");
-    library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return ko_fail(KOLO_E_UNSUPPORTED, "there is no libibverbs (package libibverbs1): %s",
-                       dlerror());
-    err = find_functions(library, ib);
+    err = find_functions("libibverbs.so.1", ib_names, sizeof ib_names / sizeof *ib_names,
+                         (void **)ib);
     /* A child of fork shall not take registered pages from its parent. Where the kernel copies them
      * for the child the library does nothing. */
     if (!err)
@@ -60,18 +73,38 @@ static int open_driver(struct ko_ib *ib)
     return err;
 }
 
+static void keep(struct opened *state, int status)
+{
+    state->status = status;
+    snprintf(state->why, sizeof state->why, "%s", status ? kolo_last_error() : "");
+}
+
 static void open_once(void)
 {
-    driver.status = open_driver(&driver.functions);
-    snprintf(driver.why, sizeof driver.why, "%s", driver.status ? kolo_last_error() : "");
+    keep(&driver.state, open_driver(&driver.functions));
 }
 
 int ko_ib_open(const struct ko_ib **ib)
 {
-    pthread_once(&driver.once, open_once);
-    if (driver.status)
-        return ko_fail_again(driver.status, driver.why);
+    pthread_once(&driver.state.once, open_once);
+    if (driver.state.status)
+        return ko_fail_again(driver.state.status, driver.state.why);
     *ib = &driver.functions;
+    return KOLO_OK;
+}
+
+static void open_cm_once(void)
+{
+    keep(&cm.state, find_functions("librdmacm.so.1", cm_names, sizeof cm_names / sizeof *cm_names,
+                                   (void **)&cm.functions));
+}
+
+int ko_ib_cm_open(const struct ko_ib_cm **functions)
+{
+    pthread_once(&cm.state.once, open_cm_once);
+    if (cm.state.status)
+        return ko_fail_again(cm.state.status, cm.state.why);
+    *functions = &cm.functions;
     return KOLO_OK;
 }
 

@@ -148,8 +148,7 @@ static bool is_allowed(const struct ko_ib_port *port)
     return !*list || (*list == '^' ? !is_listed(port, list + 1) : is_listed(port, list));
 }
 
-/* The GID of a numeric address. */
-static bool gid_of_host(const char *host, ko_ib_gid *gid)
+bool ko_ib_gid_of_host(const char *host, ko_ib_gid *gid)
 {
     memset(gid, 0, sizeof *gid);
     if (host && inet_pton(AF_INET, host, gid->raw + 12) == 1) {
@@ -175,7 +174,7 @@ static int gid_rank(const struct ko_ib_port *port, const struct ko_ib_gid_row *r
 static void choose_gid(struct ko_ib_port *port, int wish, const char *host)
 {
     ko_ib_gid of_host;
-    const bool has_host = gid_of_host(host, &of_host);
+    const bool has_host = ko_ib_gid_of_host(host, &of_host);
     int best = 0;
 
     for (int i = 0; i < port->ngids; i++) {
@@ -189,13 +188,19 @@ static void choose_gid(struct ko_ib_port *port, int wish, const char *host)
     }
 }
 
+/* Queue pairs of iWARP are joined by librdmacm alone. */
+static bool can_be_joined(const struct ko_ib_port *port)
+{
+    const struct ko_ib_cm *cm;
+
+    return port->transport != KO_IB_TRANSPORT_IWARP || !ko_ib_cm_open(&cm);
+}
+
 /* Says why the port cannot serve; false if it cannot. */
 static bool can_serve(struct ko_ib_port *port, int gid_wish)
 {
     if (!is_allowed(port))
         snprintf(port->why, sizeof port->why, "KOLO_IB_HCA does not allow it");
-    else if (port->transport != KO_IB_TRANSPORT_IB)
-        snprintf(port->why, sizeof port->why, "its queue pairs cannot be joined by their numbers");
     else if (port->state != KO_IB_PORT_ACTIVE)
         snprintf(port->why, sizeof port->why, "its link is not active");
     else if (port->chosen_gid < 0 && gid_wish >= 0)
@@ -203,6 +208,8 @@ static bool can_serve(struct ko_ib_port *port, int gid_wish)
                  gid_wish);
     else if (port->chosen_gid < 0)
         snprintf(port->why, sizeof port->why, "it has no GID: give its network device an address");
+    else if (!can_be_joined(port))
+        snprintf(port->why, sizeof port->why, "%s", kolo_last_error());
     else
         return true;
     return false;
@@ -213,6 +220,8 @@ static bool is_better(const struct ko_ib_port *a, const struct ko_ib_port *b, in
 {
     const bool a_near = node >= 0 && a->numa == node, b_near = node >= 0 && b->numa == node;
 
+    if (a->transport != b->transport) /* iWARP is slower */
+        return a->transport == KO_IB_TRANSPORT_IB;
     return a_near != b_near ? a_near : a->gbps > b->gbps;
 }
 

@@ -43,6 +43,9 @@ int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_con
 /* "::ffff:10.0.0.2" */
 void ko_ib_gid_text(const ko_ib_gid *gid, char text[KO_IB_GID_TEXT]);
 
+/* The GID of a numeric address; false if it is none. */
+bool ko_ib_gid_of_host(const char *host, ko_ib_gid *gid);
+
 /* "RoCE v2" */
 const char *ko_ib_gid_type_name(int type);
 

@@ -36,14 +36,21 @@ static void settle(struct ko_wire *wire, int *err)
         (void)rdma->arm(wire);
 }
 
-int rdma_pair_open_wire(struct rdma_pair *pair)
+int rdma_pair_begin(struct rdma_pair *pair)
 {
     unsigned char address[KO_ADDRESS_BYTES];
     const size_t nbytes = rdma->address(pair->right, address);
-    const struct ko_hello hello = hello_of(1, 2), answer = hello_of(2, 1);
+    const struct ko_hello hello = hello_of(1, 2);
+
+    return rdma->connect(pair->left, address, nbytes, &hello, &pair->from);
+}
+
+int rdma_pair_end(struct rdma_pair *pair)
+{
+    const struct ko_hello answer = hello_of(2, 1);
     const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
     bool has_answered = false;
-    int err = rdma->connect(pair->left, address, nbytes, &hello, &pair->from);
+    int err = KOLO_OK;
 
     while (!err &&
            (pair->from->state != KO_WIRE_OPEN || !pair->to || pair->to->state != KO_WIRE_OPEN)) {
@@ -58,6 +65,13 @@ int rdma_pair_open_wire(struct rdma_pair *pair)
         }
     }
     return err;
+}
+
+int rdma_pair_open_wire(struct rdma_pair *pair)
+{
+    int err = rdma_pair_begin(pair);
+
+    return err ? err : rdma_pair_end(pair);
 }
 
 int rdma_pair_open_devices(struct rdma_pair *pair)

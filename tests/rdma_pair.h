@@ -21,6 +21,9 @@ struct rdma_pair {
 int rdma_pair_open_devices(struct rdma_pair *pair);
 /* Opens the wire; the first error, if it cannot be. */
 int rdma_pair_open_wire(struct rdma_pair *pair);
+/* Its two halves: the left end connects; the right end takes it in, and both go on until open. */
+int rdma_pair_begin(struct rdma_pair *pair);
+int rdma_pair_end(struct rdma_pair *pair);
 /* Both. */
 struct rdma_pair rdma_pair_new(void);
 void rdma_pair_close(struct rdma_pair *pair);

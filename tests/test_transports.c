@@ -52,6 +52,7 @@ static const struct transport_traits rows[] = {
     {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:roce"},
     {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:ib"},
     {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:plain"},
+    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:iwarp"},
     {&ko_transport_rdma, NULL, NULL, 2, "the token of this test", false, "fake0:roce"},
     {&ko_transport_tcp, NULL, dial_tcp, 1, NULL, false, NULL},
     {&ko_transport_tcp, NULL, dial_tcp, 2, NULL, false, NULL},

@@ -21,7 +21,14 @@
 
 enum { LIMIT_MS = 10000 };
 
-static const struct ko_site site = {.listen_host = "127.0.0.1"};
+struct ko_site transport_suite_site(void)
+{
+    const char *address = getenv("RDMA_ADDR");
+    struct ko_site site = {.rank = 0};
+
+    snprintf(site.listen_host, sizeof site.listen_host, "%s", address ? address : "127.0.0.1");
+    return site;
+}
 
 static int count_fds(void)
 {
@@ -39,6 +46,7 @@ static int set_up(void **state)
 {
     const struct transport_traits *traits = *state;
     struct suite *suite = calloc(1, sizeof *suite);
+    const struct ko_site site = transport_suite_site();
 
     *suite = (struct suite){.traits = traits, .transport = traits->transport, .nfds = count_fds()};
     if (traits->sockets) {
@@ -334,6 +342,7 @@ int suite_matches(const unsigned char *bytes, size_t nbytes, uint64_t key)
 static void child_main(struct suite *suite, suite_role role, int up)
 {
     unsigned char message[KO_ADDRESS_BYTES] = {0};
+    const struct ko_site site = transport_suite_site();
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     suite->transport->close(suite->right);

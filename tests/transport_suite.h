@@ -38,6 +38,9 @@ size_t transport_suite_add(struct CMUnitTest *tests, const struct transport_trai
 
 /* ---- for the suite's own files -------------------------------------------------------------- */
 
+/* With the address of the environment's RDMA_ADDR, else 127.0.0.1. */
+struct ko_site transport_suite_site(void);
+
 /* A test's state: two devices, and the address of the second. */
 struct suite {
     const struct transport_traits *traits;

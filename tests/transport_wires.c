@@ -40,7 +40,7 @@ static void open_close(void **state)
 {
     struct suite *suite = *state;
     struct ko_device *device;
-    struct ko_site site = {.listen_host = "127.0.0.1"};
+    const struct ko_site site = transport_suite_site();
     unsigned char first[KO_ADDRESS_BYTES], again[KO_ADDRESS_BYTES];
     size_t nbytes;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * RDMA between hosts: reliable connections of InfiniBand or RoCE. A device has one of tcp's inside,
- * which listens and greets for it; a wire is one of tcp's until the queue pairs at its ends are
- * joined and a first write has shown that they reach each other.
+ * RDMA between hosts: reliable connections of InfiniBand, RoCE or iWARP. A device has one of tcp's
+ * inside, which listens and greets for it; a wire is one of tcp's until the queue pairs at its ends
+ * are joined and a first write has shown that they reach each other.
  */
 #include "rdma.h"
 
@@ -112,6 +112,8 @@ static int rdma_open(const struct ko_site *site, struct ko_device **device_out)
         err = choose_port(device, site->listen_host);
     if (!err)
         err = open_adapter(device);
+    if (!err && device->port.transport == KO_IB_TRANSPORT_IWARP)
+        err = ko_rdma_cm_open(device, site->listen_host);
     if (!err)
         err = ko_transport_tcp.open(site, &device->tcp);
     if (err) {
@@ -276,6 +278,8 @@ static int open_queue(struct ko_rdma_wire *wire, struct ko_hello *hello)
             ko_poller_add(&wire->poller, wire->device->context->async_fd, KO_POLL_IN, wire->device);
     if (!err && fcntl(wire->queue.channel->fd, F_SETFL, O_NONBLOCK))
         err = ko_fail(KOLO_E_SYSTEM, "a completion channel cannot be made not to block");
+    if (!err && wire->is_connecting && wire->device->cm)
+        err = ko_rdma_meet_begin(wire);
     if (err)
         return err;
     ko_descriptors_note(wire->queue.channel->fd);
@@ -333,13 +337,16 @@ static int rdma_accept(struct ko_device *device, struct ko_wire **wire_out)
     return KOLO_OK;
 }
 
-/* The answer has come: the other end's queue pair is joined to ours already. */
+/* The other end's card has come; in an answer its queue pair is joined to ours already, but for
+ * iWARP. */
 static int join(struct ko_rdma_wire *wire)
 {
     int err = ko_rdma_queue_join(wire, &wire->tcp->hello);
 
+    if (!err && wire->device->cm && !wire->is_connecting)
+        err = ko_rdma_meet_begin(wire);
     if (!err)
-        wire->stage = KO_RDMA_READYING;
+        wire->stage = wire->device->cm ? KO_RDMA_MEETING : KO_RDMA_READYING;
     return err;
 }
 
@@ -358,6 +365,33 @@ static int not_yet(struct ko_rdma_wire *wire)
     if (wire->ended_ns) /* a write's failure is then not the adapters' fault */
         return ko_rdma_await_last_words(wire);
     return wire->status ? ko_fail_again(wire->status, wire->why) : KO_AGAIN;
+}
+
+static int meet(struct ko_rdma_wire *wire)
+{
+    int err = ko_rdma_meet(wire);
+
+    if (err == KO_AGAIN)
+        return not_yet(wire);
+    if (!err)
+        wire->stage = KO_RDMA_READYING;
+    return err;
+}
+
+/* With iWARP the end that has gone to the other is the first to send (RFC 5044, 7.1.3), and that
+ * writes arrive is known by then. */
+static int await_ready(struct ko_rdma_wire *wire)
+{
+    ko_rdma_queue_arm(wire);
+    (void)ko_rdma_gather(wire);
+    if (wire->is_connecting && !has_heard(wire) && !wire->in.has_ready)
+        return not_yet(wire);
+    wire->stage = KO_RDMA_OPEN;
+    wire->base.state = KO_WIRE_OPEN;
+    if (!wire->is_connecting)
+        ko_rdma_say_ready(wire);
+    ko_rdma_pump(wire);
+    return KOLO_OK;
 }
 
 /* The first write. Who has answered waits for the other's: before, nobody would take his in. */
@@ -395,8 +429,10 @@ static int shake(struct ko_rdma_wire *wire)
         return KOLO_OK;
     if (wire->stage == KO_RDMA_GREETING)
         err = join(wire);
+    if (!err && wire->stage == KO_RDMA_MEETING)
+        err = meet(wire);
     if (!err && wire->stage == KO_RDMA_READYING)
-        err = begin_probe(wire);
+        err = wire->device->cm ? await_ready(wire) : begin_probe(wire);
     if (!err && wire->stage == KO_RDMA_PROBING)
         err = await_probe(wire);
     return err == KO_AGAIN ? KOLO_OK : err;
@@ -508,6 +544,7 @@ static void rdma_hangup(struct ko_wire *base)
         linger(wire);
     ko_transport_tcp.hangup(wire->tcp);
     ko_rdma_queue_close(wire);
+    ko_rdma_meeting_close(wire);
     ko_rdma_drop_posts(wire);
     ko_rdma_unregister(wire->device, &wire->in.region);
     ko_poller_close(&wire->poller);

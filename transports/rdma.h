@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rdma.h: what the files of the rdma transport have of each other; rdma.c begins and ends wires,
- * rdma_queue.c keeps their queue pairs, rdma_memory.c registers memory, rdma_out.c and rdma_in.c
- * move messages. Nobody else includes this.
+ * rdma_queue.c keeps their queue pairs, rdma_cm.c joins those of iWARP, rdma_memory.c registers
+ * memory, rdma_out.c and rdma_in.c move messages. Nobody else includes this.
  *
  * A wire has a connection over tcp beside its queue pair: there the two ends prove who they are,
  * and greet each other; with the hellos go the cards by which the queue pairs are joined.
@@ -47,16 +47,19 @@ enum {
 
 /* ---- what travels ------------------------------------------------------------------------ */
 
+enum { KO_RDMA_IWARP = 100 };
+
 /* Of a queue pair, in a hello. */
 struct ko_rdma_card {
     uint32_t magic, version;
     uint32_t qp_number, psn;
-    uint32_t link_layer, mtu;
+    uint32_t link_layer, mtu; /* KO_IB_LINK_ or KO_RDMA_IWARP */
     uint32_t slot_bytes, credits;
     uint16_t lid;
     uint16_t gid_index, gid_type; /* for texts */
     uint16_t port;
-    ko_ib_gid gid;
+    ko_ib_gid gid;    /* iWARP: the address at which the end that begins listens for the other, */
+    uint16_t cm_port; /* and the port */
     char device[KO_IB_NAME];
 };
 
@@ -119,6 +122,8 @@ struct ko_rdma_device {
     struct ko_device base;
     struct ko_device *tcp;
     const struct ko_ib *ib;
+    const struct ko_ib_cm *cm; /* iWARP; else NULL */
+    ko_ib_gid host;            /* iWARP: the address of this end */
     struct ko_ib_context *context;
     struct ko_ib_pd *pd;
     struct ko_ib_port port;

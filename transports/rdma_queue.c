@@ -204,6 +204,10 @@ static int write_card(struct ko_rdma_wire *wire)
                                        .gid_type = (uint16_t)gid->type,
                                        .port = (uint16_t)port->number,
                                        .gid = gid->gid};
+    if (wire->device->cm) {
+        wire->card.link_layer = KO_RDMA_IWARP;
+        wire->card.gid = wire->device->host;
+    }
     snprintf(wire->card.device, sizeof wire->card.device, "%s", port->device);
     if (getrandom(&wire->card.psn, sizeof wire->card.psn, 0) != sizeof wire->card.psn)
         return ko_fail_errno(errno, "getrandom");
@@ -215,7 +219,7 @@ int ko_rdma_queue_open(struct ko_rdma_wire *wire)
 {
     int err = make_slots(wire);
 
-    wire->queue.has_imm = true;
+    wire->queue.has_imm = !wire->device->cm;
     if (!err)
         err = make_queue(wire);
     if (!err)
@@ -277,16 +281,12 @@ static int join_failed(const struct ko_rdma_wire *wire, int error)
                          ours, theirs, (int)wire->base.hello.from);
 }
 
-int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello)
+static int join_by_numbers(struct ko_rdma_wire *wire)
 {
     const struct ko_rdma_card *theirs = &wire->theirs, *ours = &wire->card;
     struct ko_ib_qp_attr attr;
-    int error, err;
+    int error;
 
-    memcpy(&wire->theirs, hello->card, sizeof wire->theirs);
-    err = check_card(wire);
-    if (err)
-        return err;
     attr =
         (struct ko_ib_qp_attr){.qp_state = KO_IB_RTR,
                                .path_mtu = (int)(theirs->mtu < ours->mtu ? theirs->mtu : ours->mtu),
@@ -311,6 +311,15 @@ int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello)
                                         KO_IB_QP_STATE | KO_IB_QP_TIMEOUT | KO_IB_QP_RETRY |
                                             KO_IB_QP_RNR_RETRY | KO_IB_QP_SQ_PSN | KO_IB_QP_READS);
     return error ? join_failed(wire, error) : KOLO_OK;
+}
+
+int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello)
+{
+    int err;
+
+    memcpy(&wire->theirs, hello->card, sizeof wire->theirs);
+    err = check_card(wire);
+    return err || wire->device->cm ? err : join_by_numbers(wire);
 }
 
 void ko_rdma_queue_close(struct ko_rdma_wire *wire)

@@ -7,6 +7,7 @@
 
 enum ko_rdma_stage {
     KO_RDMA_GREETING, /* hellos */
+    KO_RDMA_MEETING,  /* iWARP: librdmacm joins the queue pairs */
     KO_RDMA_READYING, /* our queue pair is joined, theirs is not known to be */
     KO_RDMA_PROBING,  /* a first write is on its way */
     KO_RDMA_OPEN
@@ -24,6 +25,12 @@ struct ko_rdma_queue {
     unsigned next; /* slot to send from */
     int nsends;    /* of those that have not completed */
     bool has_imm;  /* writes can carry an immediate */
+};
+
+/* What joins queue pairs of iWARP. */
+struct ko_rdma_meeting {
+    struct ko_ib_cm_channel *channel;
+    struct ko_ib_cm_id *listener, *id;
 };
 
 /* The message that goes out: the first of the posts. */
@@ -77,6 +84,7 @@ struct ko_rdma_wire {
     struct ko_rdma_card card, theirs;
     bool is_connecting; /* it is this end that began */
     struct ko_rdma_queue queue;
+    struct ko_rdma_meeting meeting;
     struct ko_rdma_out out;
     struct ko_rdma_in in;
     int64_t ended_ns; /* when the connection over tcp was found to have ended; 0: it has not */
@@ -92,7 +100,7 @@ enum ko_rdma_work { KO_RDMA_GOT, KO_RDMA_SENT, KO_RDMA_WROTE, KO_RDMA_PROBED };
 
 /* Makes the queue pair, with all receives posted, and our card. Safe to close after a failure. */
 int ko_rdma_queue_open(struct ko_rdma_wire *wire);
-/* Joins it to theirs, whose card is in a hello. */
+/* Takes theirs, whose card is in a hello, and joins it to ours, unless librdmacm has to. */
 int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello);
 void ko_rdma_queue_close(struct ko_rdma_wire *wire);
 
@@ -115,6 +123,17 @@ void ko_rdma_queue_take_event(struct ko_rdma_wire *wire);
 
 /* Keeps the first failure, with this thread's text. */
 void ko_rdma_fail(struct ko_rdma_wire *wire, int status);
+
+/* ---- rdma_cm.c --------------------------------------------------------------------------- */
+
+/* Opens what iWARP needs, for a device that listens at host. */
+int ko_rdma_cm_open(struct ko_rdma_device *device, const char *host);
+/* The end that begins listens, and says in its card where; the other, with that card, goes there.
+ */
+int ko_rdma_meet_begin(struct ko_rdma_wire *wire);
+/* KO_AGAIN, or KOLO_OK once the queue pairs are joined. */
+int ko_rdma_meet(struct ko_rdma_wire *wire);
+void ko_rdma_meeting_close(struct ko_rdma_wire *wire);
 
 /* ---- rdma_out.c -------------------------------------------------------------------------- */
 

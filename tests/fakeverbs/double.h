@@ -8,7 +8,8 @@
  * receive posted for it is an error at once, and a completion queue that overflows aborts.
  *
  *   FAKEVERBS_DEVICES=NAME[:KIND],...  adapters of kind roce, ib, iwarp, or plain: roce that has
- *                            no write with immediate ("fake0:roce")
+ *                            no write with immediate ("fake0:roce"); iwarp, too, has none,
+ *                            and is joined by the functions of librdmacm
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
  *   FAKEVERBS_BREAK=FUNCTION[@N]=ERRNO,...  the function fails, from its N-th call on
  *   FAKEVERBS_MEMLOCK=BYTES  so much can be registered in all
@@ -84,7 +85,7 @@ struct double_qp {
     struct ko_ib_qp base;
     struct ko_ib_qp_cap cap;
     int fd, state, sgid_index;
-    bool is_waiting_out;
+    bool is_waiting_out, is_second;
     uint32_t numbers;          /* given to requests so far */
     struct double_send *sends; /* posted, not acknowledged */
     struct double_send *going; /* of those the first that has not left altogether */
@@ -132,6 +133,9 @@ void double_stop(void);
 int double_attach(struct double_qp *qp);
 void double_detach(struct double_qp *qp);
 int double_connect(struct double_qp *qp, uint32_t peer);
+/* What librdmacm does with queue pairs, by their numbers. The one that has been gone to (is_second)
+ * is not to send before it has received. */
+int double_join(uint32_t number, uint32_t peer, bool is_second);
 /* Sends what can be sent now. */
 void double_transmit(struct double_qp *qp);
 /* Fails the first request with a status and flushes all others. */

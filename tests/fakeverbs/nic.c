@@ -95,6 +95,27 @@ int double_connect(struct double_qp *qp, uint32_t peer)
     return 0;
 }
 
+int double_join(uint32_t number, uint32_t peer, bool is_second)
+{
+    struct double_qp *qp;
+    int error = ENOENT;
+
+    pthread_mutex_lock(&double_lock);
+    qp = nic ? nic->qps : NULL;
+    while (qp && qp->base.qp_num != number)
+        qp = qp->next;
+    if (qp && qp->state == KO_IB_INIT)
+        error = double_connect(qp, peer);
+    if (!error) {
+        qp->state = KO_IB_RTS;
+        qp->is_second = is_second;
+        qp->sgid_index = -1;
+    }
+    pthread_mutex_unlock(&double_lock);
+    errno = error;
+    return error ? -1 : 0;
+}
+
 /* ---- out --------------------------------------------------------------------------------------
  */
 
@@ -239,6 +260,7 @@ static int take_in(struct double_qp *qp, const struct double_packet *packet,
                           .imm_data = packet->imm,
                           .wc_flags = packet->has_imm ? 2 : 0};
 
+    qp->is_second = false;
     if ((!is_write || (packet->has_imm && packet->is_last)) && !qp->recvs)
         return KO_IB_WC_RNR_RETRY_EXC_ERR;
     if (is_write && packet->nbytes &&

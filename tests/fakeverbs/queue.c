@@ -323,6 +323,9 @@ int ibv_modify_qp(struct ko_ib_qp *base, struct ko_ib_qp_attr *attr, int mask)
     }
     if (attr->qp_state == KO_IB_INIT && qp->state == KO_IB_RESET)
         qp->state = KO_IB_INIT;
+    else if (attr->qp_state == KO_IB_RTR &&
+             ((const struct double_device *)base->context->device)->kind == DOUBLE_IWARP)
+        error = ENOSYS;
     else if (attr->qp_state == KO_IB_RTR && qp->state == KO_IB_INIT && (mask & TO_RTR) == TO_RTR)
         error = double_connect(qp, attr->dest_qp_num);
     else if (attr->qp_state == KO_IB_RTS && qp->state == KO_IB_RTR && (mask & TO_RTS) == TO_RTS)
@@ -349,7 +352,10 @@ static int check_send(const struct double_qp *qp, const struct ko_ib_send *wr)
         nbytes += wr->sg_list[i].length;
     if (qp->state != KO_IB_RTS && qp->state != KO_IB_ERROR)
         return EINVAL;
-    if (device->kind == DOUBLE_PLAIN && wr->opcode == KO_IB_WRITE_IMM)
+    if ((device->kind == DOUBLE_PLAIN || device->kind == DOUBLE_IWARP) &&
+        wr->opcode == KO_IB_WRITE_IMM)
+        return EINVAL;
+    if (qp->is_second)
         return EINVAL;
     if (wr->send_flags & KO_IB_INLINE && nbytes > qp->cap.max_inline_data)
         return EINVAL;
