@@ -42,6 +42,9 @@ static union address address_of(const ko_ib_gid *gid, uint16_t port)
 
 static int cm_failed(const struct ko_rdma_wire *wire, const char *what)
 {
+    if (errno == ECONNREFUSED || errno == ECONNRESET || errno == ETIMEDOUT || errno == EHOSTUNREACH)
+        return ko_fail(KOLO_E_PEER_LOST, "%s over iWARP with %s: %s", what,
+                       wire->device->port.device, strerror(errno));
     return ko_fail_errno(errno, "%s over iWARP with %s (librdmacm)", what,
                          wire->device->port.device);
 }
