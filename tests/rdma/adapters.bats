@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# rdma over real libibverbs and the kernel's software RoCE, in virtual machines (machine): the shared
-# suite of transports, collectives between two machines, real failures.
+# rdma over real libibverbs and librdmacm and the kernel's software RoCE (rxe) and iWARP (siw), in
+# virtual machines (machine): the shared suite of transports, collectives between two machines, real
+# failures.
 
 bats_require_minimum_version 1.5.0
 
@@ -32,15 +33,31 @@ suite() {
     suite -d 2 -m 4200
 }
 
+@test "the suite of transports over iWARP" {
+    suite -p siw
+}
+
+@test "the suite of transports over iWARP, two adapters, long packets" {
+    suite -p siw -d 2 -m 4096
+}
+
 # Collectives and messages between two machines, each with its own rank; checked by kolo-perf.
-@test "two machines take rdma by themselves, and all results are right" {
-    run "$MACHINE" -n 2 bash -c "LD_LIBRARY_PATH=$REAL KOLO_DEBUG=INFO KOLO_IFADDR=\$RDMA_ADDR \
+two_machines() {
+    run "$MACHINE" -n 2 "$@" bash -c "LD_LIBRARY_PATH=$REAL KOLO_DEBUG=INFO KOLO_IFADDR=\$RDMA_ADDR \
         KOLO_AUTH=none RANK=\$RDMA_NODE WORLD_SIZE=2 MASTER_ADDR=10.9.0.1 MASTER_PORT=29500 \
         $BUILD/bin/kolo-perf all_reduce broadcast all_to_all sendrecv -b 4 -e 256K -f 64 -n 2 -w 1"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"over rdma: another machine"* ]]
     [[ "$output" == *"Out of bounds values : 0 OK"* ]]
+}
+
+@test "two machines take rdma by themselves, and all results are right" {
+    two_machines
+}
+
+@test "two machines take iWARP by themselves, and all results are right" {
+    two_machines -p siw -m 4096
 }
 
 @test "a rank that is killed is noticed by the other machine" {
