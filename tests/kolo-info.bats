@@ -101,6 +101,17 @@ with_verbs() {
     [ "$output" = "no RDMA: KOLO_IB is 0" ]
 }
 
+@test "ports of RDMA adapters in JSON" {
+    FAKEVERBS_DEVICES=a0:roce,b0:ib run with_verbs "$INFO" --rdma --json
+    [ "$status" -eq 0 ]
+    json '[(p["device"], p["chosen"]) for p in d["ports"]] == [("a0", True), ("b0", False)]' <<<"$output"
+    json '[g["index"] for p in d["ports"] for g in p["gids"] if g["chosen"]] == [3]' <<<"$output"
+    json 'd["reason"] is None and d["ports"][1]["lid"] == 17 and d["ports"][0]["numa"] is None' <<<"$output"
+    KOLO_IB=0 run "$INFO" --json --rdma
+    [ "$status" -eq 1 ]
+    json 'd == {"reason": "KOLO_IB is 0", "ports": []}' <<<"$output"
+}
+
 @test "algorithms are listed" {
     run "$INFO"
     grep -qE '^  all_reduce +ring +' <<<"$output"

@@ -91,7 +91,7 @@ struct ko_gpus {
 void ko_gpus_read(struct ko_gpus *gpus);
 
 /* Prints the ports of RDMA adapters; false if there is none to use. */
-bool ko_rdma_print(FILE *file);
+bool ko_rdma_print(FILE *file, bool is_json);
 
 /* What KOLO_ALGO chooses from. */
 struct ko_algorithm_row {

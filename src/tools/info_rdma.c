@@ -5,6 +5,7 @@
 #include "info.h"
 
 #include "ib_ports.h"
+#include "json.h"
 #include "kolo.h"
 #include "status.h"
 
@@ -29,29 +30,94 @@ static void print_port(FILE *file, const struct ko_ib_port *port, bool is_chosen
     }
 }
 
-bool ko_rdma_print(FILE *file)
+static void print_text(FILE *file, const struct ko_ib_ports *ports, const char *reason)
 {
-    struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
-    const char *host = ko_config_text(KO_CONFIG_IFADDR);
-    const struct ko_ib *ib;
-    bool has_one;
-
-    if (!ports || ko_ib_open(&ib) || ko_ib_ports_read(ib, host, ports)) {
-        fprintf(file, "no RDMA: %s\n", kolo_last_error());
-        free(ports);
-        return false;
-    }
-    has_one = ports->chosen >= 0;
-    if (!ports->count)
-        fputs("no RDMA: this machine has no adapter that libibverbs knows (are its kernel modules "
-              "loaded?)\n",
-              file);
+    if (*reason)
+        fprintf(file, "no RDMA: %s\n", reason);
     else
         fputs("ports of RDMA adapters (* the one that rdma takes, and its GID; KOLO_IB_HCA and "
               "KOLO_IB_GID_INDEX choose others)\n",
               file);
     for (int i = 0; i < ports->count; i++)
         print_port(file, &ports->list[i], i == ports->chosen);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------- */
+
+static void print_member(FILE *file, const char *before, const char *name, const char *text)
+{
+    fprintf(file, "%s\"%s\": ", before, name);
+    ko_json_string(file, text);
+}
+
+static void print_json_gid(FILE *file, const struct ko_ib_gid_row *row, const char *before,
+                           bool is_chosen)
+{
+    char gid[KO_IB_GID_TEXT];
+
+    ko_ib_gid_text(&row->gid, gid);
+    fprintf(file, "%s\n      {\"index\": %d", before, row->index);
+    print_member(file, ", ", "type", ko_ib_gid_type_name(row->type));
+    print_member(file, ", ", "gid", gid);
+    fprintf(file, ", \"chosen\": %s}", is_chosen ? "true" : "false");
+}
+
+static void print_json_port(FILE *file, const struct ko_ib_port *port, const char *before,
+                            bool is_chosen)
+{
+    char numa[16] = "null";
+
+    if (port->numa >= 0)
+        snprintf(numa, sizeof numa, "%d", port->numa);
+    fprintf(file, "%s\n    {", before);
+    print_member(file, "", "device", port->device);
+    print_member(file, ", ", "kind", ko_ib_port_kind(port));
+    fprintf(file,
+            ", \"port\": %d, \"active\": %s, \"gbps\": %d, \"packet_bytes\": %d, \"numa\": %s, "
+            "\"lid\": %u, \"chosen\": %s",
+            port->number, port->state == KO_IB_PORT_ACTIVE ? "true" : "false", port->gbps,
+            128 << port->mtu, numa, port->lid, is_chosen ? "true" : "false");
+    print_member(file, ", ", "reason", port->why);
+    fputs(", \"gids\": [", file);
+    for (int i = 0; i < port->ngids; i++)
+        print_json_gid(file, &port->gids[i], i ? "," : "", is_chosen && i == port->chosen_gid);
+    fputs("]}", file);
+}
+
+static void print_json(FILE *file, const struct ko_ib_ports *ports, const char *reason)
+{
+    fputs("{\n  \"reason\": ", file);
+    if (*reason)
+        ko_json_string(file, reason);
+    else
+        fputs("null", file);
+    fputs(",\n  \"ports\": [", file);
+    for (int i = 0; i < ports->count; i++)
+        print_json_port(file, &ports->list[i], i ? "," : "", i == ports->chosen);
+    fputs("\n  ]\n}\n", file);
+}
+
+/* ---- both -------------------------------------------------------------------------------- */
+
+bool ko_rdma_print(FILE *file, bool is_json)
+{
+    static const struct ko_ib_ports none = {.chosen = -1};
+    struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
+    const char *host = ko_config_text(KO_CONFIG_IFADDR), *reason = "";
+    const struct ko_ib *ib;
+    const bool is_known = ports && !ko_ib_open(&ib) && !ko_ib_ports_read(ib, host, ports);
+    const struct ko_ib_ports *list = is_known ? ports : &none;
+    const bool has_one = list->chosen >= 0;
+
+    if (!is_known)
+        reason = kolo_last_error();
+    else if (!ports->count)
+        reason = "this machine has no adapter that libibverbs knows (are its kernel modules "
+                 "loaded?)";
+    if (is_json)
+        print_json(file, list, reason);
+    else
+        print_text(file, list, reason);
     free(ports);
     return has_one;
 }

@@ -12,17 +12,18 @@
 
 enum { EXIT_FINE = 0, EXIT_PROBLEM = 1, EXIT_SELF = 125 };
 
-enum form { FORM_TEXT, FORM_JSON, FORM_MARKDOWN, FORM_ALGORITHMS, FORM_RDMA };
+enum form { FORM_ALL, FORM_MARKDOWN, FORM_ALGORITHMS, FORM_RDMA };
 
 enum key { KEY_JSON = 256, KEY_MARKDOWN, KEY_ALGORITHMS, KEY_RANKS, KEY_PER_HOST, KEY_RDMA };
 
 struct wish {
     enum form form;
+    bool is_json; /* of FORM_ALL and FORM_RDMA */
     int nranks, per_host;
 };
 
 static const struct argp_option option_list[] = {
-    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object, also of --rdma", 0},
     {"variables-markdown", KEY_MARKDOWN, NULL, 0, "Print the table of variables in Markdown", 0},
     {"algorithms", KEY_ALGORITHMS, NULL, 0, "Print which algorithm is taken for which size", 0},
     {"rdma", KEY_RDMA, NULL, 0, "Print the ports of RDMA adapters, which is chosen, and why", 0},
@@ -48,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case KEY_JSON:
-        wish->form = FORM_JSON;
+        wish->is_json = true;
         return 0;
     case KEY_MARKDOWN:
         wish->form = FORM_MARKDOWN;
@@ -83,12 +84,12 @@ static int print_algorithms(const struct wish *wish)
     return err ? EXIT_PROBLEM : EXIT_FINE;
 }
 
-static int print(enum form form)
+static int print(enum form form, bool is_json)
 {
     struct ko_info info;
 
     if (form == FORM_RDMA)
-        return ko_rdma_print(stdout) ? EXIT_FINE : EXIT_PROBLEM;
+        return ko_rdma_print(stdout, is_json) ? EXIT_FINE : EXIT_PROBLEM;
     if (form == FORM_MARKDOWN) {
         ko_info_print_markdown(stdout);
         return EXIT_FINE;
@@ -99,7 +100,7 @@ static int print(enum form form)
     ko_transport_rows_read(&info.transports);
     ko_gpus_read(&info.gpus);
     ko_variables_read(&info.variables);
-    if (form == FORM_JSON)
+    if (is_json)
         ko_info_print_json(&info, stdout);
     else
         ko_info_print_text(&info, stdout);
@@ -109,14 +110,14 @@ static int print(enum form form)
 int main(int argc, char **argv)
 {
     static const struct argp argp = {.options = option_list, .parser = parse, .doc = doc};
-    struct wish wish = {.form = FORM_TEXT, .nranks = 2};
+    struct wish wish = {.form = FORM_ALL, .nranks = 2};
     int code;
 
     argp_program_version_hook = print_version;
     argp_err_exit_status = EXIT_SELF;
     if (argp_parse(&argp, argc, argv, 0, NULL, &wish))
         return EXIT_SELF;
-    code = wish.form == FORM_ALGORITHMS ? print_algorithms(&wish) : print(wish.form);
+    code = wish.form == FORM_ALGORITHMS ? print_algorithms(&wish) : print(wish.form, wish.is_json);
     if (fflush(stdout) || ferror(stdout)) {
         perror("kolo-info: standard output");
         return EXIT_SELF;
