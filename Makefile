@@ -263,7 +263,8 @@ $(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h)
 	$(Q)ln -sf $(@F) $(@D)/librdmacm.so.1
 
 $(RDMA_TESTS): $(FAKEVERBS)
-$(RDMA_TESTS): LDFLAGS += -Wl,-rpath,'$$ORIGIN/fakeverbs'
+# An old kind of rpath: that holds also where AddressSanitizer calls dlopen in the program's place.
+$(RDMA_TESTS): LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/fakeverbs'
 
 # Tests of the trainer see its parts, all but main. They are listed: of two patterns make prefers the
 # one whose files are there, which is that of all tests while a part is new.
