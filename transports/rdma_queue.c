@@ -182,8 +182,8 @@ static int to_init(struct ko_rdma_wire *wire)
     if (error)
         return ko_fail_errno(error, "a queue pair of %s port %d, with partition key %d",
                              device->port.device, device->port.number, (int)device->pkey);
-    for (uint8_t slot = 0; slot < KO_RDMA_SLOTS; slot++)
-        ko_rdma_post_slots(wire, &slot, 1);
+    for (int i = 0; i < KO_RDMA_SLOTS; i++)
+        ko_rdma_post_slots(wire, &(uint8_t){(uint8_t)i}, 1);
     return wire->status ? ko_fail_again(wire->status, wire->why) : KOLO_OK;
 }
 
