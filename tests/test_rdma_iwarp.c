@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,20 @@ static void which_adapter_is_taken(void **state)
     rdma->close(device);
 }
 
+/* Such an errno says that it is the other end that has failed. */
+static void refused(int error)
+{
+    struct rdma_pair pair;
+    char wish[64];
+
+    assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
+    snprintf(wish, sizeof wish, "rdma_connect=%d", error);
+    setenv("FAKEVERBS_BREAK", wish, 1);
+    assert_int_equal(rdma_pair_open_wire(&pair), KOLO_E_PEER_LOST);
+    rdma_pair_close(&pair);
+    unsetenv("FAKEVERBS_BREAK");
+}
+
 static void every_call_can_fail(void **state)
 {
     static const char *const calls[] = {
@@ -86,6 +101,8 @@ static void every_call_can_fail(void **state)
         rdma_pair_close(&pair);
         unsetenv("FAKEVERBS_BREAK");
     }
+    refused(ECONNREFUSED);
+    refused(EHOSTUNREACH);
     messages_pass(state);
 }
 
