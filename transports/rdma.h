@@ -58,9 +58,9 @@ struct ko_rdma_card {
     uint16_t lid;
     uint16_t gid_index, gid_type; /* for texts */
     uint16_t port;
-    ko_ib_gid gid;    /* iWARP: the address at which the end that begins listens for the other, */
-    uint16_t cm_port; /* and the port */
+    ko_ib_gid gid; /* of iWARP the address, at which the end that begins listens for the other */
     char device[KO_IB_NAME];
+    uint16_t cm_port; /* there */
 };
 
 _Static_assert(sizeof(struct ko_rdma_card) <= KO_CARD_BYTES, "a card fits into a hello");
