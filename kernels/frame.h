@@ -13,11 +13,16 @@ struct ko_stamp {
     uint64_t seq; /* collectives: number of the call on its group; point to point: of the message */
     uint64_t
         count; /* collectives: elements, as the caller gave them; point to point: bytes in all */
-    uint32_t root; /* the root, 0 if there is none; point to point: the tag */
-    uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
-    uint8_t dtype;
-    uint8_t op; /* point to point: KO_RECEIPT or 0 */
-    uint8_t algorithm;
+    union {
+        struct {
+            uint32_t root; /* the root, 0 if there is none; point to point: the tag */
+            uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
+            uint8_t dtype;
+            uint8_t op; /* point to point: KO_RECEIPT or 0 */
+            uint8_t algorithm;
+        };
+        uint64_t call; /* these five in one word */
+    };
 };
 
 #define KO_POINT_TO_POINT 255

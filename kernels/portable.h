@@ -21,9 +21,20 @@ KO_FN uint64_t ko_load_acquire(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+KO_FN uint64_t ko_load_relaxed(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
 KO_FN void ko_store_release(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+/* One of several words before a release. */
+KO_FN void ko_store_relaxed(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 /* Sequentially consistent, for "I publish, then look whether you sleep" against "I say that I

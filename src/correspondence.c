@@ -112,13 +112,19 @@ void ko_desk_remove_probe(struct ko_desk *desk, struct ko_letter *probe)
 
 /* ---- telling the peer ---------------------------------------------------------------------- */
 
-struct ko_stamp ko_letter_stamp(const struct ko_letter *letter, uint64_t seq)
+/* Of words, not of their parts: a link copies it by words, and one that had just been stored in
+ * parts would be ready only when these have left the processor. */
+static struct ko_stamp stamp_of(uint64_t seq, size_t nbytes, int tag, kolo_dtype dtype)
 {
     return (struct ko_stamp){.seq = seq,
-                             .count = letter->nbytes,
-                             .root = (uint32_t)letter->tag,
-                             .what = KO_POINT_TO_POINT,
-                             .dtype = (uint8_t)letter->dtype};
+                             .count = nbytes,
+                             .call = (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 |
+                                     (uint64_t)dtype << 40};
+}
+
+struct ko_stamp ko_letter_stamp(const struct ko_letter *letter, uint64_t seq)
+{
+    return stamp_of(seq, letter->nbytes, letter->tag, letter->dtype);
 }
 
 int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq,
@@ -177,12 +183,11 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
 
 /* ---- short messages ------------------------------------------------------------------------ */
 
-static bool send_short(struct ko_correspondence *with, struct ko_link *link,
-                       const struct ko_letter *letter)
+static bool send_short(struct ko_correspondence *with, struct ko_link *link, const kolo_p2p *op,
+                       size_t nbytes)
 {
-    const struct ko_stamp stamp = ko_letter_stamp(letter, with->sent + 1);
-    const bool is_sent =
-        !with->sending.first && !link->ops->post(link, &stamp, letter->buffer, letter->nbytes);
+    const struct ko_stamp stamp = stamp_of(with->sent + 1, nbytes, op->tag, op->dtype);
+    const bool is_sent = !with->sending.first && !link->ops->post(link, &stamp, op->buffer, nbytes);
 
     with->sent += is_sent;
     return is_sent;
@@ -190,43 +195,44 @@ static bool send_short(struct ko_correspondence *with, struct ko_link *link,
 
 /* The message at the link is the one that this receive gets, and fits it. */
 static bool is_for(const struct ko_frame *frame, const struct ko_correspondence *with,
-                   const struct ko_letter *letter)
+                   const kolo_p2p *op, size_t nbytes)
 {
     const struct ko_stamp *stamp = &frame->stamp;
 
     return stamp->what == KO_POINT_TO_POINT && stamp->seq == with->received + 1 &&
-           stamp->root == (uint32_t)letter->tag && stamp->dtype == (uint8_t)letter->dtype &&
-           stamp->count == frame->nbytes && frame->nbytes <= letter->nbytes;
+           stamp->root == (uint32_t)op->tag && stamp->dtype == (uint8_t)op->dtype &&
+           stamp->count == frame->nbytes && frame->nbytes <= nbytes;
 }
 
-static bool receive_short(struct ko_correspondence *with, struct ko_link *link,
-                          const struct ko_letter *letter)
+static bool receive_short(struct ko_correspondence *with, struct ko_link *link, const kolo_p2p *op,
+                          size_t nbytes)
 {
     const struct ko_frame *frame;
     bool is_here = !with->is_arriving && !with->awaited.first && !with->parcels &&
                    !with->desk->anyone.first && !link->ops->next(link, &frame) &&
-                   is_for(frame, with, letter);
+                   is_for(frame, with, op, nbytes);
 
     if (is_here && frame->nbytes)
-        is_here = !link->ops->land(link, letter->buffer, false);
+        is_here = !link->ops->land(link, op->buffer, false);
     else if (is_here)
         link->ops->release(link);
     with->received += is_here;
-    if (is_here && letter->message)
-        *letter->message = (kolo_message){with->peer, letter->tag, letter->dtype,
-                                          frame->nbytes >> ko_dtype_shift(letter->dtype)};
+    if (is_here && op->message)
+        *op->message = (kolo_message){with->peer, op->tag, op->dtype,
+                                      frame->nbytes >> ko_dtype_shift(op->dtype)};
     return is_here;
 }
 
 bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
-                            const struct ko_letter *letter)
+                            const kolo_p2p *op, size_t nbytes)
 {
     if (link->ops != &ko_window_link_ops)
         return false;
-    if (letter->is_send &&
-        (letter->nbytes >= KO_REFERENCE_LEAST || letter->nbytes > link->slice_bytes))
+    if (!op->is_send)
+        return receive_short(with, link, op, nbytes);
+    if (nbytes >= KO_REFERENCE_LEAST || nbytes > link->slice_bytes)
         return false; /* shorter ones are copied, whatever their memory */
-    return letter->is_send ? send_short(with, link, letter) : receive_short(with, link, letter);
+    return send_short(with, link, op, nbytes);
 }
 
 /* ---- entering ------------------------------------------------------------------------------ */

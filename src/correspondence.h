@@ -62,10 +62,10 @@ struct ko_correspondence {
 };
 
 /* What most short messages between windows need: a send that the link copies at once, or a receive
- * whose message has come whole. True: the letter's message is through, and the letter was never
- * taken in. False: nothing was done, take it in. */
+ * whose message has come whole, of nbytes. True: the message is through. False: nothing was done, a
+ * letter is needed. */
 bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
-                            const struct ko_letter *letter);
+                            const kolo_p2p *op, size_t nbytes);
 
 /* Takes a letter in; it may be complete at once. One that takes any rank concerns n of them, from
  * `with` on, any other n = 1. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A message that can go, or has come, passes between the caller's buffer and the link at once;
- * any other becomes a letter that is entered with its peer and driven (mailbox_drive.c).
+ * A message that can go, or has come, passes between the caller's buffer and the link at once; for
+ * any other there is a letter, which is entered with its peer and driven (mailbox_drive.c).
  */
 #include "config.h"
 #include "mailbox_parts.h"
@@ -156,32 +156,43 @@ void ko_mailbox_push(kolo_group *group)
     pthread_mutex_unlock(&mailbox->lock);
 }
 
-/* Looks whether the letter's message gets through at once, and at nothing else. With the lock. */
-static bool pass(struct ko_mailbox *mailbox, struct ko_letter *letter)
+/* Looks at the link to this peer, and at nothing else. With the lock. */
+static bool pass(struct ko_mailbox *mailbox, struct ko_link *link, const kolo_p2p *op,
+                 size_t nbytes)
 {
-    struct ko_link *link = letter->peer >= 0 ? mailbox->channel.ports[letter->peer].link : NULL;
-
-    if (!link || atomic_load_explicit(&mailbox->held, memory_order_relaxed) >= 0 ||
-        !ko_correspondence_pass(&mailbox->with[letter->peer], link, letter))
-        return false;
-    mailbox->visits++;
-    ko_work_complete(&letter->work, KOLO_OK);
-    return true;
+    return atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
+           ko_correspondence_pass(&mailbox->with[op->peer], link, op, nbytes);
 }
 
 /* Most messages that somebody waits for come within tenths of a microsecond, through a window. */
-static bool pass_soon(struct ko_mailbox *mailbox, struct ko_letter *letter)
+static bool pass_soon(struct ko_mailbox *mailbox, struct ko_link *link, const kolo_p2p *op,
+                      size_t nbytes, int looks)
 {
-    enum { LOOKS = 64 };
-    const struct ko_link *link =
-        letter->peer >= 0 ? mailbox->channel.ports[letter->peer].link : NULL;
-    const bool waits = link && link->inbox && !letter->is_send && !mailbox->channel.is_crowded;
-    bool is_done = pass(mailbox, letter);
+    bool is_done = pass(mailbox, link, op, nbytes);
 
-    for (int looks = 1; waits && looks < LOOKS && !is_done; looks++) {
+    if (op->is_send || !link->inbox || mailbox->channel.is_crowded)
+        return is_done;
+    for (int i = 1; i < looks && !is_done; i++) {
         ko_pause();
-        is_done = pass(mailbox, letter);
+        is_done = pass(mailbox, link, op, nbytes);
     }
+    return is_done;
+}
+
+bool ko_mailbox_pass(kolo_group *group, const kolo_p2p *op, size_t nbytes, int looks)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_link *link;
+    bool is_done;
+
+    if (!mailbox || op->peer < 0)
+        return false;
+    pthread_mutex_lock(&mailbox->lock);
+    link = mailbox->channel.ports[op->peer].link;
+    is_done = link && !atomic_load_explicit(&group->failed, memory_order_relaxed) &&
+              pass_soon(mailbox, link, op, nbytes, looks);
+    mailbox->visits += is_done;
+    pthread_mutex_unlock(&mailbox->lock);
     return is_done;
 }
 
@@ -269,7 +280,7 @@ static int post_copy(struct ko_mailbox *mailbox, const struct ko_letter *letter,
     return KOLO_OK;
 }
 
-int ko_mailbox_start(struct ko_letter *letter, kolo_work **work)
+int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work)
 {
     struct ko_mailbox *mailbox = mailbox_of(letter->group);
     int err;
@@ -278,9 +289,7 @@ int ko_mailbox_start(struct ko_letter *letter, kolo_work **work)
         return KOLO_E_NOMEM;
     pthread_mutex_lock(&mailbox->lock);
     err = ko_group_check(letter->group);
-    if (!err && pass(mailbox, letter))
-        *work = ko_work_already_done();
-    else if (!err)
+    if (!err)
         err = post_copy(mailbox, letter, work);
     pthread_mutex_unlock(&mailbox->lock);
     return err;
@@ -297,7 +306,7 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
     pthread_mutex_lock(&mailbox->lock);
     for (size_t i = 0; i < nletters && !err; i++) {
         err = ko_group_check(letters->group);
-        if (!err && (nletters > 1 || !pass_soon(mailbox, &letters[i])))
+        if (!err)
             err = post(mailbox, &letters[i]);
         *nposted += !err;
     }

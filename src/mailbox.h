@@ -41,8 +41,12 @@ struct ko_letter {
  * not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
 
-/* Posts a copy of the letter, which is the work; of one that is done at once none is needed. */
-int ko_mailbox_start(struct ko_letter *letter, kolo_work **work);
+/* True if the message of nbytes could go, or had come, at once; one that is received is looked for
+ * `looks` times. False: it takes a letter. */
+bool ko_mailbox_pass(kolo_group *group, const kolo_p2p *op, size_t nbytes, int looks);
+
+/* Posts a copy of the letter, which is the work. */
+int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work);
 
 /* Posts these letters and waits until all that were posted are done: *nposted, all if the result is
  * KOLO_OK. */
