@@ -46,7 +46,7 @@ static struct ko_mailbox *make(kolo_group *group)
     mailbox->group = group;
     mailbox->burst_peer = -1;
     atomic_init(&mailbox->held, -1);
-    pthread_mutex_init(&mailbox->lock, NULL);
+    ko_biased_lock_init(&mailbox->lock);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&mailbox->changed, &attributes);
@@ -59,7 +59,7 @@ static struct ko_mailbox *make(kolo_group *group)
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
     pthread_cond_destroy(&mailbox->for_courier);
-    pthread_mutex_destroy(&mailbox->lock);
+    ko_biased_lock_destroy(&mailbox->lock);
     free(mailbox->with);
     free(mailbox);
     return NULL;
@@ -94,10 +94,10 @@ void ko_mailbox_tell_failure(kolo_group *group)
     if (!mailbox)
         return;
     ko_channel_wake(&mailbox->channel);
-    if (pthread_mutex_trylock(&mailbox->lock))
+    if (!ko_biased_lock_try(&mailbox->lock))
         return;
     ko_channel_tell_failure(&mailbox->channel);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
 }
 
 /* ---- posting ----------------------------------------------------------------------------- */
@@ -149,11 +149,11 @@ void ko_mailbox_push(kolo_group *group)
 
     if (held < 0)
         return;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     held = atomic_load(&mailbox->held);
     if (held >= 0 && !ko_group_check(group) && ko_mailbox_drive_peer(mailbox, held, NULL))
         ko_mailbox_fail_all(mailbox);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
 }
 
 /* Looks at the link to this peer, and at nothing else. With the lock. */
@@ -187,12 +187,12 @@ bool ko_mailbox_pass(kolo_group *group, const kolo_p2p *op, size_t nbytes, int l
 
     if (!mailbox || op->peer < 0)
         return false;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[op->peer].link;
     is_done = link && !atomic_load_explicit(&group->failed, memory_order_relaxed) &&
               pass_soon(mailbox, link, op, nbytes, looks);
     mailbox->visits += is_done;
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return is_done;
 }
 
@@ -251,13 +251,13 @@ int ko_mailbox_post(struct ko_letter *letter)
 
     if (!mailbox)
         return KOLO_E_NOMEM;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     err = ko_group_check(letter->group);
     if (!err)
         err = post(mailbox, letter);
     if (!err)
         ko_mailbox_attend(mailbox, letter);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return err;
 }
 
@@ -287,11 +287,11 @@ int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work)
 
     if (!mailbox)
         return KOLO_E_NOMEM;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     err = ko_group_check(letter->group);
     if (!err)
         err = post_copy(mailbox, letter, work);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return err;
 }
 
@@ -303,7 +303,7 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
     *nposted = 0;
     if (!mailbox)
         return KOLO_E_NOMEM;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     for (size_t i = 0; i < nletters && !err; i++) {
         err = ko_group_check(letters->group);
         if (!err)
@@ -313,7 +313,7 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
     for (size_t i = 0; i < *nposted; i++)
         if (!atomic_load(&letters[i].work.is_done))
             ko_mailbox_await_locked(mailbox, &letters[i], NULL);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return err;
 }
 
@@ -346,9 +346,9 @@ int ko_mailbox_probe(struct ko_letter *probe, const ko_deadline *deadline, bool 
 
     if (!mailbox)
         return KOLO_E_NOMEM;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     err = probe_locked(mailbox, probe, deadline);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     *found = !err && atomic_load(&probe->work.is_done) && !probe->work.status;
     return err;
 }
@@ -375,14 +375,14 @@ static void answer(kolo_group *group)
     struct ko_link *link;
     int err = KOLO_OK;
 
-    if (!mailbox || pthread_mutex_trylock(&mailbox->lock))
+    if (!mailbox || !ko_biased_lock_try(&mailbox->lock))
         return; /* whoever holds the lock drives the channel */
     for (int i = 0; i < n && !err; i++)
         if (hellos[i].from >= 0 && hellos[i].from < group->size)
             err = ko_channel_link(&mailbox->channel, hellos[i].from, &link);
     if (!err)
         (void)ko_channel_turn(&mailbox->channel);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
 }
 
 void ko_mailbox_answer_all(struct ko_endpoint *endpoint)
@@ -408,9 +408,9 @@ void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(letter->group);
 
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     ko_mailbox_await_locked(mailbox, letter, deadline);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
 }
 
 /* ---- end --------------------------------------------------------------------------------- */
@@ -422,9 +422,9 @@ bool ko_mailbox_is_busy(kolo_group *group)
 
     if (!mailbox)
         return false;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     is_busy = mailbox->nopen > 0;
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return is_busy;
 }
 
@@ -435,9 +435,9 @@ int ko_mailbox_part(kolo_group *group)
 
     if (!mailbox)
         return -1;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     late = ko_channel_part(&mailbox->channel);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return late;
 }
 
@@ -447,7 +447,7 @@ void ko_mailbox_free(kolo_group *group)
 
     if (!mailbox)
         return;
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     mailbox->is_stopping = true;
     if (atomic_load(&group->failed))
         ko_mailbox_fail_all(mailbox);
@@ -455,14 +455,14 @@ void ko_mailbox_free(kolo_group *group)
     pthread_cond_signal(&mailbox->for_courier);
     ko_channel_wake(&mailbox->channel);
     while (mailbox->has_courier)
-        pthread_cond_wait(&mailbox->for_courier, &mailbox->lock);
-    pthread_mutex_unlock(&mailbox->lock);
+        ko_biased_lock_wait(&mailbox->lock, &mailbox->for_courier, NULL);
+    ko_biased_lock_give(&mailbox->lock);
     for (int i = 0; i < group->size; i++)
         ko_correspondence_clear(&mailbox->with[i]);
     ko_channel_close(&mailbox->channel);
     pthread_cond_destroy(&mailbox->changed);
     pthread_cond_destroy(&mailbox->for_courier);
-    pthread_mutex_destroy(&mailbox->lock);
+    ko_biased_lock_destroy(&mailbox->lock);
     free(mailbox->with);
     free(mailbox);
     atomic_store(&group->mailbox, NULL);

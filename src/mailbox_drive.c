@@ -174,9 +174,9 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         return;
     }
     nap_ms = ko_channel_nap_ms(&mailbox->channel, wait->deadline);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     n = ko_channel_sleep(&mailbox->channel, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     if (n > 0)
         wait->spin_until_ns = 0; /* something is coming: more of it may be near */
     if (ko_channel_woken(&mailbox->channel, events, n) ||
@@ -234,7 +234,7 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
     struct timespec until = ko_deadline_timespec(&soon);
 
     mailbox->nsleepers++;
-    pthread_cond_timedwait(&mailbox->changed, &mailbox->lock, &until);
+    ko_biased_lock_wait(&mailbox->lock, &mailbox->changed, &until);
     mailbox->nsleepers--;
 }
 
@@ -308,7 +308,7 @@ static bool nobody_comes(struct ko_mailbox *mailbox)
     ko_deadline soon = ko_deadline_in(COURIER_NAP_MS);
     struct timespec until = ko_deadline_timespec(&soon);
 
-    pthread_cond_timedwait(&mailbox->for_courier, &mailbox->lock, &until);
+    ko_biased_lock_wait(&mailbox->lock, &mailbox->for_courier, &until);
     return visits == mailbox->visits && !mailbox->nusers && !mailbox->is_driven;
 }
 
@@ -317,14 +317,15 @@ static void carry(void *argument)
     struct ko_mailbox *mailbox = argument;
 
     ko_log_set_rank(mailbox->group->rank);
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     while (mailbox->nopen && !mailbox->is_stopping) {
         if (nobody_comes(mailbox) && !mailbox->is_stopping)
             drive_for_nobody(mailbox);
     }
+    ko_biased_lock_settle(&mailbox->lock); /* the mailbox may go at once */
     mailbox->has_courier = false;
     pthread_cond_signal(&mailbox->for_courier);
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
 }
 
 /* Without it letters get on when their owner waits, so a failure to start it is only worth a

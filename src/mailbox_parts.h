@@ -6,14 +6,13 @@
 #ifndef KO_MAILBOX_PARTS_H
 #define KO_MAILBOX_PARTS_H
 
+#include "biased_lock.h"
 #include "correspondence.h"
 #include "group.h"
 #include "mailbox.h"
 
-#include <pthread.h>
-
 struct ko_mailbox {
-    pthread_mutex_t lock; /* guards all of this */
+    struct ko_biased_lock lock; /* guards all of this */
     struct ko_channel channel;
     kolo_group *group;
     struct ko_correspondence *with; /* by rank */

@@ -53,9 +53,9 @@ static size_t held(kolo_group *group)
     struct ko_mailbox *mailbox = atomic_load(&group->mailbox);
     size_t nbytes;
 
-    pthread_mutex_lock(&mailbox->lock);
+    ko_biased_lock_take(&mailbox->lock);
     nbytes = mailbox->desk.held_bytes;
-    pthread_mutex_unlock(&mailbox->lock);
+    ko_biased_lock_give(&mailbox->lock);
     return nbytes;
 }
 
