@@ -6,7 +6,9 @@
 #ifndef KO_FRAME_H
 #define KO_FRAME_H
 
-#include <stdint.h>
+#include "portable.h"
+
+#include <stdbool.h>
 
 /* What a call says of itself on every message, so that a peer that made another call notices. */
 struct ko_stamp {
@@ -24,6 +26,26 @@ struct ko_stamp {
         uint64_t call; /* these five in one word */
     };
 };
+
+/* Stamps are made, copied and compared by words: a load that is wider than the stores before it, as
+ * a compiler would choose, waits until these have left the processor, in their order, perhaps
+ * behind a line that a peer's core has. */
+KO_FN void ko_stamp_copy(struct ko_stamp *to, const struct ko_stamp *from)
+{
+    ko_store_relaxed(&to->seq, from->seq);
+    ko_store_relaxed(&to->count, from->count);
+    ko_store_relaxed(&to->call, from->call);
+}
+
+KO_FN bool ko_stamps_equal(const struct ko_stamp *a, const struct ko_stamp *b)
+{
+    return a->seq == b->seq && a->count == b->count && a->call == b->call;
+}
+
+KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
+{
+    stamp->call = (stamp->call & ~(uint64_t)UINT32_MAX) | root;
+}
 
 #define KO_POINT_TO_POINT 255
 #define KO_RECEIPT 1   /* its sender waits to be told that all of it was TAKEN, or REFUSED */

@@ -182,7 +182,7 @@ int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
 
 int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp)
 {
-    channel->stamp = *stamp;
+    ko_stamp_copy(&channel->stamp, stamp);
     channel->is_in_call = true;
     for (int i = 0; channel->nwaiting && i < channel->group->size; i++) {
         struct ko_stamp theirs = channel->ports[i].waiting;

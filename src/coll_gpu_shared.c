@@ -80,7 +80,7 @@ static int check_offers(kolo_group *group, const struct offer *offers)
             return ko_group_fail(group, KOLO_E_MISMATCH, text);
         }
     for (int r = 0; r < group->size; r++)
-        if (memcmp(&offers[r].stamp, ours, sizeof *ours) != 0)
+        if (!ko_stamps_equal(&offers[r].stamp, ours))
             return ko_channel_mismatch(&group->collectives, r, &offers[r].stamp, ours);
     return KOLO_OK;
 }

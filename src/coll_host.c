@@ -118,7 +118,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
 static void begin(verbs *v, const struct ko_call *call)
 {
     v->stamp.seq = ++v->group->seq;
-    v->stamp.root = (uint32_t)call->root;
+    ko_stamp_set_root(&v->stamp, (uint32_t)call->root);
     v->root = call->root;
     v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
     v->buffers[OUT] = call->out;

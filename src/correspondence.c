@@ -112,8 +112,6 @@ void ko_desk_remove_probe(struct ko_desk *desk, struct ko_letter *probe)
 
 /* ---- telling the peer ---------------------------------------------------------------------- */
 
-/* Of words, not of their parts: a link copies it by words, and one that had just been stored in
- * parts would be ready only when these have left the processor. */
 static struct ko_stamp stamp_of(uint64_t seq, size_t nbytes, int tag, kolo_dtype dtype)
 {
     return (struct ko_stamp){.seq = seq,

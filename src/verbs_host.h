@@ -104,7 +104,7 @@ static __attribute__((noinline)) void not_expected(verbs *v, const struct ko_lin
 {
     const struct ko_stamp theirs = frame->stamp;
 
-    v->status = memcmp(&theirs, &v->stamp, sizeof theirs) != 0
+    v->status = !ko_stamps_equal(&theirs, &v->stamp)
                     ? ko_channel_mismatch(v->channel, link->peer, &theirs, &v->stamp)
                     : ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
 }
@@ -132,8 +132,7 @@ static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
 
     while (look_again(v, link->peer, "for a message from", err))
         err = link->ops->next(link, &frame);
-    if (!v->status &&
-        (memcmp(&frame->stamp, &v->stamp, sizeof v->stamp) != 0 || frame->nbytes != nbytes))
+    if (!v->status && (!ko_stamps_equal(&frame->stamp, &v->stamp) || frame->nbytes != nbytes))
         not_expected(v, link, frame, nbytes);
     return !v->status;
 }

@@ -118,13 +118,9 @@ static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct k
 {
     struct ko_slot *slot = ko_window_slot(link->outbox, link->next_out);
 
-    /* By words, as the stamp was made: vectors of words just stored would be ready only when those
-     * have left the processor, behind the slot before. */
     slot->frame.kind = kind;
     slot->frame.nbytes = (uint32_t)nbytes;
-    ko_store_relaxed(&slot->frame.stamp.seq, stamp->seq);
-    ko_store_relaxed(&slot->frame.stamp.count, stamp->count);
-    ko_store_relaxed(&slot->frame.stamp.call, stamp->call);
+    ko_stamp_copy(&slot->frame.stamp, stamp);
     link->sent++;
     link->next_out = following(link, link->next_out);
     ko_store_first(&slot->step, link->sent, link->is_split); /* publishes; then wake looks */
