@@ -74,6 +74,7 @@ struct ko_link {
     uint32_t next_out, next_in;         /* slots: sent % slots, received % slots */
     uint32_t next_freed;                /* freed % slots */
     unsigned protocols;                 /* protocols.h */
+    bool has_waited;                    /* the last look found no slice */
     bool is_split;                      /* both ends order others' accesses before they sleep */
     uint64_t places;                    /* of the outbox: bits of those that are not free */
     unsigned char place[KO_MOST_SLOTS]; /* by slot: its place, counted from 1; 0: none */

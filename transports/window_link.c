@@ -25,6 +25,10 @@
  * that goes from the receiver to the sender. */
 enum { KO_PROMPT = 64 << 10 };
 
+/* Bytes of a slice that are copied sooner than the next slot's line comes: if this slot was full
+ * when it was looked at, so may be the next one. */
+enum { KO_FOLLOWED = 256 };
+
 int ko_window_link_start(struct ko_link *link)
 {
     int err;
@@ -205,8 +209,10 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
 {
     const struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
 
-    if (ko_load_ordered(&slot->step) != link->received + 1)
+    if (ko_load_ordered(&slot->step) != link->received + 1) {
+        link->has_waited = true;
         return KO_AGAIN;
+    }
     link->frame = slot->frame; /* once: what is checked is what is used */
     if (link->frame.nbytes > most_of(link))
         return ko_fail(KOLO_E_PROTOCOL,
@@ -214,6 +220,9 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
     if (link->frame.nbytes >= KO_FOREIGN_LEAST)
         ko_foreign_try(link);
+    if (!link->has_waited && link->frame.nbytes <= KO_FOLLOWED)
+        __builtin_prefetch(ko_window_slot(link->inbox, following(link, link->next_in)));
+    link->has_waited = false;
     *frame = &link->frame;
     return KOLO_OK;
 }
