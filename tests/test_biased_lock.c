@@ -117,16 +117,20 @@ static void one_thread_becomes_the_owner(void **state)
     close_common(&common, 1000);
 }
 
+/* Also where the owner has to order its own stores. */
 static void threads_take_turns(void **state)
 {
     const int often[THREADS] = {0}, seldom[THREADS] = {0, 7, 50, 200};
     struct common common;
 
     (void)state;
-    open_common(&common);
-    run_visitors(&common, visit, often, TURNS);
-    run_visitors(&common, visit, seldom, 1000);
-    close_common(&common, THREADS * (TURNS + 1000L));
+    for (int can_split = 0; can_split < 2; can_split++) {
+        open_common(&common);
+        common.lock.is_split = common.lock.is_split && can_split;
+        run_visitors(&common, visit, often, TURNS);
+        run_visitors(&common, visit, seldom, 1000);
+        close_common(&common, THREADS * (TURNS + 1000L));
+    }
 }
 
 static void the_bias_comes_back_to_its_owner(void **state)
