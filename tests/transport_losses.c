@@ -146,12 +146,15 @@ static void delivered_then_end(void **state)
     enum { POSTS = 16, NBYTES = 200000 };
     struct suite *suite = *state;
     const size_t nbytes = suite->transport->kind == KO_MESSAGE ? NBYTES : KO_CONTROL_BYTES;
-    unsigned char *body = malloc(2 * NBYTES), *got = body + NBYTES;
+    unsigned char *body, *got;
     struct ko_post posts[POSTS], unread;
     struct ends ends;
     int err, landed = 0;
 
     suite_needs_peer(suite);
+    body = malloc(2 * NBYTES);
+    assert_non_null(body);
+    got = body + NBYTES;
     ends = suite_open(suite, NBYTES);
     suite_fill(body, nbytes, 1);
     for (int i = 0; i < POSTS; i++) {
