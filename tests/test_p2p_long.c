@@ -18,7 +18,8 @@
 #include <cmocka.h>
 
 /* More than a socket takes in. */
-enum { MUCH = 24 << 20, LONG = 100000 };
+/* VAST: more than can be on its way before the peer's word comes. */
+enum { VAST = 96 << 20, MUCH = 24 << 20, LONG = 100000 };
 
 static void set_limits(const char *eager, const char *unexpected)
 {
@@ -195,18 +196,24 @@ static void probes_find_what_lies_aside(void **state)
 /* A send that lies aside ends with the group: by a time-out, an abort, or the peer's death. */
 static int end_aside(kolo_group *group, int how)
 {
-    const int other = 1 - kolo_group_rank(group);
-    unsigned char *bytes = letter_make(MUCH, 7);
+    const bool sends = kolo_group_rank(group) == 0;
+    unsigned char *bytes = letter_make(VAST, 7);
     kolo_work *work;
     int failed = 0, err;
 
-    failed |= kolo_isend(group, bytes, MUCH, KOLO_UINT8, other, 1, &work);
-    failed |= letter_post(group, 1, 1, other, 2) || letter_take(group, 1, 1, other, 2);
-    failed |= other ? letter_post(group, 1, 1, 1, 3) : letter_take(group, 1, 1, 0, 3);
-    failed |= kolo_group_set_timeout(group, how == 0 ? 300 : 10000);
-    if (how == 1 && kolo_group_rank(group) == 1)
+    if (sends) {
+        failed |= kolo_isend(group, bytes, VAST, KOLO_UINT8, 1, 1, &work);
+        failed |= letter_post(group, 1, 1, 1, 2) || letter_take(group, 1, 1, 1, 3);
+    } else {
+        failed |= kolo_irecv(group, bytes, VAST, KOLO_UINT8, 0, 4, &work);
+        failed |= letter_take(group, 1, 1, 0, 2) || letter_post(group, 1, 1, 0, 3);
+        failed |= how && letter_take(group, 1, 1, 0, 5); /* then rank 0 has taken that */
+    }
+    failed |= sends && how && letter_post(group, 1, 1, 1, 5);
+    failed |= kolo_group_set_timeout(group, how == 0 && sends ? 300 : 10000);
+    if (how == 1 && !sends)
         kolo_group_abort(group, "enough");
-    if (how == 2 && kolo_group_rank(group) == 1)
+    if (how == 2 && !sends)
         raise(SIGKILL);
     err = kolo_work_wait(work, -1);
     if (how == 0)
@@ -217,7 +224,7 @@ static int end_aside(kolo_group *group, int how)
         failed |= ranks_expect(err, KOLO_E_PEER_LOST, "rank 1 (");
     kolo_work_free(work);
     free(bytes);
-    return failed ? ranks_fail("end_aside %d: %s", how, kolo_last_error()) : 0;
+    return failed ? ranks_fail("end_aside %d: status %d", how, err) : 0;
 }
 
 static int run_out_of_time(kolo_group *group, void *argument)
