@@ -175,6 +175,8 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
         err = ko_send_drive(with, link);
     if (!err)
         err = ko_receive_drive(with, link, wanted);
+    if (!err && with->notes) /* the peer may wait for them, and this thread be about to sleep */
+        err = ko_notes_tell(with, link);
     ko_send_finish(with, link);
     return err;
 }

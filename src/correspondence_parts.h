@@ -33,6 +33,12 @@ struct ko_note {
     struct ko_note *next;
 };
 
+/* Bytes of a message that may be given to a link before the peer's word has come. */
+static inline size_t ko_unasked_bytes(const struct ko_link *link)
+{
+    return link->slots * link->longest;
+}
+
 /* ---- lists --------------------------------------------------------------------------------- */
 
 void ko_letters_push(struct ko_letters *list, struct ko_letter *letter);

@@ -230,6 +230,20 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
     return KOLO_OK;
 }
 
+/* True if the sender may leave the arriving message for another: it lies aside, or is refused. */
+static bool may_stop(const struct ko_correspondence *with)
+{
+    return with->parcel ? with->parcel->is_aside : !with->letter;
+}
+
+/* A sender that waits for word of a message that is taken in gets it. */
+static int welcome(struct ko_correspondence *with, const struct ko_link *link)
+{
+    if (!with->wants_receipt || with->total <= ko_unasked_bytes(link) || may_stop(with))
+        return KOLO_OK;
+    return ko_note(with, KO_FRAME_RESUME, with->seq, NULL);
+}
+
 static int begin_arrival(struct ko_correspondence *with, const struct ko_link *link,
                          const struct ko_frame *frame)
 {
@@ -247,10 +261,10 @@ static int begin_arrival(struct ko_correspondence *with, const struct ko_link *l
     with->parcel = NULL;
     with->wants_receipt = stamp->op & KO_RECEIPT;
     with->is_heard = with->wants_receipt || !link->posts;
-    if (letter && !is_announcement)
-        return accept(with, frame, letter);
-    err = keep_parcel(with, frame);
-    if (err || !letter)
+    err = letter && !is_announcement ? accept(with, frame, letter) : keep_parcel(with, frame);
+    if (!err)
+        err = welcome(with, link);
+    if (err || !letter || !with->parcel)
         return err;
     ko_letters_remove(list_of(with, letter), letter);
     err = hand_over(with, with->parcel, letter);
@@ -278,12 +292,6 @@ static int go_on(struct ko_correspondence *with, const struct ko_stamp *stamp)
     with->arrived = parcel->arrived;
     with->total = parcel->nbytes;
     return KOLO_OK;
-}
-
-/* True if the sender may leave the arriving message for another: it lies aside, or is refused. */
-static bool may_stop(const struct ko_correspondence *with)
-{
-    return with->parcel ? with->parcel->is_aside : !with->letter;
 }
 
 static void tell_probes(struct ko_correspondence *with, const struct ko_stamp *stamp)

@@ -59,6 +59,13 @@ static struct ko_stamp stamp_of(const struct ko_correspondence *with,
     return stamp;
 }
 
+/* A message that asks for a receipt goes on when the peer has said that it wants it. */
+static bool awaits_word(const struct ko_letter *letter, const struct ko_stamp *stamp,
+                        const struct ko_link *link)
+{
+    return stamp->op && !letter->is_wanted && letter->moved >= ko_unasked_bytes(link);
+}
+
 /* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one no more
  * than the link has slots: however fast the peer takes them, its word is to be heard. */
 static int give(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
@@ -71,6 +78,8 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         size_t nbytes = left < link->longest ? left : link->longest;
         int err;
 
+        if (awaits_word(letter, &stamp, link))
+            return KO_AGAIN;
         with->has_more = link->sent >= most;
         if (with->has_more)
             return KO_AGAIN;
@@ -140,6 +149,7 @@ static void resume(struct ko_correspondence *with, struct ko_letter *letter)
 
     ko_letters_remove(&with->aside, letter);
     letter->is_aside = false;
+    letter->is_wanted = true;
     if (!first || !first->has_begun) {
         letter->next = first;
         with->sending.first = letter;
@@ -149,6 +159,17 @@ static void resume(struct ko_correspondence *with, struct ko_letter *letter)
     }
     if (!letter->next)
         with->sending.last = letter;
+}
+
+/* A message that lies aside, or that is under way, is to go on. */
+static void hear_wanted(struct ko_correspondence *with, uint64_t seq)
+{
+    struct ko_letter *letter = ko_letters_find(&with->aside, seq);
+
+    if (letter)
+        resume(with, letter);
+    else if ((letter = ko_letters_find(&with->sending, seq)))
+        letter->is_wanted = true;
 }
 
 /* Ends a send; it is complete when the link refers to its buffer no more. */
@@ -196,12 +217,11 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
             lay_aside(with, letter);
         return KOLO_OK;
     }
-    letter = ko_letters_find(kind == KO_FRAME_TAKEN ? &with->given : &with->aside, stamp->seq);
-    if (letter && kind == KO_FRAME_TAKEN) {
+    if (kind == KO_FRAME_RESUME)
+        hear_wanted(with, stamp->seq);
+    else if ((letter = ko_letters_find(&with->given, stamp->seq))) {
         ko_letters_remove(&with->given, letter);
         ko_letters_push(&with->flushing, letter);
-    } else if (letter) {
-        resume(with, letter);
     }
     return KOLO_OK;
 }

@@ -25,6 +25,7 @@ struct ko_letter {
     bool may_wait;   /* a send that others may follow */
     bool has_begun;  /* sending: its first slice has been given */
     bool is_aside;   /* sending: the peer has no receive for it yet */
+    bool is_wanted;  /* sending: the peer has said that it takes it in */
     bool is_refused; /* sending: the peer's receive has not room for it, but for this: */
     kolo_dtype refused_dtype;
     size_t refused_room;

@@ -58,6 +58,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->may_wait = false;
     letter->has_begun = false;
     letter->is_aside = false;
+    letter->is_wanted = false;
     letter->is_refused = false;
     letter->moved = 0;
     letter->next = NULL;

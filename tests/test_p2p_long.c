@@ -18,8 +18,8 @@
 #include <cmocka.h>
 
 /* More than a socket takes in. */
-/* VAST: more than can be on its way before the peer's word comes. */
-enum { VAST = 96 << 20, MUCH = 24 << 20, LONG = 100000 };
+/* UNASKED: what a link's slots hold, of which no more goes before the peer's word comes. */
+enum { VAST = 96 << 20, MUCH = 24 << 20, UNASKED = 8 << 20, LONG = 100000 };
 
 static void set_limits(const char *eager, const char *unexpected)
 {
@@ -126,6 +126,26 @@ static int keep_little(kolo_group *group, void *argument)
     return failed ? ranks_fail("keep_little") : 0;
 }
 
+/* Both ways at once, where a word to the sender travels behind much that is sent to it. */
+static int keep_little_both_ways(kolo_group *group, void *argument)
+{
+    const int other = 1 - kolo_group_rank(group);
+    unsigned char *bytes = letter_make(VAST, 3), *got = malloc(VAST);
+    kolo_work *work;
+    int failed = 0;
+
+    (void)argument;
+    failed |= kolo_isend(group, bytes, VAST, KOLO_UINT8, other, 1, &work);
+    failed |= letter_post(group, 1, 1, other, 2) || letter_take(group, 1, 1, other, 2);
+    if (held(group) > UNASKED)
+        failed |= ranks_fail("%zu bytes are held", held(group));
+    failed |= kolo_recv(group, got, VAST, KOLO_UINT8, other, 1) || !letter_is(got, VAST, 3);
+    failed |= finish(work);
+    free(bytes);
+    free(got);
+    return failed ? ranks_fail("keep_little_both_ways") : 0;
+}
+
 /* One rank's own. */
 static int overtake_oneself(kolo_group *group, void *argument)
 {
@@ -160,6 +180,7 @@ static void long_messages_step_aside(void **state)
     }
     set_limits("64K", "64M");
     run_much(keep_little, 0);
+    run_much(keep_little_both_ways, 0);
 }
 
 /* A probe finds what lies aside, and leaves it there. */
