@@ -349,12 +349,12 @@ int ko_bundle_drive(struct ko_bundle *bundle)
     return poll_all(bundle, err);
 }
 
+/* All are written to before one is waited for: the other end reads them by turns. */
 int ko_bundle_deliver(struct ko_bundle *bundle)
 {
-    int err = KOLO_OK;
+    int err = ko_bundle_drive(bundle);
 
     for (int i = 0; i < bundle->n && !err; i++)
-        err = ko_stream_deliver(bundle->streams[i]);
-    end_together(bundle);
-    return poll_all(bundle, err);
+        err = ko_stream_has_delivered(bundle->streams[i]) ? KOLO_OK : KO_AGAIN;
+    return err;
 }

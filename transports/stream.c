@@ -279,13 +279,10 @@ int ko_stream_flush(struct ko_stream *stream)
 
 /* A socket that is closed while something that came over it is unread, or that something comes to
  * when it is closed, resets its connection and drops what the other end has not acknowledged. */
-int ko_stream_deliver(struct ko_stream *stream)
+bool ko_stream_has_delivered(const struct ko_stream *stream)
 {
-    int err = ko_stream_flush(stream);
-
-    if (err || stream->is_out_broken || stream->is_in_ended)
-        return err;
-    return !stream->first && ko_socket_has_delivered(stream->fd) ? KOLO_OK : KO_AGAIN;
+    return stream->is_out_broken || stream->is_in_ended ||
+           (!stream->first && ko_socket_has_delivered(stream->fd));
 }
 
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post)

@@ -77,8 +77,8 @@ int ko_stream_greeted(struct ko_stream *stream);
 
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post);
 int ko_stream_flush(struct ko_stream *stream);
-/* As a transport's deliver, over TCP. */
-int ko_stream_deliver(struct ko_stream *stream);
+/* Over TCP: nothing of what was sent would be lost by ko_stream_end, or it is lost anyway. */
+bool ko_stream_has_delivered(const struct ko_stream *stream);
 int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame);
 int ko_stream_land(struct ko_stream *stream, void *to);
 
