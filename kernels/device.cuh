@@ -144,7 +144,6 @@ KO_DEVICE uint64_t ko_clock_ns()
 #else
 
 #include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 #define KO_DEVICE static inline __attribute__((unused))
@@ -170,6 +169,8 @@ extern thread_local ko_player ko_played;
 
 /* tests/fakecuda's, too: counts bytes, and sees to it that the GPU has access to them. */
 void ko_touch(const void *at, size_t nbytes, bool is_write);
+/* And this: one turn of a loop that waits. */
+void ko_rest();
 
 KO_DEVICE unsigned ko_thread()
 {
@@ -244,11 +245,6 @@ KO_DEVICE ko_line ko_look_at_line(const ko_line *from)
     for (int i = 0; i < 2; i++)
         line.halves[i] = __atomic_load_n(&from->halves[i], __ATOMIC_RELAXED);
     return line;
-}
-
-KO_DEVICE void ko_rest()
-{
-    sched_yield();
 }
 
 KO_DEVICE uint64_t ko_clock_ns()

@@ -180,6 +180,15 @@ static void graphs_push(void **state)
     run(RANKS_PROCESSES, MOST_RANKS, take_all);
 }
 
+/* A block waits for the block of its number only: GPUs that run one at a time are enough. */
+static void one_slot_will_do(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_SLOTS", "1", 1);
+    run(RANKS_PROCESSES, 3, take_all);
+    unsetenv("FAKECUDA_SLOTS");
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* What this process's GPU has read and written of others' memory. */
@@ -309,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_push),
+        cmocka_unit_test(one_slot_will_do),
         cmocka_unit_test(nothing_goes_that_has_not_to),
         cmocka_unit_test(a_kernel_waits_in_vain),
         cmocka_unit_test(among_threads),

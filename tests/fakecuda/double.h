@@ -12,6 +12,12 @@
  *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated);
  *                          below 0: the process gets the signal -E
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
+ *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
+ *                          each other
+ *   FAKECUDA_SLOTS=N       every block is a thread, and N of them run on a GPU at once (no limit)
+ *   FAKECUDA_SLICE=US      the same, and a GPU is one process's at a time: until its kernels have
+ *                          ended, or one of them waits and has had it for so long
+ *   FAKECUDA_SHARED=FILE   of processes that have the same FILE these two hold for all together
  *
  * Device memory is a memfd of its own, full of 0xa5, which the caller's threads cannot touch where
  * the processor has protection keys: only streams' threads may.
@@ -70,6 +76,25 @@ void double_count_copy(int device, ko_cu_ptr at, uint64_t nbytes, bool is_write)
 __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) void
 fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
+
+/* ---- residency.c ----------------------------------------------------------------------------- */
+
+/* Whether blocks have to ask for their start. */
+bool double_has_slots(void);
+/* Waits until a block may start, and ends one. */
+void double_block_begin(int device);
+void double_block_end(int device);
+/* A turn of a loop in which a block waits: it may lose the GPU meanwhile. */
+void double_block_rest(int device);
+
+/* Blocks that run on the GPU, if they have to ask; turns of such loops in this process so far, and
+ * how often it has lost a GPU in them. Tests find this by its name. */
+struct fakecuda_blocks {
+    int running;
+    uint64_t rests, lost_slices;
+};
+__attribute__((visibility("default"))) void fakecuda_blocks(int device,
+                                                            struct fakecuda_blocks *blocks);
 
 /* ---- stream.c -------------------------------------------------------------------------------- */
 

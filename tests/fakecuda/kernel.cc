@@ -2,7 +2,8 @@
  *
  * The double's kernels are those of the device, compiled for the host. A block is one thread, and
  * blocks run one after another; with FAKECUDA_THREADS=1 every thread of a launch is a thread, which
- * shows ThreadSanitizer what they do to each other.
+ * shows ThreadSanitizer what they do to each other, and with FAKECUDA_SLOTS or FAKECUDA_SLICE every
+ * block, which starts when it may.
  */
 #include "../../kernels/kernels.cu"
 
@@ -90,6 +91,11 @@ void ko_touch(const void *at, size_t nbytes, bool is_write)
         *(is_write ? &touched->written : &touched->read) += nbytes;
 }
 
+void ko_rest()
+{
+    double_block_rest(seen.device);
+}
+
 /* ---- launches -------------------------------------------------------------------------------- */
 
 static void play(const launch *of, const ko_player &player)
@@ -130,6 +136,31 @@ static void run_threads(const launch *of)
         pthread_barrier_destroy(&barrier);
 }
 
+static void *play_block(void *argument)
+{
+    const played *self = (const played *)argument;
+
+    play_thread(argument);
+    double_block_end(self->of->device);
+    return NULL;
+}
+
+/* Blocks start in their order. */
+static void run_resident_blocks(const launch *of)
+{
+    std::vector<played> all(of->nblocks);
+
+    for (unsigned b = 0; b < of->nblocks; b++) {
+        all[b].of = of;
+        all[b].player = {0, 1, b, of->nblocks, NULL};
+        double_block_begin(of->device);
+        if (pthread_create(&all[b].thread, NULL, play_block, &all[b]))
+            abort();
+    }
+    for (played &one : all)
+        pthread_join(one.thread, NULL);
+}
+
 static void run_blocks(const launch *of)
 {
     for (unsigned b = 0; b < of->nblocks; b++)
@@ -142,6 +173,8 @@ static void run(double_task *task)
 
     if (double_number("FAKECUDA_THREADS", 0))
         run_threads(of);
+    else if (double_has_slots())
+        run_resident_blocks(of);
     else
         run_blocks(of);
 }
