@@ -43,7 +43,8 @@
     X(CUDA_IPC, TEXT, "all", 0, 0, "ways in which the processes of a group reach a GPU's memory that they share: all, legacy (handles), vmm (descriptors), off (by way of host memory)") \
     X(CUDA_PEERS, BOOL, "1", 0, 1, "let GPUs of one host touch each other's memory, where they can; 0: collectives of ranks on several of them go by way of host memory") \
     X(IB, BOOL, "1", 0, 1, "open libibverbs where rdma may be used") \
-    X(IB_HCA, TEXT, "", 0, 0, "adapters that rdma may use, comma separated: mlx5_0 or mlx5_0:1 with its port; ^ first: all but these; default: the nearest with an active port") \
+    X(IB_HCA, TEXT, "", 0, 0, "adapters that rdma may use, comma separated: mlx5_0 or mlx5_0:1 with its port; of several, up to 4, the nearest first, long messages go by all at once; ^ first: all but these; default: the nearest with an active port") \
+    X(IB_QPS_PER_CONNECTION, INT, "1", 1, 8, "queue pairs on each adapter for two ranks, over which long messages are spread; the end that connects decides") \
     X(IB_GID_INDEX, INT, "-1", -1, 255, "entry of the port's GID table; -1: the first of RoCE v2 that belongs to the address on which tcp listens, else the first of RoCE v2") \
     X(IB_PKEY, INT, "0", 0, 65535, "index of the partition key") \
     X(IB_TC, INT, "0", 0, 255, "traffic class of RoCE packets") \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A port serves if the variables allow it, its link is up and it has a GID. Of those the nearest to
- * the processor on which this thread runs is taken, then the fastest, then the first.
+ * the processor on which this thread runs is taken, then the fastest, then the first. Where
+ * KOLO_IB_HCA names several adapters, each gives its best port, in the same order.
  */
 #include "ib_ports.h"
 
@@ -123,29 +124,36 @@ static void read_device(const struct ko_ib *ib, struct ko_ib_device *device,
 
 /* ---- choosing ----------------------------------------------------------------------------- */
 
-/* True if an item of the list, "mlx5_0" or "mlx5_0:1", is this port. */
-static bool is_listed(const struct ko_ib_port *port, const char *list)
+/* Which item of the list, "mlx5_0" or "mlx5_0:1", is this port; -1: none. */
+static int place_in(const struct ko_ib_port *port, const char *list)
 {
     const size_t length = strlen(port->device);
     char full[KO_IB_NAME + 8];
 
     snprintf(full, sizeof full, "%s:%d", port->device, port->number);
-    while (*list) {
+    for (int place = 0; *list; place++) {
         const size_t item = strcspn(list, ",");
 
         if ((item == length && !strncmp(list, port->device, item)) ||
             (item == strlen(full) && !strncmp(list, full, item)))
-            return true;
+            return place;
         list += item + (list[item] == ',');
     }
-    return false;
+    return -1;
 }
 
-static bool is_allowed(const struct ko_ib_port *port)
+/* Sets the port's item; false if it is not to be used. */
+static bool is_allowed(struct ko_ib_port *port)
 {
     const char *list = ko_config_text(KO_CONFIG_IB_HCA);
+    int place = 0;
 
-    return !*list || (*list == '^' ? !is_listed(port, list + 1) : is_listed(port, list));
+    if (*list == '^')
+        place = place_in(port, list + 1) < 0 ? 0 : -1;
+    else if (*list)
+        place = place_in(port, list);
+    port->item = place;
+    return place >= 0;
 }
 
 bool ko_ib_gid_of_host(const char *host, ko_ib_gid *gid)
@@ -215,7 +223,7 @@ static bool can_serve(struct ko_ib_port *port, int gid_wish)
     return false;
 }
 
-/* The better of two that serve. */
+/* Whether the first of two that serve goes before the second. */
 static bool is_better(const struct ko_ib_port *a, const struct ko_ib_port *b, int node)
 {
     const bool a_near = node >= 0 && a->numa == node, b_near = node >= 0 && b->numa == node;
@@ -232,12 +240,51 @@ static int this_node(void)
     return getcpu(&cpu, &node) ? -1 : (int)node;
 }
 
+/* Takes the place of a worse one of its item, or one behind those that are as good. */
+static void enter(struct ko_ib_ports *ports, int i, int node)
+{
+    const struct ko_ib_port *port = &ports->list[i];
+    int *chosen = ports->chosen, at = 0, end = 0;
+
+    while (end < ports->nchosen && ports->list[chosen[end]].item != port->item)
+        end++;
+    if (end < ports->nchosen && !is_better(port, &ports->list[chosen[end]], node))
+        return;
+    while (at < end && !is_better(port, &ports->list[chosen[at]], node))
+        at++;
+    if (at == KO_IB_CHOSEN_CAP)
+        return;
+    if (end == ports->nchosen && end < KO_IB_CHOSEN_CAP)
+        ports->nchosen++;
+    else if (end == KO_IB_CHOSEN_CAP)
+        end--;
+    memmove(chosen + at + 1, chosen + at, (size_t)(end - at) * sizeof *chosen);
+    chosen[at] = i;
+}
+
+/* Queue pairs of iWARP, and those of another kind than the best port's, go with no others. */
+static void drop_strangers(struct ko_ib_ports *ports)
+{
+    const struct ko_ib_port *best = &ports->list[ports->chosen[0]];
+    int n = 1;
+
+    for (int i = 1; i < ports->nchosen; i++) {
+        struct ko_ib_port *port = &ports->list[ports->chosen[i]];
+
+        if (best->transport == KO_IB_TRANSPORT_IB && port->transport == best->transport &&
+            port->link_layer == best->link_layer)
+            ports->chosen[n++] = ports->chosen[i];
+        else
+            snprintf(port->why, sizeof port->why,
+                     "it does not go together with the best, which is %s", ko_ib_port_kind(best));
+    }
+    ports->nchosen = n;
+}
+
 static void choose(struct ko_ib_ports *ports, int gid_wish, const char *host)
 {
     const int node = this_node();
-    struct ko_ib_port *best;
 
-    ports->chosen = -1;
     for (int i = 0; i < ports->count; i++) {
         struct ko_ib_port *port = &ports->list[i];
 
@@ -245,16 +292,26 @@ static void choose(struct ko_ib_ports *ports, int gid_wish, const char *host)
         if (!can_serve(port, gid_wish))
             continue;
         snprintf(port->why, sizeof port->why, "another is as good or better");
-        if (ports->chosen < 0 || is_better(port, &ports->list[ports->chosen], node))
-            ports->chosen = i;
+        enter(ports, i, node);
     }
-    if (ports->chosen < 0)
-        return;
-    best = &ports->list[ports->chosen];
-    snprintf(best->why, sizeof best->why, "active%s%s, GID %d",
-             best->numa >= 0 && best->numa == node ? ", on this NUMA node" : "",
-             *ko_config_text(KO_CONFIG_IB_HCA) ? ", allowed by KOLO_IB_HCA" : "",
-             best->gids[best->chosen_gid].index);
+    if (ports->nchosen)
+        drop_strangers(ports);
+    for (int i = 0; i < ports->nchosen; i++) {
+        struct ko_ib_port *port = &ports->list[ports->chosen[i]];
+
+        snprintf(port->why, sizeof port->why, "active%s%s, GID %d",
+                 port->numa >= 0 && port->numa == node ? ", on this NUMA node" : "",
+                 *ko_config_text(KO_CONFIG_IB_HCA) ? ", allowed by KOLO_IB_HCA" : "",
+                 port->gids[port->chosen_gid].index);
+    }
+}
+
+bool ko_ib_port_is_chosen(const struct ko_ib_ports *ports, int i)
+{
+    for (int k = 0; k < ports->nchosen; k++)
+        if (ports->chosen[k] == i)
+            return true;
+    return false;
 }
 
 int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_ports *ports)

@@ -7,7 +7,13 @@
 
 #include "ib_driver.h"
 
-enum { KO_IB_PORTS_CAP = 32, KO_IB_GIDS_CAP = 16, KO_IB_NAME = 32, KO_IB_GID_TEXT = 48 };
+enum {
+    KO_IB_PORTS_CAP = 32,
+    KO_IB_GIDS_CAP = 16,
+    KO_IB_NAME = 32,
+    KO_IB_GID_TEXT = 48,
+    KO_IB_CHOSEN_CAP = 4
+};
 
 struct ko_ib_gid_row {
     int index, type; /* KO_IB_GID_ */
@@ -24,18 +30,23 @@ struct ko_ib_port {
     int ngids;
     struct ko_ib_gid_row gids[KO_IB_GIDS_CAP]; /* those that are set; more are left out */
     int chosen_gid;                            /* in gids; -1: none can be used */
+    int item;                                  /* which of KOLO_IB_HCA's names is its; else 0 */
     char why[128];                             /* why it is chosen, or not */
 };
 
 struct ko_ib_ports {
     int count;
-    int chosen; /* in list; -1: none */
+    int nchosen, chosen[KO_IB_CHOSEN_CAP]; /* in list, the best first */
     struct ko_ib_port list[KO_IB_PORTS_CAP];
 };
 
-/* Lists all ports and chooses among them. host: the numeric address on which tcp listens, NULL or
- * "" if that is not known. A machine without any is no error; KOLO_E_INVALID for a variable. */
+/* Lists all ports and chooses among them: one, or one for each item of KOLO_IB_HCA. host: the
+ * numeric address on which tcp listens, NULL or "" if that is not known. A machine without any is
+ * no error; KOLO_E_INVALID for a variable. */
 int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_ports *ports);
+
+/* True if the i-th of the list is chosen. */
+bool ko_ib_port_is_chosen(const struct ko_ib_ports *ports, int i);
 
 /* Opens the adapter of that name. */
 int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_context **context);

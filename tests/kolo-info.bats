@@ -87,6 +87,10 @@ with_verbs() {
     FAKEVERBS_DEVICES=a0,b0:ib KOLO_IB_HCA=b0 run with_verbs "$INFO" --rdma
     [[ "$output" == *"* b0:1  InfiniBand"* ]]
     [[ "$output" == *"not chosen: KOLO_IB_HCA does not allow it"* ]]
+    FAKEVERBS_DEVICES=a0,b0:ib,c0,w0:iwarp KOLO_IB_HCA=a0,b0,c0,w0 run with_verbs "$INFO" --rdma
+    [ "$(grep -c '^\* ' <<<"$output")" -eq 2 ]
+    [[ "$output" == *"* a0:1  RoCE"*"* c0:1  RoCE"* ]]
+    [ "$(grep -c 'not chosen: it does not go together with the best, which is RoCE' <<<"$output")" -eq 2 ]
     FAKEVERBS_DEVICES=a0,w0:iwarp FAKEVERBS_DOWN=a0 run with_verbs "$INFO" --rdma
     [ "$status" -eq 0 ]
     [[ "$output" == *"not chosen: its link is not active"* ]]

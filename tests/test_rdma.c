@@ -315,7 +315,7 @@ static void what_kolo_never_sends(void **state)
         {{.kind = 99}, head},
         {{.kind = KO_RDMA_CREDIT}, head - 1},
         {{.kind = KO_RDMA_CREDIT, .credits = 1}, head},
-        {{.kind = KO_RDMA_CLEAR, .place = 4096, .key = 1}, head},
+        {{.kind = KO_RDMA_CLEAR, .place = {.at = 4096, .keys = {1}}}, head},
         {{.kind = KO_RDMA_DONE}, head},
         {{.kind = KO_RDMA_MORE, .nbytes = 8}, head + 8},
         {{.kind = KO_RDMA_FIRST, .nbytes = 8, .frame = {.kind = 77, .nbytes = 8}}, head + 8},
@@ -485,7 +485,7 @@ static void the_gid_that_is_wished_for(void **state)
     setenv("KOLO_IB_GID_INDEX", "1", 1);
     setenv("KOLO_IB_HCA", "x,fake0:1", 1);
     assert_int_equal(rdma->open(&rdma_pair_site, &device), KOLO_OK);
-    assert_int_equal(((struct ko_rdma_device *)device)->port.chosen_gid, 1);
+    assert_int_equal(((struct ko_rdma_device *)device)->adapters[0].port.chosen_gid, 1);
     rdma->close(device);
 }
 

@@ -62,7 +62,7 @@ static void which_adapter_is_taken(void **state)
     unsetenv("KOLO_IB_HCA");
     setenv("FAKEVERBS_DEVICES", "w0:iwarp,fake0:roce", 1);
     assert_int_equal(rdma->open(&rdma_pair_site, &device), KOLO_OK);
-    assert_string_equal(((struct ko_rdma_device *)device)->port.device, "fake0");
+    assert_string_equal(((struct ko_rdma_device *)device)->adapters[0].port.device, "fake0");
     rdma->close(device);
 }
 

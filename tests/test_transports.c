@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define TOKEN "the token of this test"
+
 static int dial_shm(const unsigned char *address, size_t nbytes)
 {
     char name[KO_UNIX_NAME] = {0};
@@ -47,20 +49,22 @@ static int dial_tcp(const unsigned char *address, size_t nbytes)
 }
 
 static const struct transport_traits rows[] = {
-    {&ko_transport_self, "a rank is alone with itself", NULL, 0, NULL, false, NULL},
-    {&ko_transport_shm, NULL, dial_shm, 0, NULL, false, NULL},
-    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:roce"},
-    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:ib"},
-    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:plain"},
-    {&ko_transport_rdma, NULL, NULL, 0, NULL, false, "fake0:iwarp"},
-    {&ko_transport_rdma, NULL, NULL, 2, "the token of this test", false, "fake0:roce"},
-    {&ko_transport_tcp, NULL, dial_tcp, 1, NULL, false, NULL},
-    {&ko_transport_tcp, NULL, dial_tcp, 2, NULL, false, NULL},
-    {&ko_transport_tcp, NULL, dial_tcp, 4, NULL, false, NULL},
-    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", false, NULL},
-    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", false, NULL},
-    {&ko_transport_tcp, NULL, NULL, 1, "the token of this test", true, NULL},
-    {&ko_transport_tcp, NULL, NULL, 3, "the token of this test", true, NULL},
+    {.transport = &ko_transport_self, .alone = "a rank is alone with itself"},
+    {.transport = &ko_transport_shm, .dial = dial_shm},
+    {.transport = &ko_transport_rdma, .rdma = "fake0:roce"},
+    {.transport = &ko_transport_rdma, .rdma = "fake0:ib"},
+    {.transport = &ko_transport_rdma, .rdma = "fake0:plain"},
+    {.transport = &ko_transport_rdma, .rdma = "fake0:iwarp"},
+    {.transport = &ko_transport_rdma, .rdma = "fake0,fake1", .hca = "fake0,fake1", .qps = "2"},
+    {.transport = &ko_transport_rdma, .rdma = "p0:plain,p1:plain", .hca = "p0,p1"},
+    {.transport = &ko_transport_rdma, .sockets = 2, .token = TOKEN, .rdma = "fake0:roce"},
+    {.transport = &ko_transport_tcp, .dial = dial_tcp, .sockets = 1},
+    {.transport = &ko_transport_tcp, .dial = dial_tcp, .sockets = 2},
+    {.transport = &ko_transport_tcp, .dial = dial_tcp, .sockets = 4},
+    {.transport = &ko_transport_tcp, .sockets = 1, .token = TOKEN},
+    {.transport = &ko_transport_tcp, .sockets = 3, .token = TOKEN},
+    {.transport = &ko_transport_tcp, .sockets = 1, .token = TOKEN, .is_sealed = true},
+    {.transport = &ko_transport_tcp, .sockets = 3, .token = TOKEN, .is_sealed = true},
 };
 
 int main(int argc, char **argv)

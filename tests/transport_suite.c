@@ -42,6 +42,15 @@ static int count_fds(void)
     return n;
 }
 
+/* The environment's KOLO_IB_HCA is for rows that have none, on a machine of other adapters. */
+static void choose_rails(const struct transport_traits *traits)
+{
+    if (traits->hca)
+        setenv("KOLO_IB_HCA", traits->hca, 1);
+    if (traits->qps)
+        setenv("KOLO_IB_QPS_PER_CONNECTION", traits->qps, 1);
+}
+
 static int set_up(void **state)
 {
     const struct transport_traits *traits = *state;
@@ -57,6 +66,7 @@ static int set_up(void **state)
     }
     if (traits->rdma)
         setenv("FAKEVERBS_DEVICES", traits->rdma, 1);
+    choose_rails(traits);
     setenv("KOLO_ENCRYPT", traits->is_sealed ? "1" : "0", 1);
     if (traits->token)
         setenv("KOLO_AUTH_TOKEN", traits->token, 1);
@@ -81,6 +91,10 @@ static int tear_down(void **state)
 
     suite->transport->close(suite->left);
     suite->transport->close(suite->right);
+    if (suite->traits->hca)
+        unsetenv("KOLO_IB_HCA");
+    if (suite->traits->qps)
+        unsetenv("KOLO_IB_QPS_PER_CONNECTION");
     nfds = count_fds();
     if (nfds != suite->nfds)
         print_message("# %d descriptors before, %d after\n", suite->nfds, nfds);

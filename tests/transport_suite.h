@@ -29,6 +29,8 @@ struct transport_traits {
     const char *token; /* KOLO_AUTH_TOKEN; NULL: none */
     bool is_sealed;    /* KOLO_ENCRYPT=1 */
     const char *rdma;  /* FAKEVERBS_DEVICES; NULL: it does not matter */
+    const char *hca;   /* KOLO_IB_HCA; NULL: as the environment has it */
+    const char *qps;   /* KOLO_IB_QPS_PER_CONNECTION, likewise */
 };
 
 enum { SUITE_MOST = 128 };

@@ -7,148 +7,16 @@
 #include "rdma.h"
 
 #include "clock.h"
-#include "config.h"
 #include "descriptors.h"
-#include "log.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* How long a wire that is hung up waits, at most, for messages to arrive, which a closed queue pair
  * would take with it and which a busy network may keep for long; and then for its last words. */
 enum { LINGER_MS = 5000, LAST_MS = 100, LINGER_NAP_NS = 20000 };
-
-/* ---- devices ----------------------------------------------------------------------------- */
-
-static int read_variables(struct ko_rdma_device *device)
-{
-    int64_t is_sealed;
-    int err = ko_config_number(KO_CONFIG_ENCRYPT, &is_sealed);
-
-    if (!err)
-        err = ko_config_number(KO_CONFIG_IB_PKEY, &device->pkey);
-    if (!err)
-        err = ko_config_number(KO_CONFIG_IB_TC, &device->traffic_class);
-    if (!err)
-        err = ko_config_number(KO_CONFIG_IB_SL, &device->service_level);
-    if (!err)
-        err = ko_config_number(KO_CONFIG_IB_TIMEOUT, &device->timeout);
-    if (!err)
-        err = ko_config_number(KO_CONFIG_IB_RETRY, &device->retries);
-    if (!err && is_sealed)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "KOLO_ENCRYPT is 1, and rdma does not encrypt");
-    return err;
-}
-
-static int choose_port(struct ko_rdma_device *device, const char *host)
-{
-    struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
-    int err = ports ? ko_ib_ports_read(device->ib, host, ports) : KOLO_E_NOMEM;
-
-    if (!err && !ports->count)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
-    else if (!err && ports->chosen < 0)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
-                      ports->list[0].device, ports->list[0].number, ports->list[0].why);
-    else if (!err)
-        device->port = ports->list[ports->chosen];
-    free(ports);
-    return err;
-}
-
-static int open_adapter(struct ko_rdma_device *device)
-{
-    int err = ko_ib_device_open(device->ib, device->port.device, &device->context);
-
-    if (err)
-        return err;
-    device->pd = device->ib->alloc_pd(device->context);
-    if (!device->pd || fcntl(device->context->async_fd, F_SETFL, O_NONBLOCK))
-        return ko_fail(KOLO_E_SYSTEM, "the RDMA adapter %s gives no protection domain",
-                       device->port.device);
-    ko_log(KO_LOG_INFO, "rdma goes by %s port %d: %s", device->port.device, device->port.number,
-           device->port.why);
-    return KOLO_OK;
-}
-
-static void rdma_close(struct ko_device *base)
-{
-    struct ko_rdma_device *device = (struct ko_rdma_device *)base;
-    const bool is_ours = device && device->pid == (int)getpid();
-
-    if (!device)
-        return;
-    if (is_ours)
-        ko_rdma_memory_close(device);
-    if (is_ours && device->pd)
-        (void)device->ib->free_pd(device->pd);
-    if (is_ours && device->context)
-        (void)device->ib->close_device(device->context);
-    ko_transport_tcp.close(device->tcp);
-    pthread_mutex_destroy(&device->lock);
-    free(device);
-}
-
-static int rdma_open(const struct ko_site *site, struct ko_device **device_out)
-{
-    struct ko_rdma_device *device = ko_alloc(sizeof *device, "a device");
-    int err;
-
-    if (!device)
-        return KOLO_E_NOMEM;
-    device->base = (struct ko_device){&ko_transport_rdma, -1};
-    device->pid = (int)getpid();
-    atomic_store(&device->last_event, -1);
-    pthread_mutex_init(&device->lock, NULL);
-    pthread_mutex_init(&device->memory.lock, NULL);
-    err = read_variables(device);
-    if (!err)
-        err = ko_ib_open(&device->ib);
-    if (!err)
-        err = choose_port(device, site->listen_host);
-    if (!err)
-        err = open_adapter(device);
-    if (!err && device->port.transport == KO_IB_TRANSPORT_IWARP)
-        err = ko_rdma_cm_open(device, site->listen_host);
-    if (!err)
-        err = ko_transport_tcp.open(site, &device->tcp);
-    if (err) {
-        rdma_close(&device->base);
-        return err;
-    }
-    device->base.listen_fd = device->tcp->listen_fd;
-    *device_out = &device->base;
-    return KOLO_OK;
-}
-
-static size_t rdma_address(struct ko_device *device, unsigned char *address)
-{
-    return ko_transport_tcp.address(((struct ko_rdma_device *)device)->tcp, address);
-}
-
-/* Takes in what the adapter tells; some of it explains a failure that is to come. */
-static void read_events(struct ko_rdma_device *device)
-{
-    struct ko_ib_async event;
-
-    pthread_mutex_lock(&device->lock);
-    while (!device->ib->get_async(device->context, &event)) {
-        const int type = event.event_type;
-
-        device->ib->ack_async(&event);
-        ko_log(KO_LOG_WARN, "the RDMA adapter %s tells of an event: %s", device->port.device,
-               device->ib->event_name(type));
-        if (type == KO_IB_EVENT_PORT_ACTIVE)
-            atomic_store(&device->last_event, -1);
-        else if (atomic_load(&device->last_event) != KO_IB_EVENT_DEVICE_FATAL)
-            atomic_store(&device->last_event, type);
-    }
-    pthread_mutex_unlock(&device->lock);
-}
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
@@ -198,22 +66,35 @@ static void look_at_tcp(struct ko_rdma_wire *wire)
         ko_rdma_fail(wire, KOLO_E_SYSTEM);
 }
 
+/* What has told of itself is a rail or an adapter. */
+static void look_at_rails(struct ko_rdma_wire *wire, const void *owner)
+{
+    struct ko_rdma_device *device = wire->device;
+
+    for (int i = 0; i < wire->nrails; i++)
+        if (owner == &wire->rails[i])
+            ko_rdma_take_event(wire, &wire->rails[i]);
+    for (int i = 0; i < device->nadapters; i++)
+        if (owner == &device->adapters[i])
+            ko_rdma_read_events(device, &device->adapters[i]);
+}
+
 static void look_at_all(struct ko_rdma_wire *wire)
 {
-    struct ko_event events[4];
-    const int n = ko_poller_wait(&wire->poller, 0, events, 4);
+    enum { MOST = 1 + KO_RDMA_RAILS + KO_IB_CHOSEN_CAP };
+    struct ko_event events[MOST];
+    const int n = ko_poller_wait(&wire->poller, 0, events, MOST);
 
     for (int i = 0; i < n; i++)
         if (events[i].owner == &wire->tcp)
             look_at_tcp(wire);
-        else if (events[i].owner == &wire->queue)
-            ko_rdma_queue_take_event(wire);
         else
-            read_events(wire->device);
-    if (atomic_load(&wire->device->last_event) == KO_IB_EVENT_DEVICE_FATAL && !wire->status)
-        ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM,
-                                   "the RDMA adapter %s has failed or been removed; see dmesg",
-                                   wire->device->port.device));
+            look_at_rails(wire, events[i].owner);
+    for (int i = 0; i < wire->nrails && !wire->status; i++)
+        if (atomic_load(&wire->rails[i].adapter->last_event) == KO_IB_EVENT_DEVICE_FATAL)
+            ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM,
+                                       "the RDMA adapter %s has failed or been removed; see dmesg",
+                                       wire->rails[i].adapter->port.device));
 }
 
 /* The order matters: what completes before the queue is armed is gathered, what completes later
@@ -229,7 +110,7 @@ static bool rdma_arm(struct ko_wire *base)
         return !wire->has_told;
     look_at_all(wire);
     if (!wire->status)
-        ko_rdma_queue_arm(wire);
+        ko_rdma_arm(wire);
     n = ko_rdma_gather(wire);
     ko_rdma_pump(wire);
     (void)after(wire, KOLO_OK);
@@ -237,6 +118,11 @@ static bool rdma_arm(struct ko_wire *base)
 }
 
 /* ---- beginning --------------------------------------------------------------------------- */
+
+static size_t rdma_address(struct ko_device *device, unsigned char *address)
+{
+    return ko_transport_tcp.address(((struct ko_rdma_device *)device)->tcp, address);
+}
 
 static void copy_head(struct ko_rdma_wire *wire)
 {
@@ -266,25 +152,40 @@ static int new_wire(struct ko_device *device, struct ko_rdma_wire **wire_out)
     return err;
 }
 
-/* Makes the queue pair, with what tells of it, and puts its card into the hello. */
+/* Has the poller look at all that may tell something of the rails. */
+static int poll_rails(struct ko_rdma_wire *wire)
+{
+    int err = KOLO_OK;
+
+    for (int i = 0; i < wire->nrails && !err; i++) {
+        struct ko_rdma_rail *rail = &wire->rails[i];
+
+        err = ko_poller_add(&wire->poller, rail->channel->fd, KO_POLL_IN, rail);
+        if (!err && fcntl(rail->channel->fd, F_SETFL, O_NONBLOCK))
+            err = ko_fail(KOLO_E_SYSTEM, "a completion channel cannot be made not to block");
+        if (!err)
+            ko_descriptors_note(rail->channel->fd);
+    }
+    for (int i = 0; i < wire->device->nadapters && !err; i++) {
+        struct ko_rdma_adapter *adapter = &wire->device->adapters[i];
+
+        err = ko_poller_add(&wire->poller, adapter->context->async_fd, KO_POLL_IN, adapter);
+    }
+    return err;
+}
+
+/* Makes the queue pairs, with what tells of them, and puts their card into the hello. */
 static int open_queue(struct ko_rdma_wire *wire, struct ko_hello *hello)
 {
     int err = ko_rdma_queue_open(wire);
 
     if (!err)
-        err = ko_poller_add(&wire->poller, wire->queue.channel->fd, KO_POLL_IN, &wire->queue);
-    if (!err)
-        err =
-            ko_poller_add(&wire->poller, wire->device->context->async_fd, KO_POLL_IN, wire->device);
-    if (!err && fcntl(wire->queue.channel->fd, F_SETFL, O_NONBLOCK))
-        err = ko_fail(KOLO_E_SYSTEM, "a completion channel cannot be made not to block");
+        err = poll_rails(wire);
     if (!err && wire->is_connecting && wire->device->cm)
         err = ko_rdma_meet_begin(wire);
-    if (err)
-        return err;
-    ko_descriptors_note(wire->queue.channel->fd);
-    memcpy(hello->card, &wire->card, sizeof wire->card);
-    return KOLO_OK;
+    if (!err)
+        memcpy(hello->card, &wire->card, sizeof wire->card);
+    return err;
 }
 
 static int rdma_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
@@ -337,11 +238,11 @@ static int rdma_accept(struct ko_device *device, struct ko_wire **wire_out)
     return KOLO_OK;
 }
 
-/* The other end's card has come; in an answer its queue pair is joined to ours already, but for
- * iWARP. */
+/* The other end's card has been taken; in an answer its queue pairs are joined to ours already, but
+ * for iWARP. */
 static int join(struct ko_rdma_wire *wire)
 {
-    int err = ko_rdma_queue_join(wire, &wire->tcp->hello);
+    int err = ko_rdma_card_join(wire);
 
     if (!err && wire->device->cm && !wire->is_connecting)
         err = ko_rdma_meet_begin(wire);
@@ -360,7 +261,8 @@ static bool has_heard(const struct ko_rdma_wire *wire)
 /* KO_AGAIN, or why this wire will never be open. */
 static int not_yet(struct ko_rdma_wire *wire)
 {
-    ko_rdma_queue_take_event(wire);
+    for (int i = 0; i < wire->nrails; i++)
+        ko_rdma_take_event(wire, &wire->rails[i]);
     look_at_tcp(wire);
     if (wire->ended_ns) /* a write's failure is then not the adapters' fault */
         return ko_rdma_await_last_words(wire);
@@ -382,7 +284,7 @@ static int meet(struct ko_rdma_wire *wire)
  * writes arrive is known by then. */
 static int await_ready(struct ko_rdma_wire *wire)
 {
-    ko_rdma_queue_arm(wire);
+    ko_rdma_arm(wire);
     (void)ko_rdma_gather(wire);
     if (wire->is_connecting && !has_heard(wire) && !wire->in.has_ready)
         return not_yet(wire);
@@ -397,7 +299,7 @@ static int await_ready(struct ko_rdma_wire *wire)
 /* The first write. Who has answered waits for the other's: before, nobody would take his in. */
 static int begin_probe(struct ko_rdma_wire *wire)
 {
-    ko_rdma_queue_arm(wire);
+    ko_rdma_arm(wire);
     (void)ko_rdma_gather(wire);
     if (!wire->is_connecting && !wire->in.has_ready)
         return not_yet(wire);
@@ -409,7 +311,7 @@ static int begin_probe(struct ko_rdma_wire *wire)
 
 static int await_probe(struct ko_rdma_wire *wire)
 {
-    ko_rdma_queue_arm(wire);
+    ko_rdma_arm(wire);
     (void)ko_rdma_gather(wire);
     if ((wire->stage != KO_RDMA_OPEN || wire->status) && !has_heard(wire))
         return not_yet(wire);
@@ -428,6 +330,8 @@ static int shake(struct ko_rdma_wire *wire)
     if (wire->tcp->state != KO_WIRE_OPEN)
         return KOLO_OK;
     if (wire->stage == KO_RDMA_GREETING)
+        err = ko_rdma_card_take(wire, &wire->tcp->hello);
+    if (!err && wire->stage == KO_RDMA_GREETING)
         err = join(wire);
     if (!err && wire->stage == KO_RDMA_MEETING)
         err = meet(wire);
@@ -479,8 +383,10 @@ static int rdma_answer(struct ko_wire *base, const struct ko_hello *hello)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
     struct ko_hello own = *hello;
-    int err = open_queue(wire, &own);
+    int err = ko_rdma_card_take(wire, &wire->tcp->hello);
 
+    if (!err)
+        err = open_queue(wire, &own);
     if (!err)
         err = join(wire);
     if (!err)
@@ -555,8 +461,8 @@ const struct ko_transport ko_transport_rdma = {
     .name = "rdma",
     .kind = KO_MESSAGE,
     .knows_memory = true,
-    .open = rdma_open,
-    .close = rdma_close,
+    .open = ko_rdma_open,
+    .close = ko_rdma_close,
     .address = rdma_address,
     .connect = rdma_connect,
     .accept = rdma_accept,

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * rdma.h: what the files of the rdma transport have of each other; rdma.c begins and ends wires,
- * rdma_queue.c keeps their queue pairs, rdma_cm.c joins those of iWARP, rdma_memory.c registers
- * memory, rdma_out.c and rdma_in.c move messages. Nobody else includes this.
+ * rdma.h: what the files of the rdma transport have of each other; rdma_device.c opens adapters,
+ * rdma.c begins and ends wires, rdma_queue.c makes their queue pairs, rdma_card.c tells of them and
+ * joins them, rdma_cm.c joins those of iWARP, rdma_work.c posts requests and takes in completions,
+ * rdma_memory.c registers memory, rdma_out.c and rdma_in.c move messages. Nobody else includes
+ * this.
  *
- * A wire has a connection over tcp beside its queue pair: there the two ends prove who they are,
+ * A wire has a connection over tcp beside its queue pairs: there the two ends prove who they are,
  * and greet each other; with the hellos go the cards by which the queue pairs are joined.
  * Afterwards it tells by its end that the peer has gone, which a reliable connection alone does
  * not. Who has answered has nothing more to do until he uses the wire: what the other end sends
@@ -19,6 +21,11 @@
  * connection keeps their order, and a receive that completes after a write finds it in memory
  * (InfiniBand specification, volume 1, 9.5 "Transaction ordering"). Memory that cannot be
  * registered at either end goes through the slots.
+ *
+ * A wire may have several queue pairs, on one adapter or on several: its rails. All messages go by
+ * the first, in their order; what is written is cut into a stripe for each. The specification gives
+ * no order between queue pairs, so each rail tells of its own stripe behind it, and the message has
+ * come when all have told, whatever else has come meanwhile.
  */
 #ifndef KO_RDMA_H
 #define KO_RDMA_H
@@ -32,35 +39,48 @@
 #include <stdatomic.h>
 
 enum {
+    KO_RDMA_RAILS = 8,
     KO_RDMA_SLOT = 8192,  /* bytes of a slot */
     KO_RDMA_CREDITS = 16, /* slots for messages */
     /* Told at a time without a credit, at most: the first write's immediate and READY, CLEAR, DONE
      * or a write's immediate, CREDIT (each gives half of all, so two are on their way), BYE. */
     KO_RDMA_RESERVE = 8,
     KO_RDMA_SLOTS = KO_RDMA_CREDITS + KO_RDMA_RESERVE, /* posted, and as many to send from */
-    KO_RDMA_REPOST = 4,                                /* slots posted again at a time */
-    KO_RDMA_FLYING = 8,                                /* writes that have not completed */
-    KO_RDMA_INLINE = 128,                              /* bytes asked for */
-    KO_RDMA_DIRECT = 32768,
-    KO_RDMA_HELD = 32768 /* bytes of posts that wait for others to go with them, at most */
+    /* Receives of other rails, which have no slots: the first write's, and two messages' stripes.
+     */
+    KO_RDMA_EARS = 4,
+    KO_RDMA_REPOST = 4,     /* slots posted again at a time */
+    KO_RDMA_FLYING = 8,     /* messages whose writes have not all completed */
+    KO_RDMA_INLINE = 128,   /* bytes asked for */
+    KO_RDMA_DIRECT = 32768, /* bytes of a message that is written */
+    KO_RDMA_STRIPE = 16384, /* bytes of one rail's stripe, at least, but for a message's last */
+    KO_RDMA_HELD = 32768    /* bytes of posts that wait for others to go with them, at most */
 };
 
 /* ---- what travels ------------------------------------------------------------------------ */
 
 enum { KO_RDMA_IWARP = 100 };
 
-/* Of a queue pair, in a hello. */
-struct ko_rdma_card {
-    uint32_t magic, version;
+/* Of a queue pair. */
+struct ko_rdma_end {
     uint32_t qp_number, psn;
-    uint32_t link_layer, mtu; /* KO_IB_LINK_ or KO_RDMA_IWARP */
-    uint32_t slot_bytes, credits;
     uint16_t lid;
-    uint16_t gid_index, gid_type; /* for texts */
-    uint16_t port;
+    uint8_t gid_index, gid_type; /* for texts */
+    uint8_t port, mtu;
+    uint16_t unused;
     ko_ib_gid gid; /* of iWARP the address, at which the end that begins listens for the other */
     char device[KO_IB_NAME];
-    uint16_t cm_port; /* there */
+};
+
+/* Of a wire's, in a hello. An answer has as many rails as the hello that it answers. */
+struct ko_rdma_card {
+    uint32_t magic, version;
+    uint32_t link_layer; /* KO_IB_LINK_ or KO_RDMA_IWARP */
+    uint32_t slot_bytes;
+    uint16_t credits, nrails;
+    uint16_t cm_port; /* iWARP: there */
+    uint16_t unused;
+    struct ko_rdma_end rails[KO_RDMA_RAILS];
 };
 
 _Static_assert(sizeof(struct ko_rdma_card) <= KO_CARD_BYTES, "a card fits into a hello");
@@ -69,11 +89,17 @@ enum ko_rdma_kind {
     KO_RDMA_FIRST = 1, /* a message's frame and the beginning of its body */
     KO_RDMA_MORE,      /* the body goes on */
     KO_RDMA_ASK,       /* the frame alone: where is the body to be written? */
-    KO_RDMA_CLEAR,     /* there; key 0: nowhere, it is to come in slots */
-    KO_RDMA_DONE,      /* it has been written */
+    KO_RDMA_CLEAR,     /* there; place 0: nowhere, it is to come in slots */
+    KO_RDMA_DONE,      /* the first rail has written its stripe */
     KO_RDMA_CREDIT,    /* nothing but credits */
     KO_RDMA_READY,     /* nothing: who hears it knows that he is heard */
     KO_RDMA_BYE        /* nothing will follow */
+};
+
+/* Where a body is to be written, and the keys for it by rail. */
+struct ko_rdma_place {
+    uint64_t at;
+    uint32_t keys[KO_RDMA_RAILS];
 };
 
 /* A slot is full of records: each a head and, at the next multiple of 8 bytes, perhaps another. */
@@ -81,9 +107,10 @@ struct ko_rdma_head {
     uint16_t kind;
     uint16_t credits; /* in a slot's first: that the receiver of this has besides those it had */
     uint32_t nbytes;  /* of a body, behind this */
-    uint32_t key, unused;
-    uint64_t place;
-    struct ko_frame frame;
+    union {
+        struct ko_frame frame;
+        struct ko_rdma_place place;
+    };
 };
 
 enum { KO_RDMA_PART = KO_RDMA_SLOT - sizeof(struct ko_rdma_head) }; /* of a body in one slot */
@@ -93,12 +120,21 @@ static inline size_t ko_rdma_record(size_t nbytes)
     return sizeof(struct ko_rdma_head) + (nbytes + 7) / 8 * 8;
 }
 
+/* Bytes of each rail's stripe of a body of nbytes, whole cache lines of 128 bytes; the last that
+ * has any has what is left. */
+static inline size_t ko_rdma_stripe(size_t nbytes, int nrails)
+{
+    const size_t stripe = (nbytes + (size_t)nrails - 1) / (size_t)nrails;
+
+    return stripe > KO_RDMA_STRIPE ? (stripe + 127) / 128 * 128 : KO_RDMA_STRIPE;
+}
+
 /* ---- memory ------------------------------------------------------------------------------ */
 
-/* Memory that the adapter can use, until it is given back. */
+/* Memory that the adapters can use, until it is given back. */
 struct ko_rdma_region {
-    struct ko_ib_mr *mr; /* NULL: none */
-    bool is_kept;        /* in the list below */
+    struct ko_ib_mr *mrs[KO_IB_CHOSEN_CAP]; /* by adapter; the first NULL: none */
+    bool is_kept;                           /* in the list below */
 };
 
 enum { KO_RDMA_KEPT = 256 };
@@ -110,12 +146,22 @@ struct ko_rdma_memory {
     pthread_mutex_t lock;
     struct {
         struct ko_segment *segment; /* held; NULL: free */
-        struct ko_ib_mr *mr;
+        struct ko_rdma_region region;
         int users;
         uint64_t used; /* when, in uses of the list */
     } kept[KO_RDMA_KEPT];
     uint64_t uses;
     atomic_bool has_warned;
+};
+
+/* ---- devices ----------------------------------------------------------------------------- */
+
+struct ko_rdma_adapter {
+    struct ko_ib_context *context;
+    struct ko_ib_pd *pd;
+    struct ko_ib_port port;
+    pthread_mutex_t lock;  /* of reading its events */
+    atomic_int last_event; /* of those that explain or cause a failure; -1: none */
 };
 
 struct ko_rdma_device {
@@ -124,18 +170,21 @@ struct ko_rdma_device {
     const struct ko_ib *ib;
     const struct ko_ib_cm *cm; /* iWARP; else NULL */
     ko_ib_gid host;            /* iWARP: the address of this end */
-    struct ko_ib_context *context;
-    struct ko_ib_pd *pd;
-    struct ko_ib_port port;
+    int nadapters;
+    struct ko_rdma_adapter adapters[KO_IB_CHOSEN_CAP]; /* the nearest first */
+    int64_t qps;                                       /* rails on each, of wires that begin here */
     int64_t pkey, traffic_class, service_level, timeout, retries;
     struct ko_rdma_memory memory;
-    pthread_mutex_t lock;  /* of reading the adapter's events */
-    atomic_int last_event; /* of those that explain or cause a failure; -1: none */
-    int pid;               /* a child of fork has no part in what its parent has opened */
+    int pid; /* a child of fork has no part in what its parent has opened */
 };
 
+int ko_rdma_open(const struct ko_site *site, struct ko_device **device);
+void ko_rdma_close(struct ko_device *device);
+/* Takes in what the adapter tells; some of it explains a failure that is to come. */
+void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter);
+
 /* access: KO_IB_ bits; 0 for what is only read, which may be memory that cannot be written. false,
- * and nothing registered, if it cannot be; the caller has another way. */
+ * and nothing registered, if it cannot be with all adapters; the caller has another way. */
 bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
                       struct ko_rdma_region *region);
 void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region);

@@ -44,9 +44,9 @@ static int cm_failed(const struct ko_rdma_wire *wire, const char *what)
 {
     if (errno == ECONNREFUSED || errno == ECONNRESET || errno == ETIMEDOUT || errno == EHOSTUNREACH)
         return ko_fail(KOLO_E_PEER_LOST, "%s over iWARP with %s: %s", what,
-                       wire->device->port.device, strerror(errno));
+                       wire->device->adapters[0].port.device, strerror(errno));
     return ko_fail_errno(errno, "%s over iWARP with %s (librdmacm)", what,
-                         wire->device->port.device);
+                         wire->device->adapters[0].port.device);
 }
 
 /* ---- devices ----------------------------------------------------------------------------- */
@@ -60,7 +60,8 @@ static bool is_at(const struct ko_rdma_device *device, struct ko_ib_cm_channel *
 
     if (channel && !device->cm->create_id(channel, &id, NULL, KO_IB_CM_TCP) &&
         !device->cm->bind(id, &here.any) && id->verbs)
-        is_here = !strcmp(device->ib->device_name(id->verbs->device), device->port.device);
+        is_here =
+            !strcmp(device->ib->device_name(id->verbs->device), device->adapters[0].port.device);
     if (id)
         (void)device->cm->destroy_id(id);
     return is_here;
@@ -83,7 +84,7 @@ int ko_rdma_cm_open(struct ko_rdma_device *device, const char *host)
     return ko_fail(KOLO_E_UNSUPPORTED,
                    "%s is an iWARP adapter that does not have the address %s of this rank: choose "
                    "by KOLO_IFADDR, or KOLO_IB_HCA",
-                   device->port.device, host);
+                   device->adapters[0].port.device, host);
 }
 
 /* ---- wires ------------------------------------------------------------------------------- */
@@ -114,7 +115,7 @@ static int listen_here(struct ko_rdma_wire *wire)
 static int go_there(struct ko_rdma_wire *wire)
 {
     union address here = address_of(&wire->device->host, 0),
-                  there = address_of(&wire->theirs.gid, wire->theirs.cm_port);
+                  there = address_of(&wire->theirs.rails[0].gid, wire->theirs.cm_port);
 
     if (wire->device->cm->resolve_address(wire->meeting.id, &here.any, &there.any, RESOLVE_MS))
         return cm_failed(wire, "finding the other end");
@@ -138,12 +139,12 @@ static struct ko_ib_cm_param param_of(const struct ko_rdma_wire *wire, const str
                                    .data_nbytes = ticket ? sizeof *ticket : 0,
                                    .reads_in = 1,
                                    .reads = 1,
-                                   .qp_number = wire->queue.qp->qp_num};
+                                   .qp_number = wire->rails[0].qp->qp_num};
 }
 
 static int connect_there(struct ko_rdma_wire *wire)
 {
-    const struct ticket ticket = {wire->theirs.psn, wire->theirs.qp_number};
+    const struct ticket ticket = {wire->theirs.rails[0].psn, wire->theirs.rails[0].qp_number};
     struct ko_ib_cm_param param = param_of(wire, &ticket);
 
     if (wire->device->cm->connect(wire->meeting.id, &param))
@@ -153,7 +154,7 @@ static int connect_there(struct ko_rdma_wire *wire)
 
 static bool is_ours(const struct ko_rdma_wire *wire, const struct ko_ib_cm_param *param)
 {
-    const struct ticket ours = {wire->card.psn, wire->card.qp_number};
+    const struct ticket ours = {wire->card.rails[0].psn, wire->card.rails[0].qp_number};
 
     return param->data && param->data_nbytes >= sizeof ours &&
            !memcmp(param->data, &ours, sizeof ours);
@@ -186,8 +187,8 @@ static int hear(struct ko_rdma_wire *wire, int type, int status)
         return KOLO_OK;
     return ko_fail(KOLO_E_PEER_LOST,
                    "%s cannot be joined to %s of rank %d over iWARP: %s (status %d)",
-                   wire->card.device, wire->theirs.device, (int)wire->base.hello.from,
-                   cm->event_name(type), status);
+                   wire->card.rails[0].device, wire->theirs.rails[0].device,
+                   (int)wire->base.hello.from, cm->event_name(type), status);
 }
 
 static int take_event(struct ko_rdma_wire *wire)

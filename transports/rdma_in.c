@@ -12,7 +12,7 @@
 
 static const unsigned char *slot_of(const struct ko_rdma_wire *wire, unsigned slot)
 {
-    return wire->queue.slots + (size_t)slot * KO_RDMA_SLOT;
+    return wire->slots.memory + (size_t)slot * KO_RDMA_SLOT;
 }
 
 static void refuse(struct ko_rdma_wire *wire, const char *what)
@@ -59,7 +59,7 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
     if (head.kind == KO_RDMA_CLEAR)
         ko_rdma_hear_clear(wire, &head);
     else if (head.kind == KO_RDMA_DONE)
-        ko_rdma_hear_done(wire);
+        ko_rdma_hear_done(wire, 0);
     else if (head.kind == KO_RDMA_READY)
         wire->in.has_ready = true;
     else if (head.kind == KO_RDMA_BYE)
@@ -68,10 +68,10 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
         refuse(wire, "a message of no known kind came");
 }
 
-void ko_rdma_hear_done(struct ko_rdma_wire *wire)
+void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail)
 {
-    if (wire->in.region.mr && !wire->in.is_done)
-        wire->in.is_done = true;
+    if (wire->in.awaited & 1U << rail)
+        wire->in.awaited &= ~(1U << rail);
     else if (!wire->status)
         refuse(wire, "the end of a write came that nobody had asked for");
 }
@@ -83,7 +83,9 @@ enum { LAST_WORDS_MS = 20 };
 
 int ko_rdma_await_last_words(const struct ko_rdma_wire *wire)
 {
-    if (!wire->in.has_bye && ko_now_ns() - wire->ended_ns < LAST_WORDS_MS * (int64_t)1000000)
+    const bool has_all = wire->in.has_bye && !wire->in.awaited;
+
+    if (!has_all && ko_now_ns() - wire->ended_ns < LAST_WORDS_MS * (int64_t)1000000)
         return KO_AGAIN;
     return ko_fail(KOLO_E_PEER_LOST, "its connection was closed");
 }
@@ -93,7 +95,7 @@ static int nothing(struct ko_rdma_wire *wire)
 {
     int err = KO_AGAIN;
 
-    if (!wire->status && (wire->ended_ns || wire->in.has_bye))
+    if (!wire->status && (wire->ended_ns || (wire->in.has_bye && !wire->in.awaited)))
         err = ko_rdma_await_last_words(wire);
     if (err != KO_AGAIN)
         ko_rdma_fail(wire, err);
@@ -183,8 +185,19 @@ int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)
 
 static int end_landing(struct ko_rdma_in *in)
 {
-    in->has_frame = in->is_landing = in->is_clear = in->is_done = in->is_asked = false;
+    in->has_frame = in->is_landing = in->is_clear = in->is_asked = false;
     return KOLO_OK;
+}
+
+/* The place, with the keys that the other end needs for it, by whose rails it will be written. */
+static struct ko_rdma_place place_of(const struct ko_rdma_wire *wire, const void *to)
+{
+    const struct ko_rdma_adapter *adapters = wire->device->adapters;
+    struct ko_rdma_place place = {.at = (uintptr_t)to};
+
+    for (int i = 0; i < wire->nrails; i++)
+        place.keys[i] = wire->in.region.mrs[wire->rails[i].adapter - adapters]->rkey;
+    return place;
 }
 
 /* Says where the body is to be written, or that it cannot be. */
@@ -192,13 +205,14 @@ static void clear(struct ko_rdma_wire *wire, void *to)
 {
     struct ko_rdma_in *in = &wire->in;
     struct ko_rdma_out *out = &wire->out;
+    const size_t nbytes = in->frame.nbytes, stripe = ko_rdma_stripe(nbytes, wire->nrails);
 
-    out->clear = (struct ko_rdma_head){.kind = KO_RDMA_CLEAR};
-    in->is_asked = ko_rdma_register(wire->device, to, in->frame.nbytes,
+    out->clear = (struct ko_rdma_place){.at = 0};
+    in->is_asked = ko_rdma_register(wire->device, to, nbytes,
                                     KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &in->region);
     if (in->is_asked) {
-        out->clear.key = in->region.mr->rkey;
-        out->clear.place = (uintptr_t)to;
+        out->clear = place_of(wire, to);
+        in->awaited = (1U << ((nbytes + stripe - 1) / stripe)) - 1;
     }
     wire->base.is_written_to = in->is_asked;
     in->is_clear = true;
@@ -210,11 +224,11 @@ static int land_written(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_in *in = &wire->in;
 
-    if (!in->is_done) {
+    if (in->awaited) {
         (void)ko_rdma_gather(wire);
         ko_rdma_pump(wire);
     }
-    if (!in->is_done)
+    if (in->awaited)
         return nothing(wire);
     ko_rdma_unregister(wire->device, &in->region);
     wire->base.is_written_to = false;

@@ -12,26 +12,41 @@
 #include <errno.h>
 #include <string.h>
 
-static void warn(struct ko_rdma_device *device, size_t nbytes, int error)
+static void warn(struct ko_rdma_device *device, const char *name, size_t nbytes, int error)
 {
     if (atomic_exchange(&device->memory.has_warned, true))
         return;
     ko_log(KO_LOG_WARN,
            "%zu bytes cannot be registered with %s: %s; such messages go through slots, slower%s",
-           nbytes, device->port.device, strerror(error),
+           nbytes, name, strerror(error),
            error == ENOMEM ? " (the limit of locked memory: ulimit -l, LimitMEMLOCK=, "
                              "--ulimit memlock=-1)"
                            : "");
 }
 
-static struct ko_ib_mr *make(struct ko_rdma_device *device, const void *at, size_t nbytes,
-                             int access)
+static void unmake(struct ko_rdma_device *device, struct ko_rdma_region *region)
 {
-    struct ko_ib_mr *mr = device->ib->reg_mr(device->pd, (void *)(uintptr_t)at, nbytes, access);
+    for (int i = 0; i < device->nadapters && region->mrs[i]; i++)
+        (void)device->ib->dereg_mr(region->mrs[i]);
+    *region = (struct ko_rdma_region){.is_kept = false};
+}
 
-    if (!mr)
-        warn(device, nbytes, errno);
-    return mr;
+/* Registers with all adapters, or with none. */
+static bool make(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
+                 struct ko_rdma_region *region)
+{
+    *region = (struct ko_rdma_region){.is_kept = false};
+    for (int i = 0; i < device->nadapters; i++) {
+        const struct ko_rdma_adapter *adapter = &device->adapters[i];
+
+        region->mrs[i] = device->ib->reg_mr(adapter->pd, (void *)(uintptr_t)at, nbytes, access);
+        if (!region->mrs[i]) {
+            warn(device, adapter->port.device, nbytes, errno);
+            unmake(device, region);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- what is kept ------------------------------------------------------------------------ */
@@ -45,7 +60,7 @@ static bool covers(const struct ko_segment *segment, const void *at, size_t nbyt
 
 static void let_go(struct ko_rdma_device *device, int i)
 {
-    (void)device->ib->dereg_mr(device->memory.kept[i].mr);
+    unmake(device, &device->memory.kept[i].region);
     ko_segment_release(device->memory.kept[i].segment);
     device->memory.kept[i].segment = NULL;
 }
@@ -93,20 +108,19 @@ static int make_room(struct ko_rdma_device *device)
 static int keep(struct ko_rdma_device *device, const void *at, size_t nbytes)
 {
     struct ko_segment *segment = ko_memory_find(at, nbytes);
-    struct ko_ib_mr *mr;
+    struct ko_rdma_region region;
     int i = segment ? make_room(device) : -1;
 
-    if (i >= 0) {
-        mr = make(device, segment->memory, segment->nbytes, KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE);
-        if (mr) {
-            device->memory.kept[i].segment = segment;
-            device->memory.kept[i].mr = mr;
-            device->memory.kept[i].users = 0;
-            return i;
-        }
+    if (i < 0 || !make(device, segment->memory, segment->nbytes,
+                       KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &region)) {
+        ko_segment_release(segment);
+        return -1;
     }
-    ko_segment_release(segment);
-    return -1;
+    region.is_kept = true;
+    device->memory.kept[i].segment = segment;
+    device->memory.kept[i].region = region;
+    device->memory.kept[i].users = 0;
+    return i;
 }
 
 /* ---- regions ----------------------------------------------------------------------------- */
@@ -117,7 +131,6 @@ bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbyt
     struct ko_rdma_memory *memory = &device->memory;
     int i;
 
-    *region = (struct ko_rdma_region){.mr = NULL};
     pthread_mutex_lock(&memory->lock);
     i = find(device, at, nbytes);
     if (i < 0)
@@ -125,28 +138,26 @@ bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbyt
     if (i >= 0) {
         memory->kept[i].users++;
         memory->kept[i].used = ++memory->uses;
-        *region = (struct ko_rdma_region){memory->kept[i].mr, true};
+        *region = memory->kept[i].region;
     }
     pthread_mutex_unlock(&memory->lock);
-    if (i < 0)
-        region->mr = make(device, at, nbytes, access);
-    return region->mr;
+    return i >= 0 || make(device, at, nbytes, access, region);
 }
 
 void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region)
 {
     struct ko_rdma_memory *memory = &device->memory;
 
-    if (region->mr && !region->is_kept)
-        (void)device->ib->dereg_mr(region->mr);
-    if (region->is_kept) {
-        pthread_mutex_lock(&memory->lock);
-        for (int i = 0; i < KO_RDMA_KEPT; i++)
-            if (memory->kept[i].segment && memory->kept[i].mr == region->mr)
-                memory->kept[i].users--;
-        pthread_mutex_unlock(&memory->lock);
+    if (!region->is_kept) {
+        unmake(device, region);
+        return;
     }
-    *region = (struct ko_rdma_region){.mr = NULL};
+    pthread_mutex_lock(&memory->lock);
+    for (int i = 0; i < KO_RDMA_KEPT; i++)
+        if (memory->kept[i].segment && memory->kept[i].region.mrs[0] == region->mrs[0])
+            memory->kept[i].users--;
+    pthread_mutex_unlock(&memory->lock);
+    *region = (struct ko_rdma_region){.is_kept = false};
 }
 
 void ko_rdma_memory_close(struct ko_rdma_device *device)

@@ -48,8 +48,7 @@ static void tell_all(struct ko_rdma_wire *wire)
     struct ko_rdma_head *head = out->tells_clear ? begin_slot(wire, KO_RDMA_CLEAR) : NULL;
 
     if (head) {
-        head->key = out->clear.key;
-        head->place = out->clear.place;
+        head->place = out->clear;
         out->tells_clear = false;
         send_filled(wire);
     }
@@ -75,6 +74,13 @@ static void give_back(struct ko_post *post)
 {
     post->next = NULL;
     post->is_queued = false;
+}
+
+static void end_flight(struct ko_rdma_wire *wire, unsigned at)
+{
+    wire->out.flying[at].stripes = 0;
+    give_back(wire->out.flying[at].post);
+    ko_rdma_unregister(wire->device, &wire->out.flying[at].region);
 }
 
 /* Takes the first post out of the queue. */
@@ -110,10 +116,9 @@ void ko_rdma_drop_posts(struct ko_rdma_wire *wire)
     ko_rdma_unregister(wire->device, &out->region);
     while (out->first)
         give_back(take_first(wire));
-    for (; out->ended != out->begun; out->ended++) {
-        give_back(out->flying[out->ended % KO_RDMA_FLYING].post);
-        ko_rdma_unregister(wire->device, &out->flying[out->ended % KO_RDMA_FLYING].region);
-    }
+    for (; out->ended != out->begun; out->ended++)
+        if (out->flying[out->ended % KO_RDMA_FLYING].stripes)
+            end_flight(wire, out->ended % KO_RDMA_FLYING);
     out->tells_clear = false;
     out->tells_done = 0;
     out->filled = 0;
@@ -130,7 +135,7 @@ bool ko_rdma_is_sending(const struct ko_rdma_wire *wire)
 
 bool ko_rdma_is_flying(const struct ko_rdma_wire *wire)
 {
-    return wire->queue.nsends || wire->out.begun != wire->out.ended;
+    return wire->slots.nsends || wire->out.begun != wire->out.ended;
 }
 
 /* ---- sending ----------------------------------------------------------------------------- */
@@ -202,7 +207,7 @@ static void decide(struct ko_rdma_wire *wire)
 
     out->state = KO_RDMA_OUT_PARTS;
     if (post->frame.nbytes >= KO_RDMA_DIRECT &&
-        (out->region.mr ||
+        (out->region.mrs[0] ||
          ko_rdma_register(wire->device, post->body, post->frame.nbytes, 0, &out->region)))
         out->state = KO_RDMA_OUT_NEW;
 }
@@ -250,37 +255,39 @@ void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *he
 {
     struct ko_rdma_out *out = &wire->out;
     const unsigned at = out->begun % KO_RDMA_FLYING;
-    struct ko_rdma_region region = out->region;
+    int stripes;
 
     if (out->state != KO_RDMA_OUT_ASKED || !out->first) {
         ko_rdma_fail(wire, ko_fail(KOLO_E_PROTOCOL,
                                    "it says where to write a message that was not announced"));
         return;
     }
-    if (!head->place) {
+    if (!head->place.at) {
         ko_rdma_unregister(wire->device, &out->region);
         out->state = KO_RDMA_OUT_PARTS;
         return;
     }
     assert(out->begun - out->ended < KO_RDMA_FLYING);
-    ko_rdma_write(wire, head, out->first->body, &region);
+    stripes = ko_rdma_write(wire, &head->place, &out->region, at);
     if (wire->status)
         return;
-    out->region = (struct ko_rdma_region){.mr = NULL};
-    out->flying[at].region = region;
+    out->flying[at].region = out->region;
+    out->region = (struct ko_rdma_region){.is_kept = false};
     out->flying[at].post = take_first(wire);
+    out->flying[at].stripes = stripes;
     out->begun++;
-    out->tells_done += !wire->queue.has_imm;
+    out->tells_done += !wire->rails[0].has_imm;
 }
 
-void ko_rdma_write_ended(struct ko_rdma_wire *wire)
+/* Of several messages a later one may be the first to have arrived. */
+void ko_rdma_write_ended(struct ko_rdma_wire *wire, unsigned flying)
 {
     struct ko_rdma_out *out = &wire->out;
-    const unsigned at = out->ended % KO_RDMA_FLYING;
 
     if (out->ended == out->begun)
         return; /* given back when the wire failed */
-    out->ended++;
-    ko_rdma_unregister(wire->device, &out->flying[at].region);
-    give_back(out->flying[at].post);
+    if (!--out->flying[flying].stripes)
+        end_flight(wire, flying);
+    while (out->ended != out->begun && !out->flying[out->ended % KO_RDMA_FLYING].stripes)
+        out->ended++;
 }

@@ -13,18 +13,23 @@ enum ko_rdma_stage {
     KO_RDMA_OPEN
 };
 
-/* The queue pair with its completion queue and slots. */
-struct ko_rdma_queue {
+/* A queue pair with its completion queue. */
+struct ko_rdma_rail {
+    struct ko_rdma_adapter *adapter;
     struct ko_ib_comp_channel *channel;
     struct ko_ib_cq *cq;
     struct ko_ib_qp *qp;
-    struct ko_ib_mr *mr; /* of the slots: KO_RDMA_SLOTS to receive in, then as many to send from */
-    unsigned char *slots;
-    uint32_t inline_bytes;
     bool is_armed; /* the channel will tell of the next completion, or has */
+    bool has_imm;  /* writes can carry an immediate */
+};
+
+/* What the first rail has besides. */
+struct ko_rdma_slots {
+    struct ko_ib_mr *mr;   /* KO_RDMA_SLOTS to receive in, then as many to send from */
+    unsigned char *memory; /* of them */
+    uint32_t inline_bytes;
     unsigned next; /* slot to send from */
     int nsends;    /* of those that have not completed */
-    bool has_imm;  /* writes can carry an immediate */
 };
 
 /* What joins queue pairs of iWARP. */
@@ -45,13 +50,14 @@ struct ko_rdma_out {
     int credits;
     size_t filled;                /* bytes of the slot that is being put together; 0: none is */
     struct ko_rdma_region region; /* of the first's body */
-    struct {                      /* writes on their way, in order */
+    struct {                      /* messages on their way, in order */
         struct ko_post *post;
         struct ko_rdma_region region;
+        int stripes; /* that have not completed; 0: the post has been given back */
     } flying[KO_RDMA_FLYING];
     unsigned begun, ended; /* counts of them */
     bool tells_clear;      /* what is to be told as soon as there is a slot */
-    struct ko_rdma_head clear;
+    struct ko_rdma_place clear;
     int tells_done;
 };
 
@@ -65,7 +71,8 @@ struct ko_rdma_in {
     bool has_frame;
     bool holds_first; /* the record in front has its beginning */
     bool is_asked;    /* it will be written, not come in slots */
-    bool is_landing, is_clear, is_done;
+    bool is_landing, is_clear;
+    unsigned awaited; /* rails whose stripes have not come yet, a bit each */
     size_t done;
     struct ko_rdma_region region;
     uint8_t empty[KO_RDMA_REPOST]; /* slots that are to be posted again together */
@@ -83,7 +90,10 @@ struct ko_rdma_wire {
     enum ko_rdma_stage stage;
     struct ko_rdma_card card, theirs;
     bool is_connecting; /* it is this end that began */
-    struct ko_rdma_queue queue;
+    struct ko_rdma_rail rails[KO_RDMA_RAILS];
+    int nrails;
+    int nprobed; /* of them, whose first write has arrived */
+    struct ko_rdma_slots slots;
     struct ko_rdma_meeting meeting;
     struct ko_rdma_out out;
     struct ko_rdma_in in;
@@ -95,14 +105,32 @@ struct ko_rdma_wire {
 
 /* ---- rdma_queue.c ------------------------------------------------------------------------ */
 
-/* What a completion is of: in its wr_id above the number of the slot. */
-enum ko_rdma_work { KO_RDMA_GOT, KO_RDMA_SENT, KO_RDMA_WROTE, KO_RDMA_PROBED };
-
-/* Makes the queue pair, with all receives posted, and our card. Safe to close after a failure. */
+/* Makes the queue pairs, with all receives posted, and our card; for an answer the other end's card
+ * has come. Safe to close after a failure. */
 int ko_rdma_queue_open(struct ko_rdma_wire *wire);
-/* Takes theirs, whose card is in a hello, and joins it to ours, unless librdmacm has to. */
-int ko_rdma_queue_join(struct ko_rdma_wire *wire, const struct ko_hello *hello);
 void ko_rdma_queue_close(struct ko_rdma_wire *wire);
+/* Keeps the first failure, with this thread's text, and stops the queue pairs, so that the adapters
+ * leave everybody's memory alone. */
+void ko_rdma_fail(struct ko_rdma_wire *wire, int status);
+
+/* ---- rdma_card.c ------------------------------------------------------------------------- */
+
+/* Takes the card that is in a hello, if it is one that can be joined to this end's. */
+int ko_rdma_card_take(struct ko_rdma_wire *wire, const struct ko_hello *hello);
+/* Gives each rail its adapter: of a wire that begins here in turns, of an answer the one that is
+ * nearest to the other end's by their addresses. */
+void ko_rdma_card_match(struct ko_rdma_wire *wire);
+int ko_rdma_card_write(struct ko_rdma_wire *wire);
+/* Joins our queue pairs to theirs, unless librdmacm has to. */
+int ko_rdma_card_join(struct ko_rdma_wire *wire);
+/* "mlx5_0 port 1, GID 3 = ::ffff:10.0.0.2 (RoCE v2)" */
+enum { KO_RDMA_END_TEXT = 128 };
+void ko_rdma_card_text(const struct ko_rdma_end *end, char text[KO_RDMA_END_TEXT]);
+
+/* ---- rdma_work.c ------------------------------------------------------------------------- */
+
+/* What a completion is of: in its wr_id above a number, of a slot or of a message that flies. */
+enum ko_rdma_work { KO_RDMA_GOT, KO_RDMA_SENT, KO_RDMA_WROTE, KO_RDMA_PROBED, KO_RDMA_TOLD };
 
 /* Where the next slot's contents are to be put together, NULL if all are on their way; and the
  * slot's sending, with nbytes in it. */
@@ -110,19 +138,19 @@ unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire);
 void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes);
 /* Posts n receives again, at most KO_RDMA_REPOST. */
 void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n);
-/* Writes body to where head says. */
-void ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_head *clear, const void *body,
-                   const struct ko_rdma_region *region);
+/* Posts a receive of a rail that has no slots. */
+void ko_rdma_post_ear(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail);
+/* Writes the first post's body to a place, as number `flying`; returns how many stripes it has. */
+int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
+                  const struct ko_rdma_region *region, unsigned flying);
+/* A first write by each rail. */
 void ko_rdma_probe(struct ko_rdma_wire *wire);
 
 /* Takes in completions; returns how many there were. */
 int ko_rdma_gather(struct ko_rdma_wire *wire);
-/* From now on completions make the channel readable. */
-void ko_rdma_queue_arm(struct ko_rdma_wire *wire);
-void ko_rdma_queue_take_event(struct ko_rdma_wire *wire);
-
-/* Keeps the first failure, with this thread's text. */
-void ko_rdma_fail(struct ko_rdma_wire *wire, int status);
+/* From now on completions make the channels readable. */
+void ko_rdma_arm(struct ko_rdma_wire *wire);
+void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail);
 
 /* ---- rdma_cm.c --------------------------------------------------------------------------- */
 
@@ -143,7 +171,8 @@ void ko_rdma_pump(struct ko_rdma_wire *wire);
 void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post);
 /* The peer says where the first post is to go. */
 void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head);
-void ko_rdma_write_ended(struct ko_rdma_wire *wire);
+/* A stripe of the message that flies under that number has arrived. */
+void ko_rdma_write_ended(struct ko_rdma_wire *wire, unsigned flying);
 /* Gives all posts back. */
 void ko_rdma_drop_posts(struct ko_rdma_wire *wire);
 /* True if something waits to leave, or has left and not arrived; is_flying: the latter alone. */
@@ -155,9 +184,9 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 
 /* ---- rdma_in.c --------------------------------------------------------------------------- */
 
-/* A slot has come with nbytes; a write has been done. */
+/* A slot has come with nbytes; that rail has written its stripe. */
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes);
-void ko_rdma_hear_done(struct ko_rdma_wire *wire);
+void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail);
 /* KOLO_E_PEER_LOST once nothing can come any more of a peer that has closed its connection over
  * tcp, KO_AGAIN until then. */
 int ko_rdma_await_last_words(const struct ko_rdma_wire *wire);

@@ -35,11 +35,11 @@ static void print_text(FILE *file, const struct ko_ib_ports *ports, const char *
     if (*reason)
         fprintf(file, "no RDMA: %s\n", reason);
     else
-        fputs("ports of RDMA adapters (* the one that rdma takes, and its GID; KOLO_IB_HCA and "
+        fputs("ports of RDMA adapters (* those that rdma takes, and their GIDs; KOLO_IB_HCA and "
               "KOLO_IB_GID_INDEX choose others)\n",
               file);
     for (int i = 0; i < ports->count; i++)
-        print_port(file, &ports->list[i], i == ports->chosen);
+        print_port(file, &ports->list[i], ko_ib_port_is_chosen(ports, i));
 }
 
 /* ---- JSON -------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static void print_json(FILE *file, const struct ko_ib_ports *ports, const char *
         fputs("null", file);
     fputs(",\n  \"ports\": [", file);
     for (int i = 0; i < ports->count; i++)
-        print_json_port(file, &ports->list[i], i ? "," : "", i == ports->chosen);
+        print_json_port(file, &ports->list[i], i ? "," : "", ko_ib_port_is_chosen(ports, i));
     fputs("\n  ]\n}\n", file);
 }
 
@@ -101,13 +101,13 @@ static void print_json(FILE *file, const struct ko_ib_ports *ports, const char *
 
 bool ko_rdma_print(FILE *file, bool is_json)
 {
-    static const struct ko_ib_ports none = {.chosen = -1};
+    static const struct ko_ib_ports none;
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
     const char *host = ko_config_text(KO_CONFIG_IFADDR), *reason = "";
     const struct ko_ib *ib;
     const bool is_known = ports && !ko_ib_open(&ib) && !ko_ib_ports_read(ib, host, ports);
     const struct ko_ib_ports *list = is_known ? ports : &none;
-    const bool has_one = list->chosen >= 0;
+    const bool has_one = list->nchosen > 0;
 
     if (!is_known)
         reason = kolo_last_error();

@@ -7,9 +7,10 @@
  * connections. It is strict where an adapter would be patient or silent: a message without a
  * receive posted for it is an error at once, and a completion queue that overflows aborts.
  *
- *   FAKEVERBS_DEVICES=NAME[:KIND],...  adapters of kind roce, ib, iwarp, or plain: roce that has
- *                            no write with immediate ("fake0:roce"); iwarp, too, has none,
- *                            and is joined by the functions of librdmacm
+ *   FAKEVERBS_DEVICES=NAME[:KIND[@ADDRESS]],...  adapters of kind roce, ib, iwarp, or plain: roce
+ *                            that has no write with immediate ("fake0:roce@127.0.0.1"); iwarp, too,
+ *                            has none, and is joined by the functions of librdmacm. An address
+ *                            reaches those that begin with the same three numbers
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
  *   FAKEVERBS_BREAK=FUNCTION[@N]=ERRNO,...  the function fails, from its N-th call on
  *   FAKEVERBS_MEMLOCK=BYTES  so much can be registered in all
@@ -18,6 +19,10 @@
  *   FAKEVERBS_RECV_STATUS=N=STATUS/VENDOR  so ends the N-th receive
  *   FAKEVERBS_EVENT=N=TYPE   the asynchronous event comes with the N-th request
  *   FAKEVERBS_JITTER=US      completions are seen up to so much later, each queue pair's in order
+ *   FAKEVERBS_HELD=NAME,...  what leaves by these adapters waits until they are named no more
+ *   FAKEVERBS_ONLY=NAME      EVENT, STATUS, JITTER and BREAK of ibv_reg_mr are of this one alone
+ *
+ * fakeverbs_sent (dlsym) says how many bytes this process has written by an adapter.
  *
  * N counts in one process from where the variable was last changed.
  */
@@ -29,7 +34,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { DOUBLE_DEVICES = 16, DOUBLE_GIDS = 4, DOUBLE_PACKET = 16384 };
+enum { DOUBLE_DEVICES = 32, DOUBLE_GIDS = 4, DOUBLE_PACKET = 16384 };
 
 enum double_kind { DOUBLE_ROCE, DOUBLE_IB, DOUBLE_IWARP, DOUBLE_PLAIN };
 
@@ -37,6 +42,8 @@ struct double_device {
     struct ko_ib_device base;
     char name[32];
     enum double_kind kind;
+    unsigned char address[4];
+    uint64_t sent; /* bytes written */
 };
 
 struct double_context {
@@ -85,10 +92,10 @@ struct double_qp {
     struct ko_ib_qp base;
     struct ko_ib_qp_cap cap;
     int fd, state, sgid_index;
-    bool is_waiting_out, is_second;
-    uint32_t numbers;          /* given to requests so far */
-    struct double_send *sends; /* posted, not acknowledged */
-    struct double_send *going; /* of those the first that has not left altogether */
+    bool is_waiting_out, is_second, is_cut; /* the peer's address is of another network */
+    uint32_t numbers;                       /* given to requests so far */
+    struct double_send *sends;              /* posted, not acknowledged */
+    struct double_send *going;              /* of those the first that has not left altogether */
     struct double_recv *recvs;
     int nsends, nrecvs;
     uint32_t got;    /* bytes of the message that is coming in */
@@ -115,6 +122,8 @@ bool double_is_due(const char *variable, int *a, int *b);
 long double_number(const char *variable, long standard);
 /* True if the variable's list has this word. */
 bool double_lists(const char *variable, const char *word);
+/* True unless the wishes are for another adapter. */
+bool double_is_meant(const struct ko_ib_context *context);
 
 /* ---- nic.c: the thread that is all adapters ---------------------------------------------------
  */
@@ -124,6 +133,8 @@ extern pthread_mutex_t double_lock;
 extern struct double_mr *double_mrs;
 extern struct double_cq *double_cqs;
 extern unsigned double_generation;
+
+uint64_t fakeverbs_sent(const char *device);
 
 /* Each open context keeps the thread. Called with the lock held. */
 int double_start(void);

@@ -174,6 +174,8 @@ static int put_part(struct double_qp *qp, struct double_send *send)
     if (error)
         return error;
     send->done += nbytes;
+    if (packet.type == DOUBLE_WRITE)
+        ((struct double_device *)qp->base.context->device)->sent += nbytes;
     if (packet.is_last)
         qp->going = send->next;
     return 0;
@@ -184,7 +186,13 @@ static bool is_lost(const struct double_qp *qp)
     char index[8];
 
     snprintf(index, sizeof index, "%d", qp->sgid_index);
-    return double_lists("FAKEVERBS_LOST", index);
+    return qp->is_cut || double_lists("FAKEVERBS_LOST", index);
+}
+
+static bool is_held(const struct double_qp *qp)
+{
+    return double_lists("FAKEVERBS_HELD",
+                        ((const struct double_device *)qp->base.context->device)->name);
 }
 
 void double_transmit(struct double_qp *qp)
@@ -203,7 +211,7 @@ void double_transmit(struct double_qp *qp)
         double_fail(qp, KO_IB_WC_RETRY_EXC_ERR, VENDOR_TIMEOUT);
         return;
     }
-    while (qp->going && !error)
+    while (qp->going && !error && !is_held(qp))
         error = put_part(qp, qp->going);
     if (qp->is_waiting_out != (error == EAGAIN)) {
         qp->is_waiting_out = error == EAGAIN;
@@ -330,6 +338,8 @@ static void look_after(struct double_qp *qp)
     error = put(qp, &ping, &piece, 1);
     if (error && error != EAGAIN)
         double_fail(qp, KO_IB_WC_RETRY_EXC_ERR, VENDOR_TIMEOUT);
+    else if (qp->going) /* it may have been held */
+        double_transmit(qp);
 }
 
 static void *run(void *owner)

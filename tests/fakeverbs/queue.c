@@ -139,7 +139,8 @@ void double_notify(struct double_cq *cq)
 
 void double_complete(struct double_qp *qp, struct double_cq *cq, struct ko_ib_wc wc)
 {
-    const long jitter = double_number("FAKEVERBS_JITTER", 0);
+    const long jitter =
+        double_is_meant(qp->base.context) ? double_number("FAKEVERBS_JITTER", 0) : 0;
     int64_t due = jitter ? now_ns() + (int64_t)(random() % jitter) * 1000 : 0;
 
     if (cq->count == cq->cap) {
@@ -309,6 +310,14 @@ int ibv_destroy_qp(struct ko_ib_qp *base)
     return 0;
 }
 
+/* Whether what is sent to the address by this queue pair's adapter arrives. */
+static bool is_neighbour(const struct double_qp *qp, const ko_ib_gid *to)
+{
+    const struct double_device *device = (const struct double_device *)qp->base.context->device;
+
+    return to->raw[10] != 0xff || !memcmp(to->raw + 12, device->address, 3);
+}
+
 int ibv_modify_qp(struct ko_ib_qp *base, struct ko_ib_qp_attr *attr, int mask)
 {
     enum { TO_RTR = KO_IB_QP_PATH | KO_IB_QP_MTU | KO_IB_QP_PEER | KO_IB_QP_RQ_PSN };
@@ -337,6 +346,7 @@ int ibv_modify_qp(struct ko_ib_qp *base, struct ko_ib_qp_attr *attr, int mask)
     if (!error && attr->qp_state == KO_IB_RTR) {
         qp->state = KO_IB_RTR;
         qp->sgid_index = attr->path.is_global ? attr->path.sgid_index : -1;
+        qp->is_cut = attr->path.is_global && !is_neighbour(qp, &attr->path.dgid);
     }
     pthread_mutex_unlock(&double_lock);
     return error;
@@ -404,7 +414,7 @@ static void take_send(struct double_qp *qp, const struct ko_ib_send *wr)
     qp->nsends++;
     if (!qp->going)
         qp->going = send;
-    if (double_is_due("FAKEVERBS_EVENT", &status, &vendor))
+    if (double_is_meant(qp->base.context) && double_is_due("FAKEVERBS_EVENT", &status, &vendor))
         double_tell_async((struct double_context *)qp->base.context, status,
                           status < KO_IB_EVENT_DEVICE_FATAL ? (void *)qp : NULL);
     status = 0;
@@ -412,7 +422,8 @@ static void take_send(struct double_qp *qp, const struct ko_ib_send *wr)
         double_fail(qp, KO_IB_WC_WR_FLUSH_ERR, 0);
     else if (!is_registered(send))
         double_fail(qp, KO_IB_WC_LOC_PROT_ERR, 0);
-    else if (double_is_due("FAKEVERBS_STATUS", &status, &vendor))
+    else if (double_is_meant(qp->base.context) &&
+             double_is_due("FAKEVERBS_STATUS", &status, &vendor))
         double_fail(qp, status, vendor);
     else
         double_transmit(qp);
@@ -453,7 +464,8 @@ int double_post_recv(struct ko_ib_qp *base, struct ko_ib_recv *wr, struct ko_ib_
         recv = calloc(1, sizeof *recv);
         recv->wr_id = wr->wr_id;
         recv->nsges = wr->num_sge;
-        memcpy(recv->sges, wr->sg_list, (size_t)wr->num_sge * sizeof *wr->sg_list);
+        for (int i = 0; i < wr->num_sge; i++)
+            recv->sges[i] = wr->sg_list[i];
         while (*end)
             end = &(*end)->next;
         *end = recv;

@@ -91,3 +91,10 @@ bool double_lists(const char *variable, const char *word)
     }
     return false;
 }
+
+bool double_is_meant(const struct ko_ib_context *context)
+{
+    const char *only = getenv("FAKEVERBS_ONLY");
+
+    return !only || !*only || !strcmp(only, ((const struct double_device *)context->device)->name);
+}

@@ -18,7 +18,8 @@ setup() {
 
 # The suite of transports over one adapter.
 suite() {
-    run "$MACHINE" "$@" env "LD_LIBRARY_PATH=$REAL" "$BUILD/tests/test_transports" 'rdma by fake0:roce: *'
+    run "$MACHINE" "$@" env "LD_LIBRARY_PATH=$REAL" "KOLO_IB_HCA=${KOLO_IB_HCA:-}" \
+        "KOLO_IB_QPS_PER_CONNECTION=${KOLO_IB_QPS_PER_CONNECTION:-1}" "$BUILD/tests/test_transports" 'rdma by fake0:roce: *'
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *" PASSED "* ]]
@@ -31,6 +32,30 @@ suite() {
 
 @test "the suite of transports, two adapters, packets of 4096 bytes" {
     suite -d 2 -m 4200
+}
+
+@test "the suite of transports by two queue pairs on each of two adapters" {
+    KOLO_IB_HCA=rxe0,rxe1 KOLO_IB_QPS_PER_CONNECTION=2 suite -d 2
+}
+
+# Packets that an adapter has sent by now.
+SENT='sent() { cat /sys/class/infiniband/$1/ports/1/hw_counters/sent_pkts; }'
+
+@test "two adapters each carry half of long messages, and the first the short ones" {
+    # 12 messages of 1 MiB one way and the other, in packets of 1024 bytes: 12288 on each.
+    run "$MACHINE" -d 2 bash -c "$SENT; export LD_LIBRARY_PATH=$REAL KOLO_IFADDR=\$RDMA_ADDR \
+        KOLO_TRANSPORT=rdma KOLO_IB_HCA=rxe1,rxe0
+        perf() { $BUILD/bin/kolorun -n 2 $BUILD/bin/kolo-perf sendrecv -b \$1 -e \$1 -n 10 -w 2 -c 0; }
+        a=\$(sent rxe0) b=\$(sent rxe1)
+        $BUILD/bin/kolo-info --rdma && perf 1M && echo long \$((\$(sent rxe0) - a)) \$((\$(sent rxe1) - b))
+        a=\$(sent rxe0) b=\$(sent rxe1)
+        perf 16K && echo short \$((\$(sent rxe0) - a)) \$((\$(sent rxe1) - b))"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    read -r _ a b <<<"$(tr -d '\r' <<<"$output" | grep '^long')"
+    [ "$a" -ge 12288 ] && [ "$b" -ge 12288 ] && [ "$a" -lt 40000 ] && [ "$b" -lt 40000 ]
+    read -r _ a b <<<"$(tr -d '\r' <<<"$output" | grep '^short')"
+    [ $((a < b ? a : b)) -lt 40 ] && [ $((a < b ? b : a)) -gt 200 ]
 }
 
 @test "the suite of transports over iWARP" {

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A device of rdma: the adapters that are chosen, with a protection domain each, and one of tcp's,
+ * which listens and greets for them.
+ */
+#include "rdma.h"
+
+#include "config.h"
+#include "log.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int read_variables(struct ko_rdma_device *device)
+{
+    int64_t is_sealed;
+    int err = ko_config_number(KO_CONFIG_ENCRYPT, &is_sealed);
+
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_PKEY, &device->pkey);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_TC, &device->traffic_class);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_SL, &device->service_level);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_TIMEOUT, &device->timeout);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_RETRY, &device->retries);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_QPS_PER_CONNECTION, &device->qps);
+    if (!err && is_sealed)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "KOLO_ENCRYPT is 1, and rdma does not encrypt");
+    return err;
+}
+
+static int choose_ports(struct ko_rdma_device *device, const char *host)
+{
+    struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
+    int err = ports ? ko_ib_ports_read(device->ib, host, ports) : KOLO_E_NOMEM;
+
+    if (!err && !ports->count)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
+    else if (!err && !ports->nchosen)
+        err = ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
+                      ports->list[0].device, ports->list[0].number, ports->list[0].why);
+    for (int i = 0; !err && i < ports->nchosen; i++) {
+        device->adapters[i].port = ports->list[ports->chosen[i]];
+        atomic_store(&device->adapters[i].last_event, -1);
+        pthread_mutex_init(&device->adapters[i].lock, NULL);
+        device->nadapters++;
+    }
+    free(ports);
+    return err;
+}
+
+static int open_adapter(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter)
+{
+    const struct ko_ib_port *port = &adapter->port;
+    int err = ko_ib_device_open(device->ib, port->device, &adapter->context);
+
+    if (err)
+        return err;
+    adapter->pd = device->ib->alloc_pd(adapter->context);
+    if (!adapter->pd || fcntl(adapter->context->async_fd, F_SETFL, O_NONBLOCK))
+        return ko_fail(KOLO_E_SYSTEM, "the RDMA adapter %s gives no protection domain",
+                       port->device);
+    ko_log(KO_LOG_INFO, "rdma goes by %s port %d: %s", port->device, port->number, port->why);
+    return KOLO_OK;
+}
+
+static void close_adapter(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter)
+{
+    if (adapter->pd)
+        (void)device->ib->free_pd(adapter->pd);
+    if (adapter->context)
+        (void)device->ib->close_device(adapter->context);
+}
+
+void ko_rdma_close(struct ko_device *base)
+{
+    struct ko_rdma_device *device = (struct ko_rdma_device *)base;
+    const bool is_ours = device && device->pid == (int)getpid();
+
+    if (!device)
+        return;
+    if (is_ours)
+        ko_rdma_memory_close(device);
+    for (int i = 0; i < device->nadapters; i++) {
+        if (is_ours)
+            close_adapter(device, &device->adapters[i]);
+        pthread_mutex_destroy(&device->adapters[i].lock);
+    }
+    ko_transport_tcp.close(device->tcp);
+    free(device);
+}
+
+int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
+{
+    struct ko_rdma_device *device = ko_alloc(sizeof *device, "a device");
+    int err;
+
+    if (!device)
+        return KOLO_E_NOMEM;
+    device->base = (struct ko_device){&ko_transport_rdma, -1};
+    device->pid = (int)getpid();
+    pthread_mutex_init(&device->memory.lock, NULL);
+    err = read_variables(device);
+    if (!err)
+        err = ko_ib_open(&device->ib);
+    if (!err)
+        err = choose_ports(device, site->listen_host);
+    for (int i = 0; i < device->nadapters && !err; i++)
+        err = open_adapter(device, &device->adapters[i]);
+    if (!err && device->adapters[0].port.transport == KO_IB_TRANSPORT_IWARP)
+        err = ko_rdma_cm_open(device, site->listen_host);
+    if (!err)
+        err = ko_transport_tcp.open(site, &device->tcp);
+    if (err) {
+        ko_rdma_close(&device->base);
+        return err;
+    }
+    device->base.listen_fd = device->tcp->listen_fd;
+    *device_out = &device->base;
+    return KOLO_OK;
+}
+
+void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter)
+{
+    struct ko_ib_async event;
+
+    pthread_mutex_lock(&adapter->lock);
+    while (!device->ib->get_async(adapter->context, &event)) {
+        const int type = event.event_type;
+
+        device->ib->ack_async(&event);
+        ko_log(KO_LOG_WARN, "the RDMA adapter %s tells of an event: %s", adapter->port.device,
+               device->ib->event_name(type));
+        if (type == KO_IB_EVENT_PORT_ACTIVE)
+            atomic_store(&adapter->last_event, -1);
+        else if (atomic_load(&adapter->last_event) != KO_IB_EVENT_DEVICE_FATAL)
+            atomic_store(&adapter->last_event, type);
+    }
+    pthread_mutex_unlock(&adapter->lock);
+}

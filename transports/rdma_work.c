@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Requests and their completions. Every request is signaled, so that each slot is known to be free,
+ * and a failure is known by its own status and not by that of what was flushed behind it.
+ */
+#include "rdma.h"
+
+#include "socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+    POLL = 16,
+    IMM_PROBE = 1, /* of a write that carries nothing */
+    IMM_DONE = 2
+};
+
+static uint64_t work_of(enum ko_rdma_work work, unsigned number)
+{
+    return (uint64_t)work << 32 | number;
+}
+
+static unsigned char *receive_slot(const struct ko_rdma_slots *slots, unsigned slot)
+{
+    return slots->memory + (size_t)slot * KO_RDMA_SLOT;
+}
+
+static unsigned char *send_slot(const struct ko_rdma_slots *slots, unsigned slot)
+{
+    return receive_slot(slots, KO_RDMA_SLOTS + slot);
+}
+
+/* ---- failure ----------------------------------------------------------------------------- */
+
+/* Whether a status says that the other end is gone, as far as this end can see. */
+static bool is_loss(int status)
+{
+    return status == KO_IB_WC_RETRY_EXC_ERR || status == KO_IB_WC_RNR_RETRY_EXC_ERR ||
+           status == KO_IB_WC_REM_OP_ERR || status == KO_IB_WC_REM_ABORT_ERR ||
+           status == KO_IB_WC_REM_ACCESS_ERR || status == KO_IB_WC_REM_INV_REQ_ERR ||
+           status == KO_IB_WC_RESP_TIMEOUT_ERR || status == KO_IB_WC_WR_FLUSH_ERR;
+}
+
+static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+{
+    static const char *const words[] = {[KO_RDMA_GOT] = "receiving",
+                                        [KO_RDMA_SENT] = "sending",
+                                        [KO_RDMA_WROTE] = "writing",
+                                        [KO_RDMA_PROBED] = "the first write",
+                                        [KO_RDMA_TOLD] = "telling of a write"};
+    const int last = atomic_load(&wire->rails[rail].adapter->last_event);
+    char ours[KO_RDMA_END_TEXT], theirs[KO_RDMA_END_TEXT], address[KO_SOCKET_NAME];
+
+    if (wire->status)
+        return;
+    ko_rdma_card_text(&wire->card.rails[rail], ours);
+    ko_rdma_card_text(&wire->theirs.rails[rail], theirs);
+    ko_socket_peer_name(wire->tcp->fd, address);
+    ko_rdma_fail(
+        wire, ko_fail(is_loss(wc->status) && wire->stage == KO_RDMA_OPEN ? KOLO_E_PEER_LOST
+                                                                         : KOLO_E_SYSTEM,
+                      "%s between %s here and %s of rank %d (%s) ended with %s (%d, vendor error "
+                      "%u)%s%s: %s",
+                      words[wc->wr_id >> 32], ours, theirs, (int)wire->base.hello.from, address,
+                      ko_ib_status_name(wc->status), wc->status, wc->vendor_err,
+                      last >= 0 ? " after the event " : "",
+                      last >= 0 ? wire->device->ib->event_name(last) : "",
+                      ko_ib_status_cause(wc->status)));
+}
+
+static void post_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error,
+                        const char *what)
+{
+    ko_rdma_fail(wire, ko_fail_errno(error < 0 ? errno : error, "%s to rank %d over %s", what,
+                                     (int)wire->base.hello.from, rail->adapter->port.device));
+}
+
+/* ---- posting ----------------------------------------------------------------------------- */
+
+static int post(const struct ko_rdma_rail *rail, struct ko_ib_send *send)
+{
+    struct ko_ib_send *bad;
+
+    send->send_flags |= KO_IB_SIGNALED;
+    return rail->qp->context->ops.post_send(rail->qp, send, &bad);
+}
+
+unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire)
+{
+    if (wire->slots.nsends == KO_RDMA_SLOTS)
+        return NULL;
+    return send_slot(&wire->slots, wire->slots.next);
+}
+
+void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes)
+{
+    struct ko_rdma_slots *slots = &wire->slots;
+    struct ko_ib_sge piece = {(uintptr_t)send_slot(slots, slots->next), (uint32_t)nbytes,
+                              slots->mr->lkey};
+    struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_SENT, slots->next),
+                              .sg_list = &piece,
+                              .num_sge = 1,
+                              .opcode = KO_IB_SEND,
+                              .send_flags = piece.length <= slots->inline_bytes ? KO_IB_INLINE : 0};
+    int error;
+
+    slots->next = (slots->next + 1) % KO_RDMA_SLOTS;
+    slots->nsends++;
+    error = post(&wire->rails[0], &send);
+    if (error)
+        post_failed(wire, &wire->rails[0], error, "sending");
+}
+
+static void post_receives(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail,
+                          struct ko_ib_recv *list)
+{
+    struct ko_ib_recv *bad;
+    int error = wire->status ? 0 : rail->qp->context->ops.post_recv(rail->qp, list, &bad);
+
+    if (error)
+        post_failed(wire, rail, error, "posting a receive for what comes");
+}
+
+void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n)
+{
+    struct ko_ib_sge pieces[KO_RDMA_REPOST];
+    struct ko_ib_recv list[KO_RDMA_REPOST];
+
+    for (int i = 0; i < n; i++) {
+        pieces[i] = (struct ko_ib_sge){(uintptr_t)receive_slot(&wire->slots, slots[i]),
+                                       KO_RDMA_SLOT, wire->slots.mr->lkey};
+        list[i] = (struct ko_ib_recv){.wr_id = work_of(KO_RDMA_GOT, slots[i]),
+                                      .next = i + 1 < n ? &list[i + 1] : NULL,
+                                      .sg_list = &pieces[i],
+                                      .num_sge = 1};
+    }
+    post_receives(wire, &wire->rails[0], list);
+}
+
+void ko_rdma_post_ear(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
+{
+    struct ko_ib_recv recv = {.wr_id = work_of(KO_RDMA_GOT, 0)};
+
+    post_receives(wire, rail, &recv);
+}
+
+/* Behind a stripe whose write could not say that it is done. The first rail's is told in a slot. */
+static void tell(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail)
+{
+    struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_TOLD, 0), .opcode = KO_IB_SEND};
+    int error = post(rail, &send);
+
+    if (error)
+        post_failed(wire, rail, error, "telling of a write");
+}
+
+int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
+                  const struct ko_rdma_region *region, unsigned flying)
+{
+    const struct ko_post *message = wire->out.first;
+    const size_t all = message->frame.nbytes, stripe = ko_rdma_stripe(all, wire->nrails);
+    int i = 0;
+
+    for (size_t at = 0; at < all && !wire->status; at += stripe, i++) {
+        const struct ko_rdma_rail *rail = &wire->rails[i];
+        struct ko_ib_sge piece = {(uintptr_t)message->body + at,
+                                  (uint32_t)(stripe < all - at ? stripe : all - at),
+                                  region->mrs[rail->adapter - wire->device->adapters]->lkey};
+        struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_WROTE, flying),
+                                  .sg_list = &piece,
+                                  .num_sge = 1,
+                                  .opcode = rail->has_imm ? KO_IB_WRITE_IMM : KO_IB_WRITE,
+                                  .imm_data = htonl(IMM_DONE),
+                                  .remote_addr = place->at + at,
+                                  .rkey = place->keys[i]};
+        int error = post(rail, &send);
+
+        if (error)
+            post_failed(wire, rail, error, "writing");
+        else if (i && !rail->has_imm)
+            tell(wire, rail);
+    }
+    return i;
+}
+
+/* Writes nothing, to nowhere, in the way in which messages will be written: what the adapter cannot
+ * do it refuses at once (iWARP has no immediates). */
+static void probe(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
+{
+    struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_PROBED, 0),
+                              .opcode = KO_IB_WRITE_IMM,
+                              .imm_data = htonl(IMM_PROBE)};
+    int error = post(rail, &send);
+
+    if (error) {
+        rail->has_imm = false;
+        send.opcode = KO_IB_WRITE;
+        error = post(rail, &send);
+    }
+    if (error)
+        post_failed(wire, rail, error, "a first write");
+}
+
+void ko_rdma_probe(struct ko_rdma_wire *wire)
+{
+    for (int i = 0; i < wire->nrails && !wire->status; i++)
+        probe(wire, &wire->rails[i]);
+}
+
+/* ---- completions ------------------------------------------------------------------------- */
+
+static void got(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+{
+    const uint8_t slot = (uint8_t)(wc->wr_id % KO_RDMA_SLOTS);
+
+    if (!rail && wc->opcode == KO_IB_WC_RECV) {
+        ko_rdma_hear_slot(wire, slot, wc->byte_len);
+        return;
+    }
+    if (rail)
+        ko_rdma_post_ear(wire, &wire->rails[rail]);
+    else
+        ko_rdma_post_slots(wire, &slot, 1);
+    if (wc->opcode == KO_IB_WC_RECV || ntohl(wc->imm_data) == IMM_DONE)
+        ko_rdma_hear_done(wire, rail);
+}
+
+static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+{
+    if (wc->status) {
+        work_failed(wire, rail, wc);
+        return;
+    }
+    switch ((enum ko_rdma_work)(wc->wr_id >> 32)) {
+    case KO_RDMA_GOT:
+        got(wire, rail, wc);
+        return;
+    case KO_RDMA_SENT:
+        wire->slots.nsends--;
+        return;
+    case KO_RDMA_WROTE:
+        ko_rdma_write_ended(wire, (unsigned)(wc->wr_id % KO_RDMA_FLYING));
+        return;
+    case KO_RDMA_PROBED:
+        if (++wire->nprobed == wire->nrails)
+            wire->stage = KO_RDMA_OPEN;
+        return;
+    case KO_RDMA_TOLD:
+        return;
+    }
+}
+
+static int gather(struct ko_rdma_wire *wire, int rail)
+{
+    struct ko_ib_cq *cq = wire->rails[rail].cq;
+    struct ko_ib_wc list[POLL];
+    int all = 0, n;
+
+    do {
+        n = cq->context->ops.poll_cq(cq, POLL, list);
+        for (int i = 0; i < n; i++)
+            complete(wire, rail, &list[i]);
+        all += n > 0 ? n : 0;
+    } while (n == POLL);
+    if (n < 0)
+        ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM, "a completion queue of %s cannot be read",
+                                   wire->rails[rail].adapter->port.device));
+    return all;
+}
+
+/* Whether the other rails have something to tell: they carry stripes alone. */
+static bool are_others_busy(const struct ko_rdma_wire *wire)
+{
+    return wire->out.begun != wire->out.ended || wire->in.awaited || wire->nprobed < wire->nrails;
+}
+
+int ko_rdma_gather(struct ko_rdma_wire *wire)
+{
+    int n = gather(wire, 0);
+
+    for (int i = 1; i < wire->nrails && are_others_busy(wire); i++)
+        n += gather(wire, i);
+    return n;
+}
+
+void ko_rdma_arm(struct ko_rdma_wire *wire)
+{
+    for (int i = 0; i < wire->nrails && !wire->status; i++) {
+        struct ko_rdma_rail *rail = &wire->rails[i];
+        int error = rail->is_armed ? 0 : rail->cq->context->ops.req_notify_cq(rail->cq, 0);
+
+        rail->is_armed = true;
+        if (error)
+            post_failed(wire, rail, error, "asking for events");
+    }
+}
+
+void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
+{
+    struct ko_ib_cq *cq;
+    void *owner;
+
+    if (wire->device->ib->get_event(rail->channel, &cq, &owner))
+        return;
+    wire->device->ib->ack_events(cq, 1);
+    rail->is_armed = false;
+}
