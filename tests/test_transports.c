@@ -2,7 +2,7 @@
  *
  * Every transport passes the suite: one row each.
  *   test_transports [PATTERN]
- * Real adapters in place of the double's: LD_LIBRARY_PATH with the folder of libibverbs.
+ * Real adapters in place of the double's: LD_PRELOAD with libibverbs.so.1 and librdmacm.so.1.
  */
 #include "transport_suite.h"
 
