@@ -321,6 +321,14 @@ check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: lau
 check-rdma: all $(BUILD)/tests/test_transports ## run rdma on software adapters, in virtual machines (installs qemu)
 	$(Q)tests/rdma/run $(BUILD)
 
+# As many groups of each transport lose a rank; the seed that is printed makes a run again.
+KILLS ?= 1000
+
+.PHONY: kills
+kills: $(BUILD)/tests/test_kill ## kill a rank in KILLS groups over each transport (minutes)
+	$(Q)for transport in shm rdma tcp; do \
+	    echo "$$transport:" && $< $(KILLS) $$(date +%s) 8 $$transport || exit 1; done
+
 # ---- fuzzing -------------------------------------------------------------------------------------
 
 # Programs tests/fuzz_NAME.c, and the inputs kept for them in tests/corpus/NAME.

@@ -29,7 +29,8 @@ struct plan {
     uint64_t seed;
     int n, victim;
     const char *transport;
-    int kill_us; /* after the last rank was started */
+    bool has_rails; /* rdma: two queue pairs on each of two adapters */
+    int kill_us;    /* after the last rank was started */
     int port;
 };
 
@@ -69,7 +70,7 @@ static int take_port(void)
     }
 }
 
-static struct plan make_plan(uint64_t seed)
+static struct plan make_plan(const struct kills *kills, uint64_t seed)
 {
     static const char *const transports[] = {"shm", "rdma", "tcp"};
     uint64_t state = seed;
@@ -77,7 +78,10 @@ static struct plan make_plan(uint64_t seed)
 
     plan.victim = seeded_below(&state, plan.n);
     plan.transport = transports[seeded_below(&state, 3)];
+    if (kills->transport)
+        plan.transport = kills->transport;
     plan.kill_us = seeded_below(&state, 20000);
+    plan.has_rails = !strcmp(plan.transport, "rdma") && seeded_below(&state, 2);
     plan.port = take_port();
     return plan;
 }
@@ -180,6 +184,11 @@ static void rank_main(const struct plan *plan, int rank, int timeout_ms, struct 
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("KOLO_TRANSPORT", plan->transport, 1);
+    if (plan->has_rails) {
+        setenv("FAKEVERBS_DEVICES", "fake0,fake1", 1);
+        setenv("KOLO_IB_HCA", "fake0,fake1", 1);
+        setenv("KOLO_IB_QPS_PER_CONNECTION", "2", 1);
+    }
     setenv("KOLO_DEBUG", getenv("KILLS_DEBUG") ? getenv("KILLS_DEBUG") : "NONE", 1);
     snprintf(method, sizeof method, "tcp://127.0.0.1:%d?rank=%d&world_size=%d", plan->port, rank,
              plan->n);
@@ -197,10 +206,10 @@ static void rank_main(const struct plan *plan, int rank, int timeout_ms, struct 
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-static void begin(struct run *run, uint64_t seed, int timeout_ms)
+static void begin(struct run *run, const struct kills *kills, uint64_t seed)
 {
     run->is_on = true;
-    run->plan = make_plan(seed);
+    run->plan = make_plan(kills, seed);
     run->killed_ns = 0;
     memset(run->outcomes, 0, MOST_RANKS * sizeof *run->outcomes);
     fflush(NULL);
@@ -209,10 +218,10 @@ static void begin(struct run *run, uint64_t seed, int timeout_ms)
         if (run->pids[r] < 0)
             abort();
         if (run->pids[r] == 0)
-            rank_main(&run->plan, r, timeout_ms, &run->outcomes[r]);
+            rank_main(&run->plan, r, kills->timeout_ms, &run->outcomes[r]);
     }
     run->kill_at_ns = ko_now_ns() + (int64_t)run->plan.kill_us * 1000;
-    run->deadline = ko_deadline_in(timeout_ms + GRACE_MS);
+    run->deadline = ko_deadline_in(kills->timeout_ms + GRACE_MS);
 }
 
 /* True if text says "rank K" and not merely "rank K7". */
@@ -261,15 +270,16 @@ static void judge(const struct run *run, int rank, int status, int timeout_ms,
         fprintf(stderr, "# seed %llu: slow, %d ms: rank %d: %s\n",
                 (unsigned long long)run->plan.seed, ms, rank, outcome->text);
     if (is_hung || is_crashed || is_success || is_unnamed || is_blaming || is_late)
-        fprintf(stderr,
-                "# seed %llu: %d ranks over %s, rank %d killed after %d us: rank %d %s %d ms later,"
-                " after %d calls: %s: %s\n",
-                (unsigned long long)run->plan.seed, run->plan.n, run->plan.transport,
-                run->plan.victim, run->plan.kill_us, rank,
-                is_hung      ? "hung"
-                : is_crashed ? "crashed"
-                             : "returned",
-                ms, outcome->calls, kolo_status_name(outcome->status), outcome->text);
+        fprintf(
+            stderr,
+            "# seed %llu: %d ranks over %s%s, rank %d killed after %d us: rank %d %s %d ms later,"
+            " after %d calls: %s: %s\n",
+            (unsigned long long)run->plan.seed, run->plan.n, run->plan.transport,
+            run->plan.has_rails ? " (4 rails)" : "", run->plan.victim, run->plan.kill_us, rank,
+            is_hung      ? "hung"
+            : is_crashed ? "crashed"
+                         : "returned",
+            ms, outcome->calls, kolo_status_name(outcome->status), outcome->text);
 }
 
 /* Kills when it is time, reaps who has ended; true while somebody is left. */
@@ -325,7 +335,7 @@ void kills_run(const struct kills *kills, struct kills_result *result)
     while (result->runs < kills->runs) {
         for (int i = 0; i < kills->at_once; i++) {
             if (!runs[i].is_on && begun < kills->runs)
-                begin(&runs[i], kills->seed + (uint64_t)begun++, kills->timeout_ms);
+                begin(&runs[i], kills, kills->seed + (uint64_t)begun++);
             if (runs[i].is_on && !look(&runs[i], kills->timeout_ms, result)) {
                 runs[i].is_on = false;
                 result->runs++;

@@ -12,8 +12,9 @@
 struct kills {
     uint64_t seed; /* run i is made from seed + i */
     int runs;
-    int at_once;    /* groups that run side by side */
-    int timeout_ms; /* of each group */
+    int at_once;           /* groups that run side by side */
+    int timeout_ms;        /* of each group */
+    const char *transport; /* of all groups; NULL: each draws its own */
 };
 
 struct kills_result {

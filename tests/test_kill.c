@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ranks that are killed: nobody hangs, and everybody says who was lost.
- *   test_kill [RUNS [SEED [AT_ONCE]]]
- * With numbers it is a stress test: 1000 runs, or one run again by its seed.
+ *   test_kill [RUNS [SEED [AT_ONCE [TRANSPORT]]]]
+ * With numbers it is a stress test: 1000 runs, or one run again by its seed (make kills).
  */
 #include "kills.h"
 
@@ -87,6 +87,8 @@ int main(int argc, char **argv)
         kills.seed = strtoull(argv[2], NULL, 10);
     if (argc > 3)
         kills.at_once = atoi(argv[3]);
+    if (argc > 4)
+        kills.transport = argv[4];
     if (kills.runs < 1 || kills.at_once < 1)
         return 2;
     return cmocka_run_group_tests_name("kill", tests, NULL, NULL);
