@@ -178,21 +178,46 @@ template <class E> struct ko_op_sum : ko_op_add<E> {
 KO_CHOOSING_OP(min, smaller)
 KO_CHOOSING_OP(max, larger)
 
+/* ---- factors: what becomes of an element of a part before anything else ------------------------
+ */
+
+template <class E> struct ko_as_it_is {
+    KO_MEMBER typename E::bits of(typename E::bits x, uint32_t) const
+    {
+        return x;
+    }
+};
+
+/* The product is rounded, as if it had been stored. */
+template <class E> struct ko_times {
+    const uint64_t *factors; /* by part */
+
+    KO_MEMBER typename E::bits of(typename E::bits x, uint32_t part) const
+    {
+        typename E::wide factor;
+
+        memcpy(&factor, &factors[part], sizeof factor);
+        return E::narrow((typename E::wide)(E::widen(x) * factor));
+    }
+};
+
 /* ---- loops -------------------------------------------------------------------------------------
  */
 
 /* The elements from first up to end, this thread's among those of a block. */
-template <class Op> KO_DEVICE void ko_fold_ones(const ko_fold &fold, uint64_t first, uint64_t end)
+template <class Op, class Factor>
+KO_DEVICE void ko_fold_ones(const ko_fold &fold, const Factor &factor, uint64_t first, uint64_t end)
 {
     typedef typename Op::element::bits bits;
 
     KO_ROLLED
     for (uint64_t i = first + ko_thread(); i < end; i += ko_nthreads()) {
-        typename Op::state state = Op::begin(ko_load_one((const bits *)fold.parts[0] + i));
+        typename Op::state state =
+            Op::begin(factor.of(ko_load_one((const bits *)fold.parts[0] + i), 0));
 
         KO_ROLLED
         for (uint32_t p = 1; p < fold.nparts; p++)
-            state = Op::join(state, ko_load_one((const bits *)fold.parts[p] + i));
+            state = Op::join(state, factor.of(ko_load_one((const bits *)fold.parts[p] + i), p));
         KO_ROLLED
         for (uint32_t o = 0; o < fold.nouts; o++)
             ko_store_one((bits *)fold.outs[o] + i, Op::end(state, fold.divisor));
@@ -205,21 +230,22 @@ template <class Op> struct ko_folding {
     enum { N = sizeof(ko_pack) / sizeof(bits) };
     typename Op::state states[N];
 
-    KO_MEMBER void begin(const ko_pack &pack)
+    template <class Factor> KO_MEMBER void begin(const ko_pack &pack, const Factor &factor)
     {
         bits in[N];
 
         memcpy(in, &pack, sizeof pack);
         for (int k = 0; k < N; k++)
-            states[k] = Op::begin(in[k]);
+            states[k] = Op::begin(factor.of(in[k], 0));
     }
-    KO_MEMBER void join(const ko_pack &pack)
+    template <class Factor>
+    KO_MEMBER void join(const ko_pack &pack, const Factor &factor, uint32_t part)
     {
         bits in[N];
 
         memcpy(in, &pack, sizeof pack);
         for (int k = 0; k < N; k++)
-            states[k] = Op::join(states[k], in[k]);
+            states[k] = Op::join(states[k], factor.of(in[k], part));
     }
     KO_MEMBER ko_pack end(uint32_t divisor) const
     {
@@ -247,8 +273,9 @@ template <int U> struct ko_packs {
 /* Packs first, first + 1, ... below end, as many as make whole turns of U packs for each thread.
  * Pack 0 begins at byte `base` of each array. Returns the first that is not done. The next part is
  * being loaded while one is folded. */
-template <class Op, int U>
-KO_DEVICE uint64_t ko_fold_packs(const ko_fold &fold, uint64_t base, uint64_t first, uint64_t end)
+template <class Op, int U, class Factor>
+KO_DEVICE uint64_t ko_fold_packs(const ko_fold &fold, const Factor &factor, uint64_t base,
+                                 uint64_t first, uint64_t end)
 {
     const uint64_t turn = (uint64_t)U * ko_nthreads();
 
@@ -263,14 +290,14 @@ KO_DEVICE uint64_t ko_fold_packs(const ko_fold &fold, uint64_t base, uint64_t fi
         if (fold.nparts > 1)
             next.load(fold.parts[1] + at);
         for (int u = 0; u < U; u++)
-            folding[u].begin(here.packs[u]);
+            folding[u].begin(here.packs[u], factor);
         KO_ROLLED
         for (uint32_t p = 1; p < fold.nparts; p++) {
             here = next;
             if (p + 1 < fold.nparts)
                 next.load(fold.parts[p + 1] + at);
             for (int u = 0; u < U; u++)
-                folding[u].join(here.packs[u]);
+                folding[u].join(here.packs[u], factor, p);
         }
         for (int u = 0; u < U; u++) {
             const ko_pack pack = folding[u].end(fold.divisor);
@@ -300,7 +327,9 @@ template <class Bits> KO_DEVICE uint64_t ko_fold_shift(const ko_fold &fold)
 }
 
 /* The elements from first up to end, by all threads of the calling block. */
-template <class Op> KO_DEVICE void ko_fold_range(const ko_fold &fold, uint64_t first, uint64_t end)
+template <class Op, class Factor>
+KO_DEVICE void ko_fold_range(const ko_fold &fold, const Factor &factor, uint64_t first,
+                             uint64_t end)
 {
     typedef typename Op::element::bits bits;
     enum { N = sizeof(ko_pack) / sizeof(bits), U = N > 8 ? 1 : 2 };
@@ -308,21 +337,22 @@ template <class Op> KO_DEVICE void ko_fold_range(const ko_fold &fold, uint64_t f
     uint64_t start, packs, done;
 
     if (shift == sizeof(ko_pack) || end - first < N) {
-        ko_fold_ones<Op>(fold, first, end);
+        ko_fold_ones<Op>(fold, factor, first, end);
         return;
     }
     /* the first element that begins a pack */
     start = first + (N - (first + shift / sizeof(bits)) % N) % N;
     packs = end > start ? (end - start) / N : 0;
-    ko_fold_ones<Op>(fold, first, start < end ? start : end);
-    done = ko_fold_packs<Op, U>(fold, start * sizeof(bits), 0, packs);
-    done = ko_fold_packs<Op, 1>(fold, start * sizeof(bits), done, packs);
-    ko_fold_ones<Op>(fold, start + done * N, end);
+    ko_fold_ones<Op>(fold, factor, first, start < end ? start : end);
+    done = ko_fold_packs<Op, U>(fold, factor, start * sizeof(bits), 0, packs);
+    done = ko_fold_packs<Op, 1>(fold, factor, start * sizeof(bits), done, packs);
+    ko_fold_ones<Op>(fold, factor, start + done * N, end);
 }
 
 /* The share of a block: as equal as can be, and whole lines of 128 bytes. */
-template <class Op>
-KO_DEVICE void ko_fold_share(const ko_fold &fold, unsigned block, unsigned nblocks)
+template <class Op, class Factor>
+KO_DEVICE void ko_fold_share(const ko_fold &fold, const Factor &factor, unsigned block,
+                             unsigned nblocks)
 {
     const uint64_t line = 128 / sizeof(typename Op::element::bits);
     const uint64_t lines = (fold.count + line - 1) / line;
@@ -330,7 +360,7 @@ KO_DEVICE void ko_fold_share(const ko_fold &fold, unsigned block, unsigned nbloc
     const uint64_t end = lines * (block + 1) / nblocks * line;
 
     if (first < fold.count)
-        ko_fold_range<Op>(fold, first, end < fold.count ? end : fold.count);
+        ko_fold_range<Op>(fold, factor, first, end < fold.count ? end : fold.count);
 }
 
 #endif

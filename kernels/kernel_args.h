@@ -25,6 +25,17 @@ struct ko_fold {
 
 static_assert(sizeof(struct ko_fold) == 2 * KO_FOLD_MOST * 8 + 24, "no padding, anywhere");
 
+/* ko_premul_DTYPE: the same as a sum (of bool: an or), of parts that are multiplied by a factor of
+ * their own first, and rounded then. A factor is of the type that is computed in, at the beginning
+ * of 8 bytes that are else 0. */
+struct ko_premul_fold {
+    struct ko_fold fold;
+    uint64_t factors[KO_FOLD_MOST];
+};
+
+static_assert(sizeof(struct ko_premul_fold) == sizeof(struct ko_fold) + KO_FOLD_MOST * 8,
+              "none here");
+
 /* ko_scale_FROM_TO: each element of to[a] = that of from[a] times factor, and times the float32 at
  * factor_at, if that is not 0. If found_at is not 0, the float32 there becomes 1 if an element of
  * any from[a] is infinite or no number; else it stays. to[a] may be from[a]. */

@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
  * All kernels: ko_fold_DTYPE_OP, for every dtype and the operations that it has: AVG is SUM with a
- * divisor; SUM, PROD, MIN and MAX of bool are BOR and BAND. ko_scale_FROM_TO, ko_sgd_DTYPE and
- * ko_adam_DTYPE, for the dtypes that gradients have. ko_push.
+ * divisor; SUM, PROD, MIN and MAX of bool are BOR and BAND. ko_premul_DTYPE, for every dtype.
+ * ko_scale_FROM_TO, ko_sgd_DTYPE and ko_adam_DTYPE, for the dtypes that gradients have. ko_push.
  */
 #include "epilogue.cuh"
 #include "push.cuh"
 
-#define FOLD(name, op)                                                        \
-    KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                           \
-    {                                                                         \
-        ko_fold_share<ko_op_##op<ko_##name>>(fold, ko_block(), ko_nblocks()); \
+#define FOLD(name, op)                                                                   \
+    KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                                      \
+    {                                                                                    \
+        ko_fold_share<ko_op_##op<ko_##name>>(fold, ko_as_it_is<ko_##name>(), ko_block(), \
+                                             ko_nblocks());                              \
     }
-#define ARITHMETIC(name) FOLD(name, sum) FOLD(name, prod) FOLD(name, min) FOLD(name, max)
+#define PREMUL(name, op)                                                                     \
+    KO_KERNEL(ko_premul_##name, ko_premul_fold, premul)                                      \
+    {                                                                                        \
+        const ko_times<ko_##name> factor = {premul.factors};                                 \
+                                                                                             \
+        ko_fold_share<ko_op_##op<ko_##name>>(premul.fold, factor, ko_block(), ko_nblocks()); \
+    }
+#define ARITHMETIC(name) \
+    FOLD(name, sum) FOLD(name, prod) FOLD(name, min) FOLD(name, max) PREMUL(name, sum)
 #define BITWISE(name) FOLD(name, band) FOLD(name, bor) FOLD(name, bxor)
 #define SIGNED(name) ARITHMETIC(name) BITWISE(name)
 #define UNSIGNED(name) ARITHMETIC(name) BITWISE(name)
@@ -20,7 +29,7 @@
 #define HALF(name) ARITHMETIC(name)
 #define SMALL(name) ARITHMETIC(name)
 #define BYTE(name) ARITHMETIC(name)
-#define BOOL(name) BITWISE(name)
+#define BOOL(name) BITWISE(name) PREMUL(name, bor)
 
 #define KERNELS_OF(id, name, type, kind, work) kind(name)
 KO_DTYPE_LIST(KERNELS_OF)

@@ -65,6 +65,8 @@ int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on
             *(ko_gpu_holds(group->gpu, stage.call.out) ? &ngpu : &nhost) += 1;
     }
     *is_on_gpu = ngpu > 0;
+    if (!ngpu && !nhost && call->is_uneven) /* the others may have some for the graph */
+        return ko_gpu_is_captured(group->gpu, is_on_gpu);
     if (ngpu && nhost)
         return ko_fail(KOLO_E_INVALID,
                        "%s: %zu buffers are in GPU memory and %zu in host memory; all of a call "

@@ -99,7 +99,7 @@ static int capture_push(kolo_group *group, const struct ko_call *call,
     err = ko_cuda_push(*push, ko_gpu_user_stream(group->gpu));
     if (err || !fold.nouts)
         return err;
-    return ko_cuda_fold(call->dtype, call->op, fold, group->size, ko_gpu_user_stream(group->gpu));
+    return ko_coll_begin_fold(call, plan, &fold, ko_gpu_user_stream(group->gpu));
 }
 
 int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,

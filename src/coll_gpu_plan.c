@@ -27,10 +27,28 @@ int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i)
     return plan->what == KO_ALL_TO_ALL ? i / plan->n : i;
 }
 
-/* Block i of a buffer. */
-static uint64_t block(const struct ko_gpu_plan *plan, uint64_t buffer, int i)
+static bool has_blocks(enum ko_collective what, enum buffer which)
 {
-    return buffer + ((uint64_t)i * plan->count << plan->shift);
+    if (what == KO_ALL_TO_ALL)
+        return true;
+    return which == IN ? what == KO_REDUCE_SCATTER || what == KO_SCATTER
+                       : what == KO_ALL_GATHER || what == KO_GATHER;
+}
+
+/* What the rank gives to rank i, or gets from it. */
+static struct ko_part block(const struct ko_gpu_plan *plan, int rank, enum buffer which, int i)
+{
+    const size_t index = has_blocks(plan->what, which) ? (size_t)i : 0;
+    const struct ko_part even = {index * plan->count, plan->count};
+
+    return plan->blocks ? plan->blocks[rank].parts[which][i] : even;
+}
+
+static uint64_t block_at(const struct ko_gpu_plan *plan, int rank, enum buffer which, int i)
+{
+    const uint64_t buffer = which == IN ? plan->ins[rank] : plan->outs[rank];
+
+    return buffer + ((uint64_t)block(plan, rank, which, i).at << plan->shift);
 }
 
 static void add_part(struct ko_fold *fold, uint64_t at)
@@ -60,8 +78,9 @@ static struct ko_part share_of(const struct ko_gpu_plan *plan, int i)
 
 static void plan_blocks(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 {
+    fold->count = block(plan, i, OUT, i).count;
     for (int r = 0; r < plan->n; r++)
-        add_part(fold, block(plan, plan->ins[r], i));
+        add_part(fold, block_at(plan, r, IN, i));
     fold->outs[fold->nouts++] = plan->outs[i];
 }
 
@@ -95,30 +114,36 @@ static void plan_broadcast(const struct ko_gpu_plan *plan, int i, struct ko_fold
             add_out(fold, plan->outs[r]);
 }
 
+/* What one rank gives to another. */
+static void plan_passing(const struct ko_gpu_plan *plan, int from, int to, struct ko_fold *fold)
+{
+    fold->count = block(plan, from, IN, to).count;
+    add_part(fold, block_at(plan, from, IN, to));
+    add_out(fold, block_at(plan, to, OUT, from));
+}
+
 static void plan_copy(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 {
-    const int n = plan->n, to = behind(plan, i / n, i % n);
+    const int n = plan->n;
 
     switch (plan->what) {
     case KO_BROADCAST:
         plan_broadcast(plan, i, fold);
         break;
     case KO_ALL_GATHER:
+        fold->count = block(plan, i, IN, i).count;
         add_part(fold, plan->ins[i]);
         for (int k = 0; k < n; k++)
-            add_out(fold, block(plan, plan->outs[behind(plan, i, k)], i));
+            add_out(fold, block_at(plan, behind(plan, i, k), OUT, i));
         break;
     case KO_GATHER:
-        add_part(fold, plan->ins[i]);
-        add_out(fold, block(plan, plan->outs[plan->root], i));
+        plan_passing(plan, i, plan->root, fold);
         break;
     case KO_SCATTER:
-        add_part(fold, block(plan, plan->ins[plan->root], i));
-        add_out(fold, plan->outs[i]);
+        plan_passing(plan, plan->root, i, fold);
         break;
     default:
-        add_part(fold, block(plan, plan->ins[i / n], to));
-        add_out(fold, block(plan, plan->outs[to], i / n));
+        plan_passing(plan, i / n, behind(plan, i / n, i % n), fold);
     }
 }
 
@@ -137,7 +162,7 @@ void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 
 bool ko_gpu_can_push(const struct ko_gpu_plan *plan)
 {
-    return plan->count << plan->shift <= KO_PUSH_BYTES &&
+    return !plan->blocks && plan->count << plan->shift <= KO_PUSH_BYTES &&
            (plan->what == KO_ALL_REDUCE || plan->what == KO_ALL_GATHER ||
             plan->what == KO_REDUCE_SCATTER || plan->what == KO_ALL_TO_ALL);
 }
@@ -145,14 +170,12 @@ bool ko_gpu_can_push(const struct ko_gpu_plan *plan)
 void ko_gpu_plan_push(const struct ko_gpu_plan *plan, int rank, uint64_t scratch,
                       struct ko_push *push, struct ko_fold *fold)
 {
-    const bool has_blocks = plan->what == KO_REDUCE_SCATTER || plan->what == KO_ALL_TO_ALL;
-
     *fold = (struct ko_fold){.count = plan->count};
     push->nbytes = plan->count << plan->shift;
     for (int r = 0; r < plan->n; r++) {
-        push->from[r] = has_blocks ? block(plan, plan->ins[rank], r) : plan->ins[rank];
+        push->from[r] = block_at(plan, rank, IN, r);
         if (!is_reducing(plan->what))
-            push->to[r] = block(plan, plan->outs[rank], r);
+            push->to[r] = block_at(plan, rank, OUT, r);
         else /* one's own stays where it is */
             push->to[r] = r == rank ? push->from[r] : scratch + (uint64_t)r * KO_PUSH_BYTES;
         add_part(fold, push->to[r]);

@@ -12,12 +12,19 @@
 #include "coll.h"
 #include "kernel_args.h"
 
+/* What one rank gives to each and gets from each, as places in its IN and OUT. */
+struct ko_gpu_blocks {
+    struct ko_part parts[2][KO_FOLD_MOST];
+};
+
 struct ko_gpu_plan {
     enum ko_collective what;
     bool is_spread;
     int n, root;
-    uint64_t count; /* of a call's elements */
-    unsigned shift; /* log2 of an element's bytes */
+    uint64_t count;                     /* of a call's elements, unless blocks differ */
+    unsigned shift;                     /* log2 of an element's bytes */
+    const struct ko_gpu_blocks *blocks; /* by rank; NULL: all of a call are of one length */
+    const double *factors;              /* by rank, of its input; NULL: none has one */
     uint64_t ins[KO_FOLD_MOST],
         outs[KO_FOLD_MOST]; /* addresses, by rank; those that the call has */
 };
@@ -28,8 +35,8 @@ int ko_gpu_nsteps(const struct ko_gpu_plan *plan);
 /* The rank that carries out step i of a plan that is spread. */
 int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i);
 
-/* Step i of them, but for the divisor; nouts is 0 if it has nothing to do, as for what is in its
- * place already. Of copies each goes from parts[0]. */
+/* Step i of them, but for the divisor; nouts or count is 0 if it has nothing to do, as for what is
+ * in its place already. Of copies each goes from parts[0]. */
 void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold);
 
 /* Whether the call is an exchange of everybody with everybody, of so little that it goes by a push

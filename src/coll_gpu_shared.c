@@ -21,8 +21,16 @@
 struct offer {
     struct ko_stamp stamp;
     uint64_t is_captured;
+    double factor;    /* of the input, if the op has one */
     int64_t ready_ns; /* when its input was, by the clock that all ranks of a machine share */
     struct ko_gpu_place in, out;
+};
+
+/* What all ranks have said. */
+struct meeting {
+    struct offer offers[KO_FOLD_MOST];
+    struct ko_gpu_blocks blocks[KO_FOLD_MOST]; /* of a call whose blocks may differ */
+    double factors[KO_FOLD_MOST];
 };
 
 /* Of bytes, among all ranks, over the links that calls of host memory go by. */
@@ -43,7 +51,7 @@ static int exchange(kolo_group *group, enum ko_collective what, const void *in, 
 
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
 {
-    return group->share && !call->is_uneven && !call->is_scaled && call->what != KO_BARRIER;
+    return group->share && call->what != KO_BARRIER;
 }
 
 static int make_offer(kolo_group *group, const struct ko_call *call, struct offer *offer)
@@ -52,12 +60,14 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct offe
     const size_t out_bytes = ko_coll_is_written(group, call) ? ko_call_bytes(group, call, true) : 0;
     int err;
 
-    offer->stamp = (struct ko_stamp){.seq = group->seq,
-                                     .count = call->count,
-                                     .root = (uint32_t)call->root,
-                                     .what = (uint8_t)call->what,
-                                     .dtype = (uint8_t)call->dtype,
-                                     .op = (uint8_t)call->op};
+    offer->stamp =
+        (struct ko_stamp){.seq = group->seq,
+                          .count = call->is_uneven ? 0 : call->count,
+                          .root = (uint32_t)call->root,
+                          .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
+                          .dtype = (uint8_t)call->dtype,
+                          .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
+    offer->factor = call->factor;
     offer->is_captured = call->is_captured;
     offer->ready_ns = ko_now_ns();
     err = ko_gpu_share_describe(group->share, in_bytes ? call->in : NULL, in_bytes, &offer->in);
@@ -135,16 +145,70 @@ static int agree(kolo_group *group, const struct offer *offers, bool *is_reached
     return err;
 }
 
+/* ---- blocks of different lengths --------------------------------------------------------------
+ */
+
+/* A buffer without blocks is the same to all others. */
+static void list_blocks(const kolo_group *group, const struct ko_call *call,
+                        struct ko_gpu_blocks *blocks)
+{
+    const struct ko_part whole = {0, call->count};
+
+    for (int r = 0; r < group->size; r++) {
+        blocks->parts[IN][r] = call->in_blocks.counts ? block_of(&call->in_blocks, r) : whole;
+        blocks->parts[OUT][r] = call->out_blocks.counts ? block_of(&call->out_blocks, r) : whole;
+    }
+}
+
+/* What one rank gives to another has to be as long as that one takes it to be. */
+static int check_blocks(kolo_group *group, const struct ko_call *call,
+                        const struct ko_gpu_blocks *blocks)
+{
+    const unsigned shift = ko_dtype_shift(call->dtype);
+    char text[KO_ERROR_TEXT];
+
+    for (int from = 0; from < group->size; from++)
+        for (int to = 0; to < group->size; to++) {
+            const size_t sent = blocks[from].parts[IN][to].count;
+            const size_t wanted = blocks[to].parts[OUT][from].count;
+
+            if (sent == wanted || (call->what == KO_GATHER && to != call->root) ||
+                (call->what == KO_SCATTER && from != call->root))
+                continue;
+            snprintf(text, sizeof text,
+                     "rank %d sends %zu bytes to rank %d, which expects %zu, in %s of %s: the "
+                     "counts that the two give for this block differ",
+                     from, sent << shift, to, wanted << shift, ko_call_name(call),
+                     kolo_dtype_name(call->dtype));
+            return ko_group_fail(group, KOLO_E_MISMATCH, text);
+        }
+    return KOLO_OK;
+}
+
+static int meet_for_blocks(kolo_group *group, const struct ko_call *call, struct ko_gpu_blocks *all)
+{
+    struct ko_gpu_blocks mine = {0};
+    int err;
+
+    list_blocks(group, call, &mine);
+    err = exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
+    return err ? err : check_blocks(group, call, all);
+}
+
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static void make_plan(kolo_group *group, const struct ko_call *call, const struct offer *offers,
+static void make_plan(kolo_group *group, const struct ko_call *call, const struct meeting *meeting,
                       struct ko_gpu_plan *plan)
 {
+    const struct offer *offers = meeting->offers;
+
     plan->what = call->what;
     plan->is_spread = ko_gpu_share_is_spread(group->share);
     plan->n = group->size;
     plan->root = call->root;
     plan->count = call->count;
+    plan->blocks = call->is_uneven ? meeting->blocks : NULL;
+    plan->factors = call->is_scaled ? meeting->factors : NULL;
     plan->shift = ko_dtype_shift(call->dtype);
     for (int r = 0; r < group->size; r++) {
         plan->ins[r] = ko_gpu_share_address(group->share, r, &offers[r].in);
@@ -164,18 +228,25 @@ static int copy_to_each(kolo_group *group, const struct ko_fold *fold, unsigned 
     return ko_cuda_check(cuda, result, "a buffer on the GPU cannot be copied");
 }
 
+int ko_coll_begin_fold(const struct ko_call *call, const struct ko_gpu_plan *plan,
+                       const struct ko_fold *fold, ko_cu_stream stream)
+{
+    return plan->factors ? ko_cuda_premul(call->dtype, fold, plan->factors, stream)
+                         : ko_cuda_fold(call->dtype, call->op, *fold, plan->n, stream);
+}
+
 /* Copies to several places of one GPU are reductions of one part, of integers of the same length:
  * the part is read once. */
-static int begin_step(kolo_group *group, const struct ko_call *call, struct ko_fold *fold,
-                      ko_cu_stream stream)
+static int begin_step(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
+                      struct ko_fold *fold, ko_cu_stream stream)
 {
     static const kolo_dtype integers[] = {KOLO_UINT8, KOLO_UINT8, KOLO_UINT32, KOLO_UINT64};
     const unsigned shift = ko_dtype_shift(call->dtype);
 
-    if (!fold->nouts)
+    if (!fold->nouts || !fold->count)
         return KOLO_OK;
     if (is_reducing(call->what))
-        return ko_cuda_fold(call->dtype, call->op, *fold, group->size, stream);
+        return ko_coll_begin_fold(call, plan, fold, stream);
     if (fold->nouts == 1 || ko_gpu_share_is_spread(group->share))
         return copy_to_each(group, fold, shift, stream);
     if (shift == 1)
@@ -191,24 +262,24 @@ int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
 
     if (err)
         return err;
-    for (int i = 0; i < ko_gpu_nsteps(plan) && plan->count && !err; i++) {
+    for (int i = 0; i < ko_gpu_nsteps(plan) && !err; i++) {
         if (plan->is_spread && ko_gpu_step_rank(plan, i) != group->rank)
             continue;
         ko_gpu_step(plan, i, &fold);
-        err = begin_step(group, call, &fold, stream);
+        err = begin_step(group, call, plan, &fold, stream);
     }
     ko_gpu_leave(group->gpu);
     return err;
 }
 
-static int carry_out(kolo_group *group, const struct ko_call *call, const struct offer *offers)
+static int carry_out(kolo_group *group, const struct ko_call *call, const struct meeting *meeting)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
     struct ko_gpu_plan plan;
     char text[KO_ERROR_TEXT];
     int err;
 
-    make_plan(group, call, offers, &plan);
+    make_plan(group, call, meeting, &plan);
     err = ko_coll_begin_plan(group, call, &plan, ko_gpu_own_stream(group->gpu));
     if (!err)
         err = ko_gpu_finish(group->gpu, &deadline);
@@ -248,34 +319,39 @@ static int await_input(kolo_group *group, const struct ko_call *call)
 }
 
 /* The ranks tell each other of a call of one tensor. */
-static int meet_for(kolo_group *group, const struct ko_call *call, struct offer *all,
+static int meet_for(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
                     bool *is_reached)
 {
     struct offer mine;
     int err = make_offer(group, call, &mine);
 
     if (!err)
-        err = exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
+        err = exchange(group, KO_ALL_GATHER, &mine, meeting->offers, sizeof mine, 0);
     if (!err)
-        err = check_offers(group, all);
-    return err ? err : agree(group, all, is_reached);
+        err = check_offers(group, meeting->offers);
+    for (int r = 0; r < group->size; r++)
+        meeting->factors[r] = meeting->offers[r].factor;
+    if (!err && call->is_uneven)
+        err = meet_for_blocks(group, call, meeting->blocks);
+    return err ? err : agree(group, meeting->offers, is_reached);
 }
 
 /* On one GPU. */
-static int run_together(kolo_group *group, const struct ko_call *call, const struct offer *offers)
+static int run_together(kolo_group *group, const struct ko_call *call,
+                        const struct meeting *meeting)
 {
-    const int last = last_of(offers, group->size);
+    const int last = last_of(meeting->offers, group->size);
     unsigned char is_done = 1;
-    int err = last == group->rank ? carry_out(group, call, offers) : KOLO_OK;
+    int err = last == group->rank ? carry_out(group, call, meeting) : KOLO_OK;
 
     return err ? err : exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
 }
 
 /* On several. */
-static int run_share(kolo_group *group, const struct ko_call *call, const struct offer *offers)
+static int run_share(kolo_group *group, const struct ko_call *call, const struct meeting *meeting)
 {
     unsigned char is_done = 1, all[KO_FOLD_MOST];
-    int err = carry_out(group, call, offers);
+    int err = carry_out(group, call, meeting);
 
     return err ? err : exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
@@ -284,16 +360,16 @@ static int run_share(kolo_group *group, const struct ko_call *call, const struct
 static int run_tensor(kolo_group *group, const struct ko_call *call,
                       int (*run)(kolo_group *group, const struct ko_call *call))
 {
-    struct offer all[KO_FOLD_MOST];
+    struct meeting meeting;
     bool is_reached;
-    int err = meet_for(group, call, all, &is_reached);
+    int err = meet_for(group, call, &meeting, &is_reached);
 
     if (err)
         return err;
     if (!is_reached)
         return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
-    return ko_gpu_share_is_spread(group->share) ? run_share(group, call, all)
-                                                : run_together(group, call, all);
+    return ko_gpu_share_is_spread(group->share) ? run_share(group, call, &meeting)
+                                                : run_together(group, call, &meeting);
 }
 
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
@@ -323,16 +399,16 @@ static int fail_to_capture(const struct ko_call *call, const char *why)
 
 static int capture_tensor(kolo_group *group, const struct ko_call *call)
 {
-    struct offer all[KO_FOLD_MOST];
+    struct meeting meeting;
     struct ko_gpu_plan plan;
     bool is_reached;
-    int err = meet_for(group, call, all, &is_reached);
+    int err = meet_for(group, call, &meeting, &is_reached);
 
     if (err)
         return err;
     if (!is_reached)
         return fail_to_capture(call, "its buffers are not in memory that all ranks reach");
-    make_plan(group, call, all, &plan);
+    make_plan(group, call, &meeting, &plan);
     /* by turns, since a graph's calls are all as late */
     return ko_coll_capture(group, call, &plan, (int)(group->seq % (uint64_t)group->size));
 }

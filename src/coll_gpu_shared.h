@@ -23,6 +23,10 @@ int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
  * call; KOLO_E_UNSUPPORTED on all ranks if it would have to go by way of the host. */
 int ko_coll_run_captured(kolo_group *group, const struct ko_call *call);
 
+/* Puts a reduction of the plan's into a stream: one part of each rank, in their order. */
+int ko_coll_begin_fold(const struct ko_call *call, const struct ko_gpu_plan *plan,
+                       const struct ko_fold *fold, ko_cu_stream stream);
+
 /* Puts all steps of the plan into a stream; of one that is spread, this rank's. */
 int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
                        const struct ko_gpu_plan *plan, ko_cu_stream stream);

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { NTHREADS = 512, BLOCKS_PER_MULTIPROCESSOR = 2, LEAST_BYTES = 8192 };
 
@@ -23,6 +24,7 @@ static struct {
     int status;
     char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
     ko_cu_kernel folds[KOLO_NDTYPES][KOLO_NOPS];
+    ko_cu_kernel premuls[KOLO_NDTYPES];
     ko_cu_kernel scales[KOLO_NDTYPES][KOLO_NDTYPES]; /* from, to; NULL: there is none */
     ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES];
     ko_cu_kernel push;
@@ -51,6 +53,14 @@ static int find_fold(const struct ko_cuda *cuda, ko_cu_library library, kolo_dty
         return KOLO_OK;
     snprintf(name, sizeof name, "ko_fold_%s_%s", kolo_dtype_name(dtype), fold_name(dtype, op));
     return ko_cuda_check(cuda, cuda->library_kernel(&loaded.folds[dtype][op], library, name), name);
+}
+
+static int find_premul(const struct ko_cuda *cuda, ko_cu_library library, kolo_dtype dtype)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "ko_premul_%s", kolo_dtype_name(dtype));
+    return ko_cuda_check(cuda, cuda->library_kernel(&loaded.premuls[dtype], library, name), name);
 }
 
 /* Those that gradients have. */
@@ -103,9 +113,12 @@ static int load(void)
         err = ko_cuda_check(
             cuda, cuda->library_load(&library, ko_cuda_image, NULL, NULL, 0, NULL, NULL, 0),
             "the kernels cannot be loaded");
-    for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++)
+    for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++) {
         for (int op = 0; op < KOLO_NOPS && !err; op++)
             err = find_fold(cuda, library, (kolo_dtype)dtype, (kolo_op)op);
+        if (!err)
+            err = find_premul(cuda, library, (kolo_dtype)dtype);
+    }
     if (!err)
         err = find_epilogues(cuda, library);
     return err ? err
@@ -177,6 +190,39 @@ int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks, 
         return err;
     fold.divisor = op == KOLO_AVG ? (uint32_t)nranks : 1;
     return launch(loaded.folds[dtype][op], fold.count * reduction.nbytes, &fold, stream);
+}
+
+/* As the type that the dtype is computed in; reduce.h says how. */
+static uint64_t factor_bits(kolo_dtype dtype, const struct ko_reduction *reduction, double factor)
+{
+    const float small = (float)factor;
+    const uint64_t one = 1;
+    uint64_t bits = 0;
+
+    if (dtype == KOLO_FLOAT64)
+        memcpy(&bits, &factor, sizeof factor);
+    else if (ko_dtype_is_float(dtype))
+        memcpy(&bits, &small, sizeof small);
+    else
+        reduction->scale(&bits, &one, 1, factor);
+    return bits;
+}
+
+int ko_cuda_premul(kolo_dtype dtype, const struct ko_fold *fold, const double *factors,
+                   ko_cu_stream stream)
+{
+    struct ko_premul_fold premul = {.fold = *fold};
+    struct ko_reduction reduction;
+    int err = ko_reduction_find(dtype, KOLO_SUM, &reduction);
+
+    if (!err)
+        err = ko_cuda_kernels_open();
+    if (err)
+        return err;
+    premul.fold.divisor = 1;
+    for (uint32_t p = 0; p < fold->nparts; p++)
+        premul.factors[p] = factor_bits(dtype, &reduction, factors[p]);
+    return launch(loaded.premuls[dtype], fold->count * reduction.nbytes, &premul, stream);
 }
 
 /* The number of blocks follows from nbytes alone, as all ranks have to have the same. */

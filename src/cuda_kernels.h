@@ -20,6 +20,11 @@ int ko_cuda_kernels_open(void);
 int ko_cuda_fold(kolo_dtype dtype, kolo_op op, struct ko_fold fold, int nranks,
                  ko_cu_stream stream);
 
+/* The same as a SUM of parts times factors[nparts], with the bits that the host's reductions give:
+ * each product is rounded to the dtype first (reduce.h's scale). */
+int ko_cuda_premul(kolo_dtype dtype, const struct ko_fold *fold, const double *factors,
+                   ko_cu_stream stream);
+
 /* Exchanges push.nbytes, at most KO_PUSH_BYTES, with every other rank (kernel_args.h). */
 int ko_cuda_push(struct ko_push push, ko_cu_stream stream);
 

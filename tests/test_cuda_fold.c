@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The device's reductions against the host's, bit by bit: every dtype and op, odd counts, any
- * alignment, one to sixteen parts, several outputs, in place, and not a byte beyond.
+ * alignment, one to sixteen parts, several outputs, in place, and not a byte beyond; sums of what
+ * has been multiplied by factors.
  */
 #include "cuda_kernels.h"
 #include "reduce.h"
@@ -25,12 +26,13 @@ struct trial {
     size_t count, shift;
     int nparts, nouts;
     bool is_in_place, is_uneven;
+    const double *factors; /* NULL: none */
 };
 
 static const struct ko_cuda *cuda;
 static ko_cu_ptr memory; /* of 2 * KO_FOLD_MOST arrays */
 static unsigned char host[2 * KO_FOLD_MOST][STRIDE];
-static unsigned char expected[STRIDE];
+static unsigned char expected[STRIDE], scaled[KO_FOLD_MOST][STRIDE];
 
 static int start(void **state)
 {
@@ -120,6 +122,15 @@ static struct ko_fold lay_out(const struct trial *trial)
     return fold;
 }
 
+static void begin(const struct trial *trial)
+{
+    const struct ko_fold fold = lay_out(trial);
+    int err = trial->factors ? ko_cuda_premul(trial->dtype, &fold, trial->factors, NULL)
+                             : ko_cuda_fold(trial->dtype, trial->op, fold, trial->nparts + 1, NULL);
+
+    assert_int_equal(err, KOLO_OK);
+}
+
 static void take(const struct trial *trial, unsigned *seed)
 {
     const void *parts[KO_FOLD_MOST];
@@ -130,11 +141,14 @@ static void take(const struct trial *trial, unsigned *seed)
     for (int p = 0; p < trial->nparts; p++) {
         parts[p] = host[p] + offset_of(trial, p);
         randomize(trial, host[p] + offset_of(trial, p), seed);
+        if (trial->factors) {
+            reduction.scale(scaled[p], parts[p], trial->count, trial->factors[p]);
+            parts[p] = scaled[p];
+        }
     }
     reduction.many(expected, parts, trial->nparts, trial->count, trial->nparts + 1);
     assert_int_equal(cuda->copy(memory, (uintptr_t)host, sizeof host, NULL), 0);
-    assert_int_equal(ko_cuda_fold(trial->dtype, trial->op, lay_out(trial), trial->nparts + 1, NULL),
-                     KOLO_OK);
+    begin(trial);
     assert_int_equal(cuda->copy((uintptr_t)host, memory, sizeof host, NULL), 0);
     assert_int_equal(cuda->stream_sync(NULL), 0);
     for (int o = 0; o < trial->nouts; o++) {
@@ -192,6 +206,27 @@ static void test_counts_and_places(void **state)
     }
 }
 
+static void test_factors(void **state)
+{
+    static const double factors[] = {3, -2, 0.3, 0, 1e-3, -1.75, 1, 100, 0.5};
+    unsigned seed = 3;
+
+    (void)state;
+    for (unsigned i = 0; i < 10 * KOLO_NDTYPES; i++) {
+        const struct trial trial = {.dtype = (kolo_dtype)(i % KOLO_NDTYPES),
+                                    .op = KOLO_SUM,
+                                    .count = i < 20 ? i : 1000 + i,
+                                    .shift = i % 3 * 8,
+                                    .nparts = 1 + (int)(i % 7),
+                                    .nouts = 1 + (int)(i % 3 > 1),
+                                    .is_in_place = i % 5 == 0,
+                                    .is_uneven = i % 4 == 1,
+                                    .factors = factors + i % 3};
+
+        take(&trial, &seed);
+    }
+}
+
 static void test_what_cannot_be_reduced(void **state)
 {
     const struct ko_fold fold = {.count = 1, .nparts = 1, .nouts = 1};
@@ -199,6 +234,7 @@ static void test_what_cannot_be_reduced(void **state)
     (void)state;
     assert_int_equal(ko_cuda_fold(KOLO_FLOAT32, KOLO_BXOR, fold, 1, NULL), KOLO_E_UNSUPPORTED);
     assert_int_equal(ko_cuda_fold((kolo_dtype)99, KOLO_SUM, fold, 1, NULL), KOLO_E_INVALID);
+    assert_int_equal(ko_cuda_premul((kolo_dtype)99, &fold, NULL, NULL), KOLO_E_INVALID);
 }
 
 int main(void)
@@ -206,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_every_dtype_and_op, start),
         cmocka_unit_test_setup(test_counts_and_places, start),
+        cmocka_unit_test_setup(test_factors, start),
         cmocka_unit_test_setup(test_what_cannot_be_reduced, start),
     };
 

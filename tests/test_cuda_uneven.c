@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Calls whose blocks differ, and sums of what has been multiplied by factors, among ranks that
+ * share one GPU, or several, on the double of NVIDIA's driver: not a byte moves twice, and none by
+ * way of the host; results have the bits of the host's; graphs; ranks that have nothing, or
+ * disagree.
+ */
+#include "exam.h"
+#include "gpu_rank.h"
+#include "ranks.h"
+#include "reduce.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+enum { COUNT = 1501, MOST_RANKS = 8, ROOT = 1 };
+
+/* Calls in the order of these tests. */
+enum call { GATHER_ALL, REDUCE_SCATTER, GATHER, SCATTER, EXCHANGE, PREMUL, NCALLS };
+
+/* What ranks that are processes leave here. */
+static struct counts {
+    atomic_uint_fast64_t read, written;
+} * counts;
+
+static void *at(ko_cu_ptr memory)
+{
+    return (void *)(uintptr_t)memory;
+}
+
+static ko_cu_ptr alloc(size_t nbytes)
+{
+    ko_cu_ptr memory;
+
+    if (gpu_rank.cuda->alloc(&memory, nbytes))
+        abort();
+    return memory;
+}
+
+static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body body)
+{
+    setenv("FAKECUDA_DEVICES", ngpus, 1);
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------- */
+
+/* What rank `from` gives to rank `to`: sometimes nothing. */
+static size_t length(enum call call, int from, int to)
+{
+    switch (call) {
+    case GATHER_ALL:
+    case GATHER:
+        return from % 3 == 2 ? 0 : COUNT + 100 * (size_t)from;
+    case REDUCE_SCATTER:
+    case SCATTER:
+        return to % 3 == 2 ? 0 : COUNT + 100 * (size_t)to;
+    case EXCHANGE:
+        return (from + to) % 4 == 3 ? 0 : COUNT + 10 * (size_t)from + 70 * (size_t)to;
+    default:
+        return COUNT;
+    }
+}
+
+/* Lists of the rank's blocks, the last of which comes first. */
+struct lists {
+    size_t numbers[4][MOST_RANKS];
+    kolo_blocks in, out;
+};
+
+static void list(enum call call, int n, int rank, struct lists *lists)
+{
+    size_t ins = 3, outs = 5;
+
+    for (int i = n - 1; i >= 0; i--) {
+        lists->numbers[0][i] = length(call, rank, i);
+        lists->numbers[1][i] = ins;
+        lists->numbers[2][i] = length(call, i, rank);
+        lists->numbers[3][i] = outs;
+        ins += lists->numbers[0][i] + 1;
+        outs += lists->numbers[2][i] + 1;
+    }
+    lists->in = (kolo_blocks){lists->numbers[0], lists->numbers[1]};
+    lists->out = (kolo_blocks){lists->numbers[2], lists->numbers[3]};
+}
+
+static int make(kolo_group *group, enum call call, void *in, void *out, kolo_op premul)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group), root = ROOT % n;
+    const size_t given = length(call, rank, root), gotten = length(call, root, rank);
+    struct lists l;
+
+    list(call, n, rank, &l);
+    switch (call) {
+    case GATHER_ALL:
+        return kolo_all_gather_v(group, in, out, &l.out, KOLO_FLOAT32);
+    case REDUCE_SCATTER:
+        return kolo_reduce_scatter_v(group, in, &l.in, out, KOLO_FLOAT32, KOLO_SUM);
+    case GATHER:
+        return kolo_gather_v(group, in, given, out, &l.out, KOLO_FLOAT32, root);
+    case SCATTER:
+        return kolo_scatter_v(group, in, &l.in, out, gotten, KOLO_FLOAT32, root);
+    case EXCHANGE:
+        return kolo_all_to_all_v(group, in, &l.in, out, &l.out, KOLO_FLOAT32);
+    default:
+        return kolo_all_reduce(group, in, out, COUNT, KOLO_FLOAT32, premul);
+    }
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+static void look_at_bytes(uint64_t *read, uint64_t *written)
+{
+    void (*bytes)(uint64_t *, uint64_t *);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+    *(void **)&bytes = library ? dlsym(library, "fakecuda_bytes") : NULL;
+    if (!bytes)
+        abort();
+    bytes(read, written);
+    dlclose(library);
+}
+
+/* Of all ranks together: on one GPU what several get is read once. */
+static uint64_t floor_of(enum call call, int n, bool is_one, bool is_write)
+{
+    const int root = ROOT % n;
+    uint64_t passed = 0, given = 0; /* from each to each; of each input once */
+
+    for (int from = 0; from < n; from++)
+        for (int to = 0; to < n; to++) {
+            const bool is_passed =
+                (call != GATHER || to == root) && (call != SCATTER || from == root);
+
+            passed += is_passed ? length(call, from, to) : 0;
+            given += to == 0 ? length(call, from, to) : 0;
+        }
+    if (call == PREMUL)
+        passed = (uint64_t)n * COUNT;
+    else if (call == REDUCE_SCATTER)
+        passed = is_write ? passed / (uint64_t)n : passed;
+    else if (call == GATHER_ALL && is_one && !is_write)
+        passed = given;
+    return sizeof(float) * passed;
+}
+
+/* A blocking call has come to its end everywhere before the barrier does. */
+static int count_bytes(kolo_group *group, void *unused)
+{
+    const size_t nbytes = (size_t)kolo_group_size(group) * (COUNT + 1000) * sizeof(float);
+    int failed = gpu_rank_enter(group);
+    ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
+    kolo_op premul;
+
+    (void)unused;
+    if (kolo_op_premul_sum(group, 0.5, &premul))
+        return ranks_fail("the op");
+    for (int call = 0; call < NCALLS && !failed; call++) {
+        uint64_t before[2], after[2];
+
+        if (kolo_barrier(group))
+            return ranks_fail("barrier");
+        look_at_bytes(&before[0], &before[1]);
+        if (make(group, (enum call)call, at(in), at(out), premul) || kolo_barrier(group))
+            failed = ranks_fail("call %d", call);
+        look_at_bytes(&after[0], &after[1]);
+        atomic_fetch_add(&counts[call].read, after[0] - before[0]);
+        atomic_fetch_add(&counts[call].written, after[1] - before[1]);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void no_byte_moves_twice(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const bool is_one = i % 2 == 0;
+        const int n = 2 + i / 2;
+
+        memset(counts, 0, NCALLS * sizeof *counts);
+        run_on(is_one ? "1" : "8", RANKS_PROCESSES, n, count_bytes);
+        for (int call = 0; call < NCALLS; call++) {
+            assert_int_equal(counts[call].read, floor_of((enum call)call, n, is_one, false));
+            assert_int_equal(counts[call].written, floor_of((enum call)call, n, is_one, true));
+        }
+    }
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int take_all(kolo_group *group, void *unused)
+{
+    static const enum ko_collective whats[] = {KO_ALL_GATHER, KO_REDUCE_SCATTER, KO_GATHER,
+                                               KO_SCATTER, KO_ALL_TO_ALL};
+    static const kolo_dtype dtypes[] = {KOLO_UINT8, KOLO_BFLOAT16, KOLO_FLOAT32, KOLO_INT64};
+    static const size_t sizes[] = {0, 1, 33, 5001};
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (unsigned i = 0; i < 5 * 32 && !failed; i++) {
+        const struct exam exam = {.what = whats[i / 32],
+                                  .dtype = dtypes[i % 4],
+                                  .op = KOLO_SUM,
+                                  .count = sizes[i / 8 % 4],
+                                  .root = (int)(i / 3) % kolo_group_size(group),
+                                  .is_in_place = i & 2,
+                                  .is_async = i & 4,
+                                  .is_uneven = true,
+                                  .shift = i % 3 * 8,
+                                  .memory = &gpu_rank_memory};
+
+        failed = exam_take(group, &exam);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void blocks_of_all_lengths(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n += 2) {
+        run_on("1", RANKS_PROCESSES, n, take_all);
+        run_on("3", RANKS_PROCESSES, n, take_all);
+    }
+    setenv("KOLO_CUDA_IPC", "off", 1); /* by way of the host */
+    run_on("3", RANKS_PROCESSES, 3, take_all);
+    unsetenv("KOLO_CUDA_IPC");
+}
+
+/* ---- factors --------------------------------------------------------------------------------- */
+
+/* Of one call: the ranks' inputs, and what comes of them. */
+struct sum {
+    kolo_dtype dtype;
+    size_t width;
+    kolo_op op;
+    struct ko_reduction reduction;
+    unsigned char ins[MOST_RANKS][COUNT * 8], want[COUNT * 8];
+};
+
+static double factor_of(int rank)
+{
+    return 0.7 * rank + 1.5;
+}
+
+/* Any bits, but no NaNs. */
+static void fill(struct sum *sum, int n)
+{
+    static _Thread_local unsigned char scaled[MOST_RANKS][COUNT * 8];
+    const void *parts[MOST_RANKS];
+    unsigned seed = sum->dtype + 1U;
+
+    for (int r = 0; r < n; r++) {
+        for (size_t i = 0; i < COUNT * sum->width; i++)
+            sum->ins[r][i] = (unsigned char)(rand_r(&seed) >> 8) & 0x3b;
+        sum->reduction.scale(scaled[r], sum->ins[r], COUNT, factor_of(r));
+        parts[r] = scaled[r];
+    }
+    sum->reduction.many(sum->want, parts, n, COUNT, n);
+}
+
+static int compare(const struct sum *sum, ko_cu_ptr memory, size_t first, size_t count)
+{
+    static _Thread_local unsigned char have[COUNT * 8];
+
+    if (gpu_rank.cuda->copy((uintptr_t)have, memory, count * sum->width, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    return memcmp(have, sum->want + first * sum->width, count * sum->width) != 0
+               ? ranks_fail("%s: other bits", kolo_dtype_name(sum->dtype))
+               : 0;
+}
+
+static int sum_one(kolo_group *group, struct sum *sum, ko_cu_ptr in, ko_cu_ptr out)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const size_t share = COUNT / (size_t)n;
+    int failed;
+
+    fill(sum, n);
+    if (gpu_rank.cuda->copy(in, (uintptr_t)sum->ins[rank], COUNT * sum->width, gpu_rank.stream))
+        abort();
+    if (kolo_all_reduce(group, at(in), at(out), COUNT, sum->dtype, sum->op))
+        return ranks_fail("all_reduce");
+    failed = compare(sum, out, 0, COUNT);
+    if (!failed && kolo_reduce_scatter(group, at(in), at(out), share, sum->dtype, sum->op))
+        failed = ranks_fail("reduce_scatter");
+    if (!failed)
+        failed = compare(sum, out, share * (size_t)rank, share);
+    if (!failed && kolo_reduce(group, at(in), at(in), COUNT, sum->dtype, sum->op, 0))
+        failed = ranks_fail("reduce");
+    return failed || rank ? failed : compare(sum, in, 0, COUNT);
+}
+
+static int sum_all(kolo_group *group, void *unused)
+{
+    static _Thread_local struct sum sum;
+    int failed = gpu_rank_enter(group);
+    ko_cu_ptr in = alloc(COUNT * 8), out = alloc(COUNT * 8);
+
+    (void)unused;
+    if (kolo_op_premul_sum(group, factor_of(kolo_group_rank(group)), &sum.op))
+        return ranks_fail("the op");
+    for (int dtype = 0; dtype < KOLO_NDTYPES && !failed; dtype++) {
+        sum.dtype = (kolo_dtype)dtype;
+        sum.width = kolo_dtype_size(sum.dtype);
+        if (ko_reduction_find(sum.dtype, KOLO_SUM, &sum.reduction))
+            abort();
+        failed = sum_one(group, &sum, in, out);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void sums_of_products(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST_RANKS; n += n < 3 ? 1 : 5) {
+        run_on("1", RANKS_PROCESSES, n, sum_all);
+        run_on("8", RANKS_PROCESSES, n, sum_all);
+    }
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* One of each; rank 2 gives nothing to some, and gets nothing from others. */
+static int capture(kolo_group *group, ko_cu_ptr in, ko_cu_ptr out, size_t apart, kolo_op premul,
+                   ko_cu_graph_exec *exec)
+{
+    ko_cu_graph graph;
+    int failed = 0;
+
+    if (gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL))
+        return ranks_fail("no capture");
+    for (int call = 0; call < NCALLS && !failed; call++)
+        if (make(group, (enum call)call, at(in), at(out + apart * (unsigned)call), premul))
+            failed = ranks_fail("call %d", call);
+    if (gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
+        gpu_rank.cuda->graph_prepare(exec, graph, 0) || gpu_rank.cuda->graph_destroy(graph))
+        return ranks_fail("no graph");
+    return failed;
+}
+
+/* A launch leaves what the calls do. */
+static int launch(kolo_group *group, void *unused)
+{
+    const size_t apart = (size_t)kolo_group_size(group) * (COUNT + 1000) * sizeof(float);
+    float *content = malloc(apart), *have = malloc(NCALLS * apart), *want = malloc(NCALLS * apart);
+    int failed = gpu_rank_enter(group);
+    ko_cu_ptr in = alloc(apart), out = alloc(NCALLS * apart), other = alloc(NCALLS * apart);
+    ko_cu_graph_exec exec = NULL;
+    kolo_op premul;
+
+    (void)unused;
+    for (size_t i = 0; i < apart / sizeof(float); i++)
+        content[i] = (float)(i % 1013) + (float)kolo_group_rank(group);
+    memset(have, 0, NCALLS * apart);
+    if (gpu_rank.cuda->copy(in, (uintptr_t)content, apart, gpu_rank.stream) ||
+        gpu_rank.cuda->copy(out, (uintptr_t)have, NCALLS * apart, gpu_rank.stream) ||
+        gpu_rank.cuda->copy(other, (uintptr_t)have, NCALLS * apart, gpu_rank.stream))
+        abort();
+    if (kolo_op_premul_sum(group, 0.25, &premul))
+        return ranks_fail("the op");
+    failed |= capture(group, in, out, apart, premul, &exec);
+    for (int i = 0; i < 3 && !failed; i++)
+        if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
+            failed = ranks_fail("a launch");
+    for (int call = 0; call < NCALLS && !failed; call++)
+        if (make(group, (enum call)call, at(in), at(other + apart * (unsigned)call), premul))
+            failed = ranks_fail("call %d", call);
+    if (gpu_rank.cuda->copy((uintptr_t)have, out, NCALLS * apart, gpu_rank.stream) ||
+        gpu_rank.cuda->copy((uintptr_t)want, other, NCALLS * apart, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    if (!failed && memcmp(have, want, NCALLS * apart) != 0)
+        failed = ranks_fail("a launch does something else");
+    (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    free(content);
+    free(have);
+    free(want);
+    return gpu_rank_leave(failed || kolo_barrier(group));
+}
+
+static void graphs(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        run_on("1", RANKS_PROCESSES, n, launch);
+        run_on("4", RANKS_PROCESSES, n, launch);
+    }
+}
+
+/* ---- what differs ---------------------------------------------------------------------------- */
+
+static int disagree(kolo_group *group, void *unused)
+{
+    const bool is_wrong = kolo_group_rank(group) == 1;
+    size_t ins[] = {4, 5, 6}, outs[] = {4, 5, 6};
+    int failed = gpu_rank_enter(group), rank = kolo_group_rank(group);
+    ko_cu_ptr memory = alloc(400), other = alloc(400);
+
+    (void)unused;
+    for (int i = 0; i < 3; i++)
+        outs[i] = ins[rank];
+    outs[2] += is_wrong;
+    failed |= ranks_expect(kolo_all_to_all_v(group, at(memory), &(kolo_blocks){ins, NULL},
+                                             at(other), &(kolo_blocks){outs, NULL}, KOLO_INT32),
+                           KOLO_E_MISMATCH,
+                           "rank 2 sends 20 bytes to rank 1, which expects 24, in all_to_all_v of "
+                           "int32: the counts that the two give for this block differ");
+    return gpu_rank_leave(failed);
+}
+
+/* Some make the call with blocks, some without. */
+static int call_otherwise(kolo_group *group, void *unused)
+{
+    const size_t lengths[] = {1, 1, 1};
+    int failed = gpu_rank_enter(group), err;
+    ko_cu_ptr memory = alloc(400), other = alloc(400);
+
+    (void)unused;
+    if (kolo_group_rank(group))
+        err = kolo_all_gather_v(group, at(memory), at(other), &(kolo_blocks){lengths, NULL},
+                                KOLO_INT32);
+    else
+        err = kolo_all_gather(group, at(memory), at(other), 1, KOLO_INT32);
+    failed |= ranks_expect(err, KOLO_E_MISMATCH, "calls all_gather_v #");
+    return gpu_rank_leave(failed);
+}
+
+static void mismatches(void **state)
+{
+    (void)state;
+    run_on("1", RANKS_PROCESSES, 3, disagree);
+    run_on("3", RANKS_PROCESSES, 3, disagree);
+    run_on("1", RANKS_PROCESSES, 3, call_otherwise);
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    run_on("1", RANKS_THREADS, 3, take_all);
+    run_on("3", RANKS_THREADS, 4, take_all);
+    run_on("1", RANKS_THREADS, 2, sum_all);
+    run_on("3", RANKS_THREADS, 3, sum_all);
+    run_on("1", RANKS_THREADS, 3, launch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_byte_moves_twice), cmocka_unit_test(blocks_of_all_lengths),
+        cmocka_unit_test(sums_of_products),    cmocka_unit_test(graphs),
+        cmocka_unit_test(mismatches),          cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    counts = mmap(NULL, NCALLS * sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                  -1, 0);
+    if (counts == MAP_FAILED)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
