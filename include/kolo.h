@@ -219,23 +219,24 @@ KOLO_API int kolo_group_timeout(const kolo_group *group);
 KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 
 /* Lets the group's collectives have buffers in GPU memory, all of a call's or none, and its
- * messages, which go by way of host memory, whatever the other end has. stream is a CUDA stream (a
- * CUstream or cudaStream_t), NULL the legacy stream of the calling thread's GPU. What the caller
- * has put into it before a call comes before the call; a blocking call, and the wait for an
- * asynchronous one, return when the result is there. What he puts into it after an asynchronous
- * collective comes after it: the stream waits, and he need not. If the group fails, its streams go
- * on, and kolo_group_error says why. Among up to 16 ranks, threads or processes, that all use one
- * GPU the buffers of collectives stay there; if they use several of one host that have access to
- * each other's memory, what has to goes from GPU to GPU; else all travels by way of host memory. A
- * group's first call of this is a collective one, which a rank without a GPU makes too; any rank
- * may have another GPU, or none. Another stream may be set later, of the same GPU.
- * KOLO_E_UNSUPPORTED says why no GPU can be used here. While the stream is captured for a CUDA
- * graph, on all ranks, a collective becomes part of the graph, unless it goes by way of host
- * memory: it returns at once, with a work that is done, and happens each time that all ranks launch
- * their graphs, with no part of the host's. What waits there for a rank that is gone goes on when
- * the group fails, as by kolo_group_abort; where each rank has a GPU of its own, a small call (64
- * KiB to each rank) waits for the group's limit at most, and the next call on GPU memory says that.
- */
+ * messages, whatever the other end has. stream is a CUDA stream (a CUstream or cudaStream_t), NULL
+ * the legacy stream of the calling thread's GPU. What the caller has put into it before a call
+ * comes before the call; a blocking call, and the wait for an asynchronous one, return when the
+ * result is there. What he puts into it after an asynchronous collective comes after it: the stream
+ * waits, and he need not. If the group fails, its streams go on, and kolo_group_error says why.
+ * Among up to 16 ranks, threads or processes, that all use one GPU the buffers of collectives stay
+ * there; if they use several of one host that have access to each other's memory, what has to goes
+ * from GPU to GPU; and a message of more than 104 bytes goes by one copy of the receiver's, for
+ * which its sender waits. Else all travels by way of host memory, as do messages from memory in
+ * pieces (cuMemCreate) to other processes. A group's first call of this is a collective one, which
+ * a rank without a GPU makes too; any rank may have another GPU, or none. Another stream may be set
+ * later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be used here. While the stream is
+ * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
+ * by way of host memory: it returns at once, with a work that is done, and happens each time that
+ * all ranks launch their graphs, with no part of the host's. What waits there for a rank that is
+ * gone goes on when the group fails, as by kolo_group_abort; where each rank has a GPU of its own,
+ * a small call (64 KiB to each rank) waits for the group's limit at most, and the next call on GPU
+ * memory says that. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

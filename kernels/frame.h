@@ -49,6 +49,7 @@ KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
 
 #define KO_POINT_TO_POINT 255
 #define KO_RECEIPT 1   /* its sender waits to be told that all of it was TAKEN, or REFUSED */
+#define KO_PLACE 2     /* what travels is where the message lies, in GPU memory */
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 
 enum ko_frame_kind {

@@ -8,6 +8,7 @@
 #include "gpu_share.h"
 #include "kernel_args.h"
 #include "log.h"
+#include "mailbox_gpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
 {
     bool here[KO_FOLD_MOST];
     struct ko_gpu_share *share;
+    struct ko_places *places = NULL;
     int err;
 
     for (int r = 0; r < group->size; r++)
@@ -70,10 +72,15 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
     if (err)
         return err;
     err = share_words(group, share);
-    if (err)
+    if (err) {
         ko_gpu_share_close(share);
-    else
-        atomic_store(&group->share, share);
+        return err;
+    }
+    if (ko_gpu_share_words(share, group->rank))
+        err = ko_places_open(group->gpu, group->size, here, layout, &places);
+    if (!err && places)
+        atomic_store(&group->places, places);
+    atomic_store(&group->share, share);
     return err;
 }
 

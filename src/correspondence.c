@@ -84,6 +84,14 @@ void ko_correspondence_fail(struct ko_correspondence *with, int status)
     if (with->letter)
         ko_letter_finish(with, with->letter, status);
     with->letter = NULL;
+    for (struct ko_fetch *fetch = with->fetches, *next; fetch; fetch = next) {
+        struct ko_letter *letter = fetch->letter;
+
+        next = fetch->next;
+        ko_fetch_free(fetch);
+        ko_letter_finish(with, letter, status);
+    }
+    with->fetches = NULL;
     for (struct ko_parcel *parcel = with->parcels; parcel; parcel = parcel->next) {
         if (parcel->taker)
             ko_letter_finish(with, parcel->taker, status);
@@ -175,6 +183,8 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
         err = ko_send_drive(with, link);
     if (!err)
         err = ko_receive_drive(with, link, wanted);
+    if (!err && with->fetches)
+        err = ko_receive_fetch(with);
     if (!err && with->notes) /* the peer may wait for them, and this thread be about to sleep */
         err = ko_notes_tell(with, link);
     ko_send_finish(with, link);
@@ -253,13 +263,14 @@ bool ko_correspondence_wants(const struct ko_correspondence *with)
     while (parcel && !parcel->taker)
         parcel = parcel->next;
     return parcel || with->sending.first || with->aside.first || with->given.first ||
-           with->flushing.first || with->awaited.first || with->letter;
+           with->flushing.first || with->awaited.first || with->letter || with->fetches;
 }
 
 void ko_correspondence_clear(struct ko_correspondence *with)
 {
     while (with->parcels)
         ko_parcel_free(with, with->parcels);
+    ko_fetch_free(with->fetch);
     while (with->notes) {
         struct ko_note *note = with->notes;
 

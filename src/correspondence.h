@@ -44,12 +44,13 @@ struct ko_correspondence {
     struct ko_letters awaited;  /* receives from this rank alone, in the order posted */
     struct ko_parcel *parcels;  /* in the order of arrival, and the last of them */
     struct ko_parcel *last_parcel;
-    struct ko_note *notes;   /* to be told, in this order */
-    bool has_more;           /* the link has room for more, but the peer is to be heard first */
-    uint64_t sent, received; /* messages, for their numbers */
-    int nfinished;           /* letters completed since the mailbox last counted */
-    unsigned unlooked;       /* times that nothing was wanted of the peer */
-    bool is_drained;         /* by the last look nothing has been left in the link */
+    struct ko_fetch *fetches; /* messages whose places have come (mailbox_gpu.h) */
+    struct ko_note *notes;    /* to be told, in this order */
+    bool has_more;            /* the link has room for more, but the peer is to be heard first */
+    uint64_t sent, received;  /* messages, for their numbers */
+    int nfinished;            /* letters completed since the mailbox last counted */
+    unsigned unlooked;        /* times that nothing was wanted of the peer */
+    bool is_drained;          /* by the last look nothing has been left in the link */
 
     /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */
     bool is_arriving;
@@ -57,6 +58,8 @@ struct ko_correspondence {
     bool is_heard;      /* its sender hears what is told of it */
     bool wants_receipt; /* and waits for one */
     struct ko_letter *letter;
+    struct ko_fetch *fetch; /* the letter's, if what comes is the message's place */
+    bool is_place;
     struct ko_parcel *parcel;
     uint64_t seq;
     int tag;

@@ -8,6 +8,7 @@
 #define KO_CORRESPONDENCE_PARTS_H
 
 #include "correspondence.h"
+#include "mailbox_gpu.h"
 
 /* A message that came, or began to come, before its receive was posted. */
 struct ko_parcel {
@@ -20,6 +21,7 @@ struct ko_parcel {
     size_t room;   /* of data, which grows with what arrives: an announcement takes no memory */
     bool is_whole; /* it has arrived */
     bool is_heard, wants_receipt; /* as in struct ko_correspondence */
+    bool is_place;                /* it is not the message, but says where that lies */
     bool is_aside;                /* its sender may go on with others, until a receive is posted */
     struct ko_letter *taker;      /* a receive that was posted while it is arriving */
     struct ko_parcel *next;
@@ -72,6 +74,8 @@ void ko_send_finish(struct ko_correspondence *with, struct ko_link *link);
 
 int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
                      const struct ko_letter *wanted);
+/* Goes on with messages whose places have come. */
+int ko_receive_fetch(struct ko_correspondence *with);
 /* Takes a receive or a probe in. */
 int ko_receive_enter(struct ko_correspondence *with, int n, struct ko_letter *letter);
 void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel);

@@ -77,6 +77,56 @@ static int fits(const struct ko_correspondence *with, const struct ko_letter *le
     return KOLO_OK;
 }
 
+/* ---- messages that are fetched --------------------------------------------------------------- */
+
+/* What the parcel, or the stamp, says of it is to be filled in. */
+static struct ko_fetch *new_fetch(struct ko_letter *letter, uint64_t seq, int tag, kolo_dtype dtype,
+                                  size_t nbytes)
+{
+    struct ko_fetch *fetch = ko_alloc(sizeof *fetch, "a message in GPU memory");
+
+    if (!fetch)
+        return NULL;
+    fetch->letter = letter;
+    fetch->seq = seq;
+    fetch->tag = tag;
+    fetch->dtype = dtype;
+    fetch->nbytes = nbytes;
+    return fetch;
+}
+
+static void push_fetch(struct ko_correspondence *with, struct ko_fetch *fetch)
+{
+    struct ko_fetch **end = &with->fetches;
+
+    while (*end)
+        end = &(*end)->next;
+    *end = fetch;
+}
+
+int ko_receive_fetch(struct ko_correspondence *with)
+{
+    struct ko_fetch **link = &with->fetches, *fetch;
+    int err = KOLO_OK;
+
+    while ((fetch = *link) && !err) {
+        err = ko_fetch_step(fetch, with->peer);
+        if (err == KO_AGAIN) {
+            link = &fetch->next;
+            err = KOLO_OK;
+            continue;
+        }
+        if (!err)
+            err = ko_note(with, KO_FRAME_TAKEN, fetch->seq, NULL);
+        if (err)
+            break;
+        *link = fetch->next;
+        deliver(with, fetch->letter, fetch->tag, fetch->dtype, fetch->nbytes);
+        ko_fetch_free(fetch);
+    }
+    return err;
+}
+
 /* ---- parcels ------------------------------------------------------------------------------- */
 
 /* Counts nbytes more of memory for a parcel. */
@@ -126,8 +176,8 @@ void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel)
 static int keep_parcel(struct ko_correspondence *with, const struct ko_frame *frame)
 {
     const struct ko_stamp *stamp = &frame->stamp;
-    const bool is_long =
-        with->is_heard && stamp->count > with->desk->eager_bytes && frame->nbytes < stamp->count;
+    const bool is_long = with->is_heard && !with->is_place &&
+                         stamp->count > with->desk->eager_bytes && frame->nbytes < stamp->count;
     struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
     int err = parcel ? KOLO_OK : KOLO_E_NOMEM;
 
@@ -139,6 +189,7 @@ static int keep_parcel(struct ko_correspondence *with, const struct ko_frame *fr
     parcel->nbytes = stamp->count;
     parcel->is_heard = with->is_heard;
     parcel->wants_receipt = with->wants_receipt;
+    parcel->is_place = with->is_place;
     parcel->is_aside = is_long || (!frame->nbytes && stamp->count);
     err = charge(with, parcel, sizeof *parcel);
     if (err) {
@@ -159,10 +210,26 @@ static int keep_parcel(struct ko_correspondence *with, const struct ko_frame *fr
  * its end where it began. */
 static void redirect(struct ko_correspondence *with, struct ko_parcel *parcel)
 {
-    if (!parcel->taker || !parcel->data || (parcel == with->parcel && with->is_landing))
+    if (!parcel->taker || !parcel->data || parcel->is_place ||
+        (parcel == with->parcel && with->is_landing))
         return;
     memcpy(parcel->taker->buffer, parcel->data, parcel->arrived);
     free_data(with, parcel);
+}
+
+/* The place has come whole. */
+static int fetch_parcel(struct ko_correspondence *with, struct ko_parcel *parcel,
+                        struct ko_letter *letter)
+{
+    struct ko_fetch *fetch =
+        new_fetch(letter, parcel->seq, parcel->tag, parcel->dtype, parcel->nbytes);
+
+    if (!fetch)
+        return KOLO_E_NOMEM;
+    memcpy(&fetch->place, parcel->data, sizeof fetch->place);
+    push_fetch(with, fetch);
+    ko_parcel_free(with, parcel);
+    return KOLO_OK;
 }
 
 /* A receive gets a message that has come, or begun to come, before it. */
@@ -172,7 +239,7 @@ static int hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
     const int status = fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
     int err = KOLO_OK;
 
-    if (!parcel->is_whole && status && parcel->is_heard)
+    if ((!parcel->is_whole || parcel->is_place) && status && parcel->is_heard)
         err = ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter);
     else if (!parcel->is_whole && !status && parcel->is_aside)
         err = ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
@@ -183,6 +250,8 @@ static int hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
         redirect(with, parcel);
         return KOLO_OK;
     }
+    if (!status && parcel->is_place)
+        return fetch_parcel(with, parcel, letter);
     if (!status && parcel->nbytes)
         memcpy(letter->buffer, parcel->data, parcel->nbytes);
     if (status)
@@ -220,6 +289,11 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
 
     if (status && with->is_heard && frame->nbytes < stamp->count)
         err = ko_note(with, KO_FRAME_REFUSE, stamp->seq, letter);
+    if (!err && !status && with->is_place) {
+        with->fetch =
+            new_fetch(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+        err = with->fetch ? KOLO_OK : KOLO_E_NOMEM;
+    }
     if (err)
         return err;
     ko_letters_remove(list_of(with, letter), letter);
@@ -257,10 +331,11 @@ static int begin_arrival(struct ko_correspondence *with, const struct ko_link *l
     with->seq = stamp->seq;
     with->tag = (int)stamp->root;
     with->arrived = 0;
-    with->total = stamp->count;
+    with->is_place = stamp->op & KO_PLACE;
+    with->total = with->is_place ? sizeof(struct ko_gpu_place) : stamp->count;
     with->parcel = NULL;
     with->wants_receipt = stamp->op & KO_RECEIPT;
-    with->is_heard = with->wants_receipt || !link->posts;
+    with->is_heard = with->wants_receipt || with->is_place || !link->posts;
     err = letter && !is_announcement ? accept(with, frame, letter) : keep_parcel(with, frame);
     if (!err)
         err = welcome(with, link);
@@ -288,6 +363,7 @@ static int go_on(struct ko_correspondence *with, const struct ko_stamp *stamp)
     with->tag = parcel->tag;
     with->parcel = parcel;
     with->is_heard = parcel->is_heard;
+    with->is_place = false;
     with->wants_receipt = parcel->wants_receipt;
     with->arrived = parcel->arrived;
     with->total = parcel->nbytes;
@@ -344,12 +420,19 @@ static int end_arrival(struct ko_correspondence *with)
     with->is_arriving = false;
     with->letter = NULL;
     with->parcel = NULL;
+    if (letter && with->fetch) {
+        push_fetch(with, with->fetch);
+        with->fetch = NULL;
+        return KOLO_OK;
+    }
     if (letter) {
         deliver(with, letter, with->tag, letter->dtype, with->total);
         return KOLO_OK;
     }
     if (parcel)
         parcel->is_whole = true;
+    if (parcel && parcel->taker && parcel->is_place)
+        return fetch_parcel(with, parcel, parcel->taker);
     if (parcel && parcel->taker) {
         redirect(with, parcel);
         deliver(with, parcel->taker, parcel->tag, parcel->dtype, parcel->nbytes);
@@ -401,6 +484,8 @@ static unsigned char *place_of(const struct ko_correspondence *with, size_t nbyt
 
     if (!nbytes)
         return NULL;
+    if (letter && with->fetch)
+        return (unsigned char *)&with->fetch->place + with->arrived;
     if (letter)
         return letter->buffer + with->arrived;
     return with->parcel ? with->parcel->data + with->arrived : NULL;

@@ -46,7 +46,8 @@ void ko_send_finish(struct ko_correspondence *with, struct ko_link *link)
 static bool is_long(const struct ko_correspondence *with, const struct ko_letter *letter,
                     const struct ko_link *link)
 {
-    return letter->nbytes > with->desk->eager_bytes && letter->nbytes > link->longest;
+    return !letter->placed && letter->nbytes > with->desk->eager_bytes &&
+           letter->nbytes > link->longest;
 }
 
 /* What each slice says. */
@@ -56,6 +57,8 @@ static struct ko_stamp stamp_of(const struct ko_correspondence *with,
     struct ko_stamp stamp = ko_letter_stamp(letter, letter->seq);
 
     stamp.op = link->posts && is_long(with, letter, link) ? KO_RECEIPT : 0;
+    if (letter->placed)
+        stamp.op = KO_PLACE;
     return stamp;
 }
 
@@ -72,9 +75,11 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
 {
     const struct ko_stamp stamp = stamp_of(with, letter, link);
     const uint64_t most = link->sent + (is_long(with, letter, link) ? link->slots : UINT32_MAX);
+    const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
+    const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
 
-    while (!letter->has_begun || letter->moved < letter->nbytes) {
-        size_t left = letter->nbytes - letter->moved;
+    while (!letter->has_begun || letter->moved < total) {
+        size_t left = total - letter->moved;
         size_t nbytes = left < link->longest ? left : link->longest;
         int err;
 
@@ -83,7 +88,7 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         with->has_more = link->sent >= most;
         if (with->has_more)
             return KO_AGAIN;
-        err = link->ops->post(link, &stamp, letter->buffer + letter->moved, nbytes);
+        err = link->ops->post(link, &stamp, (const char *)body + letter->moved, nbytes);
         if (err)
             return err;
         letter->has_begun = true;

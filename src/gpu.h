@@ -62,6 +62,9 @@ int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
 int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
                       const ko_deadline *deadline);
 
+/* The same without waiting: KO_AGAIN. */
+int ko_gpu_look_at_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark);
+
 /* The end of the mark. NULL is allowed. */
 void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 
@@ -83,6 +86,9 @@ void ko_gpu_relax(struct ko_gpu *gpu, int *mode);
 
 /* Begins a copy, either way; the buffers stay as they are until ko_gpu_finish. */
 int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes);
+
+/* Marks all that was begun so far. */
+int ko_gpu_mark_own(struct ko_gpu *gpu, struct ko_gpu_mark **mark);
 
 /* The group's own stream, for what ko_gpu_finish waits for. */
 ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu);

@@ -86,6 +86,11 @@ bool ko_gpu_share_is_spread(const struct ko_gpu_share *share)
     return share->layout != KO_GPU_ONE;
 }
 
+void ko_gpu_share_keep_handles(struct ko_gpu_share *share)
+{
+    share->has_pieces = false;
+}
+
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 /* With the context. */
@@ -299,6 +304,13 @@ int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *pl
     ko_gpu_pieces_free(known->pieces);
     known->pieces = NULL;
     return err;
+}
+
+bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,
+                             const struct ko_gpu_place *place)
+{
+    return place->kind == KO_GPU_LEGACY ||
+           (place->kind == KO_GPU_PRIVATE && share->ranks[rank].is_here);
 }
 
 /* ---- the others' ----------------------------------------------------------------------------- */

@@ -42,6 +42,9 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gp
                       struct ko_gpu_share **share);
 bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
 
+/* From now on no allocation is described by descriptors, which would have to be handed over. */
+void ko_gpu_share_keep_handles(struct ko_gpu_share *share);
+
 /* NULL is allowed. */
 void ko_gpu_share_close(struct ko_gpu_share *share);
 
@@ -54,6 +57,10 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t
 bool ko_gpu_share_is_handed(const struct ko_gpu_place *place);
 int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
                        const ko_deadline *deadline);
+
+/* Whether a rank could reach what this one has described so, by all that is known here. */
+bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,
+                             const struct ko_gpu_place *place);
 
 /* Whether this rank can reach what another one has described so; opens what is new. */
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);

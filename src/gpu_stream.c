@@ -114,9 +114,8 @@ static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
 }
 
 /* With the lock and the context. */
-static int set_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark *mark)
+static int set_mark(struct ko_gpu *gpu, ko_cu_stream user, bool is_held, struct ko_gpu_mark *mark)
 {
-    const ko_cu_stream user = atomic_load(&gpu->user);
     ko_cu_result result = gpu->cuda->event_record(mark->reached, user);
 
     mark->ticket = 0;
@@ -132,7 +131,8 @@ static int set_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark *mark)
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
-int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark_out)
+static int mark_stream(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held,
+                       struct ko_gpu_mark **mark_out)
 {
     struct ko_gpu_mark *mark;
     int err = ko_gpu_enter(gpu);
@@ -144,7 +144,7 @@ int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark_out)
     if (!mark)
         err = make_mark(gpu, &mark);
     if (!err) {
-        err = set_mark(gpu, is_held, mark);
+        err = set_mark(gpu, stream, is_held, mark);
         if (err)
             put_back(gpu, mark);
     }
@@ -153,6 +153,29 @@ int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark_out)
     if (!err)
         *mark_out = mark;
     return err;
+}
+
+int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark)
+{
+    return mark_stream(gpu, atomic_load(&gpu->user), is_held, mark);
+}
+
+int ko_gpu_mark_own(struct ko_gpu *gpu, struct ko_gpu_mark **mark)
+{
+    return mark_stream(gpu, gpu->own, false, mark);
+}
+
+int ko_gpu_look_at_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
+{
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->event_query(mark->reached);
+    ko_gpu_leave(gpu);
+    return result == KO_CU_NOT_READY ? KO_AGAIN
+                                     : ko_cuda_check(gpu->cuda, result, "the stream has failed");
 }
 
 int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,

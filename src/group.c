@@ -11,6 +11,7 @@
 #include "group_wishes.h"
 #include "layout.h"
 #include "log.h"
+#include "mailbox_gpu.h"
 #include "protocols.h"
 
 #include <stdio.h>
@@ -475,6 +476,7 @@ void kolo_group_free(kolo_group *group)
     ko_channel_close(&group->collectives);
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);
     ko_endpoint_release(group->endpoint);
+    ko_places_close(group->places);
     ko_gpu_share_close(group->share);
     ko_gpu_close(group->gpu);
     free(group->world_ranks);

@@ -154,6 +154,16 @@ int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
     return err;
 }
 
+/* A message comes by a copy, whose end wakes nobody. */
+static bool is_fetching(const struct ko_mailbox *mailbox)
+{
+    bool is = false;
+
+    for (int i = 0; i < mailbox->group->size && !is; i++)
+        is = mailbox->with[i].fetches;
+    return is;
+}
+
 /* One round of the driver: moves what it can, or waits a turn, at most until the deadline. Holds
  * the lock but for the sleep. */
 static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
@@ -173,7 +183,7 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         ko_mailbox_fail_all(mailbox);
         return;
     }
-    nap_ms = ko_channel_nap_ms(&mailbox->channel, wait->deadline);
+    nap_ms = is_fetching(mailbox) ? 1 : ko_channel_nap_ms(&mailbox->channel, wait->deadline);
     ko_biased_lock_give(&mailbox->lock);
     n = ko_channel_sleep(&mailbox->channel, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
     ko_biased_lock_take(&mailbox->lock);
@@ -343,8 +353,9 @@ void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *lette
     const struct ko_contact *own = &letter->group->endpoint->own;
     bool fits = letter->nbytes <= (size_t)own->slots * own->slice_bytes;
 
-    if (atomic_load(&letter->work.is_done) || (fits && !letter->is_send))
-        return; /* what fits into the slots arrives without us */
+    if (atomic_load(&letter->work.is_done) ||
+        (fits && !letter->is_send && !atomic_load(&letter->group->places)))
+        return; /* what fits into the slots arrives without us, unless it is to be fetched */
     if (!mailbox->has_courier)
         start_courier(mailbox);
 }

@@ -42,7 +42,8 @@ static size_t bytes_of(const kolo_p2p *op)
     return op->count << ko_dtype_shift(op->dtype);
 }
 
-static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op)
+static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op,
+                 struct ko_placed *placed)
 {
     ko_work_init(&letter->work);
     letter->work.await = await;
@@ -54,6 +55,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->buffer = op->buffer;
     letter->nbytes = bytes_of(op);
     letter->message = op->message;
+    letter->placed = placed;
     letter->is_probe = false;
     letter->may_wait = false;
     letter->has_begun = false;
@@ -91,15 +93,15 @@ static int judge(struct ko_letter *letters, size_t nletters, int err)
 }
 
 static inline int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops,
-                           struct ko_letter *letters)
+                           struct ko_letter *letters, struct ko_p2p_stages *stages)
 {
     size_t posted = 0;
     int err = KOLO_OK;
 
-    if (nops == 1 && ko_mailbox_pass(group, ops, bytes_of(ops), LOOKS))
+    if (nops == 1 && !stages && ko_mailbox_pass(group, ops, bytes_of(ops), LOOKS))
         return KOLO_OK;
     for (size_t i = 0; i < nops; i++)
-        fill(&letters[i], group, &ops[i]);
+        fill(&letters[i], group, &ops[i], ko_p2p_placed(stages, i));
     if (nops)
         err = ko_mailbox_exchange(letters, nops, &posted);
     return judge(letters, posted, err);
@@ -114,7 +116,7 @@ static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
 
     if (err)
         return err;
-    err = exchange(group, ops, nops, letters);
+    err = exchange(group, ops, nops, letters, stages);
     return stages ? ko_p2p_unstage(stages, err) : err;
 }
 
@@ -159,7 +161,7 @@ int kolo_probe(kolo_group *group, int from, int tag, int timeout_ms, int *found,
 
     if (err)
         return err;
-    fill(&probe, group, &op);
+    fill(&probe, group, &op, NULL);
     probe.is_probe = true;
     deadline = ko_deadline_in(timeout_ms < 0 ? 0 : timeout_ms);
     err = ko_mailbox_probe(&probe, timeout_ms < 0 ? NULL : &deadline, &is_found);
@@ -217,7 +219,7 @@ static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_w
         *work = ko_work_already_done();
         return KOLO_OK;
     }
-    fill(&letter, group, op);
+    fill(&letter, group, op, NULL);
     letter.may_wait = op->is_send;
     return ko_mailbox_start(&letter, work);
 }
@@ -281,7 +283,7 @@ static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struc
     batch->work.await = await_batch;
     atomic_init(&batch->is_judged, false);
     for (size_t i = 0; i < nops && !err; i++) {
-        fill(&batch->letters[i], group, &ops[i]);
+        fill(&batch->letters[i], group, &ops[i], ko_p2p_placed(batch->stages, i));
         err = ko_mailbox_post(&batch->letters[i]);
         batch->nletters += !err;
     }

@@ -17,6 +17,8 @@ struct ko_p2p_stages {
         void *gpu;            /* the user's buffer; NULL: it is in host memory, and stays */
         kolo_message *asked;  /* the user's */
         kolo_message message; /* what was received */
+        bool is_placed;       /* the letter has: */
+        struct ko_placed placed;
     } * stages;
     kolo_p2p ops[]; /* with buffers in `memory` */
 };
@@ -61,6 +63,7 @@ static struct ko_p2p_stages *make(kolo_group *group, const kolo_p2p *ops, size_t
     return NULL;
 }
 
+/* Once there is a mark. */
 static void lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
 {
     unsigned char *at = stages->memory;
@@ -74,11 +77,30 @@ static void lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
             continue;
         stage->gpu = op->buffer;
         stage->asked = op->message;
+        stage->placed.buffer = op->buffer;
+        stage->placed.mark = stages->mark;
+        stage->is_placed = !op->is_send || ko_places_describe(stages->group, op->peer, op->buffer,
+                                                              bytes_of(op), &stage->placed.place);
         op->buffer = at;
         if (!op->is_send)
             op->message = &stage->message;
         at += place_for(op);
     }
+}
+
+/* What goes by way of host memory. */
+static int copy_one(struct ko_p2p_stages *stages, size_t i)
+{
+    struct ko_gpu *gpu = stages->group->gpu;
+    const struct stage *stage = &stages->stages[i];
+    const kolo_p2p *op = &stages->ops[i];
+
+    if (op->is_send)
+        return stage->is_placed ? KOLO_OK : ko_gpu_copy(gpu, op->buffer, stage->gpu, bytes_of(op));
+    return stage->placed.is_fetched
+               ? KOLO_OK
+               : ko_gpu_copy(gpu, stage->gpu, op->buffer,
+                             stage->message.count << ko_dtype_shift(stage->message.dtype));
 }
 
 /* Waits for the stream, then copies what is sent, or has been received. */
@@ -88,16 +110,9 @@ static int copy(struct ko_p2p_stages *stages, bool is_send)
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(stages->group));
     int err = ko_gpu_await_mark(gpu, stages->mark, &deadline);
 
-    for (size_t i = 0; i < stages->n && !err; i++) {
-        const struct stage *stage = &stages->stages[i];
-        const kolo_p2p *op = &stages->ops[i];
-
-        if (!stage->gpu || is_send != (op->is_send != 0))
-            continue;
-        err = is_send ? ko_gpu_copy(gpu, op->buffer, stage->gpu, bytes_of(op))
-                      : ko_gpu_copy(gpu, stage->gpu, op->buffer,
-                                    stage->message.count << ko_dtype_shift(stage->message.dtype));
-    }
+    for (size_t i = 0; i < stages->n && !err; i++)
+        if (stages->stages[i].gpu && is_send == (stages->ops[i].is_send != 0))
+            err = copy_one(stages, i);
     return err ? err : ko_gpu_finish(gpu, &deadline);
 }
 
@@ -130,8 +145,9 @@ int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
     stages = make(group, *ops, nops, nbytes);
     if (!stages)
         return KOLO_E_NOMEM;
-    lay_out(stages, *ops);
     err = ko_gpu_mark(group->gpu, false, &stages->mark);
+    if (!err)
+        lay_out(stages, *ops);
     if (!err && sends_from_gpu(stages))
         err = copy(stages, true);
     if (err) {
@@ -141,6 +157,11 @@ int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
     *ops = stages->ops;
     *stages_out = stages;
     return KOLO_OK;
+}
+
+struct ko_placed *ko_p2p_placed(struct ko_p2p_stages *stages, size_t i)
+{
+    return stages && stages->stages[i].is_placed ? &stages->stages[i].placed : NULL;
 }
 
 int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)

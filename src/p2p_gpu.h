@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * p2p_gpu.h: messages from and into GPU memory, in the order of the group's stream, by way of host
- * memory: so whoever is at the other end need not have a GPU.
+ * p2p_gpu.h: messages from and into GPU memory, in the order of the group's stream: straight from
+ * where they lie (mailbox_gpu.h) to ranks that reach it; else, and if they are shorter than a word
+ * of where that is, by way of host memory: so whoever is at the other end need not have a GPU.
  */
 #ifndef KO_P2P_GPU_H
 #define KO_P2P_GPU_H
 
 #include "group.h"
+#include "mailbox_gpu.h"
 
 /* Host memory for the GPU buffers of a list of messages. */
 struct ko_p2p_stages;
 
 /* For checked ops of a group that has a stream. If no buffer is in GPU memory, *stages is NULL and
- * *ops stay the user's; else *ops are those of *stages, and what is to be sent has been copied. */
+ * *ops stay the user's; else *ops are those of *stages, and what is to be sent is ready. */
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
                  struct ko_p2p_stages **stages);
+
+/* What the letter of op i has of GPU memory, or NULL; stages may be NULL. */
+struct ko_placed *ko_p2p_placed(struct ko_p2p_stages *stages, size_t i);
 
 /* When these ops are done: brings what was received to its place, unless err, and frees. Returns
  * err, or what went wrong here. */

@@ -2,13 +2,17 @@
  *
  * Messages from and into GPU memory, on the double of NVIDIA's driver: between GPUs, and from or to
  * a rank that has its buffer in host memory; blocking, asynchronous, in batches; behind what is in
- * the stream; shorter than the room for them, and longer.
+ * the stream; shorter than the room for them, and longer; by one copy, if they are reached, and
+ * none by way of the host; from any rank, out of order, with nobody waiting; ranks that are lost.
  */
 #include "exam.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -160,29 +164,306 @@ static int batches(kolo_group *group, void *unused)
     return failed;
 }
 
-/* Too long a message: both ends hear of it, and the group goes on. */
+/* Too long a message: both ends hear of it, and the group goes on. late: the message is there
+ * before its receive. */
+static int send_too_long(kolo_group *group, size_t count, kolo_dtype dtype, bool is_late)
+{
+    struct content buffer = make(count, gpu.rank ? -1 : 0, true);
+    const size_t room = dtype == KOLO_INT32 ? count - 1 : count;
+    int failed = 0, err = KOLO_OK;
+    kolo_work *work;
+
+    if (gpu.rank == 0 && (kolo_isend(group, buffer.at, count, KOLO_INT32, 1, 1, &work) ||
+                          (is_late && kolo_send(group, NULL, 0, KOLO_INT32, 1, 3))))
+        return ranks_fail("the send");
+    if (gpu.rank == 1 && is_late && kolo_recv(group, NULL, 0, KOLO_INT32, 0, 3))
+        return ranks_fail("the message behind");
+    if (gpu.rank == 1)
+        err = kolo_recv(group, buffer.at, room, dtype, 0, 1);
+    else
+        err = kolo_work_wait(work, -1);
+    if (gpu.rank == 0)
+        kolo_work_free(work);
+    if (err != (room < count ? KOLO_E_TRUNCATED : KOLO_E_MISMATCH) &&
+        (gpu.rank == 1 || count * sizeof(int) > 200)) /* else it was out before */
+        failed = ranks_fail("rank %d: %zu elements too long: %d", gpu.rank, count, err);
+    if (!failed && (gpu.rank ? kolo_recv(group, buffer.at, count, KOLO_INT32, 0, 2)
+                             : kolo_send(group, buffer.at, count, KOLO_INT32, 1, 2)))
+        failed = ranks_fail("the next message");
+    return failed | check_and_free(&buffer, 0, count, count);
+}
+
 static int too_long(kolo_group *group, void *unused)
 {
-    int failed = enter(group), err;
-    struct content buffer = make(10, gpu.rank ? -1 : 0, true);
+    int failed = enter(group);
 
     (void)unused;
-    if (gpu.rank > 1)
-        return failed;
-    err = gpu.rank ? kolo_recv(group, buffer.at, 9, KOLO_INT32, 0, 1)
-                   : kolo_send(group, buffer.at, 10, KOLO_INT32, 1, 1);
-    if (!failed && gpu.rank && err == KOLO_OK)
-        failed = ranks_fail("a message of 10 elements into 9");
-    if (!failed && (gpu.rank ? kolo_recv(group, buffer.at, 10, KOLO_INT32, 0, 2)
-                             : kolo_send(group, buffer.at, 10, KOLO_INT32, 1, 2)))
-        failed = ranks_fail("the next message");
-    return failed | check_and_free(&buffer, 0, 10, 10);
+    for (int i = 0; i < 8 && !failed; i++)
+        failed =
+            send_too_long(group, i % 4 < 2 ? 10 : 5000, i % 2 ? KOLO_INT32 : KOLO_FLOAT32, i >= 4);
+    return failed;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Of this process's GPU: of its own memory and others', and from or to the host's. */
+struct bytes {
+    uint64_t read, written, read_there, written_there, with_host;
+};
+
+static struct bytes look_at_bytes(void)
+{
+    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
+    uint64_t (*with_host)(void);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    struct bytes bytes = {0};
+
+    *(void **)&between = library ? dlsym(library, "fakecuda_bytes_between") : NULL;
+    *(void **)&with_host = library ? dlsym(library, "fakecuda_bytes_with_host") : NULL;
+    if (!between || !with_host)
+        abort();
+    for (int home = 0; home < 16; home++) {
+        uint64_t read, written;
+
+        between(gpu_rank.device, home, &read, &written);
+        *(home == gpu_rank.device ? &bytes.read : &bytes.read_there) += read;
+        *(home == gpu_rank.device ? &bytes.written : &bytes.written_there) += written;
+    }
+    bytes.with_host = with_host();
+    dlclose(library);
+    return bytes;
+}
+
+/* Rank 0 sends to rank 1, which copies once, whatever its memory. */
+static int count_one(kolo_group *group, size_t count, bool is_on_gpu)
+{
+    struct content buffer = make(count, gpu.rank ? -1 : 0, gpu.rank == 0 || is_on_gpu);
+    const bool is_one = !strcmp(getenv("FAKECUDA_DEVICES"), "1");
+    const uint64_t nbytes = count * sizeof(int);
+    struct bytes before, after, want = {0};
+    int failed = 0;
+
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        return ranks_fail("the stream");
+    before = look_at_bytes();
+    if (gpu.rank == 0)
+        failed = kolo_send(group, buffer.at, count, KOLO_INT32, 1, 1);
+    else if (gpu.rank == 1)
+        failed = kolo_recv(group, buffer.at, count, KOLO_INT32, 0, 1);
+    after = look_at_bytes();
+    if (gpu.rank == 1) {
+        *(is_one ? &want.read : &want.read_there) = nbytes;
+        want.written = is_on_gpu ? nbytes : 0;
+        want.with_host = is_on_gpu ? 0 : nbytes;
+    }
+    if (failed || after.read - before.read != want.read ||
+        after.written - before.written != want.written ||
+        after.read_there - before.read_there != want.read_there ||
+        after.written_there != before.written_there ||
+        after.with_host - before.with_host != want.with_host)
+        failed = ranks_fail("%zu elements on rank %d", count, gpu.rank);
+    return failed | check_and_free(&buffer, 0, gpu.rank < 2 ? count : 0, gpu.rank < 2 ? count : 0);
+}
+
+static int count_bytes(kolo_group *group, void *unused)
+{
+    static const size_t counts[] = {27, 1000, 5003, MOST};
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 8 && !failed; i++)
+        failed = count_one(group, counts[i / 2], i % 2);
+    return failed;
+}
+
+/* ---- matching -------------------------------------------------------------------------------- */
+
+enum { SENDERS_MOST = 3 };
+
+/* All others send to rank 0, which asks for the last first, then for any. */
+static int take_any(kolo_group *group, void *unused)
+{
+    enum { COUNT = 2000, EACH = 3 };
+    int failed = enter(group), found;
+    struct content sent[EACH], got;
+    kolo_work *works[EACH];
+    kolo_message message;
+
+    (void)unused;
+    for (int i = 0; i < EACH && gpu.rank; i++) {
+        sent[i] = make(COUNT + (size_t)i, gpu.rank * 10 + i, true);
+        if (kolo_isend(group, sent[i].at, COUNT + (size_t)i, KOLO_INT32, 0, i, &works[i]))
+            return ranks_fail("a send");
+    }
+    for (int i = 0; i < EACH && gpu.rank; i++) {
+        if (kolo_work_wait(works[i], -1))
+            failed = ranks_fail("message %d", i);
+        kolo_work_free(works[i]);
+        failed |= check_and_free(&sent[i], gpu.rank * 10 + i, 0, 0);
+    }
+    for (int r = 1; r < gpu.n && gpu.rank == 0; r++) {
+        got = make(COUNT + EACH, -1, r % 2);
+        if (kolo_probe(group, r, 2, -1, &found, &message) || !found || message.count != COUNT + 2 ||
+            kolo_recv(group, got.at, COUNT + EACH, KOLO_INT32, r, 2))
+            failed = ranks_fail("the last of rank %d", r);
+        failed |= check_and_free(&got, r * 10 + 2, COUNT + 2, COUNT + EACH);
+    }
+    for (int i = 0; i < 2 * (gpu.n - 1) && gpu.rank == 0; i++) {
+        got = make(COUNT + EACH, -1, i % 3);
+        if (kolo_recv_message(group, got.at, COUNT + EACH, KOLO_INT32, KOLO_ANY_RANK, KOLO_ANY_TAG,
+                              &message) ||
+            message.count != COUNT + (size_t)message.tag)
+            return ranks_fail("message %d of any", i);
+        failed |=
+            check_and_free(&got, message.from * 10 + message.tag, message.count, COUNT + EACH);
+    }
+    return failed;
+}
+
+/* Both receive first and wait last: the messages come although nobody waits for them. */
+static int cross(kolo_group *group, void *unused)
+{
+    enum { COUNT = 3000 };
+    int failed = enter(group);
+    const int peer = gpu.rank ^ 1;
+    struct content in = make(COUNT, gpu.rank, true), out = make(COUNT, -1, true);
+    kolo_work *work;
+
+    (void)unused;
+    if (failed || kolo_irecv(group, out.at, COUNT, KOLO_INT32, peer, 0, &work) ||
+        kolo_send(group, in.at, COUNT, KOLO_INT32, peer, 0) || kolo_work_wait(work, -1))
+        return ranks_fail("an exchange");
+    kolo_work_free(work);
+    failed |= check_and_free(&in, gpu.rank, COUNT, COUNT);
+    return failed | check_and_free(&out, peer, COUNT, COUNT);
+}
+
+/* A receive that was posted before the ranks knew each other's GPUs. */
+static int receive_early(kolo_group *group, void *unused)
+{
+    enum { COUNT = 3000 };
+    struct content buffer = {.host = NULL};
+    kolo_work *work = NULL;
+    int failed;
+
+    (void)unused;
+    gpu.rank = kolo_group_rank(group);
+    if (gpu.rank == 1) {
+        buffer = make(COUNT, -1, false);
+        if (kolo_irecv(group, buffer.at, COUNT, KOLO_INT32, 0, 0, &work))
+            return ranks_fail("a receive");
+    }
+    failed = enter(group);
+    if (gpu.rank == 0) {
+        buffer = make(COUNT, 0, true);
+        failed |= kolo_send(group, buffer.at, COUNT, KOLO_INT32, 1, 0);
+    } else if (kolo_work_wait(work, -1)) {
+        failed = ranks_fail("the message");
+    }
+    kolo_work_free(work);
+    return failed | check_and_free(&buffer, 0, COUNT, COUNT);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+/* Rank 1 dies; the other's send, which only rank 1 could end, says so. */
+static int lose_the_receiver(kolo_group *group, void *unused)
+{
+    struct content buffer;
+    int failed = enter(group);
+
+    (void)unused;
+    if (gpu.rank == 1) {
+        setenv("FAKECUDA_BREAK", "cuMemcpyAsync=-9", 1); /* in the middle of the message */
+        buffer = make(0, -1, false);
+        if (gpu_rank.cuda->alloc((ko_cu_ptr *)&buffer.at, 5000 * sizeof(int)))
+            return ranks_fail("no memory");
+        (void)kolo_recv(group, buffer.at, 5000, KOLO_INT32, 0, 0);
+        return ranks_fail("it lives");
+    }
+    buffer = make(5000, 0, true);
+    failed |= ranks_expect(kolo_send(group, buffer.at, 5000, KOLO_INT32, 1, 0), KOLO_E_PEER_LOST,
+                           "rank 1");
+    return failed | check_and_free(&buffer, 0, 5000, 5000);
+}
+
+static int lose_the_sender(kolo_group *group, void *unused)
+{
+    struct content buffer;
+    int failed = enter(group);
+
+    (void)unused;
+    if (gpu.rank == 1)
+        raise(SIGKILL);
+    buffer = make(5000, -1, true);
+    failed |= ranks_expect(kolo_recv(group, buffer.at, 5000, KOLO_INT32, 1, 0), KOLO_E_PEER_LOST,
+                           "rank 1");
+    return failed | check_and_free(&buffer, 0, 0, 5000);
+}
+
+static void *abort_soon(void *group)
+{
+    ranks_nap_ms(100);
+    kolo_group_abort(group, "enough");
+    return NULL;
+}
+
+/* Rank 1's stream stands still, so that its buffer may not be written yet. */
+static int give_up(kolo_group *group, void *unused)
+{
+    static uint32_t gate;
+    struct content buffer;
+    pthread_t thread;
+    int failed = enter(group), err;
+
+    (void)unused;
+    kolo_group_set_timeout(group, 60000);
+    buffer = make(5000, gpu.rank ? -1 : 0, true);
+    if (gpu.rank == 1 &&
+        (gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ) ||
+         pthread_create(&thread, NULL, abort_soon, group)))
+        return ranks_fail("the gate");
+    err = gpu.rank ? kolo_recv(group, buffer.at, 5000, KOLO_INT32, 0, 0)
+                   : kolo_send(group, buffer.at, 5000, KOLO_INT32, 1, 0);
+    failed |= ranks_expect(err, KOLO_E_ABORTED, "enough");
+    if (gpu.rank == 1)
+        pthread_join(thread, NULL);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    return failed | check_and_free(&buffer, 0, gpu.rank ? 0 : 5000, 5000);
+}
+
+/* What rank 1 cannot open ends the group, and says what to do. */
+static int cannot_open(kolo_group *group, void *unused)
+{
+    struct content buffer;
+    int failed = enter(group), err;
+
+    (void)unused;
+    buffer = make(5000, gpu.rank ? -1 : 0, true);
+    setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
+    err = gpu.rank ? kolo_recv(group, buffer.at, 5000, KOLO_INT32, 0, 0)
+                   : kolo_send(group, buffer.at, 5000, KOLO_INT32, 1, 0);
+    unsetenv("FAKECUDA_BREAK");
+    failed |= ranks_expect(err, KOLO_E_SYSTEM, "KOLO_CUDA_IPC=off sends messages by way of host");
+    return failed | check_and_free(&buffer, 0, gpu.rank ? 0 : 5000, 5000);
+}
+
+/* Those that one rank of two dies of are another matter. */
+static void run_by(const char *transport, enum ranks_kind kind, int n, ranks_body body)
+{
+    const bool is_lost = body == lose_the_receiver || body == lose_the_sender;
+    const struct ranks ranks = {.kind = kind, .n = n, .tolerated = is_lost};
+
+    exam_set_variables(transport, "", 4096);
+    for (int ngpus = 1; ngpus <= 3; ngpus += 2) {
+        setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "3", 1);
+        assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+    }
 }
 
 static void run(enum ranks_kind kind, int n, ranks_body body)
 {
-    exam_set_variables("shm", "", 4096);
-    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+    run_by("shm", kind, n, body);
 }
 
 static void messages(void **state)
@@ -190,6 +471,40 @@ static void messages(void **state)
     (void)state;
     for (int n = 2; n <= 4; n += 2)
         run(RANKS_PROCESSES, n, pass_all);
+    run_by("tcp", RANKS_PROCESSES, 3, pass_all);
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    run(RANKS_PROCESSES, 2, pass_all);
+    unsetenv("KOLO_CUDA_IPC");
+}
+
+static void one_copy(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 3, count_bytes);
+    run_by("tcp", RANKS_PROCESSES, 2, count_bytes);
+}
+
+static void any_rank_and_tag(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 1 + SENDERS_MOST, take_any);
+    run_by("tcp", RANKS_PROCESSES, 3, take_any);
+}
+
+static void nobody_waits(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, cross);
+    run(RANKS_PROCESSES, 2, receive_early);
+}
+
+static void lost_ranks_and_aborts(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, lose_the_receiver);
+    run(RANKS_PROCESSES, 2, lose_the_sender);
+    run(RANKS_PROCESSES, 2, give_up);
+    run(RANKS_PROCESSES, 2, cannot_open);
 }
 
 static void lists(void **state)
@@ -203,6 +518,7 @@ static void errors(void **state)
 {
     (void)state;
     run(RANKS_PROCESSES, 2, too_long);
+    run_by("tcp", RANKS_PROCESSES, 2, too_long);
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
@@ -211,6 +527,9 @@ static void among_threads(void **state)
     (void)state;
     run(RANKS_THREADS, 2, pass_all);
     run(RANKS_THREADS, 3, batches);
+    run(RANKS_THREADS, 4, take_any);
+    run(RANKS_THREADS, 2, cross);
+    run(RANKS_THREADS, 2, too_long);
 }
 
 int main(void)
@@ -219,6 +538,10 @@ int main(void)
         cmocka_unit_test(messages),
         cmocka_unit_test(lists),
         cmocka_unit_test(errors),
+        cmocka_unit_test(one_copy),
+        cmocka_unit_test(any_rank_and_tag),
+        cmocka_unit_test(nobody_waits),
+        cmocka_unit_test(lost_ranks_and_aborts),
         cmocka_unit_test(among_threads),
     };
 

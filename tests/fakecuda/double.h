@@ -69,13 +69,15 @@ bool double_is_valid(ko_cu_ptr at, size_t nbytes);
 
 /* GPU `device` has read, or written, so much of GPU `home`'s memory. */
 void double_count(int device, int home, uint64_t read, uint64_t written);
-/* The same for nbytes from an address on, if it is device memory's. */
-void double_count_copy(int device, ko_cu_ptr at, uint64_t nbytes, bool is_write);
+/* The same for nbytes from one address to another, as far as they are device memory's. */
+void double_count_copy(int device, ko_cu_ptr to, ko_cu_ptr from, uint64_t nbytes);
 /* Of device memory, by kernels and copies of this process so far: in all, and of GPU `home`'s by
- * GPU `device`. Tests find these by their names. */
+ * GPU `device`; and what was copied between device memory and the host's. Tests find these by their
+ * names. */
 __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) void
 fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
+__attribute__((visibility("default"))) uint64_t fakecuda_bytes_with_host(void);
 
 /* ---- residency.c ----------------------------------------------------------------------------- */
 

@@ -325,8 +325,7 @@ static void do_copy(struct double_task *task)
 {
     const struct transfer *transfer = (const struct transfer *)task;
 
-    double_count_copy(transfer->device, transfer->from, transfer->nbytes, false);
-    double_count_copy(transfer->device, transfer->to, transfer->nbytes, true);
+    double_count_copy(transfer->device, transfer->to, transfer->from, transfer->nbytes);
     memmove((void *)(uintptr_t)transfer->to, (const void *)(uintptr_t)transfer->from,
             transfer->nbytes);
 }

@@ -9,6 +9,7 @@
 static struct {
     atomic_uint_fast64_t read, written;
 } between[DOUBLE_MOST_DEVICES][DOUBLE_MOST_DEVICES];
+static atomic_uint_fast64_t with_host;
 
 void double_count(int device, int home, uint64_t read, uint64_t written)
 {
@@ -16,12 +17,27 @@ void double_count(int device, int home, uint64_t read, uint64_t written)
     atomic_fetch_add(&between[device][home].written, written);
 }
 
-void double_count_copy(int device, ko_cu_ptr at, uint64_t nbytes, bool is_write)
+static bool count_end(int device, ko_cu_ptr at, uint64_t nbytes, bool is_write)
 {
     struct double_home home;
+    const bool is_there = double_find(at, device, &home);
 
-    if (double_find(at, device, &home))
+    if (is_there)
         double_count(device, home.device, is_write ? 0 : nbytes, is_write ? nbytes : 0);
+    return is_there;
+}
+
+void double_count_copy(int device, ko_cu_ptr to, ko_cu_ptr from, uint64_t nbytes)
+{
+    const bool is_read = count_end(device, from, nbytes, false);
+
+    if (count_end(device, to, nbytes, true) != is_read)
+        atomic_fetch_add(&with_host, nbytes);
+}
+
+uint64_t fakecuda_bytes_with_host(void)
+{
+    return atomic_load(&with_host);
 }
 
 void fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written)

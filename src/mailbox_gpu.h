@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mailbox_gpu.h: messages from GPU memory among ranks that reach each other's: what travels is
+ * where the message lies (KO_PLACE), and the receiver fetches it from there by one copy, into its
+ * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN). Nothing here
+ * waits.
+ */
+#ifndef KO_MAILBOX_GPU_H
+#define KO_MAILBOX_GPU_H
+
+#include "gpu_share.h"
+#include "mailbox.h"
+
+/* How a group's ranks reach memory that messages come from. Any thread. */
+struct ko_places;
+
+/* For a group of n ranks whose memory can be mapped by all; ko_gpu_share_open says the rest. */
+int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
+                   struct ko_places **places);
+
+/* NULL is allowed. */
+void ko_places_close(struct ko_places *places);
+
+/* Says where a buffer of nbytes lies, for rank `to` of the group; false: that could not reach it,
+ * or the message is no longer than its place. */
+bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
+                        struct ko_gpu_place *place);
+
+/* What a letter has of GPU memory. Belongs to whoever posts the letter. */
+struct ko_placed {
+    void *buffer;                   /* receiving: where the message goes if it comes by its place */
+    const struct ko_gpu_mark *mark; /* receiving: of the stream, before which that is in use */
+    bool is_fetched;                /* receiving: the message is there */
+    struct ko_gpu_place place;      /* sending: of the message */
+};
+
+/* A message whose place has come. */
+struct ko_fetch {
+    struct ko_gpu_place place;
+    struct ko_letter *letter; /* the receive */
+    uint64_t seq; /* of the sender's messages to this rank; the next three are its, too */
+    int tag;
+    kolo_dtype dtype;
+    size_t nbytes;
+    struct ko_gpu_mark *copied; /* the copy's end; NULL: it has not begun */
+    struct ko_fetch *next;
+};
+
+/* Goes on; KO_AGAIN: look again. from is the sender. */
+int ko_fetch_step(struct ko_fetch *fetch, int from);
+
+/* NULL is allowed. */
+void ko_fetch_free(struct ko_fetch *fetch);
+
+#endif
