@@ -9,8 +9,6 @@
 
 #include "fold.cuh"
 
-#include <math.h>
-
 /* ---- some elements of an array, as floats ---------------------------------------------------- */
 
 /* N elements, as many as packs hold: 16 bytes at a time. */
@@ -133,38 +131,55 @@ template <class From, class To> KO_DEVICE void ko_scale_arrays(const ko_scale &s
         ko_release_word((uint32_t *)scale.found_at, ko_float_bits(1));
 }
 
+/* ---- gradients that travel as a smaller float -------------------------------------------------
+ */
+
+/* A float32 that is rounded to Wire when it is read, and when it is written: what a fold of Wire's
+ * numbers gives between two casts. */
+template <class Wire> struct ko_rounded {
+    typedef ko_float32::bits bits;
+    typedef float wide;
+    static KO_MEMBER float widen(bits x)
+    {
+        return Wire::widen(Wire::narrow(ko_float32::widen(x)));
+    }
+    static KO_MEMBER bits narrow(float x)
+    {
+        return ko_float32::narrow(Wire::widen(Wire::narrow(x)));
+    }
+    static KO_MEMBER float over(float x, uint32_t n)
+    {
+        return x / (float)n;
+    }
+};
+typedef ko_rounded<ko_float16> ko_float32_as_float16;
+typedef ko_rounded<ko_bfloat16> ko_float32_as_bfloat16;
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Each takes the gradient of one parameter, and its two words of state, to the new parameter. */
 struct ko_sgd {
-    enum { NSTATES = 1 };
-    static KO_MEMBER float step(const ko_step &step, float p, float g, float *state)
+    static KO_MEMBER int count_states(const ko_rule &rule)
     {
-        g += step.decay * p;
-        if (step.momentum == 0)
-            return p - step.rate * g;
-        state[0] = step.is_first ? g : step.momentum * state[0] + (1 - step.dampening) * g;
-        return p - step.rate * (step.is_nesterov ? g + step.momentum * state[0] : state[0]);
+        return rule.momentum != 0;
+    }
+    static KO_MEMBER float move(const ko_rule &rule, float p, float g, float *s, float *)
+    {
+        return ko_sgd_move(&rule, p, g, s);
     }
 };
 
 struct ko_adam {
-    enum { NSTATES = 2 };
-    static KO_MEMBER float step(const ko_step &step, float p, float g, float *state)
+    static KO_MEMBER int count_states(const ko_rule &)
     {
-        if (step.is_decoupled)
-            p -= step.rate * step.decay * p;
-        else
-            g += step.decay * p;
-        if (step.is_first)
-            state[0] = state[1] = 0;
-        state[0] = step.beta1 * state[0] + (1 - step.beta1) * g;
-        state[1] = step.beta2 * state[1] + (1 - step.beta2) * (g * g);
-        return p - step.rate / step.bias1 *
-                       (state[0] / (sqrtf(state[1]) / step.bias2_root + step.epsilon));
+        return 2;
+    }
+    static KO_MEMBER float move(const ko_rule &rule, float p, float g, float *s, float *v)
+    {
+        return ko_adam_move(&rule, p, g, s, v);
     }
 };
 
+/* As an all_reduce leaves them, times the factor. */
 template <class E, int N>
 KO_DEVICE void ko_sum_gradients(const ko_step &step, uint64_t i, float factor, float *sum)
 {
@@ -178,51 +193,51 @@ KO_DEVICE void ko_sum_gradients(const ko_step &step, uint64_t i, float factor, f
             sum[k] += x[k];
     }
     for (int k = 0; k < N; k++)
-        sum[k] *= factor;
+        sum[k] = E::widen(E::narrow(step.divisor > 1 ? E::over(sum[k], step.divisor) : sum[k])) *
+                 factor;
 }
 
 /* N parameters, from the i-th on. */
 template <class Rule, class E, int N>
 KO_DEVICE void ko_step_of(const ko_step &step, uint64_t i, float factor)
 {
-    const int nstates = Rule::NSTATES == 1 && step.momentum == 0 ? 0 : Rule::NSTATES;
+    const int nstates = Rule::count_states(step.rule);
     float g[N], p[N], states[2][N] = {};
 
     ko_sum_gradients<E, N>(step, i, factor, g);
     ko_some<ko_float32, N>::load(step.outs[0], i, p);
-    for (int s = 0; s < nstates && !step.is_first; s++)
-        ko_some<ko_float32, N>::load(step.states[s], i, states[s]);
-    for (int k = 0; k < N; k++) {
-        float state[2] = {states[0][k], states[1][k]};
-
-        p[k] = Rule::step(step, p[k], g[k], state);
-        states[0][k] = state[0];
-        states[1][k] = state[1];
-    }
-    for (int s = 0; s < nstates; s++)
-        ko_some<ko_float32, N>::store(step.states[s], i, states[s]);
+    for (int s = 0; s < nstates && !step.rule.is_first; s++)
+        ko_some<ko_float32, N>::load(step.states[s][0], i, states[s]);
+    for (int k = 0; k < N; k++)
+        p[k] = Rule::move(step.rule, p[k], g[k], &states[0][k], &states[1][k]);
     KO_ROLLED
-    for (uint32_t o = 0; o < step.nouts; o++)
+    for (uint32_t o = 0; o < step.nouts; o++) {
         ko_some<ko_float32, N>::store(step.outs[o], i, p);
+        for (int s = 0; s < nstates; s++)
+            ko_some<ko_float32, N>::store(step.states[s][o], i, states[s]);
+    }
 }
 
-KO_DEVICE bool ko_step_is_even(const ko_step &step)
+KO_DEVICE bool ko_step_is_even(const ko_step &step, int nstates)
 {
-    uint64_t all = step.states[0] | step.states[1];
+    uint64_t all = 0;
 
     KO_ROLLED
     for (uint32_t p = 0; p < step.nparts; p++)
         all |= step.parts[p];
     KO_ROLLED
-    for (uint32_t o = 0; o < step.nouts; o++)
+    for (uint32_t o = 0; o < step.nouts; o++) {
         all |= step.outs[o];
+        for (int s = 0; s < nstates; s++)
+            all |= step.states[s][o];
+    }
     return all % sizeof(ko_pack) == 0;
 }
 
 template <class Rule, class E> KO_DEVICE void ko_take_step(const ko_step &step)
 {
     enum { N = ko_pack_of<E, ko_float32>::N };
-    const float factor = step.factor * ko_load_factor(step.factor_at);
+    const float factor = step.rule.factor * ko_load_factor(step.factor_at);
     uint64_t first, end, whole;
 
     if (step.skip_at && ko_load_factor(step.skip_at) != 0)
@@ -230,7 +245,8 @@ template <class Rule, class E> KO_DEVICE void ko_take_step(const ko_step &step)
     ko_share(step.count, &first, &end);
     if (first >= end)
         return;
-    whole = ko_step_is_even(step) ? first + (end - first) / N * N : first;
+    whole = ko_step_is_even(step, Rule::count_states(step.rule)) ? first + (end - first) / N * N
+                                                                 : first;
     KO_ROLLED
     for (uint64_t i = first + (uint64_t)N * ko_thread(); i < whole; i += N * ko_nthreads())
         ko_step_of<Rule, E, N>(step, i, factor);

@@ -6,6 +6,8 @@
 #ifndef KO_KERNEL_ARGS_H
 #define KO_KERNEL_ARGS_H
 
+#include "rules.h"
+
 #include <assert.h>
 #include <stdint.h>
 
@@ -50,33 +52,25 @@ struct ko_scale {
 
 static_assert(sizeof(struct ko_scale) == 3 * KO_FOLD_MOST * 8 + 24, "no padding, anywhere");
 
-/* ko_sgd_DTYPE, ko_adam_DTYPE: the gradients parts[nparts] are added, in this order, and multiplied
- * as above; by their sum the float32 parameters at outs[0], and their states, make a step; all of
- * outs[nouts] become the new parameters. Not if the float32 at skip_at, which is 0 if there is
- * none, is not 0.
- *
- * sgd, g being the gradient and p the parameter: g += decay p; s = momentum s + (1 - dampening) g,
- * at first g; p -= rate s, if is_nesterov rate (g + momentum s). Without momentum there is no state
- * and p -= rate g.
- * adam: g += decay p, if is_decoupled p -= rate decay p instead; s0 = beta1 s0 + (1 - beta1) g;
- * s1 = beta2 s1 + (1 - beta2) g g; p -= rate / bias1 (s0 / (sqrt(s1) / bias2_root + epsilon)); at
- * first both states are 0, whatever they are. */
+/* ko_sgd_DTYPE, ko_adam_DTYPE: the gradients parts[nparts] are added, in this order, divided by
+ * divisor >= 1, rounded to their type as an all_reduce would leave them, and multiplied by the
+ * rule's factor and the float32 at factor_at as above. By them the float32 parameters at outs[0],
+ * and their states at states[s][0], make a step (rules.h); all of outs[nouts] become the new
+ * parameters, all of states[s][nouts] the new states. Not if the float32 at skip_at, which is 0 if
+ * there is none, is not 0. sgd has the first state only, and without momentum none. */
 struct ko_step {
     uint64_t parts[KO_FOLD_MOST]; /* addresses */
     uint64_t outs[KO_FOLD_MOST];
-    uint64_t states[2];
+    uint64_t states[2][KO_FOLD_MOST];
     uint64_t factor_at, skip_at;
     uint64_t count; /* parameters */
     uint32_t nparts, nouts;
-    uint32_t is_first, is_nesterov, is_decoupled;
-    float factor, rate, decay;
-    float momentum, dampening;
-    float beta1, beta2, epsilon;
-    float bias1, bias2_root; /* 1 - beta1^t, sqrt(1 - beta2^t), of the t-th step */
+    uint32_t divisor; /* the number of ranks for AVG, else 1 */
     uint32_t unused;
+    struct ko_rule rule;
 };
 
-static_assert(sizeof(struct ko_step) == 2 * KO_FOLD_MOST * 8 + 5 * 8 + 16 * 4,
+static_assert(sizeof(struct ko_step) == 4 * KO_FOLD_MOST * 8 + 3 * 8 + 4 * 4 + 14 * 4,
               "no padding, either");
 
 /* ko_push: every rank sends nbytes to every other and receives as much from each, in lines whose

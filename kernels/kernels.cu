@@ -2,7 +2,9 @@
  *
  * All kernels: ko_fold_DTYPE_OP, for every dtype and the operations that it has: AVG is SUM with a
  * divisor; SUM, PROD, MIN and MAX of bool are BOR and BAND. ko_premul_DTYPE, for every dtype.
- * ko_scale_FROM_TO, ko_sgd_DTYPE and ko_adam_DTYPE, for the dtypes that gradients have. ko_push.
+ * ko_scale_FROM_TO, ko_sgd_DTYPE and ko_adam_DTYPE, for the dtypes that gradients have, and sums of
+ * float32 rounded to a smaller one: ko_fold_float32_as_DTYPE_sum, ko_sgd_float32_as_DTYPE,
+ * ko_adam_float32_as_DTYPE. ko_push.
  */
 #include "epilogue.cuh"
 #include "push.cuh"
@@ -44,11 +46,16 @@ KO_DTYPE_LIST(KERNELS_OF)
     {                                             \
         ko_take_step<ko_##rule, ko_##name>(step); \
     }
+#define STEPS(name) STEP(sgd, name) STEP(adam, name)
 #define EPILOGUES(name) \
-    SCALE(name, float32) SCALE(name, float16) SCALE(name, bfloat16) STEP(sgd, name) STEP(adam, name)
+    SCALE(name, float32) SCALE(name, float16) SCALE(name, bfloat16) STEPS(name)
 EPILOGUES(float32)
 EPILOGUES(float16)
 EPILOGUES(bfloat16)
+FOLD(float32_as_float16, sum)
+FOLD(float32_as_bfloat16, sum)
+STEPS(float32_as_float16)
+STEPS(float32_as_bfloat16)
 
 KO_KERNEL(ko_push_bytes, ko_push, push)
 {

@@ -26,7 +26,8 @@ static struct {
     ko_cu_kernel folds[KOLO_NDTYPES][KOLO_NOPS];
     ko_cu_kernel premuls[KOLO_NDTYPES];
     ko_cu_kernel scales[KOLO_NDTYPES][KOLO_NDTYPES]; /* from, to; NULL: there is none */
-    ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES];
+    ko_cu_kernel rounded[KOLO_NDTYPES];              /* sums, by wire */
+    ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES][KOLO_NDTYPES]; /* dtype, wire */
     ko_cu_kernel push;
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
@@ -77,14 +78,28 @@ static int find_scale(const struct ko_cuda *cuda, ko_cu_library library, kolo_dt
 }
 
 static int find_step(const struct ko_cuda *cuda, ko_cu_library library, enum ko_step_rule rule,
-                     kolo_dtype dtype)
+                     kolo_dtype dtype, kolo_dtype wire)
 {
     char name[64];
 
-    snprintf(name, sizeof name, "ko_%s_%s", rule == KO_SGD ? "sgd" : "adam",
-             kolo_dtype_name(dtype));
-    return ko_cuda_check(cuda, cuda->library_kernel(&loaded.steps[rule][dtype], library, name),
-                         name);
+    snprintf(name, sizeof name, "ko_%s_%s%s%s", rule == KO_SGD_RULE ? "sgd" : "adam",
+             kolo_dtype_name(dtype), wire == dtype ? "" : "_as_",
+             wire == dtype ? "" : kolo_dtype_name(wire));
+    return ko_cuda_check(
+        cuda, cuda->library_kernel(&loaded.steps[rule][dtype][wire], library, name), name);
+}
+
+/* Of float32 that goes as something smaller. */
+static int find_rounded(const struct ko_cuda *cuda, ko_cu_library library, kolo_dtype wire)
+{
+    char name[64];
+    int err;
+
+    snprintf(name, sizeof name, "ko_fold_float32_as_%s_sum", kolo_dtype_name(wire));
+    err = ko_cuda_check(cuda, cuda->library_kernel(&loaded.rounded[wire], library, name), name);
+    for (int rule = 0; rule < KO_NSTEP_RULES && !err; rule++)
+        err = find_step(cuda, library, (enum ko_step_rule)rule, KOLO_FLOAT32, wire);
+    return err;
 }
 
 static int find_epilogues(const struct ko_cuda *cuda, ko_cu_library library)
@@ -95,7 +110,9 @@ static int find_epilogues(const struct ko_cuda *cuda, ko_cu_library library)
         for (int j = 0; j < NGRADIENTS && !err; j++)
             err = find_scale(cuda, library, gradients[i], gradients[j]);
         for (int rule = 0; rule < KO_NSTEP_RULES && !err; rule++)
-            err = find_step(cuda, library, (enum ko_step_rule)rule, gradients[i]);
+            err = find_step(cuda, library, (enum ko_step_rule)rule, gradients[i], gradients[i]);
+        if (!err && gradients[i] != KOLO_FLOAT32)
+            err = find_rounded(cuda, library, gradients[i]);
     }
     return err;
 }
@@ -239,14 +256,20 @@ int ko_cuda_push(struct ko_push push, ko_cu_stream stream)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Opens the kernels, if the dtype is one that they are for. */
 static int open_for(kolo_dtype dtype)
 {
-    for (int i = 0; i < NGRADIENTS; i++)
-        if (gradients[i] == dtype)
-            return ko_cuda_kernels_open();
-    return ko_fail(KOLO_E_UNSUPPORTED, "gradients are float32, float16 or bfloat16, not %s",
-                   kolo_dtype_name(dtype));
+    int err = ko_gradients_check(dtype);
+
+    return err ? err : ko_cuda_kernels_open();
+}
+
+int ko_cuda_fold_rounded(kolo_dtype wire, kolo_op op, struct ko_fold fold, int nranks,
+                         ko_cu_stream stream)
+{
+    int err = open_for(wire);
+
+    fold.divisor = op == KOLO_AVG ? (uint32_t)nranks : 1;
+    return err ? err : launch(loaded.rounded[wire], fold.count * sizeof(float), &fold, stream);
 }
 
 int ko_cuda_scale(kolo_dtype from, kolo_dtype to, struct ko_scale scale, ko_cu_stream stream)
@@ -263,11 +286,12 @@ int ko_cuda_scale(kolo_dtype from, kolo_dtype to, struct ko_scale scale, ko_cu_s
     return launch(loaded.scales[from][to], most << ko_dtype_shift(from), &scale, stream);
 }
 
-int ko_cuda_step(enum ko_step_rule rule, kolo_dtype dtype, struct ko_step step, ko_cu_stream stream)
+int ko_cuda_step(const struct ko_gradients *of, struct ko_step step, ko_cu_stream stream)
 {
-    int err = open_for(dtype);
+    int err = open_for(of->dtype);
 
+    step.divisor = of->op == KOLO_AVG ? (uint32_t)of->nranks : 1;
     return err ? err
-               : launch(loaded.steps[rule][dtype], step.count << ko_dtype_shift(KOLO_FLOAT32),
+               : launch(loaded.steps[of->rule][of->dtype][of->wire], step.count * sizeof(float),
                         &step, stream);
 }

@@ -8,7 +8,7 @@
 #define KO_CUDA_KERNELS_H
 
 #include "cuda_driver.h"
-#include "kernel_args.h"
+#include "gradients.h"
 #include "kolo.h"
 
 /* Loads the kernels. KOLO_E_UNSUPPORTED: the build has none, or none for this GPU. */
@@ -28,14 +28,24 @@ int ko_cuda_premul(kolo_dtype dtype, const struct ko_fold *fold, const double *f
 /* Exchanges push.nbytes, at most KO_PUSH_BYTES, with every other rank (kernel_args.h). */
 int ko_cuda_push(struct ko_push push, ko_cu_stream stream);
 
+/* The sum or average of float32 parts that are rounded to wire, float16 or bfloat16, as is the
+ * result. */
+int ko_cuda_fold_rounded(kolo_dtype wire, kolo_op op, struct ko_fold fold, int nranks,
+                         ko_cu_stream stream);
+
 /* What training does with gradients, in one pass each (kernel_args.h): casts of up to KO_FOLD_MOST
  * arrays into a bucket or out of it, times a factor, with a look for what is not finite; and the
- * sum of all ranks' gradients with an optimizer's step. Of float32, float16 and bfloat16;
- * KOLO_E_UNSUPPORTED of others. */
+ * sum of all ranks' gradients with an optimizer's step, for AVG divided by nranks, with the bits of
+ * gradients.h. Of float32, float16 and bfloat16; KOLO_E_UNSUPPORTED of others. wire is dtype, or
+ * smaller as above. step's divisor is set here. */
 int ko_cuda_scale(kolo_dtype from, kolo_dtype to, struct ko_scale scale, ko_cu_stream stream);
 
-enum ko_step_rule { KO_SGD, KO_ADAM, KO_NSTEP_RULES };
-int ko_cuda_step(enum ko_step_rule rule, kolo_dtype dtype, struct ko_step step,
-                 ko_cu_stream stream);
+struct ko_gradients {
+    enum ko_step_rule rule;
+    kolo_dtype dtype, wire;
+    kolo_op op;
+    int nranks;
+};
+int ko_cuda_step(const struct ko_gradients *gradients, struct ko_step step, ko_cu_stream stream);
 
 #endif

@@ -25,7 +25,7 @@ struct launch {
     kernel_text text;
     unsigned nblocks, nthreads;
     int device;
-    alignas(16) unsigned char argument[512];
+    alignas(16) unsigned char argument[1024];
 };
 
 struct played {
@@ -45,7 +45,7 @@ struct view {
 static thread_local struct {
     int device;
     unsigned n, last; /* views; the one that was touched last */
-    view views[2 * KO_FOLD_MOST + 4];
+    view views[4 * KO_FOLD_MOST + 4];
 } seen;
 
 static void count_views()
