@@ -483,6 +483,82 @@ KOLO_API int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, 
 KOLO_API int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **out, size_t *nbytes,
                                 int root);
 
+/* ---- gradients: collectives that do what training does next, in the same pass ------------------
+ */
+
+/* Gradients are float32, float16 or bfloat16, parameters and states float32; all of a call's arrays
+ * are in host memory, or all in GPU memory. Both give the same bits: those of an all_reduce, whose
+ * order of additions is its algorithm's, followed by the formula, computed in float32 without fused
+ * multiply-adds. Where all ranks share a GPU, or reach each other's, one kernel reads each gradient
+ * once and writes each parameter once, and the call can be captured for a CUDA graph with the
+ * options it has then. */
+
+typedef enum kolo_optimizer { KOLO_SGD, KOLO_ADAM } kolo_optimizer;
+
+/* One step of an optimizer, for a parameter p with the gradient g and the states s and v; the same
+ * on all ranks. The formulas are those of PyTorch's optimizers.
+ *
+ * KOLO_SGD: g += weight_decay p; s = momentum s + (1 - dampening) g, at step 1 s = g; p -= rate s,
+ * with nesterov rate (g + momentum s). With momentum 0 there is no state and p -= rate g.
+ * KOLO_ADAM (Kingma and Ba, 2015): g += weight_decay p, or with decoupled (AdamW) p -= rate
+ * weight_decay p; s = beta1 s + (1 - beta1) g; v = beta2 v + (1 - beta2) g g; p -= rate / (1 -
+ * beta1^number) s / (sqrt(v) / sqrt(1 - beta2^number) + epsilon). */
+typedef struct kolo_step {
+    kolo_optimizer optimizer;
+    uint64_t number; /* of the step: 1 at first, when states are taken to be 0, whatever they are */
+    float rate, weight_decay;
+    float momentum, dampening;   /* SGD */
+    int nesterov;                /* SGD: 1 or 0 */
+    float beta1, beta2, epsilon; /* Adam */
+    int decoupled;               /* Adam: 1 or 0 */
+    float factor;                /* what the reduced gradient is multiplied by first; 0: 1 */
+    const float *factor_at;      /* and by the number there; NULL: 1 */
+    const float *skip_at; /* the step is left out if the number there is not 0; NULL: never */
+    kolo_dtype wire;      /* 0, or, of float32, what kolo_all_reduce_compressed takes */
+} kolo_step;
+
+/* What a step changes. */
+typedef struct kolo_update {
+    void *grad;       /* [count] of the call's dtype; kolo's to change: its content is lost */
+    float *param;     /* [count], the same on all ranks */
+    float *states[2]; /* [count] each, the same on all ranks: s; v; NULL where there is none */
+    size_t count;
+} kolo_update;
+
+/* Reduces every rank's grad (op: KOLO_SUM or KOLO_AVG), and by the result, rounded to dtype, takes
+ * the step: all ranks have the same parameters and states afterwards. update and step are no longer
+ * needed when the call returns; what they point to is. */
+KOLO_API int kolo_all_reduce_step(kolo_group *group, const kolo_update *update, kolo_dtype dtype,
+                                  kolo_op op, const kolo_step *step);
+KOLO_API int kolo_all_reduce_step_async(kolo_group *group, const kolo_update *update,
+                                        kolo_dtype dtype, kolo_op op, const kolo_step *step,
+                                        kolo_work **work);
+
+/* out[count] = what an all_reduce of in[count] cast to wire, KOLO_FLOAT16 or KOLO_BFLOAT16, gives,
+ * cast back: half the bytes travel. op: KOLO_SUM or KOLO_AVG. in == out allowed. */
+KOLO_API int kolo_all_reduce_compressed(kolo_group *group, const float *in, float *out,
+                                        size_t count, kolo_dtype wire, kolo_op op);
+KOLO_API int kolo_all_reduce_compressed_async(kolo_group *group, const float *in, float *out,
+                                              size_t count, kolo_dtype wire, kolo_op op,
+                                              kolo_work **work);
+
+/* A cast with a factor, both of them in the same memory as what is cast. */
+typedef struct kolo_cast {
+    kolo_dtype from, to;
+    float factor;
+    const float *factor_at; /* by the number there, too; NULL: 1 */
+} kolo_cast;
+
+/* For mixed precision: each element of each tensor's out, of cast->to, becomes that of in, of
+ * cast->from, times the factor, in float32 before it is rounded; in == out is allowed if the types
+ * are the same. *found_inf becomes 1 on all ranks if an element of any in, on any rank, is infinite
+ * or no number, else the largest that a rank has there: 0, if all have set it so. Tensors need not
+ * be alike on the ranks. The lists are no longer needed when the call returns. */
+KOLO_API int kolo_unscale(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
+                          const kolo_cast *cast, float *found_inf);
+KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
+                                const kolo_cast *cast, float *found_inf, kolo_work **work);
+
 /* ---- point to point
  * ------------------------------------------------------------------------------ */
 

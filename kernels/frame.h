@@ -17,7 +17,8 @@ struct ko_stamp {
         count; /* collectives: elements, as the caller gave them; point to point: bytes in all */
     union {
         struct {
-            uint32_t root; /* the root, 0 if there is none; point to point: the tag */
+            uint32_t root; /* the root, 0 if there is none; of an all_reduce, a number for its
+                              options; point to point: the tag */
             uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
             uint8_t dtype;
             uint8_t op; /* point to point: KO_RECEIPT or 0 */

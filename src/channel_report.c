@@ -47,6 +47,8 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
     if (what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER)
         used +=
             snprintf(text + used, nbytes - (size_t)used, ", %s", kolo_op_name((kolo_op)stamp->op));
+    if (what == KO_ALL_REDUCE && stamp->root) /* coll_epilogue.h */
+        snprintf(text + used, nbytes - (size_t)used, ", with options %08x", stamp->root);
     if (what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER)
         snprintf(text + used, nbytes - (size_t)used, ", root %u", stamp->root);
 }

@@ -6,6 +6,7 @@
 #include "coll.h"
 
 #include "choice.h"
+#include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "coll_gpu_shared.h"
 #include "config.h"
@@ -47,6 +48,8 @@ const char *ko_call_name(const struct ko_call *call)
 #undef TENSORS_NAME
     };
 
+    if (call->epilogue)
+        return call->epilogue->name;
     if (call->is_coalesced)
         return tensors[call->what];
     return call->is_uneven ? names[call->what] : ko_collective_name(call->what);
@@ -105,7 +108,7 @@ size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool i
     size_t count;
 
     (void)buffer_count(group, call, is_out, &count);
-    return count << ko_dtype_shift(call->dtype);
+    return count << ko_dtype_shift(is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
 }
 
 static int check_buffer(const kolo_group *group, const struct ko_call *call, bool is_out,
@@ -301,11 +304,17 @@ static int run_one(kolo_group *group, const struct ko_call *call)
     return ko_coll_run(group, call, algorithm);
 }
 
-static int run_on_host(kolo_group *group, const struct ko_call *call)
+static int run_plainly(kolo_group *group, const struct ko_call *call)
 {
     if (group->size == 1)
         return run_alone(call);
     return call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
+}
+
+static int run_on_host(kolo_group *group, const struct ko_call *call)
+{
+    return call->epilogue ? ko_coll_run_epilogue(group, call, run_plainly)
+                          : run_plainly(group, call);
 }
 
 /* With the engine's turn: a group that has failed meanwhile is this thread's to tell of. */
@@ -319,6 +328,8 @@ static int run(kolo_group *group, const struct ko_call *call)
 {
     int err = ko_group_check(group); /* it may have failed while the call was queued */
 
+    if (!err && call->epilogue)
+        err = ko_coll_unscale(group, call);
     if (!err && call->is_captured)
         err = ko_coll_run_captured(group, call);
     else if (!err && ko_coll_is_shared(group, call))
@@ -386,6 +397,8 @@ static size_t *keep_blocks(struct ko_blocks *blocks, size_t n, size_t *numbers)
 /* Bytes of the lists that are the user's only while he calls. */
 static size_t list_bytes(const kolo_group *group, const struct ko_call *call)
 {
+    if (call->epilogue)
+        return ko_epilogue_bytes(call->epilogue);
     if (call->is_coalesced)
         return call->ntensors * sizeof *call->tensors;
     return call->is_uneven ? 4 * (size_t)group->size * sizeof(size_t) : 0;
@@ -395,11 +408,19 @@ static void keep_lists(const kolo_group *group, struct coll_work *w)
 {
     const size_t n = (size_t)group->size;
 
+    if (w->call.epilogue)
+        w->call.epilogue = ko_epilogue_keep(w->call.epilogue, w->lists);
     if (w->call.ntensors) {
         memcpy(w->lists, w->call.tensors, list_bytes(group, &w->call));
         w->call.tensors = (const kolo_tensor *)(void *)w->lists;
     }
     keep_blocks(&w->call.out_blocks, n, keep_blocks(&w->call.in_blocks, n, w->lists));
+}
+
+/* Whether nobody else has a part in it, nor any memory of the group's. */
+static bool is_alone(const kolo_group *group, const struct ko_call *call)
+{
+    return group->size == 1 && !call->is_on_gpu && !call->epilogue;
 }
 
 static int submit(kolo_group *group, const struct ko_call *call, kolo_work **work_out)
@@ -414,7 +435,7 @@ static int submit(kolo_group *group, const struct ko_call *call, kolo_work **wor
     w->group = group;
     w->call = *call;
     keep_lists(group, w);
-    if (group->size == 1 && !call->is_on_gpu)
+    if (is_alone(group, call))
         ko_work_complete(&w->work, run_alone(call));
     else
         err = ko_engine_submit(&group->engine, &w->work);
@@ -431,7 +452,7 @@ static int run_blocking(kolo_group *group, const struct ko_call *call)
     kolo_work *work;
     int err;
 
-    if (group->size == 1 && !call->is_on_gpu)
+    if (is_alone(group, call))
         return run_alone(call);
     if (ko_engine_try_begin(&group->engine)) {
         err = run(group, call);

@@ -31,8 +31,11 @@ struct ko_call {
     const kolo_tensor *tensors;
     size_t ntensors;
     struct ko_blocks in_blocks, out_blocks;
+    const struct ko_epilogue *epilogue; /* coll_epilogue.h; NULL: none */
+    uint32_t options; /* a number for its options, by which ranks notice that theirs differ, or 0 */
 };
 
+struct ko_epilogue;
 struct ko_verbs;
 
 /* A row of algorithms.h, with its text's body on the host. */

@@ -5,6 +5,7 @@
  */
 #include "coll_gpu.h"
 
+#include "coll_epilogue.h"
 #include "gpu.h"
 
 #include <stdlib.h>
@@ -52,6 +53,15 @@ static void read_tensor(const kolo_group *group, const struct ko_call *call, siz
 
 /* ---- whose memory ------------------------------------------------------------------------ */
 
+static void count_arrays(kolo_group *group, const struct ko_epilogue *epilogue, size_t *ngpu,
+                         size_t *nhost)
+{
+    const void *array;
+
+    for (size_t i = 0; (array = ko_epilogue_array(epilogue, i)); i++)
+        *(ko_gpu_holds(group->gpu, array) ? ngpu : nhost) += 1;
+}
+
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu)
 {
     size_t ngpu = 0, nhost = 0;
@@ -64,6 +74,8 @@ int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on
         if (stage.out_bytes)
             *(ko_gpu_holds(group->gpu, stage.call.out) ? &ngpu : &nhost) += 1;
     }
+    if (call->epilogue)
+        count_arrays(group, call->epilogue, &ngpu, &nhost);
     *is_on_gpu = ngpu > 0;
     if (!ngpu && !nhost && call->is_uneven) /* the others may have some for the graph */
         return ko_gpu_is_captured(group->gpu, is_on_gpu);
@@ -187,7 +199,7 @@ static int run_stages(kolo_group *group, const struct ko_call *call, struct stag
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,
+static int run_tensors(kolo_group *group, const struct ko_call *call,
                        int (*run)(kolo_group *group, const struct ko_call *call))
 {
     const size_t n = count_tensors(call);
@@ -199,4 +211,25 @@ int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,
     err = run_stages(group, call, stages, (kolo_tensor *)(void *)(stages + n), run);
     free(stages);
     return err;
+}
+
+/* The gradient comes back to where it was; the step, of arrays that need not travel, is the GPU's.
+ */
+static int run_then_step(kolo_group *group, const struct ko_call *call,
+                         int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    const struct ko_epilogue wire = {.name = call->epilogue->name, .wire = call->epilogue->wire};
+    struct ko_call reduction = *call;
+    int err;
+
+    reduction.out = (void *)(uintptr_t)call->in;
+    reduction.epilogue = &wire;
+    err = run_tensors(group, &reduction, run);
+    return err ? err : ko_coll_step_on_gpu(group, call);
+}
+
+int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,
+                       int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    return ko_call_has_step(call) ? run_then_step(group, call, run) : run_tensors(group, call, run);
 }

@@ -85,9 +85,16 @@ static void plan_blocks(const struct ko_gpu_plan *plan, int i, struct ko_fold *f
 }
 
 /* All elements, or a share of them. */
+static struct ko_part part_of(const struct ko_gpu_plan *plan, int i)
+{
+    const struct ko_part all = {0, plan->count};
+
+    return plan->is_spread ? share_of(plan, i) : all;
+}
+
 static void plan_reduction(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
 {
-    const struct ko_part all = {0, plan->count}, part = plan->is_spread ? share_of(plan, i) : all;
+    const struct ko_part part = part_of(plan, i);
     const uint64_t at = (uint64_t)part.at << plan->shift;
 
     fold->count = part.count;
@@ -158,11 +165,29 @@ void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
         plan_copy(plan, i, fold);
 }
 
+void ko_gpu_plan_step(const struct ko_gpu_plan *plan, int i, int rank, struct ko_step *step)
+{
+    const struct ko_part part = part_of(plan, i);
+    const uint64_t at = (uint64_t)part.at * sizeof(float);
+
+    step->count = part.count;
+    step->nparts = step->nouts = (uint32_t)plan->n;
+    for (int r = 0; r < plan->n; r++)
+        step->parts[r] = plan->ins[r] + ((uint64_t)part.at << plan->shift);
+    for (int k = 0; k < plan->n; k++) {
+        const int r = around(rank + k, plan->n);
+
+        step->outs[k] = plan->outs[r] + at;
+        for (int s = 0; s < 2; s++)
+            step->states[s][k] = plan->states[s][r] + at;
+    }
+}
+
 /* ---- pushes ---------------------------------------------------------------------------------- */
 
 bool ko_gpu_can_push(const struct ko_gpu_plan *plan)
 {
-    return !plan->blocks && plan->count << plan->shift <= KO_PUSH_BYTES &&
+    return !plan->blocks && !plan->is_fused && plan->count << plan->shift <= KO_PUSH_BYTES &&
            (plan->what == KO_ALL_REDUCE || plan->what == KO_ALL_GATHER ||
             plan->what == KO_REDUCE_SCATTER || plan->what == KO_ALL_TO_ALL);
 }

@@ -27,6 +27,8 @@ struct ko_gpu_plan {
     const double *factors;              /* by rank, of its input; NULL: none has one */
     uint64_t ins[KO_FOLD_MOST],
         outs[KO_FOLD_MOST]; /* addresses, by rank; those that the call has */
+    bool is_fused;          /* the reduction does more (coll_epilogue.h): */
+    uint64_t states[2][KO_FOLD_MOST];
 };
 
 /* How many steps there are. */
@@ -38,6 +40,10 @@ int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i);
 /* Step i of them, but for the divisor; nouts or count is 0 if it has nothing to do, as for what is
  * in its place already. Of copies each goes from parts[0]. */
 void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold);
+
+/* Of an all_reduce with an optimizer's step, instead: the arrays of step i; the rank that asks has
+ * the parameters that are read. */
+void ko_gpu_plan_step(const struct ko_gpu_plan *plan, int i, int rank, struct ko_step *step);
 
 /* Whether the call is an exchange of everybody with everybody, of so little that it goes by a push
  * (kernel_args.h). If so: what the rank sends, and where what it gets goes, for the reduction that

@@ -8,6 +8,7 @@
  */
 #include "coll_gpu_shared.h"
 
+#include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "coll_gpu_graph.h"
 #include "dtype.h"
@@ -31,6 +32,7 @@ struct meeting {
     struct offer offers[KO_FOLD_MOST];
     struct ko_gpu_blocks blocks[KO_FOLD_MOST]; /* of a call whose blocks may differ */
     double factors[KO_FOLD_MOST];
+    struct offer states[KO_FOLD_MOST]; /* of a call with an optimizer's step */
 };
 
 /* Of bytes, among all ranks, over the links that calls of host memory go by. */
@@ -63,7 +65,7 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct offe
     offer->stamp =
         (struct ko_stamp){.seq = group->seq,
                           .count = call->is_uneven ? 0 : call->count,
-                          .root = (uint32_t)call->root,
+                          .root = (uint32_t)call->root | call->options,
                           .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
                           .dtype = (uint8_t)call->dtype,
                           .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
@@ -214,6 +216,11 @@ static void make_plan(kolo_group *group, const struct ko_call *call, const struc
         plan->ins[r] = ko_gpu_share_address(group->share, r, &offers[r].in);
         plan->outs[r] = ko_gpu_share_address(group->share, r, &offers[r].out);
     }
+    plan->is_fused = ko_call_is_fused(call);
+    for (int r = 0; r < group->size && ko_call_has_step(call); r++) {
+        plan->states[0][r] = ko_gpu_share_address(group->share, r, &meeting->states[r].in);
+        plan->states[1][r] = ko_gpu_share_address(group->share, r, &meeting->states[r].out);
+    }
 }
 
 /* By the GPU's copy engines, which leave its processors to others. */
@@ -265,6 +272,10 @@ int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
     for (int i = 0; i < ko_gpu_nsteps(plan) && !err; i++) {
         if (plan->is_spread && ko_gpu_step_rank(plan, i) != group->rank)
             continue;
+        if (plan->is_fused) {
+            err = ko_coll_begin_fused(group, call, plan, i, stream);
+            continue;
+        }
         ko_gpu_step(plan, i, &fold);
         err = begin_step(group, call, plan, &fold, stream);
     }
@@ -318,22 +329,40 @@ static int await_input(kolo_group *group, const struct ko_call *call)
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-/* The ranks tell each other of a call of one tensor. */
-static int meet_for(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
-                    bool *is_reached)
+/* The ranks tell each other where buffers of theirs are. */
+static int meet_once(kolo_group *group, const struct ko_call *call, struct offer *all,
+                     bool *is_reached)
 {
     struct offer mine;
     int err = make_offer(group, call, &mine);
 
     if (!err)
-        err = exchange(group, KO_ALL_GATHER, &mine, meeting->offers, sizeof mine, 0);
+        err = exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
     if (!err)
-        err = check_offers(group, meeting->offers);
+        err = check_offers(group, all);
+    return err ? err : agree(group, all, is_reached);
+}
+
+/* The ranks tell each other of a call of one tensor; of a step's states as of two buffers more. */
+static int meet_for(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
+                    bool *is_reached)
+{
+    struct ko_call states = *call;
+    int err = meet_once(group, call, meeting->offers, is_reached);
+
+    if (err || !*is_reached)
+        return err;
     for (int r = 0; r < group->size; r++)
         meeting->factors[r] = meeting->offers[r].factor;
-    if (!err && call->is_uneven)
-        err = meet_for_blocks(group, call, meeting->blocks);
-    return err ? err : agree(group, meeting->offers, is_reached);
+    if (call->is_uneven)
+        return meet_for_blocks(group, call, meeting->blocks);
+    if (!ko_call_has_step(call))
+        return KOLO_OK;
+    states.in = call->epilogue->states[0];
+    states.out = call->epilogue->states[1];
+    states.dtype = KOLO_FLOAT32;
+    states.epilogue = NULL;
+    return meet_once(group, &states, meeting->states, is_reached);
 }
 
 /* On one GPU. */

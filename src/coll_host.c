@@ -118,7 +118,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
 static void begin(verbs *v, const struct ko_call *call)
 {
     v->stamp.seq = ++v->group->seq;
-    ko_stamp_set_root(&v->stamp, (uint32_t)call->root);
+    ko_stamp_set_root(&v->stamp, (uint32_t)call->root | call->options);
     v->root = call->root;
     v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
     v->buffers[OUT] = call->out;
@@ -216,7 +216,7 @@ bool ko_coll_repeats(const kolo_group *group, const struct ko_call *call)
            v->stamp.op == call->op && (unsigned)call->root < (unsigned)v->n &&
            ((call->in && call->out) || !call->count) &&
            (call->in != call->out || call->what != KO_ALL_TO_ALL) && !call->is_uneven &&
-           !call->is_coalesced;
+           !call->is_coalesced && !call->options;
 }
 
 int ko_coll_run_again(kolo_group *group, const struct ko_call *call)

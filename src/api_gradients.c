@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The public collectives of training: each is an all_reduce with an epilogue, whose arguments are
+ * checked here.
+ */
+#include "coll_epilogue.h"
+
+#include "dtype.h"
+#include "gradients.h"
+#include "status.h"
+
+static int check_sum(const char *name, kolo_op op)
+{
+    if (op == KOLO_SUM || op == KOLO_AVG)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "%s: op must be KOLO_SUM or KOLO_AVG", name);
+}
+
+/* Of float32. */
+static int check_wire(const char *name, kolo_dtype wire)
+{
+    if (wire == KOLO_FLOAT16 || wire == KOLO_BFLOAT16)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "%s: float32 travels as float16 or bfloat16, not as %s", name,
+                   ko_dtype_is_valid(wire) ? kolo_dtype_name(wire) : "what is no dtype");
+}
+
+static int check_work(const char *name, kolo_work **work)
+{
+    return work ? KOLO_OK : ko_fail(KOLO_E_INVALID, "%s_async: work is NULL", name);
+}
+
+static int call_with(kolo_group *group, struct ko_call *call, const struct ko_epilogue *epilogue,
+                     kolo_work **work)
+{
+    ko_call_set_epilogue(call, epilogue);
+    return ko_coll_call(group, call, work);
+}
+
+/* ---- a step ------------------------------------------------------------------------------ */
+
+static const char step_name[] = "all_reduce_step";
+
+static int check_states(const kolo_update *update, const kolo_step *step)
+{
+    const int n = step->optimizer == KOLO_ADAM ? 2 : step->momentum != 0;
+
+    for (int s = 0; s < n; s++)
+        if (update->count && !update->states[s])
+            return ko_fail(KOLO_E_INVALID, "%s: states[%d] is NULL", step_name, s);
+    return KOLO_OK;
+}
+
+static int check_step(const kolo_update *update, kolo_dtype dtype, kolo_op op,
+                      const kolo_step *step)
+{
+    int err;
+
+    if (!update || !step)
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", step_name, update ? "step" : "update");
+    if (step->optimizer != KOLO_SGD && step->optimizer != KOLO_ADAM)
+        return ko_fail(KOLO_E_INVALID, "%s: %d is no optimizer", step_name, (int)step->optimizer);
+    if (!step->number)
+        return ko_fail(KOLO_E_INVALID, "%s: steps are numbered from 1 on", step_name);
+    err = check_sum(step_name, op);
+    if (!err && ko_dtype_is_valid(dtype))
+        err = ko_gradients_check(dtype);
+    if (!err && step->wire)
+        err = dtype == KOLO_FLOAT32 ? check_wire(step_name, step->wire)
+                                    : ko_fail(KOLO_E_INVALID, "%s: wire is for float32", step_name);
+    return err ? err : check_states(update, step);
+}
+
+static int call_step(kolo_group *group, const kolo_update *update, kolo_dtype dtype, kolo_op op,
+                     const kolo_step *step, kolo_work **work)
+{
+    struct ko_call call = {.what = KO_ALL_REDUCE, .dtype = dtype, .op = op};
+    struct ko_epilogue epilogue = {.name = step_name, .has_step = true};
+    int err = check_step(update, dtype, op, step);
+
+    if (err)
+        return err;
+    call.in = update->grad;
+    call.out = update->param;
+    call.count = update->count;
+    epilogue.wire = step->wire ? step->wire : dtype;
+    epilogue.step = *step;
+    epilogue.states[0] = update->states[0];
+    epilogue.states[1] = step->optimizer == KOLO_ADAM ? update->states[1] : NULL;
+    return call_with(group, &call, &epilogue, work);
+}
+
+int kolo_all_reduce_step(kolo_group *group, const kolo_update *update, kolo_dtype dtype, kolo_op op,
+                         const kolo_step *step)
+{
+    return call_step(group, update, dtype, op, step, NULL);
+}
+
+int kolo_all_reduce_step_async(kolo_group *group, const kolo_update *update, kolo_dtype dtype,
+                               kolo_op op, const kolo_step *step, kolo_work **work)
+{
+    int err = check_work(step_name, work);
+
+    return err ? err : call_step(group, update, dtype, op, step, work);
+}
+
+/* ---- as a smaller float ------------------------------------------------------------------ */
+
+static const char compressed_name[] = "all_reduce_compressed";
+
+static int call_compressed(kolo_group *group, struct ko_call *call, kolo_dtype wire,
+                           kolo_work **work)
+{
+    const struct ko_epilogue epilogue = {.name = compressed_name, .wire = wire};
+    int err = check_wire(compressed_name, wire);
+
+    if (!err)
+        err = check_sum(compressed_name, call->op);
+    return err ? err : call_with(group, call, &epilogue, work);
+}
+
+int kolo_all_reduce_compressed(kolo_group *group, const float *in, float *out, size_t count,
+                               kolo_dtype wire, kolo_op op)
+{
+    struct ko_call call = {.what = KO_ALL_REDUCE,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = KOLO_FLOAT32,
+                           .op = op};
+
+    return call_compressed(group, &call, wire, NULL);
+}
+
+// NOLINTNEXTLINE(readability-function-size): the public signature
+int kolo_all_reduce_compressed_async(kolo_group *group, const float *in, float *out, size_t count,
+                                     kolo_dtype wire, kolo_op op, kolo_work **work)
+{
+    struct ko_call call = {.what = KO_ALL_REDUCE,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = KOLO_FLOAT32,
+                           .op = op};
+    int err = check_work(compressed_name, work);
+
+    return err ? err : call_compressed(group, &call, wire, work);
+}
+
+/* ---- unscaling --------------------------------------------------------------------------- */
+
+static const char unscale_name[] = "unscale";
+
+static int check_unscaling(const kolo_tensor *tensors, size_t ntensors, const kolo_cast *cast)
+{
+    int err;
+
+    if (!cast || (ntensors && !tensors))
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", unscale_name, cast ? "tensors" : "cast");
+    err = ko_gradients_check(cast->from);
+    if (!err)
+        err = ko_gradients_check(cast->to);
+    for (size_t i = 0; i < ntensors && !err; i++)
+        if (tensors[i].count && (!tensors[i].in || !tensors[i].out))
+            err = ko_fail(KOLO_E_INVALID, "%s: tensor %zu has no %s", unscale_name, i,
+                          tensors[i].in ? "out" : "in");
+    return err;
+}
+
+static int call_unscale(kolo_group *group, const struct ko_epilogue *epilogue, float *found_inf,
+                        kolo_work **work)
+{
+    struct ko_call call = {.what = KO_ALL_REDUCE,
+                           .in = found_inf,
+                           .out = found_inf,
+                           .count = 1,
+                           .dtype = KOLO_FLOAT32,
+                           .op = KOLO_MAX};
+
+    return call_with(group, &call, epilogue, work);
+}
+
+int kolo_unscale(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
+                 const kolo_cast *cast, float *found_inf)
+{
+    struct ko_epilogue epilogue = {
+        .name = unscale_name, .wire = KOLO_FLOAT32, .tensors = tensors, .ntensors = ntensors};
+    int err = check_unscaling(tensors, ntensors, cast);
+
+    if (err)
+        return err;
+    epilogue.cast = *cast;
+    return call_unscale(group, &epilogue, found_inf, NULL);
+}
+
+int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
+                       const kolo_cast *cast, float *found_inf, kolo_work **work)
+{
+    struct ko_epilogue epilogue = {
+        .name = unscale_name, .wire = KOLO_FLOAT32, .tensors = tensors, .ntensors = ntensors};
+    int err = check_work(unscale_name, work);
+
+    if (!err)
+        err = check_unscaling(tensors, ntensors, cast);
+    if (err)
+        return err;
+    epilogue.cast = *cast;
+    return call_unscale(group, &epilogue, found_inf, work);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+#include "coll_epilogue.h"
+
+#include "clock.h"
+#include "elements.h"
+#include "gpu.h"
+#include "status.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- calls ------------------------------------------------------------------------------- */
+
+/* Not 0; others of other options, most likely. */
+static uint32_t number_of(const struct ko_epilogue *epilogue)
+{
+    const kolo_step *step = &epilogue->step;
+    const uint64_t facts[] = {epilogue->wire,
+                              epilogue->has_step,
+                              step->optimizer,
+                              step->number,
+                              step->nesterov != 0,
+                              step->decoupled != 0,
+                              ko_float_bits(step->rate),
+                              ko_float_bits(step->weight_decay),
+                              ko_float_bits(step->momentum),
+                              ko_float_bits(step->dampening),
+                              ko_float_bits(step->beta1),
+                              ko_float_bits(step->beta2),
+                              ko_float_bits(step->epsilon),
+                              ko_float_bits(step->factor)};
+    uint64_t hash = 14695981039346656037u;
+
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) /* FNV-1a, of words */
+        hash = (hash ^ facts[i]) * 1099511628211u;
+    return (uint32_t)(hash >> 32 ^ hash) | 1;
+}
+
+void ko_call_set_epilogue(struct ko_call *call, const struct ko_epilogue *epilogue)
+{
+    call->epilogue = epilogue;
+    call->options = number_of(epilogue);
+}
+
+size_t ko_epilogue_bytes(const struct ko_epilogue *epilogue)
+{
+    return sizeof *epilogue + epilogue->ntensors * sizeof *epilogue->tensors;
+}
+
+const struct ko_epilogue *ko_epilogue_keep(const struct ko_epilogue *epilogue, void *memory)
+{
+    struct ko_epilogue *kept = memory;
+
+    *kept = *epilogue;
+    if (kept->ntensors)
+        memcpy(kept + 1, epilogue->tensors, kept->ntensors * sizeof *kept->tensors);
+    kept->tensors = (const kolo_tensor *)(const void *)(kept + 1);
+    return kept;
+}
+
+const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i)
+{
+    const void *const own[] = {epilogue->states[0], epilogue->states[1], epilogue->step.factor_at,
+                               epilogue->step.skip_at, epilogue->cast.factor_at};
+    size_t n = 0;
+
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+        if (own[k] && n++ == i)
+            return own[k];
+    for (size_t t = 0; t < epilogue->ntensors; t++)
+        if (epilogue->tensors[t].count) {
+            if (n++ == i)
+                return epilogue->tensors[t].in;
+            if (n++ == i)
+                return epilogue->tensors[t].out;
+        }
+    return NULL;
+}
+
+/* ---- the kernels' arguments -------------------------------------------------------------- */
+
+static uint64_t address(const void *at)
+{
+    return (uintptr_t)at;
+}
+
+/* What does not depend on where the arrays are. */
+static struct ko_step step_of(const kolo_step *step)
+{
+    const double t = (double)step->number;
+
+    return (struct ko_step){.factor_at = address(step->factor_at),
+                            .skip_at = address(step->skip_at),
+                            .rule = {.is_first = step->number == 1,
+                                     .is_nesterov = step->nesterov != 0,
+                                     .is_decoupled = step->decoupled != 0,
+                                     .factor = step->factor == 0 ? 1 : step->factor,
+                                     .rate = step->rate,
+                                     .decay = step->weight_decay,
+                                     .momentum = step->momentum,
+                                     .dampening = step->dampening,
+                                     .beta1 = step->beta1,
+                                     .beta2 = step->beta2,
+                                     .epsilon = step->epsilon,
+                                     .bias1 = (float)(1 - pow((double)step->beta1, t)),
+                                     .bias2_root = (float)sqrt(1 - pow((double)step->beta2, t))}};
+}
+
+/* By the reduced gradient, which lies in the call's in. */
+static struct ko_step own_step(const struct ko_call *call)
+{
+    struct ko_step step = step_of(&call->epilogue->step);
+
+    step.parts[0] = address(call->in);
+    step.outs[0] = address(call->out);
+    for (int s = 0; s < 2; s++)
+        step.states[s][0] = address(call->epilogue->states[s]);
+    step.count = call->count;
+    step.nparts = step.nouts = 1;
+    return step;
+}
+
+static enum ko_step_rule rule_of(const struct ko_call *call)
+{
+    return call->epilogue->step.optimizer == KOLO_ADAM ? KO_ADAM_RULE : KO_SGD_RULE;
+}
+
+/* Some tensors, from the first on; returns how many. */
+static uint32_t scale_of(const struct ko_call *call, size_t first, struct ko_scale *scale)
+{
+    const struct ko_epilogue *epilogue = call->epilogue;
+    const size_t left = epilogue->ntensors - first;
+
+    *scale = (struct ko_scale){.n = left < KO_FOLD_MOST ? (uint32_t)left : KO_FOLD_MOST,
+                               .factor = epilogue->cast.factor,
+                               .factor_at = address(epilogue->cast.factor_at),
+                               .found_at = address(call->out)};
+    for (uint32_t i = 0; i < scale->n; i++) {
+        const kolo_tensor *tensor = &epilogue->tensors[first + i];
+
+        scale->from[i] = address(tensor->in);
+        scale->to[i] = address(tensor->out);
+        scale->counts[i] = tensor->count;
+    }
+    return scale->n;
+}
+
+/* ---- on the host ------------------------------------------------------------------------- */
+
+/* float32 to something else, or back. */
+static void cast(kolo_dtype from, kolo_dtype to, const void *in, void *out, size_t count)
+{
+    const struct ko_scale scale = {
+        .from = {address(in)}, .to = {address(out)}, .counts = {count}, .factor = 1, .n = 1};
+
+    ko_gradients_scale(from, to, &scale);
+}
+
+static int run_compressed(kolo_group *group, const struct ko_call *call, kolo_dtype wire,
+                          int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    struct ko_call smaller = *call;
+    unsigned char *memory;
+    int err = ko_group_scaled(group, call->count * kolo_dtype_size(wire), &memory);
+
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    cast(KOLO_FLOAT32, wire, call->in, memory, call->count);
+    smaller.in = smaller.out = memory;
+    smaller.dtype = wire;
+    err = run(group, &smaller);
+    if (!err)
+        cast(wire, KOLO_FLOAT32, memory, call->out, call->count);
+    return err;
+}
+
+int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call,
+                         int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    const struct ko_epilogue *epilogue = call->epilogue;
+    struct ko_call plain = *call;
+    struct ko_step step;
+    int err;
+
+    plain.epilogue = NULL;
+    if (epilogue->has_step)
+        plain.out = (void *)(uintptr_t)call->in; /* which the caller lends for that */
+    err = epilogue->wire == call->dtype ? run(group, &plain)
+                                        : run_compressed(group, &plain, epilogue->wire, run);
+    if (err || !epilogue->has_step)
+        return err;
+    step = own_step(call);
+    ko_gradients_step(rule_of(call), call->dtype, &step);
+    return KOLO_OK;
+}
+
+/* ---- on a GPU ---------------------------------------------------------------------------- */
+
+static int finish(kolo_group *group, int err)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+
+    return err ? err : ko_gpu_finish(group->gpu, &deadline);
+}
+
+int ko_coll_step_on_gpu(kolo_group *group, const struct ko_call *call)
+{
+    const struct ko_gradients gradients = {
+        .rule = rule_of(call), .dtype = call->dtype, .wire = call->dtype, .op = KOLO_SUM};
+    int err = ko_gpu_enter(group->gpu);
+
+    if (!err) {
+        err = ko_cuda_step(&gradients, own_step(call), ko_gpu_own_stream(group->gpu));
+        ko_gpu_leave(group->gpu);
+    }
+    err = finish(group, err);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+int ko_coll_begin_fused(kolo_group *group, const struct ko_call *call,
+                        const struct ko_gpu_plan *plan, int i, ko_cu_stream stream)
+{
+    const kolo_dtype wire = call->epilogue->wire;
+    const struct ko_gradients gradients = {.rule = rule_of(call),
+                                           .dtype = call->dtype,
+                                           .wire = wire,
+                                           .op = call->op,
+                                           .nranks = group->size};
+    struct ko_step step;
+    struct ko_fold fold;
+
+    if (call->epilogue->has_step) {
+        step = step_of(&call->epilogue->step);
+        ko_gpu_plan_step(plan, i, group->rank, &step);
+        return ko_cuda_step(&gradients, step, stream);
+    }
+    ko_gpu_step(plan, i, &fold);
+    return ko_cuda_fold_rounded(wire, call->op, fold, group->size, stream);
+}
+
+/* ---- before ------------------------------------------------------------------------------ */
+
+static int begin_unscaling(kolo_group *group, const struct ko_call *call, ko_cu_stream stream)
+{
+    const kolo_cast *cast = &call->epilogue->cast;
+    struct ko_scale scale;
+    int err = ko_gpu_enter(group->gpu);
+
+    if (err)
+        return err;
+    for (size_t i = 0; i < call->epilogue->ntensors && !err; i += scale.n) {
+        scale_of(call, i, &scale);
+        err = ko_cuda_scale(cast->from, cast->to, scale, stream);
+    }
+    ko_gpu_leave(group->gpu);
+    return err;
+}
+
+static int unscale_on_gpu(kolo_group *group, const struct ko_call *call)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    int err;
+
+    if (call->is_captured)
+        return begin_unscaling(group, call, ko_gpu_user_stream(group->gpu));
+    err = ko_gpu_await_mark(group->gpu, call->mark, &deadline);
+    if (!err)
+        err = begin_unscaling(group, call, ko_gpu_own_stream(group->gpu));
+    err = finish(group, err);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+int ko_coll_unscale(kolo_group *group, const struct ko_call *call)
+{
+    const struct ko_epilogue *epilogue = call->epilogue;
+    struct ko_scale scale;
+
+    if (call->is_on_gpu)
+        return epilogue->ntensors ? unscale_on_gpu(group, call) : KOLO_OK;
+    for (size_t i = 0; i < epilogue->ntensors; i += scale.n) {
+        scale_of(call, i, &scale);
+        ko_gradients_scale(epilogue->cast.from, epilogue->cast.to, &scale);
+    }
+    return KOLO_OK;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * coll_epilogue.h: what an all_reduce does besides for training (kolo.h): its elements travel as a
+ * smaller float, its result takes an optimizer's step, gradients are unscaled before all ranks
+ * agree whether they are finite. The algorithms know nothing of it: on the host it is done around
+ * them; on a GPU that all ranks share, or GPUs that reach each other, in the pass that reduces.
+ */
+#ifndef KO_COLL_EPILOGUE_H
+#define KO_COLL_EPILOGUE_H
+
+#include "coll.h"
+#include "coll_gpu_plan.h"
+
+/* The call is an all_reduce; with a step its in is the gradient, which may be changed, and its out
+ * the parameters, float32; with tensors its buffers are the one float32 that says what was found.
+ */
+struct ko_epilogue {
+    const char *name; /* of the call */
+    kolo_dtype wire;  /* by which elements travel: the call's own, or of float32 a smaller one */
+    bool has_step;
+    kolo_step step;
+    float *states[2];
+    const kolo_tensor *tensors; /* to be unscaled before */
+    size_t ntensors;
+    kolo_cast cast;
+};
+
+/* Whether the call's reduction is not a plain one. */
+static inline bool ko_call_has_step(const struct ko_call *call)
+{
+    return call->epilogue && call->epilogue->has_step;
+}
+
+static inline bool ko_call_is_fused(const struct ko_call *call)
+{
+    return call->epilogue && (call->epilogue->has_step || call->epilogue->wire != call->dtype);
+}
+
+/* Gives the call its epilogue, and the number for its options. */
+void ko_call_set_epilogue(struct ko_call *call, const struct ko_epilogue *epilogue);
+
+/* For a call that is kept: bytes of memory for its epilogue, and the copy to it. */
+size_t ko_epilogue_bytes(const struct ko_epilogue *epilogue);
+const struct ko_epilogue *ko_epilogue_keep(const struct ko_epilogue *epilogue, void *memory);
+
+/* The arrays that come besides the call's own, one after the other; NULL behind the last. */
+const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i);
+
+/* ---- for whoever has the engine's turn -------------------------------------------------------
+ */
+
+/* What comes before the all_reduce: unscales, on the host, or on the GPU behind the call's mark or,
+ * for a graph, in the user's stream. */
+int ko_coll_unscale(kolo_group *group, const struct ko_call *call);
+
+/* Carries out the call on host memory, by `run` of plain ones. */
+int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call,
+                         int (*run)(kolo_group *group, const struct ko_call *call));
+
+/* The step of a call on the GPU whose in is the result of the all_reduce; waits for it. */
+int ko_coll_step_on_gpu(kolo_group *group, const struct ko_call *call);
+
+/* Puts step i of a plan into a stream, of a call that is fused. With the GPU's context. */
+int ko_coll_begin_fused(kolo_group *group, const struct ko_call *call,
+                        const struct ko_gpu_plan *plan, int i, ko_cu_stream stream);
+
+#endif
