@@ -650,12 +650,14 @@ typedef struct kolo_param {
     void *grad;
     size_t count;
     kolo_dtype dtype; /* a float type */
+    float *states[2]; /* for kolo_ddp_set_step; NULL where there is none */
 } kolo_param;
 
 typedef struct kolo_ddp_options {
     size_t first_bucket_bytes; /* 0: 1 MiB. Parameters fill buckets from the last to the first, */
     size_t bucket_bytes;       /* 0: 25 MiB. and a bucket closes when it has reached its size. */
     int no_overlap;            /* 1: reduce everything in kolo_ddp_wait, for comparison */
+    kolo_dtype wire; /* 0, or how float32 gradients travel, as kolo_all_reduce_compressed has it */
 } kolo_ddp_options;
 
 typedef struct kolo_ddp kolo_ddp;
@@ -680,6 +682,14 @@ KOLO_API int kolo_ddp_ready(kolo_ddp *ddp, size_t index);
 /* Waits until every gradient is the average over all ranks. An error if a parameter was not ready.
  */
 KOLO_API int kolo_ddp_wait(kolo_ddp *ddp);
+/* From now on buckets are not averaged only: each takes this step, as kolo_all_reduce_step does
+ * (which says what becomes of the gradients), and kolo_ddp_wait waits for the parameters. So a
+ * parameter is ready when its gradient is final and backward needs it no more itself. All
+ * parameters have to be float32, and to have the states that the step needs. Where those of a
+ * bucket, their gradients and their states lie side by side, each in an arena, the step is taken
+ * in the pass that reduces, on GPU memory too. Between two steps of training; all ranks alike. The
+ * step's wire is that of the options. NULL: averages again. */
+KOLO_API int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step);
 KOLO_API void kolo_ddp_get_stats(const kolo_ddp *ddp, kolo_ddp_stats *stats);
 KOLO_API void kolo_ddp_free(kolo_ddp *ddp);
 

@@ -16,8 +16,7 @@ static int check_sum(const char *name, kolo_op op)
     return ko_fail(KOLO_E_INVALID, "%s: op must be KOLO_SUM or KOLO_AVG", name);
 }
 
-/* Of float32. */
-static int check_wire(const char *name, kolo_dtype wire)
+int ko_wire_check(const char *name, kolo_dtype wire)
 {
     if (wire == KOLO_FLOAT16 || wire == KOLO_BFLOAT16)
         return KOLO_OK;
@@ -41,34 +40,33 @@ static int call_with(kolo_group *group, struct ko_call *call, const struct ko_ep
 
 static const char step_name[] = "all_reduce_step";
 
-static int check_states(const kolo_update *update, const kolo_step *step)
+static int check_states(const char *name, const kolo_update *update, const kolo_step *step)
 {
     const int n = step->optimizer == KOLO_ADAM ? 2 : step->momentum != 0;
 
     for (int s = 0; s < n; s++)
         if (update->count && !update->states[s])
-            return ko_fail(KOLO_E_INVALID, "%s: states[%d] is NULL", step_name, s);
+            return ko_fail(KOLO_E_INVALID, "%s: states[%d] is NULL", name, s);
     return KOLO_OK;
 }
 
-static int check_step(const kolo_update *update, kolo_dtype dtype, kolo_op op,
-                      const kolo_step *step)
+int ko_step_check(const char *name, const kolo_update *update, kolo_dtype dtype,
+                  const kolo_step *step)
 {
-    int err;
+    int err = KOLO_OK;
 
     if (!update || !step)
-        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", step_name, update ? "step" : "update");
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, update ? "step" : "update");
     if (step->optimizer != KOLO_SGD && step->optimizer != KOLO_ADAM)
-        return ko_fail(KOLO_E_INVALID, "%s: %d is no optimizer", step_name, (int)step->optimizer);
+        return ko_fail(KOLO_E_INVALID, "%s: %d is no optimizer", name, (int)step->optimizer);
     if (!step->number)
-        return ko_fail(KOLO_E_INVALID, "%s: steps are numbered from 1 on", step_name);
-    err = check_sum(step_name, op);
-    if (!err && ko_dtype_is_valid(dtype))
+        return ko_fail(KOLO_E_INVALID, "%s: steps are numbered from 1 on", name);
+    if (ko_dtype_is_valid(dtype)) /* else that is told later */
         err = ko_gradients_check(dtype);
     if (!err && step->wire)
-        err = dtype == KOLO_FLOAT32 ? check_wire(step_name, step->wire)
-                                    : ko_fail(KOLO_E_INVALID, "%s: wire is for float32", step_name);
-    return err ? err : check_states(update, step);
+        err = dtype == KOLO_FLOAT32 ? ko_wire_check(name, step->wire)
+                                    : ko_fail(KOLO_E_INVALID, "%s: wire is for float32", name);
+    return err ? err : check_states(name, update, step);
 }
 
 static int call_step(kolo_group *group, const kolo_update *update, kolo_dtype dtype, kolo_op op,
@@ -76,8 +74,10 @@ static int call_step(kolo_group *group, const kolo_update *update, kolo_dtype dt
 {
     struct ko_call call = {.what = KO_ALL_REDUCE, .dtype = dtype, .op = op};
     struct ko_epilogue epilogue = {.name = step_name, .has_step = true};
-    int err = check_step(update, dtype, op, step);
+    int err = ko_step_check(step_name, update, dtype, step);
 
+    if (!err)
+        err = check_sum(step_name, op);
     if (err)
         return err;
     call.in = update->grad;
@@ -112,7 +112,7 @@ static int call_compressed(kolo_group *group, struct ko_call *call, kolo_dtype w
                            kolo_work **work)
 {
     const struct ko_epilogue epilogue = {.name = compressed_name, .wire = wire};
-    int err = check_wire(compressed_name, wire);
+    int err = ko_wire_check(compressed_name, wire);
 
     if (!err)
         err = check_sum(compressed_name, call->op);

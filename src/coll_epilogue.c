@@ -106,23 +106,31 @@ static struct ko_step step_of(const kolo_step *step)
                                      .bias2_root = (float)sqrt(1 - pow((double)step->beta2, t))}};
 }
 
-/* By the reduced gradient, which lies in the call's in. */
-static struct ko_step own_step(const struct ko_call *call)
+/* By one gradient, which has been reduced. */
+static struct ko_step step_by(const kolo_update *update, const kolo_step *options)
 {
-    struct ko_step step = step_of(&call->epilogue->step);
+    struct ko_step step = step_of(options);
 
-    step.parts[0] = address(call->in);
-    step.outs[0] = address(call->out);
+    step.parts[0] = address(update->grad);
+    step.outs[0] = address(update->param);
     for (int s = 0; s < 2; s++)
-        step.states[s][0] = address(call->epilogue->states[s]);
-    step.count = call->count;
+        step.states[s][0] = address(update->states[s]);
+    step.count = update->count;
     step.nparts = step.nouts = 1;
     return step;
 }
 
-static enum ko_step_rule rule_of(const struct ko_call *call)
+static kolo_update update_of(const struct ko_call *call)
 {
-    return call->epilogue->step.optimizer == KOLO_ADAM ? KO_ADAM_RULE : KO_SGD_RULE;
+    return (kolo_update){.grad = (void *)(uintptr_t)call->in,
+                         .param = call->out,
+                         .states = {call->epilogue->states[0], call->epilogue->states[1]},
+                         .count = call->count};
+}
+
+static enum ko_step_rule rule_of(const kolo_step *step)
+{
+    return step->optimizer == KOLO_ADAM ? KO_ADAM_RULE : KO_SGD_RULE;
 }
 
 /* Some tensors, from the first on; returns how many. */
@@ -156,6 +164,18 @@ static void cast(kolo_dtype from, kolo_dtype to, const void *in, void *out, size
     ko_gradients_scale(from, to, &scale);
 }
 
+static void take_step(const kolo_update *update, kolo_dtype dtype, const kolo_step *options)
+{
+    const struct ko_step step = step_by(update, options);
+
+    ko_gradients_step(rule_of(options), dtype, &step);
+}
+
+void ko_step_take(const kolo_update *update, const kolo_step *step)
+{
+    take_step(update, KOLO_FLOAT32, step);
+}
+
 static int run_compressed(kolo_group *group, const struct ko_call *call, kolo_dtype wire,
                           int (*run)(kolo_group *group, const struct ko_call *call))
 {
@@ -179,19 +199,17 @@ int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call,
 {
     const struct ko_epilogue *epilogue = call->epilogue;
     struct ko_call plain = *call;
-    struct ko_step step;
+    const kolo_update update = update_of(call);
     int err;
 
     plain.epilogue = NULL;
     if (epilogue->has_step)
-        plain.out = (void *)(uintptr_t)call->in; /* which the caller lends for that */
+        plain.out = update.grad; /* which the caller lends for that */
     err = epilogue->wire == call->dtype ? run(group, &plain)
                                         : run_compressed(group, &plain, epilogue->wire, run);
-    if (err || !epilogue->has_step)
-        return err;
-    step = own_step(call);
-    ko_gradients_step(rule_of(call), call->dtype, &step);
-    return KOLO_OK;
+    if (!err && epilogue->has_step)
+        take_step(&update, call->dtype, &epilogue->step);
+    return err;
 }
 
 /* ---- on a GPU ---------------------------------------------------------------------------- */
@@ -205,12 +223,14 @@ static int finish(kolo_group *group, int err)
 
 int ko_coll_step_on_gpu(kolo_group *group, const struct ko_call *call)
 {
+    const kolo_step *step = &call->epilogue->step;
     const struct ko_gradients gradients = {
-        .rule = rule_of(call), .dtype = call->dtype, .wire = call->dtype, .op = KOLO_SUM};
+        .rule = rule_of(step), .dtype = call->dtype, .wire = call->dtype, .op = KOLO_SUM};
+    const kolo_update update = update_of(call);
     int err = ko_gpu_enter(group->gpu);
 
     if (!err) {
-        err = ko_cuda_step(&gradients, own_step(call), ko_gpu_own_stream(group->gpu));
+        err = ko_cuda_step(&gradients, step_by(&update, step), ko_gpu_own_stream(group->gpu));
         ko_gpu_leave(group->gpu);
     }
     err = finish(group, err);
@@ -221,7 +241,7 @@ int ko_coll_begin_fused(kolo_group *group, const struct ko_call *call,
                         const struct ko_gpu_plan *plan, int i, ko_cu_stream stream)
 {
     const kolo_dtype wire = call->epilogue->wire;
-    const struct ko_gradients gradients = {.rule = rule_of(call),
+    const struct ko_gradients gradients = {.rule = rule_of(&call->epilogue->step),
                                            .dtype = call->dtype,
                                            .wire = wire,
                                            .op = call->op,

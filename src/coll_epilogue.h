@@ -46,6 +46,17 @@ const struct ko_epilogue *ko_epilogue_keep(const struct ko_epilogue *epilogue, v
 /* The arrays that come besides the call's own, one after the other; NULL behind the last. */
 const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i);
 
+/* Whether float32 can travel as this. */
+int ko_wire_check(const char *name, kolo_dtype wire);
+
+/* Whether a step can be taken of such gradients, and has its states; `name` begins the text of an
+ * error. */
+int ko_step_check(const char *name, const kolo_update *update, kolo_dtype dtype,
+                  const kolo_step *step);
+
+/* The step on the host, by a gradient of float32 that has been reduced. */
+void ko_step_take(const kolo_update *update, const kolo_step *step);
+
 /* ---- for whoever has the engine's turn -------------------------------------------------------
  */
 

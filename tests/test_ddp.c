@@ -98,8 +98,11 @@ static void model_make(struct model *model, bool has_gaps)
         kolo_param *param = &model->params[i];
         size_t nbytes = shapes[i].count * kolo_dtype_size(shapes[i].dtype);
 
-        *param = (kolo_param){shapes[i].name, model->arena + used, model->arena + 32768 + used,
-                              shapes[i].count, shapes[i].dtype};
+        *param = (kolo_param){.name = shapes[i].name,
+                              .data = model->arena + used,
+                              .grad = model->arena + 32768 + used,
+                              .count = shapes[i].count,
+                              .dtype = shapes[i].dtype};
         if (!nbytes) /* then nothing needs to be there */
             param->data = param->grad = NULL;
         used += nbytes + (has_gaps ? 8 : 0);
@@ -219,9 +222,14 @@ static void train(struct rank *self)
 static void gradients_become_averages(void **state)
 {
     static const struct training trainings[] = {
-        {{0, 0, 0}, false, 3},     {{0, 0, 0}, true, 3},       {{1, 1, 0}, false, 6},
-        {{1, 1, 0}, true, 6},      {{600, 3000, 0}, true, 4},  {{600, 3000, 0}, false, 4},
-        {{600, 3000, 1}, true, 4}, {{600, 3000, 1}, false, 4},
+        {{.first_bucket_bytes = 0, .bucket_bytes = 0, .no_overlap = 0}, false, 3},
+        {{.first_bucket_bytes = 0, .bucket_bytes = 0, .no_overlap = 0}, true, 3},
+        {{.first_bucket_bytes = 1, .bucket_bytes = 1, .no_overlap = 0}, false, 6},
+        {{.first_bucket_bytes = 1, .bucket_bytes = 1, .no_overlap = 0}, true, 6},
+        {{.first_bucket_bytes = 600, .bucket_bytes = 3000, .no_overlap = 0}, true, 4},
+        {{.first_bucket_bytes = 600, .bucket_bytes = 3000, .no_overlap = 0}, false, 4},
+        {{.first_bucket_bytes = 600, .bucket_bytes = 3000, .no_overlap = 1}, true, 4},
+        {{.first_bucket_bytes = 600, .bucket_bytes = 3000, .no_overlap = 1}, false, 4},
     };
 
     (void)state;
@@ -255,7 +263,9 @@ static void check_broadcast(struct rank *self)
 
 static void rank_zeros_data_is_everybodys(void **state)
 {
-    static const struct training trainings[] = {{{600, 3000, 0}, true, 0}, {{0, 0, 0}, false, 0}};
+    static const struct training trainings[] = {
+        {{.first_bucket_bytes = 600, .bucket_bytes = 3000, .no_overlap = 0}, true, 0},
+        {{.first_bucket_bytes = 0, .bucket_bytes = 0, .no_overlap = 0}, false, 0}};
 
     (void)state;
     for (int size = 1; size <= MOST_RANKS; size++)
@@ -312,7 +322,11 @@ static void many_not_ready(struct rank *self)
 
     for (size_t i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof names[i], "layer.%zu", i);
-        params[i] = (kolo_param){names[i], &data[i], &grad[i], 1, KOLO_FLOAT32};
+        params[i] = (kolo_param){.name = names[i],
+                                 .data = &data[i],
+                                 .grad = &grad[i],
+                                 .count = 1,
+                                 .dtype = KOLO_FLOAT32};
     }
     expect(self, !kolo_ddp_create(self->group, params, MANY, NULL, &ddp), "create");
     memset(names, 'x', sizeof names); /* they are the caller's again */
@@ -336,12 +350,22 @@ static void bad_params(struct rank *self)
         kolo_param param;
         const char *text;
     } bad[] = {
-        {{NULL, memory, memory, 1, KOLO_FLOAT32}, "parameter 0 has no name"},
-        {{"w", NULL, memory, 1, KOLO_FLOAT32}, "parameter 0 (w) has no data"},
-        {{"w", memory, NULL, 1, KOLO_FLOAT32}, "parameter 0 (w) has no grad"},
-        {{"w", memory, memory, 1, KOLO_INT32}, "dtype int32; a float is needed"},
-        {{"w", memory, memory, 1, KOLO_NDTYPES}, "dtype unknown; a float is needed"},
-        {{"w", memory, memory, SIZE_MAX / 4, KOLO_FLOAT64}, "more than memory"},
+        {{.name = NULL, .data = memory, .grad = memory, .count = 1, .dtype = KOLO_FLOAT32},
+         "parameter 0 has no name"},
+        {{.name = "w", .data = NULL, .grad = memory, .count = 1, .dtype = KOLO_FLOAT32},
+         "parameter 0 (w) has no data"},
+        {{.name = "w", .data = memory, .grad = NULL, .count = 1, .dtype = KOLO_FLOAT32},
+         "parameter 0 (w) has no grad"},
+        {{.name = "w", .data = memory, .grad = memory, .count = 1, .dtype = KOLO_INT32},
+         "dtype int32; a float is needed"},
+        {{.name = "w", .data = memory, .grad = memory, .count = 1, .dtype = KOLO_NDTYPES},
+         "dtype unknown; a float is needed"},
+        {{.name = "w",
+          .data = memory,
+          .grad = memory,
+          .count = SIZE_MAX / 4,
+          .dtype = KOLO_FLOAT64},
+         "more than memory"},
     };
     kolo_ddp *ddp = NULL;
 
@@ -400,17 +424,17 @@ static void disagreement_names_both_sides(void **state)
     static char memory[64];
     static const struct difference differences[] = {
         {2,
-         {"conv.bias", memory, memory, 4, KOLO_FLOAT32},
+         {.name = "conv.bias", .data = memory, .grad = memory, .count = 4, .dtype = KOLO_FLOAT32},
          0,
          0,
          "parameter 1 is float32[3] conv.bias on rank 0 but float32[4] conv.bias on rank 2"},
         {1,
-         {"conv.b", memory, memory, 3, KOLO_FLOAT32},
+         {.name = "conv.b", .data = memory, .grad = memory, .count = 3, .dtype = KOLO_FLOAT32},
          0,
          0,
          "parameter 1 is float32[3] conv.bias on rank 0 but float32[3] conv.b on rank 1"},
         {0,
-         {"conv.bias", memory, memory, 3, KOLO_FLOAT16},
+         {.name = "conv.bias", .data = memory, .grad = memory, .count = 3, .dtype = KOLO_FLOAT16},
          0,
          0,
          "parameter 1 is float16[3] conv.bias on rank 0 but float32[3] conv.bias on rank 1"},
@@ -431,11 +455,15 @@ static void disagreement_names_both_sides(void **state)
          "rank 0 says \"first_bucket_bytes 1048576, bucket_bytes 26214400\", "
          "rank 1 says \"first_bucket_bytes 1048576, bucket_bytes 77\""},
         {2,
-         {"w", memory, memory, 1, KOLO_INT32},
+         {.name = "w", .data = memory, .grad = memory, .count = 1, .dtype = KOLO_INT32},
          0,
          0,
          "ddp: parameter 1 (w) is of dtype int32; a float is needed"},
-        {0, {"w", NULL, memory, 1, KOLO_FLOAT32}, 0, 0, "ddp: parameter 1 (w) has no data"},
+        {0,
+         {.name = "w", .data = NULL, .grad = memory, .count = 1, .dtype = KOLO_FLOAT32},
+         0,
+         0,
+         "ddp: parameter 1 (w) has no data"},
     };
 
     (void)state;
@@ -474,7 +502,9 @@ static void train_till_abort(struct rank *self)
 
 static void abort_ends_the_wait(void **state)
 {
-    static const kolo_ddp_options options[] = {{1, 1, 0}, {600, 3000, 1}};
+    static const kolo_ddp_options options[] = {
+        {.first_bucket_bytes = 1, .bucket_bytes = 1, .no_overlap = 0},
+        {.first_bucket_bytes = 600, .bucket_bytes = 3000, .no_overlap = 1}};
 
     (void)state;
     for (int i = 0; i < 2; i++)

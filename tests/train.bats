@@ -77,6 +77,16 @@ assert_refused() {
     assert_close "$D/losses3" "$D/losses1" 1e-5
 }
 
+@test "gradients that travel as a smaller float: losses near those of float32" {
+    train 2 --max-steps 40 --log-losses "$D/float32"
+    train 2 --max-steps 40 --log-losses "$D/bf16" --compress bf16
+    train 2 --max-steps 40 --log-losses "$D/fp16" --compress fp16
+    assert_close "$D/bf16" "$D/float32" 2e-2
+    assert_close "$D/fp16" "$D/float32" 2e-3
+    run ! cmp "$D/bf16" "$D/float32"
+    assert_refused 2 "--compress must be bf16 or fp16, not 'int8'" --compress int8
+}
+
 @test "reducing after backward gives the same bits as reducing during it" {
     train 2 --max-steps 20 --log-losses "$D/during"
     train 2 --max-steps 20 --log-losses "$D/after" --no-overlap

@@ -139,7 +139,7 @@ KO_KERNEL(train_dropout, dropout_args, args)
     }
 }
 
-/* ---- loss, step ------------------------------------------------------------------------------ */
+/* ---- loss ---------------------------------------------------------------------------------- */
 
 KO_KERNEL(train_softmax, softmax_args, args)
 {
@@ -154,14 +154,5 @@ KO_KERNEL(train_softmax_backward, softmax_args, args)
     EACH(i, args.count)
     {
         softmax_backward(args.width, args.rows + i * args.width, args.labels[i], args.share);
-    }
-}
-
-KO_KERNEL(train_sgd, sgd_args, args)
-{
-    EACH(i, args.count)
-    {
-        args.velocity[i] = args.momentum * args.velocity[i] + args.grads[i];
-        args.values[i] -= args.rate * args.velocity[i];
     }
 }

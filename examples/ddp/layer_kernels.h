@@ -76,26 +76,18 @@ struct softmax_args {
     float share;
 };
 
-struct sgd_args {
-    const float *grads;
-    float *values, *velocity;
-    uint64_t count;
-    float rate, momentum;
-};
-
 /* X(kernel, its argument) */
-#define LAYER_KERNELS(X)                    \
-    X(train_bias, bias_args)                \
-    X(train_im2col, columns_args)           \
-    X(train_col2im, columns_args)           \
-    X(train_total, total_args)              \
-    X(train_outer, outer_args)              \
-    X(train_pool, pool_args)                \
-    X(train_pool_backward, pool_args)       \
-    X(train_relu, relu_args)                \
-    X(train_dropout, dropout_args)          \
-    X(train_softmax, softmax_args)          \
-    X(train_softmax_backward, softmax_args) \
-    X(train_sgd, sgd_args)
+#define LAYER_KERNELS(X)              \
+    X(train_bias, bias_args)          \
+    X(train_im2col, columns_args)     \
+    X(train_col2im, columns_args)     \
+    X(train_total, total_args)        \
+    X(train_outer, outer_args)        \
+    X(train_pool, pool_args)          \
+    X(train_pool_backward, pool_args) \
+    X(train_relu, relu_args)          \
+    X(train_dropout, dropout_args)    \
+    X(train_softmax, softmax_args)    \
+    X(train_softmax_backward, softmax_args)
 
 #endif

@@ -325,7 +325,8 @@ int model_forward(struct model *model, const struct model_batch *batch, double *
     return err;
 }
 
-/* The gradients of a weight and its bias are final, when the GPU has come so far. */
+/* The gradients of a weight and its bias are final, when the GPU has come so far, and backward
+ * needs the two no more: the group may change them at once. */
 static int announce(const struct model *model, kolo_ddp *ddp, enum model_param weight)
 {
     int status;
@@ -347,19 +348,16 @@ static int backward_linear_layers(struct model *model, kolo_ddp *ddp)
     int status;
 
     device_linear_backward_params(gpu, &model->fc2, n, model->hidden, logits_grad);
+    device_linear_backward_input(gpu, &model->fc2, n, logits_grad, model->hidden_grad);
     status = announce(model, ddp, FC2_WEIGHT);
     if (status)
         return status;
-    device_linear_backward_input(gpu, &model->fc2, n, logits_grad, model->hidden_grad);
     device_dropout(gpu, dropout, DROP_HIDDEN, rows, model->hidden_grad);
     device_relu_backward(gpu, n * HIDDEN, model->hidden, model->hidden_grad);
 
     device_linear_backward_params(gpu, &model->fc1, n, model->pool2_maps, model->hidden_grad);
-    status = announce(model, ddp, FC1_WEIGHT);
-    if (status)
-        return status;
     device_linear_backward_input(gpu, &model->fc1, n, model->hidden_grad, model->pool2_grad);
-    return KOLO_OK;
+    return announce(model, ddp, FC1_WEIGHT);
 }
 
 int model_backward(struct model *model, kolo_ddp *ddp)
@@ -378,10 +376,10 @@ int model_backward(struct model *model, kolo_ddp *ddp)
                          model->conv2_grad);
     device_dropout(gpu, &model->batch.dropout, DROP_CONV2, maps, model->conv2_grad);
     device_conv_backward_params(gpu, &model->conv2, n, model->pool1_maps, model->conv2_grad);
+    device_conv_backward_input(gpu, &model->conv2, n, model->conv2_grad, model->pool1_grad);
     status = announce(model, ddp, CONV2_WEIGHT);
     if (status)
         return status;
-    device_conv_backward_input(gpu, &model->conv2, n, model->conv2_grad, model->pool1_grad);
 
     device_relu_backward(gpu, n * CHANNELS1 * POOL1_AREA, model->pool1_maps, model->pool1_grad);
     device_pool_backward(gpu, n * CHANNELS1, CONV1_SIDE, model->pool1_grad, model->pool1_which,

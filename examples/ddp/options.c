@@ -33,6 +33,7 @@ enum option_key {
     KEY_NO_SHUFFLE,
     KEY_NO_OVERLAP,
     KEY_BUCKET_KB,
+    KEY_COMPRESS,
     KEY_INIT_METHOD,
     KEY_DEVICE
 };
@@ -68,6 +69,8 @@ static const struct argp_option option_list[] = {
     {"init-method", KEY_INIT_METHOD, "URL", 0,
      "env:// or tcp://HOST:PORT?rank=R&world_size=N (env://; without its variables: one rank)", 0},
     {"bucket-kb", KEY_BUCKET_KB, "N", 0, "KiB of gradients that are reduced together (32)", 0},
+    {"compress", KEY_COMPRESS, "TYPE", 0,
+     "half the bytes: gradients travel as bf16, with fewer digits, or fp16, up to 65504", 0},
     {"no-overlap", KEY_NO_OVERLAP, 0, 0, "reduce after backward instead of during it", 0},
     {0},
 };
@@ -131,6 +134,16 @@ static int parse_device(const char *text, struct options *options)
     options->on_gpu = strcmp(text, "cuda") == 0;
     return options->on_gpu || strcmp(text, "cpu") == 0 ? 0
                                                        : bad_value("device", text, "cpu or cuda");
+}
+
+static int parse_compress(const char *text, struct options *options)
+{
+    const bool is_bfloat16 = strcmp(text, "bf16") == 0;
+
+    if (!is_bfloat16 && strcmp(text, "fp16") != 0)
+        return bad_value("compress", text, "bf16 or fp16");
+    options->wire = is_bfloat16 ? KOLO_BFLOAT16 : KOLO_FLOAT16;
+    return 0;
 }
 
 /* 0 <= value < limit. */
@@ -208,6 +221,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return parse_float("momentum", text, 1, &options->momentum);
     case KEY_DEVICE:
         return parse_device(text, options);
+    case KEY_COMPRESS:
+        return parse_compress(text, options);
     case KEY_SEED:
         return parse_seed(text, options);
     case ARGP_KEY_ARG:

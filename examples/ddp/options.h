@@ -5,6 +5,8 @@
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
 
+#include "kolo.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +21,7 @@ struct options {
     bool no_shuffle, no_overlap;
     bool on_gpu;
     int bucket_kb;
+    kolo_dtype wire; /* of gradients; 0: as they are */
     const char *init_method;
     const char *data; /* NULL: Fashion-MNIST if it is installed, else synthetic */
     const char *init; /* files; NULL: none */

@@ -28,28 +28,10 @@ void sgd_restore(const struct sgd *sgd)
     gpu_put(sgd->gpu, sgd->velocity, sgd->host_velocity, sgd->count * sizeof(float));
 }
 
-static void step_on_gpu(const struct sgd *sgd, const float *grads, float *values)
+kolo_step sgd_step(const struct sgd *sgd, uint64_t number)
 {
-    const struct sgd_args args = {.grads = grads,
-                                  .values = values,
-                                  .velocity = sgd->velocity,
-                                  .count = sgd->count,
-                                  .rate = sgd->rate,
-                                  .momentum = sgd->momentum};
-
-    gpu_run(sgd->gpu, GPU_train_sgd, sgd->count, &args);
-}
-
-void sgd_step(const struct sgd *sgd, const float *grads, float *values)
-{
-    if (sgd->gpu) {
-        step_on_gpu(sgd, grads, values);
-        return;
-    }
-    for (size_t i = 0; i < sgd->count; i++) {
-        sgd->velocity[i] = sgd->momentum * sgd->velocity[i] + grads[i];
-        values[i] -= sgd->rate * sgd->velocity[i];
-    }
+    return (kolo_step){
+        .optimizer = KOLO_SGD, .number = number, .rate = sgd->rate, .momentum = sgd->momentum};
 }
 
 void sgd_free(struct sgd *sgd)

@@ -24,8 +24,9 @@ int sgd_create(struct gpu *gpu, size_t count, float rate, float momentum, struct
 void sgd_fetch(const struct sgd *sgd);
 void sgd_restore(const struct sgd *sgd);
 
-/* velocity = momentum velocity + grads; values -= rate velocity. */
-void sgd_step(const struct sgd *sgd, const float *grads, float *values);
+/* The options of a step, 1 at first, which kolo takes when it has averaged the gradients: velocity
+ * = momentum velocity + gradient; value -= rate velocity. */
+kolo_step sgd_step(const struct sgd *sgd, uint64_t number);
 
 /* Safe on one that is all zero. */
 void sgd_free(struct sgd *sgd);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * kolo-train: data-parallel training in plain C. Each rank takes its part of every batch, computes
- * the gradients, and kolo averages them over all ranks while backward is still going on; then all
- * ranks make the same step. Read main from the bottom up: main, train, train_epoch, train_step.
+ * the gradients, and kolo averages them over all ranks, and makes the same step on all of them,
+ * while backward is still going on. Read main from the bottom up: main, train, train_epoch,
+ * train_step.
  *
  * What is learned does not depend on the number of ranks but for rounding: the batches are the same
  * samples, and dropout depends on the sample, not on who has it.
@@ -85,19 +86,20 @@ static int train_step(struct trainer *trainer, double *loss, size_t *n)
                                       .images = trainer->images,
                                       .labels = trainer->labels,
                                       .dropout = epoch_dropout(trainer, samples)};
-    int status;
+    const kolo_step step = sgd_step(&trainer->sgd, trainer->state.step + 1);
+    int status = kolo_ddp_set_step(trainer->ddp, &step);
 
     dataset_gather(&trainer->train_set, samples, batch, trainer->images, trainer->labels);
-    if (model_forward(model, &shown, loss))
+    if (!status && model_forward(model, &shown, loss))
         return TRAIN_FAILED;
     *loss /= (double)batch;
     *n = batch;
-    status = model_backward(model, trainer->ddp);
+    if (!status)
+        status = model_backward(model, trainer->ddp);
     if (!status)
         status = kolo_ddp_wait(trainer->ddp);
     if (status)
         return train_check(status, "averaging the gradients");
-    sgd_step(&trainer->sgd, model->grads, model->values);
     trainer->state.step++;
     trainer->state.next_batch++;
     return TRAIN_OK;

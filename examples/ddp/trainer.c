@@ -104,6 +104,7 @@ static int check_agreement(const struct trainer *trainer)
         {"--no-shuffle", options->no_shuffle},
         {"--device", options->on_gpu},
         {"--no-overlap", options->no_overlap},
+        {"--compress", options->wire},
         {"--bucket-kb", (uint64_t)options->bucket_kb},
         {"--log-losses", options->log_losses != NULL},
         {"--resume", options->resume != NULL},
@@ -183,18 +184,24 @@ static int open_sampler(struct trainer *trainer)
     return TRAIN_OK;
 }
 
-/* ddp_create gives everybody rank 0's parameters, be they drawn, loaded or resumed. */
+/* ddp_create gives everybody rank 0's parameters, be they drawn, loaded or resumed. The momentum
+ * lies as they do. */
 static int open_ddp(struct trainer *trainer)
 {
+    struct model *model = &trainer->model;
     const kolo_ddp_options options = {
         .first_bucket_bytes = (size_t)trainer->options.bucket_kb << 10,
         .bucket_bytes = (size_t)trainer->options.bucket_kb << 10,
         .no_overlap = trainer->options.no_overlap,
+        .wire = trainer->options.wire,
     };
 
-    return train_check(kolo_ddp_create(trainer->group, trainer->model.params, MODEL_NPARAMS,
-                                       &options, &trainer->ddp),
-                       "setting up data-parallel training");
+    for (int i = 0; i < MODEL_NPARAMS; i++)
+        model->params[i].states[0] =
+            trainer->sgd.velocity + ((float *)model->params[i].data - model->values);
+    return train_check(
+        kolo_ddp_create(trainer->group, model->params, MODEL_NPARAMS, &options, &trainer->ddp),
+        "setting up data-parallel training");
 }
 
 /* ---- resuming -------------------------------------------------------------------------------- */

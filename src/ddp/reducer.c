@@ -4,8 +4,12 @@
  * background, in the order of the buckets, which is the same on all ranks; wait takes the results
  * in that order and copies them back. A bucket whose gradients lie side by side in memory already
  * (one big tensor, or an arena) is averaged where they are. A group of one rank only counts.
+ *
+ * With an optimizer's step, a bucket whose parameters and states lie so as well takes it in the
+ * call that reduces it; of others each member takes it once the averages have come back.
  */
 #include "clock.h"
+#include "coll_epilogue.h"
 #include "ddp/agree.h"
 #include "ddp/bucket.h"
 #include "dtype.h"
@@ -18,8 +22,10 @@ enum { FIRST_BUCKET_BYTES = 1 << 20, BUCKET_BYTES = 25 << 20 };
 
 /* What a bucket goes through in each step. */
 struct pending {
-    char *memory;    /* where it is averaged; NULL in a group of one rank */
-    bool in_place;   /* memory is the gradients', not ours */
+    char *memory;   /* where it is averaged; NULL in a group of one rank, unless in place */
+    bool in_place;  /* memory is the gradients', not ours */
+    bool in_arenas; /* parameters and states lie side by side too: */
+    kolo_update update;
     size_t missing;  /* gradients not ready yet */
     kolo_work *work; /* NULL before submission */
     int64_t submitted_ns;
@@ -36,8 +42,11 @@ struct kolo_ddp {
     struct pending *pending; /* of each bucket */
     bool *is_ready;          /* of each parameter, in this step */
     size_t nready;
-    char *scratch; /* while being created */
-    size_t next;   /* the first bucket not submitted in this step */
+    char *scratch;   /* while being created */
+    size_t next;     /* the first bucket not submitted in this step */
+    kolo_dtype wire; /* or 0 */
+    bool has_step;
+    kolo_step step;
     kolo_ddp_stats stats;
     int64_t communication_ns, exposed_ns;
 };
@@ -70,11 +79,13 @@ static int check_param(const kolo_param *param, size_t index)
     return KOLO_OK;
 }
 
-/* What of a parameter is meant: its data or its gradient. */
-enum part { DATA, GRAD };
+/* What of a parameter is meant: its data, its gradient, or a state. */
+enum part { DATA, GRAD, STATES };
 
 static char *part_of(const kolo_param *param, enum part part)
 {
+    if (part >= STATES)
+        return (char *)param->states[part - STATES];
     return part == DATA ? param->data : param->grad;
 }
 
@@ -95,6 +106,30 @@ static char *common_memory(const struct kolo_ddp *ddp, const struct ko_bucket *b
         end = part_of(param, part) + param_bytes(param);
     }
     return begin;
+}
+
+static bool has_state(const struct kolo_ddp *ddp, const struct ko_bucket *bucket, int s)
+{
+    for (size_t m = 0; m < bucket->nmembers; m++)
+        if (ddp->params[bucket->members[m]].states[s])
+            return true;
+    return false;
+}
+
+/* For steps, if gradients are in place: what else is side by side. */
+static void find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
+                        struct pending *pending)
+{
+    pending->update.grad = pending->memory;
+    pending->update.param = (float *)(void *)common_memory(ddp, bucket, DATA);
+    pending->update.count = bucket->count;
+    pending->in_arenas = pending->in_place && pending->update.param;
+    for (int s = 0; s < 2; s++)
+        if (has_state(ddp, bucket, s)) {
+            pending->update.states[s] =
+                (float *)(void *)common_memory(ddp, bucket, (enum part)(STATES + s));
+            pending->in_arenas &= pending->update.states[s] != NULL;
+        }
 }
 
 /* Copies the parts of all members into memory, in the bucket's order, or back. */
@@ -128,13 +163,12 @@ static void scatter_parts(const struct kolo_ddp *ddp, const struct ko_bucket *bu
 static int plan_buckets(struct kolo_ddp *ddp, const kolo_param *params, size_t nparams,
                         const kolo_ddp_options *options)
 {
-    int err;
+    int err = options->wire ? ko_wire_check("ddp", options->wire) : KOLO_OK;
 
-    for (size_t i = 0; i < nparams; i++) {
+    for (size_t i = 0; i < nparams && !err; i++)
         err = check_param(&params[i], i);
-        if (err)
-            return err;
-    }
+    if (err)
+        return err;
     ddp->params = ko_alloc(nparams * sizeof *params, "the list of parameters");
     ddp->is_ready = ko_alloc(nparams * sizeof *ddp->is_ready, "the list of ready parameters");
     if (!ddp->params || !ddp->is_ready)
@@ -168,12 +202,15 @@ static int make_buckets(struct kolo_ddp *ddp)
     if (!ddp->pending)
         return KOLO_E_NOMEM;
     begin_step(ddp);
-    for (size_t b = 0; b < ddp->plan.nbuckets && !ddp->is_alone; b++) {
+    for (size_t b = 0; b < ddp->plan.nbuckets; b++) {
         struct pending *pending = &ddp->pending[b];
         size_t nbytes = bucket_bytes(&ddp->plan.buckets[b]);
 
         pending->memory = common_memory(ddp, &ddp->plan.buckets[b], GRAD);
         pending->in_place = pending->memory != NULL;
+        find_arenas(ddp, &ddp->plan.buckets[b], pending);
+        if (ddp->is_alone)
+            continue;
         if (!pending->in_place)
             pending->memory = ko_alloc(nbytes, "a gradient bucket");
         if (!pending->memory)
@@ -228,6 +265,7 @@ int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
     ddp->group = group;
     ddp->is_alone = kolo_group_size(group) == 1;
     ddp->no_overlap = chosen.no_overlap != 0;
+    ddp->wire = chosen.wire;
     err = plan_buckets(ddp, params, nparams, &chosen);
     if (!err)
         err = make_buckets(ddp);
@@ -264,6 +302,23 @@ void kolo_ddp_free(kolo_ddp *ddp)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Puts the bucket's call behind the others. */
+static int begin_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
+                        struct pending *pending)
+{
+    if (ddp->has_step && pending->in_arenas)
+        return kolo_all_reduce_step_async(ddp->group, &pending->update, bucket->dtype, KOLO_AVG,
+                                          &ddp->step, &pending->work);
+    if (ddp->is_alone)
+        return KOLO_OK;
+    if (ddp->wire && bucket->dtype == KOLO_FLOAT32)
+        return kolo_all_reduce_compressed_async(
+            ddp->group, (const float *)(const void *)pending->memory,
+            (float *)(void *)pending->memory, bucket->count, ddp->wire, KOLO_AVG, &pending->work);
+    return kolo_all_reduce_async(ddp->group, pending->memory, pending->memory, bucket->count,
+                                 bucket->dtype, KOLO_AVG, &pending->work);
+}
+
 /* Submits what is complete and has no incomplete bucket before it. */
 static int submit(struct kolo_ddp *ddp)
 {
@@ -275,8 +330,7 @@ static int submit(struct kolo_ddp *ddp)
         if (pending->missing)
             return KOLO_OK;
         pending->submitted_ns = ko_now_ns();
-        err = kolo_all_reduce_async(ddp->group, pending->memory, pending->memory, bucket->count,
-                                    bucket->dtype, KOLO_AVG, &pending->work);
+        err = begin_bucket(ddp, bucket, pending);
         if (err)
             return err;
         ddp->stats.early_buckets += ddp->nready < ddp->nparams;
@@ -310,6 +364,42 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
     return ddp->is_alone || ddp->no_overlap ? KOLO_OK : submit(ddp);
 }
 
+static int check_step(const struct kolo_ddp *ddp, const kolo_step *step)
+{
+    int err = KOLO_OK;
+
+    for (size_t i = 0; i < ddp->nparams && !err; i++) {
+        const kolo_param *param = &ddp->params[i];
+        const kolo_update update = {.states = {param->states[0], param->states[1]},
+                                    .count = param->count};
+
+        if (param->dtype != KOLO_FLOAT32)
+            return ko_fail(KOLO_E_UNSUPPORTED,
+                           "kolo_ddp_set_step: parameter %zu (%s) is of dtype %s; steps are for "
+                           "float32",
+                           i, param->name, kolo_dtype_name(param->dtype));
+        err = ko_step_check("kolo_ddp_set_step", &update, param->dtype, step);
+    }
+    return err;
+}
+
+int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step)
+{
+    int err = step ? check_step(ddp, step) : KOLO_OK;
+
+    if (!err && ddp->nready)
+        err = ko_fail(KOLO_E_INVALID,
+                      "kolo_ddp_set_step: parameters are ready for the step that is under way");
+    if (err)
+        return err;
+    ddp->has_step = step != NULL;
+    if (step) {
+        ddp->step = *step;
+        ddp->step.wire = ddp->wire;
+    }
+    return KOLO_OK;
+}
+
 /* Names as many as the error's text has room for. */
 static int fail_not_ready(const struct kolo_ddp *ddp)
 {
@@ -327,20 +417,36 @@ static int fail_not_ready(const struct kolo_ddp *ddp)
                    used < sizeof names ? "" : "...");
 }
 
+/* Of averages that lie where they belong. */
+static void step_members(const struct kolo_ddp *ddp, const struct ko_bucket *bucket)
+{
+    for (size_t m = 0; m < bucket->nmembers; m++) {
+        const kolo_param *param = &ddp->params[bucket->members[m]];
+        const kolo_update update = {.grad = param->grad,
+                                    .param = param->data,
+                                    .states = {param->states[0], param->states[1]},
+                                    .count = param->count};
+
+        ko_step_take(&update, &ddp->step);
+    }
+}
+
 /* Waits for one bucket and brings its averages back. */
 static int finish(struct kolo_ddp *ddp, size_t b)
 {
     struct pending *pending = &ddp->pending[b];
-    int err;
+    int err = KOLO_OK;
 
-    if (!pending->work)
-        return KOLO_OK;
-    err = kolo_work_wait(pending->work, -1);
-    ddp->communication_ns += ko_work_completed_ns(pending->work) - pending->submitted_ns;
-    kolo_work_free(pending->work);
-    pending->work = NULL;
-    if (!err && !pending->in_place)
-        scatter_parts(ddp, &ddp->plan.buckets[b], GRAD, pending->memory);
+    if (pending->work) {
+        err = kolo_work_wait(pending->work, -1);
+        ddp->communication_ns += ko_work_completed_ns(pending->work) - pending->submitted_ns;
+        kolo_work_free(pending->work);
+        pending->work = NULL;
+        if (!err && !pending->in_place)
+            scatter_parts(ddp, &ddp->plan.buckets[b], GRAD, pending->memory);
+    }
+    if (!err && ddp->has_step && !pending->in_arenas && b < ddp->next)
+        step_members(ddp, &ddp->plan.buckets[b]);
     return err;
 }
 
@@ -353,7 +459,7 @@ int kolo_ddp_wait(kolo_ddp *ddp)
 
     if (ddp->nready < ddp->nparams)
         return fail_not_ready(ddp);
-    err = ddp->is_alone ? KOLO_OK : submit(ddp);
+    err = submit(ddp);
     for (size_t b = 0; b < ddp->plan.nbuckets; b++) {
         int failed = finish(ddp, b);
 
