@@ -404,10 +404,21 @@ static int rdma_send(struct ko_wire *base, struct ko_post *post)
     return after(wire, KOLO_OK);
 }
 
+/* True if nothing is there and nothing comes: the answer to nearly all looks of one who waits. */
+static bool is_quiet(struct ko_rdma_wire *wire)
+{
+    const struct ko_rdma_in *in = &wire->in;
+
+    return in->come == in->taken && !in->has_frame && !in->has_bye && !wire->ended_ns &&
+           !wire->status && !ko_rdma_look(wire) && !wire->status;
+}
+
 static int rdma_next(struct ko_wire *base, const struct ko_frame **frame)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
 
+    if (is_quiet(wire))
+        return KO_AGAIN;
     return after(wire, ko_rdma_next(wire, frame));
 }
 

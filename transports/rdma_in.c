@@ -76,6 +76,14 @@ void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail)
         refuse(wire, "the end of a write came that nobody had asked for");
 }
 
+bool ko_rdma_look(struct ko_rdma_wire *wire)
+{
+    if (!ko_rdma_gather(wire))
+        return false;
+    ko_rdma_pump(wire);
+    return true;
+}
+
 /* ---- messages ---------------------------------------------------------------------------- */
 
 /* How long a peer's last words may take, when its connection over tcp has told of its end. */
@@ -123,10 +131,8 @@ static int await_record(struct ko_rdma_wire *wire)
     struct ko_rdma_in *in = &wire->in;
     size_t left;
 
-    if (in->come == in->taken) {
-        (void)ko_rdma_gather(wire);
-        ko_rdma_pump(wire);
-    }
+    if (in->come == in->taken)
+        (void)ko_rdma_look(wire);
     if (in->come == in->taken)
         return nothing(wire);
     left = in->nbytes[front_slot(in)] - in->at;
@@ -224,10 +230,8 @@ static int land_written(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_in *in = &wire->in;
 
-    if (in->awaited) {
-        (void)ko_rdma_gather(wire);
-        ko_rdma_pump(wire);
-    }
+    if (in->awaited)
+        (void)ko_rdma_look(wire);
     if (in->awaited)
         return nothing(wire);
     ko_rdma_unregister(wire->device, &in->region);

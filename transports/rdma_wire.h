@@ -187,6 +187,8 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 /* A slot has come with nbytes; that rail has written its stripe. */
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes);
 void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail);
+/* Takes in what has come, and sends what waited for it; false if nothing has. */
+bool ko_rdma_look(struct ko_rdma_wire *wire);
 /* KOLO_E_PEER_LOST once nothing can come any more of a peer that has closed its connection over
  * tcp, KO_AGAIN until then. */
 int ko_rdma_await_last_words(const struct ko_rdma_wire *wire);
