@@ -51,12 +51,17 @@ static int poll_tcp(struct ko_rdma_wire *wire)
     return err;
 }
 
-/* Nothing comes over tcp once the wire is open, but its end. */
+/* Nothing comes over tcp behind the hellos, but for a word with iWARP, and its end. */
 static void look_at_tcp(struct ko_rdma_wire *wire)
 {
     const struct ko_frame *frame;
     int err = wire->ended_ns ? KO_AGAIN : wire->tcp->transport->next(wire->tcp, &frame);
 
+    if (!err && wire->device->cm && !frame->nbytes && !wire->meeting.has_met) {
+        wire->meeting.has_met = true;
+        err = wire->tcp->transport->land(wire->tcp, NULL);
+        err = err ? err : KO_AGAIN;
+    }
     if (err == KO_AGAIN)
         return;
     if (err && err != KOLO_E_PEER_LOST)
@@ -277,13 +282,30 @@ static int meet(struct ko_rdma_wire *wire)
         return not_yet(wire);
     if (!err)
         wire->stage = KO_RDMA_READYING;
+    if (!err && wire->is_connecting) {
+        wire->meeting.met = (struct ko_post){.frame.kind = KO_FRAME_BELL};
+        err = wire->tcp->transport->send(wire->tcp, &wire->meeting.met);
+    }
     return err;
 }
 
+/* KO_AGAIN until the end that listened has said that its queue pair is joined. */
+static int await_met(struct ko_rdma_wire *wire)
+{
+    int err = wire->is_connecting || wire->meeting.has_met ? KOLO_OK : not_yet(wire);
+
+    return err == KO_AGAIN && wire->meeting.has_met ? KOLO_OK : err;
+}
+
 /* With iWARP the end that has gone to the other is the first to send (RFC 5044, 7.1.3), and that
- * writes arrive is known by then. */
+ * writes arrive is known by then. It waits for the other's word: siw may never look at what comes
+ * while it still joins its end (Linux 6.1). */
 static int await_ready(struct ko_rdma_wire *wire)
 {
+    int err = await_met(wire);
+
+    if (err)
+        return err;
     ko_rdma_arm(wire);
     (void)ko_rdma_gather(wire);
     if (wire->is_connecting && !has_heard(wire) && !wire->in.has_ready)

@@ -36,6 +36,8 @@ struct ko_rdma_slots {
 struct ko_rdma_meeting {
     struct ko_ib_cm_channel *channel;
     struct ko_ib_cm_id *listener, *id;
+    struct ko_post met; /* over tcp: the end that listened can take in what the other sends */
+    bool has_met;       /* that has come */
 };
 
 /* The message that goes out: the first of the posts. */
