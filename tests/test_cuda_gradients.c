@@ -46,30 +46,21 @@ static int take_exams(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
-static void test_one_gpu(void **state)
+static void take_on_gpus(enum ranks_kind kind)
 {
-    (void)state;
     for (int n = 1; n <= 5; n += n < 3 ? 1 : 2)
-        for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++)
-            run_on("1", (enum ranks_kind)kind, n, take_exams);
-}
-
-static void test_several_gpus(void **state)
-{
-    (void)state;
-    for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++) {
-        run_on("3", (enum ranks_kind)kind, 3, take_exams);
-        run_on("2", (enum ranks_kind)kind, 4, take_exams);
-    }
-}
-
-static void test_by_way_of_the_host(void **state)
-{
-    (void)state;
-    setenv("KOLO_CUDA_PEERS", "0", 1);
-    run_on("3", RANKS_THREADS, 3, take_exams);
-    run_on("2", RANKS_PROCESSES, 2, take_exams);
+        run_on("1", kind, n, take_exams);
+    run_on("3", kind, 3, take_exams);
+    run_on("2", kind, 4, take_exams);
+    setenv("KOLO_CUDA_PEERS", "0", 1); /* by way of the host */
+    run_on("3", kind, 3, take_exams);
     unsetenv("KOLO_CUDA_PEERS");
+}
+
+static void test_processes(void **state)
+{
+    (void)state;
+    take_on_gpus(RANKS_PROCESSES);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -299,14 +290,18 @@ static int capture_and_launch(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+static void launch_on_gpus(enum ranks_kind kind)
+{
+    for (int n = 1; n <= 4; n++) {
+        run_on("1", kind, n, capture_and_launch);
+        run_on("4", kind, n, capture_and_launch);
+    }
+}
+
 static void test_graphs(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 4; n++)
-        for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++) {
-            run_on("1", (enum ranks_kind)kind, n, capture_and_launch);
-            run_on("4", (enum ranks_kind)kind, n, capture_and_launch);
-        }
+    launch_on_gpus(RANKS_PROCESSES);
 }
 
 /* ---- wrong calls ----------------------------------------------------------------------------- */
@@ -324,12 +319,6 @@ static int mix(kolo_group *group, void *unused)
                               KOLO_E_INVALID,
                               "all_reduce_step: 3 buffers are in GPU memory and 1 in host memory");
     return gpu_rank_leave(failed);
-}
-
-static void test_mixed_memory(void **state)
-{
-    (void)state;
-    run_on("1", RANKS_THREADS, 2, mix);
 }
 
 static int break_kernels(kolo_group *group, void *unused)
@@ -363,16 +352,21 @@ static void test_failing_kernels(void **state)
     unsetenv("BY_STEP");
 }
 
+/* Last, since a process that has had threads is not to be forked under ThreadSanitizer. */
+static void test_threads(void **state)
+{
+    (void)state;
+    run_on("1", RANKS_THREADS, 2, mix);
+    take_on_gpus(RANKS_THREADS);
+    launch_on_gpus(RANKS_THREADS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_gpu),
-        cmocka_unit_test(test_several_gpus),
-        cmocka_unit_test(test_by_way_of_the_host),
-        cmocka_unit_test(test_one_pass),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_mixed_memory),
-        cmocka_unit_test(test_failing_kernels),
+        cmocka_unit_test(test_processes), cmocka_unit_test(test_one_pass),
+        cmocka_unit_test(test_graphs),    cmocka_unit_test(test_failing_kernels),
+        cmocka_unit_test(test_threads),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);

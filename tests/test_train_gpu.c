@@ -220,6 +220,7 @@ static void test_momentum(void **state)
 
     (void)state;
     assert_int_equal(sgd_create(opened.gpu, MAX, 0.1f, 0.9f, &sgd), 0);
+    assert_int_equal(gpu_sync(opened.gpu), 0);
     sgd.host_velocity[MAX - 1] = 5;
     sgd_restore(&sgd);
     assert_int_equal(gpu_sync(opened.gpu), 0);
