@@ -8,6 +8,7 @@
 #include "choice.h"
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
+#include "coll_gpu_pieces.h"
 #include "coll_gpu_shared.h"
 #include "config.h"
 #include "dtype.h"
@@ -334,10 +335,8 @@ static int run(kolo_group *group, const struct ko_call *call)
         err = ko_coll_run_captured(group, call);
     else if (!err && ko_coll_is_shared(group, call))
         err = ko_coll_run_shared(group, call, run_on_host);
-    else if (!err && call->is_on_gpu)
-        err = ko_coll_run_on_gpu(group, call, run_on_host);
     else if (!err)
-        err = run_on_host(group, call);
+        err = ko_coll_run_by_host(group, call, run_on_host);
     if (call->mark)
         ko_gpu_let_go(group->gpu, call->mark);
     tell_failure(group);

@@ -132,16 +132,28 @@ static bool reaches_all(const kolo_group *group, const struct presence *all)
     return true;
 }
 
+/* Whether any rank has one. */
+static int find_gpus(kolo_group *group)
+{
+    const unsigned char mine = group->gpu != NULL;
+    unsigned char any = mine;
+    int err = kolo_all_reduce(group, &mine, &any, 1, KOLO_UINT8, KOLO_MAX);
+
+    if (!err)
+        atomic_store(&group->has_gpus, any != 0);
+    return err;
+}
+
 /* All ranks together, also those that have no GPU. */
 static int meet(kolo_group *group)
 {
     struct presence mine, all[KO_FOLD_MOST];
     enum ko_gpu_layout layout = KO_GPU_ONE;
     bool are_together = false;
-    int err;
+    int err = find_gpus(group);
 
-    if (group->size > KO_FOLD_MOST)
-        return KOLO_OK;
+    if (err || group->size > KO_FOLD_MOST)
+        return err;
     describe_self(group, &mine);
     err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
     if (!err)

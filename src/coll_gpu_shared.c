@@ -11,6 +11,7 @@
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "coll_gpu_graph.h"
+#include "coll_gpu_pieces.h"
 #include "dtype.h"
 #include "gpu_share.h"
 #include "log.h"
@@ -396,7 +397,7 @@ static int run_tensor(kolo_group *group, const struct ko_call *call,
     if (err)
         return err;
     if (!is_reached)
-        return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
+        return ko_coll_run_by_host(group, call, run);
     return ko_gpu_share_is_spread(group->share) ? run_share(group, call, &meeting)
                                                 : run_together(group, call, &meeting);
 }

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A piece is some elements of each block, in one of two slots of staging memory. All copies go by
+ * one stream, in this order: piece 0 in; then, for each piece, the next one in, and when the piece
+ * is through, out. So a slot is free again when its next piece comes in, and nobody waits for a
+ * copy but for the first and the last. Ranks with buffers in host memory take the same pieces.
+ */
+#include "coll_gpu_pieces.h"
+
+#include "coll_gpu.h"
+#include "config.h"
+#include "dtype.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+struct pieces {
+    kolo_group *group;
+    const struct ko_call *call;
+    size_t width;       /* bytes of an element */
+    size_t nins, nouts; /* blocks that this rank has of each buffer; 0: it has none */
+    size_t most;        /* elements of a block in a piece; the last may have fewer */
+    size_t n;
+    unsigned char *memory; /* two slots of: */
+    size_t slot_bytes, out_at;
+    struct ko_gpu_mark *come[2]; /* that a slot's piece is there; NULL: nothing waits */
+};
+
+/* ---- whether, and how many ------------------------------------------------------------------- */
+
+static bool has_blocks(enum ko_collective what, bool is_out)
+{
+    if (what == KO_ALL_TO_ALL)
+        return true;
+    return is_out ? what == KO_ALL_GATHER || what == KO_GATHER
+                  : what == KO_REDUCE_SCATTER || what == KO_SCATTER;
+}
+
+/* Elements of a block that make a piece; 0: the call stays whole. By what all ranks know. */
+static int choose_length(const kolo_group *group, const struct ko_call *call, size_t *most)
+{
+    const bool is_one = !has_blocks(call->what, false) && !has_blocks(call->what, true);
+    const size_t nblocks = is_one ? 1 : (size_t)group->size;
+    int64_t nbytes;
+    int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &nbytes);
+
+    *most = 0;
+    if (err || call->is_uneven || call->is_coalesced || call->what == KO_BARRIER ||
+        group->size == 1 || !atomic_load(&group->has_gpus))
+        return err;
+    *most = ((size_t)nbytes / nblocks) >> ko_dtype_shift(call->dtype);
+    if (!*most)
+        *most = 1;
+    if (call->count / 2 < *most) /* less than two */
+        *most = 0;
+    return KOLO_OK;
+}
+
+static void lay_out(struct pieces *pieces)
+{
+    const struct ko_call *call = pieces->call;
+    const size_t all = (size_t)pieces->group->size, block = pieces->most * pieces->width;
+    size_t nbytes;
+
+    if (ko_coll_is_read(pieces->group, call))
+        pieces->nins = has_blocks(call->what, false) ? all : 1;
+    if (ko_coll_is_written(pieces->group, call))
+        pieces->nouts = has_blocks(call->what, true) ? all : 1;
+    nbytes = (pieces->nins * block + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    pieces->out_at = call->in == call->out ? 0 : nbytes;
+    nbytes = pieces->out_at + pieces->nouts * block;
+    if (nbytes < pieces->nins * block)
+        nbytes = pieces->nins * block;
+    pieces->slot_bytes = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    pieces->n = (call->count + pieces->most - 1) / pieces->most;
+}
+
+static int make_room(struct pieces *pieces)
+{
+    return pieces->call->is_on_gpu
+               ? ko_gpu_staging(pieces->group->gpu, 2 * pieces->slot_bytes, &pieces->memory)
+               : ko_group_packing(pieces->group, 2 * pieces->slot_bytes, &pieces->memory);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static size_t length(const struct pieces *pieces, size_t k)
+{
+    const size_t left = pieces->call->count - k * pieces->most;
+
+    return left < pieces->most ? left : pieces->most;
+}
+
+static unsigned char *slot(const struct pieces *pieces, size_t k)
+{
+    return pieces->memory + k % 2 * pieces->slot_bytes;
+}
+
+static int copy(const struct pieces *pieces, void *to, const void *from, size_t nbytes)
+{
+    if (pieces->call->is_on_gpu)
+        return ko_gpu_copy(pieces->group->gpu, to, from, nbytes);
+    memcpy(to, from, nbytes);
+    return KOLO_OK;
+}
+
+static int begin_in(struct pieces *pieces, size_t k)
+{
+    const struct ko_call *call = pieces->call;
+    const size_t nbytes = length(pieces, k) * pieces->width;
+    int err = KOLO_OK;
+
+    for (size_t b = 0; b < pieces->nins && !err; b++)
+        err = copy(pieces, slot(pieces, k) + b * nbytes,
+                   (const char *)call->in + (b * call->count + k * pieces->most) * pieces->width,
+                   nbytes);
+    if (!err && call->is_on_gpu)
+        err = ko_gpu_mark_own(pieces->group->gpu, &pieces->come[k % 2]);
+    return err;
+}
+
+static int begin_out(const struct pieces *pieces, size_t k)
+{
+    const struct ko_call *call = pieces->call;
+    const size_t nbytes = length(pieces, k) * pieces->width;
+    int err = KOLO_OK;
+
+    for (size_t b = 0; b < pieces->nouts && !err; b++)
+        err = copy(pieces, (char *)call->out + (b * call->count + k * pieces->most) * pieces->width,
+                   slot(pieces, k) + pieces->out_at + b * nbytes, nbytes);
+    return err;
+}
+
+/* Waits for what has come, or for the user's stream. */
+static int await(struct pieces *pieces, const struct ko_gpu_mark *mark)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(pieces->group));
+
+    return mark ? ko_gpu_await_mark(pieces->group->gpu, mark, &deadline) : KOLO_OK;
+}
+
+static int await_piece(struct pieces *pieces, size_t k)
+{
+    int err = await(pieces, pieces->come[k % 2]);
+
+    if (!err && pieces->come[k % 2]) {
+        ko_gpu_let_go(pieces->group->gpu, pieces->come[k % 2]);
+        pieces->come[k % 2] = NULL;
+    }
+    return err;
+}
+
+/* ---- carrying out ---------------------------------------------------------------------------- */
+
+static int run_piece(const struct pieces *pieces, size_t k,
+                     int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    struct ko_call part = *pieces->call;
+
+    part.in = slot(pieces, k);
+    part.out = slot(pieces, k) + pieces->out_at;
+    part.count = length(pieces, k);
+    part.is_on_gpu = false;
+    return run(pieces->group, &part);
+}
+
+static int run_pieces(struct pieces *pieces,
+                      int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    int err = await(pieces, pieces->call->mark);
+
+    if (!err)
+        err = begin_in(pieces, 0);
+    for (size_t k = 0; k < pieces->n && !err; k++) {
+        err = await_piece(pieces, k);
+        if (!err && k + 1 < pieces->n)
+            err = begin_in(pieces, k + 1);
+        if (!err)
+            err = run_piece(pieces, k, run);
+        if (!err)
+            err = begin_out(pieces, k);
+    }
+    return err;
+}
+
+/* A failure of the GPU's leaves the other ranks waiting for this one, or copies under way in its
+ * memory, so that it is the group's. */
+static int run_all(struct pieces *pieces, int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(pieces->group));
+    int err;
+
+    lay_out(pieces);
+    err = make_room(pieces);
+    if (!err)
+        err = run_pieces(pieces, run);
+    for (int i = 0; i < 2; i++)
+        if (pieces->come[i])
+            ko_gpu_let_go(pieces->group->gpu, pieces->come[i]);
+    if (!err && pieces->call->is_on_gpu)
+        err = ko_gpu_finish(pieces->group->gpu, &deadline);
+    return err ? ko_group_fail(pieces->group, err, kolo_last_error()) : KOLO_OK;
+}
+
+int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call,
+                        int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    struct pieces pieces = {
+        .group = group, .call = call, .width = kolo_dtype_size(call->dtype), .memory = NULL};
+    int err = choose_length(group, call, &pieces.most);
+
+    if (err || pieces.most)
+        return err ? err : run_all(&pieces, run);
+    return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
+}
