@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every collective on a GPU, among ranks that share it, against an oracle: odd counts, any
- * alignment, in and out of place, blocking and asynchronous, outputs poisoned and guarded. exams
- * threads|processes RANKS SECONDS [SEED] Goes on with other calls until the time is over. The
- * driver is whatever the loader finds.
+ * Every collective on a GPU, among ranks that share it, or take the machine's in turn, against an
+ * oracle: odd counts, blocks of other lengths, any alignment, in and out of place, blocking and
+ * asynchronous, outputs poisoned and guarded; and messages around a ring. exams threads|processes
+ * RANKS SECONDS [SEED] Goes on with other calls until the time is over. The driver is whatever the
+ * loader finds.
  */
 #include "clock.h"
 #include "exam.h"
@@ -45,7 +46,33 @@ static struct exam choose(unsigned *seed, int n)
     exam.is_in_place = rand_r(seed) % 2;
     exam.is_async = rand_r(seed) % 2;
     exam.shift = (size_t)(rand_r(seed) % 5) * 8;
+    exam.is_uneven = rand_r(seed) % 3 == 0 && exam_can_be_uneven(exam.what);
     return exam;
+}
+
+/* As long as the exam's block, from each rank to the next. */
+static int pass_on(kolo_group *group, const struct exam *exam)
+{
+    const int rank = kolo_group_rank(group), n = wish.n, from = (rank + n - 1) % n;
+    const size_t nbytes = exam->count + 1;
+    unsigned char *content = malloc(nbytes), *got = malloc(nbytes);
+    void *in, *out;
+    int err;
+
+    if (!content || !got)
+        abort();
+    for (size_t i = 0; i < nbytes; i++)
+        content[i] = (unsigned char)(i * 7 + (size_t)rank);
+    in = gpu_rank_memory.make(content, nbytes);
+    out = gpu_rank_memory.make(content, nbytes);
+    err = kolo_sendrecv(group, in, nbytes, (rank + 1) % n, out, nbytes, from, KOLO_UINT8, 1);
+    gpu_rank_memory.fetch(got, in, nbytes);
+    gpu_rank_memory.fetch(got, out, nbytes);
+    for (size_t i = 0; i < nbytes && !err; i++)
+        err = got[i] != (unsigned char)(i * 7 + (size_t)from);
+    free(content);
+    free(got);
+    return err ? ranks_fail("a message of %zu bytes to rank %d", nbytes, rank) : 0;
 }
 
 static int take(kolo_group *group, void *unused)
@@ -59,6 +86,8 @@ static int take(kolo_group *group, void *unused)
         const struct exam exam = choose(&seed, wish.n);
 
         failed = exam_take(group, &exam);
+        if (!failed)
+            failed = pass_on(group, &exam);
         atomic_fetch_add(&counts->calls, 1);
         goes_on = !ko_deadline_passed(&end);
         if (!failed && kolo_all_reduce(group, &goes_on, &goes_on, 1, KOLO_INT32, KOLO_MIN))
