@@ -448,13 +448,15 @@ static int cannot_open(kolo_group *group, void *unused)
     return failed | check_and_free(&buffer, 0, gpu.rank ? 0 : 5000, 5000);
 }
 
+static int slice_bytes = 4096;
+
 /* Those that one rank of two dies of are another matter. */
 static void run_by(const char *transport, enum ranks_kind kind, int n, ranks_body body)
 {
     const bool is_lost = body == lose_the_receiver || body == lose_the_sender;
     const struct ranks ranks = {.kind = kind, .n = n, .tolerated = is_lost};
 
-    exam_set_variables(transport, "", 4096);
+    exam_set_variables(transport, "", slice_bytes);
     for (int ngpus = 1; ngpus <= 3; ngpus += 2) {
         setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "3", 1);
         assert_int_equal(ranks_run(&ranks, body, NULL), 0);
@@ -489,6 +491,18 @@ static void any_rank_and_tag(void **state)
     (void)state;
     run(RANKS_PROCESSES, 1 + SENDERS_MOST, take_any);
     run_by("tcp", RANKS_PROCESSES, 3, take_any);
+}
+
+/* Places travel in two slices. */
+static void short_slices(void **state)
+{
+    (void)state;
+    slice_bytes = 64;
+    run(RANKS_PROCESSES, 3, take_any);
+    run(RANKS_PROCESSES, 2, too_long);
+    run_by("tcp", RANKS_PROCESSES, 3, take_any);
+    run_by("tcp", RANKS_PROCESSES, 2, too_long);
+    slice_bytes = 4096;
 }
 
 static void nobody_waits(void **state)
@@ -535,13 +549,10 @@ static void among_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(one_copy),
-        cmocka_unit_test(any_rank_and_tag),
-        cmocka_unit_test(nobody_waits),
-        cmocka_unit_test(lost_ranks_and_aborts),
+        cmocka_unit_test(messages),         cmocka_unit_test(lists),
+        cmocka_unit_test(errors),           cmocka_unit_test(one_copy),
+        cmocka_unit_test(any_rank_and_tag), cmocka_unit_test(short_slices),
+        cmocka_unit_test(nobody_waits),     cmocka_unit_test(lost_ranks_and_aborts),
         cmocka_unit_test(among_threads),
     };
 
