@@ -377,8 +377,8 @@ int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
         wait->has_asked = true;
         for (int i = 0; i < channel->group->size && !err; i++)
             if (channel->ports[i].is_open)
-                err = ko_link_tell(channel->ports[i].link, KO_FRAME_WAITING, &channel->stamp, NULL,
-                                   0);
+                err = ko_link_tell(channel->ports[i].link, KO_FRAME_WAITING,
+                                   ko_channel_call(channel, channel->seq), NULL, 0);
         if (err)
             return ko_channel_link_failed(channel, wait->peer, err);
     }

@@ -26,7 +26,7 @@ struct ko_port {
     struct ko_stamp waiting; /* the call in which the peer waits for us; seq 0: none */
 };
 
-enum { KO_PAST_STAMPS = 32 };
+enum { KO_KNOWN_CALLS = 32 };
 
 struct ko_channel {
     kolo_group *group;
@@ -38,9 +38,9 @@ struct ko_channel {
     bool has_told;                    /* the group's failure */
     bool is_parting;                  /* bye has been said */
 
-    struct ko_stamp stamp; /* of the call under way */
+    uint64_t seq; /* of the call under way, or of the last one */
     bool is_in_call;
-    struct ko_stamp past[KO_PAST_STAMPS]; /* of the last calls, by seq */
+    struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
     int spin_us;     /* KOLO_SPIN_US */
     bool is_crowded; /* more ranks here than processors: yield instead of spinning */
@@ -103,10 +103,6 @@ int ko_channel_part(struct ko_channel *channel);
 /* Takes in what this peer tells, without waiting. */
 int ko_channel_listen(struct ko_channel *channel, int peer);
 
-/* Says what the caller is about to do (collectives), so that peers' mismatches show. */
-int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp);
-void ko_channel_leave(struct ko_channel *channel);
-
 /* An error of a link, with the peer's name, as the group's. */
 int ko_channel_link_failed(struct ko_channel *channel, int peer, int status);
 
@@ -123,5 +119,29 @@ void ko_channel_tell_failure(struct ko_channel *channel);
 
 /* "all_reduce #5 (100 float32, sum)" */
 void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes);
+
+/* What is known of a rank's call number seq, if it is one of the last. */
+static inline struct ko_stamp *ko_channel_call(struct ko_channel *channel, uint64_t seq)
+{
+    return &channel->calls[seq % KO_KNOWN_CALLS];
+}
+
+/* Compares the call that is entered with those in which peers have long waited for it. */
+int ko_channel_compare_waiting(struct ko_channel *channel);
+
+/* Says what the caller is about to do (collectives), so that peers' mismatches show; until
+ * ko_channel_leave, also after an error. */
+static inline int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp)
+{
+    channel->seq = stamp->seq;
+    ko_stamp_copy(ko_channel_call(channel, stamp->seq), stamp);
+    channel->is_in_call = true;
+    return channel->nwaiting ? ko_channel_compare_waiting(channel) : KOLO_OK;
+}
+
+static inline void ko_channel_leave(struct ko_channel *channel)
+{
+    channel->is_in_call = false;
+}
 
 #endif

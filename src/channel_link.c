@@ -8,7 +8,7 @@
 #include "group.h"
 #include "status.h"
 
-static struct ko_hello hello_to(const struct ko_channel *channel, int peer)
+static struct ko_hello hello_to(struct ko_channel *channel, int peer)
 {
     const kolo_group *group = channel->group;
 
@@ -20,7 +20,7 @@ static struct ko_hello hello_to(const struct ko_channel *channel, int peer)
                              .channel = channel->number,
                              .slots = group->endpoint->own.slots,
                              .slice_bytes = group->endpoint->own.slice_bytes,
-                             .stamp = channel->stamp};
+                             .stamp = *ko_channel_call(channel, channel->seq)};
 }
 
 static int connect_to(struct ko_channel *channel, int peer)

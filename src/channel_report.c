@@ -54,13 +54,13 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
 }
 
 /* " in all_reduce #5 (...)" for a channel that is in a call, else "". */
-static void describe_call(const struct ko_channel *channel, char *text, size_t nbytes)
+static void describe_call(struct ko_channel *channel, char *text, size_t nbytes)
 {
     text[0] = 0;
     if (!channel->is_in_call || nbytes < 5)
         return;
     memcpy(text, " in ", 5);
-    ko_stamp_describe(&channel->stamp, text + 4, nbytes - 4);
+    ko_stamp_describe(ko_channel_call(channel, channel->seq), text + 4, nbytes - 4);
 }
 
 int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
@@ -86,11 +86,10 @@ static bool is_same_call(const struct ko_stamp *a, const struct ko_stamp *b)
 }
 
 /* A message may come of a call that we left before the difference showed: ours is that one then. */
-static const struct ko_stamp *counterpart(const struct ko_channel *channel,
-                                          const struct ko_stamp *theirs,
+static const struct ko_stamp *counterpart(struct ko_channel *channel, const struct ko_stamp *theirs,
                                           const struct ko_stamp *ours)
 {
-    const struct ko_stamp *past = &channel->past[theirs->seq % KO_PAST_STAMPS];
+    const struct ko_stamp *past = ko_channel_call(channel, theirs->seq);
 
     return theirs->seq < ours->seq && past->seq == theirs->seq && !is_same_call(past, theirs)
                ? past
@@ -158,10 +157,8 @@ int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
  */
 static int compare_calls(struct ko_channel *channel, int peer, const struct ko_stamp *theirs)
 {
-    const struct ko_stamp *ours = &channel->past[theirs->seq % KO_PAST_STAMPS];
+    const struct ko_stamp *ours = ko_channel_call(channel, theirs->seq);
 
-    if (channel->is_in_call && theirs->seq == channel->stamp.seq)
-        ours = &channel->stamp;
     if (ours->seq != theirs->seq || is_same_call(ours, theirs))
         return KOLO_OK;
     return ko_channel_mismatch(channel, peer, theirs, ours);
@@ -172,7 +169,7 @@ int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
 {
     if (channel->number != KO_CHANNEL_COLLECTIVES)
         return KOLO_OK;
-    if (stamp->seq > channel->stamp.seq) { /* we have not got there: compare when we do */
+    if (stamp->seq > channel->seq) { /* we have not got there: compare when we do */
         channel->nwaiting += !port->waiting.seq;
         port->waiting = *stamp;
         return KOLO_OK;
@@ -180,17 +177,13 @@ int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
     return compare_calls(channel, port->link->peer, stamp);
 }
 
-/* ---- entering and leaving calls ------------------------------------------------------------ */
-
-int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp)
+int ko_channel_compare_waiting(struct ko_channel *channel)
 {
-    ko_stamp_copy(&channel->stamp, stamp);
-    channel->is_in_call = true;
     for (int i = 0; channel->nwaiting && i < channel->group->size; i++) {
         struct ko_stamp theirs = channel->ports[i].waiting;
         int err;
 
-        if (!theirs.seq || theirs.seq > stamp->seq)
+        if (!theirs.seq || theirs.seq > channel->seq)
             continue;
         channel->ports[i].waiting.seq = 0;
         channel->nwaiting--;
@@ -199,12 +192,6 @@ int ko_channel_enter(struct ko_channel *channel, const struct ko_stamp *stamp)
             return err;
     }
     return KOLO_OK;
-}
-
-void ko_channel_leave(struct ko_channel *channel)
-{
-    channel->past[channel->stamp.seq % KO_PAST_STAMPS] = channel->stamp;
-    channel->is_in_call = false;
 }
 
 /* ---- failing ------------------------------------------------------------------------------- */

@@ -318,13 +318,6 @@ static int run_on_host(kolo_group *group, const struct ko_call *call)
                           : run_plainly(group, call);
 }
 
-/* With the engine's turn: a group that has failed meanwhile is this thread's to tell of. */
-static void tell_failure(kolo_group *group)
-{
-    if (atomic_load_explicit(&group->failed, memory_order_acquire))
-        ko_channel_tell_failure(&group->collectives);
-}
-
 static int run(kolo_group *group, const struct ko_call *call)
 {
     int err = ko_group_check(group); /* it may have failed while the call was queued */
@@ -339,27 +332,8 @@ static int run(kolo_group *group, const struct ko_call *call)
         err = ko_coll_run_by_host(group, call, run_on_host);
     if (call->mark)
         ko_gpu_let_go(group->gpu, call->mark);
-    tell_failure(group);
+    ko_coll_tell_failure(group);
     return err;
-}
-
-/* Carries out at once a call that is like the one before; false: it is not, or nothing can be
- * carried out at once. */
-static bool repeat(kolo_group *group, const struct ko_call *call, int *err)
-{
-    bool is_repeated;
-
-    if (!ko_engine_try_begin(&group->engine))
-        return false;
-    is_repeated = ko_coll_repeats(group, call);
-    if (is_repeated) {
-        *err = ko_group_check(group);
-        if (!*err)
-            *err = ko_coll_run_again(group, call);
-        tell_failure(group);
-    }
-    ko_engine_finish(&group->engine);
-    return is_repeated;
 }
 
 static void run_work(struct kolo_work *work)
@@ -516,8 +490,6 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
 
     if (!group)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
-    if (!work && group->size > 1 && !ko_group_has_stream(group) && repeat(group, call, &err))
-        return err;
     if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
         err = resolve_op(group, call, &scaled);
         if (err)

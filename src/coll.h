@@ -10,6 +10,18 @@
 #include "group.h"
 #include "reduce.h"
 
+/* All that there is to say of most calls: what a user gives whose blocks, if the call has any, have
+ * all the same length. */
+struct ko_plain_call {
+    enum ko_collective what;
+    kolo_dtype dtype;
+    kolo_op op;
+    int root;
+    const void *in;
+    void *out;
+    size_t count;
+};
+
 /* One call as the user made it. */
 struct ko_call {
     enum ko_collective what;
@@ -76,14 +88,20 @@ int ko_coll_choose(kolo_group *group, const struct ko_call *call);
 struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i);
 int ko_coll_run_tensors(kolo_group *group, const struct ko_call *call);
 
-/* coll_host.c, all for whoever has the engine's turn: carries a checked call out in this thread,
- * over the group's links. */
+/* With the engine's turn: a group that has failed meanwhile is this thread's to tell of. */
+static inline void ko_coll_tell_failure(kolo_group *group)
+{
+    if (ko_group_has_failed(group))
+        ko_channel_tell_failure(&group->collectives);
+}
+
+/* coll_host.c: carries a checked call out in this thread, over the group's links; for whoever has
+ * the engine's turn. */
 int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm);
 
-/* True if the call differs from the last of its collective, which ko_coll_run has carried out, by
- * buffers and root at most: then it is right too, goes by the same algorithm, and may be carried
- * out by ko_coll_run_again, which leaves out all that was found then. */
-bool ko_coll_repeats(const kolo_group *group, const struct ko_call *call);
-int ko_coll_run_again(kolo_group *group, const struct ko_call *call);
+/* Carries a blocking call out that differs from the last of its collective by buffers and root at
+ * most: then it is right too, goes by the same algorithm, and what was found then is left out.
+ * False: it does not, or nothing can be carried out at once, and it takes a ko_coll_call. */
+bool ko_coll_again(kolo_group *group, const struct ko_plain_call *call, int *err);
 
 #endif

@@ -115,13 +115,13 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
 }
 
 /* What each call has of its own. */
-static void begin(verbs *v, const struct ko_call *call)
+static void begin(verbs *v, const void *in, void *out, int root)
 {
     v->stamp.seq = ++v->group->seq;
-    ko_stamp_set_root(&v->stamp, (uint32_t)call->root | call->options);
-    v->root = call->root;
-    v->buffers[IN] = (unsigned char *)(uintptr_t)call->in; /* which no verb writes */
-    v->buffers[OUT] = call->out;
+    ko_stamp_set_root(&v->stamp, (uint32_t)root);
+    v->root = root;
+    v->buffers[IN] = (unsigned char *)(uintptr_t)in; /* which no verb writes */
+    v->buffers[OUT] = out;
     v->buffers[TMP] = NULL;
     v->has_posted = false;
     v->is_waiting = false;
@@ -164,7 +164,8 @@ static int scale(verbs *v, const struct ko_call *call)
 
 static int carry_out(verbs *v)
 {
-    ko_mailbox_push(v->group); /* the peers may wait for it before they come here */
+    if (atomic_load_explicit(&v->group->mailbox, memory_order_relaxed))
+        ko_mailbox_push(v->group); /* the peers may wait for it before they come here */
     v->status = ko_channel_enter(v->channel, &v->stamp);
     if (!v->status && v->group->checks_calls)
         dissemination_barrier(v);
@@ -189,7 +190,7 @@ static bool is_repeatable(const kolo_group *group, const struct ko_call *call)
 {
     const size_t nbytes = call->count << ko_dtype_shift(call->dtype);
 
-    return !call->is_uneven && !call->is_scaled && nbytes <= REPEATED_BYTES &&
+    return !call->is_uneven && !call->is_scaled && !call->options && nbytes <= REPEATED_BYTES &&
            (size_t)group->size * nbytes < group->endpoint->cache_bytes &&
            !ko_log_wants(KO_LOG_TRACE);
 }
@@ -201,28 +202,45 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
     if (!v)
         return KOLO_E_NOMEM;
     prepare(v, group, call, algorithm);
-    begin(v, call);
+    begin(v, call->in, call->out, call->root);
+    if (call->options)
+        ko_stamp_set_root(&v->stamp, (uint32_t)call->root | call->options);
     v->is_repeatable = is_repeatable(group, call);
     if (call->is_scaled)
         v->status = scale(v, call);
     return v->status ? v->status : carry_out(v);
 }
 
-bool ko_coll_repeats(const kolo_group *group, const struct ko_call *call)
+/* What is kept of the last such call, if this one repeats it; else NULL. */
+static verbs *repeated(kolo_group *group, const struct ko_plain_call *call)
 {
-    const verbs *v = group->verbs ? &group->verbs[call->what] : NULL;
+    verbs *v = group->verbs ? &group->verbs[call->what] : NULL;
+    const bool has_buffers = (call->in && call->out) || !call->count;
+    const bool is_in_place = call->in == call->out && call->what == KO_ALL_TO_ALL;
 
     return v && v->is_repeatable && v->count == call->count && v->stamp.dtype == call->dtype &&
-           v->stamp.op == call->op && (unsigned)call->root < (unsigned)v->n &&
-           ((call->in && call->out) || !call->count) &&
-           (call->in != call->out || call->what != KO_ALL_TO_ALL) && !call->is_uneven &&
-           !call->is_coalesced && !call->options;
+                   v->stamp.op == call->op && (unsigned)call->root < (unsigned)v->n &&
+                   has_buffers && !is_in_place
+               ? v
+               : NULL;
 }
 
-int ko_coll_run_again(kolo_group *group, const struct ko_call *call)
+bool ko_coll_again(kolo_group *group, const struct ko_plain_call *call, int *err)
 {
-    verbs *v = &group->verbs[call->what];
+    verbs *v;
 
-    begin(v, call);
-    return carry_out(v);
+    if (!group || group->size == 1 || ko_group_has_stream(group) ||
+        !ko_engine_try_begin(&group->engine))
+        return false;
+    v = repeated(group, call);
+    if (v) {
+        *err = ko_group_check(group);
+        if (!*err) {
+            begin(v, call->in, call->out, call->root);
+            *err = carry_out(v);
+        }
+        ko_coll_tell_failure(group);
+    }
+    ko_engine_finish(&group->engine);
+    return v;
 }

@@ -21,28 +21,13 @@ void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew)
     pthread_condattr_destroy(&attributes);
 }
 
-bool ko_engine_try_turn(struct ko_engine *engine)
-{
-    return ko_take(&engine->is_running);
-}
-
-bool ko_engine_try_begin(struct ko_engine *engine)
-{
-    return !atomic_load(&engine->nqueued) && ko_engine_try_turn(engine);
-}
-
 bool ko_engine_is_busy(struct ko_engine *engine)
 {
     return ko_load_acquire(&engine->is_running) || atomic_load(&engine->nqueued);
 }
 
-/* A submitter counts its work before the thread tries for the turn, and we look at the count after
- * we have given the turn back: one of the two notices the other (fence.h; see wait_for_turn). */
-void ko_engine_finish(struct ko_engine *engine)
+void ko_engine_tell_finished(struct ko_engine *engine)
 {
-    ko_store_first(&engine->is_running, 0, engine->is_split);
-    if (!atomic_load(&engine->nqueued))
-        return;
     pthread_mutex_lock(&engine->lock);
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);

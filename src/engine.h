@@ -8,6 +8,7 @@
 #define KO_ENGINE_H
 
 #include "crew.h"
+#include "portable.h"
 #include "work.h"
 
 #include <pthread.h>
@@ -29,12 +30,29 @@ struct ko_engine {
 
 void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew);
 
+/* The slow part of ko_engine_finish. */
+void ko_engine_tell_finished(struct ko_engine *engine);
+
 /* Takes the turn if nobody has it: true, and the caller calls ko_engine_finish when it is done. */
-bool ko_engine_try_turn(struct ko_engine *engine);
-void ko_engine_finish(struct ko_engine *engine);
+static inline bool ko_engine_try_turn(struct ko_engine *engine)
+{
+    return ko_take(&engine->is_running);
+}
 
 /* The same for a call, which has to wait behind those that are queued. */
-bool ko_engine_try_begin(struct ko_engine *engine);
+static inline bool ko_engine_try_begin(struct ko_engine *engine)
+{
+    return !atomic_load(&engine->nqueued) && ko_engine_try_turn(engine);
+}
+
+/* A submitter counts its work before the thread tries for the turn, and we look at the count after
+ * we have given the turn back: one of the two notices the other (fence.h). */
+static inline void ko_engine_finish(struct ko_engine *engine)
+{
+    ko_store_first(&engine->is_running, 0, engine->is_split);
+    if (atomic_load(&engine->nqueued))
+        ko_engine_tell_finished(engine);
+}
 
 /* True if some thread has the turn or waits for it. */
 bool ko_engine_is_busy(struct ko_engine *engine);

@@ -120,12 +120,9 @@ int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, i
 
 /* ---- failing ----------------------------------------------------------------------------- */
 
-int ko_group_check(kolo_group *group)
+int ko_group_error(kolo_group *group)
 {
-    /* acquire: the text was written before */
-    int failed = atomic_load_explicit(&group->failed, memory_order_acquire);
-
-    return failed ? ko_fail_again(failed, group->failure_text) : KOLO_OK;
+    return ko_fail_again(atomic_load(&group->failed), group->failure_text);
 }
 
 /* The key under which ranks leave word of a failure. */

@@ -96,6 +96,12 @@ static inline bool ko_group_has_stream(const kolo_group *group)
     return atomic_load_explicit(&group->gpu, memory_order_relaxed);
 }
 
+/* acquire: the text was written before */
+static inline bool ko_group_has_failed(const kolo_group *group)
+{
+    return atomic_load_explicit(&group->failed, memory_order_acquire);
+}
+
 /* What a rank tells the others when its group fails. Travels as it is. */
 struct ko_failure {
     int32_t status;
@@ -107,8 +113,14 @@ struct ko_failure {
  * caller may have the engine's turn or the mailbox's lock; those peers it has to tell itself. */
 int ko_group_fail(kolo_group *group, int status, const char *text);
 
+/* The group's error, its text as the thread's own; of a group that has failed. */
+int ko_group_error(kolo_group *group);
+
 /* KOLO_OK, or the group's error and its text as the thread's own. */
-int ko_group_check(kolo_group *group);
+static inline int ko_group_check(kolo_group *group)
+{
+    return ko_group_has_failed(group) ? ko_group_error(group) : KOLO_OK;
+}
 
 /* Leaves word of the failure in the store, once; after the links have been told, which is faster.
  */

@@ -36,7 +36,7 @@ typedef struct ko_verbs {
     struct ko_wait wait;  /* begun by the first look that found nothing */
     ko_deadline deadline; /* of the whole call; set by its first wait */
     int status;           /* the first error */
-    bool is_repeatable;   /* the next call may be like this one (ko_coll_repeats) */
+    bool is_repeatable;   /* the next call may be like this one (ko_coll_again) */
 } verbs;
 
 /* ---- looking at links, with waiting ------------------------------------------------------ */
