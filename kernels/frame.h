@@ -45,7 +45,7 @@ KO_FN bool ko_stamps_equal(const struct ko_stamp *a, const struct ko_stamp *b)
 
 KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
 {
-    stamp->call = (stamp->call & ~(uint64_t)UINT32_MAX) | root;
+    ko_store_relaxed(&stamp->call, (stamp->call & ~(uint64_t)UINT32_MAX) | root);
 }
 
 #define KO_POINT_TO_POINT 255

@@ -25,9 +25,9 @@ static __attribute__((noinline)) int run_first(kolo_group *group, const struct k
 
 static inline int run(kolo_group *group, const struct ko_plain_call *plain)
 {
-    int err;
+    int err = ko_coll_again(group, plain);
 
-    return ko_coll_again(group, plain, &err) ? err : run_first(group, plain);
+    return err == KO_AGAIN ? run_first(group, plain) : err;
 }
 
 static int start(kolo_group *group, const struct ko_plain_call *plain, kolo_work **work)

@@ -101,7 +101,7 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm);
 
 /* Carries a blocking call out that differs from the last of its collective by buffers and root at
  * most: then it is right too, goes by the same algorithm, and what was found then is left out.
- * False: it does not, or nothing can be carried out at once, and it takes a ko_coll_call. */
-bool ko_coll_again(kolo_group *group, const struct ko_plain_call *call, int *err);
+ * KO_AGAIN: it does not, or nothing can be carried out at once, and it takes a ko_coll_call. */
+int ko_coll_again(kolo_group *group, const struct ko_plain_call *call);
 
 #endif

@@ -34,7 +34,7 @@ const struct ko_algorithm ko_algorithms[] = {
 const int ko_nalgorithms = sizeof ko_algorithms / sizeof *ko_algorithms;
 
 /* What was posted by reference has to leave before the caller may touch its buffers. */
-static void flush(verbs *v)
+static __attribute__((noinline)) void flush(verbs *v)
 {
     for (int i = 0; i < v->n && !v->status; i++) {
         struct ko_link *link = v->channel->ports[i].link;
@@ -162,7 +162,7 @@ static int scale(verbs *v, const struct ko_call *call)
     return KOLO_OK;
 }
 
-static int carry_out(verbs *v)
+static inline int carry_out(verbs *v)
 {
     if (atomic_load_explicit(&v->group->mailbox, memory_order_relaxed))
         ko_mailbox_push(v->group); /* the peers may wait for it before they come here */
@@ -225,22 +225,23 @@ static verbs *repeated(kolo_group *group, const struct ko_plain_call *call)
                : NULL;
 }
 
-bool ko_coll_again(kolo_group *group, const struct ko_plain_call *call, int *err)
+int ko_coll_again(kolo_group *group, const struct ko_plain_call *call)
 {
     verbs *v;
+    int err = KO_AGAIN;
 
     if (!group || group->size == 1 || ko_group_has_stream(group) ||
         !ko_engine_try_begin(&group->engine))
-        return false;
+        return KO_AGAIN;
     v = repeated(group, call);
     if (v) {
-        *err = ko_group_check(group);
-        if (!*err) {
+        err = ko_group_check(group);
+        if (!err) {
             begin(v, call->in, call->out, call->root);
-            *err = carry_out(v);
+            err = carry_out(v);
         }
         ko_coll_tell_failure(group);
     }
     ko_engine_finish(&group->engine);
-    return v;
+    return err;
 }

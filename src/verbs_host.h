@@ -12,6 +12,7 @@
 #include "chunk.h"
 #include "coll.h"
 #include "copy.h"
+#include "window_slots.h"
 
 typedef struct ko_verbs {
     /* what the texts read */
@@ -109,27 +110,26 @@ static __attribute__((noinline)) void not_expected(verbs *v, const struct ko_lin
                     : ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
 }
 
-/* Looks for the next slice's frame; in a window for as long as most take to come: that is not worth
- * a turn of waiting. */
-static int look_briefly(const verbs *v, struct ko_link *link, const struct ko_frame **frame)
+/* Looks into a window for the next slice for as long as most take to come: that is not worth a turn
+ * of waiting. */
+static inline void look_briefly(const verbs *v, const struct ko_link *link)
 {
     enum { LOOKS = 64 };
-    const int most = link->inbox && !v->channel->is_crowded ? LOOKS : 1;
-    int err = link->ops->next(link, frame);
+    int looks = v->channel->is_crowded ? 1 : LOOKS;
 
-    for (int looks = 1; err == KO_AGAIN && looks < most; looks++) {
+    while (!ko_window_has_come(link) && --looks)
         ko_pause();
-        err = link->ops->next(link, frame);
-    }
-    return err;
 }
 
 /* Waits for the next slice's frame and checks that it is of this call and of nbytes. */
 static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
 {
     const struct ko_frame *frame = NULL;
-    int err = look_briefly(v, link, &frame);
+    int err;
 
+    if (link->inbox)
+        look_briefly(v, link);
+    err = link->ops->next(link, &frame);
     while (look_again(v, link->peer, "for a message from", err))
         err = link->ops->next(link, &frame);
     if (!v->status && (!ko_stamps_equal(&frame->stamp, &v->stamp) || frame->nbytes != nbytes))
@@ -137,8 +137,8 @@ static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
     return !v->status;
 }
 
-/* The next slice where it lies, to be released; NULL after an error. */
-static const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
+static __attribute__((noinline)) const void *arrived_slowly(verbs *v, struct ko_link *link,
+                                                            size_t nbytes)
 {
     const void *body = NULL;
 
@@ -150,12 +150,49 @@ static const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
     return v->status ? NULL : body;
 }
 
-static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool is_streaming)
+/* The next slice if it is short and comes soon, as nearly all do; else NULL. */
+static inline const void *arrived_soon(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    if (nbytes >= link->inline_end)
+        return NULL;
+    look_briefly(v, link);
+    return ko_window_has_come(link) ? ko_window_match(link, &v->stamp, nbytes) : NULL;
+}
+
+/* The next slice where it lies, to be released; NULL after an error. */
+static inline const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    const void *body = arrived_soon(v, link, nbytes);
+
+    return body ? body : arrived_slowly(v, link, nbytes);
+}
+
+static inline void release(struct ko_link *link)
+{
+    if (link->frame.kind == KO_FRAME_INLINE && ko_window_drop(link))
+        return;
+    link->ops->release(link);
+}
+
+static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link, void *to,
+                                                  size_t nbytes, bool is_streaming)
 {
     if (expect(v, link, nbytes))
         while (look_again(v, link->peer, "for the rest of a message from",
                           link->ops->land(link, to, is_streaming)))
             ;
+}
+
+static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool is_streaming)
+{
+    const void *body = arrived_soon(v, link, nbytes);
+
+    if (!body) {
+        land_slowly(v, link, to, nbytes, is_streaming);
+        return;
+    }
+    ko_window_copy(to, body, nbytes);
+    release(link);
 }
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
@@ -189,7 +226,29 @@ static void copy_out(verbs *v, struct ko_link *link, const void *from, size_t nb
     commit(v, link, nbytes);
 }
 
-KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
+static __attribute__((noinline)) void ring(verbs *v, struct ko_link *link)
+{
+    int err = ko_window_ring(link, &link->outbox->receiver_sleeps);
+
+    if (err)
+        v->status = ko_channel_link_failed(v->channel, link->peer, err);
+}
+
+/* A short slice, at once; false: it has to go another way. */
+static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
+{
+    struct ko_link *link = v->channel->ports[to].link;
+
+    if (!link || v->status || !ko_window_has_room(link, nbytes))
+        return false;
+    ko_window_copy(ko_window_slot(link->outbox, link->next_out)->body, from, nbytes);
+    if (ko_window_publish(link, KO_FRAME_INLINE, &v->stamp, nbytes))
+        ring(v, link);
+    return true;
+}
+
+static __attribute__((noinline)) void send_slowly(verbs *v, int to, enum buffer buffer,
+                                                  struct ko_part part)
 {
     struct ko_link *link = link_to(v, to);
 
@@ -199,8 +258,15 @@ KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
         post(v, link, at(v, buffer, part), bytes_of(v, part));
 }
 
+KO_FN void send(verbs *v, int to, enum buffer buffer, struct ko_part part)
+{
+    if (!gave(v, to, at(v, buffer, part), bytes_of(v, part)))
+        send_slowly(v, to, buffer, part);
+}
+
 /* What no verb writes needs no copy. */
-KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
+static __attribute__((noinline)) void send_copy_slowly(verbs *v, int to, enum buffer buffer,
+                                                       struct ko_part part)
 {
     struct ko_link *link = link_to(v, to);
 
@@ -208,6 +274,12 @@ KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
         post(v, link, at(v, buffer, part), bytes_of(v, part));
     else if (link)
         copy_out(v, link, at(v, buffer, part), bytes_of(v, part));
+}
+
+KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
+{
+    if (!gave(v, to, at(v, buffer, part), bytes_of(v, part)))
+        send_copy_slowly(v, to, buffer, part);
 }
 
 KO_FN void recv_to(verbs *v, int from, enum buffer buffer, struct ko_part part)
@@ -241,7 +313,7 @@ KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine,
     if (!theirs)
         return;
     v->reduction->step(at(v, target, part), theirs, at(v, buffer, mine), part.count);
-    link->ops->release(link);
+    release(link);
 }
 
 static void reduce_streaming(const verbs *v, void *sum, const struct ko_parts *of)
@@ -255,15 +327,16 @@ static void complete_with(verbs *v, int from, const void *own, struct ko_part pa
 {
     struct ko_link *link = link_to(v, from);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
-    const void *const both[] = {is_first ? own : theirs, is_first ? theirs : own};
+    const void *first = is_first ? own : theirs, *second = is_first ? theirs : own;
 
     if (!theirs)
         return;
     if (is_streaming)
-        reduce_streaming(v, at(v, OUT, part), &(struct ko_parts){both, 2, part.count, v->n});
+        reduce_streaming(v, at(v, OUT, part),
+                         &(struct ko_parts){(const void *[]){first, second}, 2, part.count, v->n});
     else
-        v->reduction->last(at(v, OUT, part), both[0], both[1], part.count, v->n);
-    link->ops->release(link);
+        v->reduction->last(at(v, OUT, part), first, second, part.count, v->n);
+    release(link);
 }
 
 KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
@@ -282,7 +355,7 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
     if (!place)
         return;
     v->reduction->step(place, theirs, at(v, buffer, mine), mine.count);
-    source->ops->release(source);
+    release(source);
     commit(v, target, nbytes);
 }
 
@@ -339,7 +412,7 @@ static void let_go(const struct slices *slices)
 {
     for (int i = 0; i < slices->n; i++)
         if (slices->links[i])
-            slices->links[i]->ops->release(slices->links[i]);
+            release(slices->links[i]);
 }
 
 /* sum = all parts, each read once; what is not complete is not divided (AVG). */
@@ -418,7 +491,7 @@ KO_FN void recv_comb(verbs *v, int from, struct ko_comb comb)
         memcpy(at(v, TMP, run), body, bytes_of(v, run));
         body += bytes_of(v, run);
     }
-    link->ops->release(link);
+    release(link);
 }
 
 #endif

@@ -74,6 +74,7 @@ struct ko_link {
     uint32_t next_out, next_in;         /* slots: sent % slots, received % slots */
     uint32_t next_freed;                /* freed % slots */
     unsigned protocols;                 /* protocols.h */
+    uint32_t inline_end;                /* bodies of fewer bytes lie in their slots */
     bool has_waited;                    /* the last look found no slice */
     bool is_split;                      /* both ends order others' accesses before they sleep */
     uint64_t places;                    /* of the outbox: bits of those that are not free */

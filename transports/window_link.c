@@ -17,7 +17,7 @@
 #include "protocols.h"
 #include "reference.h"
 #include "status.h"
-#include "window.h"
+#include "window_slots.h"
 
 #include <string.h>
 
@@ -38,20 +38,15 @@ int ko_window_link_start(struct ko_link *link)
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
     err = ko_protocols_read(&link->protocols);
+    link->inline_end = link->protocols & KO_PROTO_INLINE ? KO_INLINE + 1 : 0;
     return err ? err : ko_foreign_invite(link);
 }
 
-static uint32_t following(const struct ko_link *link, uint32_t index)
+/* Once for each time that the flag is set. */
+int ko_window_ring(struct ko_link *link, uint64_t *sleeps)
 {
-    return index + 1 < link->slots ? index + 1 : 0;
-}
-
-/* Rings if the peer sleeps on this flag; it rings once for each time that it is set. */
-static int wake(struct ko_link *link, uint64_t *sleeps)
-{
-    if (!ko_load_ordered(sleeps) || !ko_exchange_ordered(sleeps, 0))
-        return KOLO_OK;
-    return ko_link_tell(link, KO_FRAME_BELL, NULL, NULL, 0);
+    return ko_exchange_ordered(sleeps, 0) ? ko_link_tell(link, KO_FRAME_BELL, NULL, NULL, 0)
+                                          : KOLO_OK;
 }
 
 /* Takes over what the peer has released. What it says may be anything. */
@@ -68,7 +63,7 @@ static void free_places(struct ko_link *link)
         if (*place)
             link->places &= ~(UINT64_C(1) << (*place - 1));
         *place = 0;
-        link->next_freed = following(link, link->next_freed);
+        link->next_freed = ko_window_following(link, link->next_freed);
     }
 }
 
@@ -80,7 +75,7 @@ static uint32_t free_place(const struct ko_link *link)
 
 static bool goes_inline(const struct ko_link *link, size_t nbytes)
 {
-    return nbytes <= KO_INLINE && link->protocols & KO_PROTO_INLINE;
+    return nbytes < link->inline_end;
 }
 
 /* Whether the next slot is free; looks for the peer's credit only where that may matter. */
@@ -120,15 +115,9 @@ static void take_place(struct ko_link *link)
 static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
                    size_t nbytes)
 {
-    struct ko_slot *slot = ko_window_slot(link->outbox, link->next_out);
-
-    slot->frame.kind = kind;
-    slot->frame.nbytes = (uint32_t)nbytes;
-    ko_stamp_copy(&slot->frame.stamp, stamp);
-    link->sent++;
-    link->next_out = following(link, link->next_out);
-    ko_store_first(&slot->step, link->sent, link->is_split); /* publishes; then wake looks */
-    return wake(link, &link->outbox->receiver_sleeps);
+    return ko_window_publish(link, kind, stamp, nbytes)
+               ? ko_window_ring(link, &link->outbox->receiver_sleeps)
+               : KOLO_OK;
 }
 
 static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
@@ -221,7 +210,7 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
     if (link->frame.nbytes >= KO_FOREIGN_LEAST)
         ko_foreign_try(link);
     if (!link->has_waited && link->frame.nbytes <= KO_FOLLOWED)
-        __builtin_prefetch(ko_window_slot(link->inbox, following(link, link->next_in)));
+        __builtin_prefetch(ko_window_slot(link->inbox, ko_window_following(link, link->next_in)));
     link->has_waited = false;
     *frame = &link->frame;
     return KOLO_OK;
@@ -274,7 +263,7 @@ static int window_peek(struct ko_link *link, const void **body)
 static void window_release(struct ko_link *link)
 {
     link->received++;
-    link->next_in = following(link, link->next_in);
+    link->next_in = ko_window_following(link, link->next_in);
     if (link->frame.kind == KO_FRAME_REFERENCE)
         ko_reference_release(link);
     else if (!is_reference(link) && link->received - link->given < link->slots / 2) {
@@ -284,7 +273,8 @@ static void window_release(struct ko_link *link)
     }
     link->given = link->received;
     ko_store_first(&link->inbox->credit, link->received, link->is_split);
-    (void)wake(link, &link->inbox->sender_sleeps); /* a broken wire shows at the next wait */
+    if (ko_load_ordered(&link->inbox->sender_sleeps)) /* a broken wire shows at the next wait */
+        (void)ko_window_ring(link, &link->inbox->sender_sleeps);
 }
 
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
