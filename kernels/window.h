@@ -5,7 +5,8 @@
  *
  *     struct ko_window | slots x struct ko_slot | slots x slice_bytes
  *
- * A longer body lies in one of the `slots` places behind; its slot says in which, and the sender
+ * A short body lies in its slot, where the receiver can fetch it before it knows that it is there.
+ * A longer one lies in one of the `slots` places behind; its slot says in which, and the sender
  * chooses: one that it has used lately is still in the caches.
  *
  * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
@@ -19,8 +20,9 @@
 #include "frame.h"
 #include "portable.h"
 
-#define KO_LINE 64   /* bytes that two cores hand over at once */
-#define KO_INLINE 24 /* the longest body that travels in its slot's own line */
+#define KO_LINE 64     /* bytes that two cores hand over at once */
+#define KO_INLINE 1024 /* the longest body that lies in its slot */
+#define KO_BESIDE 24   /* the longest one that lies beside its frame, in the slot's first line */
 
 struct ko_window {
     uint64_t credit;     /* by the receiver: slots taken so far */
@@ -38,12 +40,14 @@ struct ko_window {
 struct ko_slot {
     uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
     struct ko_frame frame;
-    unsigned char body[KO_INLINE]; /* INLINE: the body; else where it lies */
+    unsigned char beside[KO_BESIDE]; /* INLINE: a body of so many bytes; others: where it lies */
+    unsigned char behind[KO_INLINE]; /* INLINE: a longer body */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
-_Static_assert(sizeof(struct ko_reference) <= KO_INLINE, "a reference fits into a line");
-_Static_assert(sizeof(struct ko_slot) == KO_LINE, "a slot's head is one line");
+_Static_assert(sizeof(struct ko_reference) <= KO_BESIDE, "a reference fits into a line");
+_Static_assert(offsetof(struct ko_slot, behind) == KO_LINE, "a slot's head is one line");
+_Static_assert(sizeof(struct ko_slot) % KO_LINE == 0, "and so is every other");
 
 KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
 {
@@ -57,6 +61,12 @@ KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
 KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t index)
 {
     return (struct ko_slot *)(void *)(window + 1) + index;
+}
+
+/* Where the body of an INLINE frame lies. */
+KO_FN unsigned char *ko_slot_body(struct ko_slot *slot, size_t nbytes)
+{
+    return nbytes <= KO_BESIDE ? slot->beside : slot->behind;
 }
 
 /* Where the body of a DATA frame lies; place < slots. */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short messages pass between the caller's buffer and the link at once; others are taken in here,
- * moved by correspondence_send.c and correspondence_receive.c, and ended here.
+ * Messages that need a letter (mailbox_short.c has the others) are taken in here, moved by
+ * correspondence_send.c and correspondence_receive.c, and ended here.
  */
 #include "correspondence_parts.h"
 
-#include "dtype.h"
 #include "group.h"
-#include "reference.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -120,17 +118,10 @@ void ko_desk_remove_probe(struct ko_desk *desk, struct ko_letter *probe)
 
 /* ---- telling the peer ---------------------------------------------------------------------- */
 
-static struct ko_stamp stamp_of(uint64_t seq, size_t nbytes, int tag, kolo_dtype dtype)
-{
-    return (struct ko_stamp){.seq = seq,
-                             .count = nbytes,
-                             .call = (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 |
-                                     (uint64_t)dtype << 40};
-}
-
 struct ko_stamp ko_letter_stamp(const struct ko_letter *letter, uint64_t seq)
 {
-    return stamp_of(seq, letter->nbytes, letter->tag, letter->dtype);
+    return (struct ko_stamp){
+        .seq = seq, .count = letter->nbytes, .call = ko_message_call(letter->tag, letter->dtype)};
 }
 
 int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq,
@@ -189,60 +180,6 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
         err = ko_notes_tell(with, link);
     ko_send_finish(with, link);
     return err;
-}
-
-/* ---- short messages ------------------------------------------------------------------------ */
-
-static bool send_short(struct ko_correspondence *with, struct ko_link *link, const kolo_p2p *op,
-                       size_t nbytes)
-{
-    const struct ko_stamp stamp = stamp_of(with->sent + 1, nbytes, op->tag, op->dtype);
-    const bool is_sent = !with->sending.first && !link->ops->post(link, &stamp, op->buffer, nbytes);
-
-    with->sent += is_sent;
-    return is_sent;
-}
-
-/* The message at the link is the one that this receive gets, and fits it. */
-static bool is_for(const struct ko_frame *frame, const struct ko_correspondence *with,
-                   const kolo_p2p *op, size_t nbytes)
-{
-    const struct ko_stamp *stamp = &frame->stamp;
-
-    return stamp->what == KO_POINT_TO_POINT && stamp->seq == with->received + 1 &&
-           stamp->root == (uint32_t)op->tag && stamp->dtype == (uint8_t)op->dtype &&
-           stamp->count == frame->nbytes && frame->nbytes <= nbytes;
-}
-
-static bool receive_short(struct ko_correspondence *with, struct ko_link *link, const kolo_p2p *op,
-                          size_t nbytes)
-{
-    const struct ko_frame *frame;
-    bool is_here = !with->is_arriving && !with->awaited.first && !with->parcels &&
-                   !with->desk->anyone.first && !link->ops->next(link, &frame) &&
-                   is_for(frame, with, op, nbytes);
-
-    if (is_here && frame->nbytes)
-        is_here = !link->ops->land(link, op->buffer, false);
-    else if (is_here)
-        link->ops->release(link);
-    with->received += is_here;
-    if (is_here && op->message)
-        *op->message = (kolo_message){with->peer, op->tag, op->dtype,
-                                      frame->nbytes >> ko_dtype_shift(op->dtype)};
-    return is_here;
-}
-
-bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
-                            const kolo_p2p *op, size_t nbytes)
-{
-    if (link->ops != &ko_window_link_ops)
-        return false;
-    if (!op->is_send)
-        return receive_short(with, link, op, nbytes);
-    if (nbytes >= KO_REFERENCE_LEAST || nbytes > link->slice_bytes)
-        return false; /* shorter ones are copied, whatever their memory */
-    return send_short(with, link, op, nbytes);
 }
 
 /* ---- entering ------------------------------------------------------------------------------ */

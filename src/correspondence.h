@@ -66,11 +66,11 @@ struct ko_correspondence {
     size_t arrived, total;
 };
 
-/* What most short messages between windows need: a send that the link copies at once, or a receive
- * whose message has come whole, of nbytes. True: the message is through. False: nothing was done, a
- * letter is needed. */
-bool ko_correspondence_pass(struct ko_correspondence *with, struct ko_link *link,
-                            const kolo_p2p *op, size_t nbytes);
+/* What a message's stamp says of it in one word. */
+static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
+{
+    return (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 | (uint64_t)dtype << 40;
+}
 
 /* Takes a letter in; it may be complete at once. One that takes any rank concerns n of them, from
  * `with` on, any other n = 1. */

@@ -388,12 +388,10 @@ size_t ko_group_slice_bytes(const kolo_group *group)
 
 /* ---- questions --------------------------------------------------------------------------- */
 
-int ko_group_check_rank(const kolo_group *group, int rank, const char *what)
+int ko_group_wrong_rank(const kolo_group *group, int rank, const char *what)
 {
-    if (rank < 0 || rank >= group->size)
-        return ko_fail(KOLO_E_INVALID, "%s is rank %d; the group has ranks 0 to %d", what, rank,
-                       group->size - 1);
-    return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "%s is rank %d; the group has ranks 0 to %d", what, rank,
+                   group->size - 1);
 }
 
 int kolo_group_rank(const kolo_group *group)

@@ -158,7 +158,11 @@ int ko_group_find_hosts(kolo_group *group);
 size_t ko_group_slice_bytes(const kolo_group *group);
 
 /* Checks a rank of the group given by the user, called `what` there. */
-int ko_group_check_rank(const kolo_group *group, int rank, const char *what);
+int ko_group_wrong_rank(const kolo_group *group, int rank, const char *what);
+static inline int ko_group_check_rank(const kolo_group *group, int rank, const char *what)
+{
+    return rank >= 0 && rank < group->size ? KOLO_OK : ko_group_wrong_rank(group, rank, what);
+}
 
 /* A group of its own over an endpoint that becomes (also) its; world_ranks becomes its too, even on
  * failure. */

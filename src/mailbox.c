@@ -65,11 +65,6 @@ static struct ko_mailbox *make(kolo_group *group)
     return NULL;
 }
 
-struct ko_mailbox *ko_mailbox_existing(kolo_group *group)
-{
-    return atomic_load(&group->mailbox);
-}
-
 /* The group's mailbox, made if need be; NULL after ko_fail. */
 static struct ko_mailbox *mailbox_of(kolo_group *group)
 {
@@ -154,46 +149,6 @@ void ko_mailbox_push(kolo_group *group)
     if (held >= 0 && !ko_group_check(group) && ko_mailbox_drive_peer(mailbox, held, NULL))
         ko_mailbox_fail_all(mailbox);
     ko_biased_lock_give(&mailbox->lock);
-}
-
-/* Looks at the link to this peer, and at nothing else. With the lock. */
-static bool pass(struct ko_mailbox *mailbox, struct ko_link *link, const kolo_p2p *op,
-                 size_t nbytes)
-{
-    return atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
-           ko_correspondence_pass(&mailbox->with[op->peer], link, op, nbytes);
-}
-
-/* Most messages that somebody waits for come within tenths of a microsecond, through a window. */
-static bool pass_soon(struct ko_mailbox *mailbox, struct ko_link *link, const kolo_p2p *op,
-                      size_t nbytes, int looks)
-{
-    bool is_done = pass(mailbox, link, op, nbytes);
-
-    if (op->is_send || !link->inbox || mailbox->channel.is_crowded)
-        return is_done;
-    for (int i = 1; i < looks && !is_done; i++) {
-        ko_pause();
-        is_done = pass(mailbox, link, op, nbytes);
-    }
-    return is_done;
-}
-
-bool ko_mailbox_pass(kolo_group *group, const kolo_p2p *op, size_t nbytes, int looks)
-{
-    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
-    struct ko_link *link;
-    bool is_done;
-
-    if (!mailbox || op->peer < 0)
-        return false;
-    ko_biased_lock_take(&mailbox->lock);
-    link = mailbox->channel.ports[op->peer].link;
-    is_done = link && !atomic_load_explicit(&group->failed, memory_order_relaxed) &&
-              pass_soon(mailbox, link, op, nbytes, looks);
-    mailbox->visits += is_done;
-    ko_biased_lock_give(&mailbox->lock);
-    return is_done;
 }
 
 /* The link to the letter's peer; for one that takes any rank, begins to open those to all. */

@@ -38,7 +38,10 @@ struct ko_mailbox {
 };
 
 /* Any thread, without the lock; NULL before the first message. */
-struct ko_mailbox *ko_mailbox_existing(kolo_group *group);
+static inline struct ko_mailbox *ko_mailbox_existing(kolo_group *group)
+{
+    return atomic_load_explicit(&group->mailbox, memory_order_acquire);
+}
 
 /* The group has failed: tells the peers, then everything ends with the group's error. */
 void ko_mailbox_fail_all(struct ko_mailbox *mailbox);

@@ -11,7 +11,7 @@
 
 enum { LOOKS = 64 }; /* for a message, before a letter is made */
 
-static int check(const char *name, kolo_group *group, const kolo_p2p *op)
+static inline int check(const char *name, kolo_group *group, const kolo_p2p *op)
 {
     if (!group)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", name);
@@ -92,14 +92,12 @@ static int judge(struct ko_letter *letters, size_t nletters, int err)
     return err;
 }
 
-static inline int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops,
-                           struct ko_letter *letters, struct ko_p2p_stages *stages)
+static int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters,
+                    struct ko_p2p_stages *stages)
 {
     size_t posted = 0;
     int err = KOLO_OK;
 
-    if (nops == 1 && !stages && ko_mailbox_pass(group, ops, bytes_of(ops), LOOKS))
-        return KOLO_OK;
     for (size_t i = 0; i < nops; i++)
         fill(&letters[i], group, &ops[i], ko_p2p_placed(stages, i));
     if (nops)
@@ -108,8 +106,7 @@ static inline int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops,
 }
 
 /* Posts all, waits for all; letters has room for as many. */
-static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
-                      struct ko_letter *letters)
+static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
 {
     struct ko_p2p_stages *stages = NULL;
     int err = ko_group_has_stream(group) ? ko_p2p_stage(group, &ops, nops, &stages) : KOLO_OK;
@@ -120,12 +117,20 @@ static inline int run(kolo_group *group, const kolo_p2p *ops, size_t nops,
     return stages ? ko_p2p_unstage(stages, err) : err;
 }
 
-static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
+static __attribute__((noinline)) int run_letter(kolo_group *group, const kolo_p2p *op)
 {
     struct ko_letter letter;
+
+    return run(group, op, 1, &letter);
+}
+
+static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
+{
     int err = check(name, group, op);
 
-    return err ? err : run(group, op, 1, &letter);
+    if (err || (!ko_group_has_stream(group) && ko_mailbox_pass(group, op, bytes_of(op), LOOKS)))
+        return err;
+    return run_letter(group, op);
 }
 
 int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)

@@ -18,10 +18,10 @@
 #define KO_AGAIN (-1)
 
 /* Keeps the text for kolo_last_error(), logs it at INFO, returns status. */
-int ko_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int ko_fail(int status, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
 
 /* The same for a failed system call: appends ": " and the text of error (an errno). */
-int ko_fail_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int ko_fail_errno(int error, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
 
 /* Makes text the thread's error text without logging it; returns status. For passing on an error
  * that another thread or rank decided. text may be the thread's own text. */

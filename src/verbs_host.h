@@ -241,7 +241,8 @@ static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
 
     if (!link || v->status || !ko_window_has_room(link, nbytes))
         return false;
-    ko_window_copy(ko_window_slot(link->outbox, link->next_out)->body, from, nbytes);
+    ko_window_copy(ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes), from,
+                   nbytes);
     if (ko_window_publish(link, KO_FRAME_INLINE, &v->stamp, nbytes))
         ring(v, link);
     return true;

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLICE = 100, SLOTS = 2 };
+enum { SLICE = KO_INLINE + 76, SLOTS = 2 };
 
 struct links {
     struct ko_link *from, *to; /* one and the same if the transport is alone */
@@ -141,7 +141,17 @@ static void closed(void **state)
 
 static void slices(void **state)
 {
-    static const size_t sizes[] = {0, 1, KO_INLINE - 1, KO_INLINE, KO_INLINE + 1, SLICE - 1, SLICE};
+    static const size_t sizes[] = {0,
+                                   1,
+                                   7,
+                                   KO_BESIDE - 1,
+                                   KO_BESIDE,
+                                   KO_BESIDE + 1,
+                                   KO_INLINE - 1,
+                                   KO_INLINE,
+                                   KO_INLINE + 1,
+                                   SLICE - 1,
+                                   SLICE};
     struct links links = open_links(*state, SLICE);
     unsigned char kept[SLICE];
 
@@ -437,7 +447,7 @@ static void hostile_slot(void **state)
     slot->frame = (struct ko_frame){.kind = KO_FRAME_BYE, .nbytes = 1};
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_E_PROTOCOL);
     slot->frame = (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = SLICE};
-    memcpy(slot->body, &(uint32_t){SLOTS}, sizeof(uint32_t));
+    memcpy(slot->beside, &(uint32_t){SLOTS}, sizeof(uint32_t));
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_OK);
     assert_int_equal(links.to->ops->peek(links.to, &body), KOLO_E_PROTOCOL);
     ko_store_ordered(&slot->step, 7); /* a step that is not the next is none */

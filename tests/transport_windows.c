@@ -146,6 +146,83 @@ static void bad_frames(void **state)
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
 }
 
+/* ---- messages that are taken at once ----------------------------------------------------------
+ */
+
+enum { TAKEN = 4096 };
+
+/* The link to oneself, or both links of a wire, in this process. */
+static void open_pair(struct suite *suite, struct ko_link **from, struct ko_link **to)
+{
+    struct ends ends = suite_open(suite, TAKEN);
+
+    assert_int_equal(ko_link_create(1, 2, TAKEN, from), KOLO_OK);
+    assert_int_equal(ko_link_open(*from, ends.from), KOLO_OK);
+    *to = *from;
+    if (ends.to == ends.from)
+        return;
+    assert_int_equal(ko_link_create(0, 2, TAKEN, to), KOLO_OK);
+    assert_int_equal(ko_link_open(*to, ends.to), KOLO_OK);
+}
+
+/* One that is not what was asked for stays; the one that is comes whole, and makes room. */
+static void taken_at_once(void **state)
+{
+    static const size_t sizes[] = {0,     1, KO_BESIDE, KO_BESIDE + 1, KO_INLINE, KO_INLINE + 1,
+                                   TAKEN, 8, 100};
+    unsigned char sent[TAKEN], got[TAKEN];
+    struct ko_message message = {.room = TAKEN};
+    struct ko_link *from, *to;
+
+    open_pair(*state, &from, &to);
+    for (uint64_t i = 0; i < 10 * sizeof sizes / sizeof *sizes; i++) {
+        const size_t nbytes = sizes[i % (sizeof sizes / sizeof *sizes)];
+        const struct ko_stamp stamp = {.seq = i, .count = nbytes, .call = 5 + i};
+
+        message = (struct ko_message){i, 5 + i, nbytes, 0};
+        assert_false(ko_window_take(to, &message, got, 3));
+        suite_fill(sent, nbytes, i);
+        assert_int_equal(from->ops->post(from, &stamp, sent, nbytes), KOLO_OK);
+        message.seq = i + 1;
+        assert_false(ko_window_take(to, &message, got, 1));
+        message = (struct ko_message){i, 4 + i, nbytes, 0};
+        assert_false(ko_window_take(to, &message, got, 1));
+        message = (struct ko_message){i, 5 + i, nbytes - 1, 0};
+        assert_true(!nbytes || !ko_window_take(to, &message, got, 1));
+        message.room = nbytes + i % 2;
+        assert_true(ko_window_take(to, &message, got, 1));
+        assert_int_equal(message.nbytes, nbytes);
+        assert_true(suite_matches(got, nbytes, i));
+    }
+    assert_int_equal(to->received, from->sent);
+    if (to != from)
+        ko_link_free(to);
+    ko_link_free(from);
+}
+
+/* What a slot cannot hold is not taken out of it. */
+static void hostile_lengths(void **state)
+{
+    static const uint32_t kinds[] = {KO_FRAME_INLINE, KO_FRAME_DATA, KO_FRAME_BYE, 0};
+    static const uint32_t lengths[] = {KO_INLINE + 1, TAKEN + 1, 0, 0};
+    struct ko_message message = {1, 2, UINT32_MAX, 0};
+    struct ko_link *from, *to;
+    struct ko_slot *slot;
+    unsigned char got[1];
+
+    open_pair(*state, &from, &to);
+    slot = ko_window_slot(to->inbox, 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        slot->frame =
+            (struct ko_frame){kinds[i], lengths[i], {.seq = 1, .count = lengths[i], .call = 2}};
+        ko_store_ordered(&slot->step, 1);
+        assert_false(ko_window_take(to, &message, got, 1));
+    }
+    if (to != from)
+        ko_link_free(to);
+    ko_link_free(from);
+}
+
 /* ---- references ------------------------------------------------------------------------------ */
 
 /* A link over a wire whose other end is ours to play: a bare socket, and the link's own inbox. */
@@ -200,7 +277,7 @@ static int refer(const struct puppet *puppet, uint32_t kind, const void *place, 
     const struct ko_frame *frame;
 
     slot->frame = (struct ko_frame){.kind = kind, .nbytes = 4096};
-    memcpy(slot->body, place, nbytes);
+    memcpy(slot->beside, place, nbytes);
     ko_store_ordered(&slot->step, link->received + 1);
     assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
     return link->ops->peek(link, body);
@@ -393,5 +470,6 @@ const struct suite_case suite_window_cases[] = {
     CASE(shared_both_ways),      CASE(hostile_segments),
     CASE(read_only_segment),     CASE(bad_frames),
     CASE(read_in_place),         CASE(hostile_references),
-    CASE(hostile_announcements), CASE(hostile_invitations)};
+    CASE(hostile_announcements), CASE(hostile_invitations),
+    CASE(taken_at_once),         CASE(hostile_lengths)};
 const size_t suite_nwindow_cases = sizeof suite_window_cases / sizeof *suite_window_cases;

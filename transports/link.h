@@ -125,6 +125,16 @@ int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_
 bool ko_link_is_telling(const struct ko_link *link, enum ko_frame_kind kind);
 bool ko_link_is_telling_any(const struct ko_link *link);
 
+/* A message that is one slice: what its stamp says, and the bytes that there is room for. */
+struct ko_message {
+    uint64_t seq, call;
+    size_t room, nbytes; /* nbytes: of the one that has been taken */
+};
+
+/* Over windows (link->inbox): the next slice, if it is this message and lies in its slot, moved to
+ * `to` and released. One that has not come is looked for `looks` times. False: nothing was done. */
+bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to, int looks);
+
 extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
 int ko_window_link_start(struct ko_link *link);
 int ko_message_link_start(struct ko_link *link);

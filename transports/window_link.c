@@ -31,6 +31,7 @@ enum { KO_FOLLOWED = 256 };
 
 int ko_window_link_start(struct ko_link *link)
 {
+    const uint32_t most = link->slice_bytes < KO_INLINE ? link->slice_bytes : KO_INLINE;
     int err;
 
     link->inbox = link->wire->inbox;
@@ -38,7 +39,7 @@ int ko_window_link_start(struct ko_link *link)
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
     err = ko_protocols_read(&link->protocols);
-    link->inline_end = link->protocols & KO_PROTO_INLINE ? KO_INLINE + 1 : 0;
+    link->inline_end = link->protocols & KO_PROTO_INLINE ? most + 1 : 0;
     return err ? err : ko_foreign_invite(link);
 }
 
@@ -78,15 +79,24 @@ static bool goes_inline(const struct ko_link *link, size_t nbytes)
     return nbytes < link->inline_end;
 }
 
-/* Whether the next slot is free; looks for the peer's credit only where that may matter. */
-static bool has_slot(struct ko_link *link, size_t nbytes)
+static bool sees_slot(const struct ko_link *link)
 {
-    if (link->credit + link->slots > link->sent && nbytes < KO_PROMPT)
-        return true;
+    return link->credit + link->slots > link->sent;
+}
+
+/* Looks for the peer's credit; whether the next slot is free. */
+static __attribute__((noinline)) bool look_for_slot(struct ko_link *link)
+{
     link->credit = ko_load_ordered(&link->outbox->credit);
     link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
     free_places(link);
-    return link->credit + link->slots > link->sent;
+    return sees_slot(link);
+}
+
+/* Whether the next slot is free; looks for the peer's credit only where that may matter. */
+static bool has_slot(struct ko_link *link, size_t nbytes)
+{
+    return (sees_slot(link) && nbytes < KO_PROMPT) || look_for_slot(link);
 }
 
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
@@ -94,7 +104,7 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
     if (goes_inline(link, nbytes)) {
-        *place = ko_window_slot(link->outbox, link->next_out)->body;
+        *place = ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes);
         return KOLO_OK;
     }
     free_places(link);
@@ -107,13 +117,13 @@ static void take_place(struct ko_link *link)
 {
     const uint32_t place = free_place(link);
 
-    memcpy(ko_window_slot(link->outbox, link->next_out)->body, &place, sizeof place);
+    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, &place, sizeof place);
     link->place[link->next_out] = (unsigned char)(place + 1);
     link->places |= UINT64_C(1) << place;
 }
 
-static int publish(struct ko_link *link, enum ko_frame_kind kind, const struct ko_stamp *stamp,
-                   size_t nbytes)
+static inline int publish(struct ko_link *link, enum ko_frame_kind kind,
+                          const struct ko_stamp *stamp, size_t nbytes)
 {
     return ko_window_publish(link, kind, stamp, nbytes)
                ? ko_window_ring(link, &link->outbox->receiver_sleeps)
@@ -131,7 +141,7 @@ static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, siz
 static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
                              const struct ko_reference *reference, size_t nbytes)
 {
-    memcpy(ko_window_slot(link->outbox, link->next_out)->body, reference, sizeof *reference);
+    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, reference, sizeof *reference);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_REFERENCE, stamp, nbytes);
 }
@@ -141,13 +151,13 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
 {
     const uint64_t address = (uintptr_t)from;
 
-    memcpy(ko_window_slot(link->outbox, link->next_out)->body, &address, sizeof address);
+    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, &address, sizeof address);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
 }
 
-static int post_long(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
-                     size_t nbytes)
+static __attribute__((noinline)) int post_long(struct ko_link *link, const struct ko_stamp *stamp,
+                                               const void *from, size_t nbytes)
 {
     struct ko_reference reference;
     bool is_made = false;
@@ -175,7 +185,7 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
     if (nbytes)
-        memcpy(ko_window_slot(link->outbox, link->next_out)->body, from, nbytes);
+        memcpy(ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes), from, nbytes);
     return publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
@@ -188,10 +198,20 @@ static bool is_reference(const struct ko_link *link)
 /* Bytes of a slice of the next frame's kind; what is no kind of a slice has not even 0. */
 static int64_t most_of(const struct ko_link *link)
 {
-    if (link->frame.kind == KO_FRAME_INLINE)
+    if (link->frame.kind == KO_FRAME_INLINE && link->slice_bytes > KO_INLINE)
         return KO_INLINE;
-    return link->frame.kind == KO_FRAME_DATA || is_reference(link) ? (int64_t)link->slice_bytes
-                                                                   : -1;
+    return link->frame.kind == KO_FRAME_DATA || link->frame.kind == KO_FRAME_INLINE ||
+                   is_reference(link)
+               ? (int64_t)link->slice_bytes
+               : -1;
+}
+
+/* Once a slice of nbytes has come. */
+static void look_ahead(struct ko_link *link, size_t nbytes)
+{
+    if (!link->has_waited && nbytes <= KO_FOLLOWED)
+        __builtin_prefetch(ko_window_slot(link->inbox, ko_window_following(link, link->next_in)));
+    link->has_waited = false;
 }
 
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
@@ -209,9 +229,7 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
     if (link->frame.nbytes >= KO_FOREIGN_LEAST)
         ko_foreign_try(link);
-    if (!link->has_waited && link->frame.nbytes <= KO_FOLLOWED)
-        __builtin_prefetch(ko_window_slot(link->inbox, ko_window_following(link, link->next_in)));
-    link->has_waited = false;
+    look_ahead(link, link->frame.nbytes);
     *frame = &link->frame;
     return KOLO_OK;
 }
@@ -220,7 +238,7 @@ static int read_foreign(struct ko_link *link, void *to)
 {
     uint64_t address;
 
-    memcpy(&address, ko_window_slot(link->inbox, link->next_in)->body, sizeof address);
+    memcpy(&address, ko_window_slot(link->inbox, link->next_in)->beside, sizeof address);
     return ko_foreign_read(link, address, to, link->frame.nbytes);
 }
 
@@ -234,21 +252,21 @@ static int peek_foreign(struct ko_link *link, const void **body)
 
 static int window_peek(struct ko_link *link, const void **body)
 {
-    const unsigned char *slot = ko_window_slot(link->inbox, link->next_in)->body;
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
     struct ko_reference reference;
     uint32_t place;
 
     if (link->frame.kind == KO_FRAME_REFERENCE) {
-        memcpy(&reference, slot, sizeof reference);
+        memcpy(&reference, slot->beside, sizeof reference);
         return ko_reference_find(link, &reference, link->frame.nbytes, body);
     }
     if (link->frame.kind == KO_FRAME_FOREIGN)
         return peek_foreign(link, body);
     if (link->frame.kind == KO_FRAME_INLINE) {
-        *body = slot;
+        *body = ko_slot_body(slot, link->frame.nbytes);
         return KOLO_OK;
     }
-    memcpy(&place, slot, sizeof place);
+    memcpy(&place, slot->beside, sizeof place);
     if (place >= link->slots)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d's window holds a slice in place %u of %u",
                        link->peer, place, link->slots);
@@ -256,25 +274,43 @@ static int window_peek(struct ko_link *link, const void **body)
     return KOLO_OK;
 }
 
-/* Credit is given for half the slots at once: a shared line less to write in most cases, and more
- * than half of the slots can be filled in any case (both of two). Who referred to memory waits to
- * have it again, and gets credit at once. So does who sends long slices, for the place, but then
- * nobody waits: no bell. */
-static void window_release(struct ko_link *link)
+static void advance(struct ko_link *link)
 {
     link->received++;
     link->next_in = ko_window_following(link, link->next_in);
-    if (link->frame.kind == KO_FRAME_REFERENCE)
-        ko_reference_release(link);
-    else if (!is_reference(link) && link->received - link->given < link->slots / 2) {
-        if (link->frame.nbytes >= KO_PROMPT)
-            ko_store_release(&link->inbox->credit, link->received);
-        return;
-    }
+}
+
+static void give_credit(struct ko_link *link)
+{
     link->given = link->received;
     ko_store_first(&link->inbox->credit, link->received, link->is_split);
     if (ko_load_ordered(&link->inbox->sender_sleeps)) /* a broken wire shows at the next wait */
         (void)ko_window_ring(link, &link->inbox->sender_sleeps);
+}
+
+/* Credit is given for half the slots at once: a shared line less to write in most cases, and more
+ * than half of the slots can be filled in any case (both of two). */
+static void release_slot(struct ko_link *link)
+{
+    advance(link);
+    if (link->received - link->given >= link->slots / 2)
+        give_credit(link);
+}
+
+/* Who referred to memory waits to have it again, and gets credit at once. So does who sends long
+ * slices, for the place, but then nobody waits: no bell. */
+static void window_release(struct ko_link *link)
+{
+    if (!is_reference(link)) {
+        release_slot(link);
+        if (link->frame.nbytes >= KO_PROMPT && link->given != link->received)
+            ko_store_release(&link->inbox->credit, link->received);
+        return;
+    }
+    advance(link);
+    if (link->frame.kind == KO_FRAME_REFERENCE)
+        ko_reference_release(link);
+    give_credit(link);
 }
 
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
@@ -291,6 +327,45 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
         memcpy(to, body, link->frame.nbytes);
     window_release(link);
     return KOLO_OK;
+}
+
+/* Looks until the next slice has come, or so many times. */
+static bool has_come(struct ko_link *link, const struct ko_slot *slot, int looks)
+{
+    while (ko_load_ordered(&slot->step) != link->received + 1) {
+        link->has_waited = true;
+        if (--looks <= 0)
+            return false;
+        ko_pause();
+    }
+    return true;
+}
+
+static bool is_it(const struct ko_frame *frame, const struct ko_message *message)
+{
+    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
+           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
+}
+
+bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to, int looks)
+{
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    const struct ko_frame *next;
+    struct ko_frame frame;
+
+    if (!has_come(link, slot, looks))
+        return false;
+    frame = slot->frame; /* once: what is checked is what is used */
+    if (!is_it(&frame, message))
+        return false;
+    message->nbytes = frame.nbytes;
+    if (frame.kind != KO_FRAME_INLINE || frame.nbytes > KO_INLINE)
+        return !window_next(link, &next) && is_it(next, message) && !window_land(link, to, false);
+    look_ahead(link, frame.nbytes);
+    if (frame.nbytes)
+        memcpy(to, ko_slot_body(slot, frame.nbytes), frame.nbytes);
+    release_slot(link);
+    return true;
 }
 
 static void window_arm(struct ko_link *link)

@@ -72,14 +72,14 @@ static inline bool ko_window_has_come(const struct ko_link *link)
 static inline const void *ko_window_match(struct ko_link *link, const struct ko_stamp *stamp,
                                           size_t nbytes)
 {
-    const struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
 
     if (slot->frame.kind != KO_FRAME_INLINE || slot->frame.nbytes != nbytes ||
         !ko_stamps_equal(&slot->frame.stamp, stamp))
         return NULL;
     link->frame.kind = KO_FRAME_INLINE;
     link->frame.nbytes = (uint32_t)nbytes;
-    return slot->body;
+    return ko_slot_body(slot, nbytes);
 }
 
 /* Releases what lay in its slot; false: nothing was done, the peer is to be told of it. */
