@@ -153,7 +153,7 @@ static __attribute__((noinline)) const void *arrived_slowly(verbs *v, struct ko_
 /* The next slice if it is short and comes soon, as nearly all do; else NULL. */
 static inline const void *arrived_soon(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    if (nbytes >= link->inline_end)
+    if (!ko_window_goes_inline(link, nbytes))
         return NULL;
     look_briefly(v, link);
     return ko_window_has_come(link) ? ko_window_match(link, &v->stamp, nbytes) : NULL;
@@ -239,10 +239,9 @@ static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
 {
     struct ko_link *link = v->channel->ports[to].link;
 
-    if (!link || v->status || !ko_window_has_room(link, nbytes))
+    if (!link || v->status || !ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
         return false;
-    ko_window_copy(ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes), from,
-                   nbytes);
+    ko_window_copy(ko_slot_body(link->outbox, link->slots, link->next_out, nbytes), from, nbytes);
     if (ko_window_publish(link, KO_FRAME_INLINE, &v->stamp, nbytes))
         ring(v, link);
     return true;

@@ -74,37 +74,27 @@ static uint32_t free_place(const struct ko_link *link)
     return (uint32_t)__builtin_ctzll(~link->places);
 }
 
-static bool goes_inline(const struct ko_link *link, size_t nbytes)
-{
-    return nbytes < link->inline_end;
-}
-
-static bool sees_slot(const struct ko_link *link)
-{
-    return link->credit + link->slots > link->sent;
-}
-
 /* Looks for the peer's credit; whether the next slot is free. */
 static __attribute__((noinline)) bool look_for_slot(struct ko_link *link)
 {
     link->credit = ko_load_ordered(&link->outbox->credit);
     link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
     free_places(link);
-    return sees_slot(link);
+    return ko_window_sees_slot(link);
 }
 
 /* Whether the next slot is free; looks for the peer's credit only where that may matter. */
 static bool has_slot(struct ko_link *link, size_t nbytes)
 {
-    return (sees_slot(link) && nbytes < KO_PROMPT) || look_for_slot(link);
+    return (ko_window_sees_slot(link) && nbytes < KO_PROMPT) || look_for_slot(link);
 }
 
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
 {
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
-    if (goes_inline(link, nbytes)) {
-        *place = ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes);
+    if (ko_window_goes_inline(link, nbytes)) {
+        *place = ko_slot_body(link->outbox, link->slots, link->next_out, nbytes);
         return KOLO_OK;
     }
     free_places(link);
@@ -132,7 +122,7 @@ static inline int publish(struct ko_link *link, enum ko_frame_kind kind,
 
 static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
-    if (goes_inline(link, nbytes))
+    if (ko_window_goes_inline(link, nbytes))
         return publish(link, KO_FRAME_INLINE, stamp, nbytes);
     take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
@@ -180,12 +170,12 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
 static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                        size_t nbytes)
 {
-    if (!goes_inline(link, nbytes))
+    if (!ko_window_goes_inline(link, nbytes))
         return post_long(link, stamp, from, nbytes);
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
     if (nbytes)
-        memcpy(ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes), from, nbytes);
+        memcpy(ko_slot_body(link->outbox, link->slots, link->next_out, nbytes), from, nbytes);
     return publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
@@ -263,7 +253,7 @@ static int window_peek(struct ko_link *link, const void **body)
     if (link->frame.kind == KO_FRAME_FOREIGN)
         return peek_foreign(link, body);
     if (link->frame.kind == KO_FRAME_INLINE) {
-        *body = ko_slot_body(slot, link->frame.nbytes);
+        *body = ko_slot_body(link->inbox, link->slots, link->next_in, link->frame.nbytes);
         return KOLO_OK;
     }
     memcpy(&place, slot->beside, sizeof place);
@@ -363,7 +353,8 @@ bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to, 
         return !window_next(link, &next) && is_it(next, message) && !window_land(link, to, false);
     look_ahead(link, frame.nbytes);
     if (frame.nbytes)
-        memcpy(to, ko_slot_body(slot, frame.nbytes), frame.nbytes);
+        memcpy(to, ko_slot_body(link->inbox, link->slots, link->next_in, frame.nbytes),
+               frame.nbytes);
     release_slot(link);
     return true;
 }

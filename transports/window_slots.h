@@ -55,10 +55,16 @@ static inline void ko_window_copy(unsigned char *to, const unsigned char *from, 
     }
 }
 
-/* Whether a slice of nbytes goes into its slot, and one is known to be free. */
-static inline bool ko_window_has_room(const struct ko_link *link, size_t nbytes)
+/* Whether a slice of nbytes lies in its slot; none does before there is a window. */
+static inline bool ko_window_goes_inline(const struct ko_link *link, size_t nbytes)
 {
-    return nbytes < link->inline_end && link->credit + link->slots > link->sent;
+    return nbytes < link->inline_end;
+}
+
+/* Whether the next slot is known to be free. */
+static inline bool ko_window_sees_slot(const struct ko_link *link)
+{
+    return link->credit + link->slots > link->sent;
 }
 
 /* Whether the next slice is here. */
@@ -79,7 +85,7 @@ static inline const void *ko_window_match(struct ko_link *link, const struct ko_
         return NULL;
     link->frame.kind = KO_FRAME_INLINE;
     link->frame.nbytes = (uint32_t)nbytes;
-    return ko_slot_body(slot, nbytes);
+    return ko_slot_body(link->inbox, link->slots, link->next_in, nbytes);
 }
 
 /* Releases what lay in its slot; false: nothing was done, the peer is to be told of it. */
