@@ -43,6 +43,7 @@ static __attribute__((noinline)) void flush(verbs *v)
                look_again(v, i, "to send the rest of a message to", ko_link_is_flushed(link)))
             ;
     }
+    v->has_posted = false;
 }
 
 /* What all ranks know of the call's size. */
@@ -112,9 +113,12 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
+    v->has_posted = false;
+    v->is_waiting = false;
+    v->status = KOLO_OK;
 }
 
-/* What each call has of its own. */
+/* What each call has of its own. The rest is as `prepare` leaves it, or a call without an error. */
 static void begin(verbs *v, const void *in, void *out, int root)
 {
     v->stamp.seq = ++v->group->seq;
@@ -122,11 +126,6 @@ static void begin(verbs *v, const void *in, void *out, int root)
     v->root = root;
     v->buffers[IN] = (unsigned char *)(uintptr_t)in; /* which no verb writes */
     v->buffers[OUT] = out;
-    v->buffers[TMP] = NULL;
-    v->has_posted = false;
-    v->is_waiting = false;
-    v->deadline.at_ns = 0;
-    v->status = KOLO_OK;
 }
 
 /* Elements of IN, with what lies between blocks. */
@@ -218,9 +217,9 @@ static verbs *repeated(kolo_group *group, const struct ko_plain_call *call)
     const bool has_buffers = (call->in && call->out) || !call->count;
     const bool is_in_place = call->in == call->out && call->what == KO_ALL_TO_ALL;
 
-    return v && v->is_repeatable && v->count == call->count && v->stamp.dtype == call->dtype &&
-                   v->stamp.op == call->op && (unsigned)call->root < (unsigned)v->n &&
-                   has_buffers && !is_in_place
+    return v && v->is_repeatable && !v->status && v->count == call->count &&
+                   v->stamp.dtype == call->dtype && v->stamp.op == call->op &&
+                   (unsigned)call->root < (unsigned)v->n && has_buffers && !is_in_place
                ? v
                : NULL;
 }

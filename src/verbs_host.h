@@ -35,7 +35,8 @@ typedef struct ko_verbs {
     bool has_posted;      /* by reference: to be flushed */
     bool is_waiting;      /* in `wait` */
     struct ko_wait wait;  /* begun by the first look that found nothing */
-    ko_deadline deadline; /* of the whole call; set by its first wait */
+    ko_deadline deadline; /* of the whole call; set by its first wait: */
+    uint64_t waited;      /* the number of that call */
     int status;           /* the first error */
     bool is_repeatable;   /* the next call may be like this one (ko_coll_again) */
 } verbs;
@@ -46,8 +47,9 @@ typedef struct ko_verbs {
  * the look that ends it. */
 static void begin_wait(verbs *v, int peer, const char *what)
 {
-    if (!v->deadline.at_ns)
+    if (v->waited != v->stamp.seq)
         v->deadline = ko_deadline_in(kolo_group_timeout(v->group));
+    v->waited = v->stamp.seq;
     v->wait = (struct ko_wait){.deadline = &v->deadline, .peer = peer, .what = what};
     v->is_waiting = true;
 }
@@ -71,15 +73,21 @@ static inline bool look_again(verbs *v, int peer, const char *what, int err)
     return wait_turn(v, peer, what, err);
 }
 
+static __attribute__((noinline)) struct ko_link *open_link(verbs *v, int peer)
+{
+    struct ko_link *link = NULL;
+
+    if (!v->status)
+        v->status = ko_channel_link(v->channel, peer, &link);
+    return v->status ? NULL : link;
+}
+
+/* NULL after an error. */
 static inline struct ko_link *link_to(verbs *v, int peer)
 {
     struct ko_link *link = v->channel->ports[peer].link;
 
-    if (v->status)
-        return NULL;
-    if (!link)
-        v->status = ko_channel_link(v->channel, peer, &link);
-    return v->status ? NULL : link;
+    return link && !v->status ? link : open_link(v, peer);
 }
 
 /* A slot to fill for `to`; NULL after an error. */
