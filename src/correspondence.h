@@ -66,12 +66,6 @@ struct ko_correspondence {
     size_t arrived, total;
 };
 
-/* What a message's stamp says of it in one word. */
-static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
-{
-    return (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 | (uint64_t)dtype << 40;
-}
-
 /* Takes a letter in; it may be complete at once. One that takes any rank concerns n of them, from
  * `with` on, any other n = 1. */
 int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_letter *letter);

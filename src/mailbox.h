@@ -40,13 +40,22 @@ struct ko_letter {
     struct ko_letter *next;
 };
 
+/* What a message's stamp says of it in one word. */
+static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
+{
+    return (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 | (uint64_t)dtype << 40;
+}
+
 /* Posts the letter and does what can be done now; it gets on even if nobody waits for it. It must
  * not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
 
-/* True if the message of nbytes could go, or had come, at once; one that is received is looked for
- * `looks` times. False: it takes a letter. */
-bool ko_mailbox_pass(kolo_group *group, const kolo_p2p *op, size_t nbytes, int looks);
+/* True if the message could go, or had come, at once; one that is received is looked for `looks`
+ * times. False: nothing was done, it takes a letter. call is of ko_message_call; a message says
+ * this and its room, and is told its nbytes; from may be KOLO_ANY_RANK, which takes a letter. */
+bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes);
+bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
+                        int looks);
 
 /* Posts a copy of the letter, which is the work. */
 int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work);

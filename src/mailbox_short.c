@@ -4,63 +4,71 @@
  * or does within tenths of a microsecond. These have no letter, and ask for no time; what is on
  * this way is measured in instructions.
  */
-#include "dtype.h"
 #include "mailbox_parts.h"
 #include "reference.h"
 
-static bool send_short(struct ko_correspondence *with, struct ko_link *link, const kolo_p2p *op,
-                       size_t nbytes)
+/* Whether messages with this peer may pass at once. With the lock. */
+static bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
 {
-    const struct ko_stamp stamp = {
-        .seq = with->sent + 1, .count = nbytes, .call = ko_message_call(op->tag, op->dtype)};
+    return link && link->inbox &&
+           atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
+           !atomic_load_explicit(&mailbox->group->failed, memory_order_relaxed);
+}
+
+static bool send(struct ko_correspondence *with, struct ko_link *link, uint64_t call,
+                 const void *from, size_t nbytes)
+{
+    const struct ko_stamp stamp = {.seq = with->sent + 1, .count = nbytes, .call = call};
 
     if (nbytes >= KO_REFERENCE_LEAST || nbytes > link->slice_bytes)
         return false; /* shorter ones are copied, whatever their memory */
-    if (with->sending.first || link->ops->post(link, &stamp, op->buffer, nbytes))
+    if (with->sending.first || link->ops->post(link, &stamp, from, nbytes))
         return false;
     with->sent++;
     return true;
 }
 
-static bool receive_short(struct ko_correspondence *with, struct ko_link *link, const kolo_p2p *op,
-                          size_t nbytes, int looks)
+bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes)
 {
-    struct ko_message message = {with->received + 1, ko_message_call(op->tag, op->dtype), nbytes,
-                                 0};
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_link *link;
+    bool is_done;
 
+    if (!mailbox)
+        return false;
+    ko_biased_lock_take(&mailbox->lock);
+    link = mailbox->channel.ports[to].link;
+    is_done =
+        is_open(mailbox, link) && send(&mailbox->with[to], link, call, from, nbytes);
+    mailbox->visits += is_done;
+    ko_biased_lock_give(&mailbox->lock);
+    return is_done;
+}
+
+static bool receive(struct ko_correspondence *with, struct ko_link *link,
+                    struct ko_message *message, void *to, int looks)
+{
+    message->seq = with->received + 1;
     if (with->is_arriving || with->awaited.first || with->parcels || with->desk->anyone.first ||
-        !ko_window_take(link, &message, op->buffer, looks))
+        !ko_window_take(link, message, to, looks))
         return false;
     with->received++;
-    if (op->message)
-        *op->message = (kolo_message){with->peer, op->tag, op->dtype,
-                                      message.nbytes >> ko_dtype_shift(op->dtype)};
     return true;
 }
 
-/* Looks at the link to this peer, and at nothing else. With the lock. */
-static bool pass(struct ko_mailbox *mailbox, const kolo_p2p *op, size_t nbytes, int looks)
-{
-    struct ko_correspondence *with = &mailbox->with[op->peer];
-    struct ko_link *link = mailbox->channel.ports[op->peer].link;
-
-    if (!link || !link->inbox || atomic_load_explicit(&mailbox->held, memory_order_relaxed) >= 0 ||
-        atomic_load_explicit(&mailbox->group->failed, memory_order_relaxed))
-        return false;
-    if (op->is_send)
-        return send_short(with, link, op, nbytes);
-    return receive_short(with, link, op, nbytes, mailbox->channel.is_crowded ? 1 : looks);
-}
-
-bool ko_mailbox_pass(kolo_group *group, const kolo_p2p *op, size_t nbytes, int looks)
+bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
+                        int looks)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_link *link;
     bool is_done;
 
-    if (!mailbox || op->peer < 0)
+    if (!mailbox || from < 0)
         return false;
     ko_biased_lock_take(&mailbox->lock);
-    is_done = pass(mailbox, op, nbytes, looks);
+    link = mailbox->channel.ports[from].link;
+    is_done = is_open(mailbox, link) && receive(&mailbox->with[from], link, message, to,
+                                                mailbox->channel.is_crowded ? 1 : looks);
     mailbox->visits += is_done;
     ko_biased_lock_give(&mailbox->lock);
     return is_done;

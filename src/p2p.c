@@ -124,11 +124,34 @@ static __attribute__((noinline)) int run_letter(kolo_group *group, const kolo_p2
     return run(group, op, 1, &letter);
 }
 
+static inline bool send_at_once(kolo_group *group, const kolo_p2p *op)
+{
+    return ko_mailbox_send(group, op->peer, ko_message_call(op->tag, op->dtype), op->buffer,
+                           bytes_of(op));
+}
+
+static inline bool receive_at_once(kolo_group *group, const kolo_p2p *op, int looks)
+{
+    struct ko_message message = {0, ko_message_call(op->tag, op->dtype), bytes_of(op), 0};
+
+    if (!ko_mailbox_receive(group, op->peer, &message, op->buffer, looks))
+        return false;
+    if (op->message)
+        *op->message = (kolo_message){op->peer, op->tag, op->dtype,
+                                      message.nbytes >> ko_dtype_shift(op->dtype)};
+    return true;
+}
+
+static inline bool pass_at_once(kolo_group *group, const kolo_p2p *op, int looks)
+{
+    return op->is_send ? send_at_once(group, op) : receive_at_once(group, op, looks);
+}
+
 static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
 {
     int err = check(name, group, op);
 
-    if (err || (!ko_group_has_stream(group) && ko_mailbox_pass(group, op, bytes_of(op), LOOKS)))
+    if (err || (!ko_group_has_stream(group) && pass_at_once(group, op, LOOKS)))
         return err;
     return run_letter(group, op);
 }
@@ -211,7 +234,7 @@ int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, vo
 static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
                        kolo_work **work);
 
-static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)
+static inline int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)
 {
     struct ko_letter letter;
     int err = work ? check(name, group, op) : ko_fail(KOLO_E_INVALID, "%s: work is NULL", name);
@@ -220,7 +243,7 @@ static int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_w
         return err;
     if (ko_group_has_stream(group) && ko_gpu_holds(group->gpu, op->buffer))
         return start_batch(name, group, op, 1, work);
-    if (ko_mailbox_pass(group, op, bytes_of(op), 1)) {
+    if (pass_at_once(group, op, 1)) {
         *work = ko_work_already_done();
         return KOLO_OK;
     }

@@ -174,8 +174,7 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
         return post_long(link, stamp, from, nbytes);
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
-    if (nbytes)
-        memcpy(ko_slot_body(link->outbox, link->slots, link->next_out, nbytes), from, nbytes);
+    ko_window_copy(ko_slot_body(link->outbox, link->slots, link->next_out, nbytes), from, nbytes);
     return publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
@@ -352,9 +351,8 @@ bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to, 
     if (frame.kind != KO_FRAME_INLINE || frame.nbytes > KO_INLINE)
         return !window_next(link, &next) && is_it(next, message) && !window_land(link, to, false);
     look_ahead(link, frame.nbytes);
-    if (frame.nbytes)
-        memcpy(to, ko_slot_body(link->inbox, link->slots, link->next_in, frame.nbytes),
-               frame.nbytes);
+    ko_window_copy(to, ko_slot_body(link->inbox, link->slots, link->next_in, frame.nbytes),
+                   frame.nbytes);
     release_slot(link);
     return true;
 }
