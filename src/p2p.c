@@ -9,7 +9,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { LOOKS = 64 }; /* for a message, before a letter is made */
+/* For a message, or a slot, before a letter is made: of one that waits for it, and of one that goes
+ * on, who looks for less time than a letter takes. */
+enum { LOOKS = 64, FEW_LOOKS = 8 };
 
 static inline int check(const char *name, kolo_group *group, const kolo_p2p *op)
 {
@@ -124,15 +126,17 @@ static __attribute__((noinline)) int run_letter(kolo_group *group, const kolo_p2
     return run(group, op, 1, &letter);
 }
 
-static inline bool send_at_once(kolo_group *group, const kolo_p2p *op)
+static inline bool send_at_once(kolo_group *group, const kolo_p2p *op, int looks)
 {
-    return ko_mailbox_send(group, op->peer, ko_message_call(op->tag, op->dtype), op->buffer,
-                           bytes_of(op));
+    const struct ko_message message = {.call = ko_message_call(op->tag, op->dtype),
+                                       .nbytes = bytes_of(op)};
+
+    return ko_mailbox_send(group, op->peer, &message, op->buffer, looks);
 }
 
 static inline bool receive_at_once(kolo_group *group, const kolo_p2p *op, int looks)
 {
-    struct ko_message message = {0, ko_message_call(op->tag, op->dtype), bytes_of(op), 0};
+    struct ko_message message = {.call = ko_message_call(op->tag, op->dtype), .room = bytes_of(op)};
 
     if (!ko_mailbox_receive(group, op->peer, &message, op->buffer, looks))
         return false;
@@ -144,7 +148,7 @@ static inline bool receive_at_once(kolo_group *group, const kolo_p2p *op, int lo
 
 static inline bool pass_at_once(kolo_group *group, const kolo_p2p *op, int looks)
 {
-    return op->is_send ? send_at_once(group, op) : receive_at_once(group, op, looks);
+    return op->is_send ? send_at_once(group, op, looks) : receive_at_once(group, op, looks);
 }
 
 static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
@@ -243,7 +247,7 @@ static inline int start(const char *name, kolo_group *group, const kolo_p2p *op,
         return err;
     if (ko_group_has_stream(group) && ko_gpu_holds(group->gpu, op->buffer))
         return start_batch(name, group, op, 1, work);
-    if (pass_at_once(group, op, 1)) {
+    if (pass_at_once(group, op, FEW_LOOKS)) {
         *work = ko_work_already_done();
         return KOLO_OK;
     }
