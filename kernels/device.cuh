@@ -25,6 +25,7 @@ struct alignas(16) ko_line {
 
 #define KO_DEVICE static __device__ __forceinline__
 #define KO_ROLLED _Pragma("unroll 1")        /* of the loop behind it one turn is enough text */
+#define KO_UNROLLED _Pragma("unroll")        /* so that what it indexes lies in registers */
 #define KO_MEMBER __device__ __forceinline__ /* of a class, after `static` */
 #define KO_KERNEL(name, type, argument) \
     extern "C" __global__ void __launch_bounds__(512, 2) name(const type argument)
@@ -148,6 +149,7 @@ KO_DEVICE uint64_t ko_clock_ns()
 
 #define KO_DEVICE static inline __attribute__((unused))
 #define KO_ROLLED
+#define KO_UNROLLED
 #define KO_MEMBER inline
 /* A kernel without an argument says how long that is. */
 #define KO_KERNEL(name, type, argument)                                               \

@@ -235,6 +235,7 @@ template <class Op> struct ko_folding {
         bits in[N];
 
         memcpy(in, &pack, sizeof pack);
+        KO_UNROLLED
         for (int k = 0; k < N; k++)
             states[k] = Op::begin(factor.of(in[k], 0));
     }
@@ -244,6 +245,7 @@ template <class Op> struct ko_folding {
         bits in[N];
 
         memcpy(in, &pack, sizeof pack);
+        KO_UNROLLED
         for (int k = 0; k < N; k++)
             states[k] = Op::join(states[k], factor.of(in[k], part));
     }
@@ -252,6 +254,7 @@ template <class Op> struct ko_folding {
         bits out[N];
         ko_pack pack;
 
+        KO_UNROLLED
         for (int k = 0; k < N; k++)
             out[k] = Op::end(states[k], divisor);
         memcpy(&pack, out, sizeof pack);
@@ -265,6 +268,7 @@ template <int U> struct ko_packs {
 
     KO_MEMBER void load(uint64_t at)
     {
+        KO_UNROLLED
         for (int u = 0; u < U; u++)
             packs[u] = ko_load_pack((const ko_pack *)at + (uint64_t)u * ko_nthreads());
     }
@@ -289,6 +293,7 @@ KO_DEVICE uint64_t ko_fold_packs(const ko_fold &fold, const Factor &factor, uint
         next = here;
         if (fold.nparts > 1)
             next.load(fold.parts[1] + at);
+        KO_UNROLLED
         for (int u = 0; u < U; u++)
             folding[u].begin(here.packs[u], factor);
         KO_ROLLED
@@ -296,9 +301,11 @@ KO_DEVICE uint64_t ko_fold_packs(const ko_fold &fold, const Factor &factor, uint
             here = next;
             if (p + 1 < fold.nparts)
                 next.load(fold.parts[p + 1] + at);
+            KO_UNROLLED
             for (int u = 0; u < U; u++)
                 folding[u].join(here.packs[u], factor, p);
         }
+        KO_UNROLLED
         for (int u = 0; u < U; u++) {
             const ko_pack pack = folding[u].end(fold.divisor);
 
