@@ -171,7 +171,7 @@ static int send_too_long(kolo_group *group, size_t count, kolo_dtype dtype, bool
     struct content buffer = make(count, gpu.rank ? -1 : 0, true);
     const size_t room = dtype == KOLO_INT32 ? count - 1 : count;
     int failed = 0, err = KOLO_OK;
-    kolo_work *work;
+    kolo_work *work = NULL;
 
     if (gpu.rank == 0 && (kolo_isend(group, buffer.at, count, KOLO_INT32, 1, 1, &work) ||
                           (is_late && kolo_send(group, NULL, 0, KOLO_INT32, 1, 3))))
@@ -238,7 +238,8 @@ static struct bytes look_at_bytes(void)
 static int count_one(kolo_group *group, size_t count, bool is_on_gpu)
 {
     struct content buffer = make(count, gpu.rank ? -1 : 0, gpu.rank == 0 || is_on_gpu);
-    const bool is_one = !strcmp(getenv("FAKECUDA_DEVICES"), "1");
+    const char *ngpus = getenv("FAKECUDA_DEVICES");
+    const bool is_one = ngpus && !strcmp(ngpus, "1");
     const uint64_t nbytes = count * sizeof(int);
     struct bytes before, after, want = {0};
     int failed = 0;
@@ -413,7 +414,7 @@ static int give_up(kolo_group *group, void *unused)
 {
     static uint32_t gate;
     struct content buffer;
-    pthread_t thread;
+    pthread_t thread = 0;
     int failed = enter(group), err;
 
     (void)unused;

@@ -368,8 +368,8 @@ static int launch(kolo_group *group, void *unused)
         gpu_rank.cuda->copy(other, (uintptr_t)have, NCALLS * apart, gpu_rank.stream))
         abort();
     if (kolo_op_premul_sum(group, 0.25, &premul))
-        return ranks_fail("the op");
-    failed |= capture(group, in, out, apart, premul, &exec);
+        failed = ranks_fail("the op");
+    failed |= failed || capture(group, in, out, apart, premul, &exec);
     for (int i = 0; i < 3 && !failed; i++)
         if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
             failed = ranks_fail("a launch");
