@@ -217,15 +217,17 @@ static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
 
 static int choose_anew(const kolo_group *group, const struct ko_call *call, int class)
 {
+    struct ko_costs costs;
     const struct ko_situation situation = {.n = group->size,
                                            .hosts = group->hosts,
-                                           .costs = &ko_endpoint_known(group->endpoint, 0)->costs,
+                                           .costs = &costs,
                                            .slice_bytes = ko_group_slice_bytes(group),
                                            .slots = (int)group->endpoint->own.slots,
                                            .is_ordered = group->is_ordered};
     double us;
     int row;
 
+    ko_group_costs(group, &costs);
     row = ko_choose(&situation, call->what, call->is_uneven, class, group->wishes[call->what], &us);
     ko_log(KO_LOG_INFO, "%s of 2^%d bytes and more goes by %s (%s); %.3g us are predicted",
            ko_call_name(call), class > 0 ? class - 1 : 0, ko_algorithms[row].name,

@@ -379,6 +379,40 @@ int ko_group_find_hosts(kolo_group *group)
     return KOLO_OK;
 }
 
+static int largest_host(const struct ko_hosts *hosts)
+{
+    int largest = 0;
+
+    for (int h = 1; h < hosts->n; h++)
+        largest = host_size(hosts, h) > host_size(hosts, largest) ? h : largest;
+    return largest;
+}
+
+/* One for each rank if they do not know. */
+static int count_cores(const kolo_group *group, int host)
+{
+    const struct ko_hosts *hosts = group->hosts;
+    uint64_t all[KO_CONTACT_CORES / 64] = {0};
+    int n = 0;
+
+    for (int i = 0; i < host_size(hosts, host); i++) {
+        const int rank = group->world_ranks[rank_at(hosts, host, i)];
+
+        for (size_t w = 0; w < KO_CONTACT_CORES / 64; w++)
+            all[w] |= ko_endpoint_known(group->endpoint, rank)->cores[w];
+    }
+    for (size_t w = 0; w < KO_CONTACT_CORES / 64; w++)
+        n += __builtin_popcountll(all[w]);
+    return n ? n : host_size(hosts, host);
+}
+
+void ko_group_costs(const kolo_group *group, struct ko_costs *costs)
+{
+    *costs = ko_endpoint_known(group->endpoint, 0)->costs;
+    if (!(costs->cores > 0))
+        costs->cores = count_cores(group, largest_host(group->hosts));
+}
+
 size_t ko_group_slice_bytes(const kolo_group *group)
 {
     const uint32_t slot = group->endpoint->own.slice_bytes;

@@ -153,6 +153,11 @@ int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory);
  * Any thread. An error has failed the group. */
 int ko_group_find_hosts(kolo_group *group);
 
+/* The costs by which the group's collectives are chosen, once its hosts are known: the same on all
+ * ranks. Unless a file of costs says otherwise, a host has as many cores as the ranks of the
+ * largest one may run on together. */
+void ko_group_costs(const kolo_group *group, struct ko_costs *costs);
+
 /* Bytes of a slice in the group's collectives, once its hosts are known: all ranks cut alike, as
  * the shortest of their links wants it. */
 size_t ko_group_slice_bytes(const kolo_group *group);

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,18 @@ static void describe_machine(char *text, size_t nbytes)
     (void)stat("/proc/self/ns/net", &network);
     snprintf(text, nbytes, "%.40s/%llu/%u/%s", boot, (unsigned long long)network.st_ino,
              (unsigned)geteuid(), ko_config_text(KO_CONFIG_HOST));
+}
+
+/* None of a machine that has more of them than a contact has room for. */
+static void describe_cores(uint64_t cores[KO_CONTACT_CORES / 64])
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set))
+        return;
+    for (size_t core = 0; core < KO_CONTACT_CORES && core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &set))
+            cores[core / 64] |= UINT64_C(1) << core % 64;
 }
 
 static int check_host_name(void)
@@ -67,6 +80,9 @@ int ko_contact_begin(struct ko_contact *contact)
     contact->pid = (int32_t)getpid();
     contact->processes = stat("/proc/self/ns/pid", &namespace) ? 0 : namespace.st_ino;
     contact->costs = costs;
+    if (!ko_config_is_set(KO_CONFIG_TUNING))
+        contact->costs.cores = 0;
+    describe_cores(contact->cores);
     describe_machine(contact->machine, sizeof contact->machine);
     if (gethostname(contact->host, sizeof contact->host - 1))
         snprintf(contact->host, sizeof contact->host, "unknown");

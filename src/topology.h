@@ -9,7 +9,7 @@
 #include "costs.h"
 #include "transport.h"
 
-enum { KO_CONTACT_TRANSPORTS = 4, KO_HOST_NAME = 63 };
+enum { KO_CONTACT_TRANSPORTS = 4, KO_CONTACT_CORES = 1024, KO_HOST_NAME = 63 };
 
 /* What a rank tells all others through the store. Travels as it is. */
 struct ko_contact {
@@ -21,7 +21,9 @@ struct ko_contact {
     uint64_t processes; /* the pid namespace, in which pid counts */
     int32_t pid;
     uint32_t naddresses;
-    struct ko_costs costs; /* that this rank would go by; those of the world's rank 0 count */
+    struct ko_costs costs; /* that this rank would go by; those of the world's rank 0 count. cores
+                              0: as many as the ranks of a host may run on */
+    uint64_t cores[KO_CONTACT_CORES / 64]; /* a bit for each on which this rank may run */
     struct {
         char transport[12];
         uint32_t nbytes;
