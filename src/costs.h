@@ -13,7 +13,7 @@
  * call. */
 enum { KO_FOOTPRINTS = 6, KO_LEAST_FOOTPRINT = 17 /* log2 of the first */ };
 
-/* Of a kind of link. */
+/* Of a kind of link. Between ranks that share a core slices do not cross: they cost copy_byte. */
 struct ko_link_costs {
     double latency;                  /* from when it left the sender to when it can be seen */
     double send, receive;            /* of each end, for each message */

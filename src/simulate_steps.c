@@ -20,7 +20,7 @@ struct entry {
 struct writer {
     const struct ko_paper_call *call;
     struct ko_paper_list list; /* of the rank that is written */
-    int rank, period;
+    int rank, period, ncores;
     size_t element;
     struct ko_steps *steps;
     struct entry *entries; /* a hash table */
@@ -109,6 +109,14 @@ static uint8_t link_kind(const struct ko_hosts *hosts, int a, int b)
     return hosts->host[a] == hosts->host[b] && hosts->has_windows ? KO_LOCAL : KO_REMOTE;
 }
 
+static bool is_beside(const struct writer *w, int other)
+{
+    const struct ko_hosts *hosts = w->call->hosts;
+
+    return link_kind(hosts, w->rank, other) == KO_LOCAL &&
+           ko_core_of(hosts, w->rank, w->ncores) == ko_core_of(hosts, other, w->ncores);
+}
+
 static int add_step(struct writer *w, struct ko_step step)
 {
     struct ko_steps *steps = w->steps;
@@ -130,6 +138,7 @@ static int add_send(struct writer *w, enum ko_step_kind kind, int to, size_t cou
 {
     struct ko_step step = {.kind = (uint8_t)kind,
                            .link = link_kind(w->call->hosts, w->rank, to),
+                           .is_beside = is_beside(w, to),
                            .nbytes = (uint32_t)(count * w->element)};
     int err = find_wire(w, w->rank, to, &step.wire);
 
@@ -143,6 +152,7 @@ static int add_receive(struct writer *w, enum ko_step_kind kind, int from, size_
 {
     struct ko_step step = {.kind = (uint8_t)kind,
                            .link = link_kind(w->call->hosts, w->rank, from),
+                           .is_beside = is_beside(w, from),
                            .nbytes = (uint32_t)(count * w->element)};
     int err = find_wire(w, from, w->rank, &step.wire);
 
@@ -221,10 +231,11 @@ static int add_rank(struct writer *w, int rank)
     return err;
 }
 
-int ko_steps_write(const struct ko_paper_call *call, size_t element, int period,
+int ko_steps_write(const struct ko_paper_call *call, size_t element, int period, int ncores,
                    struct ko_steps *steps)
 {
-    struct writer w = {.call = call, .period = period, .element = element, .steps = steps};
+    struct writer w = {
+        .call = call, .period = period, .ncores = ncores, .element = element, .steps = steps};
     int err = KOLO_OK;
 
     *steps = (struct ko_steps){.steps = NULL};

@@ -25,8 +25,9 @@ enum ko_step_kind {
 /* A verb, or a part of one. */
 struct ko_step {
     uint8_t kind;
-    uint8_t link;  /* KO_LOCAL or KO_REMOTE, of costs.h */
-    uint32_t wire; /* on which it sends or receives */
+    uint8_t link;   /* KO_LOCAL or KO_REMOTE, of costs.h */
+    bool is_beside; /* the other rank shares the core */
+    uint32_t wire;  /* on which it sends or receives */
     uint32_t nbytes;
 };
 
@@ -40,8 +41,15 @@ struct ko_steps {
     size_t nwires, wires_room;
 };
 
-/* Writes the call down, one rank at a time. KOLO_E_NOMEM. steps is to be freed in any case. */
-int ko_steps_write(const struct ko_paper_call *call, size_t element, int period,
+/* The core of its host on which a rank runs: they take the cores in turn. */
+static inline int ko_core_of(const struct ko_hosts *hosts, int rank, int ncores)
+{
+    return hosts->place[rank] % ncores;
+}
+
+/* Writes the call down, one rank at a time; ncores are those of a host. KOLO_E_NOMEM. steps is to
+ * be freed in any case. */
+int ko_steps_write(const struct ko_paper_call *call, size_t element, int period, int ncores,
                    struct ko_steps *steps);
 void ko_steps_free(struct ko_steps *steps);
 

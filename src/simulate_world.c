@@ -4,18 +4,28 @@
  * out the same whoever moves first: it is carried out as far as it goes. What ranks share, the
  * cores and the wire of a host, is for them in the order of time: the one whose clock is behind all
  * others moves next, once all have gone as far as they can.
+ *
+ * Ranks sit on the cores of their host in turn, and those of one core take turns on it. What a rank
+ * writes into a slot for one of its own core stays in that core's cache, and costs what any copy
+ * does; what goes to another core costs what was measured between two.
  */
 #include "simulate_world.h"
 
 #include "simulate_steps.h"
 #include "status.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 /* Those who share a core go round so often until a rank that waited goes on (found by measuring).
  */
 static const double TURNS = 2;
+
+/* Costs were measured by calls of one kind, again and again; other calls, and slots of many links,
+ * drive out of the caches as much as so much larger buffers would. If there are any, who comes back
+ * to a core finds its nearest cache another's, too (found by measuring). */
+static const double COLDER = 1.5, COLD_CHANGE = 2;
 
 /* Of several parts that are reduced at once, each after the first costs so much of a reduction of
  * two in the nearest cache: it is read, from its slot, but the sum is written once (found by
@@ -35,8 +45,8 @@ struct wire {
 
 struct actor {
     double clock;
-    size_t at, end; /* of the steps */
-    int host;
+    size_t at, end;  /* of the steps */
+    int host, core;  /* of all */
     bool is_crowded; /* the ranks of its host take turns on the cores */
 };
 
@@ -49,9 +59,10 @@ struct turn {
 struct world {
     const struct ko_paper_call *call;
     const struct ko_costs *costs;
-    double send_byte[KO_NLINKS], near_byte, receive_byte[KO_NLINKS];
-    double reduce_byte, further_byte, copy_byte;
-    int period; /* ranks that are simulated: all, or those of the first host */
+    double send_byte[KO_NLINKS], receive_byte[KO_NLINKS], reduce_byte, copy_byte;
+    double near_byte, near_copy_byte, further_byte, change;
+    double out_byte, in_byte; /* what it takes more that a slot is another core's rank's */
+    int period;               /* ranks that are simulated: all, or those of the first host */
     struct actor *actors;
     struct ko_steps steps;
     struct wire *wires;
@@ -169,31 +180,25 @@ static bool is_put_off(struct world *w, int rank, const struct ko_step *step)
  */
 static double change(const struct world *w, const struct actor *actor)
 {
-    return w->costs->change * host_size(w->call->hosts, actor->host) / w->ncores;
+    return w->change * host_size(w->call->hosts, actor->host) / w->ncores;
 }
 
-/* The actor works for so long, on a core if its host has fewer of them than ranks.
- */
+/* The actor works for so long, on its core if its host has fewer of them than ranks. */
 static void work(struct world *w, int rank, double us)
 {
     struct actor *actor = &w->actors[rank];
-    const int ncores = w->ncores;
-    double *cores = w->cores + (size_t)actor->host * (size_t)ncores;
-    int *last = w->last + (size_t)actor->host * (size_t)ncores, best = 0;
+    const int core = actor->core;
     double begin = actor->clock;
 
     if (!actor->is_crowded) {
         actor->clock += us;
         return;
     }
-    for (int i = 0; i < ncores; i++)
-        if (cores[i] < cores[best] || (last[i] == rank && cores[i] <= begin))
-            best = i;
-    begin = begin > cores[best] ? begin : cores[best];
-    if (last[best] != rank)
+    begin = begin > w->cores[core] ? begin : w->cores[core];
+    if (w->last[core] != rank)
         us += change(w, actor);
-    last[best] = rank;
-    cores[best] = begin + us;
+    w->last[core] = rank;
+    w->cores[core] = begin + us;
     actor->clock = begin + us;
 }
 
@@ -223,10 +228,13 @@ static double *moment(const struct world *w, const struct wire *wire, uint32_t m
 
 static double send_byte(const struct world *w, const struct ko_step *step)
 {
-    if (step->kind == KO_STEP_PASS && step->link == KO_LOCAL) /* in its slot; no kernel takes it */
-        return 0;
-    return step->kind == KO_STEP_SEND_NEAR && step->link == KO_LOCAL ? w->near_byte
-                                                                     : w->send_byte[step->link];
+    if (step->link == KO_REMOTE) /* the kernel takes all of it */
+        return w->send_byte[KO_REMOTE];
+    if (step->kind == KO_STEP_PASS) /* in its slot */
+        return step->is_beside ? 0 : w->out_byte;
+    if (step->kind == KO_STEP_SEND_NEAR)
+        return step->is_beside ? w->near_copy_byte : w->near_byte;
+    return w->send_byte[KO_LOCAL] - (step->is_beside ? w->out_byte : 0);
 }
 
 /* false: it has to be tried again later. */
@@ -264,10 +272,13 @@ static double receive_byte(const struct world *w, const struct ko_step *step)
 {
     const bool is_moved = step->kind == KO_STEP_RECEIVE || step->link == KO_REMOTE;
     const double moved = is_moved ? w->receive_byte[step->link] : 0;
+    const double saved = step->is_beside ? w->in_byte : 0;
 
     if (step->kind == KO_STEP_RECEIVE)
-        return moved;
-    return moved + (step->kind == KO_STEP_REDUCE_TOO ? w->further_byte : w->reduce_byte);
+        return moved - saved;
+    if (step->kind == KO_STEP_REDUCE_TOO)
+        return moved + w->further_byte;
+    return moved + fmax(w->reduce_byte - saved, 0);
 }
 
 static bool receive_message(struct world *w, int rank, const struct ko_step *step)
@@ -346,7 +357,7 @@ double ko_simulate_footprint(const struct ko_simulation *simulation)
 static void look_up(struct world *w, const struct ko_simulation *simulation)
 {
     const struct ko_costs *costs = simulation->costs;
-    const double footprint = ko_simulate_footprint(simulation);
+    const double footprint = COLDER * ko_simulate_footprint(simulation);
 
     for (int kind = 0; kind < KO_NLINKS; kind++) {
         w->send_byte[kind] = ko_cost_at(costs->links[kind].send_byte, footprint);
@@ -354,8 +365,12 @@ static void look_up(struct world *w, const struct ko_simulation *simulation)
     }
     w->near_byte = costs->links[KO_LOCAL].send_byte[0];
     w->reduce_byte = ko_cost_at(costs->reduce_byte, footprint);
+    w->change = (footprint > 0 ? COLD_CHANGE : 1) * costs->change;
     w->further_byte = FURTHER * costs->reduce_byte[0];
     w->copy_byte = ko_cost_at(costs->copy_byte, footprint);
+    w->near_copy_byte = costs->copy_byte[0];
+    w->out_byte = fmax(w->send_byte[KO_LOCAL] - w->copy_byte, 0);
+    w->in_byte = fmax(w->receive_byte[KO_LOCAL] - w->copy_byte, 0);
 }
 
 /* No more than a host has ranks: the others stay idle. */
@@ -380,10 +395,12 @@ static int open_actors(struct world *w)
         const int host = w->call->hosts->host[rank];
         const bool is_crowded = host_size(w->call->hosts, host) > w->ncores;
 
-        w->actors[rank] = (struct actor){.at = w->steps.begins[rank],
-                                         .end = w->steps.begins[rank + 1],
-                                         .host = host,
-                                         .is_crowded = is_crowded};
+        w->actors[rank] =
+            (struct actor){.at = w->steps.begins[rank],
+                           .end = w->steps.begins[rank + 1],
+                           .host = host,
+                           .core = host * w->ncores + ko_core_of(w->call->hosts, rank, w->ncores),
+                           .is_crowded = is_crowded};
         w->is_ordered = w->is_ordered || is_crowded;
     }
     return KOLO_OK;
@@ -424,9 +441,10 @@ static int open_hosts(struct world *w)
 
 static int open_world(struct world *w, size_t element)
 {
-    int err = ko_steps_write(w->call, element, w->period, &w->steps);
+    int err;
 
     w->ncores = count_cores(w);
+    err = ko_steps_write(w->call, element, w->period, w->ncores, &w->steps);
     if (!err)
         err = open_actors(w);
     if (!err)

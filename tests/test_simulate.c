@@ -287,12 +287,40 @@ static void cores_are_shared(void **state)
     double two, one;
 
     (void)state;
-    costs.links[KO_LOCAL].receive_byte[0] = 1;
+    costs.links[KO_LOCAL].receive_byte[0] = costs.copy_byte[0] = 1;
     costs.cores = 2;
     two = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
     costs.cores = 1;
     one = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
     assert_close(one, 2 * two, 1e-9);
+}
+
+/* Between ranks of one core a slice is copied, between those of two it crosses: it does so also
+ * where what is passed on is reduced into a slot. Of four ranks on two cores 0 and 2 share one. */
+static void what_stays_on_a_core_is_copied(void **state)
+{
+    static const struct {
+        enum ko_collective what;
+        const char *name;
+        int n, cores;
+        double times; /* a byte's cost */
+    } calls[] = {
+        {KO_BROADCAST, "direct", 2, 2, 4 + 3},         {KO_BROADCAST, "direct", 2, 1, 1 + 1},
+        {KO_BROADCAST, "direct", 4, 2, 4 + 1 + 4 + 3}, {KO_BROADCAST, "ring", 4, 2, 3 * (4 + 3)},
+        {KO_REDUCE, "ring", 3, 3, 4 + 5 + 3 + 5},      {KO_REDUCE, "ring", 3, 1, 1 + 3 + 3},
+    };
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    costs.links[KO_LOCAL].send_byte[0] = 4;
+    costs.links[KO_LOCAL].receive_byte[0] = 3;
+    costs.reduce_byte[0] = 5;
+    costs.copy_byte[0] = 1;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        costs.cores = calls[i].cores;
+        assert_close(predict(calls[i].what, calls[i].name, calls[i].n, calls[i].n, 64, &costs),
+                     calls[i].times * 64 * ELEMENT, 1e-9);
+    }
 }
 
 /* Parts that are reduced at once are read each, and written once. */
@@ -330,6 +358,26 @@ static void changes_of_ranks_cost(void **state)
     assert_close(predict(KO_BARRIER, "dissemination", 8, 8, 0, &costs), 3 * many, 1e-9);
 }
 
+/* Among other calls the caches hold less than when one alone was measured. */
+static void caches_are_colder_than_measured(void **state)
+{
+    enum { COUNT = 1 << 16 };
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    for (int i = 0; i < KO_FOOTPRINTS; i++)
+        costs.links[KO_LOCAL].receive_byte[i] = 1 << i;
+    assert_close(predict(KO_BROADCAST, "direct", 2, 2, COUNT, &costs),
+                 ko_cost_at(costs.links[KO_LOCAL].receive_byte, 1.5 * COUNT * ELEMENT) * COUNT *
+                     ELEMENT,
+                 1e-6);
+    costs = free_costs();
+    costs.cores = 2;
+    costs.change = 1;
+    assert_close(predict(KO_ALL_REDUCE, "one_shot", 4, 4, 1, &costs),
+                 2 * predict(KO_ALL_REDUCE, "one_shot", 4, 4, 0, &costs), 1e-9);
+}
+
 /* The ranks of a host share its wire. */
 static void the_wire_is_shared(void **state)
 {
@@ -359,7 +407,7 @@ static void the_kernel_moves_what_is_reduced(void **state)
     (void)state;
     for (int link = 0; link < KO_NLINKS; link++)
         costs.links[link].send_byte[0] = costs.links[link].receive_byte[0] = 1;
-    costs.reduce_byte[0] = 1;
+    costs.reduce_byte[0] = costs.copy_byte[0] = 1;
     assert_close(predict(KO_ALL_REDUCE, "ring", 3, 3, 3, &costs), (3 + 2 + 2) * ELEMENT, 1e-9);
     assert_close(predict(KO_ALL_REDUCE, "ring", 3, 1, 3, &costs), (4 + 4 + 2) * ELEMENT, 1e-9);
     assert_int_equal(ko_layout_even(3, 3, &hosts), 0);
@@ -479,8 +527,10 @@ int main(void)
         cmocka_unit_test(the_footprint_is_that_of_all_buffers),
         cmocka_unit_test(what_was_touched_last_is_near),
         cmocka_unit_test(cores_are_shared),
+        cmocka_unit_test(what_stays_on_a_core_is_copied),
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),
+        cmocka_unit_test(caches_are_colder_than_measured),
         cmocka_unit_test(the_wire_is_shared),
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),

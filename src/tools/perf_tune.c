@@ -2,12 +2,11 @@
  *
  * Costs are found by measuring collectives of two ranks that stress one or two of them, in the
  * order in which they can be told apart:
- *   broadcast        the receiver's copies out of the slots
- *   reduce           the root's reductions
- *   reduce_scatter   a rank's copies into slots and its reductions
- *   all_gather       copies in and out, and one of the own block
- * and what it costs that ranks share cores by a barrier of twice as many ranks as there are cores,
- * which is simulated then under what has been found.
+ *   broadcast        the receiver's copies out of the slots, which the root's into them keep up
+ * with reduce           the root's reductions reduce_scatter   a rank's copies into slots and its
+ * reductions all_gather       copies in and out, and one of the own block and what it costs that
+ * ranks share cores by a barrier of twice as many ranks as there are cores, which is simulated then
+ * under what has been found.
  */
 #include "perf_tune.h"
 
@@ -19,6 +18,7 @@
 #include "status.h"
 #include "tuning.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,7 +229,8 @@ static void find_link(const struct times *times, struct ko_link_costs *link, dou
             byte[probe] = rest(times->us[probe][f], empty) / length((enum probe)probe, footprint);
         link->receive_byte[f] = byte[BROADCAST];
         reduce[f] = byte[REDUCE];
-        link->send_byte[f] = rest(byte[REDUCE_SCATTER], reduce[f]);
+        /* a broadcast is as slow as the slower of its two ends */
+        link->send_byte[f] = fmin(rest(byte[REDUCE_SCATTER], reduce[f]), byte[BROADCAST]);
         copy[f] = rest(byte[ALL_GATHER], link->send_byte[f] + link->receive_byte[f]);
     }
 }

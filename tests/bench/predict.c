@@ -166,15 +166,14 @@ static void run(struct rank *rank, kolo_group *group)
     free(out);
 }
 
-/* Each rank on a core of its own, if there are enough. */
+/* One rank after the other on the cores in turn, as the simulation has them: not by luck beside
+ * each other, or all on one. */
 static void pin(const struct rank *rank)
 {
     cpu_set_t mine;
 
-    if (rank->n > sysconf(_SC_NPROCESSORS_ONLN))
-        return;
     CPU_ZERO(&mine);
-    CPU_SET((size_t)rank->number, &mine);
+    CPU_SET((size_t)rank->number % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &mine);
     (void)sched_setaffinity(0, sizeof mine, &mine);
 }
 
