@@ -7,6 +7,7 @@
  */
 #include "coll_gpu_pieces.h"
 
+#include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "config.h"
 #include "dtype.h"
@@ -210,6 +211,8 @@ int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call,
         .group = group, .call = call, .width = kolo_dtype_size(call->dtype), .memory = NULL};
     int err = choose_length(group, call, &pieces.most);
 
+    if (!err && ko_call_has_step(call)) /* whose out is no result of the all_reduce */
+        pieces.most = 0;
     if (err || pieces.most)
         return err ? err : run_all(&pieces, run);
     return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
