@@ -166,7 +166,8 @@ $(SHARED): $(LIB_PIC) src/kolo.map
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) -shared -Wl,-soname,libkolo.so.$(ABI) -Wl,--version-script=src/kolo.map \
-	    -Wl,-z,defs $(if $(SAN),,-Wl,--as-needed) $(KO_LDFLAGS) $(LDFLAGS) $(LIB_PIC) $(LIB_LIBS) -o $@
+	    -Wl,-z,defs,--compress-debug-sections=zlib $(if $(SAN),,-Wl,--as-needed) $(KO_LDFLAGS) $(LDFLAGS) \
+	    $(LIB_PIC) $(LIB_LIBS) -o $@
 
 $(BUILD)/lib/libkolo.so.$(ABI): $(SHARED)
 	$(Q)ln -sf libkolo.so.$(VERSION) $@
@@ -444,8 +445,10 @@ lint-cppcheck:
 lint-layers:
 	$(Q)tests/layers
 
+# With all its kernels, and what a debugger reads, it stays small.
 lint-exports: $(SHARED)
 	$(Q)tests/exports $(SHARED) include/kolo.h
+	$(Q)test $$(stat -L -c %s $(SHARED)) -lt 5000000 || ! echo "$(SHARED) has 5 MB or more"
 
 lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
