@@ -66,8 +66,7 @@ KOLO_API const char *kolo_last_error(void);
 /* Frees what a function of this header says is to be freed with it. NULL is allowed. */
 KOLO_API void kolo_free(void *memory);
 
-/* ---- store: a key-value service that all ranks can reach ---------------------------------------
- */
+/* ---- store: a key-value service that all ranks can reach ---------------------------------- */
 
 /* A store maps keys (strings of 1 to 8192 bytes) to values (0 to 8 MiB of any bytes). All functions
  * may be called from any thread; calls on one TCP store wait for one another, so a thread that
@@ -153,8 +152,7 @@ KOLO_API int kolo_store_barrier(kolo_store *store, const char *key, int size, in
 
 KOLO_API void kolo_store_close(kolo_store *store);
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------- */
 
 /* Memory that ranks on the same host can read without a copy: messages and collectives whose
  * buffers lie inside, anywhere, move from there straight to where they are needed. Elsewhere it is
@@ -168,8 +166,7 @@ KOLO_API int kolo_mem_alloc(size_t nbytes, void **memory);
 /* memory is what kolo_mem_alloc gave, and no call that uses it is under way. NULL is allowed. */
 KOLO_API int kolo_mem_free(void *memory);
 
-/* ---- groups ------------------------------------------------------------------------------------
- */
+/* ---- groups ------------------------------------------------------------------------------- */
 
 typedef struct kolo_group kolo_group;
 
@@ -261,8 +258,7 @@ KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_
  * before the world. NULL is allowed. */
 KOLO_API void kolo_group_free(kolo_group *group);
 
-/* ---- asynchronous requests ----------------------------------------------------------------------
- */
+/* ---- asynchronous requests ---------------------------------------------------------------- */
 
 /* One call under way. Owned by the caller, to be freed whether it succeeded or not. */
 typedef struct kolo_work kolo_work;
@@ -277,8 +273,7 @@ KOLO_API const char *kolo_work_error(const kolo_work *work);
 /* Waits for completion first, since the call's buffers are in use till then. NULL is allowed. */
 KOLO_API void kolo_work_free(kolo_work *work);
 
-/* ---- elements and reductions
- * --------------------------------------------------------------------- */
+/* ---- elements and reductions -------------------------------------------------------------- */
 
 typedef enum kolo_dtype {
     KOLO_INT8,
@@ -326,8 +321,7 @@ KOLO_API int kolo_op_premul_sum(kolo_group *group, double factor, kolo_op *op);
 /* Calls that were begun with it keep it. */
 KOLO_API int kolo_op_free(kolo_group *group, kolo_op op);
 
-/* ---- collectives: every rank of the group makes the same call
- * ------------------------------------ */
+/* ---- collectives: every rank of the group makes the same call ----------------------------- */
 
 /* Each has a blocking form, which runs in the calling thread, and an _async form, which returns at
  * once with a work that the group's own thread carries out. All ranks must agree on everything but
@@ -483,8 +477,7 @@ KOLO_API int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, 
 KOLO_API int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **out, size_t *nbytes,
                                 int root);
 
-/* ---- gradients: collectives that do what training does next, in the same pass ------------------
- */
+/* ---- gradients: collectives that do what training does next, in the same pass ------------- */
 
 /* Gradients are float32, float16 or bfloat16, parameters and states float32; all of a call's arrays
  * are in host memory, or all in GPU memory. Both give the same bits: those of an all_reduce, whose
@@ -559,8 +552,7 @@ KOLO_API int kolo_unscale(kolo_group *group, const kolo_tensor *tensors, size_t 
 KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
                                 const kolo_cast *cast, float *found_inf, kolo_work **work);
 
-/* ---- point to point
- * ------------------------------------------------------------------------------ */
+/* ---- point to point ----------------------------------------------------------------------- */
 
 /* A message has a sender, a receiver, a tag >= 0 and a length, which may be 0. A rank may send to
  * itself. The dtypes of both sides must be equal, or it is KOLO_E_MISMATCH. A message longer than
@@ -639,8 +631,7 @@ KOLO_API int kolo_sendrecv_async(kolo_group *group, const void *in, size_t in_co
                                  void *out, size_t out_count, int from, kolo_dtype dtype, int tag,
                                  kolo_work **work);
 
-/* ---- data-parallel training
- * ------------------------------------------------------------------------ */
+/* ---- data-parallel training --------------------------------------------------------------- */
 
 /* One trainable tensor. The name is copied; data and grad hold count elements, stay where they are,
  * and outlive the ddp. */

@@ -131,8 +131,7 @@ template <class From, class To> KO_DEVICE void ko_scale_arrays(const ko_scale &s
         ko_release_word((uint32_t *)scale.found_at, ko_float_bits(1));
 }
 
-/* ---- gradients that travel as a smaller float -------------------------------------------------
- */
+/* ---- gradients that travel as a smaller float --------------------------------------------- */
 
 /* A float32 that is rounded to Wire when it is read, and when it is written: what a fold of Wire's
  * numbers gives between two casts. */

@@ -120,8 +120,7 @@ struct ko_float64_bits {
 #define KO_ELEMENT_OF(id, name, type, kind, work) KO_##kind##_ELEMENT(name, type, work)
 KO_DTYPE_LIST(KO_ELEMENT_OF)
 
-/* ---- operations: `state` is what has been computed of the parts so far -------------------------
- */
+/* ---- operations: `state` is what has been computed of the parts so far -------------------- */
 
 /* Those that compute in the wide type. */
 #define KO_WIDE_OP(name, x_op_y)                                    \
@@ -178,8 +177,7 @@ template <class E> struct ko_op_sum : ko_op_add<E> {
 KO_CHOOSING_OP(min, smaller)
 KO_CHOOSING_OP(max, larger)
 
-/* ---- factors: what becomes of an element of a part before anything else ------------------------
- */
+/* ---- factors: what becomes of an element of a part before anything else ------------------- */
 
 template <class E> struct ko_as_it_is {
     KO_MEMBER typename E::bits of(typename E::bits x, uint32_t) const
@@ -201,8 +199,7 @@ template <class E> struct ko_times {
     }
 };
 
-/* ---- loops -------------------------------------------------------------------------------------
- */
+/* ---- loops -------------------------------------------------------------------------------- */
 
 /* The elements from first up to end, this thread's among those of a block. */
 template <class Op, class Factor>

@@ -57,8 +57,7 @@ int ko_step_check(const char *name, const kolo_update *update, kolo_dtype dtype,
 /* The step on the host, by a gradient of float32 that has been reduced. */
 void ko_step_take(const kolo_update *update, const kolo_step *step);
 
-/* ---- for whoever has the engine's turn -------------------------------------------------------
- */
+/* ---- for whoever has the engine's turn ---------------------------------------------------- */
 
 /* What comes before the all_reduce: unscales, on the host, or on the GPU behind the call's mark or,
  * for a graph, in the user's stream. */

@@ -148,8 +148,7 @@ static int agree(kolo_group *group, const struct offer *offers, bool *is_reached
     return err;
 }
 
-/* ---- blocks of different lengths --------------------------------------------------------------
- */
+/* ---- blocks of different lengths ---------------------------------------------------------- */
 
 /* A buffer without blocks is the same to all others. */
 static void list_blocks(const kolo_group *group, const struct ko_call *call,

@@ -100,8 +100,7 @@ void ko_copy_streaming(void *to, const void *from, size_t nbytes)
     ko_copy_streaming_at(ko_copy_nwidths() - 1, to, from, nbytes);
 }
 
-/* ---- how large a cache is ---------------------------------------------------------------------
- */
+/* ---- how large a cache is ----------------------------------------------------------------- */
 
 /* What Linux says about the last-level cache of the first CPU; NULL if it does not. */
 static FILE *open_fact(const char *name)

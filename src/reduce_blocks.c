@@ -112,8 +112,7 @@ void ko_scale_wide(const struct ko_kernels *kernels, ko_scale_fn scale, void *ou
     }
 }
 
-/* ---- several results, and those that pass the caches ------------------------------------------
- */
+/* ---- several results, and those that pass the caches -------------------------------------- */
 
 static void write_out(void *to, const void *from, size_t nbytes, bool is_streaming)
 {

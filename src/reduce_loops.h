@@ -8,8 +8,7 @@
 
 #include <assert.h>
 
-/* ---- loops that are not folds ------------------------------------------------------------------
- */
+/* ---- loops that are not folds ------------------------------------------------------------- */
 
 /* out[i] = result, which is written in in[i]. */
 #define CONVERT(name, to, from, result)                                \
@@ -81,8 +80,7 @@
         EVERY out[i] = (type)(load(in[i]) * factor);                                           \
     }
 
-/* ---- the loops of each kind -------------------------------------------------------------------
- */
+/* ---- the loops of each kind --------------------------------------------------------------- */
 
 /* Signed and unsigned integers differ in min and max, averages and factors alone. */
 #define UNSIGNED_LOOPS(name, type, work)                                \

@@ -76,8 +76,7 @@ int ko_socket_resolve(const char *host, int port, int flags, struct addrinfo **l
     return getaddrinfo(host && *host ? host : NULL, service, &hints, list);
 }
 
-/* ---- listening --------------------------------------------------------------------------------
- */
+/* ---- listening ---------------------------------------------------------------------------- */
 
 static int fail_listen(int error, const char *host, int port)
 {
@@ -247,8 +246,7 @@ int ko_socket_accept(int listen_fd, int *fd)
     return KO_AGAIN; /* nobody there, or one that has gone again */
 }
 
-/* ---- connecting -------------------------------------------------------------------------------
- */
+/* ---- connecting --------------------------------------------------------------------------- */
 
 int ko_socket_start(const struct sockaddr *address, socklen_t length, int *fd)
 {
@@ -325,8 +323,7 @@ static int poll_until(int fd, int wanted, const ko_deadline *deadline)
     return n == 0 ? ETIMEDOUT : errno;
 }
 
-/* ---- moving bytes -----------------------------------------------------------------------------
- */
+/* ---- moving bytes ------------------------------------------------------------------------- */
 
 static int fail_wait(int fd, int error, const char *verb, const ko_deadline *deadline)
 {
@@ -456,8 +453,7 @@ ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)
     return n;
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names -------------------------------------------------------------------------------- */
 
 static void name_address(const struct sockaddr_storage *address, socklen_t length,
                          char name[KO_SOCKET_NAME])

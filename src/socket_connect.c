@@ -45,8 +45,7 @@ struct search {
     char cause[240]; /* of the last round's failure */
 };
 
-/* ---- one round --------------------------------------------------------------------------------
- */
+/* ---- one round ---------------------------------------------------------------------------- */
 
 /* The families in turns, beginning with that which the system puts first. */
 static void line_up(struct race *race, const struct addrinfo *list)
@@ -206,8 +205,7 @@ static int search_once(struct search *search, const ko_deadline *deadline, int *
     return error ? KO_AGAIN : KOLO_OK;
 }
 
-/* ---- until the deadline -----------------------------------------------------------------------
- */
+/* ---- until the deadline ------------------------------------------------------------------- */
 
 /* base_ms give or take a quarter, and not past the deadline. */
 static void pause_about(int base_ms, const ko_deadline *deadline)

@@ -12,8 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- handles ----------------------------------------------------------------------------------
- */
+/* ---- handles ------------------------------------------------------------------------------ */
 
 int ko_store_init(kolo_store *store, const struct ko_store_ops *ops, int timeout_ms)
 {
@@ -100,8 +99,7 @@ int kolo_store_port(const kolo_store *store)
     return store ? store->ops->port(store) : 0;
 }
 
-/* ---- for stores and their users inside the library --------------------------------------------
- */
+/* ---- for stores and their users inside the library ---------------------------------------- */
 
 int ko_store_call(kolo_store *store, const struct ko_request *request, const ko_deadline *deadline,
                   struct ko_reply *reply)
@@ -190,8 +188,7 @@ int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
     return KOLO_OK;
 }
 
-/* ---- arguments --------------------------------------------------------------------------------
- */
+/* ---- arguments ---------------------------------------------------------------------------- */
 
 static int check_key(const char *key, kolo_bytes *checked)
 {
@@ -274,8 +271,7 @@ static int call_one_key(kolo_store *store, struct ko_request *request, const cha
     return ko_store_call_key(store, request, key, &deadline, reply);
 }
 
-/* ---- the public calls -------------------------------------------------------------------------
- */
+/* ---- the public calls --------------------------------------------------------------------- */
 
 int kolo_store_set(kolo_store *store, const char *key, kolo_bytes value)
 {

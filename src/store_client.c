@@ -24,8 +24,7 @@ enum {
     POP_PAUSE_MS = 5
 };
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 static int fail_request(struct ko_client *client, const struct ko_request *request, int err)
 {
@@ -54,8 +53,7 @@ static int exchange(struct ko_client *client, const struct ko_request *request,
     return err ? fail_request(client, request, err) : KOLO_OK;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting ------------------------------------------------------------------------------ */
 
 /* Takes back a WAIT. *came: it was answered in the last moment. */
 static int cancel_wait(struct ko_client *client, bool *came)
@@ -203,8 +201,7 @@ static int queue_pop(struct ko_client *client, const struct ko_request *request,
     return err;
 }
 
-/* ---- adding -----------------------------------------------------------------------------------
- */
+/* ---- adding ------------------------------------------------------------------------------- */
 
 /* The wire has no word for a number that is none: the server hangs up. Then a look at the key's
  * value tells. KOLO_E_INVALID if that was it, KOLO_OK if not. */
@@ -243,8 +240,7 @@ static int add(struct ko_client *client, const struct ko_request *request,
     return ko_fail_again(err, cause);
 }
 
-/* ---- any request ------------------------------------------------------------------------------
- */
+/* ---- any request -------------------------------------------------------------------------- */
 
 /* Those that servers of PyTorch 2.x lack for their first years. */
 static bool is_late(enum ko_store_op op)
@@ -326,8 +322,7 @@ int ko_client_call(struct ko_client *client, const struct ko_request *request,
     return err;
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life --------------------------------------------------------------------------------- */
 
 int ko_client_open(struct ko_client *client, const char *host, int port, bool is_foreign)
 {

@@ -25,8 +25,7 @@ enum {
 /* With this nonce a PING behind a VALIDATE is a length that no server of 1.13 takes memory for. */
 #define PROBE_NONCE 0xFFFFFFFFu
 
-/* ---- the connection ---------------------------------------------------------------------------
- */
+/* ---- the connection ----------------------------------------------------------------------- */
 
 bool ko_client_is_stopped(struct ko_client *client)
 {
@@ -60,8 +59,7 @@ int ko_client_fail_with(const struct ko_client *client, int err, const char *wha
     return ko_fail(err, "%s, %s: %s", client->where, what, cause);
 }
 
-/* ---- the handshake ----------------------------------------------------------------------------
- */
+/* ---- the handshake ------------------------------------------------------------------------ */
 
 static int probe_modern(int fd, const ko_deadline *deadline)
 {

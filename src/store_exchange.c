@@ -50,8 +50,7 @@ const char *ko_client_verb(enum ko_store_op op)
     return exchanges[op].name;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 static bool has_count(enum ko_store_op op)
 {
@@ -126,8 +125,7 @@ int ko_client_flush(struct ko_client *client, const ko_deadline *deadline)
     return err;
 }
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies ------------------------------------------------------------------------------ */
 
 static int receive_bytes(struct ko_client *client, const ko_deadline *deadline,
                          struct ko_reply *reply)

@@ -39,8 +39,7 @@ static int join_suffix(const char *key, const char *suffix, char **joined)
     return KOLO_OK;
 }
 
-/* ---- append -----------------------------------------------------------------------------------
- */
+/* ---- append ------------------------------------------------------------------------------- */
 
 /* Makes lock hold token. A compare_set of the value itself would not do: from its answer one who
  * appends the same bytes at the same time cannot be told. */
@@ -140,8 +139,7 @@ int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value)
     return err;
 }
 
-/* ---- several keys -----------------------------------------------------------------------------
- */
+/* ---- several keys ------------------------------------------------------------------------- */
 
 static int take_list(const struct ko_reply *list, size_t n, struct ko_reply *got)
 {
@@ -282,8 +280,7 @@ int kolo_store_list_keys(kolo_store *store, char ***keys, size_t *nkeys)
     return err;
 }
 
-/* ---- queues -----------------------------------------------------------------------------------
- */
+/* ---- queues ------------------------------------------------------------------------------- */
 
 int kolo_store_queue_push(kolo_store *store, const char *key, kolo_bytes value)
 {
@@ -332,8 +329,7 @@ int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length)
     return err;
 }
 
-/* ---- barrier ----------------------------------------------------------------------------------
- */
+/* ---- barrier ------------------------------------------------------------------------------ */
 
 /* Counts under key; the last one opens the rest by a second key. */
 static int barrier_by_add(kolo_store *store, const char *key, int size, const ko_deadline *deadline)

@@ -23,8 +23,7 @@ struct file_store {
     int nprocesses; /* < 0: the file is to stay */
 };
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 /* A user's key as it stands in the file. */
 static kolo_bytes full_key(kolo_bytes key, char full[KO_STORE_KEY_MAX + 1])
@@ -291,8 +290,7 @@ static int carry_out(struct ko_records *file, const struct ko_request *request,
     }
 }
 
-/* ---- the store --------------------------------------------------------------------------------
- */
+/* ---- the store ---------------------------------------------------------------------------- */
 
 static int file_call(kolo_store *store, const struct ko_request *request,
                      const ko_deadline *deadline, struct ko_reply *reply)

@@ -28,8 +28,7 @@ struct local_store {
     LIST_HEAD(, sleeper) sleepers;
 };
 
-/* ---- waiting, with the lock held --------------------------------------------------------------
- */
+/* ---- waiting, with the lock held ---------------------------------------------------------- */
 
 static void wake(struct ko_waiter *waiter)
 {
@@ -107,8 +106,7 @@ static int barrier(struct local_store *local, const struct ko_request *request,
     return ko_store_fail_barrier(request, come, "the local store", deadline);
 }
 
-/* ---- requests, with the lock held -------------------------------------------------------------
- */
+/* ---- requests, with the lock held --------------------------------------------------------- */
 
 static bool are_there(const struct local_store *local, const struct ko_request *request)
 {
@@ -285,8 +283,7 @@ static int carry_out(struct local_store *local, const struct ko_request *request
     }
 }
 
-/* ---- the store --------------------------------------------------------------------------------
- */
+/* ---- the store ---------------------------------------------------------------------------- */
 
 static int local_call(kolo_store *store, const struct ko_request *request,
                       const ko_deadline *deadline, struct ko_reply *reply)

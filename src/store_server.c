@@ -77,8 +77,7 @@ struct ko_server {
     struct connection_list ready; /* to be run without an event */
 };
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections -------------------------------------------------------------------------- */
 
 static void make_ready(struct connection *connection)
 {
@@ -225,8 +224,7 @@ static void promote(struct connection *connection)
         cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
 }
 
-/* ---- moving bytes -----------------------------------------------------------------------------
- */
+/* ---- moving bytes ------------------------------------------------------------------------- */
 
 static bool is_not_yet(int error)
 {
@@ -367,8 +365,7 @@ static void serve(struct connection *connection, int happened)
         cut_off(connection, "it has gone");
 }
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread --------------------------------------------------------------------------- */
 
 /* Runs those that are ready now; who becomes ready meanwhile comes in the next round. */
 static void run_ready(struct ko_server *server)
@@ -435,8 +432,7 @@ static int start_thread(struct ko_server *server)
     return err;
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life --------------------------------------------------------------------------------- */
 
 /* Takes the socket that KOLO_STORE_FD names, if it is the one for this port, else one of its own.
  */

@@ -28,8 +28,7 @@ struct ko_operation {
     int (*answer)(struct ko_session *session, const uint8_t *args);
 };
 
-/* ---- taking a complete message apart ----------------------------------------------------------
- */
+/* ---- taking a complete message apart ------------------------------------------------------ */
 
 static uint64_t take_u64(const uint8_t **at)
 {
@@ -48,8 +47,7 @@ static kolo_bytes take_bytes(const uint8_t **at)
     return bytes;
 }
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies ------------------------------------------------------------------------------ */
 
 static int reply_u8(struct ko_session *session, uint8_t value)
 {
@@ -87,8 +85,7 @@ static int reserve_reply(struct ko_session *session, size_t nbytes)
     return ko_buffer_reserve(&session->out, nbytes);
 }
 
-/* ---- the operations ---------------------------------------------------------------------------
- */
+/* ---- the operations ----------------------------------------------------------------------- */
 
 static int answer_validate(struct ko_session *session, const uint8_t *args)
 {
@@ -337,8 +334,7 @@ static const struct ko_operation operations[KO_STORE_NOPS] = {
     [KO_STORE_WATCH] = {"WATCH_KEY", false, "k", answer_watch},
 };
 
-/* ---- understanding messages -------------------------------------------------------------------
- */
+/* ---- understanding messages --------------------------------------------------------------- */
 
 /* True if the message has nbytes more; else remembers how many are lacking. */
 static bool has(struct ko_session *session, size_t nbytes)
@@ -528,8 +524,7 @@ size_t ko_session_wants(const struct ko_session *session)
     return need < LARGEST_READ ? need : LARGEST_READ;
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life --------------------------------------------------------------------------------- */
 
 static void wake(struct ko_waiter *waiter)
 {

@@ -21,8 +21,7 @@
 
 enum { FIRST_BUCKETS = 64, NUMBER_TEXT = 24 };
 
-/* ---- hashing ----------------------------------------------------------------------------------
- */
+/* ---- hashing ------------------------------------------------------------------------------ */
 
 static uint64_t rotate(uint64_t x, int bits)
 {
@@ -73,8 +72,7 @@ static uint64_t hash_of(const struct ko_table *table, kolo_bytes key)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* ---- entries ----------------------------------------------------------------------------------
- */
+/* ---- entries ------------------------------------------------------------------------------ */
 
 /* Memory that counts; NULL after ko_fail. */
 void *ko_table_take(struct ko_table *table, size_t nbytes)
@@ -186,8 +184,7 @@ static void drop_value(struct ko_table *table, struct ko_entry *entry)
     entry->value_nbytes = 0;
 }
 
-/* ---- the operations ---------------------------------------------------------------------------
- */
+/* ---- the operations ----------------------------------------------------------------------- */
 
 bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value)
 {
@@ -363,8 +360,7 @@ size_t ko_table_used(const struct ko_table *table)
     return table->used;
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life --------------------------------------------------------------------------------- */
 
 int ko_table_open(size_t cap, struct ko_table **table_out)
 {

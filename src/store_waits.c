@@ -11,8 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting ------------------------------------------------------------------------------ */
 
 static void finish(struct ko_table *table, struct ko_waiter *waiter)
 {
@@ -119,8 +118,7 @@ int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size, struc
     return KOLO_OK;
 }
 
-/* ---- queues -----------------------------------------------------------------------------------
- */
+/* ---- queues ------------------------------------------------------------------------------- */
 
 int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
@@ -175,8 +173,7 @@ void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry)
         drop_first(table, entry);
 }
 
-/* ---- observers --------------------------------------------------------------------------------
- */
+/* ---- observers ---------------------------------------------------------------------------- */
 
 int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer *observer)
 {

@@ -10,8 +10,7 @@
 
 enum { SMALLEST = 256 };
 
-/* ---- opcodes ----------------------------------------------------------------------------------
- */
+/* ---- opcodes ------------------------------------------------------------------------------ */
 
 /* By opcode. */
 static const uint8_t of_1_13[] = {
@@ -48,8 +47,7 @@ enum ko_wire_numbering ko_wire_guess(const uint8_t *bytes, size_t nbytes)
     return n < sizeof validate ? KO_WIRE_UNKNOWN : KO_WIRE_MODERN;
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers ------------------------------------------------------------------------------ */
 
 size_t ko_buffer_fill(const struct ko_buffer *buffer)
 {
@@ -188,8 +186,7 @@ uint64_t ko_wire_u64(const uint8_t *at)
     return le64toh(wire);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists -------------------------------------------------------------------------------- */
 
 kolo_bytes ko_list_next(const uint8_t **at)
 {

@@ -25,8 +25,7 @@
 
 enum { SLICE_BYTES = 192 };
 
-/* ---- products -----------------------------------------------------------------------------------
- */
+/* ---- products ----------------------------------------------------------------------------- */
 
 /* Every dtype and op at few counts. */
 static int take_dtypes(kolo_group *group, enum ko_collective what, const size_t *counts,
@@ -230,8 +229,7 @@ static void every_algorithm_around_the_cache(void **state)
     }
 }
 
-/* ---- slots of ordinary size, many elements ------------------------------------------------------
- */
+/* ---- slots of ordinary size, many elements ------------------------------------------------ */
 
 static int take_large(kolo_group *group, void *argument)
 {
@@ -267,8 +265,7 @@ static void large_counts_in_ordinary_slots(void **state)
     }
 }
 
-/* ---- the same bits everywhere -------------------------------------------------------------------
- */
+/* ---- the same bits everywhere ------------------------------------------------------------- */
 
 enum { RANDOM_BYTES = 2048 };
 
@@ -335,8 +332,7 @@ static void results_have_the_same_bits_on_all_ranks(void **state)
     }
 }
 
-/* ---- queues -------------------------------------------------------------------------------------
- */
+/* ---- queues ------------------------------------------------------------------------------- */
 
 /* Many asynchronous calls of all kinds at once, a blocking one behind them, ended from the last. */
 static int queue_many(kolo_group *group, void *argument)
@@ -397,8 +393,7 @@ static void calls_queue_up(void **state)
     run(RANKS_PROCESSES, 2, wait_in_vain, NULL);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------
- */
+/* ---- threads ------------------------------------------------------------------------------ */
 
 struct lane {
     pthread_t thread;
@@ -483,8 +478,7 @@ static void algorithms_are_chosen_by_name(void **state)
     run(RANKS_THREADS, 9, take_some, NULL);
 }
 
-/* ---- ends that nobody has to see yet ------------------------------------------------------------
- */
+/* ---- ends that nobody has to see yet ------------------------------------------------------ */
 
 static int64_t processor_ns(void)
 {

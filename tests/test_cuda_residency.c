@@ -51,8 +51,7 @@ static void run(const char *slots, const char *slice_us, int n, ranks_body body,
                      0);
 }
 
-/* ---- kernels that wait for each other ---------------------------------------------------------
- */
+/* ---- kernels that wait for each other ----------------------------------------------------- */
 
 struct meeting {
     int running;  /* blocks of rank 0 that find a slot before rank 1 comes */
@@ -166,8 +165,7 @@ static void who_waits_loses_its_slice(void **state)
     run("4", "500", NRANKS, meet, &meeting);
 }
 
-/* ---- kernels of collectives --------------------------------------------------------------------
- */
+/* ---- kernels of collectives --------------------------------------------------------------- */
 
 static int take_all(kolo_group *group, void *unused)
 {

@@ -24,8 +24,7 @@ static void set_variables(const char *transport)
     unsetenv("KOLO_SLOTS");
 }
 
-/* ---- init methods -------------------------------------------------------------------------------
- */
+/* ---- init methods ------------------------------------------------------------------------- */
 
 static void set_world(const char *rank, const char *size, const char *host, const char *port)
 {
@@ -141,8 +140,7 @@ static void wrong_arguments_are_named(void **state)
     kolo_store_close(store);
 }
 
-/* ---- joining ------------------------------------------------------------------------------------
- */
+/* ---- joining ------------------------------------------------------------------------------ */
 
 /* A world of one, from an empty environment: everything works, and nothing is opened. */
 static void a_rank_may_be_alone(void **state)
@@ -292,8 +290,7 @@ static void the_environment_joins_and_slots_must_agree(void **state)
     set_world(NULL, NULL, NULL, NULL);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------
- */
+/* ---- the end ------------------------------------------------------------------------------ */
 
 static void *abort_main(void *argument)
 {

@@ -151,8 +151,7 @@ static void processes_disagree(void **state)
     run_disputes(RANKS_PROCESSES, "tcp", 3, 3);
 }
 
-/* ---- sequences ----------------------------------------------------------------------------------
- */
+/* ---- sequences ---------------------------------------------------------------------------- */
 
 static const struct exam short_sum = CALL(KO_ALL_REDUCE, 10, KOLO_INT8, KOLO_SUM, 0);
 static const struct exam long_sum = CALL(KO_ALL_REDUCE, 2000, KOLO_INT8, KOLO_SUM, 0);

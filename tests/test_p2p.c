@@ -23,8 +23,7 @@
 
 enum { ALL_SLOTS = LETTERS_SLICE_BYTES * LETTERS_SLOTS };
 
-/* ---- matching -----------------------------------------------------------------------------------
- */
+/* ---- matching ----------------------------------------------------------------------------- */
 
 static const size_t sizes[] = {0,
                                1,
@@ -205,8 +204,7 @@ static void a_message_finds_its_receive_while_arriving(void **state)
     letters_run(2, receive_in_the_middle);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------
- */
+/* ---- threads ------------------------------------------------------------------------------ */
 
 struct clerk {
     pthread_t thread;
@@ -260,8 +258,7 @@ static void threads_of_one_rank_wait_at_once(void **state)
     letters_run(2, employ_clerks);
 }
 
-/* ---- in the background --------------------------------------------------------------------------
- */
+/* ---- in the background -------------------------------------------------------------------- */
 
 enum { MUCH = 8 << 20 };
 
@@ -370,8 +367,7 @@ static void freeing_a_work_waits_for_it(void **state)
     letters_run(2, free_early);
 }
 
-/* ---- messages that go together ------------------------------------------------------------------
- */
+/* ---- messages that go together ------------------------------------------------------------ */
 
 enum { BURST = 50 };
 

@@ -154,8 +154,7 @@ static void test_causes(void **state)
     fill_in(&hole);
 }
 
-/* ---- where to listen --------------------------------------------------------------------------
- */
+/* ---- where to listen ---------------------------------------------------------------------- */
 
 static void test_port_range(void **state)
 {

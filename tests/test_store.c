@@ -46,8 +46,7 @@ static kolo_store *store_of(void **state)
     return ((struct fixture *)*state)->store;
 }
 
-/* ---- the tests --------------------------------------------------------------------------------
- */
+/* ---- the tests ---------------------------------------------------------------------------- */
 
 static void test_set_get(void **state)
 {
@@ -435,8 +434,7 @@ static void test_null_arguments(void **state)
     assert_int_equal(kolo_store_port(NULL), 0);
 }
 
-/* ---- of prefix stores alone --------------------------------------------------------------------
- */
+/* ---- of prefix stores alone --------------------------------------------------------------- */
 
 static void test_prefix(void **state)
 {
@@ -486,8 +484,7 @@ static void test_long_list(void **state)
     assert_non_null(strstr(kolo_last_error(), "more (has every rank started"));
 }
 
-/* ---- the stores they run against --------------------------------------------------------------
- */
+/* ---- the stores they run against ---------------------------------------------------------- */
 
 static int open_local(void **state)
 {

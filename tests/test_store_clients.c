@@ -23,8 +23,7 @@
 /* A list of keys: its count, and each key with its length. */
 enum { COUNT = 8, LISTED = 8 + 2 };
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 static void say(struct model *model, const void *data, size_t nbytes)
 {
@@ -333,8 +332,7 @@ static bool step_barrier(struct model *model, int c, int k)
     return true;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients ------------------------------------------------------------------------------ */
 
 static int send_said(struct model *model, int c)
 {

@@ -35,8 +35,7 @@ static kolo_bytes text(const char *s)
     return (kolo_bytes){s, strlen(s)};
 }
 
-/* ---- several keys -----------------------------------------------------------------------------
- */
+/* ---- several keys ------------------------------------------------------------------------- */
 
 static void test_multi(struct place *place)
 {
@@ -137,8 +136,7 @@ static void test_list_keys(struct place *place)
     kolo_free(keys);
 }
 
-/* ---- append -----------------------------------------------------------------------------------
- */
+/* ---- append ------------------------------------------------------------------------------- */
 
 struct helper {
     pthread_t thread;
@@ -195,8 +193,7 @@ static void test_append(struct place *place)
     kolo_free(value);
 }
 
-/* ---- queues -----------------------------------------------------------------------------------
- */
+/* ---- queues ------------------------------------------------------------------------------- */
 
 static void test_queue(struct place *place)
 {
@@ -292,8 +289,7 @@ static void test_queue_poppers(struct place *place)
     assert_int_equal(sum, THREADS * 20 * (THREADS * 20 - 1) / 2);
 }
 
-/* ---- barrier ----------------------------------------------------------------------------------
- */
+/* ---- barrier ------------------------------------------------------------------------------ */
 
 static void *pass_barriers(void *argument)
 {
@@ -330,8 +326,7 @@ static void test_barrier(struct place *place)
     assert_int_equal(kolo_store_barrier(place->store, "b", 2, 1000), KOLO_OK);
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------
- */
+/* ---- the rest ----------------------------------------------------------------------------- */
 
 /* After a wait that timed out the store is as good as before; of 1.13 only by another connection.
  */
@@ -381,8 +376,7 @@ static void test_wrong_arguments(struct place *place)
     assert_int_equal(kolo_store_barrier(NULL, "k", 1, 0), KOLO_E_INVALID);
 }
 
-/* ---- kinds of stores --------------------------------------------------------------------------
- */
+/* ---- kinds of stores ---------------------------------------------------------------------- */
 
 static void open_served(struct place *place)
 {

@@ -174,8 +174,7 @@ static void test_while_timing_out(void **state)
     kolo_store_close(store);
 }
 
-/* ---- caps -------------------------------------------------------------------------------------
- */
+/* ---- caps --------------------------------------------------------------------------------- */
 
 static void test_table_is_full(void **state)
 {

@@ -63,8 +63,7 @@ static void hear_nothing(int fd)
     hear(fd, "78563412");
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 static void test_wait_and_cancel(void **state)
 {
@@ -172,8 +171,7 @@ static void test_set_and_hang_up(void **state)
     kolo_free(value);
 }
 
-/* ---- clients that misbehave -------------------------------------------------------------------
- */
+/* ---- clients that misbehave --------------------------------------------------------------- */
 
 static void work_honestly(void **state)
 {
@@ -415,8 +413,7 @@ static void test_hoarders(void **state)
     free(half);
 }
 
-/* ---- the server's end -------------------------------------------------------------------------
- */
+/* ---- the server's end --------------------------------------------------------------------- */
 
 static void test_port_is_taken(void **state)
 {

@@ -73,8 +73,7 @@ static void gets(struct ko_session *client, const char *hex)
     ko_buffer_consume(&client->out, n);
 }
 
-/* ---- conversations ----------------------------------------------------------------------------
- */
+/* ---- conversations ------------------------------------------------------------------------ */
 
 struct step {
     const char *say, *hear;
@@ -227,8 +226,7 @@ static void test_pipelined(void **state)
     ko_buffer_free(&heard);
 }
 
-/* ---- several clients --------------------------------------------------------------------------
- */
+/* ---- several clients ---------------------------------------------------------------------- */
 
 static void open_two(struct bench *bench)
 {
@@ -371,8 +369,7 @@ static void test_barrier_cancelled(void **state)
     close_bench(&bench);
 }
 
-/* ---- watching ---------------------------------------------------------------------------------
- */
+/* ---- watching ----------------------------------------------------------------------------- */
 
 static void test_watch(void **state)
 {

@@ -146,8 +146,7 @@ static void bad_frames(void **state)
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
 }
 
-/* ---- messages that are taken at once ----------------------------------------------------------
- */
+/* ---- messages that are taken at once ------------------------------------------------------ */
 
 enum { TAKEN = 4096 };
 

@@ -62,8 +62,7 @@ void ko_facts_build(struct ko_facts *facts)
     add_number(facts, "pointer_bits", (long long)sizeof(void *) * 8);
 }
 
-/* ---- the machine -------------------------------------------------------------------------------
- */
+/* ---- the machine -------------------------------------------------------------------------- */
 
 static void add_file(struct ko_facts *facts, const char *name, const char *path)
 {
@@ -133,8 +132,7 @@ void ko_facts_machine(struct ko_facts *facts)
     add_link(facts, "process_namespace", "/proc/self/ns/pid");
 }
 
-/* ---- the job -----------------------------------------------------------------------------------
- */
+/* ---- the job ------------------------------------------------------------------------------ */
 
 void ko_facts_job(struct ko_facts *facts, int *nproblems)
 {

@@ -108,8 +108,7 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "kolorun (kolo) %s\n", kolo_version());
 }
 
-/* ---- values of options -------------------------------------------------------------------------
- */
+/* ---- values of options -------------------------------------------------------------------- */
 
 static int parse_seconds(struct argp_state *state, const char *what, const char *text)
 {
@@ -159,8 +158,7 @@ static void add_export(struct argp_state *state, struct ko_launch_options *optio
     options->exports[options->nexports++] = text;
 }
 
-/* ---- options -----------------------------------------------------------------------------------
- */
+/* ---- options ------------------------------------------------------------------------------ */
 
 struct command {
     struct ko_launch_options options;

@@ -68,8 +68,7 @@ struct job {
     sigset_t old_mask;
 };
 
-/* ---- stopping ----------------------------------------------------------------------------------
- */
+/* ---- stopping ----------------------------------------------------------------------------- */
 
 static void signal_all(const struct job *job, int signal)
 {
@@ -110,8 +109,7 @@ static void on_limit(struct job *job)
     stop_all(job, KO_EXIT_TIMEOUT, "it ran past its limit of time");
 }
 
-/* ---- what happens ------------------------------------------------------------------------------
- */
+/* ---- what happens ------------------------------------------------------------------------- */
 
 /* Who presses Ctrl-C knows why the ranks have ended. */
 static bool is_as_wished(const struct job *job, const struct ko_worker *worker)
@@ -220,8 +218,7 @@ static void on_broken_sink(struct job *job, struct ko_sink *sink)
                  "its output cannot be written");
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------
- */
+/* ---- the loop ----------------------------------------------------------------------------- */
 
 /* True if nothing more is to come from the stream. */
 static bool is_drained(const struct ko_stream *stream, bool late)
@@ -333,8 +330,7 @@ static void finish_output(struct job *job)
         }
 }
 
-/* ---- setting up and taking down ----------------------------------------------------------------
- */
+/* ---- setting up and taking down ----------------------------------------------------------- */
 
 static int complain(const char *what)
 {

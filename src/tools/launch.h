@@ -48,8 +48,7 @@ struct ko_launch_options {
     bool quiet;     /* say nothing about ranks that failed */
 };
 
-/* ---- one rank ----------------------------------------------------------------------------------
- */
+/* ---- one rank ----------------------------------------------------------------------------- */
 
 /* What the ranks of one start have in common. After a failure there may be another. */
 struct ko_attempt {
@@ -97,8 +96,7 @@ void ko_worker_signal(const struct ko_worker *worker, int signal);
 /* Reaps an ended rank and closes what is open. */
 void ko_worker_free(struct ko_worker *worker);
 
-/* ---- the job -----------------------------------------------------------------------------------
- */
+/* ---- the job ------------------------------------------------------------------------------ */
 
 /* Takes a port that is free on every address, and holds it: see launch_port.c. The descriptor, or
  * -1 with errno. */

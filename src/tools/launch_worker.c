@@ -31,8 +31,7 @@ struct start {
     int status[2];    /* carries errno of a failed exec */
 };
 
-/* ---- the environment ---------------------------------------------------------------------------
- */
+/* ---- the environment ---------------------------------------------------------------------- */
 
 typedef void (*put_variable)(const char *name, const char *value);
 
@@ -89,8 +88,7 @@ static void set_environment(const struct start *start)
     put_environment(start, set_variable);
 }
 
-/* ---- in the child ------------------------------------------------------------------------------
- */
+/* ---- in the child ------------------------------------------------------------------------- */
 
 /* Rank 0 reads kolorun's standard input, unless it is a terminal that several would fight for. */
 static bool set_descriptors(const struct start *start)
@@ -129,8 +127,7 @@ static _Noreturn void run_child(const struct start *start, pid_t parent)
     _exit(KO_EXIT_NO_FILE);
 }
 
-/* ---- in kolorun --------------------------------------------------------------------------------
- */
+/* ---- in kolorun --------------------------------------------------------------------------- */
 
 static void close_fd(int *fd)
 {
@@ -309,8 +306,7 @@ void ko_worker_free(struct ko_worker *worker)
     ko_stream_close(&worker->streams[1]);
 }
 
-/* ---- without starting it -----------------------------------------------------------------------
- */
+/* ---- without starting it ------------------------------------------------------------------ */
 
 static void print_word(const char *word)
 {

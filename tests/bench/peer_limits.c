@@ -109,8 +109,7 @@ static void combine_twice(float *restrict out, float *restrict also, const float
     }
 }
 
-/* ---- what an operation is: elements given, elements taken --------------------------------------
- */
+/* ---- what an operation is: elements given, elements taken --------------------------------- */
 
 /* give[ngive] goes to the peer; take[ntake] = theirs, plus own if there is one; at_peer is where
  * the peer's give lies in its in (shared buffers). keep[nkeep] is copied to kept. */
@@ -155,8 +154,7 @@ static struct transfer transfer_of(enum peer_operation what, float *in, float *o
     }
 }
 
-/* ---- the methods: give and take ----------------------------------------------------------------
- */
+/* ---- the methods: give and take ----------------------------------------------------------- */
 
 static void (*run_transfer)(const struct transfer *t);
 
@@ -343,8 +341,7 @@ static void over_socket_with_naps(const struct transfer *t)
     over_socket(t);
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations --------------------------------------------------------------------------- */
 
 static void go(enum peer_operation what, float *in, float *out, size_t count, int source)
 {
@@ -387,8 +384,7 @@ static void run(enum peer_operation what, float *in, float *out, size_t count, i
     }
 }
 
-/* ---- setting up --------------------------------------------------------------------------------
- */
+/* ---- setting up --------------------------------------------------------------------------- */
 
 struct method {
     const char *name;

@@ -30,8 +30,7 @@ enum { ROOM = (64 << 20) + 4096, SHIFT = 21 * 64 };
 static char *out;
 static const void *parts[MOST];
 
-/* ---- the limits -------------------------------------------------------------------------------
- */
+/* ---- the limits --------------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
 enum { WIDTH = 64 };
@@ -106,8 +105,7 @@ static void limit(int n, bool is_streaming, size_t nbytes)
 #endif
 }
 
-/* ---- ours -------------------------------------------------------------------------------------
- */
+/* ---- ours --------------------------------------------------------------------------------- */
 
 enum how { LAST, MANY, STREAM, SCALE, COPY, NHOWS };
 
@@ -138,8 +136,7 @@ static void ours(const struct row *row, const struct ko_reduction *reduction, si
         ko_copy_streaming(out, parts[0], nbytes);
 }
 
-/* ---- measuring --------------------------------------------------------------------------------
- */
+/* ---- measuring ---------------------------------------------------------------------------- */
 
 static double now_us(void)
 {

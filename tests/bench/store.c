@@ -49,8 +49,7 @@ static double now(void)
     return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
 }
 
-/* ---- the server -------------------------------------------------------------------------------
- */
+/* ---- the server --------------------------------------------------------------------------- */
 
 static struct server start_server(void)
 {
@@ -97,8 +96,7 @@ static double peak_mb(pid_t process)
     return mb / 1024;
 }
 
-/* ---- requests per second ----------------------------------------------------------------------
- */
+/* ---- requests per second ------------------------------------------------------------------ */
 
 struct worker {
     pthread_t thread;
@@ -140,8 +138,7 @@ static double measure_rate(void)
     return (double)done / seconds_of_rate;
 }
 
-/* ---- crowds -----------------------------------------------------------------------------------
- */
+/* ---- crowds ------------------------------------------------------------------------------- */
 
 static int dial(int port, int nonblocking)
 {
@@ -285,8 +282,7 @@ static double measure_release(void)
     return seconds;
 }
 
-/* ---- hostile clients --------------------------------------------------------------------------
- */
+/* ---- hostile clients ---------------------------------------------------------------------- */
 
 static void nap_ms(int ms)
 {
@@ -422,8 +418,7 @@ static double measure_hostile(void (*be)(int port))
     return ratios[1];
 }
 
-/* ---- the figures ------------------------------------------------------------------------------
- */
+/* ---- the figures -------------------------------------------------------------------------- */
 
 static int failed;
 

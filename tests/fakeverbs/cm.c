@@ -58,8 +58,7 @@ static int outcome(const char *function)
     return errno ? -1 : 0;
 }
 
-/* ---- channels --------------------------------------------------------------------------------
- */
+/* ---- channels ----------------------------------------------------------------------------- */
 
 static void watch(struct channel *channel, int operation, int fd, struct id *id)
 {
@@ -108,8 +107,7 @@ static struct event *tell(struct id *id, int type, int status)
     return event;
 }
 
-/* ---- ids -------------------------------------------------------------------------------------
- */
+/* ---- ids ---------------------------------------------------------------------------------- */
 
 static struct id *new_id(struct channel *channel, int fd)
 {
@@ -225,8 +223,7 @@ int rdma_resolve_route(struct ko_ib_cm_id *base, int ms)
     return 0;
 }
 
-/* ---- connecting ------------------------------------------------------------------------------
- */
+/* ---- connecting --------------------------------------------------------------------------- */
 
 int rdma_connect(struct ko_ib_cm_id *base, struct ko_ib_cm_param *param)
 {

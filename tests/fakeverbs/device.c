@@ -213,8 +213,7 @@ int ibv_query_pkey(struct ko_ib_context *context, uint8_t port, int index, uint1
     return port == 1 && index == 0 ? double_break("ibv_query_pkey") : EINVAL;
 }
 
-/* ---- asynchronous events ----------------------------------------------------------------------
- */
+/* ---- asynchronous events ------------------------------------------------------------------ */
 
 void double_tell_async(struct double_context *context, int type, void *object)
 {
@@ -245,8 +244,7 @@ const char *ibv_event_type_str(int event)
                                               : "some event";
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------- */
 
 struct ko_ib_pd {
     struct ko_ib_context *context;

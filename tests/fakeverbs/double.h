@@ -125,8 +125,7 @@ bool double_lists(const char *variable, const char *word);
 /* True unless the wishes are for another adapter. */
 bool double_is_meant(const struct ko_ib_context *context);
 
-/* ---- nic.c: the thread that is all adapters ---------------------------------------------------
- */
+/* ---- nic.c: the thread that is all adapters ----------------------------------------------- */
 
 /* Everything below is its own, under this lock. */
 extern pthread_mutex_t double_lock;
@@ -152,8 +151,7 @@ void double_transmit(struct double_qp *qp);
 /* Fails the first request with a status and flushes all others. */
 void double_fail(struct double_qp *qp, int status, int vendor);
 
-/* ---- queue.c ----------------------------------------------------------------------------------
- */
+/* ---- queue.c ------------------------------------------------------------------------------ */
 
 void double_complete(struct double_qp *qp, struct double_cq *cq, struct ko_ib_wc wc);
 /* Tells of completions whose time has come. */

@@ -32,8 +32,7 @@ static struct nic {
     struct double_qp *qps;
 } * nic;
 
-/* ---- sockets ----------------------------------------------------------------------------------
- */
+/* ---- sockets ------------------------------------------------------------------------------ */
 
 static socklen_t name_of(uint32_t number, struct sockaddr_un *name)
 {
@@ -116,8 +115,7 @@ int double_join(uint32_t number, uint32_t peer, bool is_second)
     return error ? -1 : 0;
 }
 
-/* ---- out --------------------------------------------------------------------------------------
- */
+/* ---- out ---------------------------------------------------------------------------------- */
 
 /* 0, EAGAIN, or the errno of a peer that is gone. */
 static int put(struct double_qp *qp, struct double_packet *packet, struct iovec *pieces, int n)
@@ -231,8 +229,7 @@ static void answer(struct double_qp *qp, uint32_t number, int status)
         (struct double_packet){.type = DOUBLE_ACK, .number = number, .status = (uint32_t)status};
 }
 
-/* ---- in ---------------------------------------------------------------------------------------
- */
+/* ---- in ----------------------------------------------------------------------------------- */
 
 /* Puts the bytes into the first receive, behind what is there; false if there is no room. */
 static bool scatter(struct double_qp *qp, const unsigned char *bytes, size_t nbytes)
@@ -324,8 +321,7 @@ static void receive(struct double_qp *qp)
         epoll_ctl(nic->epoll_fd, EPOLL_CTL_DEL, qp->fd, NULL);
 }
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread --------------------------------------------------------------------------- */
 
 static void look_after(struct double_qp *qp)
 {

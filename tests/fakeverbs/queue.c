@@ -31,8 +31,7 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* ---- completion channels ----------------------------------------------------------------------
- */
+/* ---- completion channels ------------------------------------------------------------------ */
 
 struct channel {
     struct ko_ib_comp_channel base;
@@ -77,8 +76,7 @@ void ibv_ack_cq_events(struct ko_ib_cq *cq, unsigned count)
     ((struct channel *)cq->channel)->acked += (int)count;
 }
 
-/* ---- completion queues ------------------------------------------------------------------------
- */
+/* ---- completion queues -------------------------------------------------------------------- */
 
 struct ko_ib_cq *ibv_create_cq(struct ko_ib_context *context, int cqe, void *owner,
                                struct ko_ib_comp_channel *channel, int vector)
@@ -191,8 +189,7 @@ int double_req_notify_cq(struct ko_ib_cq *base, int solicited_only)
     return 0;
 }
 
-/* ---- ends of requests -------------------------------------------------------------------------
- */
+/* ---- ends of requests --------------------------------------------------------------------- */
 
 void double_end_send(struct double_qp *qp, int status, int vendor)
 {
@@ -243,8 +240,7 @@ void double_fail(struct double_qp *qp, int status, int vendor)
         double_end_recv(qp, &flushed);
 }
 
-/* ---- queue pairs ------------------------------------------------------------------------------
- */
+/* ---- queue pairs -------------------------------------------------------------------------- */
 
 struct ko_ib_qp *ibv_create_qp(struct ko_ib_pd *pd, struct ko_ib_qp_init *init)
 {
