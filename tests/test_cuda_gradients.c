@@ -3,11 +3,11 @@
  * Training's calls on GPU memory, on the double of NVIDIA's driver: among ranks that share a GPU,
  * that have several, and by way of host memory; in one pass over memory; in graphs.
  */
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "gradient_exam.h"
 #include "ranks.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -70,18 +70,6 @@ static struct counts {
     atomic_uint_fast64_t read, written;
 } * counts;
 
-static void look_at_bytes(uint64_t *read, uint64_t *written)
-{
-    void (*bytes)(uint64_t *, uint64_t *);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    *(void **)&bytes = library ? dlsym(library, "fakecuda_bytes") : NULL;
-    if (!bytes)
-        abort();
-    bytes(read, written);
-    dlclose(library);
-}
-
 static void *make(size_t nbytes)
 {
     void *content = calloc(1, nbytes), *made;
@@ -116,7 +104,7 @@ static int count_one(kolo_group *group, const kolo_update *update, enum counted 
     uint64_t before[2], after[2];
     int err = kolo_barrier(group);
 
-    look_at_bytes(&before[0], &before[1]);
+    gpu_bytes_of_all(&before[0], &before[1]);
     if (!err)
         err = what == COMPRESSED
                   ? kolo_all_reduce_compressed(group, update->grad, update->param, COUNT,
@@ -124,7 +112,7 @@ static int count_one(kolo_group *group, const kolo_update *update, enum counted 
                   : kolo_all_reduce_step(group, update, KOLO_FLOAT32, KOLO_AVG, &step);
     if (err || kolo_barrier(group))
         return ranks_fail("%d", what);
-    look_at_bytes(&after[0], &after[1]);
+    gpu_bytes_of_all(&after[0], &after[1]);
     atomic_fetch_add(&counts[what].read, after[0] - before[0]);
     atomic_fetch_add(&counts[what].written, after[1] - before[1]);
     return 0;

@@ -7,11 +7,11 @@
  */
 #include "coll_gpu_pieces.h"
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "networks.h"
 #include "ranks.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,18 +111,6 @@ static void all_collectives(void **state)
 
 enum { PIECES = 7, ELEMENTS = PIECES * PIECE_BYTES / 4 - 100 };
 
-static uint64_t bytes_with_host(void)
-{
-    uint64_t (*with_host)(void);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    *(void **)&with_host = library ? dlsym(library, "fakecuda_bytes_with_host") : NULL;
-    if (!with_host)
-        abort();
-    dlclose(library);
-    return with_host();
-}
-
 static struct {
     uint64_t before;
     int npieces;
@@ -143,14 +131,14 @@ static int cross(kolo_group *group, const struct ko_call *call)
 
     if (call->count > PIECE_BYTES / sizeof(int) || call->is_on_gpu)
         return ko_group_fail(group, KOLO_E_INTERNAL, "this is no piece");
-    for (int i = 0; bytes_with_host() - seen.before < want; i++) {
+    for (int i = 0; gpu_bytes_now().with_host - seen.before < want; i++) {
         if (i == 10000)
             return ko_group_fail(group, KOLO_E_INTERNAL, "nothing comes or goes meanwhile");
         ranks_nap_ms(1);
     }
     for (size_t i = 0; i < call->count; i++)
         out[i] = 2 * ((const int *)call->in)[i];
-    return bytes_with_host() - seen.before == want
+    return gpu_bytes_now().with_host - seen.before == want
                ? KOLO_OK
                : ko_group_fail(group, KOLO_E_INTERNAL, "more has come or gone than may");
 }
@@ -172,7 +160,7 @@ static int watch_pieces(kolo_group *group, void *unused)
     call.in = call.out;
     if (failed || gpu_rank.cuda->stream_sync(gpu_rank.stream))
         return ranks_fail("the stream");
-    seen.before = bytes_with_host();
+    seen.before = gpu_bytes_now().with_host;
     if (ko_coll_run_by_host(group, &call, cross) || seen.npieces != PIECES)
         failed = ranks_fail("%d pieces", seen.npieces);
     gpu_rank_memory.fetch(content, call.out, sizeof content);

@@ -6,10 +6,10 @@
  * none by way of the host; from any rank, out of order, with nobody waiting; ranks that are lost.
  */
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -206,34 +206,6 @@ static int too_long(kolo_group *group, void *unused)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Of this process's GPU: of its own memory and others', and from or to the host's. */
-struct bytes {
-    uint64_t read, written, read_there, written_there, with_host;
-};
-
-static struct bytes look_at_bytes(void)
-{
-    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
-    uint64_t (*with_host)(void);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    struct bytes bytes = {0};
-
-    *(void **)&between = library ? dlsym(library, "fakecuda_bytes_between") : NULL;
-    *(void **)&with_host = library ? dlsym(library, "fakecuda_bytes_with_host") : NULL;
-    if (!between || !with_host)
-        abort();
-    for (int home = 0; home < 16; home++) {
-        uint64_t read, written;
-
-        between(gpu_rank.device, home, &read, &written);
-        *(home == gpu_rank.device ? &bytes.read : &bytes.read_there) += read;
-        *(home == gpu_rank.device ? &bytes.written : &bytes.written_there) += written;
-    }
-    bytes.with_host = with_host();
-    dlclose(library);
-    return bytes;
-}
-
 /* Rank 0 sends to rank 1, which copies once, whatever its memory. */
 static int count_one(kolo_group *group, size_t count, bool is_on_gpu)
 {
@@ -241,27 +213,23 @@ static int count_one(kolo_group *group, size_t count, bool is_on_gpu)
     const char *ngpus = getenv("FAKECUDA_DEVICES");
     const bool is_one = ngpus && !strcmp(ngpus, "1");
     const uint64_t nbytes = count * sizeof(int);
-    struct bytes before, after, want = {0};
+    struct gpu_bytes before, have, want = {0};
     int failed = 0;
 
     if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
         return ranks_fail("the stream");
-    before = look_at_bytes();
+    before = gpu_bytes_now();
     if (gpu.rank == 0)
         failed = kolo_send(group, buffer.at, count, KOLO_INT32, 1, 1);
     else if (gpu.rank == 1)
         failed = kolo_recv(group, buffer.at, count, KOLO_INT32, 0, 1);
-    after = look_at_bytes();
+    have = gpu_bytes_since(before);
     if (gpu.rank == 1) {
         *(is_one ? &want.read : &want.read_there) = nbytes;
         want.written = is_on_gpu ? nbytes : 0;
         want.with_host = is_on_gpu ? 0 : nbytes;
     }
-    if (failed || after.read - before.read != want.read ||
-        after.written - before.written != want.written ||
-        after.read_there - before.read_there != want.read_there ||
-        after.written_there != before.written_there ||
-        after.with_host - before.with_host != want.with_host)
+    if (failed || memcmp(&have, &want, sizeof want) != 0)
         failed = ranks_fail("%zu elements on rank %d", count, gpu.rank);
     return failed | check_and_free(&buffer, 0, gpu.rank < 2 ? count : 0, gpu.rank < 2 ? count : 0);
 }

@@ -5,10 +5,10 @@
  * collectives, anyhow placed; GPUs that have no access to each other's memory.
  */
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,31 +29,6 @@ static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body bo
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Of this process's GPU: of its own memory, and of other GPUs'. */
-struct bytes {
-    uint64_t read, written, read_there, written_there;
-};
-
-static struct bytes look_at_bytes(void)
-{
-    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    struct bytes bytes = {0};
-
-    *(void **)&between = library ? dlsym(library, "fakecuda_bytes_between") : NULL;
-    if (!between)
-        abort();
-    for (int home = 0; home < 16; home++) {
-        uint64_t read, written;
-
-        between(gpu_rank.device, home, &read, &written);
-        *(home == gpu_rank.device ? &bytes.read : &bytes.read_there) += read;
-        *(home == gpu_rank.device ? &bytes.written : &bytes.written_there) += written;
-    }
-    dlclose(library);
-    return bytes;
-}
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -61,7 +36,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* What a rank's GPU has to read and write if all n have one each: of blocks of nbytes, or of shares
  * of so many bytes, whole lines. */
-static struct bytes floor_of(enum ko_collective what, int rank, uint64_t n, uint64_t nbytes)
+static struct gpu_bytes floor_of(enum ko_collective what, int rank, uint64_t n, uint64_t nbytes)
 {
     const uint64_t lines = (nbytes + LINE_BYTES - 1) / LINE_BYTES, me = (uint64_t)rank;
     const uint64_t first = lines / n * me + (me < lines % n ? me : lines % n);
@@ -71,21 +46,22 @@ static struct bytes floor_of(enum ko_collective what, int rank, uint64_t n, uint
 
     switch (what) {
     case KO_ALL_REDUCE:
-        return (struct bytes){share, share, (n - 1) * share, (n - 1) * share};
+        return (struct gpu_bytes){share, share, (n - 1) * share, (n - 1) * share, 0};
     case KO_REDUCE:
-        return (struct bytes){share, is_root ? share : 0, (n - 1) * share, is_root ? 0 : share};
+        return (struct gpu_bytes){share, is_root ? share : 0, (n - 1) * share, is_root ? 0 : share,
+                                  0};
     case KO_REDUCE_SCATTER:
-        return (struct bytes){nbytes, nbytes, (n - 1) * nbytes, 0};
+        return (struct gpu_bytes){nbytes, nbytes, (n - 1) * nbytes, 0, 0};
     case KO_BROADCAST:
-        return is_root ? (struct bytes){0} : (struct bytes){0, nbytes, nbytes, 0};
+        return is_root ? (struct gpu_bytes){0} : (struct gpu_bytes){0, nbytes, nbytes, 0, 0};
     case KO_SCATTER:
-        return is_root ? (struct bytes){nbytes, nbytes, 0, 0}
-                       : (struct bytes){0, nbytes, nbytes, 0};
+        return is_root ? (struct gpu_bytes){nbytes, nbytes, 0, 0, 0}
+                       : (struct gpu_bytes){0, nbytes, nbytes, 0, 0};
     case KO_GATHER:
-        return is_root ? (struct bytes){nbytes, nbytes, 0, 0}
-                       : (struct bytes){nbytes, 0, 0, nbytes};
+        return is_root ? (struct gpu_bytes){nbytes, nbytes, 0, 0, 0}
+                       : (struct gpu_bytes){nbytes, 0, 0, nbytes, 0};
     default: /* all_gather, all_to_all */
-        return (struct bytes){n * nbytes, nbytes, 0, (n - 1) * nbytes};
+        return (struct gpu_bytes){n * nbytes, nbytes, 0, (n - 1) * nbytes, 0};
     }
 }
 
@@ -119,16 +95,13 @@ static int check_bytes(kolo_group *group, enum ko_collective what, ko_cu_ptr mem
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
     const uint64_t nbytes = count * sizeof(float);
     const ko_cu_ptr out = memory + (uint64_t)n * nbytes + LINE_BYTES;
-    const struct bytes want = floor_of(what, rank, (uint64_t)n, nbytes), before = look_at_bytes();
-    struct bytes have;
+    const struct gpu_bytes want = floor_of(what, rank, (uint64_t)n, nbytes),
+                           before = gpu_bytes_now();
+    struct gpu_bytes have;
 
     if (call(group, what, (void *)(uintptr_t)memory, (void *)(uintptr_t)out, count))
         return ranks_fail("%s", ko_collective_name(what));
-    have = look_at_bytes();
-    have.read -= before.read;
-    have.written -= before.written;
-    have.read_there -= before.read_there;
-    have.written_there -= before.written_there;
+    have = gpu_bytes_since(before);
     return !memcmp(&have, &want, sizeof want)
                ? 0
                : ranks_fail("%s of %zu on rank %d of %d: %ju %ju %ju %ju, not %ju %ju %ju %ju",
@@ -207,7 +180,7 @@ static void all_collectives(void **state)
 static int take_apart(kolo_group *group, void *unused)
 {
     int failed = take_all(group, unused);
-    struct bytes bytes = look_at_bytes();
+    struct gpu_bytes bytes = gpu_bytes_now();
 
     return failed || (!bytes.read_there && !bytes.written_there)
                ? failed

@@ -5,11 +5,11 @@
  * again, several graphs in turn; what goes over is what has to; a kernel that waits in vain.
  */
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "kernel_args.h"
 #include "ranks.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -191,31 +191,11 @@ static void one_slot_will_do(void **state)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* What this process's GPU has read and written of others' memory. */
-static void look_at_bytes(uint64_t *read, uint64_t *written)
-{
-    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    *(void **)&between = library ? dlsym(library, "fakecuda_bytes_between") : NULL;
-    if (!between)
-        abort();
-    *read = *written = 0;
-    for (int home = 0; home < MOST_RANKS; home++) {
-        uint64_t some_read, some_written;
-
-        between(gpu_rank.device, home, &some_read, &some_written);
-        *read += home == gpu_rank.device ? 0 : some_read;
-        *written += home == gpu_rank.device ? 0 : some_written;
-    }
-    dlclose(library);
-}
-
 /* Each pair of words once to each rank, with its flags; nothing is read over there. */
 static int count_bytes(kolo_group *group, void *unused)
 {
     const uint64_t nothers = (uint64_t)kolo_group_size(group) - 1;
-    uint64_t before[2], after[2];
+    struct gpu_bytes before, have;
     ko_cu_graph_exec exec;
     int failed = enter(group);
 
@@ -225,14 +205,14 @@ static int count_bytes(kolo_group *group, void *unused)
 
         if (capture(group, &trial, &exec))
             return 1;
-        look_at_bytes(&before[0], &before[1]);
+        before = gpu_bytes_now();
         failed = launch(group, &trial, 0, exec);
-        look_at_bytes(&after[0], &after[1]);
-        if (!failed && (after[0] != before[0] ||
-                        after[1] - before[1] != nothers * 16 * ((trial.count + 7) / 8)))
+        have = gpu_bytes_since(before);
+        if (!failed &&
+            (have.read_there || have.written_there != nothers * 16 * ((trial.count + 7) / 8)))
             failed =
                 ranks_fail("%s of %zu: %ju bytes read, %ju written", ko_collective_name(trial.what),
-                           trial.count, after[0] - before[0], after[1] - before[1]);
+                           trial.count, have.read_there, have.written_there);
         (void)gpu_rank.cuda->graph_exec_destroy(exec);
     }
     if (!failed && kolo_barrier(group))

@@ -6,14 +6,13 @@
  */
 #include "clock.h"
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "kernel_args.h"
 #include "ranks.h"
 
 #include "cuda_kernels.h"
-#include "fakecuda/double.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,20 +26,6 @@
 enum { NBLOCKS = 4, NBYTES = NBLOCKS * KO_PUSH_PAIRS * 8, NRANKS = 2, LIMIT_MS = 60000 };
 
 static char shared[] = "/tmp/test-residency-XXXXXX";
-
-static struct fakecuda_blocks look(void)
-{
-    void (*look_at)(int device, struct fakecuda_blocks *blocks);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    struct fakecuda_blocks blocks;
-
-    *(void **)&look_at = library ? dlsym(library, "fakecuda_blocks") : NULL;
-    if (!look_at)
-        abort();
-    look_at(gpu_rank.device, &blocks);
-    dlclose(library);
-    return blocks;
-}
 
 static void run(const char *slots, const char *slice_us, int n, ranks_body body, void *argument)
 {
@@ -97,9 +82,9 @@ static int await_blocks(int running)
 {
     const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
 
-    while (look().running != running)
+    while (gpu_blocks_now().running != running)
         if (ko_deadline_passed(&deadline))
-            return ranks_fail("%d blocks run, not %d", look().running, running);
+            return ranks_fail("%d blocks run, not %d", gpu_blocks_now().running, running);
     return 0;
 }
 
@@ -135,8 +120,8 @@ static int meet(kolo_group *group, void *argument)
         return ranks_fail("the kernels");
     if (rank == 0 && stop != (meeting->is_late ? KO_PUSH_LATE : 0))
         return ranks_fail("stopped: %u", stop);
-    if (rank == 0 && (look().lost_slices > 0) != meeting->loses)
-        return ranks_fail("%ju slices lost", (uintmax_t)look().lost_slices);
+    if (rank == 0 && (gpu_blocks_now().lost_slices > 0) != meeting->loses)
+        return ranks_fail("%ju slices lost", (uintmax_t)gpu_blocks_now().lost_slices);
     return gpu_rank_leave(0);
 }
 
@@ -184,8 +169,8 @@ static int take_all(kolo_group *group, void *unused)
 
         failed = exam_take(group, &exam);
     }
-    if (!failed && look().rests)
-        failed = ranks_fail("a kernel has waited, %ju turns", (uintmax_t)look().rests);
+    if (!failed && gpu_blocks_now().rests)
+        failed = ranks_fail("a kernel has waited, %ju turns", (uintmax_t)gpu_blocks_now().rests);
     return gpu_rank_leave(failed);
 }
 

@@ -6,11 +6,11 @@
  * memory that moves, buffers that others cannot reach.
  */
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 #include "reduce.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -79,18 +79,6 @@ static void run_all(ranks_body body)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-static void look_at_bytes(uint64_t *read, uint64_t *written)
-{
-    void (*bytes)(uint64_t *, uint64_t *);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    *(void **)&bytes = library ? dlsym(library, "fakecuda_bytes") : NULL;
-    if (!bytes)
-        abort();
-    bytes(read, written);
-    dlclose(library);
-}
-
 /* What the call reads and writes on all ranks, in units of count elements. */
 static uint64_t floor_of(enum ko_collective what, uint64_t n, bool is_write)
 {
@@ -143,10 +131,10 @@ static int count_one(kolo_group *group, enum ko_collective what, void *in, void 
 
     if (kolo_barrier(group))
         return ranks_fail("barrier");
-    look_at_bytes(&before[0], &before[1]);
+    gpu_bytes_of_all(&before[0], &before[1]);
     if (call(group, what, in, out) || kolo_barrier(group))
         return ranks_fail("%s", ko_collective_name(what));
-    look_at_bytes(&after[0], &after[1]);
+    gpu_bytes_of_all(&after[0], &after[1]);
     atomic_fetch_add(&counts[what].read, after[0] - before[0]);
     atomic_fetch_add(&counts[what].written, after[1] - before[1]);
     return 0;

@@ -6,11 +6,11 @@
  * disagree.
  */
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 #include "reduce.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -119,18 +119,6 @@ static int make(kolo_group *group, enum call call, void *in, void *out, kolo_op 
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-static void look_at_bytes(uint64_t *read, uint64_t *written)
-{
-    void (*bytes)(uint64_t *, uint64_t *);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    *(void **)&bytes = library ? dlsym(library, "fakecuda_bytes") : NULL;
-    if (!bytes)
-        abort();
-    bytes(read, written);
-    dlclose(library);
-}
-
 /* Of all ranks together: on one GPU what several get is read once. */
 static uint64_t floor_of(enum call call, int n, bool is_one, bool is_write)
 {
@@ -170,10 +158,10 @@ static int count_bytes(kolo_group *group, void *unused)
 
         if (kolo_barrier(group))
             return ranks_fail("barrier");
-        look_at_bytes(&before[0], &before[1]);
+        gpu_bytes_of_all(&before[0], &before[1]);
         if (make(group, (enum call)call, at(in), at(out), premul) || kolo_barrier(group))
             failed = ranks_fail("call %d", call);
-        look_at_bytes(&after[0], &after[1]);
+        gpu_bytes_of_all(&after[0], &after[1]);
         atomic_fetch_add(&counts[call].read, after[0] - before[0]);
         atomic_fetch_add(&counts[call].written, after[1] - before[1]);
     }

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Not every program with ranks has the double, so that its functions are found by name.
+ */
+#include "gpu_double.h"
+
+#include "gpu_rank.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+static void *find(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *function = library ? dlsym(library, name) : NULL;
+
+    if (!function)
+        abort();
+    dlclose(library);
+    return function;
+}
+
+struct gpu_bytes gpu_bytes_now(void)
+{
+    void (*between)(int device, int home, uint64_t *read, uint64_t *written);
+    uint64_t (*with_host)(void);
+    struct gpu_bytes bytes = {0};
+
+    *(void **)&between = find("fakecuda_bytes_between");
+    *(void **)&with_host = find("fakecuda_bytes_with_host");
+    for (int home = 0; home < DOUBLE_MOST_DEVICES; home++) {
+        uint64_t read, written;
+
+        between(gpu_rank.device, home, &read, &written);
+        *(home == gpu_rank.device ? &bytes.read : &bytes.read_there) += read;
+        *(home == gpu_rank.device ? &bytes.written : &bytes.written_there) += written;
+    }
+    bytes.with_host = with_host();
+    return bytes;
+}
+
+struct gpu_bytes gpu_bytes_since(struct gpu_bytes before)
+{
+    const struct gpu_bytes now = gpu_bytes_now();
+
+    return (struct gpu_bytes){
+        now.read - before.read, now.written - before.written, now.read_there - before.read_there,
+        now.written_there - before.written_there, now.with_host - before.with_host};
+}
+
+void gpu_bytes_of_all(uint64_t *read, uint64_t *written)
+{
+    void (*bytes)(uint64_t *, uint64_t *);
+
+    *(void **)&bytes = find("fakecuda_bytes");
+    bytes(read, written);
+}
+
+struct fakecuda_blocks gpu_blocks_now(void)
+{
+    void (*look)(int device, struct fakecuda_blocks *blocks);
+    struct fakecuda_blocks blocks;
+
+    *(void **)&look = find("fakecuda_blocks");
+    look(gpu_rank.device, &blocks);
+    return blocks;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gpu_double.h: what the double of NVIDIA's driver (fakecuda/double.h) has counted in this process.
+ * For ranks that have entered a GPU (gpu_rank.h).
+ */
+#ifndef GPU_DOUBLE_H
+#define GPU_DOUBLE_H
+
+#include "fakecuda/double.h"
+
+/* Bytes that the rank's GPU has read and written of its own memory and of other GPUs', and that
+ * went between any GPU and the host's memory. */
+struct gpu_bytes {
+    uint64_t read, written, read_there, written_there, with_host;
+};
+
+struct gpu_bytes gpu_bytes_now(void);
+struct gpu_bytes gpu_bytes_since(struct gpu_bytes before);
+
+/* By all GPUs, of all GPUs' memory. */
+void gpu_bytes_of_all(uint64_t *read, uint64_t *written);
+
+/* Of the rank's GPU. */
+struct fakecuda_blocks gpu_blocks_now(void);
+
+#endif
