@@ -34,6 +34,24 @@ int gpu_rank_leave(int failed)
     return failed;
 }
 
+int gpu_rank_capture(void)
+{
+    return gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL)
+               ? ranks_fail("no capture")
+               : 0;
+}
+
+int gpu_rank_captured(ko_cu_graph_exec *exec)
+{
+    ko_cu_graph graph;
+
+    return gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
+                   gpu_rank.cuda->graph_prepare(exec, graph, 0) ||
+                   gpu_rank.cuda->graph_destroy(graph)
+               ? ranks_fail("no graph")
+               : 0;
+}
+
 static void *make(const void *content, size_t nbytes)
 {
     ko_cu_ptr memory;

@@ -25,6 +25,10 @@ int gpu_rank_enter(kolo_group *group);
 /* And last, with what has failed so far. */
 int gpu_rank_leave(int failed);
 
+/* What is put into its stream between the two becomes a graph. 0, or ranks_fail. */
+int gpu_rank_capture(void);
+int gpu_rank_captured(ko_cu_graph_exec *exec);
+
 /* An exam's buffers on the GPU. Their content comes by the stream, some time later. */
 extern const struct exam_memory gpu_rank_memory;
 

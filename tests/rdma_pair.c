@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,6 +146,32 @@ void rdma_pair_pass(struct rdma_pair *pair, size_t nbytes)
     rdma_pair_pass_bytes(pair->to, pair->from, body, got, nbytes);
     free(body);
     free(got);
+}
+
+static void break_one(const char *call, int at)
+{
+    struct rdma_pair pair;
+    char wish[64];
+    int err;
+
+    snprintf(wish, sizeof wish, "%s@%d=12", call, at);
+    setenv("FAKEVERBS_BREAK", wish, 1);
+    err = rdma_pair_open_devices(&pair);
+    if (!err)
+        err = rdma_pair_open_wire(&pair);
+    if (at == 1)
+        assert_int_not_equal(err, KOLO_OK);
+    if (err)
+        assert_true(strlen(kolo_last_error()) > 0);
+    rdma_pair_close(&pair);
+    unsetenv("FAKEVERBS_BREAK");
+}
+
+void rdma_pair_break(const char *const *calls, size_t ncalls, int last)
+{
+    for (size_t i = 0; i < ncalls; i++)
+        for (int at = 1; at <= last; at++)
+            break_one(calls[i], at);
 }
 
 void rdma_pair_expect(struct ko_wire *wire, int status, const char *const *words)

@@ -38,6 +38,10 @@ void rdma_pair_pass_bytes(struct ko_wire *from, struct ko_wire *to, const unsign
 /* One in each direction. */
 void rdma_pair_pass(struct rdma_pair *pair, size_t nbytes);
 
+/* Opens a wire, while the calls fail one after the other, each the first time that it is made,
+ * which keeps the wire from opening, then the second, ... the last-th. Nothing is left behind. */
+void rdma_pair_break(const char *const *calls, size_t ncalls, int last);
+
 /* The wire's failure, whose text has all the words, of which NULL is the last. */
 void rdma_pair_expect(struct ko_wire *wire, int status, const char *const *words);
 

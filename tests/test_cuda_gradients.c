@@ -155,24 +155,6 @@ static void test_one_pass(void **state)
 
 enum { LAUNCHES = 5, SMALL = 1003 };
 
-static int begin(void)
-{
-    return gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL)
-               ? ranks_fail("no capture")
-               : 0;
-}
-
-static int end(ko_cu_graph_exec *exec)
-{
-    ko_cu_graph graph;
-
-    return gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
-                   gpu_rank.cuda->graph_prepare(exec, graph, 0) ||
-                   gpu_rank.cuda->graph_destroy(graph)
-               ? ranks_fail("no graph")
-               : 0;
-}
-
 /* Gradients in host memory, their copy, and what comes of them. */
 static struct trained {
     kolo_update update;
@@ -209,7 +191,7 @@ static int capture(kolo_group *group, const struct trained *trained, const kolo_
     const kolo_cast cast = {.from = KOLO_FLOAT32, .to = KOLO_FLOAT32, .factor = 0.5F};
     const kolo_tensor tensor = {trained->update.grad, trained->unscaled, SMALL};
     kolo_update update = trained->update;
-    int failed = begin();
+    int failed = gpu_rank_capture();
 
     update.grad = trained->unscaled;
     if (!failed && kolo_unscale(group, &tensor, 1, &cast, trained->found))
@@ -219,7 +201,7 @@ static int capture(kolo_group *group, const struct trained *trained, const kolo_
         failed = ranks_fail("compressed");
     if (!failed && kolo_all_reduce_step(group, &update, KOLO_FLOAT32, KOLO_AVG, step))
         failed = ranks_fail("step");
-    return failed | end(exec);
+    return failed | gpu_rank_captured(exec);
 }
 
 static void move_here(struct trained *trained, int n, const kolo_step *step)

@@ -41,29 +41,11 @@ static void *at(ko_cu_ptr memory)
     return (void *)(uintptr_t)memory;
 }
 
-static int begin(void)
-{
-    return gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL)
-               ? ranks_fail("no capture")
-               : 0;
-}
-
-static int end(ko_cu_graph_exec *exec)
-{
-    ko_cu_graph graph;
-
-    return gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
-                   gpu_rank.cuda->graph_prepare(exec, graph, 0) ||
-                   gpu_rank.cuda->graph_destroy(graph)
-               ? ranks_fail("no graph")
-               : 0;
-}
-
 /* out = the sum of all in; blocks = all ranks' out; broadcast of in from rank 0 in the end. */
 static int capture(kolo_group *group, ko_cu_graph_exec *exec)
 {
     kolo_work *work = NULL;
-    int failed = begin(), is_done = 0;
+    int failed = gpu_rank_capture(), is_done = 0;
 
     if (!failed && (kolo_all_reduce_async(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32,
                                           KOLO_SUM, &work) ||
@@ -74,7 +56,7 @@ static int capture(kolo_group *group, ko_cu_graph_exec *exec)
         failed = ranks_fail("all_gather");
     if (!failed && kolo_broadcast(group, at(gpu.in), COUNT, KOLO_INT32, 0))
         failed = ranks_fail("broadcast");
-    return failed | end(exec);
+    return failed | gpu_rank_captured(exec);
 }
 
 static int value(int rank, int round, int i)
@@ -164,7 +146,7 @@ static void graphs_are_launched_often(void **state)
 static int capture_by_the_host(kolo_group *group, void *unused)
 {
     ko_cu_graph_exec exec;
-    int failed = enter(group) | begin();
+    int failed = enter(group) | gpu_rank_capture();
 
     (void)unused;
     if (!failed && kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) !=
@@ -172,7 +154,7 @@ static int capture_by_the_host(kolo_group *group, void *unused)
         failed = ranks_fail("it was captured");
     if (!failed && kolo_send(group, at(gpu.in), 1, KOLO_INT32, 0, 0) != KOLO_E_UNSUPPORTED)
         failed = ranks_fail("a message was captured");
-    failed |= end(&exec);
+    failed |= gpu_rank_captured(&exec);
     (void)gpu_rank.cuda->graph_exec_destroy(exec);
     return failed || !kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM)
                ? failed
@@ -195,13 +177,13 @@ static int capture_alone(kolo_group *group, void *unused)
 
     (void)unused;
     if (captures)
-        failed |= begin();
+        failed |= gpu_rank_capture();
     if (!failed && (kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) !=
                         KOLO_E_MISMATCH ||
                     !strstr(kolo_last_error(), "rank 1 captures a call for a graph")))
         failed = ranks_fail("it was taken");
     if (captures) {
-        failed |= end(&exec);
+        failed |= gpu_rank_captured(&exec);
         (void)gpu_rank.cuda->graph_exec_destroy(exec);
     }
     return failed;

@@ -76,11 +76,7 @@ static int call(kolo_group *group, const struct trial *trial)
 
 static int capture(kolo_group *group, const struct trial *trial, ko_cu_graph_exec *exec)
 {
-    ko_cu_graph graph;
-
-    if (gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL) || call(group, trial) ||
-        gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
-        gpu_rank.cuda->graph_prepare(exec, graph, 0) || gpu_rank.cuda->graph_destroy(graph))
+    if (gpu_rank_capture() || call(group, trial) || gpu_rank_captured(exec))
         return ranks_fail("%s of %zu bytes was not captured", ko_collective_name(trial->what),
                           trial->count);
     return 0;

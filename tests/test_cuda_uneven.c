@@ -323,18 +323,12 @@ static void sums_of_products(void **state)
 static int capture(kolo_group *group, ko_cu_ptr in, ko_cu_ptr out, size_t apart, kolo_op premul,
                    ko_cu_graph_exec *exec)
 {
-    ko_cu_graph graph;
-    int failed = 0;
+    int failed = gpu_rank_capture();
 
-    if (gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL))
-        return ranks_fail("no capture");
     for (int call = 0; call < NCALLS && !failed; call++)
         if (make(group, (enum call)call, at(in), at(out + apart * (unsigned)call), premul))
             failed = ranks_fail("call %d", call);
-    if (gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
-        gpu_rank.cuda->graph_prepare(exec, graph, 0) || gpu_rank.cuda->graph_destroy(graph))
-        return ranks_fail("no graph");
-    return failed;
+    return failed | gpu_rank_captured(exec);
 }
 
 /* A launch leaves what the calls do. */
