@@ -154,13 +154,31 @@ static void nobody_listens(void **state)
     rdma_pair_close(&pair);
 }
 
+/* A port that the kernel gives may be TCP's already. */
+static void another_port_is_tried(void **state)
+{
+    struct rdma_pair pair;
+
+    (void)state;
+    assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
+    setenv("FAKEVERBS_BREAK", "rdma_listen@1-2=98,rdma_connect@1-1=98", 1); /* EADDRINUSE */
+    assert_int_equal(rdma_pair_open_wire(&pair), KOLO_OK);
+    rdma_pair_pass(&pair, 1000);
+    rdma_pair_close(&pair);
+    assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
+    setenv("FAKEVERBS_BREAK", "rdma_listen=98", 1);
+    assert_int_equal(rdma_pair_open_wire(&pair), KOLO_E_SYSTEM);
+    rdma_pair_close(&pair);
+    unsetenv("FAKEVERBS_BREAK");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, set_up)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(messages_pass), TEST(which_adapter_is_taken),
+    const struct CMUnitTest tests[] = {TEST(messages_pass),       TEST(which_adapter_is_taken),
                                        TEST(every_call_can_fail), TEST(a_stranger_is_sent_away),
-                                       TEST(nobody_listens)};
+                                       TEST(nobody_listens),      TEST(another_port_is_tried)};
 
     return cmocka_run_group_tests_name("rdma over iWARP", tests, NULL, NULL);
 }

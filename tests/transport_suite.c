@@ -216,7 +216,9 @@ int suite_settle(struct ko_wire *a, struct ko_wire *b)
     int err = a ? a->transport->drive(a) : KOLO_OK;
     int other = b ? b->transport->drive(b) : KOLO_OK;
 
-    if (!err && !other && !has_more(a) && !has_more(b))
+    if (err || other)
+        print_message("a wire failed: %s\n", kolo_last_error());
+    else if (!has_more(a) && !has_more(b))
         nap(both, 2);
     return err ? err : other;
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { RESOLVE_MS = 5000 };
+enum { RESOLVE_MS = 5000, PORTS = 16 /* tried */ };
 
 /* What the end that comes shows. */
 struct ticket {
@@ -100,15 +100,30 @@ static int open_id(struct ko_rdma_wire *wire, struct ko_ib_cm_id **id)
     return ko_poller_add(&wire->poller, wire->meeting.channel->fd, KO_POLL_IN, &wire->meeting);
 }
 
+/* Ports of iWARP are TCP's, but the kernel chooses one without a look at TCP's sockets: whether
+ * what has failed was that, and there is a new id, which gets another. */
+static bool tries_again(struct ko_rdma_wire *wire, struct ko_ib_cm_id **id)
+{
+    const struct ko_ib_cm *cm = wire->device->cm;
+    const int failed = errno;
+
+    if (failed != EADDRINUSE || ++wire->meeting.tries == PORTS)
+        return false;
+    (void)cm->destroy_id(*id);
+    *id = NULL;
+    return !cm->create_id(wire->meeting.channel, id, NULL, KO_IB_CM_TCP);
+}
+
 static int listen_here(struct ko_rdma_wire *wire)
 {
     const struct ko_ib_cm *cm = wire->device->cm;
     union address here = address_of(&wire->device->host, 0);
-    struct ko_ib_cm_id *id = wire->meeting.listener;
+    struct ko_ib_cm_id **id = &wire->meeting.listener;
 
-    if (cm->bind(id, &here.any) || cm->listen(id, 2))
-        return cm_failed(wire, "listening");
-    wire->card.cm_port = ntohs(cm->get_port(id));
+    while (cm->bind(*id, &here.any) || cm->listen(*id, 2))
+        if (!tries_again(wire, id))
+            return cm_failed(wire, "listening");
+    wire->card.cm_port = ntohs(cm->get_port(*id));
     return KOLO_OK;
 }
 
@@ -146,10 +161,14 @@ static int connect_there(struct ko_rdma_wire *wire)
 {
     const struct ticket ticket = {wire->theirs.rails[0].psn, wire->theirs.rails[0].qp_number};
     struct ko_ib_cm_param param = param_of(wire, &ticket);
+    int err;
 
-    if (wire->device->cm->connect(wire->meeting.id, &param))
+    if (!wire->device->cm->connect(wire->meeting.id, &param))
+        return KO_AGAIN;
+    if (!tries_again(wire, &wire->meeting.id))
         return cm_failed(wire, "connecting");
-    return KO_AGAIN;
+    err = go_there(wire);
+    return err ? err : KO_AGAIN;
 }
 
 static bool is_ours(const struct ko_rdma_wire *wire, const struct ko_ib_cm_param *param)

@@ -36,6 +36,7 @@ struct ko_rdma_slots {
 struct ko_rdma_meeting {
     struct ko_ib_cm_channel *channel;
     struct ko_ib_cm_id *listener, *id;
+    int tries;          /* ports that were taken */
     struct ko_post met; /* over tcp: the end that listened can take in what the other sends */
     bool has_met;       /* that has come */
 };

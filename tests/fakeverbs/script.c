@@ -4,6 +4,7 @@
  */
 #include "double.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +43,16 @@ int double_break(const char *function)
     for (const char *wish = all; wish && *wish;
          wish = strchr(wish, ',') ? strchr(wish, ',') + 1 : NULL) {
         char *end = (char *)(uintptr_t)wish + length;
-        long from = 1;
+        long from = 1, to = LONG_MAX, n;
 
         if (strncmp(wish, function, length) != 0 || (*end != '@' && *end != '='))
             continue;
         if (*end == '@')
             from = strtol(end + 1, &end, 10);
-        if (count(function, all) >= from)
+        if (*end == '-')
+            to = strtol(end + 1, &end, 10);
+        n = count(function, all);
+        if (n >= from && n <= to)
             return atoi(end + 1);
     }
     return 0;
