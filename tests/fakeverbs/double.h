@@ -12,7 +12,7 @@
  *                            has none, and is joined by the functions of librdmacm. An address
  *                            reaches those that begin with the same three numbers
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
- *   FAKEVERBS_BREAK=FUNCTION[@N[-M]]=ERRNO,...  the function fails, from its N-th call on, to the M-th
+ *   FAKEVERBS_BREAK=FUNCTION[@N[-M]]=ERRNO,...  the function fails, from its N-th call to the M-th
  *   FAKEVERBS_MEMLOCK=BYTES  so much can be registered in all
  *   FAKEVERBS_LOST=INDEX,... what leaves by these entries of the GID table never arrives
  *   FAKEVERBS_STATUS=N=STATUS/VENDOR  so ends the N-th request posted to send
