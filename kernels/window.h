@@ -3,12 +3,13 @@
  * window.h: a window is memory that its owner (the receiver) and one peer (the sender) both
  * address. It is a ring of slots:
  *
- *     struct ko_window | slots x struct ko_slot | slots x KO_INLINE | slots x slice_bytes
+ *     struct ko_window | slots x struct ko_slot | slots x KO_INLINE | KO_PLACES x slots x
+ * slice_bytes
  *
  * A short body lies where only its slot's can lie, so that the receiver can fetch it before it
  * knows that it is there; the slots' heads lie side by side, which is faster than any other way
- * that was tried. A longer body lies in one of the `slots` places behind; its slot says in which,
- * and the sender chooses: one that it has used lately is still in the caches.
+ * that was tried. A longer body lies in the places behind; its slot says how many bytes from the
+ * first of them, and the sender chooses (transports/window_places.h).
  *
  * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
  * takes the slots in the same order and counts them in `credit`. Steps begin at 0 and never go
@@ -24,6 +25,7 @@
 #define KO_LINE 64     /* bytes that two cores hand over at once */
 #define KO_INLINE 1024 /* the longest body that has its slot's own place */
 #define KO_BESIDE 24   /* the longest one that lies beside its frame, in the slot's first line */
+#define KO_PLACES 2    /* for the bodies of each slot */
 
 struct ko_window {
     uint64_t credit;     /* by the receiver: slots taken so far */
@@ -48,11 +50,27 @@ _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a
 _Static_assert(sizeof(struct ko_reference) <= KO_BESIDE, "a reference fits into a line");
 _Static_assert(sizeof(struct ko_slot) % KO_LINE == 0, "and so is every other");
 
+/* Bytes of a place. */
+KO_FN size_t ko_window_place(uint32_t slice_bytes)
+{
+    return (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
+}
+
+/* Bytes of all places. */
+KO_FN size_t ko_window_room(uint32_t slots, uint32_t slice_bytes)
+{
+    return KO_PLACES * slots * ko_window_place(slice_bytes);
+}
+
+/* Bytes in front of the first place. */
+KO_FN size_t ko_window_front(uint32_t slots)
+{
+    return sizeof(struct ko_window) + slots * (sizeof(struct ko_slot) + KO_INLINE);
+}
+
 KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
 {
-    size_t bodies = (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
-
-    return sizeof(struct ko_window) + slots * (sizeof(struct ko_slot) + KO_INLINE + bodies);
+    return ko_window_front(slots) + ko_window_room(slots, slice_bytes);
 }
 
 /* Slot number `index`, which is step % slots: whoever goes through the steps counts it along, since
@@ -72,14 +90,10 @@ KO_FN unsigned char *ko_slot_body(struct ko_window *window, uint32_t slots, uint
                                : bodies + (size_t)index * KO_INLINE;
 }
 
-/* Where the body of a DATA frame lies; place < slots. */
-KO_FN unsigned char *ko_window_body(struct ko_window *window, uint32_t slots, uint32_t slice_bytes,
-                                    uint32_t place)
+/* Where the body of a DATA frame lies that is `at` bytes from the first place. */
+KO_FN unsigned char *ko_window_body(struct ko_window *window, uint32_t slots, uint64_t at)
 {
-    size_t bodies = (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
-
-    return (unsigned char *)(void *)(window + 1) + slots * (sizeof(struct ko_slot) + KO_INLINE) +
-           place * bodies;
+    return (unsigned char *)window + ko_window_front(slots) + at;
 }
 
 #endif

@@ -6,14 +6,12 @@
 #include "copy.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-enum { LINE = 64, LEAST_CACHE_BYTES = 1 << 20 };
+enum { LINE = 64 };
 
 #if defined(__x86_64__)
 
@@ -98,57 +96,4 @@ void ko_copy_streaming_at(int width, void *to, const void *from, size_t nbytes)
 void ko_copy_streaming(void *to, const void *from, size_t nbytes)
 {
     ko_copy_streaming_at(ko_copy_nwidths() - 1, to, from, nbytes);
-}
-
-/* ---- how large a cache is ----------------------------------------------------------------- */
-
-/* What Linux says about the last-level cache of the first CPU; NULL if it does not. */
-static FILE *open_fact(const char *name)
-{
-    char path[80];
-
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index3/%s", name);
-    return fopen(path, "re");
-}
-
-static size_t count_last_level_bytes(void)
-{
-    FILE *file = open_fact("size");
-    size_t kib = 0;
-    const long all = sysconf(_SC_LEVEL3_CACHE_SIZE); /* AMD: of the whole package */
-
-    if (file && fscanf(file, "%zuK", &kib) != 1)
-        kib = 0;
-    if (file)
-        fclose(file);
-    return kib ? kib << 10 : all > 0 ? (size_t)all : 0;
-}
-
-/* The CPUs that share it: the bits of hexadecimal digits; else all that are online. */
-static size_t count_sharers(void)
-{
-    FILE *file = open_fact("shared_cpu_map");
-    const char *digits = "0123456789abcdef";
-    size_t count = 0;
-    int digit;
-
-    while (file && (digit = fgetc(file)) != EOF) {
-        const char *at = strchr(digits, digit);
-
-        if (digit && at)
-            count += (size_t)__builtin_popcount((unsigned)(at - digits));
-    }
-    if (file)
-        fclose(file);
-    return count ? count : (size_t)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-size_t ko_cache_bytes(void)
-{
-    const long own = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    size_t share = count_last_level_bytes() / count_sharers();
-
-    if (own > 0 && share < (size_t)own)
-        share = (size_t)own;
-    return share > LEAST_CACHE_BYTES ? share : LEAST_CACHE_BYTES;
 }

@@ -21,8 +21,4 @@ void ko_copy_streaming_end(void);
 int ko_copy_nwidths(void);
 void ko_copy_streaming_at(int width, void *to, const void *from, size_t nbytes);
 
-/* The share of the last-level cache that one CPU has, in bytes: a result of this size leaves it
- * before it is read again. At least 1 MiB. Takes microseconds: to be asked once. */
-size_t ko_cache_bytes(void);
-
 #endif

@@ -9,8 +9,8 @@
  */
 #include "endpoint.h"
 
+#include "caches.h"
 #include "config.h"
-#include "copy.h"
 #include "log.h"
 #include "status.h"
 #include "store.h"
@@ -108,6 +108,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->store = store;
     endpoint->store_rank = -1;
     endpoint->cache_bytes = ko_cache_bytes();
+    endpoint->own_cache_bytes = ko_cache_own_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
     err = endpoint->contacts ? ko_poller_open_quiet(&endpoint->poller) : KOLO_E_NOMEM;
     ko_pool_open(&endpoint->pollers, endpoint->poller.epoll_fd, endpoint);

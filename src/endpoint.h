@@ -26,7 +26,8 @@ struct ko_endpoint {
     int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
     atomic_bool store_is_lost; /* its connection broke: it is not tried again */
     struct ko_contact own;
-    size_t cache_bytes; /* ko_cache_bytes: of more than this little is found there again */
+    size_t cache_bytes;     /* ko_cache_bytes: of more than this little is found there again */
+    size_t own_cache_bytes; /* ko_cache_own_bytes */
     struct ko_contact **contacts; /* by world rank, fetched at first use */
     struct ko_device *devices[KO_CONTACT_TRANSPORTS];
     struct ko_poller poller;       /* listeners and unfinished arrivals */

@@ -162,6 +162,11 @@ void ko_group_costs(const kolo_group *group, struct ko_costs *costs);
  * the shortest of their links wants it. */
 size_t ko_group_slice_bytes(const kolo_group *group);
 
+/* Places that long slices between this rank and a peer of its host take in turn: all together, what
+ * comes to a rank goes through twice its own cache (window_places.h); one where the two share that
+ * cache, or where more ranks than two take turns on a core. A guess while hosts are not known. */
+uint32_t ko_group_spread(const kolo_group *group, const struct ko_contact *peer);
+
 /* Checks a rank of the group given by the user, called `what` there. */
 int ko_group_wrong_rank(const kolo_group *group, int rank, const char *what);
 static inline int ko_group_check_rank(const kolo_group *group, int rank, const char *what)

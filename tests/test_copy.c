@@ -51,21 +51,11 @@ static void nothing_needs_no_memory(void **state)
     ko_copy_streaming(NULL, NULL, 0);
 }
 
-static void a_share_of_the_cache(void **state)
-{
-    const size_t share = ko_cache_bytes();
-
-    (void)state;
-    assert_true(share >= (size_t)1 << 20 && share <= (size_t)1 << 40);
-    assert_int_equal(share, ko_cache_bytes());
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_alignment_and_length),
         cmocka_unit_test(nothing_needs_no_memory),
-        cmocka_unit_test(a_share_of_the_cache),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

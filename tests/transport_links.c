@@ -430,6 +430,8 @@ static void left_behind(void **state)
 /* A window that holds what no honest peer writes. */
 static void hostile_slot(void **state)
 {
+    const uint64_t wrong[] = {1, KO_LINE + 8, ko_window_room(SLOTS, SLICE) - SLICE + KO_LINE,
+                              ko_window_room(SLOTS, SLICE), UINT64_MAX - KO_LINE + 1};
     struct links links = open_links(*state, SLICE);
     const struct ko_frame *frame;
     struct ko_slot *slot;
@@ -447,9 +449,11 @@ static void hostile_slot(void **state)
     slot->frame = (struct ko_frame){.kind = KO_FRAME_BYE, .nbytes = 1};
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_E_PROTOCOL);
     slot->frame = (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = SLICE};
-    memcpy(slot->beside, &(uint32_t){SLOTS}, sizeof(uint32_t));
     assert_int_equal(links.to->ops->next(links.to, &frame), KOLO_OK);
-    assert_int_equal(links.to->ops->peek(links.to, &body), KOLO_E_PROTOCOL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(slot->beside, &wrong[i], sizeof *wrong);
+        assert_int_equal(links.to->ops->peek(links.to, &body), KOLO_E_PROTOCOL);
+    }
     ko_store_ordered(&slot->step, 7); /* a step that is not the next is none */
     assert_int_equal(links.to->ops->next(links.to, &frame), KO_AGAIN);
     free_links(&links);

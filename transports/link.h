@@ -12,8 +12,7 @@
 #define KO_LINK_H
 
 #include "transport.h"
-
-enum { KO_MOST_SLOTS = 64 };
+#include "window_places.h"
 
 struct ko_link;
 
@@ -68,19 +67,16 @@ struct ko_link {
 
     /* windows */
     struct ko_window *inbox, *outbox;
-    uint64_t credit;                    /* the peer's, as last seen */
-    uint64_t given;                     /* ours, as last rung for */
-    uint64_t freed;                     /* the peer's, of which places are free again */
-    uint32_t next_out, next_in;         /* slots: sent % slots, received % slots */
-    uint32_t next_freed;                /* freed % slots */
-    unsigned protocols;                 /* protocols.h */
-    uint32_t inline_end;                /* bodies of fewer bytes lie in their slots */
-    bool has_waited;                    /* the last look found no slice */
-    bool is_split;                      /* both ends order others' accesses before they sleep */
-    uint64_t places;                    /* of the outbox: bits of those that are not free */
-    unsigned char place[KO_MOST_SLOTS]; /* by slot: its place, counted from 1; 0: none */
-    struct ko_references *references;   /* reference.h; made at first use */
-    struct ko_foreign *foreign;         /* foreign.h; NULL where it is not wanted */
+    uint64_t credit;                  /* the peer's, as last seen */
+    uint64_t given;                   /* ours, as last rung for */
+    uint32_t next_out, next_in;       /* slots: sent % slots, received % slots */
+    unsigned protocols;               /* protocols.h */
+    uint32_t inline_end;              /* bodies of fewer bytes lie in their slots */
+    bool has_waited;                  /* the last look found no slice */
+    bool is_split;                    /* both ends order others' accesses before they sleep */
+    struct ko_window_places places;   /* of the outbox */
+    struct ko_references *references; /* reference.h; made at first use */
+    struct ko_foreign *foreign;       /* foreign.h; NULL where it is not wanted */
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
 
     /* messages */

@@ -9,7 +9,7 @@
 #include "window.h"
 
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
 static int self_open(const struct ko_site *site, struct ko_device **device)
 {
@@ -33,15 +33,17 @@ static size_t self_address(struct ko_device *device, unsigned char *address)
     return 0;
 }
 
-static int self_connect(struct ko_device *device, const unsigned char *address, size_t nbytes,
-                        const struct ko_hello *hello, struct ko_wire **wire_out)
+static int self_connect(struct ko_device *device, const unsigned char *address,
+                        size_t address_bytes, const struct ko_hello *hello,
+                        struct ko_wire **wire_out)
 {
-    size_t window = ko_window_bytes(hello->slots, hello->slice_bytes);
+    const size_t nbytes = ko_window_bytes(hello->slots, hello->slice_bytes);
     struct ko_wire *wire = ko_alloc(sizeof *wire, "a wire");
+    void *window;
 
     (void)device;
     (void)address;
-    (void)nbytes;
+    (void)address_bytes;
     if (!wire)
         return KOLO_E_NOMEM;
     *wire = (struct ko_wire){.transport = &ko_transport_self,
@@ -49,12 +51,12 @@ static int self_connect(struct ko_device *device, const unsigned char *address, 
                              .has_hello = true,
                              .hello = *hello,
                              .fd = -1};
-    wire->inbox = aligned_alloc(KO_LINE, (window + KO_LINE - 1) / KO_LINE * KO_LINE);
-    if (!wire->inbox) {
+    window = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (window == MAP_FAILED) {
         free(wire);
-        return ko_fail(KOLO_E_NOMEM, "no memory for a window of %zu bytes", window);
+        return ko_fail(KOLO_E_NOMEM, "no memory for a window of %zu bytes", nbytes);
     }
-    memset(wire->inbox, 0, window);
+    wire->inbox = window;
     wire->outbox = wire->inbox;
     *wire_out = wire;
     return KOLO_OK;
@@ -104,7 +106,7 @@ static int self_land(struct ko_wire *wire, void *to)
 static void self_hangup(struct ko_wire *wire)
 {
     if (wire)
-        free(wire->inbox);
+        munmap(wire->inbox, ko_window_bytes(wire->hello.slots, wire->hello.slice_bytes));
     free(wire);
 }
 

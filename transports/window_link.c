@@ -50,43 +50,21 @@ int ko_window_ring(struct ko_link *link, uint64_t *sleeps)
                                           : KOLO_OK;
 }
 
-/* Takes over what the peer has released. What it says may be anything. */
-static void free_places(struct ko_link *link)
-{
-    if (!link->places && link->freed <= link->credit && link->credit <= link->sent) {
-        link->freed = link->credit;
-        link->next_freed = (uint32_t)(link->freed % link->slots);
-        return;
-    }
-    for (; link->freed < link->credit && link->freed < link->sent; link->freed++) {
-        unsigned char *place = &link->place[link->next_freed];
-
-        if (*place)
-            link->places &= ~(UINT64_C(1) << (*place - 1));
-        *place = 0;
-        link->next_freed = ko_window_following(link, link->next_freed);
-    }
-}
-
-/* The first place that is free: where there is a slot there is one. */
-static uint32_t free_place(const struct ko_link *link)
-{
-    return (uint32_t)__builtin_ctzll(~link->places);
-}
-
 /* Looks for the peer's credit; whether the next slot is free. */
 static __attribute__((noinline)) bool look_for_slot(struct ko_link *link)
 {
     link->credit = ko_load_ordered(&link->outbox->credit);
     link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
-    free_places(link);
+    ko_window_places_free(link);
     return ko_window_sees_slot(link);
 }
 
 /* Whether the next slot is free; looks for the peer's credit only where that may matter. */
 static bool has_slot(struct ko_link *link, size_t nbytes)
 {
-    return (ko_window_sees_slot(link) && nbytes < KO_PROMPT) || look_for_slot(link);
+    if (ko_window_sees_slot(link) && (nbytes < KO_PROMPT || ko_window_is_due(&link->places)))
+        return true;
+    return look_for_slot(link);
 }
 
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
@@ -97,19 +75,9 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
         *place = ko_slot_body(link->outbox, link->slots, link->next_out, nbytes);
         return KOLO_OK;
     }
-    free_places(link);
-    *place = ko_window_body(link->outbox, link->slots, link->slice_bytes, free_place(link));
+    ko_window_places_free(link);
+    *place = ko_window_body(link->outbox, link->slots, ko_window_choose_place(link, nbytes));
     return KOLO_OK;
-}
-
-/* Writes into the next slot where its body, which was written into the last room, lies. */
-static void take_place(struct ko_link *link)
-{
-    const uint32_t place = free_place(link);
-
-    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, &place, sizeof place);
-    link->place[link->next_out] = (unsigned char)(place + 1);
-    link->places |= UINT64_C(1) << place;
 }
 
 static inline int publish(struct ko_link *link, enum ko_frame_kind kind,
@@ -124,7 +92,9 @@ static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, siz
 {
     if (ko_window_goes_inline(link, nbytes))
         return publish(link, KO_FRAME_INLINE, stamp, nbytes);
-    take_place(link);
+    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, &link->places.at,
+           sizeof link->places.at);
+    ko_window_take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
 }
 
@@ -243,7 +213,7 @@ static int window_peek(struct ko_link *link, const void **body)
 {
     struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
     struct ko_reference reference;
-    uint32_t place;
+    uint64_t at;
 
     if (link->frame.kind == KO_FRAME_REFERENCE) {
         memcpy(&reference, slot->beside, sizeof reference);
@@ -255,11 +225,13 @@ static int window_peek(struct ko_link *link, const void **body)
         *body = ko_slot_body(link->inbox, link->slots, link->next_in, link->frame.nbytes);
         return KOLO_OK;
     }
-    memcpy(&place, slot->beside, sizeof place);
-    if (place >= link->slots)
-        return ko_fail(KOLO_E_PROTOCOL, "rank %d's window holds a slice in place %u of %u",
-                       link->peer, place, link->slots);
-    *body = ko_window_body(link->inbox, link->slots, link->slice_bytes, place);
+    memcpy(&at, slot->beside, sizeof at);
+    if (at % KO_LINE || at > ko_window_room(link->slots, link->slice_bytes) - link->frame.nbytes)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "rank %d's window holds a slice %llu bytes from its first place, of %zu",
+                       link->peer, (unsigned long long)at,
+                       ko_window_room(link->slots, link->slice_bytes));
+    *body = ko_window_body(link->inbox, link->slots, at);
     return KOLO_OK;
 }
 
@@ -287,12 +259,13 @@ static void release_slot(struct ko_link *link)
 }
 
 /* Who referred to memory waits to have it again, and gets credit at once. So does who sends long
- * slices, for the place, but then nobody waits: no bell. */
+ * slices through one place, but then nobody waits: no bell. */
 static void window_release(struct ko_link *link)
 {
     if (!is_reference(link)) {
         release_slot(link);
-        if (link->frame.nbytes >= KO_PROMPT && link->given != link->received)
+        if (link->frame.nbytes >= KO_PROMPT && link->places.spread <= 1 &&
+            link->given != link->received)
             ko_store_release(&link->inbox->credit, link->received);
         return;
     }

@@ -7,6 +7,7 @@
  *   staged     ordinary memory, chunks pipelined through shared slots
  *   staged_nt  the same, storing past the caches
  *   split      all_reduce like staged, each rank reducing one half for both
+ *   ..._wide   these three with more slots in turn than stay in the reader's own cache
  *   direct     both ranks' buffers are shared: each reads the other's memory itself
  *   direct_nt  the same, storing past the caches
  *   pushed     all_reduce on shared buffers: each reduces one half into both outputs
@@ -28,7 +29,14 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-enum { LINE = 64, SLOTS = 8, CHUNK = 64 << 10, EXCHANGE = 4096, SHARED_BYTES = 256 << 20 };
+enum {
+    LINE = 64,
+    CHUNK = 64 << 10,
+    NARROW = 8, /* slots, which stay in a cache of 1 MiB, and which do not */
+    WIDE = 32,
+    EXCHANGE = 4096,
+    SHARED_BYTES = 256 << 20
+};
 
 struct line {
     uint64_t word;
@@ -39,11 +47,12 @@ struct line {
 struct side {
     struct line posted, taken, met;
     char exchange[2][EXCHANGE + LINE];
-    char slots[SLOTS][CHUNK];
+    char slots[WIDE][CHUNK];
     char buffers[];
 };
 
 static int rank;
+static unsigned nslots = NARROW;
 static struct side *mine, *theirs;
 static uint64_t met, steps_out, steps_in;
 static size_t allocated;
@@ -190,16 +199,16 @@ static size_t chunk_count(size_t count)
 
 static void put(const float *from, size_t count)
 {
-    if (steps_out >= SLOTS)
-        await(&theirs->taken.word, steps_out + 1 - SLOTS);
-    memcpy(mine->slots[steps_out % SLOTS], from, count * sizeof *from);
+    if (steps_out >= nslots)
+        await(&theirs->taken.word, steps_out + 1 - nslots);
+    memcpy(mine->slots[steps_out % nslots], from, count * sizeof *from);
     store(&mine->posted.word, ++steps_out);
 }
 
 static float *next_chunk(void)
 {
     await(&theirs->posted.word, steps_in + 1);
-    return (float *)(void *)theirs->slots[steps_in % SLOTS];
+    return (float *)(void *)theirs->slots[steps_in % nslots];
 }
 
 static void taken(void)
@@ -250,9 +259,9 @@ static void split(const struct transfer *t)
         const size_t count = least(chunk, half - at);
 
         put(t->give + there + at, count);
-        if (steps_out >= SLOTS)
-            await(&theirs->taken.word, steps_out + 1 - SLOTS);
-        combine_twice(t->take + here + at, (float *)(void *)mine->slots[steps_out % SLOTS],
+        if (steps_out >= nslots)
+            await(&theirs->taken.word, steps_out + 1 - nslots);
+        combine_twice(t->take + here + at, (float *)(void *)mine->slots[steps_out % nslots],
                       t->own + here + at, next_chunk(), count);
         taken();
         store(&mine->posted.word, ++steps_out);
@@ -390,17 +399,16 @@ struct method {
     const char *name;
     void (*transfer)(const struct transfer *t);
     int is_shared;
+    unsigned nslots;
 };
 
-static const struct method methods[] = {{"exchange", exchange, 0},
-                                        {"staged", staged, 0},
-                                        {"staged_nt", staged_nt, 0},
-                                        {"split", split, 0},
-                                        {"direct", direct, 1},
-                                        {"direct_nt", direct_nt, 1},
-                                        {"pushed", pushed, 1},
-                                        {"socket", over_socket, 0},
-                                        {"socket_naps", over_socket_with_naps, 0}};
+static const struct method methods[] = {
+    {"exchange", exchange, 0, NARROW},      {"staged", staged, 0, NARROW},
+    {"staged_wide", staged, 0, WIDE},       {"staged_nt", staged_nt, 0, NARROW},
+    {"staged_nt_wide", staged_nt, 0, WIDE}, {"split", split, 0, NARROW},
+    {"split_wide", split, 0, WIDE},         {"direct", direct, 1, NARROW},
+    {"direct_nt", direct_nt, 1, NARROW},    {"pushed", pushed, 1, NARROW},
+    {"socket", over_socket, 0, NARROW},     {"socket_naps", over_socket_with_naps, 0, NARROW}};
 
 static int can(enum peer_operation what, size_t bytes)
 {
@@ -472,6 +480,7 @@ int main(int argc, char **argv)
         if (!strcmp(methods[i].name, argv[5])) {
             run_transfer = methods[i].transfer;
             peer.allocate = methods[i].is_shared ? allocate : NULL;
+            nslots = methods[i].nslots;
         }
     if (!run_transfer)
         peer_die("limits", "no such method");

@@ -6,6 +6,7 @@
  * Per size of one array: GB/s read and written, and the limit's time divided by ours.
  */
 #include "reduce.h"
+#include "caches.h"
 #include "copy.h"
 #include "dtype.h"
 

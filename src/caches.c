@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#include "caches.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEAST_CACHE_BYTES = 1 << 20, MOST_DIGITS = 1024 };
+
+/* What Linux says about the cache of a level that a CPU has; NULL if it does not. */
+static FILE *open_fact(size_t cpu, int level, const char *name)
+{
+    char path[80];
+
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/cache/index%d/%s", cpu, level,
+             name);
+    return fopen(path, "re");
+}
+
+/* The CPUs that share it, as hexadecimal digits without what parts them, the last one for CPUs 0 to
+ * 3; their number. */
+static size_t read_sharers(size_t cpu, int level, char digits[MOST_DIGITS])
+{
+    FILE *file = open_fact(cpu, level, "shared_cpu_map");
+    size_t n = 0;
+    int digit;
+
+    while (file && n < MOST_DIGITS && (digit = fgetc(file)) != EOF) {
+        const char *at = strchr("0123456789abcdef", digit);
+
+        if (digit && at)
+            digits[n++] = (char)(at - "0123456789abcdef");
+    }
+    if (file)
+        fclose(file);
+    return n;
+}
+
+static size_t count_last_level_bytes(void)
+{
+    FILE *file = open_fact(0, 3, "size");
+    size_t kib = 0;
+    const long all = sysconf(_SC_LEVEL3_CACHE_SIZE); /* AMD: of the whole package */
+
+    if (file && fscanf(file, "%zuK", &kib) != 1)
+        kib = 0;
+    if (file)
+        fclose(file);
+    return kib ? kib << 10 : all > 0 ? (size_t)all : 0;
+}
+
+/* Of the last level; all CPUs that are online if nobody knows. */
+static size_t count_sharers(void)
+{
+    char digits[MOST_DIGITS];
+    size_t n = read_sharers(0, 3, digits), count = 0;
+
+    while (n)
+        count += (size_t)__builtin_popcount((unsigned)digits[--n]);
+    return count ? count : (size_t)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+size_t ko_cache_own_bytes(void)
+{
+    const long own = sysconf(_SC_LEVEL2_CACHE_SIZE);
+
+    return own > 0 ? (size_t)own : LEAST_CACHE_BYTES;
+}
+
+size_t ko_cache_bytes(void)
+{
+    const size_t share = count_last_level_bytes() / count_sharers(), own = ko_cache_own_bytes();
+    const size_t most = share > own ? share : own;
+
+    return most > LEAST_CACHE_BYTES ? most : LEAST_CACHE_BYTES;
+}
+
+/* The first CPU of a set; 64 * nwords of none. */
+static size_t first_of(const uint64_t *cpus, size_t nwords)
+{
+    for (size_t w = 0; w < nwords; w++)
+        if (cpus[w])
+            return w * 64 + (size_t)__builtin_ctzll(cpus[w]);
+    return nwords * 64;
+}
+
+bool ko_cache_is_one(const uint64_t *cpus, size_t nwords)
+{
+    char digits[MOST_DIGITS];
+    const size_t first = first_of(cpus, nwords), n = read_sharers(first, 2, digits);
+
+    for (size_t cpu = first; cpu < nwords * 64; cpu++) {
+        const bool is_asked = cpus[cpu / 64] >> cpu % 64 & 1;
+
+        if (is_asked && cpu != first && !(cpu / 4 < n && digits[n - 1 - cpu / 4] >> cpu % 4 & 1))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * caches.h: what Linux says about the caches of this machine. Reads files: to be asked once. Any
+ * thread.
+ */
+#ifndef KO_CACHES_H
+#define KO_CACHES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The share of the last-level cache that one CPU has, in bytes: a result of this size leaves it
+ * before it is read again. At least 1 MiB. */
+size_t ko_cache_bytes(void);
+
+/* Bytes of the second-level cache, a core's own on most machines; 1 MiB if nobody knows. */
+size_t ko_cache_own_bytes(void);
+
+/* True if all CPUs of a set, nwords words with a bit for each, have one second-level cache. */
+bool ko_cache_is_one(const uint64_t *cpus, size_t nwords);
+
+#endif

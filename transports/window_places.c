@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "window_places.h"
+
+#include "link.h"
+#include "window_slots.h"
+
+void ko_window_places_free(struct ko_link *link)
+{
+    struct ko_window_places *places = &link->places;
+
+    if (!places->taken && places->freed <= link->credit && link->credit <= link->sent) {
+        places->freed = link->credit;
+        places->next_freed = (uint32_t)(places->freed % link->slots);
+        return;
+    }
+    for (; places->freed < link->credit && places->freed < link->sent; places->freed++) {
+        unsigned char *place = &places->of[places->next_freed];
+
+        if (*place)
+            places->taken &= ~(UINT64_C(1) << (*place - 1));
+        *place = 0;
+        places->next_freed = ko_window_following(link, places->next_freed);
+    }
+}
+
+/* Bytes by which bodies of nbytes lie apart, the part that this turn is for. */
+static size_t part_of(const struct ko_window_places *places, size_t place, size_t nbytes)
+{
+    const size_t part = ko_window_place((uint32_t)nbytes), nparts = part ? place / part : 1;
+
+    return places->spread > 1 && nparts > 1 ? places->turn % nparts * part : 0;
+}
+
+uint64_t ko_window_choose_place(struct ko_link *link, size_t nbytes)
+{
+    struct ko_window_places *places = &link->places;
+    const size_t place = ko_window_place(link->slice_bytes);
+    const uint64_t after = ~places->taken & UINT64_MAX << places->next;
+
+    /* There are more places than slots. */
+    places->place = (uint32_t)__builtin_ctzll(after ? after : ~places->taken);
+    if (places->place >= KO_PLACES * link->slots)
+        places->place = (uint32_t)__builtin_ctzll(~places->taken);
+    places->at = places->place * place + part_of(places, place, nbytes);
+    return places->at;
+}
+
+void ko_window_take_place(struct ko_link *link)
+{
+    struct ko_window_places *places = &link->places;
+
+    places->of[link->next_out] = (unsigned char)(places->place + 1);
+    places->taken |= UINT64_C(1) << places->place;
+    places->next = places->place + 1;
+    if (places->next >= places->spread || places->next >= KO_PLACES * link->slots) {
+        places->next = 0;
+        places->turn++;
+    }
+}
