@@ -78,11 +78,14 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
     return blocks * nbytes >= 2 * cache;
 }
 
-/* Whether the root does better to copy its buffer into slots than to wait until it has been read
- * where it lies: by measurement, among two. */
+/* Whether OUT does better to go through slots than to be read where it lies: by measurement, among
+ * two. A root waits until all is read; a sum is new, and its reader may have what was there before
+ * in its cache, where it is in the way (window_places.h). */
 static bool is_better_copied(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
-    return call->what == KO_BROADCAST && group->size == 2 && nbytes < LENT_BROADCAST;
+    return group->size == 2 &&
+           ((call->what == KO_BROADCAST && nbytes < LENT_BROADCAST) ||
+            (call->what == KO_ALL_REDUCE && nbytes < group->endpoint->own_cache_bytes));
 }
 
 /* What calls of one kind have in common. */

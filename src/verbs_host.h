@@ -29,7 +29,7 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
-    bool is_copying;   /* what peers could read where it lies goes through slots all the same */
+    bool is_copying;   /* OUT, which peers could read where it lies, goes through slots */
     bool is_streaming; /* results would not stay in the cache, and are not read again */
     struct ko_stamp stamp;
     bool has_posted;      /* by reference: to be flushed */
@@ -255,12 +255,19 @@ static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
     return true;
 }
 
+/* Whether a peer that could read it where it lies does better to find it in a slot. */
+static bool is_copied(const verbs *v, const struct ko_link *link, enum buffer buffer)
+{
+    return v->is_copying && buffer == OUT && link->outbox &&
+           (!v->reduction || link->places.spread > 1);
+}
+
 static __attribute__((noinline)) void send_slowly(verbs *v, int to, enum buffer buffer,
                                                   struct ko_part part)
 {
     struct ko_link *link = link_to(v, to);
 
-    if (link && v->is_copying && link->outbox)
+    if (link && is_copied(v, link, buffer))
         copy_out(v, link, at(v, buffer, part), bytes_of(v, part));
     else if (link)
         post(v, link, at(v, buffer, part), bytes_of(v, part));
