@@ -285,8 +285,11 @@ on_gpu() {
     [ "$(grep -c 'is no checkpoint of kolo-train' <<<"$stderr")" -ge 1 ]
 }
 
-@test "--help has examples" {
+@test "--help has examples, --version a version" {
     run "$TRAIN" --help
     [ "$status" -eq 0 ]
     [[ "$output" == *"kolorun -n 2 kolo-train --epochs 3"* ]]
+    run "$TRAIN" --version
+    [ "$status" -eq 0 ]
+    [ "$output" = "kolo-train (kolo) $(awk '/^VERSION/ { print $3 }' Makefile)" ]
 }

@@ -89,8 +89,6 @@ static const char doc[] =
     "\n"
     "Exit status: 0 done, 1 failed, 2 bad options.";
 
-const char *argp_program_version = "kolo-train of kolo 0.1.0";
-
 /* argp hands this back through options_parse: a sentence has been printed. */
 #define PRINTED EINVAL
 
@@ -233,6 +231,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "kolo-train (kolo) %s\n", kolo_version());
+}
+
 int options_parse(int argc, char **argv, struct options *options)
 {
     const struct argp argp = {option_list, parse, NULL, doc, NULL, NULL, NULL};
@@ -247,6 +251,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .init_method = "env://",
     };
 
+    argp_program_version_hook = print_version;
     argp_err_exit_status = TRAIN_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, &parsed))
         return TRAIN_USAGE;
