@@ -293,3 +293,10 @@ on_gpu() {
     [ "$status" -eq 0 ]
     [ "$output" = "kolo-train (kolo) $(awk '/^VERSION/ { print $3 }' Makefile)" ]
 }
+
+@test "the manual page is well formed and tells of the options that --help tells of" {
+    tests/same-options "$TRAIN" examples/ddp/kolo-train.1
+    command -v groff >/dev/null || skip "no groff"
+    run groff -mdoc -ww -Tutf8 -z examples/ddp/kolo-train.1
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+}

@@ -67,7 +67,9 @@ static const struct argp_option option_list[] = {
     {"log-losses", KEY_LOG_LOSSES, "FILE", 0, "each step's number and loss over all ranks", 0},
     {0, 0, 0, 0, "How the ranks talk:", 4},
     {"init-method", KEY_INIT_METHOD, "URL", 0,
-     "env:// or tcp://HOST:PORT?rank=R&world_size=N (env://; without its variables: one rank)", 0},
+     "env://, tcp://HOST:PORT?rank=R&world_size=N or file:///PATH?rank=R&world_size=N (env://; "
+     "without its variables: one rank)",
+     0},
     {"bucket-kb", KEY_BUCKET_KB, "N", 0, "KiB of gradients that are reduced together (32)", 0},
     {"compress", KEY_COMPRESS, "TYPE", 0,
      "half the bytes: gradients travel as bf16, with fewer digits, or fp16, up to 65504", 0},
