@@ -6,18 +6,15 @@
 #include "cuda_driver.h"
 
 #include "config.h"
+#include "once.h"
 #include "status.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
 
 static struct {
-    pthread_once_t once;
+    struct ko_once once;
     struct ko_cuda functions;
-    int status;
-    char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
-} driver = {.once = PTHREAD_ONCE_INIT};
+} driver = {.once.first = PTHREAD_ONCE_INIT};
 
 static int find_functions(ko_cu_finder find, struct ko_cuda *cuda)
 {
@@ -63,8 +60,9 @@ static int start(const struct ko_cuda *cuda)
     return ko_cuda_check(cuda, result, "the driver does not start");
 }
 
-static int open_driver(struct ko_cuda *cuda)
+static int open_driver(void)
 {
+    struct ko_cuda *const cuda = &driver.functions;
     int64_t is_wanted;
     void *library;
     ko_cu_finder find;
@@ -84,19 +82,13 @@ static int open_driver(struct ko_cuda *cuda)
     return err ? err : start(cuda);
 }
 
-static void open_once(void)
-{
-    driver.status = open_driver(&driver.functions);
-    snprintf(driver.why, sizeof driver.why, "%s", driver.status ? kolo_last_error() : "");
-}
-
 int ko_cuda_open(const struct ko_cuda **cuda)
 {
-    pthread_once(&driver.once, open_once);
-    if (driver.status)
-        return ko_fail_again(driver.status, driver.why);
-    *cuda = &driver.functions;
-    return KOLO_OK;
+    int err = ko_once(&driver.once, open_driver);
+
+    if (!err)
+        *cuda = &driver.functions;
+    return err;
 }
 
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what)

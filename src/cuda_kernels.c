@@ -6,10 +6,10 @@
 #include "cuda_kernels.h"
 
 #include "dtype.h"
+#include "once.h"
 #include "reduce.h"
 #include "status.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,16 +20,14 @@ extern const unsigned char ko_cuda_image[];
 extern const size_t ko_cuda_image_bytes;
 
 static struct {
-    pthread_once_t once;
-    int status;
-    char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
+    struct ko_once once;
     ko_cu_kernel folds[KOLO_NDTYPES][KOLO_NOPS];
     ko_cu_kernel premuls[KOLO_NDTYPES];
     ko_cu_kernel scales[KOLO_NDTYPES][KOLO_NDTYPES]; /* from, to; NULL: there is none */
     ko_cu_kernel rounded[KOLO_NDTYPES];              /* sums, by wire */
     ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES][KOLO_NDTYPES]; /* dtype, wire */
     ko_cu_kernel push;
-} loaded = {.once = PTHREAD_ONCE_INIT};
+} loaded = {.once.first = PTHREAD_ONCE_INIT};
 
 /* What an op is called for a dtype: those of bool are the logical ones. */
 static const char *fold_name(kolo_dtype dtype, kolo_op op)
@@ -143,16 +141,9 @@ static int load(void)
                                "ko_push_bytes");
 }
 
-static void load_once(void)
-{
-    loaded.status = load();
-    snprintf(loaded.why, sizeof loaded.why, "%s", loaded.status ? kolo_last_error() : "");
-}
-
 int ko_cuda_kernels_open(void)
 {
-    pthread_once(&loaded.once, load_once);
-    return loaded.status ? ko_fail_again(loaded.status, loaded.why) : KOLO_OK;
+    return ko_once(&loaded.once, load);
 }
 
 /* As many blocks as the GPU has room for, but none with next to nothing to do. */

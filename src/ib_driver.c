@@ -6,11 +6,10 @@
 #include "ib_driver.h"
 
 #include "config.h"
+#include "once.h"
 #include "status.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #define ROW(member, name, result, parameters) #name,
@@ -18,22 +17,15 @@ static const char *const ib_names[] = {KO_IB_LIST(ROW)};
 static const char *const cm_names[] = {KO_IB_CM_LIST(ROW)};
 #undef ROW
 
-/* A library that has been opened, or could not be. */
-struct opened {
-    pthread_once_t once;
-    int status;
-    char why[KO_ERROR_TEXT]; /* of a status that is not KOLO_OK */
-};
-
 static struct {
-    struct opened state;
+    struct ko_once once;
     struct ko_ib functions;
-} driver = {.state.once = PTHREAD_ONCE_INIT};
+} driver = {.once.first = PTHREAD_ONCE_INIT};
 
 static struct {
-    struct opened state;
+    struct ko_once once;
     struct ko_ib_cm functions;
-} cm = {.state.once = PTHREAD_ONCE_INIT};
+} cm = {.once.first = PTHREAD_ONCE_INIT};
 
 /* The tables are made of pointers, in the order of the names. */
 _Static_assert(sizeof driver.functions == sizeof ib_names, "pointers alone");
@@ -55,8 +47,9 @@ static int find_functions(const char *file, const char *const *list, size_t n, v
     return KOLO_OK;
 }
 
-static int open_driver(struct ko_ib *ib)
+static int open_driver(void)
 {
+    struct ko_ib *const ib = &driver.functions;
     int64_t is_wanted;
     int err = ko_config_number(KO_CONFIG_IB, &is_wanted);
 
@@ -73,39 +66,28 @@ static int open_driver(struct ko_ib *ib)
     return err;
 }
 
-static void keep(struct opened *state, int status)
-{
-    state->status = status;
-    snprintf(state->why, sizeof state->why, "%s", status ? kolo_last_error() : "");
-}
-
-static void open_once(void)
-{
-    keep(&driver.state, open_driver(&driver.functions));
-}
-
 int ko_ib_open(const struct ko_ib **ib)
 {
-    pthread_once(&driver.state.once, open_once);
-    if (driver.state.status)
-        return ko_fail_again(driver.state.status, driver.state.why);
-    *ib = &driver.functions;
-    return KOLO_OK;
+    int err = ko_once(&driver.once, open_driver);
+
+    if (!err)
+        *ib = &driver.functions;
+    return err;
 }
 
-static void open_cm_once(void)
+static int open_cm(void)
 {
-    keep(&cm.state, find_functions("librdmacm.so.1", cm_names, sizeof cm_names / sizeof *cm_names,
-                                   (void **)&cm.functions));
+    return find_functions("librdmacm.so.1", cm_names, sizeof cm_names / sizeof *cm_names,
+                          (void **)&cm.functions);
 }
 
 int ko_ib_cm_open(const struct ko_ib_cm **functions)
 {
-    pthread_once(&cm.state.once, open_cm_once);
-    if (cm.state.status)
-        return ko_fail_again(cm.state.status, cm.state.why);
-    *functions = &cm.functions;
-    return KOLO_OK;
+    int err = ko_once(&cm.once, open_cm);
+
+    if (!err)
+        *functions = &cm.functions;
+    return err;
 }
 
 const char *ko_ib_status_name(int status)
