@@ -105,3 +105,44 @@ int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *w
                        : KOLO_E_SYSTEM,
                    "%s: %s (%d)", what, name, result);
 }
+
+static ko_cu_result enter(const struct ko_cuda *cuda, struct ko_cuda_place *place)
+{
+    ko_cu_context context;
+    ko_cu_result result = cuda->device(&place->device, place->ordinal);
+
+    if (!result)
+        result = cuda->context_retain(&context, place->device);
+    if (result)
+        return result;
+    result = cuda->context_push(context);
+    if (result)
+        (void)cuda->context_release(place->device);
+    return result;
+}
+
+int ko_cuda_enter(const struct ko_cuda *cuda, int number, struct ko_cuda_place *place)
+{
+    int count;
+    ko_cu_result result = cuda->device_count(&count);
+    struct ko_cuda_place entered = {.is_entered = true};
+
+    if (!result) {
+        entered.ordinal = number % count; /* there is one, or the driver had not been opened */
+        result = enter(cuda, &entered);
+    }
+    if (!result)
+        *place = entered;
+    return ko_cuda_check(cuda, result, "a GPU cannot be entered");
+}
+
+void ko_cuda_leave(const struct ko_cuda *cuda, struct ko_cuda_place *place)
+{
+    ko_cu_context ours;
+
+    if (!place->is_entered)
+        return;
+    place->is_entered = false;
+    (void)cuda->context_pop(&ours);
+    (void)cuda->context_release(place->device);
+}

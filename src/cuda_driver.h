@@ -26,4 +26,17 @@ int ko_cuda_open(const struct ko_cuda **cuda);
  * KOLO_OK for success. */
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what);
 
+/* For programs that have a GPU of their own; the library takes that of its caller's stream. */
+struct ko_cuda_place {
+    int ordinal;
+    ko_cu_device device;
+    bool is_entered; /* its primary context is retained, and the thread's */
+};
+
+/* Makes a GPU the thread's: they are taken in turn, number counts from 0. */
+int ko_cuda_enter(const struct ko_cuda *cuda, int number, struct ko_cuda_place *place);
+
+/* The thread has its former one again. Safe on a place that was not entered. */
+void ko_cuda_leave(const struct ko_cuda *cuda, struct ko_cuda_place *place);
+
 #endif

@@ -99,12 +99,56 @@ static void test_errors_have_names(void **state)
     check_child(has_texts, NULL, NULL, NULL);
 }
 
+/* The GPUs are taken in turn, and the thread has its former one again afterwards. */
+static int enters(const void *unused)
+{
+    struct ko_cuda_place first = {0}, second = {0};
+    const struct ko_cuda *cuda;
+    ko_cu_context context;
+    ko_cu_device device = -1;
+
+    (void)unused;
+    if (ko_cuda_open(&cuda) || ko_cuda_enter(cuda, 7, &first) || ko_cuda_enter(cuda, 3, &second))
+        return 1;
+    if (first.ordinal != 1 || second.ordinal != 0)
+        return 2;
+    if (cuda->context_device(&device) || device != second.device)
+        return 3;
+    ko_cuda_leave(cuda, &second);
+    if (cuda->context_device(&device) || device != first.device)
+        return 4;
+    ko_cuda_leave(cuda, &first);
+    ko_cuda_leave(cuda, &first); /* no more */
+    return cuda->context_current(&context) || context ? 5 : 0;
+}
+
+/* Of a GPU that cannot be entered nothing is kept. */
+static int is_kept_out(const void *unused)
+{
+    struct ko_cuda_place place = {0};
+    const struct ko_cuda *cuda;
+
+    (void)unused;
+    if (ko_cuda_open(&cuda) || ko_cuda_enter(cuda, 0, &place) != KOLO_E_NOMEM || place.is_entered)
+        return 1;
+    ko_cuda_leave(cuda, &place);
+    return strcmp(kolo_last_error(), "a GPU cannot be entered: CUDA_ERROR_OUT_OF_MEMORY (2)") != 0;
+}
+
+static void test_gpus_are_entered_in_turn(void **state)
+{
+    (void)state;
+    check_child(enters, NULL, "FAKECUDA_DEVICES", "3");
+    check_child(is_kept_out, NULL, "FAKECUDA_BREAK", "cuDevicePrimaryCtxRetain=2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_it_opens),
         cmocka_unit_test(test_errors_have_names),
+        cmocka_unit_test(test_gpus_are_entered_in_turn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,9 +23,7 @@ extern const size_t train_image_bytes;
 struct gpu {
     const struct ko_cuda *cuda;
     struct cublas cublas;
-    int ordinal;
-    ko_cu_device device;
-    bool has_context; /* retained, and the thread's */
+    struct ko_cuda_place place;
     ko_cu_stream stream, group_stream;
     ko_cu_event handed_over;
     ko_cu_library library;
@@ -71,24 +69,14 @@ static int count_neighbours(kolo_group *group, int *number)
     return train_check(status, "counting the ranks of a host");
 }
 
-static ko_cu_result enter(struct gpu *gpu, int number)
+/* How many blocks a kernel has at most. */
+static ko_cu_result count_blocks(struct gpu *gpu)
 {
-    ko_cu_context context;
-    int count, multiprocessors = 0;
-    ko_cu_result result = gpu->cuda->device_count(&count);
+    int multiprocessors = 0;
+    ko_cu_result result =
+        gpu->cuda->device_attribute(&multiprocessors, KO_CU_MULTIPROCESSORS, gpu->place.device);
 
-    if (result)
-        return result;
-    gpu->ordinal = number % count;
-    result = gpu->cuda->device(&gpu->device, gpu->ordinal);
-    if (!result)
-        result = gpu->cuda->device_attribute(&multiprocessors, KO_CU_MULTIPROCESSORS, gpu->device);
     gpu->most_blocks = (unsigned)multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
-    if (!result)
-        result = gpu->cuda->context_retain(&context, gpu->device);
-    if (!result)
-        result = gpu->cuda->context_push(context);
-    gpu->has_context = !result;
     return result;
 }
 
@@ -145,7 +133,9 @@ int gpu_open(kolo_group *group, struct gpu **gpu_out)
     if (!err)
         err = count_neighbours(group, &number);
     if (!err)
-        err = check(gpu, enter(gpu, number), "a GPU cannot be entered");
+        err = train_check(ko_cuda_enter(gpu->cuda, number, &gpu->place), "--device cuda");
+    if (!err)
+        err = check(gpu, count_blocks(gpu), "a GPU does not say how large it is");
     if (!err)
         err = check(gpu, make_streams(gpu), "a GPU has no streams");
     if (!err)
@@ -163,8 +153,6 @@ int gpu_open(kolo_group *group, struct gpu **gpu_out)
 
 void gpu_close(struct gpu *gpu)
 {
-    ko_cu_context context;
-
     if (!gpu)
         return;
     if (gpu->handle)
@@ -177,10 +165,7 @@ void gpu_close(struct gpu *gpu)
         (void)gpu->cuda->stream_destroy(gpu->group_stream);
     if (gpu->stream)
         (void)gpu->cuda->stream_destroy(gpu->stream);
-    if (gpu->has_context) {
-        (void)gpu->cuda->context_pop(&context);
-        (void)gpu->cuda->context_release(gpu->device);
-    }
+    ko_cuda_leave(gpu->cuda, &gpu->place);
     free(gpu);
 }
 
@@ -189,9 +174,9 @@ void gpu_name(const struct gpu *gpu, char *name, size_t cap)
     char model[64] = "unknown";
 
     if (gpu)
-        (void)gpu->cuda->device_name(model, sizeof model, gpu->device);
+        (void)gpu->cuda->device_name(model, sizeof model, gpu->place.device);
     if (gpu)
-        snprintf(name, cap, "GPU %d, %s", gpu->ordinal, model);
+        snprintf(name, cap, "GPU %d, %s", gpu->place.ordinal, model);
     else
         snprintf(name, cap, "the host");
 }

@@ -14,9 +14,7 @@
 
 struct ko_perf_device {
     const struct ko_cuda *cuda;
-    int ordinal;
-    ko_cu_device device;
-    bool has_context; /* retained, and the thread's */
+    struct ko_cuda_place place;
     ko_cu_stream stream;
     ko_cu_event begin, end;
     ko_cu_graph_exec graph;
@@ -36,24 +34,6 @@ int ko_perf_device_check(void)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-static ko_cu_result enter(struct ko_perf_device *device, int number)
-{
-    ko_cu_context context;
-    int count;
-    ko_cu_result result = device->cuda->device_count(&count);
-
-    if (result)
-        return result;
-    device->ordinal = number % count;
-    result = device->cuda->device(&device->device, device->ordinal);
-    if (!result)
-        result = device->cuda->context_retain(&context, device->device);
-    if (!result)
-        result = device->cuda->context_push(context);
-    device->has_context = !result;
-    return result;
-}
-
 static ko_cu_result make_stream(struct ko_perf_device *device)
 {
     ko_cu_result result = device->cuda->stream_create(&device->stream, KO_CU_STREAM_NON_BLOCKING);
@@ -71,7 +51,7 @@ int ko_perf_device_open(kolo_group *group, int number, struct ko_perf_device **d
     int err = device ? ko_cuda_open(&device->cuda) : KOLO_E_NOMEM;
 
     if (!err)
-        err = check(device, enter(device, number), "a GPU cannot be entered");
+        err = ko_cuda_enter(device->cuda, number, &device->place);
     if (!err)
         err = check(device, make_stream(device), "a GPU has no stream");
     if (!err)
@@ -85,8 +65,6 @@ int ko_perf_device_open(kolo_group *group, int number, struct ko_perf_device **d
 
 void ko_perf_device_close(struct ko_perf_device *device)
 {
-    ko_cu_context context;
-
     if (!device)
         return;
     if (device->stream) {
@@ -98,22 +76,19 @@ void ko_perf_device_close(struct ko_perf_device *device)
         (void)device->cuda->event_destroy(device->begin);
     if (device->end)
         (void)device->cuda->event_destroy(device->end);
-    if (device->has_context) {
-        (void)device->cuda->context_pop(&context);
-        (void)device->cuda->context_release(device->device);
-    }
+    ko_cuda_leave(device->cuda, &device->place);
     kolo_free(device);
 }
 
 int ko_perf_device_name(const struct ko_perf_device *device, char *name, size_t cap)
 {
     char place[32], model[64];
-    ko_cu_result result = device->cuda->device_pci(place, sizeof place, device->device);
+    ko_cu_result result = device->cuda->device_pci(place, sizeof place, device->place.device);
 
     if (!result)
-        result = device->cuda->device_name(model, sizeof model, device->device);
+        result = device->cuda->device_name(model, sizeof model, device->place.device);
     if (!result)
-        snprintf(name, cap, "%2d [%s] %s", device->ordinal, place, model);
+        snprintf(name, cap, "%2d [%s] %s", device->place.ordinal, place, model);
     return check(device, result, "a GPU has no name");
 }
 
