@@ -152,6 +152,12 @@ with_verbs() {
     done
 }
 
+@test "numbers have bounds, and nothing else has" {
+    run "$INFO" --json
+    json 'all(("low" in v) == (v["type"] in ("INT", "SIZE", "BOOL")) for v in d["variables"])' <<<"$output"
+    json '{v["type"] for v in d["variables"]} == {"TEXT", "SECRET", "INT", "SIZE", "BOOL"}' <<<"$output"
+}
+
 @test "an empty variable counts as not set" {
     KOLO_SLOTS= run "$INFO"
     [ "$status" -eq 0 ]

@@ -259,6 +259,7 @@ refuses() {
     refuses '-b is more than -e' "$PERF" all_reduce -b 16 -e 8
     refuses '-f is "0.5"' "$PERF" all_reduce -f 0.5
     refuses '-d is "fp8"' "$PERF" all_reduce -d fp8
+    refuses 'bool, float8_e4m3, float8_e5m2 or all' "$PERF" all_reduce -d fp8
     refuses '-o is "mean"' "$PERF" all_reduce -o mean
     refuses '-o band is for integers, -d is float32' "$PERF" all_reduce -o band
     refuses '-n is "0"' "$PERF" all_reduce -n 0

@@ -102,7 +102,7 @@ static void print_variable(FILE *file, const struct ko_variable *variable)
     print_member(file, ", ", "default", entry->standard);
     print_member(file, ", ", "value", variable->value);
     print_member(file, ", ", "source", variable->is_set ? "environment" : "default");
-    if (entry->type != KO_CONFIG_TYPE_TEXT)
+    if (entry->type > KO_CONFIG_TYPE_SECRET) /* a number */
         fprintf(file, ", \"low\": %lld, \"high\": %lld", (long long)entry->low,
                 (long long)entry->high);
     print_member(file, ", ", "problem", variable->problem[0] ? variable->problem : NULL);

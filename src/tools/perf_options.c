@@ -48,8 +48,8 @@ static const struct argp_option option_list[] = {
     {NULL, 0, NULL, 0, "Operation", 2},
     {"op", 'o', "OP", 0, "sum, prod, min, max, avg, band, bor, bxor or all. Default sum", 2},
     {"datatype", 'd', "TYPE", 0,
-     "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double or all, or kolo's "
-     "names. Default float",
+     "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, bool, "
+     "float8_e4m3, float8_e5m2 or all, or kolo's names. Default float",
      2},
     {"root", 'r', "RANK", 0, "Root, or all. Default 0", 2},
     {"blocking", 'z', "0|1", 0, "1: blocking calls; 0: asynchronous. Default 1", 2},
@@ -214,7 +214,7 @@ static int parse_dtype(struct argp_state *state, const char *text)
     if (dtype < 0 && strcmp(text, "all"))
         argp_error(state,
                    "-d is \"%s\"; it takes int8, uint8, int32, uint32, int64, uint64, half, "
-                   "bfloat16, float, double or all",
+                   "bfloat16, float, double, bool, float8_e4m3, float8_e5m2 or all",
                    text);
     return dtype;
 }
