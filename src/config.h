@@ -46,7 +46,7 @@
     X(IB, BOOL, "1", 0, 1, "open libibverbs where rdma may be used") \
     X(IB_HCA, TEXT, "", 0, 0, "adapters that rdma may use, comma separated: mlx5_0 or mlx5_0:1 with its port; of several, up to 4, the nearest first, long messages go by all at once; ^ first: all but these; default: the nearest with an active port") \
     X(IB_QPS_PER_CONNECTION, INT, "1", 1, 8, "queue pairs on each adapter for two ranks, over which long messages are spread; the end that connects decides") \
-    X(IB_GID_INDEX, INT, "-1", -1, 255, "entry of the port's GID table; -1: the first of RoCE v2 that belongs to the address on which tcp listens, else the first of RoCE v2") \
+    X(IB_GID_INDEX, INT, "-1", -1, 255, "entry of the port's GID table; -1: the first of RoCE v2 that belongs to the address on which tcp listens, else the first of RoCE v2, link-local ones last") \
     X(IB_PKEY, INT, "0", 0, 65535, "index of the partition key") \
     X(IB_TC, INT, "0", 0, 255, "traffic class of RoCE packets") \
     X(IB_SL, INT, "0", 0, 15, "service level of InfiniBand packets") \
