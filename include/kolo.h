@@ -68,9 +68,11 @@ KOLO_API void kolo_free(void *memory);
 
 /* ---- store: a key-value service that all ranks can reach ---------------------------------- */
 
-/* A store maps keys (strings of 1 to 8192 bytes) to values (0 to 8 MiB of any bytes). All functions
- * may be called from any thread; calls on one TCP store wait for one another, so a thread that
- * blocks in wait keeps others out: open a second one for it. */
+/* A store maps keys (strings of 1 to 8192 bytes) to values (0 to 8 MiB of any bytes; a server keeps
+ * 4 GiB). All functions may be called from any thread; calls on one TCP store wait for one another,
+ * so a thread that blocks in wait keeps others out: open a second one for it. A call that has gone
+ * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone. A list has
+ * up to 131072 keys. */
 typedef struct kolo_store kolo_store;
 
 typedef struct kolo_bytes {
@@ -78,7 +80,8 @@ typedef struct kolo_bytes {
     size_t nbytes;
 } kolo_bytes;
 
-/* A store inside this process, for ranks that are threads. */
+/* A store inside this process, for ranks that are threads. Its time-out is KOLO_TIMEOUT_MS, as of
+ * the next two with timeout_ms < 0. */
 KOLO_API int kolo_store_open_local(kolo_store **store);
 
 /* The store at host:port. With is_server this process also serves it (port 0: any free port, see
@@ -96,52 +99,63 @@ KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int 
 KOLO_API int kolo_store_open_file(const char *path, int nprocesses, int timeout_ms,
                                   kolo_store **store);
 
-/* base with "prefix/" put before every key. Keeps base alive: close both, in any order. */
+/* base with "prefix/" put before every key, and a time-out of its own, base's at first. Keeps base
+ * alive: close both, in any order. */
 KOLO_API int kolo_store_open_prefix(kolo_store *base, const char *prefix, kolo_store **store);
 
-/* The port on which a TCP store is served; 0 for another store. */
+/* The port on which a TCP store is served, also by another process; 0 for another store. */
 KOLO_API int kolo_store_port(const kolo_store *store);
 
-/* The time-out, in milliseconds, of calls that are not given one of their own. */
+/* The time-out, in milliseconds, of this handle's calls that are not given one of their own. */
 KOLO_API void kolo_store_set_timeout(kolo_store *store, int timeout_ms);
 
+/* From now on key holds a copy of value. */
 KOLO_API int kolo_store_set(kolo_store *store, const char *key, kolo_bytes value);
 /* Waits until key exists. *value is the caller's, to be freed by kolo_free; one NUL byte follows
  * its *nbytes bytes. */
 KOLO_API int kolo_store_get(kolo_store *store, const char *key, void **value, size_t *nbytes);
-/* Adds delta to the decimal number under key (0 if absent); *result (may be NULL) is the sum. */
+/* Adds delta to the decimal number under key (0 if absent); *result (may be NULL) is the sum.
+ * KOLO_E_INVALID: there is no number, or the sum has more than 64 bits. */
 KOLO_API int kolo_store_add(kolo_store *store, const char *key, int64_t delta, int64_t *result);
 /* Waits until all keys exist; timeout_ms < 0 means the store's. The time-out's text lists the keys
  * that were missing. */
 KOLO_API int kolo_store_wait(kolo_store *store, const char *const *keys, size_t nkeys,
                              int timeout_ms);
+/* *all_exist = 1 if all keys exist now, else 0. */
 KOLO_API int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys,
                               int *all_exist);
 /* If key holds expected, or is absent and expected is empty, stores desired. *value is what key
  * holds afterwards (expected, if key is absent and expected was not empty), to be freed. */
 KOLO_API int kolo_store_compare_set(kolo_store *store, const char *key, kolo_bytes expected,
                                     kolo_bytes desired, void **value, size_t *nbytes);
+/* *was_there (may be NULL) = 1 if the key existed, else 0; neither is an error. */
 KOLO_API int kolo_store_delete(kolo_store *store, const char *key, int *was_there);
+/* *count: the store's keys; of a prefix store those of its base, of a file store one or two that it
+ * needs itself, too. */
 KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 
 /* A server of PyTorch 1.13, and a file store, lack some of the following: queues and, of the
  * server, list_keys are KOLO_E_UNSUPPORTED there; append takes a lock under the key "<key>/append",
  * barrier makes a key "<key>/open", and the other two are one call for each key. */
 
+/* Puts value behind what key holds, nothing if it is absent. */
 KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
 /* Waits until all keys exist; values[i] and nbytes[i] are as kolo_store_get gives them for keys[i],
  * each to be freed. */
 KOLO_API int kolo_store_multi_get(kolo_store *store, const char *const *keys, size_t nkeys,
                                   void **values, size_t *nbytes);
+/* keys[i] holds values[i] from now on. */
 KOLO_API int kolo_store_multi_set(kolo_store *store, const char *const *keys,
                                   const kolo_bytes *values, size_t nkeys);
-/* A queue is first in, first out. While it is not empty its key exists for wait and check; delete
- * empties it; the other calls, num_keys and list_keys do not see it. */
+/* Puts value at the end of a queue, which is first in, first out. While it is not empty its key
+ * exists for wait and check; delete empties it; the other calls, num_keys and list_keys do not see
+ * it. */
 KOLO_API int kolo_store_queue_push(kolo_store *store, const char *key, kolo_bytes value);
 /* Takes the first value out, waiting for one; timeout_ms < 0 means the store's. *value is to be
  * freed. */
 KOLO_API int kolo_store_queue_pop(kolo_store *store, const char *key, int timeout_ms, void **value,
                                   size_t *nbytes);
+/* *length: the values in it; 0 for one that does not exist. */
 KOLO_API int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length);
 /* *keys are *nkeys strings in no order, of a prefix store those under its prefix, without it. All
  * are one piece of memory, to be freed with kolo_free(*keys). */
@@ -150,6 +164,8 @@ KOLO_API int kolo_store_list_keys(kolo_store *store, char ***keys, size_t *nkeys
  * store's. A name is good for one barrier. */
 KOLO_API int kolo_store_barrier(kolo_store *store, const char *key, int size, int timeout_ms);
 
+/* Ends the handle, and the service if it has one; other threads' calls on it return KOLO_E_ABORTED.
+ * NULL is allowed. */
 KOLO_API void kolo_store_close(kolo_store *store);
 
 /* ---- memory ------------------------------------------------------------------------------- */
@@ -209,9 +225,11 @@ KOLO_API int kolo_group_duplicate(kolo_group *parent, kolo_group **group);
  * rank. color < 0: *group is NULL. A collective call. */
 KOLO_API int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group);
 
+/* 0 <= rank < size, both fixed; of NULL -1 and 0. */
 KOLO_API int kolo_group_rank(const kolo_group *group);
 KOLO_API int kolo_group_size(const kolo_group *group);
-/* The limit of each call on the group, in milliseconds. */
+/* The limit of each call on the group, in milliseconds, 1 at least; this rank's, for calls that
+ * begin from now on. */
 KOLO_API int kolo_group_timeout(const kolo_group *group);
 KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 
@@ -260,7 +278,8 @@ KOLO_API void kolo_group_free(kolo_group *group);
 
 /* ---- asynchronous requests ---------------------------------------------------------------- */
 
-/* One call under way. Owned by the caller, to be freed whether it succeeded or not. */
+/* One call under way. Owned by the caller, to be freed whether it succeeded or not. Any threads may
+ * wait for it and test it; none does when it is freed. */
 typedef struct kolo_work kolo_work;
 
 /* Waits until the work has completed and returns its status. timeout_ms < 0: no limit but that of
@@ -309,6 +328,7 @@ typedef enum kolo_op {
 } kolo_op;
 
 KOLO_API size_t kolo_dtype_size(kolo_dtype dtype); /* bytes of one element; 0 if no dtype */
+/* "float32", "sum"; "unknown" for what is none. */
 KOLO_API const char *kolo_dtype_name(kolo_dtype dtype);
 KOLO_API const char *kolo_op_name(kolo_op op);
 
@@ -479,12 +499,12 @@ KOLO_API int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **
 
 /* ---- gradients: collectives that do what training does next, in the same pass ------------- */
 
-/* Gradients are float32, float16 or bfloat16, parameters and states float32; all of a call's arrays
- * are in host memory, or all in GPU memory. Both give the same bits: those of an all_reduce, whose
- * order of additions is its algorithm's, followed by the formula, computed in float32 without fused
- * multiply-adds. Where all ranks share a GPU, or reach each other's, one kernel reads each gradient
- * once and writes each parameter once, and the call can be captured for a CUDA graph with the
- * options it has then. */
+/* Gradients are float32, float16 or bfloat16, parameters and states float32; all of a call's
+ * arrays, and the numbers that it points to, are in host memory, or all in GPU memory. Both give
+ * the same bits: those of an all_reduce, whose order of additions is its algorithm's, followed by
+ * the formula, computed in float32 without fused multiply-adds. Where all ranks share a GPU, or
+ * reach each other's, one kernel reads each gradient once and writes each parameter once, and the
+ * call can be captured for a CUDA graph with the options it has then. */
 
 typedef enum kolo_optimizer { KOLO_SGD, KOLO_ADAM } kolo_optimizer;
 
@@ -576,6 +596,7 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  * millisecond. */
 enum { KOLO_ANY_RANK = -1, KOLO_ANY_TAG = -1 };
 
+/* in[count] goes to rank `to`; up to count elements come into out. */
 KOLO_API int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to,
                        int tag);
 KOLO_API int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
@@ -662,16 +683,18 @@ typedef struct kolo_ddp_stats {
     double exposed_s;       /* the part for which kolo_ddp_wait made the caller wait */
 } kolo_ddp_stats;
 
-/* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error names
- * the rank and the parameter), then broadcasts rank 0's data. A collective call. */
+/* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error,
+ * KOLO_E_MISMATCH, names the rank and the parameter), then broadcasts rank 0's data. A collective
+ * call. options NULL: all 0. The list is no longer needed when the call returns; the group is until
+ * the ddp has been freed. */
 KOLO_API int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
                              const kolo_ddp_options *options, kolo_ddp **ddp);
 /* Backward has finished the gradient of params[index]. When a bucket's last gradient is ready and
  * every earlier bucket has been submitted, its all_reduce starts in the background. Each parameter
  * once per step, in any order; the calling thread is always the same. */
 KOLO_API int kolo_ddp_ready(kolo_ddp *ddp, size_t index);
-/* Waits until every gradient is the average over all ranks. An error if a parameter was not ready.
- */
+/* Waits until every gradient is the average over all ranks, which ends the step. KOLO_E_INVALID if
+ * a parameter was not ready. */
 KOLO_API int kolo_ddp_wait(kolo_ddp *ddp);
 /* From now on buckets are not averaged only: each takes this step, as kolo_all_reduce_step does
  * (which says what becomes of the gradients), and kolo_ddp_wait waits for the parameters. So a
@@ -682,6 +705,7 @@ KOLO_API int kolo_ddp_wait(kolo_ddp *ddp);
  * step's wire is that of the options. NULL: averages again. */
 KOLO_API int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step);
 KOLO_API void kolo_ddp_get_stats(const kolo_ddp *ddp, kolo_ddp_stats *stats);
+/* Waits for buckets under way; the group is still there. NULL is allowed. */
 KOLO_API void kolo_ddp_free(kolo_ddp *ddp);
 
 typedef struct kolo_sampler_options {
@@ -693,7 +717,7 @@ typedef struct kolo_sampler_options {
 
 /* Which samples this rank draws in an epoch: the rule and, bit for bit, the permutation of
  * PyTorch's DistributedSampler. kolo_sampler_indices writes kolo_sampler_length() numbers <
- * nsamples. */
+ * nsamples, which is below 2^32. Any thread; nothing is sent. */
 KOLO_API size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options);
 KOLO_API int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options,
                                   uint64_t epoch, uint32_t *indices);
