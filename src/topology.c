@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -111,10 +112,40 @@ static int check_addresses(const struct ko_contact *contact, int rank)
     return KOLO_OK;
 }
 
+/* As those of a tuning file, but that cores may be left to be counted. */
+static int check_costs(const struct ko_contact *contact, int rank)
+{
+    struct ko_costs costs = contact->costs;
+    char what[KO_ERROR_TEXT];
+
+    if (costs.cores == 0)
+        costs.cores = 1;
+    if (!ko_costs_check(&costs))
+        return KOLO_OK;
+    snprintf(what, sizeof what, "%s", kolo_last_error());
+    return ko_fail(KOLO_E_PROTOCOL, "rank %d published costs (KOLO_TUNING) of which %.200s", rank,
+                   what);
+}
+
+/* Another version's may be of another size. */
+static int check_version(const struct ko_contact *contact, size_t nbytes, int rank)
+{
+    if (nbytes < offsetof(struct ko_contact, slots) || contact->magic != KO_HELLO_MAGIC ||
+        contact->version == KO_HELLO_VERSION)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_PROTOCOL,
+                   "rank %d speaks version %u of kolo's protocol, this rank version %u; use one "
+                   "version of kolo everywhere",
+                   rank, contact->version, KO_HELLO_VERSION);
+}
+
 int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_contact *own)
 {
     const struct ko_contact *contact = data;
+    int err = check_version(contact, nbytes, rank);
 
+    if (err)
+        return err;
     if (nbytes != sizeof *contact || contact->magic != KO_HELLO_MAGIC ||
         !memchr(contact->machine, 0, sizeof contact->machine) ||
         !memchr(contact->host, 0, sizeof contact->host))
@@ -122,19 +153,14 @@ int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_
                        "what stands in the store for rank %d (%zu bytes) is no contact of kolo's; "
                        "is the store used by another program too?",
                        rank, nbytes);
-    if (contact->version != KO_HELLO_VERSION)
-        return ko_fail(
-            KOLO_E_PROTOCOL,
-            "rank %d speaks version %u of kolo's protocol, this rank version %u; use one "
-            "version of kolo everywhere",
-            rank, contact->version, KO_HELLO_VERSION);
     if (contact->slots != own->slots || contact->slice_bytes != own->slice_bytes)
         return ko_fail(
             KOLO_E_INVALID,
             "rank %d has KOLO_SLOTS %u and KOLO_SLICE_BYTES %u, this rank %u and %u; set "
             "them alike on all ranks",
             rank, contact->slots, contact->slice_bytes, own->slots, own->slice_bytes);
-    return check_addresses(contact, rank);
+    err = check_addresses(contact, rank);
+    return err ? err : check_costs(contact, rank);
 }
 
 bool ko_contact_has_windows(const struct ko_contact *contact)

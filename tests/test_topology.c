@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -120,6 +121,11 @@ static void check(void **state)
     theirs = own;
     theirs.version++;
     assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "rank 3 speaks version"));
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs - 64, 3, &own), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "rank 3 speaks version")); /* other versions' size */
+    assert_int_equal(ko_contact_check(&theirs, 7, 3, &own), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "no contact of kolo's"));
     theirs = own;
     memset(theirs.machine, 'x', sizeof theirs.machine);
     assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
@@ -150,6 +156,36 @@ static void check_addresses(void **state)
     theirs = own;
     memset(theirs.addresses[2].transport, 's', sizeof theirs.addresses[2].transport);
     assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+}
+
+/* Of costs as of a tuning file; only cores may be 0, to be counted. */
+static void check_costs(void **state)
+{
+    static const double wrong[] = {NAN, -NAN, INFINITY, -INFINITY, -1, -1e-300, 1e15, 1e300};
+    static const double wrong_cores[] = {NAN, -1, 0.5, 65537, INFINITY};
+    struct ko_contact own = whole(), theirs = own;
+
+    (void)state;
+    assert_true(theirs.costs.cores == 0);
+    theirs.costs.cores = 65536;
+    theirs.costs.links[KO_LOCAL].latency = 0; /* as in a tuning file */
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        theirs = own;
+        theirs.costs.links[KO_LOCAL].latency = wrong[i];
+        assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+        assert_non_null(strstr(kolo_last_error(), "rank 3 published costs"));
+        assert_non_null(strstr(kolo_last_error(), "local.latency is"));
+        theirs = own;
+        theirs.costs.call = wrong[i];
+        assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+    }
+    for (size_t i = 0; i < sizeof wrong_cores / sizeof *wrong_cores; i++) {
+        theirs = own;
+        theirs.costs.cores = wrong_cores[i];
+        assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_PROTOCOL);
+        assert_non_null(strstr(kolo_last_error(), "cores is"));
+    }
 }
 
 static void allows(void **state)
@@ -233,6 +269,7 @@ int main(void)
                                        cmocka_unit_test(add),
                                        cmocka_unit_test(check),
                                        cmocka_unit_test(check_addresses),
+                                       cmocka_unit_test(check_costs),
                                        cmocka_unit_test(allows),
                                        cmocka_unit_test(choose),
                                        cmocka_unit_test(gone)};
