@@ -21,7 +21,7 @@ struct ko_stamp {
                               options; point to point: the tag */
             uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
             uint8_t dtype;
-            uint8_t op; /* point to point: KO_RECEIPT or 0 */
+            uint8_t op; /* point to point: KO_RECEIPT, KO_PLACE or 0 */
             uint8_t algorithm;
         };
         uint64_t call; /* these five in one word */

@@ -264,6 +264,17 @@ static int hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
 
 /* ---- one message --------------------------------------------------------------------------- */
 
+/* Whether what travels is neither a message nor the place of one. A place comes in the stead of
+ * what is longer, at once, and is no more than that. */
+static bool is_odd(const struct ko_frame *frame)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+
+    if (stamp->op == KO_PLACE)
+        return stamp->count <= sizeof(struct ko_gpu_place) || !frame->nbytes;
+    return stamp->op && stamp->op != KO_RECEIPT;
+}
+
 /* Whether the first slice of a new message says what it may. */
 static int check_new(const struct ko_correspondence *with, const struct ko_frame *frame)
 {
@@ -273,7 +284,7 @@ static int check_new(const struct ko_correspondence *with, const struct ko_frame
         return ko_fail(KOLO_E_PROTOCOL, "message #%llu was expected, #%llu came",
                        (unsigned long long)with->received + 1, (unsigned long long)stamp->seq);
     if (stamp->count > SIZE_MAX / 2 || stamp->root > INT_MAX || !ko_dtype_is_valid(stamp->dtype) ||
-        stamp->count % kolo_dtype_size((kolo_dtype)stamp->dtype))
+        stamp->count % kolo_dtype_size((kolo_dtype)stamp->dtype) || is_odd(frame))
         return ko_fail(KOLO_E_PROTOCOL, "message #%llu cannot be one of kolo's",
                        (unsigned long long)stamp->seq);
     return KOLO_OK;

@@ -222,11 +222,15 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
             lay_aside(with, letter);
         return KOLO_OK;
     }
-    if (kind == KO_FRAME_RESUME)
+    if (kind == KO_FRAME_RESUME) {
         hear_wanted(with, stamp->seq);
-    else if ((letter = ko_letters_find(&with->given, stamp->seq))) {
-        ko_letters_remove(&with->given, letter);
-        ko_letters_push(&with->flushing, letter);
+        return KOLO_OK;
     }
+    letter = ko_letters_find(&with->given, stamp->seq);
+    if (!letter)
+        return ko_fail(KOLO_E_PROTOCOL, "it took message #%llu, which waits for no such word",
+                       (unsigned long long)stamp->seq);
+    ko_letters_remove(&with->given, letter);
+    ko_letters_push(&with->flushing, letter);
     return KOLO_OK;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that say of themselves what cannot be: every rank ends with one error that names the rank
- * and what is wrong, and none hangs.
+ * Ranks that say what cannot be, of themselves or of messages: every rank ends with one error that
+ * names the rank and what is wrong, and none hangs.
  */
 #include "clock.h"
+#include "gpu_share.h"
 #include "group.h"
+#include "mailbox_parts.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -139,7 +141,7 @@ static int write_to_a_forger(kolo_group *group, void *argument)
 
 static void run(enum ranks_kind kind, int n, ranks_body body, void *argument)
 {
-    const struct ranks ranks = {.kind = kind, .n = n};
+    const struct ranks ranks = {.kind = kind, .n = n, .timeout_ms = 2 * SOON_MS};
 
     assert_int_equal(ranks_run(&ranks, body, argument), 0);
 }
@@ -156,10 +158,184 @@ static void forged_contacts_are_named(void **state)
     }
 }
 
+/* ---- messages -------------------------------------------------------------------------------- */
+
+enum { ROOM = 4096, PLACE = sizeof(struct ko_gpu_place), LONG = 8 << 20 };
+
+/* Each has a link to the other, and neither has anything on its way. */
+static int make_friends(kolo_group *group)
+{
+    char byte = 0;
+
+    if (group->rank ? kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0) ||
+                          kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 0)
+                    : kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 0) ||
+                          kolo_send(group, &byte, 1, KOLO_UINT8, 1, 0))
+        return ranks_fail("the first messages");
+    return 0;
+}
+
+/* The first slice of a message to rank 0, of tag 1, and what follows. */
+struct slices {
+    uint8_t op;
+    uint64_t count;
+    size_t nbytes, rest; /* rest: of a second slice; 0: there is none */
+    int tag;             /* that rank 0 waits for */
+    const char *says;
+};
+
+static const struct slices slices[] = {
+    {KO_PLACE, 8, PLACE, 0, 1, "message #2 cannot be one of kolo's"},
+    {KO_PLACE, 8, PLACE, 0, 2, "message #2 cannot be one of kolo's"},
+    {KO_PLACE, 0, PLACE, 0, 2, "message #2 cannot be one of kolo's"},
+    {KO_PLACE, PLACE, PLACE, 0, 2, "message #2 cannot be one of kolo's"},
+    {KO_PLACE, ROOM, 0, PLACE, 1, "message #2 cannot be one of kolo's"},
+    {KO_PLACE, ROOM, 0, PLACE, 2, "message #2 cannot be one of kolo's"},
+    {KO_PLACE | KO_RECEIPT, ROOM, PLACE, 0, 1, "message #2 cannot be one of kolo's"},
+    {4, 100, 100, 0, 1, "message #2 cannot be one of kolo's"},
+    {0, UINT64_MAX, 100, 0, 1, "message #2 cannot be one of kolo's"},
+    {0, 100, 101, 0, 1, "a slice of message #2 does not fit it"},
+    {0, 100, 101, 0, 2, "a slice of message #2 does not fit it"},
+    {0, 100, 60, 41, 1, "a slice of message #2 does not fit it"},
+    {KO_PLACE, ROOM, PLACE + 1, 0, 1, "a slice of message #2 does not fit it"},
+};
+
+enum { NSLICES = sizeof slices / sizeof *slices };
+
+static int post(struct ko_mailbox *mailbox, const struct slices *planted, size_t nbytes)
+{
+    static const unsigned char body[ROOM];
+    struct ko_link *link = mailbox->channel.ports[0].link;
+    struct ko_stamp stamp = {.seq = 2, .count = planted->count};
+    int err;
+
+    stamp.call = ko_message_call(1, KOLO_UINT8);
+    stamp.op = planted->op;
+    ko_biased_lock_take(&mailbox->lock);
+    while ((err = link->ops->post(link, &stamp, body, nbytes)) == KO_AGAIN)
+        continue;
+    ko_biased_lock_give(&mailbox->lock);
+    return err;
+}
+
+static int send_slices(kolo_group *group, void *argument)
+{
+    const struct slices *planted = argument;
+    unsigned char room[ROOM];
+    int64_t began;
+
+    if (make_friends(group))
+        return 1;
+    began = ko_now_ns();
+    if (group->rank == 1 &&
+        (post(ko_mailbox_existing(group), planted, planted->nbytes) ||
+         (planted->rest && post(ko_mailbox_existing(group), planted, planted->rest))))
+        return ranks_fail("nothing was planted");
+    return expect_soon(began, kolo_recv(group, room, ROOM, KOLO_UINT8, !group->rank, planted->tag),
+                       KOLO_E_PROTOCOL, planted->says) ||
+           ranks_expect(kolo_group_error(group, NULL), KOLO_E_PROTOCOL, "rank 1 (");
+}
+
+static void hostile_slices_are_refused(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 2 * NSLICES; i++) {
+        struct slices planted = slices[i / 2];
+
+        setenv("KOLO_TRANSPORT", transports[i % 2], 1);
+        run(RANKS_THREADS, 2, send_slices, &planted);
+        run(RANKS_PROCESSES, 2, send_slices, &planted);
+    }
+    unsetenv("KOLO_TRANSPORT");
+}
+
+/* ---- what is told of messages ---------------------------------------------------------------- */
+
+struct word {
+    enum ko_frame_kind kind;
+    uint64_t seq, count;
+    uint32_t nbytes;
+    const char *says;
+};
+
+/* Message #1 was short, #2 long and received, #3 is long and is not. */
+static const struct word words[] = {
+    {KO_FRAME_TAKEN, 0, 0, 0, "it told of message #0, of 3"},
+    {KO_FRAME_TAKEN, 4, 0, 0, "it told of message #4, of 3"},
+    {KO_FRAME_TAKEN, 1, 0, 0, "it took message #1, which waits for no such word"},
+    {KO_FRAME_TAKEN, 2, 0, 0, "it took message #2, which waits for no such word"},
+    {KO_FRAME_TAKEN, 3, 0, 0, "it took message #3, which waits for no such word"},
+    {KO_FRAME_REFUSE, 3, LONG, 0, "it refused message #3, which fits"},
+    {KO_FRAME_RESUME, 3, 0, 8, "it told of a message where there are none"},
+};
+
+enum { NWORDS = sizeof words / sizeof *words };
+
+static int tell(struct ko_mailbox *mailbox, const struct word *word)
+{
+    static const unsigned char body[8];
+    struct ko_stamp stamp = {
+        .seq = word->seq, .count = word->count, .what = KO_POINT_TO_POINT, .dtype = KOLO_UINT8};
+    int err;
+
+    ko_biased_lock_take(&mailbox->lock);
+    err = ko_link_tell(mailbox->channel.ports[0].link, word->kind, &stamp, body, word->nbytes);
+    ko_biased_lock_give(&mailbox->lock);
+    return err;
+}
+
+static int send_word(kolo_group *group, void *argument)
+{
+    unsigned char *bytes = calloc(1, LONG);
+    kolo_work *work = NULL;
+    kolo_message message;
+    int64_t began;
+    int found, failed = make_friends(group);
+
+    if (!failed && group->rank)
+        failed = kolo_recv(group, bytes, LONG, KOLO_UINT8, 0, 1);
+    else if (!failed)
+        failed = kolo_send(group, bytes, LONG, KOLO_UINT8, 1, 1) ||
+                 kolo_isend(group, bytes, LONG, KOLO_UINT8, 1, 2, &work);
+    if (!failed && group->rank) /* once the third is known of here */
+        failed = kolo_probe(group, 0, 2, -1, &found, &message) ||
+                 tell(ko_mailbox_existing(group), argument);
+    if (failed)
+        ranks_fail("rank %d before the word", group->rank);
+    began = ko_now_ns();
+    if (!failed)
+        failed = expect_soon(began,
+                             group->rank ? kolo_recv(group, bytes, 1, KOLO_UINT8, 0, 3)
+                                         : kolo_work_wait(work, -1),
+                             KOLO_E_PROTOCOL, ((const struct word *)argument)->says);
+    kolo_work_free(work);
+    free(bytes);
+    return failed;
+}
+
+static void words_of_no_message_are_refused(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 2 * NWORDS; i++) {
+        struct word word = words[i / 2];
+
+        setenv("KOLO_TRANSPORT", transports[i % 2], 1);
+        run(RANKS_THREADS, 2, send_word, &word);
+        run(RANKS_PROCESSES, 2, send_word, &word);
+    }
+    unsetenv("KOLO_TRANSPORT");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forged_contacts_are_named),
+        cmocka_unit_test(hostile_slices_are_refused),
+        cmocka_unit_test(words_of_no_message_are_refused),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);
