@@ -195,7 +195,9 @@ int kolo_group_set_stream(kolo_group *group, void *stream)
         return ko_fail(KOLO_E_INVALID, "kolo_group_set_stream: group is NULL");
     err = set_stream(group, stream);
     snprintf(why, sizeof why, "%s", kolo_last_error());
-    if (!atomic_exchange(&group->has_met, true))
+    if (!atomic_exchange(&group->has_met, true)) {
         met = meet(group);
+        atomic_store(&group->has_gathered, true);
+    }
     return err ? ko_fail_again(err, why) : met;
 }

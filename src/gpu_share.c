@@ -338,6 +338,32 @@ static ko_cu_result allow_access(const struct ko_cuda *cuda, const struct ko_gpu
     return result == KO_CU_PEER_ENABLED ? KO_CU_SUCCESS : result;
 }
 
+/* With the context: the bytes there that the driver knows of, up to `most`; of pieces those that
+ * lie side by side, since what is beside any other memory is not of it. */
+static uint64_t length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t most,
+                          bool is_in_pieces)
+{
+    uint64_t known = 0;
+    ko_cu_ptr base;
+    size_t length;
+
+    while (known < most && (!known || is_in_pieces) &&
+           !cuda->address_range(&base, &length, at + known) && base + length > at + known)
+        known = base + length - at;
+    return known;
+}
+
+/* With the context. Of what the driver says nothing, the other rank's word has to do. */
+static int check_length(const struct ko_cuda *cuda, ko_cu_ptr at, const struct ko_gpu_place *place)
+{
+    const uint64_t known = length_at(cuda, at, place->nbytes, place->kind == KO_GPU_PIECES);
+
+    if (!known || known >= place->nbytes)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_PROTOCOL, "it is said to have %llu bytes, and has %llu",
+                   (unsigned long long)place->nbytes, (unsigned long long)known);
+}
+
 /* With the context. */
 static void open_place(struct ko_gpu_share *share, int rank, struct known *known,
                        const struct ko_gpu_place *place)
@@ -361,11 +387,22 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
         err = ko_gpu_pieces_import(share->cuda, name, place->nbytes, &deadline, &at);
     }
     known->at = err ? 0 : at;
+    if (known->at)
+        err = check_length(share->cuda, at, place);
+    if (err)
+        unmap(share, known);
     if (err)
         ko_log(KO_LOG_INFO,
                "memory of rank %d's cannot be opened here, so that its calls go by way of the "
                "host: %s",
                rank, kolo_last_error());
+}
+
+/* What no allocation could be; drop_older relies on the sum. */
+static bool is_odd(const struct ko_gpu_place *place)
+{
+    return !place->nbytes || place->base > UINT64_MAX - place->nbytes ||
+           place->offset >= place->nbytes;
 }
 
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
@@ -374,7 +411,7 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
 
     if (place->kind == KO_GPU_NO_BUFFER)
         return true;
-    if (place->kind == KO_GPU_HOST)
+    if (place->kind == KO_GPU_HOST || is_odd(place))
         return false;
     if (!known && !ko_gpu_enter(share->gpu)) {
         drop_older(share, &share->ranks[rank].known, place);

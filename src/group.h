@@ -65,7 +65,8 @@ struct kolo_group {
     struct ko_gpu_share *_Atomic share; /* once all ranks have, of one GPU */
     struct ko_places *_Atomic places;   /* then: of messages, unless handles do not serve */
     pthread_mutex_t ordering;           /* of calls behind the stream */
-    atomic_bool has_met;                /* the other ranks, about GPUs */
+    atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */
+    atomic_bool has_gathered;           /* has met them: share and places stay as they are */
     atomic_bool has_gpus;               /* one of them has, all know */
     struct ko_hosts *_Atomic hosts;     /* found by the first collective */
     /* of whoever has the engine's turn */

@@ -41,6 +41,12 @@ void ko_places_close(struct ko_places *places)
     free(places);
 }
 
+/* Whether nbytes lie in the allocation from the place's offset on. */
+static bool has_room(const struct ko_gpu_place *place, size_t nbytes)
+{
+    return place->offset <= place->nbytes && nbytes <= place->nbytes - place->offset;
+}
+
 bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
                         struct ko_gpu_place *place)
 {
@@ -51,20 +57,28 @@ bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nb
         return false;
     pthread_mutex_lock(&places->lock);
     is_open = !ko_gpu_share_describe(places->share, buffer, nbytes, place) &&
-              ko_gpu_share_is_open_to(places->share, to, place);
+              ko_gpu_share_is_open_to(places->share, to, place) && has_room(place, nbytes);
     pthread_mutex_unlock(&places->lock);
     return is_open;
 }
 
-/* The message's address here. */
+/* The message's address here. What came of it may be anything. */
 static int find(struct ko_places *places, const struct ko_fetch *fetch, int from, uint64_t *at)
 {
+    const struct ko_gpu_place *place = &fetch->place;
     bool is_reached;
 
+    if (!ko_gpu_share_is_open_to(places->share, from, place) || !has_room(place, fetch->nbytes))
+        return ko_fail(
+            KOLO_E_PROTOCOL,
+            "it says where in GPU memory a message of %zu bytes lies: at %llu of %llu, of "
+            "kind %u, where none can lie",
+            fetch->nbytes, (unsigned long long)place->offset, (unsigned long long)place->nbytes,
+            place->kind);
     pthread_mutex_lock(&places->lock);
-    is_reached = ko_gpu_share_reaches(places->share, from, &fetch->place);
+    is_reached = ko_gpu_share_reaches(places->share, from, place);
     if (is_reached)
-        *at = ko_gpu_share_address(places->share, from, &fetch->place);
+        *at = ko_gpu_share_address(places->share, from, place);
     pthread_mutex_unlock(&places->lock);
     return is_reached
                ? KOLO_OK
@@ -88,14 +102,29 @@ static int begin(struct ko_gpu *gpu, struct ko_places *places, struct ko_fetch *
     return err ? err : KO_AGAIN;
 }
 
+/* KO_AGAIN where another rank was ready earlier. */
+static int open_places(kolo_group *group, struct ko_places **places)
+{
+    const bool has_gathered = atomic_load(&group->has_gathered); /* before it looks for them */
+
+    *places = atomic_load(&group->places);
+    if (*places)
+        return KOLO_OK;
+    if (group->gpu && !has_gathered)
+        return KO_AGAIN;
+    return ko_fail(KOLO_E_PROTOCOL,
+                   "it says where in GPU memory a message lies, but rank %d reaches no rank's",
+                   group->rank);
+}
+
 int ko_fetch_step(struct ko_fetch *fetch, int from)
 {
     kolo_group *group = fetch->letter->group;
-    struct ko_places *places = atomic_load(&group->places);
-    int err;
+    struct ko_places *places;
+    int err = open_places(group, &places);
 
-    if (!places) /* another rank was ready earlier */
-        return KO_AGAIN;
+    if (err)
+        return err;
     if (!fetch->copied)
         return begin(group->gpu, places, fetch, from);
     err = ko_gpu_look_at_mark(group->gpu, fetch->copied);

@@ -46,6 +46,14 @@ int ranks_expect(int err, int code, const char *text)
     return 0;
 }
 
+int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text)
+{
+    const int64_t ms = (ko_now_ns() - began_ns) / 1000000;
+
+    return ms > RANKS_SOON_MS ? ranks_fail("the error took %d ms", (int)ms)
+                              : ranks_expect(err, code, text);
+}
+
 void ranks_nap_ms(int ms)
 {
     const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};

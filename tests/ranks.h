@@ -11,6 +11,7 @@
 #include "kolo.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
 
@@ -42,6 +43,10 @@ int ranks_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* 0 if err is code and this thread's text contains `text`, else ranks_fail. */
 int ranks_expect(int err, int code, const char *text);
+
+/* The same of a call that was to end soon, and began then (ko_now_ns). */
+enum { RANKS_SOON_MS = 5000 };
+int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 
 void ranks_nap_ms(int ms);
 

@@ -20,17 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 5000 };
-
-/* 0 if the error came soon, with all of the text, else ranks_fail. */
-static int expect_soon(int64_t began_ns, int err, int code, const char *text)
-{
-    const int64_t ms = (ko_now_ns() - began_ns) / 1000000;
-
-    return ms > SOON_MS ? ranks_fail("the error took %d ms", (int)ms)
-                        : ranks_expect(err, code, text);
-}
-
 /* ---- contacts -------------------------------------------------------------------------------- */
 
 /* What rank 0 has put into the store in place of its contact. */
@@ -118,9 +107,10 @@ static int meet_a_forger(kolo_group *group, void *argument)
 
     if (failed)
         return failed;
-    return expect_soon(began, kolo_all_reduce(group, &value, &value, 1, KOLO_FLOAT32, KOLO_SUM),
-                       KOLO_E_PROTOCOL, forgery->says) ||
-           expect_soon(began, kolo_barrier(group), KOLO_E_PROTOCOL, forgery->says);
+    return ranks_expect_soon(began,
+                             kolo_all_reduce(group, &value, &value, 1, KOLO_FLOAT32, KOLO_SUM),
+                             KOLO_E_PROTOCOL, forgery->says) ||
+           ranks_expect_soon(began, kolo_barrier(group), KOLO_E_PROTOCOL, forgery->says);
 }
 
 /* The one that sends looks the other up; it hears of that. */
@@ -133,15 +123,15 @@ static int write_to_a_forger(kolo_group *group, void *argument)
 
     if (failed)
         return failed;
-    return expect_soon(began,
-                       group->rank ? kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0)
-                                   : kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 0),
-                       KOLO_E_PROTOCOL, forgery->says);
+    return ranks_expect_soon(began,
+                             group->rank ? kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0)
+                                         : kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 0),
+                             KOLO_E_PROTOCOL, forgery->says);
 }
 
 static void run(enum ranks_kind kind, int n, ranks_body body, void *argument)
 {
-    const struct ranks ranks = {.kind = kind, .n = n, .timeout_ms = 2 * SOON_MS};
+    const struct ranks ranks = {.kind = kind, .n = n, .timeout_ms = 2 * RANKS_SOON_MS};
 
     assert_int_equal(ranks_run(&ranks, body, argument), 0);
 }
@@ -198,6 +188,7 @@ static const struct slices slices[] = {
     {0, 100, 101, 0, 2, "a slice of message #2 does not fit it"},
     {0, 100, 60, 41, 1, "a slice of message #2 does not fit it"},
     {KO_PLACE, ROOM, PLACE + 1, 0, 1, "a slice of message #2 does not fit it"},
+    {KO_PLACE, ROOM, PLACE, 0, 1, "it says where in GPU memory a message lies"},
 };
 
 enum { NSLICES = sizeof slices / sizeof *slices };
@@ -231,8 +222,9 @@ static int send_slices(kolo_group *group, void *argument)
         (post(ko_mailbox_existing(group), planted, planted->nbytes) ||
          (planted->rest && post(ko_mailbox_existing(group), planted, planted->rest))))
         return ranks_fail("nothing was planted");
-    return expect_soon(began, kolo_recv(group, room, ROOM, KOLO_UINT8, !group->rank, planted->tag),
-                       KOLO_E_PROTOCOL, planted->says) ||
+    return ranks_expect_soon(began,
+                             kolo_recv(group, room, ROOM, KOLO_UINT8, !group->rank, planted->tag),
+                             KOLO_E_PROTOCOL, planted->says) ||
            ranks_expect(kolo_group_error(group, NULL), KOLO_E_PROTOCOL, "rank 1 (");
 }
 
@@ -306,10 +298,10 @@ static int send_word(kolo_group *group, void *argument)
         ranks_fail("rank %d before the word", group->rank);
     began = ko_now_ns();
     if (!failed)
-        failed = expect_soon(began,
-                             group->rank ? kolo_recv(group, bytes, 1, KOLO_UINT8, 0, 3)
-                                         : kolo_work_wait(work, -1),
-                             KOLO_E_PROTOCOL, ((const struct word *)argument)->says);
+        failed = ranks_expect_soon(began,
+                                   group->rank ? kolo_recv(group, bytes, 1, KOLO_UINT8, 0, 3)
+                                               : kolo_work_wait(work, -1),
+                                   KOLO_E_PROTOCOL, ((const struct word *)argument)->says);
     kolo_work_free(work);
     free(bytes);
     return failed;

@@ -362,6 +362,8 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
     memcpy(&passport, handle.bytes, sizeof passport);
     if (!result && (flags != KO_CU_IPC_LAZY_PEER_ACCESS || !double_context()))
         result = double_context() ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    if (!result && !double_is_gpu(passport.device)) /* no handle of the driver's */
+        result = KO_CU_INVALID_VALUE;
     if (!result && passport.pid == getpid())
         result = KO_CU_INVALID_CONTEXT; /* its own memory has an address already */
     if (!result && !double_reaches(double_context()->device, passport.device))
