@@ -31,17 +31,23 @@ static int connect_to(struct ko_channel *channel, int peer)
                                &channel->ports[peer].opening);
 }
 
-static int check_arrival(const struct ko_channel *channel, const struct ko_hello *theirs,
-                         const struct ko_hello *ours)
+/* What the other end of a wire says of itself, in its hello or in its answer to ours. */
+static int check_hello(struct ko_channel *channel, int peer, const struct ko_hello *theirs)
 {
-    if (theirs->to == ours->from && theirs->slots == ours->slots &&
-        theirs->slice_bytes == ours->slice_bytes)
+    const struct ko_hello ours = hello_to(channel, peer);
+
+    if (theirs->group != ours.group || theirs->from != peer || theirs->channel != ours.channel)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "another rank answered: rank %d of another group or channel",
+                       (int)theirs->from);
+    if (theirs->to == ours.from && theirs->slots == ours.slots &&
+        theirs->slice_bytes == ours.slice_bytes)
         return KOLO_OK;
     return ko_fail(
         KOLO_E_PROTOCOL,
         "its hello was for rank %d with %u slots of %u bytes; this is rank %d with %u of %u",
-        (int)theirs->to, theirs->slots, theirs->slice_bytes, channel->group->rank, ours->slots,
-        ours->slice_bytes);
+        (int)theirs->to, theirs->slots, theirs->slice_bytes, ours.from, ours.slots,
+        ours.slice_bytes);
 }
 
 /* An arrival for this port, if there is one, gets our hello. */
@@ -54,7 +60,7 @@ static int claim_from(struct ko_channel *channel, int peer)
 
     if (err)
         return err == KO_AGAIN ? KOLO_OK : err;
-    err = check_arrival(channel, &port->opening->hello, &hello);
+    err = check_hello(channel, peer, &port->opening->hello);
     if (!err)
         err = ko_channel_hear_waiting(channel, port, &port->opening->hello.stamp);
     return err ? err : port->opening->transport->answer(port->opening, &hello);
@@ -63,10 +69,10 @@ static int claim_from(struct ko_channel *channel, int peer)
 static int finish_opening(struct ko_channel *channel, struct ko_port *port)
 {
     struct ko_wire *wire = port->opening;
+    int err = check_hello(channel, port->link->peer, &wire->hello);
 
-    if (wire->hello.group != channel->group->id || wire->hello.from != port->link->peer)
-        return ko_fail(KOLO_E_PROTOCOL, "another rank answered: rank %d of another group",
-                       (int)wire->hello.from);
+    if (err)
+        return err;
     port->opening = NULL;
     port->is_open = true;
     channel->nopening--;

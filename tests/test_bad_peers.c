@@ -322,12 +322,117 @@ static void words_of_no_message_are_refused(void **state)
     unsetenv("KOLO_TRANSPORT");
 }
 
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* What rank 1 says of itself when rank 0 connects. */
+struct answer {
+    void (*forge)(struct ko_hello *hello);
+    const char *says;
+};
+
+static void longer_slices(struct ko_hello *hello)
+{
+    hello->slice_bytes *= 16;
+}
+
+static void more_slots(struct ko_hello *hello)
+{
+    hello->slots++;
+}
+
+static void for_another(struct ko_hello *hello)
+{
+    hello->to = 7;
+}
+
+static void from_another(struct ko_hello *hello)
+{
+    hello->from = 0;
+}
+
+static void of_another_group(struct ko_hello *hello)
+{
+    hello->group++;
+}
+
+static void of_another_channel(struct ko_hello *hello)
+{
+    hello->channel++;
+}
+
+static const struct answer answers[] = {
+    {longer_slices, "its hello was for rank 0 with 8 slots of 2097152 bytes; this is rank 0"},
+    {more_slots, "its hello was for rank 0 with 9 slots of 131072 bytes; this is rank 0"},
+    {for_another, "its hello was for rank 7"},
+    {from_another, "another rank answered: rank 0"},
+    {of_another_group, "another rank answered: rank 1 of another group or channel"},
+    {of_another_channel, "another rank answered: rank 1 of another group or channel"},
+};
+
+enum { NANSWERS = sizeof answers / sizeof *answers };
+
+/* Answers in the group's place. */
+static int answer_wrongly(kolo_group *group, const struct answer *answer)
+{
+    struct ko_hello hello = {.magic = KO_HELLO_MAGIC,
+                             .version = KO_HELLO_VERSION,
+                             .group = group->id,
+                             .from = 1,
+                             .channel = KO_CHANNEL_P2P,
+                             .slots = group->endpoint->own.slots,
+                             .slice_bytes = group->endpoint->own.slice_bytes};
+    const int64_t began = ko_now_ns();
+    struct ko_wire *wire = NULL;
+    int err = KOLO_OK;
+
+    answer->forge(&hello);
+    do {
+        ko_endpoint_accept(group->endpoint);
+        err = ko_endpoint_claim(group->endpoint, group->id, 0, KO_CHANNEL_P2P, &wire);
+    } while (err == KO_AGAIN);
+    if (!err)
+        err = wire->transport->answer(wire, &hello);
+    while (!err && !(err = ko_group_check_store(group)) &&
+           ko_now_ns() - began < RANKS_SOON_MS * INT64_C(1000000)) {
+        (void)wire->transport->drive(wire);
+        ranks_nap_ms(1);
+    }
+    wire->transport->hangup(wire);
+    return err;
+}
+
+static int connect_to_a_liar(kolo_group *group, void *argument)
+{
+    const struct answer *answer = argument;
+    const int64_t began = ko_now_ns();
+    char byte = 0;
+
+    return ranks_expect_soon(began,
+                             group->rank ? answer_wrongly(group, answer)
+                                         : kolo_send(group, &byte, 1, KOLO_UINT8, 1, 0),
+                             KOLO_E_PROTOCOL, answer->says);
+}
+
+static void wrong_answers_are_refused(void **state)
+{
+    (void)state;
+    setenv("KOLO_TRANSPORT", "tcp", 1);
+    for (int i = 0; i < NANSWERS; i++) {
+        struct answer answer = answers[i];
+
+        run(RANKS_THREADS, 2, connect_to_a_liar, &answer);
+        run(RANKS_PROCESSES, 2, connect_to_a_liar, &answer);
+    }
+    unsetenv("KOLO_TRANSPORT");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forged_contacts_are_named),
         cmocka_unit_test(hostile_slices_are_refused),
         cmocka_unit_test(words_of_no_message_are_refused),
+        cmocka_unit_test(wrong_answers_are_refused),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);
