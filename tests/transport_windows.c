@@ -9,6 +9,7 @@
 #include "foreign.h"
 #include "link.h"
 #include "memory.h"
+#include "shmem.h"
 #include "socket.h"
 #include "status.h"
 #include "window.h"
@@ -41,15 +42,17 @@ static void shared_both_ways(void **state)
     }
 }
 
-/* A hello with `fd` beside it, from a bare socket; drives to the end of the handshake. */
-static int greet_with(struct suite *suite, int fd, struct ko_wire **wire_out, int *socket_out)
+/* A hello of that segment, with `fd` beside it, from a bare socket; drives to the end of the
+ * handshake. */
+static int greet_as(struct suite *suite, uint64_t segment, int fd, struct ko_wire **wire_out,
+                    int *socket_out)
 {
     struct ko_hello hello = suite_hello(4096), answer = suite_answer(4096);
     ko_deadline deadline = ko_deadline_in(5000);
     int socket = suite->traits->dial(suite->address, suite->address_bytes);
     int err = KOLO_OK;
 
-    hello.segment = 0xdeadbeef;
+    hello.segment = segment;
     assert_int_equal(ko_socket_send_with(socket, &hello, sizeof hello, fd), (ssize_t)sizeof hello);
     *wire_out = suite_accept(suite, NULL);
     err = suite->transport->answer(*wire_out, &answer);
@@ -57,6 +60,12 @@ static int greet_with(struct suite *suite, int fd, struct ko_wire **wire_out, in
         err = suite_settle(*wire_out, NULL);
     *socket_out = socket;
     return err;
+}
+
+/* Of a segment that this process has not made. */
+static int greet_with(struct suite *suite, int fd, struct ko_wire **wire_out, int *socket_out)
+{
+    return greet_as(suite, 0xdeadbeef, fd, wire_out, socket_out);
 }
 
 static void expect_greeting(struct suite *suite, int fd, int status)
@@ -101,6 +110,27 @@ static void hostile_segments(void **state)
     expect_greeting(suite, memory_of(nbytes, F_SEAL_SHRINK), KOLO_OK);
 }
 
+/* A segment that is found here by its id has to be as long as one that is mapped. */
+static void short_segment_of_ours(void **state)
+{
+    const size_t nbytes = ko_window_bytes(2, 4096);
+    struct suite *suite = *state;
+
+    suite_needs_dial(suite);
+    for (int longer = -1; longer <= 1; longer++) {
+        struct ko_segment *segment;
+        struct ko_wire *wire;
+        int socket;
+
+        assert_int_equal(ko_segment_create(nbytes + (size_t)longer, &segment), KOLO_OK);
+        assert_int_equal(greet_as(suite, segment->id, -1, &wire, &socket),
+                         longer ? KOLO_E_PROTOCOL : KOLO_OK);
+        suite->transport->hangup(wire);
+        close(socket);
+        ko_segment_release(segment);
+    }
+}
+
 /* Memory that cannot be written is refused, and is no crash. */
 static void read_only_segment(void **state)
 {
@@ -143,6 +173,7 @@ static void bad_frames(void **state)
     bad_frame(suite, (struct ko_frame){.kind = 0});
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_MEMORY + 1});
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = 1});
+    bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_DATA});
     bad_frame(suite, (struct ko_frame){.kind = KO_FRAME_FAIL, .nbytes = KO_CONTROL_BYTES + 1});
 }
 
@@ -465,10 +496,15 @@ static void hostile_announcements(void **state)
     {                           \
         "windows: " #name, name \
     }
-const struct suite_case suite_window_cases[] = {
-    CASE(shared_both_ways),      CASE(hostile_segments),
-    CASE(read_only_segment),     CASE(bad_frames),
-    CASE(read_in_place),         CASE(hostile_references),
-    CASE(hostile_announcements), CASE(hostile_invitations),
-    CASE(taken_at_once),         CASE(hostile_lengths)};
+const struct suite_case suite_window_cases[] = {CASE(shared_both_ways),
+                                                CASE(hostile_segments),
+                                                CASE(short_segment_of_ours),
+                                                CASE(read_only_segment),
+                                                CASE(bad_frames),
+                                                CASE(read_in_place),
+                                                CASE(hostile_references),
+                                                CASE(hostile_announcements),
+                                                CASE(hostile_invitations),
+                                                CASE(taken_at_once),
+                                                CASE(hostile_lengths)};
 const size_t suite_nwindow_cases = sizeof suite_window_cases / sizeof *suite_window_cases;

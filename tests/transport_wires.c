@@ -222,13 +222,15 @@ static void sizes(void **state)
 static void all_kinds(void **state)
 {
     struct suite *suite = *state;
+    struct ko_post post;
     struct ends ends;
 
     suite_needs_peer(suite);
     ends = suite_open(suite, 256);
     for (uint32_t kind = KO_FRAME_DATA; kind <= KO_FRAME_BYE; kind++) {
-        struct ko_post post = {.frame = {.kind = kind, .stamp = {.seq = kind}}};
-
+        if (kind == KO_FRAME_DATA && suite->transport->kind == KO_WINDOW)
+            continue; /* slices have their window */
+        post = (struct ko_post){.frame = {.kind = kind, .stamp = {.seq = kind}}};
         assert_int_equal(suite->transport->send(ends.from, &post), KOLO_OK);
         assert_int_equal(suite_next(ends.to, ends.from)->kind, kind);
         suite_land(ends.to, ends.from, NULL);

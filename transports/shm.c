@@ -192,16 +192,21 @@ static int shm_answer(struct ko_wire *base, const struct ko_hello *hello)
 static int take_segment(struct shm_wire *wire)
 {
     const struct ko_hello *hello = &wire->common.base.hello;
+    const size_t nbytes = ko_window_bytes(hello->slots, hello->slice_bytes);
     int fd = wire->common.stream.got_fd;
 
     wire->peer = ko_segment_find(hello->segment);
+    if (wire->peer && wire->peer->nbytes != nbytes)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "rank %d's hello names a segment of %zu bytes; %zu were expected",
+                       (int)hello->from, wire->peer->nbytes, nbytes);
     if (wire->peer)
         return KOLO_OK;
     wire->common.stream.got_fd = -1;
     if (fd < 0)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d's hello came without its shared segment",
                        (int)hello->from);
-    return ko_segment_map(fd, ko_window_bytes(hello->slots, hello->slice_bytes), &wire->peer);
+    return ko_segment_map(fd, nbytes, &wire->peer);
 }
 
 static int hear(struct shm_wire *wire)

@@ -498,6 +498,8 @@ int ko_stream_wire_next(struct ko_wire *wire, const struct ko_frame **frame)
 {
     int err = ko_stream_next(stream_of(wire), 0, frame);
 
+    if (!err && (*frame)->kind == KO_FRAME_DATA)
+        err = ko_fail(KOLO_E_PROTOCOL, "a slice came beside the window; kolo sends none there");
     wire->wanted = ko_stream_wanted(stream_of(wire));
     return err;
 }
