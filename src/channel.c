@@ -124,8 +124,7 @@ static int hear_failure(struct ko_channel *channel, int peer, const struct ko_no
             ko_fail(KOLO_E_PROTOCOL, "it told of a failure in %u bytes", notice->nbytes));
     memcpy(&failure, notice->body, sizeof failure);
     failure.text[sizeof failure.text - 1] = 0;
-    return ko_group_fail(channel->group, failure.status > 0 ? failure.status : KOLO_E_PROTOCOL,
-                         failure.text);
+    return ko_group_fail(channel->group, ko_failure_status(&failure), failure.text);
 }
 
 static int hear(struct ko_channel *channel, struct ko_port *port)

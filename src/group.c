@@ -218,8 +218,7 @@ int ko_group_check_store(kolo_group *group)
 
     if (group->size > 1 && !atomic_load(&group->failed) &&
         !atomic_load(&group->endpoint->store_is_lost) && read_failure(group, &failure))
-        return ko_group_fail(group, failure.status > 0 ? failure.status : KOLO_E_PROTOCOL,
-                             failure.text);
+        return ko_group_fail(group, ko_failure_status(&failure), failure.text);
     return ko_group_check(group);
 }
 

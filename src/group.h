@@ -109,6 +109,13 @@ struct ko_failure {
     char text[KO_ERROR_TEXT];
 };
 
+/* Its code, if it is one. */
+static inline int ko_failure_status(const struct ko_failure *failure)
+{
+    return failure->status > KOLO_OK && failure->status <= KOLO_E_INTERNAL ? failure->status
+                                                                           : KOLO_E_PROTOCOL;
+}
+
 /* Fails the group unless it has failed already, wakes its waiters, tells the other ranks; text may
  * be the thread's own. Returns the group's (first) error, with its text as the thread's own. The
  * caller may have the engine's turn or the mailbox's lock; those peers it has to tell itself. */

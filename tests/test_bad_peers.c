@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -322,6 +323,76 @@ static void words_of_no_message_are_refused(void **state)
     unsetenv("KOLO_TRANSPORT");
 }
 
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* What rank 1 tells of its group's failure; is_stored: by the store. */
+struct report {
+    int32_t status;
+    uint32_t nbytes;
+    bool is_endless, is_stored;
+    int becomes;
+    const char *says;
+};
+
+static const struct report reports[] = {
+    {12345, sizeof(struct ko_failure), false, false, KOLO_E_PROTOCOL, "it is over"},
+    {-1, sizeof(struct ko_failure), false, false, KOLO_E_PROTOCOL, "it is over"},
+    {0, sizeof(struct ko_failure), false, false, KOLO_E_PROTOCOL, "it is over"},
+    {KOLO_E_INTERNAL, sizeof(struct ko_failure), false, false, KOLO_E_INTERNAL, "it is over"},
+    {KOLO_E_ABORTED, sizeof(struct ko_failure), true, false, KOLO_E_ABORTED, "xxxxxxxx"},
+    {KOLO_E_ABORTED, 8, false, false, KOLO_E_PROTOCOL, "it told of a failure in 8 bytes"},
+    {KOLO_E_ABORTED, 0, false, false, KOLO_E_PROTOCOL, "it told of a failure in 0 bytes"},
+    {12345, sizeof(struct ko_failure), false, true, KOLO_E_PROTOCOL, "it is over"},
+    {KOLO_E_ABORTED, sizeof(struct ko_failure), true, true, KOLO_E_ABORTED, "xxxxxxxx"},
+};
+
+enum { NREPORTS = sizeof reports / sizeof *reports };
+
+static int tell_failure(kolo_group *group, const struct report *report)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_failure failure = {.status = report->status, .text = "it is over"};
+    char key[40];
+    int err;
+
+    if (report->is_endless)
+        memset(failure.text, 'x', sizeof failure.text);
+    snprintf(key, sizeof key, "failed/%016llx", (unsigned long long)group->id);
+    if (report->is_stored)
+        return kolo_store_set(group->endpoint->store, key, (kolo_bytes){&failure, report->nbytes});
+    ko_biased_lock_take(&mailbox->lock);
+    err =
+        ko_link_tell(mailbox->channel.ports[0].link, KO_FRAME_FAIL, NULL, &failure, report->nbytes);
+    ko_biased_lock_give(&mailbox->lock);
+    return err;
+}
+
+static int report_failure(kolo_group *group, void *argument)
+{
+    const struct report *report = argument;
+    const int64_t began = ko_now_ns();
+    char byte;
+
+    if (make_friends(group) || (group->rank && tell_failure(group, report)))
+        return ranks_fail("nothing was planted");
+    return ranks_expect_soon(began, kolo_recv(group, &byte, 1, KOLO_UINT8, !group->rank, 1),
+                             report->becomes, report->says);
+}
+
+static void odd_failures_are_failures(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 2 * NREPORTS; i++) {
+        struct report report = reports[i / 2];
+
+        setenv("KOLO_TRANSPORT", transports[i % 2], 1);
+        run(RANKS_PROCESSES, 2, report_failure, &report);
+    }
+    unsetenv("KOLO_TRANSPORT");
+}
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* What rank 1 says of itself when rank 0 connects. */
@@ -432,6 +503,7 @@ int main(void)
         cmocka_unit_test(forged_contacts_are_named),
         cmocka_unit_test(hostile_slices_are_refused),
         cmocka_unit_test(words_of_no_message_are_refused),
+        cmocka_unit_test(odd_failures_are_failures),
         cmocka_unit_test(wrong_answers_are_refused),
     };
 
