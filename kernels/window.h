@@ -3,8 +3,7 @@
  * window.h: a window is memory that its owner (the receiver) and one peer (the sender) both
  * address. It is a ring of slots:
  *
- *     struct ko_window | slots x struct ko_slot | slots x KO_INLINE | KO_PLACES x slots x
- * slice_bytes
+ *     struct ko_window | slots x struct ko_slot | slots x KO_INLINE | places x slice_bytes
  *
  * A short body lies where only its slot's can lie, so that the receiver can fetch it before it
  * knows that it is there; the slots' heads lie side by side, which is faster than any other way
@@ -25,7 +24,7 @@
 #define KO_LINE 64     /* bytes that two cores hand over at once */
 #define KO_INLINE 1024 /* the longest body that has its slot's own place */
 #define KO_BESIDE 24   /* the longest one that lies beside its frame, in the slot's first line */
-#define KO_PLACES 2    /* for the bodies of each slot */
+#define KO_MOST_PLACES 64
 
 struct ko_window {
     uint64_t credit;     /* by the receiver: slots taken so far */
@@ -56,10 +55,16 @@ KO_FN size_t ko_window_place(uint32_t slice_bytes)
     return (slice_bytes + (size_t)KO_LINE - 1) / KO_LINE * KO_LINE;
 }
 
+/* Two for each slot, if there are not too many. */
+KO_FN uint32_t ko_window_nplaces(uint32_t slots)
+{
+    return slots <= KO_MOST_PLACES / 2 ? 2 * slots : slots;
+}
+
 /* Bytes of all places. */
 KO_FN size_t ko_window_room(uint32_t slots, uint32_t slice_bytes)
 {
-    return KO_PLACES * slots * ko_window_place(slice_bytes);
+    return ko_window_nplaces(slots) * ko_window_place(slice_bytes);
 }
 
 /* Bytes in front of the first place. */

@@ -90,11 +90,11 @@ static void numbers_keep_to_their_bounds(void **state)
 {
     (void)state;
     assert_int_equal(number(KO_CONFIG_SLOTS, "2"), 2);
-    assert_int_equal(number(KO_CONFIG_SLOTS, "32"), 32);
+    assert_int_equal(number(KO_CONFIG_SLOTS, "64"), 64);
     assert_refused(KO_CONFIG_SLOTS, "1");
-    assert_refused(KO_CONFIG_SLOTS, "33");
+    assert_refused(KO_CONFIG_SLOTS, "65");
     assert_string_equal(kolo_last_error(),
-                        "KOLO_SLOTS is \"33\"; it takes a whole number from 2 to 32");
+                        "KOLO_SLOTS is \"65\"; it takes a whole number from 2 to 64");
     assert_refused(KO_CONFIG_SLOTS, "8K"); /* no size */
     assert_refused(KO_CONFIG_SLOTS, "8.5");
     assert_refused(KO_CONFIG_SLOTS, "many");

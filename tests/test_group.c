@@ -96,7 +96,7 @@ static void bad_environments_are_explained(void **state)
     refused(NULL, "MASTER_PORT is \"70000\"");
     set_world(NULL, NULL, NULL, NULL);
     setenv("KOLO_SLOTS", "1", 1);
-    refused(NULL, "KOLO_SLOTS is \"1\"; it takes a whole number from 2 to 32");
+    refused(NULL, "KOLO_SLOTS is \"1\"; it takes a whole number from 2 to 64");
     unsetenv("KOLO_SLOTS");
     setenv("KOLO_ALGO", "rings", 1);
     refused(NULL, "KOLO_ALGO is \"rings\", which no collective has");

@@ -78,7 +78,7 @@ static void no_two_at_one_place(void **state)
 
     (void)state;
     for (uint32_t slots = 2; slots <= KO_MOST_SLOTS; slots *= 2)
-        for (uint32_t spread = 0; spread <= KO_PLACES * slots + 1; spread++)
+        for (uint32_t spread = 0; spread <= ko_window_nplaces(slots) + 1; spread++)
             go_on_at_random(slots, spread, &seed);
 }
 

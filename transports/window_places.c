@@ -37,9 +37,9 @@ uint64_t ko_window_choose_place(struct ko_link *link, size_t nbytes)
     const size_t place = ko_window_place(link->slice_bytes);
     const uint64_t after = ~places->taken & UINT64_MAX << places->next;
 
-    /* There are more places than slots. */
+    /* Where there is a slot there is a place. */
     places->place = (uint32_t)__builtin_ctzll(after ? after : ~places->taken);
-    if (places->place >= KO_PLACES * link->slots)
+    if (places->place >= ko_window_nplaces(link->slots))
         places->place = (uint32_t)__builtin_ctzll(~places->taken);
     places->at = places->place * place + part_of(places, place, nbytes);
     return places->at;
@@ -52,7 +52,7 @@ void ko_window_take_place(struct ko_link *link)
     places->of[link->next_out] = (unsigned char)(places->place + 1);
     places->taken |= UINT64_C(1) << places->place;
     places->next = places->place + 1;
-    if (places->next >= places->spread || places->next >= KO_PLACES * link->slots) {
+    if (places->next >= places->spread || places->next >= ko_window_nplaces(link->slots)) {
         places->next = 0;
         places->turn++;
     }

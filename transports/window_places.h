@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KO_MOST_SLOTS = 32 };
+enum { KO_MOST_SLOTS = 64 };
 
 /* Of the slots and bytes of a window, which its link knows. */
 struct ko_window_places {
