@@ -3,6 +3,8 @@
 #include "group.h"
 #include "hosts.h"
 
+#include <string.h>
+
 /* The CPUs on which two ranks may run; how many they are. */
 static int join_cores(const struct ko_contact *a, const struct ko_contact *b,
                       uint64_t both[KO_CONTACT_CORES / 64])
@@ -16,13 +18,18 @@ static int join_cores(const struct ko_contact *a, const struct ko_contact *b,
     return n;
 }
 
-/* Ranks take turns on the cores: more than two to each. */
-static bool is_crowded(const kolo_group *group, int nranks, int ncores)
+/* More than two ranks take turns on a core. While hosts are not known the two tell: ranks that may
+ * run on the same cores share those with all others, ranks that are bound have some for themselves.
+ */
+static bool is_crowded(const kolo_group *group, const struct ko_contact *peer, int nranks,
+                       int ncores)
 {
     struct ko_costs costs = {.cores = ncores};
 
     if (group->hosts)
         ko_group_costs(group, &costs);
+    else if (memcmp(group->endpoint->own.cores, peer->cores, sizeof peer->cores) != 0)
+        return false;
     return nranks > 2 * costs.cores;
 }
 
@@ -36,7 +43,7 @@ uint32_t ko_group_spread(const kolo_group *group, const struct ko_contact *peer)
     const size_t one = (size_t)(nranks - 1) * endpoint->own.slice_bytes; /* place of each peer */
 
     if (nranks < 2 || !ncores || ko_cache_is_one(both, KO_CONTACT_CORES / 64) ||
-        is_crowded(group, nranks, ncores))
+        is_crowded(group, peer, nranks, ncores))
         return 1;
     return (uint32_t)((2 * endpoint->own_cache_bytes + one - 1) / one);
 }

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Through how many places long slices go in turn, by where ranks may run. CPUs from 1000 on are in
+ * no machine that runs this, and so share no cache.
+ */
+#include "group.h"
+#include "layout.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_RANKS = 8, SLICE = 128 << 10, CACHE = 1 << 20, CPU = 1000 };
+
+/* A group whose rank 0 asks, and what it needs to. */
+struct bench {
+    kolo_group group;
+    struct ko_endpoint endpoint;
+    struct ko_contact contacts[2]; /* of ranks 0 and 1 */
+    struct ko_contact *known[MOST_RANKS];
+    int world_ranks[MOST_RANKS];
+};
+
+static void allow(struct ko_contact *contact, int first, int last)
+{
+    memset(contact->cores, 0, sizeof contact->cores);
+    for (int cpu = first; cpu <= last; cpu++)
+        contact->cores[cpu / 64] |= UINT64_C(1) << cpu % 64;
+}
+
+static struct bench *make(int nranks)
+{
+    struct bench *bench = calloc(1, sizeof *bench);
+
+    assert_non_null(bench);
+    bench->endpoint.own_cache_bytes = CACHE;
+    bench->endpoint.contacts = bench->known;
+    pthread_mutex_init(&bench->endpoint.lock, NULL);
+    for (int i = 0; i < 2; i++) {
+        bench->contacts[i].slice_bytes = SLICE;
+        bench->known[i] = &bench->contacts[i];
+        bench->world_ranks[i] = i;
+    }
+    bench->group.endpoint = &bench->endpoint;
+    bench->group.size = nranks;
+    bench->group.world_ranks = bench->world_ranks;
+    return bench;
+}
+
+static uint32_t ask(struct bench *bench)
+{
+    bench->endpoint.own = bench->contacts[0];
+    return ko_group_spread(&bench->group, &bench->contacts[1]);
+}
+
+/* Rank 0 on CPUs a to b, rank 1 on c to d, of so many ranks whose hosts are not known. */
+static uint32_t spread(int nranks, int a, int b, int c, int d)
+{
+    struct bench *bench = make(nranks);
+    uint32_t places;
+
+    allow(&bench->contacts[0], CPU + a, CPU + b);
+    allow(&bench->contacts[1], CPU + c, CPU + d);
+    places = ask(bench);
+    pthread_mutex_destroy(&bench->endpoint.lock);
+    free(bench);
+    return places;
+}
+
+static void twice_the_cache_for_all_that_comes(void **state)
+{
+    (void)state;
+    assert_int_equal(spread(2, 0, 0, 1, 1), 16);
+    assert_int_equal(spread(2, 0, 1, 0, 1), 16);
+    assert_int_equal(spread(4, 0, 0, 1, 1), 6);
+    assert_int_equal(spread(4, 0, 1, 0, 1), 6);
+    assert_int_equal(spread(8, 0, 0, 1, 1), 3);
+    assert_int_equal(spread(8, 0, 3, 0, 3), 3);
+}
+
+static void one_place_where_a_core_is_shared(void **state)
+{
+    (void)state;
+    assert_int_equal(spread(2, 0, 0, 0, 0), 1);
+    assert_int_equal(spread(8, 2, 2, 2, 2), 1);
+    assert_int_equal(spread(5, 0, 1, 0, 1), 1); /* crowded */
+    assert_int_equal(spread(8, 0, 2, 0, 2), 1);
+    assert_int_equal(spread(2, 0, -1, 0, -1), 1); /* CPUs that are not known */
+    assert_int_equal(spread(1, 0, 0, 0, 0), 1);
+}
+
+/* Once hosts are known, by what a host has: cores that the two, being bound, do not tell. */
+static void hosts_tell_who_is_crowded(void **state)
+{
+    const char *machines[MOST_RANKS] = {"a", "a", "a", "a", "a", "a", "b", "b"};
+    struct bench *bench = make(MOST_RANKS);
+    struct ko_hosts *hosts;
+
+    (void)state;
+    assert_int_equal(ko_layout_make(machines, MOST_RANKS, &hosts), KOLO_OK);
+    bench->group.hosts = hosts;
+    allow(&bench->contacts[0], CPU, CPU);
+    allow(&bench->contacts[1], CPU + 1, CPU + 1);
+    bench->contacts[0].costs.cores = 3;
+    assert_int_equal(ask(bench), 4); /* 5 peers, and not 7 */
+    bench->contacts[0].costs.cores = 2;
+    assert_int_equal(ask(bench), 1);
+    free(hosts);
+    pthread_mutex_destroy(&bench->endpoint.lock);
+    free(bench);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(twice_the_cache_for_all_that_comes),
+        cmocka_unit_test(one_place_where_a_core_is_shared),
+        cmocka_unit_test(hosts_tell_who_is_crowded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
