@@ -54,6 +54,19 @@ int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text)
                               : ranks_expect(err, code, text);
 }
 
+int ranks_exchange(kolo_group *group)
+{
+    const int rank = kolo_group_rank(group), peer = 1 - rank;
+    char byte = 0;
+
+    if (rank ? kolo_send(group, &byte, 1, KOLO_UINT8, peer, 0) ||
+                   kolo_recv(group, &byte, 1, KOLO_UINT8, peer, 0)
+             : kolo_recv(group, &byte, 1, KOLO_UINT8, peer, 0) ||
+                   kolo_send(group, &byte, 1, KOLO_UINT8, peer, 0))
+        return ranks_fail("the first messages");
+    return 0;
+}
+
 void ranks_nap_ms(int ms)
 {
     const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};

@@ -48,6 +48,9 @@ int ranks_expect(int err, int code, const char *text);
 enum { RANKS_SOON_MS = 5000 };
 int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 
+/* Ranks 0 and 1 send each other a byte: each has a link then, and nothing on its way. */
+int ranks_exchange(kolo_group *group);
+
 void ranks_nap_ms(int ms);
 
 /* A port that was free a moment ago. */

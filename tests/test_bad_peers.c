@@ -153,19 +153,6 @@ static void forged_contacts_are_named(void **state)
 
 enum { ROOM = 4096, PLACE = sizeof(struct ko_gpu_place), LONG = 8 << 20 };
 
-/* Each has a link to the other, and neither has anything on its way. */
-static int make_friends(kolo_group *group)
-{
-    char byte = 0;
-
-    if (group->rank ? kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0) ||
-                          kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 0)
-                    : kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 0) ||
-                          kolo_send(group, &byte, 1, KOLO_UINT8, 1, 0))
-        return ranks_fail("the first messages");
-    return 0;
-}
-
 /* The first slice of a message to rank 0, of tag 1, and what follows. */
 struct slices {
     uint8_t op;
@@ -216,7 +203,7 @@ static int send_slices(kolo_group *group, void *argument)
     unsigned char room[ROOM];
     int64_t began;
 
-    if (make_friends(group))
+    if (ranks_exchange(group))
         return 1;
     began = ko_now_ns();
     if (group->rank == 1 &&
@@ -285,7 +272,7 @@ static int send_word(kolo_group *group, void *argument)
     kolo_work *work = NULL;
     kolo_message message;
     int64_t began;
-    int found, failed = make_friends(group);
+    int found, failed = ranks_exchange(group);
 
     if (!failed && group->rank)
         failed = kolo_recv(group, bytes, LONG, KOLO_UINT8, 0, 1);
@@ -373,7 +360,7 @@ static int report_failure(kolo_group *group, void *argument)
     const int64_t began = ko_now_ns();
     char byte;
 
-    if (make_friends(group) || (group->rank && tell_failure(group, report)))
+    if (ranks_exchange(group) || (group->rank && tell_failure(group, report)))
         return ranks_fail("nothing was planted");
     return ranks_expect_soon(began, kolo_recv(group, &byte, 1, KOLO_UINT8, !group->rank, 1),
                              report->becomes, report->says);

@@ -130,19 +130,6 @@ static void *allocate(void)
     return (void *)(uintptr_t)memory;
 }
 
-/* Each has a link to the other. */
-static int make_friends(kolo_group *group)
-{
-    char byte = 0;
-
-    if (group->rank ? kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0) ||
-                          kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 0)
-                    : kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 0) ||
-                          kolo_send(group, &byte, 1, KOLO_UINT8, 1, 0))
-        return ranks_fail("the first messages");
-    return 0;
-}
-
 /* Tells rank 0 of message #2, which lies there. */
 static int post(struct ko_mailbox *mailbox, const struct ko_gpu_place *place)
 {
@@ -163,7 +150,7 @@ static int send_forged(kolo_group *group, void *argument)
     const struct forgery *forgery = argument;
     struct ko_gpu_place place;
     int64_t began;
-    int failed = gpu_rank_enter(group) || make_friends(group);
+    int failed = gpu_rank_enter(group) || ranks_exchange(group);
     void *buffer = failed ? NULL : allocate();
 
     if (failed)
