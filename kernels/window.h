@@ -3,12 +3,13 @@
  * window.h: a window is memory that its owner (the receiver) and one peer (the sender) both
  * address. It is a ring of slots:
  *
- *     struct ko_window | slots x struct ko_slot | slots x KO_INLINE | places x slice_bytes
+ *     struct ko_window | slots x struct ko_slot | places x slice_bytes
  *
- * A short body lies where only its slot's can lie, so that the receiver can fetch it before it
- * knows that it is there; the slots' heads lie side by side, which is faster than any other way
- * that was tried. A longer body lies in the places behind; its slot says how many bytes from the
- * first of them, and the sender chooses (transports/window_places.h).
+ * A short body lies in its slot, right behind the head, where the receiver can fetch it before it
+ * knows that it is there. Slots are an odd number of lines long: heads that lie side by side are
+ * fetched in pairs by many processors, and the line that one rank looks at is taken from it while
+ * its peer fills the one before. A longer body lies in the places behind; its slot says how many
+ * bytes from the first of them, and the sender chooses (transports/window_places.h).
  *
  * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
  * takes the slots in the same order and counts them in `credit`. Steps begin at 0 and never go
@@ -22,7 +23,7 @@
 #include "portable.h"
 
 #define KO_LINE 64     /* bytes that two cores hand over at once */
-#define KO_INLINE 1024 /* the longest body that has its slot's own place */
+#define KO_INLINE 1024 /* the longest body that lies in its slot */
 #define KO_BESIDE 24   /* the longest one that lies beside its frame, in the slot's first line */
 #define KO_MOST_PLACES 64
 
@@ -43,11 +44,12 @@ struct ko_slot {
     uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
     struct ko_frame frame;
     unsigned char beside[KO_BESIDE]; /* INLINE: a body of so many bytes; others: where it lies */
+    unsigned char body[KO_INLINE];   /* INLINE: a longer one */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
 _Static_assert(sizeof(struct ko_reference) <= KO_BESIDE, "a reference fits into a line");
-_Static_assert(sizeof(struct ko_slot) % KO_LINE == 0, "and so is every other");
+_Static_assert(sizeof(struct ko_slot) % (2 * KO_LINE) == KO_LINE, "an odd number of lines");
 
 /* Bytes of a place. */
 KO_FN size_t ko_window_place(uint32_t slice_bytes)
@@ -70,7 +72,7 @@ KO_FN size_t ko_window_room(uint32_t slots, uint32_t slice_bytes)
 /* Bytes in front of the first place. */
 KO_FN size_t ko_window_front(uint32_t slots)
 {
-    return sizeof(struct ko_window) + slots * (sizeof(struct ko_slot) + KO_INLINE);
+    return sizeof(struct ko_window) + slots * sizeof(struct ko_slot);
 }
 
 KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
@@ -85,14 +87,10 @@ KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t index)
     return (struct ko_slot *)(void *)(window + 1) + index;
 }
 
-/* Where the body of slot `index` lies if its frame is INLINE. */
-KO_FN unsigned char *ko_slot_body(struct ko_window *window, uint32_t slots, uint32_t index,
-                                  size_t nbytes)
+/* Where the body lies if its frame is INLINE. */
+KO_FN unsigned char *ko_slot_body(struct ko_slot *slot, size_t nbytes)
 {
-    unsigned char *bodies = (unsigned char *)(void *)ko_window_slot(window, slots);
-
-    return nbytes <= KO_BESIDE ? ko_window_slot(window, index)->beside
-                               : bodies + (size_t)index * KO_INLINE;
+    return nbytes <= KO_BESIDE ? slot->beside : slot->body;
 }
 
 /* Where the body of a DATA frame lies that is `at` bytes from the first place. */

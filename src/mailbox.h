@@ -51,9 +51,10 @@ static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
 int ko_mailbox_post(struct ko_letter *letter);
 
 /* True if the message could go, or came: its slot, or the message, is looked for `looks` times.
- * False: nothing was done, it takes a letter. A message says its call, of ko_message_call, and its
- * nbytes, or its room, to be told its nbytes; from may be KOLO_ANY_RANK, which takes a letter. */
-bool ko_mailbox_send(kolo_group *group, int to, const struct ko_message *message, const void *from,
+ * False: nothing was done, it takes a letter. call is of ko_message_call; a message that is
+ * received says its call and its room, to be told its nbytes. */
+// NOLINTNEXTLINE(readability-function-size): in registers, which a struct is not
+bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes,
                      int looks);
 bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
                         int looks);

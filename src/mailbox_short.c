@@ -6,89 +6,100 @@
  */
 #include "mailbox_parts.h"
 #include "reference.h"
+#include "window_slots.h"
 
 /* Whether messages with this peer may pass at once. With the lock. */
-static bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
+static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
 {
     return link && link->inbox && atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
            !atomic_load_explicit(&mailbox->group->failed, memory_order_relaxed);
 }
 
 /* Where another rank may need this processor, one look. */
-static int looks_of(const struct ko_mailbox *mailbox, int looks)
+static inline int looks_of(const struct ko_mailbox *mailbox, int looks)
 {
     return mailbox->channel.is_crowded ? 1 : looks;
 }
 
-/* Into the next slot, which is looked for so many times. */
-static bool post(struct ko_link *link, const struct ko_stamp *stamp, const void *from, int looks)
+/* Looks for the next slot, or leaves the bytes where they are (reference.h), or in a longer place.
+ */
+static __attribute__((noinline)) bool post(struct ko_link *link, const struct ko_stamp *stamp,
+                                           const void *from, int looks)
 {
-    int err = link->ops->post(link, stamp, from, stamp->count);
+    const size_t nbytes = stamp->count;
+    int err;
 
+    if (nbytes >= KO_REFERENCE_LEAST || nbytes > link->slice_bytes)
+        return false; /* shorter ones are copied, whatever their memory */
+    err = link->ops->post(link, stamp, from, nbytes);
     while (err == KO_AGAIN && --looks > 0) {
         ko_pause();
-        err = link->ops->post(link, stamp, from, stamp->count);
+        err = link->ops->post(link, stamp, from, nbytes);
     }
     return !err;
 }
 
-static bool send(struct ko_correspondence *with, struct ko_link *link,
-                 const struct ko_message *message, const void *from, int looks)
+static inline bool send(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                        int looks)
 {
-    const size_t nbytes = message->nbytes;
-    const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = message->call}};
+    const size_t nbytes = stamp->count;
 
-    if (nbytes >= KO_REFERENCE_LEAST || nbytes > link->slice_bytes)
-        return false; /* shorter ones are copied, whatever their memory */
-    if (with->sending.first || !post(link, &stamp, from, looks))
-        return false;
-    with->sent++;
-    return true;
+    if (!ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
+        return post(link, stamp, from, looks);
+    return !ko_window_give(link, stamp, from, nbytes) || !ko_window_ring_receiver(link);
 }
 
-bool ko_mailbox_send(kolo_group *group, int to, const struct ko_message *message, const void *from,
+// NOLINTNEXTLINE(readability-function-size): in registers, which a struct is not
+bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes,
                      int looks)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_correspondence *with;
     struct ko_link *link;
-    bool is_done;
+    bool is_done = false;
 
     if (!mailbox)
         return false;
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[to].link;
-    is_done = is_open(mailbox, link) &&
-              send(&mailbox->with[to], link, message, from, looks_of(mailbox, looks));
-    mailbox->visits += is_done;
+    with = &mailbox->with[to];
+    if (is_open(mailbox, link) && !with->sending.first) {
+        const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
+
+        is_done = send(link, &stamp, from, looks_of(mailbox, looks));
+        with->sent += is_done;
+        mailbox->visits += is_done;
+    }
     ko_biased_lock_give(&mailbox->lock);
     return is_done;
 }
 
-static bool receive(struct ko_correspondence *with, struct ko_link *link,
-                    struct ko_message *message, void *to, int looks)
+/* Whether the next message from there is the next receive's. */
+static inline bool is_next(const struct ko_correspondence *with)
 {
-    message->seq = with->received + 1;
-    if (with->is_arriving || with->awaited.first || with->parcels || with->desk->anyone.first ||
-        !ko_window_take(link, message, to, looks))
-        return false;
-    with->received++;
-    return true;
+    return !with->is_arriving && !with->awaited.first && !with->parcels &&
+           !with->desk->anyone.first;
 }
 
 bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
                         int looks)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_correspondence *with;
     struct ko_link *link;
-    bool is_done;
+    bool is_done = false;
 
-    if (!mailbox || from < 0)
+    if (!mailbox)
         return false;
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[from].link;
-    is_done = is_open(mailbox, link) &&
-              receive(&mailbox->with[from], link, message, to, looks_of(mailbox, looks));
-    mailbox->visits += is_done;
+    with = &mailbox->with[from];
+    if (is_open(mailbox, link) && is_next(with)) {
+        message->seq = with->received + 1;
+        is_done = ko_window_take(link, message, to, looks_of(mailbox, looks));
+        with->received += is_done;
+        mailbox->visits += is_done;
+    }
     ko_biased_lock_give(&mailbox->lock);
     return is_done;
 }

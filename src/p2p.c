@@ -119,55 +119,62 @@ static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_le
     return stages ? ko_p2p_unstage(stages, err) : err;
 }
 
-static __attribute__((noinline)) int run_letter(kolo_group *group, const kolo_p2p *op)
+/* Nearly all messages: seen at a glance to be right, as check would find; nothing of them is in GPU
+ * memory. KOLO_ANY_RANK is not among them. */
+static inline bool is_plainly_right(const kolo_group *group, const void *buffer, size_t count,
+                                    kolo_dtype dtype, int peer, int tag)
 {
-    struct ko_letter letter;
-
-    return run(group, op, 1, &letter);
+    return group && ko_dtype_is_valid(dtype) && tag >= 0 && (buffer || !count) &&
+           count < (size_t)1 << 32 && (unsigned)peer < (unsigned)group->size &&
+           !ko_group_has_stream(group);
 }
 
-static inline bool send_at_once(kolo_group *group, const kolo_p2p *op, int looks)
+static inline bool send_at_once(kolo_group *group, const void *in, size_t count, kolo_dtype dtype,
+                                int to, int tag, int looks)
 {
-    const struct ko_message message = {.call = ko_message_call(op->tag, op->dtype),
-                                       .nbytes = bytes_of(op)};
-
-    return ko_mailbox_send(group, op->peer, &message, op->buffer, looks);
+    return is_plainly_right(group, in, count, dtype, to, tag) &&
+           ko_mailbox_send(group, to, ko_message_call(tag, dtype), in,
+                           count << ko_dtype_shift(dtype), looks);
 }
 
-static inline bool receive_at_once(kolo_group *group, const kolo_p2p *op, int looks)
+/* *message is only told if it is there. */
+static inline bool receive_at_once(kolo_group *group, void *out, size_t count, kolo_dtype dtype,
+                                   int from, int tag, kolo_message *message, int looks)
 {
-    struct ko_message message = {.call = ko_message_call(op->tag, op->dtype), .room = bytes_of(op)};
+    struct ko_message found;
 
-    if (!ko_mailbox_receive(group, op->peer, &message, op->buffer, looks))
+    if (!is_plainly_right(group, out, count, dtype, from, tag))
         return false;
-    if (op->message)
-        *op->message = (kolo_message){op->peer, op->tag, op->dtype,
-                                      message.nbytes >> ko_dtype_shift(op->dtype)};
+    found.call = ko_message_call(tag, dtype);
+    found.room = count << ko_dtype_shift(dtype);
+    if (!ko_mailbox_receive(group, from, &found, out, looks))
+        return false;
+    if (message)
+        *message = (kolo_message){from, tag, dtype, found.nbytes >> ko_dtype_shift(dtype)};
     return true;
 }
 
-static inline bool pass_at_once(kolo_group *group, const kolo_p2p *op, int looks)
+static __attribute__((noinline)) int run_one(const char *name, kolo_group *group,
+                                             const kolo_p2p *op)
 {
-    return op->is_send ? send_at_once(group, op, looks) : receive_at_once(group, op, looks);
-}
-
-static inline int run_one(const char *name, kolo_group *group, const kolo_p2p *op)
-{
+    struct ko_letter letter;
     int err = check(name, group, op);
 
-    if (err || (!ko_group_has_stream(group) && pass_at_once(group, op, LOOKS)))
-        return err;
-    return run_letter(group, op);
+    return err ? err : run(group, op, 1, &letter);
 }
 
 int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)
 {
+    if (send_at_once(group, in, count, dtype, to, tag, LOOKS))
+        return KOLO_OK;
     return run_one("kolo_send", group,
                    &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL});
 }
 
 int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag)
 {
+    if (receive_at_once(group, out, count, dtype, from, tag, NULL, LOOKS))
+        return KOLO_OK;
     return run_one("kolo_recv", group, &(kolo_p2p){0, from, tag, dtype, count, out, NULL});
 }
 
@@ -175,6 +182,8 @@ int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int 
 int kolo_recv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
                       int tag, kolo_message *message)
 {
+    if (receive_at_once(group, out, count, dtype, from, tag, message, LOOKS))
+        return KOLO_OK;
     return run_one("kolo_recv_message", group,
                    &(kolo_p2p){0, from, tag, dtype, count, out, message});
 }
@@ -238,7 +247,8 @@ int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, vo
 static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
                        kolo_work **work);
 
-static inline int start(const char *name, kolo_group *group, const kolo_p2p *op, kolo_work **work)
+static __attribute__((noinline)) int start(const char *name, kolo_group *group, const kolo_p2p *op,
+                                           kolo_work **work)
 {
     struct ko_letter letter;
     int err = work ? check(name, group, op) : ko_fail(KOLO_E_INVALID, "%s: work is NULL", name);
@@ -247,18 +257,22 @@ static inline int start(const char *name, kolo_group *group, const kolo_p2p *op,
         return err;
     if (ko_group_has_stream(group) && ko_gpu_holds(group->gpu, op->buffer))
         return start_batch(name, group, op, 1, work);
-    if (pass_at_once(group, op, FEW_LOOKS)) {
-        *work = ko_work_already_done();
-        return KOLO_OK;
-    }
     fill(&letter, group, op, NULL);
     letter.may_wait = op->is_send;
     return ko_mailbox_start(&letter, work);
 }
 
+static inline int finished(kolo_work **work)
+{
+    *work = ko_work_already_done();
+    return KOLO_OK;
+}
+
 int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag,
                kolo_work **work)
 {
+    if (work && send_at_once(group, in, count, dtype, to, tag, FEW_LOOKS))
+        return finished(work);
     return start("kolo_isend", group,
                  &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL}, work);
 }
@@ -266,6 +280,8 @@ int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype
 int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag,
                kolo_work **work)
 {
+    if (work && receive_at_once(group, out, count, dtype, from, tag, NULL, FEW_LOOKS))
+        return finished(work);
     return start("kolo_irecv", group, &(kolo_p2p){0, from, tag, dtype, count, out, NULL}, work);
 }
 
@@ -273,6 +289,8 @@ int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int
 int kolo_irecv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
                        int tag, kolo_message *message, kolo_work **work)
 {
+    if (work && receive_at_once(group, out, count, dtype, from, tag, message, FEW_LOOKS))
+        return finished(work);
     return start("kolo_irecv_message", group, &(kolo_p2p){0, from, tag, dtype, count, out, message},
                  work);
 }

@@ -177,9 +177,10 @@ static inline const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
 
 static inline void release(struct ko_link *link)
 {
-    if (link->frame.kind == KO_FRAME_INLINE && ko_window_drop(link))
-        return;
-    link->ops->release(link);
+    if (link->frame.kind == KO_FRAME_INLINE)
+        ko_window_release_slot(link);
+    else
+        link->ops->release(link);
 }
 
 static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link, void *to,
@@ -236,7 +237,7 @@ static void copy_out(verbs *v, struct ko_link *link, const void *from, size_t nb
 
 static __attribute__((noinline)) void ring(verbs *v, struct ko_link *link)
 {
-    int err = ko_window_ring(link, &link->outbox->receiver_sleeps);
+    int err = ko_window_ring_receiver(link);
 
     if (err)
         v->status = ko_channel_link_failed(v->channel, link->peer, err);
@@ -249,8 +250,7 @@ static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
 
     if (!link || v->status || !ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
         return false;
-    ko_window_copy(ko_slot_body(link->outbox, link->slots, link->next_out, nbytes), from, nbytes);
-    if (ko_window_publish(link, KO_FRAME_INLINE, &v->stamp, nbytes))
+    if (ko_window_give(link, &v->stamp, from, nbytes))
         ring(v, link);
     return true;
 }

@@ -12,7 +12,7 @@
 #include "shmem.h"
 #include "socket.h"
 #include "status.h"
-#include "window.h"
+#include "window_slots.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

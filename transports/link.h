@@ -127,10 +127,6 @@ struct ko_message {
     size_t room, nbytes; /* nbytes: of the one that has been taken */
 };
 
-/* Over windows (link->inbox): the next slice, if it is this message and lies in its slot, moved to
- * `to` and released. One that has not come is looked for `looks` times. False: nothing was done. */
-bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to, int looks);
-
 extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
 int ko_window_link_start(struct ko_link *link);
 int ko_message_link_start(struct ko_link *link);

@@ -25,10 +25,6 @@
  * that goes from the receiver to the sender. */
 enum { KO_PROMPT = 64 << 10 };
 
-/* Bytes of a slice that are copied sooner than the next slot's line comes: if this slot was full
- * when it was looked at, so may be the next one. */
-enum { KO_FOLLOWED = 256 };
-
 int ko_window_link_start(struct ko_link *link)
 {
     const uint32_t most = link->slice_bytes < KO_INLINE ? link->slice_bytes : KO_INLINE;
@@ -44,10 +40,15 @@ int ko_window_link_start(struct ko_link *link)
 }
 
 /* Once for each time that the flag is set. */
-int ko_window_ring(struct ko_link *link, uint64_t *sleeps)
+static int ring(struct ko_link *link, uint64_t *sleeps)
 {
     return ko_exchange_ordered(sleeps, 0) ? ko_link_tell(link, KO_FRAME_BELL, NULL, NULL, 0)
                                           : KOLO_OK;
+}
+
+int ko_window_ring_receiver(struct ko_link *link)
+{
+    return ring(link, &link->outbox->receiver_sleeps);
 }
 
 /* Looks for the peer's credit; whether the next slot is free. */
@@ -72,7 +73,7 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
     if (ko_window_goes_inline(link, nbytes)) {
-        *place = ko_slot_body(link->outbox, link->slots, link->next_out, nbytes);
+        *place = ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes);
         return KOLO_OK;
     }
     ko_window_places_free(link);
@@ -83,9 +84,7 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
 static inline int publish(struct ko_link *link, enum ko_frame_kind kind,
                           const struct ko_stamp *stamp, size_t nbytes)
 {
-    return ko_window_publish(link, kind, stamp, nbytes)
-               ? ko_window_ring(link, &link->outbox->receiver_sleeps)
-               : KOLO_OK;
+    return ko_window_publish(link, kind, stamp, nbytes) ? ko_window_ring_receiver(link) : KOLO_OK;
 }
 
 static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
@@ -144,8 +143,7 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
         return post_long(link, stamp, from, nbytes);
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
-    ko_window_copy(ko_slot_body(link->outbox, link->slots, link->next_out, nbytes), from, nbytes);
-    return publish(link, KO_FRAME_INLINE, stamp, nbytes);
+    return ko_window_give(link, stamp, from, nbytes) ? ko_window_ring_receiver(link) : KOLO_OK;
 }
 
 /* Whether the next slice's bytes are still their sender's. */
@@ -165,14 +163,6 @@ static int64_t most_of(const struct ko_link *link)
                : -1;
 }
 
-/* Once a slice of nbytes has come. */
-static void look_ahead(struct ko_link *link, size_t nbytes)
-{
-    if (!link->has_waited && nbytes <= KO_FOLLOWED)
-        __builtin_prefetch(ko_window_slot(link->inbox, ko_window_following(link, link->next_in)));
-    link->has_waited = false;
-}
-
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
 {
     const struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
@@ -188,7 +178,7 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
                        link->peer, link->frame.kind, link->frame.nbytes, link->slice_bytes);
     if (link->frame.nbytes >= KO_FOREIGN_LEAST)
         ko_foreign_try(link);
-    look_ahead(link, link->frame.nbytes);
+    ko_window_look_ahead(link, link->frame.nbytes);
     *frame = &link->frame;
     return KOLO_OK;
 }
@@ -222,7 +212,7 @@ static int window_peek(struct ko_link *link, const void **body)
     if (link->frame.kind == KO_FRAME_FOREIGN)
         return peek_foreign(link, body);
     if (link->frame.kind == KO_FRAME_INLINE) {
-        *body = ko_slot_body(link->inbox, link->slots, link->next_in, link->frame.nbytes);
+        *body = ko_slot_body(slot, link->frame.nbytes);
         return KOLO_OK;
     }
     memcpy(&at, slot->beside, sizeof at);
@@ -235,27 +225,12 @@ static int window_peek(struct ko_link *link, const void **body)
     return KOLO_OK;
 }
 
-static void advance(struct ko_link *link)
-{
-    link->received++;
-    link->next_in = ko_window_following(link, link->next_in);
-}
-
-static void give_credit(struct ko_link *link)
+void ko_window_give_credit(struct ko_link *link)
 {
     link->given = link->received;
     ko_store_first(&link->inbox->credit, link->received, link->is_split);
     if (ko_load_ordered(&link->inbox->sender_sleeps)) /* a broken wire shows at the next wait */
-        (void)ko_window_ring(link, &link->inbox->sender_sleeps);
-}
-
-/* Credit is given for half the slots at once: a shared line less to write in most cases, and more
- * than half of the slots can be filled in any case (both of two). */
-static void release_slot(struct ko_link *link)
-{
-    advance(link);
-    if (link->received - link->given >= link->slots / 2)
-        give_credit(link);
+        (void)ring(link, &link->inbox->sender_sleeps);
 }
 
 /* Who referred to memory waits to have it again, and gets credit at once. So does who sends long
@@ -263,16 +238,16 @@ static void release_slot(struct ko_link *link)
 static void window_release(struct ko_link *link)
 {
     if (!is_reference(link)) {
-        release_slot(link);
+        ko_window_release_slot(link);
         if (link->frame.nbytes >= KO_PROMPT && link->places.spread <= 1 &&
             link->given != link->received)
             ko_store_release(&link->inbox->credit, link->received);
         return;
     }
-    advance(link);
+    ko_window_advance(link);
     if (link->frame.kind == KO_FRAME_REFERENCE)
         ko_reference_release(link);
-    give_credit(link);
+    ko_window_give_credit(link);
 }
 
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
@@ -291,43 +266,14 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
     return KOLO_OK;
 }
 
-/* Looks until the next slice has come, or so many times. */
-static bool has_come(struct ko_link *link, const struct ko_slot *slot, int looks)
+bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void *to)
 {
-    while (ko_load_ordered(&slot->step) != link->received + 1) {
-        link->has_waited = true;
-        if (--looks <= 0)
-            return false;
-        ko_pause();
-    }
-    return true;
-}
+    const struct ko_frame *frame;
 
-static bool is_it(const struct ko_frame *frame, const struct ko_message *message)
-{
-    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
-           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
-}
-
-bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to, int looks)
-{
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
-    const struct ko_frame *next;
-    struct ko_frame frame;
-
-    if (!has_come(link, slot, looks))
+    if (window_next(link, &frame) || !ko_window_is_message(frame, message))
         return false;
-    frame = slot->frame; /* once: what is checked is what is used */
-    if (!is_it(&frame, message))
-        return false;
-    message->nbytes = frame.nbytes;
-    if (frame.kind != KO_FRAME_INLINE || frame.nbytes > KO_INLINE)
-        return !window_next(link, &next) && is_it(next, message) && !window_land(link, to, false);
-    look_ahead(link, frame.nbytes);
-    ko_window_copy(to, ko_slot_body(link->inbox, link->slots, link->next_in, frame.nbytes),
-                   frame.nbytes);
-    release_slot(link);
-    return true;
+    message->nbytes = frame->nbytes;
+    return !window_land(link, to, false);
 }
 
 static void window_arm(struct ko_link *link)

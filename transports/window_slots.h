@@ -12,8 +12,11 @@
 
 #include <string.h>
 
-/* Rings for a peer that sleeps on this flag of a window's. */
-int ko_window_ring(struct ko_link *link, uint64_t *sleeps);
+/* Rings for the peer, who sleeps until a slice comes. */
+int ko_window_ring_receiver(struct ko_link *link);
+
+/* Lets the peer fill all slots again that have been released. */
+void ko_window_give_credit(struct ko_link *link);
 
 static inline uint32_t ko_window_following(const struct ko_link *link, uint32_t index)
 {
@@ -34,14 +37,17 @@ static inline bool ko_window_publish(struct ko_link *link, enum ko_frame_kind ki
     return ko_load_ordered(&link->outbox->receiver_sleeps);
 }
 
-/* memcpy, without a call where that is most of it. */
+/* memcpy, without a call where that is most of it: two halves, which may overlap. */
 static inline void ko_window_copy(unsigned char *to, const unsigned char *from, size_t nbytes)
 {
-    if (nbytes > 24) {
+    if (nbytes > 64) {
         memcpy(to, from, nbytes);
+    } else if (nbytes > 32) {
+        memcpy(to, from, 32);
+        memcpy(to + nbytes - 32, from + nbytes - 32, 32);
     } else if (nbytes >= 16) {
         memcpy(to, from, 16);
-        memcpy(to + nbytes - 8, from + nbytes - 8, 8);
+        memcpy(to + nbytes - 16, from + nbytes - 16, 16);
     } else if (nbytes >= 8) {
         memcpy(to, from, 8);
         memcpy(to + nbytes - 8, from + nbytes - 8, 8);
@@ -53,6 +59,16 @@ static inline void ko_window_copy(unsigned char *to, const unsigned char *from, 
         to[nbytes / 2] = from[nbytes / 2];
         to[nbytes - 1] = from[nbytes - 1];
     }
+}
+
+/* Publishes a slice of nbytes, which lies in its slot, in the next one, which is free; true: ring.
+ */
+static inline bool ko_window_give(struct ko_link *link, const struct ko_stamp *stamp,
+                                  const void *from, size_t nbytes)
+{
+    ko_window_copy(ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes), from,
+                   nbytes);
+    return ko_window_publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
 /* Whether a slice of nbytes lies in its slot; none does before there is a window. */
@@ -85,16 +101,89 @@ static inline const void *ko_window_match(struct ko_link *link, const struct ko_
         return NULL;
     link->frame.kind = KO_FRAME_INLINE;
     link->frame.nbytes = (uint32_t)nbytes;
-    return ko_slot_body(link->inbox, link->slots, link->next_in, nbytes);
+    return ko_slot_body(slot, nbytes);
 }
 
-/* Releases what lay in its slot; false: nothing was done, the peer is to be told of it. */
-static inline bool ko_window_drop(struct ko_link *link)
+static inline void ko_window_advance(struct ko_link *link)
 {
-    if (link->received + 1 - link->given >= link->slots / 2)
-        return false;
     link->received++;
     link->next_in = ko_window_following(link, link->next_in);
+}
+
+/* Releases what lay in its slot. Credit is given for half the slots at once: a shared line less to
+ * write in most cases, and more than half of the slots can be filled in any case (both of two). */
+static inline void ko_window_release_slot(struct ko_link *link)
+{
+    ko_window_advance(link);
+    if (link->received - link->given >= link->slots / 2)
+        ko_window_give_credit(link);
+}
+
+/* ---- messages ----------------------------------------------------------------------------- */
+
+/* Bytes of a slice that are copied sooner than the next slot's line comes: if this slot was full
+ * when it was looked at, so may be the next one. */
+enum { KO_FOLLOWED = 256 };
+
+/* Once a slice of nbytes has come: the next one may be like it. */
+static inline void ko_window_look_ahead(struct ko_link *link, size_t nbytes)
+{
+    const struct ko_slot *next =
+        ko_window_slot(link->inbox, ko_window_following(link, link->next_in));
+
+    if (!link->has_waited && nbytes <= KO_FOLLOWED) {
+        __builtin_prefetch(next);
+        for (size_t at = 0; nbytes > KO_BESIDE && at < nbytes; at += KO_LINE)
+            __builtin_prefetch(next->body + at);
+    }
+    link->has_waited = false;
+}
+
+/* Looks until the next slice has come, or so many times. */
+static inline bool ko_window_look(struct ko_link *link, int looks)
+{
+    if (ko_window_has_come(link))
+        return true;
+    link->has_waited = true;
+    while (--looks > 0) {
+        ko_pause();
+        if (ko_window_has_come(link))
+            return true;
+    }
+    return false;
+}
+
+static inline bool ko_window_is_message(const struct ko_frame *frame,
+                                        const struct ko_message *message)
+{
+    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
+           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
+}
+
+/* ko_window_take, of a slice that has come and does not lie in its slot. */
+bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void *to);
+
+/* The next slice, if it is this message, moved to `to` and released. One that has not come is
+ * looked for `looks` times. False: nothing was done. */
+static inline bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to,
+                                  int looks)
+{
+    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    struct ko_frame frame;
+
+    if (!ko_window_look(link, looks))
+        return false;
+    frame.kind = slot->frame.kind; /* once: what is checked is what is used */
+    frame.nbytes = slot->frame.nbytes;
+    ko_stamp_copy(&frame.stamp, &slot->frame.stamp);
+    if (frame.kind != KO_FRAME_INLINE || frame.nbytes > KO_INLINE)
+        return ko_window_take_long(link, message, to);
+    if (!ko_window_is_message(&frame, message))
+        return false;
+    message->nbytes = frame.nbytes;
+    ko_window_look_ahead(link, frame.nbytes);
+    ko_window_copy(to, ko_slot_body(slot, frame.nbytes), frame.nbytes);
+    ko_window_release_slot(link);
     return true;
 }
 
