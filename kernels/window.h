@@ -80,7 +80,7 @@ KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
     return ko_window_front(slots) + ko_window_room(slots, slice_bytes);
 }
 
-/* Slot number `index`, which is step % slots: whoever goes through the steps counts it along, since
+/* Slot number `index`, which is step % slots: whoever goes through the steps keeps a pointer, since
  * a division takes as long as a slot. */
 KO_FN struct ko_slot *ko_window_slot(struct ko_window *window, uint32_t index)
 {

@@ -331,14 +331,17 @@ KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine,
     release(link);
 }
 
-static void reduce_streaming(const verbs *v, void *sum, const struct ko_parts *of)
+static __attribute__((noinline)) void reduce_streaming(const verbs *v, void *sum,
+                                                       const struct ko_parts *of)
 {
     ko_reduce_into(v->reduction, &sum, 1, of, true);
 }
 
-/* Whether the own part is the first of the two or not. */
-static void complete_with(verbs *v, int from, const void *own, struct ko_part part,
-                          bool is_streaming, bool is_first)
+/* Whether the own part is the first of the two or not. Inlined, or its arguments are a third of it.
+ */
+static inline __attribute__((always_inline)) void complete_with(verbs *v, int from, const void *own,
+                                                                struct ko_part part,
+                                                                bool is_streaming, bool is_first)
 {
     struct ko_link *link = link_to(v, from);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
@@ -437,17 +440,12 @@ static void reduce_slices(const verbs *v, void *sum, const struct slices *slices
     v->reduction->many(sum, slices->parts, slices->n, count, is_complete ? v->n : 1);
 }
 
-KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,
-                       struct ko_part part, bool is_complete)
+static __attribute__((noinline)) void reduce_many(verbs *v, const int *ranks, int nranks,
+                                                  struct ko_part mine, struct ko_part part,
+                                                  bool is_complete)
 {
-    const int first = ranks ? ranks[0] : 0, second = ranks ? ranks[nranks - 1] : 1;
     struct slices slices;
 
-    if (nranks == 2 && is_complete) { /* the same bits, by a shorter way */
-        complete_with(v, first == v->rank ? second : first, at(v, IN, mine), part, v->is_streaming,
-                      first == v->rank);
-        return;
-    }
     if (!hold(v, ranks, nranks, mine, &slices))
         return;
     if (v->is_streaming && is_complete && nranks <= KO_MOST_STREAMED)
@@ -456,6 +454,23 @@ KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mi
     else
         reduce_slices(v, at(v, OUT, part), &slices, part.count, is_complete);
     let_go(&slices);
+}
+
+/* The same bits for two ranks, by a shorter way. */
+static inline void reduce_two(verbs *v, int first, int second, struct ko_part mine,
+                              struct ko_part part)
+{
+    complete_with(v, first == v->rank ? second : first, at(v, IN, mine), part, v->is_streaming,
+                  first == v->rank);
+}
+
+KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mine,
+                       struct ko_part part, bool is_complete)
+{
+    if (nranks == 2 && is_complete)
+        reduce_two(v, ranks ? ranks[0] : 0, ranks ? ranks[1] : 1, mine, part);
+    else
+        reduce_many(v, ranks, nranks, mine, part, is_complete);
 }
 
 KO_FN void reduce_from_send(verbs *v, const int *ranks, int nranks, int to, struct ko_part mine)

@@ -37,7 +37,6 @@ static struct body send_one(struct ko_link *link, size_t nbytes)
     ko_window_places_free(link);
     body.at = ko_window_choose_place(link, nbytes);
     ko_window_take_place(link);
-    link->next_out = (link->next_out + 1) % link->slots;
     link->sent++;
     return body;
 }

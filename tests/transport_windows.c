@@ -303,7 +303,7 @@ static int refer(const struct puppet *puppet, uint32_t kind, const void *place, 
                  const void **body)
 {
     struct ko_link *link = puppet->link;
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    struct ko_slot *slot = link->next_in;
     const struct ko_frame *frame;
 
     slot->frame = (struct ko_frame){.kind = kind, .nbytes = 4096};

@@ -67,16 +67,17 @@ struct ko_link {
 
     /* windows */
     struct ko_window *inbox, *outbox;
-    uint64_t credit;                  /* the peer's, as last seen */
-    uint64_t given;                   /* ours, as last rung for */
-    uint32_t next_out, next_in;       /* slots: sent % slots, received % slots */
-    unsigned protocols;               /* protocols.h */
-    uint32_t inline_end;              /* bodies of fewer bytes lie in their slots */
-    bool has_waited;                  /* the last look found no slice */
-    bool is_split;                    /* both ends order others' accesses before they sleep */
-    struct ko_window_places places;   /* of the outbox */
-    struct ko_references *references; /* reference.h; made at first use */
-    struct ko_foreign *foreign;       /* foreign.h; NULL where it is not wanted */
+    uint64_t credit;                    /* the peer's, as last seen */
+    uint64_t given;                     /* ours, as last rung for */
+    struct ko_slot *next_out, *next_in; /* sent % slots of the outbox, received % slots of ours */
+    const struct ko_slot *end_out, *end_in; /* behind the last of them */
+    unsigned protocols;                     /* protocols.h */
+    uint32_t inline_end;                    /* bodies of fewer bytes lie in their slots */
+    bool has_waited;                        /* the last look found no slice */
+    bool is_split;                          /* both ends order others' accesses before they sleep */
+    struct ko_window_places places;         /* of the outbox */
+    struct ko_references *references;       /* reference.h; made at first use */
+    struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
 
     /* messages */

@@ -32,6 +32,10 @@ int ko_window_link_start(struct ko_link *link)
 
     link->inbox = link->wire->inbox;
     link->outbox = link->wire->outbox;
+    link->next_in = ko_window_slot(link->inbox, 0);
+    link->end_in = link->next_in + link->slots;
+    link->next_out = ko_window_slot(link->outbox, 0);
+    link->end_out = link->next_out + link->slots;
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
     err = ko_protocols_read(&link->protocols);
@@ -73,7 +77,7 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
     if (ko_window_goes_inline(link, nbytes)) {
-        *place = ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes);
+        *place = ko_slot_body(link->next_out, nbytes);
         return KOLO_OK;
     }
     ko_window_places_free(link);
@@ -91,8 +95,7 @@ static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, siz
 {
     if (ko_window_goes_inline(link, nbytes))
         return publish(link, KO_FRAME_INLINE, stamp, nbytes);
-    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, &link->places.at,
-           sizeof link->places.at);
+    memcpy(link->next_out->beside, &link->places.at, sizeof link->places.at);
     ko_window_take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
 }
@@ -100,7 +103,7 @@ static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, siz
 static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
                              const struct ko_reference *reference, size_t nbytes)
 {
-    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, reference, sizeof *reference);
+    memcpy(link->next_out->beside, reference, sizeof *reference);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_REFERENCE, stamp, nbytes);
 }
@@ -110,7 +113,7 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
 {
     const uint64_t address = (uintptr_t)from;
 
-    memcpy(ko_window_slot(link->outbox, link->next_out)->beside, &address, sizeof address);
+    memcpy(link->next_out->beside, &address, sizeof address);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
 }
@@ -165,7 +168,7 @@ static int64_t most_of(const struct ko_link *link)
 
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
 {
-    const struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    const struct ko_slot *slot = link->next_in;
 
     if (ko_load_ordered(&slot->step) != link->received + 1) {
         link->has_waited = true;
@@ -187,7 +190,7 @@ static int read_foreign(struct ko_link *link, void *to)
 {
     uint64_t address;
 
-    memcpy(&address, ko_window_slot(link->inbox, link->next_in)->beside, sizeof address);
+    memcpy(&address, link->next_in->beside, sizeof address);
     return ko_foreign_read(link, address, to, link->frame.nbytes);
 }
 
@@ -201,7 +204,7 @@ static int peek_foreign(struct ko_link *link, const void **body)
 
 static int window_peek(struct ko_link *link, const void **body)
 {
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    struct ko_slot *slot = link->next_in;
     struct ko_reference reference;
     uint64_t at;
 

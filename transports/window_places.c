@@ -2,7 +2,7 @@
 #include "window_places.h"
 
 #include "link.h"
-#include "window_slots.h"
+#include "window.h"
 
 void ko_window_places_free(struct ko_link *link)
 {
@@ -19,7 +19,7 @@ void ko_window_places_free(struct ko_link *link)
         if (*place)
             places->taken &= ~(UINT64_C(1) << (*place - 1));
         *place = 0;
-        places->next_freed = ko_window_following(link, places->next_freed);
+        places->next_freed = places->next_freed + 1 < link->slots ? places->next_freed + 1 : 0;
     }
 }
 
@@ -49,7 +49,7 @@ void ko_window_take_place(struct ko_link *link)
 {
     struct ko_window_places *places = &link->places;
 
-    places->of[link->next_out] = (unsigned char)(places->place + 1);
+    places->of[link->sent % link->slots] = (unsigned char)(places->place + 1);
     places->taken |= UINT64_C(1) << places->place;
     places->next = places->place + 1;
     if (places->next >= places->spread || places->next >= ko_window_nplaces(link->slots)) {

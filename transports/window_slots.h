@@ -18,21 +18,23 @@ int ko_window_ring_receiver(struct ko_link *link);
 /* Lets the peer fill all slots again that have been released. */
 void ko_window_give_credit(struct ko_link *link);
 
-static inline uint32_t ko_window_following(const struct ko_link *link, uint32_t index)
+/* The slot after this one, in turn. */
+static inline struct ko_slot *ko_window_following(struct ko_window *window,
+                                                  const struct ko_slot *end, struct ko_slot *slot)
 {
-    return index + 1 < link->slots ? index + 1 : 0;
+    return slot + 1 < end ? slot + 1 : ko_window_slot(window, 0);
 }
 
 /* Publishes the next slot, whose body is written; true: the peer sleeps, ring for it. */
 static inline bool ko_window_publish(struct ko_link *link, enum ko_frame_kind kind,
                                      const struct ko_stamp *stamp, size_t nbytes)
 {
-    struct ko_slot *slot = ko_window_slot(link->outbox, link->next_out);
+    struct ko_slot *slot = link->next_out;
 
     slot->frame.kind = kind;
     slot->frame.nbytes = (uint32_t)nbytes;
     ko_stamp_copy(&slot->frame.stamp, stamp);
-    link->next_out = ko_window_following(link, link->next_out);
+    link->next_out = ko_window_following(link->outbox, link->end_out, slot);
     ko_store_first(&slot->step, ++link->sent, link->is_split);
     return ko_load_ordered(&link->outbox->receiver_sleeps);
 }
@@ -66,8 +68,7 @@ static inline void ko_window_copy(unsigned char *to, const unsigned char *from, 
 static inline bool ko_window_give(struct ko_link *link, const struct ko_stamp *stamp,
                                   const void *from, size_t nbytes)
 {
-    ko_window_copy(ko_slot_body(ko_window_slot(link->outbox, link->next_out), nbytes), from,
-                   nbytes);
+    ko_window_copy(ko_slot_body(link->next_out, nbytes), from, nbytes);
     return ko_window_publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
@@ -86,7 +87,7 @@ static inline bool ko_window_sees_slot(const struct ko_link *link)
 /* Whether the next slice is here. */
 static inline bool ko_window_has_come(const struct ko_link *link)
 {
-    return ko_load_acquire(&ko_window_slot(link->inbox, link->next_in)->step) == link->received + 1;
+    return ko_load_acquire(&link->next_in->step) == link->received + 1;
 }
 
 /* The body of the next slice, which has come, if it lies in its slot and is just as it should be:
@@ -94,7 +95,7 @@ static inline bool ko_window_has_come(const struct ko_link *link)
 static inline const void *ko_window_match(struct ko_link *link, const struct ko_stamp *stamp,
                                           size_t nbytes)
 {
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    struct ko_slot *slot = link->next_in;
 
     if (slot->frame.kind != KO_FRAME_INLINE || slot->frame.nbytes != nbytes ||
         !ko_stamps_equal(&slot->frame.stamp, stamp))
@@ -107,7 +108,7 @@ static inline const void *ko_window_match(struct ko_link *link, const struct ko_
 static inline void ko_window_advance(struct ko_link *link)
 {
     link->received++;
-    link->next_in = ko_window_following(link, link->next_in);
+    link->next_in = ko_window_following(link->inbox, link->end_in, link->next_in);
 }
 
 /* Releases what lay in its slot. Credit is given for half the slots at once: a shared line less to
@@ -128,8 +129,7 @@ enum { KO_FOLLOWED = 256 };
 /* Once a slice of nbytes has come: the next one may be like it. */
 static inline void ko_window_look_ahead(struct ko_link *link, size_t nbytes)
 {
-    const struct ko_slot *next =
-        ko_window_slot(link->inbox, ko_window_following(link, link->next_in));
+    const struct ko_slot *next = ko_window_following(link->inbox, link->end_in, link->next_in);
 
     if (!link->has_waited && nbytes <= KO_FOLLOWED) {
         __builtin_prefetch(next);
@@ -168,7 +168,7 @@ bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void 
 static inline bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to,
                                   int looks)
 {
-    struct ko_slot *slot = ko_window_slot(link->inbox, link->next_in);
+    struct ko_slot *slot = link->next_in;
     struct ko_frame frame;
 
     if (!ko_window_look(link, looks))
