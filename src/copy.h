@@ -1,12 +1,42 @@
 /* SPDX-License-Identifier: MIT
  *
- * copy.h: copies that go around the caches, for results larger than those: a line is then not read
- * before it is written, and what is useful stays cached. Nothing here keeps state; any thread.
+ * copy.h: copies of few bytes, and copies that go around the caches, for results larger than those:
+ * a line is then not read before it is written, and what is useful stays cached. Nothing here keeps
+ * state; any thread.
  */
 #ifndef KO_COPY_H
 #define KO_COPY_H
 
 #include <stddef.h>
+#include <string.h>
+
+/* memcpy, without a call where that is most of it: two halves, which may overlap. */
+static inline void ko_copy_short(void *to_, const void *from_, size_t nbytes)
+{
+    unsigned char *to = to_;
+    const unsigned char *from = from_;
+
+    if (nbytes > 64) {
+        __asm__("" : "+r"(nbytes)); /* of a bounded length GCC makes `rep movs`: twice as long */
+        memcpy(to, from, nbytes);
+    } else if (nbytes > 32) {
+        memcpy(to, from, 32);
+        memcpy(to + nbytes - 32, from + nbytes - 32, 32);
+    } else if (nbytes >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + nbytes - 16, from + nbytes - 16, 16);
+    } else if (nbytes >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + nbytes - 8, from + nbytes - 8, 8);
+    } else if (nbytes >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + nbytes - 4, from + nbytes - 4, 4);
+    } else if (nbytes) {
+        to[0] = from[0];
+        to[nbytes / 2] = from[nbytes / 2];
+        to[nbytes - 1] = from[nbytes - 1];
+    }
+}
 
 /* memcpy by streaming stores, where the machine has them; the two may have any alignment, and
  * overlap in nothing. Others see the bytes after whatever release follows. */

@@ -200,7 +200,7 @@ static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool i
         land_slowly(v, link, to, nbytes, is_streaming);
         return;
     }
-    ko_window_copy(to, body, nbytes);
+    ko_copy_short(to, body, nbytes);
     release(link);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies around the caches: every alignment of both sides, every length around lines.
+ * Copies of few bytes, and around the caches: every alignment of both sides, every length around
+ * lines.
  */
 #include "copy.h"
 
@@ -45,6 +46,24 @@ static void every_alignment_and_length(void **state)
                     check(width, to, from, lengths[i]);
 }
 
+/* Short ones: every length, and nothing beside it. */
+static void every_short_length(void **state)
+{
+    unsigned char source[256], got[256], expected[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof source; i++)
+        source[i] = (unsigned char)(i * 11 + 3);
+    for (size_t nbytes = 0; nbytes <= 200; nbytes++)
+        for (size_t at = 0; at < 9; at++) {
+            memset(got, 0xa5, sizeof got);
+            memset(expected, 0xa5, sizeof expected);
+            memcpy(expected + at, source + 8 - at, nbytes);
+            ko_copy_short(got + at, source + 8 - at, nbytes);
+            assert_memory_equal(got, expected, sizeof got);
+        }
+}
+
 static void nothing_needs_no_memory(void **state)
 {
     (void)state;
@@ -55,6 +74,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_alignment_and_length),
+        cmocka_unit_test(every_short_length),
         cmocka_unit_test(nothing_needs_no_memory),
     };
 

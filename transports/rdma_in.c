@@ -6,6 +6,7 @@
 #include "rdma.h"
 
 #include "clock.h"
+#include "copy.h"
 #include "stream.h"
 
 #include <string.h>
@@ -252,7 +253,7 @@ static int land_part(struct ko_rdma_wire *wire, unsigned char *to)
         return wire->status;
     }
     if (nbytes)
-        memcpy(to + in->done, head + 1, nbytes);
+        ko_copy_short(to + in->done, head + 1, nbytes);
     in->done += nbytes;
     in->holds_first = false;
     release(wire);

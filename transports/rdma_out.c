@@ -6,8 +6,9 @@
  */
 #include "rdma.h"
 
+#include "copy.h"
+
 #include <assert.h>
-#include <string.h>
 
 /* ---- what is told without a credit ------------------------------------------------------- */
 
@@ -191,7 +192,7 @@ static bool send_part(struct ko_rdma_wire *wire)
     if (!out->has_begun)
         head->frame = post->frame;
     if (nbytes)
-        memcpy(head + 1, (const unsigned char *)post->body + out->done, nbytes);
+        ko_copy_short(head + 1, (const unsigned char *)post->body + out->done, nbytes);
     out->has_begun = true;
     out->done += nbytes;
     if (nbytes == left)

@@ -7,10 +7,9 @@
 #ifndef KO_WINDOW_SLOTS_H
 #define KO_WINDOW_SLOTS_H
 
+#include "copy.h"
 #include "link.h"
 #include "window.h"
-
-#include <string.h>
 
 /* Rings for the peer, who sleeps until a slice comes. */
 int ko_window_ring_receiver(struct ko_link *link);
@@ -39,36 +38,12 @@ static inline bool ko_window_publish(struct ko_link *link, enum ko_frame_kind ki
     return ko_load_ordered(&link->outbox->receiver_sleeps);
 }
 
-/* memcpy, without a call where that is most of it: two halves, which may overlap. */
-static inline void ko_window_copy(unsigned char *to, const unsigned char *from, size_t nbytes)
-{
-    if (nbytes > 64) {
-        memcpy(to, from, nbytes);
-    } else if (nbytes > 32) {
-        memcpy(to, from, 32);
-        memcpy(to + nbytes - 32, from + nbytes - 32, 32);
-    } else if (nbytes >= 16) {
-        memcpy(to, from, 16);
-        memcpy(to + nbytes - 16, from + nbytes - 16, 16);
-    } else if (nbytes >= 8) {
-        memcpy(to, from, 8);
-        memcpy(to + nbytes - 8, from + nbytes - 8, 8);
-    } else if (nbytes >= 4) {
-        memcpy(to, from, 4);
-        memcpy(to + nbytes - 4, from + nbytes - 4, 4);
-    } else if (nbytes) {
-        to[0] = from[0];
-        to[nbytes / 2] = from[nbytes / 2];
-        to[nbytes - 1] = from[nbytes - 1];
-    }
-}
-
 /* Publishes a slice of nbytes, which lies in its slot, in the next one, which is free; true: ring.
  */
 static inline bool ko_window_give(struct ko_link *link, const struct ko_stamp *stamp,
                                   const void *from, size_t nbytes)
 {
-    ko_window_copy(ko_slot_body(link->next_out, nbytes), from, nbytes);
+    ko_copy_short(ko_slot_body(link->next_out, nbytes), from, nbytes);
     return ko_window_publish(link, KO_FRAME_INLINE, stamp, nbytes);
 }
 
@@ -182,7 +157,7 @@ static inline bool ko_window_take(struct ko_link *link, struct ko_message *messa
         return false;
     message->nbytes = frame.nbytes;
     ko_window_look_ahead(link, frame.nbytes);
-    ko_window_copy(to, ko_slot_body(slot, frame.nbytes), frame.nbytes);
+    ko_copy_short(to, ko_slot_body(slot, frame.nbytes), frame.nbytes);
     ko_window_release_slot(link);
     return true;
 }
