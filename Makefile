@@ -256,12 +256,17 @@ FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
 RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.c tests/test_p2p*.c)) \
               $(addprefix $(BUILD)/tests/test_,batch coll group group_new kill mismatch transports)
 
-$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h)
+$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h) \
+    tests/fakeverbs/old.map
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
 	    -Wl,-soname,libibverbs.so.1 $(KO_LDFLAGS) $(filter %.c,$^) -o $@
 	$(Q)ln -sf $(@F) $(@D)/librdmacm.so.1
+	@mkdir -p $(@D)/old
+	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	    -Wl,-soname,libibverbs.so.1 -Wl,--version-script=tests/fakeverbs/old.map $(KO_LDFLAGS) \
+	    $(filter %.c,$^) -o $(@D)/old/$(@F)
 
 $(RDMA_TESTS): $(FAKEVERBS)
 # An old kind of rpath: that holds also where AddressSanitizer calls dlopen in the program's place.

@@ -50,6 +50,8 @@ enum {
     KO_CU_HAS_VMM = 102,
     KO_CU_HAS_FD_HANDLES = 103,
     KO_CU_HAS_GPUDIRECT_RDMA = 116,
+    KO_CU_FLUSHES = 117,  /* bits: KO_CU_FLUSH_BY_HOST */
+    KO_CU_ORDERING = 118, /* KO_CU_ORDERED_ */
     KO_CU_HAS_DMA_BUF = 124,
     KO_CU_HAS_MPS = 133
 };
@@ -98,6 +100,13 @@ enum { KO_CU_LOCATION_DEVICE = 1 };       /* CUmemLocationType */
 enum { KO_CU_PIECE_PINNED = 1 };          /* CUmemAllocationType */
 enum { KO_CU_HANDLE_DESCRIPTOR = 1 };     /* CUmemAllocationHandleType */
 enum { KO_CU_ACCESS_READ_AND_WRITE = 3 }; /* CUmemAccess_flags */
+
+/* What adapters write into a GPU's memory: whom it has reached when they say so, and what makes it.
+ */
+enum { KO_CU_FLUSH_BY_HOST = 1 };                          /* CUflushGPUDirectRDMAWritesOptions */
+enum { KO_CU_ORDERED_NOT = 0, KO_CU_ORDERED_OWNER = 100 }; /* CUGPUDirectRDMAWritesOrdering */
+enum { KO_CU_FLUSH_CONTEXT = 0, KO_CU_FLUSH_OWNER = 100 }; /* CUflushGPUDirectRDMAWrites... */
+enum { KO_CU_RANGE_DMA_BUF = 1 };                          /* CUmemRangeHandleType */
 
 enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
@@ -193,6 +202,11 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
       (ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
        unsigned block_y, unsigned block_z, unsigned shared_bytes, ko_cu_stream stream, \
        void **arguments, void **extra))
+
+/* Likewise functions that kolo goes without where a driver lacks them: NULL in struct ko_cuda. */
+#define KO_CUDA_OPTIONAL_LIST(X) \
+    X(range_export, cuMemGetHandleForAddressRange, 11070, (void *handle, ko_cu_ptr at, size_t nbytes, int type, unsigned long long flags)) \
+    X(flush_writes, cuFlushGPUDirectRDMAWrites, 11030, (int target, int scope))
 /* clang-format on */
 
 #endif

@@ -16,6 +16,10 @@ static struct {
     struct ko_cuda functions;
 } driver = {.once.first = PTHREAD_ONCE_INIT};
 
+#define ONE(member, name, version, parameters) +1
+enum { NEEDED = KO_CUDA_LIST(ONE) }; /* the first of the functions */
+#undef ONE
+
 static int find_functions(ko_cu_finder find, struct ko_cuda *cuda)
 {
     static const struct {
@@ -23,7 +27,7 @@ static int find_functions(ko_cu_finder find, struct ko_cuda *cuda)
         int version;
     } rows[] = {
 #define ROW(member, name, version, parameters) {#name, version},
-        KO_CUDA_LIST(ROW)
+        KO_CUDA_LIST(ROW) KO_CUDA_OPTIONAL_LIST(ROW)
 #undef ROW
     };
     void **const functions = (void **)cuda; /* the struct is made of pointers, in the same order */
@@ -36,7 +40,10 @@ static int find_functions(ko_cu_finder find, struct ko_cuda *cuda)
         if (result == KO_CU_STUB_LIBRARY)
             return ko_fail(KOLO_E_UNSUPPORTED,
                            "libcuda.so.1 is the CUDA toolkit's stub, not a driver");
-        if (result || found != KO_CU_SYMBOL_FOUND || !functions[i])
+        if (!result && found == KO_CU_SYMBOL_FOUND && functions[i])
+            continue;
+        functions[i] = NULL;
+        if (i < NEEDED)
             return ko_fail(KOLO_E_UNSUPPORTED,
                            "the driver has no %s of CUDA %d.%d; it is too old for kolo",
                            rows[i].name, rows[i].version / 1000, rows[i].version % 1000 / 10);

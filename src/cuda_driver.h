@@ -10,10 +10,11 @@
 
 #include <stdbool.h>
 
-/* The driver's functions, by the names of KO_CUDA_LIST. */
+/* The driver's functions, by the names of KO_CUDA_LIST; those of KO_CUDA_OPTIONAL_LIST, which come
+ * last, may be NULL. */
 struct ko_cuda {
 #define KO_CUDA_MEMBER(member, name, version, parameters) ko_cu_result(*member) parameters;
-    KO_CUDA_LIST(KO_CUDA_MEMBER)
+    KO_CUDA_LIST(KO_CUDA_MEMBER) KO_CUDA_OPTIONAL_LIST(KO_CUDA_MEMBER)
 #undef KO_CUDA_MEMBER
 };
 

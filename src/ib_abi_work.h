@@ -109,6 +109,11 @@ struct ko_ib_async { /* ibv_async_event */
     X(create_qp, ibv_create_qp, struct ko_ib_qp *, (struct ko_ib_pd *pd, struct ko_ib_qp_init *init)) \
     X(modify_qp, ibv_modify_qp, int, (struct ko_ib_qp *qp, struct ko_ib_qp_attr *attr, int mask)) \
     X(destroy_qp, ibv_destroy_qp, int, (struct ko_ib_qp *qp))
+
+/* Likewise functions that kolo goes without where the library is too old for them (rdma-core 34):
+ * NULL in struct ko_ib. */
+#define KO_IB_OPTIONAL_LIST(X) \
+    X(reg_dmabuf, ibv_reg_dmabuf_mr, struct ko_ib_mr *, (struct ko_ib_pd *pd, uint64_t offset, size_t nbytes, uint64_t at, int fd, int access))
 /* clang-format on */
 
 #endif

@@ -10,12 +10,17 @@
 #include "status.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
 
 #define ROW(member, name, result, parameters) #name,
-static const char *const ib_names[] = {KO_IB_LIST(ROW)};
+static const char *const ib_names[] = {KO_IB_LIST(ROW) KO_IB_OPTIONAL_LIST(ROW)};
 static const char *const cm_names[] = {KO_IB_CM_LIST(ROW)};
 #undef ROW
+
+#define ONE(member, name, result, parameters) +1
+enum { IB_NEEDED = KO_IB_LIST(ONE), CM_NEEDED = KO_IB_CM_LIST(ONE) }; /* the first of the names */
+#undef ONE
 
 static struct {
     struct ko_once once;
@@ -31,7 +36,9 @@ static struct {
 _Static_assert(sizeof driver.functions == sizeof ib_names, "pointers alone");
 _Static_assert(sizeof cm.functions == sizeof cm_names, "pointers alone");
 
-static int find_functions(const char *file, const char *const *list, size_t n, void **functions)
+/* Finds the first `needed` of n, and what there is of the others. */
+static int find_functions(const char *file, const char *const *list, size_t n, size_t needed,
+                          void **functions)
 {
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 
@@ -40,7 +47,7 @@ static int find_functions(const char *file, const char *const *list, size_t n, v
                        (int)strcspn(file, "."), file, (int)strcspn(file, "."), file, dlerror());
     for (size_t i = 0; i < n; i++) {
         functions[i] = dlsym(library, list[i]);
-        if (!functions[i])
+        if (!functions[i] && i < needed)
             return ko_fail(KOLO_E_UNSUPPORTED, "%s has no %s; it is older than rdma-core 33", file,
                            list[i]);
     }
@@ -57,7 +64,7 @@ static int open_driver(void)
         return err;
     if (!is_wanted)
         return ko_fail(KOLO_E_UNSUPPORTED, "KOLO_IB is 0");
-    err = find_functions("libibverbs.so.1", ib_names, sizeof ib_names / sizeof *ib_names,
+    err = find_functions("libibverbs.so.1", ib_names, sizeof ib_names / sizeof *ib_names, IB_NEEDED,
                          (void **)ib);
     /* A child of fork shall not take registered pages from its parent. Where the kernel copies them
      * for the child the library does nothing. */
@@ -77,7 +84,7 @@ int ko_ib_open(const struct ko_ib **ib)
 
 static int open_cm(void)
 {
-    return find_functions("librdmacm.so.1", cm_names, sizeof cm_names / sizeof *cm_names,
+    return find_functions("librdmacm.so.1", cm_names, sizeof cm_names / sizeof *cm_names, CM_NEEDED,
                           (void **)&cm.functions);
 }
 
@@ -99,6 +106,26 @@ const char *ko_ib_status_name(int status)
     };
 
     return status >= 0 && status < KO_IB_NSTATUS ? names[status] : "of no known name";
+}
+
+int ko_ib_check_dmabuf(const struct ko_ib *ib)
+{
+    return ib->reg_dmabuf ? KOLO_OK
+                          : ko_fail(KOLO_E_UNSUPPORTED, "libibverbs.so.1 has no ibv_reg_dmabuf_mr; "
+                                                        "it is older than rdma-core 34");
+}
+
+int ko_ib_fail_dmabuf(const char *name, size_t nbytes, int error)
+{
+    if (error == EOPNOTSUPP || error == EPROTONOSUPPORT || error == ENOSYS)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "the driver of %s, or this Linux, cannot register dma-bufs (%s)", name,
+                       strerror(error));
+    return ko_fail(KOLO_E_SYSTEM, "a dma-buf of %zu bytes cannot be registered with %s: %s%s",
+                   nbytes, name, strerror(error),
+                   error == ENOMEM ? " (the part of the GPU's memory that other devices can see, "
+                                     "BAR1, may be too small)"
+                                   : "");
 }
 
 const char *ko_ib_status_cause(int status)

@@ -351,3 +351,34 @@ int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_con
         ib->free_devices(devices);
     return n;
 }
+
+/* A descriptor that is none is what stops whoever could register it. */
+static int try_dmabuf(const struct ko_ib *ib, const char *name, struct ko_ib_context *context)
+{
+    struct ko_ib_pd *pd = ib->alloc_pd(context);
+    struct ko_ib_mr *mr;
+    int error;
+
+    if (!pd)
+        return ko_fail_errno(errno, "a protection domain of %s", name);
+    mr = ib->reg_dmabuf(pd, 0, 1, 0, -1, KO_IB_LOCAL_WRITE);
+    error = mr ? 0 : errno;
+    if (mr)
+        (void)ib->dereg_mr(mr);
+    (void)ib->free_pd(pd);
+    return error && error != EBADF && error != EINVAL ? ko_ib_fail_dmabuf(name, 1, error) : KOLO_OK;
+}
+
+int ko_ib_device_check_dmabuf(const struct ko_ib *ib, const char *name)
+{
+    struct ko_ib_context *context;
+    int err = ko_ib_check_dmabuf(ib);
+
+    if (!err)
+        err = ko_ib_device_open(ib, name, &context);
+    if (err)
+        return err;
+    err = try_dmabuf(ib, name, context);
+    (void)ib->close_device(context);
+    return err;
+}

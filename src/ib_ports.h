@@ -51,6 +51,9 @@ bool ko_ib_port_is_chosen(const struct ko_ib_ports *ports, int i);
 /* Opens the adapter of that name. */
 int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_context **context);
 
+/* Whether that adapter can register GPU memory by dma-bufs; KOLO_E_UNSUPPORTED, and why. */
+int ko_ib_device_check_dmabuf(const struct ko_ib *ib, const char *name);
+
 /* "::ffff:10.0.0.2" */
 void ko_ib_gid_text(const ko_ib_gid *gid, char text[KO_IB_GID_TEXT]);
 

@@ -77,6 +77,10 @@ with_verbs() {
     LD_LIBRARY_PATH=$(dirname "$INFO")/../tests/fakeverbs "$@"
 }
 
+with_old_verbs() {
+    LD_LIBRARY_PATH=$(dirname "$INFO")/../tests/fakeverbs/old "$@"
+}
+
 @test "ports of RDMA adapters are listed, with what is chosen" {
     FAKEVERBS_DEVICES=a0:roce,b0:ib run with_verbs "$INFO" --rdma
     [ "$status" -eq 0 ]
@@ -84,6 +88,14 @@ with_verbs() {
     [[ "$output" == *"    * GID 3   RoCE v2  ::ffff:127.0.0.1"* ]]
     [[ "$output" == *"  b0:1  InfiniBand, link active, 100 Gb/s, packets of 1024 bytes"*", LID 17"* ]]
     [[ "$output" == *"not chosen: another is as good or better"* ]]
+    [ "$(grep -c '    GPU memory (dma-buf): can be registered' <<<"$output")" -eq 2 ]
+    FAKEVERBS_BREAK=ibv_reg_dmabuf_mr=95 FAKEVERBS_ONLY=b0 FAKEVERBS_DEVICES=a0:roce,b0:ib run with_verbs "$INFO" --rdma
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '(dma-buf): can be registered' <<<"$output")" -eq 1 ]
+    [[ "$output" == *"(dma-buf): the driver of b0, or this Linux, cannot register dma-bufs (Operation not supported)"* ]]
+    run with_old_verbs "$INFO" --rdma
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"(dma-buf): libibverbs.so.1 has no ibv_reg_dmabuf_mr; it is older than rdma-core 34"* ]]
     FAKEVERBS_DEVICES=a0,b0:ib KOLO_IB_HCA=b0 run with_verbs "$INFO" --rdma
     [[ "$output" == *"* b0:1  InfiniBand"* ]]
     [[ "$output" == *"not chosen: KOLO_IB_HCA does not allow it"* ]]
@@ -111,6 +123,9 @@ with_verbs() {
     json '[(p["device"], p["chosen"]) for p in d["ports"]] == [("a0", True), ("b0", False)]' <<<"$output"
     json '[g["index"] for p in d["ports"] for g in p["gids"] if g["chosen"]] == [3]' <<<"$output"
     json 'd["reason"] is None and d["ports"][1]["lid"] == 17 and d["ports"][0]["numa"] is None' <<<"$output"
+    json 'all(p["dma_buf"] for p in d["ports"])' <<<"$output"
+    run with_old_verbs "$INFO" --rdma --json
+    json '[(p["dma_buf"], "rdma-core 34" in p["dma_buf_reason"]) for p in d["ports"]] == [(False, True)]' <<<"$output"
     KOLO_IB=0 run "$INFO" --json --rdma
     [ "$status" -eq 1 ]
     json 'd == {"reason": "KOLO_IB is 0", "ports": []}' <<<"$output"

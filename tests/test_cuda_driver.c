@@ -77,6 +77,22 @@ static void test_it_opens(void **state)
     check_child(opens, NULL, "FAKECUDA_DEVICES", "3");
 }
 
+static int opens_without(const void *is_there)
+{
+    const struct ko_cuda *cuda;
+
+    return ko_cuda_open(&cuda) || (cuda->range_export != NULL) != (is_there != NULL) ||
+           !cuda->flush_writes;
+}
+
+static void test_it_goes_without_some(void **state)
+{
+    (void)state;
+    check_child(opens_without, "it", NULL, NULL);
+    check_child(opens_without, NULL, "FAKECUDA_WITHOUT", "cuMemGetHandleForAddressRange");
+    check_child(is_refused, "no cuMemAlloc of CUDA 3.2", "FAKECUDA_WITHOUT", "cuMemAlloc");
+}
+
 static int has_texts(const void *unused)
 {
     const struct ko_cuda *cuda;
@@ -147,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_it_opens),
+        cmocka_unit_test(test_it_goes_without_some),
         cmocka_unit_test(test_errors_have_names),
         cmocka_unit_test(test_gpus_are_entered_in_turn),
     };

@@ -11,8 +11,16 @@
 
 #include <stdlib.h>
 
-static void print_port(FILE *file, const struct ko_ib_port *port, bool is_chosen)
+/* "", or why GPU memory cannot be registered with the port's adapter. */
+static const char *why_no_dmabuf(const struct ko_ib *ib, const struct ko_ib_port *port)
 {
+    return ko_ib_device_check_dmabuf(ib, port->device) ? kolo_last_error() : "";
+}
+
+static void print_port(FILE *file, const struct ko_ib *ib, const struct ko_ib_port *port,
+                       bool is_chosen)
+{
+    const char *why = why_no_dmabuf(ib, port);
     char gid[KO_IB_GID_TEXT];
 
     fprintf(file, "%c %s:%d  %s, link %s, %d Gb/s, packets of %d bytes", is_chosen ? '*' : ' ',
@@ -23,6 +31,7 @@ static void print_port(FILE *file, const struct ko_ib_port *port, bool is_chosen
     if (port->link_layer == KO_IB_LINK_INFINIBAND)
         fprintf(file, ", LID %u", port->lid);
     fprintf(file, "\n    %s: %s\n", is_chosen ? "chosen" : "not chosen", port->why);
+    fprintf(file, "    GPU memory (dma-buf): %s\n", *why ? why : "can be registered");
     for (int i = 0; i < port->ngids; i++) {
         ko_ib_gid_text(&port->gids[i].gid, gid);
         fprintf(file, "    %c GID %-3d %-8s %s\n", i == port->chosen_gid ? '*' : ' ',
@@ -30,7 +39,8 @@ static void print_port(FILE *file, const struct ko_ib_port *port, bool is_chosen
     }
 }
 
-static void print_text(FILE *file, const struct ko_ib_ports *ports, const char *reason)
+static void print_text(FILE *file, const struct ko_ib *ib, const struct ko_ib_ports *ports,
+                       const char *reason)
 {
     if (*reason)
         fprintf(file, "no RDMA: %s\n", reason);
@@ -39,7 +49,7 @@ static void print_text(FILE *file, const struct ko_ib_ports *ports, const char *
               "KOLO_IB_GID_INDEX choose others)\n",
               file);
     for (int i = 0; i < ports->count; i++)
-        print_port(file, &ports->list[i], ko_ib_port_is_chosen(ports, i));
+        print_port(file, ib, &ports->list[i], ko_ib_port_is_chosen(ports, i));
 }
 
 /* ---- JSON -------------------------------------------------------------------------------- */
@@ -62,9 +72,10 @@ static void print_json_gid(FILE *file, const struct ko_ib_gid_row *row, const ch
     fprintf(file, ", \"chosen\": %s}", is_chosen ? "true" : "false");
 }
 
-static void print_json_port(FILE *file, const struct ko_ib_port *port, const char *before,
-                            bool is_chosen)
+static void print_json_port(FILE *file, const struct ko_ib *ib, const struct ko_ib_port *port,
+                            const char *before, bool is_chosen)
 {
+    const char *why = why_no_dmabuf(ib, port);
     char numa[16] = "null";
 
     if (port->numa >= 0)
@@ -78,13 +89,17 @@ static void print_json_port(FILE *file, const struct ko_ib_port *port, const cha
             port->number, port->state == KO_IB_PORT_ACTIVE ? "true" : "false", port->gbps,
             128 << port->mtu, numa, port->lid, is_chosen ? "true" : "false");
     print_member(file, ", ", "reason", port->why);
+    fprintf(file, ", \"dma_buf\": %s", *why ? "false" : "true");
+    if (*why)
+        print_member(file, ", ", "dma_buf_reason", why);
     fputs(", \"gids\": [", file);
     for (int i = 0; i < port->ngids; i++)
         print_json_gid(file, &port->gids[i], i ? "," : "", is_chosen && i == port->chosen_gid);
     fputs("]}", file);
 }
 
-static void print_json(FILE *file, const struct ko_ib_ports *ports, const char *reason)
+static void print_json(FILE *file, const struct ko_ib *ib, const struct ko_ib_ports *ports,
+                       const char *reason)
 {
     fputs("{\n  \"reason\": ", file);
     if (*reason)
@@ -93,7 +108,7 @@ static void print_json(FILE *file, const struct ko_ib_ports *ports, const char *
         fputs("null", file);
     fputs(",\n  \"ports\": [", file);
     for (int i = 0; i < ports->count; i++)
-        print_json_port(file, &ports->list[i], i ? "," : "", ko_ib_port_is_chosen(ports, i));
+        print_json_port(file, ib, &ports->list[i], i ? "," : "", ko_ib_port_is_chosen(ports, i));
     fputs("\n  ]\n}\n", file);
 }
 
@@ -104,7 +119,7 @@ bool ko_rdma_print(FILE *file, bool is_json)
     static const struct ko_ib_ports none;
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
     const char *host = ko_config_text(KO_CONFIG_IFADDR), *reason = "";
-    const struct ko_ib *ib;
+    const struct ko_ib *ib = NULL;
     const bool is_known = ports && !ko_ib_open(&ib) && !ko_ib_ports_read(ib, host, ports);
     const struct ko_ib_ports *list = is_known ? ports : &none;
     const bool has_one = list->nchosen > 0;
@@ -115,9 +130,9 @@ bool ko_rdma_print(FILE *file, bool is_json)
         reason = "this machine has no adapter that libibverbs knows (are its kernel modules "
                  "loaded?)";
     if (is_json)
-        print_json(file, list, reason);
+        print_json(file, ib, list, reason);
     else
-        print_text(file, list, reason);
+        print_text(file, ib, list, reason);
     free(ports);
     return has_one;
 }

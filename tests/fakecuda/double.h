@@ -11,6 +11,10 @@
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
  *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated);
  *                          below 0: the process gets the signal -E
+ *   FAKECUDA_WITHOUT=NAME,...  functions that the driver does not have
+ *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0)
+ *   FAKECUDA_ORDERING=N    what adapters write is seen by a GPU's streams as N says (100: at once;
+ *                          0: once it has been flushed, if FAKECUDA_FLUSHES=1)
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
@@ -41,6 +45,8 @@ struct ko_cuda_context {
 /* ---- driver.c -------------------------------------------------------------------------------- */
 
 int double_number(const char *variable, int standard);
+/* True if the variable's list has this word. */
+bool double_lists(const char *variable, const char *word);
 /* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED. */
 ko_cu_result double_enter(const char *function);
 /* The calling thread's; NULL if it has none. */
@@ -78,6 +84,8 @@ __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint6
 __attribute__((visibility("default"))) void
 fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) uint64_t fakecuda_bytes_with_host(void);
+/* How often what adapters have written was flushed. Tests find it by its name. */
+__attribute__((visibility("default"))) int fakecuda_flushes(void);
 
 /* ---- residency.c ----------------------------------------------------------------------------- */
 
@@ -123,6 +131,7 @@ void double_graph_add(ko_cu_graph *graph, const struct double_task *task, size_t
 
 #define DOUBLE_FUNCTION(member, name, version, parameters) ko_cu_result double_##member parameters;
 KO_CUDA_LIST(DOUBLE_FUNCTION)
+KO_CUDA_OPTIONAL_LIST(DOUBLE_FUNCTION)
 #undef DOUBLE_FUNCTION
 
 #endif

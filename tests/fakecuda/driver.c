@@ -17,7 +17,7 @@ static const struct {
     void *function;
 } rows[] = {
 #define ROW(member, name, version, parameters) {#name, version, (void *)double_##member},
-    KO_CUDA_LIST(ROW)
+    KO_CUDA_LIST(ROW) KO_CUDA_OPTIONAL_LIST(ROW)
 #undef ROW
 };
 
@@ -35,6 +35,21 @@ int double_number(const char *variable, int standard)
     const char *text = getenv(variable);
 
     return text && *text ? atoi(text) : standard;
+}
+
+bool double_lists(const char *variable, const char *word)
+{
+    const char *list = getenv(variable);
+    const size_t length = strlen(word);
+
+    while (list && *list) {
+        const size_t item = strcspn(list, ",");
+
+        if (item == length && !strncmp(list, word, length))
+            return true;
+        list += item + (list[item] == ',');
+    }
+    return false;
 }
 
 static ko_cu_result fail_or_die(int how)
@@ -79,7 +94,7 @@ ko_cu_result cuGetProcAddress_v2(const char *name, void **function, int version,
     *function = NULL;
     *found = KO_CU_SYMBOL_MISSING;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!strcmp(rows[i].name, name)) {
+        if (!strcmp(rows[i].name, name) && !double_lists("FAKECUDA_WITHOUT", name)) {
             *found = rows[i].version > own ? KO_CU_SYMBOL_TOO_NEW : KO_CU_SYMBOL_FOUND;
             *function =
                 rows[i].version > own || version < rows[i].version ? NULL : rows[i].function;
@@ -157,13 +172,20 @@ ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
 
 ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device device)
 {
-    static const struct {
+    const struct {
         int attribute, value;
-    } values[] = {{KO_CU_MULTIPROCESSORS, 4},  {KO_CU_INTEGRATED, 0},
-                  {KO_CU_COMPUTE_MODE, 0},     {KO_CU_CAPABILITY_MAJOR, 9},
-                  {KO_CU_CAPABILITY_MINOR, 0}, {KO_CU_HAS_VMM, 0},
-                  {KO_CU_HAS_FD_HANDLES, 0},   {KO_CU_HAS_GPUDIRECT_RDMA, 0},
-                  {KO_CU_HAS_DMA_BUF, 0},      {KO_CU_HAS_MPS, 0}};
+    } values[] = {{KO_CU_MULTIPROCESSORS, 4},
+                  {KO_CU_INTEGRATED, 0},
+                  {KO_CU_COMPUTE_MODE, 0},
+                  {KO_CU_CAPABILITY_MAJOR, 9},
+                  {KO_CU_CAPABILITY_MINOR, 0},
+                  {KO_CU_HAS_VMM, 0},
+                  {KO_CU_HAS_FD_HANDLES, 0},
+                  {KO_CU_HAS_GPUDIRECT_RDMA, 0},
+                  {KO_CU_HAS_DMA_BUF, double_number("FAKECUDA_DMA_BUF", 0)},
+                  {KO_CU_FLUSHES, double_number("FAKECUDA_FLUSHES", 0)},
+                  {KO_CU_ORDERING, double_number("FAKECUDA_ORDERING", KO_CU_ORDERED_OWNER)},
+                  {KO_CU_HAS_MPS, 0}};
 
     if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;

@@ -397,6 +397,52 @@ ko_cu_result double_ipc_close(ko_cu_ptr memory)
     return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }
 
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+/* The descriptor is that of the memory's own file, which begins where the range does. */
+ko_cu_result double_range_export(void *handle, ko_cu_ptr at, size_t nbytes, int type,
+                                 unsigned long long flags)
+{
+    ko_cu_result result = double_enter("cuMemGetHandleForAddressRange");
+    struct range *range;
+
+    if (!result && (flags || type != KO_CU_RANGE_DMA_BUF || !nbytes || (at | nbytes) % GRAIN))
+        result = KO_CU_INVALID_VALUE;
+    if (!result && !double_number("FAKECUDA_DMA_BUF", 0))
+        result = KO_CU_NOT_SUPPORTED;
+    pthread_mutex_lock(&lock);
+    range = find(at);
+    if (!result && (!is_base(range, at) || nbytes > range->nbytes || range->kind == HOST))
+        result = KO_CU_INVALID_VALUE;
+    if (!result)
+        *(int *)handle =
+            fcntl(range->kind == PIECE ? range->piece->fd : range->fd, F_DUPFD_CLOEXEC, 0);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static int nflushes; /* atomic */
+
+ko_cu_result double_flush_writes(int target, int scope)
+{
+    ko_cu_result result = double_enter("cuFlushGPUDirectRDMAWrites");
+
+    if (!result && (target != KO_CU_FLUSH_CONTEXT || scope != KO_CU_FLUSH_OWNER))
+        result = KO_CU_INVALID_VALUE;
+    if (!result && !double_context())
+        result = KO_CU_INVALID_CONTEXT;
+    if (!result && !(double_number("FAKECUDA_FLUSHES", 0) & KO_CU_FLUSH_BY_HOST))
+        result = KO_CU_NOT_SUPPORTED;
+    if (!result)
+        __atomic_fetch_add(&nflushes, 1, __ATOMIC_SEQ_CST);
+    return result;
+}
+
+int fakecuda_flushes(void)
+{
+    return __atomic_load_n(&nflushes, __ATOMIC_SEQ_CST);
+}
+
 /* ---- pieces, and the addresses that they are mapped to --------------------------------------- */
 
 static struct piece *piece_of(ko_cu_piece piece)

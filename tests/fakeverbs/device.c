@@ -10,12 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #pragma GCC visibility push(default)
 uint64_t fakeverbs_sent(const char *device);
+int fakeverbs_dmabufs(void);
+int fakeverbs_dmabufs_ever(void);
 #define PROTOTYPE(member, name, result, parameters) result name parameters;
 KO_IB_LIST(PROTOTYPE)
+KO_IB_OPTIONAL_LIST(PROTOTYPE)
 #pragma GCC visibility pop
 
 /* All that there have been; what a device is does not change any more. */
@@ -277,15 +281,13 @@ int ibv_dealloc_pd(struct ko_ib_pd *pd)
     return 0;
 }
 
-struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int access)
+static struct ko_ib_mr *enter(struct ko_ib_pd *pd, void *at, size_t nbytes, int access,
+                              unsigned char *mapped)
 {
     static uint32_t keys = 1000;
     struct double_mr *mr;
     size_t registered = nbytes;
 
-    errno = double_is_meant(pd->context) ? double_break("ibv_reg_mr") : 0;
-    if (errno)
-        return NULL;
     pthread_mutex_lock(&double_lock);
     for (mr = double_mrs; mr; mr = mr->next)
         registered += mr->base.length;
@@ -298,14 +300,63 @@ struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int ac
     keys += 7;
     mr->base = (struct ko_ib_mr){pd->context, pd, at, nbytes, 0, keys, keys + 1};
     mr->access = access;
+    mr->mapped = mapped;
     mr->next = double_mrs;
     double_mrs = mr;
     pthread_mutex_unlock(&double_lock);
     return &mr->base;
 }
 
+struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int access)
+{
+    errno = double_is_meant(pd->context) ? double_break("ibv_reg_mr") : 0;
+    return errno ? NULL : enter(pd, at, nbytes, access, NULL);
+}
+
+static int ndmabufs; /* ever registered; atomic */
+
+struct ko_ib_mr *ibv_reg_dmabuf_mr(struct ko_ib_pd *pd, uint64_t offset, size_t nbytes, uint64_t at,
+                                   int fd, int access)
+{
+    struct ko_ib_mr *mr;
+    void *mapped;
+
+    errno = double_is_meant(pd->context) ? double_break("ibv_reg_dmabuf_mr") : 0;
+    if (!errno && (offset % 4096 != at % 4096 || !nbytes))
+        errno = EINVAL;
+    if (errno)
+        return NULL;
+    mapped = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+    if (mapped == MAP_FAILED)
+        return NULL;
+    mr = enter(pd, (void *)(uintptr_t)at, nbytes, access, mapped);
+    if (!mr)
+        munmap(mapped, nbytes);
+    else
+        __atomic_fetch_add(&ndmabufs, 1, __ATOMIC_SEQ_CST);
+    return mr;
+}
+
+int fakeverbs_dmabufs_ever(void)
+{
+    return __atomic_load_n(&ndmabufs, __ATOMIC_SEQ_CST);
+}
+
+int fakeverbs_dmabufs(void)
+{
+    int n = 0;
+
+    pthread_mutex_lock(&double_lock);
+    for (const struct double_mr *mr = double_mrs; mr; mr = mr->next)
+        n += mr->mapped != NULL;
+    pthread_mutex_unlock(&double_lock);
+    return n;
+}
+
 int ibv_dereg_mr(struct ko_ib_mr *base)
 {
+    unsigned char *mapped = ((struct double_mr *)base)->mapped;
+
     pthread_mutex_lock(&double_lock);
     for (struct double_mr **link = &double_mrs; *link; link = &(*link)->next)
         if (&(*link)->base == base) {
@@ -313,6 +364,8 @@ int ibv_dereg_mr(struct ko_ib_mr *base)
             break;
         }
     pthread_mutex_unlock(&double_lock);
+    if (mapped)
+        munmap(mapped, base->length);
     free(base);
     return 0;
 }
@@ -328,4 +381,14 @@ struct double_mr *double_find_mr(uint32_t key, uint64_t at, size_t nbytes, int a
             return mr;
     }
     return NULL;
+}
+
+unsigned char *double_find(uint32_t key, uint64_t at, size_t nbytes, int access)
+{
+    const struct double_mr *mr = double_find_mr(key, at, nbytes, access);
+
+    if (!mr)
+        return NULL;
+    return mr->mapped ? mr->mapped + (at - (uintptr_t)mr->base.addr)
+                      : (unsigned char *)(uintptr_t)at;
 }

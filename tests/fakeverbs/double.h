@@ -22,7 +22,10 @@
  *   FAKEVERBS_HELD=NAME,...  what leaves by these adapters waits until they are named no more
  *   FAKEVERBS_ONLY=NAME      EVENT, STATUS, JITTER and BREAK of ibv_reg_mr are of this one alone
  *
- * fakeverbs_sent (dlsym) says how many bytes this process has written by an adapter.
+ * fakeverbs_sent (dlsym) says how many bytes this process has written by an adapter,
+ * fakeverbs_dmabufs how many dma-bufs are registered now, and fakeverbs_dmabufs_ever have been. Any
+ * descriptor that can be mapped is taken for a dma-buf; of one without libibverbs' function for it
+ * (old/libibverbs.so.1) the program takes hold first.
  *
  * N counts in one process from where the variable was last changed.
  */
@@ -55,6 +58,7 @@ struct double_context {
 struct double_mr {
     struct ko_ib_mr base;
     int access;
+    unsigned char *mapped; /* a dma-buf, which is elsewhere in this process; else NULL */
     struct double_mr *next;
 };
 
@@ -134,6 +138,8 @@ extern struct double_cq *double_cqs;
 extern unsigned double_generation;
 
 uint64_t fakeverbs_sent(const char *device);
+int fakeverbs_dmabufs(void);
+int fakeverbs_dmabufs_ever(void);
 
 /* Each open context keeps the thread. Called with the lock held. */
 int double_start(void);
@@ -162,6 +168,8 @@ void double_end_send(struct double_qp *qp, int status, int vendor);
 void double_end_recv(struct double_qp *qp, const struct ko_ib_wc *wc);
 /* NULL unless the key is of a region with all nbytes and such access. */
 struct double_mr *double_find_mr(uint32_t key, uint64_t at, size_t nbytes, int access);
+/* Where that is in this process; NULL unless there is such a region. */
+unsigned char *double_find(uint32_t key, uint64_t at, size_t nbytes, int access);
 void double_tell_async(struct double_context *context, int type, void *object);
 
 #endif

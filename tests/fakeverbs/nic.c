@@ -268,12 +268,13 @@ static int take_in(struct double_qp *qp, const struct double_packet *packet,
     qp->is_second = false;
     if ((!is_write || (packet->has_imm && packet->is_last)) && !qp->recvs)
         return KO_IB_WC_RNR_RETRY_EXC_ERR;
-    if (is_write && packet->nbytes &&
-        !double_find_mr(packet->rkey, packet->to, packet->nbytes, KO_IB_REMOTE_WRITE))
-        return KO_IB_WC_REM_ACCESS_ERR;
-    if (is_write && packet->nbytes)
-        memcpy((void *)(uintptr_t)packet->to, bytes, packet->nbytes);
-    else if (!is_write && !scatter(qp, bytes, packet->nbytes)) {
+    if (is_write && packet->nbytes) {
+        void *to = double_find(packet->rkey, packet->to, packet->nbytes, KO_IB_REMOTE_WRITE);
+
+        if (!to)
+            return KO_IB_WC_REM_ACCESS_ERR;
+        memcpy(to, bytes, packet->nbytes);
+    } else if (!is_write && !scatter(qp, bytes, packet->nbytes)) {
         wc.status = KO_IB_WC_LOC_LEN_ERR;
         double_end_recv(qp, &wc);
         return KO_IB_WC_REM_INV_REQ_ERR;

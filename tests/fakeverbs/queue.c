@@ -361,19 +361,24 @@ static int check_send(const struct double_qp *qp, const struct ko_ib_send *wr)
     if ((device->kind == DOUBLE_PLAIN || device->kind == DOUBLE_IWARP) &&
         wr->opcode == KO_IB_WRITE_IMM)
         return EINVAL;
-    if (qp->is_second)
+    if (qp->is_second || wr->num_sge > (int)qp->cap.max_send_sge)
         return EINVAL;
     if (wr->send_flags & KO_IB_INLINE && nbytes > qp->cap.max_inline_data)
         return EINVAL;
     return qp->nsends >= (int)qp->cap.max_send_wr ? ENOMEM : 0;
 }
 
-static bool is_registered(const struct double_send *send)
+/* From now on its pieces are where they are in this process. */
+static bool is_registered(struct double_send *send)
 {
-    for (int i = 0; i < send->wr.num_sge && !send->copy; i++)
-        if (send->sges[i].length &&
-            !double_find_mr(send->sges[i].lkey, send->sges[i].addr, send->sges[i].length, 0))
+    for (int i = 0; i < send->wr.num_sge && !send->copy; i++) {
+        struct ko_ib_sge *sge = &send->sges[i];
+        const void *at = double_find(sge->lkey, sge->addr, sge->length, 0);
+
+        if (sge->length && !at)
             return false;
+        sge->addr = (uintptr_t)at;
+    }
     return true;
 }
 

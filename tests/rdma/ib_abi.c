@@ -124,3 +124,7 @@ SAME(KO_IB_EVENT_PORT_ERR, IBV_EVENT_PORT_ERR)
 SAME(KO_IB_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE)
 #define STATUS(name) SAME(KO_IB_WC_##name, IBV_WC_##name)
 KO_IB_STATUS_LIST(STATUS)
+
+/* What kolo finds by dlsym has this form. */
+static struct ibv_mr *(*const reg_dmabuf)(struct ibv_pd *, uint64_t, size_t, uint64_t, int,
+                                          int)__attribute__((unused)) = ibv_reg_dmabuf_mr;
