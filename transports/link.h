@@ -122,6 +122,15 @@ int ko_link_tell(struct ko_link *link, enum ko_frame_kind kind, const struct ko_
 bool ko_link_is_telling(const struct ko_link *link, enum ko_frame_kind kind);
 bool ko_link_is_telling_any(const struct ko_link *link);
 
+/* GPU memory that the link's adapters read and write themselves (transport.h); NULL: none of it, or
+ * of a link that is not open yet. ko_link_post_held: as post, of nbytes > 0 that lie there.
+ * ko_link_lands_in: whether the body of next's slice can be landed there. */
+struct ko_held *ko_link_hold(struct ko_link *link, struct ko_gpu *gpu, const void *at,
+                             size_t nbytes);
+int ko_link_post_held(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                      size_t nbytes, struct ko_held *held);
+bool ko_link_lands_in(struct ko_link *link, struct ko_held *held);
+
 /* A message that is one slice: what its stamp says, and the bytes that there is room for. */
 struct ko_message {
     uint64_t seq, call;

@@ -62,13 +62,14 @@ static int message_room(struct ko_link *link, size_t nbytes, void **place)
 }
 
 static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const void *body,
-                     size_t nbytes)
+                     size_t nbytes, struct ko_held *held)
 {
     struct ko_post *post = &link->posts[link->sent % link->slots];
 
     post->frame =
         (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes, .stamp = *stamp};
     post->body = body;
+    post->held = held;
     post->may_wait = link->may_hold;
     link->referenced = ++link->sent; /* slots, too, are free only when they have left */
     return link->wire->transport->send(link->wire, post);
@@ -76,7 +77,8 @@ static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const v
 
 static int message_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
-    return send_post(link, stamp, link->out + link->sent % link->slots * link->longest, nbytes);
+    return send_post(link, stamp, link->out + link->sent % link->slots * link->longest, nbytes,
+                     NULL);
 }
 
 static int message_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
@@ -84,7 +86,28 @@ static int message_post(struct ko_link *link, const struct ko_stamp *stamp, cons
 {
     int err = free_post(link);
 
-    return err ? err : send_post(link, stamp, from, nbytes);
+    return err ? err : send_post(link, stamp, from, nbytes, NULL);
+}
+
+int ko_link_post_held(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                      size_t nbytes, struct ko_held *held)
+{
+    int err = free_post(link);
+
+    return err ? err : send_post(link, stamp, from, nbytes, held);
+}
+
+struct ko_held *ko_link_hold(struct ko_link *link, struct ko_gpu *gpu, const void *at,
+                             size_t nbytes)
+{
+    return link->posts && link->wire->transport->hold
+               ? link->wire->transport->hold(link->wire, gpu, at, nbytes)
+               : NULL;
+}
+
+bool ko_link_lands_in(struct ko_link *link, struct ko_held *held)
+{
+    return !link->is_landed && link->wire->transport->lands_in(link->wire, held);
 }
 
 static int message_next(struct ko_link *link, const struct ko_frame **frame)

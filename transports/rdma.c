@@ -451,6 +451,17 @@ static int rdma_land(struct ko_wire *base, void *to)
     return after(wire, ko_rdma_land(wire, to));
 }
 
+static struct ko_held *rdma_hold(struct ko_wire *base, struct ko_gpu *gpu, const void *at,
+                                 size_t nbytes)
+{
+    return ko_rdma_hold(((struct ko_rdma_wire *)base)->device, gpu, at, nbytes);
+}
+
+static bool rdma_lands_in(struct ko_wire *base, struct ko_held *held)
+{
+    return ko_rdma_lands_in((struct ko_rdma_wire *)base, held);
+}
+
 /* Waits until what has been posted has arrived, unless the other end is gone. */
 static void await_arrival(struct ko_rdma_wire *wire, int ms)
 {
@@ -505,6 +516,9 @@ const struct ko_transport ko_transport_rdma = {
     .send = rdma_send,
     .next = rdma_next,
     .land = rdma_land,
+    .hold = rdma_hold,
+    .let_go = ko_rdma_let_go,
+    .lands_in = rdma_lands_in,
     .deliver = rdma_deliver,
     .hangup = rdma_hangup,
 };

@@ -20,7 +20,9 @@
  * either end, and says so by the write's immediate, or by a SEND behind it (DONE). A reliable
  * connection keeps their order, and a receive that completes after a write finds it in memory
  * (InfiniBand specification, volume 1, 9.5 "Transaction ordering"). Memory that cannot be
- * registered at either end goes through the slots.
+ * registered at either end goes through the slots. A GPU's memory has been registered before, or
+ * does not come here: what lies there is always asked for, and if the receiver has no place for it,
+ * the sender's adapter gathers it behind the heads of slots.
  *
  * A wire may have several queue pairs, on one adapter or on several: its rails. All messages go by
  * the first, in their order; what is written is cut into a stripe for each. The specification gives
@@ -32,11 +34,9 @@
 
 #include "ib_ports.h"
 #include "poller.h"
+#include "rdma_memory.h"
 #include "status.h"
 #include "transport.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
 
 enum {
     KO_RDMA_RAILS = 8,
@@ -49,6 +49,7 @@ enum {
     /* Receives of other rails, which have no slots: the first write's, and two messages' stripes.
      */
     KO_RDMA_EARS = 4,
+    KO_RDMA_PIECES = 3,     /* of a slot: its head, what a GPU has of a body, its padding */
     KO_RDMA_REPOST = 4,     /* slots posted again at a time */
     KO_RDMA_FLYING = 8,     /* messages whose writes have not all completed */
     KO_RDMA_INLINE = 128,   /* bytes asked for */
@@ -129,31 +130,6 @@ static inline size_t ko_rdma_stripe(size_t nbytes, int nrails)
     return stripe > KO_RDMA_STRIPE ? (stripe + 127) / 128 * 128 : KO_RDMA_STRIPE;
 }
 
-/* ---- memory ------------------------------------------------------------------------------ */
-
-/* Memory that the adapters can use, until it is given back. */
-struct ko_rdma_region {
-    struct ko_ib_mr *mrs[KO_IB_CHOSEN_CAP]; /* by adapter; the first NULL: none */
-    bool is_kept;                           /* in the list below */
-};
-
-enum { KO_RDMA_KEPT = 256 };
-
-/* Registered memory of kolo_mem_alloc: it is known when that is freed, so its registration can
- * stay. Other memory is registered for one message, since its addresses may be given to other
- * pages afterwards and nobody would know. */
-struct ko_rdma_memory {
-    pthread_mutex_t lock;
-    struct {
-        struct ko_segment *segment; /* held; NULL: free */
-        struct ko_rdma_region region;
-        int users;
-        uint64_t used; /* when, in uses of the list */
-    } kept[KO_RDMA_KEPT];
-    uint64_t uses;
-    atomic_bool has_warned;
-};
-
 /* ---- devices ----------------------------------------------------------------------------- */
 
 struct ko_rdma_adapter {
@@ -182,13 +158,6 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device);
 void ko_rdma_close(struct ko_device *device);
 /* Takes in what the adapter tells; some of it explains a failure that is to come. */
 void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter);
-
-/* access: KO_IB_ bits; 0 for what is only read, which may be memory that cannot be written. false,
- * and nothing registered, if it cannot be with all adapters; the caller has another way. */
-bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
-                      struct ko_rdma_region *region);
-void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region);
-void ko_rdma_memory_close(struct ko_rdma_device *device);
 
 #include "rdma_wire.h"
 

@@ -215,8 +215,12 @@ static void clear(struct ko_rdma_wire *wire, void *to)
     const size_t nbytes = in->frame.nbytes, stripe = ko_rdma_stripe(nbytes, wire->nrails);
 
     out->clear = (struct ko_rdma_place){.at = 0};
-    in->is_asked = ko_rdma_register(wire->device, to, nbytes,
-                                    KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &in->region);
+    if (in->held)
+        ko_rdma_use(in->held, &in->region);
+    else
+        in->is_asked = ko_rdma_register(wire->device, to, nbytes,
+                                        KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &in->region);
+    in->held = NULL;
     if (in->is_asked) {
         out->clear = place_of(wire, to);
         in->awaited = (1U << ((nbytes + stripe - 1) / stripe)) - 1;
@@ -276,4 +280,14 @@ int ko_rdma_land(struct ko_rdma_wire *wire, void *to)
             err = land_part(wire, to);
     }
     return err ? err : end_landing(in);
+}
+
+bool ko_rdma_lands_in(struct ko_rdma_wire *wire, struct ko_held *held)
+{
+    struct ko_rdma_in *in = &wire->in;
+
+    if (!in->has_frame || !in->is_asked || in->is_landing || wire->status)
+        return false;
+    in->held = held;
+    return true;
 }

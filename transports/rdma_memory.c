@@ -2,7 +2,9 @@
  *
  * A registration that is kept holds its segment, so that the addresses cannot come to mean other
  * pages. What has been freed by its user is let go at the next use of the list, and when the list
- * is full that which was used longest ago.
+ * is full that which was used longest ago. A GPU's allocation is registered whole, by a dma-buf,
+ * which keeps its memory as long: what has been freed of these is looked for whenever a new one
+ * comes. One that cannot be registered is kept as such.
  */
 #include "rdma.h"
 
@@ -11,6 +13,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 static void warn(struct ko_rdma_device *device, const char *name, size_t nbytes, int error)
 {
@@ -58,11 +61,19 @@ static bool covers(const struct ko_segment *segment, const void *at, size_t nbyt
     return offset < segment->nbytes && nbytes <= segment->nbytes - offset;
 }
 
+static bool is_free(const struct ko_rdma_held *held)
+{
+    return !held->segment && !held->extent.length;
+}
+
 static void let_go(struct ko_rdma_device *device, int i)
 {
-    unmake(device, &device->memory.kept[i].region);
-    ko_segment_release(device->memory.kept[i].segment);
-    device->memory.kept[i].segment = NULL;
+    struct ko_rdma_held *held = &device->memory.kept[i];
+
+    unmake(device, &held->region);
+    ko_segment_release(held->segment);
+    held->segment = NULL;
+    held->extent.length = 0;
 }
 
 /* The entry that covers the memory, or -1; lets go of what has been freed on the way. */
@@ -93,7 +104,7 @@ static int make_room(struct ko_rdma_device *device)
     int oldest = -1;
 
     for (int i = 0; i < KO_RDMA_KEPT; i++) {
-        if (!memory->kept[i].segment)
+        if (is_free(&memory->kept[i]))
             return i;
         if (!memory->kept[i].users &&
             (oldest < 0 || memory->kept[i].used < memory->kept[oldest].used))
@@ -154,16 +165,139 @@ void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *re
     }
     pthread_mutex_lock(&memory->lock);
     for (int i = 0; i < KO_RDMA_KEPT; i++)
-        if (memory->kept[i].segment && memory->kept[i].region.mrs[0] == region->mrs[0])
+        if (memory->kept[i].region.mrs[0] == region->mrs[0])
             memory->kept[i].users--;
     pthread_mutex_unlock(&memory->lock);
     *region = (struct ko_rdma_region){.is_kept = false};
 }
 
+/* ---- memory of GPUs ---------------------------------------------------------------------- */
+
+static int register_dmabuf(const struct ko_rdma_device *device, const struct ko_gpu_extent *extent,
+                           int fd, struct ko_rdma_region *region)
+{
+    for (int i = 0; i < device->nadapters; i++) {
+        const struct ko_rdma_adapter *adapter = &device->adapters[i];
+
+        region->mrs[i] = device->ib->reg_dmabuf(adapter->pd, 0, extent->length, extent->at, fd,
+                                                KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE);
+        if (!region->mrs[i])
+            return ko_ib_fail_dmabuf(adapter->port.device, extent->length, errno);
+    }
+    return KOLO_OK;
+}
+
+/* With all adapters, or with none. */
+static int make_of_gpu(struct ko_rdma_device *device, struct ko_gpu *gpu,
+                       const struct ko_gpu_extent *extent, struct ko_rdma_region *region)
+{
+    int fd;
+    int err = ko_ib_check_dmabuf(device->ib);
+
+    if (!err)
+        err = ko_gpu_extent_export(gpu, extent, &fd);
+    if (err)
+        return err;
+    err = register_dmabuf(device, extent, fd, region);
+    close(fd); /* the registrations keep the dma-buf */
+    if (err)
+        unmake(device, region);
+    return err;
+}
+
+static struct ko_rdma_held *find_of_gpu(struct ko_rdma_memory *memory,
+                                        const struct ko_gpu_extent *extent)
+{
+    for (int i = 0; i < KO_RDMA_KEPT; i++) {
+        const struct ko_gpu_extent *known = &memory->kept[i].extent;
+
+        if (known->length == extent->length && known->id == extent->id && known->at == extent->at)
+            return &memory->kept[i];
+    }
+    return NULL;
+}
+
+static void drop_freed(struct ko_rdma_device *device, struct ko_gpu *gpu)
+{
+    for (int i = 0; i < KO_RDMA_KEPT; i++) {
+        const struct ko_rdma_held *held = &device->memory.kept[i];
+
+        if (held->extent.length && !held->users && !ko_gpu_extent_is_there(gpu, &held->extent))
+            let_go(device, i);
+    }
+}
+
+/* NULL: all entries are in use. */
+static struct ko_rdma_held *keep_of_gpu(struct ko_rdma_device *device, struct ko_gpu *gpu,
+                                        const struct ko_gpu_extent *extent, int *err)
+{
+    struct ko_rdma_held *held;
+    int i;
+
+    drop_freed(device, gpu);
+    i = make_room(device);
+    if (i < 0)
+        return NULL;
+    held = &device->memory.kept[i];
+    *held =
+        (struct ko_rdma_held){.base = {&ko_transport_rdma}, .device = device, .extent = *extent};
+    *err = make_of_gpu(device, gpu, extent, &held->region);
+    held->region.is_kept = !*err;
+    return held;
+}
+
+struct ko_held *ko_rdma_hold(struct ko_rdma_device *device, struct ko_gpu *gpu, const void *at,
+                             size_t nbytes)
+{
+    struct ko_rdma_memory *memory = &device->memory;
+    struct ko_rdma_held *held = NULL;
+    struct ko_gpu_extent extent;
+    int err;
+
+    if (!memory->takes_gpus || nbytes < KO_RDMA_DIRECT)
+        return NULL;
+    pthread_mutex_lock(&memory->lock);
+    err = ko_gpu_extent_of(gpu, at, nbytes, &extent);
+    if (!err)
+        held = find_of_gpu(memory, &extent);
+    if (!err && !held)
+        held = keep_of_gpu(device, gpu, &extent, &err);
+    if (held)
+        held->used = ++memory->uses;
+    if (held && !held->region.mrs[0])
+        held = NULL;
+    if (held)
+        held->users++;
+    pthread_mutex_unlock(&memory->lock);
+    if (err && !atomic_exchange(&memory->has_warned_gpu, true))
+        ko_log(KO_LOG_WARN, "messages of GPU memory go by way of the host's, slower: %s",
+               kolo_last_error());
+    return held ? &held->base : NULL;
+}
+
+void ko_rdma_use(struct ko_held *base, struct ko_rdma_region *region)
+{
+    struct ko_rdma_held *held = (struct ko_rdma_held *)base;
+
+    pthread_mutex_lock(&held->device->memory.lock);
+    held->users++;
+    pthread_mutex_unlock(&held->device->memory.lock);
+    *region = held->region;
+}
+
+void ko_rdma_let_go(struct ko_held *base)
+{
+    struct ko_rdma_held *held = (struct ko_rdma_held *)base;
+
+    pthread_mutex_lock(&held->device->memory.lock);
+    held->users--;
+    pthread_mutex_unlock(&held->device->memory.lock);
+}
+
 void ko_rdma_memory_close(struct ko_rdma_device *device)
 {
     for (int i = 0; i < KO_RDMA_KEPT; i++)
-        if (device->memory.kept[i].segment)
+        if (!is_free(&device->memory.kept[i]))
             let_go(device, i);
     pthread_mutex_destroy(&device->memory.lock);
 }

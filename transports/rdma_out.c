@@ -99,6 +99,18 @@ static struct ko_post *take_first(struct ko_rdma_wire *wire)
     return post;
 }
 
+/* The first post is given back when so many completions have come. */
+static void take_off(struct ko_rdma_wire *wire, int stripes)
+{
+    struct ko_rdma_out *out = &wire->out;
+    const unsigned at = out->begun++ % KO_RDMA_FLYING;
+
+    out->flying[at].region = out->region;
+    out->region = (struct ko_rdma_region){.is_kept = false};
+    out->flying[at].post = take_first(wire);
+    out->flying[at].stripes = stripes;
+}
+
 static void queue_post(struct ko_rdma_out *out, struct ko_post *post)
 {
     post->next = NULL;
@@ -200,14 +212,45 @@ static bool send_part(struct ko_rdma_wire *wire)
     return true;
 }
 
+/* The same of memory that the processor does not touch: the adapter takes the part from there. The
+ * post is given back by its completion, as one that is written. */
+static bool gather_part(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_out *out = &wire->out;
+    const struct ko_post *post = out->first;
+    const size_t left = post->frame.nbytes - out->done;
+    const size_t nbytes = left < KO_RDMA_PART ? left : KO_RDMA_PART;
+    const unsigned at = out->begun % KO_RDMA_FLYING;
+    const struct ko_ib_mr *mr = out->region.mrs[wire->rails[0].adapter - wire->device->adapters];
+    struct ko_ib_sge part = {(uintptr_t)post->body + out->done, (uint32_t)nbytes, mr->lkey};
+    struct ko_rdma_head *head = NULL;
+
+    if (out->credits && out->begun - out->ended < KO_RDMA_FLYING)
+        head = begin_slot(wire, KO_RDMA_MORE);
+    if (!head)
+        return false;
+    out->credits--;
+    head->nbytes = part.length;
+    out->filled = 0;
+    ko_rdma_send_gathered(wire, sizeof *head, &part, nbytes == left ? (int)at : -1);
+    if (wire->status)
+        return false;
+    out->done += nbytes;
+    if (nbytes == left)
+        take_off(wire, 1);
+    return true;
+}
+
 /* How the first post is to travel. */
 static void decide(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_out *out = &wire->out;
     const struct ko_post *post = out->first;
 
-    out->state = KO_RDMA_OUT_PARTS;
-    if (post->frame.nbytes >= KO_RDMA_DIRECT &&
+    if (post->held && !out->region.mrs[0])
+        ko_rdma_use(post->held, &out->region);
+    out->state = post->held ? KO_RDMA_OUT_NEW : KO_RDMA_OUT_PARTS;
+    if (!post->held && post->frame.nbytes >= KO_RDMA_DIRECT &&
         (out->region.mrs[0] ||
          ko_rdma_register(wire->device, post->body, post->frame.nbytes, 0, &out->region)))
         out->state = KO_RDMA_OUT_NEW;
@@ -224,7 +267,7 @@ static bool go_on(struct ko_rdma_wire *wire)
     case KO_RDMA_OUT_NEW:
         return out->begun - out->ended < KO_RDMA_FLYING && ask(wire);
     case KO_RDMA_OUT_PARTS:
-        return send_part(wire);
+        return out->first->held ? gather_part(wire) : send_part(wire);
     case KO_RDMA_OUT_ASKED:
         return false;
     }
@@ -255,7 +298,6 @@ void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post)
 void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head)
 {
     struct ko_rdma_out *out = &wire->out;
-    const unsigned at = out->begun % KO_RDMA_FLYING;
     int stripes;
 
     if (out->state != KO_RDMA_OUT_ASKED || !out->first) {
@@ -264,19 +306,16 @@ void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *he
         return;
     }
     if (!head->place.at) {
-        ko_rdma_unregister(wire->device, &out->region);
+        if (!out->first->held)
+            ko_rdma_unregister(wire->device, &out->region);
         out->state = KO_RDMA_OUT_PARTS;
         return;
     }
     assert(out->begun - out->ended < KO_RDMA_FLYING);
-    stripes = ko_rdma_write(wire, &head->place, &out->region, at);
+    stripes = ko_rdma_write(wire, &head->place, &out->region, out->begun % KO_RDMA_FLYING);
     if (wire->status)
         return;
-    out->flying[at].region = out->region;
-    out->region = (struct ko_rdma_region){.is_kept = false};
-    out->flying[at].post = take_first(wire);
-    out->flying[at].stripes = stripes;
-    out->begun++;
+    take_off(wire, stripes);
     out->tells_done += !wire->rails[0].has_imm;
 }
 

@@ -73,7 +73,7 @@ static struct ko_ib_qp *make_pair(struct ko_rdma_wire *wire, struct ko_rdma_rail
                                    .recv_cq = rail->cq,
                                    .cap = {.max_send_wr = is_first ? SEND_ROOM : OTHER_ROOM,
                                            .max_recv_wr = is_first ? KO_RDMA_SLOTS : KO_RDMA_EARS,
-                                           .max_send_sge = 1,
+                                           .max_send_sge = is_first ? KO_RDMA_PIECES : 1,
                                            .max_recv_sge = 1,
                                            .max_inline_data = inline_bytes},
                                    .qp_type = KO_IB_RC};

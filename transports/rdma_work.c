@@ -45,11 +45,10 @@ static bool is_loss(int status)
 
 static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
 {
-    static const char *const words[] = {[KO_RDMA_GOT] = "receiving",
-                                        [KO_RDMA_SENT] = "sending",
-                                        [KO_RDMA_WROTE] = "writing",
-                                        [KO_RDMA_PROBED] = "the first write",
-                                        [KO_RDMA_TOLD] = "telling of a write"};
+    static const char *const words[] = {
+        [KO_RDMA_GOT] = "receiving",           [KO_RDMA_SENT] = "sending",
+        [KO_RDMA_WROTE] = "writing",           [KO_RDMA_PROBED] = "the first write",
+        [KO_RDMA_TOLD] = "telling of a write", [KO_RDMA_GATHERED] = "sending from a GPU"};
     const int last = atomic_load(&wire->rails[rail].adapter->last_event);
     char ours[KO_RDMA_END_TEXT], theirs[KO_RDMA_END_TEXT], address[KO_SOCKET_NAME];
 
@@ -94,16 +93,15 @@ unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire)
     return send_slot(&wire->slots, wire->slots.next);
 }
 
-void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes)
+static void send_pieces(struct ko_rdma_wire *wire, uint64_t id, struct ko_ib_sge *pieces, int n)
 {
     struct ko_rdma_slots *slots = &wire->slots;
-    struct ko_ib_sge piece = {(uintptr_t)send_slot(slots, slots->next), (uint32_t)nbytes,
-                              slots->mr->lkey};
-    struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_SENT, slots->next),
-                              .sg_list = &piece,
-                              .num_sge = 1,
-                              .opcode = KO_IB_SEND,
-                              .send_flags = piece.length <= slots->inline_bytes ? KO_IB_INLINE : 0};
+    struct ko_ib_send send = {
+        .wr_id = id,
+        .sg_list = pieces,
+        .num_sge = n,
+        .opcode = KO_IB_SEND,
+        .send_flags = n == 1 && pieces->length <= slots->inline_bytes ? KO_IB_INLINE : 0};
     int error;
 
     slots->next = (slots->next + 1) % KO_RDMA_SLOTS;
@@ -111,6 +109,31 @@ void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes)
     error = post(&wire->rails[0], &send);
     if (error)
         post_failed(wire, &wire->rails[0], error, "sending");
+}
+
+static struct ko_ib_sge next_slot(const struct ko_rdma_slots *slots, size_t nbytes)
+{
+    return (struct ko_ib_sge){(uintptr_t)send_slot(slots, slots->next), (uint32_t)nbytes,
+                              slots->mr->lkey};
+}
+
+void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes)
+{
+    struct ko_ib_sge piece = next_slot(&wire->slots, nbytes);
+
+    send_pieces(wire, work_of(KO_RDMA_SENT, wire->slots.next), &piece, 1);
+}
+
+/* The slot has room for what the part lacks to a whole number of words: any bytes will do. */
+void ko_rdma_send_gathered(struct ko_rdma_wire *wire, size_t nbytes, const struct ko_ib_sge *part,
+                           int flying)
+{
+    const uint64_t id = flying < 0 ? work_of(KO_RDMA_SENT, wire->slots.next)
+                                   : work_of(KO_RDMA_GATHERED, (unsigned)flying);
+    struct ko_ib_sge pieces[KO_RDMA_PIECES] = {next_slot(&wire->slots, nbytes), *part,
+                                               next_slot(&wire->slots, -part->length % 8)};
+
+    send_pieces(wire, id, pieces, pieces[2].length ? 3 : 2);
 }
 
 static void post_receives(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail,
@@ -248,6 +271,10 @@ static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc 
             wire->stage = KO_RDMA_OPEN;
         return;
     case KO_RDMA_TOLD:
+        return;
+    case KO_RDMA_GATHERED:
+        wire->slots.nsends--;
+        ko_rdma_write_ended(wire, (unsigned)(wc->wr_id % KO_RDMA_FLYING));
         return;
     }
 }

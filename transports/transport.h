@@ -89,11 +89,19 @@ struct ko_wire {
     void *inbox, *outbox;
 };
 
+struct ko_gpu;
+
+/* The head of what a transport knows of an allocation of GPU memory. */
+struct ko_held {
+    const struct ko_transport *transport;
+};
+
 /* One message to be sent. Frame and body stay the caller's and unchanged while is_queued. */
 struct ko_post {
     struct ko_frame frame;
     unsigned char gap[32]; /* zeros, which some wires send between the frame and a long body */
     const void *body;      /* frame.nbytes bytes */
+    struct ko_held *held;  /* the body lies there, in GPU memory; NULL: in the host's */
     bool may_wait;         /* others follow: it may stay queued until the next send or drive */
     bool is_queued;        /* set by send, cleared when the message has left or can never leave */
     bool has_fd;           /* a descriptor goes with it: transports with take_fd */
@@ -157,6 +165,16 @@ struct ko_transport {
 
     /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK. */
     int (*land)(struct ko_wire *wire, void *to);
+
+    /* GPU memory, for messages from it and into it that the processor has no part in. NULL, all
+     * three, for transports that know none. hold: that in which nbytes from `at` on lie, for all
+     * wires of the device, until it is let go; NULL if the adapters cannot have it, or so short a
+     * message is better copied, which is no error. lands_in: from now on the address that land is
+     * given for next's message lies there; false: not of this one, it takes host memory. */
+    struct ko_held *(*hold)(struct ko_wire *wire, struct ko_gpu *gpu, const void *at,
+                            size_t nbytes);
+    void (*let_go)(struct ko_held *held);
+    bool (*lands_in)(struct ko_wire *wire, struct ko_held *held);
 
     /* The descriptor that came with the message that has just been landed, the caller's from now
      * on; -1 if there was none. NULL for transports that cannot carry any. */

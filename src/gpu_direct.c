@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whether a GPU sees what a device has written before that says so, depends on the two and on what
+ * lies between them; the driver says for whom it is in order (GPU_DIRECT_RDMA_WRITES_ORDERING), and
+ * else what puts it in order (GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS).
+ */
+#include "gpu_direct.h"
+
+#include "gpu_parts.h"
+#include "status.h"
+
+#include <unistd.h>
+
+/* ---- with the context ------------------------------------------------------------------------ */
+
+static int attribute_of(const struct ko_gpu *gpu, ko_cu_device device, int attribute)
+{
+    int value = 0;
+
+    return gpu->cuda->device_attribute(&value, attribute, device) ? 0 : value;
+}
+
+static bool is_flushed_by_us(const struct ko_gpu *gpu, ko_cu_device device)
+{
+    return attribute_of(gpu, device, KO_CU_ORDERING) < KO_CU_ORDERED_OWNER;
+}
+
+/* Whether the GPU has what it takes. */
+static int check_gpu(const struct ko_gpu *gpu, ko_cu_device device)
+{
+    if (!gpu->cuda->range_export)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "the CUDA driver has no cuMemGetHandleForAddressRange; it is too old");
+    if (!attribute_of(gpu, device, KO_CU_HAS_DMA_BUF))
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "the GPU's driver has no dma-bufs (its kernel modules are to be the open "
+                       "ones, on Linux 5.12 or newer)");
+    if (is_flushed_by_us(gpu, device) &&
+        (!gpu->cuda->flush_writes ||
+         !(attribute_of(gpu, device, KO_CU_FLUSHES) & KO_CU_FLUSH_BY_HOST)))
+        return ko_fail(KOLO_E_UNSUPPORTED, "what adapters write into this GPU's memory could not "
+                                           "be told from what was there before");
+    return KOLO_OK;
+}
+
+static int find_extent(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes,
+                       struct ko_gpu_extent *extent)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    ko_cu_device home, own;
+    ko_cu_ptr base;
+    size_t length;
+    ko_cu_result result = gpu->cuda->address_range(&base, &length, at);
+
+    if (!result)
+        result = gpu->cuda->pointer_attribute(&extent->id, KO_CU_POINTER_BUFFER_ID, at);
+    if (!result)
+        result = gpu->cuda->pointer_attribute(&home, KO_CU_POINTER_DEVICE, at);
+    if (!result)
+        result = gpu->cuda->context_device(&own);
+    if (result)
+        return ko_cuda_check(gpu->cuda, result, "the driver does not know GPU memory");
+    if (home != own)
+        return ko_fail(KOLO_E_UNSUPPORTED, "it is another GPU's memory than the group's");
+    if (at - base > length || nbytes > length - (at - base))
+        return ko_fail(KOLO_E_UNSUPPORTED, "it lies in several pieces of memory (as PyTorch's "
+                                           "expandable segments have)");
+    extent->base = base;
+    extent->nbytes = length;
+    extent->at = base / page * page;
+    extent->length = (base + length + page - 1) / page * page - extent->at;
+    return check_gpu(gpu, own);
+}
+
+/* ---- any ------------------------------------------------------------------------------------- */
+
+int ko_gpu_extent_of(struct ko_gpu *gpu, const void *buffer, size_t nbytes,
+                     struct ko_gpu_extent *extent)
+{
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    err = find_extent(gpu, (uintptr_t)buffer, nbytes, extent);
+    ko_gpu_leave(gpu);
+    return err;
+}
+
+int ko_gpu_extent_export(struct ko_gpu *gpu, const struct ko_gpu_extent *extent, int *fd)
+{
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->range_export(fd, extent->at, extent->length, KO_CU_RANGE_DMA_BUF, 0);
+    ko_gpu_leave(gpu);
+    return ko_cuda_check(gpu->cuda, result, "the driver gives no dma-buf of the GPU's memory");
+}
+
+bool ko_gpu_extent_is_there(struct ko_gpu *gpu, const struct ko_gpu_extent *extent)
+{
+    uint64_t id = 0;
+
+    if (ko_gpu_enter(gpu))
+        return true;
+    if (gpu->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, extent->base))
+        id = 0;
+    ko_gpu_leave(gpu);
+    return id == extent->id;
+}
+
+int ko_gpu_flush_writes(struct ko_gpu *gpu)
+{
+    ko_cu_device device;
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->context_device(&device);
+    if (!result && is_flushed_by_us(gpu, device))
+        result = gpu->cuda->flush_writes(KO_CU_FLUSH_CONTEXT, KO_CU_FLUSH_OWNER);
+    ko_gpu_leave(gpu);
+    return ko_cuda_check(gpu->cuda, result, "what an adapter has written cannot be flushed");
+}
