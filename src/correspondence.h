@@ -55,6 +55,8 @@ struct ko_correspondence {
     /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */
     bool is_arriving;
     bool is_landing;    /* a part of the next slice has found its place */
+    unsigned char *gpu; /* and where that is in GPU memory; NULL: it is in the host's */
+    bool awaits_stream; /* it is to be looked whether that has come to a mark */
     bool is_heard;      /* its sender hears what is told of it */
     bool wants_receipt; /* and waits for one */
     struct ko_letter *letter;

@@ -510,14 +510,44 @@ static bool streams(const struct ko_correspondence *with)
     return letter && with->total >= letter->group->endpoint->cache_bytes;
 }
 
+/* As place_of, if adapters write the slice into GPU memory; KO_AGAIN. */
+static int find_on_gpu(struct ko_correspondence *with, struct ko_link *link, size_t nbytes)
+{
+    const struct ko_letter *letter = target(with);
+    int err;
+
+    with->gpu = NULL;
+    if (!letter || !letter->placed || with->fetch || !nbytes)
+        return KOLO_OK;
+    err = ko_placed_land(letter, link, with->arrived, with->total, &with->gpu);
+    with->awaits_stream = err == KO_AGAIN;
+    return err;
+}
+
+static void note_written(const struct ko_correspondence *with, size_t nbytes)
+{
+    struct ko_placed *placed = target(with)->placed;
+
+    if (!placed->written_to)
+        placed->written_from = with->arrived;
+    placed->written_to = with->arrived + nbytes;
+}
+
 /* The body of the next slice. */
 static int land(struct ko_correspondence *with, struct ko_link *link, size_t nbytes)
 {
-    unsigned char *place = place_of(with, nbytes);
+    unsigned char *place;
     const void *dropped;
-    int err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
+    int err = with->is_landing ? KOLO_OK : find_on_gpu(with, link, nbytes);
+
+    if (err)
+        return err;
+    place = with->gpu ? with->gpu : place_of(with, nbytes);
+    err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
 
     with->is_landing = err == KO_AGAIN;
+    if (!err && with->gpu)
+        note_written(with, nbytes);
     if (!err && !place)
         link->ops->release(link);
     return err;

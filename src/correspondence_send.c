@@ -88,7 +88,10 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         with->has_more = link->sent >= most;
         if (with->has_more)
             return KO_AGAIN;
-        err = link->ops->post(link, &stamp, (const char *)body + letter->moved, nbytes);
+        err = letter->held
+                  ? ko_link_post_held(link, &stamp, (const char *)body + letter->moved, nbytes,
+                                      letter->held)
+                  : link->ops->post(link, &stamp, (const char *)body + letter->moved, nbytes);
         if (err)
             return err;
         letter->has_begun = true;

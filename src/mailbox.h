@@ -34,6 +34,7 @@ struct ko_letter {
     size_t nbytes;            /* of the message, or of the room for it */
     kolo_message *message;    /* receiving: what was received, unless NULL */
     struct ko_placed *placed; /* mailbox_gpu.h; NULL: it has to do with the buffer alone */
+    struct ko_held *held;     /* sending: the buffer lies there, in GPU memory; else NULL */
     size_t moved;             /* sending: bytes given to the link */
     uint64_t flushed_at;      /* sending: done when the link has flushed as many slices */
     uint64_t seq;             /* sending: of the messages to the peer; receiving: of all receives */

@@ -154,13 +154,13 @@ int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
     return err;
 }
 
-/* A message comes by a copy, whose end wakes nobody. */
+/* A message comes by a copy, or waits for a stream, whose end wakes nobody. */
 static bool is_fetching(const struct ko_mailbox *mailbox)
 {
     bool is = false;
 
     for (int i = 0; i < mailbox->group->size && !is; i++)
-        is = mailbox->with[i].fetches;
+        is = mailbox->with[i].fetches || mailbox->with[i].awaits_stream;
     return is;
 }
 

@@ -6,10 +6,13 @@
 #include "mailbox_gpu.h"
 
 #include "group.h"
+#include "mailbox_parts.h"
 #include "status.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+
+enum { PATIENCE_NS = 2000000 };
 
 struct ko_places {
     pthread_mutex_t lock;
@@ -142,4 +145,62 @@ void ko_fetch_free(struct ko_fetch *fetch)
     if (fetch && fetch->copied)
         ko_gpu_let_go(fetch->letter->group->gpu, fetch->copied);
     free(fetch);
+}
+
+/* ---- by adapters ----------------------------------------------------------------------------- */
+
+struct ko_held *ko_mailbox_hold(kolo_group *group, int to, const void *buffer, size_t nbytes)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    struct ko_held *held = NULL;
+    struct ko_link *link;
+
+    if (!mailbox)
+        return NULL;
+    ko_biased_lock_take(&mailbox->lock);
+    link = mailbox->channel.ports[to].link;
+    if (link)
+        held = ko_link_hold(link, group->gpu, buffer, nbytes);
+    ko_biased_lock_give(&mailbox->lock);
+    return held;
+}
+
+void ko_held_let_go(struct ko_held *held)
+{
+    if (held)
+        held->transport->let_go(held);
+}
+
+/* What the stream may still use is not written yet. It is waited for, since streams mostly stand at
+ * the mark already and say so some microseconds later, but not for long: that keeps other messages
+ * from coming. */
+static int look_at_stream(const struct ko_letter *letter, struct ko_placed *placed)
+{
+    const bool is_first = !placed->looked_ns;
+    int err = ko_gpu_look_at_mark(letter->group->gpu, placed->mark);
+
+    if (err != KO_AGAIN)
+        return err;
+    if (is_first)
+        placed->looked_ns = ko_now_ns();
+    return is_first || ko_now_ns() - placed->looked_ns < PATIENCE_NS ? KO_AGAIN : KOLO_E_TIMEOUT;
+}
+
+/* What is written in one stretch takes the fewest copies of what is not. */
+int ko_placed_land(const struct ko_letter *letter, struct ko_link *link, size_t arrived,
+                   size_t total, unsigned char **place)
+{
+    struct ko_placed *placed = letter->placed;
+    int err;
+
+    *place = NULL;
+    if (!placed->is_tried)
+        placed->held = ko_link_hold(link, letter->group->gpu, placed->buffer, total);
+    placed->is_tried = true;
+    if (!placed->held || (placed->written_to && placed->written_to != arrived))
+        return KOLO_OK;
+    err = look_at_stream(letter, placed);
+    if (!err && ko_link_lands_in(link, placed->held))
+        *place = (unsigned char *)placed->buffer + arrived;
+    return err == KO_AGAIN ? KO_AGAIN : KOLO_OK;
 }

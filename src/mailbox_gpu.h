@@ -2,8 +2,9 @@
  *
  * mailbox_gpu.h: messages from GPU memory among ranks that reach each other's: what travels is
  * where the message lies (KO_PLACE), and the receiver fetches it from there by one copy, into its
- * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN). Nothing here
- * waits.
+ * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN). And among ranks
+ * whose link's adapters read and write GPU memory themselves (transport.h): each end decides for
+ * itself, a sender for a message, a receiver for every slice of one. Nothing here waits.
  */
 #ifndef KO_MAILBOX_GPU_H
 #define KO_MAILBOX_GPU_H
@@ -32,7 +33,24 @@ struct ko_placed {
     const struct ko_gpu_mark *mark; /* receiving: of the stream, before which that is in use */
     bool is_fetched;                /* receiving: the message is there */
     struct ko_gpu_place place;      /* sending: of the message */
+
+    /* receiving: GPU memory that the link's adapters write; which bytes of the message they have */
+    int64_t looked_ns; /* at the mark, first; 0: not yet */
+    bool is_tried;
+    struct ko_held *held; /* NULL: none */
+    size_t written_from, written_to;
 };
+
+/* GPU memory to send nbytes to a rank from, by the adapters of the link to it; NULL: it has none
+ * that could, or is not open yet. Any thread. Until ko_held_let_go, for which NULL is allowed. */
+struct ko_held *ko_mailbox_hold(kolo_group *group, int to, const void *buffer, size_t nbytes);
+void ko_held_let_go(struct ko_held *held);
+
+/* *place is where the link's adapters will write its next slice, of a letter's message of `total`
+ * bytes of which `arrived` have come: it is to land there. NULL: it has to land in host memory.
+ * KO_AGAIN for a short while until the stream has come to the mark. */
+int ko_placed_land(const struct ko_letter *letter, struct ko_link *link, size_t arrived,
+                   size_t total, unsigned char **place);
 
 /* A message whose place has come. */
 struct ko_fetch {

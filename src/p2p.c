@@ -58,6 +58,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->nbytes = bytes_of(op);
     letter->message = op->message;
     letter->placed = placed;
+    letter->held = NULL;
     letter->is_probe = false;
     letter->may_wait = false;
     letter->has_begun = false;
@@ -66,6 +67,14 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->is_refused = false;
     letter->moved = 0;
     letter->next = NULL;
+}
+
+/* Of op i of those that are staged, if any is. */
+static void fill_staged(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op,
+                        struct ko_p2p_stages *stages, size_t i)
+{
+    fill(letter, group, op, ko_p2p_placed(stages, i));
+    letter->held = ko_p2p_held(stages, i);
 }
 
 /* ---- blocking ---------------------------------------------------------------------------- */
@@ -101,7 +110,7 @@ static int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops, struct 
     int err = KOLO_OK;
 
     for (size_t i = 0; i < nops; i++)
-        fill(&letters[i], group, &ops[i], ko_p2p_placed(stages, i));
+        fill_staged(&letters[i], group, &ops[i], stages, i);
     if (nops)
         err = ko_mailbox_exchange(letters, nops, &posted);
     return judge(letters, posted, err);
@@ -333,7 +342,7 @@ static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struc
     batch->work.await = await_batch;
     atomic_init(&batch->is_judged, false);
     for (size_t i = 0; i < nops && !err; i++) {
-        fill(&batch->letters[i], group, &ops[i], ko_p2p_placed(batch->stages, i));
+        fill_staged(&batch->letters[i], group, &ops[i], batch->stages, i);
         err = ko_mailbox_post(&batch->letters[i]);
         batch->nletters += !err;
     }

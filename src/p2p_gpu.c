@@ -2,6 +2,7 @@
 #include "p2p_gpu.h"
 
 #include "dtype.h"
+#include "gpu_direct.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,9 @@ struct ko_p2p_stages {
         kolo_message message; /* what was received */
         bool is_placed;       /* the letter has: */
         struct ko_placed placed;
+        struct ko_held *held; /* it is sent from there */
     } * stages;
-    kolo_p2p ops[]; /* with buffers in `memory` */
+    kolo_p2p ops[]; /* with buffers in `memory`, but for what is sent from where it lies */
 };
 
 static size_t bytes_of(const kolo_p2p *op)
@@ -40,6 +42,10 @@ static bool is_on_gpu(kolo_group *group, const kolo_p2p *op)
 
 static void free_stages(struct ko_p2p_stages *stages)
 {
+    for (size_t i = 0; i < stages->n && stages->stages; i++) {
+        ko_held_let_go(stages->stages[i].held);
+        ko_held_let_go(stages->stages[i].placed.held);
+    }
     if (stages->mark)
         ko_gpu_let_go(stages->group->gpu, stages->mark);
     free(stages->memory);
@@ -47,60 +53,86 @@ static void free_stages(struct ko_p2p_stages *stages)
     free(stages);
 }
 
-static struct ko_p2p_stages *make(kolo_group *group, const kolo_p2p *ops, size_t n, size_t nbytes)
+static struct ko_p2p_stages *make(kolo_group *group, size_t n)
 {
-    struct ko_p2p_stages *made = ko_alloc(sizeof *made + n * sizeof *ops, "messages of a GPU's");
+    struct ko_p2p_stages *made =
+        ko_alloc(sizeof *made + n * sizeof *made->ops, "messages of a GPU's");
 
     if (!made)
         return NULL;
     made->group = group;
     made->n = n;
-    made->memory = ko_alloc_unset(nbytes, "messages of a GPU's");
     made->stages = ko_alloc(n * sizeof *made->stages, "messages of a GPU's");
-    if (made->memory && made->stages)
+    if (made->stages)
         return made;
     free_stages(made);
     return NULL;
 }
 
-/* Once there is a mark. */
-static void lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
+/* Once there is a mark: how each message goes. Returns the bytes of host memory that it takes. */
+static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
 {
-    unsigned char *at = stages->memory;
+    struct stage *stage = &stages->stages[i];
 
-    for (size_t i = 0; i < stages->n; i++) {
-        struct stage *stage = &stages->stages[i];
-        kolo_p2p *op = &stages->ops[i];
-
-        *op = ops[i];
-        if (!is_on_gpu(stages->group, op))
-            continue;
-        stage->gpu = op->buffer;
-        stage->asked = op->message;
-        stage->placed.buffer = op->buffer;
-        stage->placed.mark = stages->mark;
-        stage->is_placed = !op->is_send || ko_places_describe(stages->group, op->peer, op->buffer,
-                                                              bytes_of(op), &stage->placed.place);
-        op->buffer = at;
-        if (!op->is_send)
-            op->message = &stage->message;
-        at += place_for(op);
-    }
+    stages->ops[i] = *op;
+    if (!is_on_gpu(stages->group, op))
+        return 0;
+    stage->gpu = op->buffer;
+    stage->asked = op->message;
+    stage->placed.buffer = op->buffer;
+    stage->placed.mark = stages->mark;
+    stage->is_placed = !op->is_send || ko_places_describe(stages->group, op->peer, op->buffer,
+                                                          bytes_of(op), &stage->placed.place);
+    if (!stage->is_placed)
+        stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, bytes_of(op));
+    if (!op->is_send)
+        stages->ops[i].message = &stage->message;
+    return op->is_send && (stage->is_placed || stage->held) ? 0 : place_for(op);
 }
 
-/* What goes by way of host memory. */
+static int lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
+{
+    size_t nbytes = 0;
+    unsigned char *at;
+
+    for (size_t i = 0; i < stages->n; i++)
+        nbytes += choose(stages, &ops[i], i);
+    stages->memory = at = ko_alloc_unset(nbytes, "messages of a GPU's");
+    if (!at)
+        return KOLO_E_NOMEM;
+    for (size_t i = 0; i < stages->n; i++) {
+        const struct stage *stage = &stages->stages[i];
+
+        if (!stage->gpu || (ops[i].is_send && (stage->is_placed || stage->held)))
+            continue;
+        stages->ops[i].buffer = at;
+        at += place_for(&ops[i]);
+    }
+    return KOLO_OK;
+}
+
+/* What has been received by way of host memory: all but what adapters have written. */
+static int copy_received(struct ko_gpu *gpu, const struct stage *stage, const kolo_p2p *op)
+{
+    const size_t nbytes = stage->message.count << ko_dtype_shift(stage->message.dtype);
+    const size_t from = stage->placed.written_from, to = stage->placed.written_to;
+    unsigned char *gpu_memory = stage->gpu;
+    const unsigned char *memory = op->buffer;
+    int err = ko_gpu_copy(gpu, gpu_memory, memory, from);
+
+    return err ? err : ko_gpu_copy(gpu, gpu_memory + to, memory + to, nbytes - to);
+}
+
 static int copy_one(struct ko_p2p_stages *stages, size_t i)
 {
     struct ko_gpu *gpu = stages->group->gpu;
     const struct stage *stage = &stages->stages[i];
     const kolo_p2p *op = &stages->ops[i];
 
-    if (op->is_send)
-        return stage->is_placed ? KOLO_OK : ko_gpu_copy(gpu, op->buffer, stage->gpu, bytes_of(op));
-    return stage->placed.is_fetched
-               ? KOLO_OK
-               : ko_gpu_copy(gpu, stage->gpu, op->buffer,
-                             stage->message.count << ko_dtype_shift(stage->message.dtype));
+    if (!op->is_send)
+        return stage->placed.is_fetched ? KOLO_OK : copy_received(gpu, stage, op);
+    return stage->is_placed || stage->held ? KOLO_OK
+                                           : ko_gpu_copy(gpu, op->buffer, stage->gpu, bytes_of(op));
 }
 
 /* Waits for the stream, then copies what is sent, or has been received. */
@@ -124,30 +156,35 @@ static bool sends_from_gpu(const struct ko_p2p_stages *stages)
     return false;
 }
 
+static bool is_any_on_gpu(kolo_group *group, const kolo_p2p *ops, size_t nops)
+{
+    for (size_t i = 0; i < nops; i++)
+        if (is_on_gpu(group, &ops[i]))
+            return true;
+    return false;
+}
+
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
                  struct ko_p2p_stages **stages_out)
 {
     struct ko_p2p_stages *stages;
-    size_t nbytes = 0;
     bool is_captured;
     int err;
 
-    for (size_t i = 0; i < nops; i++)
-        nbytes += is_on_gpu(group, &(*ops)[i]) ? place_for(&(*ops)[i]) : 0;
     *stages_out = NULL;
-    if (!nbytes)
+    if (!is_any_on_gpu(group, *ops, nops))
         return KOLO_OK;
     err = ko_gpu_is_captured(group->gpu, &is_captured);
     if (!err && is_captured)
         err = ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph");
     if (err)
         return err;
-    stages = make(group, *ops, nops, nbytes);
+    stages = make(group, nops);
     if (!stages)
         return KOLO_E_NOMEM;
     err = ko_gpu_mark(group->gpu, false, &stages->mark);
     if (!err)
-        lay_out(stages, *ops);
+        err = lay_out(stages, *ops);
     if (!err && sends_from_gpu(stages))
         err = copy(stages, true);
     if (err) {
@@ -164,10 +201,25 @@ struct ko_placed *ko_p2p_placed(struct ko_p2p_stages *stages, size_t i)
     return stages && stages->stages[i].is_placed ? &stages->stages[i].placed : NULL;
 }
 
+struct ko_held *ko_p2p_held(const struct ko_p2p_stages *stages, size_t i)
+{
+    return stages ? stages->stages[i].held : NULL;
+}
+
+static bool is_any_written(const struct ko_p2p_stages *stages)
+{
+    for (size_t i = 0; i < stages->n; i++)
+        if (stages->stages[i].placed.written_to)
+            return true;
+    return false;
+}
+
 int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
 {
     if (!err)
         err = copy(stages, false);
+    if (!err && is_any_written(stages))
+        err = ko_gpu_flush_writes(stages->group->gpu);
     for (size_t i = 0; i < stages->n && !err; i++)
         if (stages->stages[i].asked)
             *stages->stages[i].asked = stages->stages[i].message;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * p2p_gpu.h: messages from and into GPU memory, in the order of the group's stream: straight from
- * where they lie (mailbox_gpu.h) to ranks that reach it; else, and if they are shorter than a word
- * of where that is, by way of host memory: so whoever is at the other end need not have a GPU.
+ * where they lie (mailbox_gpu.h) to ranks that reach it, or by adapters that read and write it;
+ * else, and if they are shorter than a word of where that is, by way of host memory: so whoever is
+ * at the other end need not have a GPU.
  */
 #ifndef KO_P2P_GPU_H
 #define KO_P2P_GPU_H
@@ -18,8 +19,10 @@ struct ko_p2p_stages;
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
                  struct ko_p2p_stages **stages);
 
-/* What the letter of op i has of GPU memory, or NULL; stages may be NULL. */
+/* What the letter of op i has of GPU memory, or NULL; and what its buffer lies in, if it is sent
+ * from there. stages may be NULL. */
 struct ko_placed *ko_p2p_placed(struct ko_p2p_stages *stages, size_t i);
+struct ko_held *ko_p2p_held(const struct ko_p2p_stages *stages, size_t i);
 
 /* When these ops are done: brings what was received to its place, unless err, and frees. Returns
  * err, or what went wrong here. */
