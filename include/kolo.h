@@ -248,10 +248,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be used here. While the stream is
  * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
  * by way of host memory: it returns at once, with a work that is done, and happens each time that
- * all ranks launch their graphs, with no part of the host's. What waits there for a rank that is
- * gone goes on when the group fails, as by kolo_group_abort; where each rank has a GPU of its own,
- * a small call (64 KiB to each rank) waits for the group's limit at most, and the next call on GPU
- * memory says that. */
+ * all ranks launch their graphs, in any stream, with no part of the host's. A graph that waits for
+ * a rank longer than the group's limit, or for one whose process has ended, fails the group with an
+ * error that names the rank. Then, as after kolo_group_abort, its stream goes on, and so do those
+ * of later launches; a stream that has come to its end while kolo_group_error says nothing has the
+ * right results. Free the group when no graph of it is under way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

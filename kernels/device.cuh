@@ -133,19 +133,9 @@ KO_DEVICE void ko_rest()
 {
 }
 
-/* A clock. */
-KO_DEVICE uint64_t ko_clock_ns()
-{
-    uint64_t ns;
-
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-    return ns;
-}
-
 #else
 
 #include <pthread.h>
-#include <time.h>
 
 #define KO_DEVICE static inline __attribute__((unused))
 #define KO_ROLLED
@@ -247,14 +237,6 @@ KO_DEVICE ko_line ko_look_at_line(const ko_line *from)
     for (int i = 0; i < 2; i++)
         line.halves[i] = __atomic_load_n(&from->halves[i], __ATOMIC_RELAXED);
     return line;
-}
-
-KO_DEVICE uint64_t ko_clock_ns()
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 #endif

@@ -79,24 +79,38 @@ static_assert(sizeof(struct ko_step) == 4 * KO_FOLD_MOST * 8 + 3 * 8 + 4 * 4 + 1
  * others; it is the b-th word of epochs, of this rank's memory, that counts the block's calls and
  * is the flag. A rank's boxes, KO_PUSH_BOX bytes for each rank and 0 at first, have a half for odd
  * and one for even epochs, for each block: who writes a half again has all others' data of the call
- * between, and they had read it before they sent those. As soon as the word at stop is not 0, no
- * thread waits any more; who has waited for limit_ns makes it KO_PUSH_LATE. */
+ * between, and they had read it before they sent those. Who waits for long says so now and again in
+ * the block's word of stalled: the epoch, its lowest 24 bits, and below them the rank that is
+ * waited for plus 1. As soon as the word at stop is not 0, no thread waits any more; who has waited
+ * in vain makes the one at given_up 1, and from then on this rank sends nothing, since what it has
+ * may come of what it lacks. */
 enum {
     KO_PUSH_BLOCKS = 8,
     KO_PUSH_PAIRS = 1024,
     KO_PUSH_BYTES = KO_PUSH_BLOCKS * KO_PUSH_PAIRS * 8, /* at most, to each */
-    KO_PUSH_BOX = 2 * 2 * KO_PUSH_BYTES,
-    KO_PUSH_LATE = 2
+    KO_PUSH_BOX = 2 * 2 * KO_PUSH_BYTES
 };
 struct ko_push {
     uint64_t from[KO_FOLD_MOST];  /* by rank: the address of what it gets */
     uint64_t to[KO_FOLD_MOST];    /* by rank: where what it sends goes; to this one a copy */
     uint64_t boxes[KO_FOLD_MOST]; /* by rank: its boxes */
-    uint64_t epochs, stop;
-    uint64_t nbytes, limit_ns;
+    uint64_t epochs, given_up, stop, stalled;
+    uint64_t nbytes;
     uint32_t rank, n;
 };
 
-static_assert(sizeof(struct ko_push) == 3 * KO_FOLD_MOST * 8 + 40, "no padding, in the end");
+static_assert(sizeof(struct ko_push) == 3 * KO_FOLD_MOST * 8 + 48, "no padding, in the end");
+
+/* ko_tell_words: makes words, of any GPU's memory, 1; none if the one at given_up is not 0. Nor if
+ * one of theirs is not, by rank: then it waits until the one at stop is not 0, and says in the
+ * first of stalled whom for. */
+struct ko_tell {
+    uint64_t words[KO_FOLD_MOST]; /* addresses */
+    uint64_t theirs[KO_FOLD_MOST];
+    uint64_t given_up, stop, stalled;
+    uint32_t n, ntheirs;
+};
+
+static_assert(sizeof(struct ko_tell) == 2 * KO_FOLD_MOST * 8 + 32, "none in the last");
 
 #endif

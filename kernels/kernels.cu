@@ -4,7 +4,7 @@
  * divisor; SUM, PROD, MIN and MAX of bool are BOR and BAND. ko_premul_DTYPE, for every dtype.
  * ko_scale_FROM_TO, ko_sgd_DTYPE and ko_adam_DTYPE, for the dtypes that gradients have, and sums of
  * float32 rounded to a smaller one: ko_fold_float32_as_DTYPE_sum, ko_sgd_float32_as_DTYPE,
- * ko_adam_float32_as_DTYPE. ko_push.
+ * ko_adam_float32_as_DTYPE. ko_push_bytes, ko_tell_words.
  */
 #include "epilogue.cuh"
 #include "push.cuh"
@@ -60,4 +60,9 @@ STEPS(float32_as_bfloat16)
 KO_KERNEL(ko_push_bytes, ko_push, push)
 {
     ko_push_all(push);
+}
+
+KO_KERNEL(ko_tell_words, ko_tell, tell)
+{
+    ko_tell_all(tell);
 }

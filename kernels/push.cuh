@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * push.cuh: small messages between GPUs that wait for each other inside of a kernel (kernel_args.h
- * says how). A line carries a pair of words, and beside each the flag. C++.
+ * says how); a line carries a pair of words, and beside each the flag. And words that tell other
+ * ranks' streams how far this one is. C++.
  */
 #ifndef KO_PUSH_CUH
 #define KO_PUSH_CUH
@@ -9,7 +10,7 @@
 #include "device.cuh"
 #include "kernel_args.h"
 
-enum { KO_PUSH_TURNS = 1024 }; /* between looks whether to stop, and at the clock */
+enum { KO_PUSH_TURNS = 1024 }; /* between looks whether to stop */
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
@@ -52,21 +53,21 @@ KO_DEVICE ko_line ko_line_of(uint64_t pair, uint32_t epoch)
     return {{flag | (uint32_t)pair, flag | pair >> 32}};
 }
 
-KO_DEVICE bool ko_push_is_over(const ko_push &push, uint64_t began_ns)
+KO_DEVICE bool ko_push_is_over(const ko_push &push, uint32_t from, uint32_t epoch)
 {
-    if (ko_load_word((const uint32_t *)push.stop))
+    if (ko_load_word((const uint32_t *)push.stop)) {
+        ko_release_word((uint32_t *)push.given_up, 1);
         return true;
-    if (ko_clock_ns() - began_ns < push.limit_ns)
-        return false;
-    ko_release_word((uint32_t *)push.stop, KO_PUSH_LATE);
-    return true;
+    }
+    ko_release_word((uint32_t *)push.stalled + ko_block(), epoch << 8 | (from + 1));
+    return false;
 }
 
-/* False: the wait was given up. */
-KO_DEVICE bool ko_await_line(const ko_push &push, const ko_line *line, uint32_t epoch,
+/* Pair i of what `from` sends. False: the wait was given up. */
+KO_DEVICE bool ko_await_pair(const ko_push &push, uint32_t from, uint64_t i, uint32_t epoch,
                              uint64_t *pair)
 {
-    const uint64_t began_ns = ko_clock_ns();
+    const ko_line *const line = ko_push_box(push, push.rank, from, epoch) + i;
 
     for (unsigned turn = 1;; turn++) {
         const ko_line seen = ko_look_at_line(line);
@@ -75,7 +76,7 @@ KO_DEVICE bool ko_await_line(const ko_push &push, const ko_line *line, uint32_t 
             *pair = (uint32_t)seen.halves[0] | seen.halves[1] << 32;
             return true;
         }
-        if (turn % KO_PUSH_TURNS == 0 && ko_push_is_over(push, began_ns))
+        if (turn % KO_PUSH_TURNS == 0 && ko_push_is_over(push, from, epoch))
             return false;
         ko_rest();
     }
@@ -103,7 +104,7 @@ KO_DEVICE bool ko_pull_pair(const ko_push &push, uint64_t first, uint64_t i, uin
     for (uint32_t k = 1; k < push.n; k++) {
         const uint32_t from = (push.rank + k) % push.n;
 
-        if (!ko_await_line(push, ko_push_box(push, push.rank, from, epoch) + i, epoch, &pair))
+        if (!ko_await_pair(push, from, i, epoch, &pair))
             return false;
         ko_store_pair(push.to[from], (first + i) * 8, push.nbytes, pair);
     }
@@ -122,7 +123,8 @@ KO_DEVICE void ko_push_all(const ko_push &push)
     const uint32_t epoch = ko_load_word(counter) + 1;
     const uint64_t first = (uint64_t)ko_block() * KO_PUSH_PAIRS;
     const uint64_t left = (push.nbytes + 7) / 8 - first, most = KO_PUSH_PAIRS;
-    const uint64_t n = left < most ? left : most;
+    const bool is_over = ko_load_word((const uint32_t *)push.given_up);
+    const uint64_t n = is_over ? 0 : left < most ? left : most;
     bool goes_on = true;
 
     ko_sync_block(); /* all have seen the counter before it changes */
@@ -139,6 +141,32 @@ KO_DEVICE void ko_push_all(const ko_push &push)
     ko_sync_block();
     if (ko_thread() == 0)
         ko_release_word(counter, epoch);
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* Until the host knows it too. */
+KO_DEVICE void ko_await_failure(const ko_tell &tell, uint32_t rank)
+{
+    while (!ko_load_word((const uint32_t *)tell.stop)) {
+        ko_release_word((uint32_t *)tell.stalled, rank + 1);
+        ko_rest();
+    }
+}
+
+KO_DEVICE void ko_tell_all(const ko_tell &tell)
+{
+    bool is_over = ko_load_word((const uint32_t *)tell.given_up);
+
+    KO_ROLLED
+    for (uint32_t r = 0; r < tell.ntheirs && !is_over; r++)
+        if (ko_load_word((const uint32_t *)tell.theirs[r])) {
+            ko_await_failure(tell, r);
+            is_over = true;
+        }
+    KO_ROLLED
+    for (uint32_t i = ko_thread(); i < tell.n && !is_over; i += ko_nthreads())
+        ko_release_word((uint32_t *)tell.words[i], 1);
 }
 
 #endif

@@ -5,22 +5,15 @@
  * and that it has done its work. On one GPU one rank's part of the graph has the kernels; on
  * several each has its own. A word is 1 until who waited for it makes it 0 again, so that a graph
  * may be launched any number of times, and nobody arrives for the next call before this one is done
- * for him. Where each rank has a GPU of its own, what is small goes by kernels that send it and
- * wait for the others'.
+ * for him. All words of a wait become 0 together behind it, so that those which are 0 meanwhile
+ * show who is waited for; that there is a wait the graph tells its host (group_watch.h). Where each
+ * rank has a GPU of its own, what is small goes by kernels that send it and wait for the others'.
  */
 #include "coll_gpu_graph.h"
 
 #include "coll_gpu_shared.h"
 #include "gpu_share.h"
-
-enum word { ARRIVED, DONE };
-
-/* In memory of `owner`'s, about `rank`. */
-static ko_cu_ptr word_of(const kolo_group *group, int owner, int rank, enum word word)
-{
-    return ko_gpu_share_words(group->share, owner) +
-           sizeof(uint32_t) * (KO_GPU_WORDS_OF_RANK * (unsigned)rank + (unsigned)word);
-}
+#include "group_watch.h"
 
 static int put(kolo_group *group, ko_cu_ptr word, uint32_t value)
 {
@@ -31,60 +24,106 @@ static int put(kolo_group *group, ko_cu_ptr word, uint32_t value)
                          "a graph cannot write a word");
 }
 
-static int tell(kolo_group *group, int rank, enum word word)
+/* The words that a rank has about the others. */
+struct wait {
+    enum ko_collective what;
+    enum ko_gpu_word word;
+    int owner; /* of those that tell who is missing */
+    int first, end;
+};
+
+static int say(kolo_group *group, uint32_t awaited)
 {
-    return put(group, word_of(group, rank, group->rank, word), 1);
+    return put(group, ko_gpu_page_at(group->gpu) + offsetof(struct ko_gpu_page, awaited), awaited);
 }
 
-/* Until the word about a rank is 1; then it is 0. */
-static int await(kolo_group *group, int rank, enum word word)
+/* Until a word is 1. */
+static int await(kolo_group *group, int rank, enum ko_gpu_word word)
 {
     const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
-    const ko_cu_ptr at = word_of(group, group->rank, rank, word);
-    int err = ko_cuda_check(
+    const ko_cu_ptr at = ko_gpu_share_word(group->share, group->rank, rank, word);
+
+    return ko_cuda_check(
         cuda, cuda->stream_await_word(ko_gpu_user_stream(group->gpu), at, 1, KO_CU_WAIT_EQ),
         "a graph cannot wait for a word");
-
-    return err ? err : put(group, at, 0);
 }
 
-/* Of all other ranks. */
-static int for_others(kolo_group *group, enum word word,
-                      int (*one)(kolo_group *group, int rank, enum word word))
+static int await_all(kolo_group *group, const struct wait *wait)
 {
-    int err = KOLO_OK;
+    int err = say(group, ko_awaited(wait->what, wait->word, wait->owner));
 
-    for (int r = 0; r < group->size && !err; r++)
+    for (int r = wait->first; r < wait->end && !err; r++)
         if (r != group->rank)
-            err = one(group, r, word);
-    return err;
+            err = await(group, r, wait->word);
+    for (int r = wait->first; r < wait->end && !err; r++)
+        err = put(group, ko_gpu_share_word(group->share, group->rank, r, wait->word), 0);
+    return err ? err : say(group, 0);
 }
 
-static int capture_all(kolo_group *group, const struct ko_call *call,
-                       const struct ko_gpu_plan *plan)
+static int await_others(kolo_group *group, const struct ko_call *call, enum ko_gpu_word word)
 {
-    int err = for_others(group, ARRIVED, await);
+    const struct wait wait = {call->what, word, group->rank, 0, group->size};
 
+    return await_all(group, &wait);
+}
+
+static int tell_others(kolo_group *group, enum ko_gpu_word word, struct ko_tell *tell)
+{
+    const ko_cu_ptr page_at = ko_gpu_page_at(group->gpu);
+
+    tell->given_up = ko_gpu_share_given_up(group->share, group->rank);
+    tell->stop = page_at + offsetof(struct ko_gpu_page, stop);
+    tell->stalled = page_at + offsetof(struct ko_gpu_page, stalled);
+    for (int r = 0; r < group->size; r++)
+        if (r != group->rank)
+            tell->words[tell->n++] = ko_gpu_share_word(group->share, r, group->rank, word);
+    return ko_cuda_tell(*tell, ko_gpu_user_stream(group->gpu));
+}
+
+/* On one GPU by a word that the stream writes itself, since a kernel would have to wait for its
+ * turn there. So it comes of a rank too that has given up, which the carrier sees in the end. */
+static int tell_carrier(kolo_group *group, int carrier)
+{
+    return put(group, ko_gpu_share_word(group->share, carrier, group->rank, KO_GPU_ARRIVED), 1);
+}
+
+/* Its own arrival is for the others to see. */
+static int capture_carrier(kolo_group *group, const struct ko_call *call,
+                           const struct ko_gpu_plan *plan)
+{
+    struct ko_tell tell = {.ntheirs = (uint32_t)group->size};
+    int err = tell_carrier(group, group->rank);
+
+    for (int r = 0; r < group->size; r++)
+        tell.theirs[r] = ko_gpu_share_given_up(group->share, r);
+    if (!err)
+        err = await_others(group, call, KO_GPU_ARRIVED);
     if (!err)
         err = ko_coll_begin_plan(group, call, plan, ko_gpu_user_stream(group->gpu));
-    return err ? err : for_others(group, DONE, tell);
+    return err ? err : tell_others(group, KO_GPU_DONE, &tell);
 }
 
-static int capture_own(kolo_group *group, int carrier)
+static int capture_own(kolo_group *group, const struct ko_call *call, int carrier)
 {
-    int err = tell(group, carrier, ARRIVED);
+    const struct wait wait = {call->what, KO_GPU_DONE, carrier, carrier, carrier + 1};
+    int err = tell_carrier(group, carrier);
 
-    return err ? err : await(group, carrier, DONE);
+    return err ? err : await_all(group, &wait);
 }
 
 static int capture_share(kolo_group *group, const struct ko_call *call,
                          const struct ko_gpu_plan *plan)
 {
-    int err = for_others(group, ARRIVED, tell);
+    struct ko_tell arrived = {.n = 0}, done = {.n = 0};
+    int err = tell_others(group, KO_GPU_ARRIVED, &arrived);
 
     if (!err)
-        err = capture_all(group, call, plan);
-    return err ? err : for_others(group, DONE, await);
+        err = await_others(group, call, KO_GPU_ARRIVED);
+    if (!err)
+        err = ko_coll_begin_plan(group, call, plan, ko_gpu_user_stream(group->gpu));
+    if (!err)
+        err = tell_others(group, KO_GPU_DONE, &done);
+    return err ? err : await_others(group, call, KO_GPU_DONE);
 }
 
 /* Kernels that wait for each other, instead of streams. */
@@ -95,28 +134,36 @@ static int capture_push(kolo_group *group, const struct ko_call *call,
     int err;
 
     ko_gpu_plan_push(plan, group->rank, scratch, push, &fold);
-    push->limit_ns = (uint64_t)kolo_group_timeout(group) * 1000000;
     err = ko_cuda_push(*push, ko_gpu_user_stream(group->gpu));
     if (err || !fold.nouts)
         return err;
     return ko_coll_begin_fold(call, plan, &fold, ko_gpu_user_stream(group->gpu));
 }
 
-int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
-                    int carrier)
+static int capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
+                   int carrier)
 {
     struct ko_push push;
     uint64_t scratch;
+
+    if (group->size == 1)
+        return ko_coll_begin_plan(group, call, plan, ko_gpu_user_stream(group->gpu));
+    if (ko_gpu_can_push(plan) && ko_gpu_share_push(group->share, group->rank, &push, &scratch))
+        return capture_push(group, call, plan, &push, scratch);
+    if (plan->is_spread)
+        return capture_share(group, call, plan);
+    return group->rank == carrier ? capture_carrier(group, call, plan)
+                                  : capture_own(group, call, carrier);
+}
+
+int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
+                    int carrier)
+{
     int err = ko_gpu_enter(group->gpu);
 
     if (err)
         return err;
-    if (ko_gpu_can_push(plan) && ko_gpu_share_push(group->share, group->rank, &push, &scratch))
-        err = capture_push(group, call, plan, &push, scratch);
-    else if (plan->is_spread)
-        err = capture_share(group, call, plan);
-    else
-        err = group->rank == carrier ? capture_all(group, call, plan) : capture_own(group, carrier);
+    err = capture(group, call, plan, carrier);
     ko_gpu_leave(group->gpu);
     return err;
 }

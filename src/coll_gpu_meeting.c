@@ -76,7 +76,7 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
         ko_gpu_share_close(share);
         return err;
     }
-    if (ko_gpu_share_words(share, group->rank))
+    if (ko_gpu_share_has_words(share))
         err = ko_places_open(group->gpu, group->size, here, layout, &places);
     if (!err && places)
         atomic_store(&group->places, places);

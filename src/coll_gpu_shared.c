@@ -14,6 +14,7 @@
 #include "coll_gpu_pieces.h"
 #include "dtype.h"
 #include "gpu_share.h"
+#include "group_watch.h"
 #include "log.h"
 
 #include <stdio.h>
@@ -312,15 +313,6 @@ static int last_of(const struct offer *offers, int n)
     return last;
 }
 
-/* What a graph of this rank's has found since. */
-static int check_graphs(kolo_group *group)
-{
-    return ko_gpu_is_late(group->gpu)
-               ? ko_group_fail(group, KOLO_E_TIMEOUT,
-                               "a launch of a CUDA graph has waited too long for other ranks'")
-               : KOLO_OK;
-}
-
 static int await_input(kolo_group *group, const struct ko_call *call)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
@@ -404,10 +396,8 @@ static int run_tensor(kolo_group *group, const struct ko_call *call,
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
                        int (*run)(kolo_group *group, const struct ko_call *call))
 {
-    int err = check_graphs(group);
+    int err = await_input(group, call);
 
-    if (!err)
-        err = await_input(group, call);
     if (err || !call->is_coalesced)
         return err ? err : run_tensor(group, call, run);
     for (size_t i = 0; i < call->ntensors && !err; i++) {
@@ -448,9 +438,9 @@ int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
 
     if (!ko_coll_is_shared(group, call))
         return fail_to_capture(call, "it goes by way of the host");
-    if (!ko_gpu_share_words(group->share, group->rank) && group->size > 1)
+    if (!ko_gpu_share_has_words(group->share) && group->size > 1)
         return fail_to_capture(call, "the ranks have no words that streams can wait for");
-    err = check_graphs(group);
+    err = ko_group_watch(group);
     if (err)
         return err;
     ko_gpu_share_captures(group->share);

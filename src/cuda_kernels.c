@@ -26,7 +26,7 @@ static struct {
     ko_cu_kernel scales[KOLO_NDTYPES][KOLO_NDTYPES]; /* from, to; NULL: there is none */
     ko_cu_kernel rounded[KOLO_NDTYPES];              /* sums, by wire */
     ko_cu_kernel steps[KO_NSTEP_RULES][KOLO_NDTYPES][KOLO_NDTYPES]; /* dtype, wire */
-    ko_cu_kernel push;
+    ko_cu_kernel push, tell;
 } loaded = {.once.first = PTHREAD_ONCE_INIT};
 
 /* What an op is called for a dtype: those of bool are the logical ones. */
@@ -115,6 +115,16 @@ static int find_epilogues(const struct ko_cuda *cuda, ko_cu_library library)
     return err;
 }
 
+static int find_messages(const struct ko_cuda *cuda, ko_cu_library library)
+{
+    int err = ko_cuda_check(cuda, cuda->library_kernel(&loaded.push, library, "ko_push_bytes"),
+                            "ko_push_bytes");
+
+    return err ? err
+               : ko_cuda_check(cuda, cuda->library_kernel(&loaded.tell, library, "ko_tell_words"),
+                               "ko_tell_words");
+}
+
 static int load(void)
 {
     const struct ko_cuda *cuda;
@@ -136,9 +146,7 @@ static int load(void)
     }
     if (!err)
         err = find_epilogues(cuda, library);
-    return err ? err
-               : ko_cuda_check(cuda, cuda->library_kernel(&loaded.push, library, "ko_push_bytes"),
-                               "ko_push_bytes");
+    return err ? err : find_messages(cuda, library);
 }
 
 int ko_cuda_kernels_open(void)
@@ -243,6 +251,13 @@ int ko_cuda_push(struct ko_push push, ko_cu_stream stream)
                ? err
                : launch_blocks(loaded.push, (unsigned)((push.nbytes + block - 1) / block), &push,
                                stream);
+}
+
+int ko_cuda_tell(struct ko_tell tell, ko_cu_stream stream)
+{
+    int err = ko_cuda_kernels_open();
+
+    return err ? err : launch_blocks(loaded.tell, 1, &tell, stream);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */

@@ -28,6 +28,10 @@ int ko_cuda_premul(kolo_dtype dtype, const struct ko_fold *fold, const double *f
 /* Exchanges push.nbytes, at most KO_PUSH_BYTES, with every other rank (kernel_args.h). */
 int ko_cuda_push(struct ko_push push, ko_cu_stream stream);
 
+/* Tells the ranks whose words these are that the stream has come here, unless this one has given up
+ * a wait (kernel_args.h). */
+int ko_cuda_tell(struct ko_tell tell, ko_cu_stream stream);
+
 /* The sum or average of float32 parts that are rounded to wire, float16 or bfloat16, as is the
  * result. */
 int ko_cuda_fold_rounded(kolo_dtype wire, kolo_op op, struct ko_fold fold, int nranks,

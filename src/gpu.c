@@ -66,8 +66,8 @@ static int make_stream(struct ko_gpu *gpu)
     return ko_cuda_check(gpu->cuda, result, "the GPU has no stream for a group");
 }
 
-/* With the context: a word of this process's that streams can wait for. */
-static int make_word(struct ko_gpu *gpu)
+/* With the context: words of this process's that streams can wait for. */
+static int make_page(struct ko_gpu *gpu)
 {
     void *page;
     ko_cu_result result;
@@ -79,11 +79,8 @@ static int make_word(struct ko_gpu *gpu)
         free(page);
         return ko_cuda_check(gpu->cuda, result, "a page cannot be registered with the GPU");
     }
-    gpu->page = page;
-    gpu->let_go = page;
-    atomic_init(&gpu->let_go[0], 0);
-    atomic_init(&gpu->let_go[1], 0);
-    return ko_cuda_check(gpu->cuda, gpu->cuda->host_address(&gpu->let_go_at, page, 0),
+    gpu->page = memset(page, 0, PAGE);
+    return ko_cuda_check(gpu->cuda, gpu->cuda->host_address(&gpu->page_at, page, 0),
                          "a registered page has no address on the GPU");
 }
 
@@ -105,7 +102,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
     if (!err) {
         err = make_stream(gpu);
         if (!err)
-            err = make_word(gpu);
+            err = make_page(gpu);
         ko_gpu_leave(gpu);
     }
     if (err)
@@ -261,7 +258,7 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
             free(staging->memory);
         free(staging);
     }
-    if (is_idle && gpu->page) {
+    if (is_idle && gpu->page && !gpu->keeps_page) {
         (void)gpu->cuda->host_unregister(gpu->page);
         free(gpu->page);
     }
@@ -289,8 +286,8 @@ void ko_gpu_close(struct ko_gpu *gpu)
 
     if (!gpu)
         return;
-    if (gpu->let_go)
-        atomic_store(gpu->let_go, gpu->last_ticket);
+    if (gpu->page)
+        atomic_store(&gpu->page->let_go, gpu->last_ticket);
     if (gpu->context && !ko_gpu_enter(gpu)) {
         is_idle = !gpu->passed || ko_gpu_await_end(gpu);
         free_memory(gpu, is_idle);

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "cuda_kernels.h"
+#include "kernel_args.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -72,11 +73,19 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
 int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 
-/* A word that kernels which wait for other GPUs look at; from ko_gpu_stop on they do not wait.
- * ko_gpu_is_late: one has waited too long (KO_PUSH_LATE). */
-ko_cu_ptr ko_gpu_stop_word(const struct ko_gpu *gpu);
-void ko_gpu_stop(struct ko_gpu *gpu);
-bool ko_gpu_is_late(const struct ko_gpu *gpu);
+/* Host memory by which streams and kernels hear of the host, and it of them: the address of a
+ * member for the GPU is ko_gpu_page_at plus its offset. */
+struct ko_gpu_page {
+    _Atomic uint32_t let_go;                  /* the last ticket that was; streams wait for it */
+    _Atomic uint32_t stop;                    /* not 0: kernels do not wait for other GPUs */
+    _Atomic uint32_t awaited;                 /* by a graph (group_watch.h), or 0 */
+    _Atomic uint32_t stalled[KO_PUSH_BLOCKS]; /* by kernels (kernel_args.h) */
+};
+struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
+ko_cu_ptr ko_gpu_page_at(const struct ko_gpu *gpu);
+
+/* From now on the page lasts as long as the process, for graphs that do. */
+void ko_gpu_keep_page(struct ko_gpu *gpu);
 
 /* Whether calls that a capture of the strictest kind forbids are allowed to this thread: as they
  * were before the capture, and again as they are. */

@@ -31,10 +31,9 @@ struct ko_gpu {
     struct ko_gpu_mark *spare, *youngest;
     ko_cu_event passed; /* all waits in the user's stream */
     uint32_t last_ticket;
-    void *page; /* registered with the GPU, for two words: */
-    _Atomic uint32_t
-        *let_go;         /* the last ticket that was; streams wait for it; then: whether to stop */
-    ko_cu_ptr let_go_at; /* for the GPU */
+    struct ko_gpu_page *page; /* registered with the GPU */
+    ko_cu_ptr page_at;        /* for the GPU */
+    bool keeps_page;
 };
 
 /* With the context: true if the GPU has done all it had to do for the group, after waiting for it.

@@ -35,7 +35,7 @@ struct ko_gpu_share {
     bool has_legacy, has_pieces; /* ways of allocations to other processes */
     enum ko_gpu_layout layout;
     struct known *mine; /* that have been described */
-    atomic_bool has_captured;
+    atomic_bool has_captured, has_let_go;
     ko_cu_ptr made_words; /* this rank's */
     int n;
     struct {
@@ -160,12 +160,21 @@ static struct known *enter(struct known **list, const struct ko_gpu_place *place
     return known;
 }
 
+static void forget_maps(struct ko_gpu_share *share)
+{
+    for (int r = 0; r < share->n; r++)
+        for (struct known *known = share->ranks[r].known; known; known = known->next)
+            known->at = 0;
+}
+
 void ko_gpu_share_close(struct ko_gpu_share *share)
 {
     const struct ko_gpu_place all = {.nbytes = UINT64_MAX};
 
     if (!share)
         return;
+    if (atomic_load(&share->has_let_go)) /* its graphs may be under way in what is mapped */
+        forget_maps(share);
     if (!ko_gpu_enter(share->gpu)) {
         drop_older(share, &share->mine, &all);
         if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
@@ -443,26 +452,21 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* What lies behind the words, where the ranks have a GPU each. */
-enum { EPOCHS_AT = 256, BOXES_AT = 512 };
-_Static_assert(KO_GPU_WORDS_OF_RANK *KO_FOLD_MOST * sizeof(uint32_t) <= EPOCHS_AT, "words fit");
-_Static_assert(KO_PUSH_BLOCKS * sizeof(uint32_t) <= BOXES_AT - EPOCHS_AT, "epochs fit");
+/* What lies behind the words; boxes where the ranks have a GPU each. */
+enum { EPOCHS_AT = 256, GIVEN_UP_AT = 256 + KO_PUSH_BLOCKS * 4, BOXES_AT = 512 };
+_Static_assert(sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
+_Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= BOXES_AT, "epochs fit");
 
 static size_t scratch_at(const struct ko_gpu_share *share)
 {
     return BOXES_AT + (size_t)share->n * KO_PUSH_BOX;
 }
 
-static unsigned count_words(const struct ko_gpu_share *share)
-{
-    return KO_GPU_WORDS_OF_RANK * (unsigned)share->n;
-}
-
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
 {
     const size_t nbytes = share->layout == KO_GPU_EACH
                               ? scratch_at(share) + (size_t)share->n * KO_PUSH_BYTES
-                              : EPOCHS_AT;
+                              : BOXES_AT;
     const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
@@ -486,20 +490,63 @@ void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank, const struct 
         share->ranks[rank].words = ko_gpu_share_address(share, rank, place);
 }
 
-uint64_t ko_gpu_share_words(const struct ko_gpu_share *share, int rank)
+bool ko_gpu_share_has_words(const struct ko_gpu_share *share)
 {
-    return share->ranks[rank].words;
+    return share->ranks[0].words;
+}
+
+uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank,
+                           enum ko_gpu_word word)
+{
+    return share->ranks[owner].words +
+           sizeof(uint32_t) * (KO_GPU_NWORDS * (unsigned)rank + (unsigned)word);
+}
+
+uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner)
+{
+    return share->ranks[owner].words + GIVEN_UP_AT;
+}
+
+static int read_from(struct ko_gpu_share *share, ko_cu_ptr from, void *to, size_t nbytes)
+{
+    const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
+    ko_cu_result result;
+    int err = ko_gpu_enter(share->gpu);
+
+    if (err)
+        return err;
+    result = share->cuda->copy((uintptr_t)to, from, nbytes, stream);
+    if (!result)
+        result = share->cuda->stream_sync(stream);
+    ko_gpu_leave(share->gpu);
+    return ko_cuda_check(share->cuda, result, "the words that streams wait for cannot be read");
+}
+
+int ko_gpu_share_read(struct ko_gpu_share *share, int owner, ko_gpu_words words)
+{
+    return read_from(share, share->ranks[owner].words, words, (size_t)share->n * sizeof *words);
+}
+
+bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank)
+{
+    uint32_t has = 0;
+
+    return !read_from(share, ko_gpu_share_given_up(share, rank), &has, sizeof has) && has;
 }
 
 bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
                        uint64_t *scratch)
 {
+    const ko_cu_ptr page_at = ko_gpu_page_at(share->gpu);
+
     if (share->layout != KO_GPU_EACH || share->n == 1 || !share->ranks[rank].words)
         return false;
     *push = (struct ko_push){.rank = (uint32_t)rank,
                              .n = (uint32_t)share->n,
                              .epochs = share->made_words + EPOCHS_AT,
-                             .stop = ko_gpu_stop_word(share->gpu)};
+                             .given_up = ko_gpu_share_given_up(share, rank),
+                             .stop = page_at + offsetof(struct ko_gpu_page, stop),
+                             .stalled = page_at + offsetof(struct ko_gpu_page, stalled)};
     for (int r = 0; r < share->n; r++)
         push->boxes[r] = share->ranks[r].words + BOXES_AT;
     *scratch = share->made_words + scratch_at(share);
@@ -508,30 +555,40 @@ bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_pus
 
 void ko_gpu_share_captures(struct ko_gpu_share *share)
 {
+    ko_gpu_keep_page(share->gpu);
     atomic_store(&share->has_captured, true);
 }
 
-/* One wait after another, since who has waited takes the word back. */
-static void let_go_once(struct ko_gpu_share *share)
+/* One wait after another, since who has waited takes the words back. Others are told no more that
+ * this rank is done, since it has not got what it waited for. */
+static void let_go_once(struct ko_gpu_share *share, int rank)
 {
     const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
 
+    (void)share->cuda->stream_put_word(stream, ko_gpu_share_given_up(share, rank), 1, 0);
     for (int r = 0; r < share->n; r++)
-        for (unsigned i = 0; i < count_words(share); i++)
-            (void)share->cuda->stream_put_word(stream, share->ranks[r].words + i * sizeof(uint32_t),
-                                               1, 0);
+        for (int word = 0; word < KO_GPU_NWORDS; word++)
+            (void)share->cuda->stream_put_word(
+                stream, ko_gpu_share_word(share, rank, r, (enum ko_gpu_word)word), 1, 0);
     (void)share->cuda->stream_sync(stream);
 }
 
-void ko_gpu_share_let_go(struct ko_gpu_share *share)
+void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
 {
     const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
+    struct ko_gpu_page *page;
+    int mode = KO_CU_CAPTURE_RELAXED;
 
-    if (!share || !atomic_load(&share->has_captured) || ko_gpu_enter(share->gpu))
+    if (!share || !atomic_load(&share->has_captured))
         return;
-    ko_gpu_stop(share->gpu);
-    while (share->cuda->stream_query(ko_gpu_user_stream(share->gpu)) == KO_CU_NOT_READY &&
-           !ko_deadline_passed(&deadline))
-        let_go_once(share);
+    atomic_store(&share->has_let_go, true);
+    page = ko_gpu_page(share->gpu);
+    atomic_store(&page->stop, 1);
+    if (ko_gpu_enter(share->gpu))
+        return;
+    ko_gpu_relax(share->gpu, &mode);
+    while (atomic_load(&page->awaited) && !ko_deadline_passed(&deadline))
+        let_go_once(share, rank);
+    ko_gpu_relax(share->gpu, &mode);
     ko_gpu_leave(share->gpu);
 }

@@ -74,13 +74,26 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
 
 /* Words for streams, in each rank's memory, and behind them, where the ranks have a GPU each, what
  * small messages need: a rank makes and describes its own and waits for them, the others write them
- * once they have opened them. They are 0 at first, KO_GPU_WORDS_OF_RANK about each rank.
- * ko_gpu_share_words: the address of a rank's; 0: there are none. */
-enum { KO_GPU_WORDS_OF_RANK = 2 };
+ * once they have opened them. They are 0 at first; about each rank there is one of each kind.
+ * ko_gpu_share_has_words: whether there are any; the same on all ranks. */
+enum ko_gpu_word { KO_GPU_ARRIVED, KO_GPU_DONE, KO_GPU_NWORDS };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
                              const struct ko_gpu_place *place);
-uint64_t ko_gpu_share_words(const struct ko_gpu_share *share, int rank);
+bool ko_gpu_share_has_words(const struct ko_gpu_share *share);
+
+/* The address of a word of `owner`'s about `rank`; and of one that is not 0 once its owner has
+ * given up a wait (kernel_args.h). */
+uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank,
+                           enum ko_gpu_word word);
+uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner);
+
+/* What the owner's words are now, by rank. */
+typedef uint32_t ko_gpu_words[KO_FOLD_MOST][KO_GPU_NWORDS];
+int ko_gpu_share_read(struct ko_gpu_share *share, int owner, ko_gpu_words words);
+
+/* Whether a rank has given up a wait, as far as that can be found out. */
+bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank);
 
 /* Where the ranks have a GPU each: all of a ko_push (kernel_args.h) but what is sent and where it
  * goes; and memory of this rank's for KO_PUSH_BYTES from each rank. False: there is nothing for it.
@@ -89,9 +102,9 @@ bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_pus
                        uint64_t *scratch);
 
 /* A graph has taken in waits for these words. From then on ko_gpu_share_let_go, for any thread,
- * ends all such waits of the user's stream, and helps others', once the group has failed; within a
- * bounded time. */
+ * ends those that streams of this rank have come to, once the group has failed; within a bounded
+ * time. */
 void ko_gpu_share_captures(struct ko_gpu_share *share);
-void ko_gpu_share_let_go(struct ko_gpu_share *share);
+void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank);
 
 #endif

@@ -3,7 +3,6 @@
  * The user's stream, and all that is waited for.
  */
 #include "gpu_parts.h"
-#include "kernel_args.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -88,7 +87,7 @@ static struct ko_gpu_mark *take_spare(struct ko_gpu *gpu)
 static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 {
     if (mark->ticket) /* release: what the call wrote comes before what the stream does next */
-        atomic_store_explicit(gpu->let_go, mark->ticket, memory_order_release);
+        atomic_store_explicit(&gpu->page->let_go, mark->ticket, memory_order_release);
     mark->spare = gpu->spare;
     gpu->spare = mark;
 }
@@ -122,7 +121,8 @@ static int set_mark(struct ko_gpu *gpu, ko_cu_stream user, bool is_held, struct 
     if (!result && is_held) {
         const uint32_t ticket = gpu->last_ticket + 1;
 
-        result = gpu->cuda->stream_await_word(user, gpu->let_go_at, ticket, KO_CU_WAIT_GEQ);
+        result = gpu->cuda->stream_await_word(
+            user, gpu->page_at + offsetof(struct ko_gpu_page, let_go), ticket, KO_CU_WAIT_GEQ);
         mark->ticket = result ? 0 : ticket;
         gpu->last_ticket += !result;
         if (!result)
@@ -222,19 +222,19 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured)
     return ko_cuda_check(gpu->cuda, result, "the stream does not say whether it is captured");
 }
 
-ko_cu_ptr ko_gpu_stop_word(const struct ko_gpu *gpu)
+struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu)
 {
-    return gpu->let_go_at + sizeof *gpu->let_go;
+    return gpu->page;
 }
 
-void ko_gpu_stop(struct ko_gpu *gpu)
+ko_cu_ptr ko_gpu_page_at(const struct ko_gpu *gpu)
 {
-    atomic_store(&gpu->let_go[1], 1);
+    return gpu->page_at;
 }
 
-bool ko_gpu_is_late(const struct ko_gpu *gpu)
+void ko_gpu_keep_page(struct ko_gpu *gpu)
 {
-    return atomic_load_explicit(&gpu->let_go[1], memory_order_relaxed) == KO_PUSH_LATE;
+    gpu->keeps_page = true;
 }
 
 void ko_gpu_relax(struct ko_gpu *gpu, int *mode)

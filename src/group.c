@@ -8,6 +8,7 @@
 
 #include "config.h"
 #include "error_file.h"
+#include "group_watch.h"
 #include "group_wishes.h"
 #include "layout.h"
 #include "log.h"
@@ -182,7 +183,7 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
     if (!become_failed(group, status, text))
         return ko_group_check(group);
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
-    ko_gpu_share_let_go(group->share);
+    ko_gpu_share_let_go(group->share, group->rank);
     tell_collectives(group);
     ko_mailbox_tell_failure(group);
     ko_error_file_write(group->failure_text);
@@ -455,7 +456,8 @@ int kolo_group_set_timeout(kolo_group *group, int timeout_ms)
 
 static bool has_unfinished(kolo_group *group)
 {
-    return ko_engine_is_busy(&group->engine) || ko_mailbox_is_busy(group);
+    return ko_engine_is_busy(&group->engine) || ko_mailbox_is_busy(group) ||
+           ko_group_has_waiting_graph(group);
 }
 
 /* A call may return while its last slices stand in a queue. Messages and collectives leave
@@ -499,6 +501,7 @@ void kolo_group_free(kolo_group *group)
         (void)ko_group_fail(group, KOLO_E_ABORTED, text);
     }
     ko_engine_close(&group->engine);
+    ko_group_watch_end(group);
     part(group);
     ko_mailbox_free(group);
     ko_channel_close(&group->collectives);

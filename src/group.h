@@ -22,6 +22,7 @@
 enum { KO_CHANNEL_COLLECTIVES, KO_CHANNEL_P2P };
 
 struct ko_verbs; /* coll_host.c */
+struct ko_watch; /* group_watch.c */
 struct ko_world; /* what only the world group has: the store it joined by */
 
 /* A block of memory that grows. */
@@ -68,6 +69,7 @@ struct kolo_group {
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */
     atomic_bool has_gathered;           /* has met them: share and places stay as they are */
     atomic_bool has_gpus;               /* one of them has, all know */
+    struct ko_watch *watch;             /* once a graph has taken a collective in */
     struct ko_hosts *_Atomic hosts;     /* found by the first collective */
     /* of whoever has the engine's turn */
     struct ko_memory scratch, packing, scaled; /* grow as needed */

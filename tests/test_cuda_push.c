@@ -247,39 +247,14 @@ static int lose_a_rank(kolo_group *group, void *unused)
     return failed;
 }
 
-/* Rank 1 does not launch, nor does anything else: the others' kernels end by themselves. */
-static int come_too_late(kolo_group *group, void *unused)
-{
-    const struct trial trial = {KO_ALL_REDUCE, 1000, 0};
-    ko_cu_graph_exec exec;
-    int failed;
-
-    (void)unused;
-    kolo_group_set_timeout(group, 3000);
-    failed = enter(group) || capture(group, &trial, &exec);
-    kolo_group_set_timeout(group, 20000);
-    if (failed || kolo_barrier(group))
-        return ranks_fail("before");
-    if (kolo_group_rank(group) != 1 && (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) ||
-                                        gpu_rank.cuda->stream_sync(gpu_rank.stream)))
-        failed = ranks_fail("the stream");
-    if (call(group, &trial) != KOLO_E_TIMEOUT ||
-        !strstr(kolo_last_error(), "a launch of a CUDA graph has waited too long"))
-        failed = ranks_fail("it was in time");
-    (void)gpu_rank.cuda->graph_exec_destroy(exec);
-    return failed;
-}
-
 static void a_kernel_waits_in_vain(void **state)
 {
-    const struct ranks late = {.kind = RANKS_PROCESSES, .n = 3};
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
 
     (void)state;
     setenv("FAKECUDA_DEVICES", "3", 1);
     exam_set_variables("shm", "", 4096);
     assert_int_equal(ranks_run(&ranks, lose_a_rank, NULL), 0);
-    assert_int_equal(ranks_run(&late, come_too_late, NULL), 0);
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */

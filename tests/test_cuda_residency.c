@@ -98,12 +98,25 @@ static int begin_in_turn(kolo_group *group, const struct meeting *meeting,
     return rank == 0 && (await_blocks(meeting->running) || kolo_barrier(group));
 }
 
+/* Ends the kernel's waits after a while. */
+static int stop(const struct ko_push *push)
+{
+    ko_cu_stream stream;
+
+    ranks_nap_ms(300);
+    return gpu_rank.cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING) ||
+                   gpu_rank.cuda->stream_put_word(stream, push->stop, 1, 0) ||
+                   gpu_rank.cuda->stream_sync(stream) || gpu_rank.cuda->stream_destroy(stream)
+               ? ranks_fail("the stream that stops")
+               : 0;
+}
+
 static int meet(kolo_group *group, void *argument)
 {
     const struct meeting *meeting = argument;
     const int rank = kolo_group_rank(group);
     struct ko_push push = {.nbytes = NBYTES, .rank = (uint32_t)rank, .n = NRANKS};
-    uint32_t stop = 0;
+    uint32_t given_up = 0;
 
     if (gpu_rank_enter(NULL) || share_boxes(group, push.boxes))
         return 1;
@@ -112,14 +125,16 @@ static int meet(kolo_group *group, void *argument)
         push.to[r] = zeros(NBYTES);
     }
     push.epochs = zeros(KO_PUSH_BLOCKS * sizeof(uint32_t));
-    push.stop = zeros(sizeof stop);
-    push.limit_ns = (meeting->is_late ? 300 : LIMIT_MS) * UINT64_C(1000000);
-    if (begin_in_turn(group, meeting, &push) ||
-        gpu_rank.cuda->copy((uintptr_t)&stop, push.stop, sizeof stop, gpu_rank.stream) ||
+    push.stop = zeros(sizeof(uint32_t));
+    push.stalled = zeros(KO_PUSH_BLOCKS * sizeof(uint32_t));
+    push.given_up = zeros(sizeof given_up);
+    if (begin_in_turn(group, meeting, &push) || (meeting->is_late && stop(&push)) ||
+        gpu_rank.cuda->copy((uintptr_t)&given_up, push.given_up, sizeof given_up,
+                            gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream) || kolo_barrier(group))
         return ranks_fail("the kernels");
-    if (rank == 0 && stop != (meeting->is_late ? KO_PUSH_LATE : 0))
-        return ranks_fail("stopped: %u", stop);
+    if (rank == 0 && given_up != meeting->is_late)
+        return ranks_fail("given up: %u", given_up);
     if (rank == 0 && (gpu_blocks_now().lost_slices > 0) != meeting->loses)
         return ranks_fail("%ju slices lost", (uintmax_t)gpu_blocks_now().lost_slices);
     return gpu_rank_leave(0);

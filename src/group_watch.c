@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A graph says that it waits by one word for all its launches, so that a look cannot tell one wait
+ * from the next: the watch sets a bit in it, which the graph's next word takes away. If the bit is
+ * still there, so is the wait. Kernels that wait say so themselves, once they have for long, with a
+ * number that is another one in each launch. Who is waited for the words show that ranks set for
+ * each other.
+ */
+#include "group_watch.h"
+
+#include "log.h"
+#include "status.h"
+#include "thread.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    MOST_NAP_MS = 50,
+    NAPS = 8,        /* at least, in the group's limit */
+    ASK_MS = 200,    /* between questions to the store, while something waits */
+    GRACE_MS = 2000, /* for another rank that has given up to tell why */
+    QUIET_MS = 200,  /* without a wait: the graphs of a group that has failed have ended */
+    MOST_QUIET_MS = 2000
+};
+
+/* One thing that waits, since when. */
+struct sight {
+    uint32_t number; /* of a kernel's launch */
+    int64_t since_ns;
+};
+
+struct ko_watch {
+    kolo_group *group;
+    struct ko_gpu_page *page;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_ending; /* under the lock */
+    struct sight graph, kernels[KO_PUSH_BLOCKS];
+    int64_t asked_ns; /* the store, last */
+};
+
+/* ---- judgement ------------------------------------------------------------------------------- */
+
+static bool is_gone(const struct ko_watch *watch, int rank)
+{
+    struct ko_endpoint *endpoint = watch->group->endpoint;
+    const struct ko_contact *contact = ko_endpoint_known(endpoint, watch->group->world_ranks[rank]);
+
+    return contact && ko_contact_is_gone(&endpoint->own, contact);
+}
+
+static bool any_is_gone(const struct ko_watch *watch)
+{
+    for (int r = 0; r < watch->group->size; r++)
+        if (is_gone(watch, r))
+            return true;
+    return false;
+}
+
+/* Milliseconds that the group's limit has been over for. */
+static int64_t lateness(const struct ko_watch *watch, const struct sight *sight)
+{
+    return (ko_now_ns() - sight->since_ns) / 1000000 - kolo_group_timeout(watch->group);
+}
+
+/* While something waits: a rank that has failed tells it there. */
+static int ask(struct ko_watch *watch)
+{
+    const int64_t now_ns = ko_now_ns();
+
+    if (now_ns - watch->asked_ns < ASK_MS * INT64_C(1000000))
+        return KOLO_OK;
+    watch->asked_ns = now_ns;
+    return ko_group_check_store(watch->group);
+}
+
+static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int nothers,
+                     const char *what)
+{
+    kolo_group *group = watch->group;
+    char who[160], others[32] = "", text[KO_ERROR_TEXT];
+
+    if (ko_group_check_store(group)) /* it may explain the wait */
+        return ko_group_check(group);
+    if (late_ms < GRACE_MS && ko_gpu_share_has_given_up(group->share, rank))
+        return KOLO_OK;
+    ko_group_describe_rank(group, rank, who, sizeof who);
+    if (nothers)
+        snprintf(others, sizeof others, " and %d more", nothers);
+    snprintf(text, sizeof text,
+             "rank %d waited %d ms for %s%s in %s of a launched CUDA graph; KOLO_TIMEOUT_MS or "
+             "kolo_group_set_timeout sets the limit",
+             group->rank, kolo_group_timeout(group), who, others, what);
+    return ko_group_fail(group, KOLO_E_TIMEOUT, text);
+}
+
+static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
+{
+    char who[160], text[KO_ERROR_TEXT];
+
+    ko_group_describe_rank(watch->group, rank, who, sizeof who);
+    snprintf(text, sizeof text,
+             "%s was lost in %s of a launched CUDA graph: its process has ended, while rank %d "
+             "waits for it",
+             who, what, watch->group->rank);
+    return ko_group_fail_lost(watch->group, text);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* "all_reduce" */
+static const char *name_of(uint32_t awaited)
+{
+    static const char *const names[] = {
+#define COLLECTIVE_NAME(id, name) #name,
+        KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
+#undef COLLECTIVE_NAME
+    };
+    return names[awaited >> 16 & 0xff];
+}
+
+/* Of a rank that works for all: who has not come to it, as far as it has not begun; else itself. */
+static void find_missing_there(const struct ko_watch *watch, int owner, ko_gpu_words words,
+                               bool *is_missing)
+{
+    bool is_any = false;
+
+    for (int r = 0; r < watch->group->size; r++) {
+        is_missing[r] = words[watch->group->rank][KO_GPU_ARRIVED] && !words[r][KO_GPU_ARRIVED];
+        is_any |= is_missing[r];
+    }
+    is_missing[owner] |= !is_any;
+}
+
+static int find_missing(const struct ko_watch *watch, uint32_t awaited, bool *is_missing)
+{
+    const int owner = (int)(awaited & 0xff) - 1, word = (int)(awaited >> 8 & 0xff);
+    ko_gpu_words words;
+    int err = ko_gpu_share_read(watch->group->share, owner, words);
+
+    if (err)
+        return err;
+    if (owner != watch->group->rank) {
+        find_missing_there(watch, owner, words, is_missing);
+        return KOLO_OK;
+    }
+    for (int r = 0; r < watch->group->size; r++)
+        is_missing[r] = r != watch->group->rank && !words[r][word];
+    return KOLO_OK;
+}
+
+static int judge_graph(struct ko_watch *watch, uint32_t awaited)
+{
+    const int64_t late_ms = lateness(watch, &watch->graph);
+    bool is_missing[KO_FOLD_MOST];
+    int first = -1, nothers = 0, err;
+
+    if (late_ms < 0 && !any_is_gone(watch))
+        return ask(watch);
+    err = find_missing(watch, awaited, is_missing);
+    if (err)
+        return ko_group_fail(watch->group, err, kolo_last_error());
+    if (atomic_load(&watch->page->awaited) != awaited) /* it has gone on meanwhile */
+        return KOLO_OK;
+    for (int r = 0; r < watch->group->size; r++) {
+        if (is_missing[r] && is_gone(watch, r))
+            return fail_lost(watch, r, name_of(awaited));
+        nothers += is_missing[r] && first >= 0;
+        first = is_missing[r] && first < 0 ? r : first;
+    }
+    if (late_ms < 0 || first < 0)
+        return ask(watch);
+    return fail_late(watch, late_ms, first, nothers, name_of(awaited));
+}
+
+static int look_at_graph(struct ko_watch *watch)
+{
+    uint32_t awaited = atomic_load(&watch->page->awaited);
+
+    if (!awaited)
+        return KOLO_OK;
+    if (awaited & KO_AWAITED_SEEN)
+        return judge_graph(watch, awaited);
+    watch->graph.since_ns = ko_now_ns();
+    (void)atomic_compare_exchange_strong(&watch->page->awaited, &awaited,
+                                         awaited | KO_AWAITED_SEEN);
+    return KOLO_OK;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* The block has waited for long, and does still. */
+static int judge_kernel(struct ko_watch *watch, const struct sight *sight, int from)
+{
+    static const char what[] = "a short collective";
+    const int64_t late_ms = lateness(watch, sight);
+
+    if (is_gone(watch, from))
+        return fail_lost(watch, from, what);
+    return late_ms < 0 ? ask(watch) : fail_late(watch, late_ms, from, 0, what);
+}
+
+/* What a kernel has said is taken away: it says it again as long as it waits. */
+static int look_at_kernel(struct ko_watch *watch, int block)
+{
+    const uint32_t stalled = atomic_exchange(&watch->page->stalled[block], 0);
+    struct sight *sight = &watch->kernels[block];
+
+    if (!stalled)
+        return KOLO_OK;
+    if (sight->since_ns && sight->number == stalled >> 8)
+        return judge_kernel(watch, sight, (int)(stalled & 0xff) - 1);
+    sight->number = stalled >> 8;
+    sight->since_ns = ko_now_ns();
+    return KOLO_OK;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void look(struct ko_watch *watch)
+{
+    int err = ko_group_has_failed(watch->group) ? KOLO_E_ABORTED : look_at_graph(watch);
+
+    for (int i = 0; i < KO_PUSH_BLOCKS && !err; i++)
+        err = look_at_kernel(watch, i);
+    if (err) /* also for graphs that are launched from now on */
+        ko_gpu_share_let_go(watch->group->share, watch->group->rank);
+}
+
+/* With the lock. */
+static void nap(struct ko_watch *watch)
+{
+    const int part_ms = kolo_group_timeout(watch->group) / NAPS;
+    const ko_deadline deadline = ko_deadline_in(part_ms < 1             ? 1
+                                                : part_ms < MOST_NAP_MS ? part_ms
+                                                                        : MOST_NAP_MS);
+    const struct timespec until = ko_deadline_timespec(&deadline);
+
+    while (!watch->is_ending && !ko_deadline_passed(&deadline))
+        pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
+}
+
+static void *keep_watch(void *argument)
+{
+    struct ko_watch *watch = argument;
+    int mode = KO_CU_CAPTURE_RELAXED;
+
+    ko_log_set_rank(watch->group->rank);
+    ko_gpu_relax(watch->group->gpu, &mode); /* other threads may capture meanwhile */
+    pthread_mutex_lock(&watch->lock);
+    while (!watch->is_ending) {
+        pthread_mutex_unlock(&watch->lock);
+        look(watch);
+        pthread_mutex_lock(&watch->lock);
+        nap(watch);
+    }
+    pthread_mutex_unlock(&watch->lock);
+    return NULL;
+}
+
+/* What has been launched comes to its end before the watch does, one wait after another. */
+static void let_graphs_end(struct ko_watch *watch)
+{
+    const ko_deadline deadline = ko_deadline_in(MOST_QUIET_MS);
+    const struct timespec nap = {.tv_nsec = 1000000};
+    int64_t quiet_ns = ko_now_ns();
+
+    while (ko_now_ns() - quiet_ns < QUIET_MS * INT64_C(1000000) && !ko_deadline_passed(&deadline)) {
+        if (atomic_load(&watch->page->awaited)) {
+            ko_gpu_share_let_go(watch->group->share, watch->group->rank);
+            quiet_ns = ko_now_ns();
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void free_watch(struct ko_watch *watch)
+{
+    pthread_cond_destroy(&watch->changed);
+    pthread_mutex_destroy(&watch->lock);
+    free(watch);
+}
+
+int ko_group_watch(kolo_group *group)
+{
+    struct ko_watch *watch;
+    pthread_condattr_t attributes;
+    int err;
+
+    if (group->watch || group->size == 1)
+        return KOLO_OK;
+    watch = ko_alloc(sizeof *watch, "a watch over graphs");
+    if (!watch)
+        return KOLO_E_NOMEM;
+    watch->group = group;
+    watch->page = ko_gpu_page(group->gpu);
+    pthread_mutex_init(&watch->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&watch->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    err = ko_thread_start(&watch->thread, keep_watch, watch, "a watch over graphs");
+    if (err)
+        free_watch(watch);
+    else
+        group->watch = watch;
+    return err;
+}
+
+bool ko_group_has_waiting_graph(const kolo_group *group)
+{
+    return group->watch && atomic_load(&group->watch->page->awaited);
+}
+
+void ko_group_watch_end(kolo_group *group)
+{
+    struct ko_watch *watch = group->watch;
+
+    if (!watch)
+        return;
+    pthread_mutex_lock(&watch->lock);
+    watch->is_ending = true;
+    pthread_cond_broadcast(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+    pthread_join(watch->thread, NULL);
+    atomic_store(&watch->page->stop, 1);
+    if (ko_group_has_failed(group))
+        let_graphs_end(watch);
+    free_watch(watch);
+    group->watch = NULL;
+}

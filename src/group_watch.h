@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * group_watch.h: a thread that looks after what CUDA graphs of a group wait for. No call of the
+ * host's is under way then, so that nobody else would notice that a rank is late, or lost, or that
+ * the group has failed: it fails the group, and lets the graphs' waits end.
+ */
+#ifndef KO_GROUP_WATCH_H
+#define KO_GROUP_WATCH_H
+
+#include "group.h"
+
+/* What a graph says to its host (gpu.h's awaited): it waits until a word about each other rank is
+ * set, in its own memory, or, with another owner, until that rank has done everybody's work. The
+ * watch adds KO_AWAITED_SEEN, which goes as soon as the graph says anything. */
+#define KO_AWAITED_SEEN (UINT32_C(1) << 31)
+static inline uint32_t ko_awaited(enum ko_collective what, enum ko_gpu_word word, int owner)
+{
+    return (uint32_t)what << 16 | (uint32_t)word << 8 | ((uint32_t)owner + 1);
+}
+
+/* Begins with the group's first graph, for whoever has the engine's turn. */
+int ko_group_watch(kolo_group *group);
+
+/* Ends it, if there is one, and with it what still waits. */
+void ko_group_watch_end(kolo_group *group);
+
+/* Whether a graph waits now. */
+bool ko_group_has_waiting_graph(const kolo_group *group);
+
+#endif

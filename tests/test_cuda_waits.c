@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * CUDA graphs that wait in vain, on the double of NVIDIA's driver: a rank that does not launch
+ * its graph, or is killed before or while it does; an abort from another thread; a group that is
+ * freed. Each stream ends within the group's limit, and then the group has failed with an error
+ * that names the rank. Ranks that are slow but in time do no harm.
+ */
+#include "clock.h"
+#include "exam.h"
+#include "gpu_rank.h"
+#include "kernel_args.h"
+#include "ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    CALLS = 3, /* of a graph */
+    LIMIT_MS = 600,
+    SHORT_LIMIT_MS = 100,
+    LONG = 3 * KO_PUSH_BYTES / 4, /* elements of 4 bytes, which streams wait for */
+    SHORT = 500,                  /* where ranks have a GPU each, kernels */
+    AFTERWARDS = 3                /* launches of a group that has failed */
+};
+
+/* Of the calling rank's thread. */
+static _Thread_local struct {
+    ko_cu_ptr memory;
+    ko_cu_stream stream; /* in which graphs are launched: not the group's */
+    ko_cu_graph_exec exec;
+    int values[LONG];
+    size_t count;
+} gpu;
+
+static int enter(kolo_group *group, size_t count)
+{
+    int failed = gpu_rank_enter(group);
+
+    gpu.count = count;
+    if (!failed && (gpu_rank.cuda->alloc(&gpu.memory, count * sizeof(int)) ||
+                    gpu_rank.cuda->stream_create(&gpu.stream, KO_CU_STREAM_NON_BLOCKING)))
+        failed = ranks_fail("no memory");
+    return failed;
+}
+
+static int capture(kolo_group *group)
+{
+    void *const at = (void *)(uintptr_t)gpu.memory;
+    int failed = gpu_rank_capture();
+
+    for (int i = 0; i < CALLS && !failed; i++)
+        if (kolo_all_reduce(group, at, at, gpu.count, KOLO_INT32, KOLO_SUM))
+            failed = ranks_fail("a call");
+    failed |= gpu_rank_captured(&gpu.exec);
+    return failed || !kolo_barrier(group) ? failed : ranks_fail("barrier");
+}
+
+static int begin(void)
+{
+    return gpu_rank.cuda->graph_launch(gpu.exec, gpu.stream) ? ranks_fail("a launch") : 0;
+}
+
+static int finish(void)
+{
+    return gpu_rank.cuda->stream_sync(gpu.stream) ? ranks_fail("the stream") : 0;
+}
+
+/* Launches, and sees the right sums. */
+static int launch(kolo_group *group, int round)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const size_t nbytes = gpu.count * sizeof(int);
+    int sum = n * round + n * (n - 1) / 2, failed;
+
+    for (size_t i = 0; i < gpu.count; i++)
+        gpu.values[i] = rank + round;
+    failed = gpu_rank.cuda->copy(gpu.memory, (uintptr_t)gpu.values, nbytes, gpu.stream) ||
+             begin() ||
+             gpu_rank.cuda->copy((uintptr_t)gpu.values, gpu.memory, nbytes, gpu.stream) || finish();
+    for (int i = 1; i < CALLS; i++)
+        sum *= n;
+    for (size_t i = 0; i < gpu.count && !failed && !kolo_group_error(group, NULL); i++)
+        if (gpu.values[i] != sum)
+            failed = ranks_fail("element %zu is %d, not %d", i, gpu.values[i], sum);
+    return failed;
+}
+
+/* That its group has failed a rank knows as soon as the stream has ended; later launches end too.
+ */
+static int expect(kolo_group *group, int code, const char *who)
+{
+    const char *text;
+    const int have = kolo_group_error(group, &text);
+    int failed = 0;
+
+    if (have != code || !strstr(text, who))
+        return ranks_fail("the group's error is %d instead of %d: %s", have, code, text);
+    for (int i = 0; i < AFTERWARDS && !failed; i++)
+        failed = begin();
+    failed |= finish();
+    if (!failed &&
+        kolo_all_reduce(group, (void *)(uintptr_t)gpu.memory, (void *)(uintptr_t)gpu.memory,
+                        gpu.count, KOLO_INT32, KOLO_SUM) != code)
+        failed = ranks_fail("a call that is not captured");
+    return failed;
+}
+
+static int expect_within(kolo_group *group, int64_t began_ns, int limit_ms, int code,
+                         const char *who)
+{
+    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
+
+    return ms > limit_ms ? ranks_fail("the stream has ended after %d ms", ms)
+                         : expect(group, code, who);
+}
+
+static void run_with(const struct ranks *ranks, ranks_body body)
+{
+    size_t counts[] = {SHORT, LONG};
+
+    exam_set_variables("shm", "", 4096);
+    for (int i = 0; i < 4; i++) {
+        setenv("FAKECUDA_DEVICES", i / 2 ? "3" : "1", 1);
+        assert_int_equal(ranks_run(ranks, body, &counts[i % 2]), 0);
+    }
+}
+
+static void run(ranks_body body)
+{
+    run_with(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, body);
+}
+
+/* ---- late ------------------------------------------------------------------------------------ */
+
+static int do_not_launch(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    int64_t began_ns;
+    int failed = enter(group, *count) || capture(group) || launch(group, 0);
+
+    kolo_group_set_timeout(group, LIMIT_MS);
+    began_ns = ko_now_ns();
+    if (failed)
+        return 1;
+    if (kolo_group_rank(group) == 1) {
+        ranks_nap_ms(2 * LIMIT_MS);
+        return ranks_expect(kolo_barrier(group), KOLO_E_TIMEOUT, "for rank 1 (");
+    }
+    if (begin() || finish())
+        return 1;
+    if (ko_now_ns() - began_ns < LIMIT_MS * INT64_C(1000000))
+        failed = ranks_fail("the stream did not wait");
+    return failed ||
+           expect_within(group, began_ns, LIMIT_MS + RANKS_SOON_MS, KOLO_E_TIMEOUT, "for rank 1 (");
+}
+
+/* About when the others give up. Each has the right sums, or a group that has failed. */
+static int launch_late(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    int failed = enter(group, *count) || capture(group);
+
+    kolo_group_set_timeout(group, SHORT_LIMIT_MS);
+    if (kolo_group_rank(group) == 1)
+        ranks_nap_ms(SHORT_LIMIT_MS + (int)(ko_now_ns() / 1000 % 120));
+    for (int round = 0; round < 3 && !failed && !kolo_group_error(group, NULL); round++)
+        failed = launch(group, round);
+    return failed && !kolo_group_error(group, NULL);
+}
+
+static void a_rank_is_too_late(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        run(launch_late);
+}
+
+static void a_rank_does_not_launch(void **state)
+{
+    (void)state;
+    run(do_not_launch);
+}
+
+static int be_slow(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    int failed = enter(group, *count) || capture(group);
+
+    kolo_group_set_timeout(group, LIMIT_MS);
+    for (int round = 0; round < 3 && !failed; round++) {
+        if (kolo_group_rank(group) == round % 3)
+            ranks_nap_ms(LIMIT_MS / 2);
+        failed = launch(group, round);
+    }
+    kolo_group_set_timeout(group, 20000);
+    if (!failed && kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    return failed;
+}
+
+static void a_rank_is_slow(void **state)
+{
+    (void)state;
+    run(be_slow);
+}
+
+/* ---- lost ------------------------------------------------------------------------------------ */
+
+static int die_before(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    int failed = enter(group, *count) || capture(group) || launch(group, 0);
+    const int64_t began_ns = ko_now_ns();
+
+    if (kolo_group_rank(group) == 1)
+        raise(SIGKILL);
+    return failed || begin() || finish() ||
+           expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_PEER_LOST, "rank 1 (");
+}
+
+static void *kill_soon(void *unused)
+{
+    ranks_nap_ms((int)(ko_now_ns() / 1000 % 50));
+    raise(SIGKILL);
+    return unused;
+}
+
+static int die_within(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    pthread_t killer;
+    int failed = enter(group, *count) || capture(group);
+    const int64_t began_ns = ko_now_ns();
+
+    if (!failed && kolo_group_rank(group) == 1 && pthread_create(&killer, NULL, kill_soon, NULL))
+        return ranks_fail("no thread");
+    for (int round = 0; !failed && !kolo_group_error(group, NULL); round++)
+        failed = begin() || finish();
+    return failed || expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_PEER_LOST, "rank 1 (");
+}
+
+static void a_rank_is_killed(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
+    (void)state;
+    run_with(&ranks, die_before);
+    run_with(&ranks, die_within);
+}
+
+/* ---- ended ----------------------------------------------------------------------------------- */
+
+static void *abort_soon(void *argument)
+{
+    ranks_nap_ms(100);
+    kolo_group_abort(argument, "enough");
+    return NULL;
+}
+
+static int wait_for_abort(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    const int rank = kolo_group_rank(group);
+    pthread_t aborter;
+    int failed = enter(group, *count) || capture(group) || launch(group, 0);
+    const int64_t began_ns = ko_now_ns();
+
+    if (failed)
+        return 1;
+    if (rank == 1)
+        return ranks_expect(kolo_barrier(group), KOLO_E_ABORTED,
+                            "rank 0 aborted the group: enough");
+    if (rank == 0 && pthread_create(&aborter, NULL, abort_soon, group))
+        return ranks_fail("no thread");
+    failed = begin() || finish() ||
+             expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_ABORTED,
+                           "rank 0 aborted the group: enough");
+    return rank == 0 ? pthread_join(aborter, NULL) || failed : failed;
+}
+
+static void a_thread_aborts(void **state)
+{
+    (void)state;
+    run(wait_for_abort);
+}
+
+/* Rank 0 frees a group that a graph still waits in. */
+static int free_group(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    kolo_group *part = NULL;
+    int failed = enter(group, *count);
+
+    if (!failed && (kolo_group_split(group, 0, kolo_group_rank(group), &part) ||
+                    kolo_group_set_stream(part, gpu_rank.stream)))
+        failed = ranks_fail("no group");
+    failed = failed || capture(part) || launch(part, 0);
+    if (!failed && kolo_group_rank(group) == 0) {
+        failed = begin();
+        ranks_nap_ms(200);
+    }
+    kolo_group_free(part);
+    return failed || finish() || kolo_barrier(group) ? ranks_fail("the end") : 0;
+}
+
+static void a_group_is_freed(void **state)
+{
+    (void)state;
+    run(free_group);
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 3};
+
+    (void)state;
+    run_with(&ranks, do_not_launch);
+    run_with(&ranks, wait_for_abort);
+    run_with(&ranks, be_slow);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_does_not_launch), cmocka_unit_test(a_rank_is_slow),
+        cmocka_unit_test(a_rank_is_killed),       cmocka_unit_test(a_thread_aborts),
+        cmocka_unit_test(a_group_is_freed),       cmocka_unit_test(a_rank_is_too_late),
+        cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
