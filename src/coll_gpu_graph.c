@@ -126,30 +126,13 @@ static int capture_share(kolo_group *group, const struct ko_call *call,
     return err ? err : await_others(group, call, KO_GPU_DONE);
 }
 
-/* Kernels that wait for each other, instead of streams. */
-static int capture_push(kolo_group *group, const struct ko_call *call,
-                        const struct ko_gpu_plan *plan, struct ko_push *push, uint64_t scratch)
-{
-    struct ko_fold fold;
-    int err;
-
-    ko_gpu_plan_push(plan, group->rank, scratch, push, &fold);
-    err = ko_cuda_push(*push, ko_gpu_user_stream(group->gpu));
-    if (err || !fold.nouts)
-        return err;
-    return ko_coll_begin_fold(call, plan, &fold, ko_gpu_user_stream(group->gpu));
-}
-
 static int capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
                    int carrier)
 {
-    struct ko_push push;
-    uint64_t scratch;
-
     if (group->size == 1)
         return ko_coll_begin_plan(group, call, plan, ko_gpu_user_stream(group->gpu));
-    if (ko_gpu_can_push(plan) && ko_gpu_share_push(group->share, group->rank, &push, &scratch))
-        return capture_push(group, call, plan, &push, scratch);
+    if (ko_coll_pushes(group, plan))
+        return ko_coll_begin_push(group, call, plan, ko_gpu_user_stream(group->gpu));
     if (plan->is_spread)
         return capture_share(group, call, plan);
     return group->rank == carrier ? capture_carrier(group, call, plan)

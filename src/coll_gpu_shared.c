@@ -236,8 +236,9 @@ static int copy_to_each(kolo_group *group, const struct ko_fold *fold, unsigned 
     return ko_cuda_check(cuda, result, "a buffer on the GPU cannot be copied");
 }
 
-int ko_coll_begin_fold(const struct ko_call *call, const struct ko_gpu_plan *plan,
-                       const struct ko_fold *fold, ko_cu_stream stream)
+/* One part of each rank, in their order. */
+static int begin_fold(const struct ko_call *call, const struct ko_gpu_plan *plan,
+                      const struct ko_fold *fold, ko_cu_stream stream)
 {
     return plan->factors ? ko_cuda_premul(call->dtype, fold, plan->factors, stream)
                          : ko_cuda_fold(call->dtype, call->op, *fold, plan->n, stream);
@@ -254,7 +255,7 @@ static int begin_step(kolo_group *group, const struct ko_call *call, const struc
     if (!fold->nouts || !fold->count)
         return KOLO_OK;
     if (is_reducing(call->what))
-        return ko_coll_begin_fold(call, plan, fold, stream);
+        return begin_fold(call, plan, fold, stream);
     if (fold->nouts == 1 || ko_gpu_share_is_spread(group->share))
         return copy_to_each(group, fold, shift, stream);
     if (shift == 1)
@@ -284,17 +285,42 @@ int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,
     return err;
 }
 
-static int carry_out(kolo_group *group, const struct ko_call *call, const struct meeting *meeting)
+bool ko_coll_pushes(const kolo_group *group, const struct ko_gpu_plan *plan)
+{
+    return ko_gpu_can_push(plan) && ko_gpu_share_has_boxes(group->share);
+}
+
+int ko_coll_begin_push(kolo_group *group, const struct ko_call *call,
+                       const struct ko_gpu_plan *plan, ko_cu_stream stream)
+{
+    struct ko_push push;
+    struct ko_fold fold;
+    uint64_t scratch;
+    int err = ko_gpu_enter(group->gpu);
+
+    if (err)
+        return err;
+    ko_gpu_share_push(group->share, group->rank, &push, &scratch);
+    ko_gpu_plan_push(plan, group->rank, scratch, &push, &fold);
+    err = ko_cuda_push(push, stream);
+    if (!err && fold.nouts)
+        err = begin_fold(call, plan, &fold, stream);
+    ko_gpu_leave(group->gpu);
+    return err;
+}
+
+static int carry_out(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    struct ko_gpu_plan plan;
+    const bool pushes = ko_coll_pushes(group, plan);
+    const ko_cu_stream stream = ko_gpu_own_stream(group->gpu);
     char text[KO_ERROR_TEXT];
-    int err;
+    int err = pushes ? ko_coll_begin_push(group, call, plan, stream)
+                     : ko_coll_begin_plan(group, call, plan, stream);
 
-    make_plan(group, call, meeting, &plan);
-    err = ko_coll_begin_plan(group, call, &plan, ko_gpu_own_stream(group->gpu));
     if (!err)
-        err = ko_gpu_finish(group->gpu, &deadline);
+        err = pushes ? ko_group_await_kernels(group, ko_call_name(call), &deadline)
+                     : ko_gpu_finish(group->gpu, &deadline);
     if (!err)
         return KOLO_OK;
     snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(call), group->rank,
@@ -363,18 +389,28 @@ static int run_together(kolo_group *group, const struct ko_call *call,
 {
     const int last = last_of(meeting->offers, group->size);
     unsigned char is_done = 1;
-    int err = last == group->rank ? carry_out(group, call, meeting) : KOLO_OK;
+    struct ko_gpu_plan plan;
+    int err = KOLO_OK;
 
+    if (last == group->rank) {
+        make_plan(group, call, meeting, &plan);
+        err = carry_out(group, call, &plan);
+    }
     return err ? err : exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
 }
 
-/* On several. */
+/* On several. Who has all that others push needs nothing else of them, nor they of him. */
 static int run_share(kolo_group *group, const struct ko_call *call, const struct meeting *meeting)
 {
     unsigned char is_done = 1, all[KO_FOLD_MOST];
-    int err = carry_out(group, call, meeting);
+    struct ko_gpu_plan plan;
+    int err;
 
-    return err ? err : exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
+    make_plan(group, call, meeting, &plan);
+    err = carry_out(group, call, &plan);
+    return err || ko_coll_pushes(group, &plan)
+               ? err
+               : exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
 
 /* Of one tensor, whose input is ready. */

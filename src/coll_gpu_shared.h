@@ -3,7 +3,7 @@
  * coll_gpu_shared.h: collectives of a group all of whose ranks use one GPU, or GPUs that reach each
  * other's memory, as threads or processes: nothing goes by way of the host. On one GPU the rank
  * whose input is ready last carries a call out for all; on several each carries out its share. No
- * kernel waits for another rank.
+ * kernel waits for another rank, but of what is short where each rank has a GPU of its own.
  */
 #ifndef KO_COLL_GPU_SHARED_H
 #define KO_COLL_GPU_SHARED_H
@@ -23,9 +23,11 @@ int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
  * call; KOLO_E_UNSUPPORTED on all ranks if it would have to go by way of the host. */
 int ko_coll_run_captured(kolo_group *group, const struct ko_call *call);
 
-/* Puts a reduction of the plan's into a stream: one part of each rank, in their order. */
-int ko_coll_begin_fold(const struct ko_call *call, const struct ko_gpu_plan *plan,
-                       const struct ko_fold *fold, ko_cu_stream stream);
+/* Whether the call is so short that kernels send its data to each other, and wait for them; the
+ * same on all ranks. Its part of this rank goes into a stream then. */
+bool ko_coll_pushes(const kolo_group *group, const struct ko_gpu_plan *plan);
+int ko_coll_begin_push(kolo_group *group, const struct ko_call *call,
+                       const struct ko_gpu_plan *plan, ko_cu_stream stream);
 
 /* Puts all steps of the plan into a stream; of one that is spread, this rank's. */
 int ko_coll_begin_plan(kolo_group *group, const struct ko_call *call,

@@ -106,6 +106,10 @@ ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu);
  * back, since the GPU may still touch them. */
 int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 
+/* At the end: whether all that was begun is done, after a bounded wait for it, although the group
+ * may have failed. */
+bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
+
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
 

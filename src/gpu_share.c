@@ -37,6 +37,7 @@ struct ko_gpu_share {
     struct known *mine; /* that have been described */
     atomic_bool has_captured, has_let_go;
     ko_cu_ptr made_words; /* this rank's */
+    ko_cu_stream aside;   /* for what must not wait behind the group's own stream */
     int n;
     struct {
         bool is_here;
@@ -160,8 +161,9 @@ static struct known *enter(struct known **list, const struct ko_gpu_place *place
     return known;
 }
 
-static void forget_maps(struct ko_gpu_share *share)
+static void leave_all(struct ko_gpu_share *share)
 {
+    share->made_words = 0;
     for (int r = 0; r < share->n; r++)
         for (struct known *known = share->ranks[r].known; known; known = known->next)
             known->at = 0;
@@ -173,14 +175,18 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
 
     if (!share)
         return;
-    if (atomic_load(&share->has_let_go)) /* its graphs may be under way in what is mapped */
-        forget_maps(share);
+    /* what may still be touched stays mapped; after a failure by graphs too */
+    if (!ko_gpu_comes_to_rest(share->gpu) || atomic_load(&share->has_let_go))
+        leave_all(share);
     if (!ko_gpu_enter(share->gpu)) {
         drop_older(share, &share->mine, &all);
-        if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
+        if (share->made_words &&
+            !atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
             (void)share->cuda->free(share->made_words);
         for (int r = 0; r < share->n; r++)
             drop_older(share, &share->ranks[r].known, &all);
+        if (share->aside)
+            (void)share->cuda->stream_destroy(share->aside);
         ko_gpu_leave(share->gpu);
     }
     free(share);
@@ -462,22 +468,34 @@ static size_t scratch_at(const struct ko_gpu_share *share)
     return BOXES_AT + (size_t)share->n * KO_PUSH_BOX;
 }
 
+/* With the context; as urgent as the group's own stream is. */
+static ko_cu_result make_aside(struct ko_gpu_share *share)
+{
+    int least, most;
+    ko_cu_result result = share->cuda->stream_priorities(&least, &most);
+
+    return result
+               ? result
+               : share->cuda->stream_create_urgent(&share->aside, KO_CU_STREAM_NON_BLOCKING, most);
+}
+
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
 {
     const size_t nbytes = share->layout == KO_GPU_EACH
                               ? scratch_at(share) + (size_t)share->n * KO_PUSH_BYTES
                               : BOXES_AT;
-    const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
 
     if (err)
         return err;
-    result = share->cuda->alloc(&share->made_words, nbytes);
+    result = make_aside(share);
     if (!result)
-        result = share->cuda->fill(share->made_words, 0, nbytes, stream);
+        result = share->cuda->alloc(&share->made_words, nbytes);
     if (!result)
-        result = share->cuda->stream_sync(stream);
+        result = share->cuda->fill(share->made_words, 0, nbytes, share->aside);
+    if (!result)
+        result = share->cuda->stream_sync(share->aside);
     ko_gpu_leave(share->gpu);
     err = ko_cuda_check(share->cuda, result, "the GPU has no memory for words");
     return err ? err
@@ -509,7 +527,7 @@ uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner)
 
 static int read_from(struct ko_gpu_share *share, ko_cu_ptr from, void *to, size_t nbytes)
 {
-    const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
+    const ko_cu_stream stream = share->aside;
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
 
@@ -534,13 +552,16 @@ bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank)
     return !read_from(share, ko_gpu_share_given_up(share, rank), &has, sizeof has) && has;
 }
 
-bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
+bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share)
+{
+    return share->layout == KO_GPU_EACH && share->n > 1 && ko_gpu_share_has_words(share);
+}
+
+void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
                        uint64_t *scratch)
 {
     const ko_cu_ptr page_at = ko_gpu_page_at(share->gpu);
 
-    if (share->layout != KO_GPU_EACH || share->n == 1 || !share->ranks[rank].words)
-        return false;
     *push = (struct ko_push){.rank = (uint32_t)rank,
                              .n = (uint32_t)share->n,
                              .epochs = share->made_words + EPOCHS_AT,
@@ -550,7 +571,6 @@ bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_pus
     for (int r = 0; r < share->n; r++)
         push->boxes[r] = share->ranks[r].words + BOXES_AT;
     *scratch = share->made_words + scratch_at(share);
-    return true;
 }
 
 void ko_gpu_share_captures(struct ko_gpu_share *share)
@@ -563,7 +583,7 @@ void ko_gpu_share_captures(struct ko_gpu_share *share)
  * this rank is done, since it has not got what it waited for. */
 static void let_go_once(struct ko_gpu_share *share, int rank)
 {
-    const ko_cu_stream stream = ko_gpu_own_stream(share->gpu);
+    const ko_cu_stream stream = share->aside;
 
     (void)share->cuda->stream_put_word(stream, ko_gpu_share_given_up(share, rank), 1, 0);
     for (int r = 0; r < share->n; r++)
@@ -579,11 +599,13 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
     struct ko_gpu_page *page;
     int mode = KO_CU_CAPTURE_RELAXED;
 
-    if (!share || !atomic_load(&share->has_captured))
+    if (!share)
         return;
-    atomic_store(&share->has_let_go, true);
     page = ko_gpu_page(share->gpu);
     atomic_store(&page->stop, 1);
+    if (!atomic_load(&share->has_captured))
+        return;
+    atomic_store(&share->has_let_go, true);
     if (ko_gpu_enter(share->gpu))
         return;
     ko_gpu_relax(share->gpu, &mode);

@@ -95,15 +95,15 @@ int ko_gpu_share_read(struct ko_gpu_share *share, int owner, ko_gpu_words words)
 /* Whether a rank has given up a wait, as far as that can be found out. */
 bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank);
 
-/* Where the ranks have a GPU each: all of a ko_push (kernel_args.h) but what is sent and where it
- * goes; and memory of this rank's for KO_PUSH_BYTES from each rank. False: there is nothing for it.
- */
-bool ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
+/* Where the ranks have a GPU each, if they have words: all of a ko_push (kernel_args.h) but what is
+ * sent and where it goes; and memory of this rank's for KO_PUSH_BYTES from each rank. */
+bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share);
+void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
                        uint64_t *scratch);
 
-/* A graph has taken in waits for these words. From then on ko_gpu_share_let_go, for any thread,
- * ends those that streams of this rank have come to, once the group has failed; within a bounded
- * time. */
+/* A graph has taken in waits for these words. ko_gpu_share_let_go, for any thread, ends those that
+ * streams of this rank have come to, and kernels' waits, once the group has failed; within a
+ * bounded time. */
 void ko_gpu_share_captures(struct ko_gpu_share *share);
 void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank);
 

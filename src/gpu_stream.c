@@ -244,9 +244,24 @@ void ko_gpu_relax(struct ko_gpu *gpu, int *mode)
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
+static const atomic_int never_stops;
+
+bool ko_gpu_comes_to_rest(struct ko_gpu *gpu)
+{
+    const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    bool rests;
+
+    gpu->stop = &never_stops;
+    if (ko_gpu_enter(gpu))
+        return false;
+    rests = look_until(gpu, has_finished, &queried, &deadline) != KO_CU_NOT_READY;
+    ko_gpu_leave(gpu);
+    return rests;
+}
+
 bool ko_gpu_await_end(struct ko_gpu *gpu)
 {
-    static const atomic_int never_stops;
     const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
     const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
     const struct queried waits = {.cuda = gpu->cuda, .event = gpu->passed};

@@ -17,10 +17,11 @@
 
 enum {
     MOST_NAP_MS = 50,
-    NAPS = 8,        /* at least, in the group's limit */
-    ASK_MS = 200,    /* between questions to the store, while something waits */
-    GRACE_MS = 2000, /* for another rank that has given up to tell why */
-    QUIET_MS = 200,  /* without a wait: the graphs of a group that has failed have ended */
+    NAPS = 8,             /* at least, in the group's limit */
+    ASK_MS = 200,         /* between questions to the store, while something waits */
+    GRACE_MS = 2000,      /* for another rank that has given up to tell why */
+    LAST_LOOKS_MS = 1000, /* of a call, which has not seen its kernels wait from the beginning */
+    QUIET_MS = 200,       /* without a wait: the graphs of a group that has failed have ended */
     MOST_QUIET_MS = 2000
 };
 
@@ -36,10 +37,20 @@ struct ko_watch {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool is_ending; /* under the lock */
+    bool is_ending;         /* under the lock */
+    const char *kernels_of; /* a call's name */
     struct sight graph, kernels[KO_PUSH_BLOCKS];
     int64_t asked_ns; /* the store, last */
 };
+
+static int nap_ms(const kolo_group *group)
+{
+    const int part_ms = kolo_group_timeout(group) / NAPS;
+
+    if (part_ms < 1)
+        return 1;
+    return part_ms < MOST_NAP_MS ? part_ms : MOST_NAP_MS;
+}
 
 /* ---- judgement ------------------------------------------------------------------------------- */
 
@@ -90,8 +101,8 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
     if (nothers)
         snprintf(others, sizeof others, " and %d more", nothers);
     snprintf(text, sizeof text,
-             "rank %d waited %d ms for %s%s in %s of a launched CUDA graph; KOLO_TIMEOUT_MS or "
-             "kolo_group_set_timeout sets the limit",
+             "rank %d waited %d ms for %s%s in %s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets "
+             "the limit",
              group->rank, kolo_group_timeout(group), who, others, what);
     return ko_group_fail(group, KOLO_E_TIMEOUT, text);
 }
@@ -102,19 +113,17 @@ static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
 
     ko_group_describe_rank(watch->group, rank, who, sizeof who);
     snprintf(text, sizeof text,
-             "%s was lost in %s of a launched CUDA graph: its process has ended, while rank %d "
-             "waits for it",
-             who, what, watch->group->rank);
+             "%s was lost in %s: its process has ended, while rank %d waits for it", who, what,
+             watch->group->rank);
     return ko_group_fail_lost(watch->group, text);
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-/* "all_reduce" */
 static const char *name_of(uint32_t awaited)
 {
     static const char *const names[] = {
-#define COLLECTIVE_NAME(id, name) #name,
+#define COLLECTIVE_NAME(id, name) #name " of a launched CUDA graph",
         KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
 #undef COLLECTIVE_NAME
     };
@@ -194,12 +203,11 @@ static int look_at_graph(struct ko_watch *watch)
 /* The block has waited for long, and does still. */
 static int judge_kernel(struct ko_watch *watch, const struct sight *sight, int from)
 {
-    static const char what[] = "a short collective";
     const int64_t late_ms = lateness(watch, sight);
 
     if (is_gone(watch, from))
-        return fail_lost(watch, from, what);
-    return late_ms < 0 ? ask(watch) : fail_late(watch, late_ms, from, 0, what);
+        return fail_lost(watch, from, watch->kernels_of);
+    return late_ms < 0 ? ask(watch) : fail_late(watch, late_ms, from, 0, watch->kernels_of);
 }
 
 /* What a kernel has said is taken away: it says it again as long as it waits. */
@@ -217,14 +225,42 @@ static int look_at_kernel(struct ko_watch *watch, int block)
     return KOLO_OK;
 }
 
+static int look_at_kernels(struct ko_watch *watch)
+{
+    int err = KOLO_OK;
+
+    for (int i = 0; i < KO_PUSH_BLOCKS && !err; i++)
+        err = look_at_kernel(watch, i);
+    return err;
+}
+
+/* Without the thread, which would have to be told of each call, a call looks itself. What it finds
+ * has failed the group, and ends the kernels' waits. */
+int ko_group_await_kernels(kolo_group *group, const char *name, const ko_deadline *deadline)
+{
+    const ko_deadline last = {.at_ns = deadline->at_ns + LAST_LOOKS_MS * INT64_C(1000000),
+                              .timeout_ms = deadline->timeout_ms};
+    struct ko_watch watch = {.group = group, .page = ko_gpu_page(group->gpu), .kernels_of = name};
+    int err;
+
+    do {
+        const ko_deadline soon = ko_deadline_within(&last, nap_ms(group));
+
+        err = ko_gpu_finish(group->gpu, &soon);
+        if (err == KOLO_E_TIMEOUT && !group->watch)
+            (void)look_at_kernels(&watch);
+    } while (err == KOLO_E_TIMEOUT && !ko_deadline_passed(&last));
+    return err;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static void look(struct ko_watch *watch)
 {
     int err = ko_group_has_failed(watch->group) ? KOLO_E_ABORTED : look_at_graph(watch);
 
-    for (int i = 0; i < KO_PUSH_BLOCKS && !err; i++)
-        err = look_at_kernel(watch, i);
+    if (!err)
+        err = look_at_kernels(watch);
     if (err) /* also for graphs that are launched from now on */
         ko_gpu_share_let_go(watch->group->share, watch->group->rank);
 }
@@ -232,10 +268,7 @@ static void look(struct ko_watch *watch)
 /* With the lock. */
 static void nap(struct ko_watch *watch)
 {
-    const int part_ms = kolo_group_timeout(watch->group) / NAPS;
-    const ko_deadline deadline = ko_deadline_in(part_ms < 1             ? 1
-                                                : part_ms < MOST_NAP_MS ? part_ms
-                                                                        : MOST_NAP_MS);
+    const ko_deadline deadline = ko_deadline_in(nap_ms(watch->group));
     const struct timespec until = ko_deadline_timespec(&deadline);
 
     while (!watch->is_ending && !ko_deadline_passed(&deadline))
@@ -296,6 +329,7 @@ int ko_group_watch(kolo_group *group)
         return KOLO_E_NOMEM;
     watch->group = group;
     watch->page = ko_gpu_page(group->gpu);
+    watch->kernels_of = "a short call or launched CUDA graph";
     pthread_mutex_init(&watch->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -24,6 +24,10 @@ int ko_group_watch(kolo_group *group);
 /* Ends it, if there is one, and with it what still waits. */
 void ko_group_watch_end(kolo_group *group);
 
+/* Waits until the group's own stream has done all, as ko_gpu_finish, in which kernels wait for
+ * other ranks, in a call of this name: an error names the rank. */
+int ko_group_await_kernels(kolo_group *group, const char *name, const ko_deadline *deadline);
+
 /* Whether a graph waits now. */
 bool ko_group_has_waiting_graph(const kolo_group *group);
 

@@ -7,6 +7,7 @@
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
+#include "kernel_args.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -18,7 +19,8 @@
 
 #include <cmocka.h>
 
-enum { SLICE_BYTES = 4096, LINE_BYTES = 128 };
+/* MOST_PUSHED floats go another way (test_cuda_push). */
+enum { SLICE_BYTES = 4096, LINE_BYTES = 128, MOST_PUSHED = KO_PUSH_BYTES / sizeof(float) };
 
 static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body body)
 {
@@ -112,12 +114,13 @@ static int check_bytes(kolo_group *group, enum ko_collective what, ko_cu_ptr mem
 
 static int check_all_bytes(kolo_group *group, void *unused)
 {
-    static const size_t counts[] = {0, 1, 32, 96 * 32, 5003};
+    static const size_t counts[] = {0, MOST_PUSHED + 1, MOST_PUSHED + 32, MOST_PUSHED + 96 * 32,
+                                    MOST_PUSHED + 5003};
     ko_cu_ptr memory;
     int failed = gpu_rank_enter(group);
 
     (void)unused;
-    if (gpu_rank.cuda->alloc(&memory, 2 * 8 * 5003 * sizeof(float) + LINE_BYTES))
+    if (gpu_rank.cuda->alloc(&memory, 2 * 8 * (MOST_PUSHED + 5003) * sizeof(float) + LINE_BYTES))
         return ranks_fail("no memory");
     for (int i = 0; i < 5 * KO_BARRIER && !failed; i++)
         failed = check_bytes(group, (enum ko_collective)(i / 5), memory, counts[i % 5]);
@@ -136,7 +139,7 @@ static void nothing_goes_that_has_not_to(void **state)
 
 static int take(kolo_group *group, enum ko_collective what)
 {
-    static const size_t counts[] = {0, 1, 31, 33, 1024, 5001};
+    static const size_t counts[] = {0, 1, 33, 1024, 5001, MOST_PUSHED + 31};
     static const kolo_dtype dtypes[] = {KOLO_UINT8, KOLO_BFLOAT16, KOLO_FLOAT32, KOLO_INT64};
     int failed = 0;
 

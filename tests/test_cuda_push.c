@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Small collectives in CUDA graphs of ranks that have a GPU each, on the double of NVIDIA's driver:
- * kernels send to each other and wait for each other. Any length and alignment, launched again and
- * again, several graphs in turn; what goes over is what has to; a kernel that waits in vain.
+ * Small collectives of ranks that have a GPU each, on the double of NVIDIA's driver, in CUDA graphs
+ * and not: kernels send to each other and wait for each other. Any length and alignment, launched
+ * again and again, several graphs and calls in turn; what goes over is what has to; a kernel that
+ * waits in vain.
  */
+#include "clock.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
 #include "kernel_args.h"
 #include "ranks.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -103,6 +107,7 @@ static unsigned char result(const struct trial *trial, int n, int rank, int roun
     return (unsigned char)sum;
 }
 
+/* exec NULL: as a call. */
 static int launch(kolo_group *group, const struct trial *trial, int round, ko_cu_graph_exec exec)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
@@ -113,7 +118,7 @@ static int launch(kolo_group *group, const struct trial *trial, int round, ko_cu
         gpu.bytes[i] = value(rank, round, i);
     if (gpu_rank.cuda->copy(gpu.in + trial->shift, (uintptr_t)gpu.bytes, in_bytes,
                             gpu_rank.stream) ||
-        gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) ||
+        (exec ? gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) : call(group, trial)) ||
         gpu_rank.cuda->copy((uintptr_t)gpu.bytes, gpu.out + trial->shift, out_bytes,
                             gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream))
@@ -141,8 +146,11 @@ static int launch_in_turn(kolo_group *group, enum ko_collective what)
         failed = capture(group, &trials[i], &execs[i]);
     }
     for (int round = 0; round < LAUNCHES; round++)
-        for (int i = 0; i < 8 && !failed; i++)
+        for (int i = 0; i < 8 && !failed; i++) {
             failed = launch(group, &trials[i], round, execs[i]);
+            for (int calls = 0; calls < i % 3 && !failed; calls++)
+                failed = launch(group, &trials[(i + 3) % 8], round + calls, NULL);
+        }
     for (int i = 0; i < 8; i++)
         if (execs[i])
             (void)gpu_rank.cuda->graph_exec_destroy(execs[i]);
@@ -196,10 +204,11 @@ static int count_bytes(kolo_group *group, void *unused)
     int failed = enter(group);
 
     (void)unused;
-    for (int i = 0; i < 4 * 7 && !failed; i++) {
-        const struct trial trial = {exchanges[i / 7], counts[i % 7], 0};
+    for (int i = 0; i < 2 * 4 * 7 && !failed; i++) {
+        const struct trial trial = {exchanges[i / 7 % 4], counts[i % 7], 0};
 
-        if (capture(group, &trial, &exec))
+        exec = NULL;
+        if (i < 4 * 7 && capture(group, &trial, &exec))
             return 1;
         before = gpu_bytes_now();
         failed = launch(group, &trial, 0, exec);
@@ -209,7 +218,8 @@ static int count_bytes(kolo_group *group, void *unused)
             failed =
                 ranks_fail("%s of %zu: %ju bytes read, %ju written", ko_collective_name(trial.what),
                            trial.count, have.read_there, have.written_there);
-        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+        if (exec)
+            (void)gpu_rank.cuda->graph_exec_destroy(exec);
     }
     if (!failed && kolo_barrier(group))
         failed = ranks_fail("barrier");
@@ -247,6 +257,74 @@ static int lose_a_rank(kolo_group *group, void *unused)
     return failed;
 }
 
+static void *kill_soon(void *unused)
+{
+    ranks_nap_ms((int)(ko_now_ns() / 1000 % 50));
+    raise(SIGKILL);
+    return unused;
+}
+
+/* Rank 1 dies between two calls, or in one. */
+static int lose_a_caller(kolo_group *group, void *unused)
+{
+    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
+    int failed = enter(group), err = KOLO_OK;
+    const int64_t began_ns = ko_now_ns();
+    pthread_t killer;
+
+    (void)unused;
+    if (kolo_group_rank(group) == 1 && pthread_create(&killer, NULL, kill_soon, NULL))
+        return ranks_fail("no thread");
+    while (!failed && !err)
+        err = call(group, &trial);
+    return failed || ranks_expect_soon(began_ns, err, KOLO_E_PEER_LOST, "rank 1 (");
+}
+
+static void *stop_soon(void *unused)
+{
+    ranks_nap_ms((int)(ko_now_ns() / 1000 % 20));
+    raise(SIGSTOP);
+    return unused;
+}
+
+/* Rank 1 stands still between two calls, or in one. */
+static int wait_for_a_caller(kolo_group *group, void *unused)
+{
+    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
+    const pid_t own = getpid();
+    int failed = enter(group), err = KOLO_OK;
+    int64_t began_ns;
+    pthread_t stopper;
+    pid_t all[3];
+
+    (void)unused;
+    if (failed || kolo_all_gather(group, &own, all, sizeof own, KOLO_UINT8))
+        return ranks_fail("before");
+    kolo_group_set_timeout(group, 500);
+    if (kolo_group_rank(group) == 1 && pthread_create(&stopper, NULL, stop_soon, NULL))
+        return ranks_fail("no thread");
+    began_ns = ko_now_ns();
+    while (!err)
+        err = call(group, &trial);
+    failed = ranks_expect_soon(began_ns, err, KOLO_E_TIMEOUT, " rank 1 (");
+    if (kolo_group_rank(group) == 0)
+        kill(all[1], SIGKILL);
+    return failed;
+}
+
+/* What rank 1 has the GPU do fails, after the ranks have met for the call. */
+static int fail_to_launch(kolo_group *group, void *unused)
+{
+    const struct trial trial = {KO_ALL_REDUCE, 1000, 0};
+    int failed = enter(group);
+    const int64_t began_ns = ko_now_ns();
+
+    (void)unused;
+    if (!failed && kolo_group_rank(group) == 1)
+        setenv("FAKECUDA_BREAK", "cuLaunchKernel=719", 1);
+    return failed || ranks_expect_soon(began_ns, call(group, &trial), KOLO_E_SYSTEM, "on rank 1");
+}
+
 static void a_kernel_waits_in_vain(void **state)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
@@ -255,6 +333,10 @@ static void a_kernel_waits_in_vain(void **state)
     setenv("FAKECUDA_DEVICES", "3", 1);
     exam_set_variables("shm", "", 4096);
     assert_int_equal(ranks_run(&ranks, lose_a_rank, NULL), 0);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(ranks_run(&ranks, i % 2 ? lose_a_caller : wait_for_a_caller, NULL), 0);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, fail_to_launch, NULL), 0);
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */

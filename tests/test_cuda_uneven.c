@@ -8,6 +8,7 @@
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
+#include "kernel_args.h"
 #include "ranks.h"
 #include "reduce.h"
 
@@ -22,7 +23,8 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 1501, MOST_RANKS = 8, ROOT = 1 };
+/* LONG elements are too many for pushes, which test_cuda_push counts. */
+enum { COUNT = 1501, LONG = KO_PUSH_BYTES / 4 + 1, MOST_RANKS = 8, ROOT = 1 };
 
 /* Calls in the order of these tests. */
 enum call { GATHER_ALL, REDUCE_SCATTER, GATHER, SCATTER, EXCHANGE, PREMUL, NCALLS };
@@ -94,7 +96,9 @@ static void list(enum call call, int n, int rank, struct lists *lists)
     lists->out = (kolo_blocks){lists->numbers[2], lists->numbers[3]};
 }
 
-static int make(kolo_group *group, enum call call, void *in, void *out, kolo_op premul)
+/* count: of PREMUL. */
+static int make(kolo_group *group, enum call call, void *in, void *out, kolo_op premul,
+                size_t count)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group), root = ROOT % n;
     const size_t given = length(call, rank, root), gotten = length(call, root, rank);
@@ -113,7 +117,7 @@ static int make(kolo_group *group, enum call call, void *in, void *out, kolo_op 
     case EXCHANGE:
         return kolo_all_to_all_v(group, in, &l.in, out, &l.out, KOLO_FLOAT32);
     default:
-        return kolo_all_reduce(group, in, out, COUNT, KOLO_FLOAT32, premul);
+        return kolo_all_reduce(group, in, out, count, KOLO_FLOAT32, premul);
     }
 }
 
@@ -134,7 +138,7 @@ static uint64_t floor_of(enum call call, int n, bool is_one, bool is_write)
             given += to == 0 ? length(call, from, to) : 0;
         }
     if (call == PREMUL)
-        passed = (uint64_t)n * COUNT;
+        passed = (uint64_t)n * LONG;
     else if (call == REDUCE_SCATTER)
         passed = is_write ? passed / (uint64_t)n : passed;
     else if (call == GATHER_ALL && is_one && !is_write)
@@ -145,7 +149,7 @@ static uint64_t floor_of(enum call call, int n, bool is_one, bool is_write)
 /* A blocking call has come to its end everywhere before the barrier does. */
 static int count_bytes(kolo_group *group, void *unused)
 {
-    const size_t nbytes = (size_t)kolo_group_size(group) * (COUNT + 1000) * sizeof(float);
+    const size_t nbytes = (LONG + (size_t)kolo_group_size(group) * (COUNT + 1000)) * sizeof(float);
     int failed = gpu_rank_enter(group);
     ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
     kolo_op premul;
@@ -159,7 +163,7 @@ static int count_bytes(kolo_group *group, void *unused)
         if (kolo_barrier(group))
             return ranks_fail("barrier");
         gpu_bytes_of_all(&before[0], &before[1]);
-        if (make(group, (enum call)call, at(in), at(out), premul) || kolo_barrier(group))
+        if (make(group, (enum call)call, at(in), at(out), premul, LONG) || kolo_barrier(group))
             failed = ranks_fail("call %d", call);
         gpu_bytes_of_all(&after[0], &after[1]);
         atomic_fetch_add(&counts[call].read, after[0] - before[0]);
@@ -326,7 +330,7 @@ static int capture(kolo_group *group, ko_cu_ptr in, ko_cu_ptr out, size_t apart,
     int failed = gpu_rank_capture();
 
     for (int call = 0; call < NCALLS && !failed; call++)
-        if (make(group, (enum call)call, at(in), at(out + apart * (unsigned)call), premul))
+        if (make(group, (enum call)call, at(in), at(out + apart * (unsigned)call), premul, COUNT))
             failed = ranks_fail("call %d", call);
     return failed | gpu_rank_captured(exec);
 }
@@ -356,7 +360,7 @@ static int launch(kolo_group *group, void *unused)
         if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
             failed = ranks_fail("a launch");
     for (int call = 0; call < NCALLS && !failed; call++)
-        if (make(group, (enum call)call, at(in), at(other + apart * (unsigned)call), premul))
+        if (make(group, (enum call)call, at(in), at(other + apart * (unsigned)call), premul, COUNT))
             failed = ranks_fail("call %d", call);
     if (gpu_rank.cuda->copy((uintptr_t)have, out, NCALLS * apart, gpu_rank.stream) ||
         gpu_rank.cuda->copy((uintptr_t)want, other, NCALLS * apart, gpu_rank.stream) ||
