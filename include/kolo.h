@@ -251,8 +251,9 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * all ranks launch their graphs, in any stream, with no part of the host's. A graph that waits for
  * a rank longer than the group's limit, or for one whose process has ended, fails the group with an
  * error that names the rank. Then, as after kolo_group_abort, its stream goes on, and so do those
- * of later launches; a stream that has come to its end while kolo_group_error says nothing has the
- * right results. Free the group when no graph of it is under way. */
+ * of later launches, which may leave anything in any rank's buffers of their calls; a stream that
+ * has come to its end while kolo_group_error says nothing has the right results. Free the group
+ * when no graph of it is under way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

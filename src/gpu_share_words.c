@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Words that streams wait for, and boxes for what kernels send each other: what lies where in the
+ * memory that each rank gives for them, and how such waits end once a group has failed.
+ */
+#include "gpu_share_parts.h"
+
+#include "kernel_args.h"
+#include "status.h"
+
+enum { LETTING_GO_MS = 2000 }; /* at most, for what a stream waits for in graphs */
+
+/* What lies behind the words; boxes where the ranks have a GPU each. */
+enum { EPOCHS_AT = 256, GIVEN_UP_AT = 256 + KO_PUSH_BLOCKS * 4, BOXES_AT = 512 };
+_Static_assert(sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
+_Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= BOXES_AT, "epochs fit");
+
+static size_t scratch_at(const struct ko_gpu_share *share)
+{
+    return BOXES_AT + (size_t)share->n * KO_PUSH_BOX;
+}
+
+/* With the context; as urgent as the group's own stream is. */
+static ko_cu_result make_aside(struct ko_gpu_share *share)
+{
+    int least, most;
+    ko_cu_result result = share->cuda->stream_priorities(&least, &most);
+
+    return result
+               ? result
+               : share->cuda->stream_create_urgent(&share->aside, KO_CU_STREAM_NON_BLOCKING, most);
+}
+
+int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
+{
+    const size_t nbytes = share->layout == KO_GPU_EACH
+                              ? scratch_at(share) + (size_t)share->n * KO_PUSH_BYTES
+                              : BOXES_AT;
+    ko_cu_result result;
+    int err = ko_gpu_enter(share->gpu);
+
+    if (err)
+        return err;
+    result = make_aside(share);
+    if (!result)
+        result = share->cuda->alloc(&share->made_words, nbytes);
+    if (!result)
+        result = share->cuda->fill(share->made_words, 0, nbytes, share->aside);
+    if (!result)
+        result = share->cuda->stream_sync(share->aside);
+    ko_gpu_leave(share->gpu);
+    err = ko_cuda_check(share->cuda, result, "the GPU has no memory for words");
+    return err ? err
+               : ko_gpu_share_describe(share, (void *)(uintptr_t)share->made_words, nbytes, place);
+}
+
+void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
+{
+    if (ko_gpu_share_reaches(share, rank, place))
+        share->ranks[rank].words = ko_gpu_share_address(share, rank, place);
+}
+
+bool ko_gpu_share_has_words(const struct ko_gpu_share *share)
+{
+    return share->ranks[0].words;
+}
+
+uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank,
+                           enum ko_gpu_word word)
+{
+    return share->ranks[owner].words +
+           sizeof(uint32_t) * (KO_GPU_NWORDS * (unsigned)rank + (unsigned)word);
+}
+
+uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner)
+{
+    return share->ranks[owner].words + GIVEN_UP_AT;
+}
+
+static int read_from(struct ko_gpu_share *share, ko_cu_ptr from, void *to, size_t nbytes)
+{
+    const ko_cu_stream stream = share->aside;
+    ko_cu_result result;
+    int err = ko_gpu_enter(share->gpu);
+
+    if (err)
+        return err;
+    result = share->cuda->copy((uintptr_t)to, from, nbytes, stream);
+    if (!result)
+        result = share->cuda->stream_sync(stream);
+    ko_gpu_leave(share->gpu);
+    return ko_cuda_check(share->cuda, result, "the words that streams wait for cannot be read");
+}
+
+int ko_gpu_share_read(struct ko_gpu_share *share, int owner, ko_gpu_words words)
+{
+    return read_from(share, share->ranks[owner].words, words, (size_t)share->n * sizeof *words);
+}
+
+bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank)
+{
+    uint32_t has = 0;
+
+    return !read_from(share, ko_gpu_share_given_up(share, rank), &has, sizeof has) && has;
+}
+
+bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share)
+{
+    return share->layout == KO_GPU_EACH && share->n > 1 && ko_gpu_share_has_words(share);
+}
+
+void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
+                       uint64_t *scratch)
+{
+    const ko_cu_ptr page_at = ko_gpu_page_at(share->gpu);
+
+    *push = (struct ko_push){.rank = (uint32_t)rank,
+                             .n = (uint32_t)share->n,
+                             .epochs = share->made_words + EPOCHS_AT,
+                             .given_up = ko_gpu_share_given_up(share, rank),
+                             .stop = page_at + offsetof(struct ko_gpu_page, stop),
+                             .stalled = page_at + offsetof(struct ko_gpu_page, stalled)};
+    for (int r = 0; r < share->n; r++)
+        push->boxes[r] = share->ranks[r].words + BOXES_AT;
+    *scratch = share->made_words + scratch_at(share);
+}
+
+void ko_gpu_share_captures(struct ko_gpu_share *share)
+{
+    ko_gpu_keep_page(share->gpu);
+    atomic_store(&share->has_captured, true);
+}
+
+/* One wait after another, since who has waited takes the words back. Others are told no more that
+ * this rank is done, since it has not got what it waited for. */
+static void let_go_once(struct ko_gpu_share *share, int rank)
+{
+    const ko_cu_stream stream = share->aside;
+
+    (void)share->cuda->stream_put_word(stream, ko_gpu_share_given_up(share, rank), 1, 0);
+    for (int r = 0; r < share->n; r++)
+        for (int word = 0; word < KO_GPU_NWORDS; word++)
+            (void)share->cuda->stream_put_word(
+                stream, ko_gpu_share_word(share, rank, r, (enum ko_gpu_word)word), 1, 0);
+    (void)share->cuda->stream_sync(stream);
+}
+
+void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
+{
+    const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
+    struct ko_gpu_page *page;
+    int mode = KO_CU_CAPTURE_RELAXED;
+
+    if (!share)
+        return;
+    page = ko_gpu_page(share->gpu);
+    atomic_store(&page->stop, 1);
+    if (!atomic_load(&share->has_captured))
+        return;
+    atomic_store(&share->has_let_go, true);
+    if (ko_gpu_enter(share->gpu))
+        return;
+    ko_gpu_relax(share->gpu, &mode);
+    while (atomic_load(&page->awaited) && !ko_deadline_passed(&deadline))
+        let_go_once(share, rank);
+    ko_gpu_relax(share->gpu, &mode);
+    ko_gpu_leave(share->gpu);
+}
