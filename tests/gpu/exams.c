@@ -2,13 +2,14 @@
  *
  * Every collective on a GPU, among ranks that share it, or take the machine's in turn, against an
  * oracle: odd counts, blocks of other lengths, any alignment, in and out of place, blocking and
- * asynchronous, outputs poisoned and guarded; and messages around a ring. exams threads|processes
- * RANKS SECONDS [SEED] Goes on with other calls until the time is over. The driver is whatever the
- * loader finds.
+ * asynchronous, outputs poisoned and guarded; messages around a ring; and the calls of training:
+ * steps of optimizers, compressed gradients, unscaling. exams threads|processes RANKS SECONDS
+ * [SEED] Goes on with other calls until the time is over. The driver is whatever the loader finds.
  */
 #include "clock.h"
 #include "exam.h"
 #include "gpu_rank.h"
+#include "gradient_exam.h"
 #include "ranks.h"
 #include "report.h"
 
@@ -75,6 +76,15 @@ static int pass_on(kolo_group *group, const struct exam *exam)
     return err ? ranks_fail("a message of %zu bytes to rank %d", nbytes, rank) : 0;
 }
 
+/* One of training's calls; the same seed on all ranks. */
+static int train(kolo_group *group, unsigned seed)
+{
+    static int (*const exams[])(kolo_group *, const struct exam_memory *, unsigned) = {
+        gradient_exam_step, gradient_exam_compressed, gradient_exam_unscale};
+
+    return exams[seed % 3](group, &gpu_rank_memory, seed / 3);
+}
+
 static int take(kolo_group *group, void *unused)
 {
     const ko_deadline end = ko_deadline_in(wish.seconds * 1000);
@@ -88,6 +98,8 @@ static int take(kolo_group *group, void *unused)
         failed = exam_take(group, &exam);
         if (!failed)
             failed = pass_on(group, &exam);
+        if (!failed)
+            failed = train(group, (unsigned)rand_r(&seed));
         atomic_fetch_add(&counts->calls, 1);
         goes_on = !ko_deadline_passed(&end);
         if (!failed && kolo_all_reduce(group, &goes_on, &goes_on, 1, KOLO_INT32, KOLO_MIN))
