@@ -2,7 +2,8 @@
  *
  * correspondence_parts.h: what the files of a correspondence have of each other: correspondence.c
  * takes letters in and ends them, correspondence_send.c and correspondence_receive.c move their
- * messages. Nobody else includes this.
+ * messages, correspondence_parcels.c keeps those that no receive waits for. Nobody else includes
+ * this.
  */
 #ifndef KO_CORRESPONDENCE_PARTS_H
 #define KO_CORRESPONDENCE_PARTS_H
@@ -78,6 +79,40 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
 int ko_receive_fetch(struct ko_correspondence *with);
 /* Takes a receive or a probe in. */
 int ko_receive_enter(struct ko_correspondence *with, int n, struct ko_letter *letter);
+
+/* Whether a message of this tag is one for the receive, or the probe. */
+bool ko_letter_takes(const struct ko_letter *letter, int tag);
+/* KOLO_OK, or why this message cannot go into this receive. */
+int ko_letter_fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
+                   kolo_dtype dtype, size_t nbytes);
+/* Completes a receive whose message is in its buffer, or a probe. */
+void ko_letter_deliver(struct ko_correspondence *with, struct ko_letter *letter, int tag,
+                       kolo_dtype dtype, size_t nbytes);
+
+/* What the parcel, or the stamp, says of a message that is fetched; NULL: no memory. */
+struct ko_fetch *ko_fetch_new(struct ko_letter *letter, uint64_t seq, int tag, kolo_dtype dtype,
+                              size_t nbytes);
+/* Its place has come; ko_receive_fetch goes on with it. */
+void ko_fetch_push(struct ko_correspondence *with, struct ko_fetch *fetch);
+
+/* ---- correspondence_parcels.c --------------------------------------------------------------- */
+
+/* Makes a parcel for the arriving message; a long one is laid aside by its sender unless that was
+ * its sender's own idea. */
+int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame);
+/* Makes room for its first `needed` bytes. */
+int ko_parcel_make_room(struct ko_correspondence *with, struct ko_parcel *parcel, size_t needed);
+/* The parcel that came first, of n correspondences; *from is that of its sender. */
+struct ko_parcel *ko_parcel_find(struct ko_correspondence *with, int n,
+                                 const struct ko_letter *letter, struct ko_correspondence **from);
+/* A receive gets a message that has come, or begun to come, before it. */
+int ko_parcel_hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
+                        struct ko_letter *letter);
+/* What comes from now on goes into the receive's own buffer. A slice that has come in part goes to
+ * its end where it began. */
+void ko_parcel_redirect(struct ko_correspondence *with, struct ko_parcel *parcel);
+/* It has arrived: its receive, if one has been posted, gets it. */
+int ko_parcel_end(struct ko_correspondence *with, struct ko_parcel *parcel);
 void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel);
 
 #endif

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * What comes in goes straight into the receive that waits for it: the one that was posted first of
- * those that name its sender and those that take any rank. If there is none, into a parcel, to be
- * copied when the receive is posted; or as far as it has come by then, and the rest goes straight
- * into the receive's buffer.
+ * those that name its sender and those that take any rank. If there is none, into a parcel
+ * (correspondence_parcels.c).
  */
 #include "correspondence_parts.h"
 #include "dtype.h"
-#include "fault.h"
 #include "group.h"
 #include "status.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A look that can find nothing but the end of the peer costs a system call on some links: only one
  * of so many is made. */
@@ -21,7 +17,7 @@ enum { UNLOOKED = 16 };
 
 /* ---- matching ------------------------------------------------------------------------------ */
 
-static bool takes(const struct ko_letter *letter, int tag)
+bool ko_letter_takes(const struct ko_letter *letter, int tag)
 {
     return letter->tag == tag || letter->tag == KOLO_ANY_TAG;
 }
@@ -30,7 +26,7 @@ static struct ko_letter *first_for(const struct ko_letters *list, int tag)
 {
     struct ko_letter *letter = list->first;
 
-    while (letter && !takes(letter, tag))
+    while (letter && !ko_letter_takes(letter, tag))
         letter = letter->next;
     return letter;
 }
@@ -52,18 +48,16 @@ static struct ko_letter *find_awaited(const struct ko_correspondence *with, int 
 
 /* ---- finishing ----------------------------------------------------------------------------- */
 
-/* Completes a receive whose message is in its buffer, or a probe. */
-static void deliver(struct ko_correspondence *with, struct ko_letter *letter, int tag,
-                    kolo_dtype dtype, size_t nbytes)
+void ko_letter_deliver(struct ko_correspondence *with, struct ko_letter *letter, int tag,
+                       kolo_dtype dtype, size_t nbytes)
 {
     if (letter->message)
         *letter->message = (kolo_message){with->peer, tag, dtype, nbytes >> ko_dtype_shift(dtype)};
     ko_letter_finish(with, letter, KOLO_OK);
 }
 
-/* KOLO_OK, or why this message cannot go into this receive. */
-static int fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
-                kolo_dtype dtype, size_t nbytes)
+int ko_letter_fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
+                   kolo_dtype dtype, size_t nbytes)
 {
     if (nbytes > letter->nbytes)
         return ko_fail(KOLO_E_TRUNCATED,
@@ -79,9 +73,8 @@ static int fits(const struct ko_correspondence *with, const struct ko_letter *le
 
 /* ---- messages that are fetched --------------------------------------------------------------- */
 
-/* What the parcel, or the stamp, says of it is to be filled in. */
-static struct ko_fetch *new_fetch(struct ko_letter *letter, uint64_t seq, int tag, kolo_dtype dtype,
-                                  size_t nbytes)
+struct ko_fetch *ko_fetch_new(struct ko_letter *letter, uint64_t seq, int tag, kolo_dtype dtype,
+                              size_t nbytes)
 {
     struct ko_fetch *fetch = ko_alloc(sizeof *fetch, "a message in GPU memory");
 
@@ -95,7 +88,7 @@ static struct ko_fetch *new_fetch(struct ko_letter *letter, uint64_t seq, int ta
     return fetch;
 }
 
-static void push_fetch(struct ko_correspondence *with, struct ko_fetch *fetch)
+void ko_fetch_push(struct ko_correspondence *with, struct ko_fetch *fetch)
 {
     struct ko_fetch **end = &with->fetches;
 
@@ -121,145 +114,10 @@ int ko_receive_fetch(struct ko_correspondence *with)
         if (err)
             break;
         *link = fetch->next;
-        deliver(with, fetch->letter, fetch->tag, fetch->dtype, fetch->nbytes);
+        ko_letter_deliver(with, fetch->letter, fetch->tag, fetch->dtype, fetch->nbytes);
         ko_fetch_free(fetch);
     }
     return err;
-}
-
-/* ---- parcels ------------------------------------------------------------------------------- */
-
-/* Counts nbytes more of memory for a parcel. */
-static int charge(struct ko_correspondence *with, const struct ko_parcel *parcel, size_t nbytes)
-{
-    struct ko_desk *desk = with->desk;
-
-    if (nbytes > desk->most_bytes || desk->held_bytes > desk->most_bytes - nbytes)
-        return ko_fail(KOLO_E_NOMEM,
-                       "rank %d holds %zu bytes of messages that it has not asked for, and the one "
-                       "of tag %d and %zu bytes from rank %d is more than KOLO_UNEXPECTED_BYTES "
-                       "(%zu) allows; post receives earlier, or raise it",
-                       desk->rank, desk->held_bytes, parcel->tag, parcel->nbytes, with->peer,
-                       desk->most_bytes);
-    desk->held_bytes += nbytes;
-    return KOLO_OK;
-}
-
-static void free_data(struct ko_correspondence *with, struct ko_parcel *parcel)
-{
-    with->desk->held_bytes -= parcel->room;
-    free(parcel->data);
-    parcel->data = NULL;
-    parcel->room = 0;
-}
-
-void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel)
-{
-    struct ko_parcel **link = &with->parcels, *before = NULL;
-
-    while (*link != parcel) {
-        before = *link;
-        link = &before->next;
-    }
-    *link = parcel->next;
-    if (with->last_parcel == parcel)
-        with->last_parcel = before;
-    if (with->parcel == parcel)
-        with->parcel = NULL;
-    free_data(with, parcel);
-    with->desk->held_bytes -= sizeof *parcel;
-    free(parcel);
-}
-
-/* Makes a parcel for the arriving message; a long one is laid aside by its sender unless that was
- * its sender's own idea. */
-static int keep_parcel(struct ko_correspondence *with, const struct ko_frame *frame)
-{
-    const struct ko_stamp *stamp = &frame->stamp;
-    const bool is_long = with->is_heard && !with->is_place &&
-                         stamp->count > with->desk->eager_bytes && frame->nbytes < stamp->count;
-    struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
-    int err = parcel ? KOLO_OK : KOLO_E_NOMEM;
-
-    if (err)
-        return err;
-    parcel->seq = stamp->seq;
-    parcel->tag = (int)stamp->root;
-    parcel->dtype = (kolo_dtype)stamp->dtype;
-    parcel->nbytes = stamp->count;
-    parcel->is_heard = with->is_heard;
-    parcel->wants_receipt = with->wants_receipt;
-    parcel->is_place = with->is_place;
-    parcel->is_aside = is_long || (!frame->nbytes && stamp->count);
-    err = charge(with, parcel, sizeof *parcel);
-    if (err) {
-        free(parcel);
-        return err;
-    }
-    parcel->number = ++with->desk->kept;
-    if (with->last_parcel)
-        with->last_parcel->next = parcel;
-    else
-        with->parcels = parcel;
-    with->last_parcel = parcel;
-    with->parcel = parcel;
-    return is_long && frame->nbytes ? ko_note(with, KO_FRAME_ASIDE, parcel->seq, NULL) : KOLO_OK;
-}
-
-/* What comes from now on goes into the receive's own buffer. A slice that has come in part goes to
- * its end where it began. */
-static void redirect(struct ko_correspondence *with, struct ko_parcel *parcel)
-{
-    if (!parcel->taker || !parcel->data || parcel->is_place ||
-        (parcel == with->parcel && with->is_landing))
-        return;
-    memcpy(parcel->taker->buffer, parcel->data, parcel->arrived);
-    free_data(with, parcel);
-}
-
-/* The place has come whole. */
-static int fetch_parcel(struct ko_correspondence *with, struct ko_parcel *parcel,
-                        struct ko_letter *letter)
-{
-    struct ko_fetch *fetch =
-        new_fetch(letter, parcel->seq, parcel->tag, parcel->dtype, parcel->nbytes);
-
-    if (!fetch)
-        return KOLO_E_NOMEM;
-    memcpy(&fetch->place, parcel->data, sizeof fetch->place);
-    push_fetch(with, fetch);
-    ko_parcel_free(with, parcel);
-    return KOLO_OK;
-}
-
-/* A receive gets a message that has come, or begun to come, before it. */
-static int hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
-                     struct ko_letter *letter)
-{
-    const int status = fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
-    int err = KOLO_OK;
-
-    if ((!parcel->is_whole || parcel->is_place) && status && parcel->is_heard)
-        err = ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter);
-    else if (!parcel->is_whole && !status && parcel->is_aside)
-        err = ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
-    if (err)
-        return err;
-    if (!status && !parcel->is_whole) {
-        parcel->taker = letter;
-        redirect(with, parcel);
-        return KOLO_OK;
-    }
-    if (!status && parcel->is_place)
-        return fetch_parcel(with, parcel, letter);
-    if (!status && parcel->nbytes)
-        memcpy(letter->buffer, parcel->data, parcel->nbytes);
-    if (status)
-        ko_letter_finish(with, letter, status);
-    else
-        deliver(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
-    ko_parcel_free(with, parcel);
-    return KOLO_OK;
 }
 
 /* ---- one message --------------------------------------------------------------------------- */
@@ -295,14 +153,15 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
                   struct ko_letter *letter)
 {
     const struct ko_stamp *stamp = &frame->stamp;
-    const int status = fits(with, letter, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+    const int status =
+        ko_letter_fits(with, letter, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
     int err = KOLO_OK;
 
     if (status && with->is_heard && frame->nbytes < stamp->count)
         err = ko_note(with, KO_FRAME_REFUSE, stamp->seq, letter);
     if (!err && !status && with->is_place) {
-        with->fetch =
-            new_fetch(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+        with->fetch = ko_fetch_new(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype,
+                                   stamp->count);
         err = with->fetch ? KOLO_OK : KOLO_E_NOMEM;
     }
     if (err)
@@ -347,13 +206,13 @@ static int begin_arrival(struct ko_correspondence *with, const struct ko_link *l
     with->parcel = NULL;
     with->wants_receipt = stamp->op & KO_RECEIPT;
     with->is_heard = with->wants_receipt || with->is_place || !link->posts;
-    err = letter && !is_announcement ? accept(with, frame, letter) : keep_parcel(with, frame);
+    err = letter && !is_announcement ? accept(with, frame, letter) : ko_parcel_keep(with, frame);
     if (!err)
         err = welcome(with, link);
     if (err || !letter || !with->parcel)
         return err;
     ko_letters_remove(list_of(with, letter), letter);
-    err = hand_over(with, with->parcel, letter);
+    err = ko_parcel_hand_over(with, with->parcel, letter);
     if (err) /* to be failed with the others */
         ko_letters_push(list_of(with, letter), letter);
     return err;
@@ -387,11 +246,11 @@ static void tell_probes(struct ko_correspondence *with, const struct ko_stamp *s
 
     for (; probe; probe = next) {
         next = probe->next;
-        if (!takes(probe, (int)stamp->root) ||
+        if (!ko_letter_takes(probe, (int)stamp->root) ||
             (probe->peer != KOLO_ANY_RANK && probe->peer != with->peer))
             continue;
         ko_letters_remove(&with->desk->probes, probe);
-        deliver(with, probe, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+        ko_letter_deliver(with, probe, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
     }
 }
 
@@ -432,24 +291,15 @@ static int end_arrival(struct ko_correspondence *with)
     with->letter = NULL;
     with->parcel = NULL;
     if (letter && with->fetch) {
-        push_fetch(with, with->fetch);
+        ko_fetch_push(with, with->fetch);
         with->fetch = NULL;
         return KOLO_OK;
     }
     if (letter) {
-        deliver(with, letter, with->tag, letter->dtype, with->total);
+        ko_letter_deliver(with, letter, with->tag, letter->dtype, with->total);
         return KOLO_OK;
     }
-    if (parcel)
-        parcel->is_whole = true;
-    if (parcel && parcel->taker && parcel->is_place)
-        return fetch_parcel(with, parcel, parcel->taker);
-    if (parcel && parcel->taker) {
-        redirect(with, parcel);
-        deliver(with, parcel->taker, parcel->tag, parcel->dtype, parcel->nbytes);
-        ko_parcel_free(with, parcel);
-    }
-    return KOLO_OK;
+    return parcel ? ko_parcel_end(with, parcel) : KOLO_OK;
 }
 
 /* ---- slices -------------------------------------------------------------------------------- */
@@ -460,32 +310,6 @@ static struct ko_letter *target(const struct ko_correspondence *with)
     if (with->letter)
         return with->letter;
     return with->parcel && !with->parcel->data ? with->parcel->taker : NULL;
-}
-
-/* Makes room for nbytes more of the arriving message, if it goes into a parcel. */
-static int make_room(struct ko_correspondence *with, size_t nbytes)
-{
-    struct ko_parcel *parcel = with->parcel;
-    const size_t needed = with->arrived + nbytes;
-    unsigned char *data;
-    size_t room;
-    int err;
-
-    if (!parcel || target(with) || needed <= parcel->room)
-        return KOLO_OK;
-    room = needed < parcel->nbytes / 2 ? 2 * needed : parcel->nbytes;
-    err = charge(with, parcel, room - parcel->room);
-    if (err)
-        return err;
-    data = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(parcel->data, room);
-    if (!data) {
-        with->desk->held_bytes -= room - parcel->room;
-        return ko_fail(KOLO_E_NOMEM, "no memory for a message nobody waits for yet (%zu bytes)",
-                       room);
-    }
-    parcel->data = data;
-    parcel->room = room;
-    return KOLO_OK;
 }
 
 /* Where the next nbytes of the arriving message go; NULL if they are dropped, or there are none. */
@@ -558,14 +382,15 @@ static int take_slice(struct ko_correspondence *with, struct ko_link *link,
                       const struct ko_frame *frame)
 {
     const size_t nbytes = frame->nbytes;
-    int err;
+    int err = KOLO_OK;
 
     if (nbytes > with->total - with->arrived || (!nbytes && with->arrived))
         return ko_fail(KOLO_E_PROTOCOL, "a slice of message #%llu does not fit it",
                        (unsigned long long)with->seq);
     if (with->parcel)
-        redirect(with, with->parcel);
-    err = make_room(with, nbytes);
+        ko_parcel_redirect(with, with->parcel);
+    if (with->parcel && !target(with))
+        err = ko_parcel_make_room(with, with->parcel, with->arrived + nbytes);
     if (!err)
         err = land(with, link, nbytes);
     if (err)
@@ -604,36 +429,16 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
 
 /* ---- entering ------------------------------------------------------------------------------ */
 
-/* The parcel that came first, of n correspondences; *from is that of its sender. */
-static struct ko_parcel *find_parcel(struct ko_correspondence *with, int n,
-                                     const struct ko_letter *letter,
-                                     struct ko_correspondence **from)
-{
-    struct ko_parcel *found = NULL;
-
-    for (int i = 0; i < n; i++) {
-        struct ko_parcel *parcel = with[i].parcels;
-
-        while (parcel && (parcel->taker || !takes(letter, parcel->tag)))
-            parcel = parcel->next;
-        if (parcel && (!found || parcel->number < found->number)) {
-            found = parcel;
-            *from = &with[i];
-        }
-    }
-    return found;
-}
-
 int ko_receive_enter(struct ko_correspondence *with, int n, struct ko_letter *letter)
 {
     struct ko_correspondence *from = with;
-    struct ko_parcel *parcel = find_parcel(with, n, letter, &from);
+    struct ko_parcel *parcel = ko_parcel_find(with, n, letter, &from);
 
     letter->seq = ++with->desk->posted;
     if (parcel && letter->is_probe)
-        deliver(from, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+        ko_letter_deliver(from, letter, parcel->tag, parcel->dtype, parcel->nbytes);
     else if (parcel)
-        return hand_over(from, parcel, letter);
+        return ko_parcel_hand_over(from, parcel, letter);
     else
         ko_letters_push(letter->is_probe ? &with->desk->probes : list_of(with, letter), letter);
     return KOLO_OK;

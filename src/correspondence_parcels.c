@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages that came, or began to come, before their receive: each is kept as a parcel, to be
+ * copied when the receive is posted; or as far as it has come by then, and the rest goes straight
+ * into the receive's buffer.
+ */
+#include "correspondence_parts.h"
+#include "fault.h"
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* Counts nbytes more of memory for a parcel. */
+static int charge(struct ko_correspondence *with, const struct ko_parcel *parcel, size_t nbytes)
+{
+    struct ko_desk *desk = with->desk;
+
+    if (nbytes > desk->most_bytes || desk->held_bytes > desk->most_bytes - nbytes)
+        return ko_fail(KOLO_E_NOMEM,
+                       "rank %d holds %zu bytes of messages that it has not asked for, and the one "
+                       "of tag %d and %zu bytes from rank %d is more than KOLO_UNEXPECTED_BYTES "
+                       "(%zu) allows; post receives earlier, or raise it",
+                       desk->rank, desk->held_bytes, parcel->tag, parcel->nbytes, with->peer,
+                       desk->most_bytes);
+    desk->held_bytes += nbytes;
+    return KOLO_OK;
+}
+
+int ko_parcel_make_room(struct ko_correspondence *with, struct ko_parcel *parcel, size_t needed)
+{
+    unsigned char *data;
+    size_t room;
+    int err;
+
+    if (needed <= parcel->room)
+        return KOLO_OK;
+    room = needed < parcel->nbytes / 2 ? 2 * needed : parcel->nbytes;
+    err = charge(with, parcel, room - parcel->room);
+    if (err)
+        return err;
+    data = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(parcel->data, room);
+    if (!data) {
+        with->desk->held_bytes -= room - parcel->room;
+        return ko_fail(KOLO_E_NOMEM, "no memory for a message nobody waits for yet (%zu bytes)",
+                       room);
+    }
+    parcel->data = data;
+    parcel->room = room;
+    return KOLO_OK;
+}
+
+static void free_data(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    with->desk->held_bytes -= parcel->room;
+    free(parcel->data);
+    parcel->data = NULL;
+    parcel->room = 0;
+}
+
+void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    struct ko_parcel **link = &with->parcels, *before = NULL;
+
+    while (*link != parcel) {
+        before = *link;
+        link = &before->next;
+    }
+    *link = parcel->next;
+    if (with->last_parcel == parcel)
+        with->last_parcel = before;
+    if (with->parcel == parcel)
+        with->parcel = NULL;
+    free_data(with, parcel);
+    with->desk->held_bytes -= sizeof *parcel;
+    free(parcel);
+}
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
+{
+    const struct ko_stamp *stamp = &frame->stamp;
+    const bool is_long = with->is_heard && !with->is_place &&
+                         stamp->count > with->desk->eager_bytes && frame->nbytes < stamp->count;
+    struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
+    int err = parcel ? KOLO_OK : KOLO_E_NOMEM;
+
+    if (err)
+        return err;
+    parcel->seq = stamp->seq;
+    parcel->tag = (int)stamp->root;
+    parcel->dtype = (kolo_dtype)stamp->dtype;
+    parcel->nbytes = stamp->count;
+    parcel->is_heard = with->is_heard;
+    parcel->wants_receipt = with->wants_receipt;
+    parcel->is_place = with->is_place;
+    parcel->is_aside = is_long || (!frame->nbytes && stamp->count);
+    err = charge(with, parcel, sizeof *parcel);
+    if (err) {
+        free(parcel);
+        return err;
+    }
+    parcel->number = ++with->desk->kept;
+    if (with->last_parcel)
+        with->last_parcel->next = parcel;
+    else
+        with->parcels = parcel;
+    with->last_parcel = parcel;
+    with->parcel = parcel;
+    return is_long && frame->nbytes ? ko_note(with, KO_FRAME_ASIDE, parcel->seq, NULL) : KOLO_OK;
+}
+
+/* ---- finding ------------------------------------------------------------------------------- */
+
+struct ko_parcel *ko_parcel_find(struct ko_correspondence *with, int n,
+                                 const struct ko_letter *letter, struct ko_correspondence **from)
+{
+    struct ko_parcel *found = NULL;
+
+    for (int i = 0; i < n; i++) {
+        struct ko_parcel *parcel = with[i].parcels;
+
+        while (parcel && (parcel->taker || !ko_letter_takes(letter, parcel->tag)))
+            parcel = parcel->next;
+        if (parcel && (!found || parcel->number < found->number)) {
+            found = parcel;
+            *from = &with[i];
+        }
+    }
+    return found;
+}
+
+/* ---- handing over -------------------------------------------------------------------------- */
+
+void ko_parcel_redirect(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    if (!parcel->taker || !parcel->data || parcel->is_place ||
+        (parcel == with->parcel && with->is_landing))
+        return;
+    memcpy(parcel->taker->buffer, parcel->data, parcel->arrived);
+    free_data(with, parcel);
+}
+
+/* The place has come whole. */
+static int fetch_parcel(struct ko_correspondence *with, struct ko_parcel *parcel,
+                        struct ko_letter *letter)
+{
+    struct ko_fetch *fetch =
+        ko_fetch_new(letter, parcel->seq, parcel->tag, parcel->dtype, parcel->nbytes);
+
+    if (!fetch)
+        return KOLO_E_NOMEM;
+    memcpy(&fetch->place, parcel->data, sizeof fetch->place);
+    ko_fetch_push(with, fetch);
+    ko_parcel_free(with, parcel);
+    return KOLO_OK;
+}
+
+int ko_parcel_hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
+                        struct ko_letter *letter)
+{
+    const int status = ko_letter_fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+    int err = KOLO_OK;
+
+    if ((!parcel->is_whole || parcel->is_place) && status && parcel->is_heard)
+        err = ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter);
+    else if (!parcel->is_whole && !status && parcel->is_aside)
+        err = ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
+    if (err)
+        return err;
+    if (!status && !parcel->is_whole) {
+        parcel->taker = letter;
+        ko_parcel_redirect(with, parcel);
+        return KOLO_OK;
+    }
+    if (!status && parcel->is_place)
+        return fetch_parcel(with, parcel, letter);
+    if (!status && parcel->nbytes)
+        memcpy(letter->buffer, parcel->data, parcel->nbytes);
+    if (status)
+        ko_letter_finish(with, letter, status);
+    else
+        ko_letter_deliver(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+    ko_parcel_free(with, parcel);
+    return KOLO_OK;
+}
+
+int ko_parcel_end(struct ko_correspondence *with, struct ko_parcel *parcel)
+{
+    parcel->is_whole = true;
+    if (!parcel->taker)
+        return KOLO_OK;
+    if (parcel->is_place)
+        return fetch_parcel(with, parcel, parcel->taker);
+    ko_parcel_redirect(with, parcel);
+    ko_letter_deliver(with, parcel->taker, parcel->tag, parcel->dtype, parcel->nbytes);
+    ko_parcel_free(with, parcel);
+    return KOLO_OK;
+}
