@@ -22,21 +22,11 @@ struct ko_hand {
     struct ko_hand *next; /* in the list of the idle, or the ended */
 };
 
-static void init_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 void ko_crew_open(struct ko_crew *crew)
 {
     *crew = (struct ko_crew){.idle = NULL};
     pthread_mutex_init(&crew->lock, NULL);
-    init_condition(&crew->changed);
+    ko_condition_init(&crew->changed);
 }
 
 /* Waits idle; true if it has been given a body. With the lock. */
@@ -99,7 +89,7 @@ static int start(struct ko_crew *crew, void (*body)(void *), void *argument, con
 
     if (!hand)
         return KOLO_E_NOMEM;
-    init_condition(&hand->called);
+    ko_condition_init(&hand->called);
     hand->crew = crew;
     hand->body = body;
     hand->argument = argument;

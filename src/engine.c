@@ -3,6 +3,7 @@
 
 #include "fence.h"
 #include "portable.h"
+#include "thread.h"
 
 #include <string.h>
 
@@ -10,15 +11,10 @@ enum { LINGER_MS = 1 };
 
 void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew)
 {
-    pthread_condattr_t attributes;
-
     engine->crew = crew;
     engine->is_split = ko_fence_is_split();
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    ko_condition_init(&engine->changed);
 }
 
 bool ko_engine_is_busy(struct ko_engine *engine)

@@ -319,7 +319,6 @@ static void free_watch(struct ko_watch *watch)
 int ko_group_watch(kolo_group *group)
 {
     struct ko_watch *watch;
-    pthread_condattr_t attributes;
     int err;
 
     if (group->watch || group->size == 1)
@@ -331,10 +330,7 @@ int ko_group_watch(kolo_group *group)
     watch->page = ko_gpu_page(group->gpu);
     watch->kernels_of = "a short call or launched CUDA graph";
     pthread_mutex_init(&watch->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watch->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    ko_condition_init(&watch->changed);
     err = ko_thread_start(&watch->thread, keep_watch, watch, "a watch over graphs");
     if (err)
         free_watch(watch);

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "mailbox_parts.h"
 #include "portable.h"
+#include "thread.h"
 
 #include <stdlib.h>
 
@@ -39,7 +40,6 @@ static int prepare_desk(struct ko_mailbox *mailbox)
 static struct ko_mailbox *make(kolo_group *group)
 {
     struct ko_mailbox *mailbox = ko_alloc(sizeof *mailbox, "a mailbox");
-    pthread_condattr_t attributes;
 
     if (!mailbox)
         return NULL;
@@ -47,11 +47,8 @@ static struct ko_mailbox *make(kolo_group *group)
     mailbox->burst_peer = -1;
     atomic_init(&mailbox->held, -1);
     ko_biased_lock_init(&mailbox->lock);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&mailbox->changed, &attributes);
-    pthread_cond_init(&mailbox->for_courier, &attributes);
-    pthread_condattr_destroy(&attributes);
+    ko_condition_init(&mailbox->changed);
+    ko_condition_init(&mailbox->for_courier);
     mailbox->with = ko_alloc((size_t)group->size * sizeof *mailbox->with, "correspondences");
     if (mailbox->with && !prepare_desk(mailbox) &&
         !ko_channel_open(&mailbox->channel, group, KO_CHANNEL_P2P))

@@ -5,6 +5,7 @@
 #include "pmix.h"
 
 #include "status.h"
+#include "thread.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -72,15 +73,11 @@ static int fail(const struct ko_pmix *library, const char *what, int status)
 static struct call *begin_call(void)
 {
     struct call *call = ko_alloc(sizeof *call, "a call of PMIx");
-    pthread_condattr_t monotonic;
 
     if (!call)
         return NULL;
     pthread_mutex_init(&call->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&call->has_ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ko_condition_init(&call->has_ended);
     call->holders = 2;
     return call;
 }

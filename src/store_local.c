@@ -7,6 +7,7 @@
 #include "store.h"
 #include "store_table.h"
 #include "store_wire.h"
+#include "thread.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -60,12 +61,8 @@ static void sleep_until(struct local_store *local, struct sleeper *sleeper,
                         const ko_deadline *deadline)
 {
     struct timespec at = ko_deadline_timespec(deadline);
-    pthread_condattr_t monotonic;
 
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&sleeper->awake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ko_condition_init(&sleeper->awake);
     LIST_INSERT_HEAD(&local->sleepers, sleeper, link);
     while (!sleeper->is_awake && !local->is_stopped && !ko_deadline_passed(deadline))
         pthread_cond_timedwait(&sleeper->awake, &local->lock, &at);

@@ -7,6 +7,7 @@
 #include "store.h"
 #include "store_client.h"
 #include "store_server.h"
+#include "thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,13 +54,8 @@ static void end_turn(struct tcp_store *tcp)
 
 static void open_turns(struct tcp_store *tcp)
 {
-    pthread_condattr_t monotonic;
-
     pthread_mutex_init(&tcp->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&tcp->turn, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ko_condition_init(&tcp->turn);
 }
 
 static int tcp_call(kolo_store *store, const struct ko_request *request,

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <time.h>
 
 int ko_thread_start(pthread_t *thread, void *(*body)(void *), void *argument, const char *what)
 {
@@ -17,4 +18,14 @@ int ko_thread_start(pthread_t *thread, void *(*body)(void *), void *argument, co
     error = ko_fault(KO_FAULT_THREAD) ? EAGAIN : pthread_create(thread, NULL, body, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error ? ko_fail_errno(error, "cannot start %s", what) : KOLO_OK;
+}
+
+void ko_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
 }
