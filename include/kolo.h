@@ -243,9 +243,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * there; if they use several of one host that have access to each other's memory, what has to goes
  * from GPU to GPU; and a message of more than 104 bytes goes by one copy of the receiver's, for
  * which its sender waits. Else all travels by way of host memory, as do messages from memory in
- * pieces (cuMemCreate) to other processes. A group's first call of this is a collective one, which
- * a rank without a GPU makes too; any rank may have another GPU, or none. Another stream may be set
- * later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be used here. While the stream is
+ * pieces (cuMemCreate) to other processes, but for long messages over RDMA adapters that reach the
+ * memory. A group's first call of this is a collective one, which a rank without a GPU makes too;
+ * any rank may have another GPU, or none. Another stream may be set later, of the same GPU.
+ * KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that the driver knows to end before
+ * the call's last byte is KOLO_E_INVALID, since the GPU would not survive it. While the stream is
  * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
  * by way of host memory: it returns at once, with a work that is done, and happens each time that
  * all ranks launch their graphs, in any stream, with no part of the host's. A graph that waits for

@@ -7,7 +7,9 @@
 
 #include "coll_epilogue.h"
 #include "gpu.h"
+#include "status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { ALIGNMENT = 64 };
@@ -62,18 +64,41 @@ static void count_arrays(kolo_group *group, const struct ko_epilogue *epilogue, 
         *(ko_gpu_holds(group->gpu, array) ? ngpu : nhost) += 1;
 }
 
+/* Whose a buffer of nbytes is, if it has any, and, if the GPU's, whether there are as many. */
+static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_out, size_t nbytes,
+                        size_t *ngpu, size_t *nhost)
+{
+    const void *buffer = is_out ? call->out : call->in;
+    char why[KO_ERROR_TEXT];
+
+    if (!nbytes)
+        return KOLO_OK;
+    if (!ko_gpu_holds(group->gpu, buffer)) {
+        *nhost += 1;
+        return KOLO_OK;
+    }
+    *ngpu += 1;
+    if (!ko_gpu_check_length(group->gpu, buffer, nbytes))
+        return KOLO_OK;
+    snprintf(why, sizeof why, "%s", kolo_last_error());
+    return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call),
+                   is_out ? "out" : "in", why);
+}
+
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu)
 {
     size_t ngpu = 0, nhost = 0;
     struct stage stage;
+    int err = KOLO_OK;
 
-    for (size_t i = 0; i < count_tensors(call); i++) {
+    for (size_t i = 0; i < count_tensors(call) && !err; i++) {
         read_tensor(group, call, i, &stage);
-        if (stage.in_bytes)
-            *(ko_gpu_holds(group->gpu, stage.call.in) ? &ngpu : &nhost) += 1;
-        if (stage.out_bytes)
-            *(ko_gpu_holds(group->gpu, stage.call.out) ? &ngpu : &nhost) += 1;
+        err = count_buffer(group, &stage.call, false, stage.in_bytes, &ngpu, &nhost);
+        if (!err)
+            err = count_buffer(group, &stage.call, true, stage.out_bytes, &ngpu, &nhost);
     }
+    if (err)
+        return err;
     if (call->epilogue)
         count_arrays(group, call->epilogue, &ngpu, &nhost);
     *is_on_gpu = ngpu > 0;

@@ -189,6 +189,37 @@ bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer)
     return type == KO_CU_MEMORY_DEVICE;
 }
 
+uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t most,
+                           bool is_in_pieces)
+{
+    uint64_t known = 0;
+    ko_cu_ptr base;
+    size_t length;
+
+    while (known < most && (!known || is_in_pieces) &&
+           !cuda->address_range(&base, &length, at + known) && base + length > at + known)
+        known = base + length - at;
+    return known;
+}
+
+int ko_gpu_check_length(struct ko_gpu *gpu, const void *buffer, size_t nbytes)
+{
+    unsigned char is_whole = 0;
+    uint64_t known;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    if (gpu->cuda->pointer_attribute(&is_whole, KO_CU_POINTER_HAS_LEGACY_IPC, address(buffer)))
+        is_whole = 0;
+    known = ko_cuda_length_at(gpu->cuda, address(buffer), nbytes, !is_whole);
+    ko_gpu_leave(gpu);
+    if (!known || known >= nbytes)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "it takes %zu bytes of GPU memory, which ends after %llu",
+                   nbytes, (unsigned long long)known);
+}
+
 int ko_gpu_copy(struct ko_gpu *gpu, void *to, const void *from, size_t nbytes)
 {
     ko_cu_result result;

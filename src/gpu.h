@@ -39,6 +39,16 @@ void ko_gpu_close(struct ko_gpu *gpu);
 /* True for memory on a GPU. */
 bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer);
 
+/* Whether such memory goes on for nbytes: what a copy or a kernel finds out would end the context
+ * and all that the process has there. KOLO_E_INVALID with how far it goes; KOLO_OK where the driver
+ * does not say. */
+int ko_gpu_check_length(struct ko_gpu *gpu, const void *buffer, size_t nbytes);
+
+/* With the context: the bytes there that the driver knows of, up to `most`; of pieces those that
+ * lie side by side, since what is beside any other memory is not of it. 0: it says nothing. */
+uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t most,
+                           bool is_in_pieces);
+
 /* The number that no other GPU has. */
 int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 

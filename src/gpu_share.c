@@ -322,25 +322,10 @@ static ko_cu_result allow_access(const struct ko_cuda *cuda, const struct ko_gpu
     return result == KO_CU_PEER_ENABLED ? KO_CU_SUCCESS : result;
 }
 
-/* With the context: the bytes there that the driver knows of, up to `most`; of pieces those that
- * lie side by side, since what is beside any other memory is not of it. */
-static uint64_t length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t most,
-                          bool is_in_pieces)
-{
-    uint64_t known = 0;
-    ko_cu_ptr base;
-    size_t length;
-
-    while (known < most && (!known || is_in_pieces) &&
-           !cuda->address_range(&base, &length, at + known) && base + length > at + known)
-        known = base + length - at;
-    return known;
-}
-
 /* With the context. Of what the driver says nothing, the other rank's word has to do. */
 static int check_length(const struct ko_cuda *cuda, ko_cu_ptr at, const struct ko_gpu_place *place)
 {
-    const uint64_t known = length_at(cuda, at, place->nbytes, place->kind == KO_GPU_PIECES);
+    const uint64_t known = ko_cuda_length_at(cuda, at, place->nbytes, place->kind == KO_GPU_PIECES);
 
     if (!known || known >= place->nbytes)
         return KOLO_OK;

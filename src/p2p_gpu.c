@@ -156,24 +156,30 @@ static bool sends_from_gpu(const struct ko_p2p_stages *stages)
     return false;
 }
 
-static bool is_any_on_gpu(kolo_group *group, const kolo_p2p *ops, size_t nops)
+/* Whether any buffer is in GPU memory; those that are have to be as long as their messages. */
+static int find_gpu_memory(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_any)
 {
-    for (size_t i = 0; i < nops; i++)
-        if (is_on_gpu(group, &ops[i]))
-            return true;
-    return false;
+    int err = KOLO_OK;
+
+    *is_any = false;
+    for (size_t i = 0; i < nops && !err; i++)
+        if (is_on_gpu(group, &ops[i])) {
+            *is_any = true;
+            err = ko_gpu_check_length(group->gpu, ops[i].buffer, bytes_of(&ops[i]));
+        }
+    return err;
 }
 
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
                  struct ko_p2p_stages **stages_out)
 {
     struct ko_p2p_stages *stages;
-    bool is_captured;
-    int err;
+    bool is_any, is_captured;
+    int err = find_gpu_memory(group, *ops, nops, &is_any);
 
     *stages_out = NULL;
-    if (!is_any_on_gpu(group, *ops, nops))
-        return KOLO_OK;
+    if (err || !is_any)
+        return err;
     err = ko_gpu_is_captured(group->gpu, &is_captured);
     if (!err && is_captured)
         err = ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph");

@@ -146,6 +146,42 @@ static int call_barrier(kolo_group *group, void *unused)
     return failed || kolo_barrier(group) == KOLO_E_MISMATCH ? failed : ranks_fail("a barrier");
 }
 
+/* More than there is of a buffer: refused before anything touches it, and the group goes on. */
+static int take_too_much(kolo_group *group, void *unused)
+{
+    const int next = (kolo_group_rank(group) + 1) % N,
+              previous = (kolo_group_rank(group) + N - 1) % N;
+    struct side side;
+    char *memory;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    memory = (char *)(uintptr_t)side.memory;
+    if (reduce(&side, 2 * COUNT, NULL) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(),
+                "all_reduce: in is too short: it takes 8000 bytes of GPU memory, "
+                "which ends after "))
+        return ranks_fail("an in that is too short: %s", kolo_last_error());
+    if (kolo_all_gather(group, memory, memory + 200, COUNT / N, KOLO_INT32) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(), "all_gather: out is too short"))
+        return ranks_fail("an out that is too short: %s", kolo_last_error());
+    if (kolo_send(group, memory + 200, COUNT, KOLO_INT32, next, 0) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(), "it takes 4000 bytes"))
+        return ranks_fail("a message that is too long: %s", kolo_last_error());
+    if (kolo_sendrecv(group, memory, COUNT / 2, next, memory + COUNT * 2, COUNT / 2, previous,
+                      KOLO_INT32, 1))
+        return ranks_fail("a message that is not");
+    return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is not") : 0;
+}
+
+static void too_much(void **state)
+{
+    (void)state;
+    run(take_too_much, 0);
+}
+
 static void mismatches(void **state)
 {
     (void)state;
@@ -257,8 +293,8 @@ static void broken_gpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),  cmocka_unit_test(time_outs),
-        cmocka_unit_test(aborts),       cmocka_unit_test(broken_gpus),
+        cmocka_unit_test(too_much),  cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),
+        cmocka_unit_test(time_outs), cmocka_unit_test(aborts),       cmocka_unit_test(broken_gpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
