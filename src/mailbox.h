@@ -51,6 +51,10 @@ static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
  * not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);
 
+/* For a message, or a slot, before a letter is made: of one that waits for it, and of one that goes
+ * on, who looks for less time than a letter takes. */
+enum { KO_LOOKS_OF_A_WAITER = 64, KO_LOOKS_OF_A_PASSER = 8 };
+
 /* True if the message could go, or came: its slot, or the message, is looked for `looks` times.
  * False: nothing was done, it takes a letter. call is of ko_message_call; a message that is
  * received says its call and its room, to be told its nbytes. */

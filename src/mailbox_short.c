@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What most short messages between windows need: the link copies it at once, or it has come whole,
- * or does within tenths of a microsecond. These have no letter, and ask for no time; what is on
- * this way is measured in instructions.
+ * What most short messages need: the link takes it at once, or it has come whole, or does within
+ * tenths of a microsecond. These have no letter, and ask for no time; what is on this way is
+ * measured in instructions. Over messages that is for who waits: those of one who goes on are held,
+ * to travel together.
  */
 #include "mailbox_parts.h"
 #include "reference.h"
@@ -11,7 +12,7 @@
 /* Whether messages with this peer may pass at once. With the lock. */
 static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
 {
-    return link && link->inbox && atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
+    return link && link->wire && atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
            !atomic_load_explicit(&mailbox->group->failed, memory_order_relaxed);
 }
 
@@ -44,6 +45,8 @@ static inline bool send(struct ko_link *link, const struct ko_stamp *stamp, cons
 {
     const size_t nbytes = stamp->count;
 
+    if (!link->inbox)
+        return looks > KO_LOOKS_OF_A_PASSER && ko_message_give(link, stamp, from);
     if (!ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
         return post(link, stamp, from, looks);
     return !ko_window_give(link, stamp, from, nbytes) || !ko_window_ring_receiver(link);
@@ -81,6 +84,13 @@ static inline bool is_next(const struct ko_correspondence *with)
            !with->desk->anyone.first;
 }
 
+static inline bool receive(struct ko_link *link, struct ko_message *message, void *to, int looks)
+{
+    if (!link->inbox)
+        return looks > KO_LOOKS_OF_A_PASSER && ko_message_take(link, message, to, looks);
+    return ko_window_take(link, message, to, looks);
+}
+
 bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
                         int looks)
 {
@@ -96,7 +106,7 @@ bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message,
     with = &mailbox->with[from];
     if (is_open(mailbox, link) && is_next(with)) {
         message->seq = with->received + 1;
-        is_done = ko_window_take(link, message, to, looks_of(mailbox, looks));
+        is_done = receive(link, message, to, looks_of(mailbox, looks));
         with->received += is_done;
         mailbox->visits += is_done;
     }

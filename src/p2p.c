@@ -9,10 +9,6 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* For a message, or a slot, before a letter is made: of one that waits for it, and of one that goes
- * on, who looks for less time than a letter takes. */
-enum { LOOKS = 64, FEW_LOOKS = 8 };
-
 static inline int check(const char *name, kolo_group *group, const kolo_p2p *op)
 {
     if (!group)
@@ -174,7 +170,7 @@ static __attribute__((noinline)) int run_one(const char *name, kolo_group *group
 
 int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)
 {
-    if (send_at_once(group, in, count, dtype, to, tag, LOOKS))
+    if (send_at_once(group, in, count, dtype, to, tag, KO_LOOKS_OF_A_WAITER))
         return KOLO_OK;
     return run_one("kolo_send", group,
                    &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL});
@@ -182,7 +178,7 @@ int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype,
 
 int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag)
 {
-    if (receive_at_once(group, out, count, dtype, from, tag, NULL, LOOKS))
+    if (receive_at_once(group, out, count, dtype, from, tag, NULL, KO_LOOKS_OF_A_WAITER))
         return KOLO_OK;
     return run_one("kolo_recv", group, &(kolo_p2p){0, from, tag, dtype, count, out, NULL});
 }
@@ -191,7 +187,7 @@ int kolo_recv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int 
 int kolo_recv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
                       int tag, kolo_message *message)
 {
-    if (receive_at_once(group, out, count, dtype, from, tag, message, LOOKS))
+    if (receive_at_once(group, out, count, dtype, from, tag, message, KO_LOOKS_OF_A_WAITER))
         return KOLO_OK;
     return run_one("kolo_recv_message", group,
                    &(kolo_p2p){0, from, tag, dtype, count, out, message});
@@ -280,7 +276,7 @@ static inline int finished(kolo_work **work)
 int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag,
                kolo_work **work)
 {
-    if (work && send_at_once(group, in, count, dtype, to, tag, FEW_LOOKS))
+    if (work && send_at_once(group, in, count, dtype, to, tag, KO_LOOKS_OF_A_PASSER))
         return finished(work);
     return start("kolo_isend", group,
                  &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL}, work);
@@ -289,7 +285,7 @@ int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype
 int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from, int tag,
                kolo_work **work)
 {
-    if (work && receive_at_once(group, out, count, dtype, from, tag, NULL, FEW_LOOKS))
+    if (work && receive_at_once(group, out, count, dtype, from, tag, NULL, KO_LOOKS_OF_A_PASSER))
         return finished(work);
     return start("kolo_irecv", group, &(kolo_p2p){0, from, tag, dtype, count, out, NULL}, work);
 }
@@ -298,7 +294,7 @@ int kolo_irecv(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int
 int kolo_irecv_message(kolo_group *group, void *out, size_t count, kolo_dtype dtype, int from,
                        int tag, kolo_message *message, kolo_work **work)
 {
-    if (work && receive_at_once(group, out, count, dtype, from, tag, message, FEW_LOOKS))
+    if (work && receive_at_once(group, out, count, dtype, from, tag, message, KO_LOOKS_OF_A_PASSER))
         return finished(work);
     return start("kolo_irecv_message", group, &(kolo_p2p){0, from, tag, dtype, count, out, message},
                  work);

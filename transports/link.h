@@ -137,6 +137,19 @@ struct ko_message {
     size_t room, nbytes; /* nbytes: of the one that has been taken */
 };
 
+static inline bool ko_frame_is_message(const struct ko_frame *frame,
+                                       const struct ko_message *message)
+{
+    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
+           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
+}
+
+/* Over messages, where the transport can tell (transport.h): sends one that leaves at once; the
+ * next slice, if it is this message, or comes so within so many looks, and all of it is here, moved
+ * to `to` and released. False: nothing was done. */
+bool ko_message_give(struct ko_link *link, const struct ko_stamp *stamp, const void *from);
+bool ko_message_take(struct ko_link *link, struct ko_message *message, void *to, int looks);
+
 extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
 int ko_window_link_start(struct ko_link *link);
 int ko_message_link_start(struct ko_link *link);

@@ -161,6 +161,51 @@ static int message_land(struct ko_link *link, void *to, bool is_streaming)
     return err;
 }
 
+/* ---- whole messages ------------------------------------------------------------------------ */
+
+bool ko_message_give(struct ko_link *link, const struct ko_stamp *stamp, const void *from)
+{
+    const struct ko_transport *transport = link->wire->transport;
+    const size_t nbytes = stamp->count;
+    int err;
+
+    if (!transport->leaves || nbytes > link->longest || free_post(link) ||
+        !transport->leaves(link->wire, nbytes))
+        return false;
+    link->may_hold = false;
+    err = send_post(link, stamp, from, nbytes, NULL);
+    while (!err && ko_link_is_flushed(link))
+        err = transport->drive(link->wire);
+    return !err;
+}
+
+/* Looks for the next frame so many times; what the peer tells is another one's. */
+static const struct ko_frame *look(struct ko_link *link, int looks)
+{
+    const struct ko_frame *frame;
+    int err = message_next(link, &frame);
+
+    while (err == KO_AGAIN && !link->has_notice && --looks > 0) {
+        ko_pause();
+        err = message_next(link, &frame);
+    }
+    return err ? NULL : frame;
+}
+
+bool ko_message_take(struct ko_link *link, struct ko_message *message, void *to, int looks)
+{
+    const struct ko_transport *transport = link->wire->transport;
+    const struct ko_frame *frame =
+        transport->has_whole && !link->is_landed ? look(link, looks) : NULL;
+
+    if (!frame || !ko_frame_is_message(frame, message) || !transport->has_whole(link->wire))
+        return false;
+    message->nbytes = frame->nbytes;
+    return !message_land(link, to, false);
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------ */
+
 /* What the wire has found may be a control message, which ko_link_hear would take. */
 static void message_arm(struct ko_link *link)
 {

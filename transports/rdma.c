@@ -501,6 +501,16 @@ static void rdma_hangup(struct ko_wire *base)
     free(wire);
 }
 
+static bool rdma_leaves(struct ko_wire *base, size_t nbytes)
+{
+    return ko_rdma_leaves((const struct ko_rdma_wire *)base, nbytes);
+}
+
+static bool rdma_has_whole(struct ko_wire *base)
+{
+    return ko_rdma_has_whole((const struct ko_rdma_wire *)base);
+}
+
 const struct ko_transport ko_transport_rdma = {
     .name = "rdma",
     .kind = KO_MESSAGE,
@@ -516,6 +526,8 @@ const struct ko_transport ko_transport_rdma = {
     .send = rdma_send,
     .next = rdma_next,
     .land = rdma_land,
+    .leaves = rdma_leaves,
+    .has_whole = rdma_has_whole,
     .hold = rdma_hold,
     .let_go = ko_rdma_let_go,
     .lands_in = rdma_lands_in,

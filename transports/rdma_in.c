@@ -190,6 +190,13 @@ int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)
     return KOLO_OK;
 }
 
+bool ko_rdma_has_whole(const struct ko_rdma_wire *wire)
+{
+    const struct ko_rdma_in *in = &wire->in;
+
+    return in->has_frame && in->holds_first && front(wire)->nbytes == in->frame.nbytes;
+}
+
 static int end_landing(struct ko_rdma_in *in)
 {
     in->has_frame = in->is_landing = in->is_clear = in->is_asked = false;

@@ -295,6 +295,15 @@ void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post)
         ko_rdma_pump(wire);
 }
 
+/* There are slots for what is to be told before it, too. */
+bool ko_rdma_leaves(const struct ko_rdma_wire *wire, size_t nbytes)
+{
+    enum { TOLD = 4 };
+
+    return wire->stage == KO_RDMA_OPEN && !wire->status && !wire->out.first && wire->out.credits &&
+           nbytes <= KO_RDMA_PART && wire->slots.nsends + TOLD < KO_RDMA_SLOTS;
+}
+
 void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head)
 {
     struct ko_rdma_out *out = &wire->out;

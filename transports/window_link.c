@@ -273,7 +273,7 @@ bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void 
 {
     const struct ko_frame *frame;
 
-    if (window_next(link, &frame) || !ko_window_is_message(frame, message))
+    if (window_next(link, &frame) || !ko_frame_is_message(frame, message))
         return false;
     message->nbytes = frame->nbytes;
     return !window_land(link, to, false);

@@ -147,13 +147,6 @@ static inline bool ko_window_look(struct ko_link *link, int looks)
     return false;
 }
 
-static inline bool ko_window_is_message(const struct ko_frame *frame,
-                                        const struct ko_message *message)
-{
-    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
-           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
-}
-
 /* ko_window_take, of a slice that has come and does not lie in its slot. */
 bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void *to);
 
@@ -172,7 +165,7 @@ static inline bool ko_window_take(struct ko_link *link, struct ko_message *messa
     ko_stamp_copy(&frame.stamp, &slot->frame.stamp);
     if (frame.kind != KO_FRAME_INLINE || frame.nbytes > KO_INLINE)
         return ko_window_take_long(link, message, to);
-    if (!ko_window_is_message(&frame, message))
+    if (!ko_frame_is_message(&frame, message))
         return false;
     message->nbytes = frame.nbytes;
     ko_window_look_ahead(link, frame.nbytes);
