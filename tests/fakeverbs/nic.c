@@ -8,6 +8,7 @@
 #include "double.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct double_cq *double_cqs;
 unsigned double_generation;
 
 static struct nic {
+    sem_t runs; /* posted by the thread */
     int users, epoll_fd, stop_fd;
     pthread_t thread;
     struct double_qp *qps;
@@ -344,6 +346,7 @@ static void *run(void *owner)
     struct nic *self = owner;
     struct epoll_event events[32];
 
+    sem_post(&self->runs);
     for (;;) {
         const bool has_jitter = double_number("FAKEVERBS_JITTER", 0) > 0;
         int n = epoll_wait(self->epoll_fd, events, 32, has_jitter ? 1 : TICK_MS);
@@ -412,7 +415,11 @@ int double_start(void)
         nic->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
         nic->stop_fd = eventfd(0, EFD_CLOEXEC);
         epoll_ctl(nic->epoll_fd, EPOLL_CTL_ADD, nic->stop_fd, &event);
+        sem_init(&nic->runs, 0, 0);
         pthread_create(&nic->thread, NULL, run, nic);
+        /* Who forks while a sanitizer still makes the thread has a child without an allocator. */
+        while (sem_wait(&nic->runs))
+            continue;
     }
     nic->users++;
     return 0;
