@@ -202,17 +202,27 @@ uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t mo
     return known;
 }
 
+/* With the context. What is longer than its allocation may go on in the next piece. */
+static uint64_t find_length(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes)
+{
+    uint64_t known = ko_cuda_length_at(gpu->cuda, at, nbytes, false);
+    unsigned char is_whole = 0;
+
+    if (!known || known >= nbytes)
+        return known;
+    if (gpu->cuda->pointer_attribute(&is_whole, KO_CU_POINTER_HAS_LEGACY_IPC, at))
+        is_whole = 0;
+    return is_whole ? known : ko_cuda_length_at(gpu->cuda, at, nbytes, true);
+}
+
 int ko_gpu_check_length(struct ko_gpu *gpu, const void *buffer, size_t nbytes)
 {
-    unsigned char is_whole = 0;
     uint64_t known;
     int err = ko_gpu_enter(gpu);
 
     if (err)
         return err;
-    if (gpu->cuda->pointer_attribute(&is_whole, KO_CU_POINTER_HAS_LEGACY_IPC, address(buffer)))
-        is_whole = 0;
-    known = ko_cuda_length_at(gpu->cuda, address(buffer), nbytes, !is_whole);
+    known = find_length(gpu, address(buffer), nbytes);
     ko_gpu_leave(gpu);
     if (!known || known >= nbytes)
         return KOLO_OK;
