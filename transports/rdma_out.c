@@ -295,13 +295,14 @@ void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post)
         ko_rdma_pump(wire);
 }
 
-/* There are slots for what is to be told before it, too. */
+/* Nothing is to be told before it but perhaps credits, for which there is a slot too. */
 bool ko_rdma_leaves(const struct ko_rdma_wire *wire, size_t nbytes)
 {
-    enum { TOLD = 4 };
+    const struct ko_rdma_out *out = &wire->out;
 
-    return wire->stage == KO_RDMA_OPEN && !wire->status && !wire->out.first && wire->out.credits &&
-           nbytes <= KO_RDMA_PART && wire->slots.nsends + TOLD < KO_RDMA_SLOTS;
+    return wire->stage == KO_RDMA_OPEN && !wire->status && !out->first && out->credits &&
+           !out->tells_clear && !out->tells_done && nbytes <= KO_RDMA_PART &&
+           wire->slots.nsends + 2 <= KO_RDMA_SLOTS;
 }
 
 void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head)
