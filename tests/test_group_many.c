@@ -5,6 +5,7 @@
  */
 #include "exam.h"
 #include "ranks.h"
+#include "sanitized.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -72,15 +73,6 @@ struct plan {
     bool is_async;
 };
 
-static bool is_sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return true;
-#else
-    return false;
-#endif
-}
-
 /* What groups of two ranks may take, some of which are in use, beyond what there was before. Memory
  * of those that were used before may stay with the threads that have used them. */
 static int are_cheap(const struct holdings *before, long ngroups, long nused, long nused_ever)
@@ -91,7 +83,7 @@ static int are_cheap(const struct holdings *before, long ngroups, long nused, lo
     const long mappings = now.mappings - before->mappings, kib = now.kib - before->kib;
 
     if (descriptors <= 2 * nused + 50 && threads <= 100 &&
-        (is_sanitized() ||
+        (IS_SANITIZED ||
          (mappings <= 4 * nused + 100 && kib <= 6 * ngroups + 66 * nused_ever + 2000)))
         return 0;
     return ranks_fail("%ld groups, %ld used: %ld descriptors, %ld threads, %ld mappings, %ld KiB",
@@ -104,7 +96,7 @@ static int has_left_open(const struct holdings *before)
     const struct holdings now = take_stock();
 
     return now.descriptors > before->descriptors + 50 ||
-                   (!is_sanitized() && now.mappings > before->mappings + 100)
+                   (!IS_SANITIZED && now.mappings > before->mappings + 100)
                ? ranks_fail("%ld descriptors, %ld mappings are left",
                             now.descriptors - before->descriptors, now.mappings - before->mappings)
                : 0;

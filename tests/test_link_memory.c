@@ -6,6 +6,7 @@
  */
 #include "group.h"
 #include "ranks.h"
+#include "sanitized.h"
 #include "window.h"
 
 #include <pthread.h>
@@ -20,12 +21,7 @@
 
 #include <cmocka.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MOST_RANKS = 32 }; /* each thread costs far more */
-#else
-enum { MOST_RANKS = 128 };
-#endif
-
+enum { MOST_RANKS = IS_SANITIZED ? 32 : 128 };
 enum { SLOTS = 2, SLICE_BYTES = 1000, COUNT = 600 };
 
 /* What a group has, when all its ranks have made their calls. */

@@ -5,6 +5,7 @@
  */
 #include "letters.h"
 #include "mailbox_parts.h"
+#include "sanitized.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -19,7 +20,7 @@
 
 /* More than a socket takes in. */
 /* UNASKED: what a link's slots hold, of which no more goes before the peer's word comes. */
-enum { VAST = 96 << 20, MUCH = 24 << 20, UNASKED = 8 << 20, LONG = 100000 };
+enum { VAST = (IS_SANITIZED ? 32 : 96) << 20, MUCH = 24 << 20, UNASKED = 8 << 20, LONG = 100000 };
 
 static void set_limits(const char *eager, const char *unexpected)
 {

@@ -4,6 +4,7 @@
  * a hundred thousand ranks.
  */
 #include "layout.h"
+#include "sanitized.h"
 #include "simulate.h"
 #include "simulate_world.h"
 
@@ -18,13 +19,7 @@
 
 #include <cmocka.h>
 
-/* Of a hundred thousand ranks. Sanitizers keep what is freed for a while. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MOST_KIB = 1536 * 1024 };
-#else
-enum { MOST_KIB = 384 * 1024 };
-#endif
-
+enum { MOST_KIB = (IS_SANITIZED ? 1536 : 384) * 1024 }; /* of a hundred thousand ranks */
 enum { SLICE = 1024, SLOTS = 8, ELEMENT = 4 };
 
 static const struct ko_paper_text *text_of(enum ko_collective what, const char *name)

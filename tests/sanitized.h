@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sanitized.h: whether this is a build for AddressSanitizer or ThreadSanitizer, where everything
+ * takes several times as long and memory is kept after it was freed. Tests that count bytes allow
+ * more there, and those that go through many cases, all of which the plain build has, take fewer.
+ */
+#ifndef SANITIZED_H
+#define SANITIZED_H
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { IS_SANITIZED = 1 };
+#else
+enum { IS_SANITIZED = 0 };
+#endif
+
+#endif
