@@ -176,6 +176,10 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * rounded up to whole pages, which are zero and take a file descriptor for each allocation: few
  * large ones are better than many small. Any thread.
  *
+ * Of an all_reduce whose buffers both lie in such memory, the other ranks of the host may write the
+ * result there themselves. After a call has failed, one that was late may still do so, until it
+ * learns of the failure or its process ends: such a buffer is best freed with the group.
+ *
  * After a fork the memory is shared by parent and child. The child's groups take it for ordinary
  * memory, and its kolo_mem_free gives up the child's access only. */
 KOLO_API int kolo_mem_alloc(size_t nbytes, void **memory);

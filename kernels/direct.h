@@ -24,7 +24,8 @@ KO_FN void one_shot_all_reduce(verbs *v)
 }
 
 /* Rank r sums up chunk r of everybody and gives the sum to everybody: two hops, as few bytes as the
- * ring, and the order of the ranks in every sum. */
+ * ring, and the order of the ranks in every sum. In memory that all share the sum is written to
+ * everybody's OUT at once: each element is read once and written once for each rank, by one. */
 KO_FN void two_shot_all_reduce(verbs *v)
 {
     const size_t slices = slices_of(chunk_of(v->count, v->n, 0).count, v->slice);
@@ -32,10 +33,8 @@ KO_FN void two_shot_all_reduce(verbs *v)
     for (size_t s = 0; s < slices; s++) {
 #define SLICE(chunk) slice_of(chunk_of(v->count, v->n, around(chunk, v->n)), v->slice, s)
         for (int k = 1; k < v->n; k++)
-            send(v, around(v->rank + k, v->n), IN, SLICE(v->rank + k));
-        reduce_from(v, NULL, v->n, SLICE(v->rank), SLICE(v->rank), true);
-        for (int k = 1; k < v->n; k++)
-            send(v, around(v->rank + k, v->n), OUT, SLICE(v->rank));
+            lend(v, around(v->rank + k, v->n), SLICE(v->rank + k));
+        reduce_for_all(v, SLICE(v->rank));
         for (int k = 1; k < v->n; k++)
             recv(v, around(v->rank - k, v->n), SLICE(v->rank - k));
 #undef SLICE

@@ -66,7 +66,10 @@ enum ko_frame_kind {
     KO_FRAME_MEMORY,    /* struct ko_announcement follows, with a descriptor beside it */
     KO_FRAME_INLINE,    /* only in slots: nbytes of a slice, in the slot's own line */
     KO_FRAME_REFERENCE, /* only in slots: nbytes of a slice lie where struct ko_reference says */
-    KO_FRAME_FOREIGN    /* only in slots: they lie at the address, a uint64_t, in the sender */
+    KO_FRAME_FOREIGN,   /* only in slots: they lie at the address, a uint64_t, in the sender */
+    KO_FRAME_LENT,  /* only in slots: as REFERENCE; another struct ko_reference, in the slot's body,
+                       says where the receiver writes what becomes of as many bytes */
+    KO_FRAME_PLACED /* only in slots: nbytes of a slice were written where they were LENT */
 };
 
 struct ko_frame {

@@ -29,6 +29,9 @@
  *     it received, that the receiver has it.
  * send_copy(v, to, buffer, part)
  *     The same, but the text may change it at once.
+ * lend(v, to, part)
+ *     IN[part] goes to rank `to`, from which OUT[part] will come (reduce_for_all), and which may
+ *     write it there itself: the text touches neither before it has received it.
  * recv(v, from, part)
  *     OUT[part] = received, which is final: a text that looks at it again says so (KO_REREADS).
  * recv_to(v, from, buffer, part)
@@ -46,6 +49,9 @@
  * reduce_from(v, ranks, nranks, mine, part, is_complete)
  *     OUT[part] = a slice received from each rank of the list, which names the own rank too, for
  *     IN[mine], reduced in the list's order; final if complete. ranks NULL: 0, 1, 2 ...
+ * reduce_for_all(v, part)
+ *     OUT[part] = IN[part] and what each other rank has lent for it, reduced in the order of the
+ *     ranks; final. All of them receive it.
  * reduce_from_send(v, ranks, nranks, to, mine)
  *     The same, passed on.
  * keep(v, mine, part)

@@ -79,13 +79,10 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
 }
 
 /* Whether OUT does better to go through slots than to be read where it lies: by measurement, among
- * two. A root waits until all is read; a sum is new, and its reader may have what was there before
- * in its cache, where it is in the way (window_places.h). */
+ * two, since a root waits until all is read. */
 static bool is_better_copied(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
-    return group->size == 2 &&
-           ((call->what == KO_BROADCAST && nbytes < LENT_BROADCAST) ||
-            (call->what == KO_ALL_REDUCE && nbytes < group->endpoint->own_cache_bytes));
+    return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
 }
 
 /* What calls of one kind have in common. */
@@ -109,8 +106,8 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->element = (size_t)1 << shift;
     v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->is_copying = is_better_copied(group, call, call->count << shift);
-    v->is_streaming = !(ko_algorithms[algorithm].flags & KO_REREADS) &&
-                      is_beyond_cache(group, call, call->count << shift);
+    v->is_large = is_beyond_cache(group, call, call->count << shift);
+    v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & KO_REREADS);
     v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
                                  .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
                                  .dtype = (uint8_t)call->dtype,

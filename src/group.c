@@ -60,8 +60,9 @@ static int make_lists(kolo_group *group)
 
     group->ranks = ko_alloc(n * sizeof *group->ranks, "a list of ranks");
     group->parts = ko_alloc(n * sizeof *group->parts, "a list of slices");
+    group->outs = ko_alloc(n * sizeof *group->outs, "a list of results");
     group->links = ko_alloc(n * sizeof(struct ko_link *), "a list of links");
-    return group->ranks && group->parts && group->links ? KOLO_OK : KOLO_E_NOMEM;
+    return group->ranks && group->parts && group->outs && group->links ? KOLO_OK : KOLO_E_NOMEM;
 }
 
 /* From now on threads of other groups may come, to answer for it (ko_mailbox_answer_all). */
@@ -516,6 +517,7 @@ void kolo_group_free(kolo_group *group)
     free(group->scratch.bytes);
     free(group->ranks);
     free(group->parts);
+    free(group->outs);
     free(group->links);
     free(group->verbs);
     free(group->packing.bytes);

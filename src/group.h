@@ -73,8 +73,9 @@ struct kolo_group {
     struct ko_hosts *_Atomic hosts;     /* found by the first collective */
     /* of whoever has the engine's turn */
     struct ko_memory scratch, packing, scaled; /* grow as needed */
-    int *ranks;                                /* this and the next two: one for each rank */
+    int *ranks;                                /* this and the next three: one for each rank */
     const void **parts;
+    void **outs;
     struct ko_link **links;
     struct ko_verbs *verbs; /* of the last call of each collective; made by the first */
 

@@ -245,7 +245,8 @@ void ko_paper_describe(const struct ko_paper_action *action, char *text, size_t 
     place(action->target, action->part, part, sizeof part);
     switch (action->verb) {
     case KO_PAPER_SEND:
-        snprintf(text, nbytes, "send to rank %d of %s", action->to, mine);
+        snprintf(text, nbytes, "%s to rank %d of %s", action->is_lent ? "lend" : "send", action->to,
+                 mine);
         return;
     case KO_PAPER_SEND_COPY:
         snprintf(text, nbytes, "send_copy to rank %d of %s", action->to, mine);

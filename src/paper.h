@@ -33,7 +33,8 @@ enum ko_paper_verb {
 struct ko_paper_action {
     enum ko_paper_verb verb;
     bool is_complete;
-    int from, to;               /* ranks; -1: the verb has none */
+    bool is_lent; /* what is sent comes back to the same part of OUT, where `to` may write it */
+    int from, to; /* ranks; -1: the verb has none */
     enum buffer buffer, target; /* of mine, of part */
     struct ko_part mine, part;  /* what is read, what is written; of combs their lengths */
     struct ko_comb comb;

@@ -173,11 +173,12 @@ static int check_loans(struct ko_paper_board *board, int rank, struct ko_part wh
 
         if (loan->received_at && player->clock[loan->to] >= loan->received_at)
             *link = loan->next;
-        else if (overlaps(loan->where, where))
-            return ko_paper_wrong(board, rank,
-                                  "overwrites what was sent by reference to rank %d, which may "
-                                  "not have received it",
-                                  loan->to);
+        else if (overlaps(loan->where, where) || overlaps(loan->back, where))
+            return ko_paper_wrong(
+                board, rank,
+                "overwrites what was lent to rank %d, which may not have received "
+                "it",
+                loan->to);
         else
             link = &(*link)->next;
     }
@@ -199,14 +200,18 @@ int ko_paper_put(struct ko_paper_board *board, int rank, enum buffer buffer, str
     return err;
 }
 
-struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, enum buffer buffer,
-                                    struct ko_part part, int to)
+struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank,
+                                    const struct ko_paper_action *action)
 {
     struct ko_paper_player *player = &board->players[rank];
     struct ko_paper_loan *loan = &player->pool[player->pool_used++];
-    const size_t base = player->places[buffer].at;
+    const struct ko_part part = action->mine;
 
-    *loan = (struct ko_paper_loan){{base + part.at, part.count}, to, 0, player->loans};
+    *loan = (struct ko_paper_loan){
+        .where = {player->places[action->buffer].at + part.at, part.count},
+        .back = {player->places[OUT].at + part.at, action->is_lent ? part.count : 0},
+        .to = action->to,
+        .next = player->loans};
     player->loans = loan;
     return loan;
 }

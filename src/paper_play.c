@@ -182,7 +182,7 @@ static int play_send(struct ko_paper_board *board, int rank, const struct ko_pap
         return err;
     memcpy(message->values, from, action->mine.count * sizeof *from);
     if (action->verb == KO_PAPER_SEND)
-        loan = ko_paper_lend(board, rank, action->buffer, action->mine, action->to);
+        loan = ko_paper_lend(board, rank, action);
     commit(board, rank, action->to, action->mine.count, loan);
     return KOLO_OK;
 }

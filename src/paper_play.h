@@ -34,6 +34,7 @@ static inline uint64_t ko_paper_join(uint64_t a, uint64_t b)
 /* A part that was sent by reference: until the receiver has it, it may not be overwritten. */
 struct ko_paper_loan {
     struct ko_part where; /* of the owner's memory */
+    struct ko_part back;  /* where the receiver may write; empty, if it may not */
     int to;
     uint32_t received_at; /* number of the receiver's action; 0: not yet */
     struct ko_paper_loan *next;
@@ -93,9 +94,9 @@ int ko_paper_read(struct ko_paper_board *board, int rank, enum buffer buffer, st
 int ko_paper_put(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                  const struct ko_paper_value *values);
 
-/* Lends a part of a buffer to `to`. */
-struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank, enum buffer buffer,
-                                    struct ko_part part, int to);
+/* Lends to a rank what the action sends there. */
+struct ko_paper_loan *ko_paper_lend(struct ko_paper_board *board, int rank,
+                                    const struct ko_paper_action *action);
 
 /* Compares every output with what it should hold. */
 int ko_paper_check_outputs(struct ko_paper_board *board);

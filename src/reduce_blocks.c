@@ -147,15 +147,17 @@ void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int
     assert(of->n <= KO_MOST_STREAMED);
     for (size_t at = 0; at < of->count; at += count) {
         const size_t offset = at * reduction->nbytes;
+        char *const first = (char *)outs[0] + offset;
+        char *const sum = is_streaming ? result : first;
 
-        count = least(block_count((char *)outs[0] + offset, reduction->nbytes), of->count - at);
+        count = least(block_count(first, reduction->nbytes), of->count - at);
         for (int i = 0; i < of->n; i++)
             parts[i] = (const char *)of->parts[i] + offset;
-        reduction->many(result, parts, of->n, count, of->nranks);
+        reduction->many(sum, parts, of->n, count, of->nranks);
         if (is_streaming)
             look_ahead(parts, of->n, count * reduction->nbytes);
-        for (int i = 0; i < nouts; i++)
-            write_out((char *)outs[i] + offset, result, count * reduction->nbytes, is_streaming);
+        for (int i = sum == first; i < nouts; i++)
+            write_out((char *)outs[i] + offset, sum, count * reduction->nbytes, is_streaming);
     }
     if (is_streaming)
         ko_copy_streaming_end();

@@ -149,7 +149,21 @@ int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment)
 
 int ko_segment_view(int fd, size_t nbytes, struct ko_segment **segment)
 {
-    return map_foreign(fd, nbytes, PROT_READ, segment);
+    int err = map_foreign(fd, nbytes, PROT_READ, segment);
+
+    if (!err)
+        (*segment)->is_view = true;
+    return err;
+}
+
+int ko_segment_open(struct ko_segment *segment)
+{
+    if (!segment->is_view)
+        return KOLO_OK;
+    if (mprotect(segment->memory, segment->nbytes, PROT_READ | PROT_WRITE))
+        return ko_fail_errno(errno, "opening a peer's shared segment for writing");
+    segment->is_view = false;
+    return KOLO_OK;
 }
 
 void ko_segment_retain(struct ko_segment *segment)

@@ -19,6 +19,7 @@ struct ko_segment {
     uint64_t id; /* random; 0 for a segment mapped from another process */
     int fd;      /* to hand to a peer; -1 if there is none */
     int users;
+    bool is_view;         /* to be read only */
     atomic_bool is_freed; /* memory.h: by its user; nobody should begin to use it any more */
     struct ko_segment *next;
 };
@@ -32,8 +33,9 @@ struct ko_segment *ko_segment_find(uint64_t id);
 /* Maps a peer's segment of exactly nbytes; refuses one that could shrink. Takes fd over. */
 int ko_segment_map(int fd, size_t nbytes, struct ko_segment **segment);
 
-/* The same, to be read only. */
+/* The same, to be read only; and from then on to be written, too, by whoever holds it. */
 int ko_segment_view(int fd, size_t nbytes, struct ko_segment **segment);
+int ko_segment_open(struct ko_segment *segment);
 
 /* One user more. */
 void ko_segment_retain(struct ko_segment *segment);

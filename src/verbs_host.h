@@ -30,7 +30,8 @@ typedef struct ko_verbs {
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
     bool is_copying;   /* OUT, which peers could read where it lies, goes through slots */
-    bool is_streaming; /* results would not stay in the cache, and are not read again */
+    bool is_large;     /* results would not stay in the cache */
+    bool is_streaming; /* nor are they read again */
     struct ko_stamp stamp;
     bool has_posted;      /* by reference: to be flushed */
     bool is_waiting;      /* in `wait` */
@@ -255,19 +256,12 @@ static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
     return true;
 }
 
-/* Whether a peer that could read it where it lies does better to find it in a slot. */
-static bool is_copied(const verbs *v, const struct ko_link *link, enum buffer buffer)
-{
-    return v->is_copying && buffer == OUT && link->outbox &&
-           (!v->reduction || link->places.spread > 1);
-}
-
 static __attribute__((noinline)) void send_slowly(verbs *v, int to, enum buffer buffer,
                                                   struct ko_part part)
 {
     struct ko_link *link = link_to(v, to);
 
-    if (link && is_copied(v, link, buffer))
+    if (link && v->is_copying && buffer == OUT && link->outbox)
         copy_out(v, link, at(v, buffer, part), bytes_of(v, part));
     else if (link)
         post(v, link, at(v, buffer, part), bytes_of(v, part));
@@ -295,6 +289,30 @@ KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
 {
     if (!gave(v, to, at(v, buffer, part), bytes_of(v, part)))
         send_copy_slowly(v, to, buffer, part);
+}
+
+static int try_to_lend(const verbs *v, struct ko_link *link, struct ko_part part)
+{
+    const void *from = at(v, IN, part);
+    const size_t nbytes = bytes_of(v, part);
+
+    return link->inbox ? ko_window_lend(link, &v->stamp, from, at(v, OUT, part), nbytes)
+                       : link->ops->post(link, &v->stamp, from, nbytes);
+}
+
+static __attribute__((noinline)) void lend_slowly(verbs *v, int to, struct ko_part part)
+{
+    struct ko_link *link = link_to(v, to);
+
+    while (link && look_again(v, to, "for room to send to", try_to_lend(v, link, part)))
+        ;
+    v->has_posted |= link && link->flushed < link->referenced;
+}
+
+KO_FN void lend(verbs *v, int to, struct ko_part part)
+{
+    if (!gave(v, to, at(v, IN, part), bytes_of(v, part)))
+        lend_slowly(v, to, part);
 }
 
 KO_FN void recv_to(verbs *v, int from, enum buffer buffer, struct ko_part part)
@@ -471,6 +489,53 @@ KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mi
         reduce_two(v, ranks ? ranks[0] : 0, ranks ? ranks[1] : 1, mine, part);
     else
         reduce_many(v, ranks, nranks, mine, part, is_complete);
+}
+
+/* Into OUT, and where ranks have lent as much; if all have, nobody reads it there. */
+static void reduce_slices_into(verbs *v, const struct slices *slices, struct ko_part part)
+{
+    const struct ko_parts of = {slices->parts, slices->n, part.count, v->n};
+    void **outs = v->group->outs;
+    int nouts = 0;
+
+    outs[nouts++] = at(v, OUT, part);
+    for (int i = 0; i < slices->n; i++)
+        if (slices->links[i] && ko_window_is_lent(slices->links[i]))
+            outs[nouts++] = slices->links[i]->back;
+    if (nouts > 1 && v->n <= KO_MOST_STREAMED) {
+        ko_reduce_into(v->reduction, outs, nouts, &of, v->is_large && nouts == v->n);
+        return;
+    }
+    reduce_slices(v, outs[0], slices, part.count, true);
+    for (int i = 1; i < nouts; i++)
+        memcpy(outs[i], outs[0], bytes_of(v, part));
+}
+
+static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    while (look_again(v, link->peer, "for room to send to",
+                      ko_window_tell_placed(link, &v->stamp, nbytes)))
+        ;
+}
+
+KO_FN void reduce_for_all(verbs *v, struct ko_part part)
+{
+    struct slices slices;
+
+    if (!hold(v, NULL, v->n, part, &slices))
+        return;
+    reduce_slices_into(v, &slices, part);
+    for (int k = 1; k < v->n; k++) {
+        const int to = around(v->rank + k, v->n);
+        struct ko_link *link = slices.links[to];
+        const bool is_placed = ko_window_is_lent(link);
+
+        release(link);
+        if (is_placed)
+            tell_placed(v, link, bytes_of(v, part));
+        else
+            send(v, to, OUT, part);
+    }
 }
 
 KO_FN void reduce_from_send(verbs *v, const int *ranks, int nranks, int to, struct ko_part mine)

@@ -37,6 +37,16 @@ KO_FN void send_copy(verbs *v, int to, enum buffer buffer, struct ko_part part)
                .verb = KO_PAPER_SEND_COPY, .from = -1, .to = to, .buffer = buffer, .mine = part});
 }
 
+KO_FN void lend(verbs *v, int to, struct ko_part part)
+{
+    ko_paper_note(v, (struct ko_paper_action){.verb = KO_PAPER_SEND,
+                                              .is_lent = true,
+                                              .from = -1,
+                                              .to = to,
+                                              .buffer = IN,
+                                              .mine = part});
+}
+
 KO_FN void recv_to(verbs *v, int from, enum buffer buffer, struct ko_part part)
 {
     ko_paper_note(
@@ -108,6 +118,13 @@ KO_FN void reduce_from(verbs *v, const int *ranks, int nranks, struct ko_part mi
                                                  .target = OUT,
                                                  .part = part,
                                                  .nranks = nranks});
+}
+
+KO_FN void reduce_for_all(verbs *v, struct ko_part part)
+{
+    reduce_from(v, NULL, v->n, part, part, true);
+    for (int k = 1; k < v->n; k++)
+        send(v, around(v->rank + k, v->n), OUT, part);
 }
 
 KO_FN void reduce_from_send(verbs *v, const int *ranks, int nranks, int to, struct ko_part mine)

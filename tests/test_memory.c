@@ -7,8 +7,12 @@
 #include "algorithms.h"
 #include "exam.h"
 #include "fault.h"
+#include "group.h"
 #include "memory.h"
 #include "ranks.h"
+#include "reduce.h"
+#include "sanitized.h"
+#include "window.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -237,6 +241,61 @@ static void all_algorithms(void **state)
         run(RANKS_THREADS, 4, take_algorithm, &algorithm);
         run(RANKS_PROCESSES, 3, take_algorithm, &algorithm);
     }
+}
+
+/* ---- results that others write -------------------------------------------------------------- */
+
+/* How the last slice came from that rank. */
+static uint32_t last_kind(const kolo_group *group, int rank)
+{
+    return group->collectives.ports[rank].link->frame.kind;
+}
+
+/* Where all share both buffers, each rank writes its sum to all others itself. */
+static int write_to_all(kolo_group *group, void *argument)
+{
+    enum { COUNT = 4 * 1024, CALLS = 5 };
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    float *in = (void *)alloc((size_t)n * COUNT * sizeof *in),
+          *out = (void *)alloc((size_t)n * COUNT * sizeof *out);
+    float *ordinary = calloc((size_t)n * COUNT, sizeof *ordinary);
+    int failed = 0;
+
+    (void)argument;
+    for (int call = 0; call < CALLS && !failed; call++) {
+        const bool is_shared = call != CALLS - 1 || rank != 0;
+        float *result = is_shared ? out : ordinary;
+
+        for (size_t i = 0; i < (size_t)n * COUNT; i++)
+            in[i] = (float)(rank + call);
+        failed = kolo_all_reduce(group, in, result, (size_t)n * COUNT, KOLO_FLOAT32, KOLO_SUM);
+        for (size_t i = 0; i < (size_t)n * COUNT && !failed; i++)
+            failed = result[i] != (float)(n * call + n * (n - 1) / 2);
+        for (int r = 0; r < n && call >= CALLS - 2 && !failed; r++)
+            failed = r != rank && (last_kind(group, r) == KO_FRAME_PLACED) != is_shared;
+    }
+    free(ordinary);
+    return failed || kolo_barrier(group) || kolo_mem_free(in) || kolo_mem_free(out)
+               ? ranks_fail("rank %d", rank)
+               : 0;
+}
+
+static void written_by_others(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "two_shot", SLICE_BYTES);
+    for (int n = 2; n <= 4; n++) {
+        run(RANKS_THREADS, n, write_to_all, NULL);
+        run(RANKS_PROCESSES, n, write_to_all, NULL);
+    }
+}
+
+/* More than are reduced at once. */
+static void written_by_many(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "two_shot", 4 * (KO_INLINE + 1));
+    run(RANKS_THREADS, IS_SANITIZED ? 5 : KO_MOST_STREAMED + 1, write_to_all, NULL);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -472,7 +531,8 @@ int main(void)
         cmocka_unit_test(found_by_any_address), cmocka_unit_test(many_at_a_time),
         cmocka_unit_test(wrong_arguments),      cmocka_unit_test(held_beyond_its_end),
         cmocka_unit_test(shared_with_a_child),  cmocka_unit_test(all_collectives),
-        cmocka_unit_test(all_algorithms),       cmocka_unit_test(many_segments),
+        cmocka_unit_test(all_algorithms),       cmocka_unit_test(written_by_others),
+        cmocka_unit_test(written_by_many),      cmocka_unit_test(many_segments),
         cmocka_unit_test(long_and_short),       cmocka_unit_test(forks),
         cmocka_unit_test(killed_lenders)};
 

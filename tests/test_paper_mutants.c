@@ -121,6 +121,17 @@ static void early_overwrite(verbs *v)
     reduce_from(v, NULL, v->n, all, all, true);
 }
 
+/* What others are to write is written here as well. */
+static void written_while_lent(verbs *v)
+{
+    for (int k = 1; k < v->n; k++)
+        lend(v, around(v->rank + k, v->n), SHARE(v->rank + k));
+    keep(v, SHARE(v->rank + 1), SHARE(v->rank + 1));
+    reduce_for_all(v, SHARE(v->rank));
+    for (int k = 1; k < v->n; k++)
+        recv(v, around(v->rank - k, v->n), SHARE(v->rank - k));
+}
+
 /* Rank 1 adds (0 + 2) + 1, the others (2 + 1) + 0: right, but not the same bits. */
 static void own_order(verbs *v)
 {
@@ -308,7 +319,8 @@ static void every_mutant_is_caught(void **state)
         {"wrong chunk", KO_ALL_REDUCE, wrong_chunk, 4, 8, 2, false, "rank"},
         {"swapped order", KO_ALL_REDUCE, swapped_order, 3, 3, 2, false, "a deadlock"},
         {"one slot", KO_ALL_REDUCE, sound_ring, 4, 8, 1, false, "a deadlock"},
-        {"early overwrite", KO_ALL_REDUCE, early_overwrite, 4, 2, 2, true, "by reference"},
+        {"early overwrite", KO_ALL_REDUCE, early_overwrite, 4, 2, 2, true, "was lent"},
+        {"written while lent", KO_ALL_REDUCE, written_while_lent, 3, 6, 2, false, "was lent"},
         {"order of adding", KO_ALL_REDUCE, own_order, 3, 2, 2, false, "in another order"},
         {"too long", KO_BROADCAST, too_long, 2, 8, 2, false, "more than a slice"},
         {"out of bounds", KO_ALL_REDUCE, out_of_bounds, 2, 2, 2, false, "2 elements only"},

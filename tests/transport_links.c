@@ -21,32 +21,6 @@
 
 enum { SLICE = KO_INLINE + 76, SLOTS = 2 };
 
-struct links {
-    struct ko_link *from, *to; /* one and the same if the transport is alone */
-};
-
-static struct links open_links(struct suite *suite, uint32_t slice_bytes)
-{
-    struct ends ends = suite_open(suite, slice_bytes);
-    struct links links;
-
-    assert_int_equal(ko_link_create(2, SLOTS, slice_bytes, &links.from), KOLO_OK);
-    links.to = links.from;
-    if (ends.to != ends.from)
-        assert_int_equal(ko_link_create(1, SLOTS, slice_bytes, &links.to), KOLO_OK);
-    assert_int_equal(ko_link_open(links.from, ends.from), KOLO_OK);
-    if (links.to != links.from)
-        assert_int_equal(ko_link_open(links.to, ends.to), KOLO_OK);
-    return links;
-}
-
-static void free_links(struct links *links)
-{
-    if (links->to != links->from)
-        ko_link_free(links->to);
-    ko_link_free(links->from);
-}
-
 static void drive(struct links *links)
 {
     assert_int_equal(suite_settle(links->from->wire, links->to->wire), KOLO_OK);
@@ -152,7 +126,7 @@ static void slices(void **state)
                                    KO_INLINE + 1,
                                    SLICE - 1,
                                    SLICE};
-    struct links links = open_links(*state, SLICE);
+    struct links links = suite_open_links(*state, SLICE);
     unsigned char kept[SLICE];
 
     for (uint64_t i = 0; i < 10 * sizeof sizes / sizeof *sizes; i++) {
@@ -166,13 +140,13 @@ static void slices(void **state)
             drive(&links);
     }
     assert_int_equal(links.from->sent, links.to->received);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* A full ring says so, and takes again what was taken out; around the ring many times. */
 static void full_ring(void **state)
 {
-    struct links links = open_links(*state, SLICE);
+    struct links links = suite_open_links(*state, SLICE);
     const bool is_window = links.from->inbox;
     uint64_t sent = 0, taken = 0;
     void *place;
@@ -191,14 +165,14 @@ static void full_ring(void **state)
     while (taken < sent)
         must_take(&links, taken++, SLICE, true);
     assert_int_equal(take_slice(links.to, taken, 0, true), KO_AGAIN);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* Nobody receives: the sender comes to a stop, and nothing is lost. */
 static void stalled(void **state)
 {
     enum { BIG = 1 << 20 };
-    struct links links = open_links(*state, BIG);
+    struct links links = suite_open_links(*state, BIG);
     unsigned char *kept = malloc(BIG), *got = malloc(BIG);
     struct ko_stamp stamp = stamp_of(0);
     const struct ko_frame *frame;
@@ -223,7 +197,7 @@ static void stalled(void **state)
     }
     while (ko_link_is_flushed(links.from)) /* some learn only afterwards that all has arrived */
         drive(&links);
-    free_links(&links);
+    suite_free_links(&links);
     free(kept);
     free(got);
 }
@@ -238,7 +212,7 @@ static void controls(void **state)
     struct links links;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     suite_fill(body, sizeof body, 4);
     assert_int_equal(ko_link_hear(links.to, &notice), KO_AGAIN);
     for (size_t i = 0; i < 3; i++) {
@@ -255,7 +229,7 @@ static void controls(void **state)
         assert_memory_equal(notice.body, body, nbytes);
     }
     assert_false(ko_link_is_telling_any(links.from));
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* Slices and control messages keep out of each other's way, in whatever order they came. */
@@ -268,7 +242,7 @@ static void controls_among_slices(void **state)
     int err;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     for (uint64_t i = 0; i < 20; i++) {
         if (i % 2)
             assert_int_equal(ko_link_tell(links.from, KO_FRAME_WAITING, &stamp, NULL, 0), KOLO_OK);
@@ -284,7 +258,7 @@ static void controls_among_slices(void **state)
     }
     while (ko_link_hear(links.to, &notice) == KOLO_OK)
         assert_int_equal(notice.kind, KO_FRAME_WAITING);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* A look that has taken a control message off its wire says so: the wire will not tell again. */
@@ -297,7 +271,7 @@ static void notice_is_met(void **state)
     struct links links;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     assert_int_equal(ko_link_tell(links.from, KO_FRAME_WAITING, &stamp, NULL, 0), KOLO_OK);
     assert_int_equal(send_slice(links.from, 0, 40, NULL), KOLO_OK);
     while (links.to->posts && !links.to->has_notice) {
@@ -310,7 +284,7 @@ static void notice_is_met(void **state)
     assert_false(links.to->has_notice);
     while (take_slice(links.to, 0, 40, 0))
         drive(&links);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* One of a kind that is still on its way makes the next a no-op. */
@@ -323,7 +297,7 @@ static void told_once(void **state)
     int told = 0, heard = 0;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     while (!ko_link_is_telling_any(links.from) && told < 100000) {
         assert_int_equal(ko_link_tell(links.from, KO_FRAME_FAIL, NULL, body, sizeof body), KOLO_OK);
         told++;
@@ -340,7 +314,7 @@ static void told_once(void **state)
     drive(&links);
     assert_int_equal(ko_link_hear(links.to, &notice), KO_AGAIN);
     assert_false(ko_link_is_telling_any(links.from));
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 static bool is_readable(const struct ko_link *link, int timeout_ms)
@@ -372,7 +346,7 @@ static void bells(void **state)
     uint64_t i = 0;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     for (; i < 10; i++) {
         sleep_soon(links.to);
         assert_int_equal(send_slice(links.from, i, 30, NULL), KOLO_OK);
@@ -395,7 +369,7 @@ static void bells(void **state)
     if (links.from->inbox)
         assert_true(is_readable(links.from, 5000));
     links.from->ops->disarm(links.from);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* A peer that is gone leaves what it had sent. */
@@ -409,7 +383,7 @@ static void left_behind(void **state)
     int err;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     for (uint64_t i = 0; i < SLOTS; i++)
         assert_int_equal(send_slice(links.from, i, SLICE, NULL), KOLO_OK);
     while (ko_link_is_flushed(links.from))
@@ -424,7 +398,7 @@ static void left_behind(void **state)
             err = ko_link_hear(links.to, &notice);
     } while (err == KO_AGAIN && !ko_deadline_passed(&deadline));
     assert_int_equal(err, KOLO_E_PEER_LOST);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* A window that holds what no honest peer writes. */
@@ -432,13 +406,13 @@ static void hostile_slot(void **state)
 {
     const uint64_t wrong[] = {1, KO_LINE + 8, ko_window_room(SLOTS, SLICE) - SLICE + KO_LINE,
                               ko_window_room(SLOTS, SLICE), UINT64_MAX - KO_LINE + 1};
-    struct links links = open_links(*state, SLICE);
+    struct links links = suite_open_links(*state, SLICE);
     const struct ko_frame *frame;
     struct ko_slot *slot;
     const void *body;
 
     if (!links.to->inbox) {
-        free_links(&links);
+        suite_free_links(&links);
         print_message("# frames of messages are checked on the wire\n");
         skip();
     }
@@ -456,7 +430,7 @@ static void hostile_slot(void **state)
     }
     ko_store_ordered(&slot->step, 7); /* a step that is not the next is none */
     assert_int_equal(links.to->ops->next(links.to, &frame), KO_AGAIN);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 /* ---- both ends at once ---------------------------------------------------------------------- */
@@ -527,12 +501,12 @@ static void as_threads(void **state)
     void *result;
 
     suite_needs_peer(suite);
-    links = open_links(suite, SLICE);
+    links = suite_open_links(suite, SLICE);
     assert_int_equal(pthread_create(&thread, NULL, stream_main, links.to), 0);
     assert_int_equal(stream(links.from), KOLO_OK);
     pthread_join(thread, &result);
     assert_int_equal((intptr_t)result, KOLO_OK);
-    free_links(&links);
+    suite_free_links(&links);
 }
 
 static int role_streams(struct suite *suite)

@@ -131,8 +131,10 @@ size_t transport_suite_add(struct CMUnitTest *tests, const struct transport_trai
     n += add_list(tests + n, traits, suite_wire_cases, suite_nwire_cases);
     n += add_list(tests + n, traits, suite_loss_cases, suite_nloss_cases);
     n += add_list(tests + n, traits, suite_link_cases, suite_nlink_cases);
-    if (traits->transport->kind == KO_WINDOW)
-        n += add_list(tests + n, traits, suite_window_cases, suite_nwindow_cases);
+    if (traits->transport->kind != KO_WINDOW)
+        return n;
+    n += add_list(tests + n, traits, suite_window_cases, suite_nwindow_cases);
+    n += add_list(tests + n, traits, suite_reference_cases, suite_nreference_cases);
     return n;
 }
 
@@ -280,6 +282,29 @@ void suite_hang_up(struct suite *suite, struct ends *ends)
     if (ends->to != ends->from)
         suite->transport->hangup(ends->to);
     *ends = (struct ends){NULL, NULL};
+}
+
+struct links suite_open_links(struct suite *suite, uint32_t slice_bytes)
+{
+    const struct ends ends = suite_open(suite, slice_bytes);
+    const uint32_t slots = suite_hello(slice_bytes).slots;
+    struct links links;
+
+    assert_int_equal(ko_link_create(2, slots, slice_bytes, &links.from), KOLO_OK);
+    assert_int_equal(ko_link_open(links.from, ends.from), KOLO_OK);
+    links.to = links.from;
+    if (ends.to == ends.from)
+        return links;
+    assert_int_equal(ko_link_create(1, slots, slice_bytes, &links.to), KOLO_OK);
+    assert_int_equal(ko_link_open(links.to, ends.to), KOLO_OK);
+    return links;
+}
+
+void suite_free_links(const struct links *links)
+{
+    if (links->to != links->from)
+        ko_link_free(links->to);
+    ko_link_free(links->from);
 }
 
 void suite_expect_failure(struct ko_wire *wire, int status)

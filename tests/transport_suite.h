@@ -6,6 +6,7 @@
 #ifndef TRANSPORT_SUITE_H
 #define TRANSPORT_SUITE_H
 
+#include "link.h"
 #include "transport.h"
 
 #include <setjmp.h>
@@ -75,6 +76,18 @@ struct ko_wire *suite_accept(struct suite *suite, struct ko_wire *from);
 struct ends suite_open(struct suite *suite, uint32_t slice_bytes);
 void suite_hang_up(struct suite *suite, struct ends *ends);
 
+/* The two links over such a wire, or one twice. */
+struct links {
+    struct ko_link *from, *to;
+};
+struct links suite_open_links(struct suite *suite, uint32_t slice_bytes);
+void suite_free_links(const struct links *links);
+
+/* For windows: shared memory with these seals; and a wire to whoever greets with it, whose end is a
+ * bare socket. */
+int suite_memory(size_t nbytes, int seals);
+int suite_greet_with(struct suite *suite, int fd, struct ko_wire **wire, int *socket);
+
 /* Drives the wire until it fails, and asserts that it does so with status, or KOLO_E_PEER_LOST. */
 void suite_expect_failure(struct ko_wire *wire, int status);
 void suite_expect_loss(struct ko_wire *wire);
@@ -113,7 +126,8 @@ struct suite_case {
     void (*run)(void **state);
 };
 extern const struct suite_case suite_wire_cases[], suite_loss_cases[], suite_link_cases[],
-    suite_window_cases[];
-extern const size_t suite_nwire_cases, suite_nloss_cases, suite_nlink_cases, suite_nwindow_cases;
+    suite_window_cases[], suite_reference_cases[];
+extern const size_t suite_nwire_cases, suite_nloss_cases, suite_nlink_cases, suite_nwindow_cases,
+    suite_nreference_cases;
 
 #endif

@@ -33,7 +33,8 @@ struct ko_references {
     struct ko_announcement announcement; /* of post */
 
     struct borrowed borrowed[KO_ANNOUNCED];
-    size_t in_use; /* 1 + the number in which the next slice has been found; 0: none */
+    size_t in_use[2]; /* 1 + the numbers in which the next slice, and what it is to become, have
+                         been found; 0: none */
 };
 
 static struct ko_references *references_of(struct ko_link *link)
@@ -58,9 +59,10 @@ void ko_references_free(struct ko_references *references)
 
 static bool lies_in(const struct ko_segment *segment, const void *from, size_t nbytes)
 {
-    const uintptr_t begin = (uintptr_t)segment->memory, at = (uintptr_t)from;
+    const uintptr_t begin = segment ? (uintptr_t)segment->memory : 0, at = (uintptr_t)from;
 
-    return at >= begin && at - begin < segment->nbytes && nbytes <= segment->nbytes - (at - begin);
+    return segment && at >= begin && at - begin < segment->nbytes &&
+           nbytes <= segment->nbytes - (at - begin);
 }
 
 /* A number for one more segment; KO_ANNOUNCED if there is none. */
@@ -91,46 +93,48 @@ static int lend(struct ko_link *link, struct ko_segment *segment, size_t number)
     return link->wire->transport->send(link->wire, &references->post);
 }
 
-/* The number of a segment that is lent, or KO_ANNOUNCED. */
-static size_t number_of(const struct ko_references *references, const struct ko_segment *segment)
+/* The number of a segment that is lent and has the slice in it, or KO_ANNOUNCED. */
+static size_t number_of(const struct ko_references *references, const void *from, size_t nbytes)
 {
+    const size_t recent = references->recent;
+
+    if (recent < references->nlent && lies_in(references->lent[recent].segment, from, nbytes))
+        return recent;
     for (size_t i = 0; i < references->nlent; i++)
-        if (references->lent[i].segment == segment)
+        if (lies_in(references->lent[i].segment, from, nbytes))
             return i;
     return KO_ANNOUNCED;
 }
 
 /* The number under which a slice's memory is lent from now on; KO_ANNOUNCED if it cannot be. */
-static int find_number(struct ko_link *link, const void *from, size_t nbytes, size_t *number)
+static int new_number(struct ko_link *link, const void *from, size_t nbytes, size_t *number)
 {
     struct ko_segment *segment = ko_memory_find(from, nbytes);
     struct ko_references *references = segment ? references_of(link) : NULL;
-    bool is_new;
 
-    *number = references ? number_of(references, segment) : KO_ANNOUNCED;
-    is_new = references && *number == KO_ANNOUNCED && !references->post.is_queued;
-    if (is_new)
+    *number = KO_ANNOUNCED;
+    if (references && !references->post.is_queued)
         *number = free_number(link, references);
-    if (is_new && *number < KO_ANNOUNCED)
+    if (*number < KO_ANNOUNCED)
         return lend(link, segment, *number);
-    ko_segment_release(segment); /* the table holds it, or it is not to be lent */
+    ko_segment_release(segment);
     return segment && !references ? KOLO_E_NOMEM : KOLO_OK;
 }
 
 int ko_reference_make(struct ko_link *link, const void *from, size_t nbytes,
                       struct ko_reference *reference, bool *is_made)
 {
-    struct ko_references *references = link->references;
-    size_t number = references ? references->recent : KO_ANNOUNCED;
+    size_t number = KO_ANNOUNCED;
     struct lent *lent;
     int err;
 
     *is_made = false;
     if (nbytes < KO_REFERENCE_LEAST || !link->wire->transport->take_fd)
         return KOLO_OK;
-    if (!references || !references->nlent ||
-        !lies_in(references->lent[number].segment, from, nbytes)) {
-        err = find_number(link, from, nbytes, &number);
+    if (link->references)
+        number = number_of(link->references, from, nbytes);
+    if (number == KO_ANNOUNCED) {
+        err = new_number(link, from, nbytes, &number);
         if (err || number == KO_ANNOUNCED)
             return err;
     }
@@ -153,10 +157,10 @@ static bool is_known(const struct ko_link *link, const struct ko_reference *refe
            link->references->borrowed[reference->index].id == reference->id;
 }
 
-int ko_reference_find(struct ko_link *link, const struct ko_reference *reference, size_t nbytes,
-                      const void **body)
+static int find(struct ko_link *link, const struct ko_reference *reference, size_t nbytes,
+                int which, struct ko_segment **segment_out)
 {
-    const struct ko_segment *segment;
+    struct ko_segment *segment;
 
     if (reference->index >= KO_ANNOUNCED)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory number %llu, of at most %d",
@@ -168,14 +172,43 @@ int ko_reference_find(struct ko_link *link, const struct ko_reference *reference
     if (reference->offset > segment->nbytes || nbytes > segment->nbytes - reference->offset)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to %zu bytes at %llu of a segment of %zu",
                        link->peer, nbytes, (unsigned long long)reference->offset, segment->nbytes);
-    link->references->in_use = reference->index + 1;
-    *body = (const unsigned char *)segment->memory + reference->offset;
+    link->references->in_use[which] = reference->index + 1;
+    *segment_out = segment;
     return KOLO_OK;
+}
+
+int ko_reference_find(struct ko_link *link, const struct ko_reference *reference, size_t nbytes,
+                      const void **body)
+{
+    struct ko_segment *segment;
+    int err = find(link, reference, nbytes, 0, &segment);
+
+    if (!err)
+        *body = (const unsigned char *)segment->memory + reference->offset;
+    return err;
+}
+
+int ko_reference_find_back(struct ko_link *link, const struct ko_reference *reference,
+                           size_t nbytes, void **back)
+{
+    struct ko_segment *segment;
+    int err = find(link, reference, nbytes, 1, &segment);
+
+    if (!err)
+        err = ko_segment_open(segment);
+    if (!err)
+        *back = (unsigned char *)segment->memory + reference->offset;
+    return err;
 }
 
 void ko_reference_release(struct ko_link *link)
 {
-    link->references->in_use = 0;
+    memset(link->references->in_use, 0, sizeof link->references->in_use);
+}
+
+static bool is_in_use(const struct ko_references *references, size_t number)
+{
+    return references->in_use[0] == number + 1 || references->in_use[1] == number + 1;
 }
 
 /* Maps it, or finds it here. Takes fd over. */
@@ -204,7 +237,7 @@ int ko_reference_hear(struct ko_link *link, const void *body, size_t nbytes)
     if (!err && nbytes == sizeof announcement)
         memcpy(&announcement, body, sizeof announcement);
     if (!err && (fd < 0 || nbytes != sizeof announcement || announcement.index >= KO_ANNOUNCED ||
-                 announcement.index + 1 == references->in_use))
+                 is_in_use(references, announcement.index)))
         err = ko_fail(KOLO_E_PROTOCOL,
                       "rank %d announced memory in %zu bytes that cannot be used%s", link->peer,
                       nbytes, fd < 0 ? ": no descriptor came (has this process run out?)" : "");

@@ -3,15 +3,18 @@
  * reference.h: slices that stay where they are. Between ranks that share windows, a slice that lies
  * in memory of kolo_mem_alloc need not go through a slot: the slot says in which segment and where
  * (struct ko_reference), and the receiver reads it there. A segment is announced once to each peer,
- * with its descriptor, over the wire; ranks of one process find it by its id.
+ * with its descriptor, over the wire; ranks of one process find it by its id. A slice may also be
+ * lent together with as much memory that the receiver writes.
  */
 #ifndef KO_REFERENCE_H
 #define KO_REFERENCE_H
 
 #include "link.h"
+#include "window.h"
 
-/* Shorter slices cost less as a copy. */
-enum { KO_REFERENCE_LEAST = 8192 };
+/* All that does not lie in its slot: by measurement no copy costs less, unless the slice has been
+ * written since it was last read. */
+enum { KO_REFERENCE_LEAST = KO_INLINE + 1 };
 
 struct ko_references;
 
@@ -25,6 +28,10 @@ int ko_reference_make(struct ko_link *link, const void *from, size_t nbytes,
  * KOLO_E_PROTOCOL if they lie nowhere. */
 int ko_reference_find(struct ko_link *link, const struct ko_reference *reference, size_t nbytes,
                       const void **body);
+
+/* The same of memory that came with the slice to be written. */
+int ko_reference_find_back(struct ko_link *link, const struct ko_reference *reference,
+                           size_t nbytes, void **back);
 void ko_reference_release(struct ko_link *link);
 
 /* Takes an announcement, and the descriptor that came with it. */

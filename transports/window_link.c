@@ -108,6 +108,16 @@ static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
     return publish(link, KO_FRAME_REFERENCE, stamp, nbytes);
 }
 
+static int publish_lent(struct ko_link *link, const struct ko_stamp *stamp,
+                        const struct ko_reference *references, size_t nbytes)
+{
+    memcpy(link->next_out->beside, &references[0], sizeof *references);
+    memcpy(link->next_out->body, &references[1], sizeof *references);
+    link->referenced = link->sent + 1;
+    link->nlent++;
+    return publish(link, KO_FRAME_LENT, stamp, nbytes);
+}
+
 static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                            size_t nbytes)
 {
@@ -149,10 +159,35 @@ static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const
     return ko_window_give(link, stamp, from, nbytes) ? ko_window_ring_receiver(link) : KOLO_OK;
 }
 
+int ko_window_lend(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                   const void *back, size_t nbytes)
+{
+    struct ko_reference references[2];
+    bool is_made = false;
+    int err = KOLO_OK;
+
+    if (!has_slot(link, 0))
+        return KO_AGAIN;
+    if (nbytes >= KO_REFERENCE_LEAST && link->protocols & KO_PROTO_REFERENCE)
+        err = ko_reference_make(link, from, nbytes, &references[0], &is_made);
+    if (!err && is_made)
+        err = ko_reference_make(link, back, nbytes, &references[1], &is_made);
+    if (err)
+        return err;
+    return is_made ? publish_lent(link, stamp, references, nbytes)
+                   : window_post(link, stamp, from, nbytes);
+}
+
+int ko_window_tell_placed(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+{
+    return has_slot(link, 0) ? publish(link, KO_FRAME_PLACED, stamp, nbytes) : KO_AGAIN;
+}
+
 /* Whether the next slice's bytes are still their sender's. */
 static bool is_reference(const struct ko_link *link)
 {
-    return link->frame.kind == KO_FRAME_REFERENCE || link->frame.kind == KO_FRAME_FOREIGN;
+    return link->frame.kind == KO_FRAME_REFERENCE || link->frame.kind == KO_FRAME_LENT ||
+           link->frame.kind == KO_FRAME_FOREIGN;
 }
 
 /* Bytes of a slice of the next frame's kind; what is no kind of a slice has not even 0. */
@@ -161,7 +196,7 @@ static int64_t most_of(const struct ko_link *link)
     if (link->frame.kind == KO_FRAME_INLINE && link->slice_bytes > KO_INLINE)
         return KO_INLINE;
     return link->frame.kind == KO_FRAME_DATA || link->frame.kind == KO_FRAME_INLINE ||
-                   is_reference(link)
+                   link->frame.kind == KO_FRAME_PLACED || is_reference(link)
                ? (int64_t)link->slice_bytes
                : -1;
 }
@@ -202,23 +237,25 @@ static int peek_foreign(struct ko_link *link, const void **body)
     return link->in ? read_foreign(link, link->in) : KOLO_E_NOMEM;
 }
 
-static int window_peek(struct ko_link *link, const void **body)
+static int peek_reference(struct ko_link *link, const void **body)
 {
-    struct ko_slot *slot = link->next_in;
+    const struct ko_slot *slot = link->next_in;
     struct ko_reference reference;
+    int err;
+
+    memcpy(&reference, slot->beside, sizeof reference);
+    err = ko_reference_find(link, &reference, link->frame.nbytes, body);
+    if (err || link->frame.kind == KO_FRAME_REFERENCE)
+        return err;
+    memcpy(&reference, slot->body, sizeof reference);
+    return ko_reference_find_back(link, &reference, link->frame.nbytes, &link->back);
+}
+
+static int peek_place(struct ko_link *link, const void **body)
+{
     uint64_t at;
 
-    if (link->frame.kind == KO_FRAME_REFERENCE) {
-        memcpy(&reference, slot->beside, sizeof reference);
-        return ko_reference_find(link, &reference, link->frame.nbytes, body);
-    }
-    if (link->frame.kind == KO_FRAME_FOREIGN)
-        return peek_foreign(link, body);
-    if (link->frame.kind == KO_FRAME_INLINE) {
-        *body = ko_slot_body(slot, link->frame.nbytes);
-        return KOLO_OK;
-    }
-    memcpy(&at, slot->beside, sizeof at);
+    memcpy(&at, link->next_in->beside, sizeof at);
     if (at % KO_LINE || at > ko_window_room(link->slots, link->slice_bytes) - link->frame.nbytes)
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's window holds a slice %llu bytes from its first place, of %zu",
@@ -226,6 +263,25 @@ static int window_peek(struct ko_link *link, const void **body)
                        ko_window_room(link->slots, link->slice_bytes));
     *body = ko_window_body(link->inbox, link->slots, at);
     return KOLO_OK;
+}
+
+static int window_peek(struct ko_link *link, const void **body)
+{
+    switch (link->frame.kind) {
+    case KO_FRAME_REFERENCE:
+    case KO_FRAME_LENT:
+        return peek_reference(link, body);
+    case KO_FRAME_FOREIGN:
+        return peek_foreign(link, body);
+    case KO_FRAME_INLINE:
+        *body = ko_slot_body(link->next_in, link->frame.nbytes);
+        return KOLO_OK;
+    case KO_FRAME_PLACED:
+        return ko_fail(KOLO_E_PROTOCOL, "rank %d's window says that a slice lies where none is due",
+                       link->peer);
+    default:
+        return peek_place(link, body);
+    }
 }
 
 void ko_window_give_credit(struct ko_link *link)
@@ -248,17 +304,32 @@ static void window_release(struct ko_link *link)
         return;
     }
     ko_window_advance(link);
-    if (link->frame.kind == KO_FRAME_REFERENCE)
+    if (link->frame.kind != KO_FRAME_FOREIGN)
         ko_reference_release(link);
     ko_window_give_credit(link);
+}
+
+/* What was lent has become what was to come. */
+static int land_placed(struct ko_link *link)
+{
+    if (!link->nlent)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "rank %d's window says that a slice was written where none was lent",
+                       link->peer);
+    link->nlent--;
+    ko_window_release_slot(link);
+    return KOLO_OK;
 }
 
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
     const bool is_foreign = link->frame.kind == KO_FRAME_FOREIGN;
     const void *body = to;
-    int err = is_foreign ? read_foreign(link, to) : window_peek(link, &body);
+    int err;
 
+    if (link->frame.kind == KO_FRAME_PLACED)
+        return land_placed(link);
+    err = is_foreign ? read_foreign(link, to) : window_peek(link, &body);
     if (err)
         return err;
     if (is_streaming && !is_foreign)

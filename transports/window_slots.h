@@ -14,6 +14,17 @@
 /* Rings for the peer, who sleeps until a slice comes. */
 int ko_window_ring_receiver(struct ko_link *link);
 
+/* As link->ops->post; if `back`, where as many bytes are to come from the peer, and `from` are both
+ * in memory that it can map, it may write there itself. Whether the next slice, which has been
+ * peeked at, came so; and, in its place, what says that what is to come is there. */
+int ko_window_lend(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                   const void *back, size_t nbytes);
+static inline bool ko_window_is_lent(const struct ko_link *link)
+{
+    return link->inbox && link->frame.kind == KO_FRAME_LENT;
+}
+int ko_window_tell_placed(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes);
+
 /* Lets the peer fill all slots again that have been released. */
 void ko_window_give_credit(struct ko_link *link);
 
