@@ -63,8 +63,8 @@ static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call
 }
 
 /* Whether a result will have left the cache before it is read again: by measurement, if the call
- * touches on each rank about as much as two ranks have of it. Results that take their inputs' place
- * stay, since those are there already. */
+ * touches on each rank about as much as two ranks have of it, or one has where a root alone has a
+ * result. Results that take their inputs' place stay, since those are there already. */
 static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
     const enum ko_collective what = call->what;
@@ -75,7 +75,7 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
         return false;
     blocks = what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER ? n : 1;
     blocks += what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER ? n : 1;
-    return blocks * nbytes >= 2 * cache;
+    return blocks * nbytes >= (what == KO_REDUCE ? 1 : 2) * cache;
 }
 
 /* Whether OUT does better to go through slots than to be read where it lies: by measurement, among

@@ -35,12 +35,15 @@ typedef void (*ko_scale_fn)(void *out, const void *in, size_t count, double fact
  * the type that dtype is computed in: float32 for smaller floats, whose product is rounded once; of
  * integers dtype itself, truncated towards zero, or the nearest that there is (0 for NaN); the
  * product wraps. Of bool, whether it is not 0. */
+struct ko_folds;
+
 struct ko_reduction {
     size_t nbytes; /* of an element */
     ko_reduce_fn step;
     ko_reduce_last_fn last;
     ko_reduce_many_fn many;
     ko_scale_fn scale;
+    const struct ko_folds *folds; /* reduce_blocks.h: of last, if it is one; else NULL */
 };
 
 /* The loops for the best instruction set of this machine.

@@ -28,6 +28,14 @@ TARGET static inline void half_store(void *to, vector value)
     _mm_storeu_si128(to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
+TARGET static inline void stream_line(void *to, const void *line)
+{
+    const __m256i *from = line;
+
+    _mm256_stream_si256(to, from[0]);
+    _mm256_stream_si256((__m256i *)to + 1, from[1]);
+}
+
 #include "reduce_f16c.h"
 
 #include "reduce_loops.h"

@@ -28,6 +28,11 @@ TARGET static inline void half_store(void *to, vector value)
     _mm256_storeu_si256(to, _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT));
 }
 
+TARGET static inline void stream_line(void *to, const void *line)
+{
+    _mm512_stream_si512(to, *(const __m512i *)line);
+}
+
 #include "reduce_f16c.h"
 
 #include "reduce_loops.h"

@@ -137,14 +137,14 @@ static size_t block_count(const char *out, size_t nbytes)
     return (OUT_BYTES - (uintptr_t)out % 64) / nbytes;
 }
 
-void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int nouts,
-                    const struct ko_parts *of, bool is_streaming)
+/* By blocks in the nearest cache. */
+static void reduce_by_blocks(const struct ko_reduction *reduction, void *const *outs, int nouts,
+                             const struct ko_parts *of, bool is_streaming)
 {
     alignas(64) char result[OUT_BYTES];
     const void *parts[KO_MOST_STREAMED];
     size_t count;
 
-    assert(of->n <= KO_MOST_STREAMED);
     for (size_t at = 0; at < of->count; at += count) {
         const size_t offset = at * reduction->nbytes;
         char *const first = (char *)outs[0] + offset;
@@ -159,6 +159,56 @@ void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int
         for (int i = sum == first; i < nouts; i++)
             write_out((char *)outs[i] + offset, sum, count * reduction->nbytes, is_streaming);
     }
+}
+
+/* Some elements from byte `at` on. */
+static void reduce_edge(const struct ko_reduction *reduction, void *const *outs, int nouts,
+                        const struct ko_parts *of, size_t at, size_t count)
+{
+    const void *parts[KO_MOST_AT_ONCE];
+
+    for (int i = 0; i < of->n; i++)
+        parts[i] = (const char *)of->parts[i] + at;
+    reduction->many((char *)outs[0] + at, parts, of->n, count, of->nranks);
+    for (int i = 1; i < nouts && count; i++)
+        memcpy((char *)outs[i] + at, (char *)outs[0] + at, count * reduction->nbytes);
+}
+
+/* By lines, each of which leaves as it is made; false: such parts have no loop for that, or the
+ * lines of outs are not of the same elements. */
+static bool stream_lines(const struct ko_reduction *reduction, void *const *outs, int nouts,
+                         const struct ko_parts *of)
+{
+    const struct ko_folds *folds = reduction->folds;
+    const size_t nbytes = reduction->nbytes, head = -(uintptr_t)outs[0] % KO_STREAMED_LINE;
+    const size_t nlines =
+        of->count * nbytes > head ? (of->count * nbytes - head) / KO_STREAMED_LINE : 0;
+    const size_t end = head + nlines * KO_STREAMED_LINE;
+    const void *parts[KO_MOST_AT_ONCE];
+    void *lines[KO_MOST_AT_ONCE];
+
+    if (!folds || of->n > KO_MOST_AT_ONCE || nouts > KO_MOST_AT_ONCE || !folds->streams[of->n] ||
+        !nlines || head % nbytes)
+        return false;
+    for (int i = 0; i < nouts; i++) {
+        lines[i] = (char *)outs[i] + head;
+        if ((uintptr_t)lines[i] % KO_STREAMED_LINE)
+            return false;
+    }
+    for (int i = 0; i < of->n; i++)
+        parts[i] = (const char *)of->parts[i] + head;
+    reduce_edge(reduction, outs, nouts, of, 0, head / nbytes);
+    folds->streams[of->n](lines, nouts, parts, nlines);
+    reduce_edge(reduction, outs, nouts, of, end, of->count - end / nbytes);
+    return true;
+}
+
+void ko_reduce_into(const struct ko_reduction *reduction, void *const *outs, int nouts,
+                    const struct ko_parts *of, bool is_streaming)
+{
+    assert(of->n <= KO_MOST_STREAMED);
+    if (!is_streaming || !stream_lines(reduction, outs, nouts, of))
+        reduce_by_blocks(reduction, outs, nouts, of, is_streaming);
     if (is_streaming)
         ko_copy_streaming_end();
 }

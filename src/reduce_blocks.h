@@ -14,18 +14,25 @@ enum { KO_MOST_AT_ONCE = 8 };
 /* out = parts[0] op parts[1] op ..., of as many parts as the function is for. */
 typedef void (*ko_fold_fn)(void *out, const void *const *parts, size_t count);
 
+/* The same by lines, streamed to each of outs, which begin with a line. */
+typedef void (*ko_stream_fn)(void *const *outs, int nouts, const void *const *parts, size_t nlines);
+enum { KO_STREAMED_LINE = 64 };
+
 struct ko_folds {
     ko_reduce_fn two;
     ko_fold_fn of[KO_MOST_AT_ONCE + 1]; /* by the number of parts, from 3 on; NULL: none for it */
+    ko_stream_fn streams[KO_MOST_AT_ONCE + 1]; /* the same, from 2 on */
 };
 
 /* All numbers of parts, which pays where folding in turns would widen and narrow in between. */
-#define SUMS_TO_EIGHT(name)                                                              \
-    {                                                                                    \
-        name##_two,                                                                      \
-        {                                                                                \
-            [3] = name##_of3, name##_of4, name##_of5, name##_of6, name##_of7, name##_of8 \
-        }                                                                                \
+#define SUMS_TO_EIGHT(name)                                                                       \
+    {                                                                                             \
+        name##_two,                                                                               \
+            {[3] = name##_of3, name##_of4, name##_of5, name##_of6, name##_of7, name##_of8},       \
+        {                                                                                         \
+            [2] = name##_stream2, name##_stream3, name##_stream4, name##_stream5, name##_stream6, \
+            name##_stream7, name##_stream8                                                        \
+        }                                                                                         \
     }
 
 /* How a reduction is made up: each part widened (if there is a widen), folded, the sum divided by

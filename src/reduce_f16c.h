@@ -63,6 +63,27 @@ TARGET static void float16_avg_last(void *out, const void *a, const void *b, siz
     half_sums(out, (const void *const[]){a, b}, 2, count, (float)nranks);
 }
 
+HALF_INLINE void half_stream(void *const *outs, int nouts, const void *const *from, int n,
+                             size_t nlines)
+{
+    _Alignas(KO_STREAMED_LINE) char line[KO_STREAMED_LINE];
+    const char *parts[KO_MOST_AT_ONCE];
+
+    for (size_t at = 0; at < nlines * KO_STREAMED_LINE; at += KO_STREAMED_LINE) {
+        _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) parts[i] = (const char *)from[i] + at;
+        for (size_t i = 0; i < KO_STREAMED_LINE; i += HALF_VECTOR)
+            half_sum(line, parts, n, i, 1);
+        for (int k = 0; k < nouts; k++)
+            stream_line((char *)outs[k] + at, line);
+    }
+}
+
+#define HALF_STREAM(n)                                                                \
+    TARGET static void float16_sum_stream##n(void *const *outs, int nouts,            \
+                                             const void *const *parts, size_t nlines) \
+    {                                                                                 \
+        half_stream(outs, nouts, parts, n, nlines);                                   \
+    }
 #define HALF_FOLD(n)                                                                        \
     TARGET static void float16_sum_of##n(void *out, const void *const *parts, size_t count) \
     {                                                                                       \
@@ -74,6 +95,13 @@ HALF_FOLD(5)
 HALF_FOLD(6)
 HALF_FOLD(7)
 HALF_FOLD(8)
+HALF_STREAM(2)
+HALF_STREAM(3)
+HALF_STREAM(4)
+HALF_STREAM(5)
+HALF_STREAM(6)
+HALF_STREAM(7)
+HALF_STREAM(8)
 
 static const struct ko_folds float16_sum_folds = SUMS_TO_EIGHT(float16_sum);
 

@@ -65,7 +65,8 @@
     MANY(name##_##op, .nbytes = sizeof(type), .nwide = sizeof(float),                    \
          .folds = &float32_##op##_folds, .widen = name##_widen, .narrow = name##_narrow) \
     STEP_IS_MANY(name##_##op)                                                            \
-    LAST_IS_STEP(name##_##op)
+    LAST_IS_STEP(name##_##op)                                                            \
+    static const struct ko_folds name##_##op##_folds = {.two = name##_##op##_two};
 #define WIDE_SCALE(name)                                                             \
     static void name##_scale(void *out, const void *in, size_t count, double factor) \
     {                                                                                \
@@ -119,13 +120,13 @@ KO_DTYPE_LIST(REDUCTIONS_OF)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define STEP_ROW(name, like)                                                   \
-    {                                                                          \
-        sizeof(name##_any), like##_two, like##_last, like##_many, name##_scale \
+#define STEP_ROW(name, like)                                                                  \
+    {                                                                                         \
+        sizeof(name##_any), like##_two, like##_last, like##_many, name##_scale, &like##_folds \
     }
-#define AVG_ROW(name, sum)                                                            \
-    {                                                                                 \
-        sizeof(name##_any), sum##_two, name##_avg_last, name##_avg_many, name##_scale \
+#define AVG_ROW(name, sum)                                                                  \
+    {                                                                                       \
+        sizeof(name##_any), sum##_two, name##_avg_last, name##_avg_many, name##_scale, NULL \
     }
 /* clang-format off */
 #define ARITHMETIC(name, base) \

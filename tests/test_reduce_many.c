@@ -139,45 +139,76 @@ static void many_parts_of_many_elements(void **state)
 
 /* ---- several results ------------------------------------------------------------------------- */
 
-static void check_into(kolo_dtype dtype, int nparts, int nouts, bool is_in_place, bool is_streaming)
+/* Where outs lie in their lines of memory. */
+enum places { IN_PLACE, AT_LINES, AT_AN_ELEMENT, ANYWHERE, NPLACES };
+
+static char *choose_place(char *line, enum places places, size_t nbytes, int i)
 {
-    enum { COUNT = 3001, PIECES = 4 };
-    static char memory[2 * PIECES][COUNT * 8 + 64], expected[COUNT * 8];
-    const size_t nbytes = COUNT * kolo_dtype_size(dtype);
-    const void *parts[PIECES];
-    void *outs[PIECES];
-    struct ko_reduction reduction;
+    switch (places) {
+    case AT_LINES:
+        return line;
+    case AT_AN_ELEMENT:
+        return line + 3 * nbytes;
+    default:
+        return line + 64 + 3 * i - 1;
+    }
+}
+
+struct into {
+    const struct ko_reduction *reduction;
+    kolo_dtype dtype;
+    int nparts, nouts;
+    enum places places;
+    bool is_streaming;
+};
+
+static void check_into(const struct into *into)
+{
+    enum { COUNT = 401, MOST = 9 };
+    _Alignas(64) static char memory[2 * MOST][COUNT * 8 + 256], expected[COUNT * 8];
+    const size_t size = into->reduction->nbytes;
+    const void *parts[MOST];
+    void *outs[MOST];
 
     memset(memory, 0x5a, sizeof memory);
-    for (int i = 0; i < PIECES; i++) {
+    for (int i = 0; i < MOST; i++) {
         char *part = memory[i] + 5 * i;
 
         parts[i] = part;
-        outs[i] = is_in_place ? part : memory[PIECES + i] + 3 * i;
+        outs[i] = into->places == IN_PLACE
+                      ? part
+                      : choose_place(memory[MOST + i] + 64, into->places, size, i);
         for (size_t e = 0; e < COUNT; e++)
-            oracle_put(dtype, part, e, oracle_input(dtype, 145 + 2 * e, false));
+            oracle_put(into->dtype, part, e, oracle_input(into->dtype, 145 + 2 * e, false));
     }
-    assert_int_equal(ko_reduction_find(dtype, KOLO_AVG, &reduction), KOLO_OK);
-    reduction.many(expected, parts, nparts, COUNT, NRANKS);
-    ko_reduce_into(&reduction, outs, nouts, &(struct ko_parts){parts, nparts, COUNT, NRANKS},
-                   is_streaming);
-    for (int i = 0; i < nouts; i++) {
-        assert_memory_equal(outs[i], expected, nbytes);
-        assert_int_equal(((char *)outs[i])[nbytes], 0x5a);
-        assert_true(is_in_place || ((char *)outs[i])[-1] == 0x5a || !i);
+    into->reduction->many(expected, parts, into->nparts, COUNT, NRANKS);
+    ko_reduce_into(into->reduction, outs, into->nouts,
+                   &(struct ko_parts){parts, into->nparts, COUNT, NRANKS}, into->is_streaming);
+    for (int i = 0; i < into->nouts; i++) {
+        assert_memory_equal(outs[i], expected, COUNT * size);
+        assert_int_equal(((char *)outs[i])[COUNT * size], 0x5a);
+        assert_true(into->places == IN_PLACE || ((char *)outs[i])[-1] == 0x5a);
     }
+}
+
+static void check_places(int level, kolo_dtype dtype, kolo_op op)
+{
+    struct ko_reduction reduction;
+
+    assert_int_equal(ko_reduction_find_at(level, dtype, op, &reduction), KOLO_OK);
+    for (int how = 0; how < 9 * 3 * NPLACES * 2; how++)
+        check_into(&(struct into){.reduction = &reduction,
+                                  .dtype = dtype,
+                                  .nparts = 1 + how % 9,
+                                  .nouts = 1 + how / 9 % 3,
+                                  .places = (enum places)(how / 27 % NPLACES),
+                                  .is_streaming = how / 27 / NPLACES});
 }
 
 static void results_in_several_places(void **state)
 {
-    static const kolo_dtype dtypes[] = {KOLO_INT8, KOLO_BFLOAT16, KOLO_FLOAT32, KOLO_FLOAT64};
-
     (void)state;
-    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
-        for (int nparts = 1; nparts <= 4; nparts++)
-            for (int nouts = 1; nouts <= 4; nouts++)
-                for (int how = 0; how < 4; how++)
-                    check_into(dtypes[d], nparts, nouts, how & 1, how & 2);
+    oracle_each_reduction(check_places);
 }
 
 int main(void)
