@@ -11,142 +11,26 @@
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "coll_gpu_graph.h"
+#include "coll_gpu_offers.h"
 #include "coll_gpu_pieces.h"
 #include "dtype.h"
 #include "gpu_share.h"
 #include "group_watch.h"
-#include "log.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What a rank says of its part in a call. */
-struct offer {
-    struct ko_stamp stamp;
-    uint64_t is_captured;
-    double factor;    /* of the input, if the op has one */
-    int64_t ready_ns; /* when its input was, by the clock that all ranks of a machine share */
-    struct ko_gpu_place in, out;
-};
-
 /* What all ranks have said. */
 struct meeting {
-    struct offer offers[KO_FOLD_MOST];
+    struct ko_offer offers[KO_FOLD_MOST];
     struct ko_gpu_blocks blocks[KO_FOLD_MOST]; /* of a call whose blocks may differ */
     double factors[KO_FOLD_MOST];
-    struct offer states[KO_FOLD_MOST]; /* of a call with an optimizer's step */
+    struct ko_offer states[KO_FOLD_MOST]; /* of a call with an optimizer's step */
 };
-
-/* Of bytes, among all ranks, over the links that calls of host memory go by. */
-static int exchange(kolo_group *group, enum ko_collective what, const void *in, void *out,
-                    size_t nbytes, int root)
-{
-    const struct ko_call call = {
-        .what = what, .in = in, .out = out, .count = nbytes, .dtype = KOLO_UINT8, .root = root};
-
-    if (group->size > 1)
-        return ko_coll_run(group, &call, ko_coll_choose(group, &call));
-    if (out != in)
-        memcpy(out, in, nbytes);
-    return KOLO_OK;
-}
-
-/* ---- offers ---------------------------------------------------------------------------------- */
 
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
 {
     return group->share && call->what != KO_BARRIER;
-}
-
-static int make_offer(kolo_group *group, const struct ko_call *call, struct offer *offer)
-{
-    const size_t in_bytes = ko_coll_is_read(group, call) ? ko_call_bytes(group, call, false) : 0;
-    const size_t out_bytes = ko_coll_is_written(group, call) ? ko_call_bytes(group, call, true) : 0;
-    int err;
-
-    offer->stamp =
-        (struct ko_stamp){.seq = group->seq,
-                          .count = call->is_uneven ? 0 : call->count,
-                          .root = (uint32_t)call->root | call->options,
-                          .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
-                          .dtype = (uint8_t)call->dtype,
-                          .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
-    offer->factor = call->factor;
-    offer->is_captured = call->is_captured;
-    offer->ready_ns = ko_now_ns();
-    err = ko_gpu_share_describe(group->share, in_bytes ? call->in : NULL, in_bytes, &offer->in);
-    if (!err)
-        err = ko_gpu_share_describe(group->share, out_bytes ? call->out : NULL, out_bytes,
-                                    &offer->out);
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
-}
-
-static int check_offers(kolo_group *group, const struct offer *offers)
-{
-    const struct ko_stamp *ours = &offers[group->rank].stamp;
-    char text[128];
-
-    for (int r = 0; r < group->size; r++)
-        if (offers[r].is_captured != offers[group->rank].is_captured) {
-            snprintf(text, sizeof text, "rank %d captures a call for a graph, rank %d does not",
-                     offers[r].is_captured ? r : group->rank,
-                     offers[r].is_captured ? group->rank : r);
-            return ko_group_fail(group, KOLO_E_MISMATCH, text);
-        }
-    for (int r = 0; r < group->size; r++)
-        if (!ko_stamps_equal(&offers[r].stamp, ours))
-            return ko_channel_mismatch(&group->collectives, r, &offers[r].stamp, ours);
-    return KOLO_OK;
-}
-
-/* Descriptors that others wait for, when the ranks before this one have handed theirs over. */
-static int serve(kolo_group *group, const struct offer *offer)
-{
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    int err = KOLO_OK;
-
-    if (ko_gpu_share_is_handed(&offer->in))
-        err = ko_gpu_share_serve(group->share, &offer->in, &deadline);
-    if (!err && ko_gpu_share_is_handed(&offer->out))
-        err = ko_gpu_share_serve(group->share, &offer->out, &deadline);
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
-}
-
-/* What is new in a call that some rank cannot take part in is not reached by any, from now on. */
-static void refuse(kolo_group *group, const struct offer *offers)
-{
-    for (int r = 0; r < group->size; r++) {
-        if (offers[r].in.is_new)
-            ko_gpu_share_refuse(group->share, r, &offers[r].in);
-        if (offers[r].out.is_new)
-            ko_gpu_share_refuse(group->share, r, &offers[r].out);
-    }
-}
-
-/* Whether all ranks reach all buffers. The ranks ask each other only about allocations that are
- * new: of others, all of them have the same answer. */
-static int agree(kolo_group *group, const struct offer *offers, bool *is_reached)
-{
-    unsigned char mine = 1, all[KO_FOLD_MOST];
-    bool is_new = false, is_possible = true;
-    int err = KOLO_OK;
-
-    for (int r = 0; r < group->size && !err; r++) {
-        if (r == group->rank)
-            err = serve(group, &offers[r]);
-        is_possible &= offers[r].in.kind != KO_GPU_HOST && offers[r].out.kind != KO_GPU_HOST;
-        is_new |= offers[r].in.is_new || offers[r].out.is_new;
-        mine &= ko_gpu_share_reaches(group->share, r, &offers[r].in);
-        mine &= ko_gpu_share_reaches(group->share, r, &offers[r].out);
-    }
-    if (!err && is_new)
-        err = exchange(group, KO_ALL_GATHER, &mine, all, 1, 0);
-    for (int r = 0; r < group->size && is_new && !err; r++)
-        mine &= all[r];
-    if (!mine && is_new && !err)
-        refuse(group, offers);
-    *is_reached = is_possible && mine;
-    return err;
 }
 
 /* ---- blocks of different lengths ---------------------------------------------------------- */
@@ -194,7 +78,7 @@ static int meet_for_blocks(kolo_group *group, const struct ko_call *call, struct
     int err;
 
     list_blocks(group, call, &mine);
-    err = exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
+    err = ko_coll_exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
     return err ? err : check_blocks(group, call, all);
 }
 
@@ -203,7 +87,7 @@ static int meet_for_blocks(kolo_group *group, const struct ko_call *call, struct
 static void make_plan(kolo_group *group, const struct ko_call *call, const struct meeting *meeting,
                       struct ko_gpu_plan *plan)
 {
-    const struct offer *offers = meeting->offers;
+    const struct ko_offer *offers = meeting->offers;
 
     plan->what = call->what;
     plan->is_spread = ko_gpu_share_is_spread(group->share);
@@ -329,7 +213,7 @@ static int carry_out(kolo_group *group, const struct ko_call *call, const struct
 }
 
 /* All ranks find the same one. */
-static int last_of(const struct offer *offers, int n)
+static int last_of(const struct ko_offer *offers, int n)
 {
     int last = 0;
 
@@ -339,34 +223,12 @@ static int last_of(const struct offer *offers, int n)
     return last;
 }
 
-static int await_input(kolo_group *group, const struct ko_call *call)
-{
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    int err = call->mark ? ko_gpu_await_mark(group->gpu, call->mark, &deadline) : KOLO_OK;
-
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
-}
-
-/* The ranks tell each other where buffers of theirs are. */
-static int meet_once(kolo_group *group, const struct ko_call *call, struct offer *all,
-                     bool *is_reached)
-{
-    struct offer mine;
-    int err = make_offer(group, call, &mine);
-
-    if (!err)
-        err = exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
-    if (!err)
-        err = check_offers(group, all);
-    return err ? err : agree(group, all, is_reached);
-}
-
 /* The ranks tell each other of a call of one tensor; of a step's states as of two buffers more. */
 static int meet_for(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
                     bool *is_reached)
 {
     struct ko_call states = *call;
-    int err = meet_once(group, call, meeting->offers, is_reached);
+    int err = ko_coll_meet(group, call, meeting->offers, is_reached);
 
     if (err || !*is_reached)
         return err;
@@ -380,7 +242,7 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct meetin
     states.out = call->epilogue->states[1];
     states.dtype = KOLO_FLOAT32;
     states.epilogue = NULL;
-    return meet_once(group, &states, meeting->states, is_reached);
+    return ko_coll_meet(group, &states, meeting->states, is_reached);
 }
 
 /* On one GPU. */
@@ -396,7 +258,7 @@ static int run_together(kolo_group *group, const struct ko_call *call,
         make_plan(group, call, meeting, &plan);
         err = carry_out(group, call, &plan);
     }
-    return err ? err : exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
+    return err ? err : ko_coll_exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
 }
 
 /* On several. Who has all that others push needs nothing else of them, nor they of him. */
@@ -410,7 +272,7 @@ static int run_share(kolo_group *group, const struct ko_call *call, const struct
     err = carry_out(group, call, &plan);
     return err || ko_coll_pushes(group, &plan)
                ? err
-               : exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
+               : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
 
 /* Of one tensor, whose input is ready. */
@@ -432,7 +294,7 @@ static int run_tensor(kolo_group *group, const struct ko_call *call,
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
                        int (*run)(kolo_group *group, const struct ko_call *call))
 {
-    int err = await_input(group, call);
+    int err = ko_coll_await_input(group, call);
 
     if (err || !call->is_coalesced)
         return err ? err : run_tensor(group, call, run);

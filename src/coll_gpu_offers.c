@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "coll_gpu_offers.h"
+
+#include "coll_gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int ko_coll_exchange(kolo_group *group, enum ko_collective what, const void *in, void *out,
+                     size_t nbytes, int root)
+{
+    const struct ko_call call = {
+        .what = what, .in = in, .out = out, .count = nbytes, .dtype = KOLO_UINT8, .root = root};
+
+    if (group->size > 1)
+        return ko_coll_run(group, &call, ko_coll_choose(group, &call));
+    if (out != in)
+        memcpy(out, in, nbytes);
+    return KOLO_OK;
+}
+
+static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_offer *offer)
+{
+    const size_t in_bytes = ko_coll_is_read(group, call) ? ko_call_bytes(group, call, false) : 0;
+    const size_t out_bytes = ko_coll_is_written(group, call) ? ko_call_bytes(group, call, true) : 0;
+    int err;
+
+    offer->stamp =
+        (struct ko_stamp){.seq = group->seq,
+                          .count = call->is_uneven ? 0 : call->count,
+                          .root = (uint32_t)call->root | call->options,
+                          .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
+                          .dtype = (uint8_t)call->dtype,
+                          .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
+    offer->factor = call->factor;
+    offer->is_captured = call->is_captured;
+    offer->ready_ns = ko_now_ns();
+    err = ko_gpu_share_describe(group->share, in_bytes ? call->in : NULL, in_bytes, &offer->in);
+    if (!err)
+        err = ko_gpu_share_describe(group->share, out_bytes ? call->out : NULL, out_bytes,
+                                    &offer->out);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+static int check_offers(kolo_group *group, const struct ko_offer *offers)
+{
+    const struct ko_stamp *ours = &offers[group->rank].stamp;
+    char text[128];
+
+    for (int r = 0; r < group->size; r++)
+        if (offers[r].is_captured != offers[group->rank].is_captured) {
+            snprintf(text, sizeof text, "rank %d captures a call for a graph, rank %d does not",
+                     offers[r].is_captured ? r : group->rank,
+                     offers[r].is_captured ? group->rank : r);
+            return ko_group_fail(group, KOLO_E_MISMATCH, text);
+        }
+    for (int r = 0; r < group->size; r++)
+        if (!ko_stamps_equal(&offers[r].stamp, ours))
+            return ko_channel_mismatch(&group->collectives, r, &offers[r].stamp, ours);
+    return KOLO_OK;
+}
+
+/* Descriptors that others wait for, when the ranks before this one have handed theirs over. */
+static int serve(kolo_group *group, const struct ko_offer *offer)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    int err = KOLO_OK;
+
+    if (ko_gpu_share_is_handed(&offer->in))
+        err = ko_gpu_share_serve(group->share, &offer->in, &deadline);
+    if (!err && ko_gpu_share_is_handed(&offer->out))
+        err = ko_gpu_share_serve(group->share, &offer->out, &deadline);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+/* What is new in a call that some rank cannot take part in is not reached by any, from now on. */
+static void refuse(kolo_group *group, const struct ko_offer *offers)
+{
+    for (int r = 0; r < group->size; r++) {
+        if (offers[r].in.is_new)
+            ko_gpu_share_refuse(group->share, r, &offers[r].in);
+        if (offers[r].out.is_new)
+            ko_gpu_share_refuse(group->share, r, &offers[r].out);
+    }
+}
+
+/* Whether all ranks reach all buffers. The ranks ask each other only about allocations that are
+ * new: of others, all of them have the same answer. */
+static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reached)
+{
+    unsigned char mine = 1, all[KO_FOLD_MOST];
+    bool is_new = false, is_possible = true;
+    int err = KOLO_OK;
+
+    for (int r = 0; r < group->size && !err; r++) {
+        if (r == group->rank)
+            err = serve(group, &offers[r]);
+        is_possible &= offers[r].in.kind != KO_GPU_HOST && offers[r].out.kind != KO_GPU_HOST;
+        is_new |= offers[r].in.is_new || offers[r].out.is_new;
+        mine &= ko_gpu_share_reaches(group->share, r, &offers[r].in);
+        mine &= ko_gpu_share_reaches(group->share, r, &offers[r].out);
+    }
+    if (!err && is_new)
+        err = ko_coll_exchange(group, KO_ALL_GATHER, &mine, all, 1, 0);
+    for (int r = 0; r < group->size && is_new && !err; r++)
+        mine &= all[r];
+    if (!mine && is_new && !err)
+        refuse(group, offers);
+    *is_reached = is_possible && mine;
+    return err;
+}
+
+int ko_coll_await_input(kolo_group *group, const struct ko_call *call)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    int err = call->mark ? ko_gpu_await_mark(group->gpu, call->mark, &deadline) : KOLO_OK;
+
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+int ko_coll_meet(kolo_group *group, const struct ko_call *call, struct ko_offer *all,
+                 bool *is_reached)
+{
+    struct ko_offer mine;
+    int err = make_offer(group, call, &mine);
+
+    if (!err)
+        err = ko_coll_exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
+    if (!err)
+        err = check_offers(group, all);
+    return err ? err : agree(group, all, is_reached);
+}

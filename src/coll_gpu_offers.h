@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * coll_gpu_offers.h: what the ranks of a group that shares GPU memory tell each other, by host
+ * memory, before they touch each other's buffers, and behind that. For whoever has the engine's
+ * turn.
+ */
+#ifndef KO_COLL_GPU_OFFERS_H
+#define KO_COLL_GPU_OFFERS_H
+
+#include "coll.h"
+#include "gpu_share.h"
+
+/* What a rank says of its part in a call. */
+struct ko_offer {
+    struct ko_stamp stamp;
+    uint64_t is_captured;
+    double factor;    /* of the input, if the op has one */
+    int64_t ready_ns; /* when its input was, by the clock that all ranks of a machine share */
+    struct ko_gpu_place in, out;
+};
+
+/* A collective of bytes among all ranks, over the links that calls of host memory go by. */
+int ko_coll_exchange(kolo_group *group, enum ko_collective what, const void *in, void *out,
+                     size_t nbytes, int root);
+
+/* Waits until the call's input is ready. */
+int ko_coll_await_input(kolo_group *group, const struct ko_call *call);
+
+/* The ranks tell each other where buffers of theirs are, for a call of one tensor: all[] by rank,
+ * and whether every buffer is reached by those who are to; the same on all ranks. */
+int ko_coll_meet(kolo_group *group, const struct ko_call *call, struct ko_offer *all,
+                 bool *is_reached);
+
+#endif
