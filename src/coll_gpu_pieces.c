@@ -25,7 +25,7 @@ struct pieces {
     size_t n;
     unsigned char *memory; /* two slots of: */
     size_t slot_bytes, out_at;
-    struct ko_gpu_mark *come[2]; /* that a slot's piece is there; NULL: nothing waits */
+    int (*run)(kolo_group *group, const struct ko_call *call);
 };
 
 /* ---- whether, and how many ------------------------------------------------------------------- */
@@ -106,8 +106,9 @@ static int copy(const struct pieces *pieces, void *to, const void *from, size_t 
     return KOLO_OK;
 }
 
-static int begin_in(struct pieces *pieces, size_t k)
+static int begin_in(void *work, size_t k)
 {
+    struct pieces *pieces = work;
     const struct ko_call *call = pieces->call;
     const size_t nbytes = length(pieces, k) * pieces->width;
     int err = KOLO_OK;
@@ -116,13 +117,12 @@ static int begin_in(struct pieces *pieces, size_t k)
         err = copy(pieces, slot(pieces, k) + b * nbytes,
                    (const char *)call->in + (b * call->count + k * pieces->most) * pieces->width,
                    nbytes);
-    if (!err && call->is_on_gpu)
-        err = ko_gpu_mark_own(pieces->group->gpu, &pieces->come[k % 2]);
     return err;
 }
 
-static int begin_out(const struct pieces *pieces, size_t k)
+static int begin_out(void *work, size_t k)
 {
+    struct pieces *pieces = work;
     const struct ko_call *call = pieces->call;
     const size_t nbytes = length(pieces, k) * pieces->width;
     int err = KOLO_OK;
@@ -133,87 +133,99 @@ static int begin_out(const struct pieces *pieces, size_t k)
     return err;
 }
 
-/* Waits for what has come, or for the user's stream. */
-static int await(struct pieces *pieces, const struct ko_gpu_mark *mark)
-{
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(pieces->group));
-
-    return mark ? ko_gpu_await_mark(pieces->group->gpu, mark, &deadline) : KOLO_OK;
-}
-
-static int await_piece(struct pieces *pieces, size_t k)
-{
-    int err = await(pieces, pieces->come[k % 2]);
-
-    if (!err && pieces->come[k % 2]) {
-        ko_gpu_let_go(pieces->group->gpu, pieces->come[k % 2]);
-        pieces->come[k % 2] = NULL;
-    }
-    return err;
-}
-
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static int run_piece(const struct pieces *pieces, size_t k,
-                     int (*run)(kolo_group *group, const struct ko_call *call))
+static int cross(void *work, size_t k)
 {
+    struct pieces *pieces = work;
     struct ko_call part = *pieces->call;
 
     part.in = slot(pieces, k);
     part.out = slot(pieces, k) + pieces->out_at;
     part.count = length(pieces, k);
     part.is_on_gpu = false;
-    return run(pieces->group, &part);
+    return pieces->run(pieces->group, &part);
 }
 
-static int run_pieces(struct pieces *pieces,
-                      int (*run)(kolo_group *group, const struct ko_call *call))
+/* Waits for the user's stream, or for what has come. */
+static int await(kolo_group *group, const struct ko_gpu_mark *mark)
 {
-    int err = await(pieces, pieces->call->mark);
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
 
-    if (!err)
-        err = begin_in(pieces, 0);
-    for (size_t k = 0; k < pieces->n && !err; k++) {
-        err = await_piece(pieces, k);
-        if (!err && k + 1 < pieces->n)
-            err = begin_in(pieces, k + 1);
+    return mark ? ko_gpu_await_mark(group->gpu, mark, &deadline) : KOLO_OK;
+}
+
+/* come: that a slot's piece is there; NULL: nothing waits. */
+static int begin_piece(const struct ko_piecework *of, void *work, size_t k,
+                       struct ko_gpu_mark *come[2])
+{
+    int err = of->begin_in(work, k);
+
+    return err || !of->is_on_gpu ? err : ko_gpu_mark_own(of->group->gpu, &come[k % 2]);
+}
+
+static int carry_out(const struct ko_piecework *of, void *work, struct ko_gpu_mark *come[2])
+{
+    int err = begin_piece(of, work, 0, come);
+
+    for (size_t k = 0; k < of->n && !err; k++) {
+        err = await(of->group, come[k % 2]);
+        if (!err && come[k % 2]) {
+            ko_gpu_let_go(of->group->gpu, come[k % 2]);
+            come[k % 2] = NULL;
+        }
+        if (!err && k + 1 < of->n)
+            err = begin_piece(of, work, k + 1, come);
         if (!err)
-            err = run_piece(pieces, k, run);
+            err = of->cross(work, k);
         if (!err)
-            err = begin_out(pieces, k);
+            err = of->begin_out(work, k);
     }
     return err;
 }
 
-/* A failure of the GPU's leaves the other ranks waiting for this one, or copies under way in its
- * memory, so that it is the group's. */
-static int run_all(struct pieces *pieces, int (*run)(kolo_group *group, const struct ko_call *call))
+int ko_coll_run_pieces(const struct ko_piecework *of, void *work)
 {
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(pieces->group));
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(of->group));
+    struct ko_gpu_mark *come[2] = {NULL, NULL};
+    int err = carry_out(of, work, come);
+
+    for (int i = 0; i < 2; i++)
+        if (come[i])
+            ko_gpu_let_go(of->group->gpu, come[i]);
+    if (!err && of->is_on_gpu)
+        err = ko_gpu_finish(of->group->gpu, &deadline);
+    return err ? ko_group_fail(of->group, err, kolo_last_error()) : KOLO_OK;
+}
+
+static int run_all(struct pieces *pieces)
+{
+    struct ko_piecework piecework = {.group = pieces->group,
+                                     .is_on_gpu = pieces->call->is_on_gpu,
+                                     .begin_in = begin_in,
+                                     .cross = cross,
+                                     .begin_out = begin_out};
     int err;
 
     lay_out(pieces);
+    piecework.n = pieces->n;
     err = make_room(pieces);
     if (!err)
-        err = run_pieces(pieces, run);
-    for (int i = 0; i < 2; i++)
-        if (pieces->come[i])
-            ko_gpu_let_go(pieces->group->gpu, pieces->come[i]);
-    if (!err && pieces->call->is_on_gpu)
-        err = ko_gpu_finish(pieces->group->gpu, &deadline);
-    return err ? ko_group_fail(pieces->group, err, kolo_last_error()) : KOLO_OK;
+        err = await(pieces->group, pieces->call->mark);
+    return err ? ko_group_fail(pieces->group, err, kolo_last_error())
+               : ko_coll_run_pieces(&piecework, pieces);
 }
 
 int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call,
                         int (*run)(kolo_group *group, const struct ko_call *call))
 {
     struct pieces pieces = {
-        .group = group, .call = call, .width = kolo_dtype_size(call->dtype), .memory = NULL};
+        .group = group, .call = call, .width = kolo_dtype_size(call->dtype), .run = run};
     int err = choose_length(group, call, &pieces.most);
 
     if (!err && ko_call_has_step(call)) /* whose out is no result of the all_reduce */
         pieces.most = 0;
     if (err || pieces.most)
-        return err ? err : run_all(&pieces, run);
+        return err ? err : run_all(&pieces);
     return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
 }

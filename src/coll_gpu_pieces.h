@@ -9,6 +9,24 @@
 
 #include "coll.h"
 
+/* A call in n pieces, by two slots of host memory: piece k has slot k % 2 from begin_in, which puts
+ * copies to it into the group's own stream, to the last of begin_out's, from it; cross works on it
+ * between, and others' copies are under way meanwhile. is_on_gpu: copies are the GPU's; else they
+ * are done when their function returns. */
+struct ko_piecework {
+    kolo_group *group;
+    size_t n;
+    bool is_on_gpu;
+    int (*begin_in)(void *work, size_t k);
+    int (*cross)(void *work, size_t k);
+    int (*begin_out)(void *work, size_t k);
+};
+
+/* All of them, whose input is ready; has waited for the last copy. A failure of the GPU's leaves
+ * the other ranks waiting for this one, or copies under way in its memory, so that it is the
+ * group's. */
+int ko_coll_run_pieces(const struct ko_piecework *of, void *work);
+
 /* Carries out a call of this rank's, whose buffers may be in GPU memory or the host's, by `run`,
  * for buffers of the host's: as many times as all ranks alike find best. The caller has the
  * engine's turn. */
