@@ -246,7 +246,10 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * Among up to 16 ranks, threads or processes, that all use one GPU the buffers of collectives stay
  * there; if they use several of one host that have access to each other's memory, what has to goes
  * from GPU to GPU; and a message of more than 104 bytes goes by one copy of the receiver's, for
- * which its sender waits. Else all travels by way of host memory, as do messages from memory in
+ * which its sender waits. Among as many on several hosts, where all of each host can do that, each
+ * takes only its share of a long all_reduce, all_gather or reduce_scatter, and between two hosts of
+ * a reduce or broadcast, through host memory: what a host's GPUs have they reduce first, and what
+ * comes back they pass on. Else all travels by way of host memory, as do messages from memory in
  * pieces (cuMemCreate) to other processes, but for long messages over RDMA adapters that reach the
  * memory. A group's first call of this is a collective one, which a rank without a GPU makes too;
  * any rank may have another GPU, or none. Another stream may be set later, of the same GPU.

@@ -8,6 +8,7 @@
 #include "choice.h"
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
+#include "coll_gpu_hosts.h"
 #include "coll_gpu_pieces.h"
 #include "coll_gpu_shared.h"
 #include "config.h"
@@ -330,6 +331,8 @@ static int run(kolo_group *group, const struct ko_call *call)
         err = ko_coll_run_captured(group, call);
     else if (!err && ko_coll_is_shared(group, call))
         err = ko_coll_run_shared(group, call, run_on_host);
+    else if (!err && ko_coll_is_divided(group, call))
+        err = ko_coll_run_divided(group, call, run_on_host);
     else if (!err)
         err = ko_coll_run_by_host(group, call, run_on_host);
     if (call->mark)

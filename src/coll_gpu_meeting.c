@@ -28,6 +28,12 @@ static bool is_here(const kolo_group *group, int rank)
            !strcmp(peer->machine, own->machine);
 }
 
+/* Whether a rank is of this one's host. */
+static bool is_mate(const kolo_group *group, int rank)
+{
+    return group->hosts->host[rank] == group->hosts->host[group->rank];
+}
+
 /* Whether all ranks say yes. */
 static int agree(kolo_group *group, bool mine, bool *all)
 {
@@ -71,6 +77,13 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
     err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
     if (err)
         return err;
+    if (group->hosts->n > 1) {
+        for (int r = 0; r < group->size; r++)
+            if (!is_mate(group, r))
+                ko_gpu_share_set_away(share, r);
+        atomic_store(&group->share, share);
+        return KOLO_OK;
+    }
     err = share_words(group, share);
     if (err) {
         ko_gpu_share_close(share);
@@ -93,20 +106,24 @@ static void describe_self(kolo_group *group, struct presence *presence)
     }
 }
 
-/* Whether calls can do without the host, as far as that is known to all ranks alike. */
+/* Whether the ranks of a host could reach each other's memory, and any would gain by it, as far as
+ * that is known to all ranks alike. */
 static bool are_on_gpus(const kolo_group *group, const struct presence *all)
 {
-    bool are = group->hosts->n == 1;
+    bool are = group->hosts->n == 1 || group->hosts->n < group->size;
 
     for (int r = 0; r < group->size && are; r++)
         are = all[r].has_kernels;
     return are;
 }
 
+/* Of ranks on several hosts: no words, nor places, and each host may be another. */
 static enum ko_gpu_layout layout_of(const kolo_group *group, const struct presence *all)
 {
     bool are_one = true, are_different = true;
 
+    if (group->hosts->n > 1)
+        return KO_GPU_SEVERAL;
     for (int r = 1; r < group->size; r++)
         for (int other = 0; other < r; other++) {
             const bool are_same = !memcmp(&all[r].gpu, &all[other].gpu, sizeof all[r].gpu);
@@ -117,18 +134,22 @@ static enum ko_gpu_layout layout_of(const kolo_group *group, const struct presen
     return are_one ? KO_GPU_ONE : are_different ? KO_GPU_EACH : KO_GPU_SEVERAL;
 }
 
+/* Of the ranks of its host; those of its own GPU anyway. */
 static bool reaches_all(const kolo_group *group, const struct presence *all)
 {
+    const ko_cu_uuid *own = &all[group->rank].gpu;
     int64_t is_wanted;
 
-    if (ko_config_number(KO_CONFIG_CUDA_PEERS, &is_wanted) || !is_wanted)
+    if (ko_config_number(KO_CONFIG_CUDA_PEERS, &is_wanted))
         return false;
-    for (int r = 0; r < group->size; r++)
-        if (!ko_gpu_reaches(group->gpu, &all[r].gpu)) {
-            ko_log(KO_LOG_INFO, "the GPU of rank %d has no access to the memory of rank %d's",
-                   group->rank, r);
-            return false;
-        }
+    for (int r = 0; r < group->size; r++) {
+        if (!is_mate(group, r) || !memcmp(&all[r].gpu, own, sizeof *own) ||
+            (is_wanted && ko_gpu_reaches(group->gpu, &all[r].gpu)))
+            continue;
+        ko_log(KO_LOG_INFO, "the GPU of rank %d has no access to the memory of rank %d's",
+               group->rank, r);
+        return false;
+    }
     return true;
 }
 
@@ -167,6 +188,7 @@ static int meet(kolo_group *group)
     if (!err)
         ko_log(KO_LOG_INFO, "collectives of GPU memory go %s",
                !group->share          ? "by way of host memory"
+               : group->hosts->n > 1  ? "between hosts by way of host memory, each rank its share"
                : layout == KO_GPU_ONE ? "through the GPU that all ranks share"
                                       : "from GPU to GPU");
     return err;

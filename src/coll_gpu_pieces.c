@@ -12,6 +12,7 @@
 #include "config.h"
 #include "dtype.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64 };
@@ -188,6 +189,7 @@ int ko_coll_run_pieces(const struct ko_piecework *of, void *work)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(of->group));
     struct ko_gpu_mark *come[2] = {NULL, NULL};
+    char text[KO_ERROR_TEXT];
     int err = carry_out(of, work, come);
 
     for (int i = 0; i < 2; i++)
@@ -195,12 +197,17 @@ int ko_coll_run_pieces(const struct ko_piecework *of, void *work)
             ko_gpu_let_go(of->group->gpu, come[i]);
     if (!err && of->is_on_gpu)
         err = ko_gpu_finish(of->group->gpu, &deadline);
-    return err ? ko_group_fail(of->group, err, kolo_last_error()) : KOLO_OK;
+    if (!err)
+        return KOLO_OK;
+    snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(of->call), of->group->rank,
+             kolo_last_error());
+    return ko_group_fail(of->group, err, text);
 }
 
 static int run_all(struct pieces *pieces)
 {
     struct ko_piecework piecework = {.group = pieces->group,
+                                     .call = pieces->call,
                                      .is_on_gpu = pieces->call->is_on_gpu,
                                      .begin_in = begin_in,
                                      .cross = cross,

@@ -15,6 +15,7 @@
  * are done when their function returns. */
 struct ko_piecework {
     kolo_group *group;
+    const struct ko_call *call;
     size_t n;
     bool is_on_gpu;
     int (*begin_in)(void *work, size_t k);

@@ -30,7 +30,7 @@ struct meeting {
 
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
 {
-    return group->share && call->what != KO_BARRIER;
+    return group->share && group->hosts->n == 1 && call->what != KO_BARRIER;
 }
 
 /* ---- blocks of different lengths ---------------------------------------------------------- */

@@ -284,6 +284,43 @@ int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
     return err;
 }
 
+/* With the context. */
+static int grow_scratch(struct ko_gpu *gpu, size_t nbytes)
+{
+    const size_t twice = gpu->scratch ? 2 * gpu->scratch->nbytes : 0;
+    struct scratch *scratch = ko_alloc(sizeof *scratch, "a group's memory on its GPU");
+    int err;
+
+    if (!scratch)
+        return KOLO_E_NOMEM;
+    scratch->nbytes = nbytes > twice ? nbytes : twice;
+    err = ko_cuda_check(gpu->cuda, gpu->cuda->alloc(&scratch->memory, scratch->nbytes),
+                        "the GPU has no memory for what a call reduces");
+    if (err) {
+        free(scratch);
+        return err;
+    }
+    scratch->older = gpu->scratch;
+    gpu->scratch = scratch;
+    return KOLO_OK;
+}
+
+int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory)
+{
+    int err = KOLO_OK;
+
+    if (!gpu->scratch || gpu->scratch->nbytes < nbytes) {
+        err = ko_gpu_enter(gpu);
+        if (err)
+            return err;
+        err = grow_scratch(gpu, nbytes);
+        ko_gpu_leave(gpu);
+    }
+    if (!err)
+        *memory = gpu->scratch->memory;
+    return err;
+}
+
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /* With the context. What the GPU may still touch, and streams wait for, is left to it. */
@@ -298,6 +335,14 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
         if (is_idle)
             free(staging->memory);
         free(staging);
+    }
+    while (gpu->scratch) {
+        struct scratch *scratch = gpu->scratch;
+
+        gpu->scratch = scratch->older;
+        if (is_idle)
+            (void)gpu->cuda->free(scratch->memory);
+        free(scratch);
     }
     if (is_idle && gpu->page && !gpu->keeps_page) {
         (void)gpu->cuda->host_unregister(gpu->page);

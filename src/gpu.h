@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * gpu.h: a group's way to GPU memory: whose a buffer is, the order of the user's stream, copies and
- * reductions. These go by a stream of the group's own. Any thread; the memory of ko_gpu_staging is
- * one thread's at a time. Errors are the driver's (ko_cuda_check).
+ * reductions. These go by a stream of the group's own. Any thread; the memory of ko_gpu_staging
+ * and ko_gpu_scratch is one thread's at a time. Errors are the driver's (ko_cuda_check).
  */
 #ifndef KO_GPU_H
 #define KO_GPU_H
@@ -122,5 +122,8 @@ bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
 
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
+
+/* The GPU's own memory, good until the next call of the same. */
+int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory);
 
 #endif

@@ -26,6 +26,11 @@ struct ko_gpu {
         bool is_registered;
         struct staging *older; /* freed at the end: to free some may be to wait for all streams */
     } * staging;
+    struct scratch {
+        ko_cu_ptr memory;
+        size_t nbytes;
+        struct scratch *older; /* as above */
+    } * scratch;
 
     pthread_mutex_t lock; /* of marks */
     struct ko_gpu_mark *spare, *youngest;

@@ -56,6 +56,11 @@ bool ko_gpu_share_is_spread(const struct ko_gpu_share *share)
     return share->layout != KO_GPU_ONE;
 }
 
+void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank)
+{
+    share->ranks[rank].is_away = true;
+}
+
 void ko_gpu_share_keep_handles(struct ko_gpu_share *share)
 {
     share->has_pieces = false;
@@ -283,7 +288,7 @@ int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *pl
     if (!known || !known->pieces)
         return KOLO_OK;
     for (int r = 0; r < share->n; r++)
-        nothers += !share->ranks[r].is_here;
+        nothers += !share->ranks[r].is_here && !share->ranks[r].is_away;
     err = ko_gpu_pieces_serve(known->pieces, nothers, deadline);
     ko_gpu_pieces_free(known->pieces);
     known->pieces = NULL;
@@ -342,6 +347,11 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
     ko_cu_ptr at = 0;
     int err = KOLO_OK;
 
+    if (share->ranks[rank].is_away) { /* a mark that it has not been refused */
+        known->kind = KO_GPU_PRIVATE;
+        known->at = place->base;
+        return;
+    }
     if (share->ranks[rank].is_here) {
         known->kind = KO_GPU_PRIVATE; /* nothing to be closed */
         at = place->base;

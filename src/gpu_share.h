@@ -42,6 +42,11 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gp
                       struct ko_gpu_share **share);
 bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
 
+/* The rank is of another host: no memory of its is reached here, nor the other way round. What it
+ * describes counts as reached, but by ko_gpu_share_address, since its own host's ranks answer for
+ * it. Before anything is described. */
+void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank);
+
 /* From now on no allocation is described by descriptors, which would have to be handed over. */
 void ko_gpu_share_keep_handles(struct ko_gpu_share *share);
 

@@ -28,7 +28,7 @@ struct ko_gpu_share {
     ko_cu_stream aside;   /* for what must not wait behind the group's own stream */
     int n;
     struct {
-        bool is_here;
+        bool is_here, is_away;
         ko_cu_ptr words;
         struct known *known;
     } ranks[];

@@ -63,7 +63,7 @@ struct kolo_group {
     uint64_t seq; /* collectives begun so far; of whoever has the engine's turn */
 
     struct ko_gpu *_Atomic gpu;         /* once the group has a stream */
-    struct ko_gpu_share *_Atomic share; /* once all ranks have, of one GPU */
+    struct ko_gpu_share *_Atomic share; /* once all ranks have, if those of a host reach its */
     struct ko_places *_Atomic places;   /* then: of messages, unless handles do not serve */
     pthread_mutex_t ordering;           /* of calls behind the stream */
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */

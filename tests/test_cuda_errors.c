@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives among ranks that share one GPU, or several, that cannot come to a good end: ranks
- * that are killed, that make another call or none, that abort; a GPU that fails or stands still.
- * Every stream goes on, every rank says why, and its process lives.
+ * Collectives among ranks that share one GPU, or several, also on two hosts, that cannot come to a
+ * good end: ranks that are killed, that make another call or none, that abort; a GPU that fails or
+ * stands still. Every stream goes on, every rank says why, and its process lives.
  */
 #include "clock.h"
 #include "exam.h"
@@ -71,14 +71,23 @@ static int fail_as(struct side *side, size_t count, int status, const char *text
     return 0;
 }
 
+/* Rank 0 is alone on its host, if there are two. */
+static int settle(int rank, void *argument)
+{
+    (void)argument;
+    return setenv("KOLO_HOST", rank ? "north" : "south", 1);
+}
+
 static void run(ranks_body body, int tolerated)
 {
-    const struct ranks ranks = {
+    struct ranks ranks = {
         .kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS, .tolerated = tolerated};
 
-    exam_set_variables("shm", "", 4096);
-    for (int ngpus = 1; ngpus <= 2; ngpus++) {
-        setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "2", 1);
+    exam_set_variables("shm,tcp", "", 4096);
+    setenv("KOLO_CUDA_PIECE_BYTES", "2048", 1); /* two of a call */
+    for (int i = 0; i < 3; i++) {
+        setenv("FAKECUDA_DEVICES", i ? "2" : "1", 1);
+        ranks.settle = i == 2 ? settle : NULL;
         assert_int_equal(ranks_run(&ranks, body, NULL), 0);
     }
 }

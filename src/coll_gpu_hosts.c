@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Each rank does this for the blocks whose owner or deputy it is (coll_gpu_division.h), in pieces:
+ * what its host has for a piece it brings to host memory, after its GPU has reduced it there; all
+ * deputies send theirs to the owners, who reduce once more; the owners send to all deputies; each
+ * brings to its GPU what it has then, and its GPU to those of its host's other ranks. Nobody reads
+ * or writes an element that another rank of the host does, so that no rank waits for another but
+ * before the first piece and behind the last.
+ */
+#include "coll_gpu_hosts.h"
+
+#include "coll_gpu.h"
+#include "coll_gpu_division.h"
+#include "coll_gpu_offers.h"
+#include "coll_gpu_pieces.h"
+#include "config.h"
+#include "dtype.h"
+
+#include <stdio.h>
+
+enum {
+    ALIGNMENT = 64,
+    LEAST_OF_PIECE = 4 /* shorter calls than this part of a piece are not worth the messages */
+};
+
+struct divided {
+    kolo_group *group;
+    const struct ko_call *call;
+    struct ko_division division;
+    int rank, host, nmates;             /* ranks of the host, this one too */
+    const int *mates;                   /* the host's ranks */
+    uint64_t ins[KO_FOLD_MOST];         /* by rank: of the mates' buffers the addresses here */
+    uint64_t outs[KO_FOLD_MOST];        /* those that the call has */
+    double factors[KO_FOLD_MOST];       /* by place */
+    size_t most;                        /* elements of a block in a piece */
+    unsigned char *memory;              /* two slots of: */
+    size_t slot_bytes, sums_at, stride; /* sums: what each other host has for this rank's block */
+    size_t at[KO_FOLD_MOST];            /* by owner: a block that this rank deals with */
+    ko_cu_ptr scratch;                  /* on the GPU, for a piece of one block */
+};
+
+/* ---- whether --------------------------------------------------------------------------------- */
+
+static size_t bytes_of_all(const kolo_group *group, const struct ko_call *call)
+{
+    const size_t nblocks =
+        call->what == KO_ALL_GATHER || call->what == KO_REDUCE_SCATTER ? (size_t)group->size : 1;
+
+    return nblocks * call->count << ko_dtype_shift(call->dtype);
+}
+
+/* By what all ranks know. */
+bool ko_coll_is_divided(const kolo_group *group, const struct ko_call *call)
+{
+    int64_t piece_bytes;
+
+    return group->share && group->hosts->n > 1 && !group->is_ordered && !call->is_uneven &&
+           !call->is_coalesced && !call->epilogue && ko_division_suits(call->what, group->hosts) &&
+           !ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &piece_bytes) &&
+           bytes_of_all(group, call) >= (size_t)piece_bytes / LEAST_OF_PIECE;
+}
+
+/* ---- where things are ------------------------------------------------------------------------ */
+
+static unsigned char *slot(const struct divided *d, size_t k)
+{
+    return d->memory + k % 2 * d->slot_bytes;
+}
+
+static struct ko_part part_of(const struct divided *d, int owner, size_t k)
+{
+    return ko_division_part(&d->division, owner, d->most, k);
+}
+
+static bool is_mate(const struct divided *d, int rank)
+{
+    return d->division.hosts->host[rank] == d->host;
+}
+
+/* Whether this rank deals with the owner's block. */
+static bool is_mine(const struct divided *d, int owner)
+{
+    return ko_division_deputy(d->division.hosts, d->host, owner) == d->rank;
+}
+
+/* Whether a rank of another host deals with this one's block. */
+static bool is_deputy(const struct divided *d, int rank)
+{
+    const struct ko_hosts *hosts = d->division.hosts;
+
+    return !is_mate(d, rank) && ko_division_deputy(hosts, hosts->host[rank], d->rank) == rank;
+}
+
+/* Where a part of an owner's block is, in a buffer that may have that block alone. */
+static uint64_t address(const struct divided *d, uint64_t buffer, bool is_block, int owner,
+                        struct ko_part part)
+{
+    const size_t begin = is_block ? ko_division_block(&d->division, owner).at : 0;
+
+    return buffer + ((part.at - begin) << d->division.shift);
+}
+
+static uint64_t in_at(const struct divided *d, int rank, int owner, struct ko_part part)
+{
+    return address(d, d->ins[rank], d->call->what == KO_ALL_GATHER, owner, part);
+}
+
+static uint64_t out_at(const struct divided *d, int rank, int owner, struct ko_part part)
+{
+    return address(d, d->outs[rank], d->call->what == KO_REDUCE_SCATTER, owner, part);
+}
+
+static bool has_result(const struct divided *d, int owner)
+{
+    return ko_division_has_result(&d->division, d->rank, owner);
+}
+
+static int copy(const struct divided *d, uint64_t to, uint64_t from, struct ko_part part)
+{
+    return ko_gpu_copy(d->group->gpu, (void *)(uintptr_t)to, (const void *)(uintptr_t)from,
+                       part.count << d->division.shift);
+}
+
+/* ---- from the GPUs to host memory ------------------------------------------------------------ */
+
+static int fold(const struct divided *d, int owner, struct ko_part part)
+{
+    const ko_cu_stream stream = ko_gpu_own_stream(d->group->gpu);
+    const kolo_op op = d->call->op == KOLO_AVG ? KOLO_SUM : d->call->op; /* divided at the end */
+    struct ko_fold fold = {.count = part.count, .nparts = (uint32_t)d->nmates, .nouts = 1};
+    int err = ko_gpu_enter(d->group->gpu);
+
+    if (err)
+        return err;
+    fold.outs[0] = d->scratch;
+    for (int i = 0; i < d->nmates; i++)
+        fold.parts[i] = in_at(d, d->mates[i], owner, part);
+    err = d->call->is_scaled ? ko_cuda_premul(d->call->dtype, &fold, d->factors, stream)
+                             : ko_cuda_fold(d->call->dtype, op, fold, d->group->size, stream);
+    ko_gpu_leave(d->group->gpu);
+    return err;
+}
+
+/* What the host has for a part of the block, if it has any. */
+static int bring(const struct divided *d, int owner, struct ko_part part, void *to)
+{
+    const int root = d->call->root;
+    uint64_t from;
+    int err = KOLO_OK;
+
+    if (is_reducing(d->call->what)) {
+        const bool is_there = d->nmates == 1 && !d->call->is_scaled;
+
+        from = is_there ? in_at(d, d->rank, owner, part) : d->scratch;
+        if (!is_there)
+            err = fold(d, owner, part);
+    } else if (owner != d->rank) {
+        return KOLO_OK;
+    } else if (d->call->what == KO_ALL_GATHER || d->rank == root) {
+        from = in_at(d, d->rank, owner, part);
+    } else { /* the own GPU has a way to the host of its own */
+        from = out_at(d, d->rank, owner, part);
+        err = copy(d, from, in_at(d, root, owner, part), part);
+    }
+    return err ? err : copy(d, (uintptr_t)to, from, part);
+}
+
+static int begin_in(void *work, size_t k)
+{
+    const struct divided *d = work;
+    int err = KOLO_OK;
+
+    for (int owner = 0; owner < d->group->size && !err; owner++) {
+        const struct ko_part part = part_of(d, owner, k);
+
+        if (part.count && is_mine(d, owner))
+            err = bring(d, owner, part, slot(d, k) + d->at[owner]);
+    }
+    return err;
+}
+
+/* ---- between hosts --------------------------------------------------------------------------- */
+
+/* What goes from one rank to all, and where it lies in a slot. */
+struct lists {
+    size_t counts[KO_FOLD_MOST], starts[KO_FOLD_MOST];
+};
+
+static int pass(const struct divided *d, size_t k, const struct lists *sent,
+                const struct lists *wanted)
+{
+    const struct ko_call call = {
+        .what = KO_ALL_TO_ALL,
+        .in = slot(d, k),
+        .out = slot(d, k),
+        .dtype = KOLO_UINT8,
+        .is_uneven = true,
+        .in_blocks = {.counts = sent->counts, .starts = sent->starts},
+        .out_blocks = {.counts = wanted->counts, .starts = wanted->starts}};
+
+    return ko_coll_run(d->group, &call, ko_coll_choose(d->group, &call));
+}
+
+static size_t bytes_of(const struct divided *d, int owner, size_t k)
+{
+    return part_of(d, owner, k).count << d->division.shift;
+}
+
+static size_t sum_at(const struct divided *d, int host)
+{
+    return d->sums_at + (size_t)host * d->stride;
+}
+
+/* What this rank has of blocks that it deals with for others, and of others for its own. */
+static void list_passing(const struct divided *d, size_t k, struct lists *others, struct lists *own,
+                         bool is_inward)
+{
+    *others = *own = (struct lists){.counts = {0}};
+    for (int r = 0; r < d->group->size; r++) {
+        if (!is_mate(d, r) && is_mine(d, r)) {
+            others->counts[r] = bytes_of(d, r, k);
+            others->starts[r] = d->at[r];
+        }
+        if (is_deputy(d, r)) {
+            own->counts[r] = bytes_of(d, d->rank, k);
+            own->starts[r] = is_inward ? sum_at(d, d->division.hosts->host[r]) : d->at[d->rank];
+        }
+    }
+}
+
+/* All that the hosts have for this rank's block. */
+static void reduce(const struct divided *d, size_t k)
+{
+    const struct ko_part part = part_of(d, d->rank, k);
+    const struct ko_reduction *reduction = ko_reduction_of(d->call->dtype, d->call->op);
+    unsigned char *own = slot(d, k) + d->at[d->rank];
+    const void *parts[KO_FOLD_MOST];
+
+    for (int host = 0; host < d->division.hosts->n; host++)
+        parts[host] = host == d->host ? own : slot(d, k) + sum_at(d, host);
+    if (part.count)
+        reduction->many(own, parts, d->division.hosts->n, part.count, d->group->size);
+}
+
+static bool is_for_owners(enum ko_collective what)
+{
+    return what == KO_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
+static int cross(void *work, size_t k)
+{
+    const struct divided *d = work;
+    struct lists others, own;
+    int err = KOLO_OK;
+
+    if (is_reducing(d->call->what)) {
+        list_passing(d, k, &others, &own, true);
+        err = pass(d, k, &others, &own);
+        if (!err)
+            reduce(d, k);
+    }
+    if (!err && !is_for_owners(d->call->what)) {
+        list_passing(d, k, &others, &own, false);
+        err = pass(d, k, &own, &others);
+    }
+    return err;
+}
+
+/* ---- from host memory to the GPUs ------------------------------------------------------------ */
+
+/* Where the result for a part of the block is: this rank's part of what the host's own ranks give
+ * is on its GPU. */
+static uint64_t result_at(const struct divided *d, int owner, struct ko_part part, const void *from)
+{
+    if (is_reducing(d->call->what) || owner != d->rank)
+        return (uintptr_t)from;
+    return d->call->what == KO_ALL_GATHER || d->rank == d->call->root
+               ? in_at(d, d->rank, owner, part)
+               : out_at(d, d->rank, owner, part);
+}
+
+/* To this rank's GPU, and from there to the others', beginning with the one behind it, so that not
+ * all send to one at a time. */
+static int hand_out(const struct divided *d, int owner, struct ko_part part, const void *memory)
+{
+    const int place = d->division.hosts->place[d->rank];
+    uint64_t from = result_at(d, owner, part, memory);
+    int err = KOLO_OK;
+
+    if (has_result(d, owner)) {
+        const uint64_t to = out_at(d, d->rank, owner, part);
+
+        if (to != from)
+            err = copy(d, to, from, part);
+        from = to;
+    }
+    for (int i = 1; i < d->nmates && !err; i++) {
+        const int mate = d->mates[around(place + i, d->nmates)];
+
+        if (ko_division_has_result(&d->division, mate, owner))
+            err = copy(d, out_at(d, mate, owner, part), from, part);
+    }
+    return err;
+}
+
+static int begin_out(void *work, size_t k)
+{
+    const struct divided *d = work;
+    int err = KOLO_OK;
+
+    for (int owner = 0; owner < d->group->size && !err; owner++) {
+        const struct ko_part part = part_of(d, owner, k);
+
+        if (part.count && is_mine(d, owner))
+            err = hand_out(d, owner, part, slot(d, k) + d->at[owner]);
+    }
+    return err;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void lay_out(struct divided *d)
+{
+    size_t nblocks = 0;
+
+    d->stride = ((d->most << d->division.shift) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    for (int owner = 0; owner < d->group->size; owner++)
+        if (is_mine(d, owner))
+            d->at[owner] = nblocks++ * d->stride;
+    d->sums_at = nblocks * d->stride;
+    if (is_reducing(d->call->what))
+        nblocks += (size_t)d->division.hosts->n;
+    d->slot_bytes = nblocks * d->stride;
+}
+
+static int make_room(struct divided *d)
+{
+    int err = ko_gpu_staging(d->group->gpu, 2 * d->slot_bytes, &d->memory);
+
+    if (!err && is_reducing(d->call->what))
+        err = ko_gpu_scratch(d->group->gpu, d->stride, &d->scratch);
+    return err ? ko_group_fail(d->group, err, kolo_last_error()) : KOLO_OK;
+}
+
+static void begin(struct divided *d, const struct ko_offer *offers)
+{
+    const struct ko_hosts *hosts = d->group->hosts;
+
+    d->division = (struct ko_division){.what = d->call->what,
+                                       .hosts = hosts,
+                                       .n = d->group->size,
+                                       .root = d->call->root,
+                                       .count = d->call->count,
+                                       .shift = ko_dtype_shift(d->call->dtype)};
+    d->rank = d->group->rank;
+    d->host = hosts->host[d->rank];
+    d->nmates = host_size(hosts, d->host);
+    d->mates = hosts->ranks + hosts->begins[d->host];
+    for (int i = 0; i < d->nmates; i++) {
+        const int r = d->mates[i];
+
+        d->ins[r] = ko_gpu_share_address(d->group->share, r, &offers[r].in);
+        d->outs[r] = ko_gpu_share_address(d->group->share, r, &offers[r].out);
+        d->factors[i] = offers[r].factor;
+    }
+}
+
+/* A rank of the smallest host stages so much at a time. */
+static int carry_out(struct divided *d)
+{
+    struct ko_piecework piecework = {.group = d->group,
+                                     .call = d->call,
+                                     .is_on_gpu = true,
+                                     .begin_in = begin_in,
+                                     .cross = cross,
+                                     .begin_out = begin_out};
+    int64_t nbytes;
+    int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &nbytes);
+
+    if (err)
+        return err;
+    d->most = ko_division_piece(&d->division, (uint64_t)nbytes * (unsigned)d->group->hosts->least);
+    piecework.n = ko_division_npieces(&d->division, d->most);
+    lay_out(d);
+    err = make_room(d);
+    return err ? err : ko_coll_run_pieces(&piecework, d);
+}
+
+int ko_coll_run_divided(kolo_group *group, const struct ko_call *call,
+                        int (*run)(kolo_group *group, const struct ko_call *call))
+{
+    struct divided divided = {.group = group, .call = call};
+    struct ko_offer offers[KO_FOLD_MOST];
+    unsigned char is_done = 1, all[KO_FOLD_MOST];
+    bool is_reached = false;
+    int err = ko_coll_await_input(group, call);
+
+    if (!err)
+        err = ko_coll_meet(group, call, offers, &is_reached);
+    if (err)
+        return err;
+    if (!is_reached)
+        return ko_coll_run_by_host(group, call, run);
+    begin(&divided, offers);
+    err = carry_out(&divided);
+    return err ? err : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives of GPU memory among several hosts whose ranks reach each other's, on the double of
+ * NVIDIA's driver: each rank gives to the host's memory and gets from it its share alone; all
+ * shapes, dtypes and ops; the same bits on all ranks; what cannot go that way goes another, on all
+ * ranks alike.
+ */
+#include "exam.h"
+#include "gpu_double.h"
+#include "gpu_rank.h"
+#include "ranks.h"
+#include "reduce.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 4096, MOST_RANKS = 6 };
+
+/* host[r] is where rank r sits. */
+static int settle(int rank, void *host)
+{
+    const char name[] = {((const char *)host)[rank], 0};
+
+    return setenv("KOLO_HOST", name, 1);
+}
+
+static void run_with(const char *ngpus, const char *hosts, ranks_body body)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = (int)strlen(hosts), .settle = settle};
+
+    setenv("FAKECUDA_DEVICES", ngpus, 1);
+    exam_set_variables("shm,tcp", "", SLICE_BYTES);
+    assert_int_equal(ranks_run(&ranks, body, (void *)(uintptr_t)hosts), 0);
+}
+
+static void run(const char *hosts, ranks_body body)
+{
+    run_with("1", hosts, body);
+    run_with("3", hosts, body);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void *make(const void *content, size_t nbytes)
+{
+    return gpu_rank_memory.make(content, nbytes);
+}
+
+static void get(void *content, const void *memory, size_t nbytes)
+{
+    if (gpu_rank.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+}
+
+static void discard(void *memory)
+{
+    if (gpu_rank.cuda->free((uintptr_t)memory))
+        abort();
+}
+
+/* ---- exams ----------------------------------------------------------------------------------- */
+
+static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE, KO_BROADCAST, KO_ALL_GATHER,
+                                           KO_REDUCE_SCATTER};
+enum { NWHATS = sizeof whats / sizeof *whats };
+
+static int take_forms(kolo_group *group, enum ko_collective what)
+{
+    static const size_t counts[] = {0, 1, 37, 5003, 20011};
+    int failed = 0;
+
+    for (unsigned i = 0; i < 5 * 4 && !failed; i++) {
+        const struct exam exam = {.what = what,
+                                  .dtype = i % 3 ? KOLO_INT32 : KOLO_BFLOAT16,
+                                  .op = KOLO_SUM,
+                                  .count = counts[i / 4],
+                                  .root = (int)(i / 3) % kolo_group_size(group),
+                                  .is_in_place = i & 1,
+                                  .is_async = i & 2,
+                                  .shift = i % 3 * 4,
+                                  .memory = &gpu_rank_memory};
+
+        failed = exam_take(group, &exam);
+    }
+    return failed;
+}
+
+static int take_all_forms(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int i = 0; i < NWHATS && !failed; i++)
+        failed = take_forms(group, whats[i]);
+    return gpu_rank_leave(failed);
+}
+
+static void all_shapes(void **state)
+{
+    static const char *const shapes[] = {"ab", "aabb", "aaab", "abbccc", "baab"};
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        run(shapes[i], take_all_forms);
+    setenv("KOLO_CUDA_PIECE_BYTES", "1000", 1); /* many pieces */
+    run("aab", take_all_forms);
+    setenv("KOLO_CUDA_PIECE_BYTES", "1M", 1); /* one */
+    setenv("KOLO_CHECK", "1", 1);
+    run("baab", take_all_forms);
+    unsetenv("KOLO_CHECK");
+    setenv("KOLO_CUDA_PIECE_BYTES", "8192", 1);
+}
+
+static int take_types(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int dtype = 0; dtype < KOLO_NDTYPES && !failed; dtype++)
+        for (int op = 0; op < KOLO_NOPS && !failed; op++) {
+            const struct exam exam = {.what = op % 3 ? KO_ALL_REDUCE : KO_REDUCE_SCATTER,
+                                      .dtype = (kolo_dtype)dtype,
+                                      .op = (kolo_op)op,
+                                      .count = 4001,
+                                      .is_in_place = dtype & 1,
+                                      .memory = &gpu_rank_memory};
+
+            if (exam_allows(exam.dtype, exam.op))
+                failed = exam_take(group, &exam);
+        }
+    return gpu_rank_leave(failed);
+}
+
+static void all_types(void **state)
+{
+    (void)state;
+    run("aab", take_types);
+    run("abab", take_types);
+}
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+enum { COUNT = 36864, LIMIT = COUNT / 64 };
+
+/* Bytes that a rank of such a host brings to the host and back, of S bytes in all. */
+static uint64_t share_of(enum ko_collective what, uint64_t all, uint64_t n, uint64_t mates,
+                         bool is_root_here)
+{
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return 2 * all / mates;
+    case KO_REDUCE:
+        return (is_root_here ? 2 : 1) * all / mates;
+    case KO_BROADCAST:
+        return all / mates;
+    case KO_REDUCE_SCATTER:
+        return all / mates + all / n;
+    default: /* one's own, and a share of those of other hosts */
+        return all / n + (all - all / n * mates) / mates;
+    }
+}
+
+static int call(kolo_group *group, enum ko_collective what, const float *in, float *out)
+{
+    const size_t block = COUNT / (size_t)kolo_group_size(group);
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM, 0);
+    case KO_BROADCAST:
+        return kolo_broadcast(group, out, COUNT, KOLO_FLOAT32, 0);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(group, in, out, block, KOLO_FLOAT32);
+    default:
+        return kolo_reduce_scatter(group, in, out, block, KOLO_FLOAT32, KOLO_SUM);
+    }
+}
+
+static int count_one(kolo_group *group, enum ko_collective what, const char *hosts, float *in,
+                     float *out)
+{
+    const char here = hosts[kolo_group_rank(group)];
+    const uint64_t before = gpu_bytes_now().with_host;
+    uint64_t mates = 0, want, have;
+
+    for (size_t r = 0; hosts[r]; r++)
+        mates += hosts[r] == here;
+    if (call(group, what, in, out))
+        return ranks_fail("%s", ko_collective_name(what));
+    have = gpu_bytes_now().with_host - before;
+    want = share_of(what, COUNT * sizeof(float), strlen(hosts), mates, here == hosts[0]);
+    return have <= want + LIMIT && have + LIMIT >= want
+               ? 0
+               : ranks_fail("%s on %s: rank %d copies %zu bytes, its share is %zu",
+                            ko_collective_name(what), hosts, kolo_group_rank(group), (size_t)have,
+                            (size_t)want);
+}
+
+static int count_shares(kolo_group *group, void *hosts)
+{
+    static const float zeros[COUNT];
+    int failed = gpu_rank_enter(group);
+    float *in = make(zeros, sizeof zeros), *out = make(zeros, sizeof zeros);
+
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    for (int i = 0; i < NWHATS && !failed; i++)
+        failed = count_one(group, whats[i], hosts, in, out);
+    discard(in);
+    discard(out);
+    return gpu_rank_leave(failed);
+}
+
+static void each_rank_stages_its_share(void **state)
+{
+    (void)state;
+    run("aabb", count_shares);
+    run("aaabbb", count_shares);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+enum { LENGTH = 5003 };
+
+/* What any rank has to say of these elements. */
+static void write_floats(float *to, int rank)
+{
+    unsigned seed = (unsigned)rank + 1;
+
+    for (int i = 0; i < LENGTH; i++)
+        to[i] = (float)rand_r(&seed) / (float)(1 + rand_r(&seed) % 1000);
+}
+
+/* Rank 0's bits are everybody's; is_ordered: those of a sum in the order of the ranks. */
+static int compare(kolo_group *group, const float *have, bool is_ordered)
+{
+    static float parts[MOST_RANKS][LENGTH], want[LENGTH];
+    const void *list[MOST_RANKS];
+    struct ko_reduction sum;
+
+    memcpy(want, have, sizeof want);
+    if (kolo_broadcast(group, want, LENGTH, KOLO_FLOAT32, 0) ||
+        memcmp(want, have, sizeof want) != 0)
+        return ranks_fail("other bits than rank 0's");
+    for (int r = 0; r < kolo_group_size(group); r++) {
+        write_floats(parts[r], r);
+        list[r] = parts[r];
+    }
+    if (ko_reduction_find(KOLO_FLOAT32, KOLO_SUM, &sum))
+        return ranks_fail("no sum");
+    sum.many(want, list, kolo_group_size(group), LENGTH, 1);
+    return !is_ordered || !memcmp(want, have, sizeof want) ? 0 : ranks_fail("another order");
+}
+
+static int add_floats(kolo_group *group, void *unused)
+{
+    static float values[LENGTH];
+    int failed = gpu_rank_enter(group);
+    const char *is_ordered = getenv("KOLO_DETERMINISTIC");
+    void *memory;
+
+    (void)unused;
+    write_floats(values, kolo_group_rank(group));
+    memory = make(values, sizeof values);
+    if (!failed && kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM))
+        failed = ranks_fail("all_reduce");
+    get(values, memory, sizeof values);
+    discard(memory);
+    return gpu_rank_leave(failed || compare(group, values, is_ordered));
+}
+
+static void bits_are_the_same(void **state)
+{
+    (void)state;
+    run("aabb", add_floats);
+    run("abbccc", add_floats);
+    setenv("KOLO_DETERMINISTIC", "1", 1);
+    run("abab", add_floats);
+    unsetenv("KOLO_DETERMINISTIC");
+}
+
+/* ---- factors --------------------------------------------------------------------------------- */
+
+/* Sums of rank + 1, times as much. */
+static int scale(kolo_group *group, void *unused)
+{
+    static float values[LENGTH];
+    const int n = kolo_group_size(group), own = kolo_group_rank(group) + 1;
+    int failed = gpu_rank_enter(group);
+    kolo_op op = KOLO_SUM;
+    void *memory;
+
+    (void)unused;
+    for (int i = 0; i < LENGTH; i++)
+        values[i] = (float)own;
+    memory = make(values, sizeof values);
+    if (!failed && (kolo_op_premul_sum(group, own, &op) ||
+                    kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, op)))
+        failed = ranks_fail("all_reduce");
+    get(values, memory, sizeof values);
+    for (int i = 0; i < LENGTH && !failed; i++)
+        if (values[i] != (float)(n * (n + 1) * (2 * n + 1) / 6)) /* of squares */
+            failed = ranks_fail("element %d is %g", i, (double)values[i]);
+    discard(memory);
+    return gpu_rank_leave(failed);
+}
+
+static void factors(void **state)
+{
+    (void)state;
+    run("ab", scale);
+    run("aabb", scale);
+    run("abbccc", scale);
+}
+
+/* ---- other ways ------------------------------------------------------------------------------ */
+
+/* In turns each rank has its buffers in host memory. */
+static int mix_ranks(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group);
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 2 * n && !failed; i++) {
+        const struct exam exam = {.what = whats[i % NWHATS],
+                                  .dtype = KOLO_INT64,
+                                  .op = KOLO_SUM,
+                                  .count = 3001,
+                                  .memory =
+                                      i % n == kolo_group_rank(group) ? NULL : &gpu_rank_memory};
+
+        failed = exam_take(group, &exam);
+    }
+    return gpu_rank_leave(failed);
+}
+
+/* Rank 1 cannot open what others have; then it can what they have next. */
+static int reach_less(kolo_group *group, void *unused)
+{
+    int failed = 0;
+
+    if (kolo_group_rank(group) == 1)
+        setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
+    failed = add_floats(group, unused) || take_all_forms(group, unused);
+    unsetenv("FAKECUDA_BREAK");
+    return failed || kolo_barrier(group) || add_floats(group, unused) ||
+           take_all_forms(group, unused);
+}
+
+static void what_cannot_be_shared(void **state)
+{
+    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "off"},
+                                          {"KOLO_CUDA_PEERS", "0"},
+                                          {"FAKECUDA_PEERS", "1"},
+                                          {"FAKECUDA_BREAK", "cuLibraryLoadData=218"}};
+
+    (void)state;
+    run("aabb", mix_ranks);
+    run("aabb", reach_less);
+    for (int i = 0; i < 4; i++) {
+        setenv(ways[i][0], ways[i][1], 1);
+        run("aabb", mix_ranks);
+        unsetenv(ways[i][0]);
+    }
+}
+
+/* A capture fails, and the group goes on. */
+static int capture(kolo_group *group, void *unused)
+{
+    static const float zeros[LENGTH];
+    int failed = gpu_rank_enter(group);
+    void *memory = make(zeros, sizeof zeros);
+    ko_cu_graph_exec exec;
+
+    if (failed || gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank_capture())
+        return 1;
+    failed = ranks_expect(kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM),
+                          KOLO_E_UNSUPPORTED, "goes by way of the host");
+    failed = gpu_rank_captured(&exec) || failed;
+    if (!failed && kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM))
+        failed = ranks_fail("the call behind");
+    discard(memory);
+    (void)unused;
+    return gpu_rank_leave(failed);
+}
+
+static void graphs_are_refused(void **state)
+{
+    (void)state;
+    run("aab", capture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rank_stages_its_share),
+        cmocka_unit_test(all_shapes),
+        cmocka_unit_test(all_types),
+        cmocka_unit_test(bits_are_the_same),
+        cmocka_unit_test(factors),
+        cmocka_unit_test(what_cannot_be_shared),
+        cmocka_unit_test(graphs_are_refused),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    setenv("KOLO_CUDA_PIECE_BYTES", "8192", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
