@@ -344,17 +344,80 @@ static int mix_ranks(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
-/* Rank 1 cannot open what others have; then it can what they have next. */
+/* The same memory again and again. */
+static int reduce_again(kolo_group *group)
+{
+    static int ones[LENGTH];
+    const int n = kolo_group_size(group);
+    int failed = gpu_rank_enter(group), want = 1;
+    void *memory;
+
+    for (int i = 0; i < LENGTH; i++)
+        ones[i] = 1;
+    memory = make(ones, sizeof ones);
+    for (int i = 0; i < 3 && !failed; i++, want *= n)
+        if (kolo_all_reduce(group, memory, memory, LENGTH, KOLO_INT32, KOLO_SUM))
+            failed = ranks_fail("all_reduce");
+    get(ones, memory, sizeof ones);
+    for (int i = 0; i < LENGTH && !failed; i++)
+        if (ones[i] != want)
+            failed = ranks_fail("element %d is %d, not %d", i, ones[i], want);
+    discard(memory);
+    return gpu_rank_leave(failed);
+}
+
+/* Rank 1 cannot open what others have, whose ranks know it then; it can what they have next. */
 static int reach_less(kolo_group *group, void *unused)
 {
     int failed = 0;
 
     if (kolo_group_rank(group) == 1)
         setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
-    failed = add_floats(group, unused) || take_all_forms(group, unused);
+    failed = reduce_again(group) || take_all_forms(group, unused);
     unsetenv("FAKECUDA_BREAK");
-    return failed || kolo_barrier(group) || add_floats(group, unused) ||
-           take_all_forms(group, unused);
+    return failed || kolo_barrier(group) || reduce_again(group) || take_all_forms(group, unused);
+}
+
+/* Of rank 0's other buffer, which rank 1 cannot open, the other host's ranks learn once, when all
+ * else is known. */
+static int move_one(kolo_group *group, void *unused)
+{
+    static const int zeros[LENGTH];
+    const int rank = kolo_group_rank(group);
+    int failed = gpu_rank_enter(group);
+    void *memory = make(zeros, sizeof zeros), *other = make(zeros, sizeof zeros);
+
+    (void)unused;
+    for (int i = 0; i < 5 && !failed; i++) {
+        void *buffer = rank == 0 && i % 4 ? other : memory;
+
+        if (rank == 1 && i == 1)
+            setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
+        if (kolo_all_reduce(group, buffer, buffer, LENGTH, KOLO_INT32, KOLO_SUM))
+            failed = ranks_fail("call %d", i);
+    }
+    unsetenv("FAKECUDA_BREAK");
+    discard(memory);
+    discard(other);
+    return gpu_rank_leave(failed);
+}
+
+/* Rank 2 has its host to itself, and opens nobody's memory: the others have two shares of three and
+ * one, where a whole buffer goes there and back for each of three calls, and for the test itself.
+ */
+static int open_nothing(kolo_group *group, void *unused)
+{
+    uint64_t have;
+    int failed;
+
+    (void)unused;
+    if (kolo_group_rank(group) == 2)
+        setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
+    failed = reduce_again(group);
+    have = gpu_bytes_now().with_host;
+    return failed || kolo_group_rank(group) == 2 || have < 2 * (3 + 1) * LENGTH * sizeof(int)
+               ? failed
+               : ranks_fail("%zu bytes were copied", (size_t)have);
 }
 
 static void what_cannot_be_shared(void **state)
@@ -367,11 +430,89 @@ static void what_cannot_be_shared(void **state)
     (void)state;
     run("aabb", mix_ranks);
     run("aabb", reach_less);
+    run("aabb", move_one);
+    run("aab", open_nothing);
     for (int i = 0; i < 4; i++) {
         setenv(ways[i][0], ways[i][1], 1);
         run("aabb", mix_ranks);
         unsetenv(ways[i][0]);
     }
+}
+
+/* ---- memory in pieces ------------------------------------------------------------------------ */
+
+enum { PIECE = 8192, PIECES = 5 };
+
+static int map_piece(ko_cu_ptr at)
+{
+    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
+                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
+                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
+    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
+    ko_cu_piece piece;
+
+    return gpu_rank.cuda->piece_create(&piece, PIECE, &kind, 0) ||
+                   gpu_rank.cuda->piece_map(at, PIECE, 0, piece, 0) ||
+                   gpu_rank.cuda->piece_release(piece) ||
+                   gpu_rank.cuda->piece_access(at, PIECE, &access, 1)
+               ? ranks_fail("a piece")
+               : 0;
+}
+
+/* Descriptors are handed to the ranks of the host alone. */
+static int reduce_pieces(kolo_group *group, void *hosts)
+{
+    static const float zeros[PIECES * PIECE / sizeof(float)];
+    const int count = PIECES * PIECE / (int)sizeof(float);
+    int failed = gpu_rank_enter(group);
+    const uint64_t share = 2 * sizeof zeros / (strlen(hosts) / 2); /* of two hosts */
+    uint64_t before = 0;
+    ko_cu_ptr base;
+
+    if (failed || gpu_rank.cuda->addresses_reserve(&base, PIECES * PIECE, 0, 0, 0))
+        return 1;
+    for (int i = 0; i < PIECES && !failed; i++)
+        failed = map_piece(base + (ko_cu_ptr)i * PIECE);
+    if (gpu_rank.cuda->copy(base, (uintptr_t)zeros, sizeof zeros, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        failed = 1;
+    before = gpu_bytes_now().with_host;
+    if (!failed && kolo_all_reduce(group, (void *)(uintptr_t)base, (void *)(uintptr_t)base,
+                                   (size_t)count, KOLO_FLOAT32, KOLO_SUM))
+        failed = ranks_fail("all_reduce");
+    if (!failed && gpu_bytes_now().with_host - before > share + LIMIT)
+        failed = ranks_fail("more than a share was copied");
+    return gpu_rank_leave(failed);
+}
+
+static void memory_in_pieces(void **state)
+{
+    (void)state;
+    run("aabb", reduce_pieces);
+    run("aaabbb", reduce_pieces);
+}
+
+/* ---- wrong calls ----------------------------------------------------------------------------- */
+
+/* One of them too short to be divided. */
+static int call_otherwise(kolo_group *group, void *unused)
+{
+    static const float zeros[LENGTH];
+    const size_t count = kolo_group_rank(group) == 1 ? 5 : LENGTH;
+    int failed = gpu_rank_enter(group);
+    void *memory = make(zeros, sizeof zeros);
+
+    (void)unused;
+    if (!failed &&
+        kolo_all_reduce(group, memory, memory, count, KOLO_FLOAT32, KOLO_SUM) != KOLO_E_MISMATCH)
+        failed = ranks_fail("no mismatch");
+    return gpu_rank_leave(failed);
+}
+
+static void mismatches(void **state)
+{
+    (void)state;
+    run("aab", call_otherwise);
 }
 
 /* A capture fails, and the group goes on. */
@@ -409,6 +550,8 @@ int main(void)
         cmocka_unit_test(bits_are_the_same),
         cmocka_unit_test(factors),
         cmocka_unit_test(what_cannot_be_shared),
+        cmocka_unit_test(memory_in_pieces),
+        cmocka_unit_test(mismatches),
         cmocka_unit_test(graphs_are_refused),
     };
 

@@ -3,8 +3,9 @@
  * Every collective on a GPU, among ranks that share it, or take the machine's in turn, against an
  * oracle: odd counts, blocks of other lengths, any alignment, in and out of place, blocking and
  * asynchronous, outputs poisoned and guarded; messages around a ring; and the calls of training:
- * steps of optimizers, compressed gradients, unscaling. exams threads|processes RANKS SECONDS
- * [SEED] Goes on with other calls until the time is over. The driver is whatever the loader finds.
+ * steps of optimizers, compressed gradients, unscaling. exams threads|processes|hosts RANKS SECONDS
+ * [SEED] Goes on with other calls until the time is over; hosts: processes that take themselves to
+ * be on two. The driver is whatever the loader finds.
  */
 #include "clock.h"
 #include "exam.h"
@@ -108,8 +109,15 @@ static int take(kolo_group *group, void *unused)
     return failed;
 }
 
+static int settle(int rank, void *unused)
+{
+    (void)unused;
+    return setenv("KOLO_HOST", rank % 2 ? "north" : "south", 1);
+}
+
 int main(int argc, char **argv)
 {
+    struct ranks ranks = {0};
     char what[64];
     bool is_right;
 
@@ -122,9 +130,15 @@ int main(int argc, char **argv)
     counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (counts == MAP_FAILED || wish.n < 1)
         return 2;
+    ranks = (struct ranks){.kind = wish.kind, .n = wish.n};
     exam_set_variables("shm", "", SLICE_BYTES);
+    if (!strcmp(argv[1], "hosts")) {
+        ranks.settle = settle;
+        setenv("KOLO_TRANSPORT", "shm,tcp", 1);
+        setenv("KOLO_CUDA_PIECE_BYTES", "64K", 1);
+    }
     fprintf(stderr, "seed %u\n", wish.seed);
-    is_right = !ranks_run(&(struct ranks){.kind = wish.kind, .n = wish.n}, take, NULL);
+    is_right = !ranks_run(&ranks, take, NULL);
     snprintf(what, sizeof what, "calls of %d %s", wish.n, argv[1]);
     report(what, (double)(atomic_load(&counts->calls) / wish.n), "calls",
            is_right ? "ok" : "FAILED");
