@@ -16,8 +16,6 @@
 #include "config.h"
 #include "dtype.h"
 
-#include <stdio.h>
-
 enum {
     ALIGNMENT = 64,
     LEAST_OF_PIECE = 4 /* shorter calls than this part of a piece are not worth the messages */
