@@ -37,7 +37,7 @@ static bool has_root(const struct ko_division *division)
 
 static size_t line_of(const struct ko_division *division)
 {
-    return has_blocks(division) ? 1 : LINE_BYTES >> division->shift;
+    return has_blocks(division) ? 1 : (size_t)LINE_BYTES >> division->shift;
 }
 
 /* Share i of n of the lines. */

@@ -529,7 +529,7 @@ static int capture(kolo_group *group, void *unused)
         return 1;
     failed = ranks_expect(kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM),
                           KOLO_E_UNSUPPORTED, "goes by way of the host");
-    failed = gpu_rank_captured(&exec) || failed;
+    failed = gpu_rank_captured(&exec) || gpu_rank.cuda->graph_exec_destroy(exec) || failed;
     if (!failed && kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM))
         failed = ranks_fail("the call behind");
     discard(memory);
