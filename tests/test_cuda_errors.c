@@ -257,6 +257,57 @@ static void aborts(void **state)
     run(give_up, 0);
 }
 
+/* ---- ends somewhere in a call ---------------------------------------------------------------- */
+
+enum { SOME_MS = 60 };
+
+static void *kill_soon(void *unused)
+{
+    (void)unused;
+    ranks_nap_ms(SOME_MS);
+    raise(SIGKILL);
+    return NULL;
+}
+
+/* Calls follow each other until rank 2 ends. */
+static int reduce_until(kolo_group *group, void *(*end)(void *group), int status, const char *text)
+{
+    const bool is_last = kolo_group_rank(group) == 2;
+    struct side side;
+    pthread_t thread;
+    int failed = enter(group, &side), err = KOLO_OK;
+
+    if (failed || (is_last && pthread_create(&thread, NULL, end, group)))
+        return 1;
+    while (!err)
+        err = reduce(&side, COUNT, NULL);
+    failed = ranks_expect(err, status, is_last ? "" : text);
+    if (is_last)
+        pthread_join(thread, NULL);
+    return gpu_rank_leave(failed);
+}
+
+static int until_killed(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return reduce_until(group, kill_soon, KOLO_E_PEER_LOST, "rank 2");
+}
+
+static int until_aborted(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return reduce_until(group, abort_soon, KOLO_E_ABORTED, "rank 2 aborted");
+}
+
+static void sudden_ends(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        run(until_killed, 1);
+        run(until_aborted, 0);
+    }
+}
+
 /* ---- a GPU that fails ------------------------------------------------------------------------ */
 
 static int break_down(kolo_group *group, void *unused)
@@ -302,8 +353,10 @@ static void broken_gpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(too_much),  cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),
-        cmocka_unit_test(time_outs), cmocka_unit_test(aborts),       cmocka_unit_test(broken_gpus),
+        cmocka_unit_test(too_much),    cmocka_unit_test(killed_ranks),
+        cmocka_unit_test(mismatches),  cmocka_unit_test(time_outs),
+        cmocka_unit_test(aborts),      cmocka_unit_test(sudden_ends),
+        cmocka_unit_test(broken_gpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
