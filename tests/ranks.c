@@ -67,6 +67,19 @@ int ranks_exchange(kolo_group *group)
     return 0;
 }
 
+int ranks_let_be_last(kolo_group *group, int last)
+{
+    char word = 0;
+    int err = KOLO_OK;
+
+    if (kolo_group_rank(group) != last)
+        return kolo_send(group, &word, 1, KOLO_INT8, last, 0);
+    for (int r = 0; r < kolo_group_size(group) && !err; r++)
+        if (r != last)
+            err = kolo_recv(group, &word, 1, KOLO_INT8, r, 0);
+    return err;
+}
+
 void ranks_nap_ms(int ms)
 {
     const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};

@@ -51,6 +51,10 @@ int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 /* Ranks 0 and 1 send each other a byte: each has a link then, and nothing on its way. */
 int ranks_exchange(kolo_group *group);
 
+/* The rank `last` comes back when all others have come here, who do not wait for it: they are past
+ * all calls that they had to make with it, so that it can be lost without failing one of those. */
+int ranks_let_be_last(kolo_group *group, int last);
+
 void ranks_nap_ms(int ms);
 
 /* A port that was free a moment ago. */

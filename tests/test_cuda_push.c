@@ -235,20 +235,6 @@ static void nothing_goes_that_has_not_to(void **state)
 
 /* ---- in vain --------------------------------------------------------------------------------- */
 
-/* Rank 1 comes back once all others have got here, who do not wait for it. */
-static int let_rank_1_be_last(kolo_group *group)
-{
-    char word = 0;
-    int err = KOLO_OK;
-
-    if (kolo_group_rank(group) != 1)
-        return kolo_send(group, &word, 1, KOLO_INT8, 1, 0);
-    for (int r = 0; r < kolo_group_size(group) && !err; r++)
-        if (r != 1)
-            err = kolo_recv(group, &word, 1, KOLO_INT8, r, 0);
-    return err;
-}
-
 /* Rank 1 dies between launches; the kernels of the others end when their groups fail. */
 static int lose_a_rank(kolo_group *group, void *unused)
 {
@@ -257,7 +243,7 @@ static int lose_a_rank(kolo_group *group, void *unused)
     int failed = enter(group) || capture(group, &trial, &exec) || launch(group, &trial, 0, exec);
 
     (void)unused;
-    if (failed || let_rank_1_be_last(group))
+    if (failed || ranks_let_be_last(group, 1))
         return ranks_fail("before");
     if (kolo_group_rank(group) == 1)
         raise(SIGKILL);

@@ -232,7 +232,8 @@ static void a_rank_is_slow(void **state)
 static int die_before(kolo_group *group, void *argument)
 {
     const size_t *count = argument;
-    int failed = enter(group, *count) || capture(group) || launch(group, 0);
+    int failed =
+        enter(group, *count) || capture(group) || launch(group, 0) || ranks_let_be_last(group, 1);
     const int64_t began_ns = ko_now_ns();
 
     if (kolo_group_rank(group) == 1)
