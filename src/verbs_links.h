@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * verbs_links.h: what the verbs of verbs_host.h do on one link: a slice that leaves, one that has
+ * come, and the wait for either, which ends with the call's time, or the group's failure.
+ */
+#ifndef KO_VERBS_LINKS_H
+#define KO_VERBS_LINKS_H
+
+#include "chunk.h"
+#include "coll.h"
+#include "copy.h"
+#include "window_slots.h"
+
+typedef struct ko_verbs {
+    /* what the texts read */
+    int n, rank, root;
+    size_t count; /* of the call; of this rank's own block where blocks differ */
+    size_t slice; /* elements in one */
+    struct ko_blocks in_blocks, out_blocks; /* of the buffers that have a block for each rank */
+    const struct ko_hosts *hosts;
+    int *ranks;
+
+    void (*run)(struct ko_verbs *v); /* the text */
+    kolo_group *group;
+    struct ko_channel *channel;
+    unsigned char *buffers[3];            /* by enum buffer; IN is only read */
+    size_t element;                       /* bytes of one */
+    const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
+    bool is_copying;   /* OUT, which peers could read where it lies, goes through slots */
+    bool is_large;     /* results would not stay in the cache */
+    bool is_streaming; /* nor are they read again */
+    struct ko_stamp stamp;
+    bool has_posted;      /* by reference: to be flushed */
+    bool is_waiting;      /* in `wait` */
+    struct ko_wait wait;  /* begun by the first look that found nothing */
+    ko_deadline deadline; /* of the whole call; set by its first wait: */
+    uint64_t waited;      /* the number of that call */
+    int status;           /* the first error */
+    bool is_repeatable;   /* the next call may be like this one (ko_coll_again) */
+} verbs;
+
+/* Most looks find what they look for: what a wait needs is made by its first turn, and unmade by
+ * the look that ends it. */
+static void begin_wait(verbs *v, int peer, const char *what)
+{
+    if (v->waited != v->stamp.seq)
+        v->deadline = ko_deadline_in(kolo_group_timeout(v->group));
+    v->waited = v->stamp.seq;
+    v->wait = (struct ko_wait){.deadline = &v->deadline, .peer = peer, .what = what};
+    v->is_waiting = true;
+}
+
+static __attribute__((noinline)) bool wait_turn(verbs *v, int peer, const char *what, int err)
+{
+    if (!v->is_waiting)
+        begin_wait(v, peer, what);
+    v->status = err == KO_AGAIN ? ko_channel_wait(v->channel, &v->wait)
+                                : ko_channel_link_failed(v->channel, peer, err);
+    return !v->status;
+}
+
+/* After a look that gave err: waits if that was "not yet"; true: look again. */
+static inline bool look_again(verbs *v, int peer, const char *what, int err)
+{
+    if (err == KOLO_OK) {
+        v->is_waiting = false;
+        return false;
+    }
+    return wait_turn(v, peer, what, err);
+}
+
+static __attribute__((noinline)) struct ko_link *open_link(verbs *v, int peer)
+{
+    struct ko_link *link = NULL;
+
+    if (!v->status)
+        v->status = ko_channel_link(v->channel, peer, &link);
+    return v->status ? NULL : link;
+}
+
+/* NULL after an error. */
+static inline struct ko_link *link_to(verbs *v, int peer)
+{
+    struct ko_link *link = v->channel->ports[peer].link;
+
+    return link && !v->status ? link : open_link(v, peer);
+}
+
+/* A slot to fill for `to`; NULL after an error. */
+static void *room(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    void *place = NULL;
+
+    while (look_again(v, link->peer, "for room to send to", link->ops->room(link, nbytes, &place)))
+        ;
+    return v->status ? NULL : place;
+}
+
+static void commit(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    int err = link->ops->commit(link, &v->stamp, nbytes);
+
+    if (err)
+        v->status = ko_channel_link_failed(v->channel, link->peer, err);
+}
+
+static __attribute__((noinline)) void not_expected(verbs *v, const struct ko_link *link,
+                                                   const struct ko_frame *frame, size_t nbytes)
+{
+    const struct ko_stamp theirs = frame->stamp;
+
+    v->status = !ko_stamps_equal(&theirs, &v->stamp)
+                    ? ko_channel_mismatch(v->channel, link->peer, &theirs, &v->stamp)
+                    : ko_channel_lengths_differ(v->channel, link->peer, frame, nbytes);
+}
+
+/* Looks into a window for the next slice for as long as most take to come: that is not worth a turn
+ * of waiting. */
+static inline void look_briefly(const verbs *v, const struct ko_link *link)
+{
+    enum { LOOKS = 64 };
+    int looks = v->channel->is_crowded ? 1 : LOOKS;
+
+    while (!ko_window_has_come(link) && --looks)
+        ko_pause();
+}
+
+/* Waits for the next slice's frame and checks that it is of this call and of nbytes. */
+static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    const struct ko_frame *frame = NULL;
+    int err;
+
+    if (link->inbox)
+        look_briefly(v, link);
+    err = link->ops->next(link, &frame);
+    while (look_again(v, link->peer, "for a message from", err))
+        err = link->ops->next(link, &frame);
+    if (!v->status && (!ko_stamps_equal(&frame->stamp, &v->stamp) || frame->nbytes != nbytes))
+        not_expected(v, link, frame, nbytes);
+    return !v->status;
+}
+
+static __attribute__((noinline)) const void *arrived_slowly(verbs *v, struct ko_link *link,
+                                                            size_t nbytes)
+{
+    const void *body = NULL;
+
+    if (!expect(v, link, nbytes))
+        return NULL;
+    while (
+        look_again(v, link->peer, "for the rest of a message from", link->ops->peek(link, &body)))
+        ;
+    return v->status ? NULL : body;
+}
+
+/* The next slice if it is short and comes soon, as nearly all do; else NULL. */
+static inline const void *arrived_soon(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    if (!ko_window_goes_inline(link, nbytes))
+        return NULL;
+    look_briefly(v, link);
+    return ko_window_has_come(link) ? ko_window_match(link, &v->stamp, nbytes) : NULL;
+}
+
+/* The next slice where it lies, to be released; NULL after an error. */
+static inline const void *arrived(verbs *v, struct ko_link *link, size_t nbytes)
+{
+    const void *body = arrived_soon(v, link, nbytes);
+
+    return body ? body : arrived_slowly(v, link, nbytes);
+}
+
+static inline void release(struct ko_link *link)
+{
+    if (link->frame.kind == KO_FRAME_INLINE)
+        ko_window_release_slot(link);
+    else
+        link->ops->release(link);
+}
+
+static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link, void *to,
+                                                  size_t nbytes, bool is_streaming)
+{
+    if (expect(v, link, nbytes))
+        while (look_again(v, link->peer, "for the rest of a message from",
+                          link->ops->land(link, to, is_streaming)))
+            ;
+}
+
+static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool is_streaming)
+{
+    const void *body = arrived_soon(v, link, nbytes);
+
+    if (!body) {
+        land_slowly(v, link, to, nbytes, is_streaming);
+        return;
+    }
+    ko_copy_short(to, body, nbytes);
+    release(link);
+}
+
+static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
+{
+    while (look_again(v, link->peer, "for room to send to",
+                      link->ops->post(link, &v->stamp, from, nbytes)))
+        ;
+    v->has_posted |= link->flushed < link->referenced;
+}
+
+static unsigned char *at(const verbs *v, enum buffer buffer, struct ko_part part)
+{
+    return v->buffers[buffer] + part.at * v->element;
+}
+
+static size_t bytes_of(const verbs *v, struct ko_part part)
+{
+    return part.count * v->element;
+}
+
+#endif
