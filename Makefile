@@ -235,7 +235,7 @@ FAKECUBLAS := $(BUILD)/tests/fakecuda/libcublas.so.13
 
 $(BUILD)/tests/test_train_gpu: $(FAKECUBLAS)
 
-$(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/double.h src/cuda_abi.h $(FAKECUDA)
+$(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/double.h tests/double_lists.h src/cuda_abi.h $(FAKECUDA)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
 	    -Wl,-soname,libcublas.so.13 $(KO_LDFLAGS) $< $(FAKECUDA) -Wl,-rpath,'$$ORIGIN' -o $@
@@ -256,7 +256,7 @@ FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
 RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.c tests/test_p2p*.c)) \
               $(addprefix $(BUILD)/tests/test_,batch coll cuda_rdma cuda_rdma_ends group group_new kill mismatch transports)
 
-$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h) \
+$(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h) tests/double_lists.h \
     tests/fakeverbs/old.map
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")

@@ -29,6 +29,7 @@
 #ifndef DOUBLE_H
 #define DOUBLE_H
 
+#include "../double_lists.h"
 #include "cuda_abi.h"
 
 #include <pthread.h>
@@ -45,8 +46,6 @@ struct ko_cuda_context {
 /* ---- driver.c -------------------------------------------------------------------------------- */
 
 int double_number(const char *variable, int standard);
-/* True if the variable's list has this word. */
-bool double_lists(const char *variable, const char *word);
 /* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED. */
 ko_cu_result double_enter(const char *function);
 /* The calling thread's; NULL if it has none. */

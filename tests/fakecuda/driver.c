@@ -37,21 +37,6 @@ int double_number(const char *variable, int standard)
     return text && *text ? atoi(text) : standard;
 }
 
-bool double_lists(const char *variable, const char *word)
-{
-    const char *list = getenv(variable);
-    const size_t length = strlen(word);
-
-    while (list && *list) {
-        const size_t item = strcspn(list, ",");
-
-        if (item == length && !strncmp(list, word, length))
-            return true;
-        list += item + (list[item] == ',');
-    }
-    return false;
-}
-
 static ko_cu_result fail_or_die(int how)
 {
     if (how < 0)

@@ -32,6 +32,7 @@
 #ifndef DOUBLE_H
 #define DOUBLE_H
 
+#include "../double_lists.h"
 #include "ib_abi.h"
 
 #include <pthread.h>
@@ -124,8 +125,6 @@ int double_break(const char *function);
 /* True if this is the passage for which "N=A/B" of a variable is meant. */
 bool double_is_due(const char *variable, int *a, int *b);
 long double_number(const char *variable, long standard);
-/* True if the variable's list has this word. */
-bool double_lists(const char *variable, const char *word);
 /* True unless the wishes are for another adapter. */
 bool double_is_meant(const struct ko_ib_context *context);
 

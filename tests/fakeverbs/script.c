@@ -81,21 +81,6 @@ long double_number(const char *variable, long standard)
     return text && *text ? atol(text) : standard;
 }
 
-bool double_lists(const char *variable, const char *word)
-{
-    const char *list = getenv(variable);
-    const size_t length = strlen(word);
-
-    while (list && *list) {
-        const size_t item = strcspn(list, ",");
-
-        if (item == length && !strncmp(list, word, length))
-            return true;
-        list += item + (list[item] == ',');
-    }
-    return false;
-}
-
 bool double_is_meant(const struct ko_ib_context *context)
 {
     const char *only = getenv("FAKEVERBS_ONLY");
