@@ -23,12 +23,12 @@ void ko_window_places_free(struct ko_link *link)
     }
 }
 
-/* Bytes by which bodies of nbytes lie apart, the part that this turn is for. */
+/* Bytes to the part of the chosen place that this turn is for. */
 static size_t part_of(const struct ko_window_places *places, size_t place, size_t nbytes)
 {
     const size_t part = ko_window_place((uint32_t)nbytes), nparts = part ? place / part : 1;
 
-    return places->spread > 1 && nparts > 1 ? places->turn % nparts * part : 0;
+    return places->spread > 1 && nparts > 1 ? (places->turn + places->place) % nparts * part : 0;
 }
 
 uint64_t ko_window_choose_place(struct ko_link *link, size_t nbytes)

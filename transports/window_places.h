@@ -9,7 +9,8 @@
  * - Between cores each line of such a place is handed over three times: its reader's copy is taken
  *   away, it is written, it is fetched again. Places in turn, twice as many as the reader's own
  *   cache holds, have left it before they are written again, and a line is handed over once. Bodies
- *   that are shorter than a place lie in another part of it in each turn, to fill the same bytes.
+ *   that are shorter than a place lie in another part of it in each turn, to fill the same bytes,
+ *   and in another than in the place before, which is as far away as a way of many caches is long.
  *
  * On two cores with 1 MiB each behind a common cache 1 MiB goes one way in 122 us through one place
  * and in 31 us through 2 MiB of them; tests/bench/README.md says how that is read.
