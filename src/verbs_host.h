@@ -313,13 +313,12 @@ KO_FN void reduce_for_all(verbs *v, struct ko_part part)
     if (!hold(v, NULL, v->n, part, &slices))
         return;
     reduce_slices_into(v, &slices, part);
+    let_go(&slices); /* all of them before the first send, which may wait: as on paper */
     for (int k = 1; k < v->n; k++) {
         const int to = around(v->rank + k, v->n);
         struct ko_link *link = slices.links[to];
-        const bool is_placed = ko_window_is_lent(link);
 
-        release(link);
-        if (is_placed)
+        if (ko_window_is_lent(link))
             tell_placed(v, link, bytes_of(v, part));
         else
             send(v, to, OUT, part);

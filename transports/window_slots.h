@@ -15,8 +15,8 @@
 int ko_window_ring_receiver(struct ko_link *link);
 
 /* As link->ops->post; if `back`, where as many bytes are to come from the peer, and `from` are both
- * in memory that it can map, it may write there itself. Whether the next slice, which has been
- * peeked at, came so; and, in its place, what says that what is to come is there. */
+ * in memory that it can map, it may write there itself. Whether the slice that was peeked at last
+ * came so; and what says, instead of a slice, that what is to come is there. */
 int ko_window_lend(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                    const void *back, size_t nbytes);
 static inline bool ko_window_is_lent(const struct ko_link *link)
