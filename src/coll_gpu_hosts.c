@@ -163,18 +163,25 @@ static int bring(const struct divided *d, int owner, struct ko_part part, void *
     return err ? err : copy(d, (uintptr_t)to, from, part);
 }
 
-static int begin_in(void *work, size_t k)
+/* Does so with piece k of every block that this rank deals with. */
+static int deal_with(const struct divided *d, size_t k,
+                     int (*deal)(const struct divided *d, int owner, struct ko_part part,
+                                 void *memory))
 {
-    const struct divided *d = work;
     int err = KOLO_OK;
 
     for (int owner = 0; owner < d->group->size && !err; owner++) {
         const struct ko_part part = part_of(d, owner, k);
 
         if (part.count && is_mine(d, owner))
-            err = bring(d, owner, part, slot(d, k) + d->at[owner]);
+            err = deal(d, owner, part, slot(d, k) + d->at[owner]);
     }
     return err;
+}
+
+static int begin_in(void *work, size_t k)
+{
+    return deal_with(work, k, bring);
 }
 
 /* ---- between hosts --------------------------------------------------------------------------- */
@@ -279,7 +286,7 @@ static uint64_t result_at(const struct divided *d, int owner, struct ko_part par
 
 /* To this rank's GPU, and from there to the others', beginning with the one behind it, so that not
  * all send to one at a time. */
-static int hand_out(const struct divided *d, int owner, struct ko_part part, const void *memory)
+static int hand_out(const struct divided *d, int owner, struct ko_part part, void *memory)
 {
     const int place = d->division.hosts->place[d->rank];
     uint64_t from = result_at(d, owner, part, memory);
@@ -303,16 +310,7 @@ static int hand_out(const struct divided *d, int owner, struct ko_part part, con
 
 static int begin_out(void *work, size_t k)
 {
-    const struct divided *d = work;
-    int err = KOLO_OK;
-
-    for (int owner = 0; owner < d->group->size && !err; owner++) {
-        const struct ko_part part = part_of(d, owner, k);
-
-        if (part.count && is_mine(d, owner))
-            err = hand_out(d, owner, part, slot(d, k) + d->at[owner]);
-    }
-    return err;
+    return deal_with(work, k, hand_out);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
