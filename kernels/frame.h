@@ -78,6 +78,19 @@ struct ko_frame {
     struct ko_stamp stamp;
 };
 
+/* A message that is one frame with its body: what the stamp says, and the bytes that there is room
+ * for. */
+struct ko_message {
+    uint64_t seq, call;
+    size_t room, nbytes; /* nbytes: of the one that has been taken */
+};
+
+KO_FN bool ko_frame_is_message(const struct ko_frame *frame, const struct ko_message *message)
+{
+    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
+           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
+}
+
 /* Memory of the sender's that the receiver may map; from now on number `index`. */
 struct ko_announcement {
     uint64_t id, nbytes; /* of the whole segment */

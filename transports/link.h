@@ -133,22 +133,8 @@ int ko_link_post_held(struct ko_link *link, const struct ko_stamp *stamp, const 
                       size_t nbytes, struct ko_held *held);
 bool ko_link_lands_in(struct ko_link *link, struct ko_held *held);
 
-/* A message that is one slice: what its stamp says, and the bytes that there is room for. */
-struct ko_message {
-    uint64_t seq, call;
-    size_t room, nbytes; /* nbytes: of the one that has been taken */
-};
-
-static inline bool ko_frame_is_message(const struct ko_frame *frame,
-                                       const struct ko_message *message)
-{
-    return frame->stamp.seq == message->seq && frame->stamp.call == message->call &&
-           frame->stamp.count == frame->nbytes && frame->nbytes <= message->room;
-}
-
-/* Over messages, where the transport can tell (transport.h): sends one that leaves at once; the
- * next slice, if it is this message, or comes so within so many looks, and all of it is here, moved
- * to `to` and released. False: nothing was done. */
+/* Over messages, where the transport has give and take (transport.h): sends one slice; takes and
+ * releases the next if it is this message. False: nothing was done. */
 bool ko_message_give(struct ko_link *link, const struct ko_stamp *stamp, const void *from);
 bool ko_message_take(struct ko_link *link, struct ko_message *message, void *to, int looks);
 

@@ -166,41 +166,24 @@ static int message_land(struct ko_link *link, void *to, bool is_streaming)
 bool ko_message_give(struct ko_link *link, const struct ko_stamp *stamp, const void *from)
 {
     const struct ko_transport *transport = link->wire->transport;
-    const size_t nbytes = stamp->count;
-    int err;
+    const struct ko_frame frame = {
+        .kind = KO_FRAME_DATA, .nbytes = (uint32_t)stamp->count, .stamp = *stamp};
 
-    if (!transport->leaves || nbytes > link->longest || free_post(link) ||
-        !transport->leaves(link->wire, nbytes))
+    if (!transport->give || stamp->count > link->longest || ko_link_is_flushed(link) ||
+        !transport->give(link->wire, &frame, from))
         return false;
-    link->may_hold = false;
-    err = send_post(link, stamp, from, nbytes, NULL);
-    /* One that has not left after all, since the wire has failed in it, is a letter's to tell. */
-    return !err && ko_link_is_flushed(link) == KOLO_OK;
-}
-
-/* Looks for the next frame so many times; what the peer tells is another one's. */
-static const struct ko_frame *look(struct ko_link *link, int looks)
-{
-    const struct ko_frame *frame;
-    int err = message_next(link, &frame);
-
-    while (err == KO_AGAIN && !link->has_notice && --looks > 0) {
-        ko_pause();
-        err = message_next(link, &frame);
-    }
-    return err ? NULL : frame;
+    link->flushed = link->referenced = ++link->sent;
+    return true;
 }
 
 bool ko_message_take(struct ko_link *link, struct ko_message *message, void *to, int looks)
 {
     const struct ko_transport *transport = link->wire->transport;
-    const struct ko_frame *frame =
-        transport->has_whole && !link->is_landed ? look(link, looks) : NULL;
 
-    if (!frame || !ko_frame_is_message(frame, message) || !transport->has_whole(link->wire))
+    if (!transport->take || link->is_landed || !transport->take(link->wire, message, to, looks))
         return false;
-    message->nbytes = frame->nbytes;
-    return !message_land(link, to, false);
+    message_release(link);
+    return true;
 }
 
 /* ---- sleeping ------------------------------------------------------------------------------ */

@@ -426,20 +426,27 @@ static int rdma_send(struct ko_wire *base, struct ko_post *post)
     return after(wire, KOLO_OK);
 }
 
-/* True if nothing is there and nothing comes: the answer to nearly all looks of one who waits. */
-static bool is_quiet(struct ko_rdma_wire *wire)
+static bool has_news(const struct ko_rdma_wire *wire)
 {
     const struct ko_rdma_in *in = &wire->in;
 
-    return in->come == in->taken && !in->has_frame && !in->has_bye && !wire->ended_ns &&
-           !wire->status && !ko_rdma_look(wire) && !wire->status;
+    return in->come != in->taken || in->has_frame || in->has_bye || wire->ended_ns || wire->status;
+}
+
+/* Whether there is news now. False is the answer to nearly all looks of one who waits. */
+static bool look(struct ko_rdma_wire *wire)
+{
+    if (!ko_rdma_look(wire))
+        return wire->status;
+    (void)after(wire, KOLO_OK);
+    return has_news(wire);
 }
 
 static int rdma_next(struct ko_wire *base, const struct ko_frame **frame)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
 
-    if (is_quiet(wire))
+    if (!has_news(wire) && !look(wire))
         return KO_AGAIN;
     return after(wire, ko_rdma_next(wire, frame));
 }
@@ -449,6 +456,26 @@ static int rdma_land(struct ko_wire *base, void *to)
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
 
     return after(wire, ko_rdma_land(wire, to));
+}
+
+static bool rdma_give(struct ko_wire *base, const struct ko_frame *frame, const void *body)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+
+    return !wire->ended_ns && ko_rdma_give(wire, frame, body);
+}
+
+static bool rdma_take(struct ko_wire *base, struct ko_message *message, void *to, int looks)
+{
+    struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
+    bool has_come = has_news(wire);
+
+    for (; !has_come && looks > 0; looks--) {
+        has_come = look(wire);
+        if (!has_come)
+            ko_pause();
+    }
+    return has_come && ko_rdma_take(wire, message, to);
 }
 
 static struct ko_held *rdma_hold(struct ko_wire *base, struct ko_gpu *gpu, const void *at,
@@ -501,16 +528,6 @@ static void rdma_hangup(struct ko_wire *base)
     free(wire);
 }
 
-static bool rdma_leaves(struct ko_wire *base, size_t nbytes)
-{
-    return ko_rdma_leaves((const struct ko_rdma_wire *)base, nbytes);
-}
-
-static bool rdma_has_whole(struct ko_wire *base)
-{
-    return ko_rdma_has_whole((const struct ko_rdma_wire *)base);
-}
-
 const struct ko_transport ko_transport_rdma = {
     .name = "rdma",
     .kind = KO_MESSAGE,
@@ -526,8 +543,8 @@ const struct ko_transport ko_transport_rdma = {
     .send = rdma_send,
     .next = rdma_next,
     .land = rdma_land,
-    .leaves = rdma_leaves,
-    .has_whole = rdma_has_whole,
+    .give = rdma_give,
+    .take = rdma_take,
     .hold = rdma_hold,
     .let_go = ko_rdma_let_go,
     .lands_in = rdma_lands_in,

@@ -82,7 +82,8 @@ void ko_rdma_meeting_close(struct ko_rdma_wire *wire);
 void ko_rdma_pump(struct ko_rdma_wire *wire);
 /* Queues a post, and sends it unless it may wait. */
 void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post);
-bool ko_rdma_leaves(const struct ko_rdma_wire *wire, size_t nbytes);
+/* Sends a message that leaves at once; false if none such can now. */
+bool ko_rdma_give(struct ko_rdma_wire *wire, const struct ko_frame *frame, const void *body);
 /* The peer says where the first post is to go. */
 void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head);
 /* A stripe of the message that flies under that number has arrived. */
@@ -108,7 +109,8 @@ bool ko_rdma_look(struct ko_rdma_wire *wire);
 int ko_rdma_await_last_words(const struct ko_rdma_wire *wire);
 int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame);
 int ko_rdma_land(struct ko_rdma_wire *wire, void *to);
-bool ko_rdma_has_whole(const struct ko_rdma_wire *wire);
+/* Lands the record in front if it is all of this message; else leaves it to ko_rdma_next. */
+bool ko_rdma_take(struct ko_rdma_wire *wire, struct ko_message *message, void *to);
 bool ko_rdma_lands_in(struct ko_rdma_wire *wire, struct ko_held *held);
 
 #endif

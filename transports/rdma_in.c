@@ -125,19 +125,25 @@ static const struct ko_rdma_head *front(const struct ko_rdma_wire *wire)
     return (const struct ko_rdma_head *)(slot_of(wire, front_slot(&wire->in)) + wire->in.at);
 }
 
+/* Whether what is in front, where there is something, has the bytes that it says. */
+static bool is_record(const struct ko_rdma_wire *wire)
+{
+    const size_t left = wire->in.nbytes[front_slot(&wire->in)] - wire->in.at;
+
+    return left >= sizeof(struct ko_rdma_head) && left >= ko_rdma_record(front(wire)->nbytes);
+}
+
 /* KOLO_OK if there is a record in front, after a look at what has come; KO_AGAIN, or the wire's
  * failure. */
 static int await_record(struct ko_rdma_wire *wire)
 {
-    struct ko_rdma_in *in = &wire->in;
-    size_t left;
+    const struct ko_rdma_in *in = &wire->in;
 
     if (in->come == in->taken)
         (void)ko_rdma_look(wire);
     if (in->come == in->taken)
         return nothing(wire);
-    left = in->nbytes[front_slot(in)] - in->at;
-    if (left >= sizeof(struct ko_rdma_head) && left >= ko_rdma_record(front(wire)->nbytes))
+    if (is_record(wire))
         return KOLO_OK;
     refuse(wire, "a record longer than its slot came");
     return nothing(wire);
@@ -190,11 +196,22 @@ int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)
     return KOLO_OK;
 }
 
-bool ko_rdma_has_whole(const struct ko_rdma_wire *wire)
+bool ko_rdma_take(struct ko_rdma_wire *wire, struct ko_message *message, void *to)
 {
     const struct ko_rdma_in *in = &wire->in;
+    const struct ko_rdma_head *head;
 
-    return in->has_frame && in->holds_first && front(wire)->nbytes == in->frame.nbytes;
+    if (wire->status || in->has_frame || in->come == in->taken || !is_record(wire))
+        return false;
+    head = front(wire);
+    if (head->kind != KO_RDMA_FIRST || head->nbytes != head->frame.nbytes ||
+        head->frame.kind != KO_FRAME_DATA || !ko_frame_is_message(&head->frame, message))
+        return false;
+    message->nbytes = head->nbytes;
+    if (head->nbytes)
+        ko_copy_short(to, head + 1, head->nbytes);
+    release(wire);
+    return true;
 }
 
 static int end_landing(struct ko_rdma_in *in)

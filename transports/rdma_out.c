@@ -189,6 +189,13 @@ static bool ask(struct ko_rdma_wire *wire)
     return true;
 }
 
+/* Puts the record's part of a body behind its head. */
+static void fill(struct ko_rdma_head *head, const void *part)
+{
+    if (head->nbytes)
+        ko_copy_short(head + 1, part, head->nbytes);
+}
+
 /* Sends the next part of the first post; false if there is no slot now. */
 static bool send_part(struct ko_rdma_wire *wire)
 {
@@ -203,8 +210,7 @@ static bool send_part(struct ko_rdma_wire *wire)
         return false;
     if (!out->has_begun)
         head->frame = post->frame;
-    if (nbytes)
-        ko_copy_short(head + 1, (const unsigned char *)post->body + out->done, nbytes);
+    fill(head, (const unsigned char *)post->body + out->done);
     out->has_begun = true;
     out->done += nbytes;
     if (nbytes == left)
@@ -274,9 +280,18 @@ static bool go_on(struct ko_rdma_wire *wire)
     return false;
 }
 
+/* Whether there is something that could leave. */
+static bool has_work(const struct ko_rdma_wire *wire)
+{
+    const struct ko_rdma_out *out = &wire->out;
+
+    return out->first || out->tells_clear || out->tells_done ||
+           wire->in.owed >= KO_RDMA_CREDITS / 2;
+}
+
 void ko_rdma_pump(struct ko_rdma_wire *wire)
 {
-    if (wire->stage != KO_RDMA_OPEN || wire->status)
+    if (wire->stage != KO_RDMA_OPEN || wire->status || !has_work(wire))
         return;
     tell_all(wire);
     wire->out.held = 0;
@@ -296,13 +311,26 @@ void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post)
 }
 
 /* Nothing is to be told before it but perhaps credits, for which there is a slot too. */
-bool ko_rdma_leaves(const struct ko_rdma_wire *wire, size_t nbytes)
+static bool leaves(const struct ko_rdma_wire *wire, size_t nbytes)
 {
     const struct ko_rdma_out *out = &wire->out;
 
     return wire->stage == KO_RDMA_OPEN && !wire->status && !out->first && out->credits &&
            !out->tells_clear && !out->tells_done && nbytes <= KO_RDMA_PART &&
            wire->slots.nsends + 2 <= KO_RDMA_SLOTS;
+}
+
+bool ko_rdma_give(struct ko_rdma_wire *wire, const struct ko_frame *frame, const void *body)
+{
+    struct ko_rdma_head *head =
+        leaves(wire, frame->nbytes) ? begin_part(wire, KO_RDMA_FIRST, frame->nbytes) : NULL;
+
+    if (!head)
+        return false;
+    head->frame = *frame;
+    fill(head, body);
+    send_filled(wire);
+    return !wire->status;
 }
 
 void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head)

@@ -307,8 +307,9 @@ int ko_rdma_gather(struct ko_rdma_wire *wire)
 {
     int n = gather(wire, 0);
 
-    for (int i = 1; i < wire->nrails && are_others_busy(wire); i++)
-        n += gather(wire, i);
+    if (wire->nrails > 1 && are_others_busy(wire))
+        for (int i = 1; i < wire->nrails; i++)
+            n += gather(wire, i);
     return n;
 }
 

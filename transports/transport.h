@@ -166,13 +166,12 @@ struct ko_transport {
     /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK. */
     int (*land)(struct ko_wire *wire, void *to);
 
-    /* What two ranks that wait for each other ask of short messages, to do without all that a
-     * longer wait would need; NULL, both, for transports that cannot tell. leaves: one of nbytes
-     * that is sent now leaves at once. has_whole: all of next's message is here, land will not be
-     * KO_AGAIN.
-     */
-    bool (*leaves)(struct ko_wire *wire, size_t nbytes);
-    bool (*has_whole)(struct ko_wire *wire);
+    /* Short messages between two ranks that wait for each other, without all that a longer wait
+     * would need; NULL, both, for transports that cannot. give: sends one if it leaves at once,
+     * behind all before it. take: lands the first one if it is this, and all of it is here or comes
+     * within so many looks. False: nothing was done, and send and next say why. */
+    bool (*give)(struct ko_wire *wire, const struct ko_frame *frame, const void *body);
+    bool (*take)(struct ko_wire *wire, struct ko_message *message, void *to, int looks);
 
     /* GPU memory, for messages from it and into it that the processor has no part in. NULL, all
      * three, for transports that know none. hold: that in which nbytes from `at` on lie, for all
