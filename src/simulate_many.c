@@ -6,8 +6,9 @@
  * to be
  *     a + b log2(ranks) + c ranks
  * as those of rings, trees, doubling and direct exchanges are, with no c where neither a rank nor a
- * chain has as many messages, or bytes, again. Apart, since the one may grow with the ranks
- * where the other, of a buffer in ever smaller chunks, does not.
+ * chain has as many messages, or bytes, again. Apart, since the one may grow with the ranks where
+ * the other does not: of a buffer in ever smaller chunks each doubling of the ranks adds less than
+ * the one before, and so on.
  */
 #include "simulate_world.h"
 
@@ -17,7 +18,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { NPOINTS = 3, POINT_ACTIONS = 4000 };
+enum { NPOINTS = 3, POINT_ACTIONS = 16000 }; /* enough to fill the pipelines of the largest */
+
+/* A doubling that adds less than so much of what the one before added: chunks become smaller. */
+static const double SHRINKING = 0.75;
 
 /* Of the largest of the three: with many hosts, which stand for each other; with few. */
 enum { MOST_RANKS = 64, MOST_OF_FEW_HOSTS = 32 };
@@ -89,22 +93,37 @@ static int count_most(const struct ko_paper_call *call, size_t *most)
     return err;
 }
 
-/* How many messages have to follow each other. */
-static int count_hops(const struct ko_simulation *point, double *hops)
+/* What a call takes where nothing but links of these costs takes time. */
+static int time_links(const struct ko_simulation *point, const struct ko_link_costs *link,
+                      double *time)
 {
-    struct ko_costs costs = {
-        .links = {{.latency = 1}, {.latency = 1}}, .cores = point->call.n, .spin = 1e12};
+    struct ko_costs costs = {.links = {*link, *link}, .cores = point->call.n, .spin = 1e12};
     struct ko_simulation simulation = *point;
 
     simulation.costs = &costs;
-    return ko_simulate(&simulation, hops);
+    return ko_simulate(&simulation, time);
+}
+
+/* How many messages have to follow each other, and how many bytes. */
+static int count_hops(const struct ko_simulation *point, double *hops)
+{
+    return time_links(point, &(struct ko_link_costs){.latency = 1}, hops);
+}
+
+static int count_flow(const struct ko_simulation *point, double *flow)
+{
+    struct ko_link_costs link = {.latency = 0};
+
+    for (int i = 0; i < KO_FOOTPRINTS; i++)
+        link.send_byte[i] = 1;
+    return time_links(point, &link, flow);
 }
 
 /* What is known of a number of ranks. */
 struct point {
     double messages, bytes; /* us */
     size_t most;            /* actions of a rank */
-    double hops;
+    double hops, flow;      /* the most messages that follow each other, and bytes */
 };
 
 /* Whether one rank, or a chain of them, has about twice as much to do as half the ranks had. */
@@ -124,6 +143,8 @@ static int look_at(const struct ko_simulation *whole, const struct growth *growt
     if (err)
         return err;
     err = ko_simulate(&simulation, &point->bytes);
+    if (!err)
+        err = count_flow(&simulation, &point->flow);
     simulation.call.count = 0;
     if (!err)
         err = ko_simulate(&simulation, &point->messages);
@@ -153,6 +174,21 @@ static double extend(double one, double two, double four, double times, bool is_
     return four + fmax(by_doubling, 0) * (log2(times) - 2) + by_each * (times - 4);
 }
 
+/* The same of what each doubling adds less to, by a part of the one before. */
+static double extend_shrinking(double two, double four, double times, double part)
+{
+    return four + (four - two) * part * (1 - pow(part, log2(times) - 2)) / (1 - part);
+}
+
+/* What each doubling adds to the bytes that follow each other, as part of what the one before it
+ * added; 1: as much, or nothing is known. */
+static double part_of(const struct point at[NPOINTS])
+{
+    const double first = at[1].flow - at[0].flow, second = at[2].flow - at[1].flow;
+
+    return first > 0 && second > 0 && second < SHRINKING * first ? second / first : 1;
+}
+
 /* Whether there is more to send, and not only to more ranks, among more of them. */
 static bool has_blocks(enum ko_collective what)
 {
@@ -163,6 +199,7 @@ int ko_simulate_many(const struct ko_simulation *simulation, double *us)
 {
     const struct growth growth = growth_of(simulation->call.hosts, simulation->call.n);
     struct point at[NPOINTS] = {{.most = 0}};
+    double bytes, part;
     bool is_linear;
     int err = KOLO_OK;
 
@@ -171,8 +208,13 @@ int ko_simulate_many(const struct ko_simulation *simulation, double *us)
     if (err)
         return err;
     is_linear = is_twice(&at[2], &at[1]);
-    *us = extend(at[0].messages, at[1].messages, at[2].messages, growth.times, is_linear);
-    *us += fmax(0, extend(at[0].bytes, at[1].bytes, at[2].bytes, growth.times,
-                          is_linear || has_blocks(simulation->call.text->what)));
+    part = is_linear || has_blocks(simulation->call.text->what) ? 1 : part_of(at);
+    if (part < 1)
+        bytes = extend_shrinking(at[1].bytes, at[2].bytes, growth.times, part);
+    else
+        bytes = extend(at[0].bytes, at[1].bytes, at[2].bytes, growth.times,
+                       is_linear || has_blocks(simulation->call.text->what));
+    *us = extend(at[0].messages, at[1].messages, at[2].messages, growth.times, is_linear) +
+          fmax(0, bytes);
     return KOLO_OK;
 }

@@ -468,6 +468,27 @@ static void few_tell_of_many(void **state)
     assert_true(nall >= 100 && nfar <= nall / 6);
 }
 
+/* Of long calls, too, whose pipelines have to be full among the few, and whose chunks may become
+ * smaller with every doubling. */
+static void few_tell_of_long_calls(void **state)
+{
+    static const char *const names[] = {"halving", "double_tree", "binomial", "knomial"};
+
+    (void)state;
+    for (int row = 0; row < ko_npaper_texts; row++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            const struct ko_paper_text *text = &ko_paper_texts[row];
+            double all, few;
+
+            if (text->what != KO_ALL_REDUCE || strcmp(text->name, names[i]) != 0)
+                continue;
+            all = predict(KO_ALL_REDUCE, text->name, 1024, 8, 786432, &ko_default_costs);
+            few = predict_by_few(text, 1024, 8, 786432, &ko_default_costs);
+            if (few < all / 1.5 || few > 1.5 * all)
+                fail_msg("%s: %g us, not %g", text->name, few, all);
+        }
+}
+
 /* A hundred thousand ranks of every all_reduce that is cheap enough, in little memory. */
 static void a_hundred_thousand_ranks_fit(void **state)
 {
@@ -530,6 +551,7 @@ int main(void)
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),
         cmocka_unit_test(few_tell_of_many),
+        cmocka_unit_test(few_tell_of_long_calls),
         cmocka_unit_test(a_hundred_thousand_ranks_fit),
         cmocka_unit_test(what_is_too_large_is_refused),
     };
