@@ -299,6 +299,14 @@ tuning() {
     json '32 <= d["sizes"][0]["us"]["binomial"] < 32 + 8 * 8' <<<"$output"
 }
 
+@test "simulate: what is too large to carry out is predicted by fewer ranks" {
+    run -0 "$EXPLAIN" broadcast --simulate --ranks 100000 --algo scatter,binomial --bytes 1M
+    grep -qF '; ~ by what fewer ranks take' <<<"$output"
+    grep -qE '^ +1 MiB +~[1-9][0-9]+ ' <<<"$output"
+    run -0 "$EXPLAIN" broadcast --simulate --ranks 100000 --algo scatter,binomial --bytes 1M --json
+    json 'd["sizes"][0]["estimated"] == ["scatter"] and d["sizes"][0]["us"]["scatter"] > 0' <<<"$output"
+}
+
 @test "simulate: the growth that the manual page shows" {
     local n
     for n in 10 100 1000 10000; do

@@ -151,8 +151,10 @@ static int choose_rows(struct ko_forecast *forecast, const struct ko_explain_wis
 
 /* ---- predicting -------------------------------------------------------------------------- */
 
-/* *us is 0 for what cannot be predicted. */
-static int predict(const struct ko_forecast *forecast, int i, size_t nbytes, double *us)
+/* *us is 0 for what cannot be predicted; what is too large to simulate as it is, is estimated by
+ * what fewer ranks take. */
+static int predict(const struct ko_forecast *forecast, int i, size_t nbytes, double *us,
+                   bool *is_estimated)
 {
     const struct ko_situation *situation = &forecast->situation;
     const int row = forecast->rows[i];
@@ -169,9 +171,13 @@ static int predict(const struct ko_forecast *forecast, int i, size_t nbytes, dou
     int err;
 
     *us = 0;
+    *is_estimated = false;
     if (!ko_choice_allows(situation, row, false, ko_size_class(nbytes)))
         return KOLO_OK;
     err = ko_simulate(&simulation, us);
+    *is_estimated = err == KOLO_E_UNSUPPORTED;
+    if (*is_estimated)
+        err = ko_simulate_many(&simulation, us);
     return err == KOLO_E_UNSUPPORTED ? KOLO_OK : err;
 }
 
@@ -192,7 +198,7 @@ static int predict_size(const struct ko_forecast *forecast, int wanted, int last
     int err = KOLO_OK;
 
     for (int i = 0; i < forecast->nrows && !err; i++)
-        err = predict(forecast, i, size->nbytes, &size->us[i]);
+        err = predict(forecast, i, size->nbytes, &size->us[i], &size->is_estimated[i]);
     size->fastest = last >= 0 && size->us[last] > 0 ? last : -1;
     for (int i = 0; i < forecast->nrows; i++)
         if (is_faster(size, i))
@@ -220,12 +226,13 @@ static int find_crossing(const struct ko_forecast *forecast, struct ko_crossing 
         const double part = bracket.at_low / (bracket.at_low - bracket.at_high);
         const double middle = bracket.low + part * (bracket.high - bracket.low);
         double from_us, to_us, ratio;
+        bool unused;
         int err;
 
         crossing->nbytes = floor(exp(middle) + 0.5);
-        err = predict(forecast, crossing->from, (size_t)crossing->nbytes, &from_us);
+        err = predict(forecast, crossing->from, (size_t)crossing->nbytes, &from_us, &unused);
         if (!err)
-            err = predict(forecast, crossing->to, (size_t)crossing->nbytes, &to_us);
+            err = predict(forecast, crossing->to, (size_t)crossing->nbytes, &to_us, &unused);
         if (err || from_us <= 0 || to_us <= 0)
             return err;
         crossing->us = to_us;
@@ -270,7 +277,7 @@ static int find_third(const struct ko_forecast *forecast, const struct ko_crossi
     *middle = (struct ko_forecast_size){.nbytes = (size_t)crossing->nbytes};
     *is_there = false;
     for (int i = 0; i < forecast->nrows && !err && forecast->situation.n <= LARGE_RANKS; i++) {
-        err = predict(forecast, i, middle->nbytes, &middle->us[i]);
+        err = predict(forecast, i, middle->nbytes, &middle->us[i], &middle->is_estimated[i]);
         if (middle->us[i] <= 0 || !ko_choice_is_better(middle->us[i], best_us))
             continue;
         *is_there = i != crossing->from && i != crossing->to;

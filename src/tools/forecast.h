@@ -22,9 +22,10 @@ struct ko_forecast_wish {
 
 struct ko_forecast_size {
     size_t nbytes;
-    double us[KO_FORECAST_ROWS]; /* 0: the row cannot, or is too large to simulate */
-    int fastest;                 /* of equals that of the size before, or the first; -1: none */
-    int chosen;                  /* row of algorithms.h that a group takes */
+    double us[KO_FORECAST_ROWS];         /* 0: the row cannot, or is too large even to estimate */
+    bool is_estimated[KO_FORECAST_ROWS]; /* by what fewer ranks take */
+    int fastest; /* of equals that of the size before, or the first; -1: none */
+    int chosen;  /* row of algorithms.h that a group takes */
 };
 
 /* Row `to` is the fastest from nbytes on, where row `from` needs as long, us; us 0: one of the two

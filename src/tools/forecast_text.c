@@ -40,10 +40,16 @@ void ko_forecast_title(const struct ko_forecast *forecast, char *text, size_t nb
 /* ---- table ------------------------------------------------------------------------------- */
 
 /* Three digits at least. */
-static void write_cell(char cell[CELL], double us)
+static void write_cell(char cell[CELL], const struct ko_forecast_size *size, int i)
 {
+    const double us = size->us[i];
+
     if (us > 0)
-        snprintf(cell, CELL, "%.*f", us < 10 ? 2 : us < 100 ? 1 : 0, us);
+        snprintf(cell, CELL, "%s%.*f", size->is_estimated[i] ? "~" : "",
+                 us < 10    ? 2
+                 : us < 100 ? 1
+                            : 0,
+                 us);
     else
         snprintf(cell, CELL, "-");
 }
@@ -55,7 +61,7 @@ static int column_width(const struct ko_forecast *forecast, int i)
     for (int k = 0; k < forecast->nsizes; k++) {
         char cell[CELL];
 
-        write_cell(cell, forecast->sizes[k].us[i]);
+        write_cell(cell, &forecast->sizes[k], i);
         width = strlen(cell) > width ? strlen(cell) : width;
     }
     return (int)width;
@@ -71,7 +77,7 @@ static void print_row(const struct ko_forecast *forecast, const struct ko_foreca
     for (int i = 0; i < forecast->nrows; i++) {
         char cell[CELL];
 
-        write_cell(cell, size->us[i]);
+        write_cell(cell, size, i);
         fprintf(file, "  %*s%c", column_width(forecast, i), cell, i == size->fastest ? '*' : ' ');
     }
     fprintf(file, " %s\n", ko_paper_texts[size->chosen].name);
@@ -93,15 +99,25 @@ static void print_crossings(const struct ko_forecast *forecast, FILE *file)
     putc('\n', file);
 }
 
+static bool has_estimates(const struct ko_forecast *forecast)
+{
+    bool has = false;
+
+    for (int k = 0; k < forecast->nsizes; k++)
+        for (int i = 0; i < forecast->nrows; i++)
+            has |= forecast->sizes[k].is_estimated[i];
+    return has;
+}
+
 void ko_forecast_text(const struct ko_forecast *forecast, FILE *file)
 {
     char title[TITLE];
 
     ko_forecast_title(forecast, title, sizeof title);
     fprintf(file,
-            "%s\nmicroseconds for each size of a block; * the fastest, or an equal\n\n"
+            "%s\nmicroseconds for each size of a block; * the fastest, or an equal%s\n\n"
             "%8s",
-            title, "");
+            title, has_estimates(forecast) ? "; ~ by what fewer ranks take" : "", "");
     for (int i = 0; i < forecast->nrows; i++)
         fprintf(file, "  %*s ", column_width(forecast, i), ko_forecast_name(forecast, i));
     fputs(" kolo takes\n", file);
@@ -123,7 +139,11 @@ static void print_size(const struct ko_forecast *forecast, const struct ko_forec
         else
             fputs("null", file);
     }
-    fputs("}, \"fastest\": ", file);
+    fputs("}, \"estimated\": [", file);
+    for (int i = 0, n = 0; i < forecast->nrows; i++)
+        if (size->is_estimated[i])
+            fprintf(file, "%s\"%s\"", n++ ? ", " : "", ko_forecast_name(forecast, i));
+    fputs("], \"fastest\": ", file);
     if (size->fastest < 0)
         fputs("null", file);
     else
