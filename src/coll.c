@@ -225,14 +225,19 @@ static int choose_anew(const kolo_group *group, const struct ko_call *call, int 
                                            .slice_bytes = ko_group_slice_bytes(group),
                                            .slots = (int)group->endpoint->own.slots,
                                            .is_ordered = group->is_ordered};
+    const int wanted = group->wishes[call->what];
+    char predicted[48] = "";
     double us;
     int row;
 
     ko_group_costs(group, &costs);
-    row = ko_choose(&situation, call->what, call->is_uneven, class, group->wishes[call->what], &us);
-    ko_log(KO_LOG_INFO, "%s of 2^%d bytes and more goes by %s (%s); %.3g us are predicted",
-           ko_call_name(call), class > 0 ? class - 1 : 0, ko_algorithms[row].name,
-           ko_algorithms[row].why, us);
+    row = ko_choose(&situation, call->what, call->is_uneven, class, wanted, &us);
+    if (us > 0) /* a wish is not predicted */
+        snprintf(predicted, sizeof predicted, "; %.3g us are predicted", us);
+    ko_log(KO_LOG_INFO, "%s of 2^%d bytes and more goes by %s (%s)%s%s%s", ko_call_name(call),
+           class > 0 ? class - 1 : 0, ko_algorithms[row].name, ko_algorithms[row].why, predicted,
+           wanted >= 0 && row != wanted ? ", since it cannot by KOLO_ALGO's " : "",
+           wanted >= 0 && row != wanted ? ko_algorithms[wanted].name : "");
     return row;
 }
 

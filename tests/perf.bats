@@ -334,3 +334,10 @@ END
     [ "$status" -eq 125 ]
     [[ "$output" == *"--tune starts two ranks of its own"* ]]
 }
+
+@test "the log says what each size goes by, and which wish it cannot follow" {
+    KOLO_DEBUG=info KOLO_ALGO=ring run -0 "$PERF" all_reduce -N 2 -b 1K -e 1K -n 1
+    [[ "$output" == *"all_reduce of 2^10 bytes and more goes by ring (long: "*")"$'\n'* ]]
+    KOLO_DEBUG=info KOLO_ALGO=ring KOLO_DETERMINISTIC=1 run -0 "$PERF" all_reduce -N 2 -b 1K -e 1K -n 1
+    [[ "$output" == *"us are predicted, since it cannot by KOLO_ALGO's ring"* ]]
+}
