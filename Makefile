@@ -289,6 +289,10 @@ tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_CHECKS) ## buil
 check: all tests ## run all tests (TESTS=... for some of them)
 	$(Q)tests/prove $(BUILD) $(TESTS)
 
+.PHONY: prove
+prove: $(BUILD)/tests/test_paper ## prove each text on paper for all ranks, roots and counts: minutes
+	$(Q)CMOCKA_MESSAGE_OUTPUT=TAP TEST_LIMIT_S=1800 tests/limited $< all
+
 # ---- tests in other builds -----------------------------------------------------------------------
 
 # install.bats is about the plain build. Under ThreadSanitizer only what has threads says something.
