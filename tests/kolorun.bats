@@ -161,7 +161,7 @@ start() {
 
 @test "several machines: ranks are counted across them" {
     run "$KOLORUN" -n 2 --nnodes 3 --node-rank 2 --master-addr far.example --no-tag --run-id job7 \
-        sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE \
+        -x KOLO_AUTH=none sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE \
             $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID'
     [ "$(sort <<<"$output")" = $'4/6 0 2/3 far.example:29500 job7\n5/6 1 2/3 far.example:29500 job7' ]
 }
@@ -753,6 +753,32 @@ END
     [ "$("$KOLORUN" -x KOLO_AUTH=none sh -c "$say")" = //none ]
     [ "$("$KOLORUN" --nnodes 2 --node-rank 1 --master-addr localhost sh -c "$say")" = // ]
     [[ "$(KOLO_AUTH= "$KOLORUN" sh -c "$say")" = /proc/* ]]
+}
+
+@test "machines that are to meet without a token are refused at once, in one line" {
+    local address
+    for address in 10.0.0.1 far.example ::2 localhost.example; do
+        run timeout 60 "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr $address true
+        [ "$status" -eq 125 ] && [ "${#lines[@]}" -eq 1 ]
+        [[ "$output" == *"other machines need the job's token"*KOLO_AUTH_TOKEN_FILE*KOLO_AUTH=none* ]]
+        run timeout 60 "$KOLORUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "[$address]:7" true
+        [ "$status" -eq 125 ] && [ "${#lines[@]}" -eq 1 ]
+    done
+    for address in localhost 127.0.1.1 ::1; do
+        "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr $address true
+    done
+    for given in KOLO_AUTH=none KOLO_AUTH_TOKEN=0123456789abcdef KOLO_AUTH_TOKEN_FILE=file; do
+        env $given "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr far.example true
+        "$KOLORUN" -x $given --nnodes 2 --node-rank 0 --master-addr far.example true
+    done
+    "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr far.example --dry-run true
+}
+
+@test "a token of -x is kolorun's own too, where machines meet" {
+    machines=2 port=$(free_port)
+    machine 0 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port -x KOLO_AUTH_TOKEN=0123456789abcdef true
+    KOLO_AUTH_TOKEN=0123456789abcdef machine 1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port true
+    for k in 0 1; do wait ${jobs[k]}; done
 }
 
 @test "another user cannot read the token" {

@@ -557,6 +557,12 @@ int ko_launch(const struct ko_launch_options *options)
     job.nodes.nnodes = options->nnodes;
     if (options->dry)
         return print_job(&job);
+    if (ko_token_take(options)) {
+        fprintf(stderr, "kolorun: ranks on other machines need the job's token: set "
+                        "KOLO_AUTH_TOKEN_FILE to a file that holds the same on all of them, or "
+                        "KOLO_AUTH=none to trust the network\n");
+        return KO_EXIT_SELF;
+    }
     if (options->meets &&
         ko_nodes_open(&job.nodes, options->master_addr, options->master_port, options->run_id)) {
         fprintf(stderr, "kolorun: the other machines are not reached: %s\n", kolo_last_error());

@@ -111,6 +111,10 @@ struct ko_token {
  * of it, or if there are other machines, which could not know it. 0, or -1 with errno. */
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token);
 
+/* What -x says of a token holds for kolorun too, which meets other machines as ranks do. -1: these
+ * will ask for one, and there is none, nor a word that none is needed. */
+int ko_token_take(const struct ko_launch_options *options);
+
 /* A table of how every rank ended: first the one that failed first (NULL: none did by itself), then
  * the others; under each what it left in its error file. */
 void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,

@@ -30,10 +30,16 @@ static bool is_set(const struct ko_launch_options *options, const char *name)
     return value && *value;
 }
 
-static bool is_wanted(const struct ko_launch_options *options)
+static bool is_given(const struct ko_launch_options *options)
 {
-    return options->nnodes == 1 && !is_set(options, "KOLO_AUTH") &&
-           !is_set(options, "KOLO_AUTH_TOKEN") && !is_set(options, "KOLO_AUTH_TOKEN_FILE");
+    return is_set(options, "KOLO_AUTH") || is_set(options, "KOLO_AUTH_TOKEN") ||
+           is_set(options, "KOLO_AUTH_TOKEN_FILE");
+}
+
+/* By its spelling: many systems have a loopback address for their own name. */
+static bool is_loopback(const char *host)
+{
+    return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
 /* In hexadecimal digits: spaces around a token do not belong to it. */
@@ -52,11 +58,19 @@ static int write_token(int fd)
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token)
 {
     *token = (struct ko_token){.fd = -1};
-    if (!is_wanted(options))
+    if (options->nnodes > 1 || is_given(options))
         return 0;
     token->fd = memfd_create("kolo-token", MFD_CLOEXEC);
     if (token->fd < 0 || write_token(token->fd))
         return -1;
     snprintf(token->path, sizeof token->path, "/proc/%d/fd/%d", (int)getpid(), token->fd);
     return 0;
+}
+
+int ko_token_take(const struct ko_launch_options *options)
+{
+    for (int i = 0; i < options->nexports; i++)
+        if (!strncmp(options->exports[i], "KOLO_AUTH", strlen("KOLO_AUTH")))
+            putenv(options->exports[i]);
+    return options->nnodes == 1 || is_loopback(options->master_addr) || is_given(options) ? 0 : -1;
 }
