@@ -90,6 +90,34 @@ static void numa_nodes_are_shared_by_neighbours(void **state)
     expect(KO_BIND_NUMA, system, 0x0c, 1, 2, "2-3"); /* the other node may not be used */
 }
 
+/* Sockets of processors 0, 1, 4, 5 and 2, 3, 6, 7. */
+static void sockets_are_shared_by_neighbours(void **state)
+{
+    const char *system = make_machine();
+    char name[64];
+
+    (void)state;
+    for (int cpu = 0; cpu < 8; cpu++) {
+        snprintf(name, sizeof name, "cpu/cpu%d/topology/core_siblings_list", cpu);
+        describe(system, name, cpu & 2 ? "2-3,6-7\n" : "0-1,4-5\n");
+    }
+    expect(KO_BIND_SOCKET, system, 0xff, 0, 3, "0-1,4-5");
+    expect(KO_BIND_SOCKET, system, 0xff, 1, 3, "0-1,4-5");
+    expect(KO_BIND_SOCKET, system, 0xff, 2, 3, "2-3,6-7");
+    expect(KO_BIND_SOCKET, system, 0x4c, 0, 2, "2-3,6"); /* the other may not be used */
+}
+
+static void hyperthreads_go_round(void **state)
+{
+    const char *system = make_machine();
+
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        expect(KO_BIND_HWTHREAD, system, 0xff, i, 9, (char[]){(char)('0' + i), 0});
+    expect(KO_BIND_HWTHREAD, system, 0xff, 8, 9, "0");
+    expect(KO_BIND_HWTHREAD, system, 0x28, 1, 2, "5");
+}
+
 static void without_a_description_processors_are_cores(void **state)
 {
     const char *nowhere = folder_path("nowhere");
@@ -98,6 +126,7 @@ static void without_a_description_processors_are_cores(void **state)
     expect(KO_BIND_CORE, nowhere, 0x0a, 1, 2, "3");
     expect(KO_BIND_CORE, nowhere, 0x0a, 2, 3, "1");
     expect(KO_BIND_NUMA, nowhere, 0x0b, 1, 2, "0-1,3");
+    expect(KO_BIND_SOCKET, nowhere, 0x0b, 1, 2, "0-1,3");
     expect(KO_BIND_NONE, nowhere, 0x0b, 1, 2, "0-1,3");
 }
 
@@ -119,6 +148,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(cores_go_round),
         cmocka_unit_test(numa_nodes_are_shared_by_neighbours),
+        cmocka_unit_test(sockets_are_shared_by_neighbours),
+        cmocka_unit_test(hyperthreads_go_round),
         cmocka_unit_test(without_a_description_processors_are_cores),
         cmocka_unit_test(nonsense_of_the_kernel_does_no_harm),
     };

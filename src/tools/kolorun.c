@@ -52,8 +52,8 @@ static const struct argp_option option_list[] = {
     {"max-restarts", KEY_RESTARTS, "R", 0,
      "Start all ranks again, at most R times, when one fails. Default 0", 1},
     {"max_restarts", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
-    {"bind-to", KEY_BIND, "core|numa|none", 0,
-     "Give each rank a core, or a NUMA node, of its own. Default none", 1},
+    {"bind-to", KEY_BIND, "WHAT", 0,
+     "Give each rank a core, hwthread, numa node or socket of its own. Default none", 1},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Stop the job after this time. Default 0: never", 1},
     {"grace", KEY_GRACE, "SECONDS", 0, "Time from SIGTERM to SIGKILL when stopping. Default 5", 1},
     {"tag-output", KEY_TAG, NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
@@ -197,12 +197,12 @@ static const char *check_streams(struct argp_state *state, const char *what, con
 
 static enum ko_binding parse_binding(struct argp_state *state, const char *text)
 {
-    static const char *const names[] = {"none", "core", "numa"};
+    static const char *const names[] = {"none", "core", "numa", "socket", "hwthread"};
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 5; i++)
         if (!strcmp(text, names[i]))
             return (enum ko_binding)i;
-    argp_error(state, "--bind-to is \"%s\"; it takes core, numa or none", text);
+    argp_error(state, "--bind-to is \"%s\"; it takes core, hwthread, numa, socket or none", text);
     return KO_BIND_NONE;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A core is named by the lowest of its processors that may be used, a NUMA node by its number; both
- * are counted in that order.
+ * A core or socket is named by the lowest of its processors that may be used, a NUMA node by its
+ * number; all are counted in that order.
  */
 #include "launch_binding.h"
 
@@ -61,30 +61,36 @@ static size_t first_of(const cpu_set_t *set)
     return cpu;
 }
 
-static void read_core(const char *system, size_t cpu, const cpu_set_t *all, cpu_set_t *core)
+/* Those that share with a processor what a rank is bound to: a core, a socket, or nothing. */
+static void read_siblings(const char *system, enum ko_binding binding, size_t cpu,
+                          const cpu_set_t *all, cpu_set_t *siblings)
 {
     char path[512];
 
-    snprintf(path, sizeof path, "%s/cpu/cpu%zu/topology/thread_siblings_list", system, cpu);
-    if (read_list(path, all, core))
+    snprintf(path, sizeof path, "%s/cpu/cpu%zu/topology/%s_siblings_list", system, cpu,
+             binding == KO_BIND_SOCKET ? "core" : "thread"); /* "core" lists a socket's */
+    if (binding != KO_BIND_HWTHREAD && read_list(path, all, siblings))
         return;
-    CPU_ZERO(core);
-    CPU_SET(cpu, core);
+    CPU_ZERO(siblings);
+    CPU_SET(cpu, siblings);
+    if (binding == KO_BIND_SOCKET)
+        *siblings = *all;
 }
 
-/* Core number `index` of all; the number of cores if index is -1. */
-static int find_core(const char *system, const cpu_set_t *all, int index, cpu_set_t *core)
+/* Core, socket or processor number `index` of all; how many there are if index is -1. */
+static int find_siblings(const char *system, enum ko_binding binding, const cpu_set_t *all,
+                         int index, cpu_set_t *siblings)
 {
-    int ncores = 0;
+    int n = 0;
 
     for (size_t cpu = 0; cpu < most_cpus; cpu++) {
         if (!CPU_ISSET(cpu, all))
             continue;
-        read_core(system, cpu, all, core);
-        if (first_of(core) == cpu && ncores++ == index)
+        read_siblings(system, binding, cpu, all, siblings);
+        if (first_of(siblings) == cpu && n++ == index)
             break;
     }
-    return ncores;
+    return n;
 }
 
 /* The same of NUMA nodes that have processors. */
@@ -101,22 +107,24 @@ static int find_node(const char *system, const cpu_set_t *all, int index, cpu_se
     return nnodes;
 }
 
+static int find(const char *system, enum ko_binding binding, const cpu_set_t *all, int index,
+                cpu_set_t *found)
+{
+    return binding == KO_BIND_NUMA ? find_node(system, all, index, found)
+                                   : find_siblings(system, binding, all, index, found);
+}
+
 void ko_binding_choose(enum ko_binding binding, const char *system, const cpu_set_t *all,
                        int local_rank, int nprocs, cpu_set_t *chosen)
 {
-    int n;
+    const bool in_turns = binding == KO_BIND_CORE || binding == KO_BIND_HWTHREAD;
+    const int n = binding == KO_BIND_NONE ? 0 : find(system, binding, all, -1, chosen);
 
-    *chosen = *all;
-    if (binding == KO_BIND_CORE) {
-        n = find_core(system, all, -1, chosen);
-        find_core(system, all, local_rank % n, chosen);
-    } else if (binding == KO_BIND_NUMA) {
-        n = find_node(system, all, -1, chosen);
-        if (n == 0)
-            *chosen = *all;
-        else
-            find_node(system, all, (int)((long)local_rank * n / nprocs), chosen);
-    }
+    if (n == 0)
+        *chosen = *all;
+    else
+        find(system, binding, all, in_turns ? local_rank % n : (int)((long)local_rank * n / nprocs),
+             chosen);
 }
 
 void ko_binding_describe(const cpu_set_t *set, char *text, int cap)

@@ -10,8 +10,10 @@
 
 enum ko_binding {
     KO_BIND_NONE,
-    KO_BIND_CORE, /* one core each, with all its hyperthreads; in turns if there are too few */
-    KO_BIND_NUMA  /* one NUMA node each, neighbouring ranks on the same one */
+    KO_BIND_CORE,    /* one core each, with all its hyperthreads; in turns if there are too few */
+    KO_BIND_NUMA,    /* one NUMA node each, neighbouring ranks on the same one */
+    KO_BIND_SOCKET,  /* the same of sockets */
+    KO_BIND_HWTHREAD /* one processor each, in turns */
 };
 
 /* What local_rank of nprocs ranks gets out of `all`; system is where the kernel describes the
