@@ -124,6 +124,10 @@ start() {
 @test "what follows the program is its own" {
     run "$KOLORUN" -n 1 echo -n 3 --help
     [ "$output" = "-n 3 --help" ] || [ "$output" = "3 --help" ]
+    run "$KOLORUN" --no_tag -x A_B=c_d -n 1 echo --a_b
+    [ "$output" = --a_b ]
+    run "$KOLORUN" --no_tag -xA_B=c_d --run_id=a_b -- sh -c 'echo $A_B $TORCHELASTIC_RUN_ID $0' --a_b
+    [ "$output" = "c_d a_b --a_b" ]
     run "$KOLORUN" -n 2 -- printf '%s|' a 'b c' -x
     [ "$status" -eq 0 ]
     [ "$(sort <<<"$output")" = $'[0] a|b c|-x|\n[1] a|b c|-x|' ]
@@ -138,6 +142,65 @@ start() {
     [ "$(sort <<<"$output")" = $'[0] 2\n[1] 2' ]
     run "$KOLORUN" -n auto --no-tag sh -c '[ $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc) ]'
     [ "$status" -eq 0 ]
+}
+
+@test "one dash does for long options, as Open MPI takes them" {
+    run "$KOLORUN" -np 2 -bind-to none -no-tag sh -c 'echo $WORLD_SIZE'
+    [ "$output" = $'2\n2' ]
+    run "$KOLORUN" -tag-output -n1 echo a
+    [ "$output" = "[0] a" ]
+    run "$KOLORUN" -t0 -r 0 -xA=b -n2 --no-tag sh -c 'echo $A' # short ones stay what they are
+    [ "$output" = $'b\nb' ]
+}
+
+@test "options of other launchers that change nothing here are taken" {
+    run "$KOLORUN" --oversubscribe -allow-run-as-root --map-by slot --np 2 --no-tag sh -c 'echo $WORLD_SIZE'
+    [ "$output" = $'2\n2' ]
+    run "$KOLORUN" --rdzv-conf timeout=3 --rdzv_conf=timeout=3 --monitor-interval 5 --monitor_interval=5 \
+        --start-method spawn --start_method=spawn --local-addr 127.0.0.1 --local_addr=127.0.0.1 \
+        --role trainer --no-python sh -c 'echo $ROLE_NAME'
+    [ "$output" = trainer ]
+}
+
+@test "-wdir is where ranks, logs and the program are looked for" {
+    mkdir "$D/in"
+    printf '#!/bin/sh\nchmod 700 . && pwd && echo $TORCHELASTIC_ERROR_FILE\n' >"$D/in/prog"
+    chmod +x "$D/in/prog"
+    run "$KOLORUN" --wdir "$D/in" --log-dir logs ./prog
+    [ "$status" -eq 0 ] && [ "${lines[0]}" = "$D/in" ] && [[ "${lines[1]}" == logs/kolorun_* ]]
+    [ -d "$D/in/logs" ]
+    run "$KOLORUN" -wd "$D/in" --dry-run ./prog
+    run sh -c "${lines[0]}"
+    [ "${lines[0]}" = "$D/in" ]
+    run "$KOLORUN" --wdir "$D/none" true
+    [ "$status" -eq 125 ] && [[ "$output" == *"--wdir $D/none: No such file or directory"* ]]
+}
+
+@test "--report-bindings says what each rank is bound to" {
+    run --separate-stderr "$KOLORUN" -n 2 --report-bindings --bind-to hwthread sh -c '
+        echo "kolorun: rank $RANK may use processors $(sed -n "s/^Cpus_allowed_list:.//p" /proc/self/status)"'
+    [ "$(sed 's/^\[.\] //' <<<"$output" | sort)" = "$(sort <<<"$stderr")" ]
+}
+
+@test "options of other launchers that cannot be heeded are refused with a sentence" {
+    local use
+    while IFS='|' read -r use sentence; do
+        run "$KOLORUN" $use
+        [ "$status" -eq 125 ] && [[ "${lines[0]}" == $sentence ]] || { echo "$use: $output"; return 1; }
+    done <<'END'
+--hostfile hosts true|kolorun: --hostfile and --host: *run it on each machine*--nnodes*srun
+-hostfile hosts true|kolorun: --hostfile and --host: *
+-machinefile hosts true|kolorun: --hostfile and --host: *
+--host a:2,b:2 true|kolorun: --hostfile and --host: *
+-hosts a,b true|kolorun: --hostfile and --host: *
+-H a:2 true|kolorun: --hostfile and --host: *
+--mca btl tcp true|kolorun: --mca*kolo-info*-x NAME=VALUE
+-mca btl tcp true|kolorun: --mca*
+-m train|kolorun: -m: *python3 -m MODULE*
+--module train --epochs 3|kolorun: -m: *python3 -m MODULE*
+--nnodes 1:4 true|kolorun: --nnodes 1:4: *say one
+--map-by ppr:2:socket true|kolorun: --map-by ppr:2:socket: *-n*--bind-to
+END
 }
 
 @test "every rank's environment" {

@@ -36,57 +36,83 @@ enum key {
     KEY_LOG_DIR,
     KEY_BIND,
     KEY_DRY,
-    KEY_NO_PYTHON,
     KEY_TIMEOUT,
     KEY_GRACE,
     KEY_TAG,
-    KEY_NO_TAG
+    KEY_NO_TAG,
+    KEY_WDIR,
+    KEY_ROLE,
+    KEY_REPORT_BINDINGS,
+    KEY_MAP_BY,
+    KEY_IGNORED,
+    KEY_MCA
 };
 
 static const struct argp_option option_list[] = {
     {"nproc-per-node", 'n', "N", 0,
      "Ranks to start on this machine, or auto: one per core. Default 1", 1},
-    {"nproc_per_node", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {NULL, 'x', "NAME[=VALUE]", 0,
      "Set a variable for every rank; without =VALUE it must be set here", 1},
     {"max-restarts", KEY_RESTARTS, "R", 0,
      "Start all ranks again, at most R times, when one fails. Default 0", 1},
-    {"max_restarts", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"bind-to", KEY_BIND, "WHAT", 0,
      "Give each rank a core, hwthread, numa node or socket of its own. Default none", 1},
+    {"report-bindings", KEY_REPORT_BINDINGS, NULL, 0, "Say which processors each has got", 1},
+    {"wdir", KEY_WDIR, "DIR", 0, "Change to DIR first", 1},
+    {"wd", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
+    {"role", KEY_ROLE, "NAME", 0, "ROLE_NAME of every rank. Default \"default\"", 1},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Stop the job after this time. Default 0: never", 1},
     {"grace", KEY_GRACE, "SECONDS", 0, "Time from SIGTERM to SIGKILL when stopping. Default 5", 1},
     {"tag-output", KEY_TAG, NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
     {"no-tag", KEY_NO_TAG, NULL, 0, "Pass the output through untouched", 1},
     {"log-dir", KEY_LOG_DIR, "DIR", 0, "Keep logs and error files of this job below DIR", 1},
-    {"log_dir", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"redirects", 'r', "STREAMS", 0,
      "Write streams into log files: 1 stdout, 2 stderr, 3 both, or RANK:STREAMS,... by local rank",
      1},
     {"tee", 't', "STREAMS", 0, "Write them into log files too", 1},
     {"dry-run", KEY_DRY, NULL, 0, "Print what would be started, and start nothing", 1},
-    {"no-python", KEY_NO_PYTHON, NULL, OPTION_HIDDEN, NULL, 1},
-    {"no_python", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"quiet", 'q', NULL, 0, "No table of how the ranks ended when one fails", 1},
     {"standalone", KEY_STANDALONE, NULL, 0, "This machine is all there is. Default", 2},
     {"nnodes", KEY_NNODES, "M", 0, "Machines, each running kolorun with N ranks. Default 1", 2},
     {"node-rank", KEY_NODE_RANK, "K", 0, "Which of them this is, from 0", 2},
-    {"node_rank", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"master-addr", KEY_MASTER_ADDR, "HOST", 0, "Address of machine 0. Default 127.0.0.1", 2},
-    {"master_addr", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"master-port", KEY_MASTER_PORT, "PORT", 0,
      "Port of the store in rank 0. Default: a free one, with M > 1 29500", 2},
-    {"master_port", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"rdzv-endpoint", KEY_ENDPOINT, "HOST[:PORT]", 0,
      "Where the machines meet: on machine 0. As --master-addr and --master-port", 2},
-    {"rdzv_endpoint", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"rdzv-backend", KEY_BACKEND, "static|c10d", 0,
      "c10d: machines need no number, the first at the endpoint serves all. Default static", 2},
-    {"rdzv_backend", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
     {"rdzv-id", 0, NULL, OPTION_ALIAS, NULL, 2},
-    {"rdzv_id", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
+
+    /* of other launchers: what would change nothing here */
+    {"allow-run-as-root", KEY_IGNORED, NULL, 0, "Taken, and ignored", 3},
+    {"oversubscribe", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"no-python", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"map-by", KEY_MAP_BY, "ANY", 0, "Taken, and ignored: ranks go by --bind-to", 3},
+    {"monitor-interval", KEY_IGNORED, "ANY", 0, "Taken, and ignored", 3},
+    {"start-method", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"rdzv-conf", KEY_IGNORED, "ANY", 0, "Taken, and ignored", 3},
+    {"local-addr", 0, NULL, OPTION_ALIAS, NULL, 3},
+
+    /* of other launchers: refused, by refusals[] */
+    {"host", 'H', "HOSTS", OPTION_HIDDEN, NULL, 3},
+    {"hosts", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
+    {"hostfile", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
+    {"machinefile", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
+    {"mca", KEY_MCA, NULL, OPTION_HIDDEN, NULL, 3},
+    {"module", 'm', NULL, OPTION_HIDDEN, NULL, 3},
     {0}};
+
+static const struct {
+    int key;
+    const char *sentence;
+} refusals[] = {
+    {'H', "--hostfile and --host: kolorun starts ranks on its own machine; run it on each machine, "
+          "with --nnodes, or by srun"},
+    {KEY_MCA, "--mca is for Open MPI; kolo takes variables, which kolo-info lists: -x NAME=VALUE"},
+    {'m', "-m: kolorun starts programs; for a module of Python's say python3 -m MODULE"},
+};
 
 static const char doc[] =
     "Start N copies of a program as the ranks of one job, and end them all when one fails."
@@ -101,7 +127,8 @@ static const char doc[] =
     "  kolorun -n 8 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 ./prog\n"
     "or the same line on both:\n"
     "  kolorun -n 8 --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.0.0.1 ./prog\n\n"
-    "-np N is -n N. The exit code is that of the rank that failed first (128 + signal if a signal "
+    "-np N is -n N; one dash does for long options too. The exit code is that of the rank that "
+    "failed first (128 + signal if a signal "
     "ended it), 0 if none did, 124 after --timeout, 125 if kolorun itself failed, 126 or 127 if "
     "the "
     "program cannot be executed or was not found.";
@@ -266,6 +293,23 @@ static void complete(struct argp_state *state, struct command *command)
     }
 }
 
+static error_t parse_foreign(int key, char *arg, struct argp_state *state)
+{
+    switch (key) {
+    case KEY_IGNORED:
+        return 0;
+    case KEY_MAP_BY: /* which says how many ranks there are, too */
+        if (!strncmp(arg, "ppr:", 4))
+            argp_error(state, "--map-by %s: say how many ranks by -n, and where by --bind-to", arg);
+        return 0;
+    default:
+        for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+            if (refusals[i].key == key)
+                argp_error(state, "%s", refusals[i].sentence);
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t parse_machines(int key, char *arg, struct argp_state *state)
 {
     struct command *command = state->input;
@@ -299,7 +343,7 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         command->numbers_machines = !strcmp(arg, "c10d");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_foreign(key, arg, state);
     }
 }
 
@@ -327,14 +371,15 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
     case KEY_DRY:
         command->options.dry = true;
         return 0;
-    case KEY_NO_PYTHON: /* no program is taken for Python's here */
+    case KEY_REPORT_BINDINGS:
+        command->options.reports_bindings = true;
         return 0;
     default:
         return parse_machines(key, arg, state);
     }
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_start(int key, char *arg, struct argp_state *state)
 {
     struct command *command = state->input;
 
@@ -351,11 +396,50 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_BIND:
         command->options.binding = parse_binding(state, arg);
         return 0;
+    case KEY_WDIR:
+        if (chdir(arg))
+            argp_error(state, "--wdir %s: %s", arg, strerror(errno));
+        command->options.wdir = arg;
+        return 0;
+    case KEY_ROLE:
+        command->options.role = arg;
+        return 0;
     case KEY_TIMEOUT:
         command->options.timeout_ms = parse_seconds(state, "--timeout", arg);
         return 0;
     case KEY_GRACE:
         command->options.grace_ms = parse_seconds(state, "--grace", arg);
+        return 0;
+    default:
+        return parse_output(key, arg, state);
+    }
+}
+
+/* Names with underscores, as torchrun's were, are those with hyphens. */
+static void hyphenate(char *word)
+{
+    for (size_t i = 0; !strncmp(word, "--", 2) && word[i] && word[i] != '='; i++)
+        if (word[i] == '_')
+            word[i] = '-';
+}
+
+/* After an option comes another, or the program: never a value. */
+static void hyphenate_next(const struct argp_state *state)
+{
+    const int next = state->next > 0 ? state->next : 1;
+
+    if (next < state->argc)
+        hyphenate(state->argv[next]);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct command *command = state->input;
+    error_t err = 0;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        hyphenate_next(state);
         return 0;
     case ARGP_KEY_ARGS: /* the program; what follows it is its own */
         command->options.program = state->argv + state->next;
@@ -367,7 +451,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         complete(state, command);
         return 0;
     default:
-        return parse_output(key, arg, state);
+        err = parse_start(key, arg, state);
+        if (!err)
+            hyphenate_next(state);
+        return err;
     }
 }
 
@@ -389,13 +476,14 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = option_list, .parser = parse, .args_doc = "PROGRAM [ARGUMENT...]", .doc = doc};
     struct command command = {
-        .options = {.nprocs = 1, .nnodes = 1, .node_rank = -1, .grace_ms = 5000}, .tag = -1};
+        .options = {.nprocs = 1, .nnodes = 1, .node_rank = -1, .grace_ms = 5000, .role = "default"},
+        .tag = -1};
     int code;
 
     argp_program_version_hook = print_version;
     argp_err_exit_status = KO_EXIT_SELF;
     if (!open_standard_descriptors() ||
-        argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &command))
+        argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_LONG_ONLY, NULL, &command))
         return KO_EXIT_SELF;
     code = ko_launch(&command.options);
     free(command.options.exports);

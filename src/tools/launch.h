@@ -39,8 +39,11 @@ struct ko_launch_options {
     const char *redirects, *tees; /* as ko_logs_mask takes them; NULL: none */
     const char *log_dir;          /* NULL: none was asked for */
     enum ko_binding binding;
-    bool dry;       /* only print what would be started */
-    char **exports; /* "NAME=VALUE" each, put into every rank's environment */
+    bool reports_bindings;
+    const char *role; /* ROLE_NAME */
+    const char *wdir; /* where kolorun has gone already; NULL: nowhere */
+    bool dry;         /* only print what would be started */
+    char **exports;   /* "NAME=VALUE" each, put into every rank's environment */
     int nexports;
     int timeout_ms; /* of the whole job; 0: none */
     int grace_ms;   /* from SIGTERM to SIGKILL */

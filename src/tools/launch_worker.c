@@ -61,7 +61,7 @@ static void put_environment(const struct start *start, put_variable put)
     put_number(put, "GROUP_WORLD_SIZE", options->nnodes);
     put_number(put, "ROLE_RANK", start->worker->rank);
     put_number(put, "ROLE_WORLD_SIZE", world);
-    put("ROLE_NAME", "default");
+    put("ROLE_NAME", options->role);
     put("MASTER_ADDR", attempt->master_addr);
     put_number(put, "MASTER_PORT", attempt->port);
     put_number(put, "TORCHELASTIC_RESTART_COUNT", attempt->number);
@@ -235,6 +235,15 @@ static void make_start(struct start *start, const struct ko_worker *worker,
                       options->nprocs, &start->processors);
 }
 
+static void report_binding(const struct ko_worker *worker, const cpu_set_t *processors)
+{
+    char text[1024];
+
+    ko_binding_describe(processors, text, sizeof text);
+    ko_sink_print(worker->streams[1].sink, "kolorun: rank %d may use processors %s", worker->rank,
+                  text);
+}
+
 int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *options,
                     const struct ko_attempt *attempt, const sigset_t *mask)
 {
@@ -250,6 +259,8 @@ int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *op
         complain("no pipe or file for a rank's output", errno);
         goto undo_pipes;
     }
+    if (options->reports_bindings)
+        report_binding(worker, &start.processors);
     worker->started_ns = ko_now_ns();
     worker->pid = fork();
     if (worker->pid == 0)
@@ -342,6 +353,10 @@ void ko_worker_print(const struct ko_worker *worker, const struct ko_launch_opti
         printf("taskset -c %s ", text);
     }
     printf("env");
+    if (options->wdir) {
+        printf(" -C ");
+        print_word(options->wdir);
+    }
     for (int i = 0; i < options->nexports; i++) {
         putchar(' ');
         print_word(options->exports[i]);
