@@ -140,8 +140,26 @@ start() {
     [ "$(sort <<<"$output")" = $'[0] 2\n[1] 2' ]
     run "$KOLORUN" --standalone --nproc_per_node=2 sh -c 'echo $WORLD_SIZE'
     [ "$(sort <<<"$output")" = $'[0] 2\n[1] 2' ]
-    run "$KOLORUN" -n auto --no-tag sh -c '[ $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc) ]'
+}
+
+@test "ranks for each GPU, or each processor" {
+    local what double=${KOLORUN%/bin/*}/tests/fakecuda
+    for what in auto cpu; do
+        KOLO_CUDA=0 run "$KOLORUN" -n $what --no-tag sh -c '[ $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc) ]'
+        [ "$status" -eq 0 ]
+    done
+    KOLO_CUDA=0 run "$KOLORUN" -n gpu true
+    [ "$status" -eq 125 ] && [ "${lines[0]}" = "kolorun: -n gpu: there is none: KOLO_CUDA is 0" ]
+    [ -e "$double/libcuda.so.1" ] || skip "no double of the driver"
+    export LD_LIBRARY_PATH=$double FAKECUDA_DEVICES=3
+    for what in auto gpu; do
+        run "$KOLORUN" --nproc-per-node $what --no-tag sh -c 'echo $WORLD_SIZE'
+        [ "$output" = $'3\n3\n3' ]
+    done
+    run "$KOLORUN" -n cpu --no-tag sh -c '[ $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc) ]'
     [ "$status" -eq 0 ]
+    FAKECUDA_BREAK=cuInit=-9 run "$KOLORUN" -n gpu true
+    [ "$status" -eq 125 ] && [[ "${lines[0]}" == *"-n gpu: there is none: the driver ended the process that asked it" ]]
 }
 
 @test "one dash does for long options, as Open MPI takes them" {

@@ -50,7 +50,9 @@ enum key {
 
 static const struct argp_option option_list[] = {
     {"nproc-per-node", 'n', "N", 0,
-     "Ranks to start on this machine, or auto: one per core. Default 1", 1},
+     "Ranks to start on this machine: a number, gpu or cpu for one each, or auto: gpu if there is "
+     "any, else cpu. Default 1",
+     1},
     {NULL, 'x', "NAME[=VALUE]", 0,
      "Set a variable for every rank; without =VALUE it must be set here", 1},
     {"max-restarts", KEY_RESTARTS, "R", 0,
@@ -152,19 +154,28 @@ static int parse_seconds(struct argp_state *state, const char *what, const char 
     return (int)ceil(seconds * 1000);
 }
 
+static int count_processors(void)
+{
+    cpu_set_t processors;
+
+    CPU_ZERO(&processors);
+    return sched_getaffinity(0, sizeof processors, &processors) ? 1 : CPU_COUNT(&processors);
+}
+
 static int parse_nprocs(struct argp_state *state, const char *text)
 {
-    cpu_set_t cores;
+    struct ko_gpu_count gpus = {.count = 0};
 
-    if (*text == 'p') { /* -np N, as other launchers spell it: argp takes it for -n p */
+    if (*text == 'p') /* of -np4; -np 4 is a short form of --nproc-per-node */
         text++;
-        if (!*text && state->next < state->argc)
-            text = state->argv[state->next++];
-    }
-    if (strcmp(text, "auto") && strcmp(text, "cpu"))
+    if (!strcmp(text, "cpu"))
+        return count_processors();
+    if (strcmp(text, "gpu") && strcmp(text, "auto"))
         return ko_option_whole(state, "-n", text, 1, MAX_RANKS);
-    CPU_ZERO(&cores);
-    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+    ko_gpus_count(&gpus);
+    if (gpus.count == 0 && !strcmp(text, "gpu"))
+        argp_error(state, "-n gpu: there is none: %s", gpus.reason);
+    return gpus.count ? gpus.count : count_processors();
 }
 
 static void add_export(struct argp_state *state, struct ko_launch_options *options, char *text)

@@ -99,6 +99,16 @@ void ko_worker_signal(const struct ko_worker *worker, int signal);
 /* Reaps an ended rank and closes what is open. */
 void ko_worker_free(struct ko_worker *worker);
 
+/* ---- the machine -------------------------------------------------------------------------- */
+
+struct ko_gpu_count {
+    int count;
+    char reason[256]; /* why there is none */
+};
+
+/* NVIDIA's GPUs that a rank would find: CUDA_VISIBLE_DEVICES counts. */
+void ko_gpus_count(struct ko_gpu_count *gpus);
+
 /* ---- the job ------------------------------------------------------------------------------ */
 
 /* Takes a port that is free on every address, and holds it: see launch_port.c. The descriptor, or
