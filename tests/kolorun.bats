@@ -99,6 +99,22 @@ start() {
     [ "$output" = "kolorun: cannot execute /etc/passwd: Permission denied" ]
 }
 
+@test "of a program that is there but cannot be executed like this, how it can" {
+    local kolorun=$KOLORUN
+    [[ "$kolorun" == /* ]] || kolorun=$PWD/$kolorun
+    cd "$D"
+    touch train.py here
+    run -127 "$kolorun" -n 2 train.py
+    [ "$output" = "kolorun: cannot execute train.py: No such file or directory; say python3 train.py" ]
+    run "$kolorun" ./train.py
+    [ "$status" -eq 126 ]
+    [ "$output" = "kolorun: cannot execute ./train.py: Permission denied; say python3 ./train.py" ]
+    run -127 "$kolorun" here
+    [ "$output" = "kolorun: cannot execute here: No such file or directory; say ./here" ]
+    run -127 "$kolorun" not_here.py
+    [ "$output" = "kolorun: cannot execute not_here.py: No such file or directory" ]
+}
+
 @test "wrong use: 125 and a sentence" {
     local use
     for use in "" "-n 0 true" "-n x true" "-n 99999 true" "--timeout -1 true" "--timeout x true" \

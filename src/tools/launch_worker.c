@@ -198,9 +198,23 @@ static int complain(const char *what, int error)
     return KO_EXIT_SELF;
 }
 
+/* What to say instead of a program that is a file which is there: it was searched for in PATH, or
+ * is one of Python's. "" if it is not there, or nothing is known. */
+static const char *way_to_run(const char *program)
+{
+    const size_t length = strlen(program);
+
+    if (access(program, F_OK))
+        return "";
+    if (length > 3 && !strcmp(program + length - 3, ".py"))
+        return "; say python3 ";
+    return strchr(program, '/') ? "" : "; say ./";
+}
+
 /* Waits until the program runs or the child has said why not. */
 static int await_exec(struct ko_worker *worker, struct start *start)
 {
+    const char *program = start->options->program[0], *instead;
     int error = 0;
     ssize_t n;
 
@@ -213,8 +227,9 @@ static int await_exec(struct ko_worker *worker, struct start *start)
     while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR)
         continue;
     worker->pid = 0;
-    fprintf(stderr, "kolorun: cannot execute %s: %s\n", start->options->program[0],
-            strerror(error));
+    instead = way_to_run(program);
+    fprintf(stderr, "kolorun: cannot execute %s: %s%s%s\n", program, strerror(error), instead,
+            *instead ? program : "");
     return error == ENOENT ? KO_EXIT_NO_FILE : KO_EXIT_NO_EXEC;
 }
 
