@@ -684,11 +684,18 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     [[ "$output" =~ ^taskset\ -c\ [0-9,-]+\ env\ .*\ true\ \'\'$ ]]
 }
 
-@test "--bind-to core gives each rank processors that others do not have, as far as there are" {
-    run "$KOLORUN" -n 2 --no-tag --bind-to core sh -c 'grep Cpus_allowed_list /proc/self/status'
-    [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
-    run "$KOLORUN" -n 2 --no-tag --bind-to numa sh -c 'grep Cpus_allowed_list /proc/self/status'
-    [ "$status" -eq 0 ]
+@test "--bind-to gives each rank processors that others do not have, as far as there are" {
+    local what rank
+    for what in core numa socket hwthread; do
+        "$KOLORUN" -n 2 --bind-to $what sh -c '
+            sed -n "s/^Cpus_allowed_list:./taskset -c /p" /proc/self/status >"$0/bound$RANK"' "$D"
+        "$KOLORUN" -n 2 --bind-to $what --dry-run true >"$D/planned"
+        for rank in 0 1; do
+            [ "$(cat "$D/bound$rank")" = "$(sed -n "$((rank + 1))s/ env .*//p" "$D/planned")" ]
+        done
+    done
+    [ "$(env -u OMP_NUM_THREADS nproc)" -gt 1 ] || skip "there is one processor"
+    ! cmp -s "$D/bound0" "$D/bound1"
 }
 
 @test "torchrun's command lines for one machine are understood" {
