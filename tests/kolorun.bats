@@ -655,6 +655,22 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     [ "$status" -eq 1 ]
 }
 
+@test "with --log-dir the table says where a rank's error file is" {
+    run "$KOLORUN" -n 2 --log-dir "$D/logs" sh -c '[ $RANK = 1 ] || exec sleep 1000
+        echo "{\"message\": \"why\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$(grep -A1 -x 'kolorun:        why' <<<"$output" | tail -n 1)" = \
+        "kolorun:        in $(ls "$D"/logs/*/attempt_0/1/error.json)" ]
+    [ "$(grep -c error.json <<<"$output")" -eq 1 ]
+}
+
+@test "with several machines the table has this one's name" {
+    run "$KOLORUN" -n 2 --nnodes 2 --node-rank 1 --master-addr localhost sh -c '[ $RANK = 3 ] || exec sleep 1000; exit 7'
+    grep -qE '^kolorun: +rank  host +pid  ended with' <<<"$output"
+    grep -qE "^kolorun: +3  $(hostname) +[0-9]+  exit code 7 .* first$" <<<"$output"
+    run "$KOLORUN" -n 2 false
+    [[ "$output" != *" host "* ]]
+}
+
 @test "the error of a group of kolo stands in the table" {
     KOLO_DEBUG=NONE KOLO_TIMEOUT_MS=300 run "$KOLORUN" -n 2 sh -c '
         [ $RANK = 0 ] || exec sleep 1000; exec "$0"' "${KOLORUN%/*}/kolo-train"

@@ -56,6 +56,7 @@ struct job {
     struct ko_logs logs;
     struct ko_nodes nodes;
     char master_addr[KO_NODES_TEXT];
+    char host[HOST_NAME_MAX + 1];
     ko_deadline look;      /* at the other machines, next */
     ko_deadline whole;     /* the job's, if it has one */
     ko_deadline limit;     /* of the phase; in RUNNING of the whole job, if it has one */
@@ -370,6 +371,8 @@ static int set_up(struct job *job)
     if (ko_logs_open(&job->logs, options->log_dir, options->run_id,
                      options->log_dir || options->redirects || options->tees))
         return -1;
+    if (options->nnodes > 1)
+        gethostname(job->host, sizeof job->host);
     job->signal_fd = add_signals(job, false);
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
     if (job->signal_fd < 0 || job->ends_fd < 0 || ko_token_hold(options, &job->token))
@@ -398,6 +401,7 @@ static int begin_attempt(struct job *job, int number)
                                        .master_addr = options->master_addr,
                                        .port = job->port,
                                        .token_file = job->token.path,
+                                       .host = job->host,
                                        .logs = &job->logs};
     if (job->nodes.store) {
         err = ko_nodes_meet(&job->nodes, number, job->signal_fd, job->master_addr,

@@ -60,6 +60,7 @@ struct ko_attempt {
     const char *master_addr;
     int port;               /* MASTER_PORT */
     const char *token_file; /* KOLO_AUTH_TOKEN_FILE; NULL or "": as it is */
+    const char *host;       /* this machine's name if there are others, else "" */
     struct ko_logs *logs;
 };
 

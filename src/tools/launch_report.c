@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap)
 {
@@ -38,29 +39,51 @@ static const char *remark(const struct ko_worker *worker, const struct ko_worker
     return worker->was_stopped ? "stopped" : "";
 }
 
+/* The column is there if there are several machines. */
+static int host_width(const struct ko_attempt *attempt)
+{
+    const int length = (int)strlen(attempt->host);
+
+    return length == 0 || length > 4 ? length : 4;
+}
+
+/* What the rank has left in its error file, and where that is if it is kept. */
+static void print_error(struct ko_sink *sink, const struct ko_worker *worker,
+                        const struct ko_attempt *attempt)
+{
+    char error[KO_ERROR_CAP], path[PATH_MAX];
+
+    ko_logs_error(attempt->logs, attempt->number, worker->local_rank, error);
+    if (*error)
+        ko_sink_print(sink, "kolorun:        %s", error);
+    ko_logs_path(attempt->logs, attempt->number, worker->local_rank, "error.json", path);
+    if (attempt->logs->is_kept && !access(path, F_OK))
+        ko_sink_print(sink, "kolorun:        in %s", path);
+}
+
 static void print_row(struct ko_sink *sink, const struct ko_worker *worker,
                       const struct ko_worker *first, const struct ko_attempt *attempt)
 {
-    char how[64], row[160], error[KO_ERROR_CAP];
+    char how[64], row[160 + HOST_NAME_MAX];
     int64_t end_ns = worker->ended ? worker->ended_ns : ko_now_ns();
     size_t length;
 
     ko_worker_describe(worker, how, sizeof how);
-    snprintf(row, sizeof row, "kolorun: %5d %9d  %-24s %9.3f s  %s", worker->rank, (int)worker->pid,
-             how, (double)(end_ns - worker->started_ns) * 1e-9, remark(worker, first));
+    snprintf(row, sizeof row, "kolorun: %5d%s%-*s %9d  %-24s %9.3f s  %s", worker->rank,
+             *attempt->host ? "  " : "", host_width(attempt), attempt->host, (int)worker->pid, how,
+             (double)(end_ns - worker->started_ns) * 1e-9, remark(worker, first));
     length = strlen(row);
     while (length > 0 && row[length - 1] == ' ')
         row[--length] = '\0';
     ko_sink_print(sink, "%s", row);
-    ko_logs_error(attempt->logs, attempt->number, worker->local_rank, error);
-    if (*error)
-        ko_sink_print(sink, "kolorun:        %s", error);
+    print_error(sink, worker, attempt);
 }
 
 void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
                const struct ko_worker *first, const struct ko_attempt *attempt)
 {
-    ko_sink_print(sink, "kolorun: %5s %9s  %-24s %11s", "rank", "pid", "ended with", "after");
+    ko_sink_print(sink, "kolorun: %5s%s%-*s %9s  %-24s %11s", "rank", *attempt->host ? "  " : "",
+                  host_width(attempt), *attempt->host ? "host" : "", "pid", "ended with", "after");
     if (first)
         print_row(sink, first, first, attempt);
     for (int i = 0; i < nworkers; i++)
