@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The wait until all ranks have come, and what is said if they do not.
+ */
+#include "log.h"
+#include "rendezvous_parts.h"
+#include "status.h"
+#include "store.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Names of at most this many missing ranks are listed. */
+enum { LISTED = 16, LEAVE_JOIN_MS = 1000 };
+
+static void come_key(int rank, char *key, size_t nbytes)
+{
+    snprintf(key, nbytes, "come/%d", rank);
+}
+
+/* Where this rank is, for those who ask who has come. */
+static void say_place(struct ko_world *world, char *place, size_t nbytes)
+{
+    char host[65] = "", address[64] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    if (ko_store_own_address(world->store, address, sizeof address))
+        address[0] = 0;
+    snprintf(place, nbytes, "%s%s%s", host, address[0] ? " " : "", address);
+}
+
+/* "0 (node1 10.0.0.1), " behind what the list holds already, while there is room. */
+static void list_come(struct ko_world *world, int rank, const char *key, char *list, size_t cap)
+{
+    size_t used = strlen(list), nbytes;
+    void *place;
+
+    if (used + 64 > cap || kolo_store_get(world->keys, key, &place, &nbytes))
+        return;
+    snprintf(list + used, cap - used, "%s%d (%.40s)", used ? ", " : "", rank, (char *)place);
+    kolo_free(place);
+}
+
+/* Lists the ranks that have not said that they wait for the others, and some that have. */
+static int name_missing(struct ko_world *world, const ko_deadline *deadline)
+{
+    char list[160] = "", come[160] = "", key[32];
+    const char *keys[] = {key};
+    int missing = 0, exists;
+
+    for (int rank = 0; rank < world->size; rank++) {
+        come_key(rank, key, sizeof key);
+        if (kolo_store_check(world->keys, keys, 1, &exists))
+            return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
+        if (exists) {
+            list_come(world, rank, key, come, sizeof come);
+            continue;
+        }
+        if (missing++ < LISTED)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d",
+                     missing > 1 ? ", " : "", rank);
+    }
+    if (missing > LISTED)
+        snprintf(list + strlen(list), sizeof list - strlen(list), " and %d more", missing - LISTED);
+    return ko_fail(
+        KOLO_E_TIMEOUT,
+        "rank %d of %d waited %d ms for all ranks to join; %d have not come: rank %s. Were "
+        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
+        world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)", come);
+}
+
+/* What stands under "all": "1", or the sentence of the first rank that gave up. */
+static int read_all(const void *value, size_t nbytes)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (nbytes == 1)
+        return KOLO_OK;
+    snprintf(text, sizeof text, "%.*s", (int)(nbytes < sizeof text ? nbytes : sizeof text - 1),
+             (const char *)value);
+    return ko_fail(KOLO_E_TIMEOUT, "%s", text);
+}
+
+/* Says to the ranks that still wait who was missing, so that all end with one sentence; unless the
+ * last has come just now. */
+static int give_up(struct ko_world *world, const ko_deadline *deadline)
+{
+    char text[KO_ERROR_TEXT];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    kolo_store_set_timeout(world->keys, LEAVE_JOIN_MS);
+    err = name_missing(world, deadline);
+    if (err != KOLO_E_TIMEOUT)
+        return err;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    err = kolo_store_compare_set(world->keys, "all", (kolo_bytes){NULL, 0},
+                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
+    if (err)
+        return ko_fail_again(KOLO_E_TIMEOUT, text);
+    err = read_all(value, nbytes);
+    kolo_free(value);
+    return err;
+}
+
+/* The rank that serves the store gives the others, if they still live, the time to read. */
+static void leave_unmet(struct ko_world *world)
+{
+    ko_deadline deadline = ko_deadline_in(LEAVE_JOIN_MS);
+    const struct timespec nap = {.tv_nsec = 2000000};
+    char text[KO_ERROR_TEXT];
+    int64_t left = 0, come = 0;
+    int err;
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    err = kolo_store_add(world->keys, "left", 1, &left);
+    if (!err)
+        err = kolo_store_add(world->keys, "come", 0, &come);
+    while (world->has_server && world->rank == 0 && !err && left < come &&
+           !ko_deadline_passed(&deadline)) {
+        nanosleep(&nap, NULL);
+        err = kolo_store_add(world->keys, "left", 0, &left);
+    }
+    (void)ko_fail_again(KOLO_OK, text);
+}
+
+static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
+{
+    const char *const all[] = {"all"};
+    char key[32], place[136];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    come_key(world->rank, key, sizeof key);
+    say_place(world, place, sizeof place);
+    err = kolo_store_set(world->keys, key, (kolo_bytes){place, strlen(place)});
+    if (!err)
+        err = ko_store_wait_until(world->keys, all, 1, deadline);
+    if (err)
+        return err == KOLO_E_TIMEOUT ? give_up(world, deadline) : err;
+    err = kolo_store_get(world->keys, "all", &value, &nbytes);
+    if (err)
+        return err;
+    err = read_all(value, nbytes);
+    kolo_free(value);
+    return err;
+}
+
+/* The last to come says so to the rest. */
+int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
+{
+    int64_t come;
+    int err = kolo_store_add(world->keys, "come", 1, &come);
+
+    if (!err && come > world->size)
+        return ko_fail(
+            KOLO_E_INVALID,
+            "%lld ranks have joined a world of %d; is another job using the same store, or "
+            "is a rank number given twice?",
+            (long long)come, world->size);
+    if (!err && come == world->size)
+        return kolo_store_set(world->keys, "all", (kolo_bytes){"1", 1});
+    if (!err)
+        err = wait_for_all(world, deadline);
+    if (err == KOLO_E_TIMEOUT)
+        leave_unmet(world);
+    return err;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rendezvous_parts.h: what the files of the rendezvous share. One thread at a time.
+ */
+#ifndef KO_RENDEZVOUS_PARTS_H
+#define KO_RENDEZVOUS_PARTS_H
+
+#include "clock.h"
+#include "kolo.h"
+
+#include <stdbool.h>
+
+struct ko_world {
+    kolo_store *store; /* the user's, or ours */
+    kolo_store *keys;  /* the same under the job's prefix */
+    bool is_own;
+    bool has_server;       /* rank 0 serves the store */
+    bool may_meet_earlier; /* at an address that an earlier group has used too */
+    int rank, size;
+};
+
+/* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
+ * on all ranks that wait. */
+int ko_world_meet(struct ko_world *world, const ko_deadline *deadline);
+
+#endif
