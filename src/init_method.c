@@ -88,7 +88,7 @@ static int read_url(const char *text, struct ko_placement *placement)
     if (!err)
         err = parse_query(query, placement);
     if (!err)
-        err = ko_placement_restart(environ, &placement->restart);
+        err = ko_placement_attempt(environ, &placement->attempt);
     return err;
 }
 

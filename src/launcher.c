@@ -25,7 +25,7 @@ struct row {
     const char *mark; /* without it the row does not count; NULL: rank and size stand for it */
     const char *rank, *size, *other_size;
     const char *local_rank, *local_size, *node, *nnodes;
-    const char *job, *step, *restart;
+    const char *job, *step, *restart, *attempt;
     enum ko_meeting meeting; /* if no address is given */
 };
 
@@ -40,6 +40,7 @@ static const struct row rows[] = {
      .nnodes = "GROUP_WORLD_SIZE",
      .job = "TORCHELASTIC_RUN_ID",
      .restart = "TORCHELASTIC_RESTART_COUNT",
+     .attempt = "KOLORUN_ATTEMPT",
      .meeting = KO_MEET_RANK0},
     {.launcher = "Open MPI",
      .rank = "OMPI_COMM_WORLD_RANK",
@@ -74,6 +75,7 @@ static const struct row rows[] = {
      .job = "SLURM_JOB_ID",
      .step = "SLURM_STEP_ID",
      .restart = "SLURM_RESTART_COUNT",
+     .attempt = "SLURM_RESTART_COUNT",
      .meeting = KO_MEET_NODE0},
 };
 enum { NROWS = sizeof rows / sizeof *rows };
@@ -111,6 +113,12 @@ int ko_placement_restart(char *const *environment, int *restart)
 {
     *restart = 0;
     return read_number(environment, "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, restart);
+}
+
+int ko_placement_attempt(char *const *environment, int *attempt)
+{
+    *attempt = 0;
+    return read_number(environment, "KOLORUN_ATTEMPT", 0, INT_MAX, attempt);
 }
 
 /* ---- rank and size ----------------------------------------------------------------------- */
@@ -206,6 +214,8 @@ static int read_details(char *const *environment, const struct row *row,
         err = read_slurm_local_size(environment, row, placement);
     if (!err && placement->restart == 0)
         err = read_number(environment, row->restart, 0, INT_MAX, &placement->restart);
+    if (!err && placement->attempt == 0)
+        err = read_number(environment, row->attempt, 0, INT_MAX, &placement->attempt);
     if (!err)
         err = read_job(environment, row, placement);
     return err;

@@ -30,7 +30,8 @@ struct ko_placement {
     int rank, size;
     int local_rank, local_size; /* on this node; -1: not said, as in the next two */
     int node, nnodes;
-    int restart;           /* 0 at first */
+    int restart;           /* 0 at first; torchrun's ranks may be told different numbers */
+    int attempt;           /* the same if all ranks are sure to be told the same number; else 0 */
     char job[KO_JOB_TEXT]; /* "": not said */
     enum ko_meeting meeting;
     char host[KO_HOST_TEXT];
@@ -45,8 +46,10 @@ int ko_placement_read(char *const *environment, struct ko_placement *placement);
 /* Whether a launcher's agent serves a store at this address: then no rank is to. */
 bool ko_placement_is_agents(char *const *environment, const char *host, int port);
 
-/* How often the job has been started again, for ranks that are not told by the environment. */
+/* How often the job has been started again, as torchrun counts, for ranks that are not told by the
+ * environment; and as kolorun does, the same on all of them. */
 int ko_placement_restart(char *const *environment, int *restart);
+int ko_placement_attempt(char *const *environment, int *attempt);
 
 /* One line: "rank 1 of 4 by PMI_RANK (PMI: MPICH or srun); node 0 of 2, ..."; cut at cap. */
 void ko_placement_describe(const struct ko_placement *placement, char *text, size_t cap);

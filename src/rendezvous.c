@@ -152,8 +152,9 @@ static void free_world(struct ko_world *world)
 }
 
 /* Jobs that follow one another over one store must not see each other's keys: each has its own
- * name, each attempt its number. In the store of an agent, which outlives our groups, so has each
- * time that a rank joins; and in a file, which may. */
+ * name, each attempt its number, if it is sure to be the same on all ranks. In the store of an
+ * agent, which outlives our groups, so has each time that a rank joins; and in a file, which may.
+ */
 static int open_keys(struct ko_world *world, const struct ko_placement *placement)
 {
     char prefix[KO_JOB_TEXT + 32], key[KO_JOB_TEXT + 64];
@@ -161,7 +162,7 @@ static int open_keys(struct ko_world *world, const struct ko_placement *placemen
     int err = KOLO_OK;
 
     snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
-             placement->restart);
+             placement->attempt);
     if (placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE) {
         snprintf(key, sizeof key, "%s/joined/%d", prefix, world->rank);
         err = kolo_store_add(world->store, key, 1, &times);
@@ -234,7 +235,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     if (!err)
         err = check_timeout(&timeout_ms);
     if (!err)
-        err = ko_placement_restart(environ, &placement.restart);
+        err = ko_placement_restart(environ, &placement.attempt);
     ko_log_set_rank(rank);
     deadline = ko_deadline_in(timeout_ms);
     return err ? err : join(store, false, &placement, timeout_ms, &deadline, world);

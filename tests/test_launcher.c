@@ -233,6 +233,29 @@ static void descriptions_are_cut(void **state)
     assert_string_equal(text, "rank 5 of 8 by RANK");
 }
 
+/* Torchrun's agents count each for itself. */
+static void attempts_are_counted_alike_or_not_at_all(void **state)
+{
+    struct ko_placement placement;
+    char text[] = "TORCHELASTIC_RESTART_COUNT=4 KOLORUN_ATTEMPT=3", *list[MOST];
+    char wrong[] = "KOLORUN_ATTEMPT=x";
+    int attempt;
+
+    (void)state;
+    assert_int_equal(read_text("RANK=0 WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=2", &placement), 0);
+    assert_int_equal(placement.restart, 2);
+    assert_int_equal(placement.attempt, 0);
+    assert_int_equal(
+        read_text("RANK=0 WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=2 KOLORUN_ATTEMPT=2", &placement),
+        0);
+    assert_int_equal(placement.attempt, 2);
+    assert_int_equal(read_text(SRUN "SLURM_RESTART_COUNT=5", &placement), 0);
+    assert_int_equal(placement.attempt, 5);
+    assert_int_equal(ko_placement_attempt(cut(text, list), &attempt), 0);
+    assert_int_equal(attempt, 3);
+    assert_int_equal(ko_placement_attempt(cut(wrong, list), &attempt), KOLO_E_INVALID);
+}
+
 static void the_agents_store_is_known_by_its_address(void **state)
 {
     char text[] = "MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=True "
@@ -266,6 +289,7 @@ int main(void)
         cmocka_unit_test(half_set_environments_are_refused),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(descriptions_are_cut),
+        cmocka_unit_test(attempts_are_counted_alike_or_not_at_all),
         cmocka_unit_test(the_agents_store_is_known_by_its_address),
     };
 

@@ -65,6 +65,7 @@ static void put_environment(const struct start *start, put_variable put)
     put("MASTER_ADDR", attempt->master_addr);
     put_number(put, "MASTER_PORT", attempt->port);
     put_number(put, "TORCHELASTIC_RESTART_COUNT", attempt->number);
+    put_number(put, "KOLORUN_ATTEMPT", attempt->number); /* the same everywhere */
     put_number(put, "TORCHELASTIC_MAX_RESTARTS", options->max_restarts);
     put("TORCHELASTIC_RUN_ID", options->run_id);
     if (attempt->token_file && *attempt->token_file)
