@@ -8,6 +8,7 @@
 #include "store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,16 +72,35 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
         world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)", come);
 }
 
-/* What stands under "all": "1", or the sentence of the first rank that gave up. */
-static int read_all(const void *value, size_t nbytes)
-{
-    char text[KO_ERROR_TEXT];
+/* ---- the verdict ---------------------------------------------------------------------------- */
 
-    if (nbytes == 1)
+/* What stands under "all": one of these, and but for the first a sentence. */
+enum verdict { JOINED = '1', TIMED_OUT = 'T', REFUSED = 'R' };
+
+static int read_verdict(const char *value, size_t nbytes)
+{
+    if (nbytes > 0 && value[0] == JOINED)
         return KOLO_OK;
-    snprintf(text, sizeof text, "%.*s", (int)(nbytes < sizeof text ? nbytes : sizeof text - 1),
-             (const char *)value);
-    return ko_fail(KOLO_E_TIMEOUT, "%s", text);
+    return ko_fail(nbytes > 0 && value[0] == REFUSED ? KOLO_E_INVALID : KOLO_E_TIMEOUT, "%.*s",
+                   nbytes > 0 ? (int)(nbytes - 1) : 0, value + 1);
+}
+
+/* The first verdict counts: the one given here, or another, which this returns. */
+static int decide(struct ko_world *world, enum verdict verdict, const char *sentence)
+{
+    char text[KO_ERROR_TEXT + 1];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    snprintf(text, sizeof text, "%c%s", verdict, sentence);
+    err = kolo_store_compare_set(world->keys, "all", (kolo_bytes){NULL, 0},
+                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
+    if (err)
+        return err;
+    err = read_verdict(value, nbytes);
+    kolo_free(value);
+    return err;
 }
 
 /* Says to the ranks that still wait who was missing, so that all end with one sentence; unless the
@@ -88,8 +108,6 @@ static int read_all(const void *value, size_t nbytes)
 static int give_up(struct ko_world *world, const ko_deadline *deadline)
 {
     char text[KO_ERROR_TEXT];
-    void *value;
-    size_t nbytes;
     int err;
 
     kolo_store_set_timeout(world->keys, LEAVE_JOIN_MS);
@@ -97,14 +115,48 @@ static int give_up(struct ko_world *world, const ko_deadline *deadline)
     if (err != KOLO_E_TIMEOUT)
         return err;
     snprintf(text, sizeof text, "%s", kolo_last_error());
-    err = kolo_store_compare_set(world->keys, "all", (kolo_bytes){NULL, 0},
+    err = decide(world, TIMED_OUT, text);
+    return err == KOLO_OK || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_TIMEOUT, text);
+}
+
+/* The first to come says how many ranks there are, and who says so. */
+static int check_size(struct ko_world *world)
+{
+    char text[32], *end;
+    void *value;
+    size_t nbytes;
+    long size, rank;
+    int err;
+
+    snprintf(text, sizeof text, "%d %d", world->size, world->rank);
+    err = kolo_store_compare_set(world->keys, "size", (kolo_bytes){NULL, 0},
                                  (kolo_bytes){text, strlen(text)}, &value, &nbytes);
     if (err)
-        return ko_fail_again(KOLO_E_TIMEOUT, text);
-    err = read_all(value, nbytes);
+        return err;
+    size = strtol(value, &end, 10);
+    rank = strtol(end, NULL, 10);
     kolo_free(value);
-    return err;
+    if (size == world->size)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID,
+                   "rank %ld says that there are %ld ranks, rank %d says %d: start all with one "
+                   "WORLD_SIZE (KOLO_SIZE, world_size=)",
+                   rank, size, world->rank, world->size);
 }
+
+/* This rank is none of the world that the others are to be; they hear it from here. */
+static int refuse(struct ko_world *world)
+{
+    char text[KO_ERROR_TEXT];
+    int64_t come;
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    (void)decide(world, REFUSED, text);
+    (void)kolo_store_add(world->keys, "come", 1, &come); /* who will leave, too */
+    return ko_fail_again(KOLO_E_INVALID, text);
+}
+
+/* ---- coming, and leaving again -------------------------------------------------------------- */
 
 /* The rank that serves the store gives the others, if they still live, the time to read. */
 static void leave_unmet(struct ko_world *world)
@@ -145,28 +197,37 @@ static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
     err = kolo_store_get(world->keys, "all", &value, &nbytes);
     if (err)
         return err;
-    err = read_all(value, nbytes);
+    err = read_verdict(value, nbytes);
     kolo_free(value);
     return err;
 }
 
 /* The last to come says so to the rest. */
-int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
+static int come(struct ko_world *world, const ko_deadline *deadline)
 {
     int64_t come;
     int err = kolo_store_add(world->keys, "come", 1, &come);
 
-    if (!err && come > world->size)
+    if (err)
+        return err;
+    if (come > world->size)
         return ko_fail(
             KOLO_E_INVALID,
             "%lld ranks have joined a world of %d; is another job using the same store, or "
             "is a rank number given twice?",
             (long long)come, world->size);
-    if (!err && come == world->size)
-        return kolo_store_set(world->keys, "all", (kolo_bytes){"1", 1});
-    if (!err)
-        err = wait_for_all(world, deadline);
-    if (err == KOLO_E_TIMEOUT)
+    return come == world->size ? decide(world, JOINED, "") : wait_for_all(world, deadline);
+}
+
+int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
+{
+    int err = check_size(world);
+
+    if (err == KOLO_E_INVALID)
+        err = refuse(world);
+    else if (!err)
+        err = come(world, deadline);
+    if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID)
         leave_unmet(world);
     return err;
 }

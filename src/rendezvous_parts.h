@@ -20,7 +20,7 @@ struct ko_world {
 };
 
 /* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
- * on all ranks that wait. */
+ * KOLO_E_INVALID two that differ in the size of the world, on all ranks that wait. */
 int ko_world_meet(struct ko_world *world, const ko_deadline *deadline);
 
 #endif
