@@ -69,7 +69,7 @@ static bool is_earlier_store(struct ko_world *world, int err, const ko_deadline 
 }
 
 /* A rank number that is given twice would otherwise show as an endless riddle later. KO_AGAIN: this
- * is the store of an earlier group. */
+ * is the store of an earlier group, or its round. */
 static int take_rank(struct ko_world *world, const ko_deadline *deadline)
 {
     char key[32];
@@ -79,6 +79,8 @@ static int take_rank(struct ko_world *world, const ko_deadline *deadline)
     snprintf(key, sizeof key, "taken/%d", world->rank);
     err = kolo_store_add(world->keys, key, 1, &owners);
     if ((err || owners > 1) && is_earlier_store(world, err, deadline))
+        return KO_AGAIN;
+    if (!err && owners > 1 && world->has_rounds)
         return KO_AGAIN;
     if (!err && owners > 1)
         err = ko_fail(KOLO_E_INVALID,
@@ -152,23 +154,37 @@ static void free_world(struct ko_world *world)
 }
 
 /* Jobs that follow one another over one store must not see each other's keys: each has its own
- * name, each attempt its number, if it is sure to be the same on all ranks. In the store of an
- * agent, which outlives our groups, so has each time that a rank joins; and in a file, which may.
- */
-static int open_keys(struct ko_world *world, const struct ko_placement *placement)
+ * name, each attempt its number, if it is sure to be the same on all ranks; and in a store that
+ * outlives our groups each time that they join is a round. */
+static int open_keys(struct ko_world *world, const struct ko_placement *placement,
+                     const ko_deadline *deadline)
 {
-    char prefix[KO_JOB_TEXT + 32], key[KO_JOB_TEXT + 64];
-    int64_t times = 0;
-    int err = KOLO_OK;
+    char prefix[KO_JOB_TEXT + 32];
 
     snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
              placement->attempt);
-    if (placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE) {
-        snprintf(key, sizeof key, "%s/joined/%d", prefix, world->rank);
-        err = kolo_store_add(world->store, key, 1, &times);
-        snprintf(prefix + strlen(prefix), sizeof prefix - strlen(prefix), "/%d", (int)times);
+    return world->has_rounds ? ko_world_open_round(world, prefix, deadline)
+                             : kolo_store_open_prefix(world->store, prefix, &world->keys);
+}
+
+/* Over again with each round that turns out to be an earlier one. */
+static int join_rounds(struct ko_world *world, const struct ko_placement *placement, int timeout_ms,
+                       const ko_deadline *deadline, kolo_group **group)
+{
+    int err;
+
+    for (;;) {
+        err = open_keys(world, placement, deadline);
+        if (err)
+            return err;
+        kolo_store_set_timeout(world->keys, ko_deadline_left_ms(deadline));
+        err = join_world(world, timeout_ms, deadline, group);
+        if (err != KO_AGAIN || !world->has_rounds)
+            return err;
+        kolo_store_close(world->keys);
+        world->keys = NULL;
+        world->stale = world->round;
     }
-    return err ? err : kolo_store_open_prefix(world->store, prefix, &world->keys);
 }
 
 /* Takes store over if is_own. */
@@ -184,19 +200,17 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
             kolo_store_close(store);
         return KOLO_E_NOMEM;
     }
-    *world = (struct ko_world){.store = store,
-                               .is_own = is_own,
-                               .has_server = is_own && ko_meeting_has_server(placement),
-                               .may_meet_earlier = is_own && placement->rank > 0 &&
-                                                   (placement->meeting == KO_MEET_RANK0 ||
-                                                    placement->meeting == KO_MEET_NODE0),
-                               .rank = placement->rank,
-                               .size = placement->size};
-    err = open_keys(world, placement);
-    if (!err) {
-        kolo_store_set_timeout(world->keys, ko_deadline_left_ms(deadline));
-        err = join_world(world, timeout_ms, deadline, &group);
-    }
+    *world = (struct ko_world){
+        .store = store,
+        .is_own = is_own,
+        .has_server = is_own && ko_meeting_has_server(placement),
+        .may_meet_earlier =
+            is_own && placement->rank > 0 &&
+            (placement->meeting == KO_MEET_RANK0 || placement->meeting == KO_MEET_NODE0),
+        .has_rounds = placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE,
+        .rank = placement->rank,
+        .size = placement->size};
+    err = join_rounds(world, placement, timeout_ms, deadline, &group);
     if (err) {
         free_world(world);
         return err;

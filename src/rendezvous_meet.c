@@ -74,28 +74,26 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
 
 /* ---- the verdict ---------------------------------------------------------------------------- */
 
-/* What stands under "all": one of these, and but for the first a sentence. */
-enum verdict { JOINED = '1', TIMED_OUT = 'T', REFUSED = 'R' };
+/* What stands under "all": one of these, and after the second and third a sentence. */
+enum verdict { JOINED = '1', TIMED_OUT = 'T', REFUSED = 'R', OVER = 'O' };
 
 static int read_verdict(const char *value, size_t nbytes)
 {
     if (nbytes > 0 && value[0] == JOINED)
         return KOLO_OK;
+    if (nbytes > 0 && value[0] == OVER)
+        return KO_AGAIN;
     return ko_fail(nbytes > 0 && value[0] == REFUSED ? KOLO_E_INVALID : KOLO_E_TIMEOUT, "%.*s",
                    nbytes > 0 ? (int)(nbytes - 1) : 0, value + 1);
 }
 
-/* The first verdict counts: the one given here, or another, which this returns. */
-static int decide(struct ko_world *world, enum verdict verdict, const char *sentence)
+/* The first to say something under a key counts: returns what that says. */
+static int say_first(kolo_store *keys, const char *key, kolo_bytes text)
 {
-    char text[KO_ERROR_TEXT + 1];
     void *value;
     size_t nbytes;
-    int err;
+    int err = kolo_store_compare_set(keys, key, (kolo_bytes){NULL, 0}, text, &value, &nbytes);
 
-    snprintf(text, sizeof text, "%c%s", verdict, sentence);
-    err = kolo_store_compare_set(world->keys, "all", (kolo_bytes){NULL, 0},
-                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
     if (err)
         return err;
     err = read_verdict(value, nbytes);
@@ -103,10 +101,56 @@ static int decide(struct ko_world *world, enum verdict verdict, const char *sent
     return err;
 }
 
+/* In a round any rank proposes, and rank 0 says: by that the others know that it lives. */
+static void propose(struct ko_world *world, enum verdict verdict, const char *sentence)
+{
+    char text[KO_ERROR_TEXT + 1];
+
+    snprintf(text, sizeof text, "%c%s", verdict, sentence);
+    (void)say_first(world->keys, world->has_rounds ? "proposed" : "all",
+                    (kolo_bytes){text, strlen(text)});
+}
+
+static const char *awaited_key(const struct ko_world *world)
+{
+    return world->has_rounds && world->rank == 0 ? "proposed" : "all";
+}
+
+static int await_verdict(struct ko_world *world, const ko_deadline *deadline)
+{
+    const char *const keys[] = {awaited_key(world)};
+
+    return ko_store_wait_until(world->keys, keys, 1, deadline);
+}
+
+static int take_verdict(struct ko_world *world)
+{
+    void *value;
+    size_t nbytes;
+    int err = kolo_store_get(world->keys, awaited_key(world), &value, &nbytes);
+
+    if (err)
+        return err;
+    if (world->has_rounds && world->rank == 0)
+        err = say_first(world->keys, "all", (kolo_bytes){value, nbytes});
+    else
+        err = read_verdict(value, nbytes);
+    kolo_free(value);
+    return err;
+}
+
+int ko_world_end_round(kolo_store *keys)
+{
+    int err = say_first(keys, "all", (kolo_bytes){(char[]){OVER}, 1});
+
+    return err == KOLO_E_PEER_LOST ? err : KOLO_OK;
+}
+
 /* Says to the ranks that still wait who was missing, so that all end with one sentence; unless the
  * last has come just now. */
 static int give_up(struct ko_world *world, const ko_deadline *deadline)
 {
+    const ko_deadline soon = ko_deadline_in(LEAVE_JOIN_MS);
     char text[KO_ERROR_TEXT];
     int err;
 
@@ -115,8 +159,11 @@ static int give_up(struct ko_world *world, const ko_deadline *deadline)
     if (err != KOLO_E_TIMEOUT)
         return err;
     snprintf(text, sizeof text, "%s", kolo_last_error());
-    err = decide(world, TIMED_OUT, text);
-    return err == KOLO_OK || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_TIMEOUT, text);
+    propose(world, TIMED_OUT, text);
+    if (await_verdict(world, &soon))
+        return ko_fail_again(KOLO_E_TIMEOUT, text);
+    err = take_verdict(world);
+    return err == KO_AGAIN ? ko_fail_again(KOLO_E_TIMEOUT, text) : err;
 }
 
 /* The first to come says how many ranks there are, and who says so. */
@@ -145,15 +192,19 @@ static int check_size(struct ko_world *world)
 }
 
 /* This rank is none of the world that the others are to be; they hear it from here. */
-static int refuse(struct ko_world *world)
+static int refuse(struct ko_world *world, const ko_deadline *deadline)
 {
     char text[KO_ERROR_TEXT];
     int64_t come;
+    int err;
 
     snprintf(text, sizeof text, "%s", kolo_last_error());
-    (void)decide(world, REFUSED, text);
+    propose(world, REFUSED, text);
     (void)kolo_store_add(world->keys, "come", 1, &come); /* who will leave, too */
-    return ko_fail_again(KOLO_E_INVALID, text);
+    err = await_verdict(world, deadline);
+    if (!err)
+        err = take_verdict(world);
+    return err == KO_AGAIN || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_INVALID, text);
 }
 
 /* ---- coming, and leaving again -------------------------------------------------------------- */
@@ -181,25 +232,17 @@ static void leave_unmet(struct ko_world *world)
 
 static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
 {
-    const char *const all[] = {"all"};
     char key[32], place[136];
-    void *value;
-    size_t nbytes;
     int err;
 
     come_key(world->rank, key, sizeof key);
     say_place(world, place, sizeof place);
     err = kolo_store_set(world->keys, key, (kolo_bytes){place, strlen(place)});
     if (!err)
-        err = ko_store_wait_until(world->keys, all, 1, deadline);
+        err = await_verdict(world, deadline);
     if (err)
         return err == KOLO_E_TIMEOUT ? give_up(world, deadline) : err;
-    err = kolo_store_get(world->keys, "all", &value, &nbytes);
-    if (err)
-        return err;
-    err = read_verdict(value, nbytes);
-    kolo_free(value);
-    return err;
+    return take_verdict(world);
 }
 
 /* The last to come says so to the rest. */
@@ -216,7 +259,9 @@ static int come(struct ko_world *world, const ko_deadline *deadline)
             "%lld ranks have joined a world of %d; is another job using the same store, or "
             "is a rank number given twice?",
             (long long)come, world->size);
-    return come == world->size ? decide(world, JOINED, "") : wait_for_all(world, deadline);
+    if (come == world->size)
+        propose(world, JOINED, "");
+    return wait_for_all(world, deadline);
 }
 
 int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
@@ -224,7 +269,7 @@ int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
     int err = check_size(world);
 
     if (err == KOLO_E_INVALID)
-        err = refuse(world);
+        err = refuse(world, deadline);
     else if (!err)
         err = come(world, deadline);
     if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ranks that have found a store, but think differently of their job, or find there what an earlier
- * one has left: restarts that are counted differently, sizes that differ.
+ * one has left: restarts that are counted differently, sizes that differ; groups that have ended
+ * well, in a time-out or by a kill, in an agent's store and in a file.
  */
 #include "clock.h"
 #include "folder.h"
@@ -10,16 +11,19 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 20000, SHORT_MS = 300 };
+enum { RANKS = 4, PATIENCE_MS = 20000, SHORT_MS = 300 };
 
 static void set_number(const char *name, int number)
 {
@@ -67,10 +71,18 @@ static void join_with_counts(struct counts *counts)
 static void torchruns_counts_may_differ(void **state)
 {
     struct counts counts = {.name = "TORCHELASTIC_RESTART_COUNT", .timeout_ms = 8000};
+    kolo_store *agent;
 
     (void)state;
     counts.port = ranks_free_port();
     join_with_counts(&counts);
+    /* over an agent's store, too */
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &agent), 0);
+    counts.port = kolo_store_port(agent);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    join_with_counts(&counts);
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    kolo_store_close(agent);
 }
 
 /* It tells all ranks the same, and so keeps those of an older attempt out. */
@@ -171,12 +183,117 @@ static void sizes_that_differ_are_said_on_all_ranks(void **state)
         }
 }
 
+/* ---- what an earlier job has left ---------------------------------------------------------- */
+
+static void join_all(const char *url, int n)
+{
+    struct joiner joiners[RANKS];
+
+    for (int r = n; r-- > 0;)
+        start(&joiners[r], url, r, n, PATIENCE_MS);
+    for (int r = 0; r < n; r++)
+        expect(&joiners[r], 0, "");
+}
+
+static void jobs_of_all_sizes_follow_one_another(void **state)
+{
+    static const int sizes[] = {2, 4, 1, 3, 3};
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    for (int place = AT_AGENT; place < NPLACES; place++) {
+        choose_place((enum place)place, url, &agent);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            join_all(url, sizes[i]);
+        kolo_store_close(agent);
+    }
+}
+
+static void a_job_that_timed_out_does_not_disturb(void **state)
+{
+    struct joiner joiner;
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    for (int place = AT_AGENT; place < NPLACES; place++)
+        for (int rank = 0; rank < 2; rank++) {
+            choose_place((enum place)place, url, &agent);
+            start(&joiner, url, rank, 2, SHORT_MS);
+            expect(&joiner, KOLO_E_TIMEOUT, "rank");
+            join_all(url, 2);
+            kolo_store_close(agent);
+        }
+}
+
+/* A process that joins and is killed while it waits. */
+static void kill_waiting(const char *url, int rank)
+{
+    struct joiner joiner = {.timeout_ms = PATIENCE_MS};
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        snprintf(joiner.url, sizeof joiner.url, "%s?rank=%d&world_size=2", url, rank);
+        join_by_url(&joiner);
+        _exit(0);
+    }
+    ranks_nap_ms(SHORT_MS);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* Ranks of the next job come before and after its rank 0. */
+static void a_job_that_was_killed_does_not_disturb(void **state)
+{
+    struct joiner joiners[2];
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    for (int place = AT_AGENT; place < NPLACES; place++)
+        for (int killed = 0; killed < 2; killed++)
+            for (int first = 0; first < 2; first++) {
+                choose_place((enum place)place, url, &agent);
+                kill_waiting(url, killed);
+                start(&joiners[first], url, first, 2, PATIENCE_MS);
+                ranks_nap_ms(SHORT_MS);
+                start(&joiners[!first], url, !first, 2, PATIENCE_MS);
+                for (int r = 0; r < 2; r++)
+                    expect(&joiners[r], 0, "");
+                kolo_store_close(agent);
+            }
+}
+
+static void a_rank_without_rank_0_says_so(void **state)
+{
+    struct joiner joiner;
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    choose_place(AT_AGENT, url, &agent);
+    start(&joiner, url, 1, 2, SHORT_MS);
+    expect(&joiner, KOLO_E_TIMEOUT,
+           "rank 1 of 2 waited 300 ms for all ranks to join; rank 0 has "
+           "not come");
+    join_all(url, 2);
+    start(&joiner, url, 1, 2, SHORT_MS);
+    expect(&joiner, KOLO_E_TIMEOUT, "The store holds only what an earlier job has left");
+    kolo_store_close(agent);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(torchruns_counts_may_differ),
         cmocka_unit_test(attempts_of_kolorun_do_not_meet),
         cmocka_unit_test(sizes_that_differ_are_said_on_all_ranks),
+        cmocka_unit_test(jobs_of_all_sizes_follow_one_another),
+        cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
+        cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
+        cmocka_unit_test(a_rank_without_rank_0_says_so),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);
