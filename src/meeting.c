@@ -7,6 +7,7 @@
 #include "meeting.h"
 
 #include "config.h"
+#include "log.h"
 #include "pmi.h"
 #include "pmix.h"
 #include "status.h"
@@ -93,6 +94,29 @@ static int look_up(const char *host, bool *is_loopback)
     return 0;
 }
 
+/* Names and numbers that mean the loopback to whoever writes them. */
+static bool is_meant(const char *host)
+{
+    unsigned char bytes[sizeof(struct in6_addr)];
+
+    return strstr(host, "localhost") || inet_pton(AF_INET, host, bytes) == 1 || strchr(host, ':');
+}
+
+void ko_meeting_reachable(const char *name, char host[KO_HOST_TEXT])
+{
+    bool is_loopback = false;
+
+    snprintf(host, KO_HOST_TEXT, "%s", name);
+    if (is_meant(name) || look_up(name, &is_loopback) || !is_loopback)
+        return;
+    ko_meeting_own_address(host);
+    ko_log(
+        KO_LOG_INFO,
+        "%s is an address of the loopback here (/etc/hosts?), which other machines do not reach; "
+        "%s stands for it, KOLO_IFADDR would choose another",
+        name, host);
+}
+
 /* ---- ways to the store ------------------------------------------------------------------- */
 
 static int open_at(const struct ko_placement *placement, const char *host, int port,
@@ -107,6 +131,18 @@ static int open_at(const struct ko_placement *placement, const char *host, int p
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
     return ko_fail(err, "rank %d does not reach rank 0, which serves the store: %.400s",
                    placement->rank, cause);
+}
+
+/* All ranks of a machine find the same address for its name. */
+static int open_at_rank0(const struct ko_placement *placement, const ko_deadline *deadline,
+                         kolo_store **store)
+{
+    char host[KO_HOST_TEXT];
+
+    snprintf(host, sizeof host, "%s", placement->host);
+    if (!is_one_node(placement))
+        ko_meeting_reachable(placement->host, host);
+    return open_at(placement, host, placement->port, deadline, store);
 }
 
 /* A node's name need not be known: not needed on one node, nor by the node itself. */
@@ -211,7 +247,7 @@ int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *dea
     case KO_MEET_ALONE:
         return kolo_store_open_local(store);
     case KO_MEET_RANK0:
-        return open_at(placement, placement->host, placement->port, deadline, store);
+        return open_at_rank0(placement, deadline, store);
     case KO_MEET_NODE0:
         return open_at_node0(placement, deadline, store);
     case KO_MEET_AGENT:

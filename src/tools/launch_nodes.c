@@ -7,6 +7,7 @@
 
 #include "clock.h"
 #include "config.h"
+#include "meeting.h"
 #include "status.h"
 #include "store.h"
 
@@ -97,11 +98,12 @@ static int number_machine(struct ko_nodes *nodes)
     return err;
 }
 
-int ko_nodes_open(struct ko_nodes *nodes, const char *host, int port, const char *run_id)
+int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id)
 {
-    char prefix[128];
+    char prefix[128], host[KO_HOST_TEXT];
     int err = KOLO_E_SYSTEM;
 
+    ko_meeting_reachable(name, host);
     nodes->is_server = nodes->node_rank <= 0;
     if (nodes->is_server)
         err = kolo_store_open_tcp(host, port, 1, -1, &nodes->store);

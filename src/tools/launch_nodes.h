@@ -31,9 +31,9 @@ enum ko_nodes_state {
     KO_NODES_LOST    /* the store has gone, with the machine that served it */
 };
 
-/* Opens the store at host:port; serves it on machine 0, and if node_rank is -1 on the first that
- * can. Waits for it up to KOLO_TIMEOUT_MS. */
-int ko_nodes_open(struct ko_nodes *nodes, const char *host, int port, const char *run_id);
+/* Opens the store at name:port, not on the loopback for a host's own name; serves it on machine 0,
+ * and if node_rank is -1 on the first that can. Waits for it up to KOLO_TIMEOUT_MS. */
+int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id);
 
 /* Waits for all machines to begin an attempt, up to KOLO_TIMEOUT_MS; the error names those that
  * have not come. Machine 0 gives its port, and all get its address and port. KOLO_E_ABORTED:
