@@ -10,6 +10,7 @@
 #include "log.h"
 #include "pmi.h"
 #include "pmix.h"
+#include "secret_token.h"
 #include "status.h"
 #include "store.h"
 
@@ -168,13 +169,34 @@ static int open_at_node0(const struct ko_placement *placement, const ko_deadline
     return open_at(placement, host, placement->port, deadline, store);
 }
 
+/* A store of PyTorch's asks for no token and shows none. */
+static int log_agent(const struct ko_placement *placement)
+{
+    struct ko_guard guard;
+    int err = ko_guard_read(&guard);
+
+    if (!err)
+        ko_log(guard.has_secret ? KO_LOG_WARN : KO_LOG_INFO,
+               "the launcher's store at %s:%d is joined without proof of a token%s",
+               placement->host, placement->port,
+               guard.has_secret ? ", though this job has one: it protects only the connections "
+                                  "between ranks"
+                                : "");
+    if (!err)
+        ko_secret_forget(&guard.secret);
+    return err;
+}
+
 static int open_at_agent(const struct ko_placement *placement, const ko_deadline *deadline,
                          kolo_store **store)
 {
     char cause[KO_ERROR_TEXT];
-    int err = ko_store_join_foreign(placement->host, placement->port, ko_deadline_left_ms(deadline),
-                                    store);
+    int err = log_agent(placement);
 
+    if (err)
+        return err;
+    err = ko_store_join_foreign(placement->host, placement->port, ko_deadline_left_ms(deadline),
+                                store);
     if (!err)
         return KOLO_OK;
     snprintf(cause, sizeof cause, "%s", kolo_last_error());

@@ -2,9 +2,12 @@
  *
  * How ranks get to one store without an address: PMI against a small process manager in a thread,
  * one that answers wrong, one that goes away; Slurm's first node; an agent's store, also with keys
- * that an earlier attempt has left there.
+ * that an earlier attempt has left
+ * there; tokens that it does not ask for.
  */
+#include "folder.h"
 #include "kolo.h"
+#include "log.h"
 #include "meeting.h"
 #include "pmi.h"
 
@@ -410,6 +413,33 @@ static void an_agent_that_does_not_serve_is_said(void **state)
                                               "TORCHELASTIC_USE_AGENT_STORE promises"));
 }
 
+/* PyTorch knows no token. */
+static void a_token_that_the_agents_store_does_not_ask_for_is_a_warning(void **state)
+{
+    struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .host = "127.0.0.1"};
+    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    kolo_store *agent, *store;
+
+    (void)state;
+    for (int has_token = 0; has_token < 2; has_token++) {
+        assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &agent), 0);
+        placement.port = kolo_store_port(agent);
+        setenv("KOLO_DEBUG", has_token ? "WARN" : "INFO", 1);
+        if (has_token)
+            setenv("KOLO_AUTH_TOKEN", "a token of some length", 1);
+        ko_log_reopen();
+        stderr_listen();
+        (void)ko_meeting_open(&placement, &deadline, &store);
+        stderr_assert(has_token ? "joined without proof of a token, though this job has one"
+                                : "is joined without proof of a token");
+        kolo_store_close(store);
+        kolo_store_close(agent);
+    }
+    unsetenv("KOLO_AUTH_TOKEN");
+    setenv("KOLO_DEBUG", "NONE", 1);
+    ko_log_reopen();
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -421,8 +451,9 @@ int main(void)
         cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
         cmocka_unit_test(a_group_can_be_joined_again_at_once),
         cmocka_unit_test(an_agent_that_does_not_serve_is_said),
+        cmocka_unit_test(a_token_that_the_agents_store_does_not_ask_for_is_a_warning),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);
-    return cmocka_run_group_tests_name("meeting", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("meeting", tests, folder_make, folder_remove);
 }
