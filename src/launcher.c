@@ -11,7 +11,6 @@
 #include "status.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,6 +374,7 @@ static int read_master(char *const *environment, const struct row *row,
     err = copy_text("MASTER_ADDR", host, placement->host, sizeof placement->host);
     if (!err)
         err = ko_config_whole("MASTER_PORT", port, 1, 65535, &placement->port);
+    placement->address_name = "MASTER_ADDR";
     placement->meeting = is_torchrun && has_agent(environment) ? KO_MEET_AGENT : KO_MEET_RANK0;
     return err;
 }
@@ -406,6 +406,7 @@ static int find_meeting(char *const *environment, const struct row *row,
     placement->port = has_port ? slurm_port(environment) : 0;
     if (master) {
         placement->meeting = KO_MEET_RANK0;
+        placement->address_name = "KOLO_MASTER";
         return ko_address_parse("KOLO_MASTER", master, has_port, placement->host, &placement->port);
     }
     err = read_master(environment, row, placement);
@@ -430,7 +431,7 @@ static int be_alone(char *const *environment, struct ko_placement *placement)
                            "%s is set, but nothing says which rank this is: set RANK and "
                            "WORLD_SIZE too (kolorun does), or nothing for a single rank",
                            names[i]);
-    placement->launcher = "none";
+    placement->launcher = "no launcher has set one";
     placement->size = 1;
     return KOLO_OK;
 }
@@ -470,48 +471,4 @@ int ko_placement_read(char *const *environment, struct ko_placement *placement)
     if (!err)
         err = find_meeting(environment, row, placement);
     return err ? err : check_pmix(environment, placement);
-}
-
-static void __attribute__((format(printf, 3, 4)))
-append(char *text, size_t cap, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text + used, cap - used, format, arguments);
-    va_end(arguments);
-}
-
-void ko_placement_describe(const struct ko_placement *placement, char *text, size_t cap)
-{
-    static const char *const ways[] = {"it is alone",
-                                       "rank 0 serves the store",
-                                       "rank 0 serves the store on the first node,",
-                                       "the launcher serves the store",
-                                       "rank 0 serves the store and says where over PMI",
-                                       "rank 0 serves the store and says where over PMIx",
-                                       "the store is the file"};
-
-    text[0] = 0;
-    append(text, cap, "rank %d of %d", placement->rank, placement->size);
-    if (placement->rank_name)
-        append(text, cap, " by %s (%s)", placement->rank_name, placement->launcher);
-    if (placement->local_rank >= 0)
-        append(text, cap, ", local rank %d", placement->local_rank);
-    if (placement->local_size >= 0)
-        append(text, cap, " of %d", placement->local_size);
-    if (placement->node >= 0)
-        append(text, cap, ", node %d", placement->node);
-    if (placement->nnodes >= 0)
-        append(text, cap, ", %d node%s", placement->nnodes, placement->nnodes == 1 ? "" : "s");
-    if (placement->job[0])
-        append(text, cap, ", job %s", placement->job);
-    if (placement->restart)
-        append(text, cap, ", restart %d", placement->restart);
-    append(text, cap, "; %s", ways[placement->meeting]);
-    if (placement->host[0])
-        append(text, cap, " at %s", placement->host);
-    if (placement->host[0] && placement->meeting != KO_MEET_FILE)
-        append(text, cap, ":%d", placement->port);
 }

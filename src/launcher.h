@@ -25,8 +25,9 @@ enum ko_meeting {
 };
 
 struct ko_placement {
-    const char *launcher;  /* "torchrun or kolorun"; lasts forever, as does the next */
-    const char *rank_name; /* the variable that gave the rank; NULL: none */
+    const char *launcher;     /* "torchrun or kolorun"; lasts forever, as do the next */
+    const char *rank_name;    /* the variable that gave the rank; NULL: none */
+    const char *address_name; /* the same of host and port */
     int rank, size;
     int local_rank, local_size; /* on this node; -1: not said, as in the next two */
     int node, nnodes;
@@ -51,7 +52,8 @@ bool ko_placement_is_agents(char *const *environment, const char *host, int port
 int ko_placement_restart(char *const *environment, int *restart);
 int ko_placement_attempt(char *const *environment, int *attempt);
 
-/* One line: "rank 1 of 4 by PMI_RANK (PMI: MPICH or srun); node 0 of 2, ..."; cut at cap. */
+/* One line: "rank 1 of 4 by PMI_RANK (PMI: MPICH or srun), node 0, ...; rank 0 serves the store at
+ * h:5 by KOLO_MASTER"; cut at cap. */
 void ko_placement_describe(const struct ko_placement *placement, char *text, size_t cap);
 
 /* "host:port", "[v6]:port"; with is_port_optional also "host" alone, which leaves *port. `name` is

@@ -141,7 +141,7 @@ with_old_verbs() {
 
 @test "says what a launcher's variables mean, and flags those that are half set" {
     run env -u RANK -u WORLD_SIZE "$INFO"
-    [[ "$output" == *"  placement "*"rank 0 of 1; it is alone"* ]]
+    [[ "$output" == *"  placement "*"rank 0 of 1 (no launcher has set one); it is alone"* ]]
     PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO" --json
     [ "$status" -eq 0 ]
     json 'd["job"]["rank"] == 1 and d["job"]["size"] == 3 and "PMI" in d["job"]["launcher"]' <<<"$output"

@@ -79,22 +79,24 @@ static void refuse(const char *environment, const char *text)
 static void every_launcher_is_understood(void **state)
 {
     (void)state;
-    expect("", "rank 0 of 1; it is alone");
-    expect("RANK= WORLD_SIZE= HOME=/", "rank 0 of 1; it is alone");
+    expect("", "rank 0 of 1 (no launcher has set one); it is alone");
+    expect("RANK= WORLD_SIZE= HOME=/", "rank 0 of 1 (no launcher has set one); it is alone");
     expect("KOLO_RANK=1 KOLO_SIZE=2 KOLO_MASTER=[::1]:4000",
-           "rank 1 of 2 by KOLO_RANK (set by hand); rank 0 serves the store at ::1:4000");
+           "rank 1 of 2 by KOLO_RANK (set by hand); rank 0 serves the store at ::1:4000 by "
+           "KOLO_MASTER");
     expect("KOLO_RANK=1 KOLO_SIZE=2 MASTER_ADDR=h MASTER_PORT=5",
-           "rank 1 of 2 by KOLO_RANK (set by hand); rank 0 serves the store at h:5");
+           "rank 1 of 2 by KOLO_RANK (set by hand); rank 0 serves the store at h:5 by MASTER_ADDR");
     expect("KOLO_RANK=0 KOLO_SIZE=1", "rank 0 of 1 by KOLO_RANK (set by hand); it is alone");
     expect(TORCH "TORCHELASTIC_USE_AGENT_STORE=False",
            "rank 5 of 8 by RANK (torchrun or kolorun), local rank 1 of 4, node 1, 2 nodes, job "
-           "none; rank 0 serves the store at 10.0.0.1:29500");
+           "none; rank 0 serves the store at 10.0.0.1:29500 by MASTER_ADDR");
     expect(TORCH "TORCHELASTIC_USE_AGENT_STORE=True",
            "rank 5 of 8 by RANK (torchrun or kolorun), local rank 1 of 4, node 1, 2 nodes, job "
-           "none; the launcher serves the store at 10.0.0.1:29500");
+           "none; the launcher serves the store at 10.0.0.1:29500 by MASTER_ADDR");
     expect("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=true "
            "TORCHELASTIC_RESTART_COUNT=2",
-           "rank 1 of 2 by RANK (torchrun or kolorun), restart 2; rank 0 serves the store at h:5");
+           "rank 1 of 2 by RANK (torchrun or kolorun), restart 2; rank 0 serves the store at h:5 "
+           "by MASTER_ADDR");
     expect(OPEN_MPI, "rank 2 of 4 by OMPI_COMM_WORLD_RANK (Open MPI), local rank 0 of 2, 2 nodes, "
                      "job 77; rank 0 serves the store and says where over PMIx");
     expect(MPICH, "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun), local rank 1 of 3; rank 0 serves "
@@ -110,10 +112,11 @@ static void more_than_one_launcher(void **state)
 {
     (void)state;
     /* torchrun under srun, and kolo's own variables before all */
-    expect(TORCH SRUN "KOLO_RANK=1 KOLO_SIZE=20 KOLO_MASTER=m:1",
-           "rank 1 of 20 by KOLO_RANK (set by hand); rank 0 serves the store at m:1");
+    expect(
+        TORCH SRUN "KOLO_RANK=1 KOLO_SIZE=20 KOLO_MASTER=m:1",
+        "rank 1 of 20 by KOLO_RANK (set by hand); rank 0 serves the store at m:1 by KOLO_MASTER");
     expect(SRUN TORCH, "rank 5 of 8 by RANK (torchrun or kolorun), local rank 1 of 4, node 1, 2 "
-                       "nodes, job none; rank 0 serves the store at 10.0.0.1:29500");
+                       "nodes, job none; rank 0 serves the store at 10.0.0.1:29500 by MASTER_ADDR");
     /* srun --mpi=pmi2: what PMI leaves open, Slurm says */
     expect("PMI_RANK=3 PMI_SIZE=4 PMI_FD=8 " SRUN,
            "rank 3 of 4 by PMI_RANK (PMI: MPICH or srun), local rank 0 of 1, node 1, 2 nodes, job "
@@ -128,18 +131,19 @@ static void an_address_counts_before_the_launchers_way(void **state)
     (void)state;
     expect(MPICH "MASTER_ADDR=h MASTER_PORT=5",
            "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun), local rank 1 of 3; rank 0 serves the "
-           "store at h:5");
+           "store at h:5 by MASTER_ADDR");
     expect(MPICH "MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=True",
            "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun), local rank 1 of 3; rank 0 serves the "
-           "store at h:5");
+           "store at h:5 by MASTER_ADDR");
     expect(OPEN_MPI "KOLO_MASTER=10.1.1.1:77 MASTER_ADDR=h MASTER_PORT=5",
            "rank 2 of 4 by OMPI_COMM_WORLD_RANK (Open MPI), local rank 0 of 2, 2 nodes, job 77; "
-           "rank 0 serves the store at 10.1.1.1:77");
+           "rank 0 serves the store at 10.1.1.1:77 by KOLO_MASTER");
     expect(SRUN "KOLO_MASTER=10.1.1.1",
            "rank 3 of 4 by SLURM_PROCID (srun), local rank 0 of 1, node 1, 2 nodes, job 7.3; "
-           "rank 0 serves the store at 10.1.1.1:16814");
+           "rank 0 serves the store at 10.1.1.1:16814 by KOLO_MASTER");
     expect("PMI_RANK=1 PMI_SIZE=3 KOLO_MASTER=[fe::1]:9",
-           "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun); rank 0 serves the store at fe::1:9");
+           "rank 1 of 3 by PMI_RANK (PMI: MPICH or srun); rank 0 serves the store at fe::1:9 by "
+           "KOLO_MASTER");
     expect("PMI_RANK=0 PMI_SIZE=1", "rank 0 of 1 by PMI_RANK (PMI: MPICH or srun); it is alone");
 }
 
@@ -160,9 +164,10 @@ static void a_job_that_is_smaller_than_the_one_around_it_is_doubtful(void **stat
 static void scripts_of_slurm_are_single(void **state)
 {
     (void)state;
-    expect("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=4", "rank 0 of 1; it is alone");
+    expect("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=4",
+           "rank 0 of 1 (no launcher has set one); it is alone");
     expect("SLURM_JOB_ID=7 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=4",
-           "rank 0 of 1; it is alone");
+           "rank 0 of 1 (no launcher has set one); it is alone");
 }
 
 static void half_set_environments_are_refused(void **state)
