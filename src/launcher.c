@@ -247,7 +247,7 @@ static int read_rows_below(char *const *environment, const struct row *row,
             continue;
         if (rank == placement->rank && size == placement->size)
             err = read_details(environment, row, placement);
-        else if (size > placement->size)
+        else if (size >= placement->size)
             snprintf(
                 placement->warning, sizeof placement->warning,
                 "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former "

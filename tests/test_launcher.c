@@ -147,14 +147,19 @@ static void an_address_counts_before_the_launchers_way(void **state)
     expect("PMI_RANK=0 PMI_SIZE=1", "rank 0 of 1 by PMI_RANK (PMI: MPICH or srun); it is alone");
 }
 
-/* A job inside another launcher's has all of its ranks, unless its variables are an older job's. */
-static void a_job_that_is_smaller_than_the_one_around_it_is_doubtful(void **state)
+/* A job inside another launcher's has all of its ranks, and most often numbers them alike, unless
+ * its variables are an older job's. */
+static void a_job_that_is_not_larger_than_one_around_it_is_doubtful(void **state)
 {
     struct ko_placement placement;
 
     (void)state;
     assert_int_equal(read_text("RANK=0 WORLD_SIZE=1 " MPICH, &placement), 0);
     assert_non_null(strstr(placement.warning, "RANK says rank 0 of 1, which counts; but PMI_RANK "
+                                              "says rank 1 of 3: is the former left over"));
+    assert_int_equal(
+        read_text("RANK=0 WORLD_SIZE=3 MASTER_ADDR=h MASTER_PORT=5 " MPICH, &placement), 0);
+    assert_non_null(strstr(placement.warning, "RANK says rank 0 of 3, which counts; but PMI_RANK "
                                               "says rank 1 of 3: is the former left over"));
     assert_int_equal(read_text(TORCH MPICH, &placement), 0);
     assert_string_equal(placement.warning, "");
@@ -289,7 +294,7 @@ int main(void)
         cmocka_unit_test(every_launcher_is_understood),
         cmocka_unit_test(more_than_one_launcher),
         cmocka_unit_test(an_address_counts_before_the_launchers_way),
-        cmocka_unit_test(a_job_that_is_smaller_than_the_one_around_it_is_doubtful),
+        cmocka_unit_test(a_job_that_is_not_larger_than_one_around_it_is_doubtful),
         cmocka_unit_test(scripts_of_slurm_are_single),
         cmocka_unit_test(half_set_environments_are_refused),
         cmocka_unit_test(contradictions_are_refused),
