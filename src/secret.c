@@ -321,7 +321,9 @@ static int check_beginning(const struct ko_handshake *handshake)
                        "the other end shows no token, and this one asks for it; all ranks of a job "
                        "need the same (KOLO_AUTH_TOKEN_FILE, KOLO_AUTH_TOKEN)");
     if (handshake->is_caller && bytes[AT_ANSWERED] == ko_refusal[0])
-        return ko_fail(KOLO_E_PROTOCOL, "the other end refuses this one's token, or has none");
+        return ko_fail(
+            KOLO_E_PROTOCOL,
+            "the other end refuses this one's token, or has none, or KOLO_ENCRYPT differs");
     if (handshake->is_caller && bytes[AT_ANSWERED] != VERSION)
         return ko_fail(KOLO_E_PROTOCOL, "what answers does not know kolo's handshake");
     return KOLO_OK;

@@ -98,7 +98,8 @@ static void tokens(void **state)
         {NULL, NULL, KOLO_OK, ""},
         {token, NULL, KOLO_E_PROTOCOL, "asks for a token"},
         {token, "another one of some length", KOLO_E_PROTOCOL, "another token than this one"},
-        {NULL, token, KOLO_E_PROTOCOL, "refuses this one's token, or has none"},
+        {NULL, token, KOLO_E_PROTOCOL,
+         "refuses this one's token, or has none, or KOLO_ENCRYPT differs"},
     };
     kolo_store *store;
 
