@@ -6,6 +6,7 @@
  * it as much time from its own coming, and a little to say what it has found.
  */
 #include "group.h"
+#include "rank_list.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -105,30 +106,6 @@ static bool has_ended(kolo_group *group, int rank)
 
 /* ---- who is missing ---------------------------------------------------------------------- */
 
-/* "1, 3-5, 9", as far as there is room, then "..." */
-static void list_ranks(const bool *is_listed, int n, char *text, size_t nbytes)
-{
-    size_t used = 0;
-
-    for (int r = 0; r < n && used < nbytes; r++) {
-        int last = r;
-
-        if (!is_listed[r])
-            continue;
-        while (last + 1 < n && is_listed[last + 1])
-            last++;
-        if (used + 32 > nbytes) {
-            snprintf(text + used, nbytes - used, ", ...");
-            return;
-        }
-        used += (size_t)snprintf(text + used, nbytes - used, "%s%d", used ? ", " : "", r);
-        if (last > r)
-            used += (size_t)snprintf(text + used, nbytes - used, "%s%d", last > r + 1 ? "-" : ", ",
-                                     last);
-        r = last;
-    }
-}
-
 /* One is missing for certain, and perhaps ended. */
 static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
 {
@@ -150,15 +127,15 @@ static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
 static int fail_listed(const struct barrier *barrier, const bool *is_missing, const bool *is_ended)
 {
     const int n = barrier->group->size;
-    char missing[200], ended[160] = "", text[KO_ERROR_TEXT];
+    char missing[240], ended[150], text[KO_ERROR_TEXT];
     int count = 0, nended = 0;
 
     for (int r = 0; r < n; r++) {
         count += is_missing[r];
         nended += is_ended[r];
     }
-    list_ranks(is_missing, n, missing, sizeof missing);
-    list_ranks(is_ended, n, ended, sizeof ended);
+    ko_rank_list(is_missing, n, missing, sizeof missing);
+    ko_rank_list(is_ended, n, ended, sizeof ended);
     snprintf(text, sizeof text,
              "%d of %d ranks have not come to the monitored barrier within %d ms: rank %s%s%s",
              count, n, barrier->timeout_ms, missing,

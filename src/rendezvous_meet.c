@@ -2,7 +2,7 @@
  *
  * The wait until all ranks have come, and what is said if they do not.
  */
-#include "log.h"
+#include "rank_list.h"
 #include "rendezvous_parts.h"
 #include "status.h"
 #include "store.h"
@@ -13,8 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Names of at most this many missing ranks are listed. */
-enum { LISTED = 16, LEAVE_JOIN_MS = 1000 };
+enum {
+    LEAVE_JOIN_MS = 1000,
+    LONGEST_PLACE = 56 /* of a rank, in a list */
+};
 
 static void come_key(int rank, char *key, size_t nbytes)
 {
@@ -32,44 +34,59 @@ static void say_place(struct ko_world *world, char *place, size_t nbytes)
     snprintf(place, nbytes, "%s%s%s", host, address[0] ? " " : "", address);
 }
 
-/* "0 (node1 10.0.0.1), " behind what the list holds already, while there is room. */
-static void list_come(struct ko_world *world, int rank, const char *key, char *list, size_t cap)
+/* ", 0 (node1 10.0.0.1)" behind what the list holds already, while there is room. */
+static bool list_come(struct ko_world *world, int rank, const char *key, char *list, size_t cap)
 {
     size_t used = strlen(list), nbytes;
     void *place;
 
-    if (used + 64 > cap || kolo_store_get(world->keys, key, &place, &nbytes))
-        return;
+    if (used + LONGEST_PLACE > cap || kolo_store_get(world->keys, key, &place, &nbytes))
+        return false;
     snprintf(list + used, cap - used, "%s%d (%.40s)", used ? ", " : "", rank, (char *)place);
     kolo_free(place);
+    return true;
 }
 
-/* Lists the ranks that have not said that they wait for the others, and some that have. */
-static int name_missing(struct ko_world *world, const ko_deadline *deadline)
+/* Which ranks have not said that they wait for the others, and where some are that have. */
+static int look_for_all(struct ko_world *world, bool *is_missing, char *come, size_t cap)
 {
-    char list[160] = "", come[160] = "", key[32];
+    char key[32];
     const char *keys[] = {key};
-    int missing = 0, exists;
+    int exists, more = 0;
 
     for (int rank = 0; rank < world->size; rank++) {
         come_key(rank, key, sizeof key);
         if (kolo_store_check(world->keys, keys, 1, &exists))
             return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
-        if (exists) {
-            list_come(world, rank, key, come, sizeof come);
-            continue;
-        }
-        if (missing++ < LISTED)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d",
-                     missing > 1 ? ", " : "", rank);
+        is_missing[rank] = !exists;
+        if (exists && !list_come(world, rank, key, come, cap - 24))
+            more++;
     }
-    if (missing > LISTED)
-        snprintf(list + strlen(list), sizeof list - strlen(list), " and %d more", missing - LISTED);
-    return ko_fail(
-        KOLO_E_TIMEOUT,
-        "rank %d of %d waited %d ms for all ranks to join; %d have not come: rank %s. Were "
-        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
-        world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)", come);
+    if (more)
+        snprintf(come + strlen(come), cap - strlen(come), " and %d more", more);
+    return KOLO_OK;
+}
+
+static int name_missing(struct ko_world *world, const ko_deadline *deadline)
+{
+    bool *is_missing = ko_alloc((size_t)world->size * sizeof *is_missing, "a list of ranks");
+    char list[160], come[160] = "";
+    int missing = 0;
+    int err = is_missing ? look_for_all(world, is_missing, come, sizeof come) : KOLO_E_NOMEM;
+
+    if (!err) {
+        ko_rank_list(is_missing, world->size, list, sizeof list);
+        for (int r = 0; r < world->size; r++)
+            missing += is_missing[r];
+        err = ko_fail(
+            KOLO_E_TIMEOUT,
+            "rank %d of %d waited %d ms for all ranks to join; %d have not come: rank %s. Were "
+            "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
+            world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)",
+            come);
+    }
+    kolo_free(is_missing);
+    return err;
 }
 
 /* ---- the verdict ---------------------------------------------------------------------------- */

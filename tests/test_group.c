@@ -206,7 +206,7 @@ static void join_all(struct joiner *joiners, int n)
 
 static void missing_ranks_are_named(void **state)
 {
-    struct joiner joiners[2];
+    struct joiner joiners[30];
     kolo_store *store;
 
     (void)state;
@@ -225,8 +225,16 @@ static void missing_ranks_are_named(void **state)
     assert_int_equal(kolo_store_open_local(&store), 0);
     joiners[0] = (struct joiner){.store = store, .rank = 0, .size = 30, .timeout_ms = 100};
     join_all(joiners, 1);
-    assert_non_null(strstr(joiners[0].text, "29 have not come: rank 1, 2, "));
-    assert_non_null(strstr(joiners[0].text, ", 16 and 13 more."));
+    assert_non_null(strstr(joiners[0].text, "29 have not come: rank 1-29."));
+    kolo_store_close(store);
+    /* those who are here and have no room are counted */
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    for (int i = 0; i < 30; i++)
+        joiners[i] = (struct joiner){
+            .store = store, .rank = i < 5 ? i : i + 2, .size = 32, .timeout_ms = 2000};
+    join_all(joiners, 30);
+    assert_non_null(strstr(joiners[0].text, "2 have not come: rank 5, 6."));
+    assert_non_null(strstr(joiners[0].text, " more"));
     kolo_store_close(store);
 }
 
