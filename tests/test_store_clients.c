@@ -3,7 +3,7 @@
  * Sixteen clients of both numberings do random operations, cancel, hang up and watch, on few keys;
  * after each operation every client must have got exactly what a simple model of a store says.
  * Sessions without sockets. All operations are done, a thousandth of the whole each at least. The
- * first argument is the number of operations.
+ * first argument is the number of operations, the second the seed.
  */
 #include "status.h"
 #include "store.h"
@@ -472,6 +472,7 @@ static void compare(struct model *model, long step)
 }
 
 static long operations = 1000000;
+static unsigned long long seed = 4711;
 
 static long count_all(const struct model *model)
 {
@@ -488,7 +489,7 @@ static void test_clients(void **state)
 
     (void)state;
     assert_non_null(model);
-    model->random = 4711;
+    model->random = seed;
     model->service.budget.cap = 1 << 24;
     assert_int_equal(ko_table_open(1 << 24, &model->service.table), KOLO_OK);
     for (int c = 0; c < CLIENTS; c++) {
@@ -515,5 +516,7 @@ int main(int argc, char **argv)
 
     if (argc > 1)
         operations = atol(argv[1]);
+    if (argc > 2)
+        seed = strtoull(argv[2], NULL, 10);
     return cmocka_run_group_tests_name("store clients", tests, NULL, NULL);
 }
