@@ -183,6 +183,8 @@ static int give_up(struct ko_world *world, const ko_deadline *deadline)
     return err == KO_AGAIN ? ko_fail_again(KOLO_E_TIMEOUT, text) : err;
 }
 
+/* ---- coming, and leaving again -------------------------------------------------------------- */
+
 /* The first to come says how many ranks there are, and who says so. */
 static int check_size(struct ko_world *world)
 {
@@ -208,36 +210,19 @@ static int check_size(struct ko_world *world)
                    rank, size, world->rank, world->size);
 }
 
-/* This rank is none of the world that the others are to be; they hear it from here. */
-static int refuse(struct ko_world *world, const ko_deadline *deadline)
-{
-    char text[KO_ERROR_TEXT];
-    int64_t come;
-    int err;
-
-    snprintf(text, sizeof text, "%s", kolo_last_error());
-    propose(world, REFUSED, text);
-    (void)kolo_store_add(world->keys, "come", 1, &come); /* who will leave, too */
-    err = await_verdict(world, deadline);
-    if (!err)
-        err = take_verdict(world);
-    return err == KO_AGAIN || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_INVALID, text);
-}
-
-/* ---- coming, and leaving again -------------------------------------------------------------- */
-
-/* The rank that serves the store gives the others, if they still live, the time to read. */
-static void leave_unmet(struct ko_world *world)
+/* The rank that serves the store gives the others, if they still live, the time to read; and if
+ * they are to hear of a refusal, the time to come. */
+static void leave_unmet(struct ko_world *world, bool is_refused)
 {
     ko_deadline deadline = ko_deadline_in(LEAVE_JOIN_MS);
     const struct timespec nap = {.tv_nsec = 2000000};
     char text[KO_ERROR_TEXT];
-    int64_t left = 0, come = 0;
+    int64_t left = 0, come = world->size;
     int err;
 
     snprintf(text, sizeof text, "%s", kolo_last_error());
     err = kolo_store_add(world->keys, "left", 1, &left);
-    if (!err)
+    if (!err && !is_refused)
         err = kolo_store_add(world->keys, "come", 0, &come);
     while (world->has_server && world->rank == 0 && !err && left < come &&
            !ko_deadline_passed(&deadline)) {
@@ -245,6 +230,22 @@ static void leave_unmet(struct ko_world *world)
         err = kolo_store_add(world->keys, "left", 0, &left);
     }
     (void)ko_fail_again(KOLO_OK, text);
+}
+
+/* This rank is none of the world that the others are to be; they hear it from here. */
+static int refuse(struct ko_world *world, const ko_deadline *deadline)
+{
+    char text[KO_ERROR_TEXT];
+    int err;
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    propose(world, REFUSED, text);
+    err = await_verdict(world, deadline);
+    if (!err)
+        err = take_verdict(world);
+    if (err == KOLO_E_INVALID)
+        leave_unmet(world, true);
+    return err == KO_AGAIN || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_INVALID, text);
 }
 
 static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
@@ -257,9 +258,13 @@ static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
     err = kolo_store_set(world->keys, key, (kolo_bytes){place, strlen(place)});
     if (!err)
         err = await_verdict(world, deadline);
-    if (err)
-        return err == KOLO_E_TIMEOUT ? give_up(world, deadline) : err;
-    return take_verdict(world);
+    if (!err)
+        err = take_verdict(world);
+    else if (err == KOLO_E_TIMEOUT)
+        err = give_up(world, deadline);
+    if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID)
+        leave_unmet(world, err == KOLO_E_INVALID);
+    return err;
 }
 
 /* The last to come says so to the rest. */
@@ -286,10 +291,6 @@ int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
     int err = check_size(world);
 
     if (err == KOLO_E_INVALID)
-        err = refuse(world, deadline);
-    else if (!err)
-        err = come(world, deadline);
-    if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID)
-        leave_unmet(world);
-    return err;
+        return refuse(world, deadline);
+    return err ? err : come(world, deadline);
 }

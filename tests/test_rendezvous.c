@@ -183,6 +183,47 @@ static void sizes_that_differ_are_said_on_all_ranks(void **state)
         }
 }
 
+/* Those who agree, and one who comes late, hear of the one who does not. */
+static void one_of_another_size_is_what_all_hear_of(void **state)
+{
+    struct joiner joiners[3];
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    for (int odd = 0; odd < 3; odd++)
+        for (int late = 0; late < 3; late++) {
+            choose_place(AT_RANK0, url, &agent);
+            for (int r = 0; r < 3; r++)
+                if (r != late)
+                    start(&joiners[r], url, r, r == odd ? 4 : 3, PATIENCE_MS);
+            ranks_nap_ms(SHORT_MS);
+            start(&joiners[late], url, late, late == odd ? 4 : 3, PATIENCE_MS);
+            for (int r = 0; r < 3; r++)
+                expect(&joiners[r], KOLO_E_INVALID, "start all with one WORLD_SIZE");
+        }
+}
+
+/* A group that goes on is told nothing of one that came late, and does not count it as gone. */
+static void a_late_rank_of_another_size_disturbs_nobody(void **state)
+{
+    const char *const keys[] = {"kolo/0/left"};
+    kolo_group *world, *other;
+    kolo_store *store;
+    int has_left;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    assert_int_equal(kolo_group_join_store(store, 0, 1, PATIENCE_MS, &world), 0);
+    assert_int_equal(kolo_group_join_store(store, 1, 2, PATIENCE_MS, &other), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "rank 0 says that there are 1 ranks"));
+    assert_int_equal(kolo_store_check(store, keys, 1, &has_left), 0);
+    assert_false(has_left);
+    assert_int_equal(kolo_barrier(world), 0);
+    kolo_group_free(world);
+    kolo_store_close(store);
+}
+
 /* ---- what an earlier job has left ---------------------------------------------------------- */
 
 static void join_all(const char *url, int n)
@@ -290,6 +331,8 @@ int main(void)
         cmocka_unit_test(torchruns_counts_may_differ),
         cmocka_unit_test(attempts_of_kolorun_do_not_meet),
         cmocka_unit_test(sizes_that_differ_are_said_on_all_ranks),
+        cmocka_unit_test(one_of_another_size_is_what_all_hear_of),
+        cmocka_unit_test(a_late_rank_of_another_size_disturbs_nobody),
         cmocka_unit_test(jobs_of_all_sizes_follow_one_another),
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
         cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
