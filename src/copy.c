@@ -5,6 +5,8 @@
  */
 #include "copy.h"
 
+#include "copy_line.h"
+
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -13,16 +15,13 @@
 
 enum { LINE = 64 };
 
-#if defined(__x86_64__)
-
-static void stream_lines_sse2(char *to, const char *from, size_t nbytes)
+static void stream_lines_any(char *to, const char *from, size_t nbytes)
 {
-    for (size_t at = 0; at < nbytes; at += 16) {
-        const __m128i piece = _mm_loadu_si128((const __m128i_u *)(from + at));
-
-        _mm_stream_si128((__m128i *)(void *)(to + at), piece);
-    }
+    for (size_t at = 0; at < nbytes; at += LINE)
+        ko_copy_line(to + at, from + at);
 }
+
+#if defined(__x86_64__)
 
 /* Whole lines need no gathering: a fifth faster. */
 __attribute__((target("avx512f"))) static void stream_lines_avx512(char *to, const char *from,
@@ -33,7 +32,7 @@ __attribute__((target("avx512f"))) static void stream_lines_avx512(char *to, con
 }
 
 static void (*const stream_lines[])(char *to, const char *from,
-                                    size_t nbytes) = {stream_lines_sse2, stream_lines_avx512};
+                                    size_t nbytes) = {stream_lines_any, stream_lines_avx512};
 
 int ko_copy_nwidths(void)
 {
@@ -47,18 +46,14 @@ void ko_copy_streaming_end(void)
 
 #else
 
-static void copy_lines(char *to, const char *from, size_t nbytes)
-{
-    memcpy(to, from, nbytes);
-}
-
-static void (*const stream_lines[])(char *to, const char *from, size_t nbytes) = {copy_lines};
+static void (*const stream_lines[])(char *to, const char *from, size_t nbytes) = {stream_lines_any};
 
 int ko_copy_nwidths(void)
 {
     return 1;
 }
 
+/* A release orders the stores of other machines whichever way they go. */
 void ko_copy_streaming_end(void)
 {
 }

@@ -2,19 +2,11 @@
  *
  * The reductions for the instruction set that the compiler takes for granted.
  */
-#include <string.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
+#include "copy_line.h"
 
 static inline void stream_line(void *to, const void *line)
 {
-#if defined(__x86_64__)
-    for (int i = 0; i < 4; i++)
-        _mm_stream_si128((__m128i *)to + i, ((const __m128i *)line)[i]);
-#else
-    memcpy(to, line, 64);
-#endif
+    ko_copy_line(to, line);
 }
 
 #define TARGET
