@@ -14,7 +14,6 @@
 
 /* The dtypes that gradients have. */
 enum gradient { FLOAT32, FLOAT16, BFLOAT16, NGRADIENTS };
-enum { MOST_LEVELS = 3 };
 
 #define EVERY _Pragma("omp simd") for (size_t i = 0; i < count; i++)
 
@@ -142,6 +141,8 @@ static const struct level {
 #if defined(__x86_64__)
     LEVEL(avx2),
     LEVEL(avx512),
+#elif defined(__aarch64__)
+    LEVEL(plain), /* whose loops are made of NEON */
 #endif
 };
 

@@ -10,6 +10,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #include <stdatomic.h>
 #include <string.h>
@@ -24,6 +26,8 @@ static const struct level levels[] = {
 #if defined(__x86_64__)
     {"avx2", &ko_reductions_avx2},
     {"avx512", &ko_reductions_avx512},
+#elif defined(__aarch64__)
+    {"neon", &ko_reductions_neon},
 #endif
 };
 
@@ -47,6 +51,8 @@ static int count_levels(void)
                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
                ? 3
                : 2;
+#elif defined(__aarch64__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMD ? 2 : 1;
 #else
     return 1;
 #endif

@@ -36,7 +36,7 @@ TARGET static inline void stream_line(void *to, const void *line)
     _mm256_stream_si256((__m256i *)to + 1, from[1]);
 }
 
-#include "reduce_f16c.h"
+#include "reduce_halves.h"
 
 #include "reduce_loops.h"
 

@@ -33,7 +33,7 @@ TARGET static inline void stream_line(void *to, const void *line)
     _mm512_stream_si512(to, *(const __m512i *)line);
 }
 
-#include "reduce_f16c.h"
+#include "reduce_halves.h"
 
 #include "reduce_loops.h"
 

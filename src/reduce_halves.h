@@ -2,10 +2,10 @@
  *
  * reduce_halves.h: a text rather than a header: float16 sums and conversions by the instructions
  * that a processor has for it, which no compiler finds by itself in the loops of reduce_loops.h;
- * the same bits, and on x86 several times as fast. 8-bit floats widen by way of float16. The files that include it give
- * TARGET, LANES, the vector types of as many floats, ints and shorts, half_floats, which widens
- * shorts, bytes_load, which makes them of signed bytes, and half_store. What does not fill a vector
- * goes through buffers that do.
+ * the same bits, and on x86 several times as fast. 8-bit floats widen by way of float16. The files
+ * that include it give TARGET, LANES, the vector types of as many floats, ints and shorts,
+ * half_floats, which widens shorts, bytes_load, which makes them of signed bytes, and half_store.
+ * What does not fill a vector goes through buffers that do.
  */
 #include "reduce_blocks.h"
 

@@ -16,6 +16,8 @@ extern const ko_reduction_table ko_reductions_plain;
 #if defined(__x86_64__)
 extern const ko_reduction_table ko_reductions_avx2;
 extern const ko_reduction_table ko_reductions_avx512;
+#elif defined(__aarch64__)
+extern const ko_reduction_table ko_reductions_neon;
 #endif
 
 #endif

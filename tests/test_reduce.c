@@ -213,6 +213,100 @@ static void known_values(void **state)
     }
 }
 
+/* ---- one machine and another ----------------------------------------------------------------- */
+
+static void a_machine_has_the_levels_of_its_kind(void **state)
+{
+    static const char *const names[] = {
+        "plain",
+#if defined(__x86_64__)
+        "avx2",
+        "avx512",
+#elif defined(__aarch64__)
+        "neon",
+#endif
+    };
+    const int nlevels = ko_reduction_nlevels();
+
+    (void)state;
+    assert_in_range(nlevels, 1, sizeof names / sizeof *names);
+#if defined(__aarch64__)
+    assert_int_equal(nlevels, 2);
+#endif
+    for (int level = 0; level < nlevels; level++)
+        assert_string_equal(ko_reduction_level_name(level), names[level]);
+}
+
+/* Every 16 bits there are, against bits that look random. */
+enum { ALL_HALVES = 1 << 16 };
+
+static uint64_t mixed(uint64_t bits)
+{
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+    return bits ^ bits >> 31;
+}
+
+/* Of elements, NaNs taken for one. */
+static uint64_t digest(uint64_t so_far, kolo_dtype dtype, const char *elements)
+{
+    for (size_t i = 0; i < ALL_HALVES; i++) {
+        const uint64_t bits = oracle_get(dtype, elements, i);
+        const bool is_nan = ko_dtype_is_float(dtype) && isnan(oracle_float(dtype, bits));
+
+        so_far = ((is_nan ? oracle_mask(dtype) : bits) ^ so_far) * 0x100000001b3;
+    }
+    return so_far;
+}
+
+static uint64_t digest_of_all(int level, kolo_dtype dtype)
+{
+    static char a[ALL_HALVES * 8], b[ALL_HALVES * 8], out[ALL_HALVES * 8];
+    const void *const parts[] = {a, b, a, b, b};
+    uint64_t sum = 0xcbf29ce484222325;
+    struct ko_reduction reduction;
+
+    for (size_t i = 0; i < ALL_HALVES; i++) {
+        oracle_put(dtype, a, i, i < 1 << 15 || kolo_dtype_size(dtype) < 4 ? i : mixed(i));
+        oracle_put(dtype, b, i, mixed(i + ALL_HALVES));
+    }
+    for (int op = 0; op < KOLO_NOPS; op++) {
+        if (ko_reduction_find_at(level, dtype, (kolo_op)op, &reduction))
+            continue;
+        reduction.last(out, a, b, ALL_HALVES, NRANKS);
+        sum = digest(sum, dtype, out);
+        reduction.many(out, parts, 5, ALL_HALVES, 5);
+        sum = digest(sum, dtype, out);
+    }
+    assert_int_equal(ko_reduction_find_at(level, dtype, KOLO_SUM, &reduction), KOLO_OK);
+    reduction.scale(out, a, ALL_HALVES, -3.7);
+    return digest(sum, dtype, out);
+}
+
+/* As an x86 machine has computed them. */
+static void every_machine_gives_the_same_bits(void **state)
+{
+    static const uint64_t digests[KOLO_NDTYPES] = {
+        [KOLO_INT8] = 0xda6400b15ca45e1a,        [KOLO_UINT8] = 0x913f2a8430d0b9c5,
+        [KOLO_INT32] = 0xeafc267cba3260e9,       [KOLO_UINT32] = 0xe454519de3f8c4be,
+        [KOLO_INT64] = 0xd79bcc9717399705,       [KOLO_UINT64] = 0xebb84d57d0a6b773,
+        [KOLO_FLOAT16] = 0x02b34e9d22bfbe9a,     [KOLO_BFLOAT16] = 0xc981223002c9cdff,
+        [KOLO_FLOAT32] = 0x6cfa64c2a259eea7,     [KOLO_FLOAT64] = 0xd5733639ece238a2,
+        [KOLO_BOOL] = 0x1ded9f5b21c12df5,        [KOLO_FLOAT8_E4M3] = 0x768bda829439d8bb,
+        [KOLO_FLOAT8_E5M2] = 0x1664b0b8cb68a59b,
+    };
+
+    (void)state;
+    for (int level = 0; level < ko_reduction_nlevels(); level++)
+        for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++) {
+            const uint64_t sum = digest_of_all(level, (kolo_dtype)dtype);
+
+            if (sum != digests[dtype])
+                fail_msg("%s %s: 0x%016llx", ko_reduction_level_name(level),
+                         kolo_dtype_name((kolo_dtype)dtype), (unsigned long long)sum);
+        }
+}
+
 /* ---- averages of integers -------------------------------------------------------------------- */
 
 /* Numbers of ranks where a rounded inverse is worst: around powers of 2, and any. */
@@ -337,6 +431,8 @@ int main(void)
         cmocka_unit_test(every_reduction_agrees_with_the_oracle),
         cmocka_unit_test(factors),
         cmocka_unit_test(nothing_to_reduce_needs_no_memory),
+        cmocka_unit_test(a_machine_has_the_levels_of_its_kind),
+        cmocka_unit_test(every_machine_gives_the_same_bits),
         cmocka_unit_test(known_values),
         cmocka_unit_test(integers_are_divided_exactly),
         cmocka_unit_test(quotients_of_32_bits),
