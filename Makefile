@@ -327,6 +327,14 @@ $(BUILD)/interop/watch: tests/interop/watch.cc
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
+# What one process does, or threads of one.
+ARM_TESTS ?= $(addprefix test_,reduce reduce_many premul copy biased_lock bucket cipher clock coll_bytes \
+                 division dtype fence gradients once tensors)
+
+.PHONY: check-arm
+check-arm: ## run ARM_TESTS on an emulated 64-bit ARM machine (installs a cross compiler and qemu)
+	$(Q)tests/arm/run $(BUILD) $(ARM_TESTS)
+
 .PHONY: check-rdma
 check-rdma: all $(BUILD)/tests/test_transports ## run rdma on software adapters, in virtual machines (installs qemu)
 	$(Q)tests/rdma/run $(BUILD)
@@ -425,7 +433,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
                       tests/same-options tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
-                      tests/rdma/run tests/rdma/machine tests/rdma/beside \
+                      tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib
 

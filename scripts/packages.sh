@@ -16,6 +16,10 @@ PACKAGES_INTEROP="bats perl g++ python3-torch libtorch-dev openmpi-bin mpich slu
 PACKAGES_RDMA="bats perl qemu-system-x86 busybox-static cpio xz-utils iproute2 libibverbs1
     ibverbs-providers librdmacm1 perftest"
 
+# To build for 64-bit ARM machines, and to emulate one.
+PACKAGES_ARM="build-essential perl gcc-aarch64-linux-gnu qemu-user libsodium-dev:arm64
+    libcmocka-dev:arm64"
+
 # Prints those of the packages that are not installed.
 packages_missing() {
     for _package; do
@@ -64,4 +68,22 @@ packages_install() {
     # shellcheck disable=SC2086
     apt install --no-install-recommends $_missing >/dev/null ||
         { apt update || true; apt install --no-install-recommends $_missing; }
+}
+
+# packages_install_foreign ARCHITECTURE NAME...: the same with packages of another kind of machine,
+# NAME:ARCHITECTURE, among them, which dpkg is told of for as long as there are any.
+packages_install_foreign() {
+    _architecture=$1
+    shift
+    if ! command -v dpkg >/dev/null 2>&1 || [ -z "$(packages_missing "$@")" ] ||
+        dpkg --print-foreign-architectures | grep -qx "$_architecture"; then
+        packages_install "$@"
+        return
+    fi
+    as_root dpkg --add-architecture "$_architecture" || return 1
+    apt update >/dev/null || true
+    packages_install "$@" && return
+    as_root dpkg --remove-architecture "$_architecture"
+    apt update >/dev/null || true
+    return 1
 }
