@@ -201,7 +201,7 @@ bool ko_rdma_take(struct ko_rdma_wire *wire, struct ko_message *message, void *t
     const struct ko_rdma_in *in = &wire->in;
     const struct ko_rdma_head *head;
 
-    if (wire->status || in->has_frame || in->come == in->taken || !is_record(wire))
+    if (in->has_frame || in->come == in->taken || !is_record(wire))
         return false;
     head = front(wire);
     if (head->kind != KO_RDMA_FIRST || head->nbytes != head->frame.nbytes ||
