@@ -58,19 +58,22 @@ const struct ko_epilogue *ko_epilogue_keep(const struct ko_epilogue *epilogue, v
     return kept;
 }
 
-const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i)
+const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i, kolo_dtype *dtype)
 {
     const void *const own[] = {epilogue->states[0], epilogue->states[1], epilogue->step.factor_at,
                                epilogue->step.skip_at, epilogue->cast.factor_at};
     size_t n = 0;
 
+    *dtype = KOLO_FLOAT32;
     for (size_t k = 0; k < sizeof own / sizeof *own; k++)
         if (own[k] && n++ == i)
             return own[k];
     for (size_t t = 0; t < epilogue->ntensors; t++)
         if (epilogue->tensors[t].count) {
+            *dtype = epilogue->cast.from;
             if (n++ == i)
                 return epilogue->tensors[t].in;
+            *dtype = epilogue->cast.to;
             if (n++ == i)
                 return epilogue->tensors[t].out;
         }

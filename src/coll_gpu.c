@@ -55,13 +55,33 @@ static void read_tensor(const kolo_group *group, const struct ko_call *call, siz
 
 /* ---- whose memory ------------------------------------------------------------------------ */
 
-static void count_arrays(kolo_group *group, const struct ko_epilogue *epilogue, size_t *ngpu,
-                         size_t *nhost)
+/* The first touch of an element elsewhere would be the end of the context. */
+static int check_place(const struct ko_call *call, const char *which, const void *at,
+                       kolo_dtype dtype)
+{
+    const size_t width = kolo_dtype_size(dtype);
+
+    if ((uintptr_t)at % width == 0)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID,
+                   "%s: %s is misaligned: in GPU memory each %s lies at a multiple of %zu bytes",
+                   ko_call_name(call), which, kolo_dtype_name(dtype), width);
+}
+
+static int count_arrays(kolo_group *group, const struct ko_call *call, size_t *ngpu, size_t *nhost)
 {
     const void *array;
+    kolo_dtype dtype;
+    int err = KOLO_OK;
 
-    for (size_t i = 0; (array = ko_epilogue_array(epilogue, i)); i++)
-        *(ko_gpu_holds(group->gpu, array) ? ngpu : nhost) += 1;
+    for (size_t i = 0; (array = ko_epilogue_array(call->epilogue, i, &dtype)) && !err; i++) {
+        const bool is_there = ko_gpu_holds(group->gpu, array);
+
+        *(is_there ? ngpu : nhost) += 1;
+        if (is_there)
+            err = check_place(call, "one of its arrays", array, dtype);
+    }
+    return err;
 }
 
 /* Whose a buffer of nbytes is, if it has any, and, if the GPU's, whether there are as many. */
@@ -69,6 +89,7 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
                         size_t *ngpu, size_t *nhost)
 {
     const void *buffer = is_out ? call->out : call->in;
+    const char *which = is_out ? "out" : "in";
     char why[KO_ERROR_TEXT];
 
     if (!nbytes)
@@ -79,10 +100,10 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
     }
     *ngpu += 1;
     if (!ko_gpu_check_length(group->gpu, buffer, nbytes))
-        return KOLO_OK;
+        return check_place(call, which, buffer,
+                           is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
     snprintf(why, sizeof why, "%s", kolo_last_error());
-    return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call),
-                   is_out ? "out" : "in", why);
+    return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call), which, why);
 }
 
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu)
@@ -97,10 +118,10 @@ int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on
         if (!err)
             err = count_buffer(group, &stage.call, true, stage.out_bytes, &ngpu, &nhost);
     }
+    if (!err && call->epilogue)
+        err = count_arrays(group, call, &ngpu, &nhost);
     if (err)
         return err;
-    if (call->epilogue)
-        count_arrays(group, call->epilogue, &ngpu, &nhost);
     *is_on_gpu = ngpu > 0;
     if (!ngpu && !nhost && call->is_uneven) /* the others may have some for the graph */
         return ko_gpu_is_captured(group->gpu, is_on_gpu);

@@ -185,10 +185,61 @@ static int take_too_much(kolo_group *group, void *unused)
     return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is not") : 0;
 }
 
+static int expect_misaligned(int err, const char *text)
+{
+    return err != KOLO_E_INVALID || !strstr(kolo_last_error(), text)
+               ? ranks_fail("status %d, %s; not %s", err, kolo_last_error(), text)
+               : 0;
+}
+
+/* Elements where the GPU cannot touch them: refused as well. */
+static int take_between(kolo_group *group, void *unused)
+{
+    const kolo_step step = {.optimizer = KOLO_SGD, .number = 1, .rate = 0.1F, .momentum = 0.9F};
+    const kolo_cast cast = {.from = KOLO_FLOAT16, .to = KOLO_FLOAT32};
+    kolo_update update = {.count = 9};
+    kolo_tensor tensor = {.count = 9};
+    struct side side;
+    char *memory;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    memory = (char *)(uintptr_t)side.memory;
+    update.grad = memory;
+    update.param = (float *)(void *)(memory + 400);
+    update.states[0] = (float *)(void *)(memory + 802);
+    tensor.in = memory + 2;
+    tensor.out = memory + 401;
+    failed = expect_misaligned(
+        kolo_all_reduce(group, memory + 1, memory + 1, 4, KOLO_INT32, KOLO_SUM),
+        "all_reduce: in is misaligned: in GPU memory each int32 lies at a multiple of 4 bytes");
+    failed |= expect_misaligned(kolo_all_gather(group, memory, memory + 804, 2, KOLO_FLOAT64),
+                                "all_gather: out is misaligned: in GPU memory each float64");
+    failed |= expect_misaligned(
+        kolo_all_reduce_step(group, &update, KOLO_FLOAT32, KOLO_SUM, &step),
+        "all_reduce_step: one of its arrays is misaligned: in GPU memory each float32");
+    failed |=
+        expect_misaligned(kolo_unscale(group, &tensor, 1, &cast, (float *)(void *)(memory + 800)),
+                          "unscale: one of its arrays is misaligned: in GPU memory each float32");
+    if (failed)
+        return failed;
+    if (kolo_all_reduce(group, memory + 1, memory + 1, 4, KOLO_UINT8, KOLO_SUM))
+        return ranks_fail("bytes have no such places");
+    return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is right") : 0;
+}
+
 static void too_much(void **state)
 {
     (void)state;
     run(take_too_much, 0);
+}
+
+static void misaligned(void **state)
+{
+    (void)state;
+    run(take_between, 0);
 }
 
 static void mismatches(void **state)
@@ -353,10 +404,10 @@ static void broken_gpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(too_much),    cmocka_unit_test(killed_ranks),
-        cmocka_unit_test(mismatches),  cmocka_unit_test(time_outs),
-        cmocka_unit_test(aborts),      cmocka_unit_test(sudden_ends),
-        cmocka_unit_test(broken_gpus),
+        cmocka_unit_test(too_much),     cmocka_unit_test(misaligned),
+        cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),
+        cmocka_unit_test(time_outs),    cmocka_unit_test(aborts),
+        cmocka_unit_test(sudden_ends),  cmocka_unit_test(broken_gpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

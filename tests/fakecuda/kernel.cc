@@ -87,6 +87,10 @@ void ko_touch(const void *at, size_t nbytes, bool is_write)
 {
     view *touched = look_up((uintptr_t)at);
 
+    if ((uintptr_t)at % nbytes) {
+        fprintf(stderr, "a kernel touches %zu bytes at %p, which are misaligned\n", nbytes, at);
+        abort();
+    }
     if (touched)
         *(is_write ? &touched->written : &touched->read) += nbytes;
 }
