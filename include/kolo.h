@@ -256,14 +256,14 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that the driver knows to end before
  * the call's last byte, or whose address is no multiple of an element's length, is KOLO_E_INVALID,
  * since the GPU would not survive it. While the stream is captured for a CUDA graph, on all ranks,
- * a collective becomes part of the graph, unless it goes by way of host memory: it returns at once,
- * with a work that is done, and happens each time that all ranks launch their graphs, in any
- * stream, with no part of the host's. A graph that waits for a rank longer than the group's limit,
- * or for one whose process has ended, fails the group with an error that names the rank. Then, as
- * after kolo_group_abort, its stream goes on, and so do those of later launches, which may leave
- * anything in any rank's buffers of their calls; a stream that has come to its end while
- * kolo_group_error says nothing has the right results. Free the group when no graph of it is under
- * way. */
+ * a collective becomes part of the graph, unless it goes by way of host memory or is a barrier
+ * (KOLO_E_UNSUPPORTED): it returns at once, with a work that is done, and happens each time that
+ * all ranks launch their graphs, in any stream, with no part of the host's. A graph that waits for
+ * a rank longer than the group's limit, or for one whose process has ended, fails the group with an
+ * error that names the rank. Then, as after kolo_group_abort, its stream goes on, and so do those
+ * of later launches, which may leave anything in any rank's buffers of their calls; a stream that
+ * has come to its end while kolo_group_error says nothing has the right results. Free the group
+ * when no graph of it is under way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

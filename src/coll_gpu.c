@@ -106,11 +106,24 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
     return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call), which, why);
 }
 
+/* A barrier is of the host's threads: in a graph it would order nothing. A stream that does not say
+ * whether it is captured is no reason against one. */
+static int check_barrier(kolo_group *group)
+{
+    bool is_captured;
+
+    if (ko_gpu_is_captured(group->gpu, &is_captured) || !is_captured)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_UNSUPPORTED,
+                   "barrier: the group's stream is captured for a graph, and a barrier can be part "
+                   "of none");
+}
+
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu)
 {
     size_t ngpu = 0, nhost = 0;
     struct stage stage;
-    int err = KOLO_OK;
+    int err = call->what == KO_BARRIER ? check_barrier(group) : KOLO_OK;
 
     for (size_t i = 0; i < count_tensors(call) && !err; i++) {
         read_tensor(group, call, i, &stage);

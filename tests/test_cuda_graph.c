@@ -169,6 +169,38 @@ static void without_shared_memory(void **state)
     unsetenv("KOLO_CUDA_IPC");
 }
 
+/* It would happen once, while the graph is captured; the capture goes on without it. */
+static int capture_a_barrier(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL;
+    kolo_work *work = NULL;
+    int failed = enter(group) | gpu_rank_capture();
+
+    (void)unused;
+    if (!failed && (kolo_barrier(group) != KOLO_E_UNSUPPORTED ||
+                    kolo_barrier_async(group, &work) != KOLO_E_UNSUPPORTED ||
+                    !strstr(kolo_last_error(), "barrier: the group's stream is captured")))
+        failed = ranks_fail("a barrier was captured");
+    if (!failed && (kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) ||
+                    kolo_all_gather(group, at(gpu.out), at(gpu.blocks), COUNT, KOLO_INT32) ||
+                    kolo_broadcast(group, at(gpu.in), COUNT, KOLO_INT32, 0)))
+        failed = ranks_fail("what comes behind the barrier");
+    failed |= gpu_rank_captured(&exec);
+    if (!failed)
+        failed = launch(rank, n, 0, exec);
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed || !kolo_barrier(group) ? failed : ranks_fail("a barrier outside of a graph");
+}
+
+static void a_barrier(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 1, capture_a_barrier);
+    run(RANKS_PROCESSES, 3, capture_a_barrier);
+}
+
 static int capture_alone(kolo_group *group, void *unused)
 {
     ko_cu_graph_exec exec;
@@ -236,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_launched_often),
         cmocka_unit_test(without_shared_memory),
+        cmocka_unit_test(a_barrier),
         cmocka_unit_test(some_capture),
         cmocka_unit_test(a_launch_in_vain),
         cmocka_unit_test(among_threads),
