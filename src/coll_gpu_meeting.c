@@ -173,6 +173,11 @@ static int meet(kolo_group *group)
     bool are_together = false;
     int err = find_gpus(group);
 
+    if (!err && group->size > KO_FOLD_MOST && group->has_gpus)
+        ko_log(KO_LOG_INFO,
+               "collectives of GPU memory go by way of host memory: %d ranks are more than the %d "
+               "that can share it",
+               group->size, KO_FOLD_MOST);
     if (err || group->size > KO_FOLD_MOST)
         return err;
     describe_self(group, &mine);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -374,6 +375,55 @@ static void a_rank_has_no_gpu(void **state)
     run(RANKS_PROCESSES, 3, some_without);
 }
 
+/* More ranks than can share a GPU's memory: the log says why their calls go by way of the host. */
+static int sum_on_gpu(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group);
+    ko_cu_ptr memory = alloc(sizeof(int));
+
+    (void)unused;
+    if (!failed)
+        failed = sum_of_ranks(group, at(memory), true);
+    gpu_rank.cuda->free(memory);
+    return gpu_rank_leave(failed);
+}
+
+static int log_decisions(int rank, void *argument)
+{
+    (void)argument;
+    return rank ? 0 : setenv("KOLO_DEBUG", "INFO", 1);
+}
+
+/* What rank 0 logs. */
+static void run_logged(int n, ranks_body body, char *text, size_t cap)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = n, .settle = log_decisions};
+    char path[] = "/tmp/kolo-test-XXXXXX";
+    const int fd = mkstemp(path);
+    ssize_t nbytes;
+
+    assert_true(fd >= 0);
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    exam_set_variables("shm", "", SLICE_BYTES);
+    setenv("KOLO_DEBUG_FILE", path, 1);
+    assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+    unsetenv("KOLO_DEBUG_FILE");
+    nbytes = read(fd, text, cap - 1);
+    assert_true(nbytes > 0);
+    text[nbytes] = 0;
+    close(fd);
+    unlink(path);
+}
+
+static void more_ranks_than_can_share(void **state)
+{
+    static char text[100000];
+
+    (void)state;
+    run_logged(17, sum_on_gpu, text, sizeof text);
+    assert_non_null(strstr(text, "17 ranks are more than the 16 that can share it"));
+}
+
 static int reach_less(kolo_group *group, void *unused)
 {
     if (kolo_group_rank(group) == 1)
@@ -566,6 +616,7 @@ int main(void)
         cmocka_unit_test(memory_comes_and_goes),
         cmocka_unit_test(some_buffers_are_on_the_host),
         cmocka_unit_test(a_rank_has_no_gpu),
+        cmocka_unit_test(more_ranks_than_can_share),
         cmocka_unit_test(memory_that_cannot_be_reached),
         cmocka_unit_test(memory_that_one_cannot_reach),
         cmocka_unit_test(tensors),
