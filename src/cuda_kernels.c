@@ -125,15 +125,22 @@ static int find_messages(const struct ko_cuda *cuda, ko_cu_library library)
                                "ko_tell_words");
 }
 
+int ko_cuda_kernels_check(void)
+{
+    return ko_cuda_image_bytes
+               ? KOLO_OK
+               : ko_fail(KOLO_E_UNSUPPORTED, "this build of kolo has no kernels for GPUs; build it "
+                                             "where nvcc is, or with CUDA=1 to see why not");
+}
+
 static int load(void)
 {
     const struct ko_cuda *cuda;
     ko_cu_library library;
     int err = ko_cuda_open(&cuda);
 
-    if (!err && !ko_cuda_image_bytes)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "this build of kolo has no kernels for GPUs; build it "
-                                          "where nvcc is, or with CUDA=1 to see why not");
+    if (!err)
+        err = ko_cuda_kernels_check();
     if (!err)
         err = ko_cuda_check(
             cuda, cuda->library_load(&library, ko_cuda_image, NULL, NULL, 0, NULL, NULL, 0),

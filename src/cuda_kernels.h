@@ -11,6 +11,9 @@
 #include "gradients.h"
 #include "kolo.h"
 
+/* Whether the build has kernels; without a context, or a driver. KOLO_E_UNSUPPORTED. */
+int ko_cuda_kernels_check(void);
+
 /* Loads the kernels. KOLO_E_UNSUPPORTED: the build has none, or none for this GPU. */
 int ko_cuda_kernels_open(void);
 

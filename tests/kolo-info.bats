@@ -60,6 +60,18 @@ with_double() {
     [[ "$output" == *"none: the driver does not describe a GPU: unknown (999)"* ]]
 }
 
+@test "a build without kernels says that GPUs' collectives go by way of the host" {
+    run with_double "$INFO" --json
+    if json 'd["gpus"]["without_kernels"] is None' <<<"$output"; then
+        run with_double "$INFO"
+        [[ "$output" != *"by way of the host: this build"* ]]
+        return
+    fi
+    json '"no kernels for GPUs" in d["gpus"]["without_kernels"] and d["gpus"]["list"]' <<<"$output"
+    run with_double "$INFO"
+    grep -qE "^  all of them by way of the host: this build of kolo has no kernels for GPUs" <<<"$output"
+}
+
 @test "it says which GPUs have access to each other's memory" {
     FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
     grep -qE '^  0 .*0000:01:00.0; has access to the memory of 1$' <<<"$output"

@@ -82,7 +82,9 @@ struct ko_gpu {
 
 struct ko_gpus {
     char reason[KO_TEXT_CAP]; /* why none can be used here; "" if some can */
-    int driver_version;       /* 13000: CUDA 13.0 */
+    /* Why collectives go by way of the host although there are GPUs, or "". */
+    char without_kernels[KO_TEXT_CAP];
+    int driver_version; /* 13000: CUDA 13.0 */
     int count;
     struct ko_gpu list[KO_GPUS_CAP];
 };

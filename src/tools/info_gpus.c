@@ -5,6 +5,7 @@
 #include "info.h"
 
 #include "cuda_driver.h"
+#include "cuda_kernels.h"
 #include "kolo.h"
 
 static int read_gpu(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
@@ -66,5 +67,7 @@ void ko_gpus_read(struct ko_gpus *gpus)
     if (read_gpus(gpus)) {
         snprintf(gpus->reason, sizeof gpus->reason, "%s", kolo_last_error());
         gpus->count = 0;
+    } else if (ko_cuda_kernels_check()) {
+        snprintf(gpus->without_kernels, sizeof gpus->without_kernels, "%s", kolo_last_error());
     }
 }

@@ -65,6 +65,8 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
 {
     fprintf(file, "  \"gpus\": {\"driver_version\": %d", gpus->driver_version);
     print_member(file, ", ", "reason", *gpus->reason ? gpus->reason : NULL);
+    print_member(file, ", ", "without_kernels",
+                 *gpus->without_kernels ? gpus->without_kernels : NULL);
     fputs(", \"list\": [", file);
     for (int i = 0; i < gpus->count; i++) {
         const struct ko_gpu *gpu = &gpus->list[i];

@@ -77,6 +77,11 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
         print_peers(file, gpus, i);
         putc('\n', file);
     }
+    if (gpus->without_kernels[0]) {
+        fputs("  all of them by way of the host: ", file);
+        print_clean(file, gpus->without_kernels, 0);
+        putc('\n', file);
+    }
     putc('\n', file);
 }
 
