@@ -5,6 +5,7 @@
  * have the bits of the host's reductions in the order of the ranks; streams wait, threads do not;
  * memory that moves, buffers that others cannot reach.
  */
+#include "dtype.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
@@ -181,8 +182,7 @@ static void randomize(kolo_dtype dtype, unsigned char *bytes, unsigned seed)
     for (size_t i = 0; i < COUNT * width; i++)
         bytes[i] = (unsigned char)(rand_r(&seed) >> 8);
     for (size_t i = width - 1; i < COUNT * width; i += width)
-        if (dtype == KOLO_FLOAT32 || dtype == KOLO_FLOAT64 || dtype == KOLO_FLOAT16 ||
-            dtype == KOLO_BFLOAT16)
+        if (ko_dtype_is_float(dtype))
             bytes[i] &= 0xbb;
 }
 
@@ -215,15 +215,13 @@ static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, bool is_i
 
 static int reduce_everything(kolo_group *group, void *unused)
 {
-    static const kolo_dtype dtypes[] = {KOLO_FLOAT32,  KOLO_FLOAT64, KOLO_FLOAT16,
-                                        KOLO_BFLOAT16, KOLO_INT64,   KOLO_UINT8};
     int failed = gpu_rank_enter(group);
 
     (void)unused;
-    for (int i = 0; i < 6; i++)
+    for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
         for (int op = 0; op < KOLO_NOPS && !failed; op++)
-            if (ko_reduction_of(dtypes[i], (kolo_op)op))
-                failed = reduce_one(group, dtypes[i], (kolo_op)op, op % 2);
+            if (ko_reduction_of((kolo_dtype)dtype, (kolo_op)op))
+                failed = reduce_one(group, (kolo_dtype)dtype, (kolo_op)op, op % 2);
     return gpu_rank_leave(failed);
 }
 
