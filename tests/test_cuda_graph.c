@@ -21,7 +21,7 @@ enum { COUNT = 1003, LAUNCHES = 10, MOST_RANKS = 8 };
 
 /* Of the calling rank's thread. */
 static _Thread_local struct {
-    ko_cu_ptr in, out, blocks; /* COUNT elements, as many, as many for each rank */
+    ko_cu_ptr in, out, blocks, more; /* COUNT elements, as many; and twice as many for each rank */
     int values[MOST_RANKS * COUNT];
 } gpu;
 
@@ -31,7 +31,8 @@ static int enter(kolo_group *group)
 
     if (gpu_rank_enter(group) || gpu_rank.cuda->alloc(&gpu.in, nbytes) ||
         gpu_rank.cuda->alloc(&gpu.out, nbytes) ||
-        gpu_rank.cuda->alloc(&gpu.blocks, MOST_RANKS * nbytes))
+        gpu_rank.cuda->alloc(&gpu.blocks, MOST_RANKS * nbytes) ||
+        gpu_rank.cuda->alloc(&gpu.more, MOST_RANKS * nbytes))
         return ranks_fail("no memory");
     return 0;
 }
@@ -139,6 +140,108 @@ static void graphs_are_launched_often(void **state)
     (void)state;
     for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4)
         run(RANKS_PROCESSES, n, capture_and_launch);
+}
+
+/* ---- as calls -------------------------------------------------------------------------------- */
+
+/* From in, or of each rank's block, blocks; to out, or more. */
+static int call(kolo_group *group, enum ko_collective what)
+{
+    const int root = kolo_group_size(group) - 1;
+    void *in = at(gpu.in), *out = at(gpu.out), *blocks = at(gpu.blocks), *more = at(gpu.more);
+
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce(group, in, out, COUNT, KOLO_INT32, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce(group, in, out, COUNT, KOLO_INT32, KOLO_SUM, root);
+    case KO_BROADCAST:
+        return kolo_broadcast(group, out, COUNT, KOLO_INT32, root);
+    case KO_ALL_GATHER:
+        return kolo_all_gather(group, in, more, COUNT, KOLO_INT32);
+    case KO_REDUCE_SCATTER:
+        return kolo_reduce_scatter(group, blocks, out, COUNT, KOLO_INT32, KOLO_SUM);
+    case KO_GATHER:
+        return kolo_gather(group, in, more, COUNT, KOLO_INT32, root);
+    case KO_SCATTER:
+        return kolo_scatter(group, blocks, out, COUNT, KOLO_INT32, root);
+    default:
+        return kolo_all_to_all(group, blocks, more, COUNT, KOLO_INT32);
+    }
+}
+
+/* What a call, or a launch of it, leaves in out and more: of a round's content. */
+static int results_of(kolo_group *group, enum ko_collective what, int round, ko_cu_graph_exec exec,
+                      int *results)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+    const ko_cu_ptr to[] = {gpu.in, gpu.out, gpu.blocks, gpu.more};
+    const size_t nbytes = COUNT * sizeof(int);
+
+    for (int i = 0; i < MOST_RANKS * COUNT; i++)
+        gpu.values[i] = value(kolo_group_rank(group), round, i);
+    for (int i = 0; i < 4; i++)
+        if (cuda->copy(to[i], (uintptr_t)gpu.values, i < 2 ? nbytes : MOST_RANKS * nbytes,
+                       gpu_rank.stream))
+            return ranks_fail("content");
+    if (exec ? cuda->graph_launch(exec, gpu_rank.stream) : call(group, what))
+        return ranks_fail("%s, %s", ko_collective_name(what), exec ? "launched" : "called");
+    if (get(gpu.out, COUNT))
+        return 1;
+    memcpy(results, gpu.values, COUNT * sizeof(int));
+    if (get(gpu.more, MOST_RANKS * COUNT))
+        return 1;
+    memcpy(results + COUNT, gpu.values, MOST_RANKS * COUNT * sizeof(int));
+    /* nobody's next content before all have read this one's */
+    return kolo_barrier(group) ? ranks_fail("barrier") : 0;
+}
+
+static int replay_one(kolo_group *group, enum ko_collective what)
+{
+    static _Thread_local int want[(MOST_RANKS + 1) * COUNT], have[(MOST_RANKS + 1) * COUNT];
+    ko_cu_graph_exec exec = NULL;
+    int failed = gpu_rank_capture() || call(group, what);
+
+    failed |= gpu_rank_captured(&exec);
+    for (int round = 0; round < 3 && !failed; round++) {
+        failed = results_of(group, what, round, NULL, want) ||
+                 results_of(group, what, round, exec, have);
+        if (!failed && memcmp(want, have, sizeof want) != 0)
+            failed =
+                ranks_fail("%s, launch %d: not what a call gives", ko_collective_name(what), round);
+    }
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
+}
+
+static int replay_all(kolo_group *group, void *unused)
+{
+    int failed = enter(group);
+
+    (void)unused;
+    for (int what = 0; what < KO_BARRIER && !failed; what++)
+        failed = replay_one(group, (enum ko_collective)what);
+    return failed;
+}
+
+static void replay_on_gpus(enum ranks_kind kind)
+{
+    static const int sizes[] = {2, 5, MOST_RANKS};
+
+    exam_set_variables("shm", "", 4096);
+    for (int i = 0; i < 3; i++)
+        for (int ngpus = 1; ngpus <= MOST_RANKS; ngpus += MOST_RANKS - 1) {
+            setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "8", 1);
+            assert_int_equal(
+                ranks_run(&(struct ranks){.kind = kind, .n = sizes[i]}, replay_all, NULL), 0);
+        }
+}
+
+static void graphs_are_as_calls(void **state)
+{
+    (void)state;
+    replay_on_gpus(RANKS_PROCESSES);
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
@@ -261,12 +364,14 @@ static void among_threads(void **state)
     (void)state;
     for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4)
         run(RANKS_THREADS, n, capture_and_launch);
+    replay_on_gpus(RANKS_THREADS);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_launched_often),
+        cmocka_unit_test(graphs_are_as_calls),
         cmocka_unit_test(without_shared_memory),
         cmocka_unit_test(a_barrier),
         cmocka_unit_test(some_capture),
