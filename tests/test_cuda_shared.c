@@ -126,40 +126,63 @@ static int call(kolo_group *group, enum ko_collective what, void *in, void *out)
     }
 }
 
-/* A blocking call has come to its end everywhere before the barrier does. */
-static int count_one(kolo_group *group, enum ko_collective what, void *in, void *out)
+static int launch(ko_cu_graph_exec exec)
 {
+    return gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) ||
+           gpu_rank.cuda->stream_sync(gpu_rank.stream);
+}
+
+/* A blocking call, or a graph of it, has come to its end everywhere before the barrier does. */
+static int count_one(kolo_group *group, enum ko_collective what, ko_cu_ptr in, ko_cu_ptr out,
+                     bool is_captured)
+{
+    ko_cu_graph_exec exec = NULL;
     uint64_t before[2], after[2];
 
+    if (is_captured &&
+        (gpu_rank_capture() || call(group, what, at(in), at(out)) || gpu_rank_captured(&exec)))
+        return ranks_fail("%s was not captured", ko_collective_name(what));
     if (kolo_barrier(group))
         return ranks_fail("barrier");
     gpu_bytes_of_all(&before[0], &before[1]);
-    if (call(group, what, in, out) || kolo_barrier(group))
+    if ((exec ? launch(exec) : call(group, what, at(in), at(out))) || kolo_barrier(group))
         return ranks_fail("%s", ko_collective_name(what));
     gpu_bytes_of_all(&after[0], &after[1]);
     atomic_fetch_add(&counts[what].read, after[0] - before[0]);
     atomic_fetch_add(&counts[what].written, after[1] - before[1]);
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
     return 0;
 }
 
-static int count_bytes(kolo_group *group, void *unused)
+static int count_bytes_of(kolo_group *group, bool is_captured)
 {
     const size_t n = (size_t)kolo_group_size(group), nbytes = n * COUNT * sizeof(float);
     int failed = gpu_rank_enter(group);
     ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
 
-    (void)unused;
     for (int what = 0; what < KO_BARRIER && !failed; what++)
-        failed = count_one(group, (enum ko_collective)what, at(in), at(out));
+        failed = count_one(group, (enum ko_collective)what, in, out, is_captured);
     return gpu_rank_leave(failed);
 }
 
-static void no_byte_moves_twice(void **state)
+static int count_bytes(kolo_group *group, void *unused)
 {
-    (void)state;
+    (void)unused;
+    return count_bytes_of(group, false);
+}
+
+static int count_bytes_of_graphs(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return count_bytes_of(group, true);
+}
+
+static void check_counts(ranks_body body)
+{
     for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4) {
         memset(counts, 0, KO_BARRIER * sizeof *counts);
-        run_on("1", RANKS_PROCESSES, n, count_bytes);
+        run_on("1", RANKS_PROCESSES, n, body);
         for (int what = 0; what < KO_BARRIER; what++) {
             const uint64_t unit = COUNT * sizeof(float);
 
@@ -170,6 +193,18 @@ static void no_byte_moves_twice(void **state)
                              unit * floor_of((enum ko_collective)what, (uint64_t)n, true));
         }
     }
+}
+
+static void no_byte_moves_twice(void **state)
+{
+    (void)state;
+    check_counts(count_bytes);
+}
+
+static void nor_in_a_graph(void **state)
+{
+    (void)state;
+    check_counts(count_bytes_of_graphs);
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -613,6 +648,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_byte_moves_twice),
+        cmocka_unit_test(nor_in_a_graph),
         cmocka_unit_test(bits_are_the_hosts),
         cmocka_unit_test(streams_wait_and_threads_do_not),
         cmocka_unit_test(memory_comes_and_goes),
