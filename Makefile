@@ -286,7 +286,7 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_train_*.c)): \
 tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_CHECKS) ## build the test programs
 
 .PHONY: check
-check: all tests ## run all tests (TESTS=... for some of them)
+check: all tests $(if $(NVCC),lint-ptx) ## run all tests (TESTS=... for some of them)
 	$(Q)tests/prove $(BUILD) $(TESTS)
 
 .PHONY: prove
@@ -470,13 +470,17 @@ lint-exports: $(SHARED)
 lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
 
-# Where there is a toolkit: what kolo declares of the driver is what that declares; kernels read by no path
-# that keeps stale copies, and spill nothing (or nvcc fails).
-lint-cuda:
+# Kernels read by no path that keeps stale copies, but whole packs by one that keeps none, and spill nothing
+# (or nvcc fails).
+.PHONY: lint-ptx
+lint-ptx: $(BUILD)/kernels/last.ptx
+	$(Q)! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $<
+	$(Q)grep -q 'ld\.relaxed\.sys\.global\.v4' $< || { echo "$<: no pack is read by ld.relaxed.sys"; exit 1; }
+
+# Where there is a toolkit: what kolo declares of the driver is what that declares.
+lint-cuda: $(if $(NVCC),lint-ptx)
 	$(Q)$(if $(wildcard $(CUDA_HOME)/include/cudaTypedefs.h),$(CXX) -std=c++17 -fsyntax-only -Isrc \
 	    -isystem $(CUDA_HOME)/include tests/cuda_abi.cc,:)
-	$(Q)$(if $(NVCC),$(MAKE) --no-print-directory $(BUILD)/kernels/last.ptx && \
-	    ! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $(BUILD)/kernels/last.ptx,:)
 
 # The same of libibverbs and librdmacm.
 lint-ib:
