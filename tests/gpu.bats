@@ -29,6 +29,21 @@ assert any(r["step"] == "speed of processes 4" and r["value"] > 0 for r in rows)
     fi
 }
 
+@test "a check that runs out of time says what it left out, and leaves its record" {
+    run tests/gpu/check --double --quick --seconds=1 "$BUILD"
+    [[ "$output" != *"has no kernels for GPUs"* ]] || skip "built without nvcc"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"| kolo-perf | the whole step | 0 | s | left out: the time is over |"* ]]
+    [[ "$output" == *"1 s were not enough for all steps"* ]]
+    [[ "$output" != *FAILED* ]]
+    local record=${output##*records: }
+    record=${record%% *}
+    grep -q "| processes 8 | the whole step |" "$record"
+    if command -v python3; then
+        python3 -m json.tool "${record%.md}.json"
+    fi
+}
+
 @test "the double does not pass for a GPU" {
     LD_LIBRARY_PATH=$BUILD/tests/fakecuda run tests/gpu/check --quick "$BUILD"
     [ "$status" -eq 1 ]
