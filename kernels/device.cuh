@@ -84,18 +84,7 @@ template <class T> KO_DEVICE void ko_store_one(T *to, T value)
     *to = value;
 }
 
-/* Both ways ordered, among all GPUs and the host: returns what was there before. */
-KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)
-{
-    uint32_t before;
-
-    asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(word), "r"(value)
-                 : "memory");
-    return before;
-}
-
+/* Ordered behind all that the thread has done, among all GPUs and the host. */
 KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
@@ -206,11 +195,6 @@ template <class T> KO_DEVICE void ko_store_one(T *to, T value)
 {
     ko_touch(to, sizeof *to, true);
     *to = value;
-}
-
-KO_DEVICE uint32_t ko_add_word(uint32_t *word, uint32_t value)
-{
-    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
 }
 
 KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)

@@ -2,12 +2,14 @@
  *
  * Calls that a graph takes in. The ranks agree while it is being captured; afterwards only streams
  * wait for each other, by words in GPU memory of those that wait: that another rank has arrived,
- * and that it has done its work. On one GPU one rank's part of the graph has the kernels; on
- * several each has its own. A word is 1 until who waited for it makes it 0 again, so that a graph
- * may be launched any number of times, and nobody arrives for the next call before this one is done
- * for him. All words of a wait become 0 together behind it, so that those which are 0 meanwhile
- * show who is waited for; that there is a wait the graph tells its host (group_watch.h). Where each
- * rank has a GPU of its own, what is small goes by kernels that send it and wait for the others'.
+ * and that it has done its work. On one GPU one rank's part of the graph has the kernels: not that
+ * of the rank that comes last, as of other calls, but one that is settled, by turns, while the call
+ * is captured, since at a launch no host is there to see who comes last. On several GPUs each part
+ * has its own. A word is 1 until who waited for it makes it 0 again, so that a graph may be
+ * launched any number of times, and nobody arrives for the next call before this one is done for
+ * him. All words of a wait become 0 together behind it, so that those which are 0 meanwhile show
+ * who is waited for; that there is a wait the graph tells its host (group_watch.h). Where each rank
+ * has a GPU of its own, what is small goes by kernels that send it and wait for the others'.
  */
 #include "coll_gpu_graph.h"
 
