@@ -251,8 +251,10 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * a reduce or broadcast, through host memory: what a host's GPUs have they reduce first, and what
  * comes back they pass on. Else all travels by way of host memory, as do messages from memory in
  * pieces (cuMemCreate) to other processes, but for long messages over RDMA adapters that reach the
- * memory. A group's first call of this is a collective one, which a rank without a GPU makes too;
- * any rank may have another GPU, or none. Another stream may be set later, of the same GPU.
+ * memory. Where more than 8 ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to
+ * 32 before the process first uses CUDA, or a stream may stand behind another's that waits. A
+ * group's first call of this is a collective one, which a rank without a GPU makes too; any rank
+ * may have another GPU, or none. Another stream may be set later, of the same GPU.
  * KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that the driver knows to end before
  * the call's last byte, or whose address is no multiple of an element's length, is KOLO_E_INVALID,
  * since the GPU would not survive it. While the stream is captured for a CUDA graph, on all ranks,
