@@ -216,6 +216,24 @@ static struct known *find_span(struct ko_gpu_share *share, ko_cu_ptr at, uint64_
     return known;
 }
 
+/* Once; other processes go by way of the host then. */
+static void tell_private(struct ko_gpu_share *share)
+{
+    bool are_here = true;
+
+    for (int r = 0; r < share->n; r++)
+        are_here &= share->ranks[r].is_here || share->ranks[r].is_away;
+    if (are_here || share->has_told || !(share->has_legacy || share->has_pieces))
+        return;
+    share->has_told = true;
+    ko_log(
+        KO_LOG_INFO,
+        "a buffer lies in GPU memory that other processes cannot be handed (of a pool, pieces of "
+        "a kind that cannot be exported, or more than %d of them), so that its calls go by way "
+        "of the host",
+        KO_GPU_MOST_PIECES);
+}
+
 /* With the context: how others may reach an allocation that has not been described before, as far
  * as nbytes. */
 static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
@@ -234,6 +252,8 @@ static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_pla
         place->kind = KO_GPU_PIECES;
         place->id = identify_span(share, place->base, place->nbytes);
     }
+    if (place->kind == KO_GPU_PRIVATE)
+        tell_private(share);
     drop_older(share, &share->mine, place);
     known = enter(&share->mine, place);
     if (!known)

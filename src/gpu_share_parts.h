@@ -21,6 +21,7 @@ struct ko_gpu_share {
     struct ko_gpu *gpu;
     const struct ko_cuda *cuda;
     bool has_legacy, has_pieces; /* ways of allocations to other processes */
+    bool has_told;               /* that one has no way */
     enum ko_gpu_layout layout;
     struct known *mine; /* that have been described */
     atomic_bool has_captured, has_let_go;

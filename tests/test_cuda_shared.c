@@ -498,10 +498,10 @@ struct segment {
     int npieces;
 };
 
-static int add_piece(struct segment *segment)
+static int add_piece_of(struct segment *segment, int handle_types)
 {
     const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
-                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
+                                   .handle_types = handle_types,
                                    .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
     const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
     const ko_cu_ptr at = segment->base + (ko_cu_ptr)segment->npieces * PIECE;
@@ -513,6 +513,11 @@ static int add_piece(struct segment *segment)
         return ranks_fail("a piece");
     segment->npieces++;
     return 0;
+}
+
+static int add_piece(struct segment *segment)
+{
+    return add_piece_of(segment, KO_CU_HANDLE_DESCRIPTOR);
 }
 
 /* Over all of it that lies from a place on. */
@@ -575,6 +580,47 @@ static void memory_in_pieces(void **state)
     setenv("FAKECUDA_BREAK", "cuMemImportFromShareableHandle=1", 1);
     run(RANKS_PROCESSES, 3, grow);
     unsetenv("FAKECUDA_BREAK");
+}
+
+/* One piece more than can be handed over; then fewer, one of which its owner keeps. */
+static int have_odd_pieces(kolo_group *group, void *unused)
+{
+    enum { TOO_MANY = 257 };
+    struct segment many = {0, 0}, mixed = {0, 0};
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    if (gpu_rank.cuda->addresses_reserve(&many.base, TOO_MANY * PIECE, 0, 0, 0) ||
+        gpu_rank.cuda->addresses_reserve(&mixed.base, PIECES * PIECE, 0, 0, 0))
+        return ranks_fail("no addresses");
+    while (many.npieces < TOO_MANY && !failed)
+        failed = add_piece(&many);
+    while (mixed.npieces < PIECES && !failed)
+        failed = add_piece_of(&mixed, mixed.npieces == 2 ? 0 : KO_CU_HANDLE_DESCRIPTOR);
+    for (int i = 0; i < 2 && !failed; i++) {
+        failed = reduce_piecewise(group, many.base, (size_t)TOO_MANY * PIECE);
+        if (!failed) /* what can be handed over is */
+            failed = reduce_piecewise(group, many.base, 2 * PIECE);
+        if (!failed)
+            failed = reduce_piecewise(group, mixed.base, PIECES * PIECE);
+        if (!failed)
+            failed = reduce_piecewise(group, mixed.base, 2 * PIECE);
+        if (!failed)
+            failed = reduce_piecewise(group, mixed.base + 2 * PIECE, PIECE);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void odd_pieces(void **state)
+{
+    static char text[100000];
+    const char *found;
+
+    (void)state;
+    run_logged(3, have_odd_pieces, text, sizeof text);
+    found = strstr(text, "GPU memory that other processes cannot be handed");
+    assert_non_null(found); /* rank 0's, once */
+    assert_null(strstr(found + 1, "GPU memory that other processes cannot be handed"));
 }
 
 /* A variable that is wrong is an error on all ranks, and no other way. */
@@ -659,6 +705,7 @@ int main(void)
         cmocka_unit_test(memory_that_one_cannot_reach),
         cmocka_unit_test(tensors),
         cmocka_unit_test(memory_in_pieces),
+        cmocka_unit_test(odd_pieces),
         cmocka_unit_test(wrong_ways),
         cmocka_unit_test(among_threads),
     };
