@@ -427,10 +427,14 @@ struct exam_run *exam_begin(kolo_group *group, const struct exam *exam)
     fill(run, kolo_group_size(group), kolo_group_rank(group));
     send_away(run, &run->in);
     send_away(run, &run->out);
+    if (exam->memory && exam->memory->before && exam->memory->before())
+        abort();
     if (exam->is_uneven)
         run->status = exam->is_async ? call_uneven_async(run) : call_uneven(run);
     else
         run->status = exam->is_async ? call_async(run) : call_blocking(run);
+    if (exam->memory && exam->memory->after && exam->memory->after())
+        run->status = KOLO_E_SYSTEM;
     return run;
 }
 

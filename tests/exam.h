@@ -18,6 +18,9 @@ struct exam_memory {
     void *(*make)(const void *content, size_t nbytes);
     /* Its content; the memory goes. */
     void (*fetch)(void *content, void *memory, size_t nbytes);
+    /* What is done before and after the call; 0, or it has failed. NULL: nothing. */
+    int (*before)(void);
+    int (*after)(void);
 };
 
 struct exam {

@@ -69,4 +69,71 @@ static void fetch(void *content, void *memory, size_t nbytes)
         abort();
 }
 
-const struct exam_memory gpu_rank_memory = {make, fetch};
+const struct exam_memory gpu_rank_memory = {make, fetch, NULL, NULL};
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+enum { PIECE = 1 << 21, ALIGNMENT = 256 }; /* the least that GPUs have */
+
+static size_t start_of(size_t nbytes)
+{
+    return nbytes / 2 < PIECE ? (PIECE - nbytes / 2) / ALIGNMENT * ALIGNMENT : 0;
+}
+
+static size_t whole_pieces(size_t nbytes)
+{
+    return (start_of(nbytes) + nbytes + PIECE - 1) / PIECE * PIECE;
+}
+
+static void *make_pieces(const void *content, size_t nbytes)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
+                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
+                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
+    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
+    const size_t all = whole_pieces(nbytes);
+    ko_cu_piece piece;
+    ko_cu_ptr base;
+
+    if (cuda->addresses_reserve(&base, all, 0, 0, 0))
+        abort();
+    for (size_t at = 0; at < all; at += PIECE)
+        if (cuda->piece_create(&piece, PIECE, &kind, 0) ||
+            cuda->piece_map(base + at, PIECE, 0, piece, 0) || cuda->piece_release(piece))
+            abort();
+    if (cuda->piece_access(base, all, &access, 1) ||
+        cuda->copy(base + start_of(nbytes), (uintptr_t)content, nbytes, gpu_rank.stream))
+        abort();
+    return (void *)(uintptr_t)(base + start_of(nbytes));
+}
+
+static void fetch_pieces(void *content, void *memory, size_t nbytes)
+{
+    const ko_cu_ptr base = (uintptr_t)memory - start_of(nbytes);
+
+    if (gpu_rank.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
+        gpu_rank.cuda->piece_unmap(base, whole_pieces(nbytes)) ||
+        gpu_rank.cuda->addresses_free(base, whole_pieces(nbytes)))
+        abort();
+}
+
+const struct exam_memory gpu_rank_pieces = {make_pieces, fetch_pieces, NULL, NULL};
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static int launch_captured(void)
+{
+    ko_cu_graph_exec exec;
+    int failed = gpu_rank_captured(&exec);
+
+    if (failed)
+        return failed;
+    failed = gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) ||
+             gpu_rank.cuda->stream_sync(gpu_rank.stream);
+    (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
+}
+
+const struct exam_memory gpu_rank_graphs = {make, fetch, gpu_rank_capture, launch_captured};

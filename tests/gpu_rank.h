@@ -32,4 +32,10 @@ int gpu_rank_captured(ko_cu_graph_exec *exec);
 /* An exam's buffers on the GPU. Their content comes by the stream, some time later. */
 extern const struct exam_memory gpu_rank_memory;
 
+/* The same, of pieces that other processes can be handed, and with the end of one in its middle. */
+extern const struct exam_memory gpu_rank_pieces;
+
+/* The first again; the call is captured for a graph, which is launched once. */
+extern const struct exam_memory gpu_rank_graphs;
+
 #endif

@@ -3,9 +3,11 @@
  * Every collective on a GPU, among ranks that share it, or take the machine's in turn, against an
  * oracle: odd counts, blocks of other lengths, any alignment, in and out of place, blocking and
  * asynchronous, outputs poisoned and guarded; messages around a ring; and the calls of training:
- * steps of optimizers, compressed gradients, unscaling. exams threads|processes|hosts RANKS SECONDS
- * [SEED] Goes on with other calls until the time is over; hosts: processes that take themselves to
- * be on two. The driver is whatever the loader finds.
+ * steps of optimizers, compressed gradients, unscaling.
+ *   exams threads|processes|hosts|pieces|graphs RANKS SECONDS [SEED]
+ * Goes on with other calls until the time is over; hosts: processes that take themselves to be on
+ * two; pieces: whose memory is in pieces; graphs: whose collectives are captured, and launched. The
+ * driver is whatever the loader finds.
  */
 #include "clock.h"
 #include "exam.h"
@@ -25,6 +27,7 @@ static struct wish {
     enum ranks_kind kind;
     int n, seconds;
     unsigned seed;
+    const struct exam_memory *memory;
 } wish;
 
 /* Of all ranks, also those that are processes. */
@@ -36,9 +39,11 @@ static struct counts {
 static struct exam choose(unsigned *seed, int n)
 {
     static const size_t some[] = {0, 1, 3, 15, 16, 17, 1023, 1025, 5001, 65537};
-    struct exam exam = {.memory = &gpu_rank_memory};
+    struct exam exam = {.memory = wish.memory};
 
     exam.what = (enum ko_collective)(rand_r(seed) % KO_NCOLLECTIVES);
+    if (exam.what == KO_BARRIER) /* which no graph has */
+        exam.memory = &gpu_rank_memory;
     do {
         exam.dtype = (kolo_dtype)(rand_r(seed) % KOLO_NDTYPES);
         exam.op = (kolo_op)(rand_r(seed) % KOLO_NOPS);
@@ -65,11 +70,11 @@ static int pass_on(kolo_group *group, const struct exam *exam)
         abort();
     for (size_t i = 0; i < nbytes; i++)
         content[i] = (unsigned char)(i * 7 + (size_t)rank);
-    in = gpu_rank_memory.make(content, nbytes);
-    out = gpu_rank_memory.make(content, nbytes);
+    in = wish.memory->make(content, nbytes);
+    out = wish.memory->make(content, nbytes);
     err = kolo_sendrecv(group, in, nbytes, (rank + 1) % n, out, nbytes, from, KOLO_UINT8, 1);
-    gpu_rank_memory.fetch(got, in, nbytes);
-    gpu_rank_memory.fetch(got, out, nbytes);
+    wish.memory->fetch(got, in, nbytes);
+    wish.memory->fetch(got, out, nbytes);
     for (size_t i = 0; i < nbytes && !err; i++)
         err = got[i] != (unsigned char)(i * 7 + (size_t)from);
     free(content);
@@ -83,7 +88,7 @@ static int train(kolo_group *group, unsigned seed)
     static int (*const exams[])(kolo_group *, const struct exam_memory *, unsigned) = {
         gradient_exam_step, gradient_exam_compressed, gradient_exam_unscale};
 
-    return exams[seed % 3](group, &gpu_rank_memory, seed / 3);
+    return exams[seed % 3](group, wish.memory, seed / 3);
 }
 
 static int take(kolo_group *group, void *unused)
@@ -130,6 +135,9 @@ int main(int argc, char **argv)
     counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (counts == MAP_FAILED || wish.n < 1)
         return 2;
+    wish.memory = !strcmp(argv[1], "pieces")   ? &gpu_rank_pieces
+                  : !strcmp(argv[1], "graphs") ? &gpu_rank_graphs
+                                               : &gpu_rank_memory;
     ranks = (struct ranks){.kind = wish.kind, .n = wish.n};
     exam_set_variables("shm", "", SLICE_BYTES);
     if (!strcmp(argv[1], "hosts")) {
