@@ -6,16 +6,19 @@
  */
 #include "clock.h"
 #include "cuda_kernels.h"
+#include "gpu_pieces.h"
 #include "ranks.h"
 #include "report.h"
+#include "unix_socket.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
-enum { NBYTES = 1 << 20, TURNS = 200, WATCH_MS = 5000, PAGE = 4096 };
+enum { NBYTES = 1 << 20, TURNS = 200, WATCH_MS = 5000, PAGE = 4096, PIECE = 1 << 21 };
 
 static struct {
     const struct ko_cuda *cuda;
@@ -60,11 +63,16 @@ static double us_since(int64_t began_ns)
 static _Atomic uint32_t *word; /* in a page of the host's that is the GPU's too */
 static ko_cu_ptr word_at;
 
-static bool make_word(void)
+/* In a page that other processes may have too, or may not. */
+static bool make_word(bool is_shared)
 {
-    void *page;
+    void *page = MAP_FAILED;
 
-    if (posix_memalign(&page, PAGE, PAGE) ||
+    if (is_shared)
+        page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    else if (posix_memalign(&page, PAGE, PAGE))
+        return false;
+    if (page == MAP_FAILED ||
         gpu.cuda->host_register(page, PAGE, KO_CU_HOST_PORTABLE | KO_CU_HOST_MAPPED) ||
         gpu.cuda->host_address(&word_at, page, 0))
         return false;
@@ -81,24 +89,50 @@ static void probe_loading(void)
     report("loading the kernels", us_since(began_ns) / 1000, "ms", is_right ? "ok" : "FAILED");
 }
 
-/* From the host's store until the stream that waited for it is seen to be idle. */
-static void probe_waiting(void)
+static bool await_in_stream(ko_cu_graph_exec exec, uint32_t value)
+{
+    return exec ? !gpu.cuda->graph_launch(exec, gpu.stream)
+                : !gpu.cuda->stream_await_word(gpu.stream, word_at, value, KO_CU_WAIT_EQ);
+}
+
+/* From the host's store until the stream that waited for it, or for it as part of a graph, is seen
+ * to be idle. */
+static void probe_waiting(const char *what, ko_cu_graph_exec exec)
 {
     double sum = 0;
     bool is_right = true;
 
     for (uint32_t i = 1; i <= TURNS && is_right; i++) {
+        const uint32_t value = exec ? 1 : i;
         int64_t began_ns;
 
-        is_right = !gpu.cuda->stream_await_word(gpu.stream, word_at, i, KO_CU_WAIT_GEQ);
+        atomic_store(word, 0);
+        is_right = await_in_stream(exec, value);
         nap_us(20);
+        is_right = is_right && gpu.cuda->stream_query(gpu.stream) == KO_CU_NOT_READY;
         began_ns = ko_now_ns();
-        atomic_store(word, i);
+        atomic_store(word, value);
         is_right = is_right && ends(gpu.stream);
         sum += us_since(began_ns);
     }
-    report("a stream goes on after the host's store", sum / TURNS, "us",
-           is_right ? "ok" : "FAILED");
+    report(what, sum / TURNS, "us", is_right ? "ok" : "FAILED");
+}
+
+/* A graph that waits for the word to be 1. */
+static void probe_captured_wait(void)
+{
+    ko_cu_graph graph = NULL;
+    ko_cu_graph_exec exec = NULL;
+
+    if (gpu.cuda->capture_begin(gpu.stream, KO_CU_CAPTURE_GLOBAL) ||
+        gpu.cuda->stream_await_word(gpu.stream, word_at, 1, KO_CU_WAIT_EQ) ||
+        gpu.cuda->capture_end(gpu.stream, &graph) || gpu.cuda->graph_prepare(&exec, graph, 0)) {
+        report("a graph that waits for the host", 0, "us", "FAILED: it is not captured");
+        return;
+    }
+    (void)gpu.cuda->graph_destroy(graph);
+    probe_waiting("a graph goes on after the host's store", exec);
+    (void)gpu.cuda->graph_exec_destroy(exec);
 }
 
 struct attempt {
@@ -216,9 +250,15 @@ static int probe_alone(kolo_group *group, void *unused)
     if (enter())
         return 1;
     probe_loading();
-    if (!make_word())
+    if (!make_word(true))
+        report("registering a page of shared memory", 0, "", "FAILED");
+    else
+        probe_waiting("a stream goes on after the host's store to shared memory", NULL);
+    if (!make_word(false))
         return ranks_fail("no word");
-    probe_waiting();
+    probe_waiting("a stream goes on after the host's store", NULL);
+    probe_captured_wait();
+    atomic_store(word, 0);
     probe_beside_a_wait("registering host memory", try_register);
     probe_beside_a_wait("an allocation", try_alloc);
     probe_beside_a_wait("freeing memory", try_free);
@@ -252,6 +292,65 @@ static int open_shared(kolo_group *group, ko_cu_ptr *memory)
     if (kolo_all_reduce(group, &is_right, &is_right, 1, KOLO_INT32, KOLO_MIN))
         return ranks_fail("all_reduce");
     return is_right ? 0 : ranks_fail("memory cannot be shared");
+}
+
+static bool make_pieces(ko_cu_ptr *memory)
+{
+    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
+                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
+                                   .location = {KO_CU_LOCATION_DEVICE, 0}};
+    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
+    ko_cu_piece piece;
+
+    if (gpu.cuda->addresses_reserve(memory, 2 * PIECE, 0, 0, 0))
+        return false;
+    for (ko_cu_ptr at = *memory; at < *memory + 2 * PIECE; at += PIECE)
+        if (gpu.cuda->piece_create(&piece, PIECE, &kind, 0) ||
+            gpu.cuda->piece_map(at, PIECE, 0, piece, 0) || gpu.cuda->piece_release(piece))
+            return false;
+    return !gpu.cuda->piece_access(*memory, 2 * PIECE, &access, 1) &&
+           !gpu.cuda->fill(*memory, 7, 2 * PIECE, gpu.stream) && !gpu.cuda->stream_sync(gpu.stream);
+}
+
+/* Whether all of it, across the end of a piece, is what rank 0 has put there. */
+static bool is_filled(ko_cu_ptr memory)
+{
+    static unsigned char content[2 * PIECE];
+    size_t n = 0;
+
+    if (gpu.cuda->copy((uintptr_t)content, memory, sizeof content, gpu.stream) ||
+        gpu.cuda->stream_sync(gpu.stream))
+        return false;
+    while (n < sizeof content && content[n] == 7)
+        n++;
+    return n == sizeof content;
+}
+
+/* Rank 0's memory in pieces, mapped by rank 1 from descriptors. */
+static int probe_pieces(kolo_group *group)
+{
+    const ko_deadline deadline = ko_deadline_in(WATCH_MS);
+    struct ko_gpu_pieces *pieces = NULL;
+    char name[KO_UNIX_NAME] = "";
+    const int64_t began_ns = ko_now_ns();
+    uint64_t total = 0;
+    ko_cu_ptr memory = 0;
+    bool is_right = true;
+
+    if (kolo_group_rank(group) == 0 && make_pieces(&memory))
+        pieces = ko_gpu_pieces_export(gpu.cuda, memory, 2 * PIECE, &total, name);
+    if (kolo_broadcast(group, name, sizeof name, KOLO_UINT8, 0))
+        return ranks_fail("broadcast");
+    if (kolo_group_rank(group) == 0) {
+        is_right = pieces && !ko_gpu_pieces_serve(pieces, 1, &deadline);
+        ko_gpu_pieces_free(pieces);
+    } else {
+        is_right = *name && !ko_gpu_pieces_import(gpu.cuda, name, 2 * PIECE, &deadline, &memory) &&
+                   is_filled(memory);
+        report("opening another process's pieces, by descriptors", us_since(began_ns), "us",
+               is_right ? "ok" : "FAILED");
+    }
+    return kolo_barrier(group) || !is_right;
 }
 
 /* Both processes' streams in turns, by words that wait and are written on the GPU; with_kernels: a
@@ -302,7 +401,7 @@ static int probe_together(kolo_group *group, void *unused)
         failed = ko_cuda_kernels_open() || bounce(group, shared, true, &us);
     if (kolo_group_rank(group) == 0)
         report("the same with a kernel of each", us, "us", failed ? "FAILED" : "ok");
-    return failed;
+    return failed ? failed : probe_pieces(group);
 }
 
 /* Alone on its line: what tests/gpu/check calls its records by. */
