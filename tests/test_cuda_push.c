@@ -193,6 +193,36 @@ static void one_slot_will_do(void **state)
     unsetenv("FAKECUDA_SLOTS");
 }
 
+/* Every thread of a block is one, and none may be ahead of its block; a little of each, since that
+ * is 512 threads for each launch. */
+static int push_a_little(kolo_group *group, void *unused)
+{
+    static const size_t few[] = {8, 100};
+    int failed = enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 4 * 2 && !failed; i++) {
+        const struct trial trial = {exchanges[i / 2], few[i % 2], i % 2 ? SHIFT : 0};
+        ko_cu_graph_exec exec = NULL;
+
+        failed = capture(group, &trial, &exec) || launch(group, &trial, 0, exec) ||
+                 launch(group, &trial, 1, NULL);
+        if (exec)
+            (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    }
+    if (!failed && kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    return gpu_rank_leave(failed);
+}
+
+static void threads_of_a_block(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_THREADS", "1", 1);
+    run(RANKS_PROCESSES, 2, push_a_little);
+    unsetenv("FAKECUDA_THREADS");
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Each pair of words once to each rank, with its flags; nothing is read over there. */
@@ -345,6 +375,9 @@ static void among_threads(void **state)
     (void)state;
     run(RANKS_THREADS, 2, take_all);
     run(RANKS_THREADS, 3, take_all);
+    setenv("FAKECUDA_THREADS", "1", 1);
+    run(RANKS_THREADS, 2, push_a_little);
+    unsetenv("FAKECUDA_THREADS");
 }
 
 int main(void)
@@ -352,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_push),
         cmocka_unit_test(one_slot_will_do),
+        cmocka_unit_test(threads_of_a_block),
         cmocka_unit_test(nothing_goes_that_has_not_to),
         cmocka_unit_test(a_kernel_waits_in_vain),
         cmocka_unit_test(among_threads),

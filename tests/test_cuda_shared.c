@@ -221,11 +221,12 @@ static void randomize(kolo_dtype dtype, unsigned char *bytes, unsigned seed)
             bytes[i] &= 0xbb;
 }
 
-static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, bool is_in_place)
+static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, size_t count,
+                      bool is_in_place)
 {
     static _Thread_local unsigned char ins[MOST_RANKS][COUNT * 8], want[COUNT * 8], have[COUNT * 8];
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    const size_t nbytes = COUNT * kolo_dtype_size(dtype);
+    const size_t nbytes = count * kolo_dtype_size(dtype);
     ko_cu_ptr in = alloc(nbytes), out = is_in_place ? in : alloc(nbytes);
     const void *parts[MOST_RANKS];
     struct ko_reduction reduction;
@@ -236,9 +237,9 @@ static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, bool is_i
     }
     put(in, ins[rank], nbytes);
     if (ko_reduction_find(dtype, op, &reduction) ||
-        kolo_all_reduce(group, at(in), at(out), COUNT, dtype, op))
+        kolo_all_reduce(group, at(in), at(out), count, dtype, op))
         return ranks_fail("all_reduce");
-    reduction.many(want, parts, n, COUNT, n);
+    reduction.many(want, parts, n, count, n);
     get(have, out, nbytes);
     gpu_rank.cuda->free(in);
     if (!is_in_place)
@@ -256,7 +257,7 @@ static int reduce_everything(kolo_group *group, void *unused)
     for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
         for (int op = 0; op < KOLO_NOPS && !failed; op++)
             if (ko_reduction_of((kolo_dtype)dtype, (kolo_op)op))
-                failed = reduce_one(group, (kolo_dtype)dtype, (kolo_op)op, op % 2);
+                failed = reduce_one(group, (kolo_dtype)dtype, (kolo_op)op, COUNT, op % 2);
     return gpu_rank_leave(failed);
 }
 
@@ -264,6 +265,29 @@ static void bits_are_the_hosts(void **state)
 {
     (void)state;
     run_all(reduce_everything);
+}
+
+/* Little enough that each thread of a kernel can be a thread. */
+static int reduce_a_little(kolo_group *group, void *unused)
+{
+    static const size_t counts_of[] = {1, 37, 100};
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int i = 0; i < 3 && !failed; i++) {
+        failed = reduce_one(group, KOLO_FLOAT32, KOLO_SUM, counts_of[i], i % 2);
+        if (!failed)
+            failed = reduce_one(group, KOLO_BFLOAT16, KOLO_AVG, counts_of[i], i % 2 == 0);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void threads_of_kernels(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_THREADS", "1", 1);
+    run(RANKS_PROCESSES, 2, reduce_a_little);
+    unsetenv("FAKECUDA_THREADS");
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -688,6 +712,9 @@ static void among_threads(void **state)
         run(RANKS_THREADS, n, grow);
     }
     run(RANKS_THREADS, 3, reduce_everything);
+    setenv("FAKECUDA_THREADS", "1", 1);
+    run(RANKS_THREADS, 2, reduce_a_little);
+    unsetenv("FAKECUDA_THREADS");
 }
 
 int main(void)
@@ -696,6 +723,7 @@ int main(void)
         cmocka_unit_test(no_byte_moves_twice),
         cmocka_unit_test(nor_in_a_graph),
         cmocka_unit_test(bits_are_the_hosts),
+        cmocka_unit_test(threads_of_kernels),
         cmocka_unit_test(streams_wait_and_threads_do_not),
         cmocka_unit_test(memory_comes_and_goes),
         cmocka_unit_test(some_buffers_are_on_the_host),
