@@ -106,6 +106,15 @@ FATBIN     := $(if $(NVCC),$(BUILD)/kernels.fatbin)
 NVCCFLAGS  := -std=c++17 -O3 -fmad=false -Ikernels -Xptxas -warn-spills -Werror all-warnings
 CUBINS     := $(foreach a,$(CUDA_ARCHS),$(BUILD)/kernels/sm_$(a).cubin)
 
+# Which kernels an image has: what has them is made again when it is to have others.
+KERNELS_OF := $(BUILD)/kernels/of
+
+$(KERNELS_OF): FORCE
+	@mkdir -p $(@D)
+	@echo '$(if $(NVCC),$(CUDA_ARCHS),none)' | cmp -s - $@ || echo '$(if $(NVCC),$(CUDA_ARCHS),none)' >$@
+
+.PHONY: FORCE
+
 $(BUILD)/kernels/sm_%.cubin: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels for sm_$*")
@@ -116,25 +125,25 @@ $(BUILD)/kernels/last.ptx: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
 	$(if $(Q),@echo "  NVCC  kernels as text")
 	$(Q)$(NVCC) $(NVCCFLAGS) -arch=compute_90 -ptx $(CUDA_SRC) -o $@
 
-$(BUILD)/kernels.fatbin: $(CUBINS) $(BUILD)/kernels/last.ptx
+$(BUILD)/kernels.fatbin: $(CUBINS) $(BUILD)/kernels/last.ptx $(KERNELS_OF)
 	$(Q)$(dir $(NVCC))fatbinary --64 --compress-all --compress-mode=size --create=$@ \
 	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$(a),file=$(BUILD)/kernels/sm_$(a).cubin) \
 	    --image3=kind=ptx,sm=90,file=$(BUILD)/kernels/last.ptx
 
-$(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image
+$(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
 	$(Q)scripts/cuda_image $(FATBIN) | $(CC) -c -x assembler - -o $@
 
 # The trainer has kernels of its own.
 TRAIN_FATBIN := $(if $(NVCC),$(BUILD)/train.fatbin)
 
-$(BUILD)/train.fatbin: examples/ddp/layer_kernels.cu $(wildcard examples/ddp/*.h kernels/device.cuh kernels/portable.h)
+$(BUILD)/train.fatbin: examples/ddp/layer_kernels.cu $(KERNELS_OF) $(wildcard examples/ddp/*.h kernels/device.cuh kernels/portable.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels of the trainer")
 	$(Q)$(NVCC) $(NVCCFLAGS) -fatbin $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	    -gencode arch=compute_90,code=compute_90 $< -o $@
 
-$(OBJ)/train_image.o: $(TRAIN_FATBIN) scripts/cuda_image
+$(OBJ)/train_image.o: $(TRAIN_FATBIN) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
 	$(Q)NAME=train_image scripts/cuda_image $(TRAIN_FATBIN) | $(CC) -c -x assembler - -o $@
 

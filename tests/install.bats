@@ -138,6 +138,32 @@ END
     done
 }
 
+# An nvcc that takes no time.
+@test "an image has the kernels that the last make was to give it" {
+    mkdir "$T/bin"
+    cat >"$T/bin/nvcc" <<'END'
+#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+echo kernels >"$2"
+END
+    cat >"$T/bin/fatbinary" <<'END'
+#!/bin/sh
+for argument; do
+    case $argument in --create=*) echo "$@" >"${argument#*=}" ;; esac
+done
+END
+    chmod +x "$T/bin/nvcc" "$T/bin/fatbinary"
+    image() {
+        PATH=$T/bin:$PATH mk BUILD="$T/build" "$@" "$T/build/obj/cuda_image.o"
+        grep -ao 'elf,sm=[0-9]*' "$T/build/obj/cuda_image.o" | tr '\n' ' '
+    }
+    [[ "$(image CUDA_ARCHS="80 90")" == *"elf,sm=80 elf,sm=90 " ]]
+    [[ "$(image CUDA_ARCHS=90)" == *"elf,sm=90 " ]]
+    [[ "$(image CUDA_ARCHS=90)" != *sm=80* ]]
+    [[ "$(image CUDA=0 || true)" != *elf,sm=* ]]
+    [[ "$(image CUDA_ARCHS="80 90")" == *"elf,sm=80 elf,sm=90 " ]]
+}
+
 @test "uninstall leaves nothing" {
     mk uninstall
     [ -z "$(find "$DEST" ! -type d)" ]
