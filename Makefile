@@ -258,7 +258,7 @@ $(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h $(addprefix tests/,exam.c exam_
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@
 
 .PHONY: gpu-checks
-gpu-checks: $(GPU_CHECKS) $(BUILD)/bin/kolo-perf ## build what tests/gpu/check runs on a GPU
+gpu-checks: $(GPU_CHECKS) $(BUILD)/bin/kolo-perf $(BUILD)/bin/kolorun $(LIBS) ## build what tests/gpu/check runs on a GPU
 
 # A double of libibverbs, likewise, which is that of librdmacm too.
 FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
