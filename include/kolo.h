@@ -252,21 +252,22 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * comes back they pass on. Else all travels by way of host memory, as do messages from memory in
  * pieces (cuMemCreate) to other processes, but for long messages over RDMA adapters that reach the
  * memory. So do, among processes, collectives of memory that its owner cannot hand to another
- * process: more than 256 pieces in a row. Where more than 8 ranks that are threads share a GPU, set
- * CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses CUDA, or a stream may stand
- * behind another's that waits. A group's first call of this is a collective one, which a rank
- * without a GPU makes too; any rank may have another GPU, or none. Another stream may be set later,
- * of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that the driver
- * knows to end before the call's last byte, or whose address is no multiple of an element's length,
- * is KOLO_E_INVALID, since the GPU would not survive it. While the stream is captured for a CUDA
- * graph, on all ranks, a collective becomes part of the graph, unless it goes by way of host memory
- * or is a barrier (KOLO_E_UNSUPPORTED): it returns at once, with a work that is done, and happens
- * each time that all ranks launch their graphs, in any stream, with no part of the host's. A graph
- * that waits for a rank longer than the group's limit, or for one whose process has ended, fails
- * the group with an error that names the rank. Then, as after kolo_group_abort, its stream goes on,
- * and so do those of later launches, which may leave anything in any rank's buffers of their calls;
- * a stream that has come to its end while kolo_group_error says nothing has the right results. Free
- * the group when no graph of it is under way. */
+ * process: that of a pool (cudaMallocAsync), and more than 256 pieces in a row. Where more than 8
+ * ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process
+ * first uses CUDA, or a stream may stand behind another's that waits. A group's first call of this
+ * is a collective one, which a rank without a GPU makes too; any rank may have another GPU, or
+ * none. Another stream may be set later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be
+ * used here. A buffer that the driver knows to end before the call's last byte, or whose address is
+ * no multiple of an element's length, is KOLO_E_INVALID, since the GPU would not survive it. While
+ * the stream is captured for a CUDA graph, on all ranks, a collective becomes part of the graph,
+ * unless it goes by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once,
+ * with a work that is done, and happens each time that all ranks launch their graphs, in any
+ * stream, with no part of the host's. A graph that waits for a rank longer than the group's limit,
+ * or for one whose process has ended, fails the group with an error that names the rank. Then, as
+ * after kolo_group_abort, its stream goes on, and so do those of later launches, which may leave
+ * anything in any rank's buffers of their calls; a stream that has come to its end while
+ * kolo_group_error says nothing has the right results. Free the group when no graph of it is under
+ * way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * An allocation stays open until its rank describes another one at the same addresses, which shows
- * that it has gone, or until the group ends.
+ * that it has gone, or until the group ends. What cannot be handed to other processes, as a pool's
+ * memory, goes by way of the host, and not by a copy of it on the GPU that can be: that would be as
+ * much memory again and two passes more, for memory that a program need not communicate from.
  */
 #include "gpu_share_parts.h"
 
