@@ -268,9 +268,9 @@ static int probe_alone(kolo_group *group, void *unused)
     return 0;
 }
 
-/* ---- two processes --------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------ */
 
-/* Rank 0's memory, mapped by rank 1. */
+/* Rank 0's memory, mapped by the others. */
 static int open_shared(kolo_group *group, ko_cu_ptr *memory)
 {
     ko_cu_ipc_handle handle = {.bytes = {0}};
@@ -284,7 +284,7 @@ static int open_shared(kolo_group *group, ko_cu_ptr *memory)
     if (kolo_broadcast(group, &handle, sizeof handle, KOLO_UINT8, 0))
         return ranks_fail("broadcast");
     began_ns = ko_now_ns();
-    if (kolo_group_rank(group) == 1)
+    if (kolo_group_rank(group) > 0)
         is_right = !gpu.cuda->ipc_open(memory, handle, KO_CU_IPC_LAZY_PEER_ACCESS);
     if (kolo_group_rank(group) == 1)
         report("opening another process's memory", us_since(began_ns), "us",
@@ -353,12 +353,12 @@ static int probe_pieces(kolo_group *group)
     return kolo_barrier(group) || !is_right;
 }
 
-/* Both processes' streams in turns, by words that wait and are written on the GPU; with_kernels: a
+/* All processes' streams in turns, by words that wait and are written on the GPU; with_kernels: a
  * little one of each process's in each turn. */
 static int bounce(kolo_group *group, ko_cu_ptr shared, bool with_kernels, double *us)
 {
-    const int rank = kolo_group_rank(group);
-    const ko_cu_ptr mine = shared + 256 * (unsigned)rank, other = shared + 256 * (unsigned)!rank;
+    const int rank = kolo_group_rank(group), next = (rank + 1) % kolo_group_size(group);
+    const ko_cu_ptr mine = shared + 256 * (unsigned)rank, other = shared + 256 * (unsigned)next;
     struct ko_fold fold = {.count = 256, .nparts = 1, .nouts = 1};
     static uint32_t turn;
     int64_t began_ns;
@@ -369,7 +369,7 @@ static int bounce(kolo_group *group, ko_cu_ptr shared, bool with_kernels, double
     began_ns = ko_now_ns();
     for (int i = 0; i < TURNS; i++) {
         turn++;
-        if (rank == 1 && gpu.cuda->stream_await_word(gpu.stream, mine, turn, KO_CU_WAIT_GEQ))
+        if (rank > 0 && gpu.cuda->stream_await_word(gpu.stream, mine, turn, KO_CU_WAIT_GEQ))
             return ranks_fail("a wait");
         if (with_kernels && ko_cuda_fold(KOLO_INT32, KOLO_SUM, fold, 1, gpu.stream))
             return ranks_fail("a kernel");
@@ -386,6 +386,8 @@ static int bounce(kolo_group *group, ko_cu_ptr shared, bool with_kernels, double
 
 static int probe_together(kolo_group *group, void *unused)
 {
+    const int n = kolo_group_size(group);
+    char what[64];
     ko_cu_ptr shared = 0;
     double us = 0;
     int failed = enter();
@@ -393,15 +395,14 @@ static int probe_together(kolo_group *group, void *unused)
     (void)unused;
     if (!failed)
         failed = open_shared(group, &shared);
-    if (!failed)
-        failed = bounce(group, shared, false, &us);
-    if (kolo_group_rank(group) == 0)
-        report("there and back between two processes' streams", us, "us", failed ? "FAILED" : "ok");
-    if (!failed)
-        failed = ko_cuda_kernels_open() || bounce(group, shared, true, &us);
-    if (kolo_group_rank(group) == 0)
-        report("the same with a kernel of each", us, "us", failed ? "FAILED" : "ok");
-    return failed ? failed : probe_pieces(group);
+    for (int i = 0; i < 2 && !failed; i++) {
+        failed = (i && ko_cuda_kernels_open()) || bounce(group, shared, i, &us);
+        snprintf(what, sizeof what, "once around the streams of %d processes%s", n,
+                 i ? ", a kernel of each" : "");
+        if (kolo_group_rank(group) == 0)
+            report(what, us, "us", failed ? "FAILED" : "ok");
+    }
+    return failed || n > 2 ? failed : probe_pieces(group);
 }
 
 /* Alone on its line: what tests/gpu/check calls its records by. */
@@ -438,6 +439,7 @@ int main(int argc, char **argv)
         return strcmp(argv[1], "--name") ? 2 : tell_name();
     failed = ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 1}, probe_alone, NULL);
 
-    failed |= ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, probe_together, NULL);
+    for (int n = 2; n <= 4; n += 2)
+        failed |= ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, probe_together, NULL);
     return failed != 0;
 }
