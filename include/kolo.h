@@ -241,33 +241,36 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * messages, whatever the other end has. stream is a CUDA stream (a CUstream or cudaStream_t), NULL
  * the legacy stream of the calling thread's GPU. What the caller has put into it before a call
  * comes before the call; a blocking call, and the wait for an asynchronous one, return when the
- * result is there. What he puts into it after an asynchronous collective comes after it: the stream
- * waits, and he need not. If the group fails, its streams go on, and kolo_group_error says why.
- * Among up to 16 ranks, threads or processes, that all use one GPU the buffers of collectives stay
- * there; if they use several of one host that have access to each other's memory, what has to goes
- * from GPU to GPU; and a message of more than 104 bytes goes by one copy of the receiver's, for
- * which its sender waits. Among as many on several hosts, where all of each host can do that, each
- * takes only its share of a long all_reduce, all_gather or reduce_scatter, and between two hosts of
- * a reduce or broadcast, through host memory: what a host's GPUs have they reduce first, and what
- * comes back they pass on. Else all travels by way of host memory, as do messages from memory in
- * pieces (cuMemCreate) to other processes, but for long messages over RDMA adapters that reach the
- * memory. So do, among processes, collectives of memory that its owner cannot hand to another
- * process: that of a pool (cudaMallocAsync), and more than 256 pieces in a row. Where more than 8
- * ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process
- * first uses CUDA, or a stream may stand behind another's that waits. A group's first call of this
- * is a collective one, which a rank without a GPU makes too; any rank may have another GPU, or
- * none. Another stream may be set later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be
- * used here. A buffer that the driver knows to end before the call's last byte, or whose address is
- * no multiple of an element's length, is KOLO_E_INVALID, since the GPU would not survive it. While
- * the stream is captured for a CUDA graph, on all ranks, a collective becomes part of the graph,
- * unless it goes by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once,
- * with a work that is done, and happens each time that all ranks launch their graphs, in any
- * stream, with no part of the host's. A graph that waits for a rank longer than the group's limit,
- * or for one whose process has ended, fails the group with an error that names the rank. Then, as
- * after kolo_group_abort, its stream goes on, and so do those of later launches, which may leave
- * anything in any rank's buffers of their calls; a stream that has come to its end while
- * kolo_group_error says nothing has the right results. Free the group when no graph of it is under
- * way. */
+ * result is there. What he puts into it after an asynchronous call comes after it, and so does the
+ * next call: the stream waits, until the result is there and what was sent may be overwritten, and
+ * he need not. So messages that wait for each other, as those of two ranks that both receive first,
+ * belong in one kolo_batch_async or kolo_sendrecv_async. Messages of host memory wait for no
+ * stream, but behind one of GPU memory that is to or from the same rank, with the same tag. If the
+ * group fails, its streams go on, and kolo_group_error says why. Among up to 16 ranks, threads or
+ * processes, that all use one GPU the buffers of collectives stay there; if they use several of one
+ * host that have access to each other's memory, what has to goes from GPU to GPU; and a message of
+ * more than 104 bytes goes by one copy of the receiver's, for which its sender waits. Among as many
+ * on several hosts, where all of each host can do that, each takes only its share of a long
+ * all_reduce, all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through
+ * host memory: what a host's GPUs have they reduce first, and what comes back they pass on. Else
+ * all travels by way of host memory, as do messages from memory in pieces (cuMemCreate) to other
+ * processes, but for long messages over RDMA adapters that reach the memory. So do, among
+ * processes, collectives of memory that its owner cannot hand to another process: that of a pool
+ * (cudaMallocAsync), and more than 256 pieces in a row. Where more than 8 ranks that are threads
+ * share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses CUDA, or a
+ * stream may stand behind another's that waits. A group's first call of this is a collective one,
+ * which a rank without a GPU makes too; any rank may have another GPU, or none. Another stream may
+ * be set later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that
+ * the driver knows to end before the call's last byte, or whose address is no multiple of an
+ * element's length, is KOLO_E_INVALID, since the GPU would not survive it. While the stream is
+ * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
+ * by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once, with a work that
+ * is done, and happens each time that all ranks launch their graphs, in any stream, with no part of
+ * the host's. A graph that waits for a rank longer than the group's limit, or for one whose process
+ * has ended, fails the group with an error that names the rank. Then, as after kolo_group_abort,
+ * its stream goes on, and so do those of later launches, which may leave anything in any rank's
+ * buffers of their calls; a stream that has come to its end while kolo_group_error says nothing has
+ * the right results. Free the group when no graph of it is under way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

@@ -21,6 +21,8 @@ struct ko_gpu;
 struct ko_gpu_mark {
     ko_cu_event reached;               /* once all before it is done */
     uint32_t ticket;                   /* 0, or what the stream waits for behind it */
+    bool is_let_go;                    /* with a ticket: but an earlier one is not yet */
+    struct ko_gpu_mark *later;         /* the next with a ticket */
     struct ko_gpu_mark *spare, *elder; /* the next that is unused; of all */
 };
 
@@ -65,7 +67,7 @@ void ko_gpu_leave(struct ko_gpu *gpu);
 /* ---- the user's stream ----------------------------------------------------------------------- */
 
 /* Marks what the user has put into his stream so far. is_held: what he puts there from now on waits
- * until the mark is let go; marks are let go in the order in which they were made. */
+ * until this mark is let go, and all that were held before it. */
 int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
 
 /* Waits until the user's stream has come to the mark. Nothing is begun before that, since what

@@ -34,6 +34,7 @@ struct ko_gpu {
 
     pthread_mutex_t lock; /* of marks */
     struct ko_gpu_mark *spare, *youngest;
+    struct ko_gpu_mark *first_held, *last_held;
     ko_cu_event passed; /* all waits in the user's stream */
     uint32_t last_ticket;
     struct ko_gpu_page *page; /* registered with the GPU */

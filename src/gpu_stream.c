@@ -83,13 +83,47 @@ static struct ko_gpu_mark *take_spare(struct ko_gpu *gpu)
     return mark;
 }
 
+static void make_spare(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
+{
+    mark->spare = gpu->spare;
+    gpu->spare = mark;
+}
+
+/* Tickets are let go in their order, whichever call ends first: streams wait for a number. */
+static void let_go_of_first(struct ko_gpu *gpu)
+{
+    struct ko_gpu_mark *mark;
+
+    while ((mark = gpu->first_held) && mark->is_let_go) {
+        /* release: what the call wrote comes before what the stream does next */
+        atomic_store_explicit(&gpu->page->let_go, mark->ticket, memory_order_release);
+        gpu->first_held = mark->later;
+        make_spare(gpu, mark);
+    }
+}
+
 /* What waits for it is let go. With the lock. */
 static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 {
-    if (mark->ticket) /* release: what the call wrote comes before what the stream does next */
-        atomic_store_explicit(&gpu->page->let_go, mark->ticket, memory_order_release);
-    mark->spare = gpu->spare;
-    gpu->spare = mark;
+    if (!mark->ticket) {
+        make_spare(gpu, mark);
+        return;
+    }
+    mark->is_let_go = true;
+    let_go_of_first(gpu);
+}
+
+/* With the lock. */
+static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
+{
+    mark->ticket = gpu->last_ticket = ticket;
+    mark->is_let_go = false;
+    mark->later = NULL;
+    if (gpu->first_held)
+        gpu->last_held->later = mark;
+    else
+        gpu->first_held = mark;
+    gpu->last_held = mark;
 }
 
 static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
@@ -123,10 +157,10 @@ static int set_mark(struct ko_gpu *gpu, ko_cu_stream user, bool is_held, struct 
 
         result = gpu->cuda->stream_await_word(
             user, gpu->page_at + offsetof(struct ko_gpu_page, let_go), ticket, KO_CU_WAIT_GEQ);
-        mark->ticket = result ? 0 : ticket;
-        gpu->last_ticket += !result;
-        if (!result)
+        if (!result) {
+            hold(gpu, mark, ticket);
             result = gpu->cuda->event_record(gpu->passed, user);
+        }
     }
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }

@@ -51,6 +51,7 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->ordering, NULL);
     ko_engine_open(&group->engine, &endpoint->crew);
+    ko_engine_open(&group->behind, &endpoint->crew);
 }
 
 /* Lists of calls, one at a time, that have an entry for each rank. */
@@ -455,10 +456,21 @@ int kolo_group_set_timeout(kolo_group *group, int timeout_ms)
 
 /* ---- end --------------------------------------------------------------------------------- */
 
+/* The thread that runs them may still be on its way back from the last. */
+static bool has_messages_behind(kolo_group *group)
+{
+    bool has;
+
+    pthread_mutex_lock(&group->ordering);
+    has = group->first_behind;
+    pthread_mutex_unlock(&group->ordering);
+    return has;
+}
+
 static bool has_unfinished(kolo_group *group)
 {
-    return ko_engine_is_busy(&group->engine) || ko_mailbox_is_busy(group) ||
-           ko_group_has_waiting_graph(group);
+    return ko_engine_is_busy(&group->engine) || has_messages_behind(group) ||
+           ko_mailbox_is_busy(group) || ko_group_has_waiting_graph(group);
 }
 
 /* A call may return while its last slices stand in a queue. Messages and collectives leave
@@ -502,6 +514,7 @@ void kolo_group_free(kolo_group *group)
         (void)ko_group_fail(group, KOLO_E_ABORTED, text);
     }
     ko_engine_close(&group->engine);
+    ko_engine_close(&group->behind);
     ko_group_watch_end(group);
     part(group);
     ko_mailbox_free(group);

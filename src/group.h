@@ -66,6 +66,8 @@ struct kolo_group {
     struct ko_gpu_share *_Atomic share; /* once all ranks have, if those of a host reach its */
     struct ko_places *_Atomic places;   /* then: of messages, unless handles do not serve */
     pthread_mutex_t ordering;           /* of calls behind the stream */
+    struct ko_engine behind;            /* runs messages there (p2p_stream.h) */
+    struct ko_behind *first_behind;     /* of those that are not done; under ordering */
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */
     atomic_bool has_gathered;           /* has met them: share and places stay as they are */
     atomic_bool has_gpus;               /* one of them has, all know */

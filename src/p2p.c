@@ -5,6 +5,7 @@
 #include "dtype.h"
 #include "group.h"
 #include "p2p_gpu.h"
+#include "p2p_stream.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -112,16 +113,24 @@ static int exchange(kolo_group *group, const kolo_p2p *ops, size_t nops, struct 
     return judge(letters, posted, err);
 }
 
-/* Posts all, waits for all; letters has room for as many. */
-static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
+/* A ko_p2p_carry. */
+static int carry(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters,
+                 const struct ko_gpu_mark *mark)
 {
     struct ko_p2p_stages *stages = NULL;
-    int err = ko_group_has_stream(group) ? ko_p2p_stage(group, &ops, nops, &stages) : KOLO_OK;
+    int err = mark ? ko_p2p_stage(group, &ops, nops, mark, &stages) : KOLO_OK;
 
     if (err)
         return err;
     err = exchange(group, ops, nops, letters, stages);
     return stages ? ko_p2p_unstage(stages, err) : err;
+}
+
+/* Posts all, waits for all; letters has room for as many. */
+static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
+{
+    return ko_group_has_stream(group) ? ko_p2p_run(group, ops, nops, carry, letters)
+                                      : exchange(group, ops, nops, letters, NULL);
 }
 
 /* Nearly all messages: seen at a glance to be right, as check would find; nothing of them is in GPU
@@ -249,9 +258,6 @@ int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, vo
 
 /* ---- asynchronous ------------------------------------------------------------------------ */
 
-static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
-                       kolo_work **work);
-
 static __attribute__((noinline)) int start(const char *name, kolo_group *group, const kolo_p2p *op,
                                            kolo_work **work)
 {
@@ -260,8 +266,11 @@ static __attribute__((noinline)) int start(const char *name, kolo_group *group, 
 
     if (err)
         return err;
-    if (ko_group_has_stream(group) && ko_gpu_holds(group->gpu, op->buffer))
-        return start_batch(name, group, op, 1, work);
+    if (ko_group_has_stream(group)) {
+        err = ko_p2p_start(group, op, 1, carry, work);
+        if (err || *work)
+            return err;
+    }
     fill(&letter, group, op, NULL);
     letter.may_wait = op->is_send;
     return ko_mailbox_start(&letter, work);
@@ -303,17 +312,10 @@ int kolo_irecv_message(kolo_group *group, void *out, size_t count, kolo_dtype dt
 /* Letters that are one work to the user. It is complete when somebody has seen all of them done. */
 struct batch {
     struct kolo_work work;
-    atomic_bool is_judged;        /* by one of those who wait */
-    struct ko_p2p_stages *stages; /* NULL: no buffer is in GPU memory */
+    atomic_bool is_judged; /* by one of those who wait */
     size_t nletters;
     struct ko_letter letters[];
 };
-
-static int judge_batch(struct batch *batch, int err)
-{
-    err = judge(batch->letters, batch->nletters, err);
-    return batch->stages ? ko_p2p_unstage(batch->stages, err) : err;
-}
 
 static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
 {
@@ -326,7 +328,7 @@ static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
         is_done = atomic_load(&batch->letters[i].work.is_done);
     }
     if (is_done && !atomic_exchange(&batch->is_judged, true))
-        ko_work_complete(work, judge_batch(batch, KOLO_OK));
+        ko_work_complete(work, judge(batch->letters, batch->nletters, KOLO_OK));
     while (is_done && !atomic_load(&work->is_done)) /* another thread is about to */
         sched_yield();
 }
@@ -338,41 +340,47 @@ static int post_batch(kolo_group *group, const kolo_p2p *ops, size_t nops, struc
     batch->work.await = await_batch;
     atomic_init(&batch->is_judged, false);
     for (size_t i = 0; i < nops && !err; i++) {
-        fill_staged(&batch->letters[i], group, &ops[i], batch->stages, i);
+        fill(&batch->letters[i], group, &ops[i], NULL);
         err = ko_mailbox_post(&batch->letters[i]);
         batch->nletters += !err;
     }
     return err;
 }
 
-static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
-                       kolo_work **work)
+static int start_at_once(kolo_group *group, const kolo_p2p *ops, size_t nops, kolo_work **work)
 {
-    struct batch *batch;
+    struct batch *batch = ko_work_new(sizeof *batch + nops * sizeof *batch->letters);
     int err;
 
-    if (!work || (nops && !ops))
-        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, work ? "ops" : "work");
-    err = check_all(name, group, ops, nops);
-    if (err)
-        return err;
-    batch = ko_work_new(sizeof *batch + nops * sizeof *batch->letters);
     if (!batch)
         return KOLO_E_NOMEM;
-    batch->stages = NULL;
     batch->nletters = 0;
-    err = ko_group_has_stream(group) ? ko_p2p_stage(group, &ops, nops, &batch->stages) : KOLO_OK;
-    if (!err)
-        err = post_batch(group, ops, nops, batch);
+    err = post_batch(group, ops, nops, batch);
     if (err) { /* the group has failed, and with it what was posted */
         for (size_t i = 0; i < batch->nletters; i++)
             ko_mailbox_await(&batch->letters[i], NULL);
-        err = judge_batch(batch, err);
+        err = judge(batch->letters, batch->nletters, err);
         ko_work_release(&batch->work);
         return err;
     }
     *work = &batch->work;
     return KOLO_OK;
+}
+
+static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops,
+                       kolo_work **work)
+{
+    int err;
+
+    if (!work || (nops && !ops))
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, work ? "ops" : "work");
+    err = check_all(name, group, ops, nops);
+    if (!err && ko_group_has_stream(group)) {
+        err = ko_p2p_start(group, ops, nops, carry, work);
+        if (err || *work)
+            return err;
+    }
+    return err ? err : start_at_once(group, ops, nops, work);
 }
 
 int kolo_batch_async(kolo_group *group, const kolo_p2p *ops, size_t nops, kolo_work **work)

@@ -11,7 +11,7 @@ enum { ALIGNMENT = 64 };
 
 struct ko_p2p_stages {
     kolo_group *group;
-    struct ko_gpu_mark *mark; /* in the stream, when the call was made */
+    const struct ko_gpu_mark *mark; /* in the stream, when the call was made */
     unsigned char *memory;
     size_t n;
     struct stage {
@@ -46,8 +46,6 @@ static void free_stages(struct ko_p2p_stages *stages)
         ko_held_let_go(stages->stages[i].held);
         ko_held_let_go(stages->stages[i].placed.held);
     }
-    if (stages->mark)
-        ko_gpu_let_go(stages->group->gpu, stages->mark);
     free(stages->memory);
     free(stages->stages);
     free(stages);
@@ -170,27 +168,30 @@ static int find_gpu_memory(kolo_group *group, const kolo_p2p *ops, size_t nops, 
     return err;
 }
 
-int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
-                 struct ko_p2p_stages **stages_out)
+int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_on_gpu)
 {
-    struct ko_p2p_stages *stages;
-    bool is_any, is_captured;
-    int err = find_gpu_memory(group, *ops, nops, &is_any);
+    bool is_captured;
+    int err = find_gpu_memory(group, ops, nops, is_on_gpu);
 
-    *stages_out = NULL;
-    if (err || !is_any)
+    if (err || !*is_on_gpu)
         return err;
     err = ko_gpu_is_captured(group->gpu, &is_captured);
-    if (!err && is_captured)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph");
-    if (err)
-        return err;
-    stages = make(group, nops);
+    return err || !is_captured
+               ? err
+               : ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph");
+}
+
+int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
+                 const struct ko_gpu_mark *mark, struct ko_p2p_stages **stages_out)
+{
+    struct ko_p2p_stages *stages = make(group, nops);
+    int err;
+
+    *stages_out = NULL;
     if (!stages)
         return KOLO_E_NOMEM;
-    err = ko_gpu_mark(group->gpu, false, &stages->mark);
-    if (!err)
-        err = lay_out(stages, *ops);
+    stages->mark = mark;
+    err = lay_out(stages, *ops);
     if (!err && sends_from_gpu(stages))
         err = copy(stages, true);
     if (err) {

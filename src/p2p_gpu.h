@@ -14,10 +14,14 @@
 /* Host memory for the GPU buffers of a list of messages. */
 struct ko_p2p_stages;
 
-/* For checked ops of a group that has a stream. If no buffer is in GPU memory, *stages is NULL and
- * *ops stay the user's; else *ops are those of *stages, and what is to be sent is ready. */
+/* For checked ops of a group that has a stream: whether any buffer is in GPU memory. KOLO_E_INVALID
+ * if one ends too early, KOLO_E_UNSUPPORTED if the stream is captured. */
+int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_on_gpu);
+
+/* For such ops with the mark in the stream that they come behind: *ops become those of *stages, and
+ * what is to be sent is ready. */
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
-                 struct ko_p2p_stages **stages);
+                 const struct ko_gpu_mark *mark, struct ko_p2p_stages **stages);
 
 /* What the letter of op i has of GPU memory, or NULL; and what its buffer lies in, if it is sent
  * from there. stages may be NULL. */

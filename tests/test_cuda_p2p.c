@@ -91,22 +91,20 @@ static int pass_on(kolo_group *group, size_t count, unsigned round)
     struct content in = make(count, gpu.rank, (round >> (gpu.rank % 2)) & 1);
     struct content out = make(room, -1, (round >> (gpu.rank % 2)) & 2);
     kolo_message message = {.count = 1};
-    kolo_work *works[2] = {NULL, NULL};
+    const kolo_p2p ops[] = {{0, from, 5, KOLO_INT32, room, out.at, &message},
+                            {1, to, 5, KOLO_INT32, count, in.at, NULL}};
+    kolo_work *work = NULL;
     int failed = 0;
 
     if (is_async)
-        failed =
-            kolo_irecv_message(group, out.at, room, KOLO_INT32, from, 5, &message, &works[0]) ||
-            kolo_isend(group, in.at, count, KOLO_INT32, to, 5, &works[1]) ||
-            kolo_work_wait(works[0], -1) || kolo_work_wait(works[1], -1);
+        failed = kolo_batch_async(group, ops, 2, &work) || kolo_work_wait(work, -1);
     else if (gpu.rank % 2)
         failed = kolo_recv_message(group, out.at, room, KOLO_INT32, from, 5, &message) ||
                  kolo_send(group, in.at, count, KOLO_INT32, to, 5);
     else
         failed = kolo_send(group, in.at, count, KOLO_INT32, to, 5) ||
                  kolo_recv_message(group, out.at, room, KOLO_INT32, from, 5, &message);
-    kolo_work_free(works[0]);
-    kolo_work_free(works[1]);
+    kolo_work_free(work);
     if (failed)
         ranks_fail("a message of %zu", count);
     else if (message.count != count || message.from != from || message.tag != 5)
@@ -255,21 +253,22 @@ static int take_any(kolo_group *group, void *unused)
     enum { COUNT = 2000, EACH = 3 };
     int failed = enter(group), found;
     struct content sent[EACH], got;
-    kolo_work *works[EACH];
+    kolo_p2p ops[EACH];
+    kolo_work *work;
     kolo_message message;
 
     (void)unused;
     for (int i = 0; i < EACH && gpu.rank; i++) {
         sent[i] = make(COUNT + (size_t)i, gpu.rank * 10 + i, true);
-        if (kolo_isend(group, sent[i].at, COUNT + (size_t)i, KOLO_INT32, 0, i, &works[i]))
-            return ranks_fail("a send");
+        ops[i] = (kolo_p2p){1, 0, i, KOLO_INT32, COUNT + (size_t)i, sent[i].at, NULL};
     }
-    for (int i = 0; i < EACH && gpu.rank; i++) {
-        if (kolo_work_wait(works[i], -1))
-            failed = ranks_fail("message %d", i);
-        kolo_work_free(works[i]);
+    if (gpu.rank) {
+        if (kolo_batch_async(group, ops, EACH, &work) || kolo_work_wait(work, -1))
+            failed = ranks_fail("the messages");
+        kolo_work_free(work);
+    }
+    for (int i = 0; i < EACH && gpu.rank; i++)
         failed |= check_and_free(&sent[i], gpu.rank * 10 + i, 0, 0);
-    }
     for (int r = 1; r < gpu.n && gpu.rank == 0; r++) {
         got = make(COUNT + EACH, -1, r % 2);
         if (kolo_probe(group, r, 2, -1, &found, &message) || !found || message.count != COUNT + 2 ||
@@ -289,7 +288,7 @@ static int take_any(kolo_group *group, void *unused)
     return failed;
 }
 
-/* Both receive first and wait last: the messages come although nobody waits for them. */
+/* The messages come although nobody waits for them. */
 static int cross(kolo_group *group, void *unused)
 {
     enum { COUNT = 3000 };
@@ -299,8 +298,9 @@ static int cross(kolo_group *group, void *unused)
     kolo_work *work;
 
     (void)unused;
-    if (failed || kolo_irecv(group, out.at, COUNT, KOLO_INT32, peer, 0, &work) ||
-        kolo_send(group, in.at, COUNT, KOLO_INT32, peer, 0) || kolo_work_wait(work, -1))
+    if (failed ||
+        kolo_sendrecv_async(group, in.at, COUNT, peer, out.at, COUNT, peer, KOLO_INT32, 0, &work) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream) || kolo_work_wait(work, -1))
         return ranks_fail("an exchange");
     kolo_work_free(work);
     failed |= check_and_free(&in, gpu.rank, COUNT, COUNT);

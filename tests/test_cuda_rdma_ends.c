@@ -178,18 +178,18 @@ static int odd_ones(kolo_group *group, void *unused)
     int failed = gpu_passage_enter(group);
     struct gpu_area a = gpu_area_new(gpu_passage_whole(), true),
                     b = gpu_area_new(gpu_passage_whole(), true);
-    kolo_work *works[2];
+    kolo_work *work = NULL;
     kolo_message message = {.count = 0};
 
     (void)unused;
     gpu_area_fill(&a, 0, gpu_passage_rank ? 0 : gpu_passage_whole(), 0, 1);
     gpu_area_fill(&b, 0, gpu_passage_rank ? 0 : gpu_passage_whole(), 0, 2);
     if (!failed && gpu_passage_rank == 0) {
-        failed = kolo_isend(group, a.at, gpu_passage_whole(), KOLO_INT8, 1, 1, &works[0]) ||
-                 kolo_isend(group, b.at, gpu_passage_whole(), KOLO_INT8, 1, 2, &works[1]) ||
-                 kolo_work_wait(works[0], -1) || kolo_work_wait(works[1], -1);
-        kolo_work_free(works[0]);
-        kolo_work_free(works[1]);
+        const kolo_p2p ops[] = {{1, 1, 1, KOLO_INT8, gpu_passage_whole(), a.at, NULL},
+                                {1, 1, 2, KOLO_INT8, gpu_passage_whole(), b.at, NULL}};
+
+        failed = kolo_batch_async(group, ops, 2, &work) || kolo_work_wait(work, -1);
+        kolo_work_free(work);
         failed = failed ||
                  ranks_expect(kolo_send(group, a.at, gpu_passage_whole(), KOLO_INT8, 1, 3),
                               KOLO_E_TRUNCATED, "room for 1000") ||

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * On a GPU asynchronous calls follow each other in the stream, and the host is never more than
- * `together` of them ahead. A collective holds the stream until it is done, so an event behind it
- * comes when it is; a message does not, and is waited for before the event. A graph is captured
- * when another number of operations is wanted than it has.
+ * `together` of them ahead. A call holds the stream until it is done, so an event behind it comes
+ * when it is. A graph is captured when another number of operations is wanted than it has.
  */
 #include "perf_bench.h"
 
@@ -124,7 +123,6 @@ static int capture(struct ko_perf_bench *bench, long n)
 static int run_on_device(struct ko_perf_bench *bench, long n, int launches, double *us)
 {
     struct ko_perf_device *device = bench->rank->device;
-    const bool is_stream = is_async(bench) && !(bench->row->flags & KO_PERF_IS_MESSAGE);
     long left = 0;
     int err = launches ? capture(bench, n) : KOLO_OK;
 
@@ -133,7 +131,7 @@ static int run_on_device(struct ko_perf_bench *bench, long n, int launches, doub
     for (int i = 0; i < launches && !err; i++)
         err = ko_perf_device_launch(device);
     if (!err && !launches)
-        err = is_stream ? post(bench, n, &left) : run_on_host(bench, n);
+        err = is_async(bench) ? post(bench, n, &left) : run_on_host(bench, n);
     if (!err && us)
         err = ko_perf_device_end(device);
     err = finish_all(bench, left, err);
