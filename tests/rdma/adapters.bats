@@ -175,7 +175,7 @@ ends() {
     happened=$(sed -n 's/^\[1\] happened //p' <<<"$output")
     for node in 0 1; do
         failed=$(sed -n "s/^\[$node\] failed //p" <<<"$output")
-        [ $((failed - happened)) -le 12 ]
+        [ $((failed - happened)) -le 30 ]
     done
     [[ "$output" == *"[0] ended 125"* ]]
     [[ "$output" == *"[1] ended $3"* ]]
