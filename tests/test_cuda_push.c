@@ -11,6 +11,7 @@
 #include "gpu_rank.h"
 #include "kernel_args.h"
 #include "ranks.h"
+#include "sanitized.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -215,12 +216,18 @@ static int push_a_little(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+/* Under a sanitizer there is no memory for so many threads. */
+static void threads_of_blocks(enum ranks_kind kind)
+{
+    setenv("FAKECUDA_THREADS", IS_SANITIZED ? "0" : "1", 1);
+    run(kind, 2, push_a_little);
+    unsetenv("FAKECUDA_THREADS");
+}
+
 static void threads_of_a_block(void **state)
 {
     (void)state;
-    setenv("FAKECUDA_THREADS", "1", 1);
-    run(RANKS_PROCESSES, 2, push_a_little);
-    unsetenv("FAKECUDA_THREADS");
+    threads_of_blocks(RANKS_PROCESSES);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -375,9 +382,7 @@ static void among_threads(void **state)
     (void)state;
     run(RANKS_THREADS, 2, take_all);
     run(RANKS_THREADS, 3, take_all);
-    setenv("FAKECUDA_THREADS", "1", 1);
-    run(RANKS_THREADS, 2, push_a_little);
-    unsetenv("FAKECUDA_THREADS");
+    threads_of_blocks(RANKS_THREADS);
 }
 
 int main(void)

@@ -205,12 +205,13 @@ void double_block_end(int device)
 
 void double_block_rest(int device)
 {
-    struct gpu *gpu = &house.gpus[device];
+    struct gpu *gpu;
 
     atomic_fetch_add(&house.rests, 1);
     sched_yield();
     if (!double_has_slots() || !house.slice_us)
         return;
+    gpu = &house.gpus[device];
     lock_house();
     end_slice(gpu, own_tenant(gpu));
     unlock_house();
