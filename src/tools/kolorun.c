@@ -487,8 +487,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = option_list, .parser = parse, .args_doc = "PROGRAM [ARGUMENT...]", .doc = doc};
     struct command command = {
-        .options = {.nprocs = 1, .nnodes = 1, .node_rank = -1, .grace_ms = 5000, .role = "default"},
-        .tag = -1};
+        .options = {.nprocs = 1, .nnodes = 1, .node_rank = -1, .grace_ms = 5000}, .tag = -1};
     int code;
 
     argp_program_version_hook = print_version;

@@ -40,7 +40,7 @@ struct ko_launch_options {
     const char *log_dir;          /* NULL: none was asked for */
     enum ko_binding binding;
     bool reports_bindings;
-    const char *role; /* ROLE_NAME */
+    const char *role; /* ROLE_NAME; NULL: default */
     const char *wdir; /* where kolorun has gone already; NULL: nowhere */
     bool dry;         /* only print what would be started */
     char **exports;   /* "NAME=VALUE" each, put into every rank's environment */

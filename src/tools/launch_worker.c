@@ -61,7 +61,7 @@ static void put_environment(const struct start *start, put_variable put)
     put_number(put, "GROUP_WORLD_SIZE", options->nnodes);
     put_number(put, "ROLE_RANK", start->worker->rank);
     put_number(put, "ROLE_WORLD_SIZE", world);
-    put("ROLE_NAME", options->role);
+    put("ROLE_NAME", options->role ? options->role : "default");
     put("MASTER_ADDR", attempt->master_addr);
     put_number(put, "MASTER_PORT", attempt->port);
     put_number(put, "TORCHELASTIC_RESTART_COUNT", attempt->number);
