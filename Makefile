@@ -442,7 +442,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
                       tests/same-options tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
-                      tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/inside tests/rdma/beside \
+                      tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib
 
