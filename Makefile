@@ -338,7 +338,7 @@ check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: lau
 
 # What one process does, or threads of one.
 ARM_TESTS ?= $(addprefix test_,reduce reduce_many premul copy biased_lock bucket cipher clock coll_bytes \
-                 division dtype fence gradients once tensors)
+                 division dtype gradients once tensors)
 
 .PHONY: check-arm
 check-arm: ## run ARM_TESTS on an emulated 64-bit ARM machine (installs a cross compiler and qemu)

@@ -7,6 +7,13 @@
 #ifndef SANITIZED_H
 #define SANITIZED_H
 
+/* ThreadSanitizer allows no threads in a child of a process that has some. */
+#if defined(__SANITIZE_THREAD__)
+enum { HAS_TSAN = 1 };
+#else
+enum { HAS_TSAN = 0 };
+#endif
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { IS_SANITIZED = 1 };
 #else

@@ -8,6 +8,7 @@
 #include "folder.h"
 #include "kolo.h"
 #include "ranks.h"
+#include "sanitized.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -74,6 +75,8 @@ static void torchruns_counts_may_differ(void **state)
     kolo_store *agent;
 
     (void)state;
+    if (HAS_TSAN)
+        skip();
     counts.port = ranks_free_port();
     join_with_counts(&counts);
     /* over an agent's store, too */
@@ -92,6 +95,8 @@ static void attempts_of_kolorun_do_not_meet(void **state)
         .name = "KOLORUN_ATTEMPT", .timeout_ms = SHORT_MS, .code = KOLO_E_TIMEOUT};
 
     (void)state;
+    if (HAS_TSAN)
+        skip();
     counts.port = ranks_free_port();
     join_with_counts(&counts);
 }
