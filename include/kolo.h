@@ -260,8 +260,9 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses CUDA, or a
  * stream may stand behind another's that waits. A group's first call of this is a collective one,
  * which a rank without a GPU makes too; any rank may have another GPU, or none. Another stream may
- * be set later, of the same GPU. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that
- * the driver knows to end before the call's last byte, or whose address is no multiple of an
+ * be set later, of the same GPU; until then calls use this one, barriers too, so set another before
+ * destroying it, or free the group. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer
+ * that the driver knows to end before the call's last byte, or whose address is no multiple of an
  * element's length, is KOLO_E_INVALID, since the GPU would not survive it. While the stream is
  * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
  * by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once, with a work that

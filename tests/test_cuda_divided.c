@@ -377,7 +377,8 @@ static int reach_less(kolo_group *group, void *unused)
         setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
     failed = reduce_again(group) || take_all_forms(group, unused);
     unsetenv("FAKECUDA_BREAK");
-    return failed || kolo_barrier(group) || reduce_again(group) || take_all_forms(group, unused);
+    return failed || kolo_group_set_stream(group, NULL) || kolo_barrier(group) ||
+           reduce_again(group) || take_all_forms(group, unused);
 }
 
 /* Of rank 0's other buffer, which rank 1 cannot open, the other host's ranks learn once, when all
