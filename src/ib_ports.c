@@ -17,6 +17,8 @@
 
 enum { MOST_PORTS_OF_ONE = 8 };
 
+#define UNOPENED "the RDMA adapter %.31s cannot be opened: %.64s"
+
 /* ---- words ------------------------------------------------------------------------------- */
 
 void ko_ib_gid_text(const ko_ib_gid *gid, char text[KO_IB_GID_TEXT])
@@ -110,6 +112,9 @@ static void read_device(const struct ko_ib *ib, struct ko_ib_device *device,
 {
     struct ko_ib_context *context = ib->open_device(device);
 
+    if (!context && !*ports->unopened)
+        snprintf(ports->unopened, sizeof ports->unopened, UNOPENED, ib->device_name(device),
+                 strerror(errno));
     for (int i = 1; context && i <= MOST_PORTS_OF_ONE && ports->count < KO_IB_PORTS_CAP; i++) {
         struct ko_ib_port *port = &ports->list[ports->count];
 
@@ -344,7 +349,7 @@ int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_con
         if (!strcmp(ib->device_name(devices[i]), name))
             *context = ib->open_device(devices[i]);
     if (!*context)
-        n = ko_fail_errno(errno, "the RDMA adapter %s cannot be opened", name);
+        n = ko_fail(KOLO_E_UNSUPPORTED, UNOPENED, name, strerror(errno));
     else
         n = KOLO_OK;
     if (devices)

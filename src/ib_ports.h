@@ -37,6 +37,8 @@ struct ko_ib_port {
 struct ko_ib_ports {
     int count;
     int nchosen, chosen[KO_IB_CHOSEN_CAP]; /* in list, the best first */
+    char unopened[128]; /* why an adapter cannot be opened, so that its ports are not listed: the
+                           first such; "" if there is none */
     struct ko_ib_port list[KO_IB_PORTS_CAP];
 };
 
@@ -48,7 +50,7 @@ int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_port
 /* True if the i-th of the list is chosen. */
 bool ko_ib_port_is_chosen(const struct ko_ib_ports *ports, int i);
 
-/* Opens the adapter of that name. */
+/* Opens the adapter of that name; KOLO_E_UNSUPPORTED, and why. */
 int ko_ib_device_open(const struct ko_ib *ib, const char *name, struct ko_ib_context **context);
 
 /* Whether that adapter can register GPU memory by dma-bufs; KOLO_E_UNSUPPORTED, and why. */

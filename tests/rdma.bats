@@ -39,3 +39,18 @@ over_rdma() {
     [ "$status" -eq 0 ]
     [[ "$output" == *"over rdma: another machine, container or user"* ]]
 }
+
+# Two hosts, of which each rank is one; $1: what their adapters cannot do.
+two_hosts() {
+    KOLO_TRANSPORT=${KOLO_TRANSPORT-} LD_LIBRARY_PATH=$BIN/../tests/fakeverbs run env "$1" "$BIN/kolorun" -n 2 \
+        bash -c 'KOLO_HOST=h$RANK "$0" all_reduce -b 8 -e 64K -f 8192 -n 1 -w 0' "$BIN/kolo-perf"
+    echo "$output"
+}
+
+@test "an adapter that cannot be opened is warned of, and tcp used" {
+    for function in ibv_open_device=24 ibv_alloc_pd=12; do
+        two_hosts FAKEVERBS_BREAK=$function
+        [ "$status" -eq 0 ]
+        [ "$(grep -c "WARN.*RDMA is not used: the RDMA adapter fake0" <<<"$output")" -eq 2 ]
+    done
+}

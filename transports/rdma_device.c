@@ -8,6 +8,7 @@
 #include "config.h"
 #include "log.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,16 +40,30 @@ static int read_variables(struct ko_rdma_device *device)
     return err;
 }
 
+/* What is there and cannot be used is worth a word, unlike what is not there. */
+static int warned(int err)
+{
+    ko_log(KO_LOG_WARN, "RDMA is not used: %s", kolo_last_error());
+    return err;
+}
+
+static int nothing_chosen(const struct ko_ib_ports *ports)
+{
+    if (*ports->unopened)
+        return warned(ko_fail(KOLO_E_UNSUPPORTED, "%s", ports->unopened));
+    if (!ports->count)
+        return ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
+    return ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
+                   ports->list[0].device, ports->list[0].number, ports->list[0].why);
+}
+
 static int choose_ports(struct ko_rdma_device *device, const char *host)
 {
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
     int err = ports ? ko_ib_ports_read(device->ib, host, ports) : KOLO_E_NOMEM;
 
-    if (!err && !ports->count)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
-    else if (!err && !ports->nchosen)
-        err = ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
-                      ports->list[0].device, ports->list[0].number, ports->list[0].why);
+    if (!err && !ports->nchosen)
+        err = nothing_chosen(ports);
     for (int i = 0; !err && i < ports->nchosen; i++) {
         device->adapters[i].port = ports->list[ports->chosen[i]];
         atomic_store(&device->adapters[i].last_event, -1);
@@ -65,11 +80,12 @@ static int open_adapter(struct ko_rdma_device *device, struct ko_rdma_adapter *a
     int err = ko_ib_device_open(device->ib, port->device, &adapter->context);
 
     if (err)
-        return err;
+        return warned(err);
     adapter->pd = device->ib->alloc_pd(adapter->context);
     if (!adapter->pd || fcntl(adapter->context->async_fd, F_SETFL, O_NONBLOCK))
-        return ko_fail(KOLO_E_SYSTEM, "the RDMA adapter %s gives no protection domain",
-                       port->device);
+        return warned(ko_fail(KOLO_E_UNSUPPORTED,
+                              "the RDMA adapter %s gives no protection domain: %s", port->device,
+                              strerror(errno)));
     ko_log(KO_LOG_INFO, "rdma goes by %s port %d: %s", port->device, port->number, port->why);
     return KOLO_OK;
 }
