@@ -37,7 +37,7 @@ struct ko_ib_port {
 struct ko_ib_ports {
     int count;
     int nchosen, chosen[KO_IB_CHOSEN_CAP]; /* in list, the best first */
-    char unopened[128]; /* why an adapter cannot be opened, so that its ports are not listed: the
+    char unopened[160]; /* why an adapter cannot be opened, so that its ports are not listed: the
                            first such; "" if there is none */
     struct ko_ib_port list[KO_IB_PORTS_CAP];
 };

@@ -125,7 +125,7 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
         return KOLO_E_NOMEM;
     device->base = (struct ko_device){&ko_transport_rdma, -1};
     device->pid = (int)getpid();
-    pthread_mutex_init(&device->memory.lock, NULL);
+    ko_rdma_memory_open(device);
     err = read_variables(device);
     if (!err)
         err = ko_ib_open(&device->ib);

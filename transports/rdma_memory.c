@@ -2,7 +2,7 @@
  *
  * A registration that is kept holds its segment, so that the addresses cannot come to mean other
  * pages. What has been freed by its user is let go at the next use of the list, and when the list
- * is full that which was used longest ago. A GPU's allocation is registered whole, by a dma-buf,
+ * or the limit of locked memory is full that which was used longest ago. A GPU's allocation is registered whole, by a dma-buf,
  * which keeps its memory as long: what has been freed of these is looked for whenever a new one
  * comes. One that cannot be registered is kept as such.
  */
@@ -32,24 +32,6 @@ static void unmake(struct ko_rdma_device *device, struct ko_rdma_region *region)
     for (int i = 0; i < device->nadapters && region->mrs[i]; i++)
         (void)device->ib->dereg_mr(region->mrs[i]);
     *region = (struct ko_rdma_region){.is_kept = false};
-}
-
-/* Registers with all adapters, or with none. */
-static bool make(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
-                 struct ko_rdma_region *region)
-{
-    *region = (struct ko_rdma_region){.is_kept = false};
-    for (int i = 0; i < device->nadapters; i++) {
-        const struct ko_rdma_adapter *adapter = &device->adapters[i];
-
-        region->mrs[i] = device->ib->reg_mr(adapter->pd, (void *)(uintptr_t)at, nbytes, access);
-        if (!region->mrs[i]) {
-            warn(device, adapter->port.device, nbytes, errno);
-            unmake(device, region);
-            return false;
-        }
-    }
-    return true;
 }
 
 /* ---- what is kept ------------------------------------------------------------------------ */
@@ -97,22 +79,90 @@ static int find(struct ko_rdma_device *device, const void *at, size_t nbytes)
     return found;
 }
 
-/* A free entry; -1 if all are in use. */
-static int make_room(struct ko_rdma_device *device)
+/* Lets go of what nobody uses and was used longest ago: its entry, -1 if all are in use. */
+static int let_go_oldest(struct ko_rdma_device *device)
 {
-    struct ko_rdma_memory *memory = &device->memory;
+    const struct ko_rdma_held *kept = device->memory.kept;
     int oldest = -1;
 
-    for (int i = 0; i < KO_RDMA_KEPT; i++) {
-        if (is_free(&memory->kept[i]))
-            return i;
-        if (!memory->kept[i].users &&
-            (oldest < 0 || memory->kept[i].used < memory->kept[oldest].used))
+    for (int i = 0; i < KO_RDMA_KEPT; i++)
+        if (!is_free(&kept[i]) && !kept[i].users &&
+            (oldest < 0 || kept[i].used < kept[oldest].used))
             oldest = i;
-    }
     if (oldest >= 0)
         let_go(device, oldest);
     return oldest;
+}
+
+/* A free entry; -1 if all are in use. */
+static int make_room(struct ko_rdma_device *device)
+{
+    for (int i = 0; i < KO_RDMA_KEPT; i++)
+        if (is_free(&device->memory.kept[i]))
+            return i;
+    return let_go_oldest(device);
+}
+
+struct ko_ib_mr *ko_rdma_register_first(struct ko_rdma_device *device,
+                                        const struct ko_rdma_adapter *adapter, void *at,
+                                        size_t nbytes, int access)
+{
+    struct ko_ib_mr *mr = device->ib->reg_mr(adapter->pd, at, nbytes, access);
+    int error = mr ? 0 : errno;
+
+    pthread_mutex_lock(&device->memory.lock);
+    while (error == ENOMEM && let_go_oldest(device) >= 0) {
+        mr = device->ib->reg_mr(adapter->pd, at, nbytes, access);
+        error = mr ? 0 : errno;
+    }
+    pthread_mutex_unlock(&device->memory.lock);
+    errno = error;
+    return mr;
+}
+
+/* Whether so much is registered that nobody uses: what is longer than all of that would only drive
+ * it out, message by message. */
+static bool has_idle(struct ko_rdma_device *device, size_t nbytes)
+{
+    const struct ko_rdma_held *kept = device->memory.kept;
+    size_t idle = 0;
+
+    pthread_mutex_lock(&device->memory.lock);
+    for (int i = 0; i < KO_RDMA_KEPT; i++)
+        if (kept[i].segment && !kept[i].users)
+            idle += kept[i].segment->nbytes;
+    pthread_mutex_unlock(&device->memory.lock);
+    return idle >= nbytes;
+}
+
+static struct ko_ib_mr *make_one(struct ko_rdma_device *device,
+                                 const struct ko_rdma_adapter *adapter, const void *at,
+                                 size_t nbytes, int access)
+{
+    void *memory = (void *)(uintptr_t)at;
+    struct ko_ib_mr *mr = device->ib->reg_mr(adapter->pd, memory, nbytes, access);
+
+    if (mr || errno != ENOMEM || !has_idle(device, nbytes))
+        return mr;
+    return ko_rdma_register_first(device, adapter, memory, nbytes, access);
+}
+
+/* Registers with all adapters, or with none. */
+static bool make(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
+                 struct ko_rdma_region *region)
+{
+    *region = (struct ko_rdma_region){.is_kept = false};
+    for (int i = 0; i < device->nadapters; i++) {
+        const struct ko_rdma_adapter *adapter = &device->adapters[i];
+
+        region->mrs[i] = make_one(device, adapter, at, nbytes, access);
+        if (!region->mrs[i]) {
+            warn(device, adapter->port.device, nbytes, errno);
+            unmake(device, region);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Keeps the segment with those bytes, if they are of kolo_mem_alloc: its entry, else -1. */
@@ -292,6 +342,16 @@ void ko_rdma_let_go(struct ko_held *base)
     pthread_mutex_lock(&held->device->memory.lock);
     held->users--;
     pthread_mutex_unlock(&held->device->memory.lock);
+}
+
+void ko_rdma_memory_open(struct ko_rdma_device *device)
+{
+    pthread_mutexattr_t attr;
+
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&device->memory.lock, &attr);
+    pthread_mutexattr_destroy(&attr);
 }
 
 void ko_rdma_memory_close(struct ko_rdma_device *device)

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 struct ko_rdma_device;
+struct ko_rdma_adapter;
 
 /* Memory that the adapters can use, until it is given back. */
 struct ko_rdma_region {
@@ -37,7 +38,7 @@ struct ko_rdma_held {
  * registered for one message, since its addresses may be given to other pages afterwards and nobody
  * would know. */
 struct ko_rdma_memory {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* recursive */
     struct ko_rdma_held kept[KO_RDMA_KEPT];
     uint64_t uses;
     atomic_bool has_warned;
@@ -50,6 +51,12 @@ struct ko_rdma_memory {
 bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
                       struct ko_rdma_region *region);
 void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region);
+/* Registers with one adapter what a connection cannot do without: where the limit of locked memory
+ * does not let it, what is kept and nobody uses makes room. NULL, and errno. */
+struct ko_ib_mr *ko_rdma_register_first(struct ko_rdma_device *device,
+                                        const struct ko_rdma_adapter *adapter, void *at,
+                                        size_t nbytes, int access);
+void ko_rdma_memory_open(struct ko_rdma_device *device);
 void ko_rdma_memory_close(struct ko_rdma_device *device);
 
 /* The allocation of the GPU's in which all nbytes lie; NULL if it cannot be registered with all

@@ -52,7 +52,8 @@ static int make_slots(struct ko_rdma_wire *wire)
         return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes of slots", nbytes);
     memset(memory, 0, nbytes);
     slots->memory = memory;
-    slots->mr = wire->device->ib->reg_mr(adapter->pd, memory, nbytes, KO_IB_LOCAL_WRITE);
+    slots->mr =
+        ko_rdma_register_first(wire->device, adapter, memory, nbytes, KO_IB_LOCAL_WRITE);
     if (slots->mr)
         return KOLO_OK;
     return ko_fail(KOLO_E_SYSTEM,
