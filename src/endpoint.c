@@ -72,7 +72,8 @@ static int open_device(struct ko_endpoint *endpoint, const struct ko_transport *
 
 static int open_devices(struct ko_endpoint *endpoint)
 {
-    struct ko_site site = {.rank = endpoint->rank};
+    struct ko_site site = {.rank = endpoint->rank,
+                           .has_tcp = ko_topology_allows(&ko_transport_tcp)};
     int err = KOLO_OK;
 
     choose_site(endpoint->store, &site);

@@ -54,3 +54,21 @@ two_hosts() {
         [ "$(grep -c "WARN.*RDMA is not used: the RDMA adapter fake0" <<<"$output")" -eq 2 ]
     done
 }
+
+@test "where no memory can be locked ranks talk over tcp, with a warning; over rdma alone they fail" {
+    two_hosts FAKEVERBS_MEMLOCK=65536
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "WARN.*slots cannot be registered with fake0: Cannot allocate memory; .*go over tcp" <<<"$output")" -ge 1 ]
+    KOLO_TRANSPORT=rdma two_hosts FAKEVERBS_MEMLOCK=65536
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"slots cannot be registered with fake0"*"ulimit -l"* ]]
+}
+
+@test "where memory for some connections can be locked the others go over tcp" {
+    FAKEVERBS_MEMLOCK=900000 KOLO_TRANSPORT='' LD_LIBRARY_PATH=$BIN/../tests/fakeverbs run "$BIN/kolorun" -n 4 bash -c \
+        'KOLO_HOST=h$RANK "$0" all_to_all all_reduce -b 4 -e 300K -f 40 -n 2 -w 1' "$BIN/kolo-perf"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"go over tcp"* ]]
+    [ "$(grep -c "Out of bounds values : 0 OK" <<<"$output")" -ge 1 ]
+}

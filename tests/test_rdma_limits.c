@@ -5,9 +5,7 @@
  */
 #include "rdma_pair.h"
 
-#include "clock.h"
 #include "kolo.h"
-#include "log.h"
 #include "memory.h"
 
 #include <setjmp.h>
@@ -17,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +52,16 @@ static void expect_text(const char *words)
 {
     if (!strstr(kolo_last_error(), words))
         fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), words);
+}
+
+/* What the double counts begins anew with another text. */
+static void break_now(const char *wish)
+{
+    static int times;
+    char text[128];
+
+    snprintf(text, sizeof text, "%s,none@%d=1", wish, ++times);
+    setenv("FAKEVERBS_BREAK", text, 1);
 }
 
 /* ---- adapters -------------------------------------------------------------------------------- */
@@ -140,12 +149,158 @@ static void what_is_kept_makes_room(void **state)
     free(got);
 }
 
+/* ---- wires without queue pairs --------------------------------------------------------------- */
+
+static struct rdma_pair open_devices(bool left_has_tcp, bool right_has_tcp)
+{
+    struct ko_site left = rdma_pair_site, right = rdma_pair_site;
+    struct rdma_pair pair = {.left = NULL};
+
+    left.has_tcp = left_has_tcp;
+    right.has_tcp = right_has_tcp;
+    assert_int_equal(rdma->open(&left, &pair.left), KOLO_OK);
+    assert_int_equal(rdma->open(&right, &pair.right), KOLO_OK);
+    return pair;
+}
+
+static bool is_plain(const struct ko_wire *wire)
+{
+    return wire->transport != rdma;
+}
+
+/* Sleeps until a message has come, and lands it. */
+static void sleep_for_one(struct ko_wire *wire, void *to)
+{
+    const struct ko_frame *frame;
+    int err;
+
+    while ((err = wire->transport->next(wire, &frame)) == KO_AGAIN) {
+        struct pollfd entry = {.fd = wire->fd, .events = POLLIN};
+
+        assert_int_equal(wire->wanted, KO_POLL_IN);
+        assert_int_equal(poll(&entry, 1, RDMA_LIMIT_MS), 1);
+    }
+    assert_int_equal(err, KOLO_OK);
+    while ((err = wire->transport->land(wire, to)) == KO_AGAIN)
+        continue;
+    assert_int_equal(err, KOLO_OK);
+}
+
+static void talk(struct rdma_pair *pair)
+{
+    static unsigned char got[RDMA_SLICE];
+    struct pollfd entry = {.fd = pair->to->fd, .events = POLLIN};
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+    const struct ko_frame *frame;
+    int err;
+
+    for (size_t nbytes = 0; nbytes <= RDMA_SLICE; nbytes = 4 * nbytes + 4)
+        rdma_pair_pass(pair, nbytes);
+    rdma_pair_pass(pair, RDMA_SLICE);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(poll(&entry, 1, 0), 0); /* nobody is kept awake */
+        assert_int_equal(pair->from->transport->send(pair->from, &post), KOLO_OK);
+        sleep_for_one(pair->to, got);
+    }
+    while ((err = pair->from->transport->deliver(pair->from)) == KO_AGAIN)
+        continue;
+    assert_int_equal(err, KOLO_OK);
+    rdma->hangup(pair->from);
+    pair->from = NULL;
+    while ((err = pair->to->transport->next(pair->to, &frame)) == KO_AGAIN)
+        assert_int_equal(poll(&entry, 1, RDMA_LIMIT_MS), 1);
+    assert_int_equal(err, KOLO_E_PEER_LOST);
+    rdma->hangup(pair->to);
+    pair->to = NULL;
+}
+
+/* Whichever end it is that lacks something, and whatever: both talk over tcp, and it is said once.
+ */
+static void no_room_for_a_wire(void **state)
+{
+    static const char *const wishes[] = {"ibv_reg_mr=12",
+                                         "ibv_reg_mr@1-1=12",
+                                         "ibv_reg_mr@2-2=12",
+                                         "ibv_create_qp=12",
+                                         "ibv_create_cq@1-1=12",
+                                         "ibv_create_cq@2-2=12",
+                                         "ibv_create_comp_channel@2-2=24"};
+    static const char *const devices[] = {"fake0:roce", "fake0:ib", "fake0:iwarp"};
+
+    for (size_t i = 0; i < 3 * sizeof wishes / sizeof *wishes; i++) {
+        struct rdma_pair pair;
+
+        setenv("FAKEVERBS_DEVICES", devices[i % 3], 1);
+        pair = open_devices(true, true);
+        break_now(wishes[i / 3]);
+        assert_int_equal(rdma_pair_open_wire(&pair), KOLO_OK);
+        assert_true(is_plain(pair.from) && is_plain(pair.to));
+        talk(&pair);
+        unsetenv("FAKEVERBS_BREAK");
+        assert_int_equal(rdma_pair_open_wire(&pair), KOLO_OK);
+        assert_false(is_plain(pair.from) || is_plain(pair.to));
+        rdma_pair_pass(&pair, RDMA_SLICE);
+        assert_int_equal(count_logged("connections go over tcp"), 1);
+        rdma_pair_close(&pair);
+        forget_wishes(state);
+    }
+}
+
+/* The second wire has room, and messages go by both; a third warns no more. */
+static void one_warning(void **state)
+{
+    struct rdma_pair pair = open_devices(true, true), more[3];
+
+    (void)state;
+    setenv("FAKEVERBS_MEMLOCK", "65536", 1);
+    for (int i = 0; i < 3; i++) {
+        more[i] = (struct rdma_pair){.left = pair.left, .right = pair.right};
+        if (i == 1)
+            unsetenv("FAKEVERBS_MEMLOCK");
+        assert_int_equal(rdma_pair_open_wire(&more[i]), KOLO_OK);
+        if (i == 1)
+            setenv("FAKEVERBS_MEMLOCK", "65536", 1);
+        assert_int_equal(is_plain(more[i].from), i != 1);
+    }
+    assert_int_equal(count_logged("393216 bytes of slots cannot be registered"), 1);
+    for (int i = 0; i < 3; i++)
+        rdma_pair_pass(&more[i], 100000);
+    for (int i = 0; i < 3; i++) {
+        rdma->hangup(more[i].from);
+        rdma->hangup(more[i].to);
+    }
+    rdma_pair_close(&pair);
+}
+
+/* KOLO_TRANSPORT may be another at the other end, which then says what is the matter. */
+static void tcp_is_not_allowed(void **state)
+{
+    static const struct {
+        const char *wish, *text;
+        bool left, right;
+    } rows[] = {{"ibv_reg_mr@1-1=12", "slots cannot be registered", false, true},
+                {"ibv_reg_mr@1-1=12", "rank 1 has no room for a connection", true, false},
+                {"ibv_reg_mr@2-2=12", "slots cannot be registered", true, false},
+                {"ibv_reg_mr@2-2=12", "rank 2 has no room for a connection", false, true}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct rdma_pair pair = open_devices(rows[i].left, rows[i].right);
+
+        break_now(rows[i].wish);
+        assert_int_not_equal(rdma_pair_open_wire(&pair), KOLO_OK);
+        expect_text(rows[i].text);
+        rdma_pair_close(&pair);
+        forget_wishes(state);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, forget_wishes, forget_wishes)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(an_adapter_that_cannot_be_used),
-                                       TEST(what_is_kept_makes_room)};
+                                       TEST(what_is_kept_makes_room), TEST(no_room_for_a_wire),
+                                       TEST(one_warning), TEST(tcp_is_not_allowed)};
     int fd = mkstemp(log_path), failed;
 
     if (fd < 0)

@@ -33,8 +33,7 @@ static int after(struct ko_rdma_wire *wire, int err)
     return err;
 }
 
-/* Keeps the poller's idea of the connection over tcp. */
-static int poll_tcp(struct ko_rdma_wire *wire)
+int ko_rdma_poll_tcp(struct ko_rdma_wire *wire)
 {
     const int wanted = wire->ended_ns ? 0 : wire->tcp->wanted;
     int err = KOLO_OK;
@@ -67,7 +66,7 @@ static void look_at_tcp(struct ko_rdma_wire *wire)
     if (err && err != KOLO_E_PEER_LOST)
         ko_rdma_fail(wire, err);
     wire->ended_ns = ko_now_ns();
-    if (poll_tcp(wire))
+    if (ko_rdma_poll_tcp(wire))
         ko_rdma_fail(wire, KOLO_E_SYSTEM);
 }
 
@@ -182,11 +181,12 @@ static int poll_rails(struct ko_rdma_wire *wire)
 /* Makes the queue pairs, with what tells of them, and puts their card into the hello. */
 static int open_queue(struct ko_rdma_wire *wire, struct ko_hello *hello)
 {
-    int err = ko_rdma_queue_open(wire);
+    int err = wire->stage == KO_RDMA_PLAIN ? KOLO_OK : ko_rdma_queue_open(wire);
+    const bool is_plain = wire->stage == KO_RDMA_PLAIN;
 
-    if (!err)
+    if (!err && !is_plain)
         err = poll_rails(wire);
-    if (!err && wire->is_connecting && wire->device->cm)
+    if (!err && !is_plain && wire->is_connecting && wire->device->cm)
         err = ko_rdma_meet_begin(wire);
     if (!err)
         memcpy(hello->card, &wire->card, sizeof wire->card);
@@ -209,7 +209,7 @@ static int rdma_connect(struct ko_device *device, const unsigned char *address, 
     if (!err)
         err = ko_transport_tcp.connect(tcp, address, nbytes, &own, &wire->tcp);
     if (!err)
-        err = poll_tcp(wire);
+        err = ko_rdma_poll_tcp(wire);
     if (err) {
         wire->base.transport->hangup(&wire->base);
         return err;
@@ -233,7 +233,7 @@ static int rdma_accept(struct ko_device *device, struct ko_wire **wire_out)
         return err;
     }
     wire->tcp = tcp;
-    err = poll_tcp(wire);
+    err = ko_rdma_poll_tcp(wire);
     if (err) {
         wire->base.transport->hangup(&wire->base);
         return err;
@@ -351,8 +351,10 @@ static int shake(struct ko_rdma_wire *wire)
 
     if (wire->tcp->state != KO_WIRE_OPEN)
         return KOLO_OK;
-    if (wire->stage == KO_RDMA_GREETING)
+    if (wire->stage == KO_RDMA_GREETING || (wire->stage == KO_RDMA_PLAIN && wire->is_connecting))
         err = ko_rdma_card_take(wire, &wire->tcp->hello);
+    if (!err && wire->stage == KO_RDMA_PLAIN)
+        return ko_rdma_plain_open(wire);
     if (!err && wire->stage == KO_RDMA_GREETING)
         err = join(wire);
     if (!err && wire->stage == KO_RDMA_MEETING)
@@ -372,8 +374,10 @@ static int drive_opening(struct ko_rdma_wire *wire)
     if (!err)
         err = shake(wire);
     if (!err)
-        err = poll_tcp(wire);
-    return err || wire->base.state != KO_WIRE_OPEN ? err : after(wire, KOLO_OK);
+        err = ko_rdma_poll_tcp(wire);
+    if (err || wire->base.state != KO_WIRE_OPEN || wire->stage == KO_RDMA_PLAIN)
+        return err;
+    return after(wire, KOLO_OK);
 }
 
 /* ---- the row ----------------------------------------------------------------------------- */
@@ -409,7 +413,7 @@ static int rdma_answer(struct ko_wire *base, const struct ko_hello *hello)
 
     if (!err)
         err = open_queue(wire, &own);
-    if (!err)
+    if (!err && wire->stage != KO_RDMA_PLAIN)
         err = join(wire);
     if (!err)
         err = wire->tcp->transport->answer(wire->tcp, &own);
@@ -517,7 +521,7 @@ static void rdma_hangup(struct ko_wire *base)
 
     if (!wire)
         return;
-    if (base->state == KO_WIRE_OPEN && !wire->status)
+    if (wire->stage == KO_RDMA_OPEN && base->state == KO_WIRE_OPEN && !wire->status)
         linger(wire);
     ko_transport_tcp.hangup(wire->tcp);
     ko_rdma_queue_close(wire);

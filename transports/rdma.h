@@ -3,8 +3,8 @@
  * rdma.h: what the files of the rdma transport have of each other; rdma_device.c opens adapters,
  * rdma.c begins and ends wires, rdma_queue.c makes their queue pairs, rdma_card.c tells of them and
  * joins them, rdma_cm.c joins those of iWARP, rdma_work.c posts requests and takes in completions,
- * rdma_memory.c registers memory, rdma_out.c and rdma_in.c move messages. Nobody else includes
- * this.
+ * rdma_memory.c registers memory, rdma_out.c and rdma_in.c move messages, rdma_plain.c does so for
+ * wires without queue pairs. Nobody else includes this.
  *
  * A wire has a connection over tcp beside its queue pairs: there the two ends prove who they are,
  * and greet each other; with the hellos go the cards by which the queue pairs are joined.
@@ -23,6 +23,10 @@
  * registered at either end goes through the slots. A GPU's memory has been registered before, or
  * does not come here: what lies there is always asked for, and if the receiver has no place for it,
  * the sender's adapter gathers it behind the heads of slots.
+ *
+ * A wire for which an end has no room (locked memory, queue pairs) stays one of tcp's, if
+ * KOLO_TRANSPORT allows that at both: the card of the end that finds it says so, and the answer's
+ * card decides.
  *
  * A wire may have several queue pairs, on one adapter or on several: its rails. All messages go by
  * the first, in their order; what is written is cut into a stripe for each. The specification gives
@@ -60,7 +64,7 @@ enum {
 
 /* ---- what travels ------------------------------------------------------------------------ */
 
-enum { KO_RDMA_IWARP = 100 };
+enum { KO_RDMA_IWARP = 100, KO_RDMA_TCP };
 
 /* Of a queue pair. */
 struct ko_rdma_end {
@@ -76,7 +80,7 @@ struct ko_rdma_end {
 /* Of a wire's, in a hello. An answer has as many rails as the hello that it answers. */
 struct ko_rdma_card {
     uint32_t magic, version;
-    uint32_t link_layer; /* KO_IB_LINK_ or KO_RDMA_IWARP */
+    uint32_t link_layer; /* KO_IB_LINK_, KO_RDMA_IWARP, or KO_RDMA_TCP: there are no rails */
     uint32_t slot_bytes;
     uint16_t credits, nrails;
     uint16_t cm_port; /* iWARP: there */
@@ -151,7 +155,9 @@ struct ko_rdma_device {
     int64_t qps;                                       /* rails on each, of wires that begin here */
     int64_t pkey, traffic_class, service_level, timeout, retries;
     struct ko_rdma_memory memory;
-    int pid; /* a child of fork has no part in what its parent has opened */
+    bool has_tcp;           /* see struct ko_site */
+    atomic_bool has_warned; /* that a wire has no room */
+    int pid;                /* a child of fork has no part in what its parent has opened */
 };
 
 int ko_rdma_open(const struct ko_site *site, struct ko_device **device);

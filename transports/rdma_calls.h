@@ -5,10 +5,25 @@
 #ifndef KO_RDMA_CALLS_H
 #define KO_RDMA_CALLS_H
 
+/* ---- rdma.c ------------------------------------------------------------------------------ */
+
+/* Keeps the poller's idea of the connection over tcp. */
+int ko_rdma_poll_tcp(struct ko_rdma_wire *wire);
+
+/* ---- rdma_plain.c ------------------------------------------------------------------------ */
+
+/* The wire will have no queue pairs: closes what there is of them, and writes a card that says so.
+ */
+void ko_rdma_go_plain(struct ko_rdma_wire *wire);
+/* Both ends know it, and the connection over tcp is open: from now on the wire's transport is
+ * another row, by which everything goes over that connection. */
+int ko_rdma_plain_open(struct ko_rdma_wire *wire);
+
 /* ---- rdma_queue.c ------------------------------------------------------------------------ */
 
 /* Makes the queue pairs, with all receives posted, and our card; for an answer the other end's card
- * has come. Safe to close after a failure. */
+ * has come. Where the adapters have no room for them the wire goes plain, if it may, which is
+ * warned of once. Safe to close after a failure. */
 int ko_rdma_queue_open(struct ko_rdma_wire *wire);
 void ko_rdma_queue_close(struct ko_rdma_wire *wire);
 /* Keeps the first failure, with this thread's text, and stops the queue pairs, so that the adapters

@@ -5,6 +5,8 @@
  */
 #include "rdma.h"
 
+#include "log.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,8 +64,7 @@ int ko_rdma_card_write(struct ko_rdma_wire *wire)
 
 static bool is_made_as_ours(const struct ko_rdma_wire *wire, const struct ko_rdma_card *card)
 {
-    if (card->magic != KO_HELLO_MAGIC || card->version != KO_HELLO_VERSION ||
-        card->slot_bytes != KO_RDMA_SLOT || card->credits != KO_RDMA_CREDITS || !card->nrails ||
+    if (card->slot_bytes != KO_RDMA_SLOT || card->credits != KO_RDMA_CREDITS || !card->nrails ||
         card->nrails > KO_RDMA_RAILS || (wire->nrails && card->nrails != wire->nrails))
         return false;
     for (int i = 0; i < card->nrails; i++)
@@ -72,14 +73,33 @@ static bool is_made_as_ours(const struct ko_rdma_wire *wire, const struct ko_rdm
     return true;
 }
 
+/* An end has no room: both do without. */
+static int take_plain(struct ko_rdma_wire *wire, int from)
+{
+    if (!wire->device->has_tcp)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "rank %d has no room for a connection over rdma (its log says of what), and "
+                       "KOLO_TRANSPORT does not allow tcp here",
+                       from);
+    ko_log(KO_LOG_INFO, "rank %d and this one talk over tcp: %s has no room for rdma", from,
+           wire->stage == KO_RDMA_PLAIN ? "this one" : "that one");
+    ko_rdma_go_plain(wire);
+    return KOLO_OK;
+}
+
 int ko_rdma_card_take(struct ko_rdma_wire *wire, const struct ko_hello *hello)
 {
     const struct ko_rdma_card *card = &wire->theirs;
     const struct ko_rdma_device *device = wire->device;
     const struct ko_ib_port *port = &device->adapters[0].port;
 
+    bool is_known;
+
     memcpy(&wire->theirs, hello->card, sizeof wire->theirs);
-    if (!is_made_as_ours(wire, card))
+    is_known = card->magic == KO_HELLO_MAGIC && card->version == KO_HELLO_VERSION;
+    if (is_known && card->link_layer == KO_RDMA_TCP)
+        return take_plain(wire, (int)hello->from);
+    if (!is_known || wire->stage == KO_RDMA_PLAIN || !is_made_as_ours(wire, card))
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's queue pairs are not made as this version of kolo makes them",
                        (int)hello->from);

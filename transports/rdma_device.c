@@ -125,6 +125,7 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
         return KOLO_E_NOMEM;
     device->base = (struct ko_device){&ko_transport_rdma, -1};
     device->pid = (int)getpid();
+    device->has_tcp = site->has_tcp;
     ko_rdma_memory_open(device);
     err = read_variables(device);
     if (!err)

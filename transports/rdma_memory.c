@@ -2,9 +2,9 @@
  *
  * A registration that is kept holds its segment, so that the addresses cannot come to mean other
  * pages. What has been freed by its user is let go at the next use of the list, and when the list
- * or the limit of locked memory is full that which was used longest ago. A GPU's allocation is registered whole, by a dma-buf,
- * which keeps its memory as long: what has been freed of these is looked for whenever a new one
- * comes. One that cannot be registered is kept as such.
+ * or the limit of locked memory is full that which was used longest ago. A GPU's allocation is
+ * registered whole, by a dma-buf, which keeps its memory as long: what has been freed of these is
+ * looked for whenever a new one comes. One that cannot be registered is kept as such.
  */
 #include "rdma.h"
 

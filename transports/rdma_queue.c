@@ -6,6 +6,8 @@
  */
 #include "rdma.h"
 
+#include "log.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +54,7 @@ static int make_slots(struct ko_rdma_wire *wire)
         return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes of slots", nbytes);
     memset(memory, 0, nbytes);
     slots->memory = memory;
-    slots->mr =
-        ko_rdma_register_first(wire->device, adapter, memory, nbytes, KO_IB_LOCAL_WRITE);
+    slots->mr = ko_rdma_register_first(wire->device, adapter, memory, nbytes, KO_IB_LOCAL_WRITE);
     if (slots->mr)
         return KOLO_OK;
     return ko_fail(KOLO_E_SYSTEM,
@@ -133,17 +134,34 @@ static int post_receives(struct ko_rdma_wire *wire)
     return wire->status ? ko_fail_again(wire->status, wire->why) : KOLO_OK;
 }
 
+static int make_all(struct ko_rdma_wire *wire)
+{
+    int err = make_slots(wire);
+
+    for (int i = 0; i < wire->nrails && !err; i++)
+        err = make_rail(wire, &wire->rails[i]);
+    return err;
+}
+
+static void do_without(struct ko_rdma_wire *wire)
+{
+    if (!atomic_exchange(&wire->device->has_warned, true))
+        ko_log(KO_LOG_WARN, "%s; such connections go over tcp", kolo_last_error());
+    ko_rdma_go_plain(wire);
+}
+
 int ko_rdma_queue_open(struct ko_rdma_wire *wire)
 {
     int err;
 
     ko_rdma_card_match(wire);
-    err = make_slots(wire);
-    for (int i = 0; i < wire->nrails && !err; i++) {
-        err = make_rail(wire, &wire->rails[i]);
-        if (!err)
-            err = to_init(wire, &wire->rails[i]);
+    err = make_all(wire);
+    if (err && wire->device->has_tcp) {
+        do_without(wire);
+        return KOLO_OK;
     }
+    for (int i = 0; i < wire->nrails && !err; i++)
+        err = to_init(wire, &wire->rails[i]);
     if (!err)
         err = post_receives(wire);
     return err ? err : ko_rdma_card_write(wire);

@@ -10,7 +10,8 @@ enum ko_rdma_stage {
     KO_RDMA_MEETING,  /* iWARP: librdmacm joins the queue pairs */
     KO_RDMA_READYING, /* our queue pair is joined, theirs is not known to be */
     KO_RDMA_PROBING,  /* a first write is on its way */
-    KO_RDMA_OPEN
+    KO_RDMA_OPEN,
+    KO_RDMA_PLAIN /* without queue pairs, and without all of the stages between */
 };
 
 /* A queue pair with its completion queue. */

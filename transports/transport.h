@@ -118,6 +118,7 @@ struct ko_device {
 struct ko_site {
     char listen_host[64]; /* numeric address to listen on, for transports that have addresses */
     int rank;             /* this rank in the world */
+    bool has_tcp;         /* a wire that cannot have what its transport needs may be one of tcp's */
 };
 
 struct ko_transport {
