@@ -59,6 +59,9 @@ static int open_device(struct ko_endpoint *endpoint, const struct ko_transport *
 
     if (err == KOLO_E_UNSUPPORTED) {
         ko_log(KO_LOG_INFO, "transport %s cannot be used: %s", transport->name, kolo_last_error());
+        if (!*endpoint->lacking)
+            snprintf(endpoint->lacking, sizeof endpoint->lacking, "%s cannot be used: %.400s",
+                     transport->name, kolo_last_error());
         return KOLO_OK;
     }
     if (err)
@@ -240,6 +243,17 @@ const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int ran
     return contact;
 }
 
+/* No transport is left; perhaps since one could not be opened. */
+static int fail_unjoined(const struct ko_endpoint *endpoint, int status)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (status != KOLO_E_UNSUPPORTED || !*endpoint->lacking)
+        return status;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    return ko_fail(status, "%.240s; %.240s", text, endpoint->lacking);
+}
+
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
                         struct ko_wire **wire)
 {
@@ -250,8 +264,9 @@ int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_
     int err = ko_endpoint_contact(endpoint, rank, &peer);
 
     if (!err)
-        err = ko_topology_choose(&endpoint->own, peer, rank == endpoint->rank, &index, why,
-                                 sizeof why);
+        err =
+            fail_unjoined(endpoint, ko_topology_choose(&endpoint->own, peer, rank == endpoint->rank,
+                                                       &index, why, sizeof why));
     if (err)
         return err;
     transport = ko_transport_find(peer->addresses[index].transport);

@@ -11,6 +11,7 @@
 #include "crew.h"
 #include "kolo.h"
 #include "poller_pool.h"
+#include "status.h"
 #include "topology.h"
 
 #include <pthread.h>
@@ -30,6 +31,7 @@ struct ko_endpoint {
     size_t own_cache_bytes; /* ko_cache_own_bytes */
     struct ko_contact **contacts; /* by world rank, fetched at first use */
     struct ko_device *devices[KO_CONTACT_TRANSPORTS];
+    char lacking[KO_ERROR_TEXT];   /* the first transport that cannot be used, and why; or "" */
     struct ko_poller poller;       /* listeners and unfinished arrivals */
     struct ko_poller_pool pollers; /* of channels; all woken when an arrival can be claimed */
     struct ko_crew crew;           /* threads for the groups' work in the background */

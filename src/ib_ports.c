@@ -129,22 +129,44 @@ static void read_device(const struct ko_ib *ib, struct ko_ib_device *device,
 
 /* ---- choosing ----------------------------------------------------------------------------- */
 
-/* Which item of the list, "mlx5_0" or "mlx5_0:1", is this port; -1: none. */
-static int place_in(const struct ko_ib_port *port, const char *list)
+/* Whether "mlx5_0" or "mlx5_0:1", so long, is this port. */
+static bool is_named(const struct ko_ib_port *port, const char *name, size_t length)
 {
-    const size_t length = strlen(port->device);
     char full[KO_IB_NAME + 8];
 
     snprintf(full, sizeof full, "%s:%d", port->device, port->number);
+    return (length == strlen(port->device) && !strncmp(name, port->device, length)) ||
+           (length == strlen(full) && !strncmp(name, full, length));
+}
+
+/* Which item of the list is this port; -1: none. */
+static int place_in(const struct ko_ib_port *port, const char *list)
+{
     for (int place = 0; *list; place++) {
         const size_t item = strcspn(list, ",");
 
-        if ((item == length && !strncmp(list, port->device, item)) ||
-            (item == strlen(full) && !strncmp(list, full, item)))
+        if (is_named(port, list, item))
             return place;
         list += item + (list[item] == ',');
     }
     return -1;
+}
+
+/* Finds a name in KOLO_IB_HCA that nothing here has. */
+static void find_unknown(struct ko_ib_ports *ports)
+{
+    const char *list = ko_config_text(KO_CONFIG_IB_HCA);
+
+    for (list += *list == '^'; *list && !*ports->unknown;) {
+        const size_t item = strcspn(list, ",");
+        bool is_known = !item;
+
+        for (int i = 0; i < ports->count; i++)
+            is_known |= is_named(&ports->list[i], list, item);
+        if (!is_known)
+            snprintf(ports->unknown, sizeof ports->unknown, "%.*s", (int)item, list);
+        list += item + (list[item] == ',');
+    }
 }
 
 /* Sets the port's item; false if it is not to be used. */
@@ -334,6 +356,7 @@ int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_port
         read_device(ib, devices[i], ports);
     if (devices)
         ib->free_devices(devices);
+    find_unknown(ports);
     choose(ports, (int)gid_wish, host);
     return KOLO_OK;
 }

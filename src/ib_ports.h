@@ -39,6 +39,7 @@ struct ko_ib_ports {
     int nchosen, chosen[KO_IB_CHOSEN_CAP]; /* in list, the best first */
     char unopened[160]; /* why an adapter cannot be opened, so that its ports are not listed: the
                            first such; "" if there is none */
+    char unknown[KO_IB_NAME]; /* the first name in KOLO_IB_HCA that no port has; or "" */
     struct ko_ib_port list[KO_IB_PORTS_CAP];
 };
 

@@ -72,3 +72,9 @@ two_hosts() {
     [[ "$output" == *"go over tcp"* ]]
     [ "$(grep -c "Out of bounds values : 0 OK" <<<"$output")" -ge 1 ]
 }
+
+@test "where only rdma is allowed, and cannot be used, the error says why" {
+    KOLO_TRANSPORT=rdma two_hosts FAKEVERBS_DOWN=fake0
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"no transport joins"*'KOLO_TRANSPORT is "rdma"; rdma cannot be used: no RDMA port can be used (fake0 port 1: its link is not active)'* ]]
+}

@@ -85,6 +85,30 @@ static void an_adapter_that_cannot_be_used(void **state)
     }
 }
 
+/* A wish for an adapter that is not there is not passed over in silence. */
+static void names_of_nobody(void **state)
+{
+    static const struct {
+        const char *names, *text;
+        int status;
+    } rows[] = {{"mlx5_typo", "KOLO_IB_HCA does not allow it", KOLO_E_UNSUPPORTED},
+                {"fake0,mlx5_typo", "KOLO_IB_HCA names mlx5_typo, and there is no", KOLO_OK},
+                {"fake0:2,fake0:1", "KOLO_IB_HCA names fake0:2, and there is no", KOLO_OK},
+                {"^mlx5_typo", "KOLO_IB_HCA names mlx5_typo, and there is no", KOLO_OK},
+                {"fake0,fake0:1,", NULL, KOLO_OK}};
+    struct ko_device *device;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        setenv("KOLO_IB_HCA", rows[i].names, 1);
+        assert_int_equal(rdma->open(&rdma_pair_site, &device), rows[i].status);
+        if (!rows[i].status)
+            rdma->close(device);
+        assert_int_equal(count_logged(rows[i].text ? rows[i].text : "KOLO_IB_HCA"),
+                         rows[i].text != NULL);
+        forget_wishes(state);
+    }
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum { SLOT_BYTES = 2 * KO_RDMA_SLOTS * KO_RDMA_SLOT, KEPT_BYTES = 256 << 10 };
@@ -299,8 +323,11 @@ static void tcp_is_not_allowed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(an_adapter_that_cannot_be_used),
-                                       TEST(what_is_kept_makes_room), TEST(no_room_for_a_wire),
-                                       TEST(one_warning), TEST(tcp_is_not_allowed)};
+                                       TEST(names_of_nobody),
+                                       TEST(what_is_kept_makes_room),
+                                       TEST(no_room_for_a_wire),
+                                       TEST(one_warning),
+                                       TEST(tcp_is_not_allowed)};
     int fd = mkstemp(log_path), failed;
 
     if (fd < 0)

@@ -47,14 +47,19 @@ static int warned(int err)
     return err;
 }
 
+/* So is a wish that cannot be had. */
 static int nothing_chosen(const struct ko_ib_ports *ports)
 {
+    int err;
+
     if (*ports->unopened)
         return warned(ko_fail(KOLO_E_UNSUPPORTED, "%s", ports->unopened));
     if (!ports->count)
-        return ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
-    return ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
-                   ports->list[0].device, ports->list[0].number, ports->list[0].why);
+        err = ko_fail(KOLO_E_UNSUPPORTED, "this machine has no RDMA adapter");
+    else
+        err = ko_fail(KOLO_E_UNSUPPORTED, "no RDMA port can be used (%s port %d: %s)",
+                      ports->list[0].device, ports->list[0].number, ports->list[0].why);
+    return *ko_config_text(KO_CONFIG_IB_HCA) ? warned(err) : err;
 }
 
 static int choose_ports(struct ko_rdma_device *device, const char *host)
@@ -62,6 +67,9 @@ static int choose_ports(struct ko_rdma_device *device, const char *host)
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
     int err = ports ? ko_ib_ports_read(device->ib, host, ports) : KOLO_E_NOMEM;
 
+    if (!err && ports->nchosen && *ports->unknown)
+        ko_log(KO_LOG_WARN, "KOLO_IB_HCA names %s, and there is no RDMA adapter of that name",
+               ports->unknown);
     if (!err && !ports->nchosen)
         err = nothing_chosen(ports);
     for (int i = 0; !err && i < ports->nchosen; i++) {
