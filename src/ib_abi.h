@@ -76,6 +76,8 @@ enum { KO_IB_WC_RECV = 128, KO_IB_WC_RECV_IMM = 129 };
 
 /* ibv_event_type */
 enum {
+    KO_IB_EVENT_CQ_ERR = 0,
+    KO_IB_EVENT_QP_FATAL = 1,
     KO_IB_EVENT_DEVICE_FATAL = 8,
     KO_IB_EVENT_PORT_ACTIVE = 9,
     KO_IB_EVENT_PORT_ERR = 10,

@@ -318,12 +318,68 @@ static void tcp_is_not_allowed(void **state)
     }
 }
 
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* What befalls one wire's queues is read by another, and ends the first alone. */
+static void a_queue_fails(void **state)
+{
+    static const char *const words[] = {"a queue of the RDMA adapter fake0, to rank 2, has failed",
+                                        NULL};
+    static const char *const events[] = {"1=0", "1=1"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct rdma_pair pair = rdma_pair_new(), other = {.left = pair.left, .right = pair.right};
+        struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+
+        assert_int_equal(rdma_pair_open_wire(&other), KOLO_OK);
+        setenv("FAKEVERBS_EVENT", events[i], 1);
+        assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+        unsetenv("FAKEVERBS_EVENT");
+        (void)rdma->arm(other.from);
+        assert_int_equal(count_logged("tells of an event"), 1);
+        rdma_pair_pass(&other, RDMA_SLICE);
+        rdma_pair_expect(pair.from, KOLO_E_SYSTEM, words);
+        assert_int_equal(truncate(log_path, 0), 0);
+        rdma->hangup(other.from);
+        rdma->hangup(other.to);
+        rdma_pair_close(&pair);
+    }
+}
+
+/* Other events end nothing, and are remembered for what may follow. */
+static void events_that_explain(void **state)
+{
+    static const char *const words[] = {"RETRY_EXC_ERR", "after the event some event", NULL};
+    static const char *const events[] = {"1=18", "1=11", "1=4"};
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct rdma_pair pair = rdma_pair_new();
+
+        setenv("FAKEVERBS_EVENT", events[i], 1);
+        rdma_pair_pass(&pair, 5);
+        unsetenv("FAKEVERBS_EVENT");
+        (void)rdma->arm(pair.from);
+        assert_int_equal(count_logged("tells of an event: some event"), (int)i + 1);
+        rdma_pair_pass(&pair, RDMA_SLICE);
+        setenv("FAKEVERBS_STATUS", "1=12/129", 1);
+        assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+        rdma_pair_expect(pair.from, KOLO_E_PEER_LOST, words);
+        unsetenv("FAKEVERBS_STATUS");
+        rdma_pair_close(&pair);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, forget_wishes, forget_wishes)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(an_adapter_that_cannot_be_used),
                                        TEST(names_of_nobody),
+                                       TEST(a_queue_fails),
+                                       TEST(events_that_explain),
                                        TEST(what_is_kept_makes_room),
                                        TEST(no_room_for_a_wire),
                                        TEST(one_warning),

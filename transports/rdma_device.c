@@ -155,6 +155,20 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
     return KOLO_OK;
 }
 
+/* Another wire's rail, perhaps, which lives until the event is acknowledged: destroying its queues
+ * waits for that. */
+static void mark_rail(const struct ko_ib_async *event)
+{
+    struct ko_rdma_rail *rail = NULL;
+
+    if (event->event_type == KO_IB_EVENT_CQ_ERR)
+        rail = ((const struct ko_ib_cq *)event->element.object)->cq_context;
+    else if (event->event_type == KO_IB_EVENT_QP_FATAL)
+        rail = ((const struct ko_ib_qp *)event->element.object)->qp_context;
+    if (rail)
+        atomic_store(&rail->fatal_event, event->event_type + 1);
+}
+
 void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter)
 {
     struct ko_ib_async event;
@@ -163,6 +177,7 @@ void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *
     while (!device->ib->get_async(adapter->context, &event)) {
         const int type = event.event_type;
 
+        mark_rail(&event);
         device->ib->ack_async(&event);
         ko_log(KO_LOG_WARN, "the RDMA adapter %s tells of an event: %s", adapter->port.device,
                device->ib->event_name(type));

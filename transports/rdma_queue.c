@@ -71,7 +71,8 @@ static struct ko_ib_qp *make_pair(struct ko_rdma_wire *wire, struct ko_rdma_rail
 
     for (uint32_t inline_bytes = is_first ? KO_RDMA_INLINE : 0;; inline_bytes /= 2) {
         init =
-            (struct ko_ib_qp_init){.send_cq = rail->cq,
+            (struct ko_ib_qp_init){.qp_context = rail,
+                                   .send_cq = rail->cq,
                                    .recv_cq = rail->cq,
                                    .cap = {.max_send_wr = is_first ? SEND_ROOM : OTHER_ROOM,
                                            .max_recv_wr = is_first ? KO_RDMA_SLOTS : KO_RDMA_EARS,
@@ -99,7 +100,7 @@ static int make_rail(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
     rail->channel = ib->create_channel(adapter->context);
     if (!rail->channel)
         return ko_fail_errno(errno, "a completion channel of %s", name);
-    rail->cq = ib->create_cq(adapter->context, room, NULL, rail->channel, 0);
+    rail->cq = ib->create_cq(adapter->context, room, rail, rail->channel, 0);
     if (!rail->cq)
         return ko_fail_errno(errno, "a completion queue of %s", name);
     if (!make_pair(wire, rail))

@@ -22,6 +22,8 @@ struct ko_rdma_rail {
     struct ko_ib_qp *qp;
     bool is_armed; /* the channel will tell of the next completion, or has */
     bool has_imm;  /* writes can carry an immediate */
+    atomic_int
+        fatal_event; /* 1 more than the one that ended it, set by whoever reads it; 0: none */
 };
 
 /* What the first rail has besides. */

@@ -417,7 +417,9 @@ static void take_send(struct double_qp *qp, const struct ko_ib_send *wr)
         qp->going = send;
     if (double_is_meant(qp->base.context) && double_is_due("FAKEVERBS_EVENT", &status, &vendor))
         double_tell_async((struct double_context *)qp->base.context, status,
-                          status < KO_IB_EVENT_DEVICE_FATAL ? (void *)qp : NULL);
+                          status == KO_IB_EVENT_CQ_ERR        ? (void *)qp->base.send_cq
+                          : status < KO_IB_EVENT_DEVICE_FATAL ? (void *)qp
+                                                              : NULL);
     status = 0;
     if (qp->state == KO_IB_ERROR)
         double_fail(qp, KO_IB_WC_WR_FLUSH_ERR, 0);
