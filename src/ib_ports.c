@@ -279,6 +279,12 @@ static void enter(struct ko_ib_ports *ports, int i, int node)
         return;
     while (at < end && !is_better(port, &ports->list[chosen[at]], node))
         at++;
+    if (end == KO_IB_CHOSEN_CAP) {
+        struct ko_ib_port *last = &ports->list[at == KO_IB_CHOSEN_CAP ? i : chosen[end - 1]];
+
+        snprintf(last->why, sizeof last->why,
+                 "KOLO_IB_HCA names more than %d, and others are better", KO_IB_CHOSEN_CAP);
+    }
     if (at == KO_IB_CHOSEN_CAP)
         return;
     if (end == ports->nchosen && end < KO_IB_CHOSEN_CAP)

@@ -121,6 +121,22 @@ with_old_verbs() {
     [[ "$output" == *"* w0:1  iWARP"* ]]
     FAKEVERBS_DEVICES=a0,w0:iwarp FAKEVERBS_DOWN=a0,w0 run with_verbs "$INFO" --rdma
     [ "$status" -eq 1 ]
+    FAKEVERBS_DEVICES=a0,b0,c0,d0,e0 KOLO_IB_HCA=a0,b0,c0,d0,e0,nope run with_verbs "$INFO" --rdma
+    [ "$(grep -c '^\* ' <<<"$output")" -eq 4 ]
+    [[ "$output" == *"  KOLO_IB_HCA names nope, and there is no RDMA adapter of that name"* ]]
+    [[ "$output" == *"  e0:1  "*"not chosen: KOLO_IB_HCA names more than 4, and others are better"* ]]
+    FAKEVERBS_BREAK=ibv_open_device=13 run with_verbs "$INFO" --rdma
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"no RDMA: the RDMA adapter fake0 cannot be opened: Permission denied"* ]]
+    FAKEVERBS_DEVICES=a0,b0 FAKEVERBS_BREAK=ibv_open_device@1-1=13 run with_verbs "$INFO" --rdma
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"  the RDMA adapter a0 cannot be opened: Permission denied"*"* b0:1  RoCE"* ]]
+    KOLO_ENCRYPT=1 run with_verbs "$INFO" --rdma
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"no RDMA: KOLO_ENCRYPT is 1, and rdma does not encrypt"*"not chosen: it would be, if RDMA could be used"* ]]
+    FAKEVERBS_DEVICES=w0:iwarp KOLO_IFADDR=127.0.0.2 run with_verbs "$INFO" --rdma
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"no RDMA: w0 is an iWARP adapter that does not have the address 127.0.0.2"* ]]
     FAKEVERBS_DEVICES=, run with_verbs "$INFO" --rdma
     [ "$status" -eq 1 ]
     [[ "$output" == "no RDMA: this machine has no adapter"* ]]
@@ -140,7 +156,7 @@ with_old_verbs() {
     json '[(p["dma_buf"], "rdma-core 34" in p["dma_buf_reason"]) for p in d["ports"]] == [(False, True)]' <<<"$output"
     KOLO_IB=0 run "$INFO" --json --rdma
     [ "$status" -eq 1 ]
-    json 'd == {"reason": "KOLO_IB is 0", "ports": []}' <<<"$output"
+    json 'd == {"reason": "KOLO_IB is 0", "unopened": "", "unknown": "", "ports": []}' <<<"$output"
 }
 
 @test "algorithms are listed" {

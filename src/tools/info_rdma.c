@@ -8,7 +8,9 @@
 #include "json.h"
 #include "kolo.h"
 #include "status.h"
+#include "transport.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* "", or why GPU memory cannot be registered with the port's adapter. */
@@ -48,6 +50,11 @@ static void print_text(FILE *file, const struct ko_ib *ib, const struct ko_ib_po
         fputs("ports of RDMA adapters (* those that rdma takes, and their GIDs; KOLO_IB_HCA and "
               "KOLO_IB_GID_INDEX choose others)\n",
               file);
+    if (*ports->unopened && ports->count)
+        fprintf(file, "  %s\n", ports->unopened);
+    if (*ports->unknown)
+        fprintf(file, "  KOLO_IB_HCA names %s, and there is no RDMA adapter of that name\n",
+                ports->unknown);
     for (int i = 0; i < ports->count; i++)
         print_port(file, ib, &ports->list[i], ko_ib_port_is_chosen(ports, i));
 }
@@ -106,6 +113,8 @@ static void print_json(FILE *file, const struct ko_ib *ib, const struct ko_ib_po
         ko_json_string(file, reason);
     else
         fputs("null", file);
+    print_member(file, ",\n  ", "unopened", ports->unopened);
+    print_member(file, ",\n  ", "unknown", ports->unknown);
     fputs(",\n  \"ports\": [", file);
     for (int i = 0; i < ports->count; i++)
         print_json_port(file, ib, &ports->list[i], i ? "," : "", ko_ib_port_is_chosen(ports, i));
@@ -114,21 +123,50 @@ static void print_json(FILE *file, const struct ko_ib *ib, const struct ko_ib_po
 
 /* ---- both -------------------------------------------------------------------------------- */
 
+/* Whether a rank could open what is chosen, at that address; else nothing is, and why. Without
+ * KOLO_IFADDR the address is that of the way to the store, which nobody knows here. */
+static bool can_be_opened(struct ko_ib_ports *ports, const char *host)
+{
+    struct ko_site site = {.listen_host = "127.0.0.1"};
+    struct ko_device *device;
+
+    if (!*host && ports->list[ports->chosen[0]].transport == KO_IB_TRANSPORT_IWARP)
+        return true;
+    if (*host)
+        snprintf(site.listen_host, sizeof site.listen_host, "%s", host);
+    if (!ko_transport_rdma.open(&site, &device)) {
+        ko_transport_rdma.close(device);
+        return true;
+    }
+    for (int i = 0; i < ports->nchosen; i++) {
+        struct ko_ib_port *port = &ports->list[ports->chosen[i]];
+
+        snprintf(port->why, sizeof port->why, "it would be, if RDMA could be used");
+    }
+    ports->nchosen = 0;
+    return false;
+}
+
 bool ko_rdma_print(FILE *file, bool is_json)
 {
+    static const char no_adapter[] = "this machine has no adapter that libibverbs knows (are its "
+                                     "kernel modules loaded?)";
     static const struct ko_ib_ports none;
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
     const char *host = ko_config_text(KO_CONFIG_IFADDR), *reason = "";
     const struct ko_ib *ib = NULL;
     const bool is_known = ports && !ko_ib_open(&ib) && !ko_ib_ports_read(ib, host, ports);
     const struct ko_ib_ports *list = is_known ? ports : &none;
-    const bool has_one = list->nchosen > 0;
+    const bool is_served = list->nchosen > 0;
+    const bool has_one = is_served && can_be_opened(ports, host);
+    char why[KO_ERROR_TEXT];
 
-    if (!is_known)
-        reason = kolo_last_error();
-    else if (!ports->count)
-        reason = "this machine has no adapter that libibverbs knows (are its kernel modules "
-                 "loaded?)";
+    if (!is_known || is_served != has_one) {
+        snprintf(why, sizeof why, "%s", kolo_last_error()); /* what is tried later may fail, too */
+        reason = why;
+    } else if (!ports->count) {
+        reason = *ports->unopened ? ports->unopened : no_adapter;
+    }
     if (is_json)
         print_json(file, ib, list, reason);
     else
