@@ -19,10 +19,12 @@
  * place where it is to land and says where (CLEAR); the sender writes it there, without a copy at
  * either end, and says so by the write's immediate, or by a SEND behind it (DONE). A reliable
  * connection keeps their order, and a receive that completes after a write finds it in memory
- * (InfiniBand specification, volume 1, 9.5 "Transaction ordering"). Memory that cannot be
- * registered at either end goes through the slots. A GPU's memory has been registered before, or
- * does not come here: what lies there is always asked for, and if the receiver has no place for it,
- * the sender's adapter gathers it behind the heads of slots.
+ * (InfiniBand specification, volume 1, 9.5 "Transaction ordering"; iWARP: RFC 5040, 5.5 "Ordering
+ * and Completions", of a Send behind an RDMA Write). CLEAR is a SEND as well, no write into a list
+ * of places: it wakes who sleeps, has its order among the credits, and needs no memory to look at.
+ * Memory that cannot be registered at either end goes through the slots. A GPU's memory has been
+ * registered before, or does not come here: what lies there is always asked for, and if the
+ * receiver has no place for it, the sender's adapter gathers it behind the heads of slots.
  *
  * A wire for which an end has no room (locked memory, queue pairs) stays one of tcp's, if
  * KOLO_TRANSPORT allows that at both: the card of the end that finds it says so, and the answer's

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Requests and their completions. Every request is signaled, so that each slot is known to be free,
- * and a failure is known by its own status and not by that of what was flushed behind it.
+ * and a failure is known by its own status and not by that of what was flushed behind it. Each is
+ * posted by itself: short messages that could go together have come together in a slot before.
  */
 #include "rdma.h"
 
