@@ -244,14 +244,15 @@ const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int ran
 }
 
 /* No transport is left; perhaps since one could not be opened. */
-static int fail_unjoined(const struct ko_endpoint *endpoint, int status)
+static int fail_unjoined(const struct ko_endpoint *endpoint, const struct ko_contact *peer)
 {
-    char text[KO_ERROR_TEXT];
+    const struct ko_contact *own = &endpoint->own;
 
-    if (status != KOLO_E_UNSUPPORTED || !*endpoint->lacking)
-        return status;
-    snprintf(text, sizeof text, "%s", kolo_last_error());
-    return ko_fail(status, "%.240s; %.240s", text, endpoint->lacking);
+    return ko_fail(
+        KOLO_E_UNSUPPORTED,
+        "no transport joins %s (process %d) and %s (process %d): KOLO_TRANSPORT is \"%s\"%s%.240s",
+        own->host, (int)own->pid, peer->host, (int)peer->pid, ko_config_text(KO_CONFIG_TRANSPORT),
+        *endpoint->lacking ? "; " : "", endpoint->lacking);
 }
 
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
@@ -259,16 +260,14 @@ int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_
 {
     const struct ko_contact *peer;
     const struct ko_transport *transport;
-    char why[128];
+    const char *why;
     uint32_t index;
     int err = ko_endpoint_contact(endpoint, rank, &peer);
 
-    if (!err)
-        err =
-            fail_unjoined(endpoint, ko_topology_choose(&endpoint->own, peer, rank == endpoint->rank,
-                                                       &index, why, sizeof why));
     if (err)
         return err;
+    if (!ko_topology_find(&endpoint->own, peer, rank == endpoint->rank, &index, &why))
+        return fail_unjoined(endpoint, peer);
     transport = ko_transport_find(peer->addresses[index].transport);
     ko_log(KO_LOG_INFO, "rank %d -> rank %d on %s:%d over %s: %s", (int)hello->from, (int)hello->to,
            peer->host, (int)peer->pid, transport->name, why);

@@ -286,11 +286,12 @@ int kolo_group_error(const kolo_group *group, const char **text)
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes)
 {
     const struct ko_contact *contact = ko_endpoint_known(group->endpoint, group->world_ranks[rank]);
-    char name[96], why[64];
+    const char *why;
+    char name[96];
     uint32_t index;
 
-    if (!contact || ko_topology_choose(&group->endpoint->own, contact, rank == group->rank, &index,
-                                       why, sizeof why)) {
+    if (!contact ||
+        !ko_topology_find(&group->endpoint->own, contact, rank == group->rank, &index, &why)) {
         snprintf(text, nbytes, "rank %d", rank);
         return;
     }

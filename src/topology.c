@@ -221,21 +221,18 @@ static bool has_address(const struct ko_contact *contact, const struct ko_transp
     return false;
 }
 
-int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
-                       uint32_t *index, char *why, size_t why_bytes)
+bool ko_topology_find(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
+                      uint32_t *index, const char **why)
 {
     for (const struct ko_transport *const *row = ko_transports; *row; row++) {
         const char *text = ko_topology_allows(*row) ? reason(*row, own, peer, is_self) : NULL;
 
         if (text && has_address(own, *row, index) && has_address(peer, *row, index)) {
-            snprintf(why, why_bytes, "%s", text);
-            return KOLO_OK;
+            *why = text;
+            return true;
         }
     }
-    return ko_fail(
-        KOLO_E_UNSUPPORTED,
-        "no transport joins %s (process %d) and %s (process %d): KOLO_TRANSPORT is \"%s\"",
-        own->host, (int)own->pid, peer->host, (int)peer->pid, ko_config_text(KO_CONFIG_TRANSPORT));
+    return false;
 }
 
 /* Also of one that its parent has not waited for yet, which a signal would still find. */

@@ -47,10 +47,10 @@ bool ko_contact_has_windows(const struct ko_contact *contact);
 /* True if the variable KOLO_TRANSPORT lets this transport be used. */
 bool ko_topology_allows(const struct ko_transport *transport);
 
-/* Chooses the transport from own to peer; *index is that of its address in peer, and why (of
- * why_bytes) the reason. */
-int ko_topology_choose(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
-                       uint32_t *index, char *why, size_t why_bytes);
+/* Finds the transport from own to peer; *index is that of its address in peer, and *why the reason.
+ * False: none joins them. */
+bool ko_topology_find(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
+                      uint32_t *index, const char **why);
 
 /* True if peer's process has ended; false also if that cannot be known from here. */
 bool ko_contact_is_gone(const struct ko_contact *own, const struct ko_contact *peer);
