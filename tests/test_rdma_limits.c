@@ -352,6 +352,7 @@ static void events_that_explain(void **state)
 {
     static const char *const words[] = {"RETRY_EXC_ERR", "after the event some event", NULL};
     static const char *const events[] = {"1=18", "1=11", "1=4"};
+    static const char *const statuses[] = {"1=12/129", "1=12/130", "1=12/131"}; /* each once */
     struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
 
     (void)state;
@@ -364,7 +365,7 @@ static void events_that_explain(void **state)
         (void)rdma->arm(pair.from);
         assert_int_equal(count_logged("tells of an event: some event"), (int)i + 1);
         rdma_pair_pass(&pair, RDMA_SLICE);
-        setenv("FAKEVERBS_STATUS", "1=12/129", 1);
+        setenv("FAKEVERBS_STATUS", statuses[i], 1);
         assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
         rdma_pair_expect(pair.from, KOLO_E_PEER_LOST, words);
         unsetenv("FAKEVERBS_STATUS");
