@@ -96,18 +96,20 @@ $(OBJ)/prose.o: $(OBJ)/prose.c
 
 # The kernels for GPUs, as one image inside the library: for the kinds in CUDA_ARCHS, and as text
 # that the driver translates for later ones. CUDA=0: none. CUDA=1: an error if there is no nvcc.
+# They are the same in all builds: IMAGES is the folder of the one that makes them.
+IMAGES     ?= $(BUILD)
 CUDA       ?= auto
 CUDA_HOME  ?= /usr/local/cuda
 CUDA_ARCHS ?= 75 80 90 100
 NVCC       := $(if $(filter-out 0,$(CUDA)),$(firstword $(shell command -v nvcc) \
                   $(wildcard $(CUDA_HOME)/bin/nvcc) $(if $(filter 1,$(CUDA)),nvcc)))
 CUDA_SRC   := $(wildcard kernels/*.cu)
-FATBIN     := $(if $(NVCC),$(BUILD)/kernels.fatbin)
+FATBIN     := $(if $(NVCC),$(IMAGES)/kernels.fatbin)
 NVCCFLAGS  := -std=c++17 -O3 -fmad=false -Ikernels -Xptxas -warn-spills -Werror all-warnings
-CUBINS     := $(foreach a,$(CUDA_ARCHS),$(BUILD)/kernels/sm_$(a).cubin)
+CUBINS     := $(foreach a,$(CUDA_ARCHS),$(IMAGES)/kernels/sm_$(a).cubin)
 
 # Which kernels an image has: what has them is made again when it is to have others.
-KERNELS_OF := $(BUILD)/kernels/of
+KERNELS_OF := $(IMAGES)/kernels/of
 
 $(KERNELS_OF): FORCE
 	@mkdir -p $(@D)
@@ -115,29 +117,29 @@ $(KERNELS_OF): FORCE
 
 .PHONY: FORCE
 
-$(BUILD)/kernels/sm_%.cubin: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
+$(IMAGES)/kernels/sm_%.cubin: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels for sm_$*")
 	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$* -cubin $(CUDA_SRC) -o $@
 
-$(BUILD)/kernels/last.ptx: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
+$(IMAGES)/kernels/last.ptx: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels as text")
 	$(Q)$(NVCC) $(NVCCFLAGS) -arch=compute_90 -ptx $(CUDA_SRC) -o $@
 
-$(BUILD)/kernels.fatbin: $(CUBINS) $(BUILD)/kernels/last.ptx $(KERNELS_OF)
+$(IMAGES)/kernels.fatbin: $(CUBINS) $(IMAGES)/kernels/last.ptx $(KERNELS_OF)
 	$(Q)$(dir $(NVCC))fatbinary --64 --compress-all --compress-mode=size --create=$@ \
-	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$(a),file=$(BUILD)/kernels/sm_$(a).cubin) \
-	    --image3=kind=ptx,sm=90,file=$(BUILD)/kernels/last.ptx
+	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$(a),file=$(IMAGES)/kernels/sm_$(a).cubin) \
+	    --image3=kind=ptx,sm=90,file=$(IMAGES)/kernels/last.ptx
 
 $(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
 	$(Q)scripts/cuda_image $(FATBIN) | $(CC) -c -x assembler - -o $@
 
 # The trainer has kernels of its own.
-TRAIN_FATBIN := $(if $(NVCC),$(BUILD)/train.fatbin)
+TRAIN_FATBIN := $(if $(NVCC),$(IMAGES)/train.fatbin)
 
-$(BUILD)/train.fatbin: examples/ddp/layer_kernels.cu $(KERNELS_OF) $(wildcard examples/ddp/*.h kernels/device.cuh kernels/portable.h)
+$(IMAGES)/train.fatbin: examples/ddp/layer_kernels.cu $(KERNELS_OF) $(wildcard examples/ddp/*.h kernels/device.cuh kernels/portable.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels of the trainer")
 	$(Q)$(NVCC) $(NVCCFLAGS) -fatbin $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
@@ -313,12 +315,12 @@ TSAN := -fsanitize=thread
 .PHONY: check-asan
 check-asan: ## run them under AddressSanitizer and UBSan, in build/asan
 	$(Q)ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS \
-	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN="$(ASAN)" CFLAGS="-O1 -g" \
+	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan IMAGES=$(BUILD) SAN="$(ASAN)" CFLAGS="-O1 -g" \
 	    TESTS="$(INSTRUMENTED)" check
 
 .PHONY: check-tsan
 check-tsan: ## run those with threads under ThreadSanitizer, in build/tsan
-	$(if $(THREADED),$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN="$(TSAN)" \
+	$(if $(THREADED),$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan IMAGES=$(BUILD) SAN="$(TSAN)" \
 	    CFLAGS="-O1 -g" TESTS="$(THREADED)" check,@echo "no test has threads")
 
 $(BUILD)/interop/%: tests/interop/%.c $(STATIC)
@@ -400,7 +402,7 @@ COVER_MIN ?= 90
 .PHONY: cover
 cover: ## line coverage by all tests, in build/cover; fails under COVER_MIN percent
 	$(Q)find $(BUILD)/cover -name '*.gcda' -delete 2>/dev/null || true
-	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/cover SAN=--coverage CFLAGS="-O0 -g -std=gnu11" \
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/cover IMAGES=$(BUILD) SAN=--coverage CFLAGS="-O0 -g -std=gnu11" \
 	    TESTS="$(INSTRUMENTED)" check
 	$(Q)gcovr --root . --object-directory $(BUILD)/cover --filter 'src/' --filter 'transports/' \
 	    --filter 'kernels/' --exclude-unreachable-branches --sort-percentage --print-summary \
@@ -482,7 +484,7 @@ lint-shell:
 # Kernels read by no path that keeps stale copies, but whole packs by one that keeps none, and spill nothing
 # (or nvcc fails).
 .PHONY: lint-ptx
-lint-ptx: $(BUILD)/kernels/last.ptx
+lint-ptx: $(IMAGES)/kernels/last.ptx
 	$(Q)! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $<
 	$(Q)grep -q 'ld\.relaxed\.sys\.global\.v4' $< || { echo "$<: no pack is read by ld.relaxed.sys"; exit 1; }
 
