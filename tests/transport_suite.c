@@ -398,8 +398,10 @@ static void child_main(struct suite *suite, suite_role role, int up)
     suite->address_bytes = suite->transport->address(suite->left, suite->address);
     suite->transport->address(suite->right, message);
     if (write(up, message, sizeof message) != sizeof message || role(suite) ||
-        write(up, "", 1) != 1)
+        write(up, "", 1) != 1) {
+        fprintf(stderr, "the child has failed; its last error: %s\n", kolo_last_error());
         _exit(3);
+    }
     for (;;)
         if (!suite->driven || suite_settle(suite->driven, NULL))
             pause();
