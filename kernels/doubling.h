@@ -25,35 +25,47 @@ KO_FN int extra_of(const verbs *v, int power)
     return v->rank + power < v->n ? v->rank + power : -1;
 }
 
-/* Everybody has everything at every step: the fewest steps, for short buffers. */
+/* Of those who meet: the carriers of a lane (hierarchical.h), or, if it is -1, all ranks. */
+KO_FN int doubling_peer(const verbs *v, int lane, int number)
+{
+    return lane < 0 ? number : rank_at(v->hosts, number, lane);
+}
+
+/* Adds up what all that meet have in `mine`. Everybody has everything at every step. */
+KO_FN void doubling_slice(verbs *v, int lane, enum buffer mine, struct ko_part part)
+{
+    const int n = lane < 0 ? v->n : v->hosts->n, power = power_within(n);
+    const int me = lane < 0 ? v->rank : v->hosts->host[v->rank];
+    const int extra = me + power < n ? doubling_peer(v, lane, me + power) : -1;
+
+    if (me >= power) {
+        send(v, doubling_peer(v, lane, me - power), mine, part);
+        recv(v, doubling_peer(v, lane, me - power), part);
+        return;
+    }
+    if (extra >= 0) {
+        recv_add(v, extra, mine, part, OUT, part);
+        mine = OUT;
+    }
+    for (int far = 1; far < power; far *= 2) {
+        const int peer = doubling_peer(v, lane, me ^ far);
+
+        send_copy(v, peer, mine, part);
+        if (2 * far < power)
+            recv_add(v, peer, mine, part, OUT, part);
+        else
+            recv_reduce(v, peer, mine, part, part);
+        mine = OUT;
+    }
+    if (extra >= 0)
+        send(v, extra, OUT, part);
+}
+
+/* The fewest steps, for short buffers. */
 KO_FN void doubling_all_reduce(verbs *v)
 {
-    const int power = power_within(v->n), extra = extra_of(v, power);
-
-    for (size_t s = 0; s < slices_of(v->count, v->slice); s++) {
-        const struct ko_part part = slice_of((struct ko_part){0, v->count}, v->slice, s);
-        enum buffer mine = IN;
-
-        if (v->rank >= power) {
-            send(v, v->rank - power, IN, part);
-            recv(v, v->rank - power, part);
-            continue;
-        }
-        if (extra >= 0) {
-            recv_add(v, extra, IN, part, OUT, part);
-            mine = OUT;
-        }
-        for (int far = 1; far < power; far *= 2) {
-            send_copy(v, v->rank ^ far, mine, part);
-            if (2 * far < power)
-                recv_add(v, v->rank ^ far, mine, part, OUT, part);
-            else
-                recv_reduce(v, v->rank ^ far, mine, part, part);
-            mine = OUT;
-        }
-        if (extra >= 0)
-            send(v, extra, OUT, part);
-    }
+    for (size_t s = 0; s < slices_of(v->count, v->slice); s++)
+        doubling_slice(v, -1, IN, slice_of((struct ko_part){0, v->count}, v->slice, s));
 }
 
 /* Chunks first ... first + n - 1 of `of`. */

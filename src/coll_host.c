@@ -18,6 +18,7 @@
 #include "doubling.h"
 #include "hierarchical.h"
 #include "hierarchical_blocks.h"
+#include "hierarchical_doubling.h"
 #include "ring.h"
 #include "tree.h"
 

@@ -34,6 +34,7 @@ rows() {
     [ "${#lines[@]}" -eq "$(grep -c '^    X([A-Z_]*, "' kernels/algorithms.h)" ]
     grep -qE '^all_reduce +one_shot ' <<<"$output"
     grep -qE '^all_reduce +hierarchical .*; for several hosts$' <<<"$output"
+    grep -qE '^all_reduce +hierarchical_doubling .*; for several hosts$' <<<"$output"
 }
 
 @test "every algorithm is explained, drawn and proved" {

@@ -74,6 +74,7 @@ static void what_is_cheap_decides(void **state)
     (void)state;
     assert_string_equal(choice(&costs, 2, 2, KO_ALL_REDUCE, 3), "one_shot");
     assert_string_equal(choice(&costs, 2, 2, KO_ALL_REDUCE, 20), "two_shot");
+    assert_string_equal(choice(&costs, 64, 8, KO_ALL_REDUCE, 16), "hierarchical_doubling");
     /* where bytes cost nothing, the fewest steps win; where time to cross costs nothing, bytes */
     costs.links[KO_REMOTE].latency = 1000;
     assert_string_equal(choice(&costs, 64, 1, KO_BARRIER, 0), "dissemination");
@@ -131,6 +132,8 @@ static void many_ranks_choose_by_prediction_too(void **state)
                 assert_non_null(
                     choice(&ko_default_costs, ns[i], per_hosts[k], (enum ko_collective)what, 12));
     assert_string_equal(choice(&ko_default_costs, 100000, 1, KO_ALL_REDUCE, 3), "doubling");
+    assert_string_equal(choice(&ko_default_costs, 100000, 8, KO_ALL_REDUCE, 16),
+                        "hierarchical_doubling");
     assert_string_equal(choice(&ko_default_costs, 100000, 1, KO_BARRIER, 0), "dissemination");
     assert_string_equal(choice(&ko_default_costs, 100000, 8, KO_BARRIER, 0), "hierarchical");
 }

@@ -210,6 +210,8 @@ static void every_collective_over_named_hosts(void **state)
         assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
         setenv("KOLO_ALGO", "hierarchical", 1);
         assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
+        setenv("KOLO_ALGO", "hierarchical_doubling", 1);
+        assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
         unsetenv("KOLO_ALGO");
     }
 }

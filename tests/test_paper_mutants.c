@@ -3,10 +3,12 @@
  * Mutants: copies of texts for counts of one slice per chunk, each with one mistake, which the
  * proof must find and name.
  */
+#include "layout.h"
 #include "paper.h"
 #include "verbs_paper.h"
 
 #include "doubling.h"
+#include "hierarchical_doubling.h"
 #include "tree.h"
 
 #include <setjmp.h>
@@ -296,6 +298,58 @@ static void wrong_subtree(verbs *v)
     binomial_scatter(v);
 }
 
+/* ---- over three hosts of two ranks ------------------------------------------------------- */
+
+/* hierarchical_doubling_all_reduce, where carriers join what they have in `mine`. */
+static void join_lanes(verbs *v, enum buffer mine, bool is_left_out)
+{
+    const struct ko_hosts *hosts = v->hosts;
+    const int host = hosts->host[v->rank], lane = hosts->place[v->rank];
+    const int *mates = hosts->ranks + hosts->begins[host];
+    const struct ko_part own = chunk_of(v->count, 2, lane), other = chunk_of(v->count, 2, 1 - lane);
+
+    send(v, mates[1 - lane], IN, other);
+    reduce_from(v, mates, 2, own, own, is_left_out);
+    if (!is_left_out)
+        doubling_slice(v, lane, mine, own);
+    send(v, mates[1 - lane], OUT, own);
+    recv(v, mates[1 - lane], other);
+}
+
+static void sound_hosts(verbs *v)
+{
+    join_lanes(v, OUT, false);
+}
+
+/* The last host, which another stands for, has only what is its own. */
+static void host_left_out(verbs *v)
+{
+    const bool is_left_out = v->hosts->host[v->rank] == 2;
+    struct ko_hosts fewer = *v->hosts;
+
+    fewer.n = 2;
+    v->hosts = &fewer;
+    join_lanes(v, OUT, is_left_out);
+}
+
+/* The others take the first host's carriers for those of each other's lane. */
+static void wrong_lane(verbs *v)
+{
+    const int swapped[] = {1, 0, 2, 3, 4, 5};
+    struct ko_hosts other = *v->hosts;
+
+    if (other.host[v->rank] > 0)
+        other.ranks = swapped;
+    v->hosts = &other;
+    join_lanes(v, OUT, false);
+}
+
+/* Carriers join what is theirs alone. */
+static void mates_forgotten(verbs *v)
+{
+    join_lanes(v, IN, false);
+}
+
 struct mutant {
     const char *name;
     enum ko_collective what;
@@ -306,6 +360,29 @@ struct mutant {
     bool is_in_place;
     const char *says; /* the complaint contains this */
 };
+
+/* hosts: NULL but for texts that look at them. */
+static void catch_mutant(const struct mutant *mutant, const struct ko_hosts *hosts)
+{
+    const struct ko_paper_text text = {.what = mutant->what,
+                                       .name = mutant->name,
+                                       .run = mutant->run,
+                                       .flags = mutant->what == KO_REDUCE ? KO_ORDERED : 0};
+    const struct ko_paper_call call = {.text = &text,
+                                       .n = mutant->n,
+                                       .root = 0,
+                                       .count = mutant->count,
+                                       .slice = SLICE,
+                                       .slots = mutant->slots,
+                                       .hosts = hosts,
+                                       .is_in_place = mutant->is_in_place};
+    int err = ko_paper_verify(&call, NULL);
+
+    if (err != (mutant->says ? KOLO_E_INTERNAL : KOLO_OK))
+        fail_msg("%s: status %d, %s", mutant->name, err, kolo_last_error());
+    if (mutant->says && !strstr(kolo_last_error(), mutant->says))
+        fail_msg("%s: %s", mutant->name, kolo_last_error());
+}
 
 static void every_mutant_is_caught(void **state)
 {
@@ -344,32 +421,33 @@ static void every_mutant_is_caught(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
-        const struct mutant *mutant = &mutants[i];
-        const struct ko_paper_text text = {.what = mutant->what,
-                                           .name = mutant->name,
-                                           .run = mutant->run,
-                                           .flags = mutant->what == KO_REDUCE ? KO_ORDERED : 0};
-        const struct ko_paper_call call = {.text = &text,
-                                           .n = mutant->n,
-                                           .root = 0,
-                                           .count = mutant->count,
-                                           .slice = SLICE,
-                                           .slots = mutant->slots,
-                                           .is_in_place = mutant->is_in_place};
-        int err = ko_paper_verify(&call, NULL);
+    for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++)
+        catch_mutant(&mutants[i], NULL);
+}
 
-        if (err != (mutant->says ? KOLO_E_INTERNAL : KOLO_OK))
-            fail_msg("%s: status %d, %s", mutant->name, err, kolo_last_error());
-        if (mutant->says && !strstr(kolo_last_error(), mutant->says))
-            fail_msg("%s: %s", mutant->name, kolo_last_error());
-    }
+static void every_mutant_over_hosts_is_caught(void **state)
+{
+    static const struct mutant mutants[] = {
+        {"host left out", KO_ALL_REDUCE, host_left_out, 6, 5, 2, false, "lacks the contribution"},
+        {"wrong lane", KO_ALL_REDUCE, wrong_lane, 6, 5, 2, false, "rank"},
+        {"mates forgotten", KO_ALL_REDUCE, mates_forgotten, 6, 5, 2, false,
+         "lacks the contribution"},
+        {"sound hosts", KO_ALL_REDUCE, sound_hosts, 6, 5, 2, true, NULL},
+    };
+    struct ko_hosts *hosts;
+
+    (void)state;
+    assert_int_equal(ko_layout_even(6, 2, &hosts), 0);
+    for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++)
+        catch_mutant(&mutants[i], hosts);
+    free(hosts);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mutant_is_caught),
+        cmocka_unit_test(every_mutant_over_hosts_is_caught),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
