@@ -179,7 +179,8 @@ static void list_blocks(const struct ko_paper_call *call, int rank, size_t *numb
 
 static int run_text(const struct ko_paper_call *call, int rank, struct ko_paper_list *list)
 {
-    int ranks[KO_PAPER_MOST_RANKS];
+    const size_t n = (size_t)call->n;
+    int few[KO_PAPER_MOST_RANKS], *ranks = few;
     size_t *numbers = NULL;
     verbs v = {.n = call->n,
                .rank = rank,
@@ -189,18 +190,25 @@ static int run_text(const struct ko_paper_call *call, int rank, struct ko_paper_
                .in_blocks = {.count = call->count},
                .out_blocks = {.count = call->count},
                .hosts = call->hosts,
-               .ranks = ranks,
                .list = list};
+    int err = KOLO_E_NOMEM;
 
-    if (call->counts) {
-        numbers = ko_alloc(4 * (size_t)call->n * sizeof *numbers, "blocks on paper");
-        if (!numbers)
-            return KOLO_E_NOMEM;
+    if (call->n > KO_PAPER_MOST_RANKS) /* as simulations are of */
+        ranks = ko_alloc(n * sizeof *ranks, "a list of ranks");
+    if (call->counts)
+        numbers = ko_alloc(4 * n * sizeof *numbers, "blocks on paper");
+    if (!ranks || (call->counts && !numbers))
+        goto undo;
+    if (numbers)
         list_blocks(call, rank, numbers, &v);
-    }
+    v.ranks = ranks;
     call->text->run(&v);
+    err = KOLO_OK;
+undo:
     free(numbers);
-    return KOLO_OK;
+    if (ranks != few)
+        free(ranks);
+    return err;
 }
 
 int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list_out)

@@ -138,6 +138,14 @@ static void many_ranks_choose_by_prediction_too(void **state)
     assert_string_equal(choice(&ko_default_costs, 100000, 8, KO_BARRIER, 0), "hierarchical");
 }
 
+/* Those who add up for a host list its ranks. */
+static void hosts_may_have_many_ranks(void **state)
+{
+    (void)state;
+    for (int what = 0; what < KO_NCOLLECTIVES; what++)
+        assert_non_null(choice(&ko_default_costs, 128, 100, (enum ko_collective)what, 12));
+}
+
 /* ---- wishes ------------------------------------------------------------------------------ */
 
 static void wishes_are_read(void **state)
@@ -306,6 +314,7 @@ int main(void)
         cmocka_unit_test(what_is_cheap_decides),
         cmocka_unit_test(flags_are_kept_to),
         cmocka_unit_test(many_ranks_choose_by_prediction_too),
+        cmocka_unit_test(hosts_may_have_many_ranks),
         cmocka_unit_test(wishes_are_read),
         cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_are_those_of_a_bound_rank_too, open_scratch,
