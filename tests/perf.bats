@@ -63,11 +63,18 @@ results() {
     run "$PERF" -t 3 all -d all -o all -r all -b 3000 -e 3000 -n 1 -w 0 -u 1
     [ "$status" -eq 0 ]
     [ "$(grep -c '^# Out of bounds values : 0 OK' <<<"$output")" -eq 23 ]
-    # 8 ops of 6 integer types, 5 of 6 float types and 7 of bool: all_reduce and reduce_scatter with their
+    # 9 ops of 6 integer types, 6 of 6 float types and 8 of bool: all_reduce and reduce_scatter with their
     # kin, and reduce of 3 roots, twice; 13 types: all_gather and all_to_all with theirs, barrier, four of
     # messages; broadcast, gather, scatter of 3 roots with theirs
-    [ "$(rows | wc -l)" -eq $((85 * (5 + 6) + 13 * (5 + 1 + 4) + 13 * 3 * 6)) ]
+    [ "$(rows | wc -l)" -eq $((98 * (5 + 6) + 13 * (5 + 1 + 4) + 13 * 3 * 6)) ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
+}
+
+@test "sums of what each rank multiplies" {
+    run "$PERF" -t 3 all_reduce reduce_scatter_v reduce_coalesced -o mulsum -d all -b 3000 -e 3000 -z 0 -m 2 -n 1 --json r.json
+    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
+    [ "$(rows | awk '{ print $4, $9, $13 }' | sort -u)" = "mulsum 0 0" ]
+    json r.json 'len(d["rows"]) == 39 and all(r["redop"] == "mulsum" for r in d["rows"])'
 }
 
 @test "ranks as processes: a launcher's, its own, and of threads each" {

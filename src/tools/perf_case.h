@@ -20,7 +20,8 @@ struct ko_perf_call {
     void *in, *out;
     size_t count; /* of a block where there are blocks, on average if they are uneven */
     kolo_dtype dtype;
-    kolo_op op;
+    int named_op; /* a kolo_op, or KO_PERF_MULSUM (perf_data.h) */
+    kolo_op op;   /* the same, as kolo takes it */
     int root;
     kolo_tensor *tensors; /* in and out, cut up; one of all if the operation takes no list */
     int ntensors;

@@ -132,8 +132,8 @@ static int check_bits(struct ko_perf_bench *bench, struct ko_perf_data data, int
 static bool has_order(const struct ko_perf_bench *bench)
 {
     return (bench->row->flags & ~(unsigned)KO_PERF_TENSORS) == KO_PERF_REDUCES &&
-           ko_dtype_is_float(bench->call->dtype) && bench->call->op != KOLO_MIN &&
-           bench->call->op != KOLO_MAX;
+           ko_dtype_is_float(bench->call->dtype) && bench->call->named_op != KOLO_MIN &&
+           bench->call->named_op != KOLO_MAX;
 }
 
 int ko_perf_bench_check(struct ko_perf_bench *bench, struct ko_perf_data *data, int64_t *wrong)

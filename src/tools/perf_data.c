@@ -38,6 +38,22 @@ static uint64_t bits_at(const struct ko_perf_data *data, int rank, size_t i)
     return mix(mix(mix(data->seed) + (uint64_t)(unsigned)rank) + i);
 }
 
+const char *ko_perf_op_name(int op)
+{
+    return op == KO_PERF_MULSUM ? "mulsum" : kolo_op_name((kolo_op)op);
+}
+
+int ko_perf_factor(int rank)
+{
+    return 1 + rank % 2;
+}
+
+/* What a rank's elements count in the reduction. */
+static int weight(const struct ko_perf_data *data, int rank)
+{
+    return data->op == KO_PERF_MULSUM ? ko_perf_factor(rank) : 1;
+}
+
 /* ---- integers ---------------------------------------------------------------------------- */
 
 /* The lowest nbytes of bits as the dtype's value: sign or zero extended. */
@@ -82,7 +98,7 @@ static uint64_t divide_integer(kolo_dtype dtype, uint64_t sum, int nranks)
 }
 
 /* 0 or 1. */
-static uint64_t join_bools(kolo_op op, uint64_t a, uint64_t b)
+static uint64_t join_bools(int op, uint64_t a, uint64_t b)
 {
     switch (op) {
     case KOLO_PROD:
@@ -116,9 +132,9 @@ static uint64_t integer_at(const struct ko_perf_data *data, int rank, size_t i)
         return bool_at(data, rank, i);
     if (rank != KO_PERF_REDUCED)
         return extend(data->dtype, bits_at(data, rank, i));
-    result = integer_at(data, 0, i);
+    result = (uint64_t)weight(data, 0) * integer_at(data, 0, i);
     for (int r = 1; r < data->nranks; r++)
-        result = join_integers(data, result, integer_at(data, r, i));
+        result = join_integers(data, result, (uint64_t)weight(data, r) * integer_at(data, r, i));
     return data->op == KOLO_AVG ? divide_integer(data->dtype, result, data->nranks) : result;
 }
 
@@ -143,7 +159,7 @@ static double whole(uint64_t bits, int64_t most)
 /* Of so many ranks that no sum of some of them is beyond the limit. */
 static double summand(const struct ko_perf_data *data, int rank, size_t i)
 {
-    int64_t limit = exact_limit(data->dtype), most = limit / data->nranks;
+    int64_t limit = exact_limit(data->dtype) / weight(data, 1), most = limit / data->nranks;
     bool takes_part = most || (int64_t)(((size_t)rank + i) % (size_t)data->nranks) < limit;
 
     return takes_part ? whole(bits_at(data, rank, i), most ? most : 1) : 0;
@@ -174,7 +190,7 @@ static double float_of_rank(const struct ko_perf_data *data, int rank, size_t i)
     return summand(data, rank, i);
 }
 
-static double join_floats(kolo_op op, double a, double b)
+static double join_floats(int op, double a, double b)
 {
     switch (op) {
     case KOLO_PROD:
@@ -194,9 +210,9 @@ static double float_at(const struct ko_perf_data *data, int rank, size_t i)
 
     if (rank != KO_PERF_REDUCED)
         return float_of_rank(data, rank, i);
-    result = float_of_rank(data, 0, i);
+    result = weight(data, 0) * float_of_rank(data, 0, i);
     for (int r = 1; r < data->nranks; r++)
-        result = join_floats(data->op, result, float_of_rank(data, r, i));
+        result = join_floats(data->op, result, weight(data, r) * float_of_rank(data, r, i));
     if (data->op != KOLO_AVG)
         return result;
     /* the one quotient that is rounded, in the type that kolo divides in */

@@ -12,11 +12,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Beside kolo's ops, as nccl-tests has it: each rank's elements times a factor of its own, summed.
+ * A number in the place of a kolo_op. */
+enum { KO_PERF_MULSUM = KOLO_NOPS, KO_PERF_NOPS };
+
+/* "sum", "mulsum". */
+const char *ko_perf_op_name(int op);
+
+/* What mulsum multiplies a rank's elements by: 1 or 2. */
+int ko_perf_factor(int rank);
+
 /* One run's inputs. is_rough: floats of full precision instead, whose sums depend on their order
  * and are known to nobody. */
 struct ko_perf_data {
     kolo_dtype dtype;
-    kolo_op op;
+    int op;
     int nranks;
     uint64_t seed;
     bool is_rough;

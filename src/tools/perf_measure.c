@@ -138,7 +138,7 @@ static void reckon(const struct ko_perf_bench *bench, struct ko_perf_figures *fi
 static int run_all(struct ko_perf_bench *bench, int form, struct ko_perf_figures *figures)
 {
     struct ko_perf_data data = {
-        .dtype = bench->call->dtype, .op = bench->call->op, .nranks = bench->call->nranks};
+        .dtype = bench->call->dtype, .op = bench->call->named_op, .nranks = bench->call->nranks};
     bool is_checked = bench->options->check > 0 && !(bench->row->flags & KO_PERF_IS_EMPTY);
     int64_t wrong = 0;
     int err = is_checked ? ko_perf_bench_check(bench, &data, &wrong)

@@ -8,6 +8,7 @@
 #include "dtype.h"
 #include "options.h"
 #include "perf_case.h"
+#include "perf_data.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -46,7 +47,11 @@ static const struct argp_option option_list[] = {
     {"stepbytes", 'i', "BYTES", 0, "Added from size to size. Default 1M", 1},
     {"stepfactor", 'f', "FACTOR", 0, "Multiplied from size to size, instead of -i", 1},
     {NULL, 0, NULL, 0, "Operation", 2},
-    {"op", 'o', "OP", 0, "sum, prod, min, max, avg, band, bor, bxor or all. Default sum", 2},
+    {"op", 'o', "OP", 0,
+     "sum, prod, min, max, avg, band, bor, bxor, mulsum (each rank's elements times a factor of "
+     "its "
+     "own, summed) or all. Default sum",
+     2},
     {"datatype", 'd', "TYPE", 0,
      "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, bool, "
      "float8_e4m3, float8_e5m2 or all, or kolo's names. Default float",
@@ -199,10 +204,11 @@ static int parse_op(struct argp_state *state, const char *text)
 {
     if (!strcmp(text, "all"))
         return KO_PERF_ALL;
-    for (int i = 0; i < KOLO_NOPS; i++)
-        if (!strcmp(text, kolo_op_name((kolo_op)i)))
+    for (int i = 0; i < KO_PERF_NOPS; i++)
+        if (!strcmp(text, ko_perf_op_name(i)))
             return i;
-    argp_error(state, "-o is \"%s\"; it takes sum, prod, min, max, avg, band, bor, bxor or all",
+    argp_error(state,
+               "-o is \"%s\"; it takes sum, prod, min, max, avg, band, bor, bxor, mulsum or all",
                text);
     return 0;
 }

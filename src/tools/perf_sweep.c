@@ -6,6 +6,7 @@
 
 #include "dtype.h"
 #include "perf_case.h"
+#include "perf_data.h"
 #include "perf_device.h"
 #include "reduce.h"
 
@@ -80,7 +81,7 @@ static void name_row(struct ko_perf_row *named, const struct ko_perf_case *row,
     named->nbytes = ko_perf_case_bytes(row, call->count, call->dtype, call->nranks);
     snprintf(named->collective, sizeof named->collective, "%s", row->name);
     snprintf(named->type, sizeof named->type, "%s", kolo_dtype_name(call->dtype));
-    snprintf(named->op, sizeof named->op, "%s", reduces ? kolo_op_name(call->op) : "none");
+    snprintf(named->op, sizeof named->op, "%s", reduces ? ko_perf_op_name(call->named_op) : "none");
 }
 
 /* On rank 0 the row is printed and kept; elsewhere it has no samples. */
@@ -145,16 +146,45 @@ static int sweep_roots(struct ko_perf_rank *rank, const struct ko_perf_case *row
 
 /* Not every type has every op; a case that reduces nothing has none. */
 static bool is_wanted(const struct ko_perf_options *options, const struct ko_perf_case *row,
-                      kolo_dtype dtype, kolo_op op)
+                      kolo_dtype dtype, int op)
 {
+    const kolo_op joins = op == KO_PERF_MULSUM ? KOLO_SUM : (kolo_op)op;
     struct ko_reduction unused;
 
     if (options->dtype != KO_PERF_ALL && options->dtype != (int)dtype)
         return false;
     if (!(row->flags & KO_PERF_REDUCES))
         return op == KOLO_SUM;
-    return options->op == KO_PERF_ALL ? !ko_reduction_find(dtype, op, &unused)
-                                      : options->op == (int)op;
+    return options->op == KO_PERF_ALL ? !ko_reduction_find(dtype, joins, &unused)
+                                      : options->op == op;
+}
+
+/* As kolo knows it, for this rank's calls; free_op has it back. */
+static int make_op(struct ko_perf_call *call, int op)
+{
+    call->named_op = op;
+    call->op = (kolo_op)op;
+    return op == KO_PERF_MULSUM
+               ? kolo_op_premul_sum(call->group, ko_perf_factor(call->rank), &call->op)
+               : KOLO_OK;
+}
+
+static void free_op(const struct ko_perf_call *call)
+{
+    if (call->named_op == KO_PERF_MULSUM)
+        (void)kolo_op_free(call->group, call->op);
+}
+
+static int sweep_op(struct ko_perf_rank *rank, const struct ko_perf_case *row,
+                    struct ko_perf_call *call, int op)
+{
+    int err = make_op(call, op);
+
+    if (err)
+        return err;
+    err = sweep_roots(rank, row, call);
+    free_op(call);
+    return err;
 }
 
 static int sweep_case(struct ko_perf_rank *rank, const struct ko_perf_case *row)
@@ -165,11 +195,10 @@ static int sweep_case(struct ko_perf_rank *rank, const struct ko_perf_case *row)
     if (err)
         return err;
     for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++)
-        for (int op = 0; op < KOLO_NOPS && !err; op++) {
+        for (int op = 0; op < KO_PERF_NOPS && !err; op++) {
             call.dtype = (kolo_dtype)dtype;
-            call.op = (kolo_op)op;
-            if (is_wanted(rank->options, row, call.dtype, call.op))
-                err = sweep_roots(rank, row, &call);
+            if (is_wanted(rank->options, row, call.dtype, op))
+                err = sweep_op(rank, row, &call, op);
         }
     ko_perf_call_close(&call);
     return err;
