@@ -209,6 +209,41 @@ on_gpu() {
     diff <(cut -d, -f1-8,15,18 r.csv) <(cut -d, -f1-8,15,18 again.csv)
 }
 
+@test "one file can be standard output, without the table" {
+    "$PERF" -t 2 all_reduce -b 8 -e 32 -f 4 "${QUICK[@]}" --json - >r.json 2>table
+    json r.json 'len(d["rows"]) == 2 and d["ranks"] == 2'
+    [ "$(grep -vc '^#' table)" -eq 2 ] && [ ! -e - ]
+    "$PERF" -N 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --csv - --json again.json --compare r.json >r.csv 2>table
+    [ "$(cut -d, -f1-3 r.csv | xargs)" = "collective,ranks,bytes all_reduce,2,8 all_reduce,2,8" ]
+    grep -q 'Out of bounds values : 0 OK' table && grep -qE '^# [0-9] faster, ' table
+    "$PERF" --load r.json --plot - 2>table | head -1 | grep -q '<svg' && [ ! -e - ]
+    [ ! -e /dev/full ] || {
+        run bash -c '"$1" --load r.json --csv - 2>&1 >/dev/full' - "$PERF"
+        [ "$status" -eq 125 ] && [[ "$output" == *"standard output: No space left"* ]]
+    }
+}
+
+@test "system calls are counted as perf counts them" {
+    local counted all
+    command -v perf >/dev/null || skip "no perf to compare with"
+    # in a mount namespace of its own, for where nobody has mounted it
+    cat >count <<'END'
+[ -d /sys/kernel/tracing/events ] || mount -t tracefs nodev /sys/kernel/tracing || exit 77
+KOLO_TRANSPORT=tcp exec perf stat -x, -o all -e raw_syscalls:sys_enter "$1" -t 2 all_reduce -b 64K -e 64K \
+    -n 500 -w 5 -c 0 --percentiles --cost --csv counted
+END
+    run unshare --mount sh count "$PERF"
+    [ "$status" -ne 125 ]
+    [ "$status" -eq 0 ] || skip "system calls cannot be counted here: ${lines[0]}"
+    [[ "$output" != *"not counted"* ]]
+    rows | awk '$16 !~ /^[0-9.]+$/ || $27 !~ /^[0-9.]+$/ { exit 1 }' # of each form, of 11 columns
+    # operations of two forms on two ranks; what comes before and after them is little
+    counted=$(awk -F, 'NR > 1 { sum += $21 * 500 * 2 } END { print sum }' counted)
+    all=$(awk -F, '/sys_enter/ { print $1 }' all)
+    awk -v counted="$counted" -v all="$all" 'BEGIN { exit !(counted <= all && counted > 0.8 * all) }' ||
+        { echo "$counted of $all"; return 1; }
+}
+
 @test "comparing tells faster, slower and the same" {
     results base.json 8=100 16=100 32=100 64=100
     results now.json 8=150 16=50 32=103 128=100
@@ -281,6 +316,7 @@ refuses() {
     refuses 'neither messages nor a barrier' "$PERF" sendrecv --device cuda -G 1
     refuses 'neither messages nor a barrier' "$PERF" barrier --device cuda -G 1
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
+    refuses 'only one of --json, --csv and --plot' "$PERF" all_reduce --json - --csv -
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json
     RANK=0 WORLD_SIZE=1 refuses 'RANK is set' "$PERF" -N 2 all_reduce
     refuses '-r 3: there are 3 ranks' "$PERF" -t 3 reduce -r 3

@@ -9,11 +9,14 @@
 #include "tuning.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct results {
     const struct ko_perf_options *options;
+    int out; /* standard output, for the file "-", while the table goes to standard error; or -1 */
     struct ko_perf_report report, base;
 };
 
@@ -25,14 +28,33 @@ static bool is_first(const struct results *results)
 
 /* ---- files ------------------------------------------------------------------------------- */
 
+static bool is_dash(const char *path)
+{
+    return path && !strcmp(path, "-");
+}
+
+/* Who reads the file "-" reads nothing else there. */
+static int divert_table(struct results *results)
+{
+    const struct ko_perf_options *options = results->options;
+
+    if (!is_dash(options->json) && !is_dash(options->csv) && !is_dash(options->plot))
+        return KOLO_OK;
+    results->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (results->out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+        return ko_fail_errno(errno, "standard output");
+    return KOLO_OK;
+}
+
 /* Better said before an hour of measuring than after it. What is in the file stays there. */
 static int check_writable(const char *path)
 {
-    FILE *file = path ? fopen(path, "ae") : NULL;
+    const bool is_file = path && !is_dash(path);
+    FILE *file = is_file ? fopen(path, "ae") : NULL;
 
     if (file)
         fclose(file);
-    return path && !file ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
+    return is_file && !file ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
 }
 
 static int prepare_files(struct results *results)
@@ -47,15 +69,20 @@ static int prepare_files(struct results *results)
         err = ko_perf_json_read(options->compare, &results->base);
     for (int i = 0; i < 3 && !err; i++)
         err = check_writable(written[i]);
-    return err;
+    return err ? err : divert_table(results);
 }
 
 enum format { FORMAT_JSON, FORMAT_CSV, FORMAT_PLOT };
 
+static FILE *open_output(const char *path, const struct results *results)
+{
+    return is_dash(path) ? fdopen(results->out, "w") : fopen(path, "we");
+}
+
 /* path NULL: not wished for. */
 static int write_file(const char *path, enum format format, const struct results *results)
 {
-    FILE *file = path ? fopen(path, "we") : NULL;
+    FILE *file = path ? open_output(path, results) : NULL;
     bool is_bad = !file;
 
     if (!path)
@@ -70,7 +97,7 @@ static int write_file(const char *path, enum format format, const struct results
         is_bad = ferror(file);
         is_bad |= fclose(file) != 0;
     }
-    return is_bad ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
+    return is_bad ? ko_fail_errno(errno, "%s", is_dash(path) ? "standard output" : path) : KOLO_OK;
 }
 
 static int write_files(const struct results *results)
@@ -134,7 +161,7 @@ static int tune(const char *path)
 int main(int argc, char **argv)
 {
     struct ko_perf_options options;
-    struct results results = {.options = &options};
+    struct results results = {.options = &options, .out = -1};
     int code;
 
     ko_perf_options_read(&options, argc, argv);

@@ -94,8 +94,9 @@ static const struct argp_option option_list[] = {
     {"cost", KEY_COST, NULL, 0, "Add CPU time, context switches and system calls", 5},
     {"timestamps", KEY_TIMESTAMPS, NULL, 0, "Add the time of day to each row", 5},
     {"json", 'J', "FILE", OPTION_HIDDEN, NULL, 5},
-    {"json", KEY_JSON, "FILE", 0, "Write all figures and samples as JSON", 5},
-    {"csv", KEY_CSV, "FILE", 0, "Write all figures as CSV", 5},
+    {"json", KEY_JSON, "FILE", 0, "Write all figures and samples as JSON; -: to standard output",
+     5},
+    {"csv", KEY_CSV, "FILE", 0, "Write all figures as CSV; -: to standard output", 5},
     {"plot", KEY_PLOT, "FILE", 0, "Draw bandwidth and time over size as SVG", 5},
     {"compare", KEY_COMPARE, "FILE", 0, "Compare with what --json has written to FILE", 5},
     {"margin", KEY_MARGIN, "PERCENT", 0, "Differences up to this are the same. Default 5", 5},
@@ -411,6 +412,17 @@ static const char *refuse_on_gpu(const struct input *input)
     return NULL;
 }
 
+/* Whether more than one file is to be standard output. */
+static bool mixes_files(const struct ko_perf_options *options)
+{
+    const char *const paths[] = {options->json, options->csv, options->plot};
+    int ndashes = 0;
+
+    for (int i = 0; i < 3; i++)
+        ndashes += paths[i] && !strcmp(paths[i], "-");
+    return ndashes > 1;
+}
+
 /* What no option alone can tell. */
 static void settle(struct argp_state *state, struct input *input)
 {
@@ -443,6 +455,8 @@ static void settle(struct argp_state *state, struct input *input)
         argp_error(state, "which operation? For example all_reduce");
     else if (options->load && (options->json || options->nprocs > 0))
         argp_error(state, "--load takes neither --json nor -N");
+    else if (mixes_files(options))
+        argp_error(state, "only one of --json, --csv and --plot can be -, standard output");
     else if (!options->load && !options->tune && ko_placement_read(environ, &options->placement))
         argp_error(state, "%s", kolo_last_error());
     else if (options->nprocs > 0 && options->placement.rank_name)
