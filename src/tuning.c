@@ -149,6 +149,18 @@ static int read_head(struct reader *reader)
     return wrong(reader, what);
 }
 
+/* Fewer are right: whoever measured may have been bound to some. */
+static int check_number(const struct reader *reader, const struct number *number, double read)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    char what[LINE_BYTES];
+
+    if (number->offset != offsetof(struct ko_costs, cores) || read <= (double)cores)
+        return KOLO_OK;
+    snprintf(what, sizeof what, "cores is %g, but this machine has %ld", read, cores);
+    return wrong(reader, what);
+}
+
 static int read_number(struct reader *reader, struct ko_costs *costs, bool has[NNUMBERS])
 {
     char *space = strchr(reader->text, ' '), *end;
@@ -167,7 +179,7 @@ static int read_number(struct reader *reader, struct ko_costs *costs, bool has[N
                 return wrong(reader, "the number is there twice");
             has[i] = true;
             *at(costs, &numbers[i]) = read;
-            return KOLO_OK;
+            return check_number(reader, &numbers[i], read);
         }
     return wrong(reader, "no number has this name");
 }

@@ -229,7 +229,8 @@ tuning() {
     for name in {local,remote}.{latency,send,receive,wire_byte} cores change spin wake call \
         {{local,remote}.{send,receive},reduce,copy}_byte; do
         number=0
-        [[ $name != cores && $name != spin ]] || number=1000
+        [[ $name != spin ]] || number=1000
+        [[ $name != cores ]] || number=$(nproc)
         for size; do
             [[ ${size%=*} != "$name" ]] || number=${size#*=}
         done
@@ -249,7 +250,7 @@ tuning() {
     # buffer, doubling has 2 hops and reduces the buffer twice: equal at 4 * 10 us / (1.25 * 0.8 ns). The
     # last size is in two slices, which double the hops of doubling.
     tuning local.latency=10 reduce_byte=0.0008 >"$D/tuning"
-    KOLO_TUNING=$D/tuning run "$EXPLAIN" all_reduce --simulate --algo ring,doubling --bytes 4K:256K:4
+    KOLO_TUNING=$D/tuning run "$EXPLAIN" all_reduce --simulate --cores 1000 --algo ring,doubling --bytes 4K:256K:4
     echo "$output"
     [ "$status" -eq 0 ]
     [ "${lines[0]}" = "all_reduce among 4 ranks: 1 host of 4 ranks and 1000 cores, $D/tuning" ]
@@ -259,7 +260,7 @@ tuning() {
     grep -qE '^ +64 KiB +99\.3\* +125 ' <<<"$output"
     grep -qE '^ +256 KiB +217\* +459 ' <<<"$output"
     [ "${lines[-1]}" = "fastest: doubling, from 39.1 KiB ring" ]
-    KOLO_TUNING=$D/tuning run "$EXPLAIN" all_reduce --simulate --algo ring,doubling --json
+    KOLO_TUNING=$D/tuning run "$EXPLAIN" all_reduce --simulate --cores 1000 --algo ring,doubling --json
     json 'abs(d["crossings"][0]["bytes"] - 40000) < 20 and len(d["crossings"]) == 1' <<<"$output"
     json '[(s["bytes"], s["fastest"]) for s in d["sizes"]][0] == (8, "doubling")' <<<"$output"
     json 'all(abs(s["us"]["ring"] - 60 - .6e-3 * s["bytes"]) < .01
@@ -270,7 +271,7 @@ tuning() {
 
 @test "simulate: the picture names the crossing, and is XML" {
     tuning local.latency=10 reduce_byte=0.0008 >"$D/tuning"
-    KOLO_TUNING=$D/tuning "$EXPLAIN" all_reduce --simulate --algo ring,doubling --svg - >"$D/a.svg"
+    KOLO_TUNING=$D/tuning "$EXPLAIN" all_reduce --simulate --cores 1000 --algo ring,doubling --svg - >"$D/a.svg"
     xml "$D/a.svg"
     grep -q '>ring from 39.1 KiB<' "$D/a.svg"
     grep -q '>100 us<' "$D/a.svg"

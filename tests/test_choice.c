@@ -193,10 +193,19 @@ static int close_scratch(void **state)
     return unlink(((struct scratch *)*state)->path);
 }
 
+/* As of this machine, whatever it is. */
+static struct ko_costs costs_of_one_core(void)
+{
+    struct ko_costs costs = ko_default_costs;
+
+    costs.cores = 1;
+    return costs;
+}
+
 static void costs_survive_a_file(void **state)
 {
     const struct scratch *scratch = *state;
-    struct ko_costs costs = ko_default_costs, read;
+    struct ko_costs costs = costs_of_one_core(), read;
 
     costs.links[KO_REMOTE].latency = 12.5;
     costs.copy_byte[5] = 3e-4;
@@ -215,12 +224,13 @@ static void costs_survive_a_file(void **state)
 static void costs_are_those_of_a_bound_rank_too(void **state)
 {
     const struct scratch *scratch = *state;
+    const struct ko_costs costs = costs_of_one_core();
     struct ko_costs read;
     cpu_set_t all, one;
     size_t core = 0;
     int err;
 
-    assert_int_equal(ko_tuning_write(scratch->path, &ko_default_costs), 0);
+    assert_int_equal(ko_tuning_write(scratch->path, &costs), 0);
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     while (!CPU_ISSET(core, &all))
         core++;
@@ -230,17 +240,18 @@ static void costs_are_those_of_a_bound_rank_too(void **state)
     err = ko_tuning_read(scratch->path, &read);
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     assert_int_equal(err, 0);
-    assert_memory_equal(&read, &ko_default_costs, sizeof read);
+    assert_memory_equal(&read, &costs, sizeof read);
 }
 
 /* Writes the file with `from` replaced by `to`, up to `end`. */
 static void spoil(const char *path, const char *from, const char *to, const char *end)
 {
+    const struct ko_costs costs = costs_of_one_core();
     char text[8192], *at;
     size_t length;
     FILE *file;
 
-    assert_int_equal(ko_tuning_write(path, &ko_default_costs), 0);
+    assert_int_equal(ko_tuning_write(path, &costs), 0);
     file = fopen(path, "r");
     assert_non_null(file);
     length = fread(text, 1, sizeof text - 1, file);
@@ -273,9 +284,10 @@ static void wrong_files_are_refused(void **state)
         {"local.send ", "local.latency ", NULL, "line 4: the number is there twice"},
         {"local.latency 0.06\n", "", NULL, "local.latency is missing"},
         {"local.latency ", "local.latency nan", "0.06", "line 3: the line is too long, or cut off"},
-        {"cores 16", "cores 0.5", NULL, "cores is 0.5"},
+        {"\ncores 1", "\ncores 0.5", NULL, "cores is 0.5"},
+        {"\ncores 1", "\ncores 65000", NULL, "cores is 65000, but this machine has "},
         {"kolo", "kolo", "call", "the file ends without its \"end\""},
-        {"kolo", "kolo", "16", "the line is too long, or cut off"},
+        {"kolo", "kolo", "06\n", "the line is too long, or cut off"},
     };
     struct ko_costs costs;
 

@@ -113,7 +113,7 @@ static void ranks_of_other_hosts_do_not_count(void **state)
     run(4, &seats);
 }
 
-/* What a file of costs says holds. */
+/* What a file of costs says holds; more than one where there are more. */
 static void a_file_counts_first(void **state)
 {
     struct ko_costs costs = ko_default_costs;
@@ -123,10 +123,10 @@ static void a_file_counts_first(void **state)
     (void)state;
     assert_true(fd >= 0);
     close(fd);
-    costs.cores = 77;
+    costs.cores = at_most(2);
     assert_int_equal(ko_tuning_write(path, &costs), 0);
     setenv("KOLO_TUNING", path, 1);
-    run(2, &(struct seats){.cores = {0, 0}, .expected = 77});
+    run(2, &(struct seats){.cores = {0, 0}, .expected = at_most(2)});
     unsetenv("KOLO_TUNING");
     unlink(path);
 }
