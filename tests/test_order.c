@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * KOLO_DETERMINISTIC: sums of floats have the bits of one sum in the order of the ranks, whatever
- * the count, the collective, the algorithm asked for, the transport and the hosts.
+ * the count, the type, the collective, the algorithm asked for, the transport and the hosts: so do
+ * averages, and sums of what each rank multiplies. Smaller floats are summed in float32.
  */
+#include "dtype.h"
 #include "kolo.h"
 #include "ranks.h"
 
@@ -18,73 +20,195 @@
 
 enum { MOST = 40000 };
 
-/* Of very different sizes, so that nearly every other order rounds otherwise. */
-static float element(int rank, size_t i)
-{
-    uint32_t bits = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + 12345u;
-    float value;
+/* What is reduced, and how. */
+struct kind {
+    kolo_dtype dtype;
+    kolo_op op;     /* SUM or AVG */
+    bool is_scaled; /* each rank multiplies first */
+};
 
-    bits ^= bits >> 15;
-    bits *= 2246822519u;
-    bits = (bits & 0x807fffffu) | (120u + (bits >> 8 & 15u)) << 23;
+/* ---- what must come out ---------------------------------------------------------------------- */
+
+static void store(kolo_dtype dtype, void *buffer, size_t i, double value)
+{
+    switch (dtype) {
+    case KOLO_FLOAT16:
+        ((uint16_t *)buffer)[i] = ko_float16_of_float((float)value);
+        return;
+    case KOLO_BFLOAT16:
+        ((uint16_t *)buffer)[i] = ko_bfloat16_of_float((float)value);
+        return;
+    case KOLO_FLOAT32:
+        ((float *)buffer)[i] = (float)value;
+        return;
+    default:
+        ((double *)buffer)[i] = value;
+    }
+}
+
+static double rounded(kolo_dtype dtype, double value)
+{
+    switch (dtype) {
+    case KOLO_FLOAT16:
+        return (double)ko_float_of_float16(ko_float16_of_float((float)value));
+    case KOLO_BFLOAT16:
+        return (double)ko_float_of_bfloat16(ko_bfloat16_of_float((float)value));
+    case KOLO_FLOAT32:
+        return (double)(float)value;
+    default:
+        return value;
+    }
+}
+
+/* Of very different sizes, so that nearly every other order rounds otherwise. */
+static double mixed(int rank, size_t i)
+{
+    uint64_t bits = ((uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 40503u + 12345u);
+    double value;
+
+    bits ^= bits >> 31;
+    bits *= 0x94d049bb133111ebu;
+    bits ^= bits >> 29;
+    bits = (bits & 0x800fffffffffffffu) | (1016u + (bits >> 52 & 15u)) << 52;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static float expected(int n, size_t i)
+/* Of every second sum the last rank takes away what the first began with: what is lost between them
+ * shows even in smaller floats, whose sums of nothing but such elements are nearly exact. */
+static double element(kolo_dtype dtype, int n, int rank, size_t i)
 {
-    float sum = element(0, i);
+    const double first = 128 * (1 + mixed(0, i) * 0x1p-10), value = mixed(rank, i) * 0x1p-6;
 
-    for (int rank = 1; rank < n; rank++)
-        sum += element(rank, i);
-    return sum;
+    if (i % 2)
+        return rounded(dtype, mixed(rank, i));
+    if (rank % (n - 1) == 0)
+        return rounded(dtype, (rank ? -1 : 1) * (dtype == KOLO_FLOAT16 ? 128 : 1e6) * first);
+    return rounded(dtype, value);
 }
 
-static int check(const char *what, const float *out, size_t first, size_t count, int n)
+/* The same for the first and the last. */
+static double factor(int n, int rank)
 {
-    for (size_t i = 0; i < count; i++) {
-        const float want = expected(n, first + i);
+    return 1 + 0.37 * (rank % (n - 1));
+}
 
-        if (memcmp(&want, &out[i], sizeof want) != 0)
-            return ranks_fail("%s, %d ranks: element %zu is %.9g, not %.9g", what, n, first + i,
-                              (double)out[i], (double)want);
-    }
+/* What a rank adds. */
+static double summand(const struct kind *kind, int n, int rank, size_t i)
+{
+    const double value = element(kind->dtype, n, rank, i);
+
+    if (!kind->is_scaled)
+        return value;
+    return kind->dtype == KOLO_FLOAT64
+               ? value * factor(n, rank)
+               : rounded(kind->dtype, (double)((float)value * (float)factor(n, rank)));
+}
+
+static double sum_of_doubles(const struct kind *kind, int n, size_t i)
+{
+    double sum = summand(kind, n, 0, i);
+
+    for (int rank = 1; rank < n; rank++)
+        sum += summand(kind, n, rank, i);
+    return kind->op == KOLO_AVG ? sum / n : sum;
+}
+
+static float sum_of_floats(const struct kind *kind, int n, size_t i)
+{
+    float sum = (float)summand(kind, n, 0, i);
+
+    for (int rank = 1; rank < n; rank++)
+        sum += (float)summand(kind, n, rank, i);
+    return kind->op == KOLO_AVG ? sum / (float)n : sum;
+}
+
+static void expect(const struct kind *kind, int n, void *expected)
+{
+    for (size_t i = 0; i < MOST; i++)
+        store(kind->dtype, expected, i,
+              kind->dtype == KOLO_FLOAT64 ? sum_of_doubles(kind, n, i)
+                                          : (double)sum_of_floats(kind, n, i));
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* One rank's buffers, of MOST elements each. */
+struct buffers {
+    unsigned char in[MOST * sizeof(double)], out[MOST * sizeof(double)];
+    unsigned char expected[MOST * sizeof(double)];
+};
+
+static int check(const char *what, const struct kind *kind, const struct buffers *buffers,
+                 size_t first, size_t count)
+{
+    const size_t nbytes = kolo_dtype_size(kind->dtype);
+
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(buffers->out + i * nbytes, buffers->expected + (first + i) * nbytes, nbytes))
+            return ranks_fail("%s, %s, %s%s: element %zu of %zu has other bits", what,
+                              kolo_dtype_name(kind->dtype), kolo_op_name(kind->op),
+                              kind->is_scaled ? " of what is multiplied" : "", first + i, count);
     return 0;
 }
 
-static int reduce_all_ways(kolo_group *group, float *in, float *out, size_t count)
+static int reduce_all_ways(kolo_group *group, const struct kind *kind, struct buffers *buffers,
+                           kolo_op op, size_t count)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
     const size_t share = count / (size_t)n;
+    const kolo_dtype dtype = kind->dtype;
     int failed = 0;
 
-    if (kolo_all_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM))
+    if (kolo_all_reduce(group, buffers->in, buffers->out, count, dtype, op))
         return ranks_fail("all_reduce");
-    failed = check("all_reduce", out, 0, count, n);
-    if (!failed && kolo_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM, n - 1))
+    failed = check("all_reduce", kind, buffers, 0, count);
+    if (!failed && kolo_reduce(group, buffers->in, buffers->out, count, dtype, op, n - 1))
         return ranks_fail("reduce");
     if (!failed && rank == n - 1)
-        failed = check("reduce", out, 0, count, n);
-    if (!failed && kolo_reduce_scatter(group, in, out, share, KOLO_FLOAT32, KOLO_SUM))
+        failed = check("reduce", kind, buffers, 0, count);
+    if (!failed && kolo_reduce_scatter(group, buffers->in, buffers->out, share, dtype, op))
         return ranks_fail("reduce_scatter");
-    return failed ? failed : check("reduce_scatter", out, (size_t)rank * share, share, n);
+    return failed ? failed : check("reduce_scatter", kind, buffers, (size_t)rank * share, share);
 }
 
-static int reduce_all_counts(kolo_group *group, void *argument)
+static int reduce_all_counts(kolo_group *group, const struct kind *kind, struct buffers *buffers)
 {
     static const size_t counts[] = {1, 10, 2049, MOST};
-    float *in = calloc(MOST, sizeof *in), *out = calloc(MOST, sizeof *out);
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    kolo_op op = kind->op;
+    int failed = 0;
+
+    if (kind->is_scaled && kolo_op_premul_sum(group, factor(n, rank), &op))
+        return ranks_fail("premul_sum");
+    for (size_t i = 0; i < MOST; i++)
+        store(kind->dtype, buffers->in, i, element(kind->dtype, n, rank, i));
+    expect(kind, n, buffers->expected);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && !failed; i++)
+        failed = reduce_all_ways(group, kind, buffers, op, counts[i]);
+    if (kind->is_scaled)
+        (void)kolo_op_free(group, op);
+    return failed;
+}
+
+static int reduce_all_kinds(kolo_group *group, void *argument)
+{
+    static const kolo_dtype dtypes[] = {KOLO_FLOAT32, KOLO_FLOAT16, KOLO_BFLOAT16, KOLO_FLOAT64};
+    struct buffers *buffers = malloc(sizeof *buffers);
     int failed = 0;
 
     (void)argument;
-    if (!in || !out)
+    if (!buffers)
         abort();
-    for (size_t i = 0; i < MOST; i++)
-        in[i] = element(kolo_group_rank(group), i);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts && !failed; i++)
-        failed = reduce_all_ways(group, in, out, counts[i]);
-    free(in);
-    free(out);
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        const struct kind kinds[] = {{dtypes[i], KOLO_SUM, false},
+                                     {dtypes[i], KOLO_AVG, false},
+                                     {dtypes[i], KOLO_SUM, true}};
+
+        for (int k = 0; k < 3 && !failed; k++)
+            failed = reduce_all_counts(group, &kinds[k], buffers);
+    }
+    free(buffers);
     return failed;
 }
 
@@ -96,6 +220,8 @@ static void set_variables(const char *transport, const char *algorithm)
     setenv("KOLO_ALGO", algorithm, 1);
 }
 
+/* ---- tests ----------------------------------------------------------------------------------- */
+
 static void sums_have_one_order(void **state)
 {
     static const char *const algorithms[] = {"", "ring", "halving", "binomial", "two_shot"};
@@ -105,13 +231,22 @@ static void sums_have_one_order(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         set_variables("shm", algorithms[i]);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = sizes[i]},
-                                   reduce_all_counts, NULL),
+                                   reduce_all_kinds, NULL),
                          0);
         set_variables("tcp", algorithms[i]);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = sizes[i]},
-                                   reduce_all_counts, NULL),
+                                   reduce_all_kinds, NULL),
                          0);
     }
+}
+
+/* Slots and what processes share of each other's memory. */
+static void processes_share_memory_in_order(void **state)
+{
+    (void)state;
+    set_variables("shm", "");
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 4}, reduce_all_kinds, NULL), 0);
 }
 
 /* Every rank says that it sits on one of two hosts. */
@@ -126,7 +261,7 @@ static void hosts_do_not_matter(void **state)
     (void)state;
     set_variables("shm,tcp", "");
     assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 5, .settle = settle},
-                               reduce_all_counts, NULL),
+                               reduce_all_kinds, NULL),
                      0);
 }
 
@@ -134,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_have_one_order),
+        cmocka_unit_test(processes_share_memory_in_order),
         cmocka_unit_test(hosts_do_not_matter),
     };
 
