@@ -267,11 +267,18 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
  * by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once, with a work that
  * is done, and happens each time that all ranks launch their graphs, in any stream, with no part of
- * the host's. A graph that waits for a rank longer than the group's limit, or for one whose process
- * has ended, fails the group with an error that names the rank. Then, as after kolo_group_abort,
- * its stream goes on, and so do those of later launches, which may leave anything in any rank's
- * buffers of their calls; a stream that has come to its end while kolo_group_error says nothing has
- * the right results. Free the group when no graph of it is under way. */
+ * the host's. So does a message of GPU memory, or of no elements, between ranks of one host that
+ * share it as above, by one copy: its two ends find each other while both are captured, so that a
+ * call waits until the other rank captures its own, and a receive may be longer, or take any rank
+ * or tag. A batch in a graph sends at once and receives in the order of its operations; at most 64
+ * of it go to one rank. A message from memory in pieces, or of a pool, to another process is
+ * KOLO_E_UNSUPPORTED there, on both ranks, as is a batch that has some in host memory; one that
+ * only one of the two ranks captures is KOLO_E_MISMATCH. A graph that waits for a rank longer than
+ * the group's limit, or for one whose process has ended, fails the group with an error that names
+ * the rank. Then, as after kolo_group_abort, its stream goes on, and so do those of later launches,
+ * which may leave anything in any rank's buffers of their calls; a stream that has come to its end
+ * while kolo_group_error says nothing has the right results. Free the group when no graph of it is
+ * under way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

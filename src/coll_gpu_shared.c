@@ -341,7 +341,6 @@ int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
     err = ko_group_watch(group);
     if (err)
         return err;
-    ko_gpu_share_captures(group->share);
     ko_gpu_relax(group->gpu, &mode);
     for (size_t i = 0; i < (call->is_coalesced ? call->ntensors : 1) && !err; i++) {
         const struct ko_call part = call->is_coalesced ? ko_coll_tensor(call, i) : *call;

@@ -135,6 +135,8 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     note->kind = kind;
     note->stamp = letter ? ko_letter_stamp(letter, seq)
                          : (struct ko_stamp){.seq = seq, .what = KO_POINT_TO_POINT};
+    if (letter && ko_letter_is_captured(letter))
+        note->stamp.op = KO_CAPTURED;
     while (*end)
         end = &(*end)->next;
     *end = note;

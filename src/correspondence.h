@@ -60,8 +60,8 @@ struct ko_correspondence {
     bool is_heard;      /* its sender hears what is told of it */
     bool wants_receipt; /* and waits for one */
     struct ko_letter *letter;
-    struct ko_fetch *fetch; /* the letter's, if what comes is the message's place */
-    bool is_place;
+    struct ko_fetch *fetch;     /* the letter's, if what comes is the message's place */
+    bool is_place, is_captured; /* it; and the message is, for a graph */
     struct ko_parcel *parcel;
     uint64_t seq;
     int tag;

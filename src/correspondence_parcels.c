@@ -38,6 +38,8 @@ int ko_parcel_make_room(struct ko_correspondence *with, struct ko_parcel *parcel
     if (needed <= parcel->room)
         return KOLO_OK;
     room = needed < parcel->nbytes / 2 ? 2 * needed : parcel->nbytes;
+    if (parcel->is_place) /* perhaps of less */
+        room = sizeof(struct ko_gpu_place);
     err = charge(with, parcel, room - parcel->room);
     if (err)
         return err;
@@ -97,6 +99,7 @@ int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
     parcel->is_heard = with->is_heard;
     parcel->wants_receipt = with->wants_receipt;
     parcel->is_place = with->is_place;
+    parcel->is_captured = with->is_captured;
     parcel->is_aside = is_long || (!frame->nbytes && stamp->count);
     err = charge(with, parcel, sizeof *parcel);
     if (err) {
@@ -162,7 +165,8 @@ static int fetch_parcel(struct ko_correspondence *with, struct ko_parcel *parcel
 int ko_parcel_hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
                         struct ko_letter *letter)
 {
-    const int status = ko_letter_fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes);
+    const int status = ko_letter_fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes,
+                                      parcel->is_captured);
     int err = KOLO_OK;
 
     if ((!parcel->is_whole || parcel->is_place) && status && parcel->is_heard)

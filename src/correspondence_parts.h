@@ -23,6 +23,7 @@ struct ko_parcel {
     bool is_whole; /* it has arrived */
     bool is_heard, wants_receipt; /* as in struct ko_correspondence */
     bool is_place;                /* it is not the message, but says where that lies */
+    bool is_captured;             /* and the message goes in a graph */
     bool is_aside;                /* its sender may go on with others, until a receive is posted */
     struct ko_letter *taker;      /* a receive that was posted while it is arriving */
     struct ko_parcel *next;
@@ -84,7 +85,9 @@ int ko_receive_enter(struct ko_correspondence *with, int n, struct ko_letter *le
 bool ko_letter_takes(const struct ko_letter *letter, int tag);
 /* KOLO_OK, or why this message cannot go into this receive. */
 int ko_letter_fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
-                   kolo_dtype dtype, size_t nbytes);
+                   kolo_dtype dtype, size_t nbytes, bool is_captured);
+/* Of what one rank captures for a graph and the other does not. */
+int ko_fail_half_captured(int tag, int captures, int does_not);
 /* Completes a receive whose message is in its buffer, or a probe. */
 void ko_letter_deliver(struct ko_correspondence *with, struct ko_letter *letter, int tag,
                        kolo_dtype dtype, size_t nbytes);

@@ -56,18 +56,29 @@ void ko_letter_deliver(struct ko_correspondence *with, struct ko_letter *letter,
     ko_letter_finish(with, letter, KOLO_OK);
 }
 
-int ko_letter_fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
-                   kolo_dtype dtype, size_t nbytes)
+int ko_fail_half_captured(int tag, int captures, int does_not)
 {
+    return ko_fail(KOLO_E_MISMATCH,
+                   "rank %d captures the message of tag %d for a graph, rank %d does not", captures,
+                   tag, does_not);
+}
+
+int ko_letter_fits(const struct ko_correspondence *with, const struct ko_letter *letter, int tag,
+                   kolo_dtype dtype, size_t nbytes, bool is_captured)
+{
+    const int rank = with->desk->rank;
+
     if (nbytes > letter->nbytes)
         return ko_fail(KOLO_E_TRUNCATED,
                        "the message of tag %d from rank %d has %zu bytes, the receive room for %zu",
                        tag, with->peer, nbytes, letter->nbytes);
     if (dtype != letter->dtype)
-        return ko_fail(KOLO_E_MISMATCH,
-                       "rank %d sent the message of tag %d as %s, rank %d receives it as %s",
-                       with->peer, tag, kolo_dtype_name(dtype), with->desk->rank,
-                       kolo_dtype_name(letter->dtype));
+        return ko_fail(
+            KOLO_E_MISMATCH, "rank %d sent the message of tag %d as %s, rank %d receives it as %s",
+            with->peer, tag, kolo_dtype_name(dtype), rank, kolo_dtype_name(letter->dtype));
+    if (is_captured != ko_letter_is_captured(letter))
+        return ko_fail_half_captured(tag, is_captured ? with->peer : rank,
+                                     is_captured ? rank : with->peer);
     return KOLO_OK;
 }
 
@@ -97,6 +108,21 @@ void ko_fetch_push(struct ko_correspondence *with, struct ko_fetch *fetch)
     *end = fetch;
 }
 
+/* Its sender hears whether it was. */
+static int end_fetch(struct ko_correspondence *with, struct ko_fetch *fetch, int status)
+{
+    int err = status ? ko_note(with, KO_FRAME_REFUSE, fetch->seq, fetch->letter)
+                     : ko_note(with, KO_FRAME_TAKEN, fetch->seq, NULL);
+
+    if (err)
+        return err;
+    if (status)
+        ko_letter_finish(with, fetch->letter, status);
+    else
+        ko_letter_deliver(with, fetch->letter, fetch->tag, fetch->dtype, fetch->nbytes);
+    return KOLO_OK;
+}
+
 int ko_receive_fetch(struct ko_correspondence *with)
 {
     struct ko_fetch **link = &with->fetches, *fetch;
@@ -109,12 +135,11 @@ int ko_receive_fetch(struct ko_correspondence *with)
             err = KOLO_OK;
             continue;
         }
-        if (!err)
-            err = ko_note(with, KO_FRAME_TAKEN, fetch->seq, NULL);
+        if (!err || err == KOLO_E_UNSUPPORTED)
+            err = end_fetch(with, fetch, err);
         if (err)
             break;
         *link = fetch->next;
-        ko_letter_deliver(with, fetch->letter, fetch->tag, fetch->dtype, fetch->nbytes);
         ko_fetch_free(fetch);
     }
     return err;
@@ -123,11 +148,13 @@ int ko_receive_fetch(struct ko_correspondence *with)
 /* ---- one message --------------------------------------------------------------------------- */
 
 /* Whether what travels is neither a message nor the place of one. A place comes in the stead of
- * what is longer, at once, and is no more than that. */
+ * what is longer, at once, and is no more than that; for a graph, of anything. */
 static bool is_odd(const struct ko_frame *frame)
 {
     const struct ko_stamp *stamp = &frame->stamp;
 
+    if (stamp->op == (KO_PLACE | KO_CAPTURED))
+        return !frame->nbytes;
     if (stamp->op == KO_PLACE)
         return stamp->count <= sizeof(struct ko_gpu_place) || !frame->nbytes;
     return stamp->op && stamp->op != KO_RECEIPT;
@@ -153,11 +180,11 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
                   struct ko_letter *letter)
 {
     const struct ko_stamp *stamp = &frame->stamp;
-    const int status =
-        ko_letter_fits(with, letter, (int)stamp->root, (kolo_dtype)stamp->dtype, stamp->count);
+    const int status = ko_letter_fits(with, letter, (int)stamp->root, (kolo_dtype)stamp->dtype,
+                                      stamp->count, with->is_captured);
     int err = KOLO_OK;
 
-    if (status && with->is_heard && frame->nbytes < stamp->count)
+    if (status && with->is_heard && (with->is_place || frame->nbytes < stamp->count))
         err = ko_note(with, KO_FRAME_REFUSE, stamp->seq, letter);
     if (!err && !status && with->is_place) {
         with->fetch = ko_fetch_new(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype,
@@ -202,6 +229,7 @@ static int begin_arrival(struct ko_correspondence *with, const struct ko_link *l
     with->tag = (int)stamp->root;
     with->arrived = 0;
     with->is_place = stamp->op & KO_PLACE;
+    with->is_captured = stamp->op & KO_CAPTURED;
     with->total = with->is_place ? sizeof(struct ko_gpu_place) : stamp->count;
     with->parcel = NULL;
     with->wants_receipt = stamp->op & KO_RECEIPT;
@@ -233,7 +261,7 @@ static int go_on(struct ko_correspondence *with, const struct ko_stamp *stamp)
     with->tag = parcel->tag;
     with->parcel = parcel;
     with->is_heard = parcel->is_heard;
-    with->is_place = false;
+    with->is_place = with->is_captured = false;
     with->wants_receipt = parcel->wants_receipt;
     with->arrived = parcel->arrived;
     with->total = parcel->nbytes;

@@ -17,14 +17,25 @@
 /* A receive that does not fit the message has got it. */
 static int refused(const struct ko_correspondence *with, const struct ko_letter *letter)
 {
+    const int rank = with->desk->rank;
+    const bool is_captured = ko_letter_is_captured(letter);
+
     if (letter->nbytes > letter->refused_room)
         return ko_fail(KOLO_E_TRUNCATED,
                        "the message of tag %d to rank %d has %zu bytes, the receive room for %zu",
                        letter->tag, with->peer, letter->nbytes, letter->refused_room);
-    return ko_fail(KOLO_E_MISMATCH,
-                   "rank %d sends the message of tag %d as %s, rank %d receives it as %s",
-                   with->desk->rank, letter->tag, kolo_dtype_name(letter->dtype), with->peer,
-                   kolo_dtype_name(letter->refused_dtype));
+    if (letter->dtype != letter->refused_dtype)
+        return ko_fail(KOLO_E_MISMATCH,
+                       "rank %d sends the message of tag %d as %s, rank %d receives it as %s", rank,
+                       letter->tag, kolo_dtype_name(letter->dtype), with->peer,
+                       kolo_dtype_name(letter->refused_dtype));
+    if (is_captured != letter->is_refused_captured)
+        return ko_fail_half_captured(letter->tag, is_captured ? rank : with->peer,
+                                     is_captured ? with->peer : rank);
+    return ko_fail(KOLO_E_UNSUPPORTED,
+                   "the message of tag %d cannot be captured for a graph: rank %d does not reach "
+                   "the memory that it lies in, of rank %d's",
+                   letter->tag, with->peer, rank);
 }
 
 void ko_send_finish(struct ko_correspondence *with, struct ko_link *link)
@@ -58,7 +69,7 @@ static struct ko_stamp stamp_of(const struct ko_correspondence *with,
 
     stamp.op = link->posts && is_long(with, letter, link) ? KO_RECEIPT : 0;
     if (letter->placed)
-        stamp.op = KO_PLACE;
+        stamp.op = letter->placed->is_captured ? KO_PLACE | KO_CAPTURED : KO_PLACE;
     return stamp;
 }
 
@@ -195,12 +206,14 @@ static int refuse(struct ko_correspondence *with, const struct ko_link *link,
     if (!letter)
         return KOLO_OK; /* it was complete before */
     if (!letter->has_begun || !ko_dtype_is_valid(stamp->dtype) ||
-        (stamp->count >= letter->nbytes && stamp->dtype == letter->dtype))
+        (stamp->count >= letter->nbytes && stamp->dtype == letter->dtype &&
+         !ko_letter_is_captured(letter) && stamp->op != KO_CAPTURED))
         return ko_fail(KOLO_E_PROTOCOL, "it refused message #%llu, which fits",
                        (unsigned long long)stamp->seq);
     letter->is_refused = true;
     letter->refused_room = stamp->count;
     letter->refused_dtype = (kolo_dtype)stamp->dtype;
+    letter->is_refused_captured = stamp->op == KO_CAPTURED;
     if (i < FLUSHING) {
         ko_letters_remove(lists[i], letter);
         letter->flushed_at = link->referenced;

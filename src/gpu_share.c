@@ -168,6 +168,12 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
     free(share);
 }
 
+void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_share *other)
+{
+    atomic_store(&share->has_let_go, other && atomic_load(&other->has_let_go));
+    ko_gpu_share_close(share);
+}
+
 /* ---- one's own ------------------------------------------------------------------------------- */
 
 /* With the context: fills in what the driver knows; false: the buffer is in host memory. */

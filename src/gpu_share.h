@@ -53,6 +53,9 @@ void ko_gpu_share_keep_handles(struct ko_gpu_share *share);
 /* NULL is allowed. */
 void ko_gpu_share_close(struct ko_gpu_share *share);
 
+/* The same, of one that graphs use as they do the other, which they may still after a failure. */
+void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_share *other);
+
 /* What the other ranks are to know of a buffer of nbytes. */
 int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t nbytes,
                           struct ko_gpu_place *place);
@@ -92,6 +95,14 @@ bool ko_gpu_share_has_words(const struct ko_gpu_share *share);
 uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank,
                            enum ko_gpu_word word);
 uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner);
+
+/* Words for messages in graphs, KO_GPU_MESSAGES each way between two ranks, which these take in
+ * turns: that a message of `rank`'s, the seq-th to the owner, is there; and that the one of the
+ * owner's to `rank` has been taken. Streams wait until one is 1 or more. */
+enum { KO_GPU_MESSAGES = 64 };
+enum ko_gpu_message_word { KO_GPU_SENT, KO_GPU_TAKEN };
+uint64_t ko_gpu_share_message_word(const struct ko_gpu_share *share, int owner, int rank,
+                                   enum ko_gpu_message_word word, uint64_t seq);
 
 /* What the owner's words are now, by rank. */
 typedef uint32_t ko_gpu_words[KO_FOLD_MOST][KO_GPU_NWORDS];

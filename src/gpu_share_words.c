@@ -11,9 +11,10 @@
 enum { LETTING_GO_MS = 2000 }; /* at most, for what a stream waits for in graphs */
 
 /* What lies behind the words; boxes where the ranks have a GPU each. */
-enum { EPOCHS_AT = 256, GIVEN_UP_AT = 256 + KO_PUSH_BLOCKS * 4, BOXES_AT = 512 };
+enum { EPOCHS_AT = 256, GIVEN_UP_AT = 256 + KO_PUSH_BLOCKS * 4, MESSAGES_AT = 512 };
+enum { OF_RANK = 2 * KO_GPU_MESSAGES * 4, BOXES_AT = MESSAGES_AT + KO_FOLD_MOST * OF_RANK };
 _Static_assert(sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
-_Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= BOXES_AT, "epochs fit");
+_Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= MESSAGES_AT, "epochs fit");
 
 static size_t scratch_at(const struct ko_gpu_share *share)
 {
@@ -70,6 +71,14 @@ uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank
 {
     return share->ranks[owner].words +
            sizeof(uint32_t) * (KO_GPU_NWORDS * (unsigned)rank + (unsigned)word);
+}
+
+uint64_t ko_gpu_share_message_word(const struct ko_gpu_share *share, int owner, int rank,
+                                   enum ko_gpu_message_word word, uint64_t seq)
+{
+    const uint64_t index = (uint64_t)word * KO_GPU_MESSAGES + seq % KO_GPU_MESSAGES;
+
+    return share->ranks[owner].words + MESSAGES_AT + (uint64_t)rank * OF_RANK + 4 * index;
 }
 
 uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner)
@@ -142,6 +151,8 @@ static void let_go_once(struct ko_gpu_share *share, int rank)
         for (int word = 0; word < KO_GPU_NWORDS; word++)
             (void)share->cuda->stream_put_word(
                 stream, ko_gpu_share_word(share, rank, r, (enum ko_gpu_word)word), 1, 0);
+    (void)share->cuda->fill(share->ranks[rank].words + MESSAGES_AT, 1, (size_t)share->n * OF_RANK,
+                            stream);
     (void)share->cuda->stream_sync(stream);
 }
 

@@ -522,7 +522,7 @@ void kolo_group_free(kolo_group *group)
     ko_channel_close(&group->collectives);
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);
     ko_endpoint_release(group->endpoint);
-    ko_places_close(group->places);
+    ko_places_close(group->places, group->share);
     ko_gpu_share_close(group->share);
     ko_gpu_close(group->gpu);
     free(group->world_ranks);

@@ -71,7 +71,7 @@ struct kolo_group {
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */
     atomic_bool has_gathered;           /* has met them: share and places stay as they are */
     atomic_bool has_gpus;               /* one of them has, all know */
-    struct ko_watch *watch;             /* once a graph has taken a collective in */
+    struct ko_watch *_Atomic watch;     /* once a graph has taken anything in; under the lock */
     struct ko_hosts *_Atomic hosts;     /* found by the first collective */
     /* of whoever has the engine's turn */
     struct ko_memory scratch, packing, scaled; /* grow as needed */

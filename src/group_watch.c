@@ -120,6 +120,11 @@ static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
+static bool is_of_message(uint32_t awaited)
+{
+    return (awaited >> 16 & 0xff) == KO_POINT_TO_POINT;
+}
+
 static const char *name_of(uint32_t awaited)
 {
     static const char *const names[] = {
@@ -127,7 +132,8 @@ static const char *name_of(uint32_t awaited)
         KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
 #undef COLLECTIVE_NAME
     };
-    return names[awaited >> 16 & 0xff];
+    return is_of_message(awaited) ? "a message of a launched CUDA graph"
+                                  : names[awaited >> 16 & 0xff];
 }
 
 /* Of a rank that works for all: who has not come to it, as far as it has not begun; else itself. */
@@ -147,8 +153,13 @@ static int find_missing(const struct ko_watch *watch, uint32_t awaited, bool *is
 {
     const int owner = (int)(awaited & 0xff) - 1, word = (int)(awaited >> 8 & 0xff);
     ko_gpu_words words;
-    int err = ko_gpu_share_read(watch->group->share, owner, words);
+    int err;
 
+    for (int r = 0; r < watch->group->size; r++)
+        is_missing[r] = r == owner;
+    if (is_of_message(awaited))
+        return KOLO_OK;
+    err = ko_gpu_share_read(watch->group->share, owner, words);
     if (err)
         return err;
     if (owner != watch->group->rank) {
@@ -316,11 +327,13 @@ static void free_watch(struct ko_watch *watch)
     free(watch);
 }
 
-int ko_group_watch(kolo_group *group)
+/* Under the group's lock. */
+static int begin(kolo_group *group)
 {
     struct ko_watch *watch;
     int err;
 
+    ko_gpu_share_captures(group->share);
     if (group->watch || group->size == 1)
         return KOLO_OK;
     watch = ko_alloc(sizeof *watch, "a watch over graphs");
@@ -336,6 +349,16 @@ int ko_group_watch(kolo_group *group)
         free_watch(watch);
     else
         group->watch = watch;
+    return err;
+}
+
+int ko_group_watch(kolo_group *group)
+{
+    int err;
+
+    pthread_mutex_lock(&group->lock);
+    err = begin(group);
+    pthread_mutex_unlock(&group->lock);
     return err;
 }
 

@@ -30,6 +30,7 @@ struct ko_letter {
     bool is_refused; /* sending: the peer's receive has not room for it, but for this: */
     kolo_dtype refused_dtype;
     size_t refused_room;
+    bool is_refused_captured; /* which is captured for a graph */
     unsigned char *buffer;    /* only read when sending */
     size_t nbytes;            /* of the message, or of the room for it */
     kolo_message *message;    /* receiving: what was received, unless NULL */

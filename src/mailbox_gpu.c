@@ -35,11 +35,11 @@ int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_l
     return KOLO_OK;
 }
 
-void ko_places_close(struct ko_places *places)
+void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share)
 {
     if (!places)
         return;
-    ko_gpu_share_close(places->share);
+    ko_gpu_share_close_with(places->share, share);
     pthread_mutex_destroy(&places->lock);
     free(places);
 }
@@ -56,7 +56,7 @@ bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nb
     struct ko_places *places = atomic_load(&group->places);
     bool is_open;
 
-    if (!places || nbytes <= sizeof *place)
+    if (!places)
         return false;
     pthread_mutex_lock(&places->lock);
     is_open = !ko_gpu_share_describe(places->share, buffer, nbytes, place) &&
@@ -105,6 +105,30 @@ static int begin(struct ko_gpu *gpu, struct ko_places *places, struct ko_fetch *
     return err ? err : KO_AGAIN;
 }
 
+/* What graphs need of the message. */
+static int keep(struct ko_places *places, const struct ko_fetch *fetch, int from)
+{
+    struct ko_placed *placed = fetch->letter->placed;
+    int err = KOLO_OK;
+
+    placed->from = from;
+    placed->seq = fetch->seq;
+    placed->nbytes = fetch->nbytes;
+    placed->at = 0;
+    if (!fetch->nbytes)
+        return KOLO_OK;
+    if (ko_gpu_share_is_open_to(places->share, from, &fetch->place))
+        err = find(places, fetch, from, &placed->at);
+    else
+        err = KOLO_E_SYSTEM;
+    return err != KOLO_E_SYSTEM
+               ? err
+               : ko_fail(KOLO_E_UNSUPPORTED,
+                         "a message of rank %d's cannot be captured for a graph: rank %d does not "
+                         "reach the memory that it lies in",
+                         from, fetch->letter->group->rank);
+}
+
 /* KO_AGAIN where another rank was ready earlier. */
 static int open_places(kolo_group *group, struct ko_places **places)
 {
@@ -128,6 +152,8 @@ int ko_fetch_step(struct ko_fetch *fetch, int from)
 
     if (err)
         return err;
+    if (ko_letter_is_captured(fetch->letter))
+        return keep(places, fetch, from);
     if (!fetch->copied)
         return begin(group->gpu, places, fetch, from);
     err = ko_gpu_look_at_mark(group->gpu, fetch->copied);

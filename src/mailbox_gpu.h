@@ -2,9 +2,11 @@
  *
  * mailbox_gpu.h: messages from GPU memory among ranks that reach each other's: what travels is
  * where the message lies (KO_PLACE), and the receiver fetches it from there by one copy, into its
- * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN). And among ranks
- * whose link's adapters read and write GPU memory themselves (transport.h): each end decides for
- * itself, a sender for a message, a receiver for every slice of one. Nothing here waits.
+ * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN). Of a message that
+ * both ends capture for a graph (KO_CAPTURED) the receiver keeps the place, for its launches. And
+ * among ranks whose link's adapters read and write GPU memory themselves (transport.h): each end
+ * decides for itself, a sender for a message, a receiver for every slice of one. Nothing here
+ * waits.
  */
 #ifndef KO_MAILBOX_GPU_H
 #define KO_MAILBOX_GPU_H
@@ -19,11 +21,11 @@ struct ko_places;
 int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                    struct ko_places **places);
 
-/* NULL is allowed. */
-void ko_places_close(struct ko_places *places);
+/* Before the group's share is closed. NULL is allowed. */
+void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share);
 
-/* Says where a buffer of nbytes lies, for rank `to` of the group; false: that could not reach it,
- * or the message is no longer than its place. */
+/* Says where a buffer of nbytes lies, for rank `to` of the group; false: that could not reach it.
+ */
 bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
                         struct ko_gpu_place *place);
 
@@ -33,6 +35,12 @@ struct ko_placed {
     const struct ko_gpu_mark *mark; /* receiving: of the stream, before which that is in use */
     bool is_fetched;                /* receiving: the message is there */
     struct ko_gpu_place place;      /* sending: of the message */
+
+    bool is_captured; /* for a graph; receiving, once a message has been found: */
+    int from;
+    uint64_t seq;  /* of the sender's messages to this rank */
+    uint64_t at;   /* where it lies, for this rank's GPU */
+    size_t nbytes; /* of it */
 
     /* receiving: GPU memory that the link's adapters write; which bytes of the message they have */
     int64_t looked_ns; /* at the mark, first; 0: not yet */
@@ -64,8 +72,14 @@ struct ko_fetch {
     struct ko_fetch *next;
 };
 
-/* Goes on; KO_AGAIN: look again. from is the sender. */
+/* Goes on; KO_AGAIN: look again. from is the sender. KOLO_E_UNSUPPORTED: a message that is captured
+ * cannot be reached here. */
 int ko_fetch_step(struct ko_fetch *fetch, int from);
+
+static inline bool ko_letter_is_captured(const struct ko_letter *letter)
+{
+    return letter->placed && letter->placed->is_captured;
+}
 
 /* NULL is allowed. */
 void ko_fetch_free(struct ko_fetch *fetch);

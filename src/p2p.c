@@ -5,6 +5,7 @@
 #include "dtype.h"
 #include "group.h"
 #include "p2p_gpu.h"
+#include "p2p_gpu_graph.h"
 #include "p2p_stream.h"
 
 #include <sched.h>
@@ -62,6 +63,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->is_aside = false;
     letter->is_wanted = false;
     letter->is_refused = false;
+    letter->is_refused_captured = false;
     letter->moved = 0;
     letter->next = NULL;
 }
@@ -126,11 +128,36 @@ static int carry(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_
     return stages ? ko_p2p_unstage(stages, err) : err;
 }
 
+/* Into the graph that the stream is captured for; the ranks meet now, and not when it is launched.
+ */
+static int capture(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
+{
+    struct ko_p2p_graph *graph;
+    size_t posted;
+    int err = ko_p2p_graph_begin(group, ops, nops, &graph);
+
+    if (err)
+        return err;
+    for (size_t i = 0; i < nops; i++)
+        fill(&letters[i], group, &ops[i], ko_p2p_graph_placed(graph, i));
+    err = ko_mailbox_exchange(letters, nops, &posted);
+    return ko_p2p_graph_end(graph, letters, judge(letters, posted, err));
+}
+
 /* Posts all, waits for all; letters has room for as many. */
 static int run(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_letter *letters)
 {
-    return ko_group_has_stream(group) ? ko_p2p_run(group, ops, nops, carry, letters)
-                                      : exchange(group, ops, nops, letters, NULL);
+    struct ko_p2p_sight sight;
+    int err;
+
+    if (!ko_group_has_stream(group))
+        return exchange(group, ops, nops, letters, NULL);
+    err = ko_p2p_look(group, ops, nops, &sight);
+    if (err)
+        return err;
+    return sight.is_captured && nops
+               ? capture(group, ops, nops, letters)
+               : ko_p2p_run(group, ops, nops, sight.is_on_gpu, carry, letters);
 }
 
 /* Nearly all messages: seen at a glance to be right, as check would find; nothing of them is in GPU
@@ -258,6 +285,29 @@ int kolo_sendrecv(kolo_group *group, const void *in, size_t in_count, int to, vo
 
 /* ---- asynchronous ------------------------------------------------------------------------ */
 
+static int capture_all(kolo_group *group, const kolo_p2p *ops, size_t nops, kolo_work **work)
+{
+    struct ko_letter *letters = ko_alloc(nops * sizeof *letters, "messages of a graph");
+    int err = letters ? capture(group, ops, nops, letters) : KOLO_E_NOMEM;
+
+    free(letters);
+    if (!err)
+        *work = ko_work_already_done();
+    return err;
+}
+
+/* In a group that has a stream. *work: NULL if they may be posted at once. */
+static int start_in_order(kolo_group *group, const kolo_p2p *ops, size_t nops, kolo_work **work)
+{
+    struct ko_p2p_sight sight;
+    int err = ko_p2p_look(group, ops, nops, &sight);
+
+    if (err)
+        return err;
+    return sight.is_captured && nops ? capture_all(group, ops, nops, work)
+                                     : ko_p2p_start(group, ops, nops, sight.is_on_gpu, carry, work);
+}
+
 static __attribute__((noinline)) int start(const char *name, kolo_group *group, const kolo_p2p *op,
                                            kolo_work **work)
 {
@@ -267,7 +317,7 @@ static __attribute__((noinline)) int start(const char *name, kolo_group *group, 
     if (err)
         return err;
     if (ko_group_has_stream(group)) {
-        err = ko_p2p_start(group, op, 1, carry, work);
+        err = start_in_order(group, op, 1, work);
         if (err || *work)
             return err;
     }
@@ -376,7 +426,7 @@ static int start_batch(const char *name, kolo_group *group, const kolo_p2p *ops,
         return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", name, work ? "ops" : "work");
     err = check_all(name, group, ops, nops);
     if (!err && ko_group_has_stream(group)) {
-        err = ko_p2p_start(group, ops, nops, carry, work);
+        err = start_in_order(group, ops, nops, work);
         if (err || *work)
             return err;
     }

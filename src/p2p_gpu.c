@@ -67,6 +67,13 @@ static struct ko_p2p_stages *make(kolo_group *group, size_t n)
     return NULL;
 }
 
+/* Where it lies, if it is longer than what says so, and the other rank reaches it. */
+static bool is_described(kolo_group *group, const kolo_p2p *op, struct ko_gpu_place *place)
+{
+    return bytes_of(op) > sizeof *place &&
+           ko_places_describe(group, op->peer, op->buffer, bytes_of(op), place);
+}
+
 /* Once there is a mark: how each message goes. Returns the bytes of host memory that it takes. */
 static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
 {
@@ -79,8 +86,7 @@ static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
     stage->asked = op->message;
     stage->placed.buffer = op->buffer;
     stage->placed.mark = stages->mark;
-    stage->is_placed = !op->is_send || ko_places_describe(stages->group, op->peer, op->buffer,
-                                                          bytes_of(op), &stage->placed.place);
+    stage->is_placed = !op->is_send || is_described(stages->group, op, &stage->placed.place);
     if (!stage->is_placed)
         stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, bytes_of(op));
     if (!op->is_send)
@@ -154,31 +160,23 @@ static bool sends_from_gpu(const struct ko_p2p_stages *stages)
     return false;
 }
 
-/* Whether any buffer is in GPU memory; those that are have to be as long as their messages. */
-static int find_gpu_memory(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_any)
+int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_p2p_sight *sight)
 {
+    bool is_empty = true;
     int err = KOLO_OK;
 
-    *is_any = false;
-    for (size_t i = 0; i < nops && !err; i++)
-        if (is_on_gpu(group, &ops[i])) {
-            *is_any = true;
-            err = ko_gpu_check_length(group->gpu, ops[i].buffer, bytes_of(&ops[i]));
-        }
+    *sight = (struct ko_p2p_sight){.is_on_gpu = false};
+    for (size_t i = 0; i < nops && !err; i++) {
+        is_empty &= !ops[i].count;
+        if (!is_on_gpu(group, &ops[i]))
+            continue;
+        sight->is_on_gpu = true;
+        err = ko_gpu_check_length(group->gpu, ops[i].buffer, bytes_of(&ops[i]));
+    }
+    /* the other end of nothing may be a buffer for the graph */
+    if (!err && (sight->is_on_gpu || (is_empty && atomic_load(&group->places))))
+        err = ko_gpu_is_captured(group->gpu, &sight->is_captured);
     return err;
-}
-
-int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_on_gpu)
-{
-    bool is_captured;
-    int err = find_gpu_memory(group, ops, nops, is_on_gpu);
-
-    if (err || !*is_on_gpu)
-        return err;
-    err = ko_gpu_is_captured(group->gpu, &is_captured);
-    return err || !is_captured
-               ? err
-               : ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph");
 }
 
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,

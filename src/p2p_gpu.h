@@ -14,9 +14,13 @@
 /* Host memory for the GPU buffers of a list of messages. */
 struct ko_p2p_stages;
 
-/* For checked ops of a group that has a stream: whether any buffer is in GPU memory. KOLO_E_INVALID
- * if one ends too early, KOLO_E_UNSUPPORTED if the stream is captured. */
-int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_on_gpu);
+/* What a call gives: any buffer in GPU memory, or messages for a graph (p2p_gpu_graph.h). */
+struct ko_p2p_sight {
+    bool is_on_gpu, is_captured;
+};
+
+/* For checked ops of a group that has a stream. KOLO_E_INVALID if a buffer ends too early. */
+int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_p2p_sight *sight);
 
 /* For such ops with the mark in the stream that they come behind: *ops become those of *stages, and
  * what is to be sent is ready. */

@@ -9,6 +9,9 @@
 #include "p2p_gpu.h"
 
 #include <string.h>
+#include <time.h>
+
+enum { NAP_NS = 100000 };
 
 /* What a call gives. */
 struct list {
@@ -163,14 +166,12 @@ static int queue(kolo_group *group, const struct list *list, ko_p2p_carry *carry
     return err;
 }
 
-int ko_p2p_start(kolo_group *group, const kolo_p2p *ops, size_t nops, ko_p2p_carry *carry,
-                 kolo_work **work)
+int ko_p2p_start(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on_gpu,
+                 ko_p2p_carry *carry, kolo_work **work)
 {
-    struct list list = {.ops = ops, .n = nops};
-    int err = ko_p2p_look(group, ops, nops, &list.is_on_gpu);
+    const struct list list = {.ops = ops, .n = nops, .is_on_gpu = is_on_gpu, .is_held = is_on_gpu};
 
-    list.is_held = list.is_on_gpu;
-    return err ? err : queue(group, &list, carry, work);
+    return queue(group, &list, carry, work);
 }
 
 /* ---- blocking ---------------------------------------------------------------------------- */
@@ -187,15 +188,13 @@ static int run_now(kolo_group *group, const struct list *list, ko_p2p_carry *car
     return err;
 }
 
-int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, ko_p2p_carry *carry,
-               struct ko_letter *letters)
+int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on_gpu,
+               ko_p2p_carry *carry, struct ko_letter *letters)
 {
-    struct list list = {.ops = ops, .n = nops};
+    const struct list list = {.ops = ops, .n = nops, .is_on_gpu = is_on_gpu};
     kolo_work *work = NULL;
-    int err = ko_p2p_look(group, ops, nops, &list.is_on_gpu);
+    int err = queue(group, &list, carry, &work);
 
-    if (!err)
-        err = queue(group, &list, carry, &work);
     if (err)
         return err;
     if (!work)
@@ -203,4 +202,20 @@ int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, ko_p2p_carry
     err = kolo_work_wait(work, -1);
     kolo_work_free(work);
     return err;
+}
+
+/* ---- others first ------------------------------------------------------------------------ */
+
+void ko_p2p_let_pass(kolo_group *group, const kolo_p2p *ops, size_t nops)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    bool is_behind_some;
+
+    do {
+        pthread_mutex_lock(&group->ordering);
+        is_behind_some = is_behind_any(group, ops, nops);
+        pthread_mutex_unlock(&group->ordering);
+        if (is_behind_some)
+            nanosleep(&nap, NULL);
+    } while (is_behind_some);
 }

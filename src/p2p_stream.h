@@ -16,13 +16,16 @@
 typedef int ko_p2p_carry(kolo_group *group, const kolo_p2p *ops, size_t nops,
                          struct ko_letter *letters, const struct ko_gpu_mark *mark);
 
-/* For checked ops of a group that has a stream: has them carried out in their place. *work: NULL if
- * they have none, and may be posted at once. */
-int ko_p2p_start(kolo_group *group, const kolo_p2p *ops, size_t nops, ko_p2p_carry *carry,
-                 kolo_work **work);
+/* For checked ops of a group that has a stream, any in GPU memory or none: has them carried out in
+ * their place. *work: NULL if they have none, and may be posted at once. */
+int ko_p2p_start(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on_gpu,
+                 ko_p2p_carry *carry, kolo_work **work);
 
 /* The same, and waits for them; the stream need not. */
-int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, ko_p2p_carry *carry,
-               struct ko_letter *letters);
+int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on_gpu,
+               ko_p2p_carry *carry, struct ko_letter *letters);
+
+/* Waits for those that these ops would overtake, which end in any case. */
+void ko_p2p_let_pass(kolo_group *group, const kolo_p2p *ops, size_t nops);
 
 #endif

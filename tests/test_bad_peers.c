@@ -170,6 +170,8 @@ static const struct slices slices[] = {
     {KO_PLACE, ROOM, 0, PLACE, 1, "message #2 cannot be one of kolo's"},
     {KO_PLACE, ROOM, 0, PLACE, 2, "message #2 cannot be one of kolo's"},
     {KO_PLACE | KO_RECEIPT, ROOM, PLACE, 0, 1, "message #2 cannot be one of kolo's"},
+    {KO_PLACE | KO_CAPTURED, 8, 0, PLACE, 1, "message #2 cannot be one of kolo's"},
+    {KO_PLACE | KO_CAPTURED, 8, PLACE + 1, 0, 2, "a slice of message #2 does not fit it"},
     {4, 100, 100, 0, 1, "message #2 cannot be one of kolo's"},
     {0, UINT64_MAX, 100, 0, 1, "message #2 cannot be one of kolo's"},
     {0, 100, 101, 0, 1, "a slice of message #2 does not fit it"},

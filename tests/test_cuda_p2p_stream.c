@@ -395,6 +395,53 @@ static void in_order(void **state)
     run_orders(RANKS_PROCESSES);
 }
 
+static void *open_soon(void *gate)
+{
+    ranks_nap_ms(50);
+    __atomic_store_n((uint32_t *)gate, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* A message of a graph does not find the receive of one that the stream has still to come to. */
+static int before_a_graph(kolo_group *group, void *unused)
+{
+    ko_cu_graph_exec exec = NULL;
+    kolo_work *work = NULL;
+    pthread_t opener;
+    int failed = enter(group);
+
+    (void)unused;
+    fill(side.a, 1);
+    fill(side.b, 0);
+    if (side.rank == 0)
+        close_gate();
+    failed |= side.rank ? kolo_irecv(group, at(side.b), COUNT, KOLO_INT32, 0, 0, &work)
+                        : kolo_isend(group, at(side.a), COUNT, KOLO_INT32, 1, 0, &work);
+    if (failed || pthread_create(&opener, NULL, open_soon, &side.gate))
+        return ranks_fail("the start");
+    failed =
+        gpu_rank_capture() || (side.rank ? kolo_recv(group, at(side.a), COUNT, KOLO_INT32, 0, 0)
+                                         : kolo_send(group, at(side.b), COUNT, KOLO_INT32, 1, 0));
+    if (failed)
+        ranks_fail("a captured message");
+    failed |= gpu_rank_captured(&exec);
+    if (!failed)
+        failed = check(side.b, side.rank ? 1 : 0, "before the graph");
+    if (!failed && gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
+        failed = ranks_fail("a launch");
+    failed = failed || check(side.a, side.rank ? 0 : 1, "of the graph");
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    pthread_join(opener, NULL);
+    return leave(finish(work, failed));
+}
+
+static void in_order_with_graphs(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, before_a_graph);
+}
+
 static void by_way_of_the_host(void **state)
 {
     (void)state;
@@ -436,6 +483,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_order),
+        cmocka_unit_test(in_order_with_graphs),
         cmocka_unit_test(by_way_of_the_host),
         cmocka_unit_test(lost_and_late_ranks),
         cmocka_unit_test(a_group_that_is_freed),
