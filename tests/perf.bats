@@ -152,6 +152,8 @@ on_gpu() {
     grep -q ' graph: 3 ' <<<"$output"
     grep -q "by a stream's events, as a graph$" <<<"$output"
     json r.json 'd["graph"] == 3'
+    on_gpu "$PERF" -N 2 sendrecv batch ping_pong -b 8 -e 32K -f 64 -G 3
+    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
 }
 
 @test "what cannot be done on a GPU is said" {
@@ -313,8 +315,8 @@ refuses() {
     refuses 'are for --device cpu' "$PERF" all_reduce --device cuda --dirty
     refuses 'are for --device cpu' "$PERF" all_reduce --device cuda --memory shared
     refuses '-z 1: a graph' "$PERF" all_reduce --device cuda -G 1 -z 1
-    refuses 'neither messages nor a barrier' "$PERF" sendrecv --device cuda -G 1
-    refuses 'neither messages nor a barrier' "$PERF" barrier --device cuda -G 1
+    refuses 'neither a barrier nor one_way' "$PERF" one_way --device cuda -G 1
+    refuses 'neither a barrier nor one_way' "$PERF" barrier --device cuda -G 1
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
     refuses 'only one of --json, --csv and --plot' "$PERF" all_reduce --json - --csv -
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json

@@ -107,7 +107,7 @@ static int capture(struct ko_perf_bench *bench, long n)
     if (err)
         return err;
     for (long i = 0; i < n && !err; i++) {
-        kolo_work *work;
+        kolo_work *work = NULL; /* as it stays of a blocking operation */
 
         err = bench->row->run(bench->call, &work);
         if (!err)

@@ -288,7 +288,7 @@ static int sender(const struct ko_perf_call *c, int block)
 /* ---- the table --------------------------------------------------------------------------- */
 
 enum {
-    MESSAGE = KO_PERF_IS_MESSAGE | KO_PERF_NO_IN,
+    MESSAGE = KO_PERF_NO_IN,
     PAIR = KO_PERF_IS_PAIR | MESSAGE,
     IN = KO_PERF_BLOCKS_IN,
     OUT = KO_PERF_BLOCKS_OUT,
@@ -321,7 +321,7 @@ static const struct ko_perf_case cases[] = {
     {"sendrecv", MESSAGE, 1, sendrecv, previous},
     {"batch", IN | OUT | MESSAGE, 1, batch, each},
     {"ping_pong", PAIR, 2, ping_pong, other},
-    {"one_way", PAIR, 2, one_way, sender},
+    {"one_way", PAIR | KO_PERF_BY_HOST, 2, one_way, sender},
 };
 
 const struct ko_perf_case *ko_perf_cases(int *count)

@@ -30,17 +30,17 @@ struct ko_perf_call {
 };
 
 enum ko_perf_flags {
-    KO_PERF_BLOCKS_IN = 1,    /* in is a block for each rank */
-    KO_PERF_BLOCKS_OUT = 2,   /* out is */
-    KO_PERF_REDUCES = 4,      /* the op matters */
-    KO_PERF_HAS_ROOT = 8,     /* the root matters */
-    KO_PERF_NO_OUT = 16,      /* cannot be out of place */
-    KO_PERF_NO_IN = 32,       /* cannot be in place */
-    KO_PERF_IS_PAIR = 64,     /* only ranks 0 and 1 take part, and it cannot be asynchronous */
-    KO_PERF_IS_EMPTY = 128,   /* moves no data, whatever the size */
-    KO_PERF_UNEVEN = 256,     /* the blocks differ in length */
-    KO_PERF_TENSORS = 512,    /* takes a list of tensors */
-    KO_PERF_IS_MESSAGE = 1024 /* of messages, which are not in the order of a stream */
+    KO_PERF_BLOCKS_IN = 1,  /* in is a block for each rank */
+    KO_PERF_BLOCKS_OUT = 2, /* out is */
+    KO_PERF_REDUCES = 4,    /* the op matters */
+    KO_PERF_HAS_ROOT = 8,   /* the root matters */
+    KO_PERF_NO_OUT = 16,    /* cannot be out of place */
+    KO_PERF_NO_IN = 32,     /* cannot be in place */
+    KO_PERF_IS_PAIR = 64,   /* only ranks 0 and 1 take part, and it cannot be asynchronous */
+    KO_PERF_IS_EMPTY = 128, /* moves no data, whatever the size */
+    KO_PERF_UNEVEN = 256,   /* the blocks differ in length */
+    KO_PERF_TENSORS = 512,  /* takes a list of tensors */
+    KO_PERF_BY_HOST = 1024  /* ends by a message of host memory, whatever the device */
 };
 
 enum { KO_PERF_NOTHING = -2 }; /* in place of a rank: nobody */
