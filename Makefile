@@ -347,8 +347,8 @@ check-arm: ## run ARM_TESTS on an emulated 64-bit ARM machine (installs a cross 
 	$(Q)tests/arm/run $(BUILD) $(ARM_TESTS)
 
 .PHONY: check-rdma
-check-rdma: all $(BUILD)/tests/test_transports ## run rdma on software adapters, in virtual machines (installs qemu)
-	$(Q)tests/rdma/run $(BUILD)
+check-rdma: all $(BUILD)/tests/test_transports ## run rdma on software adapters, in virtual machines (RDMA=all: in all combinations; installs qemu)
+	$(Q)RDMA=$(RDMA) tests/rdma/run $(BUILD)
 
 # As many groups of each transport lose a rank; the seed that is printed makes a run again.
 KILLS ?= 1000
@@ -444,7 +444,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
                       tests/same-options tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
-                      tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/beside \
+                      tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/inside tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib
 
