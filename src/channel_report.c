@@ -73,9 +73,11 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
     if (port->said_bye)
         snprintf(text, sizeof text, "%s has freed its group, while rank %d waits for it%s", who,
                  channel->group->rank, call);
+    else if (status == KOLO_E_PEER_LOST) /* others read it too, the lost one perhaps */
+        snprintf(text, sizeof text, "%s was lost by rank %d%s: %s", who, channel->group->rank, call,
+                 kolo_last_error());
     else
-        snprintf(text, sizeof text, "%s %s%s: %s", who,
-                 status == KOLO_E_PEER_LOST ? "was lost" : "failed", call, kolo_last_error());
+        snprintf(text, sizeof text, "%s failed%s: %s", who, call, kolo_last_error());
     return status == KOLO_E_PEER_LOST ? ko_group_fail_lost(channel->group, text)
                                       : ko_group_fail(channel->group, status, text);
 }
