@@ -157,7 +157,7 @@ bool ko_rdma_print(FILE *file, bool is_json)
     const struct ko_ib *ib = NULL;
     const bool is_known = ports && !ko_ib_open(&ib) && !ko_ib_ports_read(ib, host, ports);
     const struct ko_ib_ports *list = is_known ? ports : &none;
-    const bool is_served = list->nchosen > 0;
+    const bool is_served = is_known && ports->nchosen > 0;
     const bool has_one = is_served && can_be_opened(ports, host);
     char why[KO_ERROR_TEXT];
 
