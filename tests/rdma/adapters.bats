@@ -19,12 +19,12 @@ setup() {
 # What is done after a start, which is the first time that somebody asks for some of it.
 RXE="-d 2: suite:1:1500 suite:2:4200 halves little_memory"
 SIW="-p siw -d 2: suite:2:1500"
-RXE_TWO="-n 2 -d 2: perf:2:1500 perf:1:4200 ipv6 trainer killed link_down unplugged"
+RXE_TWO="-n 2 -d 2: perf:2:1500 perf:1:4200 ipv6 trainer killed link_down"
 SIW_TWO="-p siw -n 2 -d 2: perf:1:1500 perf:2:4200 trainer killed link_down device_deleted"
 if [ "${RDMA:-}" = all ]; then
     RXE="$RXE suite:1:4200 suite:2:1500"
     SIW="$SIW suite:1:1500 suite:1:4200 suite:2:4200"
-    RXE_TWO="${RXE_TWO/trainer/perf:1:1500 perf:2:4200 trainer}"
+    RXE_TWO="${RXE_TWO/trainer/perf:1:1500 perf:2:4200 trainer} unplugged"
     SIW_TWO="${SIW_TWO/trainer/perf:1:4200 perf:2:1500 trainer}"
 fi
 
@@ -232,7 +232,7 @@ ends() {
             grep -q "^\[$node\] kolo-perf: rank $node: .*rank [01] (rdma[01]:[0-9]*, over rdma)" <<<"$output"
     done
     [[ "$output" == *"[0] ended 125"* ]]
-    [[ "$output" == *"[1] ended $3"* ]]
+    [[ "$output" == *"[1] ended "$3* ]]
     [[ "$output" != *": the adapter did not take a request"* ]] # that would be kolo's mistake
 }
 
@@ -255,7 +255,8 @@ ends() {
 }
 
 @test "a network device that is unplugged below RoCE is an error of both ranks in time" {
-    ends RXE_TWO unplugged 125
+    left
+    ends RXE_TWO unplugged "1[23][57]" # the kernel may keep the process until it is killed, and longer
 }
 
 @test "an iWARP adapter that is deleted is an error of both ranks in time" {
