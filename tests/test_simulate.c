@@ -19,7 +19,8 @@
 
 #include <cmocka.h>
 
-enum { MANY = IS_SANITIZED ? 10000 : 100000, MOST_KIB = 384 * 1024 }; /* of so many ranks */
+enum { MANY = IS_SANITIZED ? 10000 : 100000 };          /* ranks */
+enum { MOST_KIB = (IS_SANITIZED ? 1536 : 384) * 1024 }; /* of so many */
 enum { SLICE = 1024, SLOTS = 8, ELEMENT = 4 };
 
 static const struct ko_paper_text *text_of(enum ko_collective what, const char *name)
