@@ -19,7 +19,7 @@ setup() {
 # What is done after a start, which is the first time that somebody asks for some of it.
 RXE="-d 2: suite:1:1500 suite:2:4200 halves little_memory"
 SIW="-p siw -d 2: suite:2:1500"
-RXE_TWO="-n 2 -d 2: perf:2:1500 perf:1:4200 ipv6 trainer killed link_down"
+RXE_TWO="-n 2 -d 2: perf:2:1500 perf:1:4200 ipv6 trainer link_down killed"
 SIW_TWO="-p siw -n 2 -d 2: perf:1:1500 perf:2:4200 trainer killed link_down device_deleted"
 if [ "${RDMA:-}" = all ]; then
     RXE="$RXE suite:1:4200 suite:2:1500"
