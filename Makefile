@@ -254,7 +254,7 @@ $(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/do
 # What tests/gpu/check runs, on a GPU or on the double.
 GPU_CHECKS := $(patsubst tests/gpu/%.c,$(BUILD)/gpu/%,$(wildcard tests/gpu/*.c))
 
-$(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h $(addprefix tests/,exam.c exam_values.c gradient_exam.c gpu_rank.c ranks.c) $(STATIC)
+$(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h $(addprefix tests/,exam.c exam_values.c gradient_exam.c gpu_rank.c ranks.c environment.c) $(STATIC)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC    $< (gpu)")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@

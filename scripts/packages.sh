@@ -10,15 +10,17 @@ PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang
 # libFuzzer, which older systems have in clang's own package.
 PACKAGES_FUZZ="clang libclang-rt-dev"
 
+# Slurm's plugin for PMIx opens the library by the name that only libpmix-dev has.
 PACKAGES_INTEROP="bats perl g++ python3-torch libtorch-dev openmpi-bin mpich slurm-wlm munge
-    iproute2 util-linux"
+    libpmix-dev iproute2 util-linux"
+
 # To run machines with software RDMA adapters in.
 PACKAGES_RDMA="bats perl qemu-system-x86 busybox-static cpio xz-utils iproute2 libibverbs1
     ibverbs-providers librdmacm1 perftest"
 
 # To build for 64-bit ARM machines, and to emulate one.
-PACKAGES_ARM="build-essential perl gcc-aarch64-linux-gnu qemu-user libsodium-dev:arm64
-    libcmocka-dev:arm64"
+PACKAGES_ARM="build-essential perl gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+    libsodium-dev:arm64 libcmocka-dev:arm64"
 
 # Prints those of the packages that are not installed.
 packages_missing() {

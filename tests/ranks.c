@@ -4,6 +4,7 @@
 #include "clock.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -87,6 +88,19 @@ void ranks_nap_ms(int ms)
     nanosleep(&nap, NULL);
 }
 
+int ranks_count_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int n = 0;
+
+    if (!folder)
+        abort();
+    while (readdir(folder))
+        n++;
+    closedir(folder);
+    return n;
+}
+
 static int timeout_of(const struct ranks *ranks)
 {
     return ranks->timeout_ms ? ranks->timeout_ms : 20000;
@@ -140,17 +154,33 @@ static int run_threads(const struct ranks *ranks, ranks_body body, void *argumen
 
 /* ---- processes --------------------------------------------------------------------------- */
 
-int ranks_free_port(void)
+/* As kolorun holds one: it stays bound, but never listens, so that nobody else is given it; a
+ * store, which sets SO_REUSEADDR too, can listen there all the same. */
+static int bind_free_port(int fd)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
 
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) ||
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(fd, (struct sockaddr *)&address, length) ||
         getsockname(fd, (struct sockaddr *)&address, &length))
         abort();
-    close(fd);
     return ntohs(address.sin_port);
+}
+
+int ranks_reserve_port(void)
+{
+    static int reserved[RANKS_RESERVED_PORTS] = {0};
+    static int next = 0;
+    int *const fd = &reserved[next++ % RANKS_RESERVED_PORTS];
+
+    if (*fd)
+        close(*fd);
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        abort();
+    return bind_free_port(*fd);
 }
 
 static int process_main(const struct ranks *ranks, int rank, int port, ranks_body body,
@@ -189,7 +219,7 @@ static int run_processes(const struct ranks *ranks, ranks_body body, void *argum
 {
     ko_deadline deadline = ko_deadline_in(timeout_of(ranks) + 60000);
     pid_t *pids = calloc((size_t)ranks->n, sizeof *pids);
-    int port = ranks_free_port();
+    int port = ranks_reserve_port();
     int failed = 0, killed = 0;
 
     if (!pids)
@@ -226,6 +256,32 @@ int ranks_run(const struct ranks *ranks, ranks_body body, void *argument)
 {
     return ranks->kind == RANKS_THREADS ? run_threads(ranks, body, argument)
                                         : run_processes(ranks, body, argument);
+}
+
+static int log_decisions(int rank, void *argument)
+{
+    (void)argument;
+    return rank ? 0 : setenv("KOLO_DEBUG", "INFO", 1);
+}
+
+int ranks_run_logged(int n, ranks_body body, char *text, size_t cap)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = n, .settle = log_decisions};
+    char path[] = "/tmp/kolo-test-XXXXXX";
+    const int fd = mkstemp(path);
+    ssize_t nbytes;
+    int failed;
+
+    if (fd < 0)
+        abort();
+    setenv("KOLO_DEBUG_FILE", path, 1);
+    failed = ranks_run(&ranks, body, NULL);
+    unsetenv("KOLO_DEBUG_FILE");
+    nbytes = read(fd, text, cap - 1);
+    text[nbytes > 0 ? nbytes : 0] = 0;
+    close(fd);
+    unlink(path);
+    return failed;
 }
 
 int ranks_run_all_ways(int n, ranks_body body)

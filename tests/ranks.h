@@ -11,6 +11,7 @@
 #include "kolo.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
@@ -33,6 +34,10 @@ typedef int (*ranks_body)(kolo_group *group, void *argument);
  * failure's text and returns the number of failed ranks. A run that takes longer than the group's
  * time-out + 60 s is a failure (processes). argument is shared by threads, copied to processes. */
 int ranks_run(const struct ranks *ranks, ranks_body body, void *argument);
+
+/* The same of processes, and what rank 0 has logged meanwhile, from KOLO_DEBUG=INFO on, of which
+ * cap - 1 bytes are kept. */
+int ranks_run_logged(int n, ranks_body body, char *text, size_t cap);
 
 /* The same as threads and as processes, over shared memory, RDMA (a double's) and TCP,
  * until one fails. */
@@ -57,7 +62,12 @@ int ranks_let_be_last(kolo_group *group, int last);
 
 void ranks_nap_ms(int ms);
 
-/* A port that was free a moment ago. */
-int ranks_free_port(void);
+/* How many names there are in a folder, as of this process's descriptors in /proc/self/fd. */
+int ranks_count_entries(const char *path);
+
+/* A port of 127.0.0.1 at which a store can listen, and that no other program is given until so many
+ * more have been asked for, or the process ends. */
+enum { RANKS_RESERVED_PORTS = 4 };
+int ranks_reserve_port(void);
 
 #endif

@@ -16,7 +16,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,18 +29,6 @@ struct rank {
     bool is_wrong;  /* succeeded with a wrong result */
     int status;
 };
-
-static int count_fds(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (directory && readdir(directory))
-        n++;
-    if (directory)
-        closedir(directory);
-    return n;
-}
 
 static int reduce(kolo_group *group, struct rank *self)
 {
@@ -130,7 +117,7 @@ static int run_once(kolo_store *store, int timeout_ms)
 static int passes(enum ko_fault_point point, int nth)
 {
     kolo_store *store;
-    int nfds = count_fds();
+    int nfds = ranks_count_entries("/proc/self/fd");
     int failed;
 
     assert_int_equal(kolo_store_open_local(&store), KOLO_OK);
@@ -138,7 +125,7 @@ static int passes(enum ko_fault_point point, int nth)
     failed = run_once(store, nth ? SHORT_MS : LONG_MS);
     ko_fault_arm(point, 0);
     kolo_store_close(store);
-    assert_int_equal(count_fds(), nfds);
+    assert_int_equal(ranks_count_entries("/proc/self/fd"), nfds);
     return failed;
 }
 

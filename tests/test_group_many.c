@@ -7,7 +7,6 @@
 #include "ranks.h"
 #include "sanitized.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,18 +22,6 @@
 struct holdings {
     long descriptors, threads, mappings, kib;
 };
-
-static long count_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    long n = 0;
-
-    while (folder && readdir(folder))
-        n++;
-    if (folder)
-        closedir(folder);
-    return n;
-}
 
 static long count_lines(const char *path)
 {
@@ -62,8 +49,8 @@ static long resident_kib(void)
 
 static struct holdings take_stock(void)
 {
-    return (struct holdings){.descriptors = count_entries("/proc/self/fd"),
-                             .threads = count_entries("/proc/self/task"),
+    return (struct holdings){.descriptors = ranks_count_entries("/proc/self/fd"),
+                             .threads = ranks_count_entries("/proc/self/task"),
                              .mappings = count_lines("/proc/self/maps"),
                              .kib = resident_kib()};
 }

@@ -10,6 +10,7 @@
 #include "log.h"
 #include "meeting.h"
 #include "pmi.h"
+#include "ranks.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -266,20 +267,9 @@ static void missing_ranks_over_pmi_are_a_timeout(void **state)
 
 /* ---- Slurm's first node ---------------------------------------------------------------------- */
 
-static int free_port(void)
-{
-    kolo_store *store;
-    int port;
-
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &store), 0);
-    port = kolo_store_port(store);
-    kolo_store_close(store);
-    return port;
-}
-
 static void set_node0(struct member *members, int n, const char *host, int nnodes)
 {
-    int port = free_port();
+    int port = ranks_reserve_port();
 
     for (int i = 0; i < n; i++) {
         members[i].placement = (struct ko_placement){.rank = i,
@@ -383,7 +373,7 @@ static void a_group_can_be_joined_again_at_once(void **state)
 {
     struct joiner joiners[RANKS] = {0};
     pthread_t threads[RANKS];
-    int port = free_port();
+    int port = ranks_reserve_port();
 
     (void)state;
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
@@ -407,7 +397,7 @@ static void an_agent_that_does_not_serve_is_said(void **state)
     kolo_store *store;
 
     (void)state;
-    placement.port = free_port();
+    placement.port = ranks_reserve_port();
     assert_int_equal(ko_meeting_open(&placement, &deadline, &store), KOLO_E_TIMEOUT);
     assert_non_null(strstr(kolo_last_error(), "rank 0 does not reach the launcher's store, which "
                                               "TORCHELASTIC_USE_AGENT_STORE promises"));

@@ -77,7 +77,7 @@ static void torchruns_counts_may_differ(void **state)
     (void)state;
     if (HAS_TSAN)
         skip();
-    counts.port = ranks_free_port();
+    counts.port = ranks_reserve_port();
     join_with_counts(&counts);
     /* over an agent's store, too */
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &agent), 0);
@@ -97,7 +97,7 @@ static void attempts_of_kolorun_do_not_meet(void **state)
     (void)state;
     if (HAS_TSAN)
         skip();
-    counts.port = ranks_free_port();
+    counts.port = ranks_reserve_port();
     join_with_counts(&counts);
 }
 
@@ -144,7 +144,7 @@ enum place { AT_RANK0, AT_AGENT, AT_FILE, NPLACES };
 /* Where ranks are to meet: rank 0's store, an agent's (*agent, to be closed), a file. */
 static void choose_place(enum place place, char url[200], kolo_store **agent)
 {
-    int port = ranks_free_port();
+    int port = ranks_reserve_port();
 
     *agent = NULL;
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");

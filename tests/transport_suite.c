@@ -7,9 +7,9 @@
 
 #include "clock.h"
 #include "poller.h"
+#include "ranks.h"
 #include "status.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,18 +28,6 @@ struct ko_site transport_suite_site(void)
 
     snprintf(site.listen_host, sizeof site.listen_host, "%s", address ? address : "127.0.0.1");
     return site;
-}
-
-static int count_fds(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int n = 0;
-
-    assert_non_null(directory);
-    while (readdir(directory))
-        n++;
-    closedir(directory);
-    return n;
 }
 
 /* The environment's KOLO_IB_HCA is for rows that have none, on a machine of other adapters. */
@@ -75,7 +63,7 @@ static int set_up(void **state)
     /* What libraries open at their first use, and keep, is not the transport's. */
     assert_int_equal(suite->transport->open(&site, &suite->left), KOLO_OK);
     suite->transport->close(suite->left);
-    suite->nfds = count_fds();
+    suite->nfds = ranks_count_entries("/proc/self/fd");
     assert_int_equal(suite->transport->open(&site, &suite->left), KOLO_OK);
     assert_int_equal(suite->transport->open(&site, &suite->right), KOLO_OK);
     suite->address_bytes = suite->transport->address(suite->right, suite->address);
@@ -95,7 +83,7 @@ static int tear_down(void **state)
         unsetenv("KOLO_IB_HCA");
     if (suite->traits->qps)
         unsetenv("KOLO_IB_QPS_PER_CONNECTION");
-    nfds = count_fds();
+    nfds = ranks_count_entries("/proc/self/fd");
     if (nfds != suite->nfds)
         print_message("# %d descriptors before, %d after\n", suite->nfds, nfds);
     nfds -= suite->nfds;

@@ -48,9 +48,8 @@ static const struct argp_option option_list[] = {
     {"stepfactor", 'f', "FACTOR", 0, "Multiplied from size to size, instead of -i", 1},
     {NULL, 0, NULL, 0, "Operation", 2},
     {"op", 'o', "OP", 0,
-     "sum, prod, min, max, avg, band, bor, bxor, mulsum (each rank's elements times a factor of "
-     "its "
-     "own, summed) or all. Default sum",
+     "sum, prod, min, max, avg, band, bor, bxor, mulsum (each rank's elements times its own "
+     "factor, summed) or all. Default sum",
      2},
     {"datatype", 'd', "TYPE", 0,
      "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, bool, "
