@@ -33,12 +33,14 @@
     X(REDUCE, "direct", direct_reduce, KO_ORDERED, "short: one hop") \
     X(REDUCE, "binomial", binomial_reduce, 0, "short and many ranks: log2(n) steps") \
     X(REDUCE, "hierarchical", hierarchical_reduce, KO_SPREAD, "the fewest bytes between hosts") \
+    X(REDUCE, "hierarchical_tree", hierarchical_tree_reduce, KO_SPREAD, "short and many hosts: log2(hosts) steps between them") \
     X(REDUCE, "ring", ring_reduce, 0, "a chain of slices: nobody receives from two") \
     X(REDUCE, "knomial", knomial_reduce, 0, "a tree of half the depth, with three times the children") \
     X(REDUCE, "double_tree", double_tree_reduce, 0, "two trees, half of the slices each") \
     X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
     X(BROADCAST, "binomial", binomial_broadcast, 0, "short: log2(n) steps") \
     X(BROADCAST, "hierarchical", hierarchical_broadcast, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
+    X(BROADCAST, "hierarchical_tree", hierarchical_tree_broadcast, KO_SPREAD | KO_REREADS, "short and many hosts: log2(hosts) steps between them") \
     X(BROADCAST, "ring", ring_broadcast, 0, "a chain of slices: nobody sends to two") \
     X(BROADCAST, "knomial", knomial_broadcast, 0, "a tree of half the depth, with three times the children") \
     X(BROADCAST, "double_tree", double_tree_broadcast, 0, "two trees, half of the slices each") \

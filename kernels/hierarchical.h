@@ -113,19 +113,19 @@ KO_FN void hierarchical_all_reduce(verbs *v)
     }
 }
 
-/* ---- to one rank, from one rank ---------------------------------------------------------- */
+/* ---- inside a host ----------------------------------------------------------------------- */
 
-/* Adds up what all ranks of the own host have, but for one, and what comes from another host: for
- * another rank or, with the result complete, for itself. from, to, but: -1 for none. */
-KO_FN void hierarchical_add(verbs *v, int from, int to, int but, struct ko_part mine,
-                            struct ko_part part)
+/* Adds up what all ranks of the own host have, but for one, and what comes from nfrom ranks of
+ * other hosts: for another rank or, with the result complete, for itself. to, but: -1 for none. */
+KO_FN void hierarchical_add(verbs *v, const int *from, int nfrom, int to, int but,
+                            struct ko_part mine, struct ko_part part)
 {
     const int host = v->hosts->host[v->rank];
     int n = 0;
 
     v->ranks[n++] = v->rank;
-    if (from >= 0)
-        v->ranks[n++] = from;
+    for (int i = 0; i < nfrom; i++)
+        v->ranks[n++] = from[i];
     for (int place = 0; place < host_size(v->hosts, host); place++)
         if (place != v->hosts->place[v->rank] && rank_at(v->hosts, host, place) != but)
             v->ranks[n++] = rank_at(v->hosts, host, place);
@@ -149,62 +149,6 @@ KO_FN void hierarchical_tell(verbs *v, int but, struct ko_part part)
             send(v, mate, OUT, part);
     }
 }
-
-#define LANE(lane) slice_of(chunk_of(v->count, v->hosts->least, lane), v->slice, s)
-
-/* Each host adds up inside, lane by lane, and sends the sums to the next, once the buffer; the
- * root's is the last, where the root adds its own. */
-KO_FN void hierarchical_reduce(verbs *v)
-{
-    const struct ko_hosts *hosts = v->hosts;
-    const int host = hosts->host[v->rank], place = hosts->place[v->rank], lanes = hosts->least;
-    const int before = around(host - 1, hosts->n), after = around(host + 1, hosts->n);
-    const int home = hosts->host[v->root];
-    const bool is_root = v->rank == v->root;
-
-    for (size_t s = 0; s < slices_of(chunk_of(v->count, lanes, 0).count, v->slice); s++) {
-        for (int lane = 0; lane < lanes && !is_root; lane++)
-            if (lane != place)
-                send(v, rank_at(hosts, host, lane), IN, LANE(lane));
-        if (place < lanes)
-            hierarchical_add(v, before == home ? -1 : rank_at(hosts, before, place),
-                             is_root        ? -1
-                             : host == home ? v->root
-                                            : rank_at(hosts, after, place),
-                             v->root, LANE(place), LANE(place));
-        for (int lane = 0; lane < lanes && is_root; lane++)
-            if (lane != place)
-                recv_reduce(v, rank_at(hosts, host, lane), IN, LANE(lane), LANE(lane));
-    }
-}
-
-/* The root deals the lanes out to its host. Each host sends what it has to the next, once the
- * buffer, and lane by lane to all inside. */
-KO_FN void hierarchical_broadcast(verbs *v)
-{
-    const struct ko_hosts *hosts = v->hosts;
-    const int host = hosts->host[v->rank], place = hosts->place[v->rank], lanes = hosts->least;
-    const int before = around(host - 1, hosts->n), after = around(host + 1, hosts->n);
-    const int home = hosts->host[v->root];
-    const bool is_root = v->rank == v->root;
-
-    for (size_t s = 0; s < slices_of(chunk_of(v->count, lanes, 0).count, v->slice); s++) {
-        for (int lane = 0; lane < lanes && is_root; lane++)
-            if (lane != place)
-                send(v, rank_at(hosts, host, lane), OUT, LANE(lane));
-        if (place < lanes && !is_root)
-            recv(v, host == home ? v->root : rank_at(hosts, before, place), LANE(place));
-        if (place < lanes && after != home)
-            send(v, rank_at(hosts, after, place), OUT, LANE(place));
-        if (place < lanes)
-            hierarchical_tell(v, v->root, LANE(place));
-        for (int lane = 0; lane < lanes && !is_root; lane++)
-            if (lane != place)
-                recv(v, rank_at(hosts, host, lane), LANE(lane));
-    }
-}
-
-#undef LANE
 
 /* ---- barrier ----------------------------------------------------------------------------- */
 

@@ -59,10 +59,13 @@ KO_FN void hierarchical_add_row(verbs *v, struct ko_row row)
     for (int lane = 0; lane < hosts->least; lane++)
         if (lane != own && owner_of(hosts, &row, lane) >= 0)
             send(v, carrier_of(hosts, &row, lane, host), IN, SLICE(lane));
-    if (owner_of(hosts, &row, own) >= 0)
-        hierarchical_add(v, before == row.home ? -1 : rank_at(hosts, before, own),
+    if (owner_of(hosts, &row, own) >= 0) {
+        const int from = rank_at(hosts, before, own);
+
+        hierarchical_add(v, &from, before != row.home,
                          host == row.home ? -1 : carrier_of(hosts, &row, own, after), -1,
                          SLICE(own), out);
+    }
 #undef SLICE
 }
 

@@ -65,6 +65,26 @@ KO_FN struct ko_tree binary_tree(int n, int number, int first)
     return tree;
 }
 
+/* A tree whose inner numbers have one child each. */
+KO_FN struct ko_tree chain_of(int n, int number)
+{
+    struct ko_tree chain = {.parent = number - 1, .depth = number};
+
+    if (number + 1 < n)
+        add_child(&chain, number + 1);
+    return chain;
+}
+
+/* From numbers, 0 for the root, to what is counted around n from there. way: 1 upwards, -1
+ * downwards. */
+KO_FN void renumber(struct ko_tree *tree, int root, int way, int n)
+{
+    if (tree->parent >= 0)
+        tree->parent = around(root + way * tree->parent, n);
+    for (int i = 0; i < tree->nchildren; i++)
+        tree->children[i] = around(root + way * tree->children[i], n);
+}
+
 /* base 2, 4: the k-nomial tree; 0, 1: one of the two binary trees. In ranks. The odd children go
  * first, but in the second tree of an odd number of ranks: so no rank is the first child in one
  * tree and the second in the other, and its slices come in turn. */
@@ -76,10 +96,7 @@ KO_FN struct ko_tree tree_of(const verbs *v, int base)
                               ? knomial_tree(v->n, number, base)
                               : binary_tree(v->n, number, way > 0 || v->n % 2 == 0);
 
-    if (tree.parent >= 0)
-        tree.parent = around(v->root + way * tree.parent, v->n);
-    for (int i = 0; i < tree.nchildren; i++)
-        tree.children[i] = around(v->root + way * tree.children[i], v->n);
+    renumber(&tree, v->root, way, v->n);
     return tree;
 }
 

@@ -17,6 +17,7 @@
 #include "hierarchical.h"
 #include "hierarchical_blocks.h"
 #include "hierarchical_doubling.h"
+#include "hierarchical_rooted.h"
 #include "ring.h"
 #include "tree.h"
 

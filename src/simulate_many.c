@@ -157,12 +157,15 @@ static int look_at(const struct ko_simulation *whole, const struct growth *growt
     return err;
 }
 
-/* What three points say of so many times the first one's ranks; what does not grow stays. */
+/* What three points say of so many times the first one's ranks; what does not grow stays. The
+ * latter of two doublings says more of those to come, but where it adds less: trees of base 4 add
+ * with every other one. */
 static double extend(double one, double two, double four, double times, bool is_linear)
 {
     const double first = two - one, second = four - two;
     double by_each = is_linear ? second - first : 0;
-    double by_doubling = is_linear ? 2 * first - second : (four - one) / 2;
+    double by_doubling =
+        is_linear ? 2 * first - second : fmax((four - one) / 2, (first + 3 * second) / 4);
 
     if (by_each < 0 || second <= 0) {
         by_each = 0;

@@ -35,6 +35,7 @@ rows() {
     grep -qE '^all_reduce +one_shot ' <<<"$output"
     grep -qE '^all_reduce +hierarchical .*; for several hosts$' <<<"$output"
     grep -qE '^all_reduce +hierarchical_doubling .*; for several hosts$' <<<"$output"
+    grep -qE '^reduce +hierarchical_tree .*; for several hosts$' <<<"$output"
 }
 
 @test "every algorithm is explained, drawn and proved" {

@@ -75,6 +75,13 @@ static void what_is_cheap_decides(void **state)
     assert_string_equal(choice(&costs, 2, 2, KO_ALL_REDUCE, 3), "one_shot");
     assert_string_equal(choice(&costs, 2, 2, KO_ALL_REDUCE, 20), "two_shot");
     assert_string_equal(choice(&costs, 64, 8, KO_ALL_REDUCE, 16), "hierarchical_doubling");
+    assert_string_equal(choice(&costs, 64, 8, KO_REDUCE, 17), "hierarchical_tree");
+    assert_string_equal(choice(&costs, 64, 8, KO_BROADCAST, 17), "hierarchical_tree");
+    assert_string_equal(choice(&costs, 64, 8, KO_BROADCAST, 26), "hierarchical");
+    /* on a wire of 1 Gbit/s the root's host had better send it once (measured) */
+    costs.links[KO_REMOTE].wire_byte = 8e-3;
+    assert_string_equal(choice(&costs, 8, 2, KO_BROADCAST, 20), "hierarchical");
+    costs = ko_default_costs;
     /* where bytes cost nothing, the fewest steps win; where time to cross costs nothing, bytes */
     costs.links[KO_REMOTE].latency = 1000;
     assert_string_equal(choice(&costs, 64, 1, KO_BARRIER, 0), "dissemination");

@@ -199,6 +199,8 @@ static int take_exams(kolo_group *group, void *argument)
 
 static void every_collective_over_named_hosts(void **state)
 {
+    static const char *const algorithms[] = {"hierarchical", "hierarchical_doubling",
+                                             "hierarchical_tree"};
     const struct shape shapes[] = {{5, 2, {0, 0, 1, 1, 1}}, {6, 3, {0, 1, 2, 1, 0, 1}}};
 
     (void)state;
@@ -208,10 +210,10 @@ static void every_collective_over_named_hosts(void **state)
             .kind = RANKS_PROCESSES, .n = shape.n, .settle = settle_by_name};
 
         assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
-        setenv("KOLO_ALGO", "hierarchical", 1);
-        assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
-        setenv("KOLO_ALGO", "hierarchical_doubling", 1);
-        assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
+        for (size_t k = 0; k < sizeof algorithms / sizeof *algorithms; k++) {
+            setenv("KOLO_ALGO", algorithms[k], 1);
+            assert_int_equal(ranks_run(&ranks, take_exams, &shape), 0);
+        }
         unsetenv("KOLO_ALGO");
     }
 }

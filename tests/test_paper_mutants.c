@@ -9,6 +9,7 @@
 
 #include "doubling.h"
 #include "hierarchical_doubling.h"
+#include "hierarchical_rooted.h"
 #include "tree.h"
 
 #include <setjmp.h>
@@ -350,6 +351,25 @@ static void mates_forgotten(verbs *v)
     join_lanes(v, IN, false);
 }
 
+/* The first host sends to one host less than it has below it. */
+static void host_untold(verbs *v)
+{
+    struct ko_tree tree = tree_of_hosts(v, 2, 1);
+
+    tree.nchildren -= v->hosts->host[v->rank] == 0;
+    broadcast_over_hosts(v, &tree);
+}
+
+/* The last host adds its sums to those of the second, which does not know of it. */
+static void wrong_host_above(verbs *v)
+{
+    struct ko_tree tree = tree_of_hosts(v, 2, 1);
+
+    if (v->hosts->host[v->rank] == 2)
+        tree.parent = 1;
+    reduce_over_hosts(v, &tree);
+}
+
 struct mutant {
     const char *name;
     enum ko_collective what;
@@ -432,6 +452,11 @@ static void every_mutant_over_hosts_is_caught(void **state)
         {"wrong lane", KO_ALL_REDUCE, wrong_lane, 6, 5, 2, false, "rank"},
         {"mates forgotten", KO_ALL_REDUCE, mates_forgotten, 6, 5, 2, false,
          "lacks the contribution"},
+        {"host untold", KO_BROADCAST, host_untold, 6, 5, 2, false,
+         "recv from rank 0 into OUT[0..3): a deadlock"},
+        {"wrong host above", KO_REDUCE, wrong_host_above, 6, 5, 2, false,
+         "reduce_from 4 ranks with IN[0..3) into OUT[0..3): a deadlock"},
+        {"sound tree", KO_BROADCAST, hierarchical_tree_broadcast, 6, 5, 2, true, NULL},
         {"sound hosts", KO_ALL_REDUCE, sound_hosts, 6, 5, 2, true, NULL},
     };
     struct ko_hosts *hosts;

@@ -134,7 +134,10 @@ static void print(const struct bench *bench, struct times *times)
     check(ko_tuning_get(&costs));
     printf("%-16s%9s", ko_collective_name(bench->what), "bytes");
     for (int a = 0; a < bench->nalgorithms; a++)
-        printf(" | %-12.12s us %9s %6s", bench->algorithms[a], "said", "sent");
+        printf(" | %-32.32s", bench->algorithms[a]);
+    printf("\n%25s", "");
+    for (int a = 0; a < bench->nalgorithms; a++)
+        printf(" | %9s %5s %9s %6s", "us", "ratio", "said", "sent");
     printf("\n");
     for (int size = 0; size < NSIZES; size++) {
         const size_t nbytes = size_of(size);
