@@ -6,10 +6,13 @@
 #include "cuda_driver.h"
 
 #include "config.h"
+#include "numa.h"
 #include "once.h"
 #include "status.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
+#include <stdio.h>
 
 static struct {
     struct ko_once once;
@@ -111,6 +114,34 @@ int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *w
                        ? KOLO_E_UNSUPPORTED
                        : KOLO_E_SYSTEM,
                    "%s: %s (%d)", what, name, result);
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* Whether the program has opened it, perhaps. */
+static bool is_loaded(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+    if (library)
+        dlclose(library);
+    return library;
+}
+
+int ko_cuda_numa_node(void)
+{
+    const struct ko_cuda *cuda;
+    ko_cu_context context = NULL;
+    ko_cu_device device;
+    char id[32], folder[64];
+
+    if (!is_loaded() || ko_cuda_open(&cuda) || cuda->context_current(&context) || !context ||
+        cuda->context_device(&device) || cuda->device_pci(id, sizeof id, device))
+        return -1;
+    for (char *digit = id; *digit; digit++)
+        *digit = (char)tolower((unsigned char)*digit);
+    snprintf(folder, sizeof folder, "/sys/bus/pci/devices/%s", id);
+    return ko_numa_of_device(folder);
 }
 
 static ko_cu_result enter(const struct ko_cuda *cuda, struct ko_cuda_place *place)

@@ -27,6 +27,10 @@ int ko_cuda_open(const struct ko_cuda **cuda);
  * KOLO_OK for success. */
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what);
 
+/* The node of memory (numa.h) that the GPU of the thread's context is near; -1 if it has none, as
+ * where the program does not use GPUs. */
+int ko_cuda_numa_node(void);
+
 /* For programs that have a GPU of their own; the library takes that of its caller's stream. */
 struct ko_cuda_place {
     int ordinal;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * A port serves if the variables allow it, its link is up and it has a GID. Of those the nearest to
- * the processor on which this thread runs is taken, then the fastest, then the first. Where
- * KOLO_IB_HCA names several adapters, each gives its best port, in the same order.
+ * the GPU that this thread uses, or else to the processor on which it runs, is taken, then the
+ * fastest, then the first. Where KOLO_IB_HCA names several adapters, each gives its best port, in
+ * the same order.
  */
 #include "ib_ports.h"
 
 #include "config.h"
+#include "cuda_driver.h"
+#include "numa.h"
 #include "status.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,18 +61,10 @@ static int gbps_of(int width, int speed)
 
 static int numa_of(const char *device)
 {
-    char path[96];
-    FILE *file;
-    int node = -1;
+    char folder[96];
 
-    snprintf(path, sizeof path, "/sys/class/infiniband/%.31s/device/numa_node", device);
-    file = fopen(path, "re");
-    if (!file)
-        return -1;
-    if (fscanf(file, "%d", &node) != 1)
-        node = -1;
-    fclose(file);
-    return node;
+    snprintf(folder, sizeof folder, "/sys/class/infiniband/%.31s/device", device);
+    return ko_numa_of_device(folder);
 }
 
 static void read_gids(const struct ko_ib *ib, struct ko_ib_context *context, int table,
@@ -260,13 +254,6 @@ static bool is_better(const struct ko_ib_port *a, const struct ko_ib_port *b, in
     return a_near != b_near ? a_near : a->gbps > b->gbps;
 }
 
-static int this_node(void)
-{
-    unsigned cpu, node;
-
-    return getcpu(&cpu, &node) ? -1 : (int)node;
-}
-
 /* Takes the place of a worse one of its item, or one behind those that are as good. */
 static void enter(struct ko_ib_ports *ports, int i, int node)
 {
@@ -316,7 +303,7 @@ static void drop_strangers(struct ko_ib_ports *ports)
 
 static void choose(struct ko_ib_ports *ports, int gid_wish, const char *host)
 {
-    const int node = this_node();
+    const int gpus = ko_cuda_numa_node(), node = gpus >= 0 ? gpus : ko_numa_of_thread();
 
     for (int i = 0; i < ports->count; i++) {
         struct ko_ib_port *port = &ports->list[i];
@@ -333,7 +320,9 @@ static void choose(struct ko_ib_ports *ports, int gid_wish, const char *host)
         struct ko_ib_port *port = &ports->list[ports->chosen[i]];
 
         snprintf(port->why, sizeof port->why, "active%s%s, GID %d",
-                 port->numa >= 0 && port->numa == node ? ", on this NUMA node" : "",
+                 port->numa < 0 || port->numa != node ? ""
+                 : gpus >= 0                          ? ", on the GPU's NUMA node"
+                                                      : ", on this NUMA node",
                  *ko_config_text(KO_CONFIG_IB_HCA) ? ", allowed by KOLO_IB_HCA" : "",
                  port->gids[port->chosen_gid].index);
     }

@@ -74,7 +74,7 @@ with_double() {
 
 @test "it says which GPUs have access to each other's memory" {
     FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
-    grep -qE '^  0 .*0000:01:00.0; has access to the memory of 1$' <<<"$output"
+    grep -qE '^  0 .*0000:1A:00.0; has access to the memory of 1$' <<<"$output"
     grep -qE "^  2 .*; has no access to the others' memory: by way of the host$" <<<"$output"
     FAKECUDA_DEVICES=4 run with_double "$INFO"
     grep -qE '^  1 .*; has access to the memory of 0 2 3$' <<<"$output"

@@ -131,7 +131,7 @@ on_gpu() {
     on_gpu "$PERF" -t 3 all -u 1 -b 3000 -e 3000 --json r.json
     [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
-    grep -qE "^#  Rank  2 Group  0 Pid +[0-9]+ on +[^ ]+ device  0 \[0000:01:00.0\] kolo's test double$" <<<"$output"
+    grep -qE "^#  Rank  2 Group  0 Pid +[0-9]+ on +[^ ]+ device  0 \[0000:1A:00.0\] kolo's test double$" <<<"$output"
     grep -q "of asynchronous calls, by a stream's events$" <<<"$output"
     json r.json 'd["device"] == "cuda" and d["graph"] == 0'
     json r.json 'all(s > 0 for r in d["rows"] if r["out_of_place"] for s in r["out_of_place"]["samples_us"])'

@@ -40,6 +40,32 @@ over_rdma() {
     [[ "$output" == *"over rdma: another machine, container or user"* ]]
 }
 
+# What kolo-info marks, in its order: the ports, each with the reason.
+marked() {
+    LD_LIBRARY_PATH=$BIN/../tests/fakeverbs env "$@" "$BIN/kolo-info" --rdma |
+        sed -n '/^\* /{s/^\* \([^:]*\):\([0-9]*\) .*/\1 port \2/;N;s/\n *chosen//;p}' | sort
+}
+
+# What a rank then takes.
+taken() {
+    LD_LIBRARY_PATH=$BIN/../tests/fakeverbs KOLO_TRANSPORT=rdma KOLO_DEBUG=INFO env "$@" "$BIN/kolorun" -n 2 \
+        bash -c 'KOLO_IFADDR=127.0.0.1 KOLO_HOST=h$RANK "$0" all_reduce -b 8 -e 8 -n 1 -w 0' "$BIN/kolo-perf" 2>&1 |
+        sed -n 's/.*rdma goes by //p' | sort -u
+}
+
+@test "kolo-info tells of the adapters that are taken, and why" {
+    local devices=FAKEVERBS_DEVICES=a0:roce,b0:roce,c0:roce wish
+    for wish in KOLO_IB_HCA= FAKEVERBS_SLOW=a0 FAKEVERBS_SLOW=a0,b0 FAKEVERBS_DOWN=a0 KOLO_IB_HCA=^a0 \
+        KOLO_IB_HCA=c0,a0:1 KOLO_IB_GID_INDEX=1; do
+        marked $devices $wish >"$D/marked"
+        taken $devices $wish >"$D/taken"
+        diff "$D/marked" "$D/taken"
+        [ -s "$D/taken" ]
+    done
+    [[ "$(cat "$D/taken")" == "a0 port 1: active, GID 1" ]]
+    [[ "$(marked $devices FAKEVERBS_SLOW=a0,b0)" == "c0 port 1: active, GID 3" ]]
+}
+
 # Two hosts, of which each rank is one; $1: what their adapters cannot do.
 two_hosts() {
     KOLO_TRANSPORT=${KOLO_TRANSPORT-} LD_LIBRARY_PATH=$BIN/../tests/fakeverbs run env "$1" "$BIN/kolorun" -n 2 \

@@ -188,6 +188,26 @@ static void an_adapter_fails(void **state)
     rdma_pair_close(&pair);
 }
 
+/* As siw tells of it first, if the other end has gone in the meantime. */
+static void a_connection_that_has_ended(void **state)
+{
+    static const char *const lost[] = {"over fake0", "connection has ended", "may be down or gone",
+                                       NULL};
+    static const char *const other[] = {"over fake0", "Invalid argument", NULL};
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rdma_pair pair = rdma_pair_new();
+
+        setenv("FAKEVERBS_BREAK", i ? "ibv_post_send=22" : "ibv_post_send=107", 1);
+        assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+        unsetenv("FAKEVERBS_BREAK");
+        rdma_pair_expect(pair.from, i ? KOLO_E_SYSTEM : KOLO_E_PEER_LOST, i ? other : lost);
+        rdma_pair_close(&pair);
+    }
+}
+
 static void a_link_goes_down(void **state)
 {
     static const char *const words[] = {"RETRY_EXC_ERR", "after the event port error", NULL};
@@ -503,6 +523,7 @@ int main(void)
                                        TEST(packets_that_do_not_arrive),
                                        TEST(two_kinds_of_network),
                                        TEST(an_adapter_fails),
+                                       TEST(a_connection_that_has_ended),
                                        TEST(a_link_goes_down),
                                        TEST(memory_that_cannot_be_registered),
                                        TEST(shared_memory_is_registered_once),

@@ -125,8 +125,10 @@ bool ko_link_is_telling(const struct ko_link *link, enum ko_frame_kind kind);
 bool ko_link_is_telling_any(const struct ko_link *link);
 
 /* GPU memory that the link's adapters read and write themselves (transport.h); NULL: none of it, or
- * of a link that is not open yet. ko_link_post_held: as post, of nbytes > 0 that lie there.
- * ko_link_lands_in: whether the body of next's slice can be landed there. */
+ * of a link that is not open yet. ko_link_reaches_gpus: there may be some. ko_link_post_held: as
+ * post, of nbytes > 0 that lie there. ko_link_lands_in: whether the body of next's slice can be
+ * landed there. */
+bool ko_link_reaches_gpus(const struct ko_link *link);
 struct ko_held *ko_link_hold(struct ko_link *link, struct ko_gpu *gpu, const void *at,
                              size_t nbytes);
 int ko_link_post_held(struct ko_link *link, const struct ko_stamp *stamp, const void *from,

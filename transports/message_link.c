@@ -97,12 +97,16 @@ int ko_link_post_held(struct ko_link *link, const struct ko_stamp *stamp, const 
     return err ? err : send_post(link, stamp, from, nbytes, held);
 }
 
+bool ko_link_reaches_gpus(const struct ko_link *link)
+{
+    return link->posts && link->wire->transport->hold;
+}
+
 struct ko_held *ko_link_hold(struct ko_link *link, struct ko_gpu *gpu, const void *at,
                              size_t nbytes)
 {
-    return link->posts && link->wire->transport->hold
-               ? link->wire->transport->hold(link->wire, gpu, at, nbytes)
-               : NULL;
+    return ko_link_reaches_gpus(link) ? link->wire->transport->hold(link->wire, gpu, at, nbytes)
+                                      : NULL;
 }
 
 bool ko_link_lands_in(struct ko_link *link, struct ko_held *held)

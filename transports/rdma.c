@@ -83,24 +83,6 @@ static void look_at_rails(struct ko_rdma_wire *wire, const void *owner)
             ko_rdma_read_events(device, &device->adapters[i]);
 }
 
-/* An adapter that has failed, or one queue of it, may say nothing else any more. */
-static void look_for_end(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail)
-{
-    const char *name = rail->adapter->port.device;
-    const int fatal = atomic_load(&rail->fatal_event);
-
-    if (atomic_load(&rail->adapter->last_event) == KO_IB_EVENT_DEVICE_FATAL)
-        ko_rdma_fail(wire,
-                     ko_fail(KOLO_E_SYSTEM,
-                             "the RDMA adapter %s has failed or been removed; see dmesg", name));
-    else if (fatal)
-        ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM,
-                                   "a queue of the RDMA adapter %s, to rank %d, has failed: %s; "
-                                   "see dmesg",
-                                   name, (int)wire->base.hello.from,
-                                   wire->device->ib->event_name(fatal - 1)));
-}
-
 static void look_at_all(struct ko_rdma_wire *wire)
 {
     enum { MOST = 1 + KO_RDMA_RAILS + KO_IB_CHOSEN_CAP };
@@ -113,7 +95,7 @@ static void look_at_all(struct ko_rdma_wire *wire)
         else
             look_at_rails(wire, events[i].owner);
     for (int i = 0; i < wire->nrails && !wire->status; i++)
-        look_for_end(wire, &wire->rails[i]);
+        ko_rdma_look_for_end(wire, &wire->rails[i]);
 }
 
 /* The order matters: what completes before the queue is armed is gathered, what completes later

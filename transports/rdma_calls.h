@@ -76,6 +76,9 @@ void ko_rdma_probe(struct ko_rdma_wire *wire);
 
 /* Takes in completions; returns how many there were. */
 int ko_rdma_gather(struct ko_rdma_wire *wire);
+/* Fails the wire if the rail's adapter, or a queue of the rail, has told that it failed: nothing
+ * else may be said any more. */
+void ko_rdma_look_for_end(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail);
 /* From now on completions make the channels readable. */
 void ko_rdma_arm(struct ko_rdma_wire *wire);
 void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail);

@@ -103,21 +103,31 @@ static int make_room(struct ko_rdma_device *device)
     return let_go_oldest(device);
 }
 
+/* After an ENOMEM, which it leaves in errno if nothing helps. */
+static struct ko_ib_mr *register_again(struct ko_rdma_device *device,
+                                       const struct ko_rdma_adapter *adapter, void *at,
+                                       size_t nbytes, int access)
+{
+    struct ko_ib_mr *mr = NULL;
+    int error = ENOMEM;
+
+    pthread_mutex_lock(&device->memory.lock);
+    while (!mr && error == ENOMEM && let_go_oldest(device) >= 0) {
+        mr = device->ib->reg_mr(adapter->pd, at, nbytes, access);
+        error = errno;
+    }
+    pthread_mutex_unlock(&device->memory.lock);
+    errno = error;
+    return mr;
+}
+
 struct ko_ib_mr *ko_rdma_register_first(struct ko_rdma_device *device,
                                         const struct ko_rdma_adapter *adapter, void *at,
                                         size_t nbytes, int access)
 {
     struct ko_ib_mr *mr = device->ib->reg_mr(adapter->pd, at, nbytes, access);
-    int error = mr ? 0 : errno;
 
-    pthread_mutex_lock(&device->memory.lock);
-    while (error == ENOMEM && let_go_oldest(device) >= 0) {
-        mr = device->ib->reg_mr(adapter->pd, at, nbytes, access);
-        error = mr ? 0 : errno;
-    }
-    pthread_mutex_unlock(&device->memory.lock);
-    errno = error;
-    return mr;
+    return mr || errno != ENOMEM ? mr : register_again(device, adapter, at, nbytes, access);
 }
 
 /* Whether so much is registered that nobody uses: what is longer than all of that would only drive
@@ -144,7 +154,7 @@ static struct ko_ib_mr *make_one(struct ko_rdma_device *device,
 
     if (mr || errno != ENOMEM || !has_idle(device, nbytes))
         return mr;
-    return ko_rdma_register_first(device, adapter, memory, nbytes, access);
+    return register_again(device, adapter, memory, nbytes, access);
 }
 
 /* Registers with all adapters, or with none. */

@@ -70,11 +70,39 @@ static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_
                       ko_ib_status_cause(wc->status)));
 }
 
+/* A connection of iWARP that the network or the other end has ended takes no request any more, and
+ * may say so before any completion does. */
 static void post_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error,
                         const char *what)
 {
-    ko_rdma_fail(wire, ko_fail_errno(error < 0 ? errno : error, "%s to rank %d over %s", what,
-                                     (int)wire->base.hello.from, rail->adapter->port.device));
+    const int number = error < 0 ? errno : error, from = (int)wire->base.hello.from;
+    const char *device = rail->adapter->port.device;
+    const bool has_ended = number == ENOTCONN || number == ECONNRESET || number == EPIPE;
+
+    if (has_ended && wire->stage == KO_RDMA_OPEN)
+        ko_rdma_fail(wire, ko_fail(KOLO_E_PEER_LOST,
+                                   "%s to rank %d over %s: the connection has ended (%s); its "
+                                   "port or network device may be down or gone, or the rank",
+                                   what, from, device, strerror(number)));
+    else
+        ko_rdma_fail(wire, ko_fail_errno(number, "%s to rank %d over %s", what, from, device));
+}
+
+void ko_rdma_look_for_end(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail)
+{
+    const char *name = rail->adapter->port.device;
+    const int fatal = atomic_load(&rail->fatal_event);
+
+    if (atomic_load(&rail->adapter->last_event) == KO_IB_EVENT_DEVICE_FATAL)
+        ko_rdma_fail(wire,
+                     ko_fail(KOLO_E_SYSTEM,
+                             "the RDMA adapter %s has failed or been removed; see dmesg", name));
+    else if (fatal)
+        ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM,
+                                   "a queue of the RDMA adapter %s, to rank %d, has failed: %s; "
+                                   "see dmesg",
+                                   name, (int)wire->base.hello.from,
+                                   wire->device->ib->event_name(fatal - 1)));
 }
 
 /* ---- posting ----------------------------------------------------------------------------- */
@@ -293,8 +321,11 @@ static int gather(struct ko_rdma_wire *wire, int rail)
         all += n > 0 ? n : 0;
     } while (n == POLL);
     if (n < 0)
-        ko_rdma_fail(wire, ko_fail(KOLO_E_SYSTEM, "a completion queue of %s cannot be read",
-                                   wire->rails[rail].adapter->port.device));
+        ko_rdma_fail(wire,
+                     ko_fail(KOLO_E_SYSTEM,
+                             "a completion queue of %s, to rank %d, cannot be read "
+                             "(ibv_poll_cq)",
+                             wire->rails[rail].adapter->port.device, (int)wire->base.hello.from));
     return all;
 }
 
@@ -322,8 +353,17 @@ void ko_rdma_arm(struct ko_rdma_wire *wire)
 
         rail->is_armed = true;
         if (error)
-            post_failed(wire, rail, error, "asking for events");
+            post_failed(wire, rail, error, "asking for events (ibv_req_notify_cq)");
     }
+}
+
+/* If the adapter has been removed, that is what to say. */
+static void event_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error)
+{
+    ko_rdma_read_events(wire->device, rail->adapter);
+    ko_rdma_look_for_end(wire, rail);
+    if (!wire->status)
+        post_failed(wire, rail, error, "taking an event (ibv_get_cq_event)");
 }
 
 void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
@@ -331,8 +371,11 @@ void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
     struct ko_ib_cq *cq;
     void *owner;
 
-    if (wire->device->ib->get_event(rail->channel, &cq, &owner))
+    if (wire->device->ib->get_event(rail->channel, &cq, &owner)) {
+        if (errno != EAGAIN) /* else nobody would sleep any more: the channel stays readable */
+            event_failed(wire, rail, errno);
         return;
+    }
     wire->device->ib->ack_events(cq, 1);
     rail->is_armed = false;
 }

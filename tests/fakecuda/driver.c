@@ -197,7 +197,7 @@ ko_cu_result double_device_uuid(ko_cu_uuid *uuid, ko_cu_device device)
 
 ko_cu_result double_device_pci(char *id, int nbytes, ko_cu_device device)
 {
-    snprintf(id, (size_t)nbytes, "0000:%02x:00.0", device + 1);
+    snprintf(id, (size_t)nbytes, "0000:%02X:00.0", 0x1a + device);
     return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 

@@ -15,6 +15,7 @@
 
 #pragma GCC visibility push(default)
 uint64_t fakeverbs_sent(const char *device);
+int fakeverbs_fork_inits(void);
 int fakeverbs_dmabufs(void);
 int fakeverbs_dmabufs_ever(void);
 #define PROTOTYPE(member, name, result, parameters) result name parameters;
@@ -26,8 +27,16 @@ KO_IB_OPTIONAL_LIST(PROTOTYPE)
 static struct double_device devices[DOUBLE_DEVICES];
 static int ndevices;
 
+static int nfork_inits; /* atomic */
+
+int fakeverbs_fork_inits(void)
+{
+    return __atomic_load_n(&nfork_inits, __ATOMIC_SEQ_CST);
+}
+
 int ibv_fork_init(void)
 {
+    __atomic_fetch_add(&nfork_inits, 1, __ATOMIC_SEQ_CST);
     return double_break("ibv_fork_init");
 }
 
@@ -168,11 +177,11 @@ int ibv_query_port(struct ko_ib_context *context, uint8_t port, struct ko_ib_por
     *attr = (struct ko_ib_port_attr){
         .state = double_lists("FAKEVERBS_DOWN", device->name) ? KO_IB_PORT_DOWN : KO_IB_PORT_ACTIVE,
         .max_mtu = 5,
-        .active_mtu = 3,
+        .active_mtu = (int)double_number("FAKEVERBS_MTU", 3),
         .gid_tbl_len = has_table(device) ? DOUBLE_GIDS : 1,
         .pkey_tbl_len = 1,
         .lid = device->kind == DOUBLE_IB ? 17 : 0,
-        .active_width = 2,
+        .active_width = double_lists("FAKEVERBS_SLOW", device->name) ? 1 : 2, /* or 4 lanes */
         .active_speed = 32,
         .link_layer = device->kind == DOUBLE_IB ? KO_IB_LINK_INFINIBAND : KO_IB_LINK_ETHERNET};
     return 0;

@@ -12,6 +12,8 @@
  *                            has none, and is joined by the functions of librdmacm. An address
  *                            reaches those that begin with the same three numbers
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
+ *   FAKEVERBS_SLOW=NAME,...  adapters of 25 Gb/s, the others have 100
+ *   FAKEVERBS_MTU=CODE       of all ports' packets: 1, 256 bytes, to 5, 4096; 3 unless it says so
  *   FAKEVERBS_BREAK=FUNCTION[@N[-M]]=ERRNO,...  the function fails, from its N-th call to the M-th
  *   FAKEVERBS_MEMLOCK=BYTES  so much can be registered in all
  *   FAKEVERBS_LOST=INDEX,... what leaves by these entries of the GID table never arrives
@@ -23,7 +25,9 @@
  *   FAKEVERBS_ONLY=NAME      EVENT, STATUS, JITTER and BREAK of ibv_reg_mr are of this one alone
  *
  * fakeverbs_sent (dlsym) says how many bytes this process has written by an adapter,
- * fakeverbs_dmabufs how many dma-bufs are registered now, and fakeverbs_dmabufs_ever have been. Any
+ * fakeverbs_joined what the last queue pair has been told by ibv_modify_qp, fakeverbs_fork_inits
+ * how often ibv_fork_init was called, fakeverbs_dmabufs how many dma-bufs are registered now, and
+ * fakeverbs_dmabufs_ever have been. Any
  * descriptor that can be mapped is taken for a dma-buf; of one without libibverbs' function for it
  * (old/libibverbs.so.1) the program takes hold first.
  *
@@ -137,6 +141,8 @@ extern struct double_cq *double_cqs;
 extern unsigned double_generation;
 
 uint64_t fakeverbs_sent(const char *device);
+void fakeverbs_joined(struct ko_ib_qp_attr *attr);
+int fakeverbs_fork_inits(void);
 int fakeverbs_dmabufs(void);
 int fakeverbs_dmabufs_ever(void);
 

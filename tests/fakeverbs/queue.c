@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #pragma GCC visibility push(default)
+void fakeverbs_joined(struct ko_ib_qp_attr *attr);
 #define PROTOTYPE(member, name, result, parameters) result name parameters;
 KO_IB_LIST(PROTOTYPE)
 #pragma GCC visibility pop
@@ -64,7 +65,8 @@ int ibv_destroy_comp_channel(struct ko_ib_comp_channel *base)
 
 int ibv_get_cq_event(struct ko_ib_comp_channel *base, struct ko_ib_cq **cq, void **owner)
 {
-    if (read(base->fd, cq, sizeof *cq) != sizeof *cq)
+    errno = double_break("ibv_get_cq_event");
+    if (errno || read(base->fd, cq, sizeof *cq) != sizeof *cq)
         return -1;
     *owner = (*cq)->cq_context;
     ((struct channel *)base)->got++;
@@ -159,6 +161,9 @@ int double_poll_cq(struct ko_ib_cq *base, int cap, struct ko_ib_wc *wc)
     const int64_t now = now_ns();
     int n = 0, kept = 0;
 
+    errno = double_break("ibv_poll_cq");
+    if (errno)
+        return -1;
     pthread_mutex_lock(&double_lock);
     for (int i = 0; i < cq->count; i++)
         if (n < cap && cq->list[i].due_ns <= now)
@@ -177,8 +182,11 @@ int double_req_notify_cq(struct ko_ib_cq *base, int solicited_only)
 {
     struct double_cq *cq = (struct double_cq *)base;
     bool is_waiting = false;
+    int error = double_break("ibv_req_notify_cq");
 
     (void)solicited_only;
+    if (error)
+        return error;
     pthread_mutex_lock(&double_lock);
     for (int i = 0; i < cq->count; i++)
         is_waiting |= cq->list[i].due_ns > now_ns();
@@ -314,6 +322,31 @@ static bool is_neighbour(const struct double_qp *qp, const ko_ib_gid *to)
     return to->raw[10] != 0xff || !memcmp(to->raw + 12, device->address, 3);
 }
 
+static struct ko_ib_qp_attr joined; /* under the lock */
+
+void fakeverbs_joined(struct ko_ib_qp_attr *attr)
+{
+    pthread_mutex_lock(&double_lock);
+    *attr = joined;
+    pthread_mutex_unlock(&double_lock);
+}
+
+/* On the way from one state to the next each says some. */
+static void remember(const struct ko_ib_qp_attr *attr)
+{
+    if (attr->qp_state == KO_IB_INIT) {
+        joined = *attr;
+    } else if (attr->qp_state == KO_IB_RTR) {
+        joined.path = attr->path;
+        joined.path_mtu = attr->path_mtu;
+        joined.min_rnr_timer = attr->min_rnr_timer;
+    } else if (attr->qp_state == KO_IB_RTS) {
+        joined.timeout = attr->timeout;
+        joined.retry_cnt = attr->retry_cnt;
+        joined.rnr_retry = attr->rnr_retry;
+    }
+}
+
 int ibv_modify_qp(struct ko_ib_qp *base, struct ko_ib_qp_attr *attr, int mask)
 {
     enum { TO_RTR = KO_IB_QP_PATH | KO_IB_QP_MTU | KO_IB_QP_PEER | KO_IB_QP_RQ_PSN };
@@ -344,6 +377,8 @@ int ibv_modify_qp(struct ko_ib_qp *base, struct ko_ib_qp_attr *attr, int mask)
         qp->sgid_index = attr->path.is_global ? attr->path.sgid_index : -1;
         qp->is_cut = attr->path.is_global && !is_neighbour(qp, &attr->path.dgid);
     }
+    if (!error)
+        remember(attr);
     pthread_mutex_unlock(&double_lock);
     return error;
 }
