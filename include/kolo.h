@@ -203,7 +203,8 @@ typedef struct kolo_group kolo_group;
 KOLO_API int kolo_group_join(const char *method, int timeout_ms, kolo_group **world);
 
 /* The same over a store that the caller hands in and keeps open until the group is freed. Ranks
- * may be threads of one process: give all of them one local store. */
+ * may be threads of one process: give all of them one local store. Under torchrun each restart
+ * (TORCHELASTIC_RESTART_COUNT) has keys of its own there. */
 KOLO_API int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
                                    kolo_group **world);
 
@@ -250,35 +251,40 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * processes, that all use one GPU the buffers of collectives stay there; if they use several of one
  * host that have access to each other's memory, what has to goes from GPU to GPU; and a message of
  * more than 104 bytes goes by one copy of the receiver's, for which its sender waits. Among as many
- * on several hosts, where all of each host can do that, each takes only its share of a long
- * all_reduce, all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through
- * host memory: what a host's GPUs have they reduce first, and what comes back they pass on. Else
- * all travels by way of host memory, as do messages from memory in pieces (cuMemCreate) to other
- * processes, but for long messages over RDMA adapters that reach the memory. So do, among
- * processes, collectives of memory that its owner cannot hand to another process: that of a pool
- * (cudaMallocAsync), and more than 256 pieces in a row. Where more than 8 ranks that are threads
- * share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses CUDA, or a
- * stream may stand behind another's that waits. A group's first call of this is a collective one,
- * which a rank without a GPU makes too; any rank may have another GPU, or none. Another stream may
- * be set later, of the same GPU; until then calls use this one, barriers too, so set another before
- * destroying it, or free the group. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer
- * that the driver knows to end before the call's last byte, or whose address is no multiple of an
- * element's length, is KOLO_E_INVALID, since the GPU would not survive it. While the stream is
- * captured for a CUDA graph, on all ranks, a collective becomes part of the graph, unless it goes
- * by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once, with a work that
- * is done, and happens each time that all ranks launch their graphs, in any stream, with no part of
- * the host's. So does a message of GPU memory, or of no elements, between ranks of one host that
- * share it as above, by one copy: its two ends find each other while both are captured, so that a
- * call waits until the other rank captures its own, and a receive may be longer, or take any rank
- * or tag. A batch in a graph sends at once and receives in the order of its operations; at most 64
- * of it go to one rank. A message from memory in pieces, or of a pool, to another process is
- * KOLO_E_UNSUPPORTED there, on both ranks, as is a batch that has some in host memory; one that
- * only one of the two ranks captures is KOLO_E_MISMATCH. A graph that waits for a rank longer than
- * the group's limit, or for one whose process has ended, fails the group with an error that names
- * the rank. Then, as after kolo_group_abort, its stream goes on, and so do those of later launches,
- * which may leave anything in any rank's buffers of their calls; a stream that has come to its end
- * while kolo_group_error says nothing has the right results. Free the group when no graph of it is
- * under way. */
+ * on several hosts, where all of each host can do that, or where each is alone on its host and all
+ * have RDMA adapters that may reach GPU memory, each takes only its share of a long all_reduce,
+ * all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through host
+ * memory: what a host's GPUs have they reduce first, and what comes back they pass on. Over RDMA
+ * adapters that reach GPU memory such shares, and long messages, go past the host's. Else all
+ * travels by way of host memory, as do messages from memory in pieces (cuMemCreate) to other
+ * processes outside of graphs. Memory that its owner cannot hand to another process is that of a
+ * pool (cudaMallocAsync), and more than 256 pieces in a row: collectives of one host work on copies
+ * of it, of up to 32 MiB of each buffer, in other memory of the GPU; with blocks of different
+ * lengths, or the step of an optimizer, in the host's, as do messages. Where more than 8 ranks that
+ * are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses
+ * CUDA, or a stream may stand behind another's that waits. A group's first call of this is a
+ * collective one, which a rank without a GPU makes too; any rank may have another GPU, or none.
+ * Another stream may be set later, of the same GPU; until then calls use this one, barriers too, so
+ * set another before destroying it, or free the group. KOLO_E_UNSUPPORTED says why no GPU can be
+ * used here. A buffer that the driver knows to end before the call's last byte, or whose address is
+ * no multiple of an element's length, is KOLO_E_INVALID, since the GPU would not survive it. While
+ * the stream is captured for a CUDA graph, on all ranks, a collective becomes part of the graph,
+ * unless it goes by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once,
+ * with a work that is done, and happens each time that all ranks launch their graphs, in any
+ * stream, with no part of the host's. So does a message of GPU memory, or of no elements, between
+ * ranks of one host that share it as above, by one copy: its two ends find each other while both
+ * are captured, so that a call waits until the other rank captures its own, and a receive may be
+ * longer, or take any rank or tag. A batch in a graph sends at once and receives in the order of
+ * its operations; at most 64 of it go to one rank. Memory in pieces its sender hands to the other
+ * process while both capture, once for each allocation. A message from memory that cannot be handed
+ * to another process, as above, is KOLO_E_UNSUPPORTED in a graph, on both ranks, and a collective
+ * of such on all; so is a batch that has some in host memory. A message that only one of the two
+ * ranks captures is KOLO_E_MISMATCH. A graph that waits for a rank longer than the group's limit,
+ * or for one whose process has ended, fails the group with an error that names the rank. Then, as
+ * after kolo_group_abort, its stream goes on, and so do those of later launches, which may leave
+ * anything in any rank's buffers of their calls; a stream that has come to its end while
+ * kolo_group_error says nothing has the right results. Free the group when no graph of it is under
+ * way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

@@ -37,6 +37,9 @@ struct ko_call {
      * that have a block for each rank, where this rank knows them, list them. */
     bool is_uneven;
     bool is_on_gpu;           /* the buffers are in GPU memory */
+    struct ko_held *held;     /* then, for ko_coll_run: the adapters of links to other hosts reach
+                                 both themselves, and all that goes to a rank of this host is
+                                 empty; NULL: as usual, the buffers are in host memory */
     bool is_captured;         /* the stream is being captured: the call is to be part of a graph */
     struct ko_gpu_mark *mark; /* then: what the call comes behind in the stream; NULL: nothing */
     bool is_coalesced;        /* of several tensors, instead of in, out and count */
@@ -79,6 +82,10 @@ size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool i
 
 /* Checks the arguments, then runs the call (work NULL) or submits it. */
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);
+
+/* Carries a checked call out whose buffers are in host memory; for whoever has the engine's turn.
+ */
+typedef int ko_run(kolo_group *group, const struct ko_call *call);
 
 /* The index of the algorithm by which all ranks carry out a checked call; for whoever has the
  * engine's turn. */

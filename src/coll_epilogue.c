@@ -180,7 +180,7 @@ void ko_step_take(const kolo_update *update, const kolo_step *step)
 }
 
 static int run_compressed(kolo_group *group, const struct ko_call *call, kolo_dtype wire,
-                          int (*run)(kolo_group *group, const struct ko_call *call))
+                          ko_run *run)
 {
     struct ko_call smaller = *call;
     unsigned char *memory;
@@ -197,8 +197,7 @@ static int run_compressed(kolo_group *group, const struct ko_call *call, kolo_dt
     return err;
 }
 
-int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call,
-                         int (*run)(kolo_group *group, const struct ko_call *call))
+int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     const struct ko_epilogue *epilogue = call->epilogue;
     struct ko_call plain = *call;

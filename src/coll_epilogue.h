@@ -65,8 +65,7 @@ void ko_step_take(const kolo_update *update, const kolo_step *step);
 int ko_coll_unscale(kolo_group *group, const struct ko_call *call);
 
 /* Carries out the call on host memory, by `run` of plain ones. */
-int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call,
-                         int (*run)(kolo_group *group, const struct ko_call *call));
+int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call, ko_run *run);
 
 /* The step of a call on the GPU whose in is the result of the all_reduce; waits for it. */
 int ko_coll_step_on_gpu(kolo_group *group, const struct ko_call *call);

@@ -232,8 +232,7 @@ static int copy_all_out(kolo_group *group, const struct stage *stages, size_t n,
 /* With room for n stages and tensors. A failure of the GPU's leaves the other ranks waiting for
  * this one, or copies under way in its memory, so that it is the group's. */
 static int run_stages(kolo_group *group, const struct ko_call *call, struct stage *stages,
-                      kolo_tensor *tensors,
-                      int (*run)(kolo_group *group, const struct ko_call *call))
+                      kolo_tensor *tensors, ko_run *run)
 {
     const size_t n = count_tensors(call);
     struct ko_call on_host = *call;
@@ -258,8 +257,7 @@ static int run_stages(kolo_group *group, const struct ko_call *call, struct stag
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-static int run_tensors(kolo_group *group, const struct ko_call *call,
-                       int (*run)(kolo_group *group, const struct ko_call *call))
+static int run_tensors(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     const size_t n = count_tensors(call);
     struct stage *stages = ko_alloc(n * (sizeof *stages + sizeof(kolo_tensor)), "GPU buffers");
@@ -274,8 +272,7 @@ static int run_tensors(kolo_group *group, const struct ko_call *call,
 
 /* The gradient comes back to where it was; the step, of arrays that need not travel, is the GPU's.
  */
-static int run_then_step(kolo_group *group, const struct ko_call *call,
-                         int (*run)(kolo_group *group, const struct ko_call *call))
+static int run_then_step(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     const struct ko_epilogue wire = {.name = call->epilogue->name, .wire = call->epilogue->wire};
     struct ko_call reduction = *call;
@@ -287,8 +284,7 @@ static int run_then_step(kolo_group *group, const struct ko_call *call,
     return err ? err : ko_coll_step_on_gpu(group, call);
 }
 
-int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,
-                       int (*run)(kolo_group *group, const struct ko_call *call))
+int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     return ko_call_has_step(call) ? run_then_step(group, call, run) : run_tensors(group, call, run);
 }

@@ -17,7 +17,6 @@ bool ko_coll_is_written(const kolo_group *group, const struct ko_call *call);
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu);
 
 /* Lets `run` carry out the call on copies. The caller has the engine's turn. */
-int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call,
-                       int (*run)(kolo_group *group, const struct ko_call *call));
+int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call, ko_run *run);
 
 #endif

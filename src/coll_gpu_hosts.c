@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Each rank does this for the blocks whose owner or deputy it is (coll_gpu_division.h), in pieces:
- * what its host has for a piece it brings to host memory, after its GPU has reduced it there; all
+ * what its host has for a piece it brings into a slot, after its GPU has reduced it there; all
  * deputies send theirs to the owners, who reduce once more; the owners send to all deputies; each
  * brings to its GPU what it has then, and its GPU to those of its host's other ranks. Nobody reads
  * or writes an element that another rank of the host does, so that no rank waits for another but
- * before the first piece and behind the last.
+ * before the first piece and behind the last. Slots are in host memory; or, if the adapters of all
+ * links between the hosts read and write the GPUs' (transport.h), on the GPUs, which then reduce
+ * what has come, too.
  */
 #include "coll_gpu_hosts.h"
 
@@ -15,6 +17,8 @@
 #include "coll_gpu_pieces.h"
 #include "config.h"
 #include "dtype.h"
+#include "gpu_direct.h"
+#include "mailbox_gpu.h"
 
 enum {
     ALIGNMENT = 64,
@@ -31,10 +35,11 @@ struct divided {
     uint64_t outs[KO_FOLD_MOST];        /* those that the call has */
     double factors[KO_FOLD_MOST];       /* by place */
     size_t most;                        /* elements of a block in a piece */
+    struct ko_held *held;               /* the slots are GPU memory; NULL: they are the host's */
     unsigned char *memory;              /* two slots of: */
     size_t slot_bytes, sums_at, stride; /* sums: what each other host has for this rank's block */
     size_t at[KO_FOLD_MOST];            /* by owner: a block that this rank deals with */
-    ko_cu_ptr scratch;                  /* on the GPU, for a piece of one block */
+    ko_cu_ptr scratch;                  /* else, on the GPU: for a piece of one block */
 };
 
 /* ---- whether --------------------------------------------------------------------------------- */
@@ -119,9 +124,9 @@ static int copy(const struct divided *d, uint64_t to, uint64_t from, struct ko_p
                        part.count << d->division.shift);
 }
 
-/* ---- from the GPUs to host memory ------------------------------------------------------------ */
+/* ---- from the GPUs into slots ---------------------------------------------------------------- */
 
-static int fold(const struct divided *d, int owner, struct ko_part part)
+static int fold(const struct divided *d, int owner, struct ko_part part, uint64_t to)
 {
     const ko_cu_stream stream = ko_gpu_own_stream(d->group->gpu);
     const kolo_op op = d->call->op == KOLO_AVG ? KOLO_SUM : d->call->op; /* divided at the end */
@@ -130,7 +135,7 @@ static int fold(const struct divided *d, int owner, struct ko_part part)
 
     if (err)
         return err;
-    fold.outs[0] = d->scratch;
+    fold.outs[0] = to;
     for (int i = 0; i < d->nmates; i++)
         fold.parts[i] = in_at(d, d->mates[i], owner, part);
     err = d->call->is_scaled ? ko_cuda_premul(d->call->dtype, &fold, d->factors, stream)
@@ -149,9 +154,9 @@ static int bring(const struct divided *d, int owner, struct ko_part part, void *
     if (is_reducing(d->call->what)) {
         const bool is_there = d->nmates == 1 && !d->call->is_scaled;
 
-        from = is_there ? in_at(d, d->rank, owner, part) : d->scratch;
+        from = is_there ? in_at(d, d->rank, owner, part) : d->held ? (uintptr_t)to : d->scratch;
         if (!is_there)
-            err = fold(d, owner, part);
+            err = fold(d, owner, part, from);
     } else if (owner != d->rank) {
         return KOLO_OK;
     } else if (d->call->what == KO_ALL_GATHER || d->rank == root) {
@@ -160,7 +165,7 @@ static int bring(const struct divided *d, int owner, struct ko_part part, void *
         from = out_at(d, d->rank, owner, part);
         err = copy(d, from, in_at(d, root, owner, part), part);
     }
-    return err ? err : copy(d, (uintptr_t)to, from, part);
+    return err || from == (uintptr_t)to ? err : copy(d, (uintptr_t)to, from, part);
 }
 
 /* Does so with piece k of every block that this rank deals with. */
@@ -199,11 +204,14 @@ static int pass(const struct divided *d, size_t k, const struct lists *sent,
         .in = slot(d, k),
         .out = slot(d, k),
         .dtype = KOLO_UINT8,
+        .held = d->held,
         .is_uneven = true,
         .in_blocks = {.counts = sent->counts, .starts = sent->starts},
         .out_blocks = {.counts = wanted->counts, .starts = wanted->starts}};
 
-    return ko_coll_run(d->group, &call, ko_coll_choose(d->group, &call));
+    int err = ko_coll_run(d->group, &call, ko_coll_choose(d->group, &call));
+
+    return err || !d->held ? err : ko_gpu_flush_writes(d->group->gpu);
 }
 
 static size_t bytes_of(const struct divided *d, int owner, size_t k)
@@ -233,18 +241,54 @@ static void list_passing(const struct divided *d, size_t k, struct lists *others
     }
 }
 
+/* Waits until the GPU has done all that was begun. */
+static int await_gpu(const struct divided *d)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(d->group));
+    struct ko_gpu *gpu = d->group->gpu;
+    struct ko_gpu_mark *mark;
+    int err = ko_gpu_mark_own(gpu, &mark);
+
+    if (err)
+        return err;
+    err = ko_gpu_await_mark(gpu, mark, &deadline);
+    ko_gpu_let_go(gpu, mark);
+    return err;
+}
+
+static int reduce_on_gpu(const struct divided *d, struct ko_fold *fold)
+{
+    int err = ko_gpu_enter(d->group->gpu);
+
+    if (err)
+        return err;
+    err = ko_cuda_fold(d->call->dtype, d->call->op, *fold, d->group->size,
+                       ko_gpu_own_stream(d->group->gpu));
+    ko_gpu_leave(d->group->gpu);
+    return err ? err : await_gpu(d);
+}
+
 /* All that the hosts have for this rank's block. */
-static void reduce(const struct divided *d, size_t k)
+static int reduce(const struct divided *d, size_t k)
 {
     const struct ko_part part = part_of(d, d->rank, k);
-    const struct ko_reduction *reduction = ko_reduction_of(d->call->dtype, d->call->op);
+    const int nhosts = d->division.hosts->n;
     unsigned char *own = slot(d, k) + d->at[d->rank];
+    struct ko_fold fold = {.count = part.count, .nparts = (uint32_t)nhosts, .nouts = 1};
     const void *parts[KO_FOLD_MOST];
 
-    for (int host = 0; host < d->division.hosts->n; host++)
+    for (int host = 0; host < nhosts; host++) {
         parts[host] = host == d->host ? own : slot(d, k) + sum_at(d, host);
-    if (part.count)
-        reduction->many(own, parts, d->division.hosts->n, part.count, d->group->size);
+        fold.parts[host] = (uintptr_t)parts[host];
+    }
+    fold.outs[0] = (uintptr_t)own;
+    if (!part.count)
+        return KOLO_OK;
+    if (d->held)
+        return reduce_on_gpu(d, &fold);
+    ko_reduction_of(d->call->dtype, d->call->op)
+        ->many(own, parts, nhosts, part.count, d->group->size);
+    return KOLO_OK;
 }
 
 static bool is_for_owners(enum ko_collective what)
@@ -262,7 +306,7 @@ static int cross(void *work, size_t k)
         list_passing(d, k, &others, &own, true);
         err = pass(d, k, &others, &own);
         if (!err)
-            reduce(d, k);
+            err = reduce(d, k);
     }
     if (!err && !is_for_owners(d->call->what)) {
         list_passing(d, k, &others, &own, false);
@@ -271,7 +315,7 @@ static int cross(void *work, size_t k)
     return err;
 }
 
-/* ---- from host memory to the GPUs ------------------------------------------------------------ */
+/* ---- from slots to the GPUs ------------------------------------------------------------------ */
 
 /* Where the result for a part of the block is: this rank's part of what the host's own ranks give
  * is on its GPU. */
@@ -331,17 +375,25 @@ static void lay_out(struct divided *d)
 
 static int make_room(struct divided *d)
 {
-    int err = ko_gpu_staging(d->group->gpu, 2 * d->slot_bytes, &d->memory);
+    int err = KOLO_OK;
 
+    if (d->held)
+        return KOLO_OK;
+    err = ko_gpu_staging(d->group->gpu, 2 * d->slot_bytes, &d->memory);
     if (!err && is_reducing(d->call->what))
         err = ko_gpu_scratch(d->group->gpu, d->stride, &d->scratch);
     return err ? ko_group_fail(d->group, err, kolo_last_error()) : KOLO_OK;
 }
 
-static void begin(struct divided *d, const struct ko_offer *offers)
+/* What all ranks know of the call. A rank of the smallest host has slots of a piece's length. */
+static int begin(struct divided *d)
 {
     const struct ko_hosts *hosts = d->group->hosts;
+    int64_t nbytes;
+    int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &nbytes);
 
+    if (err)
+        return err;
     d->division = (struct ko_division){.what = d->call->what,
                                        .hosts = hosts,
                                        .n = d->group->size,
@@ -352,6 +404,42 @@ static void begin(struct divided *d, const struct ko_offer *offers)
     d->host = hosts->host[d->rank];
     d->nmates = host_size(hosts, d->host);
     d->mates = hosts->ranks + hosts->begins[d->host];
+    d->most = ko_division_piece(&d->division, (uint64_t)nbytes * (unsigned)hosts->least);
+    lay_out(d);
+    return KOLO_OK;
+}
+
+/* Puts the slots on the GPU, if the adapters of all links that this rank's share goes by, once they
+ * are open, have them there. */
+static void hold_slots(struct divided *d)
+{
+    ko_cu_ptr slots = 0;
+
+    for (int r = 0; r < d->group->size; r++) {
+        struct ko_link *link = d->group->collectives.ports[r].link;
+
+        if (is_mate(d, r) || (!is_mine(d, r) && !is_deputy(d, r)))
+            continue;
+        ko_held_let_go(d->held);
+        d->held = NULL;
+        if (!link || !ko_link_reaches_gpus(link) ||
+            (!slots && ko_gpu_scratch(d->group->gpu, 2 * d->slot_bytes, &slots)))
+            return;
+        d->held = ko_link_hold(link, d->group->gpu, (void *)(uintptr_t)slots, 2 * d->slot_bytes);
+        if (!d->held)
+            return;
+    }
+    d->memory = (unsigned char *)(uintptr_t)slots;
+}
+
+/* The slots are on the GPUs of all ranks, or of none. */
+static void settle(struct divided *d, const struct ko_offer *offers)
+{
+    for (int r = 0; r < d->group->size; r++)
+        if (!offers[r].is_direct) {
+            ko_held_let_go(d->held);
+            d->held = NULL;
+        }
     for (int i = 0; i < d->nmates; i++) {
         const int r = d->mates[i];
 
@@ -361,43 +449,40 @@ static void begin(struct divided *d, const struct ko_offer *offers)
     }
 }
 
-/* A rank of the smallest host stages so much at a time. */
-static int carry_out(struct divided *d)
+static int carry_out(struct divided *d, const struct ko_offer *offers)
 {
     struct ko_piecework piecework = {.group = d->group,
                                      .call = d->call,
+                                     .n = ko_division_npieces(&d->division, d->most),
                                      .is_on_gpu = true,
                                      .begin_in = begin_in,
                                      .cross = cross,
                                      .begin_out = begin_out};
-    int64_t nbytes;
-    int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &nbytes);
+    unsigned char is_done = 1, all[KO_FOLD_MOST];
+    int err;
 
-    if (err)
-        return err;
-    d->most = ko_division_piece(&d->division, (uint64_t)nbytes * (unsigned)d->group->hosts->least);
-    piecework.n = ko_division_npieces(&d->division, d->most);
-    lay_out(d);
+    settle(d, offers);
     err = make_room(d);
-    return err ? err : ko_coll_run_pieces(&piecework, d);
+    if (!err)
+        err = ko_coll_run_pieces(&piecework, d);
+    return err ? err : ko_coll_exchange(d->group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
 
-int ko_coll_run_divided(kolo_group *group, const struct ko_call *call,
-                        int (*run)(kolo_group *group, const struct ko_call *call))
+int ko_coll_run_divided(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct divided divided = {.group = group, .call = call};
     struct ko_offer offers[KO_FOLD_MOST];
-    unsigned char is_done = 1, all[KO_FOLD_MOST];
     bool is_reached = false;
-    int err = ko_coll_await_input(group, call);
+    int err = begin(&divided);
 
     if (!err)
-        err = ko_coll_meet(group, call, offers, &is_reached);
-    if (err)
-        return err;
-    if (!is_reached)
-        return ko_coll_run_by_host(group, call, run);
-    begin(&divided, offers);
-    err = carry_out(&divided);
-    return err ? err : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
+        err = ko_coll_await_input(group, call);
+    if (!err) {
+        hold_slots(&divided);
+        err = ko_coll_meet(group, call, divided.held, offers, &is_reached);
+    }
+    if (!err && is_reached)
+        err = carry_out(&divided, offers);
+    ko_held_let_go(divided.held);
+    return err || is_reached ? err : ko_coll_run_by_host(group, call, run);
 }

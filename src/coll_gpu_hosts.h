@@ -15,7 +15,6 @@ bool ko_coll_is_divided(const kolo_group *group, const struct ko_call *call);
 
 /* Carries such a call out; by `run` if the buffers of some ranks are in host memory, or cannot be
  * reached by others of their host. The caller has the engine's turn. */
-int ko_coll_run_divided(kolo_group *group, const struct ko_call *call,
-                        int (*run)(kolo_group *group, const struct ko_call *call));
+int ko_coll_run_divided(kolo_group *group, const struct ko_call *call, ko_run *run);
 
 #endif

@@ -16,7 +16,8 @@
 /* What a rank says of itself when the ranks meet. */
 struct presence {
     ko_cu_uuid gpu;
-    uint32_t has_kernels, unused;
+    uint32_t has_kernels;
+    uint32_t has_adapters; /* that may reach it, from other hosts */
 };
 
 static bool is_here(const kolo_group *group, int rank)
@@ -102,18 +103,21 @@ static void describe_self(kolo_group *group, struct presence *presence)
     *presence = (struct presence){.has_kernels = 0};
     if (group->gpu && !ko_gpu_identify(group->gpu, &presence->gpu) && !ko_gpu_enter(group->gpu)) {
         presence->has_kernels = !ko_cuda_kernels_open();
+        presence->has_adapters = ko_endpoint_reaches_gpus(group->endpoint) &&
+                                 strcmp(ko_config_text(KO_CONFIG_GPUDIRECT), "0") != 0;
         ko_gpu_leave(group->gpu);
     }
 }
 
-/* Whether the ranks of a host could reach each other's memory, and any would gain by it, as far as
- * that is known to all ranks alike. */
+/* Whether the ranks of a host could reach each other's memory, or adapters that of all, and any
+ * would gain by it, as far as that is known to all ranks alike. */
 static bool are_on_gpus(const kolo_group *group, const struct presence *all)
 {
-    bool are = group->hosts->n == 1 || group->hosts->n < group->size;
+    const bool have_mates = group->hosts->n == 1 || group->hosts->n < group->size;
+    bool are = true;
 
     for (int r = 0; r < group->size && are; r++)
-        are = all[r].has_kernels;
+        are = all[r].has_kernels && (have_mates || all[r].has_adapters);
     return are;
 }
 
@@ -193,7 +197,7 @@ static int meet(kolo_group *group)
     if (!err)
         ko_log(KO_LOG_INFO, "collectives of GPU memory go %s",
                !group->share          ? "by way of host memory"
-               : group->hosts->n > 1  ? "between hosts by way of host memory, each rank its share"
+               : group->hosts->n > 1  ? "each rank its share between hosts"
                : layout == KO_GPU_ONE ? "through the GPU that all ranks share"
                                       : "from GPU to GPU");
     return err;

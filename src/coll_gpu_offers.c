@@ -88,6 +88,7 @@ static void refuse(kolo_group *group, const struct ko_offer *offers)
  * new: of others, all of them have the same answer. */
 static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reached)
 {
+    const struct ko_offer *ours = &offers[group->rank];
     unsigned char mine = 1, all[KO_FOLD_MOST];
     bool is_new = false, is_possible = true;
     int err = KOLO_OK;
@@ -107,21 +108,25 @@ static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reac
     if (!mine && is_new && !err)
         refuse(group, offers);
     *is_reached = is_possible && mine;
+    if (*is_reached && ours->is_captured) {
+        ko_gpu_share_keep(group->share, &ours->in);
+        ko_gpu_share_keep(group->share, &ours->out);
+    }
     return err;
 }
 
 int ko_coll_await_input(kolo_group *group, const struct ko_call *call)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    int err = call->mark ? ko_gpu_await_mark(group->gpu, call->mark, &deadline) : KOLO_OK;
+    int err = ko_gpu_await_mark(group->gpu, call->mark, &deadline);
 
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-int ko_coll_meet(kolo_group *group, const struct ko_call *call, struct ko_offer *all,
-                 bool *is_reached)
+int ko_coll_meet(kolo_group *group, const struct ko_call *call, bool is_direct,
+                 struct ko_offer *all, bool *is_reached)
 {
-    struct ko_offer mine;
+    struct ko_offer mine = {.is_direct = is_direct};
     int err = make_offer(group, call, &mine);
 
     if (!err)

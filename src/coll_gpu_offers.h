@@ -13,9 +13,10 @@
 /* What a rank says of its part in a call. */
 struct ko_offer {
     struct ko_stamp stamp;
-    uint64_t is_captured;
-    double factor;    /* of the input, if the op has one */
-    int64_t ready_ns; /* when its input was, by the clock that all ranks of a machine share */
+    uint32_t is_captured;
+    uint32_t is_direct; /* see ko_coll_meet */
+    double factor;      /* of the input, if the op has one */
+    int64_t ready_ns;   /* when its input was, by the clock that all ranks of a machine share */
     struct ko_gpu_place in, out;
 };
 
@@ -27,8 +28,9 @@ int ko_coll_exchange(kolo_group *group, enum ko_collective what, const void *in,
 int ko_coll_await_input(kolo_group *group, const struct ko_call *call);
 
 /* The ranks tell each other where buffers of theirs are, for a call of one tensor: all[] by rank,
- * and whether every buffer is reached by those who are to; the same on all ranks. */
-int ko_coll_meet(kolo_group *group, const struct ko_call *call, struct ko_offer *all,
-                 bool *is_reached);
+ * and whether every buffer is reached by those who are to; the same on all ranks. is_direct: what
+ * this rank has to say to its being so. */
+int ko_coll_meet(kolo_group *group, const struct ko_call *call, bool is_direct,
+                 struct ko_offer *all, bool *is_reached);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A piece is some elements of each block, in one of two slots of staging memory. All copies go by
- * one stream, in this order: piece 0 in; then, for each piece, the next one in, and when the piece
- * is through, out. So a slot is free again when its next piece comes in, and nobody waits for a
- * copy but for the first and the last. Ranks with buffers in host memory take the same pieces.
+ * A piece is some elements of each block, in one of two slots of memory that can cross: the host's,
+ * or such of the GPU's own as other ranks reach. All copies go by one stream, in this order: piece
+ * 0 in; then, for each piece, the next one in, and when the piece is through, out. So a slot is
+ * free again when its next piece comes in, and nobody waits for a copy but for the first and the
+ * last. Ranks with buffers in host memory take the same pieces.
  */
 #include "coll_gpu_pieces.h"
 
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, STAGE_BYTES = 16 << 20 /* of a piece that stays on the GPU */ };
 
 struct pieces {
     kolo_group *group;
@@ -24,9 +25,11 @@ struct pieces {
     size_t nins, nouts; /* blocks that this rank has of each buffer; 0: it has none */
     size_t most;        /* elements of a block in a piece; the last may have fewer */
     size_t n;
+    bool stays_on_gpu;
     unsigned char *memory; /* two slots of: */
     size_t slot_bytes, out_at;
-    int (*run)(kolo_group *group, const struct ko_call *call);
+    int (*cross)(kolo_group *group, const struct ko_call *call, ko_run *run);
+    ko_run *run;
 };
 
 /* ---- whether, and how many ------------------------------------------------------------------- */
@@ -39,11 +42,19 @@ static bool has_blocks(enum ko_collective what, bool is_out)
                   : what == KO_REDUCE_SCATTER || what == KO_SCATTER;
 }
 
-/* Elements of a block that make a piece; 0: the call stays whole. By what all ranks know. */
-static int choose_length(const kolo_group *group, const struct ko_call *call, size_t *most)
+/* Elements of a block so that all are nbytes. */
+static size_t divide(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
     const bool is_one = !has_blocks(call->what, false) && !has_blocks(call->what, true);
     const size_t nblocks = is_one ? 1 : (size_t)group->size;
+    const size_t most = (nbytes / nblocks) >> ko_dtype_shift(call->dtype);
+
+    return most ? most : 1;
+}
+
+/* Elements of a block that make a piece; 0: the call stays whole. By what all ranks know. */
+static int choose_length(const kolo_group *group, const struct ko_call *call, size_t *most)
+{
     int64_t nbytes;
     int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &nbytes);
 
@@ -51,9 +62,7 @@ static int choose_length(const kolo_group *group, const struct ko_call *call, si
     if (err || call->is_uneven || call->is_coalesced || call->what == KO_BARRIER ||
         group->size == 1 || !atomic_load(&group->has_gpus))
         return err;
-    *most = ((size_t)nbytes / nblocks) >> ko_dtype_shift(call->dtype);
-    if (!*most)
-        *most = 1;
+    *most = divide(group, call, (size_t)nbytes);
     if (call->count / 2 < *most) /* less than two */
         *most = 0;
     return KOLO_OK;
@@ -78,8 +87,22 @@ static void lay_out(struct pieces *pieces)
     pieces->n = (call->count + pieces->most - 1) / pieces->most;
 }
 
+static bool has_scratch(struct pieces *pieces)
+{
+    ko_cu_ptr scratch;
+
+    if (ko_gpu_scratch(pieces->group->gpu, 2 * pieces->slot_bytes, &scratch))
+        return false;
+    pieces->memory = (unsigned char *)(uintptr_t)scratch;
+    return true;
+}
+
+/* Where the GPU has no room, this rank's pieces go by the host's memory, as all will find. */
 static int make_room(struct pieces *pieces)
 {
+    pieces->stays_on_gpu = pieces->stays_on_gpu && has_scratch(pieces);
+    if (pieces->stays_on_gpu)
+        return KOLO_OK;
     return pieces->call->is_on_gpu
                ? ko_gpu_staging(pieces->group->gpu, 2 * pieces->slot_bytes, &pieces->memory)
                : ko_group_packing(pieces->group, 2 * pieces->slot_bytes, &pieces->memory);
@@ -136,7 +159,7 @@ static int begin_out(void *work, size_t k)
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static int cross(void *work, size_t k)
+static int cross_piece(void *work, size_t k)
 {
     struct pieces *pieces = work;
     struct ko_call part = *pieces->call;
@@ -144,8 +167,9 @@ static int cross(void *work, size_t k)
     part.in = slot(pieces, k);
     part.out = slot(pieces, k) + pieces->out_at;
     part.count = length(pieces, k);
-    part.is_on_gpu = false;
-    return pieces->run(pieces->group, &part);
+    part.is_on_gpu = pieces->stays_on_gpu;
+    part.mark = NULL;
+    return pieces->cross(pieces->group, &part, pieces->run);
 }
 
 /* Waits for the user's stream, or for what has come. */
@@ -153,7 +177,7 @@ static int await(kolo_group *group, const struct ko_gpu_mark *mark)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
 
-    return mark ? ko_gpu_await_mark(group->gpu, mark, &deadline) : KOLO_OK;
+    return ko_gpu_await_mark(group->gpu, mark, &deadline);
 }
 
 /* come: that a slot's piece is there; NULL: nothing waits. */
@@ -210,7 +234,7 @@ static int run_all(struct pieces *pieces)
                                      .call = pieces->call,
                                      .is_on_gpu = pieces->call->is_on_gpu,
                                      .begin_in = begin_in,
-                                     .cross = cross,
+                                     .cross = cross_piece,
                                      .begin_out = begin_out};
     int err;
 
@@ -223,11 +247,18 @@ static int run_all(struct pieces *pieces)
                : ko_coll_run_pieces(&piecework, pieces);
 }
 
-int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call,
-                        int (*run)(kolo_group *group, const struct ko_call *call))
+static int cross_host(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
-    struct pieces pieces = {
-        .group = group, .call = call, .width = kolo_dtype_size(call->dtype), .run = run};
+    return run(group, call);
+}
+
+int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call, ko_run *run)
+{
+    struct pieces pieces = {.group = group,
+                            .call = call,
+                            .width = kolo_dtype_size(call->dtype),
+                            .cross = cross_host,
+                            .run = run};
     int err = choose_length(group, call, &pieces.most);
 
     if (!err && ko_call_has_step(call)) /* whose out is no result of the all_reduce */
@@ -235,4 +266,21 @@ int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call,
     if (err || pieces.most)
         return err ? err : run_all(&pieces);
     return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
+}
+
+int ko_coll_run_staged(kolo_group *group, const struct ko_call *call,
+                       int (*cross)(kolo_group *group, const struct ko_call *call, ko_run *run),
+                       ko_run *run)
+{
+    struct pieces pieces = {.group = group,
+                            .call = call,
+                            .width = kolo_dtype_size(call->dtype),
+                            .most = divide(group, call, STAGE_BYTES),
+                            .stays_on_gpu = true,
+                            .cross = cross,
+                            .run = run};
+
+    if (call->count && call->count < pieces.most)
+        pieces.most = call->count;
+    return run_all(&pieces);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * coll_gpu_pieces.h: long calls of groups some of whose ranks have GPUs, by way of host memory: in
- * pieces, so that one is on its way between the ranks while the next comes from the GPU and the one
- * before goes back to it.
+ * coll_gpu_pieces.h: calls of groups some of whose ranks have GPUs, by way of other memory, as the
+ * host's: long ones in pieces, so that one is on its way between the ranks while the next comes
+ * from the GPU and the one before goes back to it.
  */
 #ifndef KO_COLL_GPU_PIECES_H
 #define KO_COLL_GPU_PIECES_H
 
 #include "coll.h"
 
-/* A call in n pieces, by two slots of host memory: piece k has slot k % 2 from begin_in, which puts
+/* A call in n pieces, by two slots of such memory: piece k has slot k % 2 from begin_in, which puts
  * copies to it into the group's own stream, to the last of begin_out's, from it; cross works on it
  * between, and others' copies are under way meanwhile. is_on_gpu: copies are the GPU's; else they
  * are done when their function returns. */
@@ -31,7 +31,12 @@ int ko_coll_run_pieces(const struct ko_piecework *of, void *work);
 /* Carries out a call of this rank's, whose buffers may be in GPU memory or the host's, by `run`,
  * for buffers of the host's: as many times as all ranks alike find best. The caller has the
  * engine's turn. */
-int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call,
-                        int (*run)(kolo_group *group, const struct ko_call *call));
+int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call, ko_run *run);
+
+/* Carries out a call of one tensor, in blocks of one length, of buffers in GPU memory, by copies
+ * there that cross works on, in pieces. The caller has the engine's turn. */
+int ko_coll_run_staged(kolo_group *group, const struct ko_call *call,
+                       int (*cross)(kolo_group *group, const struct ko_call *call, ko_run *run),
+                       ko_run *run);
 
 #endif

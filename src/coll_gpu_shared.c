@@ -228,7 +228,7 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct meetin
                     bool *is_reached)
 {
     struct ko_call states = *call;
-    int err = ko_coll_meet(group, call, meeting->offers, is_reached);
+    int err = ko_coll_meet(group, call, false, meeting->offers, is_reached);
 
     if (err || !*is_reached)
         return err;
@@ -242,7 +242,7 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct meetin
     states.out = call->epilogue->states[1];
     states.dtype = KOLO_FLOAT32;
     states.epilogue = NULL;
-    return ko_coll_meet(group, &states, meeting->states, is_reached);
+    return ko_coll_meet(group, &states, false, meeting->states, is_reached);
 }
 
 /* On one GPU. */
@@ -275,24 +275,58 @@ static int run_share(kolo_group *group, const struct ko_call *call, const struct
                : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
 
-/* Of one tensor, whose input is ready. */
-static int run_tensor(kolo_group *group, const struct ko_call *call,
-                      int (*run)(kolo_group *group, const struct ko_call *call))
+static int run_if_reached(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
+                          bool *is_reached)
+{
+    int err = meet_for(group, call, meeting, is_reached);
+
+    if (err || !*is_reached)
+        return err;
+    return ko_gpu_share_is_spread(group->share) ? run_share(group, call, meeting)
+                                                : run_together(group, call, meeting);
+}
+
+/* Of a piece in the library's own memory, which may be out of reach too. */
+static int run_stage(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct meeting meeting;
     bool is_reached;
-    int err = meet_for(group, call, &meeting, &is_reached);
+    int err = run_if_reached(group, call, &meeting, &is_reached);
 
-    if (err)
+    if (err || is_reached)
         return err;
-    if (!is_reached)
-        return ko_coll_run_by_host(group, call, run);
-    return ko_gpu_share_is_spread(group->share) ? run_share(group, call, &meeting)
-                                                : run_together(group, call, &meeting);
+    ko_gpu_share_give_up_stages(group->share);
+    return ko_coll_run_by_host(group, call, run);
 }
 
-int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
-                       int (*run)(kolo_group *group, const struct ko_call *call))
+/* Whether copies of the buffers in other memory of the GPU's may be reached where these are not;
+ * the same on all ranks. */
+static bool can_be_staged(const kolo_group *group, const struct ko_call *call,
+                          const struct ko_offer *offers)
+{
+    bool are_on_gpu = true;
+
+    for (int r = 0; r < group->size; r++)
+        are_on_gpu &= offers[r].in.kind != KO_GPU_HOST && offers[r].out.kind != KO_GPU_HOST;
+    return are_on_gpu && !call->is_uneven && !call->epilogue &&
+           ko_gpu_share_has_stages(group->share);
+}
+
+/* Of one tensor, whose input is ready. */
+static int run_tensor(kolo_group *group, const struct ko_call *call, ko_run *run)
+{
+    struct meeting meeting;
+    bool is_reached;
+    int err = run_if_reached(group, call, &meeting, &is_reached);
+
+    if (err || is_reached)
+        return err;
+    return can_be_staged(group, call, meeting.offers)
+               ? ko_coll_run_staged(group, call, run_stage, run)
+               : ko_coll_run_by_host(group, call, run);
+}
+
+int ko_coll_run_shared(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     int err = ko_coll_await_input(group, call);
 

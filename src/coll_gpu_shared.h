@@ -14,10 +14,10 @@
  */
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call);
 
-/* Carries such a call out; by `run` if the buffers of some ranks are in host memory, or cannot be
- * reached by others. The caller has the engine's turn. */
-int ko_coll_run_shared(kolo_group *group, const struct ko_call *call,
-                       int (*run)(kolo_group *group, const struct ko_call *call));
+/* Carries such a call out: where the buffers are; if others cannot reach them, on copies in memory
+ * of the library's on the GPU that they can; by `run` if there are none, or some ranks' buffers are
+ * in host memory. The caller has the engine's turn. */
+int ko_coll_run_shared(kolo_group *group, const struct ko_call *call, ko_run *run);
 
 /* For a call of the user's stream that is being captured: its part of the graph, instead of the
  * call; KOLO_E_UNSUPPORTED on all ranks if it would have to go by way of the host. */

@@ -109,6 +109,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_large = is_beyond_cache(group, call, call->count << shift);
+    v->held = call->held;
     v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & KO_REREADS);
     v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
                                  .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),

@@ -32,10 +32,12 @@ static int refused(const struct ko_correspondence *with, const struct ko_letter 
     if (is_captured != letter->is_refused_captured)
         return ko_fail_half_captured(letter->tag, is_captured ? rank : with->peer,
                                      is_captured ? with->peer : rank);
-    return ko_fail(KOLO_E_UNSUPPORTED,
-                   "the message of tag %d cannot be captured for a graph: rank %d does not reach "
-                   "the memory that it lies in, of rank %d's",
-                   letter->tag, with->peer, rank);
+    return ko_fail(
+        KOLO_E_UNSUPPORTED,
+        "the message of tag %d cannot be captured for a graph: rank %d does not reach "
+        "the memory that it lies in, of rank %d's (a pool's, perhaps, which cannot be handed "
+        "over)",
+        letter->tag, with->peer, rank);
 }
 
 void ko_send_finish(struct ko_correspondence *with, struct ko_link *link)

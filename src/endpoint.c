@@ -86,6 +86,15 @@ static int open_devices(struct ko_endpoint *endpoint)
     return err;
 }
 
+bool ko_endpoint_reaches_gpus(const struct ko_endpoint *endpoint)
+{
+    bool reaches = false;
+
+    for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
+        reaches |= endpoint->devices[i] && endpoint->devices[i]->transport->hold;
+    return reaches;
+}
+
 static int publish(struct ko_endpoint *endpoint)
 {
     char key[32];

@@ -50,6 +50,9 @@ void ko_endpoint_release(struct ko_endpoint *endpoint);
 /* Passes on the status of a call on the store, and remembers when the store has gone. */
 int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status);
 
+/* Whether it has adapters that may read and write GPU memory by themselves (transport.h). */
+bool ko_endpoint_reaches_gpus(const struct ko_endpoint *endpoint);
+
 /* The store key of a rank's contact. */
 void ko_endpoint_key(int rank, char *key, size_t nbytes);
 

@@ -71,7 +71,8 @@ void ko_gpu_leave(struct ko_gpu *gpu);
 int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
 
 /* Waits until the user's stream has come to the mark. Nothing is begun before that, since what
- * waits for a stream that stands still could not be taken back. KOLO_E_TIMEOUT, KOLO_E_ABORTED. */
+ * waits for a stream that stands still could not be taken back. KOLO_E_TIMEOUT, KOLO_E_ABORTED.
+ * mark NULL: there is nothing to wait for, and perhaps no gpu. */
 int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
                       const ko_deadline *deadline);
 

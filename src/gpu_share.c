@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * An allocation stays open until its rank describes another one at the same addresses, which shows
- * that it has gone, or until the group ends. What cannot be handed to other processes, as a pool's
- * memory, goes by way of the host, and not by a copy of it on the GPU that can be: that would be as
- * much memory again and two passes more, for memory that a program need not communicate from.
+ * that it has gone; one in pieces, until it says so; or until the group ends.
  */
 #include "gpu_share_parts.h"
 
 #include "config.h"
-#include "gpu_pieces.h"
 #include "log.h"
 #include "status.h"
 
@@ -16,6 +13,9 @@
 #include <string.h>
 
 enum { HANDING_MS = 30000 }; /* at most, for the descriptors of an allocation */
+
+/* A bit of the numbers of spans of pieces, which the driver's own, counted from 1, do not reach. */
+#define SPAN ((uint64_t)1 << 63)
 
 static int read_ways(bool *has_legacy, bool *has_pieces)
 {
@@ -63,9 +63,22 @@ void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank)
     share->ranks[rank].is_away = true;
 }
 
-void ko_gpu_share_keep_handles(struct ko_gpu_share *share)
+bool ko_gpu_share_keep_handles(struct ko_gpu_share *share)
 {
+    const bool had_pieces = share->has_pieces;
+
     share->has_pieces = false;
+    return had_pieces;
+}
+
+bool ko_gpu_share_has_stages(const struct ko_gpu_share *share)
+{
+    return !share->has_no_stages;
+}
+
+void ko_gpu_share_give_up_stages(struct ko_gpu_share *share)
+{
+    share->has_no_stages = true;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -73,9 +86,9 @@ void ko_gpu_share_keep_handles(struct ko_gpu_share *share)
 /* With the context. */
 static void unmap(struct ko_gpu_share *share, struct known *known)
 {
-    if (known->at && known->kind == KO_GPU_LEGACY)
+    if (known->is_opened && known->at && known->kind == KO_GPU_LEGACY)
         (void)share->cuda->ipc_close(known->at);
-    if (known->at && known->kind == KO_GPU_PIECES)
+    if (known->is_opened && known->at && known->kind == KO_GPU_PIECES)
         ko_gpu_pieces_unmap(share->cuda, known->at, known->nbytes);
     known->at = 0;
 }
@@ -84,6 +97,7 @@ static void drop(struct ko_gpu_share *share, struct known *known)
 {
     unmap(share, known);
     ko_gpu_pieces_free(known->pieces);
+    free(known->span);
     free(known);
 }
 
@@ -96,16 +110,16 @@ static struct known *find(struct known *known, uint64_t id, uint64_t nbytes)
     return known;
 }
 
-/* Spans of pieces overlap while all of them are good. */
+/* What lies where a place does has been freed since. Spans of pieces overlap; of those their owner
+ * says when they have gone. */
 static bool is_replaced(const struct known *known, const struct ko_gpu_place *place)
 {
-    if (known->kind == KO_GPU_PIECES && place->kind == KO_GPU_PIECES)
-        return known->base == place->base;
-    return known->base < place->base + place->nbytes && place->base < known->base + known->nbytes;
+    return known->kind == KO_GPU_PIECES ? ko_gpu_says_gone(place, known->id)
+                                        : known->base < place->base + place->nbytes &&
+                                              place->base < known->base + known->nbytes;
 }
 
-/* Takes out what lies where `place` does: it has been freed since, or is part of it now. With the
- * context. */
+/* Takes out what `place` shows to have gone. With the context. */
 static void drop_older(struct ko_gpu_share *share, struct known **link,
                        const struct ko_gpu_place *place)
 {
@@ -118,6 +132,17 @@ static void drop_older(struct ko_gpu_share *share, struct known **link,
         } else {
             link = &known->next;
         }
+    }
+}
+
+/* With the context. */
+static void drop_all(struct ko_gpu_share *share, struct known *known)
+{
+    while (known) {
+        struct known *next = known->next;
+
+        drop(share, known);
+        known = next;
     }
 }
 
@@ -147,20 +172,18 @@ static void leave_all(struct ko_gpu_share *share)
 
 void ko_gpu_share_close(struct ko_gpu_share *share)
 {
-    const struct ko_gpu_place all = {.nbytes = UINT64_MAX};
-
     if (!share)
         return;
     /* what may still be touched stays mapped; after a failure by graphs too */
     if (!ko_gpu_comes_to_rest(share->gpu) || atomic_load(&share->has_let_go))
         leave_all(share);
     if (!ko_gpu_enter(share->gpu)) {
-        drop_older(share, &share->mine, &all);
+        drop_all(share, share->mine);
         if (share->made_words &&
             !atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
             (void)share->cuda->free(share->made_words);
         for (int r = 0; r < share->n; r++)
-            drop_older(share, &share->ranks[r].known, &all);
+            drop_all(share, share->ranks[r].known);
         if (share->aside)
             (void)share->cuda->stream_destroy(share->aside);
         ko_gpu_leave(share->gpu);
@@ -168,9 +191,14 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
     free(share);
 }
 
+bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share)
+{
+    return share && atomic_load(&share->has_let_go);
+}
+
 void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_share *other)
 {
-    atomic_store(&share->has_let_go, other && atomic_load(&other->has_let_go));
+    atomic_store(&share->has_let_go, ko_gpu_share_has_let_go(other));
     ko_gpu_share_close(share);
 }
 
@@ -195,36 +223,31 @@ static bool look_up(struct ko_gpu_share *share, const void *buffer, struct ko_gp
     return true;
 }
 
-/* With the context: a number that no other pieces have there; 0: there are none any more. */
-static uint64_t identify_span(struct ko_gpu_share *share, ko_cu_ptr base, uint64_t nbytes)
-{
-    uint64_t span = 1, id;
-    ko_cu_ptr at = base, found;
-    size_t length;
-
-    for (; at - base < nbytes; at += length) {
-        if (share->cuda->address_range(&found, &length, at) || found != at ||
-            share->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, at))
-            return 0;
-        span = (span ^ id) * 0x9e3779b97f4a7c15U;
-        span ^= span >> 29;
-    }
-    return span;
-}
-
 /* With the context: the span of pieces that has the buffer in it and is still what it was. */
 static struct known *find_span(struct ko_gpu_share *share, ko_cu_ptr at, uint64_t nbytes)
 {
     struct known *known = share->mine;
 
-    while (known && (known->kind != KO_GPU_PIECES || at < known->base ||
-                     at + nbytes > known->base + known->nbytes ||
-                     identify_span(share, known->base, known->nbytes) != known->id))
+    while (known && (!known->span || !ko_gpu_span_has(known->span, at, nbytes) ||
+                     ko_gpu_span_left(share->cuda, known->span) < known->span->n))
         known = known->next;
     return known;
 }
 
-/* Once; other processes go by way of the host then. */
+/* With the context: what need not be reached any more, as far as there is room. */
+static void tell_gone(struct ko_gpu_share *share, struct ko_gpu_place *place)
+{
+    int n = 0;
+
+    for (struct known *known = share->mine; known && n < KO_GPU_MOST_GONE; known = known->next) {
+        const int left = known->span ? ko_gpu_span_left(share->cuda, known->span) : 0;
+
+        if (known->span && (!left || (left < known->span->n && !known->is_kept)))
+            place->pieces.gone[n++] = known->id;
+    }
+}
+
+/* Once; other processes reach copies of it then. */
 static void tell_private(struct ko_gpu_share *share)
 {
     bool are_here = true;
@@ -237,9 +260,30 @@ static void tell_private(struct ko_gpu_share *share)
     ko_log(
         KO_LOG_INFO,
         "a buffer lies in GPU memory that other processes cannot be handed (of a pool, pieces of "
-        "a kind that cannot be exported, or more than %d of them), so that its calls go by way "
-        "of the host",
+        "a kind that cannot be exported, or more than %d of them), so that its collectives work on "
+        "copies of it, in memory that can be or, with blocks of different lengths, in the host's",
         KO_GPU_MOST_PIECES);
+}
+
+/* With the context: pieces that can be handed over, which *span lists; NULL: they are none. */
+static struct ko_gpu_pieces *export_pieces(struct ko_gpu_share *share, uint64_t nbytes,
+                                           struct ko_gpu_place *place, struct ko_gpu_span **span)
+{
+    struct ko_gpu_pieces *pieces = NULL;
+
+    *span = ko_alloc(sizeof **span, "a GPU's memory in pieces");
+    if (*span && ko_gpu_span_find(share->cuda, place->base, nbytes, *span))
+        pieces = ko_gpu_pieces_export(share->cuda, *span, place->pieces.name);
+    if (!pieces) {
+        free(*span);
+        *span = NULL;
+        return NULL;
+    }
+    place->kind = KO_GPU_PIECES;
+    place->id = SPAN | ++share->nspans;
+    place->nbytes = (*span)->nbytes;
+    tell_gone(share, place);
+    return pieces;
 }
 
 /* With the context: how others may reach an allocation that has not been described before, as far
@@ -247,6 +291,7 @@ static void tell_private(struct ko_gpu_share *share)
 static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
 {
     struct ko_gpu_pieces *pieces = NULL;
+    struct ko_gpu_span *span = NULL;
     struct known *known;
 
     place->is_new = true;
@@ -254,21 +299,19 @@ static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_pla
     if (share->has_legacy && !share->cuda->ipc_export(&place->handle, place->base))
         place->kind = KO_GPU_LEGACY;
     else if (share->has_pieces)
-        pieces = ko_gpu_pieces_export(share->cuda, place->base, nbytes, &place->nbytes,
-                                      (char *)place->handle.bytes);
-    if (pieces) {
-        place->kind = KO_GPU_PIECES;
-        place->id = identify_span(share, place->base, place->nbytes);
-    }
+        pieces = export_pieces(share, nbytes, place, &span);
     if (place->kind == KO_GPU_PRIVATE)
         tell_private(share);
     drop_older(share, &share->mine, place);
     known = enter(&share->mine, place);
-    if (!known)
+    if (!known) {
         ko_gpu_pieces_free(pieces);
-    else
-        known->pieces = pieces;
-    return known ? KOLO_OK : KOLO_E_NOMEM;
+        free(span);
+        return KOLO_E_NOMEM;
+    }
+    known->pieces = pieces;
+    known->span = span;
+    return KOLO_OK;
 }
 
 int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t nbytes,
@@ -293,7 +336,8 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t
             place->base = known->base;
             place->nbytes = known->nbytes;
             place->kind = known->kind;
-            place->handle = known->handle;
+            if (known->kind == KO_GPU_LEGACY)
+                place->handle = known->handle;
         } else {
             err = export(share, place->offset + nbytes, place);
         }
@@ -332,8 +376,7 @@ bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,
 
 /* ---- the others' ----------------------------------------------------------------------------- */
 
-/* With the context: lets this rank's GPU touch what has an address in this process already. */
-static ko_cu_result allow_access(const struct ko_cuda *cuda, const struct ko_gpu_place *place)
+ko_cu_result ko_gpu_share_allow(const struct ko_cuda *cuda, const struct ko_gpu_place *place)
 {
     ko_cu_access access = {{KO_CU_LOCATION_DEVICE, 0}, KO_CU_ACCESS_READ_AND_WRITE};
     unsigned char is_whole; /* not in pieces */
@@ -371,25 +414,24 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
                        const struct ko_gpu_place *place)
 {
     const ko_deadline deadline = ko_deadline_in(HANDING_MS);
-    char name[KO_UNIX_NAME];
+    char name[sizeof place->pieces.name];
     ko_cu_ptr at = 0;
     int err = KOLO_OK;
 
     if (share->ranks[rank].is_away) { /* a mark that it has not been refused */
-        known->kind = KO_GPU_PRIVATE;
         known->at = place->base;
         return;
     }
-    if (share->ranks[rank].is_here) {
-        known->kind = KO_GPU_PRIVATE; /* nothing to be closed */
+    known->is_opened = !share->ranks[rank].is_here;
+    if (!known->is_opened) {
         at = place->base;
-        err = ko_cuda_check(share->cuda, allow_access(share->cuda, place), "the memory");
+        err = ko_cuda_check(share->cuda, ko_gpu_share_allow(share->cuda, place), "the memory");
     } else if (place->kind == KO_GPU_LEGACY) {
         err = ko_cuda_check(share->cuda,
                             share->cuda->ipc_open(&at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS),
                             "the handle");
     } else if (place->kind == KO_GPU_PIECES) {
-        memcpy(name, place->handle.bytes, sizeof name);
+        memcpy(name, place->pieces.name, sizeof name);
         name[sizeof name - 1] = 0;
         err = ko_gpu_pieces_import(share->cuda, name, place->nbytes, &deadline, &at);
     }
@@ -438,6 +480,14 @@ void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_g
         return;
     unmap(share, known);
     ko_gpu_leave(share->gpu);
+}
+
+void ko_gpu_share_keep(struct ko_gpu_share *share, const struct ko_gpu_place *place)
+{
+    struct known *known = find(share->mine, place->id, place->nbytes);
+
+    if (known)
+        known->is_kept = true;
 }
 
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,

@@ -17,8 +17,10 @@ enum ko_gpu_kind {
     KO_GPU_HOST,      /* host memory */
     KO_GPU_PRIVATE,   /* for ranks of the same process only */
     KO_GPU_LEGACY,    /* by a handle that other processes open */
-    KO_GPU_PIECES     /* by descriptors, from the socket that the handle is the name of */
+    KO_GPU_PIECES     /* by descriptors, from a socket */
 };
+
+enum { KO_GPU_MOST_GONE = 3 };
 
 /* Where a buffer lies, for other ranks. Travels as it is. */
 struct ko_gpu_place {
@@ -26,10 +28,26 @@ struct ko_gpu_place {
     uint64_t base, nbytes; /* of the allocation, in its process */
     uint64_t offset;       /* of the buffer */
     uint32_t kind;
-    uint32_t is_new; /* the allocation has not been described before */
-    ko_cu_ipc_handle handle;
+    uint32_t is_new; /* it has not been described before */
+    union {
+        ko_cu_ipc_handle handle;
+        struct {
+            char name[KO_UNIX_NAME];         /* of the socket */
+            uint64_t gone[KO_GPU_MOST_GONE]; /* others that need not be reached any more, or 0 */
+        } pieces;
+    };
 };
-_Static_assert(sizeof(ko_cu_ipc_handle) == KO_UNIX_NAME, "a handle has room for a name");
+_Static_assert(sizeof(struct ko_gpu_place) == 40 + sizeof(ko_cu_ipc_handle),
+               "messages of no more bytes travel themselves (kolo.h)");
+
+static inline bool ko_gpu_says_gone(const struct ko_gpu_place *place, uint64_t id)
+{
+    bool is_gone = false;
+
+    for (int i = 0; i < KO_GPU_MOST_GONE; i++)
+        is_gone |= place->pieces.gone[i] == id;
+    return is_gone && place->kind == KO_GPU_PIECES;
+}
 
 struct ko_gpu_share;
 
@@ -47,8 +65,14 @@ bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
  * it. Before anything is described. */
 void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank);
 
-/* From now on no allocation is described by descriptors, which would have to be handed over. */
-void ko_gpu_share_keep_handles(struct ko_gpu_share *share);
+/* From now on no allocation is described by descriptors, which would have to be handed over.
+ * Returns whether they were allowed. */
+bool ko_gpu_share_keep_handles(struct ko_gpu_share *share);
+
+/* Whether memory of the library's own on the GPU may be reached where other memory is not: until it
+ * is found not to be; the same on all ranks. */
+bool ko_gpu_share_has_stages(const struct ko_gpu_share *share);
+void ko_gpu_share_give_up_stages(struct ko_gpu_share *share);
 
 /* NULL is allowed. */
 void ko_gpu_share_close(struct ko_gpu_share *share);
@@ -75,6 +99,10 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
 
 /* From now on it does not, since another rank does not. */
 void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
+
+/* From now on graphs use what this rank has described so: others go on to reach it as long as any
+ * of its pieces are left. */
+void ko_gpu_share_keep(struct ko_gpu_share *share, const struct ko_gpu_place *place);
 
 /* Its address here; only of a place that is reached. */
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
@@ -122,5 +150,8 @@ void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_pus
  * bounded time. */
 void ko_gpu_share_captures(struct ko_gpu_share *share);
 void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank);
+
+/* Whether that has been done: what graphs use may still be touched. NULL is allowed. */
+bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share);
 
 #endif

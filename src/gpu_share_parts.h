@@ -5,6 +5,7 @@
 #ifndef KO_GPU_SHARE_PARTS_H
 #define KO_GPU_SHARE_PARTS_H
 
+#include "gpu_pieces.h"
 #include "gpu_share.h"
 
 /* What is known of one allocation. */
@@ -13,7 +14,10 @@ struct known {
     uint32_t kind;
     ko_cu_ipc_handle handle;      /* of one's own */
     ko_cu_ptr at;                 /* of another rank's: where it is here; 0: it cannot be reached */
+    bool is_opened;               /* of another process's: has to be closed */
     struct ko_gpu_pieces *pieces; /* of one's own that are to be handed over */
+    struct ko_gpu_span *span;     /* of one's own in pieces */
+    bool is_kept;                 /* one's own: graphs use it */
     struct known *next;
 };
 
@@ -22,6 +26,8 @@ struct ko_gpu_share {
     const struct ko_cuda *cuda;
     bool has_legacy, has_pieces; /* ways of allocations to other processes */
     bool has_told;               /* that one has no way */
+    bool has_no_stages;
+    uint64_t nspans; /* that have been described */
     enum ko_gpu_layout layout;
     struct known *mine; /* that have been described */
     atomic_bool has_captured, has_let_go;
@@ -34,5 +40,8 @@ struct ko_gpu_share {
         struct known *known;
     } ranks[];
 };
+
+/* With the context: lets this rank's GPU touch what has an address in this process already. */
+ko_cu_result ko_gpu_share_allow(const struct ko_cuda *cuda, const struct ko_gpu_place *place);
 
 #endif

@@ -215,12 +215,13 @@ int ko_gpu_look_at_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
 int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
                       const ko_deadline *deadline)
 {
-    const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
+    struct queried queried;
     ko_cu_result result;
-    int err = ko_gpu_enter(gpu);
+    int err = mark ? ko_gpu_enter(gpu) : KOLO_OK;
 
-    if (err)
+    if (err || !mark)
         return err;
+    queried = (struct queried){.cuda = gpu->cuda, .event = mark->reached};
     result = look_until(gpu, is_at_event, &queried, deadline);
     ko_gpu_leave(gpu);
     if (result == KO_CU_NOT_READY)

@@ -50,6 +50,7 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     atomic_init(&group->failed, 0);
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->ordering, NULL);
+    pthread_cond_init(&group->fewer_behind, NULL);
     ko_engine_open(&group->engine, &endpoint->crew);
     ko_engine_open(&group->behind, &endpoint->crew);
 }
@@ -536,6 +537,7 @@ void kolo_group_free(kolo_group *group)
     free(group->verbs);
     free(group->packing.bytes);
     free(group->scaled.bytes);
+    pthread_cond_destroy(&group->fewer_behind);
     pthread_mutex_destroy(&group->ordering);
     pthread_mutex_destroy(&group->lock);
     free(group);

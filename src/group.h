@@ -68,6 +68,7 @@ struct kolo_group {
     pthread_mutex_t ordering;           /* of calls behind the stream */
     struct ko_engine behind;            /* runs messages there (p2p_stream.h) */
     struct ko_behind *first_behind;     /* of those that are not done; under ordering */
+    pthread_cond_t fewer_behind;        /* one of them is done; with ordering */
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */
     atomic_bool has_gathered;           /* has met them: share and places stay as they are */
     atomic_bool has_gpus;               /* one of them has, all know */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The allocations that messages come from are mapped once, as those of collectives are, but in a
- * list of their own: the ranks do not come together here.
+ * list of their own: the ranks do not come together here. So what lies in pieces is reached by
+ * messages of graphs only, whose sender waits for the receiver.
  */
 #include "mailbox_gpu.h"
 
+#include "gpu_spans.h"
 #include "group.h"
 #include "mailbox_parts.h"
 #include "status.h"
@@ -17,6 +19,7 @@ enum { PATIENCE_NS = 2000000 };
 struct ko_places {
     pthread_mutex_t lock;
     struct ko_gpu_share *share;
+    struct ko_gpu_spans *spans; /* of messages in graphs */
 };
 
 int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
@@ -25,11 +28,15 @@ int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_l
     struct ko_places *places = ko_alloc(sizeof *places, "a group's messages from GPU memory");
     int err = places ? ko_gpu_share_open(gpu, n, is_here, layout, &places->share) : KOLO_E_NOMEM;
 
+    if (!err)
+        err = ko_gpu_spans_open(gpu, n, is_here, ko_gpu_share_keep_handles(places->share),
+                                &places->spans);
     if (err) {
+        if (places)
+            ko_gpu_share_close(places->share);
         free(places);
         return err;
     }
-    ko_gpu_share_keep_handles(places->share);
     pthread_mutex_init(&places->lock, NULL);
     *places_out = places;
     return KOLO_OK;
@@ -39,6 +46,7 @@ void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share)
 {
     if (!places)
         return;
+    ko_gpu_spans_close(places->spans, ko_gpu_share_has_let_go(share));
     ko_gpu_share_close_with(places->share, share);
     pthread_mutex_destroy(&places->lock);
     free(places);
@@ -50,6 +58,14 @@ static bool has_room(const struct ko_gpu_place *place, size_t nbytes)
     return place->offset <= place->nbytes && nbytes <= place->nbytes - place->offset;
 }
 
+/* With the lock. */
+static bool describe(struct ko_places *places, int to, const void *buffer, size_t nbytes,
+                     struct ko_gpu_place *place)
+{
+    return !ko_gpu_share_describe(places->share, buffer, nbytes, place) &&
+           ko_gpu_share_is_open_to(places->share, to, place) && has_room(place, nbytes);
+}
+
 bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
                         struct ko_gpu_place *place)
 {
@@ -59,10 +75,47 @@ bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nb
     if (!places)
         return false;
     pthread_mutex_lock(&places->lock);
-    is_open = !ko_gpu_share_describe(places->share, buffer, nbytes, place) &&
-              ko_gpu_share_is_open_to(places->share, to, place) && has_room(place, nbytes);
+    is_open = describe(places, to, buffer, nbytes, place);
     pthread_mutex_unlock(&places->lock);
     return is_open;
+}
+
+bool ko_places_describe_captured(kolo_group *group, const kolo_p2p *op, size_t nbytes,
+                                 struct ko_gpu_handover *handover, struct ko_gpu_place *place)
+{
+    struct ko_places *places = atomic_load(&group->places);
+    bool is_open;
+
+    pthread_mutex_lock(&places->lock);
+    is_open = ko_gpu_spans_describe(places->spans, op->peer, op->buffer, nbytes, handover, place) ||
+              describe(places, op->peer, op->buffer, nbytes, place);
+    pthread_mutex_unlock(&places->lock);
+    return is_open;
+}
+
+void ko_places_note(kolo_group *group, int to, const struct ko_gpu_place *place)
+{
+    struct ko_places *places = atomic_load(&group->places);
+
+    pthread_mutex_lock(&places->lock);
+    ko_gpu_spans_note(places->spans, to, place);
+    pthread_mutex_unlock(&places->lock);
+}
+
+static bool is_in_pieces(const struct ko_fetch *fetch)
+{
+    return fetch->place.kind == KO_GPU_PIECES && ko_letter_is_captured(fetch->letter);
+}
+
+/* The address here of a message in pieces; KO_AGAIN while these are handed over. */
+static int find_span(struct ko_places *places, const struct ko_fetch *fetch, int from, uint64_t *at)
+{
+    int err;
+
+    pthread_mutex_lock(&places->lock);
+    err = ko_gpu_spans_reach(places->spans, from, &fetch->place, at);
+    pthread_mutex_unlock(&places->lock);
+    return err;
 }
 
 /* The message's address here. What came of it may be anything. */
@@ -71,6 +124,8 @@ static int find(struct ko_places *places, const struct ko_fetch *fetch, int from
     const struct ko_gpu_place *place = &fetch->place;
     bool is_reached;
 
+    if (is_in_pieces(fetch) && has_room(place, fetch->nbytes))
+        return find_span(places, fetch, from, at);
     if (!ko_gpu_share_is_open_to(places->share, from, place) || !has_room(place, fetch->nbytes))
         return ko_fail(
             KOLO_E_PROTOCOL,
@@ -106,10 +161,12 @@ static int begin(struct ko_gpu *gpu, struct ko_places *places, struct ko_fetch *
 }
 
 /* What graphs need of the message. */
-static int keep(struct ko_places *places, const struct ko_fetch *fetch, int from)
+static int keep(struct ko_gpu *gpu, struct ko_places *places, const struct ko_fetch *fetch,
+                int from)
 {
     struct ko_placed *placed = fetch->letter->placed;
-    int err = KOLO_OK;
+    int mode = KO_CU_CAPTURE_RELAXED;
+    int err = KOLO_E_SYSTEM;
 
     placed->from = from;
     placed->seq = fetch->seq;
@@ -117,15 +174,16 @@ static int keep(struct ko_places *places, const struct ko_fetch *fetch, int from
     placed->at = 0;
     if (!fetch->nbytes)
         return KOLO_OK;
-    if (ko_gpu_share_is_open_to(places->share, from, &fetch->place))
+    ko_gpu_relax(gpu, &mode); /* another thread may be the one that captures */
+    if (is_in_pieces(fetch) || ko_gpu_share_is_open_to(places->share, from, &fetch->place))
         err = find(places, fetch, from, &placed->at);
-    else
-        err = KOLO_E_SYSTEM;
+    ko_gpu_relax(gpu, &mode);
     return err != KOLO_E_SYSTEM
                ? err
                : ko_fail(KOLO_E_UNSUPPORTED,
                          "a message of rank %d's cannot be captured for a graph: rank %d does not "
-                         "reach the memory that it lies in",
+                         "reach the memory that it lies in (a pool's, perhaps, which cannot be "
+                         "handed over)",
                          from, fetch->letter->group->rank);
 }
 
@@ -153,7 +211,7 @@ int ko_fetch_step(struct ko_fetch *fetch, int from)
     if (err)
         return err;
     if (ko_letter_is_captured(fetch->letter))
-        return keep(places, fetch, from);
+        return keep(group->gpu, places, fetch, from);
     if (!fetch->copied)
         return begin(group->gpu, places, fetch, from);
     err = ko_gpu_look_at_mark(group->gpu, fetch->copied);

@@ -11,6 +11,7 @@
 #ifndef KO_MAILBOX_GPU_H
 #define KO_MAILBOX_GPU_H
 
+#include "gpu_handover.h"
 #include "gpu_share.h"
 #include "mailbox.h"
 
@@ -28,6 +29,12 @@ void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share)
  */
 bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
                         struct ko_gpu_place *place);
+
+/* The same of a message that is captured for a graph, which may lie in pieces, too: these the call
+ * hands over until its letters are done. Once the receiver has taken it, ko_places_note says so. */
+bool ko_places_describe_captured(kolo_group *group, const kolo_p2p *op, size_t nbytes,
+                                 struct ko_gpu_handover *handover, struct ko_gpu_place *place);
+void ko_places_note(kolo_group *group, int to, const struct ko_gpu_place *place);
 
 /* What a letter has of GPU memory. Belongs to whoever posts the letter. */
 struct ko_placed {

@@ -24,6 +24,7 @@ struct ko_p2p_graph {
     int mode; /* of captures, as it was */
     size_t n;
     const kolo_p2p *ops;
+    struct ko_gpu_handover *handover; /* of what is sent, while the letters are under way */
     struct ko_placed placed[];
 };
 
@@ -68,8 +69,28 @@ static void fill(struct ko_p2p_graph *graph, size_t i)
 
     placed->is_captured = true;
     if (op->is_send && op->count &&
-        !ko_places_describe(graph->group, op->peer, op->buffer, bytes_of(op), &placed->place))
+        !ko_places_describe_captured(graph->group, op, bytes_of(op), graph->handover,
+                                     &placed->place))
         placed->place = (struct ko_gpu_place){.kind = KO_GPU_HOST};
+}
+
+/* All messages; from here on the thread may do what a capture forbids, unless this fails. */
+static int describe(struct ko_p2p_graph *graph)
+{
+    kolo_group *group = graph->group;
+    int err = ko_gpu_handover_new(&graph->handover);
+
+    if (err)
+        return err;
+    ko_gpu_relax(group->gpu, &graph->mode);
+    for (size_t i = 0; i < graph->n; i++)
+        fill(graph, i);
+    err = ko_gpu_handover_start(graph->handover, &group->endpoint->crew);
+    if (!err)
+        return KOLO_OK;
+    ko_gpu_relax(group->gpu, &graph->mode);
+    ko_gpu_handover_end(graph->handover);
+    return err;
 }
 
 int ko_p2p_graph_begin(kolo_group *group, const kolo_p2p *ops, size_t nops,
@@ -89,9 +110,11 @@ int ko_p2p_graph_begin(kolo_group *group, const kolo_p2p *ops, size_t nops,
     graph->mode = RELAXED;
     graph->n = nops;
     graph->ops = ops;
-    ko_gpu_relax(group->gpu, &graph->mode);
-    for (size_t i = 0; i < nops; i++)
-        fill(graph, i);
+    err = describe(graph);
+    if (err) {
+        free(graph);
+        return err;
+    }
     ko_p2p_let_pass(group, ops, nops);
     *graph_out = graph;
     return KOLO_OK;
@@ -217,10 +240,21 @@ static int put_all(const struct ko_p2p_graph *graph, const struct ko_letter *let
     return err;
 }
 
+/* What has been taken need not be handed over again. */
+static void note(const struct ko_p2p_graph *graph)
+{
+    for (size_t i = 0; i < graph->n; i++)
+        if (is_sent(graph, i) && graph->placed[i].place.kind == KO_GPU_PIECES)
+            ko_places_note(graph->group, graph->ops[i].peer, &graph->placed[i].place);
+}
+
 int ko_p2p_graph_end(struct ko_p2p_graph *graph, const struct ko_letter *letters, int err)
 {
     struct ko_gpu *gpu = graph->group->gpu;
 
+    ko_gpu_handover_end(graph->handover);
+    if (!err)
+        note(graph);
     if (!err)
         err = ko_gpu_enter(gpu);
     if (!err) {

@@ -9,9 +9,6 @@
 #include "p2p_gpu.h"
 
 #include <string.h>
-#include <time.h>
-
-enum { NAP_NS = 100000 };
 
 /* What a call gives. */
 struct list {
@@ -70,6 +67,7 @@ static void forget(struct ko_behind *behind)
     while (*at != behind)
         at = &(*at)->next;
     *at = behind->next;
+    pthread_cond_broadcast(&group->fewer_behind);
     pthread_mutex_unlock(&group->ordering);
 }
 
@@ -206,16 +204,11 @@ int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on_g
 
 /* ---- others first ------------------------------------------------------------------------ */
 
+/* No deadline: each of those has its own, from when it begins, and an abort ends all. */
 void ko_p2p_let_pass(kolo_group *group, const kolo_p2p *ops, size_t nops)
 {
-    const struct timespec nap = {.tv_nsec = NAP_NS};
-    bool is_behind_some;
-
-    do {
-        pthread_mutex_lock(&group->ordering);
-        is_behind_some = is_behind_any(group, ops, nops);
-        pthread_mutex_unlock(&group->ordering);
-        if (is_behind_some)
-            nanosleep(&nap, NULL);
-    } while (is_behind_some);
+    pthread_mutex_lock(&group->ordering);
+    while (is_behind_any(group, ops, nops))
+        pthread_cond_wait(&group->fewer_behind, &group->ordering);
+    pthread_mutex_unlock(&group->ordering);
 }

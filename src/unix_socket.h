@@ -8,7 +8,7 @@
 #define KO_UNIX_SOCKET_H
 
 /* Longest name, its NUL included. */
-#define KO_UNIX_NAME 64
+#define KO_UNIX_NAME 40
 
 /* Listens under a random name, which is written to name. */
 int ko_unix_listen(int *fd, char name[KO_UNIX_NAME]);

@@ -26,9 +26,10 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
-    bool is_copying;   /* OUT, which peers could read where it lies, goes through slots */
-    bool is_large;     /* results would not stay in the cache */
-    bool is_streaming; /* nor are they read again */
+    bool is_copying;      /* OUT, which peers could read where it lies, goes through slots */
+    bool is_large;        /* results would not stay in the cache */
+    bool is_streaming;    /* nor are they read again */
+    struct ko_held *held; /* of GPU memory, in which IN and OUT lie; NULL: in the host's */
     struct ko_stamp stamp;
     bool has_posted;      /* by reference: to be flushed */
     bool is_waiting;      /* in `wait` */
@@ -179,10 +180,20 @@ static inline void release(struct ko_link *link)
         link->ops->release(link);
 }
 
+/* Whether the adapter writes the next slice where it is wanted, where nobody else could. */
+static bool is_written(verbs *v, struct ko_link *link)
+{
+    if (!v->status && !ko_link_lands_in(link, v->held))
+        v->status = ko_channel_link_failed(
+            v->channel, link->peer,
+            ko_fail(KOLO_E_PROTOCOL, "what was to come from GPU memory came from the host's"));
+    return !v->status;
+}
+
 static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link, void *to,
                                                   size_t nbytes, bool is_streaming)
 {
-    if (expect(v, link, nbytes))
+    if (expect(v, link, nbytes) && (!v->held || !nbytes || is_written(v, link)))
         while (look_again(v, link->peer, "for the rest of a message from",
                           link->ops->land(link, to, is_streaming)))
             ;
@@ -200,10 +211,15 @@ static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool i
     release(link);
 }
 
+static int try_to_post(const verbs *v, struct ko_link *link, const void *from, size_t nbytes)
+{
+    return v->held && nbytes ? ko_link_post_held(link, &v->stamp, from, nbytes, v->held)
+                             : link->ops->post(link, &v->stamp, from, nbytes);
+}
+
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    while (look_again(v, link->peer, "for room to send to",
-                      link->ops->post(link, &v->stamp, from, nbytes)))
+    while (look_again(v, link->peer, "for room to send to", try_to_post(v, link, from, nbytes)))
         ;
     v->has_posted |= link->flushed < link->referenced;
 }

@@ -60,6 +60,14 @@ int exam_end(struct exam_run *run);
 /* Both. */
 int exam_take(kolo_group *group, const struct exam *exam);
 
+/* Of each count four: in and out of place, blocking and not, off alignment, of several types and
+ * ops, with roots in turn. */
+int exam_take_forms(kolo_group *group, enum ko_collective what, const size_t *counts,
+                    size_t ncounts, const struct exam_memory *memory);
+
+/* all_reduce or reduce_scatter of every type with every op that it has. */
+int exam_take_types(kolo_group *group, size_t count, const struct exam_memory *memory);
+
 /* Makes the call, compares nothing, returns its status (for calls that are to fail). */
 int exam_try(kolo_group *group, const struct exam *exam);
 

@@ -73,7 +73,37 @@ const struct exam_memory gpu_rank_memory = {make, fetch, NULL, NULL};
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
+void gpu_rank_map(ko_cu_ptr at, size_t nbytes, int n, int handle_types)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
+                                   .handle_types = handle_types,
+                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
+    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
+    ko_cu_piece piece;
+
+    for (int i = 0; i < n; i++, at += nbytes)
+        if (cuda->piece_create(&piece, nbytes, &kind, 0) ||
+            cuda->piece_map(at, nbytes, 0, piece, 0) || cuda->piece_release(piece) ||
+            cuda->piece_access(at, nbytes, &access, 1))
+            abort();
+}
+
+void gpu_rank_unmap(ko_cu_ptr at, size_t nbytes, int n)
+{
+    if (gpu_rank.cuda->piece_unmap(at, nbytes * (size_t)n))
+        abort();
+}
+
 enum { PIECE = 1 << 21, ALIGNMENT = 256 }; /* the least that GPUs have */
+
+int gpu_rank_check_descriptors(int before)
+{
+    enum { FEW = 5 };
+    const int now = ranks_count_entries("/proc/self/fd");
+
+    return now > before + FEW ? ranks_fail("%d descriptors after %d", now, before) : 0;
+}
 
 static size_t start_of(size_t nbytes)
 {
@@ -85,27 +115,27 @@ static size_t whole_pieces(size_t nbytes)
     return (start_of(nbytes) + nbytes + PIECE - 1) / PIECE * PIECE;
 }
 
-static void *make_pieces(const void *content, size_t nbytes)
+static void *make_of(const void *content, size_t nbytes, int handle_types)
 {
-    const struct ko_cuda *cuda = gpu_rank.cuda;
-    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
-                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
-                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
-    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
     const size_t all = whole_pieces(nbytes);
-    ko_cu_piece piece;
     ko_cu_ptr base;
 
-    if (cuda->addresses_reserve(&base, all, 0, 0, 0))
+    if (gpu_rank.cuda->addresses_reserve(&base, all, 0, 0, 0))
         abort();
-    for (size_t at = 0; at < all; at += PIECE)
-        if (cuda->piece_create(&piece, PIECE, &kind, 0) ||
-            cuda->piece_map(base + at, PIECE, 0, piece, 0) || cuda->piece_release(piece))
-            abort();
-    if (cuda->piece_access(base, all, &access, 1) ||
-        cuda->copy(base + start_of(nbytes), (uintptr_t)content, nbytes, gpu_rank.stream))
+    gpu_rank_map(base, PIECE, (int)(all / PIECE), handle_types);
+    if (gpu_rank.cuda->copy(base + start_of(nbytes), (uintptr_t)content, nbytes, gpu_rank.stream))
         abort();
     return (void *)(uintptr_t)(base + start_of(nbytes));
+}
+
+static void *make_pieces(const void *content, size_t nbytes)
+{
+    return make_of(content, nbytes, KO_CU_HANDLE_DESCRIPTOR);
+}
+
+static void *make_pool(const void *content, size_t nbytes)
+{
+    return make_of(content, nbytes, 0);
 }
 
 static void fetch_pieces(void *content, void *memory, size_t nbytes)
@@ -113,13 +143,15 @@ static void fetch_pieces(void *content, void *memory, size_t nbytes)
     const ko_cu_ptr base = (uintptr_t)memory - start_of(nbytes);
 
     if (gpu_rank.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu_rank.stream) ||
-        gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
-        gpu_rank.cuda->piece_unmap(base, whole_pieces(nbytes)) ||
-        gpu_rank.cuda->addresses_free(base, whole_pieces(nbytes)))
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    gpu_rank_unmap(base, whole_pieces(nbytes), 1);
+    if (gpu_rank.cuda->addresses_free(base, whole_pieces(nbytes)))
         abort();
 }
 
 const struct exam_memory gpu_rank_pieces = {make_pieces, fetch_pieces, NULL, NULL};
+const struct exam_memory gpu_rank_pool = {make_pool, fetch_pieces, NULL, NULL};
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 

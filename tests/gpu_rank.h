@@ -29,11 +29,23 @@ int gpu_rank_leave(int failed);
 int gpu_rank_capture(void);
 int gpu_rank_captured(ko_cu_graph_exec *exec);
 
+/* Fills addresses with n pieces of nbytes of the rank's GPU, which other processes can be handed if
+ * handle_types says so; and takes them away. */
+void gpu_rank_map(ko_cu_ptr at, size_t nbytes, int n, int handle_types);
+void gpu_rank_unmap(ko_cu_ptr at, size_t nbytes, int n);
+
+/* Whether the process has no more descriptors, as the double's mapped pieces are, than before, but
+ * for five, which a rank opens when it first sleeps. 0, or ranks_fail. */
+int gpu_rank_check_descriptors(int before);
+
 /* An exam's buffers on the GPU. Their content comes by the stream, some time later. */
 extern const struct exam_memory gpu_rank_memory;
 
 /* The same, of pieces that other processes can be handed, and with the end of one in its middle. */
 extern const struct exam_memory gpu_rank_pieces;
+
+/* The same, but that it cannot be handed over, as a pool's memory. */
+extern const struct exam_memory gpu_rank_pool;
 
 /* The first again; the call is captured for a graph, which is launched once. */
 extern const struct exam_memory gpu_rank_graphs;

@@ -71,34 +71,14 @@ static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE, KO_BROADCAS
                                            KO_REDUCE_SCATTER};
 enum { NWHATS = sizeof whats / sizeof *whats };
 
-static int take_forms(kolo_group *group, enum ko_collective what)
-{
-    static const size_t counts[] = {0, 1, 37, 5003, 20011};
-    int failed = 0;
-
-    for (unsigned i = 0; i < 5 * 4 && !failed; i++) {
-        const struct exam exam = {.what = what,
-                                  .dtype = i % 3 ? KOLO_INT32 : KOLO_BFLOAT16,
-                                  .op = KOLO_SUM,
-                                  .count = counts[i / 4],
-                                  .root = (int)(i / 3) % kolo_group_size(group),
-                                  .is_in_place = i & 1,
-                                  .is_async = i & 2,
-                                  .shift = i % 3 * 4,
-                                  .memory = &gpu_rank_memory};
-
-        failed = exam_take(group, &exam);
-    }
-    return failed;
-}
-
 static int take_all_forms(kolo_group *group, void *unused)
 {
+    static const size_t counts[] = {0, 1, 37, 5003, 20011};
     int failed = gpu_rank_enter(group);
 
     (void)unused;
     for (int i = 0; i < NWHATS && !failed; i++)
-        failed = take_forms(group, whats[i]);
+        failed = exam_take_forms(group, whats[i], counts, 5, &gpu_rank_memory);
     return gpu_rank_leave(failed);
 }
 
@@ -123,19 +103,7 @@ static int take_types(kolo_group *group, void *unused)
     int failed = gpu_rank_enter(group);
 
     (void)unused;
-    for (int dtype = 0; dtype < KOLO_NDTYPES && !failed; dtype++)
-        for (int op = 0; op < KOLO_NOPS && !failed; op++) {
-            const struct exam exam = {.what = op % 3 ? KO_ALL_REDUCE : KO_REDUCE_SCATTER,
-                                      .dtype = (kolo_dtype)dtype,
-                                      .op = (kolo_op)op,
-                                      .count = 4001,
-                                      .is_in_place = dtype & 1,
-                                      .memory = &gpu_rank_memory};
-
-            if (exam_allows(exam.dtype, exam.op))
-                failed = exam_take(group, &exam);
-        }
-    return gpu_rank_leave(failed);
+    return gpu_rank_leave(failed || exam_take_types(group, 4001, &gpu_rank_memory));
 }
 
 static void all_types(void **state)
@@ -446,22 +414,6 @@ static void what_cannot_be_shared(void **state)
 
 enum { PIECE = 8192, PIECES = 5 };
 
-static int map_piece(ko_cu_ptr at)
-{
-    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
-                                   .handle_types = KO_CU_HANDLE_DESCRIPTOR,
-                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
-    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
-    ko_cu_piece piece;
-
-    return gpu_rank.cuda->piece_create(&piece, PIECE, &kind, 0) ||
-                   gpu_rank.cuda->piece_map(at, PIECE, 0, piece, 0) ||
-                   gpu_rank.cuda->piece_release(piece) ||
-                   gpu_rank.cuda->piece_access(at, PIECE, &access, 1)
-               ? ranks_fail("a piece")
-               : 0;
-}
-
 /* Descriptors are handed to the ranks of the host alone. */
 static int reduce_pieces(kolo_group *group, void *hosts)
 {
@@ -474,8 +426,7 @@ static int reduce_pieces(kolo_group *group, void *hosts)
 
     if (failed || gpu_rank.cuda->addresses_reserve(&base, PIECES * PIECE, 0, 0, 0))
         return 1;
-    for (int i = 0; i < PIECES && !failed; i++)
-        failed = map_piece(base + (ko_cu_ptr)i * PIECE);
+    gpu_rank_map(base, PIECE, PIECES, KO_CU_HANDLE_DESCRIPTOR);
     if (gpu_rank.cuda->copy(base, (uintptr_t)zeros, sizeof zeros, gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream))
         failed = 1;

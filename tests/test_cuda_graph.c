@@ -7,6 +7,7 @@
 #include "exam.h"
 #include "gpu_rank.h"
 #include "ranks.h"
+#include "sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -359,6 +360,143 @@ static void a_launch_in_vain(void **state)
     run(RANKS_PROCESSES, 3, wait_in_vain);
 }
 
+/* ---- memory that changes --------------------------------------------------------------------- */
+
+enum { PIECE = 1 << 13, PIECES = 4 };
+
+static int take_part(kolo_group *group, ko_cu_ptr in, int npieces)
+{
+    return kolo_barrier(group) ||
+                   kolo_all_reduce(group, at(in), at(gpu.more),
+                                   (size_t)npieces * PIECE / sizeof(int), KOLO_INT32, KOLO_MAX)
+               ? ranks_fail("a call of %d pieces", npieces)
+               : 0;
+}
+
+static void map(ko_cu_ptr base, int first, int end)
+{
+    gpu_rank_map(base + (size_t)first * PIECE, PIECE, end - first, KO_CU_HANDLE_DESCRIPTOR);
+}
+
+/* When all have come to it. */
+static int unmap(kolo_group *group, ko_cu_ptr base, int first, int end)
+{
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    gpu_rank_unmap(base + (size_t)first * PIECE, PIECE, end - first);
+    return 0;
+}
+
+static int end_of(kolo_group *group, ko_cu_graph_exec exec, int failed)
+{
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed || !kolo_barrier(group) ? failed : ranks_fail("barrier");
+}
+
+static int enter_with(kolo_group *group, ko_cu_ptr *addresses, size_t nbytes)
+{
+    return enter(group) || gpu_rank.cuda->addresses_reserve(addresses, nbytes, 0, 0, 0)
+               ? ranks_fail("no addresses")
+               : 0;
+}
+
+/* What other ranks' graphs have of it stays where it is when longer calls have more of it. */
+static int grow(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL;
+    int failed = enter_with(group, &gpu.in, PIECES * PIECE);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    map(gpu.in, 0, 1);
+    failed = capture(group, &exec) || launch(rank, n, 0, exec);
+    for (int i = 1; i < PIECES && !failed; i++) {
+        map(gpu.in, i, i + 1);
+        failed = take_part(group, gpu.in, i + 1) || launch(rank, n, i, exec);
+    }
+    return end_of(group, exec, failed);
+}
+
+/* And when others, one more each time, take the place of those behind it, with which it was handed
+ * over. */
+static int change_behind(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL;
+    int failed = enter_with(group, &gpu.in, PIECES * PIECE);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    map(gpu.in, 0, 2);
+    failed = take_part(group, gpu.in, 2) || capture(group, &exec);
+    for (int i = 2; i < PIECES && !failed; i++) {
+        failed = unmap(group, gpu.in, 1, i);
+        map(gpu.in, 1, i + 1);
+        failed = failed || take_part(group, gpu.in, i + 1) || launch(rank, n, i, exec);
+    }
+    return end_of(group, exec, failed);
+}
+
+/* And of those before it. */
+static int change_before(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL;
+    ko_cu_ptr base;
+    int failed = enter_with(group, &base, 2 * PIECE);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    gpu.in = base + PIECE;
+    map(base, 0, 2);
+    failed = take_part(group, base, 2) || capture(group, &exec);
+    for (int i = 0; i < 3 && !failed; i++) {
+        failed = unmap(group, base, 0, 1);
+        map(base, 0, 1);
+        failed = failed || take_part(group, base, 1) || launch(rank, n, i, exec);
+    }
+    return end_of(group, exec, failed);
+}
+
+/* Once it has gone for good, other ranks hold it no longer. */
+static int come_and_go(kolo_group *group, void *unused)
+{
+    enum { ROUNDS = 12 };
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    int failed = enter(group), ndescriptors = 0;
+
+    (void)unused;
+    for (int i = 0; i < ROUNDS && !failed; i++) {
+        ko_cu_graph_exec exec = NULL;
+
+        if (gpu_rank.cuda->addresses_reserve(&gpu.in, PIECE, 0, 0, 0))
+            return ranks_fail("no addresses");
+        map(gpu.in, 0, 1);
+        failed = capture(group, &exec) || launch(rank, n, i, exec);
+        failed = end_of(group, exec, failed) || unmap(group, gpu.in, 0, 1);
+        if (i == 3)
+            ndescriptors = ranks_count_entries("/proc/self/fd");
+    }
+    failed = failed || gpu_rank_check_descriptors(ndescriptors);
+    return failed;
+}
+
+static void memory_that_changes(void **state)
+{
+    (void)state;
+    for (int n = IS_SANITIZED ? 3 : 2; n <= 3; n++) {
+        run(RANKS_PROCESSES, n, grow);
+        run(RANKS_PROCESSES, n, change_behind);
+        run(RANKS_PROCESSES, n, change_before);
+        run(RANKS_PROCESSES, n, come_and_go);
+    }
+}
+
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
 static void among_threads(void **state)
 {
@@ -377,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_barrier),
         cmocka_unit_test(some_capture),
         cmocka_unit_test(a_launch_in_vain),
+        cmocka_unit_test(memory_that_changes),
         cmocka_unit_test(among_threads),
     };
 

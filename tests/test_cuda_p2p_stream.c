@@ -436,10 +436,36 @@ static int before_a_graph(kolo_group *group, void *unused)
     return leave(finish(work, failed));
 }
 
+/* Rank 1 receives neither: the one before ends, and with it the wait of the graph's. */
+static int late_before_a_graph(kolo_group *group, void *unused)
+{
+    const int64_t began_ns = ko_now_ns();
+    ko_cu_graph_exec exec = NULL;
+    kolo_work *work = NULL;
+    int failed = enter(group);
+
+    (void)unused;
+    kolo_group_set_timeout(group, 300);
+    if (side.rank) {
+        ranks_nap_ms(900);
+        return leave(failed);
+    }
+    failed |= kolo_isend(group, at(side.a), COUNT, KOLO_INT32, 1, 0, &work) || gpu_rank_capture() ||
+              ranks_expect_soon(began_ns, kolo_send(group, at(side.b), COUNT, KOLO_INT32, 1, 0),
+                                KOLO_E_TIMEOUT, "rank 1");
+    failed |= gpu_rank_captured(&exec);
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    failed |= ranks_expect(kolo_work_wait(work, -1), KOLO_E_TIMEOUT, "rank 1");
+    kolo_work_free(work);
+    return leave(failed);
+}
+
 static void in_order_with_graphs(void **state)
 {
     (void)state;
     run(RANKS_PROCESSES, 2, before_a_graph);
+    run(RANKS_PROCESSES, 2, late_before_a_graph);
 }
 
 static void by_way_of_the_host(void **state)

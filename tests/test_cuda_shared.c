@@ -455,39 +455,14 @@ static int sum_on_gpu(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
-static int log_decisions(int rank, void *argument)
-{
-    (void)argument;
-    return rank ? 0 : setenv("KOLO_DEBUG", "INFO", 1);
-}
-
-/* What rank 0 logs. */
-static void run_logged(int n, ranks_body body, char *text, size_t cap)
-{
-    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = n, .settle = log_decisions};
-    char path[] = "/tmp/kolo-test-XXXXXX";
-    const int fd = mkstemp(path);
-    ssize_t nbytes;
-
-    assert_true(fd >= 0);
-    setenv("FAKECUDA_DEVICES", "1", 1);
-    exam_set_variables("shm", "", SLICE_BYTES);
-    setenv("KOLO_DEBUG_FILE", path, 1);
-    assert_int_equal(ranks_run(&ranks, body, NULL), 0);
-    unsetenv("KOLO_DEBUG_FILE");
-    nbytes = read(fd, text, cap - 1);
-    assert_true(nbytes > 0);
-    text[nbytes] = 0;
-    close(fd);
-    unlink(path);
-}
-
 static void more_ranks_than_can_share(void **state)
 {
     static char text[100000];
 
     (void)state;
-    run_logged(17, sum_on_gpu, text, sizeof text);
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    exam_set_variables("shm", "", SLICE_BYTES);
+    assert_int_equal(ranks_run_logged(17, sum_on_gpu, text, sizeof text), 0);
     assert_non_null(strstr(text, "17 ranks are more than the 16 that can share it"));
 }
 
@@ -520,141 +495,6 @@ static void memory_that_cannot_be_reached(void **state)
         run(RANKS_PROCESSES, 2, chain);
         unsetenv(ways[i][0]);
     }
-}
-
-/* ---- pieces ---------------------------------------------------------------------------------- */
-
-enum { PIECE = 8192, PIECES = 5 };
-
-/* Addresses that are filled with pieces as they are needed. */
-struct segment {
-    ko_cu_ptr base;
-    int npieces;
-};
-
-static int add_piece_of(struct segment *segment, int handle_types)
-{
-    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
-                                   .handle_types = handle_types,
-                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
-    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
-    const ko_cu_ptr at = segment->base + (ko_cu_ptr)segment->npieces * PIECE;
-    ko_cu_piece piece;
-
-    if (gpu_rank.cuda->piece_create(&piece, PIECE, &kind, 0) ||
-        gpu_rank.cuda->piece_map(at, PIECE, 0, piece, 0) || gpu_rank.cuda->piece_release(piece) ||
-        gpu_rank.cuda->piece_access(at, PIECE, &access, 1))
-        return ranks_fail("a piece");
-    segment->npieces++;
-    return 0;
-}
-
-static int add_piece(struct segment *segment)
-{
-    return add_piece_of(segment, KO_CU_HANDLE_DESCRIPTOR);
-}
-
-/* Over all of it that lies from a place on. */
-static int reduce_piecewise(kolo_group *group, ko_cu_ptr from, size_t nbytes)
-{
-    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    const size_t count = nbytes / sizeof(int);
-    int *values = malloc(nbytes), failed = 0;
-
-    for (size_t i = 0; i < count; i++)
-        values[i] = rank + (int)i;
-    put(from, values, nbytes);
-    if (kolo_all_reduce(group, at(from), at(from), count, KOLO_INT32, KOLO_SUM))
-        failed = ranks_fail("all_reduce");
-    get(values, from, nbytes);
-    for (size_t i = 0; i < count && !failed; i++)
-        if (values[i] != n * (int)i + n * (n - 1) / 2)
-            failed = ranks_fail("element %zu of %zu is %d", i, count, values[i]);
-    free(values);
-    return failed;
-}
-
-static int grow(kolo_group *group, void *unused)
-{
-    struct segment segment = {0, 0};
-    int failed = gpu_rank_enter(group);
-
-    (void)unused;
-    for (int round = 0; round < 2 && !failed; round++) {
-        if (gpu_rank.cuda->addresses_reserve(&segment.base, PIECES * PIECE, 0, 0, 0))
-            return ranks_fail("no addresses");
-        while (segment.npieces < PIECES && !failed) {
-            failed = add_piece(&segment);
-            if (!failed) /* all of it, what came last, something in the middle */
-                failed = reduce_piecewise(group, segment.base, (size_t)segment.npieces * PIECE);
-            if (!failed)
-                failed = reduce_piecewise(
-                    group, segment.base + (ko_cu_ptr)(segment.npieces - 1) * PIECE, PIECE);
-            if (!failed)
-                failed = reduce_piecewise(group, segment.base + 400, 1000);
-        }
-        if (gpu_rank.cuda->piece_unmap(segment.base, PIECES * PIECE) ||
-            gpu_rank.cuda->addresses_free(segment.base, PIECES * PIECE))
-            return ranks_fail("it cannot be given back");
-        segment.npieces = 0;
-    }
-    return gpu_rank_leave(failed);
-}
-
-static void memory_in_pieces(void **state)
-{
-    static const char *const ways[] = {"all", "vmm", "legacy", "off"};
-
-    (void)state;
-    for (int i = 0; i < 4; i++) {
-        setenv("KOLO_CUDA_IPC", ways[i], 1);
-        run_all(grow);
-    }
-    unsetenv("KOLO_CUDA_IPC");
-    setenv("FAKECUDA_BREAK", "cuMemImportFromShareableHandle=1", 1);
-    run(RANKS_PROCESSES, 3, grow);
-    unsetenv("FAKECUDA_BREAK");
-}
-
-/* One piece more than can be handed over; then fewer, one of which its owner keeps. */
-static int have_odd_pieces(kolo_group *group, void *unused)
-{
-    enum { TOO_MANY = 257 };
-    struct segment many = {0, 0}, mixed = {0, 0};
-    int failed = gpu_rank_enter(group);
-
-    (void)unused;
-    if (gpu_rank.cuda->addresses_reserve(&many.base, TOO_MANY * PIECE, 0, 0, 0) ||
-        gpu_rank.cuda->addresses_reserve(&mixed.base, PIECES * PIECE, 0, 0, 0))
-        return ranks_fail("no addresses");
-    while (many.npieces < TOO_MANY && !failed)
-        failed = add_piece(&many);
-    while (mixed.npieces < PIECES && !failed)
-        failed = add_piece_of(&mixed, mixed.npieces == 2 ? 0 : KO_CU_HANDLE_DESCRIPTOR);
-    for (int i = 0; i < 2 && !failed; i++) {
-        failed = reduce_piecewise(group, many.base, (size_t)TOO_MANY * PIECE);
-        if (!failed) /* what can be handed over is */
-            failed = reduce_piecewise(group, many.base, 2 * PIECE);
-        if (!failed)
-            failed = reduce_piecewise(group, mixed.base, PIECES * PIECE);
-        if (!failed)
-            failed = reduce_piecewise(group, mixed.base, 2 * PIECE);
-        if (!failed)
-            failed = reduce_piecewise(group, mixed.base + 2 * PIECE, PIECE);
-    }
-    return gpu_rank_leave(failed);
-}
-
-static void odd_pieces(void **state)
-{
-    static char text[100000];
-    const char *found;
-
-    (void)state;
-    run_logged(3, have_odd_pieces, text, sizeof text);
-    found = strstr(text, "GPU memory that other processes cannot be handed");
-    assert_non_null(found); /* rank 0's, once */
-    assert_null(strstr(found + 1, "GPU memory that other processes cannot be handed"));
 }
 
 /* A variable that is wrong is an error on all ranks, and no other way. */
@@ -719,7 +559,6 @@ static void among_threads(void **state)
         run(RANKS_THREADS, n, move_about);
         run(RANKS_THREADS, n, mix_ranks);
         run(RANKS_THREADS, n, several_tensors);
-        run(RANKS_THREADS, n, grow);
     }
     run(RANKS_THREADS, 3, reduce_everything);
     threads_of_blocks(RANKS_THREADS);
@@ -740,8 +579,6 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_reached),
         cmocka_unit_test(memory_that_one_cannot_reach),
         cmocka_unit_test(tensors),
-        cmocka_unit_test(memory_in_pieces),
-        cmocka_unit_test(odd_pieces),
         cmocka_unit_test(wrong_ways),
         cmocka_unit_test(among_threads),
     };

@@ -55,7 +55,7 @@ bool double_is_gpu(ko_cu_device device);
 /* Whether a GPU can be given access to another's memory; its own it has. */
 bool double_reaches(ko_cu_device device, ko_cu_device peer);
 
-/* ---- memory.c -------------------------------------------------------------------------------- */
+/* ---- ranges.c -------------------------------------------------------------------------------- */
 
 /* For the threads of streams: from now on the calling thread may touch device memory. */
 void double_allow(void);
@@ -83,6 +83,9 @@ __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint6
 __attribute__((visibility("default"))) void
 fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) uint64_t fakecuda_bytes_with_host(void);
+
+/* ---- adapters.c ------------------------------------------------------------------------------ */
+
 /* How often what adapters have written was flushed. Tests find it by its name. */
 __attribute__((visibility("default"))) int fakecuda_flushes(void);
 

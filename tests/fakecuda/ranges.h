@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ranges.h: the memory that the double's driver knows, by ranges of addresses. What follows the
+ * lock is for who holds it.
+ */
+#ifndef DOUBLE_RANGES_H
+#define DOUBLE_RANGES_H
+
+#include "double.h"
+
+enum { DOUBLE_GRAIN = 4096, DOUBLE_UNSET = 0xa5 };
+
+/* Memory without an address. */
+struct double_piece {
+    int users, fd, device;
+    size_t nbytes;
+    bool has_descriptor;
+};
+
+struct double_range {
+    unsigned char *base;
+    size_t nbytes;
+    enum { DOUBLE_DEVICE, DOUBLE_IMPORTED, DOUBLE_HOST, DOUBLE_PIECE } kind;
+    struct double_piece *piece; /* that is mapped there */
+    int device, fd;
+    unsigned allowed; /* bits: GPUs that a piece has been given to */
+    int users;        /* of one that is imported */
+    uint64_t id, origin;
+    struct double_range *next;
+};
+
+void double_ranges_lock(void);
+void double_ranges_unlock(void);
+
+/* The range in which an address lies, or NULL. */
+struct double_range *double_range_at(ko_cu_ptr at);
+/* Whether it is one, and begins there. */
+bool double_range_begins(const struct double_range *range, ko_cu_ptr at);
+/* The one that was imported from there, or NULL. */
+struct double_range *double_range_imported(uint64_t origin);
+
+/* Enters a copy, with an id that no other has had. */
+struct double_range *double_range_enter(struct double_range range);
+/* Forgets it; device memory is unmapped, and its file closed. */
+void double_range_take_out(struct double_range *range);
+
+/* Maps a file; NULL: it cannot be. */
+unsigned char *double_map(int fd, size_t nbytes);
+/* From now on only those who may can touch it. */
+void double_protect(unsigned char *base, size_t nbytes);
+
+#endif
