@@ -136,22 +136,26 @@ $(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image $(KERNELS_
 	@mkdir -p $(@D)
 	$(Q)scripts/cuda_image $(FATBIN) | $(CC) -c -x assembler - -o $@
 
-# The trainer has kernels of its own.
-TRAIN_FATBIN := $(if $(NVCC),$(IMAGES)/train.fatbin)
+# The trainer has kernels of its own, and so has tests/gpu.
+$(IMAGES)/train.fatbin: examples/ddp/layer_kernels.cu $(wildcard examples/ddp/*.h)
+$(IMAGES)/check.fatbin: tests/gpu/kernels.cu tests/gpu/kernels.h
 
-$(IMAGES)/train.fatbin: examples/ddp/layer_kernels.cu $(KERNELS_OF) $(wildcard examples/ddp/*.h kernels/device.cuh kernels/portable.h)
+$(IMAGES)/train.fatbin $(IMAGES)/check.fatbin: $(KERNELS_OF) $(addprefix kernels/,device.cuh elements.h portable.h)
 	@mkdir -p $(@D)
-	$(if $(Q),@echo "  NVCC  kernels of the trainer")
+	$(if $(Q),@echo "  NVCC  $(filter %.cu,$^)")
 	$(Q)$(NVCC) $(NVCCFLAGS) -fatbin $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	    -gencode arch=compute_90,code=compute_90 $< -o $@
+	    -gencode arch=compute_90,code=compute_90 $(filter %.cu,$^) -o $@
 
-$(OBJ)/train_image.o: $(TRAIN_FATBIN) scripts/cuda_image $(KERNELS_OF)
-	@mkdir -p $(@D)
-	$(Q)NAME=train_image scripts/cuda_image $(TRAIN_FATBIN) | $(CC) -c -x assembler - -o $@
+$(IMAGES)/kernels/check.ptx: $(IMAGES)/check.fatbin
+	$(Q)$(NVCC) $(NVCCFLAGS) -arch=compute_90 -ptx tests/gpu/kernels.cu -o $@
 
-$(TOBJ)/train_image.o: scripts/cuda_image
+$(OBJ)/%_image.o: $(if $(NVCC),$(IMAGES)/%.fatbin) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
-	$(Q)NAME=train_image scripts/cuda_image scripts/cuda_image | $(CC) -c -x assembler - -o $@
+	$(Q)NAME=$*_image scripts/cuda_image $(filter %.fatbin,$^) | $(CC) -c -x assembler - -o $@
+
+$(TOBJ)/%_image.o: scripts/cuda_image
+	@mkdir -p $(@D)
+	$(Q)NAME=$*_image scripts/cuda_image scripts/cuda_image | $(CC) -c -x assembler - -o $@
 
 # Tests have some image in any case: the double of the driver has the kernels itself.
 $(TOBJ)/cuda_image.o: scripts/cuda_image
@@ -252,12 +256,17 @@ $(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/do
 	    -Wl,-soname,libcublas.so.13 $(KO_LDFLAGS) $< $(FAKECUDA) -Wl,-rpath,'$$ORIGIN' -o $@
 
 # What tests/gpu/check runs, on a GPU or on the double.
-GPU_CHECKS := $(patsubst tests/gpu/%.c,$(BUILD)/gpu/%,$(wildcard tests/gpu/*.c))
+GPU_CHECKS := $(addprefix $(BUILD)/gpu/,exams probes speed)
 
-$(BUILD)/gpu/%: tests/gpu/%.c tests/gpu/report.h $(addprefix tests/,exam.c exam_values.c gradient_exam.c gpu_rank.c ranks.c environment.c) $(STATIC)
+$(OBJ)/tests/%.o: KO_CFLAGS += -Itests
+
+$(BUILD)/gpu/probes: $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/gpu/probe_*.c))
+$(BUILD)/gpu/speed: $(OBJ)/tests/gpu/one_shot.o
+$(BUILD)/gpu/%: $(OBJ)/tests/gpu/%.o $(addprefix $(OBJ)/tests/,exam.o exam_values.o gradient_exam.o gpu_rank.o ranks.o environment.o gpu/launch.o gpu/watch.o) \
+    $(OBJ)/check_image.o $(STATIC)
 	@mkdir -p $(@D)
-	$(if $(Q),@echo "  CC    $< (gpu)")
-	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $(filter %.o,$^) $(STATIC) $(LIB_LIBS) -o $@
 
 .PHONY: gpu-checks
 gpu-checks: $(GPU_CHECKS) $(BUILD)/bin/kolo-perf $(BUILD)/bin/kolorun $(LIBS) ## build what tests/gpu/check runs on a GPU
@@ -482,11 +491,12 @@ lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
 
 # Kernels read by no path that keeps stale copies, but whole packs by one that keeps none, and spill nothing
-# (or nvcc fails).
+# (or nvcc fails); those of tests/gpu too, that they may be compared.
 .PHONY: lint-ptx
-lint-ptx: $(IMAGES)/kernels/last.ptx
-	$(Q)! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $<
-	$(Q)grep -q 'ld\.relaxed\.sys\.global\.v4' $< || { echo "$<: no pack is read by ld.relaxed.sys"; exit 1; }
+lint-ptx: $(IMAGES)/kernels/last.ptx $(IMAGES)/kernels/check.ptx
+	$(Q)! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $^
+	$(Q)for text in $^; do grep -q 'ld\.relaxed\.sys\.global\.v4' $$text || \
+	    { echo "$$text: no pack is read by ld.relaxed.sys"; exit 1; }; done
 
 # Where there is a toolkit: what kolo declares of the driver is what that declares.
 lint-cuda: $(if $(NVCC),lint-ptx)

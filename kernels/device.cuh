@@ -90,6 +90,15 @@ KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
     asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
+/* What was ordered before it is there. */
+KO_DEVICE uint32_t ko_acquire_word(const uint32_t *word)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
 KO_DEVICE uint32_t ko_load_word(const uint32_t *word)
 {
     uint32_t value;
@@ -200,6 +209,11 @@ template <class T> KO_DEVICE void ko_store_one(T *to, T value)
 KO_DEVICE void ko_release_word(uint32_t *word, uint32_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+KO_DEVICE uint32_t ko_acquire_word(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
 KO_DEVICE uint32_t ko_load_word(const uint32_t *word)

@@ -4,10 +4,10 @@
  * oracle: odd counts, blocks of other lengths, any alignment, in and out of place, blocking and
  * asynchronous, outputs poisoned and guarded; messages around a ring; and the calls of training:
  * steps of optimizers, compressed gradients, unscaling.
- *   exams threads|processes|hosts|pieces|graphs RANKS SECONDS [SEED]
+ *   exams threads|processes|hosts|pieces|pool|graphs RANKS SECONDS [SEED]
  * Goes on with other calls until the time is over; hosts: processes that take themselves to be on
- * two; pieces: whose memory is in pieces; graphs: whose collectives are captured, and launched. The
- * driver is whatever the loader finds.
+ * two; pieces: whose memory is in pieces; pool: and cannot be handed over; graphs: whose
+ * collectives are captured, and launched. The driver is whatever the loader finds.
  */
 #include "clock.h"
 #include "exam.h"
@@ -136,6 +136,7 @@ int main(int argc, char **argv)
     if (counts == MAP_FAILED || wish.n < 1)
         return 2;
     wish.memory = !strcmp(argv[1], "pieces")   ? &gpu_rank_pieces
+                  : !strcmp(argv[1], "pool")   ? &gpu_rank_pool
                   : !strcmp(argv[1], "graphs") ? &gpu_rank_graphs
                                                : &gpu_rank_memory;
     ranks = (struct ranks){.kind = wish.kind, .n = wish.n};

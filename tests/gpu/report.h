@@ -18,7 +18,14 @@ static inline void report(const char *what, double value, const char *unit, cons
     fflush(stdout);
 }
 
-/* The same of a check: 1 or 0, "ok" or "FAILED". */
+/* What is no number. */
+static inline void report_text(const char *what, const char *note)
+{
+    printf("%s\t\t\t%s\n", what, note);
+    fflush(stdout);
+}
+
+/* A check: 1 or 0, "ok" or "FAILED". */
 static inline void report_check(const char *what, bool is_right)
 {
     report(what, is_right, "", is_right ? "ok" : "FAILED");

@@ -4,10 +4,12 @@
  * kernel alone, and an all_reduce whose floor is to read n S and to write n S bytes.
  *   speed kernels MOST            sizes up to MOST bytes
  *   speed threads|processes RANKS MOST
+ *   speed spinning RANKS MOST     of processes, beside kernels that wait for each other
  */
 #include "clock.h"
 #include "cuda_kernels.h"
 #include "gpu_rank.h"
+#include "one_shot.h"
 #include "ranks.h"
 #include "report.h"
 
@@ -42,10 +44,10 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double median(double *us)
+static double median(double *us, int n)
 {
-    qsort(us, RUNS, sizeof *us, compare);
-    return us[RUNS / 2];
+    qsort(us, (size_t)n, sizeof *us, compare);
+    return us[n / 2];
 }
 
 /* ---- on the GPU alone ------------------------------------------------------------------------ */
@@ -89,7 +91,7 @@ static double time_of(const struct job *job)
     }
     (void)gpu_rank.cuda->event_destroy(from);
     (void)gpu_rank.cuda->event_destroy(to);
-    return median(us);
+    return median(us, RUNS);
 }
 
 /* GB/s, read and written. */
@@ -225,7 +227,7 @@ static double time_call(const struct calls *calls, enum way way)
         ranks_fail("all_reduce");
         exit(1);
     }
-    return median(us);
+    return median(us, RUNS);
 }
 
 static int measure_size(kolo_group *group, size_t nbytes)
@@ -263,8 +265,102 @@ static int measure(kolo_group *group, void *unused)
     return failed;
 }
 
+/* ---- beside kernels that spin ---------------------------------------------------------------- */
+
+/* Of one call, or several in a row; of an exam; of the runs of a size in one way; of all sizes. */
+enum { SHOT_MS = 2000, EXAM_MS = 5000, ENOUGH_MS = 2000, ALL_MS = 25000 };
+
+/* The greatest of all ranks' numbers. */
+static int agree(kolo_group *group, int number)
+{
+    if (kolo_all_reduce(group, &number, &number, 1, KOLO_INT32, KOLO_MAX)) {
+        ranks_fail("all_reduce");
+        exit(1);
+    }
+    return number;
+}
+
+/* Of one of `times` in a row. Runs that take long are fewer. */
+static enum one_shot_verdict time_shot(struct one_shot *shot, size_t nbytes, int times, double *us)
+{
+    const ko_deadline enough = ko_deadline_in(ENOUGH_MS);
+    enum one_shot_verdict verdict = ONE_SHOT_RIGHT;
+    double runs[RUNS];
+    int n = 0;
+
+    while (verdict == ONE_SHOT_RIGHT && n < RUNS) {
+        int64_t began_ns;
+
+        if (agree(shot->group, n > 2 && ko_deadline_passed(&enough)))
+            break;
+        began_ns = ko_now_ns();
+        verdict = one_shot_call(shot, nbytes, times, SHOT_MS);
+        runs[n++] = watch_us_since(began_ns) / times;
+        verdict = (enum one_shot_verdict)agree(shot->group, (int)verdict);
+    }
+    *us = median(runs, n);
+    return verdict;
+}
+
+static double time_kolo(kolo_group *group, size_t nbytes)
+{
+    const ko_cu_ptr memory = alloc(nbytes);
+    const struct calls calls = {group, (void *)(uintptr_t)memory, nbytes / sizeof(float), NULL};
+    const double us = time_call(&calls, ALONE);
+
+    (void)gpu_rank.cuda->free(memory);
+    return us;
+}
+
+/* Whether longer ones are worth a try. */
+static bool measure_shot(struct one_shot *shot, size_t nbytes)
+{
+    const double kolo_us = time_kolo(shot->group, nbytes);
+    enum one_shot_verdict verdict = one_shot_exam(shot, nbytes, EXAM_MS);
+    double us = 0, row_us = 0;
+    char what[96], note[128];
+
+    verdict = (enum one_shot_verdict)agree(shot->group, (int)verdict);
+    if (verdict == ONE_SHOT_RIGHT)
+        verdict = time_shot(shot, nbytes, 1, &us);
+    if (verdict == ONE_SHOT_RIGHT)
+        verdict = time_shot(shot, nbytes, AT_ONCE, &row_us);
+    snprintf(what, sizeof what, "all_reduce of %d processes, spinning, %zu bytes", wish.n, nbytes);
+    if (verdict == ONE_SHOT_WRONG)
+        snprintf(note, sizeof note, "FAILED: sums are wrong");
+    else if (verdict == ONE_SHOT_LATE)
+        snprintf(note, sizeof note, "given up: more than %d ms; kolo's: %.1f us", SHOT_MS, kolo_us);
+    else
+        snprintf(note, sizeof note, "ok: %.1f in a row; %.2f times as long as kolo's %.1f", row_us,
+                 us / kolo_us, kolo_us);
+    if (shot->args.rank == 0 && verdict == ONE_SHOT_RIGHT)
+        report(what, us, "us", note);
+    else if (shot->args.rank == 0)
+        report_text(what, note);
+    return verdict == ONE_SHOT_RIGHT;
+}
+
+static int measure_spinning(kolo_group *group, void *unused)
+{
+    const ko_deadline deadline = ko_deadline_in(ALL_MS);
+    struct one_shot shot;
+    bool goes_on = true;
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    if (!failed)
+        failed = one_shot_open(group, wish.most, &shot);
+    for (size_t nbytes = 8; nbytes <= wish.most && !failed && goes_on; nbytes *= 8)
+        goes_on = measure_shot(&shot, nbytes) && !agree(group, ko_deadline_passed(&deadline));
+    if (!failed && !goes_on && kolo_group_rank(group) == 0)
+        report_text("longer ones, spinning", "left out");
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
+    const bool is_spinning = argc == 4 && !strcmp(argv[1], "spinning");
+
     if (argc == 3 && !strcmp(argv[1], "kernels")) {
         wish.most = (size_t)atoll(argv[2]);
         return measure_kernels();
@@ -275,7 +371,8 @@ int main(int argc, char **argv)
     wish.kind_name = argv[1];
     wish.n = atoi(argv[2]);
     wish.most = (size_t)atoll(argv[3]);
-    if (wish.n < 1 || wish.n > MOST_RANKS)
+    if (wish.n < 1 || wish.n > (is_spinning ? CHECK_RANKS : MOST_RANKS))
         return 2;
-    return ranks_run(&(struct ranks){.kind = wish.kind, .n = wish.n}, measure, NULL) != 0;
+    return ranks_run(&(struct ranks){.kind = wish.kind, .n = wish.n},
+                     is_spinning ? measure_spinning : measure, NULL) != 0;
 }
