@@ -96,7 +96,7 @@ void ko_rdma_meeting_close(struct ko_rdma_wire *wire);
 
 /* ---- rdma_out.c -------------------------------------------------------------------------- */
 
-/* Sends what can be sent. */
+/* Sends what can be sent, and posts emptied slots. */
 void ko_rdma_pump(struct ko_rdma_wire *wire);
 /* Queues a post, and sends it unless it may wait. */
 void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post);
@@ -120,6 +120,8 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 /* A slot has come with nbytes; that rail has written its stripe. */
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes);
 void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail);
+/* Posts the slots that have been emptied. */
+void ko_rdma_repost(struct ko_rdma_wire *wire);
 /* Takes in what has come, and sends what waited for it; false if nothing has. */
 bool ko_rdma_look(struct ko_rdma_wire *wire);
 /* KOLO_E_PEER_LOST once nothing can come any more of a peer that has closed its connection over

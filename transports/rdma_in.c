@@ -39,23 +39,12 @@ static void queue_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
         return;
     }
     in->nbytes[slot] = (uint16_t)nbytes;
-    in->order[in->come++ % KO_RDMA_SLOTS] = slot;
+    in->order[in->come++ % KO_RDMA_CREDITS] = slot;
 }
 
-void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
+/* What the peer tells without a credit; the slot is posted again at once. */
+static void hear_word(struct ko_rdma_wire *wire, uint8_t slot, struct ko_rdma_head head)
 {
-    struct ko_rdma_head head;
-
-    if (nbytes < sizeof head) {
-        refuse(wire, "less than a head came");
-        return;
-    }
-    memcpy(&head, slot_of(wire, slot), sizeof head);
-    take_credits(wire, head.credits);
-    if (head.kind == KO_RDMA_FIRST || head.kind == KO_RDMA_MORE || head.kind == KO_RDMA_ASK) {
-        queue_slot(wire, slot, nbytes);
-        return;
-    }
     ko_rdma_post_slots(wire, &slot, 1);
     if (head.kind == KO_RDMA_CLEAR)
         ko_rdma_hear_clear(wire, &head);
@@ -69,6 +58,21 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
         refuse(wire, "a message of no known kind came");
 }
 
+void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
+{
+    const struct ko_rdma_head *head = (const struct ko_rdma_head *)slot_of(wire, slot);
+
+    if (nbytes < sizeof *head) {
+        refuse(wire, "less than a head came");
+        return;
+    }
+    take_credits(wire, head->credits);
+    if (head->kind == KO_RDMA_FIRST || head->kind == KO_RDMA_MORE || head->kind == KO_RDMA_ASK)
+        queue_slot(wire, slot, nbytes);
+    else
+        hear_word(wire, slot, *head);
+}
+
 void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail)
 {
     if (wire->in.awaited & 1U << rail)
@@ -77,12 +81,22 @@ void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail)
         refuse(wire, "the end of a write came that nobody had asked for");
 }
 
+void ko_rdma_repost(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_in *in = &wire->in;
+
+    ko_rdma_post_slots(wire, in->empty, in->nempty);
+    in->owed += in->nempty;
+    in->nempty = 0;
+}
+
 bool ko_rdma_look(struct ko_rdma_wire *wire)
 {
-    if (!ko_rdma_gather(wire))
-        return false;
-    ko_rdma_pump(wire);
-    return true;
+    const bool has_come = ko_rdma_gather(wire);
+
+    if (has_come || wire->in.nempty == KO_RDMA_REPOST)
+        ko_rdma_pump(wire);
+    return has_come;
 }
 
 /* ---- messages ---------------------------------------------------------------------------- */
@@ -116,7 +130,7 @@ static int nothing(struct ko_rdma_wire *wire)
 
 static uint8_t front_slot(const struct ko_rdma_in *in)
 {
-    return in->order[in->taken % KO_RDMA_SLOTS];
+    return in->order[in->taken % KO_RDMA_CREDITS];
 }
 
 /* The record in front. */
@@ -149,7 +163,8 @@ static int await_record(struct ko_rdma_wire *wire)
     return nothing(wire);
 }
 
-/* The record in front is done with, and its slot if it was the last there. */
+/* The record in front is done with, and its slot if it was the last there. Slots are posted again
+ * when nothing else is to be done: who has taken all that has come may be about to answer. */
 static void release(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_in *in = &wire->in;
@@ -160,13 +175,11 @@ static void release(struct ko_rdma_wire *wire)
         return;
     in->at = 0;
     in->taken++;
+    if (in->nempty == KO_RDMA_REPOST) /* of a wire that has failed */
+        ko_rdma_repost(wire);
     in->empty[in->nempty++] = slot;
-    if (in->nempty < KO_RDMA_REPOST)
-        return;
-    ko_rdma_post_slots(wire, in->empty, in->nempty);
-    in->owed += in->nempty;
-    in->nempty = 0;
-    ko_rdma_pump(wire);
+    if (in->nempty == KO_RDMA_REPOST && in->come != in->taken)
+        ko_rdma_pump(wire);
 }
 
 int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)

@@ -280,24 +280,31 @@ static bool go_on(struct ko_rdma_wire *wire)
     return false;
 }
 
-/* Whether there is something that could leave. */
+/* Whether there is something that could leave, or be posted. */
 static bool has_work(const struct ko_rdma_wire *wire)
 {
     const struct ko_rdma_out *out = &wire->out;
 
     return out->first || out->tells_clear || out->tells_done ||
-           wire->in.owed >= KO_RDMA_CREDITS / 2;
+           wire->in.owed >= KO_RDMA_CREDITS / 2 || wire->in.nempty == KO_RDMA_REPOST;
 }
 
-void ko_rdma_pump(struct ko_rdma_wire *wire)
+static __attribute__((noinline)) void pump(struct ko_rdma_wire *wire)
 {
-    if (wire->stage != KO_RDMA_OPEN || wire->status || !has_work(wire))
-        return;
+    if (wire->in.nempty == KO_RDMA_REPOST)
+        ko_rdma_repost(wire);
     tell_all(wire);
     wire->out.held = 0;
     while (!wire->status && wire->out.first && go_on(wire))
         continue;
     send_filled(wire);
+}
+
+/* Nearly always there is nothing. */
+void ko_rdma_pump(struct ko_rdma_wire *wire)
+{
+    if (wire->stage == KO_RDMA_OPEN && !wire->status && has_work(wire))
+        pump(wire);
 }
 
 void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post)

@@ -69,7 +69,7 @@ struct ko_rdma_out {
 
 /* What comes in. */
 struct ko_rdma_in {
-    uint8_t order[KO_RDMA_SLOTS]; /* slots with parts of messages, in the order of their coming */
+    uint8_t order[KO_RDMA_CREDITS]; /* slots with parts of messages, in the order of their coming */
     uint16_t nbytes[KO_RDMA_SLOTS];
     unsigned come, taken; /* counts */
     size_t at;            /* in the slot in front: bytes that have been taken */

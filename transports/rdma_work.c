@@ -125,15 +125,16 @@ unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire)
 static void send_pieces(struct ko_rdma_wire *wire, uint64_t id, struct ko_ib_sge *pieces, int n)
 {
     struct ko_rdma_slots *slots = &wire->slots;
-    struct ko_ib_send send = {
-        .wr_id = id,
-        .sg_list = pieces,
-        .num_sge = n,
-        .opcode = KO_IB_SEND,
-        .send_flags = n == 1 && pieces->length <= slots->inline_bytes ? KO_IB_INLINE : 0};
+    struct ko_ib_send send; /* to clear the rest, of other requests, would take longer than this */
     int error;
 
-    slots->next = (slots->next + 1) % KO_RDMA_SLOTS;
+    send.wr_id = id;
+    send.next = NULL;
+    send.sg_list = pieces;
+    send.num_sge = n;
+    send.opcode = KO_IB_SEND;
+    send.send_flags = n == 1 && pieces->length <= slots->inline_bytes ? KO_IB_INLINE : 0;
+    slots->next = slots->next + 1 < KO_RDMA_SLOTS ? slots->next + 1 : 0;
     slots->nsends++;
     error = post(&wire->rails[0], &send);
     if (error)
