@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What most short messages need: the link takes it at once, or it has come whole, or does within
- * tenths of a microsecond. These have no letter, and ask for no time; what is on this way is
+ * What most messages of one slice need: the link takes it at once, or it has come whole, or does
+ * within tenths of a microsecond. These have no letter, and ask for no time; what is on this way is
  * measured in instructions. Over messages that is for who waits: those of one who goes on are held,
  * to travel together.
  */
 #include "mailbox_parts.h"
-#include "reference.h"
 #include "window_slots.h"
+
+#include <string.h>
 
 /* Whether messages with this peer may pass at once. With the lock. */
 static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
@@ -22,22 +23,27 @@ static inline int looks_of(const struct ko_mailbox *mailbox, int looks)
     return mailbox->channel.is_crowded ? 1 : looks;
 }
 
-/* Looks for the next slot, or leaves the bytes where they are (reference.h), or in a longer place.
- */
-static __attribute__((noinline)) bool post(struct ko_link *link, const struct ko_stamp *stamp,
-                                           const void *from, int looks)
+/* Looks for room, in the next slot or in a longer place, and copies there what is one slice; what
+ * the peer would take from where it lies is not for this way. */
+static __attribute__((noinline)) bool put(struct ko_link *link, const struct ko_stamp *stamp,
+                                          const void *from, int looks)
 {
     const size_t nbytes = stamp->count;
+    void *place;
     int err;
 
-    if (nbytes >= KO_REFERENCE_LEAST || nbytes > link->slice_bytes)
-        return false; /* shorter ones are copied, whatever their memory */
-    err = link->ops->post(link, stamp, from, nbytes);
+    if (nbytes > link->slice_bytes || ko_window_may_refer(link, from, nbytes))
+        return false;
+    err = link->ops->room(link, nbytes, &place);
     while (err == KO_AGAIN && --looks > 0) {
         ko_pause();
-        err = link->ops->post(link, stamp, from, nbytes);
+        err = link->ops->room(link, nbytes, &place);
     }
-    return !err;
+    if (err)
+        return false;
+    if (nbytes)
+        memcpy(place, from, nbytes);
+    return !link->ops->commit(link, stamp, nbytes);
 }
 
 static inline bool send(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
@@ -48,7 +54,7 @@ static inline bool send(struct ko_link *link, const struct ko_stamp *stamp, cons
     if (!link->inbox)
         return looks > KO_LOOKS_OF_A_PASSER && ko_message_give(link, stamp, from);
     if (!ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
-        return post(link, stamp, from, looks);
+        return put(link, stamp, from, looks);
     return !ko_window_give(link, stamp, from, nbytes) || !ko_window_ring_receiver(link);
 }
 

@@ -124,26 +124,51 @@ static bool leave(const void *memory, struct region *region)
     return is_there;
 }
 
+/* As ko_memory_find, without another user; the caller has the lock. */
+static struct ko_segment *find(const void *from, size_t nbytes)
+{
+    const size_t end = count_up_to(from);
+    const struct region *region = end ? &registry.regions[end - 1] : NULL;
+    size_t offset;
+
+    if (!region || region->is_inherited)
+        return NULL;
+    offset = (size_t)((uintptr_t)from - (uintptr_t)region->memory);
+    return offset < region->segment->nbytes && nbytes <= region->segment->nbytes - offset
+               ? region->segment
+               : NULL;
+}
+
+/* Whoever has a pointer into a region has seen it entered. */
+static bool is_empty(void)
+{
+    return !atomic_load_explicit(&registry.n, memory_order_relaxed);
+}
+
 struct ko_segment *ko_memory_find(const void *from, size_t nbytes)
 {
-    struct ko_segment *found = NULL;
-    size_t end;
+    struct ko_segment *found;
 
-    if (!atomic_load_explicit(&registry.n, memory_order_relaxed))
-        return NULL; /* whoever has a pointer into a region has seen it entered */
+    if (is_empty())
+        return NULL;
     lock_registry();
-    end = count_up_to(from);
-    if (end && !registry.regions[end - 1].is_inherited) {
-        struct region *region = &registry.regions[end - 1];
-        const size_t offset = (size_t)((uintptr_t)from - (uintptr_t)region->memory);
-
-        if (offset < region->segment->nbytes && nbytes <= region->segment->nbytes - offset)
-            found = region->segment;
-    }
+    found = find(from, nbytes);
     if (found)
         ko_segment_retain(found);
     unlock_registry();
     return found;
+}
+
+bool ko_memory_is_found(const void *from, size_t nbytes)
+{
+    bool is_found;
+
+    if (is_empty())
+        return false;
+    lock_registry();
+    is_found = find(from, nbytes);
+    unlock_registry();
+    return is_found;
 }
 
 /* ---- public ------------------------------------------------------------------------------ */

@@ -14,4 +14,7 @@
 /* The segment that has all the nbytes at `from`: one user more. NULL if there is none. */
 struct ko_segment *ko_memory_find(const void *from, size_t nbytes);
 
+/* Whether there is one. */
+bool ko_memory_is_found(const void *from, size_t nbytes);
+
 #endif

@@ -367,6 +367,86 @@ static void freeing_a_work_waits_for_it(void **state)
     letters_run(2, free_early);
 }
 
+/* ---- buffers ------------------------------------------------------------------------------ */
+
+enum { LATE_MS = 2, BUFFERS = 3 };
+
+/* Where a message is copied, and where it is read by its receiver, who comes late. */
+static const size_t long_sizes[] = {1024, 1025, 4096, 40000, 131072, 131073};
+
+/* Sends some of that length, and spoils each buffer when its work is done. */
+static int send_and_spoil(kolo_group *group, unsigned char *const buffers[BUFFERS], size_t nbytes)
+{
+    kolo_work *works[BUFFERS];
+    int failed = 0;
+
+    for (unsigned i = 0; i < BUFFERS && !failed; i++) {
+        unsigned char *letter = letter_make(nbytes, i);
+
+        memcpy(buffers[i], letter, nbytes);
+        free(letter);
+        failed = kolo_isend(group, buffers[i], nbytes, KOLO_UINT8, 1, (int)i, &works[i]);
+    }
+    for (unsigned i = 0; i < BUFFERS && !failed; i++) {
+        failed = kolo_work_wait(works[i], -1);
+        kolo_work_free(works[i]);
+        memset(buffers[i], 0xff, nbytes);
+    }
+    return failed ? ranks_fail("sends of %zu bytes", nbytes) : 0;
+}
+
+static int take_late(kolo_group *group, size_t nbytes)
+{
+    int failed = 0;
+
+    ranks_nap_ms(LATE_MS);
+    for (unsigned i = 0; i < BUFFERS && !failed; i++)
+        failed = letter_take(group, nbytes, i, 0, (int)i);
+    return failed;
+}
+
+static int spoil_what_is_sent(kolo_group *group, void *argument)
+{
+    const size_t nsizes = sizeof long_sizes / sizeof *long_sizes, most = long_sizes[nsizes - 1];
+    unsigned char *buffers[2][BUFFERS];
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < BUFFERS; i++) {
+        buffers[0][i] = malloc(most);
+        if (!buffers[0][i] || kolo_mem_alloc(most, (void **)&buffers[1][i]))
+            abort();
+    }
+    for (size_t i = 0; i < 2 * nsizes && !failed; i++)
+        failed = kolo_group_rank(group) ? take_late(group, long_sizes[i / 2])
+                                        : send_and_spoil(group, buffers[i % 2], long_sizes[i / 2]);
+    failed = failed ? failed : kolo_barrier(group);
+    for (int i = 0; i < BUFFERS; i++) {
+        free(buffers[0][i]);
+        kolo_mem_free(buffers[1][i]);
+    }
+    return failed;
+}
+
+static void buffers_of_done_sends_may_change(void **state)
+{
+    static const char *const ways[][2] = {{"shm", "inline,reference"},
+                                          {"shm", "inline,reference,cma"},
+                                          {"shm", "simple"},
+                                          {"rdma", "inline"},
+                                          {"tcp", "inline"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        letters_set(ways[i][0], false);
+        setenv("KOLO_PROTO", ways[i][1], 1);
+        for (enum ranks_kind kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++)
+            assert_int_equal(
+                ranks_run(&(struct ranks){.kind = kind, .n = 2}, spoil_what_is_sent, NULL), 0);
+    }
+    unsetenv("KOLO_PROTO");
+}
+
 /* ---- messages that go together ------------------------------------------------------------ */
 
 enum { BURST = 50 };
@@ -442,6 +522,7 @@ int main(void)
         cmocka_unit_test(large_sends_go_on_in_the_background),
         cmocka_unit_test(a_wait_that_gives_up_leaves_the_work_running),
         cmocka_unit_test(freeing_a_work_waits_for_it),
+        cmocka_unit_test(buffers_of_done_sends_may_change),
         cmocka_unit_test(short_messages_go_together_and_soon),
     };
 

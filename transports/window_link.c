@@ -14,6 +14,7 @@
 #include "copy.h"
 #include "fence.h"
 #include "foreign.h"
+#include "memory.h"
 #include "protocols.h"
 #include "reference.h"
 #include "status.h"
@@ -126,6 +127,14 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
     memcpy(link->next_out->beside, &address, sizeof address);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
+}
+
+bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nbytes)
+{
+    if (nbytes < KO_REFERENCE_LEAST)
+        return false;
+    return (link->protocols & KO_PROTO_REFERENCE && ko_memory_is_found(from, nbytes)) ||
+           ko_foreign_is_read(link, nbytes);
 }
 
 static __attribute__((noinline)) int post_long(struct ko_link *link, const struct ko_stamp *stamp,

@@ -25,6 +25,9 @@ static inline bool ko_window_is_lent(const struct ko_link *link)
 }
 int ko_window_tell_placed(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes);
 
+/* Whether a slice posted from there may have to stay there until the peer has taken it. */
+bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nbytes);
+
 /* Lets the peer fill all slots again that have been released. */
 void ko_window_give_credit(struct ko_link *link);
 
