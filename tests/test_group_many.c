@@ -60,6 +60,13 @@ struct plan {
     bool is_async;
 };
 
+/* Mappings of threads, of which a busy machine has more at once: a stack and its guard, an arena of
+ * malloc's and what it has reserved. */
+static long mappings_of(long threads)
+{
+    return 4 * threads;
+}
+
 /* What groups of two ranks may take, some of which are in use, beyond what there was before. Memory
  * of those that were used before may stay with the threads that have used them. */
 static int are_cheap(const struct holdings *before, long ngroups, long nused, long nused_ever)
@@ -70,8 +77,8 @@ static int are_cheap(const struct holdings *before, long ngroups, long nused, lo
     const long mappings = now.mappings - before->mappings, kib = now.kib - before->kib;
 
     if (descriptors <= 2 * nused + 50 && threads <= 100 &&
-        (IS_SANITIZED ||
-         (mappings <= 4 * nused + 100 && kib <= 6 * ngroups + 66 * nused_ever + 2000)))
+        (IS_SANITIZED || (mappings <= 4 * nused + mappings_of(threads) + 100 &&
+                          kib <= 6 * ngroups + 66 * nused_ever + 2000)))
         return 0;
     return ranks_fail("%ld groups, %ld used: %ld descriptors, %ld threads, %ld mappings, %ld KiB",
                       ngroups, nused, descriptors, threads, mappings, kib);
@@ -81,11 +88,13 @@ static int are_cheap(const struct holdings *before, long ngroups, long nused, lo
 static int has_left_open(const struct holdings *before)
 {
     const struct holdings now = take_stock();
+    const long descriptors = now.descriptors - before->descriptors;
+    const long threads = now.threads - before->threads;
+    const long mappings = now.mappings - before->mappings;
 
-    return now.descriptors > before->descriptors + 50 ||
-                   (!IS_SANITIZED && now.mappings > before->mappings + 100)
-               ? ranks_fail("%ld descriptors, %ld mappings are left",
-                            now.descriptors - before->descriptors, now.mappings - before->mappings)
+    return descriptors > 50 || (!IS_SANITIZED && mappings > mappings_of(threads) + 100)
+               ? ranks_fail("%ld descriptors, %ld threads, %ld mappings are left", descriptors,
+                            threads, mappings)
                : 0;
 }
 
