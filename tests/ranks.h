@@ -9,6 +9,7 @@
 #define RANKS_H
 
 #include "kolo.h"
+#include "sanitized.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,7 +51,7 @@ int ranks_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int ranks_expect(int err, int code, const char *text);
 
 /* The same of a call that was to end soon, and began then (ko_now_ns). */
-enum { RANKS_SOON_MS = 5000 };
+enum { RANKS_SOON_MS = IS_SANITIZED ? 20000 : 5000 };
 int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 
 /* Ranks 0 and 1 send each other a byte: each has a link then, and nothing on its way. */
