@@ -152,7 +152,7 @@ const char *ko_ib_status_cause(int status)
         return "the other end's adapter refused; its log (dmesg) may say why";
     case KO_IB_WC_LOC_QP_OP_ERR:
         return "the adapter could not carry out a request: its port or network device may be down "
-               "or gone (rdma link, dmesg); else please report it";
+               "or gone (rdma link, dmesg), or over iWARP the other end; else please report it";
     case KO_IB_WC_LOC_LEN_ERR:
         return "the adapter did not take a request of kolo's; please report it";
     case KO_IB_WC_FATAL_ERR:

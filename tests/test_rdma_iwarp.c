@@ -45,6 +45,21 @@ static void messages_pass(void **state)
     rdma_pair_close(&pair);
 }
 
+/* As siw tells of what it could not send because the connection had ended. */
+static void a_send_whose_connection_has_ended(void **state)
+{
+    static const char *const words[] = {"LOC_QP_OP_ERR", "or over iWARP the other end", NULL};
+    struct rdma_pair pair = rdma_pair_new();
+    struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
+
+    (void)state;
+    setenv("FAKEVERBS_STATUS", "1=2/0", 1);
+    assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
+    rdma_pair_expect(pair.from, KOLO_E_PEER_LOST, words);
+    unsetenv("FAKEVERBS_STATUS");
+    rdma_pair_close(&pair);
+}
+
 /* RoCE is taken before it; it is taken where there is nothing else, and its address is ours. */
 static void which_adapter_is_taken(void **state)
 {
@@ -176,9 +191,13 @@ static void another_port_is_tried(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(messages_pass),       TEST(which_adapter_is_taken),
-                                       TEST(every_call_can_fail), TEST(a_stranger_is_sent_away),
-                                       TEST(nobody_listens),      TEST(another_port_is_tried)};
+    const struct CMUnitTest tests[] = {TEST(messages_pass),
+                                       TEST(which_adapter_is_taken),
+                                       TEST(every_call_can_fail),
+                                       TEST(a_stranger_is_sent_away),
+                                       TEST(nobody_listens),
+                                       TEST(another_port_is_tried),
+                                       TEST(a_send_whose_connection_has_ended)};
 
     return cmocka_run_group_tests_name("rdma over iWARP", tests, NULL, NULL);
 }

@@ -35,10 +35,12 @@ static unsigned char *send_slot(const struct ko_rdma_slots *slots, unsigned slot
 
 /* ---- failure ----------------------------------------------------------------------------- */
 
-/* Whether a status says that the other end is gone, as far as this end can see. */
-static bool is_loss(int status)
+/* Whether a status says that the other end is gone, as far as this end can see. siw tells by
+ * LOC_QP_OP_ERR of what it could not send because the connection had ended. */
+static bool is_loss(const struct ko_rdma_wire *wire, int status)
 {
-    return status == KO_IB_WC_RETRY_EXC_ERR || status == KO_IB_WC_RNR_RETRY_EXC_ERR ||
+    return (status == KO_IB_WC_LOC_QP_OP_ERR && wire->device->cm) ||
+           status == KO_IB_WC_RETRY_EXC_ERR || status == KO_IB_WC_RNR_RETRY_EXC_ERR ||
            status == KO_IB_WC_REM_OP_ERR || status == KO_IB_WC_REM_ABORT_ERR ||
            status == KO_IB_WC_REM_ACCESS_ERR || status == KO_IB_WC_REM_INV_REQ_ERR ||
            status == KO_IB_WC_RESP_TIMEOUT_ERR || status == KO_IB_WC_WR_FLUSH_ERR;
@@ -59,8 +61,8 @@ static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_
     ko_rdma_card_text(&wire->theirs.rails[rail], theirs);
     ko_socket_peer_name(wire->tcp->fd, address);
     ko_rdma_fail(
-        wire, ko_fail(is_loss(wc->status) && wire->stage == KO_RDMA_OPEN ? KOLO_E_PEER_LOST
-                                                                         : KOLO_E_SYSTEM,
+        wire, ko_fail(is_loss(wire, wc->status) && wire->stage == KO_RDMA_OPEN ? KOLO_E_PEER_LOST
+                                                                               : KOLO_E_SYSTEM,
                       "%s between %s here and %s of rank %d (%s) ended with %s (%d, vendor error "
                       "%u)%s%s: %s",
                       words[wc->wr_id >> 32], ours, theirs, (int)wire->base.hello.from, address,
