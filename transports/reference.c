@@ -121,6 +121,14 @@ static int new_number(struct ko_link *link, const void *from, size_t nbytes, siz
     return segment && !references ? KOLO_E_NOMEM : KOLO_OK;
 }
 
+/* A slice's memory has mostly been lent before. */
+bool ko_reference_may_be_made(const struct ko_link *link, const void *from, size_t nbytes)
+{
+    return nbytes >= KO_REFERENCE_LEAST &&
+           ((link->references && number_of(link->references, from, nbytes) < KO_ANNOUNCED) ||
+            ko_memory_is_found(from, nbytes));
+}
+
 int ko_reference_make(struct ko_link *link, const void *from, size_t nbytes,
                       struct ko_reference *reference, bool *is_made)
 {

@@ -23,6 +23,9 @@ struct ko_references;
 int ko_reference_make(struct ko_link *link, const void *from, size_t nbytes,
                       struct ko_reference *reference, bool *is_made);
 
+/* Whether that may make one. */
+bool ko_reference_may_be_made(const struct ko_link *link, const void *from, size_t nbytes);
+
 /* Where the nbytes of a slice that came as this reference lie, for as long as the slice is not
  * released (ko_reference_release). KO_AGAIN until ko_link_hear has heard the announcement.
  * KOLO_E_PROTOCOL if they lie nowhere. */

@@ -14,7 +14,6 @@
 #include "copy.h"
 #include "fence.h"
 #include "foreign.h"
-#include "memory.h"
 #include "protocols.h"
 #include "reference.h"
 #include "status.h"
@@ -131,9 +130,7 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
 
 bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nbytes)
 {
-    if (nbytes < KO_REFERENCE_LEAST)
-        return false;
-    return (link->protocols & KO_PROTO_REFERENCE && ko_memory_is_found(from, nbytes)) ||
+    return (link->protocols & KO_PROTO_REFERENCE && ko_reference_may_be_made(link, from, nbytes)) ||
            ko_foreign_is_read(link, nbytes);
 }
 
