@@ -5,6 +5,7 @@
  * shapes, dtypes and ops; the same bits on all ranks; what cannot go that way goes another, on all
  * ranks alike.
  */
+#include "bench/call.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
@@ -135,24 +136,6 @@ static uint64_t share_of(enum ko_collective what, uint64_t all, uint64_t n, uint
     }
 }
 
-static int call(kolo_group *group, enum ko_collective what, const float *in, float *out)
-{
-    const size_t block = COUNT / (size_t)kolo_group_size(group);
-
-    switch (what) {
-    case KO_ALL_REDUCE:
-        return kolo_all_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM);
-    case KO_REDUCE:
-        return kolo_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM, 0);
-    case KO_BROADCAST:
-        return kolo_broadcast(group, out, COUNT, KOLO_FLOAT32, 0);
-    case KO_ALL_GATHER:
-        return kolo_all_gather(group, in, out, block, KOLO_FLOAT32);
-    default:
-        return kolo_reduce_scatter(group, in, out, block, KOLO_FLOAT32, KOLO_SUM);
-    }
-}
-
 static int count_one(kolo_group *group, enum ko_collective what, const char *hosts, float *in,
                      float *out)
 {
@@ -162,7 +145,7 @@ static int count_one(kolo_group *group, enum ko_collective what, const char *hos
 
     for (int r = 0; hosts[r]; r++)
         mates += r != kolo_group_rank(group) && hosts[r] == here;
-    if (call(group, what, in, out))
+    if (call(group, what, in, out, COUNT * sizeof(float)))
         return ranks_fail("%s", ko_collective_name(what));
     have = gpu_bytes_now().with_host - before;
     want = share_of(what, COUNT * sizeof(float), strlen(hosts), mates, here == hosts[0]);

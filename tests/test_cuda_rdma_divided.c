@@ -6,6 +6,7 @@
  * ranks go by way of the host. The doubles' memory cannot be touched by a processor, so a memcpy of
  * it ends the test.
  */
+#include "bench/call.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_passage.h"
@@ -163,24 +164,6 @@ static void factors(void **state)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static int call(kolo_group *group, enum ko_collective what, const void *in, void *out)
-{
-    const size_t block = COUNT / (size_t)kolo_group_size(group);
-
-    switch (what) {
-    case KO_ALL_REDUCE:
-        return kolo_all_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM);
-    case KO_REDUCE:
-        return kolo_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM, 0);
-    case KO_BROADCAST:
-        return kolo_broadcast(group, out, COUNT, KOLO_FLOAT32, 0);
-    case KO_ALL_GATHER:
-        return kolo_all_gather(group, in, out, block, KOLO_FLOAT32);
-    default:
-        return kolo_reduce_scatter(group, in, out, block, KOLO_FLOAT32, KOLO_SUM);
-    }
-}
-
 /* Of the second call of each kind; the first opens links that are not there yet. */
 static int count_copies(kolo_group *group, void *unused)
 {
@@ -195,7 +178,7 @@ static int count_copies(kolo_group *group, void *unused)
         const int flushes = gpu_passage_flushes();
         uint64_t copied;
 
-        if (call(group, whats[i / 2], in, out))
+        if (call(group, whats[i / 2], in, out, COUNT * sizeof(float)))
             failed = ranks_fail("%s", ko_collective_name(whats[i / 2]));
         copied = gpu_bytes_since(before).with_host;
         if (!failed && i % 2 && !copied != wish.is_direct)
