@@ -456,7 +456,8 @@ typedef struct kolo_blocks {
 } kolo_blocks;
 
 /* The calls above for blocks of different lengths, which may be 0. What one rank says of a block's
- * length must be what the others say of it. */
+ * length must be what the others say of it, and a rank's own block as long in one buffer as in the
+ * other, or it is KOLO_E_INVALID. */
 
 /* out's block r = in of rank r; this rank's in has the count of its own block, and may be that
  * block. All ranks give the same counts. */

@@ -29,6 +29,18 @@ static int take(const char *name, const kolo_blocks *given, int n, size_t *start
     return given->starts ? KOLO_OK : list_starts(name, given->counts, n, starts);
 }
 
+/* A rank's own block goes from one of its buffers to the other: no message tells of its length. */
+static int check_own(const struct ko_call *call, int rank)
+{
+    const size_t *ins = call->in_blocks.counts, *outs = call->out_blocks.counts;
+    const size_t from = ins ? ins[rank] : call->count, to = outs ? outs[rank] : call->count;
+
+    if (from == to)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "%s: this rank's own block has %zu elements in in, %zu in out",
+                   ko_call_name(call), from, to);
+}
+
 /* in and out: the blocks of each buffer; NULL too where the buffer has none. */
 static int fill(struct ko_call *call, const kolo_blocks *in, const kolo_blocks *out,
                 const kolo_group *group, size_t *starts)
@@ -50,7 +62,7 @@ static int fill(struct ko_call *call, const kolo_blocks *in, const kolo_blocks *
         call->count = out->counts[rank];
     if (!err && call->what == KO_REDUCE_SCATTER)
         call->count = in->counts[rank];
-    return err;
+    return err ? err : check_own(call, rank);
 }
 
 static int call_blocks(kolo_group *group, struct ko_call *call, const kolo_blocks *in,

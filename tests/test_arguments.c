@@ -17,7 +17,9 @@
 static int list_wrongly(kolo_group *group, void *argument)
 {
     const size_t counts[] = {2, 2}, huge[] = {SIZE_MAX - 1, 2}, late[] = {0, SIZE_MAX};
+    const size_t threes[] = {3, 3};
     const kolo_blocks some = {counts, NULL}, none = {NULL, NULL}, long_ones = {huge, NULL};
+    const kolo_blocks three = {threes, NULL};
     const kolo_blocks far_ones = {counts, late};
     const int mine = kolo_group_rank(group);
     char in[8] = {0}, out[8];
@@ -44,6 +46,14 @@ static int list_wrongly(kolo_group *group, void *argument)
                            "all_gather_v: the blocks are more than memory has");
     failed |= ranks_expect(kolo_all_gather_v(group, in, out, &far_ones, KOLO_INT8), KOLO_E_INVALID,
                            "all_gather_v: 2 elements of int8 for 2 ranks are more than memory has");
+    failed |= ranks_expect(kolo_gather_v(group, in, 3, out, &some, KOLO_INT8, mine), KOLO_E_INVALID,
+                           "gather_v: this rank's own block has 3 elements in in, 2 in out");
+    failed |=
+        ranks_expect(kolo_scatter_v(group, in, &some, out, 1, KOLO_INT8, mine), KOLO_E_INVALID,
+                     "scatter_v: this rank's own block has 2 elements in in, 1 in out");
+    failed |=
+        ranks_expect(kolo_all_to_all_v(group, in, &some, out, &three, KOLO_INT8), KOLO_E_INVALID,
+                     "all_to_all_v: this rank's own block has 2 elements in in, 3 in out");
     failed |= ranks_expect(kolo_all_gather_v_async(group, in, out, &some, KOLO_INT8, NULL),
                            KOLO_E_INVALID, "all_gather_v_async: work is NULL");
     failed |= exam_take(group, &(struct exam){.what = KO_ALL_GATHER, .count = 9, .is_uneven = 1});
