@@ -303,7 +303,8 @@ KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
  * way go on; it is slower than kolo_barrier. */
 KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
 
-/* Waits for nothing but this rank's own unfinished works, which fail, and until what finished calls
+/* No other thread is in a call on the group then; threads that wait for works of it are woken.
+ * Waits for nothing but this rank's own unfinished works, which fail, and until what finished calls
  * have sent has reached the other ranks' machines, at most the group's time-out: who sends to a
  * rank that neither receives nor frees its group may wait that long. Free groups made from a world
  * before the world. NULL is allowed. */

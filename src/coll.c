@@ -356,13 +356,7 @@ static void run_work(struct kolo_work *work)
 
 static void await_work(struct kolo_work *work, const ko_deadline *deadline)
 {
-    struct ko_engine *engine = &((struct coll_work *)work)->group->engine;
-    struct timespec until = ko_deadline_timespec(deadline);
-
-    pthread_mutex_lock(&engine->lock);
-    while (!atomic_load(&work->is_done) && !ko_deadline_passed(deadline))
-        pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
-    pthread_mutex_unlock(&engine->lock);
+    ko_engine_await(&((struct coll_work *)work)->group->engine, work, deadline);
 }
 
 /* Copies a list of blocks. */

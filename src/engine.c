@@ -129,16 +129,35 @@ int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work)
     return err;
 }
 
-void ko_engine_close(struct ko_engine *engine)
+void ko_engine_await(struct ko_engine *engine, const struct kolo_work *work,
+                     const ko_deadline *deadline)
 {
+    const struct timespec until = ko_deadline_timespec(deadline);
+
     pthread_mutex_lock(&engine->lock);
+    engine->nawaiting++;
+    while (!atomic_load(&work->is_done) && !ko_deadline_passed(deadline))
+        pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+    engine->nawaiting--;
+    if (engine->is_stopping)
+        pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* With the lock. */
+static void stop_thread(struct ko_engine *engine)
+{
     engine->is_stopping = true;
     pthread_cond_broadcast(&engine->changed);
     while (engine->has_thread)
         pthread_cond_wait(&engine->changed, &engine->lock);
-    pthread_mutex_unlock(&engine->lock);
     if (engine->keeps_thread)
         ko_crew_let_go(engine->crew);
+}
+
+/* With the lock. */
+static void abort_queued(struct ko_engine *engine)
+{
     while (engine->first) {
         struct kolo_work *work = dequeue(engine);
 
@@ -146,6 +165,17 @@ void ko_engine_close(struct ko_engine *engine)
                          ko_fail(KOLO_E_ABORTED, "the group was freed before the work began"));
         ko_work_release(work);
     }
+    pthread_cond_broadcast(&engine->changed);
+    while (engine->nawaiting)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+}
+
+void ko_engine_close(struct ko_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    stop_thread(engine);
+    abort_queued(engine);
+    pthread_mutex_unlock(&engine->lock);
     pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->lock);
 }

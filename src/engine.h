@@ -25,6 +25,7 @@ struct ko_engine {
     struct kolo_work *first, *last;
     struct ko_crew *crew;          /* where the thread comes from */
     bool has_thread, keeps_thread; /* keeps: even while nothing is queued */
+    int nawaiting;                 /* threads in ko_engine_await */
     bool is_stopping;
 };
 
@@ -60,8 +61,12 @@ bool ko_engine_is_busy(struct ko_engine *engine);
 /* Queues a work; its `run` is called on a thread of the crew, with the turn. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
 
-/* Waits for what runs, fails what is queued with KOLO_E_ABORTED, gives the thread back.
- */
+/* Waits until a work that was submitted is done, or for the deadline. */
+void ko_engine_await(struct ko_engine *engine, const struct kolo_work *work,
+                     const ko_deadline *deadline);
+
+/* Waits for what runs, fails what is queued with KOLO_E_ABORTED, gives the thread back; those who
+ * await a work have left the engine then. */
 void ko_engine_close(struct ko_engine *engine);
 
 #endif

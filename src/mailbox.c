@@ -406,7 +406,7 @@ void ko_mailbox_free(kolo_group *group)
     pthread_cond_broadcast(&mailbox->changed);
     pthread_cond_signal(&mailbox->for_courier);
     ko_channel_wake(&mailbox->channel);
-    while (mailbox->has_courier)
+    while (mailbox->has_courier || mailbox->nusers)
         ko_biased_lock_wait(&mailbox->lock, &mailbox->for_courier, NULL);
     ko_biased_lock_give(&mailbox->lock);
     for (int i = 0; i < group->size; i++)

@@ -266,6 +266,13 @@ static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
     return atomic_load(&letter->work.is_done);
 }
 
+/* To ko_mailbox_free, with the lock: the mailbox may go as soon as that has been given away. */
+static void tell_that_one_left(struct ko_mailbox *mailbox)
+{
+    ko_biased_lock_settle(&mailbox->lock);
+    pthread_cond_broadcast(&mailbox->for_courier);
+}
+
 /* The slow part of await, with the lock. */
 static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
                        const ko_deadline *wanted)
@@ -283,6 +290,8 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
             wait_for_driver(mailbox, deadline);
     } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
     mailbox->nusers--;
+    if (mailbox->is_stopping)
+        tell_that_one_left(mailbox);
 }
 
 void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
@@ -332,9 +341,8 @@ static void carry(void *argument)
         if (nobody_comes(mailbox) && !mailbox->is_stopping)
             drive_for_nobody(mailbox);
     }
-    ko_biased_lock_settle(&mailbox->lock); /* the mailbox may go at once */
     mailbox->has_courier = false;
-    pthread_cond_signal(&mailbox->for_courier);
+    tell_that_one_left(mailbox);
     ko_biased_lock_give(&mailbox->lock);
 }
 

@@ -32,7 +32,7 @@ struct ko_mailbox {
     atomic_int held;  /* the peer for whom the link holds messages; -1: none */
 
     bool has_courier, is_stopping;
-    pthread_cond_t for_courier; /* it is to stop, or has gone */
+    pthread_cond_t for_courier; /* it is to stop, or has gone, or a user has */
     uint64_t visits;            /* of users: posts and waits */
     unsigned looks;             /* of users that do not wait */
 };

@@ -97,13 +97,7 @@ static void run_behind(struct kolo_work *work)
 
 static void await_behind(struct kolo_work *work, const ko_deadline *deadline)
 {
-    struct ko_engine *engine = &((struct ko_behind *)work)->group->behind;
-    struct timespec until = ko_deadline_timespec(deadline);
-
-    pthread_mutex_lock(&engine->lock);
-    while (!atomic_load(&work->is_done) && !ko_deadline_passed(deadline))
-        pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
-    pthread_mutex_unlock(&engine->lock);
+    ko_engine_await(&((struct ko_behind *)work)->group->behind, work, deadline);
 }
 
 static struct ko_behind *make(kolo_group *group, const struct list *list, ko_p2p_carry *carry)

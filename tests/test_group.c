@@ -359,12 +359,28 @@ static void aborting_ends_every_wait(void **state)
     }
 }
 
-/* Works that can never end fail when their group is freed, and can still be asked and freed. */
+struct waiter {
+    kolo_work *work;
+    int status;
+    pthread_t thread;
+};
+
+static void *waiter_main(void *argument)
+{
+    struct waiter *waiter = argument;
+
+    waiter->status = kolo_work_wait(waiter->work, -1);
+    return NULL;
+}
+
+/* Works that can never end fail when their group is freed, also for threads that wait for them
+ * meanwhile, and can still be asked and freed. */
 static int free_unfinished(kolo_group *world, void *argument)
 {
     static const int all[] = {0, 1};
     float one = 1, sum[3];
     kolo_work *works[4];
+    struct waiter waiters[4];
     kolo_group *group;
     int failed = 0;
 
@@ -376,8 +392,18 @@ static int free_unfinished(kolo_group *world, void *argument)
             failed |=
                 kolo_all_reduce_async(group, &one, &sum[i], 1, KOLO_FLOAT32, KOLO_SUM, &works[i]);
         failed |= kolo_irecv(group, &one, 1, KOLO_FLOAT32, 1, 3, &works[3]);
+        for (int i = 0; i < 4 && !failed; i++) {
+            waiters[i].work = works[i];
+            failed = pthread_create(&waiters[i].thread, NULL, waiter_main, &waiters[i]);
+        }
+        if (failed)
+            return ranks_fail("works and threads");
         ranks_nap_ms(20);
         kolo_group_free(group);
+        for (int i = 0; i < 4; i++) {
+            pthread_join(waiters[i].thread, NULL);
+            failed |= waiters[i].status != KOLO_E_ABORTED;
+        }
         failed |= kolo_send(world, NULL, 0, KOLO_UINT8, 1, 0) != 0;
         for (int i = 0; i < 4 && !failed; i++) {
             failed |= ranks_expect(kolo_work_wait(works[i], 0), KOLO_E_ABORTED, "freed");
