@@ -314,9 +314,10 @@ static int wake_port(struct ko_channel *channel, struct ko_port *port, int happe
 
 int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, int nevents)
 {
-    bool has_arrivals = false;
-    int err =
-        nevents < 0 ? ko_group_fail(channel->group, KOLO_E_SYSTEM, kolo_last_error()) : KOLO_OK;
+    bool has_arrivals = !nevents; /* perhaps since before their group was made here */
+    int err = nevents < 0
+                  ? ko_group_fail(channel->group, KOLO_E_SYSTEM, kolo_last_error())
+                  : ko_group_check(channel->group); /* links of a failed one may have gone */
 
     leave_poller(channel);
     disarm(channel);

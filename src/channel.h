@@ -17,6 +17,8 @@
 struct ko_port {
     struct ko_link *link;    /* NULL: never used */
     struct ko_wire *opening; /* begun or claimed, not open yet */
+    bool is_begun;           /* that was begun here */
+    int64_t awaited_ns;      /* since when the port is to be opened */
     bool is_open;
     bool is_optional;        /* opened in case the peer has something for us */
     bool said_bye;           /* the peer has freed its group */
@@ -61,6 +63,9 @@ struct ko_wait {
 /* Safe to close after a failure. */
 int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t number);
 void ko_channel_close(struct ko_channel *channel);
+
+/* Opens the links that other ranks have begun on this channel. */
+int ko_channel_answer(struct ko_channel *channel);
 
 /* The link to a peer; begins to open it if that has not been done. */
 int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link);

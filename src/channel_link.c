@@ -2,11 +2,19 @@
  *
  * Opening a link: the lower rank of the two connects, the higher one claims the arrival and
  * answers. The hello says for which call, so a rank that makes another one is found out here.
+ *
+ * A message may be sent to a lower rank that is busy elsewhere and does not know of it. So the
+ * higher one connects too, after a while. If both have, the lower one's wire is taken: it leaves
+ * the other's alone, and the higher rank gives its own up when it meets that.
  */
 #include "channel_parts.h"
 
+#include "clock.h"
 #include "group.h"
 #include "status.h"
+
+/* Nearly always the lower rank is about to connect. */
+enum { PATIENCE_MS = 20 };
 
 static struct ko_hello hello_to(struct ko_channel *channel, int peer)
 {
@@ -26,9 +34,11 @@ static struct ko_hello hello_to(struct ko_channel *channel, int peer)
 static int connect_to(struct ko_channel *channel, int peer)
 {
     struct ko_hello hello = hello_to(channel, peer);
+    struct ko_port *port = &channel->ports[peer];
 
+    port->is_begun = true;
     return ko_endpoint_connect(channel->group->endpoint, channel->group->world_ranks[peer], &hello,
-                               &channel->ports[peer].opening);
+                               &port->opening);
 }
 
 /* What the other end of a wire says of itself, in its hello or in its answer to ours. */
@@ -50,20 +60,51 @@ static int check_hello(struct ko_channel *channel, int peer, const struct ko_hel
         ours.slice_bytes);
 }
 
+/* Hangs up what has been begun or claimed, if anything. */
+static void drop_opening(struct ko_channel *channel, struct ko_port *port)
+{
+    if (!port->opening)
+        return;
+    ko_channel_unpoll(channel, port);
+    port->opening->transport->hangup(port->opening);
+    port->opening = NULL;
+}
+
 /* An arrival for this port, if there is one, gets our hello. */
 static int claim_from(struct ko_channel *channel, int peer)
 {
     struct ko_hello hello = hello_to(channel, peer);
     struct ko_port *port = &channel->ports[peer];
+    struct ko_wire *arrival;
     int err = ko_endpoint_claim(channel->group->endpoint, channel->group->id, peer, channel->number,
-                                &port->opening);
+                                &arrival);
 
     if (err)
         return err == KO_AGAIN ? KOLO_OK : err;
-    err = check_hello(channel, peer, &port->opening->hello);
+    drop_opening(channel, port);
+    port->opening = arrival;
+    port->is_begun = false;
+    err = check_hello(channel, peer, &arrival->hello);
     if (!err)
-        err = ko_channel_hear_waiting(channel, port, &port->opening->hello.stamp);
-    return err ? err : port->opening->transport->answer(port->opening, &hello);
+        err = ko_channel_hear_waiting(channel, port, &arrival->hello.stamp);
+    return err ? err : arrival->transport->answer(arrival, &hello);
+}
+
+/* Whether an arrival would be taken: in place of what has been begun, only from a lower rank. */
+static bool may_claim(const struct ko_channel *channel, const struct ko_port *port)
+{
+    return !port->opening || (port->is_begun && channel->group->rank > port->link->peer);
+}
+
+/* Whether it is for this rank to connect now. */
+static bool is_to_connect(const struct ko_channel *channel, const struct ko_port *port)
+{
+    if (port->opening)
+        return false;
+    if (channel->group->rank <= port->link->peer)
+        return true;
+    return channel->number == KO_CHANNEL_P2P && !port->is_optional &&
+           ko_now_ns() - port->awaited_ns >= PATIENCE_MS * (int64_t)1000000;
 }
 
 static int finish_opening(struct ko_channel *channel, struct ko_port *port)
@@ -82,9 +123,7 @@ static int finish_opening(struct ko_channel *channel, struct ko_port *port)
 void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port)
 {
     ko_channel_unpoll(channel, port);
-    if (port->opening)
-        port->opening->transport->hangup(port->opening);
-    port->opening = NULL;
+    drop_opening(channel, port);
     port->said_bye = true;
     channel->nopening--;
 }
@@ -101,12 +140,15 @@ static int judge_opening(struct ko_channel *channel, struct ko_port *port, int s
 
 int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
 {
+    const int peer = port->link->peer;
     int err = KOLO_OK;
 
     if (port->said_bye)
         return KOLO_OK;
-    if (!port->opening)
-        err = claim_from(channel, port->link->peer);
+    if (may_claim(channel, port))
+        err = claim_from(channel, peer);
+    if (!err && is_to_connect(channel, port))
+        err = connect_to(channel, peer);
     if (!err && port->opening)
         err = port->opening->transport->drive(port->opening);
     if (!err && port->opening && port->opening->state == KO_WIRE_OPEN)
@@ -131,9 +173,9 @@ static int open_link(struct ko_channel *channel, int peer, bool is_optional)
     port->link->places.spread = ko_group_spread(channel->group, contact);
     port->polled_fd = -1;
     port->is_optional = is_optional;
+    port->awaited_ns = ko_now_ns();
     channel->nopening++;
-    err = channel->group->rank <= peer ? connect_to(channel, peer) : KOLO_OK;
-    return err ? judge_opening(channel, port, err) : ko_channel_drive_opening(channel, port);
+    return ko_channel_drive_opening(channel, port);
 }
 
 int ko_channel_link(struct ko_channel *channel, int peer, struct ko_link **link)
@@ -160,13 +202,37 @@ int ko_channel_link_all(struct ko_channel *channel)
     return err;
 }
 
-/* Opens the links that other ranks have begun on this channel: they may wait for it before this
- * rank comes to use it, as around a ring. */
-int ko_channel_answer_arrivals(struct ko_channel *channel)
+/* Two have connected to each other, and this end's wire has been taken. */
+static void discard_arrival(struct ko_channel *channel, int from)
+{
+    struct ko_wire *arrival;
+
+    if (!ko_endpoint_claim(channel->group->endpoint, channel->group->id, from, channel->number,
+                           &arrival))
+        arrival->transport->hangup(arrival);
+}
+
+/* Returns whether there may be more arrivals: something has been begun. */
+static bool answer_one(struct ko_channel *channel, int from, int *err)
+{
+    const kolo_group *group = channel->group;
+    struct ko_link *link;
+
+    if (from < 0 || from >= group->size || from == group->rank)
+        return false;
+    if (channel->ports[from].is_open)
+        discard_arrival(channel, from);
+    else if (!channel->ports[from].link)
+        *err = ko_channel_link(channel, from, &link);
+    else
+        return false;
+    return true;
+}
+
+int ko_channel_answer(struct ko_channel *channel)
 {
     enum { CAP = 16 };
     struct ko_hello hellos[CAP];
-    struct ko_link *link;
     int n, nbegun, err = KOLO_OK;
 
     do {
@@ -174,14 +240,17 @@ int ko_channel_answer_arrivals(struct ko_channel *channel)
                                   hellos, CAP);
         nbegun = 0;
         for (int i = 0; i < n && !err; i++)
-            if (hellos[i].from >= 0 && hellos[i].from < channel->group->rank &&
-                !channel->ports[hellos[i].from].link) {
-                err = ko_channel_link(channel, hellos[i].from, &link);
-                nbegun++;
-            }
+            nbegun += answer_one(channel, hellos[i].from, &err);
     } while (n == CAP && nbegun && !err);
-    /* Messages are received by ranks that call for them; but the sender of one may be needed for
-     * what this rank waits for. */
+    return err;
+}
+
+/* Messages are received by ranks that call for them; but the sender of one may be needed for what
+ * this rank waits for. */
+int ko_channel_answer_arrivals(struct ko_channel *channel)
+{
+    int err = ko_channel_answer(channel);
+
     if (!err)
         ko_mailbox_answer_all(channel->group->endpoint);
     return err;

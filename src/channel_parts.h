@@ -18,7 +18,8 @@ int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port);
 /* The peer of a link that nothing depends on has gone before the link was open. */
 void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port);
 
-/* Opens the links that other ranks have begun on this channel. */
+/* Opens the links that other ranks have begun on this channel, and those for messages on others:
+ * they may wait for it before this rank comes to use it, as around a ring. */
 int ko_channel_answer_arrivals(struct ko_channel *channel);
 
 /* The peer is, and waits for us, in the call of stamp. */

@@ -428,25 +428,14 @@ int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t
     return n;
 }
 
-/* Adds the group of the arrival to those listed, unless it is there or there is no room. */
-static int list_group(uint64_t *groups, int n, int cap, uint64_t group)
+bool ko_endpoint_has_unclaimed(struct ko_endpoint *endpoint, uint32_t channel)
 {
-    for (int i = 0; i < n; i++)
-        if (groups[i] == group)
-            return n;
-    if (n < cap)
-        groups[n++] = group;
-    return n;
-}
-
-int ko_endpoint_wanted(struct ko_endpoint *endpoint, uint32_t channel, uint64_t *groups, int cap)
-{
-    int n = 0;
+    bool has = false;
 
     pthread_mutex_lock(&endpoint->lock);
-    for (struct ko_arrival *arrival = endpoint->arrivals; arrival; arrival = arrival->next)
-        if (arrival->is_ready && arrival->wire->hello.channel == channel)
-            n = list_group(groups, n, cap, arrival->wire->hello.group);
+    for (const struct ko_arrival *arrival = endpoint->arrivals; arrival && !has;
+         arrival = arrival->next)
+        has = arrival->is_ready && arrival->wire->hello.channel == channel;
     pthread_mutex_unlock(&endpoint->lock);
-    return n;
+    return has;
 }

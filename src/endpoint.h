@@ -78,8 +78,7 @@ int ko_endpoint_claim(struct ko_endpoint *endpoint, uint64_t group, int from, ui
 int ko_endpoint_unclaimed(struct ko_endpoint *endpoint, uint64_t group, uint32_t channel,
                           struct ko_hello *hellos, int cap);
 
-/* The ids of up to cap groups of which there are unclaimed arrivals for that channel; returns how
- * many. */
-int ko_endpoint_wanted(struct ko_endpoint *endpoint, uint32_t channel, uint64_t *groups, int cap);
+/* Whether there are unclaimed arrivals for that channel of any group. */
+bool ko_endpoint_has_unclaimed(struct ko_endpoint *endpoint, uint32_t channel);
 
 #endif

@@ -321,38 +321,25 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
 
 static void answer(kolo_group *group)
 {
-    struct ko_hello hellos[16];
-    int n = ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, hellos, 16);
+    struct ko_hello hello;
+    int n = ko_endpoint_unclaimed(group->endpoint, group->id, KO_CHANNEL_P2P, &hello, 1);
     struct ko_mailbox *mailbox = n ? mailbox_of(group) : NULL;
-    struct ko_link *link;
-    int err = KOLO_OK;
 
     if (!mailbox || !ko_biased_lock_try(&mailbox->lock))
         return; /* whoever holds the lock drives the channel */
-    for (int i = 0; i < n && !err; i++)
-        if (hellos[i].from >= 0 && hellos[i].from < group->size)
-            err = ko_channel_link(&mailbox->channel, hellos[i].from, &link);
-    if (!err)
-        (void)ko_channel_turn(&mailbox->channel);
+    if (ko_channel_answer(&mailbox->channel) || ko_channel_turn(&mailbox->channel))
+        ko_mailbox_fail_all(mailbox);
     ko_biased_lock_give(&mailbox->lock);
 }
 
 void ko_mailbox_answer_all(struct ko_endpoint *endpoint)
 {
-    uint64_t ids[64];
-    const int n = ko_endpoint_wanted(endpoint, KO_CHANNEL_P2P, ids, 64);
-
-    if (!n)
+    if (!ko_endpoint_has_unclaimed(endpoint, KO_CHANNEL_P2P))
         return;
     pthread_mutex_lock(&endpoint->groups_lock);
-    for (kolo_group *group = endpoint->groups; group; group = group->next) {
-        bool is_wanted = false;
-
-        for (int i = 0; i < n && !is_wanted; i++)
-            is_wanted = ids[i] == group->id;
-        if (is_wanted && !atomic_load(&group->failed))
+    for (kolo_group *group = endpoint->groups; group; group = group->next)
+        if (!atomic_load(&group->failed))
             answer(group);
-    }
     pthread_mutex_unlock(&endpoint->groups_lock);
 }
 

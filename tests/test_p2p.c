@@ -285,6 +285,57 @@ static int leave_it_to_the_courier(kolo_group *group, void *argument)
     return failed ? ranks_fail("courier") : 0;
 }
 
+/* Each rank sends to all before it receives, in groups that have no links yet. All but one are in a
+ * call of another group meanwhile, which that one comes to when it has sent. */
+static int send_ahead(kolo_group *world, void *argument)
+{
+    const int rank = kolo_group_rank(world), size = kolo_group_size(world);
+    kolo_group *group;
+    int failed = 0;
+
+    (void)argument;
+    for (int first = 0; first < size && !failed; first++) {
+        int got = 0;
+
+        failed = kolo_group_duplicate(world, &group);
+        for (int r = 0; r < size && !failed && rank == first; r++)
+            failed = kolo_send(group, &first, 1, KOLO_INT32, r, first);
+        failed |= failed || kolo_barrier(world) ||
+                  kolo_recv(group, &got, 1, KOLO_INT32, first, first) || got != first;
+        kolo_group_free(group);
+    }
+    return failed ? ranks_fail("sending ahead") : 0;
+}
+
+/* Both ends connect at about the same time. */
+static int send_across(kolo_group *world, void *argument)
+{
+    enum { TIMES = 12 };
+    const int rank = kolo_group_rank(world);
+    kolo_group *group;
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < TIMES && !failed; i++) {
+        int got = -1;
+
+        failed = kolo_group_duplicate(world, &group) || kolo_barrier(world);
+        if (!failed && rank == 0)
+            ranks_nap_ms(20 + i / 2); /* the other's patience, and a little more */
+        failed |= failed || kolo_send(group, &i, 1, KOLO_INT32, 1 - rank, 0) ||
+                  kolo_recv(group, &got, 1, KOLO_INT32, 1 - rank, 0) || got != i;
+        kolo_group_free(group);
+    }
+    return failed ? ranks_fail("sending across") : 0;
+}
+
+static void who_sends_need_not_be_met(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run_all_ways(3, send_ahead), 0);
+    assert_int_equal(ranks_run_all_ways(2, send_across), 0);
+}
+
 static void large_sends_go_on_in_the_background(void **state)
 {
     static const char *const transports[] = {"shm", "tcp"};
@@ -519,6 +570,7 @@ int main(void)
         cmocka_unit_test(a_rank_may_send_to_itself),
         cmocka_unit_test(a_message_finds_its_receive_while_arriving),
         cmocka_unit_test(threads_of_one_rank_wait_at_once),
+        cmocka_unit_test(who_sends_need_not_be_met),
         cmocka_unit_test(large_sends_go_on_in_the_background),
         cmocka_unit_test(a_wait_that_gives_up_leaves_the_work_running),
         cmocka_unit_test(freeing_a_work_waits_for_it),
