@@ -174,7 +174,8 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * buffers lie inside, anywhere, move from there straight to where they are needed. Elsewhere it is
  * as good as any other. A send out of it is complete when its receiver has taken it. nbytes are
  * rounded up to whole pages, which are zero and take a file descriptor for each allocation: few
- * large ones are better than many small. Any thread.
+ * large ones are better than many small. More than the machine, or the limit of the process's
+ * control group, has left is KOLO_E_NOMEM. Any thread.
  *
  * Of an all_reduce whose buffers both lie in such memory, the other ranks of the host may write the
  * result there themselves. After a call has failed, one that was late may still do so, until it

@@ -6,6 +6,7 @@
 #include "shmem.h"
 
 #include "fault.h"
+#include "spare_memory.h"
 #include "status.h"
 
 #include <errno.h>
@@ -50,11 +51,27 @@ static int map(struct ko_segment *segment, int protection)
     return KOLO_OK;
 }
 
-/* fallocate, not ftruncate: pages that cannot be had are an error here and not a signal later. */
+/* Who asks for more pages than there are gets them one after another until the kernel kills
+ * something. To look takes longer than to be given a few. */
+static int check_spare(size_t nbytes)
+{
+    enum { FEW = 64 << 20 };
+    const size_t spare = nbytes < FEW ? SIZE_MAX : ko_spare_memory();
+
+    if (nbytes <= spare)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_NOMEM,
+                   "a shared segment of %zu bytes: this process could still be given %zu", nbytes,
+                   spare);
+}
+
+/* fallocate, not ftruncate: a file system's limit is an error here and not a signal later. */
 static int allocate(struct ko_segment *segment)
 {
-    int error;
+    int error = check_spare(segment->nbytes);
 
+    if (error)
+        return error;
     segment->fd = memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0 || fchmod(segment->fd, S_IRUSR | S_IWUSR))
         return ko_fail_errno(errno, "memfd_create");

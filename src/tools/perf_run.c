@@ -8,6 +8,7 @@
 #include "launch.h"
 #include "perf_case.h"
 #include "perf_device.h"
+#include "spare_memory.h"
 #include "status.h"
 #include "thread.h"
 
@@ -94,21 +95,6 @@ static int local_number(const struct seat *seat)
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
-/* Bytes that this machine could still give away; < 0: unknown. */
-static double available_memory(void)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    double kib = -1;
-    char line[128];
-
-    while (file && kib < 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lf kB", &kib) != 1)
-            kib = -1;
-    if (file)
-        fclose(file);
-    return kib < 0 ? -1 : kib * 1024;
-}
-
 /* Before any rank of this machine takes memory, all know whether there is enough. */
 static int check_memory(const struct ko_perf_options *options)
 {
@@ -116,9 +102,9 @@ static int check_memory(const struct ko_perf_options *options)
     const double ranks = (double)(processes > 0 ? processes : 1) * options->nthreads;
     const int buffers = options->on_gpu || !options->check ? 2 : 3; /* a, b, copy, mirror */
     const double needed = ranks * buffers * (double)options->max_bytes;
-    const double free_bytes = available_memory();
+    const double free_bytes = (double)ko_spare_memory();
 
-    if (free_bytes < 0 || needed <= free_bytes)
+    if (needed <= free_bytes)
         return KOLO_OK;
     return ko_fail(KOLO_E_NOMEM,
                    "-e %zu: the %.0f ranks of this machine need %.3g GB, of which %.3g GB are free",
