@@ -10,6 +10,7 @@
 #include "config.h"
 #include "fence.h"
 #include "group.h"
+#include "group_idle.h"
 #include "portable.h"
 #include "status.h"
 
@@ -364,33 +365,49 @@ static int check_process(struct ko_channel *channel, int peer)
     return KOLO_OK;
 }
 
+/* Tells all peers which call this rank is in, and waits in. */
+static int ask_peers(struct ko_channel *channel, struct ko_wait *wait)
+{
+    int err = KOLO_OK;
+
+    wait->has_asked = true;
+    for (int i = 0; i < channel->group->size && !err; i++)
+        if (channel->ports[i].is_open)
+            err = ko_link_tell(channel->ports[i].link, KO_FRAME_WAITING,
+                               ko_channel_call(channel, channel->seq), NULL, 0);
+    return err ? ko_channel_link_failed(channel, wait->peer, err) : KOLO_OK;
+}
+
+/* What no link tells of. */
+static int look_elsewhere(struct ko_channel *channel, const struct ko_wait *wait)
+{
+    int err = ko_group_check_store(channel->group);
+
+    /* A collective needs all ranks; a message only one, which may be on its way to connect. */
+    if (!err && (channel->is_in_call || (wait->peer >= 0 && !channel->ports[wait->peer].is_open)))
+        err = ko_group_check_server(channel->group, "");
+    return err ? err : check_process(channel, wait->peer);
+}
+
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
 {
-    int64_t now = ko_now_ns();
+    const int64_t now = ko_now_ns(), waited_ms = (now - wait->began_ns) / 1000000;
     int err = KOLO_OK;
 
     if (ko_deadline_passed(wait->deadline))
         return ko_channel_timed_out(channel, wait);
-    if (now - wait->began_ns < (int64_t)ASK_MS * 1000000)
+    if (waited_ms < ASK_MS)
         return KOLO_OK;
-    if (channel->is_in_call && !wait->has_asked) {
-        wait->has_asked = true;
-        for (int i = 0; i < channel->group->size && !err; i++)
-            if (channel->ports[i].is_open)
-                err = ko_link_tell(channel->ports[i].link, KO_FRAME_WAITING,
-                                   ko_channel_call(channel, channel->seq), NULL, 0);
-        if (err)
-            return ko_channel_link_failed(channel, wait->peer, err);
+    if (channel->is_in_call && !wait->has_asked)
+        err = ask_peers(channel, wait);
+    if (!err && channel->is_in_call && channel->told_idle != channel->seq &&
+        waited_ms >= ko_idle_tell_ms(wait->deadline->timeout_ms)) {
+        channel->told_idle = channel->seq;
+        ko_idle_tell(channel->group, channel->seq);
     }
-    if (now - wait->store_checked_ns >= (int64_t)NAP_MS * 1000000) {
+    if (!err && now - wait->store_checked_ns >= (int64_t)NAP_MS * 1000000) {
         wait->store_checked_ns = now;
-        err = ko_group_check_store(channel->group);
-        /* A collective needs all ranks; a message only one, which may be on its way to connect. */
-        if (!err &&
-            (channel->is_in_call || (wait->peer >= 0 && !channel->ports[wait->peer].is_open)))
-            err = ko_group_check_server(channel->group, "");
-        if (!err)
-            err = check_process(channel, wait->peer);
+        err = look_elsewhere(channel, wait);
     }
     return err;
 }

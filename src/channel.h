@@ -42,6 +42,7 @@ struct ko_channel {
 
     uint64_t seq; /* of the call under way, or of the last one */
     bool is_in_call;
+    uint64_t told_idle; /* the call in which this rank has last said that it waits */
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
     int spin_us;     /* KOLO_SPIN_US */

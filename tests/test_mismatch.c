@@ -246,6 +246,40 @@ static int come_late(kolo_group *group, void *argument)
     return check_stays_failed(group, status, text);
 }
 
+/* In a ring rank 0 waits for rank 3, which waits for rank 2, which does not come; rank 1 waits for
+ * rank 0. Whoever gives up first, all are told of rank 2. */
+static int break_the_ring(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    char text[512];
+    int status;
+
+    (void)argument;
+    if (exam_try(group, &short_sum) || kolo_barrier(group) || kolo_group_set_timeout(group, 1200))
+        return ranks_fail("before");
+    if (rank == 2)
+        ranks_nap_ms(2000);
+    status = exam_try(group, &long_sum);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    if (status != KOLO_E_TIMEOUT ||
+        (!strstr(text, " rank 2 (") && !strstr(text, "as do all but rank 2, which")))
+        return ranks_fail("status %d: %s", status, text);
+    return check_stays_failed(group, status, text);
+}
+
+static void who_keeps_all_waiting_is_named(void **state)
+{
+    (void)state;
+    setenv("KOLO_ALGO", "ring", 1);
+    for (int i = 0; i < 4; i++) {
+        const struct ranks ranks = {.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = 4};
+
+        set_variables(i / 2 ? "tcp" : "shm", false);
+        assert_int_equal(ranks_run(&ranks, break_the_ring, NULL), 0);
+    }
+    unsetenv("KOLO_ALGO");
+}
+
 static void a_rank_that_does_not_call_is_named(void **state)
 {
     (void)state;
@@ -354,6 +388,7 @@ int main(void)
         cmocka_unit_test(threads_disagree),
         cmocka_unit_test(processes_disagree),
         cmocka_unit_test(order_and_skipped_calls_show),
+        cmocka_unit_test(who_keeps_all_waiting_is_named),
         cmocka_unit_test(a_rank_that_does_not_call_is_named),
         cmocka_unit_test(a_rank_that_frees_its_group_is_named),
         cmocka_unit_test(blocks_of_other_lengths_are_told),
