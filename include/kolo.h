@@ -381,7 +381,10 @@ KOLO_API int kolo_op_free(kolo_group *group, kolo_op op);
 
 /* Each has a blocking form, which runs in the calling thread, and an _async form, which returns at
  * once with a work that the group's own thread carries out. All ranks must agree on everything but
- * the buffers; if they do not, the error names both sides. n is the group's size. */
+ * the buffers; if they do not, the error names both sides. A rank that only sends in a call, as a
+ * broadcast's root, returns without an answer: that others take it for another call is then told by
+ * a later one, or in the log when the group is freed; with KOLO_CHECK=1 by this call, before it
+ * moves anything. n is the group's size. */
 
 /* out[count] = reduction of every rank's in[count]; the same bits on all ranks. in == out allowed.
  */

@@ -72,10 +72,26 @@ static void discard(struct ko_link *link)
     } while (!ko_link_hear(link, &notice));
 }
 
+/* A rank that only sends in a call does not learn there that others take it for another one: what
+ * they have sent lies unread. */
+static int check_unread(struct ko_channel *channel)
+{
+    const struct ko_frame *frame;
+    int err = KOLO_OK;
+
+    for (int i = 0; channel->ports && i < channel->group->size && !err; i++)
+        if (channel->ports[i].is_open &&
+            !channel->ports[i].link->ops->next(channel->ports[i].link, &frame))
+            err = ko_channel_hear_waiting(channel, &channel->ports[i], &frame->stamp);
+    return err;
+}
+
 int ko_channel_part(struct ko_channel *channel)
 {
     int late = -1;
 
+    if (!channel->is_parting && check_unread(channel))
+        return -1;
     for (int i = 0; channel->ports && i < channel->group->size; i++) {
         const struct ko_port *port = &channel->ports[i];
 

@@ -267,6 +267,33 @@ static int break_the_ring(kolo_group *group, void *argument)
     return check_stays_failed(group, status, text);
 }
 
+/* Each of two roots sends, and waits for nobody. */
+static int disagree_on_the_root(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    int number = rank, failed;
+
+    (void)argument;
+    failed = kolo_barrier(group) || exam_try(group, &short_sum) ||
+             kolo_broadcast(group, &number, 1, KOLO_INT32, rank == 1);
+    ranks_nap_ms(100); /* both have arrived */
+    return failed ? ranks_fail("broadcast") : 0;
+}
+
+static void two_roots_are_told_of(void **state)
+{
+    char text[8192];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        set_variables(i ? "tcp" : "shm", false);
+        assert_int_equal(ranks_run_logged(3, disagree_on_the_root, text, sizeof text), 0);
+        if (!strstr(text, "the ranks make different calls: rank ") ||
+            !strstr(text, "calls broadcast #3 of 1 int32, root 1"))
+            fail_msg("%s", text);
+    }
+}
+
 static void who_keeps_all_waiting_is_named(void **state)
 {
     (void)state;
@@ -385,6 +412,7 @@ static void different_algorithms_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_roots_are_told_of), /* first: the level of the log is read once */
         cmocka_unit_test(threads_disagree),
         cmocka_unit_test(processes_disagree),
         cmocka_unit_test(order_and_skipped_calls_show),
