@@ -431,6 +431,23 @@ ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd
     return ko_socket_send_pieces(fd, &piece, 1, pass_fd);
 }
 
+/* Keeps the first, if there was none before, and closes the others: for those a header's rounded
+ * length has room, whatever we have asked for. */
+static void keep_first(const struct cmsghdr *header, int *got_fd)
+{
+    int fd;
+
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+        return;
+    for (size_t at = CMSG_LEN(0); at + sizeof fd <= header->cmsg_len; at += sizeof fd) {
+        memcpy(&fd, (const char *)header + at, sizeof fd);
+        if (*got_fd >= 0)
+            close(fd);
+        else
+            *got_fd = fd;
+    }
+}
+
 ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof *got_fd)];
@@ -440,16 +457,10 @@ ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)
                              .msg_control = control,
                              .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-    struct cmsghdr *header = n < 0 ? NULL : CMSG_FIRSTHDR(&message);
-    int passed;
+    const struct cmsghdr *header = n < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
-    if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-        return n;
-    memcpy(&passed, CMSG_DATA(header), sizeof passed);
-    if (*got_fd >= 0)
-        close(passed);
-    else
-        *got_fd = passed;
+    if (header)
+        keep_first(header, got_fd);
     return n;
 }
 

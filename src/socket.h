@@ -65,7 +65,7 @@ int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *dea
 
 /* As send and recv on a stream socket (the count, or -1 and errno; never waiting), on Unix sockets
  * with a descriptor beside the bytes: pass_fd < 0 passes none; *got_fd is set if one came (one
- * already there is kept and the new one closed). */
+ * already there, or the first of several, is kept and the others are closed). */
 ssize_t ko_socket_send_pieces(int fd, const struct iovec *pieces, int npieces, int pass_fd);
 ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd);
 ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd);

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -215,6 +216,42 @@ static void one_descriptor(void **state)
     close(ends[1]);
 }
 
+/* Of several that have come with one byte the first is taken, and the others are closed. */
+static void first_descriptor(void **state)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+    char byte = 'a';
+    struct iovec piece = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &piece,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    int ends[2], first[2], second[2], got = -1;
+
+    (void)state;
+    pair(ends);
+    assert_int_equal(pipe(first), 0);
+    assert_int_equal(pipe(second), 0);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    memcpy(CMSG_DATA(header), (int[]){first[1], second[1]}, 2 * sizeof(int));
+    assert_int_equal(sendmsg(ends[0], &message, MSG_NOSIGNAL), 1);
+    close(first[1]);
+    close(second[1]);
+    assert_int_equal(ko_socket_recv_with(ends[1], &byte, 1, &got), 1);
+    assert_int_equal(fcntl(second[0], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(read(second[0], &byte, 1), 0); /* no writer is left */
+    assert_int_equal(write(got, "x", 1), 1);
+    assert_int_equal(read(first[0], &byte, 1), 1);
+    close(got);
+    close(first[0]);
+    close(second[0]);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void faults(void **state)
 {
     char name[KO_UNIX_NAME] = "nobody";
@@ -230,11 +267,14 @@ static void faults(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),       cmocka_unit_test(full_queue),
-        cmocka_unit_test(users),       cmocka_unit_test(other_users),
-        cmocka_unit_test(descriptors), cmocka_unit_test(one_descriptor),
-        cmocka_unit_test(faults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names),
+                                       cmocka_unit_test(full_queue),
+                                       cmocka_unit_test(users),
+                                       cmocka_unit_test(other_users),
+                                       cmocka_unit_test(descriptors),
+                                       cmocka_unit_test(one_descriptor),
+                                       cmocka_unit_test(first_descriptor),
+                                       cmocka_unit_test(faults)};
 
     return cmocka_run_group_tests_name("unix_socket", tests, NULL, NULL);
 }
