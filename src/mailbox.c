@@ -269,6 +269,16 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
     return err;
 }
 
+/* What has come before has been found without anything being driven, after which it is counted. */
+static void count_found(struct ko_mailbox *mailbox, const struct ko_letter *probe)
+{
+    const int first = probe->peer < 0 ? 0 : probe->peer;
+    const int end = probe->peer < 0 ? mailbox->group->size : first + 1;
+
+    for (int i = first; i < end; i++)
+        ko_mailbox_count_finished(mailbox, i);
+}
+
 /* Looks for a message, with the lock. What a probe that is done has found stays where it is. */
 static int probe_locked(struct ko_mailbox *mailbox, struct ko_letter *probe,
                         const ko_deadline *deadline)
@@ -283,6 +293,7 @@ static int probe_locked(struct ko_mailbox *mailbox, struct ko_letter *probe,
         err = enter(mailbox, probe);
     if (err)
         return err;
+    count_found(mailbox, probe);
     ko_mailbox_await_locked(mailbox, probe, deadline);
     if (!atomic_load(&probe->work.is_done)) {
         ko_desk_remove_probe(&mailbox->desk, probe);

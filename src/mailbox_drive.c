@@ -22,9 +22,10 @@ static void wake_users(struct ko_mailbox *mailbox)
         pthread_cond_broadcast(&mailbox->changed);
 }
 
-/* Counts what has been finished with a peer, and wakes those who wait for it. */
-static void count_finished(struct ko_mailbox *mailbox, struct ko_correspondence *with)
+void ko_mailbox_count_finished(struct ko_mailbox *mailbox, int peer)
 {
+    struct ko_correspondence *with = &mailbox->with[peer];
+
     if (!with->nfinished)
         return;
     mailbox->nopen -= with->nfinished;
@@ -40,7 +41,7 @@ void ko_mailbox_fail_all(struct ko_mailbox *mailbox)
     status = ko_group_check(mailbox->group); /* and the thread's text */
     for (int i = 0; i < mailbox->group->size; i++) {
         ko_correspondence_fail(&mailbox->with[i], status);
-        count_finished(mailbox, &mailbox->with[i]);
+        ko_mailbox_count_finished(mailbox, i);
     }
     mailbox->nopen -= ko_desk_fail(&mailbox->desk, status);
     wake_users(mailbox);
@@ -101,7 +102,7 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     if (err)
         return ko_channel_link_failed(&mailbox->channel, peer, err);
     err = drive_link(mailbox, peer, link, wanted);
-    count_finished(mailbox, with);
+    ko_mailbox_count_finished(mailbox, peer);
     if (ko_group_check(mailbox->group))
         return ko_group_check(mailbox->group);
     if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye &&

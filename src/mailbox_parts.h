@@ -46,6 +46,9 @@ static inline struct ko_mailbox *ko_mailbox_existing(kolo_group *group)
 /* The group has failed: tells the peers, then everything ends with the group's error. */
 void ko_mailbox_fail_all(struct ko_mailbox *mailbox);
 
+/* Counts what has been finished with a peer, and wakes those who wait for it. */
+void ko_mailbox_count_finished(struct ko_mailbox *mailbox, int peer);
+
 /* Moves what can be moved of one peer's letters; of these `wanted`, if any, is waited for. */
 int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted);
 

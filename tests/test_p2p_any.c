@@ -315,6 +315,30 @@ static int ask_oneself(kolo_group *group, void *argument)
     return failed ? ranks_fail("ask_oneself") : 0;
 }
 
+/* What a probe finds among what has come before is no work that would be unfinished: who then frees
+ * its group has freed it, and aborts nothing. */
+static int ask_and_leave(kolo_group *group, void *argument)
+{
+    kolo_message message;
+    int found;
+    char byte;
+
+    if (kolo_group_rank(group) == 1)
+        return letter_take(group, 2, 2, 0, 2) ||
+               kolo_probe(group, argument ? KOLO_ANY_RANK : 0, 1, -1, &found, &message) || !found ||
+               expect_message(&message, 0, 1, 5);
+    if (letter_post(group, 5, 1, 1, 1) || letter_post(group, 2, 2, 1, 2))
+        return 1;
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, 1, 3), KOLO_E_PEER_LOST,
+                        "has freed its group, while rank 0 waits for it");
+}
+
+static int ask_for_any_and_leave(kolo_group *group, void *argument)
+{
+    (void)argument;
+    return ask_and_leave(group, &group);
+}
+
 static int ask_wrongly(kolo_group *group, void *argument)
 {
     kolo_message message;
@@ -343,6 +367,8 @@ static void probes_say_what_a_receive_would_get(void **state)
     letters_run(2, ask_first);
     letters_run(2, ask_without_waiting);
     letters_run(1, ask_oneself);
+    letters_run(2, ask_and_leave);
+    letters_run(2, ask_for_any_and_leave);
     letters_run(1, ask_wrongly);
 }
 
