@@ -78,14 +78,15 @@ static void fill_staged(struct ko_letter *letter, kolo_group *group, const kolo_
 
 /* ---- blocking ---------------------------------------------------------------------------- */
 
-/* One that is wrong must not leave others waiting: all are looked at before any is posted. */
+/* One that is wrong must not leave others waiting: all are looked at before any is posted. Where
+ * there are none, nothing else would find out that the group is NULL or has failed. */
 static int check_all(const char *name, kolo_group *group, const kolo_p2p *ops, size_t nops)
 {
-    int err = KOLO_OK;
+    int err = group ? KOLO_OK : ko_fail(KOLO_E_INVALID, "%s: group is NULL", name);
 
     for (size_t i = 0; i < nops && !err; i++)
         err = check(name, group, &ops[i]);
-    return err;
+    return err || nops ? err : ko_group_check(group);
 }
 
 /* The status of the first of these letters that failed, with its text, unless err is one already;

@@ -143,6 +143,23 @@ static int batch_wrongly(kolo_group *group, void *argument)
     return 0;
 }
 
+/* Where every other call is refused, so is a batch of nothing. */
+static int batch_nothing_wrongly(kolo_group *group, void *argument)
+{
+    kolo_work *work = NULL;
+    int failed;
+
+    (void)argument;
+    failed = ranks_expect(kolo_batch(NULL, NULL, 0), KOLO_E_INVALID, "kolo_batch: group is NULL") ||
+             ranks_expect(kolo_batch_async(NULL, NULL, 0, &work), KOLO_E_INVALID,
+                          "kolo_batch_async: group is NULL");
+    kolo_group_abort(group, "enough");
+    return failed ||
+           ranks_expect(kolo_batch(group, NULL, 0), KOLO_E_ABORTED, "aborted the group: enough") ||
+           ranks_expect(kolo_batch_async(group, NULL, 0, &work), KOLO_E_ABORTED,
+                        "aborted the group: enough");
+}
+
 /* One of three does not fit: it is told, and the others have arrived. */
 static int batch_too_long(kolo_group *group, void *argument)
 {
@@ -179,6 +196,7 @@ static void wrong_batches_are_told(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run_all_ways(1, batch_wrongly), 0);
+    assert_int_equal(ranks_run_all_ways(1, batch_nothing_wrongly), 0);
     assert_int_equal(ranks_run_all_ways(2, batch_too_long), 0);
 }
 
