@@ -165,6 +165,8 @@ static int open_links(struct ko_mailbox *mailbox, const struct ko_letter *letter
     return err ? ko_group_check(letter->group) : KOLO_OK;
 }
 
+/* A letter that cannot be entered ends the group: its peer, or what was posted before it in one
+ * batch, would wait in vain. */
 static int enter(struct ko_mailbox *mailbox, struct ko_letter *letter)
 {
     const bool is_any = letter->peer < 0;
@@ -172,7 +174,11 @@ static int enter(struct ko_mailbox *mailbox, struct ko_letter *letter)
                                       is_any ? mailbox->group->size : 1, letter);
 
     mailbox->nopen += !err;
-    return err;
+    if (!err)
+        return KOLO_OK;
+    (void)ko_group_fail(mailbox->group, err, kolo_last_error());
+    ko_mailbox_fail_all(mailbox);
+    return ko_group_check(mailbox->group);
 }
 
 /* With the lock, in a group that had not failed. */

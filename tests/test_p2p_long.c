@@ -3,6 +3,7 @@
  * Messages that come before their receives: long ones step aside, short ones take memory up to a
  * bound; and those that do not fit the receive that gets them.
  */
+#include "fault.h"
 #include "letters.h"
 #include "mailbox_parts.h"
 #include "sanitized.h"
@@ -344,6 +345,44 @@ static void what_comes_unasked_is_bounded(void **state)
     letters_run(2, flood_with_a_long_one);
 }
 
+/* No memory for the word that the sender of what lies aside is to get: that is the end of the
+ * group, and of the receive posted before, for which nobody else would come. */
+static int lack_a_word(kolo_group *group, void *argument)
+{
+    unsigned char *bytes = letter_make(LONG, 1), byte;
+    const kolo_p2p ops[] = {{0, 0, 3, KOLO_UINT8, 1, &byte, NULL},
+                            {0, 0, 1, KOLO_UINT8, LONG, bytes, NULL}};
+    const char *text;
+    kolo_work *work;
+    int err, failed;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 0) {
+        failed = kolo_isend(group, bytes, LONG, KOLO_UINT8, 1, 1, &work);
+        failed = failed || letter_post(group, 10, 9, 1, 2);
+        err = finish(work);
+    } else {
+        failed = letter_take(group, 10, 9, 0, 2);
+        ko_fault_arm(KO_FAULT_ALLOC, 2); /* behind the batch's own letters */
+        err = kolo_batch(group, ops, 2);
+        ko_fault_arm(KO_FAULT_ALLOC, 0);
+    }
+    free(bytes);
+    return failed || ranks_expect(err, KOLO_E_NOMEM, "no memory for a word to a peer") ||
+           kolo_group_error(group, &text) != KOLO_E_NOMEM;
+}
+
+static void lack_of_memory_ends_the_group(void **state)
+{
+    (void)state;
+    set_limits("64K", "64M");
+    for (int i = 0; i < 2; i++) {
+        letters_set(i ? "tcp" : "shm", true);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, lack_a_word, NULL), 0);
+    }
+}
+
 /* ---- refused ------------------------------------------------------------------------------- */
 
 static int all_are(const unsigned char *bytes, size_t nbytes, unsigned char value)
@@ -469,6 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(probes_find_what_lies_aside, unset_limits),
         cmocka_unit_test_teardown(sends_that_lie_aside_end, unset_limits),
         cmocka_unit_test_teardown(what_comes_unasked_is_bounded, unset_limits),
+        cmocka_unit_test_teardown(lack_of_memory_ends_the_group, unset_limits),
         cmocka_unit_test_teardown(refusals_fail_both_sides, unset_limits),
         cmocka_unit_test(words_of_peers_are_not_trusted),
     };
