@@ -14,6 +14,7 @@
 #include "log.h"
 #include "mailbox_gpu.h"
 #include "protocols.h"
+#include "store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,31 +130,32 @@ int ko_group_error(kolo_group *group)
     return ko_fail_again(atomic_load(&group->failed), group->failure_text);
 }
 
-/* The key under which ranks leave word of a failure. */
-static void failure_key(const kolo_group *group, char *key, size_t nbytes)
+/* Of the key under which ranks leave word of a failure. The limit is this request's alone: what
+ * others ask of the same store may take longer. */
+static int ask_store(const kolo_group *group, struct ko_request *request, struct ko_reply *reply)
 {
-    snprintf(key, nbytes, "failed/%016llx", (unsigned long long)group->id);
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_endpoint *endpoint = group->endpoint;
+    char key[40];
+
+    snprintf(key, sizeof key, "failed/%016llx", (unsigned long long)group->id);
+    return ko_endpoint_after_store(
+        endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, reply));
 }
 
 /* First writer wins, so that all ranks that look here read one text. Errors change nothing. */
 void ko_group_write_failure(kolo_group *group)
 {
     struct ko_failure failure = {.status = atomic_load(&group->failed)};
-    char key[40];
-    void *value;
-    size_t nbytes;
+    struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {&failure, sizeof failure}};
+    struct ko_reply reply;
 
     if (group->size == 1 || atomic_exchange(&group->has_written, true) ||
         atomic_load(&group->endpoint->store_is_lost))
         return;
     memcpy(failure.text, group->failure_text, sizeof failure.text);
-    failure_key(group, key, sizeof key);
-    kolo_store_set_timeout(group->endpoint->store, STORE_MS);
-    if (!ko_endpoint_after_store(
-            group->endpoint,
-            kolo_store_compare_set(group->endpoint->store, key, (kolo_bytes){NULL, 0},
-                                   (kolo_bytes){&failure, sizeof failure}, &value, &nbytes)))
-        kolo_free(value);
+    if (!ask_store(group, &request, &reply))
+        kolo_free(reply.value);
     (void)ko_group_check(group); /* the thread's text again: the store may have failed too */
 }
 
@@ -196,24 +198,18 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
 /* The failure that stands in the store; false if there is none, or no store any more. */
 static bool read_failure(kolo_group *group, struct ko_failure *failure)
 {
-    struct ko_endpoint *endpoint = group->endpoint;
-    const char *keys[1];
-    char key[40];
-    void *value;
-    size_t nbytes;
-    int exists = 0;
+    struct ko_request check = {.op = KO_STORE_CHECK}, get = {.op = KO_STORE_GET};
+    struct ko_reply reply;
+    bool is_whole;
 
-    failure_key(group, key, sizeof key);
-    keys[0] = key;
-    kolo_store_set_timeout(endpoint->store, STORE_MS);
-    if (ko_endpoint_after_store(endpoint, kolo_store_check(endpoint->store, keys, 1, &exists)) ||
-        !exists || kolo_store_get(endpoint->store, key, &value, &nbytes))
+    if (ask_store(group, &check, &reply) || !reply.number || ask_store(group, &get, &reply))
         return false;
-    if (nbytes == sizeof *failure)
-        memcpy(failure, value, sizeof *failure);
-    kolo_free(value);
+    is_whole = reply.nbytes == sizeof *failure;
+    if (is_whole)
+        memcpy(failure, reply.value, sizeof *failure);
+    kolo_free(reply.value);
     failure->text[sizeof failure->text - 1] = 0;
-    return nbytes == sizeof *failure;
+    return is_whole;
 }
 
 int ko_group_check_store(kolo_group *group)

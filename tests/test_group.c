@@ -4,7 +4,9 @@
  */
 #include "clock.h"
 #include "exam.h"
+#include "group.h"
 #include "ranks.h"
+#include "store.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -491,6 +493,36 @@ static void what_was_sent_arrives(void **state)
     unsetenv("KOLO_ALGO");
 }
 
+/* A look for a failure, or word of one, takes little time; whatever else is asked of the store may
+ * take what it might before. */
+static int look_for_a_failure(kolo_group *world, void *argument)
+{
+    kolo_store *store = world->endpoint->store;
+    const int before = ko_store_timeout(store);
+    kolo_group *group;
+    int failed;
+
+    (void)argument;
+    failed = kolo_group_duplicate(world, &group) || ko_group_check_store(group);
+    if (!failed && ko_store_timeout(store) != before)
+        failed = ranks_fail("after a look the store's limit is %d ms", ko_store_timeout(store));
+    if (failed || kolo_barrier(world)) /* the other has looked, too */
+        return failed ? failed : ranks_fail("barrier");
+    kolo_group_abort(group, "enough");
+    failed = ranks_expect(ko_group_check_store(group), KOLO_E_ABORTED, "enough");
+    kolo_group_free(group);
+    if (!failed && ko_store_timeout(store) != before)
+        failed = ranks_fail("after a failure the store's limit is %d ms", ko_store_timeout(store));
+    return failed;
+}
+
+static void looking_for_failures_changes_nothing(void **state)
+{
+    (void)state;
+    set_variables("shm");
+    assert_int_equal(ranks_run_all_ways(2, look_for_a_failure), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,6 +536,7 @@ int main(void)
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(what_was_sent_arrives),
         cmocka_unit_test(freeing_fails_unfinished_works),
+        cmocka_unit_test(looking_for_failures_changes_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
