@@ -3,7 +3,11 @@
  * Every way in which point to point can fail, and what it says then.
  */
 #include "clock.h"
+#include "fault.h"
 #include "letters.h"
+#include "mailbox_parts.h"
+#include "portable.h"
+#include "window.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,6 +121,46 @@ static void wrong_arguments_are_named(void **state)
                      0);
 }
 
+/* The next message to rank 1, which seems to sleep, finds no memory for the bell that is to wake
+ * it: the first on this link. */
+static int silence_the_bell(kolo_group *group)
+{
+    struct ko_link *link = atomic_load(&group->mailbox)->channel.ports[1].link;
+
+    if (ko_link_is_telling(link, KO_FRAME_BELL))
+        return ranks_fail("a bell is on its way");
+    free(link->control[KO_FRAME_BELL]);
+    link->control[KO_FRAME_BELL] = NULL;
+    ko_store_ordered(&link->outbox->receiver_sleeps, 1);
+    ko_fault_arm(KO_FAULT_ALLOC, 1);
+    return 0;
+}
+
+/* What lies in its slot, and what does not. */
+static int ring_in_vain(kolo_group *group, void *argument)
+{
+    static const size_t lengths[] = {8, 4000};
+    int failed = ranks_exchange(group);
+
+    (void)argument;
+    for (unsigned i = 0; i < 2 && !failed; i++) {
+        if (kolo_group_rank(group) == 0)
+            failed = silence_the_bell(group) || letter_post(group, lengths[i], i, 1, 3);
+        else
+            failed = letter_take(group, lengths[i], i, 0, 3);
+        ko_fault_arm(KO_FAULT_ALLOC, 0);
+    }
+    return failed || ranks_exchange(group);
+}
+
+static void a_message_without_a_bell_is_sent_once(void **state)
+{
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, ring_in_vain, NULL), 0);
+}
+
 /* Rank 1 frees its group while rank 0 waits for a message of it. */
 static int leave_the_receiver(kolo_group *group, void *argument)
 {
@@ -190,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misfits_are_errors_of_the_message),
         cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(a_message_without_a_bell_is_sent_once),
         cmocka_unit_test(a_peer_that_frees_its_group_is_named),
         cmocka_unit_test(a_message_outlives_its_senders_group),
         cmocka_unit_test(the_deadline_names_the_peer),
