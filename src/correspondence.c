@@ -165,6 +165,21 @@ int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link)
     return err;
 }
 
+/* What comes meanwhile nobody will receive; it only keeps the peer from hearing. */
+bool ko_correspondence_part(struct ko_correspondence *with, struct ko_link *link)
+{
+    int err;
+
+    if (!with->notes)
+        return true;
+    if (link->posts)
+        ko_link_discard(link);
+    err = ko_notes_tell(with, link);
+    if (!err)
+        err = ko_link_push(link);
+    return err || !with->notes;
+}
+
 /* ---- driving ------------------------------------------------------------------------------- */
 
 int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link,

@@ -84,6 +84,11 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
 /* True if a letter that needs this peer is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);
 
+/* Before the peer is told that this rank leaves, after which it hears nothing else, again and
+ * again: tells it what is still to be told of its messages. True when it has been, or never will
+ * be. */
+bool ko_correspondence_part(struct ko_correspondence *with, struct ko_link *link);
+
 /* Completes every letter with this error and the calling thread's text; of a desk, those that take
  * any rank, and returns how many. */
 void ko_correspondence_fail(struct ko_correspondence *with, int status);

@@ -384,6 +384,21 @@ bool ko_mailbox_is_busy(kolo_group *group)
     return is_busy;
 }
 
+/* Tells all peers what they still have to hear of their messages; a rank that has not been told all
+ * yet, or -1. */
+static int tell_the_rest(struct ko_mailbox *mailbox)
+{
+    int late = -1;
+
+    for (int i = 0; i < mailbox->group->size; i++) {
+        const struct ko_port *port = &mailbox->channel.ports[i];
+
+        if (port->is_open && !ko_correspondence_part(&mailbox->with[i], port->link))
+            late = i;
+    }
+    return late;
+}
+
 int ko_mailbox_part(kolo_group *group)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);
@@ -392,7 +407,9 @@ int ko_mailbox_part(kolo_group *group)
     if (!mailbox)
         return -1;
     ko_biased_lock_take(&mailbox->lock);
-    late = ko_channel_part(&mailbox->channel);
+    late = tell_the_rest(mailbox);
+    if (late < 0)
+        late = ko_channel_part(&mailbox->channel);
     ko_biased_lock_give(&mailbox->lock);
     return late;
 }

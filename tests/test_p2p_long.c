@@ -216,6 +216,47 @@ static void probes_find_what_lies_aside(void **state)
     run_much(ask_for_the_long_one, 0);
 }
 
+/* As if the last receipt to rank 0 were still on its way out, or had left. */
+static void keep_receipts(kolo_group *group, bool are_kept)
+{
+    struct ko_mailbox *mailbox = atomic_load(&group->mailbox);
+
+    ko_biased_lock_take(&mailbox->lock);
+    mailbox->channel.ports[0].link->control[KO_FRAME_TAKEN]->post.is_queued = are_kept;
+    ko_biased_lock_give(&mailbox->lock);
+}
+
+/* Rank 1 has received all, and frees its group before rank 0 has been told. */
+static int leave_before_the_receipt(kolo_group *group, void *argument)
+{
+    int failed = 0;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 0)
+        return letter_post(group, LONG, 1, 1, 1) || letter_post(group, 0, 0, 1, 2) ||
+               letter_post(group, LONG, 2, 1, 3);
+    failed = letter_take(group, LONG, 1, 0, 1) || letter_take(group, 0, 0, 0, 2);
+    if (failed)
+        return failed;
+    keep_receipts(group, true);
+    failed = letter_take(group, LONG, 2, 0, 3);
+    keep_receipts(group, false);
+    return failed;
+}
+
+static void receipts_come_before_the_end(void **state)
+{
+    (void)state;
+    set_limits("64K", "64M");
+    for (int i = 0; i < 2; i++) {
+        letters_set("tcp", true);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = i ? RANKS_PROCESSES : RANKS_THREADS, .n = 2},
+                      leave_before_the_receipt, NULL),
+            0);
+    }
+}
+
 /* A send that lies aside ends with the group: by a time-out, an abort, or the peer's death. */
 static int end_aside(kolo_group *group, int how)
 {
@@ -506,6 +547,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(long_messages_step_aside, unset_limits),
         cmocka_unit_test_teardown(probes_find_what_lies_aside, unset_limits),
+        cmocka_unit_test_teardown(receipts_come_before_the_end, unset_limits),
         cmocka_unit_test_teardown(sends_that_lie_aside_end, unset_limits),
         cmocka_unit_test_teardown(what_comes_unasked_is_bounded, unset_limits),
         cmocka_unit_test_teardown(lack_of_memory_ends_the_group, unset_limits),
