@@ -37,11 +37,6 @@ static void await(struct kolo_work *work, const ko_deadline *deadline)
     ko_mailbox_await((struct ko_letter *)work, deadline);
 }
 
-static size_t bytes_of(const kolo_p2p *op)
-{
-    return op->count << ko_dtype_shift(op->dtype);
-}
-
 static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op,
                  struct ko_placed *placed)
 {
@@ -53,7 +48,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->tag = op->tag;
     letter->dtype = op->dtype;
     letter->buffer = op->buffer;
-    letter->nbytes = bytes_of(op);
+    letter->nbytes = ko_p2p_bytes(op);
     letter->message = op->message;
     letter->placed = placed;
     letter->held = NULL;

@@ -25,14 +25,9 @@ struct ko_p2p_stages {
     kolo_p2p ops[]; /* with buffers in `memory`, but for what is sent from where it lies */
 };
 
-static size_t bytes_of(const kolo_p2p *op)
-{
-    return op->count << ko_dtype_shift(op->dtype);
-}
-
 static size_t place_for(const kolo_p2p *op)
 {
-    return (bytes_of(op) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return (ko_p2p_bytes(op) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 static bool is_on_gpu(kolo_group *group, const kolo_p2p *op)
@@ -70,8 +65,8 @@ static struct ko_p2p_stages *make(kolo_group *group, size_t n)
 /* Where it lies, if it is longer than what says so, and the other rank reaches it. */
 static bool is_described(kolo_group *group, const kolo_p2p *op, struct ko_gpu_place *place)
 {
-    return bytes_of(op) > sizeof *place &&
-           ko_places_describe(group, op->peer, op->buffer, bytes_of(op), place);
+    return ko_p2p_bytes(op) > sizeof *place &&
+           ko_places_describe(group, op->peer, op->buffer, ko_p2p_bytes(op), place);
 }
 
 /* Once there is a mark: how each message goes. Returns the bytes of host memory that it takes. */
@@ -88,7 +83,7 @@ static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
     stage->placed.mark = stages->mark;
     stage->is_placed = !op->is_send || is_described(stages->group, op, &stage->placed.place);
     if (!stage->is_placed)
-        stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, bytes_of(op));
+        stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, ko_p2p_bytes(op));
     if (!op->is_send)
         stages->ops[i].message = &stage->message;
     return op->is_send && (stage->is_placed || stage->held) ? 0 : place_for(op);
@@ -135,8 +130,9 @@ static int copy_one(struct ko_p2p_stages *stages, size_t i)
 
     if (!op->is_send)
         return stage->placed.is_fetched ? KOLO_OK : copy_received(gpu, stage, op);
-    return stage->is_placed || stage->held ? KOLO_OK
-                                           : ko_gpu_copy(gpu, op->buffer, stage->gpu, bytes_of(op));
+    return stage->is_placed || stage->held
+               ? KOLO_OK
+               : ko_gpu_copy(gpu, op->buffer, stage->gpu, ko_p2p_bytes(op));
 }
 
 /* Waits for the stream, then copies what is sent, or has been received. */
@@ -171,7 +167,7 @@ int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_p
         if (!is_on_gpu(group, &ops[i]))
             continue;
         sight->is_on_gpu = true;
-        err = ko_gpu_check_length(group->gpu, ops[i].buffer, bytes_of(&ops[i]));
+        err = ko_gpu_check_length(group->gpu, ops[i].buffer, ko_p2p_bytes(&ops[i]));
     }
     /* the other end of nothing may be a buffer for the graph */
     if (!err && (sight->is_on_gpu || (is_empty && atomic_load(&group->places))))

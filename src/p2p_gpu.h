@@ -8,8 +8,15 @@
 #ifndef KO_P2P_GPU_H
 #define KO_P2P_GPU_H
 
+#include "dtype.h"
 #include "group.h"
 #include "mailbox_gpu.h"
+
+/* Of a message's buffer. */
+static inline size_t ko_p2p_bytes(const kolo_p2p *op)
+{
+    return op->count << ko_dtype_shift(op->dtype);
+}
 
 /* Host memory for the GPU buffers of a list of messages. */
 struct ko_p2p_stages;

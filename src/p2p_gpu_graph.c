@@ -10,8 +10,8 @@
  */
 #include "p2p_gpu_graph.h"
 
-#include "dtype.h"
 #include "group_watch.h"
+#include "p2p_gpu.h"
 #include "p2p_stream.h"
 #include "status.h"
 
@@ -27,11 +27,6 @@ struct ko_p2p_graph {
     struct ko_gpu_handover *handover; /* of what is sent, while the letters are under way */
     struct ko_placed placed[];
 };
-
-static size_t bytes_of(const kolo_p2p *op)
-{
-    return op->count << ko_dtype_shift(op->dtype);
-}
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
@@ -69,7 +64,7 @@ static void fill(struct ko_p2p_graph *graph, size_t i)
 
     placed->is_captured = true;
     if (op->is_send && op->count &&
-        !ko_places_describe_captured(graph->group, op, bytes_of(op), graph->handover,
+        !ko_places_describe_captured(graph->group, op, ko_p2p_bytes(op), graph->handover,
                                      &placed->place))
         placed->place = (struct ko_gpu_place){.kind = KO_GPU_HOST};
 }
