@@ -219,8 +219,7 @@ int ko_mailbox_post(struct ko_letter *letter)
     return err;
 }
 
-/* A letter like this one that stays until its work goes. */
-static int post_copy(struct ko_mailbox *mailbox, const struct ko_letter *letter, kolo_work **work)
+int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work)
 {
     struct ko_letter *copy = ko_work_new(sizeof *copy);
     int err;
@@ -228,28 +227,11 @@ static int post_copy(struct ko_mailbox *mailbox, const struct ko_letter *letter,
     if (!copy)
         return KOLO_E_NOMEM;
     *copy = *letter;
-    err = post(mailbox, copy);
-    if (err) {
+    err = ko_mailbox_post(copy);
+    if (err)
         ko_work_release(&copy->work);
-        return err;
-    }
-    ko_mailbox_attend(mailbox, copy);
-    *work = &copy->work;
-    return KOLO_OK;
-}
-
-int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work)
-{
-    struct ko_mailbox *mailbox = mailbox_of(letter->group);
-    int err;
-
-    if (!mailbox)
-        return KOLO_E_NOMEM;
-    ko_biased_lock_take(&mailbox->lock);
-    err = ko_group_check(letter->group);
-    if (!err)
-        err = post_copy(mailbox, letter, work);
-    ko_biased_lock_give(&mailbox->lock);
+    else
+        *work = &copy->work;
     return err;
 }
 

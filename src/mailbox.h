@@ -65,7 +65,7 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
 bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
                         int looks);
 
-/* Posts a copy of the letter, which is the work. */
+/* Posts a copy of the letter, which is the work and stays until that goes. */
 int ko_mailbox_start(const struct ko_letter *letter, kolo_work **work);
 
 /* Posts these letters and waits until all that were posted are done: *nposted, all if the result is
