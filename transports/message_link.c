@@ -81,20 +81,18 @@ static int message_commit(struct ko_link *link, const struct ko_stamp *stamp, si
                      NULL);
 }
 
-static int message_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
-                        size_t nbytes)
-{
-    int err = free_post(link);
-
-    return err ? err : send_post(link, stamp, from, nbytes, NULL);
-}
-
 int ko_link_post_held(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                       size_t nbytes, struct ko_held *held)
 {
     int err = free_post(link);
 
     return err ? err : send_post(link, stamp, from, nbytes, held);
+}
+
+static int message_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                        size_t nbytes)
+{
+    return ko_link_post_held(link, stamp, from, nbytes, NULL);
 }
 
 bool ko_link_reaches_gpus(const struct ko_link *link)
