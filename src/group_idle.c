@@ -2,6 +2,7 @@
 #include "group_idle.h"
 
 #include "group.h"
+#include "store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,15 +31,17 @@ static bool has_store(const kolo_group *group)
 
 void ko_idle_tell(kolo_group *group, uint64_t call)
 {
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_request request = {.op = KO_STORE_SET, .value = {&call, sizeof call}};
+    struct ko_reply reply;
     char key[KEY_BYTES];
 
     if (!has_store(group))
         return;
     write_key(group, group->rank, key);
-    kolo_store_set_timeout(group->endpoint->store, STORE_MS);
     (void)ko_endpoint_after_store(
         group->endpoint,
-        kolo_store_set(group->endpoint->store, key, (kolo_bytes){&call, sizeof call}));
+        ko_store_call_key(group->endpoint->store, &request, key, &deadline, &reply));
 }
 
 /* What the store has of the group's ranks. */
@@ -90,13 +93,15 @@ static int read_told(struct words *words, uint64_t call, bool *is_idle)
 
 static int look(struct words *words, uint64_t call, bool *is_idle)
 {
-    const int n = words->group->size;
+    kolo_store *store = words->group->endpoint->store;
+    const int n = words->group->size, limit = ko_store_timeout(store);
     int nidle = 0, err;
 
-    kolo_store_set_timeout(words->group->endpoint->store, STORE_MS);
+    kolo_store_set_timeout(store, STORE_MS);
     err = find_told(words, 0, n);
     if (!err)
         err = read_told(words, call, is_idle);
+    kolo_store_set_timeout(store, limit);
     is_idle[words->group->rank] = false;
     for (int r = 0; r < n; r++)
         nidle += is_idle[r];
