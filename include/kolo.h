@@ -695,7 +695,8 @@ KOLO_API int kolo_sendrecv_async(kolo_group *group, const void *in, size_t in_co
 /* ---- data-parallel training --------------------------------------------------------------- */
 
 /* One trainable tensor. The name is copied; data and grad hold count elements, stay where they are,
- * and outlive the ddp. */
+ * and outlive the ddp. Each array is in host memory or, if the group has a stream by the time the
+ * ddp is created, in its GPU's. */
 typedef struct kolo_param {
     const char *name;
     void *data;
@@ -726,7 +727,13 @@ typedef struct kolo_ddp_stats {
 /* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error,
  * KOLO_E_MISMATCH, names the rank and the parameter), then broadcasts rank 0's data. A collective
  * call. options NULL: all 0. The list is no longer needed when the call returns; the group is until
- * the ddp has been freed. */
+ * the ddp has been freed.
+ *
+ * Gradients of a bucket that lie side by side are reduced where they are; others are copied into a
+ * bucket of the ddp's, and back. It is on the GPU if any array of its parameters is, and then it is
+ * the group's stream that copies: behind what the caller has put there before he says that a
+ * gradient is ready. Steps may be captured for a graph as collectives may, creation may not, and
+ * the ddp is freed when no such graph is under way. */
 KOLO_API int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
                              const kolo_ddp_options *options, kolo_ddp **ddp);
 /* Backward has finished the gradient of params[index]. When a bucket's last gradient is ready and
@@ -741,8 +748,9 @@ KOLO_API int kolo_ddp_wait(kolo_ddp *ddp);
  * parameter is ready when its gradient is final and backward needs it no more itself. All
  * parameters have to be float32, and to have the states that the step needs. Where those of a
  * bucket, their gradients and their states lie side by side, each in an arena, the step is taken
- * in the pass that reduces, on GPU memory too. Between two steps of training; all ranks alike. The
- * step's wire is that of the options. NULL: averages again. */
+ * in the pass that reduces, on GPU memory too; on a GPU others are copied side by side for it, and
+ * back, in memory that the first such call takes. Between two steps of training; all ranks alike.
+ * The step's wire is that of the options. NULL: averages again. */
 KOLO_API int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step);
 KOLO_API void kolo_ddp_get_stats(const kolo_ddp *ddp, kolo_ddp_stats *stats);
 /* Waits for buckets under way; the group is still there. NULL is allowed. */

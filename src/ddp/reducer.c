@@ -6,13 +6,16 @@
  * (one big tensor, or an arena) is averaged where they are. A group of one rank only counts.
  *
  * With an optimizer's step, a bucket whose parameters and states lie so as well takes it in the
- * call that reduces it; of others each member takes it once the averages have come back.
+ * call that reduces it; of others each member takes it once the averages have come back. On a GPU
+ * these are copied side by side too, for the call to take the step, and back.
  */
 #include "clock.h"
 #include "coll_epilogue.h"
 #include "ddp/agree.h"
 #include "ddp/bucket.h"
+#include "ddp/parts.h"
 #include "dtype.h"
+#include "log.h"
 #include "status.h"
 #include "work.h"
 
@@ -22,12 +25,16 @@ enum { FIRST_BUCKET_BYTES = 1 << 20, BUCKET_BYTES = 25 << 20 };
 
 /* What a bucket goes through in each step. */
 struct pending {
-    char *memory;   /* where it is averaged; NULL in a group of one rank, unless in place */
-    bool in_place;  /* memory is the gradients', not ours */
-    bool in_arenas; /* parameters and states lie side by side too: */
+    struct ko_gpu *gpu; /* the group's, if any of its arrays is there; else NULL */
+    char *memory;       /* where it is averaged; NULL in a group of one rank, unless in place */
+    bool in_place;      /* memory is the gradients', not ours */
+    bool in_arenas;     /* parameters and states lie side by side too: */
     kolo_update update;
-    size_t missing;  /* gradients not ready yet */
-    kolo_work *work; /* NULL before submission */
+    char *copies[KO_NPARTS]; /* of parameters and states on a GPU that do not, once there is a step:
+                              */
+    bool has_copies;         /* then update is of those */
+    size_t missing;          /* gradients not ready yet */
+    kolo_work *work;         /* NULL before submission */
     int64_t submitted_ns;
 };
 
@@ -39,12 +46,13 @@ struct kolo_ddp {
     size_t nparams;
     struct ko_description description; /* holds the names */
     struct ko_bucket_plan plan;
+    struct ko_gpu *gpu;      /* the group's; NULL: it has no stream */
     struct pending *pending; /* of each bucket */
     bool *is_ready;          /* of each parameter, in this step */
     size_t nready;
-    char *scratch;   /* while being created */
-    size_t next;     /* the first bucket not submitted in this step */
-    kolo_dtype wire; /* or 0 */
+    char *scratch[2]; /* while being created; the second on the GPU */
+    size_t next;      /* the first bucket not submitted in this step */
+    kolo_dtype wire;  /* or 0 */
     bool has_step;
     kolo_step step;
     kolo_ddp_stats stats;
@@ -52,16 +60,6 @@ struct kolo_ddp {
 };
 
 /* ---- parameters and the memory of buckets ---------------------------------------------------- */
-
-static size_t param_bytes(const kolo_param *param)
-{
-    return param->count * kolo_dtype_size(param->dtype);
-}
-
-static size_t bucket_bytes(const struct ko_bucket *bucket)
-{
-    return bucket->count * kolo_dtype_size(bucket->dtype);
-}
 
 static int check_param(const kolo_param *param, size_t index)
 {
@@ -79,82 +77,34 @@ static int check_param(const kolo_param *param, size_t index)
     return KOLO_OK;
 }
 
-/* What of a parameter is meant: its data, its gradient, or a state. */
-enum part { DATA, GRAD, STATES };
-
-static char *part_of(const kolo_param *param, enum part part)
-{
-    if (part >= STATES)
-        return (char *)param->states[part - STATES];
-    return part == DATA ? param->data : param->grad;
-}
-
-/* Where the parts of all members lie, if side by side in the bucket's order; else NULL. */
-static char *common_memory(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                           enum part part)
-{
-    char *begin = NULL, *end = NULL;
-
-    for (size_t m = 0; m < bucket->nmembers; m++) {
-        const kolo_param *param = &ddp->params[bucket->members[m]];
-
-        if (!param->count)
-            continue;
-        if (begin && part_of(param, part) != end)
-            return NULL;
-        begin = begin ? begin : part_of(param, part);
-        end = part_of(param, part) + param_bytes(param);
-    }
-    return begin;
-}
-
-static bool has_state(const struct kolo_ddp *ddp, const struct ko_bucket *bucket, int s)
-{
-    for (size_t m = 0; m < bucket->nmembers; m++)
-        if (ddp->params[bucket->members[m]].states[s])
-            return true;
-    return false;
-}
-
-/* For steps, if gradients are in place: what else is side by side. */
+/* Whether gradients are in place, and, for steps, what else is side by side. */
 static void find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
                         struct pending *pending)
 {
-    pending->update.grad = pending->memory;
-    pending->update.param = (float *)(void *)common_memory(ddp, bucket, DATA);
-    pending->update.count = bucket->count;
-    pending->in_arenas = pending->in_place && pending->update.param;
-    for (int s = 0; s < 2; s++)
-        if (has_state(ddp, bucket, s)) {
-            pending->update.states[s] =
-                (float *)(void *)common_memory(ddp, bucket, (enum part)(STATES + s));
-            pending->in_arenas &= pending->update.states[s] != NULL;
-        }
-}
+    kolo_update *update = &pending->update;
 
-/* Copies the parts of all members into memory, in the bucket's order, or back. */
-static void gather_parts(const struct kolo_ddp *ddp, const struct ko_bucket *bucket, enum part part,
-                         char *memory)
-{
-    for (size_t m = 0; m < bucket->nmembers; m++) {
-        const kolo_param *param = &ddp->params[bucket->members[m]];
+    pending->memory = ko_parts_common(pending->gpu, ddp->params, bucket, KO_PART_GRAD);
+    pending->in_place = pending->memory != NULL;
+    update->grad = pending->memory;
+    update->param =
+        (float *)(void *)ko_parts_common(pending->gpu, ddp->params, bucket, KO_PART_DATA);
+    update->count = bucket->count;
+    pending->in_arenas = pending->in_place && update->param;
+    for (int s = 0; s < 2; s++) {
+        const enum ko_param_part part = (enum ko_param_part)(KO_PART_STATES + s);
 
-        if (param->count)
-            memcpy(memory, part_of(param, part), param_bytes(param));
-        memory += param_bytes(param);
+        if (!ko_parts_exist(ddp->params, bucket, part))
+            continue;
+        update->states[s] =
+            (float *)(void *)ko_parts_common(pending->gpu, ddp->params, bucket, part);
+        pending->in_arenas &= update->states[s] != NULL;
     }
 }
 
-static void scatter_parts(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                          enum part part, const char *memory)
+/* What a GPU's driver refuses in the midst of a collective call leaves the other ranks waiting. */
+static int check_copies(struct kolo_ddp *ddp, int err)
 {
-    for (size_t m = 0; m < bucket->nmembers; m++) {
-        const kolo_param *param = &ddp->params[bucket->members[m]];
-
-        if (param->count)
-            memcpy(part_of(param, part), memory, param_bytes(param));
-        memory += param_bytes(param);
-    }
+    return err ? ko_group_fail(ddp->group, err, kolo_last_error()) : KOLO_OK;
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
@@ -165,8 +115,11 @@ static int plan_buckets(struct kolo_ddp *ddp, const kolo_param *params, size_t n
 {
     int err = options->wire ? ko_wire_check("ddp", options->wire) : KOLO_OK;
 
-    for (size_t i = 0; i < nparams && !err; i++)
+    for (size_t i = 0; i < nparams && !err; i++) {
         err = check_param(&params[i], i);
+        if (!err && ddp->gpu)
+            err = ko_parts_check(ddp->gpu, &params[i]);
+    }
     if (err)
         return err;
     ddp->params = ko_alloc(nparams * sizeof *params, "the list of parameters");
@@ -193,49 +146,76 @@ static void begin_step(struct kolo_ddp *ddp)
     ddp->next = 0;
 }
 
-/* The memory of the buckets, and scratch, that of the largest, for the broadcast. */
+/* The memory of a bucket; most: of the largest so far in the host's memory and on the GPU. */
+static int make_bucket(struct kolo_ddp *ddp, size_t b, size_t most[2])
+{
+    const struct ko_bucket *bucket = &ddp->plan.buckets[b];
+    struct pending *pending = &ddp->pending[b];
+    const size_t nbytes = ko_bucket_bytes(bucket);
+
+    if (ddp->gpu && ko_parts_any_on_gpu(ddp->gpu, ddp->params, bucket))
+        pending->gpu = ddp->gpu;
+    find_arenas(ddp, bucket, pending);
+    if (ddp->is_alone)
+        return KOLO_OK;
+    if (most[pending->gpu != NULL] < nbytes)
+        most[pending->gpu != NULL] = nbytes;
+    return pending->in_place ? KOLO_OK : ko_parts_alloc(pending->gpu, nbytes, &pending->memory);
+}
+
+/* All of them, and scratch, that of the largest, for the broadcast. */
 static int make_buckets(struct kolo_ddp *ddp)
 {
-    size_t largest = 0;
+    size_t most[2] = {0, 0};
+    int err = KOLO_OK;
 
     ddp->pending = ko_alloc(ddp->plan.nbuckets * sizeof *ddp->pending, "the buckets");
     if (!ddp->pending)
         return KOLO_E_NOMEM;
     begin_step(ddp);
-    for (size_t b = 0; b < ddp->plan.nbuckets; b++) {
-        struct pending *pending = &ddp->pending[b];
-        size_t nbytes = bucket_bytes(&ddp->plan.buckets[b]);
-
-        pending->memory = common_memory(ddp, &ddp->plan.buckets[b], GRAD);
-        pending->in_place = pending->memory != NULL;
-        find_arenas(ddp, &ddp->plan.buckets[b], pending);
-        if (ddp->is_alone)
-            continue;
-        if (!pending->in_place)
-            pending->memory = ko_alloc(nbytes, "a gradient bucket");
-        if (!pending->memory)
-            return KOLO_E_NOMEM;
-        largest = nbytes > largest ? nbytes : largest;
-    }
-    ddp->scratch = ko_alloc(largest, "broadcasting the parameters");
-    return ddp->scratch ? KOLO_OK : KOLO_E_NOMEM;
+    for (size_t b = 0; b < ddp->plan.nbuckets && !err; b++)
+        err = make_bucket(ddp, b, most);
+    for (int g = 0; g < 2 && !err; g++)
+        if (most[g])
+            err = ko_parts_alloc(g ? ddp->gpu : NULL, most[g], &ddp->scratch[g]);
+    return err;
 }
 
 /* Rank 0's data to all, a bucket at a time. */
-static int broadcast_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket)
+static int broadcast_bucket(struct kolo_ddp *ddp, size_t b)
 {
-    char *common = common_memory(ddp, bucket, DATA);
+    const struct ko_bucket *bucket = &ddp->plan.buckets[b];
+    struct ko_gpu *gpu = ddp->pending[b].gpu;
+    char *common = ko_parts_common(gpu, ddp->params, bucket, KO_PART_DATA);
+    char *scratch = ddp->scratch[gpu != NULL];
     bool is_root = kolo_group_rank(ddp->group) == 0;
-    int err;
+    int err = KOLO_OK;
 
     if (common)
         return kolo_broadcast(ddp->group, common, bucket->count, bucket->dtype, 0);
     if (is_root)
-        gather_parts(ddp, bucket, DATA, ddp->scratch);
-    err = kolo_broadcast(ddp->group, ddp->scratch, bucket->count, bucket->dtype, 0);
+        err = check_copies(ddp, ko_parts_gather(gpu, ddp->params, bucket, KO_PART_DATA, scratch));
+    if (!err)
+        err = kolo_broadcast(ddp->group, scratch, bucket->count, bucket->dtype, 0);
     if (!err && !is_root)
-        scatter_parts(ddp, bucket, DATA, ddp->scratch);
+        err = check_copies(ddp, ko_parts_scatter(gpu, ddp->params, bucket, KO_PART_DATA, scratch));
     return err;
+}
+
+/* Until the copies that are under way have been made, if all is well so far. */
+static int await_copies(struct kolo_ddp *ddp, int err)
+{
+    if (err || !ddp->gpu)
+        return err;
+    return check_copies(ddp, ko_parts_await(ddp->gpu, kolo_group_timeout(ddp->group)));
+}
+
+static void free_scratch(struct kolo_ddp *ddp)
+{
+    for (int g = 0; g < 2; g++) {
+        ko_parts_free(g ? ddp->gpu : NULL, ddp->scratch[g]);
+        ddp->scratch[g] = NULL;
+    }
 }
 
 /* What needs the other ranks. */
@@ -244,9 +224,10 @@ static int join_ranks(struct kolo_ddp *ddp)
     int err = ko_description_agree(ddp->group, &ddp->description);
 
     for (size_t b = 0; b < ddp->plan.nbuckets && !err; b++)
-        err = broadcast_bucket(ddp, &ddp->plan.buckets[b]);
-    kolo_free(ddp->scratch);
-    ddp->scratch = NULL;
+        err = broadcast_bucket(ddp, b);
+    err = await_copies(ddp, err);
+    if (!err)
+        free_scratch(ddp);
     return err;
 }
 
@@ -255,6 +236,7 @@ int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
 {
     kolo_ddp_options chosen = options ? *options : (kolo_ddp_options){0};
     kolo_ddp *ddp = ko_alloc(sizeof *ddp, "a ddp");
+    char text[KO_ERROR_TEXT];
     int err;
 
     if (!ddp)
@@ -263,6 +245,7 @@ int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
         chosen.first_bucket_bytes ? chosen.first_bucket_bytes : (size_t)FIRST_BUCKET_BYTES;
     chosen.bucket_bytes = chosen.bucket_bytes ? chosen.bucket_bytes : (size_t)BUCKET_BYTES;
     ddp->group = group;
+    ddp->gpu = group->gpu;
     ddp->is_alone = kolo_group_size(group) == 1;
     ddp->no_overlap = chosen.no_overlap != 0;
     ddp->wire = chosen.wire;
@@ -278,21 +261,44 @@ int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
     return KOLO_OK;
 
 undo_ddp:
+    snprintf(text, sizeof text, "%s", kolo_last_error());
     kolo_ddp_free(ddp);
-    return err;
+    return ko_fail_again(err, text);
+}
+
+/* Of what a GPU may still touch nothing is given back. */
+static void free_buckets(struct kolo_ddp *ddp)
+{
+    bool rests;
+
+    for (size_t b = 0; b < ddp->plan.nbuckets; b++)
+        kolo_work_free(ddp->pending[b].work);
+    rests = !ddp->gpu || ko_parts_rest(ddp->gpu);
+    if (!rests)
+        ko_log(KO_LOG_WARN, "the GPU has not finished what a ddp had it do; the memory of its "
+                            "buckets is left to it");
+    for (size_t b = 0; b < ddp->plan.nbuckets; b++) {
+        struct pending *pending = &ddp->pending[b];
+
+        if (pending->gpu && !rests)
+            continue;
+        if (!pending->in_place)
+            ko_parts_free(pending->gpu, pending->memory);
+        for (int part = 0; part < KO_NPARTS; part++)
+            ko_parts_free(pending->gpu, pending->copies[part]);
+    }
+    if (!rests)
+        ddp->scratch[1] = NULL;
+    free_scratch(ddp);
+    kolo_free(ddp->pending);
 }
 
 void kolo_ddp_free(kolo_ddp *ddp)
 {
     if (!ddp)
         return;
-    for (size_t b = 0; b < ddp->plan.nbuckets && ddp->pending; b++) {
-        kolo_work_free(ddp->pending[b].work);
-        if (!ddp->pending[b].in_place)
-            kolo_free(ddp->pending[b].memory);
-    }
-    kolo_free(ddp->pending);
-    kolo_free(ddp->scratch);
+    if (ddp->pending)
+        free_buckets(ddp);
     ko_bucket_plan_free(&ddp->plan);
     ko_description_free(&ddp->description);
     kolo_free(ddp->is_ready);
@@ -302,13 +308,47 @@ void kolo_ddp_free(kolo_ddp *ddp)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Parameters and states, not gradients, into the bucket's copies. */
+static int copy_in(struct kolo_ddp *ddp, const struct ko_bucket *bucket, struct pending *pending)
+{
+    int err = KOLO_OK;
+
+    for (int part = 0; part < KO_NPARTS && !err; part++)
+        if (pending->copies[part])
+            err = ko_parts_gather(pending->gpu, ddp->params, bucket, (enum ko_param_part)part,
+                                  pending->copies[part]);
+    return check_copies(ddp, err);
+}
+
+/* Back again; or, without a step, the averages. */
+static int copy_out(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
+                    const struct pending *pending)
+{
+    int err = KOLO_OK;
+
+    if (!ddp->has_step || !pending->has_copies)
+        return pending->in_place
+                   ? KOLO_OK
+                   : check_copies(ddp, ko_parts_scatter(pending->gpu, ddp->params, bucket,
+                                                        KO_PART_GRAD, pending->memory));
+    for (int part = 0; part < KO_NPARTS && !err; part++)
+        if (pending->copies[part])
+            err = ko_parts_scatter(pending->gpu, ddp->params, bucket, (enum ko_param_part)part,
+                                   pending->copies[part]);
+    return check_copies(ddp, err);
+}
+
 /* Puts the bucket's call behind the others. */
 static int begin_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
                         struct pending *pending)
 {
-    if (ddp->has_step && pending->in_arenas)
-        return kolo_all_reduce_step_async(ddp->group, &pending->update, bucket->dtype, KOLO_AVG,
-                                          &ddp->step, &pending->work);
+    if (ddp->has_step && (pending->in_arenas || pending->has_copies)) {
+        int err = pending->has_copies ? copy_in(ddp, bucket, pending) : KOLO_OK;
+
+        return err ? err
+                   : kolo_all_reduce_step_async(ddp->group, &pending->update, bucket->dtype,
+                                                KOLO_AVG, &ddp->step, &pending->work);
+    }
     if (ddp->is_alone)
         return KOLO_OK;
     if (ddp->wire && bucket->dtype == KOLO_FLOAT32)
@@ -343,6 +383,7 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
     const struct ko_bucket_place *place;
     const kolo_param *param;
     struct pending *pending;
+    int err = KOLO_OK;
 
     if (index >= ddp->nparams)
         return ko_fail(KOLO_E_INVALID, "kolo_ddp_ready: there is no parameter %zu among %zu", index,
@@ -355,9 +396,13 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
                        index, param->name);
     place = &ddp->plan.places[index];
     pending = &ddp->pending[place->bucket];
-    if (pending->memory && !pending->in_place && param->count)
-        memcpy(pending->memory + place->offset * kolo_dtype_size(param->dtype), param->grad,
-               param_bytes(param));
+    if (pending->memory && !pending->in_place)
+        err = check_copies(
+            ddp, ko_part_copy(pending->gpu,
+                              pending->memory + place->offset * kolo_dtype_size(param->dtype),
+                              param->grad, ko_param_bytes(param)));
+    if (err)
+        return err;
     ddp->is_ready[index] = true;
     ddp->nready++;
     pending->missing--;
@@ -383,6 +428,39 @@ static int check_step(const struct kolo_ddp *ddp, const kolo_step *step)
     return err;
 }
 
+static int make_copies(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
+                       struct pending *pending)
+{
+    const size_t nbytes = ko_bucket_bytes(bucket);
+    int err = KOLO_OK;
+
+    if (!pending->memory) /* of a group of one rank, which has had no need of it */
+        err = ko_parts_alloc(pending->gpu, nbytes, &pending->memory);
+    for (int part = 0; part < KO_NPARTS && !err; part++)
+        if (part != KO_PART_GRAD && !pending->copies[part] &&
+            ko_parts_exist(ddp->params, bucket, (enum ko_param_part)part))
+            err = ko_parts_alloc(pending->gpu, nbytes, &pending->copies[part]);
+    if (err)
+        return err;
+    pending->update.grad = pending->memory;
+    pending->update.param = (float *)(void *)pending->copies[KO_PART_DATA];
+    for (int s = 0; s < 2; s++)
+        pending->update.states[s] = (float *)(void *)pending->copies[KO_PART_STATES + s];
+    pending->has_copies = true;
+    return KOLO_OK;
+}
+
+/* The host has no step of its own for what is on a GPU. */
+static int make_all_copies(struct kolo_ddp *ddp)
+{
+    int err = KOLO_OK;
+
+    for (size_t b = 0; b < ddp->plan.nbuckets && !err; b++)
+        if (ddp->pending[b].gpu && !ddp->pending[b].in_arenas && !ddp->pending[b].has_copies)
+            err = make_copies(ddp, &ddp->plan.buckets[b], &ddp->pending[b]);
+    return err;
+}
+
 int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step)
 {
     int err = step ? check_step(ddp, step) : KOLO_OK;
@@ -390,6 +468,8 @@ int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step)
     if (!err && ddp->nready)
         err = ko_fail(KOLO_E_INVALID,
                       "kolo_ddp_set_step: parameters are ready for the step that is under way");
+    if (!err && step)
+        err = make_all_copies(ddp);
     if (err)
         return err;
     ddp->has_step = step != NULL;
@@ -442,10 +522,10 @@ static int finish(struct kolo_ddp *ddp, size_t b)
         ddp->communication_ns += ko_work_completed_ns(pending->work) - pending->submitted_ns;
         kolo_work_free(pending->work);
         pending->work = NULL;
-        if (!err && !pending->in_place)
-            scatter_parts(ddp, &ddp->plan.buckets[b], GRAD, pending->memory);
+        if (!err)
+            err = copy_out(ddp, &ddp->plan.buckets[b], pending);
     }
-    if (!err && ddp->has_step && !pending->in_arenas && b < ddp->next)
+    if (!err && ddp->has_step && !pending->in_arenas && !pending->has_copies && b < ddp->next)
         step_members(ddp, &ddp->plan.buckets[b]);
     return err;
 }
@@ -465,6 +545,7 @@ int kolo_ddp_wait(kolo_ddp *ddp)
 
         err = err ? err : failed;
     }
+    err = await_copies(ddp, err);
     if (!ddp->is_alone)
         ddp->exposed_ns += ko_now_ns() - begin;
     begin_step(ddp);
