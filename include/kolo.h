@@ -752,6 +752,7 @@ KOLO_API int kolo_ddp_wait(kolo_ddp *ddp);
  * back, in memory that the first such call takes. Between two steps of training; all ranks alike.
  * The step's wire is that of the options. NULL: averages again. */
 KOLO_API int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step);
+/* All 0 if ddp is NULL. */
 KOLO_API void kolo_ddp_get_stats(const kolo_ddp *ddp, kolo_ddp_stats *stats);
 /* Waits for buckets under way; the group is still there. NULL is allowed. */
 KOLO_API void kolo_ddp_free(kolo_ddp *ddp);
@@ -765,7 +766,8 @@ typedef struct kolo_sampler_options {
 
 /* Which samples this rank draws in an epoch: the rule and, bit for bit, the permutation of
  * PyTorch's DistributedSampler. kolo_sampler_indices writes kolo_sampler_length() numbers <
- * nsamples, which is below 2^32. Any thread; nothing is sent. */
+ * nsamples, which is below 2^32. Wrong options have length 0, and kolo_last_error() says why. Any
+ * thread; nothing is sent. */
 KOLO_API size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options);
 KOLO_API int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options,
                                   uint64_t epoch, uint32_t *indices);

@@ -311,6 +311,43 @@ static void misuse_is_told(void **state)
     kolo_ddp_free(NULL);
 }
 
+static void give_nothing(struct rank *self)
+{
+    struct model model;
+    kolo_ddp_stats stats = {.steps = 7};
+    kolo_ddp *ddp = NULL;
+
+    model_make(&model, true);
+    expect_error(self, kolo_ddp_create(NULL, model.params, NPARAMS, NULL, &ddp), KOLO_E_INVALID,
+                 "kolo_ddp_create: group is NULL");
+    /* Of what one rank has got wrong all hear. */
+    expect_error(
+        self, kolo_ddp_create(self->group, self->number ? model.params : NULL, NPARAMS, NULL, &ddp),
+        self->number ? KOLO_E_MISMATCH : KOLO_E_INVALID, "kolo_ddp_create: params is NULL");
+    expect_error(
+        self, kolo_ddp_create(self->group, model.params, NPARAMS, NULL, self->number ? &ddp : NULL),
+        self->number ? KOLO_E_MISMATCH : KOLO_E_INVALID, "kolo_ddp_create: ddp is NULL");
+    expect(self, !ddp, "no output on failure");
+    expect_error(self, kolo_ddp_ready(NULL, 0), KOLO_E_INVALID, "kolo_ddp_ready: ddp is NULL");
+    expect_error(self, kolo_ddp_wait(NULL), KOLO_E_INVALID, "kolo_ddp_wait: ddp is NULL");
+    expect_error(self, kolo_ddp_set_step(NULL, NULL), KOLO_E_INVALID,
+                 "kolo_ddp_set_step: ddp is NULL");
+    kolo_ddp_get_stats(NULL, &stats);
+    expect(self, !stats.steps && stats.exposed_s == 0, "stats of nothing");
+    kolo_ddp_get_stats(NULL, NULL);
+    if (expect(self, !kolo_ddp_create(self->group, model.params, NPARAMS, NULL, &ddp), "create"))
+        kolo_ddp_get_stats(ddp, NULL);
+    kolo_ddp_free(ddp);
+    model_free(&model);
+}
+
+static void nothing_is_told(void **state)
+{
+    (void)state;
+    run_ranks(RANKS_THREADS, 1, give_nothing, NULL);
+    run_ranks(RANKS_THREADS, 2, give_nothing, NULL);
+}
+
 /* More names than an error has room for. */
 static void many_not_ready(struct rank *self)
 {
@@ -543,6 +580,7 @@ int main(void)
         cmocka_unit_test(gradients_become_averages),
         cmocka_unit_test(rank_zeros_data_is_everybodys),
         cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(nothing_is_told),
         cmocka_unit_test(long_lists_are_cut),
         cmocka_unit_test(bad_parameters_are_refused),
         cmocka_unit_test(disagreement_names_both_sides),

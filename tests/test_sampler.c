@@ -98,12 +98,30 @@ static void refuses_bad_options(void **state)
         assert_int_equal(kolo_sampler_indices(1, &options, 0, &index), KOLO_E_INVALID);
     }
     assert_string_equal(kolo_last_error(),
-                        "sampler: rank 0 of -3 ranks; it takes 0 <= rank < size");
+                        "kolo_sampler_indices: -3 ranks cannot share a data set");
     assert_int_equal(kolo_sampler_length(10, &options), 0);
     options.size = 1;
     assert_int_equal(kolo_sampler_indices((size_t)UINT32_MAX + 1, &options, 0, &index),
                      KOLO_E_INVALID);
     assert_int_equal(index, 77);
+}
+
+static void tells_what_is_missing(void **state)
+{
+    kolo_sampler_options options = {.size = 2};
+    uint32_t index = 77;
+
+    (void)state;
+    assert_int_equal(kolo_sampler_length(10, NULL), 0);
+    assert_string_equal(kolo_last_error(), "kolo_sampler_length: options is NULL");
+    assert_int_equal(kolo_sampler_indices(1, NULL, 0, &index), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(), "kolo_sampler_indices: options is NULL");
+    assert_int_equal(kolo_sampler_indices(1, &options, 0, NULL), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(), "kolo_sampler_indices: indices is NULL");
+    assert_int_equal(kolo_sampler_indices(0, &options, 0, NULL), KOLO_OK);
+    options.size = 0;
+    assert_int_equal(kolo_sampler_length(10, &options), 0);
+    assert_string_equal(kolo_last_error(), "kolo_sampler_length: 0 ranks cannot share a data set");
 }
 
 static void survives_having_no_memory(void **state)
@@ -125,6 +143,7 @@ int main(void)
         cmocka_unit_test(draws_what_pytorch_draws),
         cmocka_unit_test(generator_is_the_published_one),
         cmocka_unit_test(refuses_bad_options),
+        cmocka_unit_test(tells_what_is_missing),
         cmocka_unit_test(survives_having_no_memory),
     };
 

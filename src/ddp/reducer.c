@@ -231,32 +231,57 @@ static int join_ranks(struct kolo_ddp *ddp)
     return err;
 }
 
-int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
-                    const kolo_ddp_options *options, kolo_ddp **ddp_out)
+static void choose_options(kolo_ddp_options *chosen, const kolo_ddp_options *options)
 {
-    kolo_ddp_options chosen = options ? *options : (kolo_ddp_options){0};
-    kolo_ddp *ddp = ko_alloc(sizeof *ddp, "a ddp");
-    char text[KO_ERROR_TEXT];
+    *chosen = options ? *options : (kolo_ddp_options){0};
+    if (!chosen->first_bucket_bytes)
+        chosen->first_bucket_bytes = FIRST_BUCKET_BYTES;
+    if (!chosen->bucket_bytes)
+        chosen->bucket_bytes = BUCKET_BYTES;
+}
+
+/* Of a ddp that is to be freed in any case. */
+static int prepare(struct kolo_ddp *ddp, const kolo_param *params, size_t nparams,
+                   const kolo_ddp_options *options)
+{
+    kolo_ddp_options chosen;
     int err;
 
-    if (!ddp)
-        return KOLO_E_NOMEM;
-    chosen.first_bucket_bytes =
-        chosen.first_bucket_bytes ? chosen.first_bucket_bytes : (size_t)FIRST_BUCKET_BYTES;
-    chosen.bucket_bytes = chosen.bucket_bytes ? chosen.bucket_bytes : (size_t)BUCKET_BYTES;
-    ddp->group = group;
-    ddp->gpu = group->gpu;
-    ddp->is_alone = kolo_group_size(group) == 1;
+    choose_options(&chosen, options);
     ddp->no_overlap = chosen.no_overlap != 0;
     ddp->wire = chosen.wire;
+    if (nparams && !params)
+        return ko_fail(KOLO_E_INVALID, "kolo_ddp_create: params is NULL");
     err = plan_buckets(ddp, params, nparams, &chosen);
     if (!err)
         err = make_buckets(ddp);
+    ddp->stats.buckets = ddp->plan.nbuckets;
+    return err;
+}
+
+int kolo_ddp_create(kolo_group *group, const kolo_param *params, size_t nparams,
+                    const kolo_ddp_options *options, kolo_ddp **ddp_out)
+{
+    char text[KO_ERROR_TEXT];
+    kolo_ddp *ddp;
+    int err;
+
+    if (!group)
+        return ko_fail(KOLO_E_INVALID, "kolo_ddp_create: group is NULL");
+    if (!ddp_out)
+        return ko_description_refuse(group,
+                                     ko_fail(KOLO_E_INVALID, "kolo_ddp_create: ddp is NULL"));
+    ddp = ko_alloc(sizeof *ddp, "a ddp");
+    if (!ddp)
+        return ko_description_refuse(group, KOLO_E_NOMEM);
+    ddp->group = group;
+    ddp->gpu = group->gpu;
+    ddp->is_alone = group->size == 1;
+    err = prepare(ddp, params, nparams, options);
     if (!ddp->is_alone)
         err = err ? ko_description_refuse(group, err) : join_ranks(ddp);
     if (err)
         goto undo_ddp;
-    ddp->stats.buckets = ddp->plan.nbuckets;
     *ddp_out = ddp;
     return KOLO_OK;
 
@@ -385,6 +410,8 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
     struct pending *pending;
     int err = KOLO_OK;
 
+    if (!ddp)
+        return ko_fail(KOLO_E_INVALID, "kolo_ddp_ready: ddp is NULL");
     if (index >= ddp->nparams)
         return ko_fail(KOLO_E_INVALID, "kolo_ddp_ready: there is no parameter %zu among %zu", index,
                        ddp->nparams);
@@ -463,8 +490,11 @@ static int make_all_copies(struct kolo_ddp *ddp)
 
 int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step)
 {
-    int err = step ? check_step(ddp, step) : KOLO_OK;
+    int err;
 
+    if (!ddp)
+        return ko_fail(KOLO_E_INVALID, "kolo_ddp_set_step: ddp is NULL");
+    err = step ? check_step(ddp, step) : KOLO_OK;
     if (!err && ddp->nready)
         err = ko_fail(KOLO_E_INVALID,
                       "kolo_ddp_set_step: parameters are ready for the step that is under way");
@@ -537,6 +567,8 @@ int kolo_ddp_wait(kolo_ddp *ddp)
     int64_t begin = ko_now_ns();
     int err;
 
+    if (!ddp)
+        return ko_fail(KOLO_E_INVALID, "kolo_ddp_wait: ddp is NULL");
     if (ddp->nready < ddp->nparams)
         return fail_not_ready(ddp);
     err = submit(ddp);
@@ -555,6 +587,11 @@ int kolo_ddp_wait(kolo_ddp *ddp)
 
 void kolo_ddp_get_stats(const kolo_ddp *ddp, kolo_ddp_stats *stats)
 {
+    if (!stats)
+        return;
+    *stats = (kolo_ddp_stats){0};
+    if (!ddp)
+        return;
     *stats = ddp->stats;
     stats->communication_s = (double)ddp->communication_ns * 1e-9;
     stats->exposed_s = (double)ddp->exposed_ns * 1e-9;

@@ -6,12 +6,22 @@
 #include "ddp/mt19937.h"
 #include "status.h"
 
+static int check_size(const char *name, const kolo_sampler_options *options)
+{
+    if (!options)
+        return ko_fail(KOLO_E_INVALID, "%s: options is NULL", name);
+    if (options->size < 1)
+        return ko_fail(KOLO_E_INVALID, "%s: %d ranks cannot share a data set", name, options->size);
+    return KOLO_OK;
+}
+
 size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options)
 {
-    size_t size = options->size > 0 ? (size_t)options->size : 0;
+    size_t size;
 
-    if (!size)
+    if (check_size("kolo_sampler_length", options))
         return 0;
+    size = (size_t)options->size;
     return nsamples / size + (!options->drop_last && nsamples % size ? 1 : 0);
 }
 
@@ -35,7 +45,11 @@ static void permute(uint32_t *samples, size_t nsamples, uint64_t seed)
 
 static int check_options(size_t nsamples, const kolo_sampler_options *options)
 {
-    if (options->size < 1 || options->rank < 0 || options->rank >= options->size)
+    int err = check_size("kolo_sampler_indices", options);
+
+    if (err)
+        return err;
+    if (options->rank < 0 || options->rank >= options->size)
         return ko_fail(KOLO_E_INVALID, "sampler: rank %d of %d ranks; it takes 0 <= rank < size",
                        options->rank, options->size);
     if (nsamples > UINT32_MAX)
@@ -54,6 +68,8 @@ int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options, u
     if (err)
         return err;
     length = kolo_sampler_length(nsamples, options);
+    if (length && !indices)
+        return ko_fail(KOLO_E_INVALID, "kolo_sampler_indices: indices is NULL");
     size = (size_t)options->size;
     rank = (size_t)options->rank;
     if (options->shuffle && length) {
