@@ -11,9 +11,7 @@
  */
 #include "clock.h"
 #include "coll_epilogue.h"
-#include "ddp/agree.h"
-#include "ddp/bucket.h"
-#include "ddp/parts.h"
+#include "ddp/reducer_parts.h"
 #include "dtype.h"
 #include "log.h"
 #include "status.h"
@@ -22,42 +20,6 @@
 #include <stdio.h>
 
 enum { FIRST_BUCKET_BYTES = 1 << 20, BUCKET_BYTES = 25 << 20 };
-
-/* What a bucket goes through in each step. */
-struct pending {
-    struct ko_gpu *gpu; /* the group's, if any of its arrays is there; else NULL */
-    char *memory;       /* where it is averaged; NULL in a group of one rank, unless in place */
-    bool in_place;      /* memory is the gradients', not ours */
-    bool in_arenas;     /* parameters and states lie side by side too: */
-    kolo_update update;
-    char *copies[KO_NPARTS]; /* of parameters and states on a GPU that do not, once there is a step:
-                              */
-    bool has_copies;         /* then update is of those */
-    size_t missing;          /* gradients not ready yet */
-    kolo_work *work;         /* NULL before submission */
-    int64_t submitted_ns;
-};
-
-struct kolo_ddp {
-    kolo_group *group;
-    bool is_alone; /* one rank */
-    bool no_overlap;
-    kolo_param *params;
-    size_t nparams;
-    struct ko_description description; /* holds the names */
-    struct ko_bucket_plan plan;
-    struct ko_gpu *gpu;      /* the group's; NULL: it has no stream */
-    struct pending *pending; /* of each bucket */
-    bool *is_ready;          /* of each parameter, in this step */
-    size_t nready;
-    char *scratch[2]; /* while being created; the second on the GPU */
-    size_t next;      /* the first bucket not submitted in this step */
-    kolo_dtype wire;  /* or 0 */
-    bool has_step;
-    kolo_step step;
-    kolo_ddp_stats stats;
-    int64_t communication_ns, exposed_ns;
-};
 
 /* ---- parameters and the memory of buckets ---------------------------------------------------- */
 
@@ -79,7 +41,7 @@ static int check_param(const kolo_param *param, size_t index)
 
 /* Whether gradients are in place, and, for steps, what else is side by side. */
 static void find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                        struct pending *pending)
+                        struct ko_pending *pending)
 {
     kolo_update *update = &pending->update;
 
@@ -101,8 +63,7 @@ static void find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *buck
     }
 }
 
-/* What a GPU's driver refuses in the midst of a collective call leaves the other ranks waiting. */
-static int check_copies(struct kolo_ddp *ddp, int err)
+int ko_ddp_check_copies(struct kolo_ddp *ddp, int err)
 {
     return err ? ko_group_fail(ddp->group, err, kolo_last_error()) : KOLO_OK;
 }
@@ -150,7 +111,7 @@ static void begin_step(struct kolo_ddp *ddp)
 static int make_bucket(struct kolo_ddp *ddp, size_t b, size_t most[2])
 {
     const struct ko_bucket *bucket = &ddp->plan.buckets[b];
-    struct pending *pending = &ddp->pending[b];
+    struct ko_pending *pending = &ddp->pending[b];
     const size_t nbytes = ko_bucket_bytes(bucket);
 
     if (ddp->gpu && ko_parts_any_on_gpu(ddp->gpu, ddp->params, bucket))
@@ -194,11 +155,13 @@ static int broadcast_bucket(struct kolo_ddp *ddp, size_t b)
     if (common)
         return kolo_broadcast(ddp->group, common, bucket->count, bucket->dtype, 0);
     if (is_root)
-        err = check_copies(ddp, ko_parts_gather(gpu, ddp->params, bucket, KO_PART_DATA, scratch));
+        err = ko_ddp_check_copies(ddp,
+                                  ko_parts_gather(gpu, ddp->params, bucket, KO_PART_DATA, scratch));
     if (!err)
         err = kolo_broadcast(ddp->group, scratch, bucket->count, bucket->dtype, 0);
     if (!err && !is_root)
-        err = check_copies(ddp, ko_parts_scatter(gpu, ddp->params, bucket, KO_PART_DATA, scratch));
+        err = ko_ddp_check_copies(
+            ddp, ko_parts_scatter(gpu, ddp->params, bucket, KO_PART_DATA, scratch));
     return err;
 }
 
@@ -207,7 +170,7 @@ static int await_copies(struct kolo_ddp *ddp, int err)
 {
     if (err || !ddp->gpu)
         return err;
-    return check_copies(ddp, ko_parts_await(ddp->gpu, kolo_group_timeout(ddp->group)));
+    return ko_ddp_check_copies(ddp, ko_parts_await(ddp->gpu, kolo_group_timeout(ddp->group)));
 }
 
 static void free_scratch(struct kolo_ddp *ddp)
@@ -303,7 +266,7 @@ static void free_buckets(struct kolo_ddp *ddp)
         ko_log(KO_LOG_WARN, "the GPU has not finished what a ddp had it do; the memory of its "
                             "buckets is left to it");
     for (size_t b = 0; b < ddp->plan.nbuckets; b++) {
-        struct pending *pending = &ddp->pending[b];
+        struct ko_pending *pending = &ddp->pending[b];
 
         if (pending->gpu && !rests)
             continue;
@@ -333,42 +296,14 @@ void kolo_ddp_free(kolo_ddp *ddp)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Parameters and states, not gradients, into the bucket's copies. */
-static int copy_in(struct kolo_ddp *ddp, const struct ko_bucket *bucket, struct pending *pending)
-{
-    int err = KOLO_OK;
-
-    for (int part = 0; part < KO_NPARTS && !err; part++)
-        if (pending->copies[part])
-            err = ko_parts_gather(pending->gpu, ddp->params, bucket, (enum ko_param_part)part,
-                                  pending->copies[part]);
-    return check_copies(ddp, err);
-}
-
-/* Back again; or, without a step, the averages. */
-static int copy_out(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                    const struct pending *pending)
-{
-    int err = KOLO_OK;
-
-    if (!ddp->has_step || !pending->has_copies)
-        return pending->in_place
-                   ? KOLO_OK
-                   : check_copies(ddp, ko_parts_scatter(pending->gpu, ddp->params, bucket,
-                                                        KO_PART_GRAD, pending->memory));
-    for (int part = 0; part < KO_NPARTS && !err; part++)
-        if (pending->copies[part])
-            err = ko_parts_scatter(pending->gpu, ddp->params, bucket, (enum ko_param_part)part,
-                                   pending->copies[part]);
-    return check_copies(ddp, err);
-}
-
 /* Puts the bucket's call behind the others. */
-static int begin_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                        struct pending *pending)
+static int begin_bucket(struct kolo_ddp *ddp, size_t b)
 {
+    const struct ko_bucket *bucket = &ddp->plan.buckets[b];
+    struct ko_pending *pending = &ddp->pending[b];
+
     if (ddp->has_step && (pending->in_arenas || pending->has_copies)) {
-        int err = pending->has_copies ? copy_in(ddp, bucket, pending) : KOLO_OK;
+        int err = pending->has_copies ? ko_ddp_copy_in(ddp, b) : KOLO_OK;
 
         return err ? err
                    : kolo_all_reduce_step_async(ddp->group, &pending->update, bucket->dtype,
@@ -388,14 +323,13 @@ static int begin_bucket(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
 static int submit(struct kolo_ddp *ddp)
 {
     for (; ddp->next < ddp->plan.nbuckets; ddp->next++) {
-        const struct ko_bucket *bucket = &ddp->plan.buckets[ddp->next];
-        struct pending *pending = &ddp->pending[ddp->next];
+        struct ko_pending *pending = &ddp->pending[ddp->next];
         int err;
 
         if (pending->missing)
             return KOLO_OK;
         pending->submitted_ns = ko_now_ns();
-        err = begin_bucket(ddp, bucket, pending);
+        err = begin_bucket(ddp, ddp->next);
         if (err)
             return err;
         ddp->stats.early_buckets += ddp->nready < ddp->nparams;
@@ -407,7 +341,7 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
 {
     const struct ko_bucket_place *place;
     const kolo_param *param;
-    struct pending *pending;
+    struct ko_pending *pending;
     int err = KOLO_OK;
 
     if (!ddp)
@@ -424,7 +358,7 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
     place = &ddp->plan.places[index];
     pending = &ddp->pending[place->bucket];
     if (pending->memory && !pending->in_place)
-        err = check_copies(
+        err = ko_ddp_check_copies(
             ddp, ko_part_copy(pending->gpu,
                               pending->memory + place->offset * kolo_dtype_size(param->dtype),
                               param->grad, ko_param_bytes(param)));
@@ -434,80 +368,6 @@ int kolo_ddp_ready(kolo_ddp *ddp, size_t index)
     ddp->nready++;
     pending->missing--;
     return ddp->is_alone || ddp->no_overlap ? KOLO_OK : submit(ddp);
-}
-
-static int check_step(const struct kolo_ddp *ddp, const kolo_step *step)
-{
-    int err = KOLO_OK;
-
-    for (size_t i = 0; i < ddp->nparams && !err; i++) {
-        const kolo_param *param = &ddp->params[i];
-        const kolo_update update = {.states = {param->states[0], param->states[1]},
-                                    .count = param->count};
-
-        if (param->dtype != KOLO_FLOAT32)
-            return ko_fail(KOLO_E_UNSUPPORTED,
-                           "kolo_ddp_set_step: parameter %zu (%s) is of dtype %s; steps are for "
-                           "float32",
-                           i, param->name, kolo_dtype_name(param->dtype));
-        err = ko_step_check("kolo_ddp_set_step", &update, param->dtype, step);
-    }
-    return err;
-}
-
-static int make_copies(struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                       struct pending *pending)
-{
-    const size_t nbytes = ko_bucket_bytes(bucket);
-    int err = KOLO_OK;
-
-    if (!pending->memory) /* of a group of one rank, which has had no need of it */
-        err = ko_parts_alloc(pending->gpu, nbytes, &pending->memory);
-    for (int part = 0; part < KO_NPARTS && !err; part++)
-        if (part != KO_PART_GRAD && !pending->copies[part] &&
-            ko_parts_exist(ddp->params, bucket, (enum ko_param_part)part))
-            err = ko_parts_alloc(pending->gpu, nbytes, &pending->copies[part]);
-    if (err)
-        return err;
-    pending->update.grad = pending->memory;
-    pending->update.param = (float *)(void *)pending->copies[KO_PART_DATA];
-    for (int s = 0; s < 2; s++)
-        pending->update.states[s] = (float *)(void *)pending->copies[KO_PART_STATES + s];
-    pending->has_copies = true;
-    return KOLO_OK;
-}
-
-/* The host has no step of its own for what is on a GPU. */
-static int make_all_copies(struct kolo_ddp *ddp)
-{
-    int err = KOLO_OK;
-
-    for (size_t b = 0; b < ddp->plan.nbuckets && !err; b++)
-        if (ddp->pending[b].gpu && !ddp->pending[b].in_arenas && !ddp->pending[b].has_copies)
-            err = make_copies(ddp, &ddp->plan.buckets[b], &ddp->pending[b]);
-    return err;
-}
-
-int kolo_ddp_set_step(kolo_ddp *ddp, const kolo_step *step)
-{
-    int err;
-
-    if (!ddp)
-        return ko_fail(KOLO_E_INVALID, "kolo_ddp_set_step: ddp is NULL");
-    err = step ? check_step(ddp, step) : KOLO_OK;
-    if (!err && ddp->nready)
-        err = ko_fail(KOLO_E_INVALID,
-                      "kolo_ddp_set_step: parameters are ready for the step that is under way");
-    if (!err && step)
-        err = make_all_copies(ddp);
-    if (err)
-        return err;
-    ddp->has_step = step != NULL;
-    if (step) {
-        ddp->step = *step;
-        ddp->step.wire = ddp->wire;
-    }
-    return KOLO_OK;
 }
 
 /* Names as many as the error's text has room for. */
@@ -527,24 +387,24 @@ static int fail_not_ready(const struct kolo_ddp *ddp)
                    used < sizeof names ? "" : "...");
 }
 
-/* Of averages that lie where they belong. */
-static void step_members(const struct kolo_ddp *ddp, const struct ko_bucket *bucket)
+/* What the call has left in the bucket's memory goes where it belongs. */
+static int bring_back(struct kolo_ddp *ddp, size_t b)
 {
-    for (size_t m = 0; m < bucket->nmembers; m++) {
-        const kolo_param *param = &ddp->params[bucket->members[m]];
-        const kolo_update update = {.grad = param->grad,
-                                    .param = param->data,
-                                    .states = {param->states[0], param->states[1]},
-                                    .count = param->count};
+    const struct ko_pending *pending = &ddp->pending[b];
 
-        ko_step_take(&update, &ddp->step);
-    }
+    if (ddp->has_step && pending->has_copies)
+        return ko_ddp_copy_out(ddp, b);
+    if (pending->in_place)
+        return KOLO_OK;
+    return ko_ddp_check_copies(ddp,
+                               ko_parts_scatter(pending->gpu, ddp->params, &ddp->plan.buckets[b],
+                                                KO_PART_GRAD, pending->memory));
 }
 
 /* Waits for one bucket and brings its averages back. */
 static int finish(struct kolo_ddp *ddp, size_t b)
 {
-    struct pending *pending = &ddp->pending[b];
+    struct ko_pending *pending = &ddp->pending[b];
     int err = KOLO_OK;
 
     if (pending->work) {
@@ -553,10 +413,10 @@ static int finish(struct kolo_ddp *ddp, size_t b)
         kolo_work_free(pending->work);
         pending->work = NULL;
         if (!err)
-            err = copy_out(ddp, &ddp->plan.buckets[b], pending);
+            err = bring_back(ddp, b);
     }
     if (!err && ddp->has_step && !pending->in_arenas && !pending->has_copies && b < ddp->next)
-        step_members(ddp, &ddp->plan.buckets[b]);
+        ko_ddp_step_members(ddp, b);
     return err;
 }
 
