@@ -47,12 +47,22 @@ static int after_store(const struct barrier *barrier, int err)
                                    : ko_group_fail(barrier->group, err, kolo_last_error());
 }
 
+/* A store that has gone may have done so since the others waited for this very rank. */
 static int leave_word(const struct barrier *barrier, int rank)
 {
-    char key[64];
+    char key[64], text[KO_ERROR_TEXT];
+    int err;
 
     key_of(barrier, barrier->number, rank, key, sizeof key);
-    return after_store(barrier, kolo_store_set(store_of(barrier), key, (kolo_bytes){"", 0}));
+    err = kolo_store_set(store_of(barrier), key, (kolo_bytes){"", 0});
+    if (err == KOLO_E_PEER_LOST) {
+        snprintf(text, sizeof text,
+                 "rank %d came to a monitored barrier, too late perhaps: the others may have given "
+                 "it up there; %.200s",
+                 barrier->group->rank, kolo_last_error());
+        err = ko_fail_again(err, text);
+    }
+    return after_store(barrier, err);
 }
 
 /* Nobody looks at it any more. What cannot be taken back stays there. */
@@ -65,8 +75,8 @@ static void take_back(const struct barrier *barrier, uint64_t number, int rank)
     (void)kolo_store_delete(store_of(barrier), key, &was_there);
 }
 
-/* Waits for a rank's word at most so long, and not longer than the group lasts: KOLO_E_TIMEOUT does
- * not fail the group, all else has. */
+/* Waits for a rank's word at most so long, and not longer than the group lasts: KO_AGAIN if it has
+ * not come, any error has failed the group; a time-out is mostly how rank 0 has. */
 static int await_word(const struct barrier *barrier, int rank, const ko_deadline *deadline)
 {
     const ko_deadline soon = ko_deadline_within(deadline, LOOK_MS);
@@ -80,7 +90,7 @@ static int await_word(const struct barrier *barrier, int rank, const ko_deadline
     if (err != KOLO_E_TIMEOUT)
         return after_store(barrier, err);
     err = ko_group_check_store(barrier->group);
-    return err ? err : KOLO_E_TIMEOUT;
+    return err ? err : KO_AGAIN;
 }
 
 static int has_come(const struct barrier *barrier, int rank, bool *has)
@@ -172,7 +182,7 @@ static int await_rank(const struct barrier *barrier, int rank, const ko_deadline
 {
     int err;
 
-    while ((err = await_word(barrier, rank, deadline)) == KOLO_E_TIMEOUT) {
+    while ((err = await_word(barrier, rank, deadline)) == KO_AGAIN) {
         const bool is_late = ko_deadline_passed(deadline);
         const bool is_ended = !barrier->wait_all && has_ended(barrier->group, rank);
 
@@ -206,7 +216,7 @@ static int await_verdict(const struct barrier *barrier)
     char text[KO_ERROR_TEXT];
     int err;
 
-    while ((err = await_word(barrier, ALL, &deadline)) == KOLO_E_TIMEOUT) {
+    while ((err = await_word(barrier, ALL, &deadline)) == KO_AGAIN) {
         if (!ko_deadline_passed(&deadline))
             continue;
         snprintf(text, sizeof text,
@@ -225,7 +235,7 @@ static int await_rank_0(const struct barrier *barrier)
     bool is_over = false;
     int err = leave_word(barrier, barrier->group->rank);
 
-    while (!err && !is_over && (err = await_word(barrier, 0, &deadline)) == KOLO_E_TIMEOUT) {
+    while (!err && !is_over && (err = await_word(barrier, 0, &deadline)) == KO_AGAIN) {
         err = has_come(barrier, ALL, &is_over);
         if (!err && !is_over && ko_deadline_passed(&deadline))
             return fail_missing(barrier);

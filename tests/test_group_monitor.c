@@ -2,16 +2,21 @@
  *
  * The barrier that names who is missing: ranks that are stuck, dead, or in another call.
  */
+#include "clock.h"
 #include "ranks.h"
 
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -147,6 +152,80 @@ static void missing_ranks_are_named(void **state)
     run(7, some_are_missing, &first);
 }
 
+/* Rank 2 is missing. No link is open that could bring the news, and who waits has much more time
+ * than rank 0. */
+static int others_have_time(kolo_group *group, void *argument)
+{
+    static const char text[] =
+        "has not come to the monitored barrier within 300 ms; whether others";
+    const int rank = kolo_group_rank(group);
+    const int64_t began_ns = ko_now_ns();
+
+    (void)argument;
+    if (rank == 2)
+        return ranks_expect(kolo_barrier(group), KOLO_E_TIMEOUT, text);
+    return ranks_expect_soon(began_ns, kolo_monitored_barrier(group, rank ? 60000 : 300, 0),
+                             KOLO_E_TIMEOUT, text);
+}
+
+static void others_hear_at_once(void **state)
+{
+    (void)state;
+    run(4, others_have_time, NULL);
+}
+
+/* Whether the process has ended, and closed all that it had open. */
+static bool has_ended(int pid)
+{
+    char path[32], line[512], state = 'Z';
+    const char *behind;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    file = fopen(path, "r");
+    if (!file)
+        return true;
+    behind = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    if (behind)
+        state = behind[2];
+    fclose(file);
+    return state == 'Z' || state == 'X';
+}
+
+/* Rank 0 has given up, and gone, and with it the store. */
+static int come_too_late(kolo_group *group, void *argument)
+{
+    atomic_int *server = argument;
+    int failed;
+
+    if (kolo_group_rank(group) == 0) {
+        failed = ranks_expect(kolo_monitored_barrier(group, 100, 0), KOLO_E_TIMEOUT, "rank 1 (");
+        atomic_store(server, getpid());
+        if (!failed)
+            raise(SIGKILL);
+        return failed;
+    }
+    while (!atomic_load(server) || !has_ended(atomic_load(server)))
+        ranks_nap_ms(10);
+    return ranks_expect(kolo_monitored_barrier(group, 100, 0), KOLO_E_PEER_LOST,
+                        "which serves the store, was lost; then: rank 1 came to a monitored "
+                        "barrier, too late perhaps: the others may have given it up there; ");
+}
+
+static void late_ranks_hear_why(void **state)
+{
+    atomic_int *server =
+        mmap(NULL, sizeof *server, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_true(server != MAP_FAILED);
+    set_variables();
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2, .tolerated = 1},
+                               come_too_late, server),
+                     0);
+    munmap(server, sizeof *server);
+}
+
 static int rank_0_is_missing(kolo_group *group, void *argument)
 {
     int err;
@@ -220,6 +299,8 @@ int main(void)
         cmocka_unit_test(all_come),
         cmocka_unit_test(few_keys_are_left),
         cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(others_hear_at_once),
+        cmocka_unit_test(late_ranks_hear_why),
         cmocka_unit_test(rank_0_may_be_missing),
         cmocka_unit_test(dead_ranks_are_named),
         cmocka_unit_test(wrong_arguments_are_named),
