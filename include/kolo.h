@@ -149,7 +149,10 @@ KOLO_API int kolo_store_multi_set(kolo_store *store, const char *const *keys,
                                   const kolo_bytes *values, size_t nkeys);
 /* Puts value at the end of a queue, which is first in, first out. While it is not empty its key
  * exists for wait and check; delete empties it; the other calls, num_keys and list_keys do not see
- * it. */
+ * it. A value wakes all who wait for the key but do not pop, and of those who pop the one that came
+ * first; the next one, if that dies before it has taken the value. Over TCP a wait for one key
+ * alone may be a pop's: whoever stands behind one gets the value when the caller of that wait uses
+ * its handle next, or after a second. */
 KOLO_API int kolo_store_queue_push(kolo_store *store, const char *key, kolo_bytes value);
 /* Takes the first value out, waiting for one; timeout_ms < 0 means the store's. *value is to be
  * freed. */

@@ -17,7 +17,7 @@ TAILQ_HEAD(ko_watch_list, ko_watch);
 struct ko_watch {
     TAILQ_ENTRY(ko_watch) link;
     struct ko_entry *entry;     /* NULL once the key has come */
-    struct ko_watch_list *list; /* of that entry */
+    struct ko_watch_list *list; /* of that entry; NULL: it is a claim */
     struct ko_waiter *waiter;
 };
 
@@ -39,11 +39,13 @@ struct ko_entry {
     struct ko_entry *next; /* in its bucket */
     uint64_t hash;
     struct ko_watch_list waits; /* for the key, oldest first */
+    struct ko_watch_list pops;  /* of those, the ones who may take a value out of the queue */
     struct ko_watch_list meets; /* at the barrier of that name */
     LIST_HEAD(, ko_sight) sights;
     STAILQ_HEAD(, ko_item) queue;
     size_t nqueued;
-    char *value; /* NULL: none */
+    size_t nclaims; /* poppers who have been woken and may still pop */
+    char *value;    /* NULL: none */
     size_t value_nbytes;
     size_t key_nbytes;
     char key[];

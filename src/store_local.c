@@ -57,6 +57,7 @@ static int fail_missing(struct local_store *local, const struct ko_request *requ
     return err;
 }
 
+/* A sleeper that has been woken to pop keeps its claim. */
 static void sleep_until(struct local_store *local, struct sleeper *sleeper,
                         const ko_deadline *deadline)
 {
@@ -68,21 +69,29 @@ static void sleep_until(struct local_store *local, struct sleeper *sleeper,
         pthread_cond_timedwait(&sleeper->awake, &local->lock, &at);
     LIST_REMOVE(sleeper, link);
     pthread_cond_destroy(&sleeper->awake);
-    ko_table_unwait(local->table, &sleeper->waiter);
+    if (!sleeper->is_awake)
+        ko_table_unwait(local->table, &sleeper->waiter);
+}
+
+static int wait_as(struct local_store *local, struct sleeper *sleeper,
+                   const struct ko_request *request, const ko_deadline *deadline)
+{
+    int err = ko_table_wait(local->table, request->keys, request->nkeys, &sleeper->waiter);
+
+    if (err != KO_AGAIN)
+        return err;
+    sleep_until(local, sleeper, deadline);
+    if (sleeper->is_awake)
+        return KOLO_OK;
+    return local->is_stopped ? fail_stopped() : fail_missing(local, request, deadline);
 }
 
 static int wait_for(struct local_store *local, const struct ko_request *request,
                     const ko_deadline *deadline)
 {
     struct sleeper sleeper = {.waiter.wake = wake};
-    int err = ko_table_wait(local->table, request->keys, request->nkeys, &sleeper.waiter);
 
-    if (err != KO_AGAIN)
-        return err;
-    sleep_until(local, &sleeper, deadline);
-    if (sleeper.is_awake)
-        return KOLO_OK;
-    return local->is_stopped ? fail_stopped() : fail_missing(local, request, deadline);
+    return wait_as(local, &sleeper, request, deadline);
 }
 
 static int barrier(struct local_store *local, const struct ko_request *request,
@@ -203,22 +212,36 @@ static int fail_no_queue(const struct ko_request *request)
     return ko_fail(KOLO_E_INVALID, "queue_pop of key \"%s\": it has a value, not a queue", key);
 }
 
+/* Waits until the queue has a value, which another thread may have taken before our turn comes. */
+static int wait_to_pop(struct local_store *local, struct sleeper *sleeper,
+                       const struct ko_request *request, const ko_deadline *deadline)
+{
+    kolo_bytes value;
+    int err = KOLO_OK;
+
+    while (!err && ko_table_queue_first(local->table, request->keys[0], &value) == 0) {
+        ko_table_unwait(local->table, &sleeper->waiter);
+        sleeper->is_awake = false;
+        err = are_there(local, request) ? fail_no_queue(request)
+                                        : wait_as(local, sleeper, request, deadline);
+    }
+    return err;
+}
+
 static int queue_pop(struct local_store *local, const struct ko_request *request,
                      const ko_deadline *deadline, struct ko_reply *reply)
 {
+    struct sleeper sleeper = {.waiter = {.wake = wake, .is_popper = true}};
     kolo_bytes value;
-    int err;
+    int err = wait_to_pop(local, &sleeper, request, deadline);
 
-    while (ko_table_queue_first(local->table, request->keys[0], &value) == 0) {
-        if (are_there(local, request))
-            return fail_no_queue(request);
-        err = wait_for(local, request, deadline); /* and another thread may have taken it */
-        if (err)
-            return err;
+    if (!err) {
+        ko_table_queue_first(local->table, request->keys[0], &value);
+        err = ko_store_copy(value, &reply->value, &reply->nbytes);
     }
-    err = ko_store_copy(value, &reply->value, &reply->nbytes);
     if (!err)
         ko_table_queue_pop(local->table, request->keys[0]);
+    ko_table_unwait(local->table, &sleeper.waiter);
     return err;
 }
 

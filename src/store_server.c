@@ -2,7 +2,8 @@
  *
  * One round of the loop: wait for events, read once from each connection that has something and
  * answer what can be answered, then run those whose wait ended in this round, then cut off those
- * that began to introduce themselves and did not go on. A connection is freed only at the end of a
+ * that began to introduce themselves and did not go on, and let go what was kept for those that
+ * were woken to pop it and do not. A connection is freed only at the end of a
  * round, since events of the round may still point to it.
  *
  * A connection that says nothing is let be while there are not too many of them. Each client of
@@ -39,6 +40,7 @@ static const struct ko_server_limits standard_limits = {
 enum {
     INTRODUCTION_MS = 2000, /* from a connection's first byte to its first whole message */
     SILENT_KEPT = 256,      /* of more, those are cut off that have been silent for so long, too */
+    CLAIM_MS = 1000, /* a client that has been woken by a queue's value has so long to pop it */
     ACCEPTS_PER_ROUND = 64,
     EVENTS_PER_ROUND = 128
 };
@@ -56,10 +58,12 @@ struct connection {
     int fd;              /* -1: cut off, to be freed at the end of the round */
     int wanted;
     enum circle circle;
-    bool is_ready; /* in ready as well */
-    ko_deadline introduction;
+    bool is_ready;    /* in ready as well */
+    bool is_claimant; /* in claimants as well */
+    ko_deadline introduction, claim;
     TAILQ_ENTRY(connection) link;
     TAILQ_ENTRY(connection) ready_link;
+    TAILQ_ENTRY(connection) claim_link;
 };
 
 struct ko_server {
@@ -74,7 +78,8 @@ struct ko_server {
     struct connection_list circles[NCIRCLES]; /* each with those who came last at its end */
     int counts[NCIRCLES];
     int strangers_max; /* in one circle: half of the descriptors that the process may have */
-    struct connection_list ready; /* to be run without an event */
+    struct connection_list ready;     /* to be run without an event */
+    struct connection_list claimants; /* each with those whose claims began last at its end */
 };
 
 /* ---- connections -------------------------------------------------------------------------- */
@@ -97,6 +102,20 @@ static void unmake_ready(struct connection *connection)
 static void session_woken(struct ko_session *session)
 {
     make_ready((struct connection *)session);
+}
+
+/* Sees to it that claims end, though the client says nothing more. */
+static void time_claim(struct connection *connection)
+{
+    bool has_claim = ko_session_has_claim(&connection->session);
+
+    if (has_claim && !connection->is_claimant) {
+        connection->claim = ko_deadline_in(CLAIM_MS);
+        TAILQ_INSERT_TAIL(&connection->server->claimants, connection, claim_link);
+    }
+    if (!has_claim && connection->is_claimant)
+        TAILQ_REMOVE(&connection->server->claimants, connection, claim_link);
+    connection->is_claimant = has_claim;
 }
 
 static void enter(struct connection *connection, enum circle circle)
@@ -130,6 +149,7 @@ static void cut_off(struct connection *connection, const char *why)
     close(connection->fd);
     connection->fd = -1;
     ko_session_close(&connection->session);
+    time_claim(connection);
     unmake_ready(connection);
     move_to(connection, DEAD);
 }
@@ -320,6 +340,7 @@ static void run(struct connection *connection)
         cut_off(connection, kolo_last_error());
         return;
     }
+    time_claim(connection);
     promote(connection);
     if (connection->fd < 0)
         return;
@@ -390,13 +411,28 @@ static void cut_off_strangers(struct ko_server *server)
         cut_off(oldest, "its first message did not come whole");
 }
 
+static void end_old_claims(struct ko_server *server)
+{
+    struct connection *oldest;
+
+    while ((oldest = TAILQ_FIRST(&server->claimants)) && ko_deadline_passed(&oldest->claim)) {
+        ko_session_end_claim(&oldest->session);
+        time_claim(oldest);
+    }
+}
+
+/* Until the next of the deadlines that the loop keeps; -1: there is none. */
 static int pause_ms(const struct ko_server *server)
 {
-    const struct connection *oldest = TAILQ_FIRST(&server->circles[BEGUN]);
+    const struct connection *stranger = TAILQ_FIRST(&server->circles[BEGUN]);
+    const struct connection *claimant = TAILQ_FIRST(&server->claimants);
+    int left_ms = stranger ? ko_deadline_left_ms(&stranger->introduction) : INT_MAX;
 
     if (!TAILQ_EMPTY(&server->ready))
         return 0;
-    return oldest ? ko_deadline_left_ms(&oldest->introduction) : -1;
+    if (claimant && ko_deadline_left_ms(&claimant->claim) < left_ms)
+        left_ms = ko_deadline_left_ms(&claimant->claim);
+    return left_ms < INT_MAX ? left_ms : -1;
 }
 
 static void *serve_all(void *argument)
@@ -419,6 +455,7 @@ static void *serve_all(void *argument)
         }
         run_ready(server);
         cut_off_strangers(server);
+        end_old_claims(server);
         bury_dead(server);
     }
     return NULL;
@@ -479,6 +516,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     for (enum circle circle = SILENT; circle < NCIRCLES; circle++)
         TAILQ_INIT(&server->circles[circle]);
     TAILQ_INIT(&server->ready);
+    TAILQ_INIT(&server->claimants);
     err = ko_table_open(limits->table_bytes, &server->service.table);
     if (!err)
         err = ko_poller_open(&server->poller);

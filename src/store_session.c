@@ -163,8 +163,11 @@ static int wait_for(struct ko_session *session, uint64_t n, const uint8_t *args)
 static int answer_wait(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
-    int err = session->awake ? KOLO_OK : wait_for(session, n, args);
+    int err;
 
+    session->waiter.is_popper = session->numbering == KO_WIRE_MODERN; /* 1.13 has no queues */
+    err = session->awake ? KOLO_OK : wait_for(session, n, args);
+    session->waiter.is_popper = false;
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
 }
 
@@ -464,10 +467,17 @@ static void next_message(struct ko_session *session)
     session->awake = false;
 }
 
+/* What a client says next tells whether it was to pop that a queue's value has woken it. */
 static int answer_message(struct ko_session *session)
 {
-    int err = session->scan.operation->answer(session, ko_buffer_bytes(&session->in) + 1);
+    bool is_pop = session->scan.operation == &operations[KO_STORE_QUEUE_POP];
+    int err;
 
+    if (!is_pop && !session->deferred)
+        ko_session_end_claim(session);
+    err = session->scan.operation->answer(session, ko_buffer_bytes(&session->in) + 1);
+    if (is_pop)
+        ko_session_end_claim(session);
     session->is_introduced = true;
     if (!err)
         next_message(session);
@@ -522,6 +532,19 @@ size_t ko_session_wants(const struct ko_session *session)
     if (need < SMALLEST_READ)
         return SMALLEST_READ;
     return need < LARGEST_READ ? need : LARGEST_READ;
+}
+
+/* ---- claims ------------------------------------------------------------------------------- */
+
+bool ko_session_has_claim(const struct ko_session *session)
+{
+    return ko_waiter_has_claim(&session->waiter);
+}
+
+void ko_session_end_claim(struct ko_session *session)
+{
+    if (ko_session_has_claim(session))
+        ko_table_unwait(session->service->table, &session->waiter);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */

@@ -63,6 +63,11 @@ int ko_session_run(struct ko_session *session);
 /* How many bytes to make room for before the next read; 0: read nothing now. */
 size_t ko_session_wants(const struct ko_session *session);
 
+/* True if a queue's value has woken the client, which may be about to pop it: until its next
+ * message, or ko_session_end_claim, the value wakes nobody else. */
+bool ko_session_has_claim(const struct ko_session *session);
+void ko_session_end_claim(struct ko_session *session);
+
 /* Ends its wait and frees its buffers. */
 void ko_session_close(struct ko_session *session);
 

@@ -152,6 +152,7 @@ struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key)
     if (key.nbytes > 0)
         memcpy(entry->key, key.data, key.nbytes);
     TAILQ_INIT(&entry->waits);
+    TAILQ_INIT(&entry->pops);
     TAILQ_INIT(&entry->meets);
     STAILQ_INIT(&entry->queue);
     slot = slot_of(table, key, hash);
@@ -164,8 +165,8 @@ void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
 {
     struct ko_entry **slot = &table->buckets[entry->hash & (table->nbuckets - 1)];
 
-    if (entry->value || entry->nqueued > 0 || !TAILQ_EMPTY(&entry->waits) ||
-        !TAILQ_EMPTY(&entry->meets) || !LIST_EMPTY(&entry->sights))
+    if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || !TAILQ_EMPTY(&entry->waits) ||
+        !TAILQ_EMPTY(&entry->pops) || !TAILQ_EMPTY(&entry->meets) || !LIST_EMPTY(&entry->sights))
         return;
     while (*slot != entry)
         slot = &(*slot)->next;
@@ -225,6 +226,7 @@ static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head,
     entry->value_nbytes = nbytes;
     table->nvalues++;
     ko_entry_wake_all(table, &entry->waits);
+    ko_entry_wake_all(table, &entry->pops);
     return KOLO_OK;
 }
 

@@ -23,9 +23,11 @@ struct ko_entry;
 
 /* One wait for some keys. It belongs to whoever waits; all zero but for wake is ready for use. */
 struct ko_waiter {
-    /* The last missing key has come. Called from inside the function that stored it; may read the
-     * table, must not change it. The waiter is free for a new ko_table_wait. */
+    /* The last missing key has come. Called from inside the function that stored it or that ended
+     * another's claim; may read the table, must not change it. The waiter is free for a new
+     * ko_table_wait, unless it has a claim. */
     void (*wake)(struct ko_waiter *waiter);
+    bool is_popper;           /* it may be about to take a value out of the queue it waits for */
     struct ko_watch *watches; /* NULL when not waiting */
     size_t nwatches;
     size_t nmissing;
@@ -73,7 +75,8 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
 /* Drops the value and the queue. True if one was there. Wakes nobody. */
 bool ko_table_delete(struct ko_table *table, kolo_bytes key);
 
-/* Puts value at the queue's end and wakes the one waiter that came first. */
+/* Puts value at the queue's end. Wakes all who wait for the key, but of the poppers only the one
+ * that came first. */
 int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 /* How many values the queue has; if any, *value is the first, valid until the next change. */
 int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
@@ -81,15 +84,19 @@ int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_
 void ko_table_queue_pop(struct ko_table *table, kolo_bytes key);
 
 /* KOLO_OK if all keys exist. KO_AGAIN: waiter->wake will be called once, when each missing key has
- * been stored at least once from now on. */
+ * been stored at least once from now on. A popper of one key that a queue's value has woken has a
+ * claim to that: it is to call ko_table_unwait when it has popped, or will not. */
 int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
                   struct ko_waiter *waiter);
 /* Adds 1 to the number under key. KOLO_OK if it is size or more by that, which wakes all who wait
  * at the barrier of that name. KO_AGAIN: waiter->wake will be called once, when it is. */
 int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
                      struct ko_waiter *waiter);
-/* Ends a wait without a wake. Safe on a waiter that does not wait. */
+/* Ends a wait without a wake, or a claim: a value that is left over wakes the next popper. Safe on
+ * a waiter that has neither. */
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter);
+/* True if a queue's value has woken it and it has not called ko_table_unwait since. */
+bool ko_waiter_has_claim(const struct ko_waiter *waiter);
 
 /* observer is told of every change of key's value until ko_table_unobserve, which ends it for all
  * of its keys. */

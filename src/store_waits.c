@@ -2,6 +2,11 @@
  *
  * What happens when a key changes: waits for keys, barriers, queues and observers. Waiters are
  * served in the order in which they came.
+ *
+ * A value of a queue is one popper's. It wakes no other, since clients of PyTorch take it for an
+ * error to come too late. Yet whoever has been woken may die, give up, or never have wanted to pop:
+ * a WAIT does not say what it is for. So a woken popper keeps its watch as a claim, and when that
+ * ends without a pop the value wakes the next one.
  */
 #include "store_entry.h"
 
@@ -21,25 +26,34 @@ static void finish(struct ko_table *table, struct ko_waiter *waiter)
     waiter->nmissing = 0;
 }
 
-/* True if that was the last key that the oldest waiter of the list lacked. */
-static bool wake_first(struct ko_table *table, struct ko_watch_list *list)
-{
-    struct ko_watch *watch = TAILQ_FIRST(list);
-    struct ko_waiter *waiter = watch->waiter;
-
-    TAILQ_REMOVE(list, watch, link);
-    watch->entry = NULL;
-    if (--waiter->nmissing > 0)
-        return false;
-    finish(table, waiter);
-    waiter->wake(waiter);
-    return true;
-}
-
 void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list)
 {
-    while (!TAILQ_EMPTY(list))
-        wake_first(table, list);
+    struct ko_watch *watch;
+    struct ko_waiter *waiter;
+
+    while ((watch = TAILQ_FIRST(list))) {
+        waiter = watch->waiter;
+        TAILQ_REMOVE(list, watch, link);
+        watch->entry = NULL;
+        if (--waiter->nmissing > 0)
+            continue;
+        finish(table, waiter);
+        waiter->wake(waiter);
+    }
+}
+
+/* Gives each value that is nobody's yet to the popper that came first. */
+static void wake_poppers(struct ko_entry *entry)
+{
+    struct ko_watch *watch;
+
+    while (entry->nclaims < entry->nqueued && (watch = TAILQ_FIRST(&entry->pops))) {
+        TAILQ_REMOVE(&entry->pops, watch, link);
+        watch->list = NULL;
+        entry->nclaims++;
+        watch->waiter->nmissing = 0;
+        watch->waiter->wake(watch->waiter);
+    }
 }
 
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter)
@@ -50,10 +64,20 @@ void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter)
         entry = waiter->watches[i].entry;
         if (!entry)
             continue;
-        TAILQ_REMOVE(waiter->watches[i].list, &waiter->watches[i], link);
+        if (waiter->watches[i].list) {
+            TAILQ_REMOVE(waiter->watches[i].list, &waiter->watches[i], link);
+        } else {
+            entry->nclaims--;
+            wake_poppers(entry);
+        }
         ko_table_drop_if_unused(table, entry);
     }
     finish(table, waiter);
+}
+
+bool ko_waiter_has_claim(const struct ko_waiter *waiter)
+{
+    return waiter->watches && waiter->nmissing == 0;
 }
 
 static void watch_next(struct ko_waiter *waiter, struct ko_entry *entry, struct ko_watch_list *list)
@@ -92,7 +116,7 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
             ko_table_unwait(table, waiter);
             return KOLO_E_NOMEM;
         }
-        watch_next(waiter, entry, &entry->waits);
+        watch_next(waiter, entry, waiter->is_popper && nkeys == 1 ? &entry->pops : &entry->waits);
     }
     return KO_AGAIN;
 }
@@ -134,8 +158,8 @@ int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value
         memcpy(item->data, value.data, value.nbytes);
     STAILQ_INSERT_TAIL(&entry->queue, item, link);
     entry->nqueued++;
-    while (!TAILQ_EMPTY(&entry->waits) && !wake_first(table, &entry->waits))
-        continue;
+    ko_entry_wake_all(table, &entry->waits);
+    wake_poppers(entry);
     return KOLO_OK;
 }
 

@@ -69,9 +69,23 @@ void stop_waiting(struct model *model, int c)
 {
     for (int k = 0; k < KEYS; k++) {
         take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
+        take_out(model->keys[k].pops, &model->keys[k].npops, c);
         take_out(model->keys[k].meets, &model->keys[k].nmeets, c);
     }
     model->clients[c].waits_in = KO_STORE_PING;
+    end_claim(model, c);
+}
+
+/* A WAIT for one key may be that of a client that is about to pop. */
+static void list_waiting(struct model *model, int c, int k)
+{
+    const struct client *client = &model->clients[c];
+    struct key *key = &model->keys[k];
+
+    if (client->waits_in == KO_STORE_WAIT && !client->is_old && client->wanted == 1u << k)
+        key->pops[key->npops++] = c;
+    else
+        key->waits[key->nwaits++] = c;
 }
 
 void wait_or_answer(struct model *model, int c)
@@ -82,7 +96,7 @@ void wait_or_answer(struct model *model, int c)
     for (int k = 0; k < KEYS; k++)
         if (client->wanted & 1u << k && !is_there(&model->keys[k])) {
             client->missing |= 1u << k;
-            model->keys[k].waits[model->keys[k].nwaits++] = c;
+            list_waiting(model, c, k);
         }
     if (client->missing)
         return;
@@ -94,16 +108,50 @@ void wait_or_answer(struct model *model, int c)
     client->waits_in = KO_STORE_PING;
 }
 
-bool come_for_first(struct model *model, int k)
+/* Key k has come for client c. */
+static void come(struct model *model, int c, int k)
 {
-    int c = model->keys[k].waits[0];
-
-    take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
     model->clients[c].missing &= ~(1u << k);
-    if (model->clients[c].missing)
-        return false;
-    model->woken[model->nwoken++] = c;
-    return true;
+    if (!model->clients[c].missing)
+        model->woken[model->nwoken++] = c;
+}
+
+static void come_for_all(struct model *model, int k, int *list, int *n)
+{
+    for (int i = 0; i < *n; i++)
+        come(model, list[i], k);
+    *n = 0;
+}
+
+static void wake_poppers(struct model *model, int k)
+{
+    struct key *key = &model->keys[k];
+    int c;
+
+    while (key->nclaims < key->nqueued && key->npops > 0) {
+        c = key->pops[0];
+        take_out(key->pops, &key->npops, c);
+        key->nclaims++;
+        model->clients[c].claim = k;
+        come(model, c, k);
+    }
+}
+
+void come_into_queue(struct model *model, int k)
+{
+    come_for_all(model, k, model->keys[k].waits, &model->keys[k].nwaits);
+    wake_poppers(model, k);
+}
+
+void end_claim(struct model *model, int c)
+{
+    int k = model->clients[c].claim;
+
+    if (k < 0)
+        return;
+    model->clients[c].claim = -1;
+    model->keys[k].nclaims--;
+    wake_poppers(model, k);
 }
 
 void answer_woken(struct model *model)
@@ -150,8 +198,8 @@ void store(struct model *model, int k, const struct text *value)
                   key->has_value ? &key->value : &empty, &is);
     key->has_value = true;
     key->value = is;
-    while (key->nwaits > 0)
-        come_for_first(model, k);
+    come_for_all(model, k, key->waits, &key->nwaits);
+    come_for_all(model, k, key->pops, &key->npops);
 }
 
 void drop(struct model *model, int k)

@@ -20,8 +20,9 @@ struct key {
     struct text value;
     int nqueued;
     struct text queue[QUEUE];
-    int nwaits, nmeets; /* clients, those who came first in front */
-    int waits[CLIENTS], meets[CLIENTS];
+    int nclaims;
+    int nwaits, npops, nmeets; /* clients, those who came first in front */
+    int waits[CLIENTS], pops[CLIENTS], meets[CLIENTS];
 };
 
 struct client {
@@ -32,6 +33,7 @@ struct client {
     unsigned wanted;           /* keys of that request, as bits, in rising order */
     unsigned missing;
     unsigned watched;
+    int claim; /* the key whose queue's value has woken it, until it says something; -1: none */
     bool has_listed; /* in this step, and nothing else */
     size_t nexpected;
     uint8_t expected[SAID]; /* what it is to get */
@@ -65,8 +67,10 @@ void stop_waiting(struct model *model, int c);
 /* Answers its WAIT, GET or MULTI_GET of the wanted keys, or lists it under those that are missing.
  */
 void wait_or_answer(struct model *model, int c);
-/* The key has come for the first that waits for it. True if that one lacks no other. */
-bool come_for_first(struct model *model, int k);
+/* Wakes those whom a value that has been put into the queue of key k concerns. */
+void come_into_queue(struct model *model, int k);
+/* Client c takes no value that has woken it: another one may. */
+void end_claim(struct model *model, int c);
 /* Runs the sessions of those who have been woken, and answers them. */
 void answer_woken(struct model *model);
 

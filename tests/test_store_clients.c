@@ -289,8 +289,7 @@ static bool step_push(struct model *model, int c, int k)
     say_key(model, k);
     say_text(model, &value);
     key->queue[key->nqueued++] = value;
-    while (key->nwaits > 0 && !come_for_first(model, k))
-        continue;
+    come_into_queue(model, k);
     return true;
 }
 
@@ -365,6 +364,7 @@ static void join(struct model *model, int c)
     ko_session_open(&client->session, &model->service, woken);
     client->nexpected = 0;
     client->watched = 0;
+    client->claim = -1;
     client->waits_in = KO_STORE_PING;
     if (!client->is_old) {
         say_opcode(model, client, KO_STORE_VALIDATE);
@@ -416,6 +416,7 @@ static void act(struct model *model, int c)
         step_set,    step_append,    step_compare_set, step_add,  step_check,
         step_wait,   step_wait,      step_count,       step_list, step_ping,
         step_delete, step_multi_set, step_push,        step_pop,  step_barrier};
+    bool (*step)(struct model *, int, int);
     bool stays;
 
     if (model->clients[c].watched) {
@@ -427,7 +428,11 @@ static void act(struct model *model, int c)
         fidget(model, c);
         return;
     }
-    stays = steps[draw(model, sizeof steps / sizeof *steps)](model, c, (int)draw(model, KEYS));
+    step = steps[draw(model, sizeof steps / sizeof *steps)];
+    if (step != step_pop)
+        end_claim(model, c);
+    stays = step(model, c, (int)draw(model, KEYS));
+    end_claim(model, c);
     if (stays) {
         assert_int_equal(send_said(model, c), KOLO_OK);
         return;

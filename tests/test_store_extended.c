@@ -289,6 +289,50 @@ static void test_queue_poppers(struct place *place)
     assert_int_equal(sum, THREADS * 20 * (THREADS * 20 - 1) / 2);
 }
 
+static void *wait_for_queue(void *argument)
+{
+    static const char *const keys[] = {"q"};
+    struct helper *helper = argument;
+
+    helper->err = kolo_store_wait(helper->store, keys, 1, -1);
+    return NULL;
+}
+
+static void *pop_one(void *argument)
+{
+    struct helper *helper = argument;
+    void *value;
+    size_t nbytes;
+
+    helper->err = kolo_store_queue_pop(helper->store, "q", -1, &value, &nbytes);
+    if (!helper->err)
+        kolo_free(value);
+    return NULL;
+}
+
+/* One who only waits for a queue does not keep its value from one who pops it. */
+static void test_queue_wait_and_pop(struct place *place)
+{
+    struct helper helpers[2] = {0};
+
+    if (!place->has_queues)
+        return;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ko_store_clone(place->store, &helpers[i].store), KOLO_OK);
+        assert_int_equal(
+            pthread_create(&helpers[i].thread, NULL, i ? pop_one : wait_for_queue, &helpers[i]), 0);
+        usleep(20000); /* most likely the one waits before the other does; else it is easier */
+    }
+    assert_int_equal(kolo_store_queue_push(place->store, "q", text("v")), KOLO_OK);
+    pthread_join(helpers[1].thread, NULL);
+    assert_int_equal(helpers[1].err, KOLO_OK);
+    assert_int_equal(kolo_store_queue_push(place->store, "q", text("v")), KOLO_OK);
+    pthread_join(helpers[0].thread, NULL); /* it has come too late for the first value, perhaps */
+    assert_int_equal(helpers[0].err, KOLO_OK);
+    for (int i = 0; i < 2; i++)
+        kolo_store_close(helpers[i].store);
+}
+
 /* ---- barrier ------------------------------------------------------------------------------ */
 
 static void *pass_barriers(void *argument)
@@ -460,6 +504,7 @@ static const struct test tests[] = {
     {"append", test_append},
     {"queue", test_queue},
     {"queue_poppers", test_queue_poppers},
+    {"queue_wait_and_pop", test_queue_wait_and_pop},
     {"barrier", test_barrier},
     {"after_time_out", test_after_time_out},
     {"wrong_arguments", test_wrong_arguments},

@@ -63,6 +63,23 @@ static void hear_nothing(int fd)
     hear(fd, "78563412");
 }
 
+static void work_honestly(void **state)
+{
+    void *value;
+    size_t nbytes;
+    int64_t sum = 0;
+
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(kolo_store_set(*state, "honest", text("work")), KOLO_OK);
+        assert_int_equal(kolo_store_get(*state, "honest", &value, &nbytes), KOLO_OK);
+        assert_string_equal(value, "work");
+        kolo_free(value);
+        assert_int_equal(kolo_store_add(*state, "count", 1, &sum), KOLO_OK);
+    }
+    assert_int_equal(kolo_store_delete(*state, "count", NULL), KOLO_OK);
+    assert_int_equal(sum, 20);
+}
+
 /* ---- requests ----------------------------------------------------------------------------- */
 
 static void test_wait_and_cancel(void **state)
@@ -157,6 +174,30 @@ static void test_many_in_one_write(void **state)
     free(answers);
 }
 
+/* A queue's value does not stay with a client that it woke and that then says nothing, or dies. */
+static void test_queue_hands_on(void **state)
+{
+    static const char wait_q[] = "06 0100000000000000 0200000000000000 2f71";
+    int fds[3];
+
+    for (int i = 0; i < 3; i++) {
+        fds[i] = dial(state);
+        say(fds[i], validate);
+        hear_nothing(fds[i]);
+        say(fds[i], wait_q);
+        work_honestly(state); /* by then the server has read it */
+    }
+    assert_int_equal(kolo_store_queue_push(*state, "q", text("v")), KOLO_OK);
+    hear(fds[0], "00");
+    hear(fds[1], "00");
+    close(fds[1]);
+    hear(fds[2], "00");
+    say(fds[2], "0f 0200000000000000 2f71");
+    hear(fds[2], "0100000000000000 0100000000000000 76");
+    close(fds[0]);
+    close(fds[2]);
+}
+
 /* What came before a client's end counts. */
 static void test_set_and_hang_up(void **state)
 {
@@ -172,23 +213,6 @@ static void test_set_and_hang_up(void **state)
 }
 
 /* ---- clients that misbehave --------------------------------------------------------------- */
-
-static void work_honestly(void **state)
-{
-    void *value;
-    size_t nbytes;
-    int64_t sum = 0;
-
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(kolo_store_set(*state, "honest", text("work")), KOLO_OK);
-        assert_int_equal(kolo_store_get(*state, "honest", &value, &nbytes), KOLO_OK);
-        assert_string_equal(value, "work");
-        kolo_free(value);
-        assert_int_equal(kolo_store_add(*state, "count", 1, &sum), KOLO_OK);
-    }
-    assert_int_equal(kolo_store_delete(*state, "count", NULL), KOLO_OK);
-    assert_int_equal(sum, 20);
-}
 
 static void test_garbage_is_cut_off(void **state)
 {
@@ -451,21 +475,14 @@ int main(void)
 {
 #define SERVED(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
     static const struct CMUnitTest tests[] = {
-        SERVED(test_wait_and_cancel),
-        SERVED(test_get_waits),
-        SERVED(test_bytes_one_by_one),
-        SERVED(test_many_in_one_write),
-        SERVED(test_set_and_hang_up),
-        SERVED(test_garbage_is_cut_off),
-        SERVED(test_silence),
-        SERVED(test_never_reads),
-        SERVED(test_multi_get_is_bounded),
-        SERVED(test_flood_of_connections),
-        SERVED(test_silent_second_connection),
-        SERVED(test_no_descriptors),
-        cmocka_unit_test(test_hoarders),
-        SERVED(test_port_is_taken),
-        SERVED(test_address),
+        SERVED(test_wait_and_cancel),      SERVED(test_get_waits),
+        SERVED(test_bytes_one_by_one),     SERVED(test_many_in_one_write),
+        SERVED(test_queue_hands_on),       SERVED(test_set_and_hang_up),
+        SERVED(test_garbage_is_cut_off),   SERVED(test_silence),
+        SERVED(test_never_reads),          SERVED(test_multi_get_is_bounded),
+        SERVED(test_flood_of_connections), SERVED(test_silent_second_connection),
+        SERVED(test_no_descriptors),       cmocka_unit_test(test_hoarders),
+        SERVED(test_port_is_taken),        SERVED(test_address),
     };
     return cmocka_run_group_tests_name("store server", tests, NULL, NULL);
 }

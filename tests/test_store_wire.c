@@ -314,6 +314,85 @@ static void test_queue_wakes_one(void **state)
     close_bench(&bench);
 }
 
+/* A value that the one it woke does not take wakes the next, as soon as that is known. */
+static void test_queue_hands_on(void **state)
+{
+    static const char *const ends[] = {"", "0d 01020304", "10" K, "0c", "06" ONE K};
+    struct bench bench;
+    struct ko_session *first = &bench.clients[0];
+    struct ko_session *second = &bench.clients[1];
+    struct ko_session *pushes = &bench.clients[2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        open_two(&bench);
+        asks(first, "06" ONE K);
+        asks(second, "06" ONE K);
+        asks(pushes, "00 cef7853c 0e" K V);
+        gets(first, "00");
+        gets(second, "");
+        if (*ends[i])
+            asks(first, ends[i]); /* it says something else */
+        else
+            ko_session_close(first); /* it has died */
+        gets(second, "00");
+        asks(second, "0f" K);
+        gets(second, ONE V);
+        close_bench(&bench);
+    }
+}
+
+/* Two values wake two, of whom one takes none; a third is there for the second value then. */
+static void test_queue_hands_on_to_one(void **state)
+{
+    struct bench bench;
+    struct ko_session *first = &bench.clients[0];
+    struct ko_session *second = &bench.clients[1];
+    struct ko_session *third = &bench.clients[2];
+
+    (void)state;
+    open_two(&bench);
+    asks(third, "00 cef7853c");
+    asks(first, "06" ONE K);
+    asks(second, "06" ONE K);
+    asks(third, "0e" K V "0e" K W "06" ONE K "0f" K "06" ONE X);
+    gets(third, "00" TWO V); /* it came when there was one, and was faster */
+    gets(first, "00");
+    gets(second, "00");
+    asks(first, "0f" K "06" ONE X);
+    gets(first, ONE W);
+    asks(second, "0f" K "06" ONE X);
+    gets(second, EMPTY);
+    asks(second, "0c 0e" X V);
+    gets(second, "01");
+    gets(third, "00"); /* it has waited for longer */
+    asks(second, "08" X);
+    gets(second, ONE);
+    asks(third, "10" X); /* what it was to take is gone: there is nothing to hand on */
+    gets(third, EMPTY);
+    gets(first, "");
+    close_bench(&bench);
+}
+
+/* Those who cannot be about to pop are all woken, and do not keep the value from one who is. */
+static void test_queue_wakes_who_looks(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    open_bench(&bench);
+    asks(&bench.clients[0], "05" ONE K); /* clients of 1.13 know no queues */
+    asks(&bench.clients[1], "00 cef7853c 03" K);
+    asks(&bench.clients[2], "00 cef7853c 06" ONE K);
+    assert_int_equal(
+        ko_table_queue_push(bench.service.table, (kolo_bytes){"/k", 2}, (kolo_bytes){"v", 1}),
+        KOLO_OK);
+    gets(&bench.clients[0], "00");
+    gets(&bench.clients[1], EMPTY);
+    gets(&bench.clients[2], "00");
+    close_bench(&bench);
+}
+
 /* One who waits for two keys does not keep a queue's value from those behind it. */
 static void test_queue_passes_over(void **state)
 {
@@ -434,6 +513,9 @@ int main(void)
         cmocka_unit_test(test_both_kinds),
         cmocka_unit_test(test_compare_set_wakes),
         cmocka_unit_test(test_queue_wakes_one),
+        cmocka_unit_test(test_queue_hands_on),
+        cmocka_unit_test(test_queue_hands_on_to_one),
+        cmocka_unit_test(test_queue_wakes_who_looks),
         cmocka_unit_test(test_queue_passes_over),
         cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_barrier_cancelled),
