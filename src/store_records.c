@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -44,15 +45,57 @@ int ko_records_wait(struct ko_records *file, const ko_deadline *deadline, const 
     return KOLO_OK;
 }
 
-/* A network's file system may deny for a while that a file or its folder is there. */
+static const char *advice_for(int error)
+{
+    switch (error) {
+    case ENOENT:
+        return " (make its folder first)";
+    case ENOTDIR:
+        return " (what stands before its last / is no folder)";
+    case EISDIR:
+        return " (name a file in it)";
+    case EACCES:
+    case EPERM:
+        return " (all ranks need leave to read and write it)";
+    case EROFS:
+        return " (nothing can be written there: name one elsewhere)";
+    default:
+        return "";
+    }
+}
+
+static bool has_folder(const struct ko_records *file)
+{
+    const char *slash = strrchr(file->path, '/');
+    char folder[PATH_MAX];
+    struct stat status;
+
+    if (!slash)
+        return true;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - file->path + 1), file->path);
+    return stat(folder, &status) == 0 || errno != ENOENT;
+}
+
+/* A network's file system may deny for a while that a file is there. That its folder is not is
+ * believed: a wrong path is far more likely. */
+static bool may_pass(const struct ko_records *file, int error)
+{
+    return error == EINTR || error == ESTALE || (error == ENOENT && has_folder(file));
+}
+
 static int open_file(struct ko_records *file, const ko_deadline *deadline, int *fd)
 {
     int err = KOLO_OK;
+    int error;
 
-    while ((*fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0 && !err) {
-        if (errno != ENOENT && errno != EINTR && errno != ESTALE)
-            return fail_file(file, "open");
+    while (!err && (*fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0) {
+        error = errno;
+        if (!may_pass(file, error))
+            return ko_fail_errno(error, "%s: cannot open it%s", file->where, advice_for(error));
         err = ko_records_wait(file, deadline, "open");
+        if (err == KOLO_E_TIMEOUT)
+            err = ko_fail(err, "%s: waited %d ms to open it: %s", file->where, deadline->timeout_ms,
+                          strerror(error));
     }
     return err;
 }

@@ -162,12 +162,50 @@ static void test_no_file_store(void **state)
     append("00000000 ffffff7f");
     assert_int_equal(kolo_store_open_file(path, 1, 1000, &store), KOLO_E_PROTOCOL);
     unlink(path);
-    assert_int_equal(kolo_store_open_file("/dev/null/x", 1, 1000, &store), KOLO_E_SYSTEM);
-    assert_int_equal(kolo_store_open_file("/tmp/kolo-no-such-folder/x", 1, 30, &store),
-                     KOLO_E_TIMEOUT);
     assert_int_equal(kolo_store_open_file("", 1, 30, &store), KOLO_E_INVALID);
     assert_int_equal(kolo_store_open_file(path, 1, 30, NULL), KOLO_E_INVALID);
     assert_null(store);
+}
+
+/* What no time cures is said at once, with the reason and what to do. */
+static void test_no_such_place(void **state)
+{
+    static const struct {
+        const char *path, *reason, *advice;
+    } places[] = {
+        {"/tmp/kolo-no-such-folder/x", "No such file", "make its folder"},
+        {"/dev/null/x", "Not a directory", "before its last"},
+        {"/tmp", "Is a directory", "name a file in it"},
+    };
+    kolo_store *store = NULL;
+    kolo_group *group = NULL;
+    char method[96];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        assert_int_equal(kolo_store_open_file(places[i].path, 1, 600000, &store), KOLO_E_SYSTEM);
+        assert_non_null(strstr(kolo_last_error(), places[i].path));
+        assert_non_null(strstr(kolo_last_error(), places[i].reason));
+        assert_non_null(strstr(kolo_last_error(), places[i].advice));
+    }
+    snprintf(method, sizeof method, "file://%s?rank=0&world_size=1", places[0].path);
+    assert_int_equal(kolo_group_join(method, 600000, &group), KOLO_E_SYSTEM);
+    assert_non_null(strstr(kolo_last_error(), places[0].reason));
+    assert_null(store);
+    assert_null(group);
+}
+
+/* That a file is not there, though its folder is, may pass; the time-out says that it did not. */
+static void test_not_there_yet(void **state)
+{
+    kolo_store *store = NULL;
+
+    (void)state;
+    assert_int_equal(symlink("nowhere/store", path), 0);
+    assert_int_equal(kolo_store_open_file(path, 1, 30, &store), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "30 ms to open it: No such file"));
+    assert_null(store);
+    unlink(path);
 }
 
 static void test_last_one_removes(void **state)
@@ -283,6 +321,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),           cmocka_unit_test(test_read),
         cmocka_unit_test(test_half_record),      cmocka_unit_test(test_no_file_store),
+        cmocka_unit_test(test_no_such_place),    cmocka_unit_test(test_not_there_yet),
         cmocka_unit_test(test_last_one_removes), cmocka_unit_test(test_replaced),
         cmocka_unit_test(test_locked),           cmocka_unit_test(test_closed_while_waiting),
         cmocka_unit_test(test_processes),
