@@ -71,8 +71,8 @@ KOLO_API void kolo_free(void *memory);
 /* A store maps keys (strings of 1 to 8192 bytes) to values (0 to 8 MiB of any bytes; a server keeps
  * 4 GiB). All functions may be called from any thread; calls on one TCP store wait for one another,
  * so a thread that blocks in wait keeps others out: open a second one for it. A call that has gone
- * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone. A list has
- * up to 131072 keys. */
+ * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone (each later
+ * call looks for 5 s whether it is back). A list has up to 131072 keys. */
 typedef struct kolo_store kolo_store;
 
 typedef struct kolo_bytes {

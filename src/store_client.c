@@ -299,19 +299,29 @@ static int learn_late(struct ko_client *client, const struct ko_request *request
     return fail_lacking(client, request);
 }
 
+/* If the time to do it is over and the call's own is not, the server is lost. */
+static int connect_again(struct ko_client *client, const ko_deadline *deadline)
+{
+    ko_deadline soon = ko_deadline_within(deadline, RECONNECT_MS);
+    int err = ko_client_connect(client, &soon);
+
+    if (!err)
+        return KOLO_OK;
+    if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
+        err = KOLO_E_PEER_LOST;
+    return ko_client_fail_with(client, err, "connecting again after a call that failed");
+}
+
 int ko_client_call(struct ko_client *client, const struct ko_request *request,
                    const ko_deadline *deadline, struct ko_reply *reply)
 {
-    ko_deadline soon = ko_deadline_within(deadline, RECONNECT_MS);
     int err;
 
     if (ko_client_is_stopped(client))
         return ko_client_fail_stopped(client);
-    if (client->fd < 0) {
-        err = ko_client_connect(client, &soon);
-        if (err)
-            return ko_client_fail_with(client, err, "connecting again after a call that failed");
-    }
+    err = client->fd < 0 ? connect_again(client, deadline) : KOLO_OK;
+    if (err)
+        return err;
     ko_buffer_consume(&client->out, ko_buffer_fill(&client->out)); /* what a failed call left */
     if (ko_wire_opcode(client->numbering, request->op) < 0 ||
         (is_late(request->op) && client->late == LATE_LACKING))

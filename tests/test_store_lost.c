@@ -86,6 +86,10 @@ static void test_server_is_killed(void **state)
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_TIMEOUT); /* nobody there */
     assert_non_null(strstr(kolo_last_error(), where));
     assert_non_null(strstr(kolo_last_error(), "tried"));
+    kolo_store_set_timeout(store, 600000); /* a server that is gone is not waited for so long */
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_PEER_LOST);
+    assert_non_null(strstr(kolo_last_error(), where));
+    assert_non_null(strstr(kolo_last_error(), "connecting again"));
     child = start_server_process(&port); /* and somebody there again */
     kolo_store_set_timeout(store, 30000);
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
