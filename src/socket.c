@@ -336,13 +336,14 @@ static int fail_wait(int fd, int error, const char *verb, const ko_deadline *dea
     return ko_fail_errno(error, "poll while %s %s", verb, peer);
 }
 
+/* Once a connection has been reset the system does not know any more who was there. */
 static int fail_lost(int fd, int error, const char *verb)
 {
     char peer[KO_SOCKET_NAME];
+    bool is_known = ko_socket_peer_name(fd, peer);
 
-    ko_socket_peer_name(fd, peer);
-    return ko_fail(KOLO_E_PEER_LOST, "%s %s: %s", verb, peer,
-                   error ? strerror(error) : "the other end closed the connection");
+    return ko_fail(KOLO_E_PEER_LOST, "%s %s: %s", verb, is_known ? peer : "the other end",
+                   error ? strerror(error) : "it closed the connection");
 }
 
 int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline)
@@ -466,26 +467,27 @@ ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)
 
 /* ---- names -------------------------------------------------------------------------------- */
 
-static void name_address(const struct sockaddr_storage *address, socklen_t length,
+static bool name_address(const struct sockaddr_storage *address, socklen_t length,
                          char name[KO_SOCKET_NAME])
 {
     char host[KO_SOCKET_NAME - 16];
 
     if (getnameinfo((const struct sockaddr *)address, length, host, sizeof host, NULL, 0,
                     NI_NUMERICHOST))
-        return;
+        return false;
     snprintf(name, KO_SOCKET_NAME, address->ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host,
              port_of(address));
+    return true;
 }
 
-void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME])
+bool ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME])
 {
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
 
     snprintf(name, KO_SOCKET_NAME, "unknown");
-    if (!getpeername(fd, (struct sockaddr *)&address, &length))
-        name_address(&address, length, name);
+    return !getpeername(fd, (struct sockaddr *)&address, &length) &&
+           name_address(&address, length, name);
 }
 
 void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME])

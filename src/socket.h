@@ -80,12 +80,13 @@ int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline);
 /* True if the far ends of two sockets have the same address, whatever their ports. */
 bool ko_socket_same_host(int fd, int other);
 
-/* "10.0.0.1:29500", "[::1]:29500", or "unknown" for the far end, or the near one, of a socket. */
-void ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME]);
+/* "10.0.0.1:29500", "[::1]:29500", or "unknown" and false for the far end of a socket. */
+bool ko_socket_peer_name(int fd, char name[KO_SOCKET_NAME]);
+/* The same for its near end. */
+void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME]);
 
 /* True if both ends of a connection over TCP sit on this machine, or only such can come to a
  * listening socket. */
 bool ko_socket_is_within_machine(int fd);
-void ko_socket_own_name(int fd, char name[KO_SOCKET_NAME]);
 
 #endif

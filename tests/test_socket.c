@@ -262,6 +262,7 @@ static void test_bulk(void **state)
 
 static void test_deadlines_and_ends(void **state)
 {
+    const struct linger at_once = {.l_onoff = 1};
     ko_deadline soon = ko_deadline_in(20);
     char *bytes = calloc(1, BULK);
     int ends[2];
@@ -286,6 +287,14 @@ static void test_deadlines_and_ends(void **state)
     assert_non_null(strstr(kolo_last_error(), "closed the connection"));
     close(ends[0]);
     close(ends[1]);
+    make_pair(ends);
+    setsockopt(ends[1], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(ends[1]); /* a reset, after which the system does not know any more who was there */
+    assert_int_equal(ko_socket_recv_all(ends[0], bytes, 1, &soon), KOLO_E_PEER_LOST);
+    assert_non_null(strstr(kolo_last_error(), "receiving from the other end: "));
+    assert_int_equal(ko_socket_recv_all(ends[0], bytes, 1, &soon), KOLO_E_PEER_LOST);
+    assert_non_null(strstr(kolo_last_error(), "receiving from the other end: it closed the conn"));
+    close(ends[0]);
     free(bytes);
 }
 
