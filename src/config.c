@@ -5,6 +5,7 @@
 #include "status.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,15 @@ const struct ko_config_entry ko_config_table[] = {
     [KO_CONFIG_##id] = {"KOLO_" #id, KO_CONFIG_TYPE_##type, standard, low, high, help},
     KO_CONFIG_LIST(KO_CONFIG_ROW)
 #undef KO_CONFIG_ROW
+};
+
+enum { MOST_WORDS = 4, LIST_CAP = 64 };
+
+/* NULL behind the last of each row; nothing for those that are no word. */
+static const char *const words[KO_CONFIG_COUNT][MOST_WORDS + 1] = {
+#define KO_CONFIG_WORDS(id, ...) [KO_CONFIG_##id] = {__VA_ARGS__},
+    KO_CONFIG_WORD_LIST(KO_CONFIG_WORDS)
+#undef KO_CONFIG_WORDS
 };
 
 const char *ko_config_type_name(enum ko_config_type type)
@@ -70,6 +80,43 @@ int ko_config_number(enum ko_config_id id, int64_t *value)
     return KOLO_OK;
 }
 
+/* "all, legacy, vmm or off" */
+static void list_words(enum ko_config_id id, char list[LIST_CAP])
+{
+    size_t used = 0;
+
+    for (const char *const *word = words[id]; *word; word++) {
+        const char *before = word == words[id] ? "" : word[1] ? ", " : " or ";
+
+        used += (size_t)snprintf(list + used, LIST_CAP - used, "%s%s", before, *word);
+    }
+}
+
+int ko_config_word(enum ko_config_id id, const char **word)
+{
+    const char *text = ko_config_text(id);
+    char list[LIST_CAP];
+
+    for (const char *const *known = words[id]; *known; known++)
+        if (!strcmp(text, *known)) {
+            *word = *known;
+            return KOLO_OK;
+        }
+    list_words(id, list);
+    return ko_fail(KOLO_E_INVALID, "%s is \"%.100s\"; it takes %s", ko_config_table[id].name, text,
+                   list);
+}
+
+int ko_config_check_one(enum ko_config_id id)
+{
+    const char *word;
+    int64_t number;
+
+    if (ko_config_is_number(id))
+        return ko_config_number(id, &number);
+    return words[id][0] ? ko_config_word(id, &word) : KOLO_OK;
+}
+
 int ko_config_whole(const char *name, const char *text, long low, long high, int *number)
 {
     char *end;
@@ -95,12 +142,9 @@ static bool is_known(const char *name, size_t length)
 
 int ko_config_check(void)
 {
-    int64_t ignored;
-
     for (int i = 0; i < KO_CONFIG_COUNT; i++) {
-        int err = ko_config_is_number((enum ko_config_id)i)
-                      ? ko_config_number((enum ko_config_id)i, &ignored)
-                      : KOLO_OK;
+        int err = ko_config_check_one((enum ko_config_id)i);
+
         if (err)
             return err;
     }

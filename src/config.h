@@ -55,6 +55,13 @@
     X(IB_RETRY, INT, "7", 0, 7, "times that it then sends again before the connection is given up") \
     X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts") \
     X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
+
+/* Of the texts, those that are one of a few words: X(identifier, the words). */
+#define KO_CONFIG_WORD_LIST(X) \
+    X(AUTH, "token", "none") \
+    X(AUTH_STORE, "token", "none") \
+    X(CUDA_IPC, "all", "legacy", "vmm", "off") \
+    X(GPUDIRECT, "auto", "0")
 /* clang-format on */
 
 enum ko_config_id {
@@ -101,11 +108,19 @@ bool ko_config_is_set(enum ko_config_id id);
 /* The value as a number. KOLO_E_INVALID names the variable, its value and its bounds. */
 int ko_config_number(enum ko_config_id id, int64_t *value);
 
+/* The value of one that takes a few words. KOLO_E_INVALID names the variable, its value and them.
+ */
+int ko_config_word(enum ko_config_id id, const char **word);
+
+/* KOLO_E_INVALID if it is a number, or one of a few words, and malformed. */
+int ko_config_check_one(enum ko_config_id id);
+
 /* text as a whole number from low to high; KOLO_E_INVALID names what it was meant to be. */
 int ko_config_whole(const char *name, const char *text, long low, long high, int *number);
 
-/* KOLO_E_INVALID if any number variable of the environment is malformed. Warns of variables that
- * begin with KOLO_ but are none of the table's: a typing error would otherwise pass in silence. */
+/* KOLO_E_INVALID if any variable of the environment is malformed as a number or word. Warns of
+ * variables that begin with KOLO_ but are none of the table's: a typing error would otherwise pass
+ * in silence. */
 int ko_config_check(void);
 
 #endif

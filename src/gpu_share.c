@@ -19,14 +19,14 @@ enum { HANDING_MS = 30000 }; /* at most, for the descriptors of an allocation */
 
 static int read_ways(bool *has_legacy, bool *has_pieces)
 {
-    const char *ways = ko_config_text(KO_CONFIG_CUDA_IPC);
-    const bool is_all = !strcmp(ways, "all");
+    const char *ways;
+    int err = ko_config_word(KO_CONFIG_CUDA_IPC, &ways);
 
-    *has_legacy = is_all || !strcmp(ways, "legacy");
-    *has_pieces = is_all || !strcmp(ways, "vmm");
-    if (*has_legacy || *has_pieces || !strcmp(ways, "off"))
-        return KOLO_OK;
-    return ko_fail(KOLO_E_INVALID, "KOLO_CUDA_IPC is \"%s\"; it is all, legacy, vmm or off", ways);
+    if (err)
+        return err;
+    *has_legacy = !strcmp(ways, "all") || !strcmp(ways, "legacy");
+    *has_pieces = !strcmp(ways, "all") || !strcmp(ways, "vmm");
+    return KOLO_OK;
 }
 
 int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,

@@ -15,16 +15,15 @@
 /* The longest token, and spaces around it. */
 enum { FILE_BYTES = KO_TOKEN_MOST + 256 };
 
-/* True if a variable that takes two words has the second. */
-static int read_choice(enum ko_config_id id, const char *first, const char *second, bool *is_second)
+/* True if a variable that takes "token" or "none" says none. */
+static int read_choice(enum ko_config_id id, bool *is_none)
 {
-    const char *text = ko_config_text(id);
+    const char *word;
+    int err = ko_config_word(id, &word);
 
-    *is_second = strcmp(text, second) == 0;
-    if (!*is_second && strcmp(text, first) != 0)
-        return ko_fail(KOLO_E_INVALID, "%s is \"%s\"; it takes %s or %s", ko_config_table[id].name,
-                       text, first, second);
-    return KOLO_OK;
+    if (!err)
+        *is_none = !strcmp(word, "none");
+    return err;
 }
 
 /* A token is what stands between spaces, and the newline at a file's end. */
@@ -114,7 +113,7 @@ int ko_guard_read(struct ko_guard *guard)
     int err;
 
     *guard = (struct ko_guard){0};
-    err = read_choice(KO_CONFIG_AUTH, "token", "none", &guard->is_open);
+    err = read_choice(KO_CONFIG_AUTH, &guard->is_open);
     return err ? err : read_secret(guard);
 }
 
@@ -124,7 +123,7 @@ int ko_guard_read_for_store(struct ko_guard *guard)
     int err = ko_guard_read(guard);
 
     if (!err)
-        err = read_choice(KO_CONFIG_AUTH_STORE, "token", "none", &is_foreign);
+        err = read_choice(KO_CONFIG_AUTH_STORE, &is_foreign);
     if (!err && is_foreign)
         *guard = (struct ko_guard){.is_open = true};
     return err;

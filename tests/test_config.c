@@ -105,6 +105,31 @@ static void numbers_keep_to_their_bounds(void **state)
     assert_int_equal(ko_config_check(), KOLO_E_INVALID);
 }
 
+static void words_are_those_of_the_table(void **state)
+{
+    const char *word = NULL;
+
+    (void)state;
+    assert_int_equal(ko_config_word(KO_CONFIG_CUDA_IPC, &word), KOLO_OK);
+    assert_string_equal(word, "all");
+    setenv("KOLO_CUDA_IPC", "vmm", 1);
+    assert_int_equal(ko_config_word(KO_CONFIG_CUDA_IPC, &word), KOLO_OK);
+    assert_string_equal(word, "vmm");
+    assert_int_equal(ko_config_check(), KOLO_OK);
+    setenv("KOLO_CUDA_IPC", "q", 1);
+    assert_int_equal(ko_config_word(KO_CONFIG_CUDA_IPC, &word), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(),
+                        "KOLO_CUDA_IPC is \"q\"; it takes all, legacy, vmm or off");
+    assert_int_equal(ko_config_check(), KOLO_E_INVALID);
+    assert_int_equal(ko_config_check_one(KO_CONFIG_CUDA_IPC), KOLO_E_INVALID);
+    assert_int_equal(ko_config_check_one(KO_CONFIG_GPUDIRECT), KOLO_OK);
+    assert_int_equal(ko_config_check_one(KO_CONFIG_ALGO), KOLO_OK);
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    setenv("KOLO_GPUDIRECT", "1", 1);
+    assert_int_equal(ko_config_check(), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(), "KOLO_GPUDIRECT is \"1\"; it takes auto or 0");
+}
+
 static void types_have_names(void **state)
 {
     (void)state;
@@ -143,6 +168,7 @@ int main(void)
         cmocka_unit_test_setup(environment_wins_unless_empty, forget_all),
         cmocka_unit_test_setup(sizes_take_suffixes, forget_all),
         cmocka_unit_test_setup(numbers_keep_to_their_bounds, forget_all),
+        cmocka_unit_test_setup(words_are_those_of_the_table, forget_all),
         cmocka_unit_test_setup(types_have_names, forget_all),
         cmocka_unit_test_setup(strangers_are_warned_of, forget_all),
     };

@@ -497,10 +497,12 @@ static void memory_that_cannot_be_reached(void **state)
     }
 }
 
-/* A variable that is wrong is an error on all ranks, and no other way. */
+/* A variable that has become wrong since the group was made is an error on all ranks, and no other
+ * way. */
 static int refuse(kolo_group *group, void *unused)
 {
     (void)unused;
+    setenv("KOLO_CUDA_IPC", "some", 1);
     if (!gpu_rank_enter(group) || !strstr(kolo_last_error(), "KOLO_CUDA_IPC is \"some\""))
         return ranks_fail("it was taken");
     return gpu_rank_leave(0);
@@ -509,9 +511,7 @@ static int refuse(kolo_group *group, void *unused)
 static void wrong_ways(void **state)
 {
     (void)state;
-    setenv("KOLO_CUDA_IPC", "some", 1);
     run(RANKS_PROCESSES, 2, refuse);
-    unsetenv("KOLO_CUDA_IPC");
 }
 
 static int several_tensors(kolo_group *group, void *unused)

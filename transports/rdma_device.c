@@ -16,11 +16,10 @@
 
 static int read_variables(struct ko_rdma_device *device)
 {
-    const char *gpus = ko_config_text(KO_CONFIG_GPUDIRECT);
+    const char *gpus = "0";
     int64_t is_sealed;
     int err = ko_config_number(KO_CONFIG_ENCRYPT, &is_sealed);
 
-    device->memory.takes_gpus = !strcmp(gpus, "auto");
     if (!err)
         err = ko_config_number(KO_CONFIG_IB_PKEY, &device->pkey);
     if (!err)
@@ -33,8 +32,9 @@ static int read_variables(struct ko_rdma_device *device)
         err = ko_config_number(KO_CONFIG_IB_RETRY, &device->retries);
     if (!err)
         err = ko_config_number(KO_CONFIG_IB_QPS_PER_CONNECTION, &device->qps);
-    if (!err && !device->memory.takes_gpus && strcmp(gpus, "0") != 0)
-        err = ko_fail(KOLO_E_INVALID, "KOLO_GPUDIRECT is \"%s\"; it is auto or 0", gpus);
+    if (!err)
+        err = ko_config_word(KO_CONFIG_GPUDIRECT, &gpus);
+    device->memory.takes_gpus = !strcmp(gpus, "auto");
     if (!err && is_sealed)
         err = ko_fail(KOLO_E_UNSUPPORTED, "KOLO_ENCRYPT is 1, and rdma does not encrypt");
     return err;
