@@ -48,7 +48,7 @@ static void describe_cores(uint64_t cores[KO_CONTACT_CORES / 64])
             cores[core / 64] |= UINT64_C(1) << core % 64;
 }
 
-static int check_host_name(void)
+int ko_topology_check_host(void)
 {
     const char *name = ko_config_text(KO_CONFIG_HOST);
 
@@ -68,7 +68,9 @@ int ko_contact_begin(struct ko_contact *contact)
     if (!err)
         err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
     if (!err)
-        err = check_host_name();
+        err = ko_topology_check_host();
+    if (!err)
+        err = ko_topology_check_transports();
     if (!err)
         err = ko_tuning_get(&costs);
     if (err)
@@ -172,6 +174,34 @@ bool ko_contact_has_windows(const struct ko_contact *contact)
             return true;
     }
     return false;
+}
+
+/* Whether an item of KOLO_TRANSPORT is the name of a transport. */
+static bool is_transport(const char *item, size_t length)
+{
+    for (const struct ko_transport *const *row = ko_transports; *row; row++)
+        if (strlen((*row)->name) == length && !memcmp((*row)->name, item, length))
+            return true;
+    return false;
+}
+
+int ko_topology_check_transports(void)
+{
+    const char *list = ko_config_text(KO_CONFIG_TRANSPORT);
+
+    for (const char *item = list; *list; item++) {
+        const size_t length = strcspn(item, ",");
+
+        if (!is_transport(item, length))
+            return ko_fail(KOLO_E_INVALID,
+                           "KOLO_TRANSPORT is \"%.100s\", and no transport is called \"%.*s\"; it "
+                           "lists some of shm, rdma and tcp, with commas",
+                           list, (int)(length < 64 ? length : 64), item);
+        item += length;
+        if (!*item)
+            break;
+    }
+    return KOLO_OK;
 }
 
 bool ko_topology_allows(const struct ko_transport *transport)

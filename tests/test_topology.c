@@ -206,6 +206,39 @@ static void allows(void **state)
     unsetenv("KOLO_TRANSPORT");
 }
 
+static void refuse_transports(const char *list, const char *sentence)
+{
+    struct ko_contact contact;
+
+    setenv("KOLO_TRANSPORT", list, 1);
+    assert_int_equal(ko_topology_check_transports(), KOLO_E_INVALID);
+    if (sentence)
+        assert_string_equal(kolo_last_error(), sentence);
+    assert_int_equal(ko_contact_begin(&contact), KOLO_E_INVALID);
+}
+
+/* A misspelt one would leave ranks without any, or with a slower one. */
+static void checks_transports(void **state)
+{
+    static const char *const right[] = {"", "shm", "tcp,shm", "self,rdma"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        setenv("KOLO_TRANSPORT", right[i], 1);
+        assert_int_equal(ko_topology_check_transports(), KOLO_OK);
+    }
+    refuse_transports("ib", "KOLO_TRANSPORT is \"ib\", and no transport is called \"ib\"; it lists "
+                            "some of shm, rdma and tcp, with commas");
+    refuse_transports("shm,tc",
+                      "KOLO_TRANSPORT is \"shm,tc\", and no transport is called \"tc\"; it "
+                      "lists some of shm, rdma and tcp, with commas");
+    refuse_transports(",", NULL);
+    refuse_transports("shm,", NULL);
+    refuse_transports("shm, tcp", NULL);
+    refuse_transports("SHM", NULL);
+    unsetenv("KOLO_TRANSPORT");
+}
+
 static void expect(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
                    const char *transport, const char *reason)
 {
@@ -269,6 +302,7 @@ int main(void)
                                        cmocka_unit_test(check_addresses),
                                        cmocka_unit_test(check_costs),
                                        cmocka_unit_test(allows),
+                                       cmocka_unit_test(checks_transports),
                                        cmocka_unit_test(choose),
                                        cmocka_unit_test(gone)};
 
