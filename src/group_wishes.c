@@ -3,6 +3,7 @@
 
 #include "status.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,13 +32,60 @@ static bool is_word(const char *text, size_t length, const char *word)
     return strlen(word) == length && !memcmp(text, word, length);
 }
 
-/* "all_reduce" of so many bytes; -1: none. */
-static int find_collective(const char *text, size_t length)
+bool ko_name_is(const char *name, const char *text, size_t length)
+{
+    const char *end = text + length;
+
+    for (;; name++, text++) {
+        name += strspn(name, "_");
+        while (text < end && *text == '_')
+            text++;
+        if (text == end || !*name)
+            return text == end && !*name;
+        if (tolower((unsigned char)*text) != *name)
+            return false;
+    }
+}
+
+int ko_collective_find(const char *text, size_t length)
 {
     for (int i = 0; i < KO_NCOLLECTIVES; i++)
-        if (is_word(text, length, collectives[i]))
+        if (ko_name_is(collectives[i], text, length))
             return i;
     return -1;
+}
+
+static void append(char names[KO_NAMES_CAP], const char *name)
+{
+    const size_t used = strlen(names);
+
+    snprintf(names + used, KO_NAMES_CAP - used, "%s%s", used ? ", " : "", name);
+}
+
+void ko_collectives_list(char names[KO_NAMES_CAP])
+{
+    *names = 0;
+    for (int i = 0; i < KO_NCOLLECTIVES; i++)
+        append(names, collectives[i]);
+}
+
+/* text of so many bytes is no algorithm of this collective's, or of any (what < 0). */
+static int fail_name(const char *text, size_t length, int what)
+{
+    const int shown = (int)(length < 64 ? length : 64);
+    char names[KO_NAMES_CAP] = "";
+
+    if (what < 0)
+        return ko_fail(KOLO_E_INVALID,
+                       "KOLO_ALGO is \"%.*s\", which no collective has; kolo-info lists the "
+                       "algorithms",
+                       shown, text);
+    for (int i = 0; i < NROWS; i++)
+        if ((int)rows_of_table[i].what == what)
+            append(names, rows_of_table[i].name);
+    return ko_fail(KOLO_E_INVALID,
+                   "KOLO_ALGO asks for %s by \"%.*s\", which it does not have; it has %s",
+                   collectives[what], shown, text, names);
 }
 
 /* An algorithm for one collective, or for all (what < 0). */
@@ -51,26 +99,25 @@ static int read_name(const char *text, size_t length, int what, short rows[KO_NC
             rows[rows_of_table[i].what] = (short)i;
             is_known = true;
         }
-    if (is_known)
-        return KOLO_OK;
-    return ko_fail(KOLO_E_INVALID,
-                   "KOLO_ALGO is \"%.*s\", which %s; kolo-info lists the algorithms",
-                   (int)(length < 64 ? length : 64), text,
-                   what < 0 ? "no collective has" : "this collective does not have");
+    return is_known ? KOLO_OK : fail_name(text, length, what);
 }
 
 static int read_wish(const char *text, size_t length, short rows[KO_NCOLLECTIVES])
 {
     const char *equals = memchr(text, '=', length);
     const size_t before = equals ? (size_t)(equals - text) : 0;
+    char names[KO_NAMES_CAP];
     int what;
 
     if (!equals)
         return read_name(text, length, -1, rows);
-    what = find_collective(text, before);
-    if (what < 0)
-        return ko_fail(KOLO_E_INVALID, "KOLO_ALGO names \"%.*s\", which is no collective",
-                       (int)(before < 64 ? before : 64), text);
+    what = ko_collective_find(text, before);
+    if (what < 0) {
+        ko_collectives_list(names);
+        return ko_fail(KOLO_E_INVALID,
+                       "KOLO_ALGO names \"%.*s\", which is no collective; there are %s",
+                       (int)(before < 64 ? before : 64), text, names);
+    }
     return read_name(equals + 1, length - before - 1, what, rows);
 }
 

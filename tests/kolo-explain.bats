@@ -200,6 +200,20 @@ reduce_scatter 9 0.60"
     [[ "$stderr" == *'barrier has no algorithm "ring"; it has hierarchical, dissemination, direct, binomial'* ]]
 }
 
+@test "underscores and capitals of a collective's name do not count" {
+    run -0 "$EXPLAIN" all_reduce --algo ring
+    local usual=$output name
+    for name in allreduce AllReduce ALL_REDUCE; do
+        run -0 "$EXPLAIN" "$name" --algo ring
+        [ "$output" = "$usual" ]
+    done
+    KOLO_ALGO=AllReduce=halving run -0 "$EXPLAIN" allreduce --simulate --bytes 1K
+    [[ "$output" == *halving* ]]
+    run "$EXPLAIN" AllReduce --algo nope
+    [ "$status" -eq 125 ]
+    [[ "$output" == *'all_reduce has no algorithm "nope"; it has '* ]]
+}
+
 @test "calls that cannot be" {
     local call
     for call in "" "all_reduce reduce" "all_reduce --ranks 1" "all_reduce --ranks 65" \

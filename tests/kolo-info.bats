@@ -308,7 +308,7 @@ with_old_verbs() {
     [[ "$output" == *"KOLO_TUNING: /no/such cannot be read"* ]]
     KOLO_ALGO=barrier=ring run "$INFO" --algorithms
     [ "$status" -eq 1 ]
-    [[ "$output" == *"which this collective does not have"* ]]
+    [[ "$output" == *"KOLO_ALGO asks for barrier by \"ring\", which it does not have; it has "* ]]
     run "$INFO" --algorithms --ranks 1
     [ "$status" -eq 125 ]
 }

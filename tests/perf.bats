@@ -176,7 +176,7 @@ on_gpu() {
 }
 
 @test "nccl-tests' spellings are known" {
-    run "$PERF" -t 2 -g 1 -G 0 alltoall_perf sendrecv_perf allreduce all_reduce_perf --minbytes 1K \
+    run "$PERF" -t 2 -g 1 -G 0 alltoall_perf sendrecv_perf AllReduce all_reduce_perf --minbytes 1K \
         --maxbytes 3K --stepbytes 1K --warmup_iters 1 --iters 1 --agg_iters 1 --run_cycles 1 --datatype half
     [ "$status" -eq 0 ]
     [ "$(grep -c '^# Collective test concluded' <<<"$output")" -eq 3 ]

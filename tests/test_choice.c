@@ -170,10 +170,31 @@ static void wishes_are_read(void **state)
     assert_int_equal(ko_wishes_read("rings", rows), KOLO_E_INVALID);
     assert_non_null(strstr(kolo_last_error(), "\"rings\", which no collective has"));
     assert_int_equal(ko_wishes_read("ring,barrier=ring", rows), KOLO_E_INVALID);
-    assert_non_null(strstr(kolo_last_error(), "\"ring\", which this collective does not have"));
+    assert_non_null(
+        strstr(kolo_last_error(),
+               "KOLO_ALGO asks for barrier by \"ring\", which it does not have; it has "));
     assert_int_equal(ko_wishes_read("reduction=ring", rows), KOLO_E_INVALID);
-    assert_non_null(strstr(kolo_last_error(), "\"reduction\", which is no collective"));
+    assert_non_null(
+        strstr(kolo_last_error(), "\"reduction\", which is no collective; there are all_reduce, "));
     assert_int_equal(ko_wishes_read(",", rows), KOLO_E_INVALID);
+}
+
+static void collectives_are_spelt_in_several_ways(void **state)
+{
+    static const char *const spellings[] = {"reduce_scatter", "reducescatter", "ReduceScatter",
+                                            "REDUCE_SCATTER", "_reduce__scatter_"};
+    static const char *const others[] = {"", "_", "reduce_scatte", "reduce_scatters",
+                                         "reduce-scatter"};
+    short rows[KO_NCOLLECTIVES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        assert_int_equal(ko_collective_find(spellings[i], strlen(spellings[i])), KO_REDUCE_SCATTER);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_int_equal(ko_collective_find(others[i], strlen(others[i])), -1);
+    assert_int_equal(ko_collective_find("reduce_scatter", strlen("reduce")), KO_REDUCE);
+    assert_int_equal(ko_wishes_read("allreduce=ring", rows), KOLO_OK);
+    assert_int_equal(rows[KO_ALL_REDUCE], row_of(KO_ALL_REDUCE, "ring"));
 }
 
 /* ---- files ------------------------------------------------------------------------------- */
@@ -335,6 +356,7 @@ int main(void)
         cmocka_unit_test(many_ranks_choose_by_prediction_too),
         cmocka_unit_test(hosts_may_have_many_ranks),
         cmocka_unit_test(wishes_are_read),
+        cmocka_unit_test(collectives_are_spelt_in_several_ways),
         cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_are_those_of_a_bound_rank_too, open_scratch,
                                         close_scratch),

@@ -5,6 +5,7 @@
 #include "explain.h"
 
 #include "coll.h"
+#include "group_wishes.h"
 #include "info.h"
 #include "layout.h"
 #include "status.h"
@@ -12,30 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 8, CHUNK = 3, NAMES_CAP = 256 };
+enum { SLOTS = 8, CHUNK = 3 };
 
 /* ---- names -------------------------------------------------------------------------------- */
 
-static void append(char names[NAMES_CAP], const char *name)
+static void append(char names[KO_NAMES_CAP], const char *name)
 {
     const size_t used = strlen(names);
 
-    snprintf(names + used, NAMES_CAP - used, "%s%s", used ? ", " : "", name);
+    snprintf(names + used, KO_NAMES_CAP - used, "%s%s", used ? ", " : "", name);
 }
 
 static int find_collective(const char *name, enum ko_collective *what)
 {
-    char names[NAMES_CAP] = "";
+    const int found = ko_collective_find(name, strlen(name));
+    char names[KO_NAMES_CAP];
 
-    for (int i = 0; i < KO_NCOLLECTIVES; i++) {
-        const char *known = ko_collective_name((enum ko_collective)i);
-
-        append(names, known);
-        if (!strcmp(known, name)) {
-            *what = (enum ko_collective)i;
-            return KOLO_OK;
-        }
+    if (found >= 0) {
+        *what = (enum ko_collective)found;
+        return KOLO_OK;
     }
+    ko_collectives_list(names);
     return ko_fail(KOLO_E_INVALID, "no collective is called \"%s\"; there are %s", name, names);
 }
 
@@ -43,7 +41,7 @@ static int find_collective(const char *name, enum ko_collective *what)
 static int find_text(const struct ko_explain_wish *wish, enum ko_collective what,
                      const struct ko_paper_text **text)
 {
-    char names[NAMES_CAP] = "";
+    char names[KO_NAMES_CAP] = "";
 
     for (int i = 0; i < ko_npaper_texts; i++) {
         const struct ko_paper_text *row = &ko_paper_texts[i];
@@ -57,8 +55,8 @@ static int find_text(const struct ko_explain_wish *wish, enum ko_collective what
             return KOLO_OK;
         }
     }
-    return ko_fail(KOLO_E_INVALID, "%s has no algorithm \"%s\"; it has %s", wish->collective,
-                   wish->algorithm, names);
+    return ko_fail(KOLO_E_INVALID, "%s has no algorithm \"%s\"; it has %s",
+                   ko_collective_name(what), wish->algorithm, names);
 }
 
 int ko_explain_find(const struct ko_explain_wish *wish, const struct ko_paper_text **text)

@@ -6,6 +6,7 @@
 #include "perf.h"
 
 #include "dtype.h"
+#include "group_wishes.h"
 #include "options.h"
 #include "perf_case.h"
 #include "perf_data.h"
@@ -149,19 +150,15 @@ const char *ko_perf_dtype_shown(const char *name)
     return name;
 }
 
-/* Whether both are the same but for underscores and a "_perf" behind text. */
+/* nccl-tests' programs have a "_perf" behind the name. */
 static bool is_spelling(const char *text, const char *name)
 {
-    for (; *name; text++) {
-        if (*text == '_' || *name == '_') {
-            name += *name == '_';
-            text -= *text != '_';
-            continue;
-        }
-        if (*text != *name++)
-            return false;
-    }
-    return !*text || !strcmp(text, "_perf");
+    static const char ending[] = "_perf";
+    size_t length = strlen(text);
+
+    if (length >= strlen(ending) && !strcmp(text + length - strlen(ending), ending))
+        length -= strlen(ending);
+    return ko_name_is(name, text, length);
 }
 
 static unsigned find_cases(const char *text)
