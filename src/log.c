@@ -7,6 +7,7 @@
 
 #include "clock.h"
 #include "config.h"
+#include "status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 static const char *const level_names[] = {"NONE", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"};
-enum { NLEVELS = sizeof level_names / sizeof *level_names };
+enum { NLEVELS = sizeof level_names / sizeof *level_names, PROBLEM_CAP = 600 };
 
 static atomic_int level_now = -1; /* -1: not read yet */
 static atomic_int output = STDERR_FILENO;
@@ -56,39 +57,80 @@ static void expand_path(const char *pattern, char *path, size_t cap)
     }
 }
 
-static int read_level(void)
+/* What KOLO_DEBUG says; -1: nothing, and problem says so. */
+static int find_level(char problem[PROBLEM_CAP])
 {
     const char *text = ko_config_text(KO_CONFIG_DEBUG);
 
     for (int i = 0; i < NLEVELS; i++)
         if (!strcasecmp(text, level_names[i]))
             return i;
-    dprintf(STDERR_FILENO,
-            "kolo: KOLO_DEBUG is \"%s\"; it takes NONE ERROR WARN INFO DEBUG TRACE; "
-            "taking WARN\n",
-            text);
+    snprintf(problem, PROBLEM_CAP,
+             "KOLO_DEBUG is \"%.100s\"; it takes NONE ERROR WARN INFO DEBUG TRACE", text);
+    return -1;
+}
+
+/* The file of KOLO_DEBUG_FILE, which is set; -1: it cannot be opened, and problem says why. */
+static int open_file(char problem[PROBLEM_CAP])
+{
+    char path[4096];
+    int fd;
+
+    expand_path(ko_config_text(KO_CONFIG_DEBUG_FILE), path, sizeof path);
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        snprintf(problem, PROBLEM_CAP, "KOLO_DEBUG_FILE %.400s: %s", path, strerror(errno));
+    return fd;
+}
+
+static int read_level(void)
+{
+    char problem[PROBLEM_CAP];
+    const int level = find_level(problem);
+
+    if (level >= 0)
+        return level;
+    dprintf(STDERR_FILENO, "kolo: %s; taking WARN\n", problem);
     return KO_LOG_WARN;
 }
 
 static void open_output(void)
 {
-    const char *pattern = ko_config_text(KO_CONFIG_DEBUG_FILE);
-    char path[4096];
+    char problem[PROBLEM_CAP];
     int fd = STDERR_FILENO;
     int old;
 
-    if (*pattern) {
-        expand_path(pattern, path, sizeof path);
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (ko_config_is_set(KO_CONFIG_DEBUG_FILE)) {
+        fd = open_file(problem);
         if (fd < 0) {
-            dprintf(STDERR_FILENO, "kolo: KOLO_DEBUG_FILE %s: %s; logging to stderr\n", path,
-                    strerror(errno));
+            dprintf(STDERR_FILENO, "kolo: %s; logging to stderr\n", problem);
             fd = STDERR_FILENO;
         }
     }
     old = atomic_exchange(&output, fd);
     if (old != STDERR_FILENO)
         close(old);
+}
+
+int ko_log_check_level(void)
+{
+    char problem[PROBLEM_CAP];
+
+    return find_level(problem) < 0 ? ko_fail(KOLO_E_INVALID, "%s", problem) : KOLO_OK;
+}
+
+int ko_log_check_file(void)
+{
+    char problem[PROBLEM_CAP];
+    int fd;
+
+    if (!ko_config_is_set(KO_CONFIG_DEBUG_FILE))
+        return KOLO_OK;
+    fd = open_file(problem);
+    if (fd < 0)
+        return ko_fail(KOLO_E_INVALID, "%s", problem);
+    close(fd);
+    return KOLO_OK;
 }
 
 void ko_log_reopen(void)

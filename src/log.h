@@ -29,4 +29,9 @@ void ko_log_set_rank(int rank);
 /* Reads KOLO_DEBUG and KOLO_DEBUG_FILE again; the first ko_log does it by itself. */
 void ko_log_reopen(void);
 
+/* KOLO_E_INVALID if KOLO_DEBUG is no level, or KOLO_DEBUG_FILE cannot be opened: logging goes on
+ * without them, and says the same on stderr. */
+int ko_log_check_level(void);
+int ko_log_check_file(void);
+
 #endif

@@ -115,8 +115,7 @@ static int listen_on(const struct sockaddr *address, socklen_t address_length, i
     return 0;
 }
 
-/* KOLO_PORT_RANGE; 0 and 0, which is any port, if it is not set. */
-static int read_port_range(int *low, int *high)
+int ko_socket_port_range(int *low, int *high)
 {
     const char *text = ko_config_text(KO_CONFIG_PORT_RANGE);
     int length = -1;
@@ -137,7 +136,7 @@ static int listen_on_any(struct sockaddr_storage *address, socklen_t length, int
 {
     int low, high, n, first;
     int error = EADDRINUSE;
-    int err = read_port_range(&low, &high);
+    int err = ko_socket_port_range(&low, &high);
 
     if (err)
         return err;
@@ -184,6 +183,42 @@ int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
     return err;
 }
 
+/* 0 or an errno. */
+static int bind_to(const struct addrinfo *address)
+{
+    const int fd = open_socket(address->ai_family);
+    int error = 0;
+
+    if (fd < 0)
+        return errno;
+    if (bind(fd, address->ai_addr, address->ai_addrlen))
+        error = errno;
+    close(fd);
+    return error;
+}
+
+int ko_socket_check_address(const char *name, const char *host)
+{
+    struct addrinfo *list;
+    const char *why;
+    int error = ko_socket_resolve(host, 0, AI_PASSIVE, &list);
+
+    if (error) {
+        why = gai_strerror(error);
+    } else {
+        error = bind_to(list);
+        freeaddrinfo(list);
+        why = strerror(error);
+    }
+    if (!error)
+        return KOLO_OK;
+    return ko_fail(
+        KOLO_E_INVALID,
+        "%s is \"%.100s\"; it takes an address of this machine, as ip address lists them, "
+        "not the name of an interface: %s",
+        name, host, why);
+}
+
 int ko_socket_adopt(int inherited, int *fd, int *port)
 {
     struct sockaddr_storage own = {0};
@@ -193,10 +228,13 @@ int ko_socket_adopt(int inherited, int *fd, int *port)
 
     if (getsockopt(inherited, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) || !listens ||
         getsockname(inherited, (struct sockaddr *)&own, &length))
-        return ko_fail(KOLO_E_INVALID, "descriptor %d is no socket that listens", inherited);
+        return ko_fail(KOLO_E_INVALID,
+                       "KOLO_STORE_FD is %d, and descriptor %d is no socket that "
+                       "listens",
+                       inherited, inherited);
     *fd = fcntl(inherited, F_DUPFD_CLOEXEC, 0);
     if (*fd < 0)
-        return ko_fail_errno(errno, "descriptor %d", inherited);
+        return ko_fail_errno(errno, "KOLO_STORE_FD, descriptor %d", inherited);
     fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK);
     *port = port_of(&own);
     return KOLO_OK;

@@ -23,7 +23,14 @@
  */
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out);
 
-/* A socket of our own that listens where an inherited one does. KOLO_E_INVALID if that does not. */
+/* What KOLO_PORT_RANGE says; 0 and 0, which is any port, if it is not set. */
+int ko_socket_port_range(int *low, int *high);
+
+/* KOLO_E_INVALID if nothing can listen on host, which the variable called name says. */
+int ko_socket_check_address(const char *name, const char *host);
+
+/* A socket of our own that listens where an inherited one does, that of KOLO_STORE_FD.
+ * KOLO_E_INVALID if that does not. */
 int ko_socket_adopt(int inherited, int *fd, int *port);
 
 /* Connects to host:port by any address that host has, all families and all at once but for a small

@@ -2,6 +2,7 @@
 #include "topology.h"
 
 #include "config.h"
+#include "socket.h"
 #include "status.h"
 #include "tuning.h"
 
@@ -58,6 +59,13 @@ int ko_topology_check_host(void)
     return KOLO_OK;
 }
 
+int ko_topology_check_address(void)
+{
+    if (!ko_config_is_set(KO_CONFIG_IFADDR))
+        return KOLO_OK;
+    return ko_socket_check_address("KOLO_IFADDR", ko_config_text(KO_CONFIG_IFADDR));
+}
+
 int ko_contact_begin(struct ko_contact *contact)
 {
     int64_t slots, slice_bytes;
@@ -71,6 +79,8 @@ int ko_contact_begin(struct ko_contact *contact)
         err = ko_topology_check_host();
     if (!err)
         err = ko_topology_check_transports();
+    if (!err)
+        err = ko_topology_check_address();
     if (!err)
         err = ko_tuning_get(&costs);
     if (err)

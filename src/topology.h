@@ -44,8 +44,10 @@ int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_
  */
 bool ko_contact_has_windows(const struct ko_contact *contact);
 
-/* KOLO_E_INVALID if KOLO_TRANSPORT lists what is no transport, or KOLO_HOST is too long. */
+/* KOLO_E_INVALID if KOLO_TRANSPORT lists what is no transport, KOLO_IFADDR is no address of this
+ * machine, or KOLO_HOST is too long. */
 int ko_topology_check_transports(void);
+int ko_topology_check_address(void);
 int ko_topology_check_host(void);
 
 /* True if the variable KOLO_TRANSPORT lets this transport be used. */

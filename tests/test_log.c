@@ -3,6 +3,7 @@
  * Log lines: levels, their form, where they go, and that they disturb nothing.
  */
 #include "log.h"
+#include "status.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -208,6 +209,25 @@ static void mistakes_are_told_on_stderr(void **state)
     assert_null(strstr(text, "an info"));
 }
 
+static void mistakes_can_be_asked_for(void **state)
+{
+    (void)state;
+    setenv("KOLO_DEBUG", "LOUD", 1);
+    assert_int_equal(ko_log_check_level(), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(),
+                        "KOLO_DEBUG is \"LOUD\"; it takes NONE ERROR WARN INFO DEBUG TRACE");
+    setenv("KOLO_DEBUG", "warn", 1);
+    assert_int_equal(ko_log_check_level(), KOLO_OK);
+    setenv("KOLO_DEBUG_FILE", "/no/such/file", 1);
+    assert_int_equal(ko_log_check_file(), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(),
+                        "KOLO_DEBUG_FILE /no/such/file: No such file or directory");
+    setenv("KOLO_DEBUG_FILE", "/dev/null", 1);
+    assert_int_equal(ko_log_check_file(), KOLO_OK);
+    unsetenv("KOLO_DEBUG_FILE");
+    assert_int_equal(ko_log_check_file(), KOLO_OK);
+}
+
 /* A log that nobody reads any more is no reason to fail. */
 static void a_full_disk_disturbs_nothing(void **state)
 {
@@ -258,6 +278,7 @@ int main(void)
         cmocka_unit_test(long_lines_are_cut_and_end),
         cmocka_unit_test(file_names_are_expanded),
         cmocka_unit_test(mistakes_are_told_on_stderr),
+        cmocka_unit_test(mistakes_can_be_asked_for),
         cmocka_unit_test(a_full_disk_disturbs_nothing),
         cmocka_unit_test(threads_do_not_mix_lines),
     };

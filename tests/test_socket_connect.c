@@ -230,8 +230,21 @@ static void test_inherited_socket(void **state)
     kolo_store_close(store);
     close(fd);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 1, 1000, &store), KOLO_E_INVALID);
-    assert_non_null(strstr(kolo_last_error(), "no socket that listens"));
+    assert_non_null(strstr(kolo_last_error(), "KOLO_STORE_FD is "));
     unsetenv("KOLO_STORE_FD");
+}
+
+static void test_own_addresses(void **state)
+{
+    (void)state;
+    assert_int_equal(ko_socket_check_address("KOLO_X", "127.0.0.1"), KOLO_OK);
+    assert_int_equal(ko_socket_check_address("KOLO_X", "localhost"), KOLO_OK);
+    assert_int_equal(ko_socket_check_address("KOLO_X", "lo"), KOLO_E_INVALID);
+    assert_non_null(
+        strstr(kolo_last_error(), "KOLO_X is \"lo\"; it takes an address of this machine"));
+    assert_int_equal(ko_socket_check_address("KOLO_X", "192.0.2.1"), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "KOLO_X is \"192.0.2.1\"; it takes an address"));
+    assert_non_null(strstr(kolo_last_error(), strerror(EADDRNOTAVAIL)));
 }
 
 int main(void)
@@ -240,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_black_holes),      cmocka_unit_test(test_families_take_turns),
         cmocka_unit_test(test_causes),           cmocka_unit_test(test_port_range),
         cmocka_unit_test(test_port_range_wrong), cmocka_unit_test(test_inherited_socket),
+        cmocka_unit_test(test_own_addresses),
     };
     return cmocka_run_group_tests_name("socket connect", tests, NULL, NULL);
 }

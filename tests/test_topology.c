@@ -239,6 +239,19 @@ static void checks_transports(void **state)
     unsetenv("KOLO_TRANSPORT");
 }
 
+static void checks_address(void **state)
+{
+    struct ko_contact contact;
+
+    (void)state;
+    setenv("KOLO_IFADDR", "127.0.0.1", 1);
+    assert_int_equal(ko_contact_begin(&contact), KOLO_OK);
+    setenv("KOLO_IFADDR", "lo", 1);
+    assert_int_equal(ko_contact_begin(&contact), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "KOLO_IFADDR is \"lo\"; it takes an address"));
+    unsetenv("KOLO_IFADDR");
+}
+
 static void expect(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
                    const char *transport, const char *reason)
 {
@@ -303,6 +316,7 @@ int main(void)
                                        cmocka_unit_test(check_costs),
                                        cmocka_unit_test(allows),
                                        cmocka_unit_test(checks_transports),
+                                       cmocka_unit_test(checks_address),
                                        cmocka_unit_test(choose),
                                        cmocka_unit_test(gone)};
 
