@@ -217,6 +217,59 @@ with_old_verbs() {
     [ "$status" -eq 0 ]
 }
 
+# wrong NAME VALUE SENTENCE: the value is flagged, alone, by a line that begins with the sentence.
+wrong() {
+    run env "$1=$2" "$INFO"
+    [ "$status" -eq 1 ] || { echo "$1=$2: $status"; return 1; }
+    grep -qF -- "      WRONG: $3" <<<"$output" || { echo "$1=$2:"; grep WRONG <<<"$output"; return 1; }
+    [ "$(grep -c 'WRONG: ' <<<"$output")" -eq 1 ]
+}
+
+@test "whatever a job would refuse is flagged by the same sentence" {
+    wrong KOLO_TRANSPORT ib 'KOLO_TRANSPORT is "ib", and no transport is called "ib"; it lists some of shm, rdma and tcp'
+    wrong KOLO_TRANSPORT , 'KOLO_TRANSPORT is ",", and no transport is called ""'
+    wrong KOLO_ALGO foo 'KOLO_ALGO is "foo", which no collective has'
+    wrong KOLO_ALGO all_reduce=foo 'KOLO_ALGO asks for all_reduce by "foo", which it does not have'
+    wrong KOLO_ALGO reduction=ring 'KOLO_ALGO names "reduction", which is no collective; there are all_reduce, reduce,'
+    wrong KOLO_TUNING /no/such 'KOLO_TUNING: /no/such cannot be read: '
+    wrong KOLO_IFADDR lo 'KOLO_IFADDR is "lo"; it takes an address of this machine'
+    wrong KOLO_IFADDR 192.0.2.1 'KOLO_IFADDR is "192.0.2.1"; it takes an address of this machine'
+    wrong KOLO_PORT_RANGE 5 'KOLO_PORT_RANGE is "5"; it takes two ports'
+    wrong KOLO_PROTO foo 'KOLO_PROTO names "foo"; it lists ways of'
+    wrong KOLO_STORE_FD 77 'KOLO_STORE_FD is 77, and descriptor 77 is no socket that listens'
+    wrong KOLO_STORE_FD x 'KOLO_STORE_FD is "x"; it takes a whole number'
+    wrong KOLO_GPUDIRECT q 'KOLO_GPUDIRECT is "q"; it takes auto or 0'
+    wrong KOLO_CUDA_IPC q 'KOLO_CUDA_IPC is "q"; it takes all, legacy, vmm or off'
+    wrong KOLO_AUTH_TOKEN short 'the token has 5 bytes; it takes 16'
+    wrong KOLO_AUTH_TOKEN_FILE /no/such 'KOLO_AUTH_TOKEN_FILE: opening /no/such: '
+    wrong KOLO_AUTH foo 'KOLO_AUTH is "foo"; it takes token or none'
+    KOLO_AUTH_TOKEN=0123456789abcdef wrong KOLO_AUTH foo 'KOLO_AUTH is "foo"; it takes token or none'
+    KOLO_AUTH_TOKEN=0123456789abcdef wrong KOLO_AUTH none 'KOLO_AUTH=none does without a token, but one is set'
+    wrong KOLO_AUTH_STORE x 'KOLO_AUTH_STORE is "x"; it takes token or none'
+    wrong KOLO_DEBUG FOO 'KOLO_DEBUG is "FOO"; it takes NONE ERROR WARN INFO DEBUG TRACE'
+    wrong KOLO_DEBUG_FILE /no/such/x 'KOLO_DEBUG_FILE /no/such/x: No such file or directory'
+    wrong KOLO_HOST "$(printf '%064d' 0)" 'KOLO_HOST is "'
+}
+
+@test "what a job takes is not flagged" {
+    local set
+    for set in KOLO_TRANSPORT=shm,tcp KOLO_ALGO=ring KOLO_ALGO=allreduce=ring KOLO_IFADDR=127.0.0.1 \
+        KOLO_IFADDR=localhost KOLO_PORT_RANGE=30000-30999 KOLO_PROTO=simple KOLO_STORE_FD=-1 \
+        KOLO_GPUDIRECT=0 KOLO_CUDA_IPC=off KOLO_AUTH_TOKEN=0123456789abcdef KOLO_AUTH=token \
+        KOLO_AUTH=none KOLO_AUTH_STORE=none KOLO_DEBUG=info KOLO_DEBUG_FILE=/dev/null KOLO_HOST=h; do
+        run env "$set" "$INFO"
+        [ "$status" -eq 0 ] || { echo "$set:" && grep WRONG <<<"$output"; return 1; }
+    done
+}
+
+@test "transports that KOLO_TRANSPORT leaves out are not usable" {
+    KOLO_TRANSPORT=tcp run "$INFO"
+    grep -qE '^  tcp +message +usable$' <<<"$output"
+    grep -qE '^  shm +window +KOLO_TRANSPORT, "tcp", does not list it$' <<<"$output"
+    KOLO_TRANSPORT=ib run "$INFO" --json
+    json '[t["name"] for t in d["transports"] if t["usable"]] == ["self"]' <<<"$output"
+}
+
 @test "unknown variables are flagged with the nearest known one" {
     KOLO_TIMEOUT=3 KOLO_DEBG=INFO KOLO_XYZZY_QUUX_PLUGH=1 run "$INFO"
     [ "$status" -eq 1 ]

@@ -57,6 +57,9 @@ struct ko_variables {
 
 void ko_variables_read(struct ko_variables *variables);
 
+/* The error by which a job would refuse the environment's value of a variable, if it would. */
+int ko_variable_check(enum ko_config_id id);
+
 struct ko_transport_row {
     const char *name;
     const char *kind;         /* "window" or "message" */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether a transport can be used is found out by opening it, as a rank would.
+ * Whether a transport can be used is found out by opening it, as a rank would if KOLO_TRANSPORT
+ * lets it.
  */
 #include "info.h"
 
 #include "algorithms.h"
 #include "kolo.h"
+#include "topology.h"
 #include "transport.h"
 
 static void try_transport(const struct ko_transport *transport, struct ko_transport_row *row)
@@ -16,6 +18,11 @@ static void try_transport(const struct ko_transport *transport, struct ko_transp
     row->name = transport->name;
     row->kind = transport->kind == KO_WINDOW ? "window" : "message";
     row->reason[0] = '\0';
+    if (!ko_topology_allows(transport)) {
+        snprintf(row->reason, sizeof row->reason, "KOLO_TRANSPORT, \"%.100s\", does not list it",
+                 ko_config_text(KO_CONFIG_TRANSPORT));
+        return;
+    }
     if (ko_config_is_set(KO_CONFIG_IFADDR))
         snprintf(site.listen_host, sizeof site.listen_host, "%s", ko_config_text(KO_CONFIG_IFADDR));
     if (transport->open(&site, &device))

@@ -78,15 +78,13 @@ static void add_unknown(struct ko_variables *variables, const char *name, size_t
 
 static void read_variable(struct ko_variable *variable, enum ko_config_id id)
 {
-    int64_t ignored;
-
     variable->entry = &ko_config_table[id];
     variable->value = ko_config_text(id);
     if (variable->entry->type == KO_CONFIG_TYPE_SECRET && *variable->value)
         variable->value = "(hidden)";
     variable->is_set = ko_config_is_set(id);
     variable->problem[0] = '\0';
-    if (ko_config_is_number(id) && ko_config_number(id, &ignored))
+    if (ko_variable_check(id))
         snprintf(variable->problem, sizeof variable->problem, "%s", kolo_last_error());
 }
 
