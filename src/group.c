@@ -8,6 +8,7 @@
 
 #include "config.h"
 #include "error_file.h"
+#include "group_fork.h"
 #include "group_watch.h"
 #include "group_wishes.h"
 #include "layout.h"
@@ -105,6 +106,7 @@ int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, i
         return KOLO_E_NOMEM;
     }
     init_group(group, endpoint, id, timeout_ms);
+    ko_fork_watch(group);
     group->rank = rank;
     group->size = size;
     group->world_ranks = world_ranks;
@@ -502,7 +504,7 @@ void kolo_group_free(kolo_group *group)
 {
     char text[KO_ERROR_TEXT];
 
-    if (!group)
+    if (!group || !ko_fork_forget(group))
         return;
     leave_endpoint(group);
     ko_mailbox_push(group);

@@ -51,6 +51,7 @@ struct kolo_group {
     atomic_int timeout_ms;
     struct ko_endpoint *endpoint;
     kolo_group *next;       /* of the endpoint's; under its groups_lock */
+    kolo_group *next_here;  /* of this process's (group_fork.h) */
     struct ko_world *world; /* NULL but in the world group */
     uint64_t nchildren;     /* groups made from this one by all its ranks so far; under the lock */
     uint64_t nmonitored;    /* monitored barriers begun so far; under the lock */

@@ -353,6 +353,14 @@ void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
 
 /* ---- end --------------------------------------------------------------------------------- */
 
+void ko_mailbox_silence(kolo_group *group)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+
+    if (mailbox)
+        mailbox->channel.has_told = true;
+}
+
 bool ko_mailbox_is_busy(kolo_group *group)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);

@@ -94,6 +94,9 @@ void ko_mailbox_answer_all(struct ko_endpoint *endpoint);
  * and tells them itself. */
 void ko_mailbox_tell_failure(kolo_group *group);
 
+/* In a child of fork, before any other call: nothing will be told of the group's failure. */
+void ko_mailbox_silence(kolo_group *group);
+
 /* True if a letter is not done. */
 bool ko_mailbox_is_busy(kolo_group *group);
 

@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -523,6 +525,49 @@ static void looking_for_failures_changes_nothing(void **state)
     assert_int_equal(ranks_run_all_ways(2, look_for_a_failure), 0);
 }
 
+/* What a child of a rank may do with its parent's group: hear that it is none of its own. */
+static int use_inherited(kolo_group *group)
+{
+    int sum = 0, failed;
+
+    alarm(20);
+    failed = kolo_barrier(group) != KOLO_E_INVALID ||
+             kolo_all_reduce(group, &sum, &sum, 1, KOLO_INT32, KOLO_SUM) != KOLO_E_INVALID ||
+             kolo_send(group, &sum, 1, KOLO_INT32, 0, 0) != KOLO_E_INVALID ||
+             !strstr(kolo_last_error(), "from which fork made this one");
+    kolo_group_abort(group, "not ours");
+    kolo_group_free(group);
+    return failed;
+}
+
+static int fork_in_between(kolo_group *group, void *argument)
+{
+    int one = 1, sum, status = -1, failed = kolo_barrier(group);
+    pid_t child;
+
+    (void)argument;
+    for (int i = 0; i < 3 && !failed; i++) { /* so that one more would be a call like the last */
+        child = fork();
+        if (!child)
+            _exit(use_inherited(group));
+        failed = child < 0 || waitpid(child, &status, 0) != child || status ||
+                 kolo_all_reduce(group, &one, &sum, 1, KOLO_INT32, KOLO_SUM) || sum != 2;
+    }
+    return failed ? ranks_fail("child: %d", status) : 0;
+}
+
+static void children_have_no_part_in_groups(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp", "rdma"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        set_variables(transports[i]);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, fork_in_between, NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,6 +580,7 @@ int main(void)
         cmocka_unit_test(the_environment_joins_and_slots_must_agree),
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(what_was_sent_arrives),
+        cmocka_unit_test(children_have_no_part_in_groups),
         cmocka_unit_test(freeing_fails_unfinished_works),
         cmocka_unit_test(looking_for_failures_changes_nothing),
     };
