@@ -217,15 +217,19 @@ KOLO_API int kolo_group_join_store(kolo_store *store, int rank, int size, int ti
 
 /* A group of some of parent's ranks, in the order listed; this rank becomes the position of its
  * own number in the list. Every rank of parent calls it, in the same order among such calls, and
- * no message is sent for it. *group is NULL on ranks that are not listed. The new group begins with
- * parent's time-out and has, from then on, one of its own. An idle group costs next to nothing, one
- * that has been used a few descriptors: to have room for thousands, kolo raises the process's soft
- * limit of open files when it comes near it. */
+ * no message is sent for it: of lists that differ, be it in their order, come groups that have
+ * nothing to do with each other, and calls there wait for ranks that never connect, until their
+ * time-out. KOLO_CHECK=1 compares lists through the store; then it is KOLO_E_MISMATCH with both,
+ * here or in the first call on the new group. *group is NULL on ranks that are not listed. The new
+ * group begins with parent's time-out and has, from then on, one of its own. An idle group costs
+ * next to nothing, one that has been used a few descriptors: to have room for thousands, kolo
+ * raises the process's soft limit of open files when it comes near it. */
 KOLO_API int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group);
 
 /* The same, called by the listed ranks alone: the others need not know of it. Members make the
  * groups of one list and tag (any number, mostly 0) in the same order; those of different ones in
- * any order, and in several threads at once. */
+ * any order, and in several threads at once. So lists that differ by mistake are two groups, which
+ * nothing can tell from two that are meant: calls on them end in time-outs. */
 KOLO_API int kolo_group_new_local(kolo_group *parent, const int *ranks, int nranks, int tag,
                                   kolo_group **group);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups of some ranks of a group. Nothing is sent for it: all members compute the same id, from
- * what they know alike. A group that all ranks of the parent make is one more of the parent's. Of
- * one that only its members make the others cannot keep count, so members count for each list and
- * tag; then those of other lists may be made in any order, and by several threads at once.
+ * Groups of some ranks of a group. Nothing is sent for it, but with KOLO_CHECK=1 (group_lists.h):
+ * all members compute the same id, from what they know alike. A group that all ranks of the parent
+ * make is one more of the parent's. Of one that only its members make the others cannot keep count,
+ * so members count for each list and tag; then those of other lists may be made in any order, and
+ * by several threads at once.
  */
-#include "group.h"
+#include "group_lists.h"
 
 #include <stdlib.h>
 
@@ -24,15 +25,15 @@ static uint64_t mix_ranks(uint64_t hash, const int *ranks, int nranks)
     return hash;
 }
 
-/* Of a child that all ranks of parent make. */
-static uint64_t child_id(kolo_group *parent, const int *ranks, int nranks)
+/* The number of a call that all ranks of parent make. */
+static uint64_t count_call(kolo_group *parent)
 {
-    uint64_t id;
+    uint64_t call;
 
     pthread_mutex_lock(&parent->lock);
-    id = mix(parent->id, ++parent->nchildren);
+    call = mix(parent->id, ++parent->nchildren);
     pthread_mutex_unlock(&parent->lock);
-    return mix_ranks(id, ranks, nranks);
+    return call;
 }
 
 /* The count of the groups made of a list, with this one; 0: no memory. */
@@ -126,14 +127,19 @@ static int make(kolo_group *parent, uint64_t id, const int *ranks, int nranks, k
 
 int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group)
 {
-    uint64_t id;
+    struct ko_members members = {.ranks = ranks, .n = nranks};
     int err = check("kolo_group_new", parent, ranks, nranks, group);
 
     if (err)
         return err;
-    id = child_id(parent, ranks, nranks);
+    members.call = count_call(parent);
+    members.id = mix_ranks(members.call, ranks, nranks);
+    if (parent->checks_calls && parent->size > 1)
+        err = ko_members_compare(parent, &members);
+    if (err)
+        return err;
     if (find_self(parent, ranks, nranks) >= 0)
-        return make(parent, id, ranks, nranks, group);
+        return make(parent, members.id, ranks, nranks, group);
     *group = NULL;
     return KOLO_OK;
 }
@@ -211,7 +217,7 @@ int kolo_group_split(kolo_group *parent, int color, int key, kolo_group **group)
     err = kolo_all_gather(parent, &mine, entries, 2, KOLO_INT32);
     if (!err && color < 0) {
         /* Counted like the others do, who call kolo_group_new below. */
-        (void)child_id(parent, NULL, 0);
+        (void)count_call(parent);
         *group = NULL;
     } else if (!err) {
         err = kolo_group_new(parent, ranks, list_color(entries, parent->size, color, ranks), group);

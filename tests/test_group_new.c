@@ -348,6 +348,62 @@ static void groups_have_groups(void **state)
     assert_int_equal(ranks_run_all_ways(2, duplicate), 0);
 }
 
+/* ---- lists that differ ------------------------------------------------------------------- */
+
+/* Rank 1 has the list the other way round. Who comes first makes its group, and hears there. */
+static int list_otherwise(kolo_group *world, void *argument)
+{
+    static const int up[] = {0, 1, 2}, down[] = {2, 1, 0};
+    const bool is_odd = kolo_group_rank(world) == 1;
+    kolo_group *group = NULL;
+    int failed, err = kolo_group_new(world, is_odd ? down : up, 3, &group);
+
+    (void)argument;
+    if (!err)
+        err = kolo_barrier(group);
+    failed = ranks_expect(err, KOLO_E_MISMATCH, "rank 1 lists") |
+             ranks_expect(err, KOLO_E_MISMATCH, "lists the ranks") |
+             ranks_expect(err, KOLO_E_MISMATCH, "2, 1, 0") |
+             ranks_expect(err, KOLO_E_MISMATCH, "0, 1, 2") |
+             ranks_expect(err, KOLO_E_MISMATCH, "all members of a group list the same ones");
+    kolo_group_free(group);
+    /* It was that group only, and the next calls count alike. */
+    if (!failed && (kolo_barrier(world) || kolo_group_new(world, up, 3, &group)))
+        return ranks_fail("the next group");
+    if (!failed) {
+        failed = sum_ranks(group);
+        kolo_group_free(group);
+    }
+    return failed;
+}
+
+/* Rank 1 does not even list itself; rank 0 waits for it. */
+static int leave_oneself_out(kolo_group *world, void *argument)
+{
+    static const int both[] = {0, 1};
+    const int rank = kolo_group_rank(world);
+    kolo_group *group = NULL;
+    int failed, err = kolo_group_new(world, both, 2 - rank, &group);
+
+    (void)argument;
+    if (!err && group)
+        err = kolo_barrier(group);
+    failed = err || rank == 0 ? ranks_expect(err, KOLO_E_MISMATCH, "rank 1 lists") : 0;
+    kolo_group_free(group);
+    return failed | (kolo_barrier(world) ? ranks_fail("world") : 0);
+}
+
+static void lists_that_differ_are_named(void **state)
+{
+    (void)state;
+    setenv("KOLO_CHECK", "1", 1);
+    assert_int_equal(ranks_run_all_ways(3, list_otherwise), 0);
+    assert_int_equal(ranks_run_all_ways(2, leave_oneself_out), 0);
+    assert_int_equal(ranks_run_all_ways(4, make_groups), 0);
+    assert_int_equal(ranks_run_all_ways(8, halve), 0);
+    unsetenv("KOLO_CHECK");
+}
+
 static void wrong_arguments_are_named(void **state)
 {
     kolo_group *world, *group = NULL;
@@ -376,6 +432,7 @@ int main(void)
         cmocka_unit_test(connections_may_come_before_their_group),
         cmocka_unit_test(members_alone_make_groups),
         cmocka_unit_test(groups_have_groups),
+        cmocka_unit_test(lists_that_differ_are_named),
         cmocka_unit_test(wrong_arguments_are_named),
     };
 
