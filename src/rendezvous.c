@@ -187,6 +187,14 @@ static int join_rounds(struct ko_world *world, const struct ko_placement *placem
     }
 }
 
+static void find_place(const kolo_store *store, const struct ko_placement *placement,
+                       struct ko_place *place)
+{
+    *place = (struct ko_place){.store = store, .rank = placement->rank};
+    snprintf(place->address, sizeof place->address, "%d %s:%d", (int)placement->meeting,
+             placement->host, placement->port);
+}
+
 /* Takes store over if is_own. */
 static int join(kolo_store *store, bool is_own, const struct ko_placement *placement,
                 int timeout_ms, const ko_deadline *deadline, kolo_group **group_out)
@@ -210,11 +218,13 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
         .has_rounds = placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE,
         .rank = placement->rank,
         .size = placement->size};
+    find_place(is_own ? NULL : store, placement, &world->place);
     err = join_rounds(world, placement, timeout_ms, deadline, &group);
     if (err) {
         free_world(world);
         return err;
     }
+    ko_world_enroll(world);
     group->world = world;
     *group_out = group;
     return KOLO_OK;
@@ -236,6 +246,7 @@ static int check_timeout(int *timeout_ms)
 int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms, kolo_group **world)
 {
     struct ko_placement placement = {.rank = rank, .size = size};
+    struct ko_place place;
     ko_deadline deadline;
     int err;
 
@@ -252,7 +263,11 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
         err = ko_placement_restart(environ, &placement.attempt);
     ko_log_set_rank(rank);
     deadline = ko_deadline_in(timeout_ms);
-    return err ? err : join(store, false, &placement, timeout_ms, &deadline, world);
+    if (err)
+        return err;
+    find_place(store, &placement, &place);
+    return ko_world_blame_twin(&place,
+                               join(store, false, &placement, timeout_ms, &deadline, world));
 }
 
 static void log_placement(const struct ko_placement *placement)
@@ -271,6 +286,7 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
 {
     const struct timespec nap = {.tv_nsec = REJOIN_NAP_MS * 1000000};
     struct ko_placement placement;
+    struct ko_place place;
     ko_deadline deadline;
     kolo_store *store;
     int err = ko_config_check();
@@ -283,13 +299,14 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
         return err;
     ko_log_set_rank(placement.rank);
     log_placement(&placement);
+    find_place(NULL, &placement, &place);
     deadline = ko_deadline_in(timeout_ms);
     for (;;) {
         err = ko_meeting_open(&placement, &deadline, &store);
         if (!err)
             err = join(store, true, &placement, timeout_ms, &deadline, world);
         if (err != KO_AGAIN)
-            return err;
+            return ko_world_blame_twin(&place, err);
         nanosleep(&nap, NULL);
     }
 }
@@ -337,6 +354,7 @@ void ko_world_leave(struct ko_world *world, bool has_failed)
 
     if (!world)
         return;
+    ko_world_strike_off(world);
     kolo_store_set_timeout(world->keys, LEAVE_FAILED_MS);
     /* A store that has gone fails a check at once, where an add would look for its reason. */
     err = has_failed ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;

@@ -7,9 +7,18 @@
 
 #include "clock.h"
 #include "kolo.h"
+#include "launcher.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+/* Where a rank joins: a store that the user hands in, or an address. */
+struct ko_place {
+    const kolo_store *store; /* or NULL: */
+    char address[KO_HOST_TEXT + 32];
+    int rank;
+};
 
 struct ko_world {
     kolo_store *store; /* the user's, or ours */
@@ -20,6 +29,10 @@ struct ko_world {
     bool has_rounds;       /* the store outlives groups: see rendezvous_rounds.c */
     int64_t round, stale;  /* this one, and the last that is known to be none of ours */
     int rank, size;
+
+    struct ko_place place; /* this and the next two: rendezvous_twice.c */
+    pid_t process;
+    struct ko_world *next;
 };
 
 /* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
@@ -32,5 +45,13 @@ int ko_world_open_round(struct ko_world *world, const char *prefix, const ko_dea
 
 /* Sends the ranks that wait in a round, whose keys these are, to a later one. */
 int ko_world_end_round(kolo_store *keys);
+
+/* From the time that this process has joined until it leaves. */
+void ko_world_enroll(struct ko_world *world);
+void ko_world_strike_off(struct ko_world *world);
+
+/* Gives back err; with an error, the text says too if this process has joined there already, as the
+ * same rank, and not left. */
+int ko_world_blame_twin(const struct ko_place *place, int err);
 
 #endif

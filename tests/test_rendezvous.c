@@ -330,6 +330,54 @@ static void a_rank_without_rank_0_says_so(void **state)
     kolo_store_close(agent);
 }
 
+/* ---- twice -------------------------------------------------------------------------------- */
+
+static const char twice_text[] = "already, and not freed that group: kolo_group_duplicate makes";
+
+/* As the same rank, at the same place; then again, properly. */
+static int join_twice(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    kolo_group *world = NULL, *twin = NULL;
+    char url[200];
+    int failed = 0;
+
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d?rank=%d&world_size=2", *(const int *)argument,
+             rank);
+    for (int i = 0; i < 2 && !failed; i++) {
+        if (kolo_group_join(url, PATIENCE_MS, &world) || kolo_barrier(world))
+            return ranks_fail("join %d", i);
+        failed = ranks_expect(kolo_group_join(url, PATIENCE_MS, &twin),
+                              rank ? KOLO_E_INVALID : KOLO_E_SYSTEM, twice_text);
+        if (!failed && (kolo_group_duplicate(world, &twin) || kolo_barrier(twin)))
+            failed = ranks_fail("duplicate");
+        kolo_group_free(twin);
+        kolo_group_free(world);
+    }
+    return failed;
+}
+
+static void joining_twice_is_told(void **state)
+{
+    int port = ranks_reserve_port();
+    kolo_group *world, *twin = NULL;
+    kolo_store *store;
+
+    (void)state;
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (!HAS_TSAN)
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, join_twice, &port), 0);
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    assert_int_equal(kolo_group_join_store(store, 0, 1, PATIENCE_MS, &world), 0);
+    assert_int_equal(kolo_group_join_store(store, 0, 1, PATIENCE_MS, &twin), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), twice_text));
+    kolo_group_free(world);
+    assert_int_equal(kolo_group_join_store(store, 0, 1, PATIENCE_MS, &twin), KOLO_E_INVALID);
+    assert_null(strstr(kolo_last_error(), twice_text));
+    kolo_store_close(store);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -342,6 +390,7 @@ int main(void)
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
         cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
         cmocka_unit_test(a_rank_without_rank_0_says_so),
+        cmocka_unit_test(joining_twice_is_told),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);
