@@ -61,6 +61,23 @@ void ko_poller_remove(struct ko_poller *poller, int fd)
     epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+int ko_poller_keep(struct ko_poller *poller, int fd, int wanted, void *owner, int *polled)
+{
+    int err = KOLO_OK;
+
+    if (wanted == *polled)
+        return KOLO_OK;
+    if (!wanted)
+        ko_poller_remove(poller, fd);
+    else if (*polled)
+        err = ko_poller_change(poller, fd, wanted, owner);
+    else
+        err = ko_poller_add(poller, fd, wanted, owner);
+    if (!err)
+        *polled = wanted;
+    return err;
+}
+
 int ko_poller_renew(struct ko_poller *poller)
 {
     struct ko_poller fresh;

@@ -30,6 +30,10 @@ int ko_poller_add(struct ko_poller *poller, int fd, int wanted, void *owner);
 int ko_poller_change(struct ko_poller *poller, int fd, int wanted, void *owner);
 void ko_poller_remove(struct ko_poller *poller, int fd);
 
+/* Has the descriptor in with these bits, or out if there are none. *polled: those it is in with, or
+ * 0, before and, unless this fails, after. */
+int ko_poller_keep(struct ko_poller *poller, int fd, int wanted, void *owner, int *polled);
+
 /* Takes everything out; a wake is not lost. After an error nothing has changed, or nothing is in.
  */
 int ko_poller_renew(struct ko_poller *poller);

@@ -78,6 +78,24 @@ static void says_what_happened_and_to_whom(void **state)
     assert_int_equal(wait_for(fixture, 0), 0);
 }
 
+/* In, with other bits, out, and in again, by what is wanted alone. */
+static void keeps_what_is_wanted(void **state)
+{
+    static const int wanted[] = {0, KO_POLL_IN, KO_POLL_IN, KO_POLL_OUT, 0, 0, KO_POLL_OUT};
+    struct fixture *fixture = *state;
+    int polled = 0;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        assert_int_equal(
+            ko_poller_keep(&fixture->poller, fixture->near, wanted[i], fixture, &polled), KOLO_OK);
+        assert_int_equal(polled, wanted[i]);
+        assert_int_equal(wait_for(fixture, 0), wanted[i] == KO_POLL_OUT);
+    }
+    assert_int_equal(ko_poller_keep(&fixture->poller, -1, KO_POLL_IN, fixture, &polled),
+                     KOLO_E_SYSTEM);
+    assert_int_equal(polled, KO_POLL_OUT); /* as it is */
+}
+
 static void hang_up_comes_unasked(void **state)
 {
     struct fixture *fixture = *state;
@@ -204,6 +222,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         POLLER_TEST(says_what_happened_and_to_whom),
+        POLLER_TEST(keeps_what_is_wanted),
         POLLER_TEST(hang_up_comes_unasked),
         POLLER_TEST(times_out),
         POLLER_TEST(wake_is_kept_and_used_up),

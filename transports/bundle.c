@@ -85,31 +85,14 @@ int ko_bundle_wanted(const struct ko_bundle *bundle)
     return is_polled(bundle) && wanted ? wanted | KO_POLL_IN : wanted;
 }
 
-static int poll_stream(struct ko_bundle *bundle, int i)
-{
-    const int fd = bundle->streams[i]->fd, wanted = wanted_of(bundle, i);
-    int err = KOLO_OK;
-
-    if (wanted == bundle->polled[i])
-        return KOLO_OK;
-    if (!bundle->polled[i])
-        err = ko_poller_add(&bundle->poller, fd, wanted, bundle->streams[i]);
-    else if (wanted)
-        err = ko_poller_change(&bundle->poller, fd, wanted, bundle->streams[i]);
-    else
-        ko_poller_remove(&bundle->poller, fd);
-    if (!err)
-        bundle->polled[i] = wanted;
-    return err;
-}
-
 /* Brings the poller up to date, if there is one, and passes on err unless that fails. */
 static int poll_all(struct ko_bundle *bundle, int err)
 {
     int failed = KOLO_OK;
 
     for (int i = 0; is_polled(bundle) && i < bundle->n && !failed; i++)
-        failed = poll_stream(bundle, i);
+        failed = ko_poller_keep(&bundle->poller, bundle->streams[i]->fd, wanted_of(bundle, i),
+                                bundle->streams[i], &bundle->polled[i]);
     return failed ? failed : err;
 }
 

@@ -35,19 +35,8 @@ static int after(struct ko_rdma_wire *wire, int err)
 
 int ko_rdma_poll_tcp(struct ko_rdma_wire *wire)
 {
-    const int wanted = wire->ended_ns ? 0 : wire->tcp->wanted;
-    int err = KOLO_OK;
-
-    if (wanted == wire->polled)
-        return KOLO_OK;
-    if (!wire->polled)
-        err = ko_poller_add(&wire->poller, wire->tcp->fd, wanted, &wire->tcp);
-    else if (wanted)
-        err = ko_poller_change(&wire->poller, wire->tcp->fd, wanted, &wire->tcp);
-    else
-        ko_poller_remove(&wire->poller, wire->tcp->fd);
-    wire->polled = wanted;
-    return err;
+    return ko_poller_keep(&wire->poller, wire->tcp->fd, wire->ended_ns ? 0 : wire->tcp->wanted,
+                          &wire->tcp, &wire->polled);
 }
 
 /* Nothing comes over tcp behind the hellos, but for a word with iWARP, and its end. */
