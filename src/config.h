@@ -29,7 +29,7 @@
     X(EAGER_BYTES, SIZE, "4M", 0, 17179869184, "length up to which a message is taken in before its receive is posted; a longer one is laid aside till then") \
     X(UNEXPECTED_BYTES, SIZE, "256M", 4096, 1099511627776, "memory of a rank's, for each group, for messages that came before their receives; beyond it the group fails") \
     X(SPIN_US, INT, "50", 0, 1000000, "time that a wait polls before it sleeps, in microseconds") \
-    X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens; default: that of the way to the store") \
+    X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens, or the interface that has it (eth0); default: that of the way to the store") \
     X(TCP_SOCKETS, INT, "1", 1, 16, "tcp connections between two ranks, for long messages in turns; the lower count of the two") \
     X(PORT_RANGE, TEXT, "", 0, 0, "ports on which to listen wherever any would do, like 30000-30999; default: the system's choice") \
     X(STORE_FD, INT, "-1", -1, 1048576, "descriptor of a listening socket, inherited, for the store that is to be served on its port") \

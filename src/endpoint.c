@@ -11,6 +11,7 @@
 
 #include "caches.h"
 #include "config.h"
+#include "interface.h"
 #include "log.h"
 #include "status.h"
 #include "store.h"
@@ -42,10 +43,8 @@ void ko_endpoint_key(int rank, char *key, size_t nbytes)
  * store, else loopback. */
 static void choose_site(kolo_store *store, struct ko_site *site)
 {
-    const char *wish = ko_config_text(KO_CONFIG_IFADDR);
-
-    snprintf(site->listen_host, sizeof site->listen_host, "%s", wish);
-    if (!*wish && ko_store_own_address(store, site->listen_host, sizeof site->listen_host))
+    if (!ko_interface_wanted(site->listen_host, sizeof site->listen_host) &&
+        ko_store_own_address(store, site->listen_host, sizeof site->listen_host))
         site->listen_host[0] = 0;
     if (!site->listen_host[0])
         snprintf(site->listen_host, sizeof site->listen_host, "127.0.0.1");

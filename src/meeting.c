@@ -6,7 +6,7 @@
  */
 #include "meeting.h"
 
-#include "config.h"
+#include "interface.h"
 #include "log.h"
 #include "pmi.h"
 #include "pmix.h"
@@ -15,8 +15,6 @@
 #include "store.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -27,40 +25,10 @@ static const char no_server[] = "none";
 
 /* ---- addresses --------------------------------------------------------------------------- */
 
-/* Whether an address may be reached from other hosts without knowing more than its numbers. */
-static bool is_reachable(const struct ifaddrs *item, int family)
-{
-    const struct sockaddr_in6 *v6 = (const void *)item->ifa_addr;
-
-    return item->ifa_addr && item->ifa_addr->sa_family == family && (item->ifa_flags & IFF_UP) &&
-           !(item->ifa_flags & IFF_LOOPBACK) &&
-           (family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr));
-}
-
-/* False: there is none of the family. */
-static bool find_address(const struct ifaddrs *list, int family, char host[KO_HOST_TEXT])
-{
-    socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-
-    for (const struct ifaddrs *item = list; item; item = item->ifa_next)
-        if (is_reachable(item, family) &&
-            !getnameinfo(item->ifa_addr, length, host, KO_HOST_TEXT, NULL, 0, NI_NUMERICHOST))
-            return true;
-    return false;
-}
-
 void ko_meeting_own_address(char host[KO_HOST_TEXT])
 {
-    struct ifaddrs *list = NULL;
-
-    if (ko_config_is_set(KO_CONFIG_IFADDR)) {
-        snprintf(host, KO_HOST_TEXT, "%s", ko_config_text(KO_CONFIG_IFADDR));
-        return;
-    }
-    if (getifaddrs(&list) ||
-        (!find_address(list, AF_INET, host) && !find_address(list, AF_INET6, host)))
+    if (!ko_interface_wanted(host, KO_HOST_TEXT) && !ko_interface_address(NULL, host, KO_HOST_TEXT))
         snprintf(host, KO_HOST_TEXT, "127.0.0.1");
-    freeifaddrs(list);
 }
 
 static bool is_one_node(const struct ko_placement *placement)

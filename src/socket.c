@@ -214,8 +214,8 @@ int ko_socket_check_address(const char *name, const char *host)
         return KOLO_OK;
     return ko_fail(
         KOLO_E_INVALID,
-        "%s is \"%.100s\"; it takes an address of this machine, as ip address lists them, "
-        "not the name of an interface: %s",
+        "%s is \"%.100s\"; it takes an address of this machine, or an interface that has one, as "
+        "ip address lists them: %s",
         name, host, why);
 }
 

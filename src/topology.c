@@ -2,6 +2,7 @@
 #include "topology.h"
 
 #include "config.h"
+#include "interface.h"
 #include "socket.h"
 #include "status.h"
 #include "tuning.h"
@@ -61,9 +62,10 @@ int ko_topology_check_host(void)
 
 int ko_topology_check_address(void)
 {
-    if (!ko_config_is_set(KO_CONFIG_IFADDR))
-        return KOLO_OK;
-    return ko_socket_check_address("KOLO_IFADDR", ko_config_text(KO_CONFIG_IFADDR));
+    char host[KO_INTERFACE_TEXT];
+
+    return ko_interface_wanted(host, sizeof host) ? ko_socket_check_address("KOLO_IFADDR", host)
+                                                  : KOLO_OK;
 }
 
 int ko_contact_begin(struct ko_contact *contact)

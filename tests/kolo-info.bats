@@ -232,7 +232,7 @@ wrong() {
     wrong KOLO_ALGO all_reduce=foo 'KOLO_ALGO asks for all_reduce by "foo", which it does not have'
     wrong KOLO_ALGO reduction=ring 'KOLO_ALGO names "reduction", which is no collective; there are all_reduce, reduce,'
     wrong KOLO_TUNING /no/such 'KOLO_TUNING: /no/such cannot be read: '
-    wrong KOLO_IFADDR lo 'KOLO_IFADDR is "lo"; it takes an address of this machine'
+    wrong KOLO_IFADDR eth-none 'KOLO_IFADDR is "eth-none"; it takes an address of this machine, or an interface that'
     wrong KOLO_IFADDR 192.0.2.1 'KOLO_IFADDR is "192.0.2.1"; it takes an address of this machine'
     wrong KOLO_PORT_RANGE 5 'KOLO_PORT_RANGE is "5"; it takes two ports'
     wrong KOLO_PROTO foo 'KOLO_PROTO names "foo"; it lists ways of'
@@ -254,7 +254,7 @@ wrong() {
 @test "what a job takes is not flagged" {
     local set
     for set in KOLO_TRANSPORT=shm,tcp KOLO_ALGO=ring KOLO_ALGO=allreduce=ring KOLO_IFADDR=127.0.0.1 \
-        KOLO_IFADDR=localhost KOLO_PORT_RANGE=30000-30999 KOLO_PROTO=simple KOLO_STORE_FD=-1 \
+        KOLO_IFADDR=lo KOLO_IFADDR=localhost KOLO_PORT_RANGE=30000-30999 KOLO_PROTO=simple KOLO_STORE_FD=-1 \
         KOLO_GPUDIRECT=0 KOLO_CUDA_IPC=off KOLO_AUTH_TOKEN=0123456789abcdef KOLO_AUTH=token \
         KOLO_AUTH=none KOLO_AUTH_STORE=none KOLO_DEBUG=info KOLO_DEBUG_FILE=/dev/null KOLO_HOST=h; do
         run env "$set" "$INFO"

@@ -2,6 +2,7 @@
  *
  * Contacts, what is refused of them, and which transport joins whom.
  */
+#include "interface.h"
 #include "status.h"
 #include "topology.h"
 
@@ -242,13 +243,18 @@ static void checks_transports(void **state)
 static void checks_address(void **state)
 {
     struct ko_contact contact;
+    char host[KO_INTERFACE_TEXT];
 
     (void)state;
     setenv("KOLO_IFADDR", "127.0.0.1", 1);
     assert_int_equal(ko_contact_begin(&contact), KOLO_OK);
     setenv("KOLO_IFADDR", "lo", 1);
+    assert_int_equal(ko_contact_begin(&contact), KOLO_OK);
+    assert_true(ko_interface_wanted(host, sizeof host));
+    assert_string_equal(host, "127.0.0.1");
+    setenv("KOLO_IFADDR", "lo-none", 1);
     assert_int_equal(ko_contact_begin(&contact), KOLO_E_INVALID);
-    assert_non_null(strstr(kolo_last_error(), "KOLO_IFADDR is \"lo\"; it takes an address"));
+    assert_non_null(strstr(kolo_last_error(), "KOLO_IFADDR is \"lo-none\"; it takes an address"));
     unsetenv("KOLO_IFADDR");
 }
 

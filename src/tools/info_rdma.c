@@ -5,6 +5,7 @@
 #include "info.h"
 
 #include "ib_ports.h"
+#include "interface.h"
 #include "json.h"
 #include "kolo.h"
 #include "status.h"
@@ -133,7 +134,7 @@ static bool can_be_opened(struct ko_ib_ports *ports, const char *host)
     if (!*host && ports->list[ports->chosen[0]].transport == KO_IB_TRANSPORT_IWARP)
         return true;
     if (*host)
-        snprintf(site.listen_host, sizeof site.listen_host, "%s", host);
+        snprintf(site.listen_host, sizeof site.listen_host, "%.63s", host);
     if (!ko_transport_rdma.open(&site, &device)) {
         ko_transport_rdma.close(device);
         return true;
@@ -147,13 +148,13 @@ static bool can_be_opened(struct ko_ib_ports *ports, const char *host)
     return false;
 }
 
-bool ko_rdma_print(FILE *file, bool is_json)
+static bool print_at(FILE *file, bool is_json, const char *host)
 {
     static const char no_adapter[] = "this machine has no adapter that libibverbs knows (are its "
                                      "kernel modules loaded?)";
     static const struct ko_ib_ports none;
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
-    const char *host = ko_config_text(KO_CONFIG_IFADDR), *reason = "";
+    const char *reason = "";
     const struct ko_ib *ib = NULL;
     const bool is_known = ports && !ko_ib_open(&ib) && !ko_ib_ports_read(ib, host, ports);
     const struct ko_ib_ports *list = is_known ? ports : &none;
@@ -173,4 +174,12 @@ bool ko_rdma_print(FILE *file, bool is_json)
         print_text(file, ib, list, reason);
     free(ports);
     return has_one;
+}
+
+bool ko_rdma_print(FILE *file, bool is_json)
+{
+    char host[KO_INTERFACE_TEXT];
+
+    (void)ko_interface_wanted(host, sizeof host);
+    return print_at(file, is_json, host);
 }

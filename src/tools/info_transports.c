@@ -6,6 +6,7 @@
 #include "info.h"
 
 #include "algorithms.h"
+#include "interface.h"
 #include "kolo.h"
 #include "topology.h"
 #include "transport.h"
@@ -23,8 +24,8 @@ static void try_transport(const struct ko_transport *transport, struct ko_transp
                  ko_config_text(KO_CONFIG_TRANSPORT));
         return;
     }
-    if (ko_config_is_set(KO_CONFIG_IFADDR))
-        snprintf(site.listen_host, sizeof site.listen_host, "%s", ko_config_text(KO_CONFIG_IFADDR));
+    if (!ko_interface_wanted(site.listen_host, sizeof site.listen_host))
+        snprintf(site.listen_host, sizeof site.listen_host, "127.0.0.1");
     if (transport->open(&site, &device))
         snprintf(row->reason, sizeof row->reason, "%s", kolo_last_error());
     else
