@@ -72,7 +72,8 @@ KOLO_API void kolo_free(void *memory);
  * 4 GiB). All functions may be called from any thread; calls on one TCP store wait for one another,
  * so a thread that blocks in wait keeps others out: open a second one for it. A call that has gone
  * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone (each later
- * call looks for 5 s whether it is back). A list has up to 131072 keys. */
+ * call looks for 5 s whether it is back). A list has up to 131072 keys.
+ */
 typedef struct kolo_store kolo_store;
 
 typedef struct kolo_bytes {
@@ -162,7 +163,8 @@ KOLO_API int kolo_store_queue_pop(kolo_store *store, const char *key, int timeou
 /* *length: the values in it; 0 for one that does not exist. */
 KOLO_API int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length);
 /* *keys are *nkeys strings in no order, of a prefix store those under its prefix, without it. All
- * are one piece of memory, to be freed with kolo_free(*keys). */
+ * are one piece of memory, to be freed with kolo_free(*keys). A server lists up to 512 MiB of
+ * them. */
 KOLO_API int kolo_store_list_keys(kolo_store *store, char ***keys, size_t *nkeys);
 /* Returns when size callers have come to the barrier of this name; timeout_ms < 0 means the
  * store's. A name is good for one barrier. */

@@ -24,7 +24,7 @@ struct ko_operation {
     bool is_list;       /* a 64-bit count, then so many times the fields */
     const char *fields; /* k: key, v: value, 4 and 8: integers of so many bytes */
     /* Answers a complete message, of which args is what follows the opcode. KO_AGAIN: not before
-     * session->waiter has been woken. */
+     * session->waiter has been woken, or if that waits for nothing, the client has read more. */
     int (*answer)(struct ko_session *session, const uint8_t *args);
 };
 
@@ -74,15 +74,6 @@ static int reply_bytes(struct ko_session *session, kolo_bytes bytes)
     if (!err)
         ko_buffer_put_bytes(&session->out, bytes);
     return err;
-}
-
-/* Room for a reply whose length the client has some say in. */
-static int reserve_reply(struct ko_session *session, size_t nbytes)
-{
-    if (nbytes > KO_SESSION_MESSAGE_MAX)
-        return ko_fail(KOLO_E_INVALID, "a reply to %s would be longer than %zu bytes",
-                       session->scan.operation->name, KO_SESSION_MESSAGE_MAX);
-    return ko_buffer_reserve(&session->out, nbytes);
 }
 
 /* ---- the operations ----------------------------------------------------------------------- */
@@ -187,20 +178,31 @@ static int answer_get(struct ko_session *session, const uint8_t *args)
     return err ? err : reply_bytes(session, value_of(session, take_bytes(&args)));
 }
 
+/* The next of the values of a MULTI_GET, which is waited for again if it has been deleted since. */
+static int give_next(struct ko_session *session, const uint8_t *keys)
+{
+    const uint8_t *at = keys + session->scan.given_nbytes;
+    int err = wait_for(session, 1, at);
+
+    if (!err)
+        err = reply_bytes(session, value_of(session, take_bytes(&at)));
+    if (err)
+        return err;
+    session->scan.given++;
+    session->scan.given_nbytes = (size_t)(at - keys);
+    return KOLO_OK;
+}
+
+/* However long the values are, they go out as the client reads them: no more is put together at
+ * once than another reply may be long. */
 static int answer_multi_get(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
-    const uint8_t *at = args;
-    size_t nbytes = 0;
-    int err = wait_for(session, n, args);
+    int err = session->scan.given > 0 ? KOLO_OK : wait_for(session, n, args);
 
-    if (err)
-        return err;
-    for (uint64_t i = 0; i < n && nbytes <= KO_SESSION_MESSAGE_MAX; i++)
-        nbytes += 8 + value_of(session, take_bytes(&at)).nbytes;
-    err = reserve_reply(session, nbytes);
-    for (uint64_t i = 0; i < n && !err; i++)
-        ko_buffer_put_bytes(&session->out, value_of(session, take_bytes(&args)));
+    while (!err && session->scan.given < n)
+        err = ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND ? give_next(session, args)
+                                                                      : KO_AGAIN;
     return err;
 }
 
@@ -287,7 +289,7 @@ static int answer_list_keys(struct ko_session *session, const uint8_t *args)
     (void)args;
     while (ko_table_next(table, &place, &key))
         nbytes += 8 + key.nbytes;
-    err = reserve_reply(session, nbytes);
+    err = ko_buffer_reserve(&session->out, nbytes);
     if (err)
         return err;
     ko_buffer_put_u64(&session->out, (uint64_t)ko_table_count(table));
@@ -483,16 +485,17 @@ static int answer_message(struct ko_session *session)
         next_message(session);
     if (err == KO_AGAIN) {
         session->deferred = true;
-        session->awake = false;
+        session->awake = !session->waiter.watches;
         err = KOLO_OK;
     }
     return err;
 }
 
-/* While a message waits, the only thing to look for behind it is its cancellation. */
+/* While a message waits, the only thing to look for behind it is its cancellation, unless a part of
+ * the reply is out. */
 static int look_for_cancel(struct ko_session *session)
 {
-    if (!has(session, 1))
+    if (session->scan.given > 0 || !has(session, 1))
         return KO_AGAIN;
     if (session->numbering != KO_WIRE_MODERN ||
         ko_buffer_bytes(&session->in)[session->scan.at] != KO_STORE_CANCEL_WAIT)

@@ -5,6 +5,9 @@
  * ko_session_run, and takes bytes out of `out`. A message may come in any pieces, and many may come
  * at once. Every length is checked against its cap before memory is taken for it.
  *
+ * A reply to MULTI_GET, which may be of any length, is put together in pieces, as the client reads;
+ * one to LIST_KEYS in one piece, for which the buffers' memory is the limit.
+ *
  * The first bytes tell whether a client numbers operations as PyTorch 2.x or as 1.13 does. GET and
  * MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then nothing
  * behind them is looked at but a CANCEL_WAIT. To a client of 1.13 that watches keys, updates go out
@@ -18,7 +21,7 @@
 
 #include <stdbool.h>
 
-/* The longest message and the longest reply. */
+/* The longest message. */
 #define KO_SESSION_MESSAGE_MAX ((size_t)64 << 20)
 /* With so much unsent output a session neither runs nor wants input. */
 #define KO_SESSION_OUTPUT_BOUND ((size_t)1 << 20)
@@ -50,6 +53,8 @@ struct ko_session {
         uint64_t items;                       /* of a list, that are not complete yet */
         size_t at;                            /* bytes of the message understood so far */
         size_t need;                          /* bytes that the next field lacks */
+        uint64_t given;      /* values of a MULTI_GET that have been put into out */
+        size_t given_nbytes; /* of their keys */
     } scan;
 };
 

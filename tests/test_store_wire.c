@@ -410,6 +410,42 @@ static void test_queue_passes_over(void **state)
     close_bench(&bench);
 }
 
+/* A long reply stops where the client does not read. A key that is deleted meanwhile is waited for
+ * anew, which cannot be taken back within a reply. */
+static void test_multi_get_in_pieces(void **state)
+{
+    enum { LARGE = 400 << 10 };
+    char *large = calloc(1, LARGE);
+    struct bench bench;
+    struct ko_session *reads = &bench.clients[0];
+    struct ko_session *sets = &bench.clients[1];
+
+    (void)state;
+    open_two(&bench);
+    bench.service.budget.cap = 4 * BUFFERS_CAP;
+    assert_int_equal(
+        ko_table_set(bench.service.table, (kolo_bytes){"/k", 2}, (kolo_bytes){large, LARGE}),
+        KOLO_OK);
+    asks(sets, "01" X V);
+    asks(reads, "0a 0500000000000000" K K K K X);
+    assert_int_equal(ko_buffer_fill(&reads->out), 3 * (8 + LARGE));
+    asks(sets, "08" X);
+    gets(sets, ONE);
+    ko_buffer_consume(&reads->out, 3 * (8 + LARGE));
+    assert_int_equal(ko_session_run(reads), KOLO_OK);
+    assert_int_equal(ko_buffer_fill(&reads->out), 8 + LARGE);
+    assert_int_equal(ko_wire_u64(ko_buffer_bytes(&reads->out)), LARGE);
+    ko_buffer_consume(&reads->out, 8 + LARGE);
+    asks(reads, "0c");
+    gets(reads, "");
+    asks(sets, "01" X W);
+    gets(reads, W "01"); /* and the answer to what stood behind it */
+    asks(reads, "0a 0100000000000000" X);
+    gets(reads, W);
+    close_bench(&bench);
+    free(large);
+}
+
 static void test_barrier(void **state)
 {
     struct bench bench;
@@ -517,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_queue_hands_on_to_one),
         cmocka_unit_test(test_queue_wakes_who_looks),
         cmocka_unit_test(test_queue_passes_over),
+        cmocka_unit_test(test_multi_get_in_pieces),
         cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_barrier_cancelled),
         cmocka_unit_test(test_watch),
