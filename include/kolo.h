@@ -72,8 +72,9 @@ KOLO_API void kolo_free(void *memory);
  * 4 GiB). All functions may be called from any thread; calls on one TCP store wait for one another,
  * so a thread that blocks in wait keeps others out: open a second one for it. A call that has gone
  * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone (each later
- * call looks for 5 s whether it is back). A list has up to 131072 keys.
- */
+ * call looks for 5 s whether it is back). A list has up to 131072 keys, of any length
+ * together. Over TCP what is longer than 16 MiB, the values of a multi_set included, goes in parts,
+ * between which the server serves others. */
 typedef struct kolo_store kolo_store;
 
 typedef struct kolo_bytes {

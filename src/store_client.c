@@ -53,6 +53,50 @@ static int exchange(struct ko_client *client, const struct ko_request *request,
     return err ? fail_request(client, request, err) : KOLO_OK;
 }
 
+static int append_list(struct ko_buffer *list, struct ko_reply *part)
+{
+    int err = ko_buffer_reserve(list, part->nbytes);
+
+    if (!err && part->nbytes > 0)
+        memcpy(list->data + list->tail, part->value, part->nbytes);
+    if (!err)
+        list->tail += part->nbytes;
+    kolo_free(part->value);
+    return err;
+}
+
+/* The same of a CHECK, MULTI_GET or MULTI_SET that takes several messages. */
+static int exchange_parts(struct ko_client *client, const struct ko_request *request,
+                          const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct ko_buffer list = {0};
+    struct ko_request part;
+    struct ko_reply got = {.number = 1};
+    int err = KOLO_OK;
+
+    for (size_t at = 0; at < request->nkeys && got.number && !err; at += part.nkeys) {
+        part = ko_client_part(request, at);
+        err = exchange(client, &part, deadline, &got);
+        if (!err && request->op == KO_STORE_MULTI_GET)
+            err = append_list(&list, &got);
+    }
+    if (err) {
+        ko_buffer_free(&list);
+        return err;
+    }
+    *reply = (struct ko_reply){
+        .number = got.number, .value = list.data, .nbytes = ko_buffer_fill(&list)};
+    return KOLO_OK;
+}
+
+static int exchange_all(struct ko_client *client, const struct ko_request *request,
+                        const ko_deadline *deadline, struct ko_reply *reply)
+{
+    if (ko_client_part(request, 0).nkeys < request->nkeys)
+        return exchange_parts(client, request, deadline, reply);
+    return exchange(client, request, deadline, reply);
+}
+
 /* ---- waiting ------------------------------------------------------------------------------ */
 
 /* Takes back a WAIT. *came: it was answered in the last moment. */
@@ -152,8 +196,13 @@ static int wait_for(struct ko_client *client, const struct ko_request *keys,
                     const ko_deadline *deadline)
 {
     struct ko_request request = {.op = KO_STORE_WAIT, .keys = keys->keys, .nkeys = keys->nkeys};
-    int err = wait_long(client, &request, deadline);
+    struct ko_request part;
+    int err = KOLO_OK;
 
+    for (size_t at = 0; at < request.nkeys && !err; at += part.nkeys) {
+        part = ko_client_part(&request, at);
+        err = wait_long(client, &part, deadline);
+    }
     return err == KO_AGAIN ? fail_missing(client, &request, deadline) : err;
 }
 
@@ -182,8 +231,8 @@ static int get(struct ko_client *client, const struct ko_request *request,
     if (err)
         return err;
     fetching = ko_deadline_in(GRACE_MS);
-    return exchange(client, request, fetching.at_ns < deadline->at_ns ? deadline : &fetching,
-                    reply);
+    return exchange_all(client, request, fetching.at_ns < deadline->at_ns ? deadline : &fetching,
+                        reply);
 }
 
 /* Another client may take what was waited for; then it is waited for again. */
@@ -264,7 +313,7 @@ static int carry_out(struct ko_client *client, const struct ko_request *request,
     case KO_STORE_ADD:
         return add(client, request, deadline, reply);
     default:
-        return exchange(client, request, deadline, reply);
+        return exchange_all(client, request, deadline, reply);
     }
 }
 

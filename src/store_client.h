@@ -45,6 +45,9 @@ void ko_client_close(struct ko_client *client);
 
 /* ---- between store_connect.c, store_exchange.c and store_client.c ---- */
 
+/* Of a request, whose keys and values may be too much for one message, those from the one numbered
+ * `from` on that go into one. */
+struct ko_request ko_client_part(const struct ko_request *request, size_t from);
 /* Appends a request to out, in the server's numbering, which has the operation. */
 int ko_client_put(struct ko_client *client, const struct ko_request *request);
 /* Sends what has been put together. */

@@ -11,7 +11,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { LIST_PIECE = 64 << 10 };
+enum {
+    LIST_PIECE = 64 << 10,
+    MESSAGE_MAX = 16 << 20 /* of several keys or values; servers take 64 MiB, or more */
+};
 
 enum reply_kind {
     REPLY_PONG, /* none of its own */
@@ -67,14 +70,36 @@ static void put_key(struct ko_buffer *out, kolo_bytes key)
     out->tail += key.nbytes;
 }
 
+static size_t item_size(const struct ko_request *request, size_t i)
+{
+    return 9 + request->keys[i].nbytes + (request->values ? 8 + request->values[i].nbytes : 0);
+}
+
 static size_t longest_size(const struct ko_request *request)
 {
     size_t nbytes = 64 + request->value.nbytes + request->expected.nbytes;
 
     for (size_t i = 0; i < request->nkeys; i++)
-        nbytes +=
-            9 + request->keys[i].nbytes + (request->values ? 8 + request->values[i].nbytes : 0);
+        nbytes += item_size(request, i);
     return nbytes;
+}
+
+struct ko_request ko_client_part(const struct ko_request *request, size_t from)
+{
+    struct ko_request part = *request;
+    size_t nbytes = 0;
+
+    part.nkeys = 0;
+    part.keys += from;
+    if (part.values)
+        part.values += from;
+    for (size_t i = from; i < request->nkeys; i++) {
+        nbytes += item_size(request, i);
+        if (nbytes > MESSAGE_MAX && part.nkeys > 0)
+            break;
+        part.nkeys++;
+    }
+    return part;
 }
 
 /* What makes a server answer, behind a request without a reply. */

@@ -83,6 +83,59 @@ static void test_multi_large(struct place *place)
     free(large);
 }
 
+/* More than one message over TCP may have, in the values, and more than it does have, in the keys.
+ */
+static void test_multi_too_large(struct place *place)
+{
+    enum { LARGE = 8 << 20, N = 9, LONG_KEYS = 2100 };
+    static const char *const there[] = {"large", "missing"};
+    const char *keys[LONG_KEYS];
+    char *large, *long_key;
+    kolo_bytes values[LONG_KEYS];
+    void *got[LONG_KEYS];
+    size_t sizes[LONG_KEYS];
+    size_t n;
+    int all = -1;
+
+    if (place->old)
+        return; /* what stands in for those takes pieces of long messages for messages */
+    large = calloc(1, LARGE);
+    long_key = calloc(1, KO_STORE_KEY_MAX + 1);
+    for (int i = 0; i < N; i++) {
+        keys[i] = there[0];
+        values[i] = (kolo_bytes){large, LARGE};
+    }
+    n = kolo_store_port(place->store) > 0 ? N : 2; /* a file need not grow so long */
+    assert_int_equal(kolo_store_multi_set(place->store, keys, values, n), KOLO_OK);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, 2, got, sizes), KOLO_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sizes[i], LARGE);
+        kolo_free(got[i]);
+    }
+    memset(long_key, 'k', KO_STORE_KEY_MAX - 8); /* one may stand behind a prefix */
+    for (int i = 0; i < LONG_KEYS; i++) {
+        keys[i] = i == 0 ? there[0] : long_key;
+        values[i] = text("v");
+    }
+    assert_int_equal(kolo_store_multi_set(place->store, keys, values, LONG_KEYS), KOLO_OK);
+    assert_int_equal(kolo_store_wait(place->store, keys, LONG_KEYS, -1), KOLO_OK);
+    assert_int_equal(kolo_store_check(place->store, keys, LONG_KEYS, &all), KOLO_OK);
+    assert_int_equal(all, 1);
+    assert_int_equal(kolo_store_multi_get(place->store, keys, LONG_KEYS, got, sizes), KOLO_OK);
+    for (int i = 0; i < LONG_KEYS; i++) {
+        assert_string_equal(got[i], "v");
+        kolo_free(got[i]);
+    }
+    keys[LONG_KEYS - 1] = there[1];
+    assert_int_equal(kolo_store_check(place->store, keys, LONG_KEYS, &all), KOLO_OK);
+    assert_int_equal(all, 0);
+    assert_int_equal(kolo_store_wait(place->store, keys, LONG_KEYS, 20), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "1 of 2100 keys"));
+    assert_non_null(strstr(kolo_last_error(), "missing"));
+    free(large);
+    free(long_key);
+}
+
 static void test_multi_get_waits(struct place *place)
 {
     static const char *const keys[] = {"here", "not here"};
@@ -499,6 +552,7 @@ struct test {
 static const struct test tests[] = {
     {"multi", test_multi},
     {"multi_large", test_multi_large},
+    {"multi_too_large", test_multi_too_large},
     {"multi_get_waits", test_multi_get_waits},
     {"list_keys", test_list_keys},
     {"append", test_append},
