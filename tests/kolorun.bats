@@ -27,6 +27,16 @@ await_lines() {
     echo "$1 never had $2 lines" && return 1
 }
 
+# Waits until a line of the file has the text.
+await_text() {
+    local i
+    for i in $(seq 600); do
+        ! grep -qF -- "$2" "$1" || return 0
+        sleep 0.05
+    done
+    echo "$1 never said: $2" && return 1
+}
+
 # Waits until a process is gone, or a zombie that nobody has reaped.
 await_gone() {
     local i
@@ -808,6 +818,105 @@ free_port() {
     code=0; wait ${jobs[1]} || code=$?
     [ $code -eq 125 ]
     grep -q 'the kolorun that serves all machines has gone; stopping 1 rank here' "$D/out1"
+}
+
+# The same without timeout between, for signals: jobs[K] is kolorun itself.
+bare_machine() {
+    local k=$1
+    shift
+    env --default-signal=INT "$KOLORUN" -n 2 --nnodes "$machines" --node-rank "$k" --master-addr 127.0.0.1 \
+        --master-port "$port" --max-restarts 9 "$@" >"$D/out$k" 2>&1 3>&- &
+    jobs[k]=$!
+}
+
+# ended CODE K...: these machines end by themselves, with that code.
+ended() {
+    local want=$1 k code
+    shift
+    for k; do
+        await_gone "${jobs[k]}" || { kill -KILL "${jobs[@]}"; cat "$D/out$k"; return 1; }
+        code=0; wait "${jobs[k]}" || code=$?
+        [ $code -eq "$want" ] || { echo "machine $k: $code"; cat "$D/out$k"; return 1; }
+    done
+}
+
+# Waits until kolorun reads signals itself: from then on none is lost before it meets the others.
+await_signals() {
+    local i
+    for i in $(seq 600); do # SIGUSR1, bit 10, is blocked
+        (((0x$(sed -n 's/^SigBlk:\s*//p' "/proc/$1/status") >> 9) & 1)) && return
+        sleep 0.05
+    done
+    echo "kolorun $1 never blocked its signals" && return 1
+}
+
+@test "a second SIGINT on one machine ends the job on all" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        bare_machine $k --grace 1000 sh -c '
+            [ $GROUP_RANK = 0 ] || trap "" INT TERM
+            echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D"
+    done
+    await_lines "$D/pids" 4
+    while kill -INT ${jobs[1]}; do sleep 0.2; done
+    ended 130 1 0
+    grep -q 'machine 1: it was interrupted twice; stopping 2 ranks here' "$D/out0"
+}
+
+@test "a machine that is told to end after a failure is not waited for" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        bare_machine $k --grace 1000 sh -c '
+            echo $$ >>"$0/pids"
+            case $RANK in
+            2) until [ "$(cat "$0/pids" | wc -l)" -ge 4 ] && [ -e "$0/trapped" ]; do sleep 0.05; done; exit 3 ;;
+            3) n=0; trap "n=\$((n + 1))" TERM; : >"$0/trapped"; while [ $n -lt 2 ]; do sleep 0.05; done ;;
+            *) exec sleep 1000 ;;
+            esac' "$D"
+    done
+    await_text "$D/out0" 'starting all ranks again, restart 1 of 9' # from here on it waits for machine 1
+    kill -TERM ${jobs[1]}
+    ended 3 1 0
+    grep -q 'machine 1 has left, so there is no further attempt' "$D/out0"
+}
+
+@test "a machine that is told to end while all meet ends the others" {
+    machines=3 port=$(free_port)
+    for k in 0 1; do bare_machine $k sh -c 'exec sleep 1000'; done
+    await_signals ${jobs[0]}
+    await_signals ${jobs[1]}
+    kill -TERM ${jobs[1]}
+    ended 143 1 0
+    grep -q 'kolorun: it was told to end' "$D/out1"
+    grep -q 'kolorun: machine 1: it was told to end' "$D/out0"
+}
+
+@test "signals that are for ranks do not disturb a meeting" {
+    machines=2 port=$(free_port)
+    bare_machine 0 true
+    await_signals ${jobs[0]}
+    kill -USR1 ${jobs[0]}
+    kill -USR2 ${jobs[0]}
+    bare_machine 1 true
+    ended 0 0 1
+}
+
+@test "--timeout counts while machines meet" {
+    run timeout 60 "$KOLORUN" --nnodes 2 --node-rank 0 --max-restarts 1 --timeout 0.3 \
+        --master-addr 127.0.0.1 --master-port "$(free_port)" true
+    [ "$status" -eq 124 ]
+    [[ "$output" == *"the job ran past its limit of 0.3 s before all machines had met"* ]]
+}
+
+@test "a machine that serves the others and does not answer ends them" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do bare_machine $k sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"; done
+    await_lines "$D/pids" 4
+    kill -STOP ${jobs[0]}
+    ended 125 1
+    grep -q 'the kolorun that serves all machines has not answered for 5 s; stopping 2 ranks here' "$D/out1"
+    kill -KILL ${jobs[0]}
+    left_over=1
 }
 
 @test "machines that do not come are named" {

@@ -175,6 +175,8 @@ static void on_signal(struct job *job)
     }
     if (info.ssi_signo == SIGINT && job->interrupted) {
         job->exit_code = KO_EXIT_SIGNAL + SIGINT;
+        ko_nodes_fail(&job->nodes, job->attempt.number, job->exit_code, "it was interrupted twice",
+                      true);
         kill_all(job);
         return;
     }
@@ -323,12 +325,7 @@ static void finish_output(struct job *job)
 {
     sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
     for (int i = 0; i < 2; i++)
-        while (job->sinks[i].used && !job->sinks[i].error) {
-            struct pollfd p = {.fd = job->sinks[i].fd, .events = POLLOUT};
-
-            if (poll(&p, 1, -1) > 0)
-                ko_sink_flush(&job->sinks[i]);
-        }
+        ko_sink_drain(&job->sinks[i], -1);
 }
 
 /* ---- setting up and taking down ----------------------------------------------------------- */
@@ -384,11 +381,20 @@ static int set_up(struct job *job)
     return job->port == 0 ? -1 : 0;
 }
 
-/* Everything as before the first attempt; what has come from its ranks stays in the sinks. */
+/* Of an attempt that does not begin: the other machines hear of it. */
+static int give_up(struct job *job, int code, const char *how)
+{
+    job->exit_code = code ? code : KO_EXIT_SELF;
+    ko_nodes_fail(&job->nodes, job->attempt.number, job->exit_code, how, true);
+    return -1;
+}
+
+/* Everything as before the first attempt; what has come from its ranks stays in the sinks. -1:
+ * there is no attempt, and the exit code is set. */
 static int begin_attempt(struct job *job, int number)
 {
     const struct ko_launch_options *options = job->options;
-    int err = KOLO_OK;
+    const int last_code = job->exit_code;
 
     job->nworkers = job->nended = job->exit_code = 0;
     job->first = NULL;
@@ -404,15 +410,18 @@ static int begin_attempt(struct job *job, int number)
                                        .host = job->host,
                                        .logs = &job->logs};
     if (job->nodes.store) {
-        err = ko_nodes_meet(&job->nodes, number, job->signal_fd, job->master_addr,
-                            &job->attempt.port);
         job->attempt.master_addr = job->master_addr;
+        for (int i = 0; i < 2; i++)
+            ko_sink_drain(&job->sinks[i], 0); /* while they meet it is to be read why */
+        if (ko_nodes_meet(&job->nodes, number, job->signal_fd, job->master_addr,
+                          &job->attempt.port)) {
+            fprintf(stderr, "kolorun: %s\n", kolo_last_error());
+            return give_up(job, job->nodes.code ? job->nodes.code : last_code, kolo_last_error());
+        }
     }
-    if (err)
-        fprintf(stderr, "kolorun: %s\n", kolo_last_error());
-    else if (ko_logs_begin(&job->logs, number, options->nprocs))
-        err = complain("no folders for the logs");
-    return err;
+    if (ko_logs_begin(&job->logs, number, options->nprocs))
+        return give_up(job, complain("no folders for the logs"), "it has no folders for the logs");
+    return 0;
 }
 
 static void number_worker(const struct job *job, struct ko_worker *worker, int local_rank)
@@ -517,22 +526,20 @@ static void run_job(struct job *job)
 {
     int number = 0;
 
-    if (job->options->timeout_ms > 0)
+    if (job->options->timeout_ms > 0) {
         job->whole = ko_deadline_in(job->options->timeout_ms);
-    if (begin_attempt(job, number)) {
-        job->exit_code = KO_EXIT_SELF;
-        return;
+        job->nodes.limit = &job->whole;
     }
+    if (begin_attempt(job, number))
+        return;
     run_attempt(job);
     while (wants_restart(job)) {
         if (!job->options->quiet)
             ko_sink_print(&job->sinks[1], "kolorun: starting all ranks again, restart %d of %d",
                           number + 1, job->options->max_restarts);
         end_attempt(job);
-        if (begin_attempt(job, ++number)) {
-            job->exit_code = KO_EXIT_SELF;
+        if (begin_attempt(job, ++number))
             return;
-        }
         run_attempt(job);
     }
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Keys of an attempt A begin with "A/": master, here/K and come (machines that have begun), ready,
- * failed, done (machines that have finished), over. left counts those that have gone.
+ * failed, done (machines that have finished), over. left counts those that have gone, and left/K is
+ * there for each: whoever waits for one of them would wait in vain.
  */
-#include "launch_nodes.h"
+#include "launch.h"
 
 #include "clock.h"
 #include "config.h"
@@ -15,8 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
-enum { NAP_MS = 20, LEAVE_MS = 5000 };
+/* No request waits for another machine, so that one which lasts is not going to be answered; and
+ * nothing else is done meanwhile. */
+enum { NAP_MS = 20, LEAVE_MS = 5000, ANSWER_MS = 5000 };
 
 static void name_key(int attempt, const char *name, char *key, size_t cap)
 {
@@ -115,14 +120,31 @@ int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char
         return err;
     snprintf(prefix, sizeof prefix, "kolorun/%.100s", run_id);
     err = kolo_store_open_prefix(nodes->store, prefix, &nodes->keys);
-    return err ? err : number_machine(nodes);
+    if (!err)
+        err = number_machine(nodes);
+    if (!err)
+        kolo_store_set_timeout(nodes->keys, ANSWER_MS);
+    return err;
+}
+
+/* Says that this machine goes; *left is how many have. */
+static int say_goodbye(struct ko_nodes *nodes, int64_t *left)
+{
+    char key[32];
+    int err;
+
+    if (!nodes->keys || nodes->is_lost)
+        return KOLO_E_INVALID;
+    snprintf(key, sizeof key, "left/%d", nodes->node_rank);
+    err = kolo_store_set(nodes->keys, key, (kolo_bytes){"1", 1});
+    return err ? err : kolo_store_add(nodes->keys, "left", 1, left);
 }
 
 void ko_nodes_close(struct ko_nodes *nodes)
 {
     ko_deadline deadline = ko_deadline_in(LEAVE_MS);
     int64_t left = 0;
-    int err = nodes->keys ? kolo_store_add(nodes->keys, "left", 1, &left) : KOLO_E_INVALID;
+    int err = say_goodbye(nodes, &left);
 
     while (!err && nodes->is_server && left < nodes->nnodes && !ko_deadline_passed(&deadline)) {
         poll(NULL, 0, NAP_MS);
@@ -145,85 +167,6 @@ static int publish_master(struct ko_nodes *nodes, int attempt, int port)
     return err ? err : set_text(nodes, attempt, "master", text);
 }
 
-static int fail_missing(struct ko_nodes *nodes, int attempt, const ko_deadline *deadline)
-{
-    char list[128] = "", name[32];
-    int err = KOLO_OK;
-
-    for (int i = 0; i < nodes->nnodes && strlen(list) < sizeof list - 16; i++) {
-        snprintf(name, sizeof name, "here/%d", i);
-        if (!has(nodes, attempt, name, &err) && !err)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d", *list ? ", " : "", i);
-    }
-    return ko_fail(KOLO_E_TIMEOUT, "waited %d ms for %d machines; not there: machine %s",
-                   deadline->timeout_ms, nodes->nnodes, list);
-}
-
-static int wait_ready(struct ko_nodes *nodes, int attempt, int stop_fd)
-{
-    int64_t timeout_ms = 0;
-    struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
-    int err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &timeout_ms);
-    ko_deadline deadline = ko_deadline_in((int)timeout_ms);
-
-    while (!err && !has(nodes, attempt, "ready", &err) && !err) {
-        if (ko_deadline_passed(&deadline))
-            return fail_missing(nodes, attempt, &deadline);
-        if (poll(&stop, 1, NAP_MS) > 0)
-            return ko_fail(KOLO_E_ABORTED, "a signal came");
-    }
-    return err;
-}
-
-int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int stop_fd, char master[KO_NODES_TEXT],
-                  int *port)
-{
-    char text[KO_NODES_TEXT + 16], here[32], *host;
-    int err = KOLO_OK;
-
-    nodes->is_done = false;
-    snprintf(here, sizeof here, "here/%d", nodes->node_rank);
-    if (nodes->node_rank == 0)
-        err = publish_master(nodes, attempt, *port);
-    if (!err)
-        err = set_text(nodes, attempt, here, "1");
-    if (!err)
-        err = count(nodes, attempt, "come", "ready");
-    if (!err)
-        err = wait_ready(nodes, attempt, stop_fd);
-    if (!err)
-        err = get_text(nodes, attempt, "master", text);
-    if (err)
-        return err;
-    *port = (int)strtol(text, &host, 10);
-    snprintf(master, KO_NODES_TEXT, "%s", *host ? host + 1 : host);
-    return KOLO_OK;
-}
-
-void ko_nodes_fail(struct ko_nodes *nodes, int attempt, int code, const char *how, bool is_final)
-{
-    char key[48], text[KO_NODES_TEXT];
-    void *value;
-    size_t nbytes;
-
-    if (!nodes->store)
-        return;
-    name_key(attempt, "failed", key, sizeof key);
-    snprintf(text, sizeof text, "%d %cmachine %d: %s", code, is_final ? '!' : '?', nodes->node_rank,
-             how);
-    if (!kolo_store_compare_set(nodes->keys, key, (kolo_bytes){NULL, 0},
-                                (kolo_bytes){text, strlen(text)}, &value, &nbytes))
-        kolo_free(value);
-}
-
-void ko_nodes_finish(struct ko_nodes *nodes, int attempt)
-{
-    if (!nodes->store || nodes->is_done)
-        return;
-    nodes->is_done = true;
-    count(nodes, attempt, "done", "over");
-}
-
 /* "3 ?machine 1: rank 5 ended with exit code 3", or with "!" for good. */
 static enum ko_nodes_state read_failure(struct ko_nodes *nodes, int attempt, int *code,
                                         char how[KO_NODES_TEXT])
@@ -239,6 +182,157 @@ static enum ko_nodes_state read_failure(struct ko_nodes *nodes, int attempt, int
     return end[1] == '?' ? KO_NODES_FAILED : KO_NODES_ENDED;
 }
 
+/* "1, 3": the machines whose key prefix/K is there, or is not. */
+static void list_machines(struct ko_nodes *nodes, const char *prefix, bool is_there, char list[128])
+{
+    char key[48];
+    const char *keys[] = {key};
+    int exists, err = KOLO_OK;
+
+    *list = 0;
+    for (int i = 0; i < nodes->nnodes && !err && strlen(list) < 112; i++) {
+        snprintf(key, sizeof key, "%s/%d", prefix, i);
+        err = kolo_store_check(nodes->keys, keys, 1, &exists);
+        if (!err && is_there == (exists != 0))
+            snprintf(list + strlen(list), 128 - strlen(list), "%s%d", *list ? ", " : "", i);
+    }
+}
+
+static int fail_missing(struct ko_nodes *nodes, int attempt, const ko_deadline *deadline)
+{
+    char list[128], prefix[32];
+
+    name_key(attempt, "here", prefix, sizeof prefix);
+    list_machines(nodes, prefix, false, list);
+    return ko_fail(KOLO_E_TIMEOUT, "waited %d ms for %d machines; not there: machine %s",
+                   deadline->timeout_ms, nodes->nnodes, list);
+}
+
+/* For machines that wait for others, of which some have left: why, if they have said so. */
+static int fail_left(struct ko_nodes *nodes, int attempt)
+{
+    char how[KO_NODES_TEXT], list[128];
+    int err = KOLO_OK;
+
+    if (has(nodes, attempt, "failed", &err) &&
+        read_failure(nodes, attempt, &nodes->code, how) != KO_NODES_LOST)
+        return ko_fail(KOLO_E_PEER_LOST, "%s", how);
+    list_machines(nodes, "left", true, list);
+    return ko_fail(KOLO_E_PEER_LOST, "machine %s has left, so there is no further attempt", list);
+}
+
+/* KOLO_E_ABORTED if a signal has come that ends a job; others are for ranks, and there are none. */
+static int read_signals(struct ko_nodes *nodes, int signal_fd)
+{
+    struct signalfd_siginfo info;
+
+    while (read(signal_fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2 && info.ssi_signo != SIGCHLD) {
+            nodes->code = KO_EXIT_SIGNAL + (int)info.ssi_signo;
+            return ko_fail(KOLO_E_ABORTED, "it was told to end");
+        }
+    return KOLO_OK;
+}
+
+/* What may end the wait for others: they are all there, or somebody has left. */
+static int look_for_others(struct ko_nodes *nodes, int attempt, bool *is_ready)
+{
+    int64_t left = 0;
+    int err;
+
+    *is_ready = has(nodes, attempt, "ready", &err);
+    if (*is_ready || err)
+        return err;
+    err = kolo_store_add(nodes->keys, "left", 0, &left);
+    if (err || !left)
+        return err;
+    *is_ready = has(nodes, attempt, "ready", &err); /* who left may have met all others first */
+    return *is_ready || err ? err : fail_left(nodes, attempt);
+}
+
+static int check_limits(struct ko_nodes *nodes, int attempt, const ko_deadline *deadline)
+{
+    if (ko_deadline_passed(deadline))
+        return fail_missing(nodes, attempt, deadline);
+    if (!nodes->limit || !ko_deadline_passed(nodes->limit))
+        return KOLO_OK;
+    nodes->code = KO_EXIT_TIMEOUT;
+    return ko_fail(KOLO_E_TIMEOUT, "the job ran past its limit of %g s before all machines had met",
+                   nodes->limit->timeout_ms / 1000.0);
+}
+
+static int wait_ready(struct ko_nodes *nodes, int attempt, int signal_fd)
+{
+    int64_t timeout_ms = 0;
+    bool is_ready = false;
+    int err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &timeout_ms);
+    ko_deadline deadline = ko_deadline_in((int)timeout_ms);
+
+    if (!err)
+        err = look_for_others(nodes, attempt, &is_ready);
+    while (!err && !is_ready) {
+        struct pollfd signals = {.fd = signal_fd, .events = POLLIN};
+
+        if (poll(&signals, 1, NAP_MS) > 0)
+            err = read_signals(nodes, signal_fd);
+        if (!err)
+            err = check_limits(nodes, attempt, &deadline);
+        if (!err)
+            err = look_for_others(nodes, attempt, &is_ready);
+    }
+    return err;
+}
+
+int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int signal_fd, char master[KO_NODES_TEXT],
+                  int *port)
+{
+    char text[KO_NODES_TEXT + 16], here[32], *host;
+    int err = KOLO_OK;
+
+    nodes->is_done = false;
+    nodes->code = 0;
+    snprintf(here, sizeof here, "here/%d", nodes->node_rank);
+    if (nodes->node_rank == 0)
+        err = publish_master(nodes, attempt, *port);
+    if (!err)
+        err = set_text(nodes, attempt, here, "1");
+    if (!err)
+        err = count(nodes, attempt, "come", "ready");
+    if (!err)
+        err = wait_ready(nodes, attempt, signal_fd);
+    if (!err)
+        err = get_text(nodes, attempt, "master", text);
+    if (err)
+        return err;
+    *port = (int)strtol(text, &host, 10);
+    snprintf(master, KO_NODES_TEXT, "%s", *host ? host + 1 : host);
+    return KOLO_OK;
+}
+
+void ko_nodes_fail(struct ko_nodes *nodes, int attempt, int code, const char *how, bool is_final)
+{
+    char key[48], text[KO_NODES_TEXT];
+    void *value;
+    size_t nbytes;
+
+    if (!nodes->store || nodes->is_lost)
+        return;
+    name_key(attempt, "failed", key, sizeof key);
+    snprintf(text, sizeof text, "%d %cmachine %d: %s", code, is_final ? '!' : '?', nodes->node_rank,
+             how);
+    if (!kolo_store_compare_set(nodes->keys, key, (kolo_bytes){NULL, 0},
+                                (kolo_bytes){text, strlen(text)}, &value, &nbytes))
+        kolo_free(value);
+}
+
+void ko_nodes_finish(struct ko_nodes *nodes, int attempt)
+{
+    if (!nodes->store || nodes->is_done || nodes->is_lost)
+        return;
+    nodes->is_done = true;
+    count(nodes, attempt, "done", "over");
+}
+
 enum ko_nodes_state ko_nodes_check(struct ko_nodes *nodes, int attempt, int *code,
                                    char how[KO_NODES_TEXT])
 {
@@ -251,7 +345,13 @@ enum ko_nodes_state ko_nodes_check(struct ko_nodes *nodes, int attempt, int *cod
         state = KO_NODES_OVER;
     if (!err && state != KO_NODES_LOST)
         return state;
+    nodes->is_lost = true;
     *code = KO_NODES_LOST_CODE;
-    snprintf(how, KO_NODES_TEXT, "the kolorun that serves all machines has gone");
+    if (err == KOLO_E_TIMEOUT)
+        snprintf(how, KO_NODES_TEXT,
+                 "the kolorun that serves all machines has not answered for %d s",
+                 ANSWER_MS / 1000);
+    else
+        snprintf(how, KO_NODES_TEXT, "the kolorun that serves all machines has gone");
     return KO_NODES_LOST;
 }

@@ -3,12 +3,13 @@
  * launch_nodes.h: what the kolorun of several machines agree on, over a store that one of them
  * serves: which machine is which, where rank 0 is, that an attempt has failed and the next begins,
  * that all have ended. Needed for restarts and for machines that are not numbered; each attempt has
- * keys of its own. One thread; the calls below wait as long as a request takes, unless they say
- * more.
+ * keys of its own. One thread; the calls below wait as long as a request takes, 5 s at most, unless
+ * they say more.
  */
 #ifndef KO_LAUNCH_NODES_H
 #define KO_LAUNCH_NODES_H
 
+#include "clock.h"
 #include "kolo.h"
 
 #include <stdbool.h>
@@ -20,7 +21,10 @@ struct ko_nodes {
     kolo_store *keys;
     int nnodes, node_rank;
     bool is_server;
-    bool is_done; /* this machine's ranks have ended well, in this attempt */
+    bool is_done;             /* this machine's ranks have ended well, in this attempt */
+    bool is_lost;             /* KO_NODES_LOST: the store is asked for nothing more */
+    const ko_deadline *limit; /* of the job, for its meetings too; NULL: none */
+    int code;                 /* for the job's end, if what ended a meeting says one; else 0 */
 };
 
 enum ko_nodes_state {
@@ -36,9 +40,10 @@ enum ko_nodes_state {
 int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id);
 
 /* Waits for all machines to begin an attempt, up to KOLO_TIMEOUT_MS; the error names those that
- * have not come. Machine 0 gives its port, and all get its address and port. KOLO_E_ABORTED:
- * stop_fd has become readable. */
-int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int stop_fd, char master[KO_NODES_TEXT],
+ * have not come. Machine 0 gives its port, and all get its address and port. KOLO_E_PEER_LOST: a
+ * machine has left. KOLO_E_TIMEOUT: also when the job's own limit has passed. KOLO_E_ABORTED: a
+ * signal that ends a job has been read from signal_fd. */
+int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int signal_fd, char master[KO_NODES_TEXT],
                   int *port);
 
 /* Says that this machine stops the attempt, why and with which exit code; is_final: it will not

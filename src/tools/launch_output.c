@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,19 @@ void ko_sink_flush(struct ko_sink *sink)
     sink->used -= (size_t)written;
     if (!sink->used)
         sink->begin = 0;
+}
+
+void ko_sink_drain(struct ko_sink *sink, int timeout_ms)
+{
+    int n = 1;
+
+    while (sink->used && !sink->error && n != 0) {
+        struct pollfd p = {.fd = sink->fd, .events = POLLOUT};
+
+        n = poll(&p, 1, timeout_ms);
+        if (n > 0)
+            ko_sink_flush(sink);
+    }
 }
 
 /* ---- stream ------------------------------------------------------------------------------- */

@@ -57,5 +57,8 @@ void ko_sink_print(struct ko_sink *sink, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Writes what the descriptor takes without blocking; call it when poll says POLLOUT. */
 void ko_sink_flush(struct ko_sink *sink);
+/* Writes all that there is, as long as the descriptor takes some within timeout_ms (-1: whenever).
+ */
+void ko_sink_drain(struct ko_sink *sink, int timeout_ms);
 
 #endif
