@@ -982,6 +982,9 @@ END
     [ "$("$KOLORUN" -x KOLO_AUTH=none sh -c "$say")" = //none ]
     [ "$("$KOLORUN" --nnodes 2 --node-rank 1 --master-addr localhost sh -c "$say")" = // ]
     [[ "$(KOLO_AUTH= "$KOLORUN" sh -c "$say")" = /proc/* ]]
+    [[ "$(KOLO_AUTH=token "$KOLORUN" sh -c "$say")" = /proc/*/token ]] # the default, spelt out
+    run -125 timeout 60 "$KOLORUN" -x KOLO_AUTH=token --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 true
+    [[ "$output" == *"other machines need the job's token"* ]]
 }
 
 @test "machines that are to meet without a token are refused at once, in one line" {

@@ -121,8 +121,9 @@ struct ko_token {
     char path[40]; /* of the file to be read by ranks; "" */
 };
 
-/* Makes a token that the ranks of this job alone know; none if the environment or -x says something
- * of it, or if there are other machines, which could not know it. 0, or -1 with errno. */
+/* Makes a token that the ranks of this job alone know; none if the environment or -x has one, or
+ * says that none is needed, or if there are other machines, which could not know it. 0, or -1 with
+ * errno. */
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token);
 
 /* What -x says of a token holds for kolorun too, which meets other machines as ranks do. -1: these

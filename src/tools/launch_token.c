@@ -18,8 +18,8 @@
 
 enum { RANDOM_BYTES = 32 };
 
-/* True if a variable has a value here, or gets one by -x. */
-static bool is_set(const struct ko_launch_options *options, const char *name)
+/* What ranks will find in a variable, here or by -x; "" if it has no value. */
+static const char *value_of(const struct ko_launch_options *options, const char *name)
 {
     const char *value = getenv(name);
     const size_t length = strlen(name);
@@ -27,13 +27,14 @@ static bool is_set(const struct ko_launch_options *options, const char *name)
     for (int i = 0; i < options->nexports; i++)
         if (!strncmp(options->exports[i], name, length) && options->exports[i][length] == '=')
             value = options->exports[i] + length + 1;
-    return value && *value;
+    return value ? value : "";
 }
 
+/* A token, or the word that none is needed; any other word asks for one, as the default does. */
 static bool is_given(const struct ko_launch_options *options)
 {
-    return is_set(options, "KOLO_AUTH") || is_set(options, "KOLO_AUTH_TOKEN") ||
-           is_set(options, "KOLO_AUTH_TOKEN_FILE");
+    return !strcmp(value_of(options, "KOLO_AUTH"), "none") ||
+           *value_of(options, "KOLO_AUTH_TOKEN") || *value_of(options, "KOLO_AUTH_TOKEN_FILE");
 }
 
 /* By its spelling: many systems have a loopback address for their own name. */
