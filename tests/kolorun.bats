@@ -706,6 +706,14 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
         sh -c 'echo "it'"'"'s $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $A"'
     [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
     [ "$(sh -c "${lines[1]}")" = "it's 3/4 h:7 j b c" ]
+    run "$KOLORUN" -n 2 --dry-run -x OMP_NUM_THREADS=4 sh -c 'echo $OMP_NUM_THREADS'
+    [ "$(sh -c "${lines[0]}")" = 4 ]
+    run "$KOLORUN" -n 2 --dry-run sh -c 'echo $OMP_NUM_THREADS $MASTER_PORT'
+    [[ "$(sh -c "${lines[0]}")" =~ ^1\ [1-9][0-9]+$ ]]
+    [ "$(sh -c "${lines[0]}")" = "$(sh -c "${lines[1]}")" ]
+    run --separate-stderr "$KOLORUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint h --dry-run true
+    [[ "$output" == *" RANK=0 "* ]]
+    [[ "$stderr" == *"in place of what machine 0 will choose, and this machine is taken for machine 0" ]]
     run "$KOLORUN" --dry-run --bind-to core true ''
     [[ "$output" =~ ^taskset\ -c\ [0-9,-]+\ env\ .*\ true\ \'\'$ ]]
 }

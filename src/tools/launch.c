@@ -544,21 +544,6 @@ static void run_job(struct job *job)
     }
 }
 
-static int print_job(struct job *job)
-{
-    struct ko_worker worker;
-
-    job->attempt = (struct ko_attempt){.node_rank = job->nodes.node_rank,
-                                       .master_addr = job->options->master_addr,
-                                       .port = job->options->master_port,
-                                       .logs = &job->logs};
-    for (int i = 0; i < job->options->nprocs; i++) {
-        number_worker(job, &worker, i);
-        ko_worker_print(&worker, job->options, &job->attempt);
-    }
-    return fflush(stdout) ? complain("standard output") : 0;
-}
-
 int ko_launch(const struct ko_launch_options *options)
 {
     struct job job = {
@@ -567,7 +552,7 @@ int ko_launch(const struct ko_launch_options *options)
     job.nodes.node_rank = options->node_rank;
     job.nodes.nnodes = options->nnodes;
     if (options->dry)
-        return print_job(&job);
+        return ko_launch_dry(options);
     if (ko_token_take(options)) {
         fprintf(stderr, "kolorun: ranks on other machines need the job's token: set "
                         "KOLO_AUTH_TOKEN_FILE to a file that holds the same on all of them, or "

@@ -138,6 +138,9 @@ void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworke
 /* "exit code 3", "SIGSEGV (core dumped)", "still running". */
 void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap);
 
+/* Prints what would be started, and starts nothing; returns kolorun's exit code. */
+int ko_launch_dry(const struct ko_launch_options *options);
+
 /* Runs the job to its end; returns kolorun's exit code. */
 int ko_launch(const struct ko_launch_options *options);
 

@@ -43,6 +43,17 @@ static void put_number(put_variable put, const char *name, int value)
     put(name, text);
 }
 
+/* Whether ranks have the variable without our doing: from here, or by -x. */
+static bool is_inherited(const struct ko_launch_options *options, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (int i = 0; i < options->nexports; i++)
+        if (!strncmp(options->exports[i], name, length) && options->exports[i][length] == '=')
+            return true;
+    return getenv(name) != NULL;
+}
+
 /* The names that torchrun gives them, which kolo_group_join reads too. */
 static void put_environment(const struct start *start, put_variable put)
 {
@@ -51,7 +62,7 @@ static void put_environment(const struct start *start, put_variable put)
     int world = options->nprocs * options->nnodes;
     char path[PATH_MAX];
 
-    if (options->nprocs > 1 && !getenv("OMP_NUM_THREADS"))
+    if (options->nprocs > 1 && !is_inherited(options, "OMP_NUM_THREADS"))
         put("OMP_NUM_THREADS", "1");
     put_number(put, "RANK", start->worker->rank);
     put_number(put, "WORLD_SIZE", world);
