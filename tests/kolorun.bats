@@ -650,7 +650,20 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
         rm -f "${TORCHELASTIC_ERROR_FILE%/*}/stdout.log"; echo fine'
     [ "$status" -eq 0 ] && [[ "$output" == *fine* ]]
     run "$KOLORUN" -n 1 --log-dir /proc/no true
-    [ "$status" -eq 125 ] && [[ "$output" == *"cannot set up: "* ]]
+    [ "$status" -eq 125 ] && [[ "$output" == "kolorun: no folder for logs can be made below /proc/no: "*"; --log-dir says where" ]]
+    TMPDIR=/proc/nope run "$KOLORUN" -n 1 -t 1 true
+    [ "$status" -eq 125 ] && [[ "$output" == *" below /proc/nope: "* ]]
+}
+
+@test "standard error says once where logs are" {
+    run --separate-stderr "$KOLORUN" -n 2 -t 1 --max-restarts 1 --log-dir "$D/logs" true
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "kolorun: logs are in $(echo "$D"/logs/kolorun_*)" ]
+    run --separate-stderr "$KOLORUN" -n 2 -r 3 true
+    [[ "$stderr" =~ ^kolorun:\ logs\ are\ in\ ($TMPDIR/kolorun_[^ ]*)$ ]]
+    rm -r "${BASH_REMATCH[1]}"
+    run --separate-stderr "$KOLORUN" -n 2 -q --log-dir "$D/quiet" true
+    [ -z "$stderr" ] && [ -d "$D/quiet" ]
 }
 
 @test "what a rank writes into its error file is shown beneath it" {

@@ -365,9 +365,6 @@ static int set_up(struct job *job)
         return -1;
     ko_sink_open(&job->sinks[0], STDOUT_FILENO);
     ko_sink_open(&job->sinks[1], STDERR_FILENO);
-    if (ko_logs_open(&job->logs, options->log_dir, options->run_id,
-                     options->log_dir || options->redirects || options->tees))
-        return -1;
     if (options->nnodes > 1)
         gethostname(job->host, sizeof job->host);
     job->signal_fd = add_signals(job, false);
@@ -379,6 +376,32 @@ static int set_up(struct job *job)
     else
         job->port = options->master_port;
     return job->port == 0 ? -1 : 0;
+}
+
+static bool wants_logs(const struct ko_launch_options *options)
+{
+    int mask = 0;
+
+    for (int i = 0; i < options->nprocs; i++)
+        mask |= ko_logs_mask(options->redirects, i) | ko_logs_mask(options->tees, i);
+    return options->log_dir || mask;
+}
+
+/* The folder's name has a part of its own each time, so that whoever asked for logs is told it. */
+static int open_logs(struct job *job)
+{
+    const struct ko_launch_options *options = job->options;
+    const bool is_kept = wants_logs(options);
+
+    if (ko_logs_open(&job->logs, options->log_dir, options->run_id, is_kept)) {
+        fprintf(stderr,
+                "kolorun: no folder for logs can be made below %s: %s; --log-dir says where\n",
+                ko_logs_place(options->log_dir), strerror(errno));
+        return -1;
+    }
+    if (is_kept && !options->quiet)
+        ko_sink_print(&job->sinks[1], "kolorun: logs are in %s", job->logs.folder);
+    return 0;
 }
 
 /* Of an attempt that does not begin: the other machines hear of it. */
@@ -565,6 +588,8 @@ int ko_launch(const struct ko_launch_options *options)
         job.exit_code = KO_EXIT_SELF;
     } else if (set_up(&job)) {
         job.exit_code = complain("cannot set up");
+    } else if (open_logs(&job)) {
+        job.exit_code = KO_EXIT_SELF;
     } else {
         run_job(&job);
         finish_output(&job);

@@ -28,14 +28,19 @@ static int make_folders(const char *path)
     return mkdir(copy, 0777) && errno != EEXIST ? -1 : 0;
 }
 
-int ko_logs_open(struct ko_logs *logs, const char *dir, const char *run_id, bool is_kept)
+const char *ko_logs_place(const char *dir)
 {
     const char *temporary = getenv("TMPDIR");
+
+    return dir ? dir : temporary && *temporary ? temporary : "/tmp";
+}
+
+int ko_logs_open(struct ko_logs *logs, const char *dir, const char *run_id, bool is_kept)
+{
     char name[64];
 
     logs->is_kept = is_kept;
-    if (!dir)
-        dir = temporary && *temporary ? temporary : "/tmp";
+    dir = ko_logs_place(dir);
     snprintf(name, sizeof name, "%.40s", run_id);
     for (char *c = name; *c; c++)
         if (*c == '/')

@@ -18,7 +18,10 @@ struct ko_logs {
     bool is_kept;              /* asked for; else it goes with the job */
 };
 
-/* Makes the job's folder, RUN_ID_XXXXXX below dir; dir NULL: below TMPDIR. Without is_kept a folder
+/* dir, or where folders go without one: TMPDIR, else /tmp. */
+const char *ko_logs_place(const char *dir);
+
+/* Makes the job's folder, kolorun_RUN_ID_XXXXXX below ko_logs_place(dir). Without is_kept a folder
  * that cannot be made is left out; else -1 with errno. */
 int ko_logs_open(struct ko_logs *logs, const char *dir, const char *run_id, bool is_kept);
 
