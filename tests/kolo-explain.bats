@@ -354,6 +354,7 @@ tuning() {
 @test "--help and --version" {
     run -0 "$EXPLAIN" --help
     [[ "$output" == *"--svg=FILE"*"Examples:"* ]]
+    [ "$("$EXPLAIN" -h)" = "$output" ]
     run -0 "$EXPLAIN" --version
     [[ "$output" == "kolo-explain (kolo) "* ]]
 }

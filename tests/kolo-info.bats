@@ -330,6 +330,7 @@ wrong() {
 @test "--help, --version, wrong use, output that cannot be written" {
     run "$INFO" --help
     [ "$status" -eq 0 ]
+    [ "$("$INFO" -h)" = "$output" ]
     run "$INFO" --version
     [ "$status" -eq 0 ] && [[ "$output" == "kolo-info (kolo) "[0-9]* ]]
     run "$INFO" something

@@ -143,6 +143,7 @@ start() {
 @test "--help, --version" {
     run "$KOLORUN" --help
     [ "$status" -eq 0 ] && [[ "$output" == *"Examples:"* ]]
+    [ "$("$KOLORUN" -h)" = "$output" ]
     run "$KOLORUN" --version
     [ "$status" -eq 0 ] && [[ "$output" == "kolorun (kolo) "[0-9]* ]]
 }

@@ -361,6 +361,7 @@ END
 @test "help and version" {
     run "$PERF" --help
     [ "$status" -eq 0 ] && [[ "$output" == *"reduce_scatter"* ]]
+    [ "$("$PERF" -h)" = "$output" ]
     run "$PERF" --version
     [ "$status" -eq 0 ] && [[ "$output" == "kolo-perf (kolo) "[0-9]* ]]
 }

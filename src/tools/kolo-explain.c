@@ -76,6 +76,7 @@ static const struct argp_option option_list[] = {
     {"cores", KEY_CORES, "N", 0,
      "Cores of each simulated host. Default: those of the costs in use, or of this machine", 3},
     {"list", KEY_LIST, NULL, 0, "List the collectives and their algorithms", 4},
+    KO_OPTION_HELP,
     {0}};
 
 static const char doc[] =
@@ -208,6 +209,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 'n':
         command->wish.ranks = ko_option_whole(state, "--ranks", arg, 2, KO_FORECAST_RANKS);
+        return 0;
+    case 'h':
+        ko_option_help(state);
         return 0;
     case KEY_SIMULATE:
         command->is_forecast = true;

@@ -29,6 +29,7 @@ static const struct argp_option option_list[] = {
     {"rdma", KEY_RDMA, NULL, 0, "Print the ports of RDMA adapters, which is chosen, and why", 0},
     {"ranks", KEY_RANKS, "N", 0, "Among so many ranks (2)", 0},
     {"per-host", KEY_PER_HOST, "N", 0, "With so many of them on each host (all)", 0},
+    KO_OPTION_HELP,
     {0}};
 
 static const char doc[] =
@@ -65,6 +66,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_PER_HOST:
         wish->per_host = ko_option_whole(state, "--per-host", arg, 1, 1000000);
+        return 0;
+    case 'h':
+        ko_option_help(state);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "no argument is taken, not even \"%s\"", arg);

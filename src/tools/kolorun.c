@@ -105,6 +105,7 @@ static const struct argp_option option_list[] = {
     {"machinefile", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
     {"mca", KEY_MCA, NULL, OPTION_HIDDEN, NULL, 3},
     {"module", 'm', NULL, OPTION_HIDDEN, NULL, 3},
+    KO_OPTION_HELP,
     {0}};
 
 static const struct {
@@ -459,6 +460,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "which program?");
         return EINVAL;
+    case 'h':
+        ko_option_help(state);
+        return 0;
     case ARGP_KEY_END:
         complete(state, command);
         return 0;

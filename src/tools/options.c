@@ -23,6 +23,11 @@ int ko_option_whole(struct argp_state *state, const char *what, const char *text
     return (int)number;
 }
 
+void ko_option_help(struct argp_state *state)
+{
+    argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+}
+
 int ko_bytes_read(const char *text, size_t *nbytes)
 {
     static const char units[] = "KMGT";

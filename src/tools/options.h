@@ -17,6 +17,15 @@ size_t ko_option_bytes(struct argp_state *state, const char *what, const char *t
 /* The same; -1: it is none. */
 int ko_bytes_read(const char *text, size_t *nbytes);
 
+/* The row of -h, which argp has as -? alone; its key has the list of options printed. */
+#define KO_OPTION_HELP                               \
+    {                                                \
+        NULL, 'h', NULL, 0, "The same as --help", -1 \
+    }
+
+/* Prints that list and exits. */
+void ko_option_help(struct argp_state *state);
+
 enum { KO_BYTES_TEXT = 32 };
 
 /* "64 KiB", "1.5 MiB". */

@@ -104,6 +104,7 @@ static const struct argp_option option_list[] = {
     {"tune", KEY_TUNE, "FILE", 0, "Measure what links and reductions cost, for KOLO_TUNING", 5},
     {"ngpus", 'g', "1", OPTION_HIDDEN, NULL, 6},
     {"local_register", 'R', "0", OPTION_HIDDEN, NULL, 6},
+    KO_OPTION_HELP,
     {0}};
 
 static const char doc[] =
@@ -473,6 +474,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (err != ARGP_ERR_UNKNOWN)
         return err;
     switch (key) {
+    case 'h':
+        ko_option_help(state);
+        return 0;
     case 'g':
     case 'R':
         refuse_device(state, key, arg);
