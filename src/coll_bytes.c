@@ -71,6 +71,13 @@ static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list_o
     return KOLO_OK;
 }
 
+/* Room for each rank's. Without it the others would wait for this rank in vain. */
+static int make_sizes(kolo_group *group, size_t **sizes)
+{
+    *sizes = ko_alloc((size_t)group->size * sizeof **sizes, "the sizes of blobs");
+    return *sizes ? KOLO_OK : ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+}
+
 int kolo_all_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all)
 {
     size_t *sizes;
@@ -79,8 +86,9 @@ int kolo_all_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all)
 
     if (err)
         return err;
-    sizes = ko_alloc((size_t)group->size * sizeof *sizes, "the sizes of blobs");
-    err = sizes ? kolo_all_gather(group, &in.nbytes, sizes, 1, KOLO_UINT64) : KOLO_E_NOMEM;
+    err = make_sizes(group, &sizes);
+    if (!err)
+        err = kolo_all_gather(group, &in.nbytes, sizes, 1, KOLO_UINT64);
     if (!err)
         err = make_list(group, sizes, &list);
     if (!err)
@@ -102,8 +110,9 @@ int kolo_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all, int ro
 
     if (err)
         return err;
-    sizes = ko_alloc((size_t)group->size * sizeof *sizes, "the sizes of blobs");
-    err = sizes ? kolo_gather(group, &in.nbytes, sizes, 1, KOLO_UINT64, root) : KOLO_E_NOMEM;
+    err = make_sizes(group, &sizes);
+    if (!err)
+        err = kolo_gather(group, &in.nbytes, sizes, 1, KOLO_UINT64, root);
     if (!err && group->rank == root)
         err = make_list(group, sizes, &list);
     if (!err)
@@ -165,10 +174,10 @@ int kolo_broadcast_bytes(kolo_group *group, kolo_bytes in, void **out, size_t *n
 static int pack(kolo_group *group, const kolo_bytes *in, size_t **sizes, unsigned char **packed)
 {
     size_t nbytes = 0, at = 0;
+    int err = make_sizes(group, sizes);
 
-    *sizes = ko_alloc((size_t)group->size * sizeof **sizes, "the sizes of blobs");
-    if (!*sizes)
-        return KOLO_E_NOMEM;
+    if (err)
+        return err;
     for (int r = 0; r < group->size; r++) {
         (*sizes)[r] = in[r].nbytes;
         if (__builtin_add_overflow(nbytes, in[r].nbytes, &nbytes))
@@ -177,7 +186,7 @@ static int pack(kolo_group *group, const kolo_bytes *in, size_t **sizes, unsigne
     }
     *packed = ko_alloc_unset(nbytes, "blobs to scatter");
     if (!*packed)
-        return KOLO_E_NOMEM;
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
     for (int r = 0; r < group->size; at += in[r++].nbytes)
         if (in[r].nbytes)
             memcpy(*packed + at, in[r].data, in[r].nbytes);

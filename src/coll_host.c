@@ -202,7 +202,7 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
     verbs *v = verbs_of(group, call->what);
 
     if (!v)
-        return KOLO_E_NOMEM;
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
     prepare(v, group, call, algorithm);
     begin(v, call->in, call->out, call->root);
     if (call->options)
