@@ -59,19 +59,6 @@ void ko_channel_unpoll(struct ko_channel *channel, struct ko_port *port)
     port->polled_fd = -1;
 }
 
-/* What nobody here will receive makes room at the peer, who may be leaving too. */
-static void discard(struct ko_link *link)
-{
-    const struct ko_frame *frame;
-    struct ko_notice notice;
-    const void *body;
-
-    do {
-        while (!link->ops->next(link, &frame) && !link->ops->peek(link, &body))
-            link->ops->release(link);
-    } while (!ko_link_hear(link, &notice));
-}
-
 /* A rank that only sends in a call does not learn there that others take it for another one: what
  * they have sent lies unread. */
 static int check_unread(struct ko_channel *channel)
@@ -100,7 +87,7 @@ int ko_channel_part(struct ko_channel *channel)
         if (!channel->is_parting)
             (void)ko_link_tell(port->link, KO_FRAME_BYE, NULL, NULL, 0);
         if (port->link->posts)
-            discard(port->link);
+            ko_link_discard(port->link);
         if (ko_link_deliver(port->link) == KO_AGAIN)
             late = i;
     }
@@ -153,7 +140,7 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
         err = ko_link_hear(port->link, &notice);
         if (err == KO_AGAIN)
             return KOLO_OK;
-        if (err == KOLO_E_PEER_LOST && port->said_bye) {
+        if (err == KOLO_E_PEER_LOST && port->has_left) {
             ko_channel_unpoll(channel,
                               port); /* matters only to whoever still wants something of it */
             port->polled_fd = port->link->wire->fd;
@@ -162,7 +149,7 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
         if (err)
             return ko_channel_link_failed(channel, port->link->peer, err);
         if (notice.kind == KO_FRAME_BYE)
-            port->said_bye = true;
+            port->has_left = true;
         else if (notice.kind == KO_FRAME_WAITING)
             err = ko_channel_hear_waiting(channel, port, &notice.stamp);
         else if (notice.kind == KO_FRAME_FAIL)
@@ -276,7 +263,7 @@ int ko_channel_poll(struct ko_channel *channel)
     for (int i = 0; i < channel->group->size && !err && is_new; i++)
         channel->ports[i].polled_fd = -1;
     for (int i = 0; i < channel->group->size && !err; i++)
-        if (channel->ports[i].link && !channel->ports[i].said_bye)
+        if (channel->ports[i].link && !channel->ports[i].has_left)
             err = poll_port(channel, &channel->ports[i]);
     if (!err)
         return KOLO_OK;
@@ -320,7 +307,7 @@ static int wake_port(struct ko_channel *channel, struct ko_port *port, int happe
 {
     int err = drive_port(channel, port);
 
-    if (err || !(happened & KO_POLL_HUP) || !port->is_open || port->said_bye ||
+    if (err || !(happened & KO_POLL_HUP) || !port->is_open || port->has_left ||
         port->link->wire->wanted & KO_POLL_IN)
         return err;
     ko_channel_unpoll(channel, port);
@@ -376,7 +363,7 @@ static int check_process(struct ko_channel *channel, int peer)
         return ko_channel_link_failed(
             channel, peer, ko_fail(KOLO_E_PEER_LOST, "its process ended before it had connected"));
     for (int i = 0; peer < 0 && i < channel->group->size; i++)
-        if (channel->ports[i].is_optional && !channel->ports[i].said_bye && has_ended(channel, i))
+        if (channel->ports[i].is_optional && !channel->ports[i].has_left && has_ended(channel, i))
             ko_channel_give_up(channel, &channel->ports[i]);
     return KOLO_OK;
 }
@@ -491,7 +478,7 @@ int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait)
     if (err || !wait->is_armed)
         return err ? err : ko_channel_wait_awake(channel, wait);
     /* The caller has looked since whatever we know was heard. */
-    if (wait->peer >= 0 && channel->ports[wait->peer].said_bye)
+    if (wait->peer >= 0 && channel->ports[wait->peer].has_left)
         return ko_channel_link_failed(channel, wait->peer, KOLO_E_PEER_LOST);
     wait->is_armed = false;
     err = sleep_once(channel, wait);

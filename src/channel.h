@@ -21,7 +21,8 @@ struct ko_port {
     int64_t awaited_ns;      /* since when the port is to be opened */
     bool is_open;
     bool is_optional;        /* opened in case the peer has something for us */
-    bool said_bye;           /* the peer has freed its group */
+    bool has_left;           /* the peer has freed its group, or: */
+    bool has_vanished;       /* its process ended before the link was open */
     int polled_fd;           /* in the poller, while that is the channel's, or -1 */
     int polled;              /* the bits it is, or was, there with */
     bool is_muted;           /* its end is known: not in the poller until it wants other bits */

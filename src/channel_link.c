@@ -124,7 +124,7 @@ void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port)
 {
     ko_channel_unpoll(channel, port);
     drop_opening(channel, port);
-    port->said_bye = true;
+    port->has_left = port->has_vanished = true;
     channel->nopening--;
 }
 
@@ -143,7 +143,7 @@ int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
     const int peer = port->link->peer;
     int err = KOLO_OK;
 
-    if (port->said_bye)
+    if (port->has_left)
         return KOLO_OK;
     if (may_claim(channel, port))
         err = claim_from(channel, peer);

@@ -73,7 +73,10 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
 
     ko_group_describe_rank(channel->group, peer, who, sizeof who);
     describe_call(channel, call, sizeof call);
-    if (port->said_bye)
+    if (port->has_vanished)
+        snprintf(text, sizeof text, "%s was lost by rank %d%s: it ended before it had connected",
+                 who, channel->group->rank, call);
+    else if (port->has_left)
         snprintf(text, sizeof text, "%s has freed its group, while rank %d waits for it%s", who,
                  channel->group->rank, call);
     else if (status == KOLO_E_PEER_LOST) /* others read it too, the lost one perhaps */
@@ -175,7 +178,10 @@ int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
              "rank %d waited %d ms %s %s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
              "limit",
              channel->group->rank, wait->deadline->timeout_ms, wait->what, who,
-             !port || port->is_open ? "" : ", which has not even connected", call, idle);
+             !port || port->is_open ? ""
+                                    : ", which has not even connected (do all ranks make the same "
+                                      "groups, of the same ranks?)",
+             call, idle);
     return ko_group_fail(channel->group, KOLO_E_TIMEOUT, text);
 }
 

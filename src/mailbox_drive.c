@@ -92,7 +92,7 @@ static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link
 int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted)
 {
     struct ko_correspondence *with = &mailbox->with[peer];
-    const bool had_left = mailbox->channel.ports[peer].said_bye;
+    const bool had_left = mailbox->channel.ports[peer].has_left;
     struct ko_link *link = mailbox->channel.ports[peer].link;
     int err;
 
@@ -105,7 +105,7 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     ko_mailbox_count_finished(mailbox, peer);
     if (ko_group_check(mailbox->group))
         return ko_group_check(mailbox->group);
-    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].said_bye &&
+    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].has_left &&
         !ko_correspondence_wants(with))
         return KOLO_OK; /* its end matters to nobody here */
     if (err)
@@ -120,7 +120,7 @@ static bool is_in_vain(const struct ko_mailbox *mailbox)
     bool is_in_vain = group->size > 1 && mailbox->desk.anyone.first;
 
     for (int i = 0; i < group->size && is_in_vain; i++)
-        is_in_vain = i == group->rank || mailbox->channel.ports[i].said_bye;
+        is_in_vain = i == group->rank || mailbox->channel.ports[i].has_left;
     return is_in_vain;
 }
 
@@ -132,7 +132,8 @@ static int check_all_gone(struct ko_mailbox *mailbox, const struct ko_letter *wa
     if (!wanted || atomic_load(&wanted->work.is_done) || !is_in_vain(mailbox))
         return KOLO_OK;
     snprintf(text, sizeof text,
-             "all other ranks have freed their groups, while rank %d waits for a message from any",
+             "all other ranks have freed their groups or ended, while rank %d waits for a message "
+             "from any",
              mailbox->group->rank);
     return ko_group_fail_lost(mailbox->group, text);
 }

@@ -498,6 +498,26 @@ static int die(kolo_group *group, void *argument)
                         "rank 1 (");
 }
 
+/* Rank 1 dies before it has a link, while it is only one of those who may send. */
+static int die_unmet(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+
+    (void)argument;
+    if (rank == 1)
+        raise(SIGKILL);
+    if (rank == 2) {
+        ranks_nap_ms(800); /* until its end has been seen */
+        return letter_post(group, 4, 1, 0, 1);
+    }
+    if (letter_take(group, 4, 1, KOLO_ANY_RANK, 1))
+        return 1;
+    return ranks_expect(kolo_send(group, &rank, 1, KOLO_INT32, 1, 3), KOLO_E_PEER_LOST,
+                        "rank 1 (") |
+           ranks_expect(kolo_send(group, &rank, 1, KOLO_INT32, 1, 3), KOLO_E_PEER_LOST,
+                        "it ended before it had connected");
+}
+
 static void the_dead_are_named(void **state)
 {
     static const char *const transports[] = {"shm", "rdma", "tcp"};
@@ -507,6 +527,9 @@ static void the_dead_are_named(void **state)
         letters_set(transports[i % 3], true);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1},
                                    die, i / 3 ? &i : NULL),
+                         0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1},
+                                   die_unmet, NULL),
                          0);
     }
 }
