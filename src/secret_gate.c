@@ -43,11 +43,6 @@ static int check_machine(int fd)
 
 /* ---- the handshake ----------------------------------------------------------------------- */
 
-static bool is_not_yet(int error)
-{
-    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 static int fail_lost(ssize_t n)
 {
     return ko_fail(KOLO_E_PEER_LOST,
@@ -64,7 +59,7 @@ static int say(struct ko_handshake *handshake, int fd)
                                         : send(fd, bytes, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 
     if (n < 0)
-        return is_not_yet(errno) ? KO_AGAIN : fail_lost(n);
+        return ko_socket_is_not_yet(errno) ? KO_AGAIN : fail_lost(n);
     ko_handshake_said(handshake, (size_t)n);
     return KOLO_OK;
 }
@@ -76,7 +71,7 @@ static int hear(struct ko_handshake *handshake, int fd)
                     ? (errno = ECONNRESET, -1)
                     : recv(fd, bytes, ko_handshake_wants(handshake), MSG_DONTWAIT);
 
-    if (n < 0 && is_not_yet(errno))
+    if (n < 0 && ko_socket_is_not_yet(errno))
         return KO_AGAIN;
     if (n <= 0)
         return fail_lost(n);

@@ -391,7 +391,7 @@ int ko_socket_wait(int fd, int wanted, const ko_deadline *deadline)
     return error ? fail_wait(fd, error, "waiting for", deadline) : KOLO_OK;
 }
 
-static bool is_not_yet(int error)
+bool ko_socket_is_not_yet(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
@@ -406,7 +406,7 @@ int ko_socket_send_all(int fd, const void *data, size_t nbytes, const ko_deadlin
         return fail_lost(fd, ECONNRESET, "sending to");
     while (nbytes > 0) {
         n = send(fd, from, nbytes, MSG_NOSIGNAL);
-        if (n < 0 && !is_not_yet(errno))
+        if (n < 0 && !ko_socket_is_not_yet(errno))
             return fail_lost(fd, errno, "sending to");
         if (n < 0) {
             error = poll_until(fd, KO_POLL_OUT, deadline);
@@ -430,7 +430,7 @@ int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *dea
         return fail_lost(fd, ECONNRESET, "receiving from");
     while (nbytes > 0) {
         n = recv(fd, to, nbytes, 0);
-        if (n == 0 || (n < 0 && !is_not_yet(errno)))
+        if (n == 0 || (n < 0 && !ko_socket_is_not_yet(errno)))
             return fail_lost(fd, n ? errno : 0, "receiving from");
         if (n < 0) {
             error = poll_until(fd, KO_POLL_IN, deadline);

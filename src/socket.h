@@ -70,6 +70,9 @@ int ko_socket_accept(int listen_fd, int *fd);
 int ko_socket_send_all(int fd, const void *data, size_t nbytes, const ko_deadline *deadline);
 int ko_socket_recv_all(int fd, void *data, size_t nbytes, const ko_deadline *deadline);
 
+/* True of an errno of send or recv that means: try again, when the socket is ready. */
+bool ko_socket_is_not_yet(int error);
+
 /* As send and recv on a stream socket (the count, or -1 and errno; never waiting), on Unix sockets
  * with a descriptor beside the bytes: pass_fd < 0 passes none; *got_fd is set if one came (one
  * already there, or the first of several, is kept and the others are closed). */

@@ -192,7 +192,7 @@ static int receive_until(struct ko_client *client, struct ko_buffer *got, size_t
         n = recv(client->fd, got->data + got->tail, got->cap - got->tail, 0);
         if (n > 0)
             got->tail += (size_t)n;
-        else if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        else if (n < 0 && ko_socket_is_not_yet(errno))
             err = ko_socket_wait(client->fd, KO_POLL_IN, deadline);
         else
             err = ko_fail(KOLO_E_PEER_LOST, "the connection ended within an answer");

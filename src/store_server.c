@@ -246,11 +246,6 @@ static void promote(struct connection *connection)
 
 /* ---- moving bytes ------------------------------------------------------------------------- */
 
-static bool is_not_yet(int error)
-{
-    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 /* Reads once. False if the client has gone. */
 static bool read_some(struct connection *connection)
 {
@@ -265,7 +260,7 @@ static bool read_some(struct connection *connection)
     n = recv(connection->fd, in->data + in->tail, in->cap - in->tail, 0);
     if (n > 0)
         in->tail += (size_t)n;
-    return n > 0 || (n < 0 && is_not_yet(errno));
+    return n > 0 || (n < 0 && ko_socket_is_not_yet(errno));
 }
 
 /* Sends what the socket takes. False if the client has gone. */
@@ -279,7 +274,7 @@ static bool write_some(struct connection *connection)
             return false;
         n = send(connection->fd, ko_buffer_bytes(out), ko_buffer_fill(out), MSG_NOSIGNAL);
         if (n < 0)
-            return is_not_yet(errno);
+            return ko_socket_is_not_yet(errno);
         ko_buffer_consume(out, (size_t)n);
     }
     return true;

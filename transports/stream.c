@@ -53,7 +53,7 @@ void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_con
 /* ETOOMANYREFS: more descriptors of this user are on their way than may be. */
 static bool is_not_yet(int error)
 {
-    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ETOOMANYREFS;
+    return ko_socket_is_not_yet(error) || error == ETOOMANYREFS;
 }
 
 static bool is_gone(int error)
