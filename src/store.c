@@ -160,6 +160,27 @@ int ko_store_fail_missing(const struct ko_request *request, const bool *missing,
                    deadline->timeout_ms, where, nmissing, request->nkeys, list, more);
 }
 
+bool ko_store_are_there(const struct ko_request *request, ko_store_has *has, const void *place)
+{
+    for (size_t i = 0; i < request->nkeys; i++)
+        if (!has(place, request->keys[i]))
+            return false;
+    return true;
+}
+
+int ko_store_fail_absent(const struct ko_request *request, ko_store_has *has, const void *place,
+                         const char *where, const ko_deadline *deadline)
+{
+    bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
+    int err;
+
+    for (size_t i = 0; missing && i < request->nkeys; i++)
+        missing[i] = !has(place, request->keys[i]);
+    err = ko_store_fail_missing(request, missing, where, deadline);
+    kolo_free(missing);
+    return err;
+}
+
 int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const char *where,
                           const ko_deadline *deadline)
 {
@@ -185,6 +206,30 @@ int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
         memcpy(memory, bytes.data, bytes.nbytes);
     *copy = memory;
     *nbytes = bytes.nbytes;
+    return KOLO_OK;
+}
+
+int ko_store_check_joined(kolo_bytes head, kolo_bytes tail)
+{
+    if (head.nbytes + tail.nbytes <= KO_STORE_VALUE_MAX)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "append of %zu bytes to %zu: a value is at most %zu bytes",
+                   tail.nbytes, head.nbytes, KO_STORE_VALUE_MAX);
+}
+
+int ko_store_join(kolo_bytes head, kolo_bytes tail, void **memory, kolo_bytes *joined)
+{
+    int err = ko_store_check_joined(head, tail);
+    char *both = err ? NULL : ko_alloc(head.nbytes + tail.nbytes + 1, "a store's value");
+
+    if (!both)
+        return err ? err : KOLO_E_NOMEM;
+    if (head.nbytes > 0)
+        memcpy(both, head.data, head.nbytes);
+    if (tail.nbytes > 0)
+        memcpy(both + head.nbytes, tail.data, tail.nbytes);
+    *memory = both;
+    *joined = (kolo_bytes){both, head.nbytes + tail.nbytes};
     return KOLO_OK;
 }
 

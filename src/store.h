@@ -133,13 +133,26 @@ int ko_store_own_address(kolo_store *store, char *host, size_t cap);
 int ko_store_fail_missing(const struct ko_request *request, const bool *missing, const char *where,
                           const ko_deadline *deadline);
 
-/* The same of a barrier to which come of size have come; come < 0: nobody knows. */
+/* For stores that can ask of a key alone whether it is there, place being theirs: whether all of a
+ * request's are, and ko_store_fail_missing of those that are not. */
+typedef bool ko_store_has(const void *place, kolo_bytes key);
+bool ko_store_are_there(const struct ko_request *request, ko_store_has *has, const void *place);
+int ko_store_fail_absent(const struct ko_request *request, ko_store_has *has, const void *place,
+                         const char *where, const ko_deadline *deadline);
+
+/* As ko_store_fail_missing, of a barrier to which come of size have come; come < 0: nobody knows.
+ */
 int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const char *where,
                           const ko_deadline *deadline);
 
 /* At most 64 printable characters of a key, "..." at the end if it is longer. */
 #define KO_STORE_KEY_TEXT 68
 void ko_store_key_text(kolo_bytes key, char text[KO_STORE_KEY_TEXT]);
+
+/* KOLO_E_INVALID if head, to which tail is appended, becomes longer than a value may be. */
+int ko_store_check_joined(kolo_bytes head, kolo_bytes tail);
+/* Else *joined is both, in memory that is to be freed. */
+int ko_store_join(kolo_bytes head, kolo_bytes tail, void **memory, kolo_bytes *joined);
 
 /* Copies bytes to memory of the caller's, a NUL after them. */
 int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes);

@@ -74,24 +74,17 @@ static int append_locked(kolo_store *store, const char *key, kolo_bytes value,
 {
     struct ko_request request = {.op = KO_STORE_CHECK};
     struct ko_reply held = {0};
-    char *joined;
+    void *joined = NULL;
     int err = ko_store_call_key(store, &request, key, deadline, &held);
 
     request.op = KO_STORE_GET;
     if (!err && held.number > 0)
         err = ko_store_call_key(store, &request, key, deadline, &held);
-    joined = err ? NULL : ko_alloc(held.nbytes + value.nbytes + 1, "a store's value");
-    if (joined) {
-        if (held.nbytes > 0)
-            memcpy(joined, held.value, held.nbytes);
-        if (value.nbytes > 0)
-            memcpy(joined + held.nbytes, value.data, value.nbytes);
-        request.op = KO_STORE_SET;
-        request.value = (kolo_bytes){joined, held.nbytes + value.nbytes};
+    if (!err)
+        err = ko_store_join((kolo_bytes){held.value, held.nbytes}, value, &joined, &request.value);
+    request.op = KO_STORE_SET;
+    if (!err)
         err = ko_store_call_key(store, &request, key, deadline, &(struct ko_reply){0});
-    } else if (!err) {
-        err = KOLO_E_NOMEM;
-    }
     kolo_free(joined);
     kolo_free(held.value);
     return err;

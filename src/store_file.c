@@ -74,24 +74,16 @@ static int put_compare_set(const struct ko_records *file, const struct ko_reques
 static int put_append(const struct ko_records *file, const struct ko_request *request,
                       struct ko_buffer *records)
 {
-    kolo_bytes now;
-    char *joined;
+    kolo_bytes now, joined;
+    void *memory;
     int err;
 
     holds(file, request->keys[0], &now);
-    if (now.nbytes + request->value.nbytes > KO_STORE_VALUE_MAX)
-        return ko_fail(KOLO_E_INVALID, "append of %zu bytes to %zu: a value is at most %zu bytes",
-                       request->value.nbytes, now.nbytes, KO_STORE_VALUE_MAX);
-    joined = ko_alloc(now.nbytes + request->value.nbytes + 1, "a store's value");
-    if (!joined)
-        return KOLO_E_NOMEM;
-    if (now.nbytes > 0)
-        memcpy(joined, now.data, now.nbytes);
-    if (request->value.nbytes > 0)
-        memcpy(joined + now.nbytes, request->value.data, request->value.nbytes);
-    err = ko_records_put(records, "/", request->keys[0],
-                         (kolo_bytes){joined, now.nbytes + request->value.nbytes});
-    kolo_free(joined);
+    err = ko_store_join(now, request->value, &memory, &joined);
+    if (err)
+        return err;
+    err = ko_records_put(records, "/", request->keys[0], joined);
+    kolo_free(memory);
     return err;
 }
 
@@ -141,15 +133,6 @@ static int write_request(struct ko_records *file, int fd, const struct ko_reques
     return err;
 }
 
-static int put_item(struct ko_buffer *list, kolo_bytes item)
-{
-    int err = ko_buffer_reserve(list, 8 + item.nbytes);
-
-    if (!err)
-        ko_buffer_put_bytes(list, item);
-    return err;
-}
-
 /* The values of the request's keys, or all keys. */
 static int make_list(const struct ko_records *file, const struct ko_request *request,
                      struct ko_reply *reply)
@@ -162,10 +145,10 @@ static int make_list(const struct ko_records *file, const struct ko_request *req
 
     for (size_t i = 0; i < request->nkeys && !err; i++) {
         holds(file, request->keys[i], &item);
-        err = put_item(&list, item);
+        err = ko_list_put(&list, item);
     }
     while (request->nkeys == 0 && !err && ko_table_next(file->table, &place, &item))
-        err = put_item(&list, item);
+        err = ko_list_put(&list, item);
     if (err) {
         ko_buffer_free(&list);
         return err;
@@ -178,14 +161,16 @@ static int make_list(const struct ko_records *file, const struct ko_request *req
     return KOLO_OK;
 }
 
-static bool are_there(const struct ko_records *file, const struct ko_request *request)
+static bool has(const void *file, kolo_bytes key)
 {
     kolo_bytes value;
 
-    for (size_t i = 0; i < request->nkeys; i++)
-        if (!holds(file, request->keys[i], &value))
-            return false;
-    return true;
+    return holds(file, key, &value);
+}
+
+static bool are_there(const struct ko_records *file, const struct ko_request *request)
+{
+    return ko_store_are_there(request, has, file);
 }
 
 static int read_request(const struct ko_records *file, const struct ko_request *request,
@@ -211,20 +196,6 @@ static int read_request(const struct ko_records *file, const struct ko_request *
     }
 }
 
-static int fail_missing(const struct ko_records *file, const struct ko_request *request,
-                        const ko_deadline *deadline)
-{
-    bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
-    kolo_bytes value;
-    int err;
-
-    for (size_t i = 0; missing && i < request->nkeys; i++)
-        missing[i] = !holds(file, request->keys[i], &value);
-    err = ko_store_fail_missing(request, missing, file->where, deadline);
-    kolo_free(missing);
-    return err;
-}
-
 static bool is_waiting(enum ko_store_op op)
 {
     return op == KO_STORE_WAIT || op == KO_STORE_GET || op == KO_STORE_MULTI_GET;
@@ -247,7 +218,7 @@ static int read_when_there(struct ko_records *file, const struct ko_request *req
         if (!is_waiting(request->op) || are_there(file, request))
             return read_request(file, request, reply);
         if (ko_deadline_passed(deadline))
-            return fail_missing(file, request, deadline);
+            return ko_store_fail_absent(request, has, file, file->where, deadline);
         err = ko_records_wait(file, deadline, "read");
         if (err)
             return err;

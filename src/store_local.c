@@ -31,6 +31,16 @@ struct local_store {
 
 /* ---- waiting, with the lock held ---------------------------------------------------------- */
 
+static bool has(const void *table, kolo_bytes key)
+{
+    return ko_table_has(table, key);
+}
+
+static bool are_there(const struct local_store *local, const struct ko_request *request)
+{
+    return ko_store_are_there(request, has, local->table);
+}
+
 static void wake(struct ko_waiter *waiter)
 {
     struct sleeper *sleeper = (struct sleeper *)waiter;
@@ -42,19 +52,6 @@ static void wake(struct ko_waiter *waiter)
 static int fail_stopped(void)
 {
     return ko_fail(KOLO_E_ABORTED, "the local store was closed during the call");
-}
-
-static int fail_missing(struct local_store *local, const struct ko_request *request,
-                        const ko_deadline *deadline)
-{
-    bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
-    int err;
-
-    for (size_t i = 0; missing && i < request->nkeys; i++)
-        missing[i] = !ko_table_has(local->table, request->keys[i]);
-    err = ko_store_fail_missing(request, missing, "the local store", deadline);
-    kolo_free(missing);
-    return err;
 }
 
 /* A sleeper that has been woken to pop keeps its claim. */
@@ -83,7 +80,9 @@ static int wait_as(struct local_store *local, struct sleeper *sleeper,
     sleep_until(local, sleeper, deadline);
     if (sleeper->is_awake)
         return KOLO_OK;
-    return local->is_stopped ? fail_stopped() : fail_missing(local, request, deadline);
+    return local->is_stopped
+               ? fail_stopped()
+               : ko_store_fail_absent(request, has, local->table, "the local store", deadline);
 }
 
 static int wait_for(struct local_store *local, const struct ko_request *request,
@@ -114,14 +113,6 @@ static int barrier(struct local_store *local, const struct ko_request *request,
 
 /* ---- requests, with the lock held --------------------------------------------------------- */
 
-static bool are_there(const struct local_store *local, const struct ko_request *request)
-{
-    for (size_t i = 0; i < request->nkeys; i++)
-        if (!ko_table_has(local->table, request->keys[i]))
-            return false;
-    return true;
-}
-
 /* Until all keys are there, which may be deleted again between a wake and our turn. */
 static int wait_for_all(struct local_store *local, const struct ko_request *request,
                         const ko_deadline *deadline)
@@ -151,15 +142,6 @@ static int get(struct local_store *local, const struct ko_request *request,
                : ko_store_copy(value_of(local, request->keys[0]), &reply->value, &reply->nbytes);
 }
 
-static int put_item(struct ko_buffer *list, kolo_bytes item)
-{
-    int err = ko_buffer_reserve(list, 8 + item.nbytes);
-
-    if (!err)
-        ko_buffer_put_bytes(list, item);
-    return err;
-}
-
 static int give_list(struct ko_buffer *list, int err, struct ko_reply *reply)
 {
     if (err) {
@@ -178,7 +160,7 @@ static int multi_get(struct local_store *local, const struct ko_request *request
     int err = wait_for_all(local, request, deadline);
 
     for (size_t i = 0; i < request->nkeys && !err; i++)
-        err = put_item(&list, value_of(local, request->keys[i]));
+        err = ko_list_put(&list, value_of(local, request->keys[i]));
     return give_list(&list, err, reply);
 }
 
@@ -190,7 +172,7 @@ static int list_keys(struct local_store *local, struct ko_reply *reply)
     int err = KOLO_OK;
 
     while (!err && ko_table_next(local->table, &place, &key))
-        err = put_item(&list, key);
+        err = ko_list_put(&list, key);
     reply->number = ko_table_count(local->table);
     return give_list(&list, err, reply);
 }

@@ -69,11 +69,7 @@ static int reply_i64(struct ko_session *session, int64_t value)
 
 static int reply_bytes(struct ko_session *session, kolo_bytes bytes)
 {
-    int err = ko_buffer_reserve(&session->out, 8 + bytes.nbytes);
-
-    if (!err)
-        ko_buffer_put_bytes(&session->out, bytes);
-    return err;
+    return ko_list_put(&session->out, bytes);
 }
 
 /* ---- the operations ----------------------------------------------------------------------- */

@@ -238,12 +238,11 @@ int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
     kolo_bytes held = {0};
+    int err;
 
     ko_table_get(table, key, &held);
-    if (held.nbytes + value.nbytes > KO_STORE_VALUE_MAX)
-        return ko_fail(KOLO_E_INVALID, "append of %zu bytes to %zu: a value is at most %zu bytes",
-                       value.nbytes, held.nbytes, KO_STORE_VALUE_MAX);
-    return store_joined(table, key, held, value);
+    err = ko_store_check_joined(held, value);
+    return err ? err : store_joined(table, key, held, value);
 }
 
 /* Strictly [-]digits that fit. */

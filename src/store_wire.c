@@ -188,6 +188,15 @@ uint64_t ko_wire_u64(const uint8_t *at)
 
 /* ---- lists -------------------------------------------------------------------------------- */
 
+int ko_list_put(struct ko_buffer *list, kolo_bytes item)
+{
+    int err = ko_buffer_reserve(list, 8 + item.nbytes);
+
+    if (!err)
+        ko_buffer_put_bytes(list, item);
+    return err;
+}
+
 kolo_bytes ko_list_next(const uint8_t **at)
 {
     kolo_bytes item = {*at + 8, (size_t)ko_wire_u64(*at)};

@@ -63,7 +63,9 @@ void ko_buffer_put_u64(struct ko_buffer *buffer, uint64_t value);
 void ko_buffer_put_bytes(struct ko_buffer *buffer, kolo_bytes bytes);
 
 /* A list is one piece of memory with items behind one another, each as a 64-bit length and its
- * bytes. The next item of a list that is known to be whole; moves *at behind it. */
+ * bytes. */
+int ko_list_put(struct ko_buffer *list, kolo_bytes item);
+/* The next item of a list that is known to be whole; moves *at behind it. */
 kolo_bytes ko_list_next(const uint8_t **at);
 /* Leaves of nitems keys those that begin with prefix, without it. Returns how many; *nbytes is the
  * list's new length. */
