@@ -28,6 +28,11 @@ rows() {
     "$EXPLAIN" --list | awk '{ print $1, $2 }'
 }
 
+# root_option COLLECTIVE RANK: --root, if the collective has one.
+root_option() {
+    case $1 in broadcast | reduce | gather | scatter) echo "--root $2" ;; esac
+}
+
 @test "the list has every row of the table" {
     run "$EXPLAIN" --list
     [ "$status" -eq 0 ]
@@ -57,7 +62,7 @@ rows() {
     while read -r collective algorithm most; do
         [ "$algorithm" = bruck ] && [ "$collective" = all_to_all ] && continue
         "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 5 --count 7 --slice 2 --slots 2 \
-            --root 3 --json >>"$D/all.json"
+            $(root_option "$collective" 3) --json >>"$D/all.json"
         "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 3 --count 0 --json >>"$D/all.json"
     done < <(rows | grep -v barrier)
     command -v python3 >/dev/null || skip "no python3 to read JSON with"
@@ -139,7 +144,7 @@ while at < len(text.rstrip()):
     local collective call steps
     for collective in broadcast reduce; do
         for call in 2,1 3,2 7,3 8,3 16,4 31,5 34,6 64,6; do
-            run "$EXPLAIN" $collective --algo double_tree --ranks "${call%,*}" --root 1 \
+            run "$EXPLAIN" $collective --algo double_tree --ranks "${call%,*}" $(root_option "$collective" 1) \
                 --count 64 --slice 2 --slots 2
             steps=$(sed -nE 's/^  steps +([0-9]+) .*/\1/p' <<<"$output")
             [ "$steps" -le $((32 + 2 * ${call#*,})) ] || { echo "$collective $call: $steps"; return 1; }
@@ -225,6 +230,15 @@ reduce_scatter 9 0.60"
         [ "$status" -eq 125 ] || { echo "$call: $status $output"; return 1; }
         [ -n "$stderr" ] && [ -z "$output" ]
     done
+}
+
+@test "a root that cannot be is named" {
+    run -125 "$EXPLAIN" broadcast --root 9
+    [ "$output" = "kolo-explain: --root 9: of 4 ranks the last is 3" ]
+    run -125 "$EXPLAIN" all_reduce --root 1
+    [ "$output" = "kolo-explain: --root 1: all_reduce has no root" ]
+    run -0 "$EXPLAIN" reduce --root 3
+    [[ "${lines[0]}" == *"root 3"* ]]
 }
 
 @test "output that cannot be written is an error" {

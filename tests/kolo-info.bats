@@ -342,6 +342,23 @@ wrong() {
     [ "$status" -eq 125 ]
 }
 
+# refused SENTENCE OPTION...
+refused() {
+    local sentence=$1
+    shift
+    run "$INFO" "$@"
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"kolo-info: $sentence"* ]] || { echo "$output"; return 1; }
+}
+
+@test "options that would change nothing are refused" {
+    refused "--ranks is for --algorithms" --ranks 8
+    refused "--per-host is for --algorithms" --per-host 8 --rdma
+    refused "--json and --algorithms do not go together" --json --algorithms
+    refused "--json and --variables-markdown do not go together" --variables-markdown --json
+    refused "--algorithms and --rdma do not go together" --algorithms --rdma
+}
+
 @test "the choice for each size is printed with its prediction" {
     run "$INFO" --algorithms
     [ "$status" -eq 0 ]

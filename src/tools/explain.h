@@ -82,7 +82,7 @@ int ko_trace_cut(struct ko_trace *trace);
 bool ko_explain_reduces(const struct ko_paper_call *call);
 bool ko_trace_gathers(const struct ko_trace *trace);
 
-bool ko_trace_has_root(const struct ko_trace *trace);
+bool ko_explain_has_root(enum ko_collective what);
 
 /* The ranks of a set: "0..2, 5". */
 void ko_trace_ranks(uint64_t ranks, char text[KO_TRACE_TEXT]);
@@ -156,8 +156,8 @@ enum { KO_EXPLAIN_RANKS = 4 /* if nothing is asked for */ };
 struct ko_explain_wish {
     const char *collective, *algorithm;
     const char *hosts; /* "4,2": how many ranks on each */
-    int ranks, root, slots;
-    int count, slice; /* -1: what fits */
+    int ranks, slots;
+    int root, count, slice; /* -1: rank 0, and what fits */
 };
 
 /* The row of the wish's names, or the first that suits. KOLO_E_INVALID names what there is. */

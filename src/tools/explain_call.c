@@ -183,6 +183,22 @@ static int set_slice(const struct ko_explain_wish *wish, struct ko_paper_call *c
     return KOLO_OK;
 }
 
+static int set_root(const struct ko_explain_wish *wish, struct ko_paper_call *call)
+{
+    const enum ko_collective what = call->text->what;
+
+    if (wish->root < 0)
+        return KOLO_OK;
+    if (!ko_explain_has_root(what))
+        return ko_fail(KOLO_E_INVALID, "--root %d: %s has no root", wish->root,
+                       ko_collective_name(what));
+    if (wish->root >= call->n)
+        return ko_fail(KOLO_E_INVALID, "--root %d: of %d ranks the last is %d", wish->root, call->n,
+                       call->n - 1);
+    call->root = wish->root;
+    return KOLO_OK;
+}
+
 int ko_explain_call(const struct ko_explain_wish *wish, struct ko_paper_call *call,
                     struct ko_hosts **hosts)
 {
@@ -190,7 +206,7 @@ int ko_explain_call(const struct ko_explain_wish *wish, struct ko_paper_call *ca
     int err;
 
     *hosts = NULL;
-    *call = (struct ko_paper_call){.root = wish->root};
+    *call = (struct ko_paper_call){.root = 0};
     err = ko_explain_find(wish, &call->text);
     if (!err && wish->hosts)
         err = read_hosts(wish->hosts, host, &n);
@@ -207,6 +223,8 @@ int ko_explain_call(const struct ko_explain_wish *wish, struct ko_paper_call *ca
     call->hosts = *hosts;
     call->slots = wish->slots ? wish->slots : SLOTS;
     call->count = wish->count < 0 ? fitting_count(call->text->what, n) : (size_t)wish->count;
+    if (!err)
+        err = set_root(wish, call);
     return err ? err : set_slice(wish, call);
 }
 

@@ -33,7 +33,7 @@ void ko_picture_heading(const struct ko_picture *picture)
     int used = snprintf(title, sizeof title, "%s by %s, %d ranks",
                         ko_collective_name(call->text->what), call->text->name, call->n);
 
-    if (ko_trace_has_root(picture->trace))
+    if (ko_explain_has_root(call->text->what))
         snprintf(title + used, sizeof title - (size_t)used, ", root %d", call->root);
     ko_svg_begin(picture->file, picture->width, picture->height, title);
     ko_svg_text(picture->file, (struct ko_svg_point){MARGIN, 34}, title_style, title);

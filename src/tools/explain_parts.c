@@ -27,10 +27,8 @@ bool ko_trace_gathers(const struct ko_trace *trace)
     return what == KO_ALL_GATHER || what == KO_GATHER || what == KO_ALL_TO_ALL;
 }
 
-bool ko_trace_has_root(const struct ko_trace *trace)
+bool ko_explain_has_root(enum ko_collective what)
 {
-    const enum ko_collective what = trace->call->text->what;
-
     return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
 }
 

@@ -71,7 +71,7 @@ static void print_heading(const struct ko_trace *trace, FILE *file)
 
     fprintf(file, "%s by %s, %d ranks", ko_collective_name(call->text->what), call->text->name,
             call->n);
-    if (ko_trace_has_root(trace))
+    if (ko_explain_has_root(call->text->what))
         fprintf(file, ", root %d", call->root);
     fprintf(file, ": %s\n\n", ko_why_of(call->text));
     if (*prose) {

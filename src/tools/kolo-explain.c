@@ -386,7 +386,7 @@ int main(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = option_list, .parser = parse, .args_doc = "COLLECTIVE", .doc = doc};
-    struct command command = {.wish = {.count = -1, .slice = -1}, .rank = -1};
+    struct command command = {.wish = {.root = -1, .count = -1, .slice = -1}, .rank = -1};
     int code;
 
     argp_program_version_hook = print_version;

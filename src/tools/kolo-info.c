@@ -16,10 +16,13 @@ enum form { FORM_ALL, FORM_MARKDOWN, FORM_ALGORITHMS, FORM_RDMA };
 
 enum key { KEY_JSON = 256, KEY_MARKDOWN, KEY_ALGORITHMS, KEY_RANKS, KEY_PER_HOST, KEY_RDMA };
 
+enum { RANKS = 2 /* if none are asked for */ };
+
 struct wish {
     enum form form;
-    bool is_json; /* of FORM_ALL and FORM_RDMA */
-    int nranks, per_host;
+    const char *form_option; /* that has asked for it; NULL: none */
+    bool is_json;            /* of FORM_ALL and FORM_RDMA */
+    int nranks, per_host;    /* 0: not said */
 };
 
 static const struct argp_option option_list[] = {
@@ -27,8 +30,8 @@ static const struct argp_option option_list[] = {
     {"variables-markdown", KEY_MARKDOWN, NULL, 0, "Print the table of variables in Markdown", 0},
     {"algorithms", KEY_ALGORITHMS, NULL, 0, "Print which algorithm is taken for which size", 0},
     {"rdma", KEY_RDMA, NULL, 0, "Print the ports of RDMA adapters, which is chosen, and why", 0},
-    {"ranks", KEY_RANKS, "N", 0, "Among so many ranks (2)", 0},
-    {"per-host", KEY_PER_HOST, "N", 0, "With so many of them on each host (all)", 0},
+    {"ranks", KEY_RANKS, "N", 0, "With --algorithms: among so many ranks (2)", 0},
+    {"per-host", KEY_PER_HOST, "N", 0, "With --algorithms: so many of them on each host (all)", 0},
     KO_OPTION_HELP,
     {0}};
 
@@ -44,6 +47,24 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "kolo-info (kolo) %s\n", kolo_version());
 }
 
+static void set_form(struct argp_state *state, struct wish *wish, enum form form,
+                     const char *option)
+{
+    if (wish->form_option && wish->form != form)
+        argp_error(state, "%s and %s do not go together", wish->form_option, option);
+    wish->form = form;
+    wish->form_option = option;
+}
+
+/* An option that would change nothing is a mistake. */
+static void check(struct argp_state *state, const struct wish *wish)
+{
+    if (wish->form != FORM_ALGORITHMS && (wish->nranks || wish->per_host))
+        argp_error(state, "%s is for --algorithms", wish->nranks ? "--ranks" : "--per-host");
+    if (wish->is_json && (wish->form == FORM_ALGORITHMS || wish->form == FORM_MARKDOWN))
+        argp_error(state, "--json and %s do not go together", wish->form_option);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct wish *wish = state->input;
@@ -53,13 +74,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         wish->is_json = true;
         return 0;
     case KEY_MARKDOWN:
-        wish->form = FORM_MARKDOWN;
+        set_form(state, wish, FORM_MARKDOWN, "--variables-markdown");
         return 0;
     case KEY_ALGORITHMS:
-        wish->form = FORM_ALGORITHMS;
+        set_form(state, wish, FORM_ALGORITHMS, "--algorithms");
         return 0;
     case KEY_RDMA:
-        wish->form = FORM_RDMA;
+        set_form(state, wish, FORM_RDMA, "--rdma");
         return 0;
     case KEY_RANKS:
         wish->nranks = ko_option_whole(state, "--ranks", arg, 2, 1000000);
@@ -73,6 +94,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG:
         argp_error(state, "no argument is taken, not even \"%s\"", arg);
         return 0;
+    case ARGP_KEY_END:
+        check(state, wish);
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -80,8 +104,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int print_algorithms(const struct wish *wish)
 {
-    int err =
-        ko_choices_print(wish->nranks, wish->per_host ? wish->per_host : wish->nranks, stdout);
+    const int nranks = wish->nranks ? wish->nranks : RANKS;
+    int err = ko_choices_print(nranks, wish->per_host ? wish->per_host : nranks, stdout);
 
     if (err)
         fprintf(stderr, "kolo-info: %s\n", kolo_last_error());
@@ -114,7 +138,7 @@ static int print(enum form form, bool is_json)
 int main(int argc, char **argv)
 {
     static const struct argp argp = {.options = option_list, .parser = parse, .doc = doc};
-    struct wish wish = {.form = FORM_ALL, .nranks = 2};
+    struct wish wish = {.form = FORM_ALL};
     int code;
 
     argp_program_version_hook = print_version;
