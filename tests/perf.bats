@@ -59,6 +59,14 @@ results() {
 128 32 float sum -1 0 0 13" ]
 }
 
+@test "a step in bytes is a whole number" {
+    run "$PERF" -t 2 all_reduce -b 8 -e 16 "${QUICK[@]}"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *" step: 1048576(bytes) warmup"* ]]
+    run "$PERF" -t 2 all_reduce -b 8 -e 8 -f 1.5 "${QUICK[@]}"
+    [[ "$output" == *" step: 1.5(factor) warmup"* ]]
+}
+
 @test "every operation, type, op and root is right, in threads" {
     run "$PERF" -t 3 all -d all -o all -r all -b 3000 -e 3000 -n 1 -w 0 -u 1
     [ "$status" -eq 0 ]

@@ -44,7 +44,7 @@ enum key {
 static const struct argp_option option_list[] = {
     {NULL, 0, NULL, 0, "Sizes", 1},
     {"minbytes", 'b', "BYTES", 0, "Smallest size; K, M, G, T are powers of 1024. Default 32M", 1},
-    {"maxbytes", 'e', "BYTES", 0, "Largest size. Default: as -b, or 32M", 1},
+    {"maxbytes", 'e', "BYTES", 0, "Largest size. Default 32M, or that of -b if it is more", 1},
     {"stepbytes", 'i', "BYTES", 0, "Added from size to size. Default 1M", 1},
     {"stepfactor", 'f', "FACTOR", 0, "Multiplied from size to size, instead of -i", 1},
     {NULL, 0, NULL, 0, "Operation", 2},

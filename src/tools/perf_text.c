@@ -17,18 +17,20 @@
 void ko_perf_print_start(FILE *file, const struct ko_perf_options *options,
                          const struct ko_perf_case *row)
 {
-    bool by_factor = options->step_factor > 0;
+    char step[40];
 
+    if (options->step_factor > 0)
+        snprintf(step, sizeof step, "%g(factor)", options->step_factor);
+    else
+        snprintf(step, sizeof step, "%zu(bytes)", options->step_bytes);
     fprintf(file, "# kolo-perf version %s\n", kolo_version());
     fprintf(file, "# Collective test starting: %s\n", row->name);
     fprintf(file,
-            "# nThread %d nGpus 1 minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d "
+            "# nThread %d nGpus 1 minBytes %zu maxBytes %zu step: %s warmup iters: %d "
             "iters: %d agg iters: %d validation: %d graph: %d unalign: %zu\n",
-            options->nthreads, options->min_bytes, options->max_bytes,
-            by_factor ? options->step_factor : (double)options->step_bytes,
-            by_factor ? "factor" : "bytes", options->warmup, options->nsamples,
-            options->together ? options->together : 1, options->check, options->launches,
-            options->unalign);
+            options->nthreads, options->min_bytes, options->max_bytes, step, options->warmup,
+            options->nsamples, options->together ? options->together : 1, options->check,
+            options->launches, options->unalign);
     fprintf(file, "# time: median of %d samples%s, of %s calls%s%s", options->nsamples,
             options->percentiles ? " of one operation each" : "",
             options->together && !(row->flags & KO_PERF_IS_PAIR) ? "asynchronous" : "blocking",
