@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 
 static struct ko_json *parse(const char *text)
 {
@@ -84,6 +85,28 @@ static void test_strings_are_read(void **state)
         assert_string_equal(ko_json_text(document), pairs[i][1]);
         ko_json_free(document);
     }
+}
+
+/* Each string takes room for itself, not for the rest of the document. */
+static void test_strings_take_little(void **state)
+{
+    enum { N = 2000 };
+    char document_text[8 * N + 16], *at = document_text;
+    struct ko_json *document;
+    size_t nbytes = 0;
+
+    (void)state;
+    *at++ = '[';
+    for (int i = 0; i < N; i++)
+        at += sprintf(at, "\"a\\\"b\",");
+    snprintf(at - 1, 2, "]");
+    document = parse(document_text);
+    for (const struct ko_json *item = ko_json_first(document); item; item = ko_json_next(item)) {
+        assert_string_equal(ko_json_text(item), "a\"b");
+        nbytes += malloc_usable_size((void *)(size_t)ko_json_text(item));
+    }
+    assert_in_range(nbytes, 4 * N, 64 * N);
+    ko_json_free(document);
 }
 
 static void test_what_is_no_json_is_refused(void **state)
@@ -178,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_values_are_read),
         cmocka_unit_test(test_what_is_not_there_can_be_asked),
         cmocka_unit_test(test_strings_are_read),
+        cmocka_unit_test(test_strings_take_little),
         cmocka_unit_test(test_what_is_no_json_is_refused),
         cmocka_unit_test(test_damaged_documents_do_no_harm),
         cmocka_unit_test(test_files),

@@ -124,6 +124,16 @@ static int read_escape(struct reader *reader, char **to)
     return KOLO_OK;
 }
 
+/* Bytes up to the quote that ends the string, or to the text's end. */
+static size_t length_of(const char *at)
+{
+    size_t n = 0;
+
+    while (at[n] && at[n] != '"')
+        n += at[n] == '\\' && at[n + 1] ? 2 : 1;
+    return n;
+}
+
 /* No string becomes longer by being read. */
 static int read_string(struct reader *reader, char **text)
 {
@@ -132,7 +142,7 @@ static int read_string(struct reader *reader, char **text)
 
     if (err)
         return err;
-    made = to = ko_alloc(strlen(reader->at) + 1, "a string");
+    made = to = ko_alloc(length_of(reader->at) + 1, "a string");
     if (!made)
         return KOLO_E_NOMEM;
     while (*reader->at != '"' && !err)
