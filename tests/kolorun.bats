@@ -747,7 +747,7 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
 }
 
 @test "torchrun's command lines for one machine are understood" {
-    run "$KOLORUN" --nnodes 1:1 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0 \
+    run --separate-stderr "$KOLORUN" --nnodes 1:1 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0 \
         --rdzv_id x --max_restarts 0 --no_python --log_dir "$D/l" --no-tag sh -c 'echo $MASTER_ADDR'
     [ "$status" -eq 0 ] && [ "$output" = $'localhost\nlocalhost' ]
 }
