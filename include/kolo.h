@@ -321,11 +321,18 @@ KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
  * with it the store that rank 0 serves, is told that, and that the others may have given it up. */
 KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
 
-/* No other thread is in a call on the group then; threads that wait for works of it are woken.
- * Waits for nothing but this rank's own unfinished works, which fail, and until what finished calls
- * have sent has reached the other ranks' machines, at most the group's time-out: who sends to a
- * rank that neither receives nor frees its group may wait that long. Free groups made from a world
- * before the world. NULL is allowed. */
+/* Waits for this rank's own unfinished works, which fail, and until what finished calls have sent
+ * has reached the other ranks' machines, at most the group's time-out: who sends to a rank that
+ * neither receives nor frees its group may wait that long. No other thread is in a call on the
+ * group then; threads that wait for its works are woken. Free groups made from a world before the
+ * world. NULL is allowed.
+ *
+ * Where rank 0 serves the store of a world, as with "tcp://" and wherever a launcher's agent does
+ * not, its kolo_group_free also waits until the others have freed theirs: 30 s at most, of a group
+ * that has failed 3 s, and half a second when but one is missing. Then the store ends under those
+ * that go on: calls over links that are open may pass still, but what opens a link, a monitored
+ * barrier, and a collective that waits in a group that rank 0 is in fail with rank 0 as the lost
+ * one, and freeing takes a second or so. */
 KOLO_API void kolo_group_free(kolo_group *group);
 
 /* ---- asynchronous requests ---------------------------------------------------------------- */

@@ -326,8 +326,8 @@ int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
 /* ---- the end ----------------------------------------------------------------------------- */
 
 /* The rank that serves the store stays until all others have left: a bounded time, since a lost
- * rank never will; and when only one is missing, which may be the lost one or one that is slow to
- * hear of the failure, a short time. */
+ * rank never will; and after a failure, when only one is missing, which may be the lost one or one
+ * that is slow to hear of it, a short time. kolo.h says so of kolo_group_free. */
 static void wait_for_leavers(struct ko_world *world, int64_t left, bool has_failed)
 {
     ko_deadline deadline = ko_deadline_in(has_failed ? LEAVE_FAILED_MS : LEAVE_MS);
