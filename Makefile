@@ -315,8 +315,8 @@ prove: $(BUILD)/tests/test_paper ## prove each text on paper for all ranks, root
 
 # ---- tests in other builds -----------------------------------------------------------------------
 
-# install.bats is about the plain build. Under ThreadSanitizer only what has threads says something.
-INSTRUMENTED = $(filter-out install.bats,$(TESTS))
+# docs.bats and install.bats are about the plain build. Under ThreadSanitizer only what has threads says something.
+INSTRUMENTED = $(filter-out docs.bats install.bats,$(TESTS))
 THREADED = $(patsubst tests/%.c,%,$(shell grep -li thread $(wildcard $(TESTS:%=tests/%.c)) /dev/null))
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
 TSAN := -fsanitize=thread

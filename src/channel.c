@@ -10,7 +10,6 @@
 #include "config.h"
 #include "fence.h"
 #include "group.h"
-#include "group_idle.h"
 #include "portable.h"
 #include "status.h"
 
@@ -381,6 +380,31 @@ static int ask_peers(struct ko_channel *channel, struct ko_wait *wait)
     return err ? ko_channel_link_failed(channel, wait->peer, err) : KOLO_OK;
 }
 
+/* Once for a collective, or for a user's wait for a message. */
+static void leave_word(struct ko_channel *channel, struct ko_wait *wait)
+{
+    const struct ko_waits_word word = {.what =
+                                           channel->is_in_call ? KO_WAITS_IN_CALL : wait->message,
+                                       .peer = wait->peer,
+                                       .call = channel->seq};
+
+    if (!word.what || wait->has_left_word ||
+        (channel->is_in_call && channel->told_waiting == channel->seq))
+        return;
+    wait->has_left_word = true;
+    if (channel->is_in_call)
+        channel->told_waiting = channel->seq;
+    ko_waits_tell(channel->group, &word);
+}
+
+void ko_channel_take_back(struct ko_channel *channel)
+{
+    const struct ko_waits_word none = {.what = KO_WAITS_NOT};
+
+    if (!ko_group_has_failed(channel->group))
+        ko_waits_tell(channel->group, &none);
+}
+
 /* What no link tells of. */
 static int look_elsewhere(struct ko_channel *channel, const struct ko_wait *wait)
 {
@@ -403,11 +427,8 @@ int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
         return KOLO_OK;
     if (channel->is_in_call && !wait->has_asked)
         err = ask_peers(channel, wait);
-    if (!err && channel->is_in_call && channel->told_idle != channel->seq &&
-        waited_ms >= ko_idle_tell_ms(wait->deadline->timeout_ms)) {
-        channel->told_idle = channel->seq;
-        ko_idle_tell(channel->group, channel->seq);
-    }
+    if (!err && waited_ms >= ko_waits_tell_ms(wait->deadline->timeout_ms))
+        leave_word(channel, wait);
     if (!err && now - wait->store_checked_ns >= (int64_t)NAP_MS * 1000000) {
         wait->store_checked_ns = now;
         err = look_elsewhere(channel, wait);

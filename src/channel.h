@@ -9,6 +9,7 @@
 #define KO_CHANNEL_H
 
 #include "clock.h"
+#include "group_waits.h"
 #include "kolo.h"
 #include "link.h"
 #include "poller_pool.h"
@@ -43,7 +44,7 @@ struct ko_channel {
 
     uint64_t seq; /* of the call under way, or of the last one */
     bool is_in_call;
-    uint64_t told_idle; /* the call in which this rank has last said that it waits */
+    uint64_t told_waiting; /* the call of which this rank has left word that it waits in it */
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
     int spin_us;     /* KOLO_SPIN_US */
@@ -57,6 +58,8 @@ struct ko_wait {
     const char *what; /* "to send", "for a message": for the time-out's text */
     unsigned turns;
     bool is_armed;
+    enum ko_waits message; /* of a user's: KO_WAITS_FOR_MESSAGE or KO_WAITS_TO_SEND; else 0 */
+    bool has_left_word;    /* of that */
     bool has_asked;        /* the peer has been told that it is waited for */
     int64_t spin_until_ns; /* 0: to be set by the next turn */
     int64_t began_ns, store_checked_ns;
@@ -146,9 +149,15 @@ static inline int ko_channel_enter(struct ko_channel *channel, const struct ko_s
     return channel->nwaiting ? ko_channel_compare_waiting(channel) : KOLO_OK;
 }
 
+/* The rank's word that it waits in a call, or for a message, holds no longer; unless the group has
+ * failed, where others may still read it to learn why. */
+void ko_channel_take_back(struct ko_channel *channel);
+
 static inline void ko_channel_leave(struct ko_channel *channel)
 {
     channel->is_in_call = false;
+    if (__builtin_expect(channel->told_waiting == channel->seq, false))
+        ko_channel_take_back(channel);
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * channel_parts.h: what the files of a channel have of each other: channel.c drives and waits,
- * channel_link.c opens links, channel_report.c puts failures into words and compares calls. Nobody
- * else includes this.
+ * channel_link.c opens links, channel_report.c puts failures into words and compares calls,
+ * channel_others.c says what other ranks wait for. Nobody else includes this.
  */
 #ifndef KO_CHANNEL_PARTS_H
 #define KO_CHANNEL_PARTS_H
@@ -25,6 +25,10 @@ int ko_channel_answer_arrivals(struct ko_channel *channel);
 /* The peer is, and waits for us, in the call of stamp. */
 int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
                             const struct ko_stamp *stamp);
+
+/* "", or "; " and what others wait for while this rank has waited in vain for the peer, -1: for
+ * any. */
+void ko_channel_describe_others(struct ko_channel *channel, int peer, char *text, size_t nbytes);
 
 /* The deadline of a wait has passed: the group's error. */
 int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait);

@@ -8,13 +8,10 @@
 #include "algorithms.h"
 #include "dtype.h"
 #include "group.h"
-#include "group_idle.h"
-#include "rank_list.h"
 #include "status.h"
 
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { TELL_MS = 500 }; /* at most, for telling all peers of a failure */
@@ -141,30 +138,9 @@ int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct
     return ko_group_fail(channel->group, KOLO_E_MISMATCH, text);
 }
 
-/* "; rank 1 waits too, ..." if the peer is not the one to blame, else "". */
-static void describe_idle(struct ko_channel *channel, int peer, char *text, size_t nbytes)
-{
-    const int size = channel->group->size;
-    bool *is_idle = calloc((size_t)size, sizeof *is_idle);
-    const int nidle = is_idle ? ko_idle_ranks(channel->group, channel->seq, is_idle) : -1;
-    char list[128];
-
-    text[0] = 0;
-    if (nidle > 0 && !is_idle[peer]) {
-        ko_rank_list(is_idle, size, list, sizeof list);
-        snprintf(text, nbytes,
-                 "; rank %d waits too, as do all but rank %s, which may be stopped, be busy, or "
-                 "have only just come",
-                 peer, list);
-    } else if (!nidle) {
-        snprintf(text, nbytes, "; rank %d waits too, as do all", peer);
-    }
-    free(is_idle);
-}
-
 int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
 {
-    char who[160] = "any rank", call[160], idle[256] = "", text[KO_ERROR_TEXT];
+    char who[160] = "any rank", call[160], others[256], text[KO_ERROR_TEXT];
     const struct ko_port *port = wait->peer < 0 ? NULL : &channel->ports[wait->peer];
 
     if (port)
@@ -172,8 +148,7 @@ int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
     describe_call(channel, call, sizeof call);
     if (ko_group_check_store(channel->group)) /* it may explain the wait */
         return ko_group_check(channel->group);
-    if (port && channel->is_in_call)
-        describe_idle(channel, wait->peer, idle, sizeof idle);
+    ko_channel_describe_others(channel, wait->peer, others, sizeof others);
     snprintf(text, sizeof text,
              "rank %d waited %d ms %s %s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
              "limit",
@@ -181,7 +156,7 @@ int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
              !port || port->is_open ? ""
                                     : ", which has not even connected (do all ranks make the same "
                                       "groups, of the same ranks?)",
-             call, idle);
+             call, others);
     return ko_group_fail(channel->group, KOLO_E_TIMEOUT, text);
 }
 

@@ -220,7 +220,9 @@ static int look_in_passing(struct ko_mailbox *mailbox)
 static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *letter,
                              const ko_deadline *deadline, const ko_deadline *limit)
 {
-    struct ko_wait wait = {.deadline = limit, .peer = letter->peer};
+    struct ko_wait wait = {.deadline = limit,
+                           .peer = letter->peer,
+                           .message = letter->is_send ? KO_WAITS_TO_SEND : KO_WAITS_FOR_MESSAGE};
 
     mailbox->is_driven = true;
     while (!atomic_load(&letter->work.is_done) && !ko_mailbox_drive(mailbox, letter)) {
@@ -235,6 +237,8 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
         }
         drive_or_sleep(mailbox, &wait, deadline);
     }
+    if (wait.has_left_word)
+        ko_channel_take_back(&mailbox->channel);
     mailbox->is_driven = false;
     wake_users(mailbox);
 }

@@ -294,9 +294,34 @@ static void two_roots_are_told_of(void **state)
     }
 }
 
+/* Rank 2 receives what nobody sends, while the others are in a collective. */
+static int receive_meanwhile(kolo_group *group, void *argument)
+{
+    char text[512], byte;
+    int status;
+
+    (void)argument;
+    if (exam_try(group, &short_sum) || kolo_barrier(group) || kolo_group_set_timeout(group, 1200))
+        return ranks_fail("before");
+    status = kolo_group_rank(group) == 2 ? kolo_recv(group, &byte, 1, KOLO_INT8, 0, 1)
+                                         : exam_try(group, &long_sum);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    if (status != KOLO_E_TIMEOUT ||
+        (!strstr(text, "rank 2 waits for a message from rank 0") &&
+         !strstr(text, "rank 2 waited 1200 ms for a message from rank 0 (")))
+        return ranks_fail("status %d: %s", status, text);
+    return check_stays_failed(group, status, text);
+}
+
 static void who_keeps_all_waiting_is_named(void **state)
 {
     (void)state;
+    for (int i = 0; i < 2; i++) {
+        set_variables(i ? "tcp" : "shm", false);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, receive_meanwhile, NULL),
+            0);
+    }
     setenv("KOLO_ALGO", "ring", 1);
     for (int i = 0; i < 4; i++) {
         const struct ranks ranks = {.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = 4};

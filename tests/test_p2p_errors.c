@@ -229,6 +229,44 @@ static void the_deadline_names_the_peer(void **state)
     letters_run(2, wait_too_long);
 }
 
+/* Each rank waits for the next one's message; the last one does not come, or waits for the first.
+ */
+static int wait_in_a_row(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group), last = kolo_group_size(group) - 1;
+    const bool is_circle = argument;
+    char byte;
+    int err;
+
+    if (kolo_barrier(group) || kolo_group_set_timeout(group, 1000))
+        return ranks_fail("before");
+    if (rank == last && !is_circle) {
+        ranks_nap_ms(1800);
+        return 0;
+    }
+    err = kolo_recv(group, &byte, 1, KOLO_INT8, rank == last ? 0 : rank + 1, 1);
+    if (is_circle)
+        return ranks_expect(err, KOLO_E_TIMEOUT, "and so on to rank ") |
+               ranks_expect(err, KOLO_E_TIMEOUT, ", which waits for rank ");
+    if (strstr(kolo_last_error(), "rank 2 waited 1000 ms for a message from rank 3 ("))
+        return ranks_expect(err, KOLO_E_TIMEOUT, "KOLO_TIMEOUT_MS");
+    return ranks_expect(err, KOLO_E_TIMEOUT, "rank 3, which may be stopped");
+}
+
+static void who_keeps_a_row_waiting_is_named(void **state)
+{
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const struct ranks ranks = {.kind = i / 3 ? RANKS_PROCESSES : RANKS_THREADS, .n = 4};
+
+        letters_set(transports[i % 3], false);
+        assert_int_equal(ranks_run(&ranks, wait_in_a_row, NULL), 0);
+        assert_int_equal(ranks_run(&ranks, wait_in_a_row, &i), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +276,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_frees_its_group_is_named),
         cmocka_unit_test(a_message_outlives_its_senders_group),
         cmocka_unit_test(the_deadline_names_the_peer),
+        cmocka_unit_test(who_keeps_a_row_waiting_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+#include "group_waits.h"
+
+#include "group.h"
+#include "store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LONG_MS = 2000,
+    STORE_MS = 1000, /* at most, for one request */
+    KEY_BYTES = 48
+};
+
+int64_t ko_waits_tell_ms(int limit_ms)
+{
+    return limit_ms / 2 < LONG_MS ? limit_ms / 2 : LONG_MS;
+}
+
+static void write_key(const kolo_group *group, int rank, char *key)
+{
+    snprintf(key, KEY_BYTES, "waits/%016llx/%d", (unsigned long long)group->id, rank);
+}
+
+static bool has_store(const kolo_group *group)
+{
+    return !atomic_load(&group->endpoint->store_is_lost);
+}
+
+void ko_waits_tell(kolo_group *group, const struct ko_waits_word *word)
+{
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_request request = {.op = KO_STORE_SET, .value = {word, sizeof *word}};
+    struct ko_reply reply;
+    char key[KEY_BYTES];
+
+    if (!has_store(group))
+        return;
+    write_key(group, group->rank, key);
+    (void)ko_endpoint_after_store(
+        group->endpoint,
+        ko_store_call_key(group->endpoint->store, &request, key, &deadline, &reply));
+}
+
+/* What the store has of the group's ranks. */
+struct reading {
+    kolo_group *group;
+    const char **keys; /* by rank */
+    const char **told; /* of the ranks that have ever left word, ntold */
+    int *ranks;        /* them */
+    size_t ntold;
+    void **values;
+    size_t *nbytes;
+};
+
+/* Finds which of the keys of ranks from first on there are: nearly always all are. */
+static int find_told(struct reading *reading, int first, int n)
+{
+    struct ko_endpoint *endpoint = reading->group->endpoint;
+    int exist, err = kolo_store_check(endpoint->store, reading->keys + first, (size_t)n, &exist);
+
+    if (err || (!exist && n == 1))
+        return ko_endpoint_after_store(endpoint, err);
+    if (!exist) {
+        err = find_told(reading, first, n / 2);
+        return err ? err : find_told(reading, first + n / 2, n - n / 2);
+    }
+    for (int r = first; r < first + n; r++) {
+        reading->ranks[reading->ntold] = r;
+        reading->told[reading->ntold++] = reading->keys[r];
+    }
+    return KOLO_OK;
+}
+
+/* Whether a word means something in this group. */
+static bool is_word(const kolo_group *group, const struct ko_waits_word *word)
+{
+    return word->what <= KO_WAITS_TO_SEND && word->peer >= -1 && word->peer < group->size;
+}
+
+static int read_told(struct reading *reading, struct ko_waits_word *words)
+{
+    struct ko_endpoint *endpoint = reading->group->endpoint;
+    struct ko_waits_word word;
+    int err = reading->ntold ? kolo_store_multi_get(endpoint->store, reading->told, reading->ntold,
+                                                    reading->values, reading->nbytes)
+                             : KOLO_OK;
+
+    if (err)
+        return ko_endpoint_after_store(endpoint, err);
+    for (size_t i = 0; i < reading->ntold; i++) {
+        if (reading->nbytes[i] == sizeof word) {
+            memcpy(&word, reading->values[i], sizeof word);
+            if (is_word(reading->group, &word))
+                words[reading->ranks[i]] = word;
+        }
+        kolo_free(reading->values[i]);
+    }
+    return KOLO_OK;
+}
+
+static int read_store(struct reading *reading, struct ko_waits_word *words)
+{
+    kolo_store *store = reading->group->endpoint->store;
+    const int limit = ko_store_timeout(store);
+    int err;
+
+    kolo_store_set_timeout(store, STORE_MS);
+    err = find_told(reading, 0, reading->group->size);
+    if (!err)
+        err = read_told(reading, words);
+    kolo_store_set_timeout(store, limit);
+    return err;
+}
+
+bool ko_waits_read(kolo_group *group, struct ko_waits_word *words)
+{
+    const size_t n = (size_t)group->size;
+    struct reading reading = {.group = group,
+                              .keys = calloc(n, sizeof *reading.keys),
+                              .told = calloc(n, sizeof *reading.told),
+                              .ranks = calloc(n, sizeof *reading.ranks),
+                              .values = calloc(n, sizeof *reading.values),
+                              .nbytes = calloc(n, sizeof *reading.nbytes)};
+    char *texts = malloc(n * KEY_BYTES);
+    bool is_read = texts && reading.keys && reading.told && reading.ranks && reading.values &&
+                   reading.nbytes && has_store(group);
+
+    for (size_t r = 0; is_read && r < n; r++) {
+        words[r] = (struct ko_waits_word){.what = KO_WAITS_NOT};
+        write_key(group, (int)r, texts + r * KEY_BYTES);
+        reading.keys[r] = texts + r * KEY_BYTES;
+    }
+    is_read = is_read && !read_store(&reading, words);
+    free(texts);
+    free(reading.keys);
+    free(reading.told);
+    free(reading.ranks);
+    free(reading.values);
+    free(reading.nbytes);
+    return is_read;
+}
