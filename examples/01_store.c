@@ -28,7 +28,7 @@ static int open_store(kolo_store **store)
 
     if (!host || !port || !rank || !size) {
         fprintf(stderr, "start this with kolorun -n 3\n");
-        return KOLO_E_INVALID;
+        exit(2);
     }
     return kolo_store_open_tcp(host, atoi(port), !strcmp(rank, "0"), 20000, store);
 }

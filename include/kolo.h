@@ -249,8 +249,8 @@ KOLO_API int kolo_group_split(kolo_group *parent, int color, int key, kolo_group
 KOLO_API int kolo_group_rank(const kolo_group *group);
 KOLO_API int kolo_group_size(const kolo_group *group);
 /* The limit of each call on the group, in milliseconds, 1 at least; this rank's, for calls that
- * begin from now on. The time-out's text names the rank that was waited for and, of a collective in
- * which that one waits too, those that do not. */
+ * begin from now on. The time-out's text names the rank that was waited for and, if that one waits
+ * too, for what, or who of the collective does not. */
 KOLO_API int kolo_group_timeout(const kolo_group *group);
 KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 
