@@ -6,6 +6,8 @@
 #ifndef KO_ALGORITHMS_H
 #define KO_ALGORITHMS_H
 
+#include <stdbool.h>
+
 /* clang-format off */
 #define KO_COLLECTIVE_LIST(X) \
     X(ALL_REDUCE, all_reduce) \
@@ -85,6 +87,25 @@ enum ko_collective {
 #undef KO_COLLECTIVE_ID
         KO_NCOLLECTIVES
 };
+
+static inline bool ko_is_reducing(enum ko_collective what)
+{
+    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
+static inline bool ko_has_root(enum ko_collective what)
+{
+    return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
+}
+
+/* Whether the buffer, out or in, has a block for each rank; of gather and scatter the root's. */
+static inline bool ko_has_blocks(enum ko_collective what, bool is_out)
+{
+    if (what == KO_ALL_TO_ALL)
+        return true;
+    return is_out ? what == KO_ALL_GATHER || what == KO_GATHER
+                  : what == KO_REDUCE_SCATTER || what == KO_SCATTER;
+}
 
 /* Calls are told apart by the size of a block: nothing, up to each power of two, not known. */
 enum { KO_SIZE_CLASSES = 66 };

@@ -47,16 +47,13 @@ static int fill(struct ko_call *call, const kolo_blocks *in, const kolo_blocks *
 {
     const char *name = ko_call_name(call);
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    const bool is_rooted = call->what == KO_GATHER || call->what == KO_SCATTER;
-    const bool has_in = call->what != KO_ALL_GATHER && call->what != KO_GATHER;
-    const bool has_out = call->what != KO_REDUCE_SCATTER && call->what != KO_SCATTER;
     int err = KOLO_OK;
 
-    if (is_rooted && call->root != rank)
+    if (ko_has_root(call->what) && call->root != rank)
         return KOLO_OK; /* only the root knows them */
-    if (has_in)
+    if (ko_has_blocks(call->what, false))
         err = take(name, in, n, starts, &call->in_blocks);
-    if (!err && has_out)
+    if (!err && ko_has_blocks(call->what, true))
         err = take(name, out, n, starts + n, &call->out_blocks);
     if (!err && call->what == KO_ALL_GATHER)
         call->count = out->counts[rank];

@@ -349,11 +349,8 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
 /* A peer that has not connected yet can have ended without any link that would tell of it. */
 static bool has_ended(const struct ko_channel *channel, int peer)
 {
-    struct ko_endpoint *endpoint = channel->group->endpoint;
-    const struct ko_contact *contact =
-        ko_endpoint_known(endpoint, channel->group->world_ranks[peer]);
-
-    return contact && !channel->ports[peer].is_open && ko_contact_is_gone(&endpoint->own, contact);
+    return !channel->ports[peer].is_open &&
+           ko_endpoint_is_gone(channel->group->endpoint, channel->group->world_ranks[peer]);
 }
 
 static int check_process(struct ko_channel *channel, int peer)

@@ -44,12 +44,12 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
         used +=
             snprintf(text + used, nbytes - (size_t)used, " of %llu %s",
                      (unsigned long long)stamp->count, kolo_dtype_name((kolo_dtype)stamp->dtype));
-    if (what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER)
+    if (ko_is_reducing((enum ko_collective)what))
         used +=
             snprintf(text + used, nbytes - (size_t)used, ", %s", kolo_op_name((kolo_op)stamp->op));
     if (what == KO_ALL_REDUCE && stamp->root) /* coll_epilogue.h */
         snprintf(text + used, nbytes - (size_t)used, ", with options %08x", stamp->root);
-    if (what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER)
+    if (ko_has_root((enum ko_collective)what))
         snprintf(text + used, nbytes - (size_t)used, ", root %u", stamp->root);
 }
 

@@ -33,16 +33,11 @@ static size_t middle_bytes(int class)
     return class < 2 ? (size_t) class : (size_t)3 << (class - 2);
 }
 
-static bool is_reducing(enum ko_collective what)
-{
-    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
-}
-
 bool ko_choice_allows(const struct ko_situation *situation, int row, bool is_uneven, int class)
 {
     const struct ko_paper_text *text = &ko_paper_texts[row];
 
-    if (situation->is_ordered && is_reducing(text->what) && !(text->flags & KO_ORDERED))
+    if (situation->is_ordered && ko_is_reducing(text->what) && !(text->flags & KO_ORDERED))
         return false;
     if (is_uneven && text->flags & KO_EVEN)
         return false;

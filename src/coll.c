@@ -59,22 +59,11 @@ const char *ko_call_name(const struct ko_call *call)
 
 /* ---- arguments --------------------------------------------------------------------------- */
 
-static bool has_root(enum ko_collective what)
-{
-    return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;
-}
-
 /* Whether the buffer has a block for each rank, on this one. */
-static bool in_has_blocks(const kolo_group *group, const struct ko_call *call)
+static bool has_blocks(const kolo_group *group, const struct ko_call *call, bool is_out)
 {
-    return call->what == KO_REDUCE_SCATTER || call->what == KO_ALL_TO_ALL ||
-           (call->what == KO_SCATTER && call->root == group->rank);
-}
-
-static bool out_has_blocks(const kolo_group *group, const struct ko_call *call)
-{
-    return call->what == KO_ALL_GATHER || call->what == KO_ALL_TO_ALL ||
-           (call->what == KO_GATHER && call->root == group->rank);
+    return ko_has_blocks(call->what, is_out) &&
+           (!ko_has_root(call->what) || call->root == group->rank);
 }
 
 /* Elements from a buffer's beginning to its last block's end; false: more than memory has. */
@@ -99,10 +88,9 @@ static bool buffer_count(const kolo_group *group, const struct ko_call *call, bo
                          size_t *count)
 {
     const struct ko_blocks *blocks = is_out ? &call->out_blocks : &call->in_blocks;
-    const bool has_blocks = is_out ? out_has_blocks(group, call) : in_has_blocks(group, call);
 
     *count = call->count;
-    return !has_blocks || extent(group, call, blocks, count);
+    return !has_blocks(group, call, is_out) || extent(group, call, blocks, count);
 }
 
 size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool is_out)
@@ -132,7 +120,7 @@ static int check_buffer(const kolo_group *group, const struct ko_call *call, boo
 
 static int check_buffers(const kolo_group *group, const struct ko_call *call)
 {
-    const bool is_root = !has_root(call->what) || call->root == group->rank;
+    const bool is_root = !ko_has_root(call->what) || call->root == group->rank;
     const bool needs_in = call->what != KO_SCATTER || is_root;
     const bool needs_out = (call->what != KO_REDUCE && call->what != KO_GATHER) || is_root;
     int err = check_buffer(group, call, false, needs_in);
@@ -179,7 +167,7 @@ static bool is_plainly_right(const kolo_group *group, const struct ko_call *call
            call->count < (size_t)1 << 32 && call->in && call->out &&
            (call->what != KO_ALL_TO_ALL || call->in != call->out) &&
            (unsigned)call->root < (unsigned)group->size &&
-           (!is_reducing(call->what) || ko_reduction_of(call->dtype, call->op));
+           (!ko_is_reducing(call->what) || ko_reduction_of(call->dtype, call->op));
 }
 
 static int check_call(kolo_group *group, const struct ko_call *call)
@@ -190,9 +178,9 @@ static int check_call(kolo_group *group, const struct ko_call *call)
 
     if (!ko_dtype_is_valid(call->dtype))
         return ko_fail(KOLO_E_INVALID, "%s: %d is no dtype", name, (int)call->dtype);
-    if (is_reducing(call->what) && !ko_reduction_of(call->dtype, call->op))
+    if (ko_is_reducing(call->what) && !ko_reduction_of(call->dtype, call->op))
         err = ko_reduction_find(call->dtype, call->op, &unused); /* which says why */
-    if (!err && has_root(call->what))
+    if (!err && ko_has_root(call->what))
         err = ko_group_check_rank(group, call->root, "the root");
     if (err)
         return say_where(name, err);
@@ -279,7 +267,7 @@ static int run_alone_once(const struct ko_call *call)
         out += outs->starts[0] * element;
     if (call->is_scaled)
         return scale_alone(call, out, in, count);
-    if (is_reducing(call->what))
+    if (ko_is_reducing(call->what))
         return ko_reduce_single(call->dtype, call->op, out, in, count);
     if (out != in && count)
         memmove(out, in, count * element);
@@ -494,7 +482,7 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
 
     if (!group)
         return ko_fail(KOLO_E_INVALID, "%s: group is NULL", ko_call_name(call));
-    if (is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
+    if (ko_is_reducing(call->what) && (int)call->op >= KO_PREMUL) {
         err = resolve_op(group, call, &scaled);
         if (err)
             return err;

@@ -65,11 +65,6 @@ struct ko_algorithm {
 extern const struct ko_algorithm ko_algorithms[];
 extern const int ko_nalgorithms;
 
-static inline bool is_reducing(enum ko_collective what)
-{
-    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
-}
-
 /* "all_reduce" */
 const char *ko_collective_name(enum ko_collective what);
 

@@ -151,7 +151,7 @@ static int bring(const struct divided *d, int owner, struct ko_part part, void *
     uint64_t from;
     int err = KOLO_OK;
 
-    if (is_reducing(d->call->what)) {
+    if (ko_is_reducing(d->call->what)) {
         const bool is_there = d->nmates == 1 && !d->call->is_scaled;
 
         from = is_there ? in_at(d, d->rank, owner, part) : d->held ? (uintptr_t)to : d->scratch;
@@ -302,7 +302,7 @@ static int cross(void *work, size_t k)
     struct lists others, own;
     int err = KOLO_OK;
 
-    if (is_reducing(d->call->what)) {
+    if (ko_is_reducing(d->call->what)) {
         list_passing(d, k, &others, &own, true);
         err = pass(d, k, &others, &own);
         if (!err)
@@ -321,7 +321,7 @@ static int cross(void *work, size_t k)
  * is on its GPU. */
 static uint64_t result_at(const struct divided *d, int owner, struct ko_part part, const void *from)
 {
-    if (is_reducing(d->call->what) || owner != d->rank)
+    if (ko_is_reducing(d->call->what) || owner != d->rank)
         return (uintptr_t)from;
     return d->call->what == KO_ALL_GATHER || d->rank == d->call->root
                ? in_at(d, d->rank, owner, part)
@@ -368,7 +368,7 @@ static void lay_out(struct divided *d)
         if (is_mine(d, owner))
             d->at[owner] = nblocks++ * d->stride;
     d->sums_at = nblocks * d->stride;
-    if (is_reducing(d->call->what))
+    if (ko_is_reducing(d->call->what))
         nblocks += (size_t)d->division.hosts->n;
     d->slot_bytes = nblocks * d->stride;
 }
@@ -380,7 +380,7 @@ static int make_room(struct divided *d)
     if (d->held)
         return KOLO_OK;
     err = ko_gpu_staging(d->group->gpu, 2 * d->slot_bytes, &d->memory);
-    if (!err && is_reducing(d->call->what))
+    if (!err && ko_is_reducing(d->call->what))
         err = ko_gpu_scratch(d->group->gpu, d->stride, &d->scratch);
     return err ? ko_group_fail(d->group, err, kolo_last_error()) : KOLO_OK;
 }

@@ -34,18 +34,10 @@ struct pieces {
 
 /* ---- whether, and how many ------------------------------------------------------------------- */
 
-static bool has_blocks(enum ko_collective what, bool is_out)
-{
-    if (what == KO_ALL_TO_ALL)
-        return true;
-    return is_out ? what == KO_ALL_GATHER || what == KO_GATHER
-                  : what == KO_REDUCE_SCATTER || what == KO_SCATTER;
-}
-
 /* Elements of a block so that all are nbytes. */
 static size_t divide(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
-    const bool is_one = !has_blocks(call->what, false) && !has_blocks(call->what, true);
+    const bool is_one = !ko_has_blocks(call->what, false) && !ko_has_blocks(call->what, true);
     const size_t nblocks = is_one ? 1 : (size_t)group->size;
     const size_t most = (nbytes / nblocks) >> ko_dtype_shift(call->dtype);
 
@@ -75,9 +67,9 @@ static void lay_out(struct pieces *pieces)
     size_t nbytes;
 
     if (ko_coll_is_read(pieces->group, call))
-        pieces->nins = has_blocks(call->what, false) ? all : 1;
+        pieces->nins = ko_has_blocks(call->what, false) ? all : 1;
     if (ko_coll_is_written(pieces->group, call))
-        pieces->nouts = has_blocks(call->what, true) ? all : 1;
+        pieces->nouts = ko_has_blocks(call->what, true) ? all : 1;
     nbytes = (pieces->nins * block + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     pieces->out_at = call->in == call->out ? 0 : nbytes;
     nbytes = pieces->out_at + pieces->nouts * block;

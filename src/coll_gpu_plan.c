@@ -27,18 +27,10 @@ int ko_gpu_step_rank(const struct ko_gpu_plan *plan, int i)
     return plan->what == KO_ALL_TO_ALL ? i / plan->n : i;
 }
 
-static bool has_blocks(enum ko_collective what, enum buffer which)
-{
-    if (what == KO_ALL_TO_ALL)
-        return true;
-    return which == IN ? what == KO_REDUCE_SCATTER || what == KO_SCATTER
-                       : what == KO_ALL_GATHER || what == KO_GATHER;
-}
-
 /* What the rank gives to rank i, or gets from it. */
 static struct ko_part block(const struct ko_gpu_plan *plan, int rank, enum buffer which, int i)
 {
-    const size_t index = has_blocks(plan->what, which) ? (size_t)i : 0;
+    const size_t index = ko_has_blocks(plan->what, which != IN) ? (size_t)i : 0;
     const struct ko_part even = {index * plan->count, plan->count};
 
     return plan->blocks ? plan->blocks[rank].parts[which][i] : even;
@@ -159,7 +151,7 @@ void ko_gpu_step(const struct ko_gpu_plan *plan, int i, struct ko_fold *fold)
     *fold = (struct ko_fold){.count = plan->count};
     if (plan->what == KO_REDUCE_SCATTER)
         plan_blocks(plan, i, fold);
-    else if (is_reducing(plan->what))
+    else if (ko_is_reducing(plan->what))
         plan_reduction(plan, i, fold);
     else
         plan_copy(plan, i, fold);
@@ -199,12 +191,12 @@ void ko_gpu_plan_push(const struct ko_gpu_plan *plan, int rank, uint64_t scratch
     push->nbytes = plan->count << plan->shift;
     for (int r = 0; r < plan->n; r++) {
         push->from[r] = block_at(plan, rank, IN, r);
-        if (!is_reducing(plan->what))
+        if (!ko_is_reducing(plan->what))
             push->to[r] = block_at(plan, rank, OUT, r);
         else /* one's own stays where it is */
             push->to[r] = r == rank ? push->from[r] : scratch + (uint64_t)r * KO_PUSH_BYTES;
         add_part(fold, push->to[r]);
     }
-    if (is_reducing(plan->what))
+    if (ko_is_reducing(plan->what))
         fold->outs[fold->nouts++] = plan->outs[rank];
 }

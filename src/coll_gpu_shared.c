@@ -138,7 +138,7 @@ static int begin_step(kolo_group *group, const struct ko_call *call, const struc
 
     if (!fold->nouts || !fold->count)
         return KOLO_OK;
-    if (is_reducing(call->what))
+    if (ko_is_reducing(call->what))
         return begin_fold(call, plan, fold, stream);
     if (fold->nouts == 1 || ko_gpu_share_is_spread(group->share))
         return copy_to_each(group, fold, shift, stream);

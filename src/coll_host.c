@@ -106,7 +106,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->group = group;
     v->channel = &group->collectives;
     v->element = (size_t)1 << shift;
-    v->reduction = is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
+    v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_large = is_beyond_cache(group, call, call->count << shift);
     v->held = call->held;

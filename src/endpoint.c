@@ -263,6 +263,13 @@ static int fail_unjoined(const struct ko_endpoint *endpoint, const struct ko_con
         *endpoint->lacking ? "; " : "", endpoint->lacking);
 }
 
+bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank)
+{
+    const struct ko_contact *contact = ko_endpoint_known(endpoint, rank);
+
+    return contact && ko_contact_is_gone(&endpoint->own, contact);
+}
+
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
                         struct ko_wire **wire)
 {

@@ -62,6 +62,10 @@ int ko_endpoint_contact(struct ko_endpoint *endpoint, int rank, const struct ko_
 /* The contact if it has been fetched, else NULL. */
 const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int rank);
 
+/* Whether the process of a rank whose contact has been fetched has ended, as far as this machine
+ * can tell. */
+bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank);
+
 /* Begins a wire to a world rank over the transport that topology chooses. */
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
                         struct ko_wire **wire);

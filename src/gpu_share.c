@@ -447,20 +447,13 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
                rank, kolo_last_error());
 }
 
-/* What no allocation could be; drop_older relies on the sum. */
-static bool is_odd(const struct ko_gpu_place *place)
-{
-    return !place->nbytes || place->base > UINT64_MAX - place->nbytes ||
-           place->offset >= place->nbytes;
-}
-
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
     struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
 
     if (place->kind == KO_GPU_NO_BUFFER)
         return true;
-    if (place->kind == KO_GPU_HOST || is_odd(place))
+    if (place->kind == KO_GPU_HOST || ko_gpu_place_is_odd(place))
         return false;
     if (!known && !ko_gpu_enter(share->gpu)) {
         drop_older(share, &share->ranks[rank].known, place);

@@ -40,6 +40,13 @@ struct ko_gpu_place {
 _Static_assert(sizeof(struct ko_gpu_place) == 40 + sizeof(ko_cu_ipc_handle),
                "messages of no more bytes travel themselves (kolo.h)");
 
+/* What no allocation could be; who looks for older ones relies on the sum. */
+static inline bool ko_gpu_place_is_odd(const struct ko_gpu_place *place)
+{
+    return !place->nbytes || place->base > UINT64_MAX - place->nbytes ||
+           place->offset >= place->nbytes;
+}
+
 static inline bool ko_gpu_says_gone(const struct ko_gpu_place *place, uint64_t id)
 {
     bool is_gone = false;

@@ -253,13 +253,6 @@ static int go_on(const struct ko_gpu_spans *spans, struct theirs *theirs,
     return err == KOLO_E_PEER_LOST ? KO_AGAIN : err;
 }
 
-/* What no span could be. */
-static bool is_odd(const struct ko_gpu_place *place)
-{
-    return !place->nbytes || place->base > UINT64_MAX - place->nbytes ||
-           place->offset >= place->nbytes;
-}
-
 /* With the context. */
 static int reach(struct ko_gpu_spans *spans, int from, const struct ko_gpu_place *place,
                  uint64_t *at)
@@ -289,7 +282,7 @@ int ko_gpu_spans_reach(struct ko_gpu_spans *spans, int from, const struct ko_gpu
 {
     int err;
 
-    if (is_odd(place) || (!spans->ranks[from].is_here && !spans->is_handing))
+    if (ko_gpu_place_is_odd(place) || (!spans->ranks[from].is_here && !spans->is_handing))
         return ko_fail(KOLO_E_SYSTEM, "that memory cannot be reached");
     err = ko_gpu_enter(spans->gpu);
     if (err)

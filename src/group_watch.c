@@ -56,10 +56,7 @@ static int nap_ms(const kolo_group *group)
 
 static bool is_gone(const struct ko_watch *watch, int rank)
 {
-    struct ko_endpoint *endpoint = watch->group->endpoint;
-    const struct ko_contact *contact = ko_endpoint_known(endpoint, watch->group->world_ranks[rank]);
-
-    return contact && ko_contact_is_gone(&endpoint->own, contact);
+    return ko_endpoint_is_gone(watch->group->endpoint, watch->group->world_ranks[rank]);
 }
 
 static bool any_is_gone(const struct ko_watch *watch)
