@@ -256,7 +256,7 @@ static int one_dies(kolo_group *group, void *argument)
     const int wait_all = *(const int *)argument;
     int err;
 
-    if (kolo_monitored_barrier(group, -1, 0))
+    if (kolo_monitored_barrier(group, -1, 0) || ranks_let_be_last(group, 2))
         return ranks_fail("the first barrier");
     if (kolo_group_rank(group) == 2)
         raise(SIGKILL);
