@@ -9,6 +9,7 @@
 #include "config.h"
 #include "error_file.h"
 #include "group_fork.h"
+#include "group_waits.h"
 #include "group_watch.h"
 #include "group_wishes.h"
 #include "layout.h"
@@ -519,6 +520,7 @@ void kolo_group_free(kolo_group *group)
     part(group);
     ko_mailbox_free(group);
     ko_channel_close(&group->collectives);
+    ko_waits_forget(group);
     ko_world_leave(group->world, atomic_load(&group->failed) != 0);
     ko_endpoint_release(group->endpoint);
     ko_places_close(group->places, group->share);

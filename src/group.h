@@ -92,8 +92,9 @@ struct kolo_group {
     bool checks_calls;                         /* KOLO_CHECK at creation */
     bool is_ordered;                           /* KOLO_DETERMINISTIC at creation */
 
-    pthread_mutex_t lock; /* failing, and the mailbox's creation */
-    atomic_int failed;    /* 0, or the KOLO_E_ code; set once, after failure_text */
+    pthread_mutex_t lock;       /* failing, and the mailbox's creation */
+    atomic_bool has_told_waits; /* the store has this rank's word (group_waits.h) */
+    atomic_int failed;          /* 0, or the KOLO_E_ code; set once, after failure_text */
     char failure_text[KO_ERROR_TEXT];
     atomic_bool has_written; /* the failure, into the store */
 };

@@ -29,10 +29,11 @@ static bool has_store(const kolo_group *group)
     return !atomic_load(&group->endpoint->store_is_lost);
 }
 
-void ko_waits_tell(kolo_group *group, const struct ko_waits_word *word)
+/* On this rank's key. */
+static void ask_store(kolo_group *group, struct ko_request *request)
 {
     const ko_deadline deadline = ko_deadline_in(STORE_MS);
-    struct ko_request request = {.op = KO_STORE_SET, .value = {word, sizeof *word}};
+    struct ko_endpoint *endpoint = group->endpoint;
     struct ko_reply reply;
     char key[KEY_BYTES];
 
@@ -40,8 +41,23 @@ void ko_waits_tell(kolo_group *group, const struct ko_waits_word *word)
         return;
     write_key(group, group->rank, key);
     (void)ko_endpoint_after_store(
-        group->endpoint,
-        ko_store_call_key(group->endpoint->store, &request, key, &deadline, &reply));
+        endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, &reply));
+}
+
+void ko_waits_tell(kolo_group *group, const struct ko_waits_word *word)
+{
+    struct ko_request request = {.op = KO_STORE_SET, .value = {word, sizeof *word}};
+
+    atomic_store(&group->has_told_waits, true);
+    ask_store(group, &request);
+}
+
+void ko_waits_forget(kolo_group *group)
+{
+    struct ko_request request = {.op = KO_STORE_DELETE};
+
+    if (atomic_load(&group->has_told_waits) && !ko_group_has_failed(group))
+        ask_store(group, &request);
 }
 
 /* What the store has of the group's ranks. */

@@ -28,6 +28,10 @@ int64_t ko_waits_tell_ms(int limit_ms);
 /* Leaves word, in place of what this rank has said before. Errors change nothing. */
 void ko_waits_tell(kolo_group *group, const struct ko_waits_word *word);
 
+/* Before the group is freed: takes away what is left of that, unless others may still read it to
+ * learn why the group has failed. */
+void ko_waits_forget(kolo_group *group);
+
 /* The words of all ranks, as many as the group has; KO_WAITS_NOT of those that have left none.
  * False: the store does not tell. */
 bool ko_waits_read(kolo_group *group, struct ko_waits_word *words);
