@@ -140,7 +140,7 @@ int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct
 
 int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
 {
-    char who[160] = "any rank", call[160], others[256], text[KO_ERROR_TEXT];
+    char who[160] = "any rank", call[160], others[256], text[KO_ERROR_TEXT + 256];
     const struct ko_port *port = wait->peer < 0 ? NULL : &channel->ports[wait->peer];
 
     if (port)

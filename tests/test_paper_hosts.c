@@ -28,8 +28,8 @@ enum order { LARGEST_FIRST, SMALLEST_FIRST, DEALT, NORDERS };
 
 static struct ko_hosts *lay_out(const struct shape *shape, enum order order)
 {
-    static const char *const names[MOST_RANKS] = {"a", "b", "c", "d", "e", "f", "g", "h",
-                                                  "i", "j", "k", "l", "m", "n", "o", "p"};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h",
+                                        "i", "j", "k", "l", "m", "n", "o", "p"};
     const char *machines[MOST_RANKS];
     struct ko_hosts *hosts;
     int rank = 0;
