@@ -75,7 +75,10 @@ static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list_o
 static int make_sizes(kolo_group *group, size_t **sizes)
 {
     *sizes = ko_alloc((size_t)group->size * sizeof **sizes, "the sizes of blobs");
-    return *sizes ? KOLO_OK : ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    if (*sizes)
+        return KOLO_OK;
+    (void)ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    return KOLO_E_NOMEM;
 }
 
 int kolo_all_gather_bytes(kolo_group *group, kolo_bytes in, kolo_bytes **all)
