@@ -393,7 +393,7 @@ static void test_queue_wait_and_pop(struct place *place)
 static void *pass_barriers(void *argument)
 {
     struct helper *helper = argument;
-    char key[16];
+    char key[24];
     int64_t come = 0;
 
     for (int i = 0; i < 10 && !helper->err; i++) {
