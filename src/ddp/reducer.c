@@ -303,7 +303,7 @@ static int begin_bucket(struct kolo_ddp *ddp, size_t b)
     struct ko_pending *pending = &ddp->pending[b];
 
     if (ddp->has_step && (pending->in_arenas || pending->has_copies)) {
-        int err = pending->has_copies ? ko_ddp_copy_in(ddp, b) : KOLO_OK;
+        int err = pending->has_copies ? ko_ddp_copy(ddp, b, true) : KOLO_OK;
 
         return err ? err
                    : kolo_all_reduce_step_async(ddp->group, &pending->update, bucket->dtype,
@@ -393,7 +393,7 @@ static int bring_back(struct kolo_ddp *ddp, size_t b)
     const struct ko_pending *pending = &ddp->pending[b];
 
     if (ddp->has_step && pending->has_copies)
-        return ko_ddp_copy_out(ddp, b);
+        return ko_ddp_copy(ddp, b, false);
     if (pending->in_place)
         return KOLO_OK;
     return ko_ddp_check_copies(ddp,

@@ -48,10 +48,9 @@ struct kolo_ddp {
  * call it leaves the other ranks waiting. */
 int ko_ddp_check_copies(struct kolo_ddp *ddp, int err);
 
-/* For a bucket that takes the step on copies: parameters and states, not gradients, go there, and
+/* For a bucket that takes the step on copies: parameters and states, not gradients, go there, or
  * come back. */
-int ko_ddp_copy_in(struct kolo_ddp *ddp, size_t b);
-int ko_ddp_copy_out(struct kolo_ddp *ddp, size_t b);
+int ko_ddp_copy(struct kolo_ddp *ddp, size_t b, bool is_in);
 
 /* The step on the host, by averages that lie where they belong. */
 void ko_ddp_step_members(const struct kolo_ddp *ddp, size_t b);

@@ -9,27 +9,20 @@
 
 /* ---- taking it --------------------------------------------------------------------------- */
 
-int ko_ddp_copy_in(struct kolo_ddp *ddp, size_t b)
+int ko_ddp_copy(struct kolo_ddp *ddp, size_t b, bool is_in)
 {
     const struct ko_pending *pending = &ddp->pending[b];
+    const struct ko_bucket *bucket = &ddp->plan.buckets[b];
     int err = KOLO_OK;
 
-    for (int part = 0; part < KO_NPARTS && !err; part++)
-        if (pending->copies[part])
-            err = ko_parts_gather(pending->gpu, ddp->params, &ddp->plan.buckets[b],
-                                  (enum ko_param_part)part, pending->copies[part]);
-    return ko_ddp_check_copies(ddp, err);
-}
+    for (int p = 0; p < KO_NPARTS && !err; p++) {
+        const enum ko_param_part part = (enum ko_param_part)p;
+        char *copy = pending->copies[p];
 
-int ko_ddp_copy_out(struct kolo_ddp *ddp, size_t b)
-{
-    const struct ko_pending *pending = &ddp->pending[b];
-    int err = KOLO_OK;
-
-    for (int part = 0; part < KO_NPARTS && !err; part++)
-        if (pending->copies[part])
-            err = ko_parts_scatter(pending->gpu, ddp->params, &ddp->plan.buckets[b],
-                                   (enum ko_param_part)part, pending->copies[part]);
+        if (copy)
+            err = is_in ? ko_parts_gather(pending->gpu, ddp->params, bucket, part, copy)
+                        : ko_parts_scatter(pending->gpu, ddp->params, bucket, part, copy);
+    }
     return ko_ddp_check_copies(ddp, err);
 }
 
