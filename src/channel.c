@@ -76,7 +76,7 @@ int ko_channel_part(struct ko_channel *channel)
 {
     int late = -1;
 
-    if (!channel->is_parting && check_unread(channel))
+    if (channel->number == KO_CHANNEL_COLLECTIVES && !channel->is_parting && check_unread(channel))
         return -1;
     for (int i = 0; channel->ports && i < channel->group->size; i++) {
         const struct ko_port *port = &channel->ports[i];
