@@ -3,10 +3,10 @@
  * The calls that not every store has of its own, on every kind of store: with an operation for
  * them, and with what stands in for it.
  */
-#include "old_server.h"
 #include "sanitized.h"
 #include "status.h"
 #include "store.h"
+#include "store_places.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,14 +22,6 @@
 #include <unistd.h>
 
 enum { THREADS = 4 };
-
-/* A store of some kind, and what lies under it. */
-struct place {
-    kolo_store *store;
-    kolo_store *served;
-    struct old_server *old;
-    bool has_queues, has_list;
-};
 
 static kolo_bytes text(const char *s)
 {
@@ -475,76 +467,7 @@ static void test_wrong_arguments(struct place *place)
     assert_int_equal(kolo_store_barrier(NULL, "k", 1, 0), KOLO_E_INVALID);
 }
 
-/* ---- kinds of stores ---------------------------------------------------------------------- */
-
-static void open_served(struct place *place)
-{
-    place->has_queues = place->has_list = true;
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &place->served), KOLO_OK);
-}
-
-static void open_local(struct place *place)
-{
-    place->has_queues = place->has_list = true;
-    assert_int_equal(kolo_store_open_local(&place->served), KOLO_OK);
-    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
-}
-
-/* Nobody else opens it, so that it is removed at the end. */
-static void open_file(struct place *place)
-{
-    char path[] = "/tmp/test-store-XXXXXX";
-    int fd = mkstemp(path);
-
-    place->has_list = true;
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(kolo_store_open_file(path, 1, 60000, &place->served), KOLO_OK);
-    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
-}
-
-static void open_prefix(struct place *place)
-{
-    kolo_store *base;
-
-    place->has_queues = place->has_list = true;
-    assert_int_equal(kolo_store_open_local(&base), KOLO_OK);
-    assert_int_equal(kolo_store_set(base, "outside", text("")), KOLO_OK);
-    assert_int_equal(kolo_store_open_prefix(base, "p", &place->served), KOLO_OK);
-    kolo_store_close(base);
-    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
-}
-
-static void open_tcp(struct place *place)
-{
-    open_served(place);
-    assert_int_equal(ko_store_clone(place->served, &place->store), KOLO_OK);
-}
-
-static void open_old(struct place *place, enum old_server_kind kind)
-{
-    int port;
-
-    open_served(place);
-    place->has_queues = place->has_list = kind == OLD_BUSY;
-    place->old = old_server_open(kind, kolo_store_port(place->served), &port);
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &place->store), KOLO_OK);
-}
-
-static void open_1_13(struct place *place)
-{
-    open_old(place, OLD_1_13);
-}
-
-static void open_early_2(struct place *place)
-{
-    open_old(place, OLD_EARLY_2);
-}
-
-static void open_busy(struct place *place)
-{
-    open_old(place, OLD_BUSY);
-}
+/* ---- all tests on all kinds of stores ------------------------------------------------------- */
 
 struct test {
     const char *name;
@@ -566,18 +489,10 @@ static const struct test tests[] = {
     {"wrong_arguments", test_wrong_arguments},
 };
 
-static const struct kind {
-    const char *name;
-    void (*open)(struct place *place);
-} kinds[] = {
-    {"local", open_local}, {"file", open_file},       {"prefix", open_prefix}, {"tcp", open_tcp},
-    {"1.13", open_1_13},   {"early 2", open_early_2}, {"busy", open_busy},
-};
-
-enum { NTESTS = sizeof tests / sizeof *tests, NKINDS = sizeof kinds / sizeof *kinds };
+enum { NTESTS = sizeof tests / sizeof *tests };
 
 struct run {
-    const struct kind *kind;
+    const struct place_kind *kind;
     const struct test *test;
     char name[64];
 };
@@ -589,19 +504,16 @@ static void run(void **state)
 
     run->kind->open(&place);
     run->test->body(&place);
-    kolo_store_close(place.store);
-    if (place.old)
-        old_server_close(place.old);
-    kolo_store_close(place.served);
+    place_close(&place);
 }
 
 int main(void)
 {
-    static struct run runs[NKINDS * NTESTS];
-    static struct CMUnitTest units[NKINDS * NTESTS];
+    static struct run runs[PLACE_NKINDS * NTESTS];
+    static struct CMUnitTest units[PLACE_NKINDS * NTESTS];
 
-    for (int i = 0; i < NKINDS * NTESTS; i++) {
-        runs[i].kind = &kinds[i / NTESTS];
+    for (int i = 0; i < PLACE_NKINDS * NTESTS; i++) {
+        runs[i].kind = &place_kinds[i / NTESTS];
         runs[i].test = &tests[i % NTESTS];
         snprintf(runs[i].name, sizeof runs[i].name, "%s: %s", runs[i].kind->name,
                  runs[i].test->name);
