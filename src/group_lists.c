@@ -7,6 +7,8 @@
  */
 #include "group_lists.h"
 
+#include "store.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,22 +74,20 @@ static int compare(kolo_group *parent, const struct ko_members *members, const c
 
 static int claim(kolo_group *parent, const struct ko_members *members, int rank, const char *text)
 {
-    kolo_store *store = parent->endpoint->store;
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(parent));
+    struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {text, strlen(text)}};
+    struct ko_reply reply;
     char key[64];
-    void *value;
-    size_t nbytes;
     int err;
 
     snprintf(key, sizeof key, "lists/%016" PRIx64 "/%d", members->call, rank);
-    kolo_store_set_timeout(store, kolo_group_timeout(parent));
-    err = kolo_store_compare_set(store, key, (kolo_bytes){NULL, 0},
-                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
+    err = ko_store_call_key(parent->endpoint->store, &request, key, &deadline, &reply);
     err = ko_endpoint_after_store(parent->endpoint, err);
     if (err)
         return err == KOLO_E_PEER_LOST ? ko_group_fail_lost(parent, kolo_last_error())
                                        : ko_group_fail(parent, err, kolo_last_error());
-    err = compare(parent, members, value);
-    kolo_free(value);
+    err = compare(parent, members, reply.value);
+    kolo_free(reply.value);
     return err;
 }
 
