@@ -136,7 +136,10 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
     int err;
 
     for (;;) {
+        const uint64_t noticed = port->link->noticed;
+
         err = ko_link_hear(port->link, &notice);
+        channel->heard += port->link->noticed - noticed;
         if (err == KO_AGAIN)
             return KOLO_OK;
         if (err == KOLO_E_PEER_LOST && port->has_left) {
@@ -486,19 +489,29 @@ int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait)
         return spin_once(channel, wait);
     arm(channel);
     wait->is_armed = true;
+    wait->heard = channel->heard;
     return KOLO_OK;
+}
+
+bool ko_channel_may_sleep(const struct ko_channel *channel, struct ko_wait *wait)
+{
+    const bool may_sleep = wait->is_armed && wait->heard == channel->heard;
+
+    wait->is_armed = false;
+    return may_sleep;
 }
 
 int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait)
 {
     int err = ko_group_check(channel->group);
 
-    if (err || !wait->is_armed)
-        return err ? err : ko_channel_wait_awake(channel, wait);
+    if (err)
+        return err;
     /* The caller has looked since whatever we know was heard. */
-    if (wait->peer >= 0 && channel->ports[wait->peer].has_left)
+    if (wait->is_armed && wait->peer >= 0 && channel->ports[wait->peer].has_left)
         return ko_channel_link_failed(channel, wait->peer, KOLO_E_PEER_LOST);
-    wait->is_armed = false;
+    if (!ko_channel_may_sleep(channel, wait))
+        return ko_channel_wait_awake(channel, wait);
     err = sleep_once(channel, wait);
     wait->spin_until_ns = 1; /* after a sleep: look a few times, then sleep again */
     return err;

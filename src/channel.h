@@ -44,6 +44,7 @@ struct ko_channel {
 
     uint64_t seq; /* of the call under way, or of the last one */
     bool is_in_call;
+    uint64_t heard;        /* control messages that links have taken in, bells among them */
     uint64_t told_waiting; /* the call of which this rank has left word that it waits in it */
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
@@ -58,6 +59,7 @@ struct ko_wait {
     const char *what; /* "to send", "for a message": for the time-out's text */
     unsigned turns;
     bool is_armed;
+    uint64_t heard;        /* when it was armed */
     enum ko_waits message; /* of a user's: KO_WAITS_FOR_MESSAGE or KO_WAITS_TO_SEND; else 0 */
     bool has_left_word;    /* of that */
     bool has_asked;        /* the peer has been told that it is waited for */
@@ -84,10 +86,13 @@ int ko_channel_link_all(struct ko_channel *channel);
 int ko_channel_wait(struct ko_channel *channel, struct ko_wait *wait);
 
 /* The same in pieces, for a caller that lets others use the channel while it sleeps. wait_awake
- * until wait->is_armed and the caller has looked once more; then is_armed = false, poll, sleep
+ * until may_sleep, the caller having looked once more after wait->is_armed; then poll, sleep
  * (this alone while others may come; it returns the number of events, or -1 after ko_fail), woken
  * with what sleep returned, look_around, and from the beginning. Woken has to follow poll. */
 int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait);
+/* Whether whatever comes from now on ends a sleep: it is armed, and no bell has been heard since,
+ * after which a peer rings no more. It is not armed afterwards. */
+bool ko_channel_may_sleep(const struct ko_channel *channel, struct ko_wait *wait);
 int ko_channel_poll(struct ko_channel *channel);
 int ko_channel_nap_ms(const struct ko_channel *channel, const ko_deadline *deadline);
 int ko_channel_sleep(struct ko_channel *channel, int nap_ms, struct ko_event *events, int cap);

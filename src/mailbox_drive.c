@@ -175,12 +175,11 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
     int nap_ms, left_ms = ko_deadline_left_ms(deadline);
     int n;
 
-    if (!wait->is_armed) {
+    if (!ko_channel_may_sleep(&mailbox->channel, wait)) {
         if (ko_channel_wait_awake(&mailbox->channel, wait))
             ko_mailbox_fail_all(mailbox);
         return;
     }
-    wait->is_armed = false;
     if (ko_channel_poll(&mailbox->channel)) {
         ko_mailbox_fail_all(mailbox);
         return;
