@@ -310,8 +310,9 @@ check: all tests $(if $(NVCC),lint-ptx) ## run all tests (TESTS=... for some of 
 	$(Q)tests/prove $(BUILD) $(TESTS)
 
 .PHONY: prove
-prove: $(BUILD)/tests/test_paper ## prove each text on paper for all ranks, roots and counts: minutes
-	$(Q)CMOCKA_MESSAGE_OUTPUT=TAP TEST_LIMIT_S=1800 tests/limited $< all
+prove: $(BUILD)/tests/test_paper $(BUILD)/tests/test_paper_hosts ## prove each text on paper for all ranks, roots, counts and hosts: minutes
+	$(Q)for test in $^; do for part in 0 1 2 3 4 5 6 7; do echo $$test all $$part 8; done; done | \
+	    CMOCKA_MESSAGE_OUTPUT=TAP TEST_LIMIT_S=1800 xargs -P $$(nproc) -L 1 tests/limited
 
 # ---- tests in other builds -----------------------------------------------------------------------
 
