@@ -131,6 +131,22 @@ int ko_config_whole(const char *name, const char *text, long low, long high, int
     return KOLO_OK;
 }
 
+int ko_config_port_range(const char *text, int *low, int *high)
+{
+    int first, last;
+    int length = -1;
+
+    if (!*text)
+        return KOLO_OK;
+    if (sscanf(text, "%5d-%5d%n", &first, &last, &length) != 2 || length != (int)strlen(text) ||
+        first < 1 || first > last || last > 65535)
+        return ko_fail(KOLO_E_INVALID,
+                       "KOLO_PORT_RANGE is \"%.100s\"; it takes two ports, like 30000-30999", text);
+    *low = first;
+    *high = last;
+    return KOLO_OK;
+}
+
 static bool is_known(const char *name, size_t length)
 {
     for (int i = 0; i < KO_CONFIG_COUNT; i++)

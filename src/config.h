@@ -118,6 +118,9 @@ int ko_config_check_one(enum ko_config_id id);
 /* text as a whole number from low to high; KOLO_E_INVALID names what it was meant to be. */
 int ko_config_whole(const char *name, const char *text, long low, long high, int *number);
 
+/* The ports that a value of KOLO_PORT_RANGE says; those that stand there if it is empty. */
+int ko_config_port_range(const char *text, int *low, int *high);
+
 /* KOLO_E_INVALID if any variable of the environment is malformed as a number or word. Warns of
  * variables that begin with KOLO_ but are none of the table's: a typing error would otherwise pass
  * in silence. */

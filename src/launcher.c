@@ -300,14 +300,19 @@ int ko_address_parse(const char *name, const char *text, bool is_port_optional,
 }
 
 /* Steps that run at the same time on the same nodes get different ports, unless their jobs are
- * thousands apart: below those that systems give out themselves. */
-static int slurm_port(char *const *environment)
+ * thousands apart: below those that systems give out themselves, or of KOLO_PORT_RANGE. */
+static int choose_slurm_port(char *const *environment, int *port)
 {
     const char *job = look_up(environment, "SLURM_JOB_ID");
     const char *step = look_up(environment, "SLURM_STEP_ID");
+    const char *range = look_up(environment, "KOLO_PORT_RANGE");
     uint64_t number = (job ? strtoull(job, NULL, 10) : 0) * 61 + strtoull(step, NULL, 10);
+    int low = 16384, high = 32767;
+    int err = ko_config_port_range(range ? range : "", &low, &high);
 
-    return 16384 + (int)(number % 16384);
+    if (!err)
+        *port = low + (int)(number % (uint64_t)(high - low + 1));
+    return err;
 }
 
 /* The first node of the step, which has rank 0. */
@@ -400,10 +405,11 @@ static int find_meeting(char *const *environment, const struct row *row,
 {
     const char *master = look_up(environment, "KOLO_MASTER");
     bool has_port = row->meeting == KO_MEET_NODE0;
-    int err = KOLO_OK;
+    int err = has_port ? choose_slurm_port(environment, &placement->port) : KOLO_OK;
 
+    if (err)
+        return err;
     placement->meeting = row->meeting;
-    placement->port = has_port ? slurm_port(environment) : 0;
     if (master) {
         placement->meeting = KO_MEET_RANK0;
         placement->address_name = "KOLO_MASTER";

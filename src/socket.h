@@ -23,8 +23,10 @@
  */
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out);
 
-/* What KOLO_PORT_RANGE says; 0 and 0, which is any port, if it is not set. */
-int ko_socket_port_range(int *low, int *high);
+/* Binds a socket of address's family to a free port, of KOLO_PORT_RANGE if that is set, and says
+ * which; others that name it may share it until one listens. host is for the error's text. */
+int ko_socket_bind_any(int fd, const char *host, struct sockaddr_storage *address,
+                       socklen_t length);
 
 /* KOLO_E_INVALID if nothing can listen on host, which the variable called name says. */
 int ko_socket_check_address(const char *name, const char *host);

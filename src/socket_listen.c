@@ -30,98 +30,105 @@ static int fail_listen(int error, const char *host, int port)
             " (another process has this port: end it, or take another port; 0 is any free one)";
     else if (error == EADDRNOTAVAIL)
         advice = " (this machine has no such address: listen on one of its own)";
-    return ko_fail_errno(error, "cannot listen on %s:%d%s", host && *host ? host : "*", port,
-                         advice);
+    return ko_fail_errno(error, "cannot listen on %s:%d%s", *host ? host : "*", port, advice);
 }
 
-/* Returns 0 or an errno. */
-static int listen_on(const struct sockaddr *address, socklen_t address_length, int *fd_out,
-                     int *port_out)
+/* With others that do too and do not listen. */
+static void share_port(int fd, bool is_shared)
 {
-    struct sockaddr_storage taken = {0};
-    socklen_t length = sizeof taken;
-    int one = 1;
-    int error;
-    int fd = ko_socket_open(address->sa_family);
+    int on = is_shared;
 
-    if (fd < 0)
-        return errno;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, address, address_length) || listen(fd, SOMAXCONN) ||
-        getsockname(fd, (struct sockaddr *)&taken, &length)) {
-        error = errno;
-        close(fd);
-        return error;
-    }
-    *fd_out = fd;
-    *port_out = ko_socket_port_of(&taken);
-    return 0;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
-int ko_socket_port_range(int *low, int *high)
+/* Binds to some free port from low to high, or to any. At first only to one that no socket has: one
+ * that is bound and does not listen is held for somebody (tools/launch_port.c). Then to one on
+ * which nobody listens: connections that have ended keep theirs for a minute. It begins at a place
+ * that differs from process to process, so that they need not all go through those that are
+ * taken. 0 or an errno. */
+static int bind_within(int fd, struct sockaddr_storage *address, socklen_t length, int low,
+                       int high)
 {
-    const char *text = ko_config_text(KO_CONFIG_PORT_RANGE);
-    int length = -1;
-
-    *low = *high = 0;
-    if (!*text)
-        return KOLO_OK;
-    if (sscanf(text, "%5d-%5d%n", low, high, &length) == 2 && length == (int)strlen(text) &&
-        *low >= 1 && *low <= *high && *high <= 65535)
-        return KOLO_OK;
-    return ko_fail(KOLO_E_INVALID,
-                   "KOLO_PORT_RANGE is \"%s\"; it takes two ports, like 30000-30999", text);
-}
-
-/* Listens on some free port, of the range if there is one: from a place in it that differs from
- * process to process, so that they need not all go through those that are taken. */
-static int listen_on_any(struct sockaddr_storage *address, socklen_t length, int *fd, int *port)
-{
-    int low, high, n, first;
+    const int n = high - low + 1;
+    const int first = (int)((uint32_t)getpid() * 2654435761u % (uint32_t)n);
     int error = EADDRINUSE;
-    int err = ko_socket_port_range(&low, &high);
+
+    for (int i = 0; i < 2 * n && error == EADDRINUSE; i++) {
+        share_port(fd, i >= n);
+        ko_socket_set_port(address, low + (first + i) % n);
+        error = bind(fd, (struct sockaddr *)address, length) ? errno : 0;
+    }
+    share_port(fd, true);
+    return error;
+}
+
+int ko_socket_bind_any(int fd, const char *host, struct sockaddr_storage *address, socklen_t length)
+{
+    int low = 0, high = 0;
+    int err = ko_config_port_range(ko_config_text(KO_CONFIG_PORT_RANGE), &low, &high);
+    int error;
 
     if (err)
         return err;
-    n = high - low + 1;
-    first = (int)((uint32_t)getpid() * 2654435761u % (uint32_t)n);
-    for (int i = 0; i < n && error == EADDRINUSE; i++) {
-        ko_socket_set_port(address, low == 0 ? 0 : low + (first + i) % n);
-        error = listen_on((struct sockaddr *)address, length, fd, port);
-    }
+    error = bind_within(fd, address, length, low, high);
     if (error == EADDRINUSE && low > 0)
         return ko_fail(KOLO_E_SYSTEM, "all ports of KOLO_PORT_RANGE, %d to %d, are taken", low,
                        high);
-    return error ? ko_fail_errno(error, "cannot listen") : KOLO_OK;
+    if (!error && getsockname(fd, (struct sockaddr *)address, &length))
+        error = errno;
+    return error ? fail_listen(error, host, 0) : KOLO_OK;
 }
 
-static int listen_first(const struct addrinfo *address, const char *host, int port, int *fd,
-                        int *port_out)
+static int bind_given(int fd, const char *host, const struct sockaddr_storage *address,
+                      socklen_t length)
 {
-    struct sockaddr_storage any = {0};
-    int error;
+    share_port(fd, true);
+    if (!bind(fd, (const struct sockaddr *)address, length))
+        return KOLO_OK;
+    return fail_listen(errno, host, ko_socket_port_of(address));
+}
 
-    if (port == 0 && *ko_config_text(KO_CONFIG_PORT_RANGE)) {
-        memcpy(&any, address->ai_addr, address->ai_addrlen);
-        return listen_on_any(&any, address->ai_addrlen, fd, port_out);
-    }
-    error = listen_on(address->ai_addr, address->ai_addrlen, fd, port_out);
-    return error ? fail_listen(error, host, port) : KOLO_OK;
+/* Listens on the address, whose port is 0 for any; then it is the one taken. */
+static int listen_on(const char *host, struct sockaddr_storage *address, socklen_t length,
+                     int *fd_out)
+{
+    int fd = ko_socket_open(address->ss_family);
+    int err;
+
+    if (fd < 0)
+        return fail_listen(errno, host, ko_socket_port_of(address));
+    if (ko_socket_port_of(address))
+        err = bind_given(fd, host, address, length);
+    else
+        err = ko_socket_bind_any(fd, host, address, length);
+    if (!err && listen(fd, SOMAXCONN))
+        err = fail_listen(errno, host, ko_socket_port_of(address));
+    if (err)
+        close(fd);
+    else
+        *fd_out = fd;
+    return err;
 }
 
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
 {
+    struct sockaddr_storage address = {0};
     struct addrinfo *list;
     int error;
     int err;
 
+    if (!host)
+        host = "";
     if (port < 0 || port > 65535)
         return ko_fail(KOLO_E_INVALID, "cannot listen on port %d: ports are 0 to 65535", port);
     error = ko_socket_resolve(host, port, AI_PASSIVE, &list);
     if (error)
         return ko_fail(KOLO_E_SYSTEM, "cannot listen on %s:%d: %s", host, port,
                        gai_strerror(error));
-    err = listen_first(list, host, port, fd, port_out);
+    memcpy(&address, list->ai_addr, list->ai_addrlen);
+    err = listen_on(host, &address, list->ai_addrlen, fd);
+    if (!err)
+        *port_out = ko_socket_port_of(&address);
     freeaddrinfo(list);
     return err;
 }
@@ -187,10 +194,15 @@ int ko_socket_listen_beside(int fd, int *listen_fd, int *port)
 {
     struct sockaddr_storage own = {0};
     socklen_t length = sizeof own;
+    int err;
 
     if (getsockname(fd, (struct sockaddr *)&own, &length))
         return ko_fail_errno(errno, "cannot listen for further connections");
-    return listen_on_any(&own, length, listen_fd, port);
+    ko_socket_set_port(&own, 0);
+    err = listen_on("", &own, length, listen_fd);
+    if (!err)
+        *port = ko_socket_port_of(&own);
+    return err;
 }
 
 static void tell_out_of_descriptors(int error)

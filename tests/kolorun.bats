@@ -289,6 +289,66 @@ c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); pri
     [ "$status" -eq 0 ] && [ "$output" = served ]
 }
 
+# The first of so many ports in a row that nothing has; outside the range that systems give out.
+free_ports() {
+    python3 - "$1" <<'END'
+import random, socket, sys
+n = int(sys.argv[1])
+while True:
+    low, taken = random.randrange(20000, 30000), []
+    try:
+        for port in range(low, low + n):
+            taken.append(socket.socket())
+            taken[-1].bind(("", port))
+        break
+    except OSError:
+        pass
+print(low)
+END
+}
+
+@test "MASTER_PORT is of KOLO_PORT_RANGE, and no two jobs hold the same" {
+    command -v python3 >/dev/null || skip "no python3"
+    local low
+    low=$(free_ports 2)
+    export KOLO_PORT_RANGE=$low-$((low + 1))
+    run "$KOLORUN" -n 1 "$KOLORUN" -n 1 sh -c 'echo $MASTER_PORT'
+    [ "$status" -eq 0 ] && [ "$output" -ge "$low" ] && [ "$output" -le $((low + 1)) ]
+    "$KOLORUN" -n 1 sh -c 'echo $MASTER_PORT; "$0" -n 1 printenv MASTER_PORT' "$KOLORUN" >"$D/both"
+    [ "$(sort "$D/both")" = "$low"$'\n'"$((low + 1))" ]
+    run "$KOLORUN" --dry-run printenv MASTER_PORT
+    [[ "$(sh -c "$output")" == "$low" || "$(sh -c "$output")" == $((low + 1)) ]]
+    unset KOLO_PORT_RANGE
+    run "$KOLORUN" -x KOLO_PORT_RANGE="$low-$low" printenv MASTER_PORT
+    [ "$output" = "$low" ]
+    run python3 -c '
+import socket, subprocess, sys
+s = socket.socket(); s.bind(("", int(sys.argv[1]))); s.listen()
+subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:]), "true"])' "$low" "$KOLORUN"
+    [ "$output" = "kolorun: all ports of KOLO_PORT_RANGE, $low to $low, are taken" ]
+    for how in "" --dry-run; do
+        run "$KOLORUN" -x KOLO_PORT_RANGE=5 $how true
+        [ "$status" -eq 125 ]
+        [ "$output" = 'kolorun: KOLO_PORT_RANGE is "5"; it takes two ports, like 30000-30999' ]
+    done
+}
+
+@test "whatever listens in a job listens within KOLO_PORT_RANGE" {
+    command -v python3 >/dev/null || skip "no python3"
+    strace -qq -o /dev/null true 2>/dev/null || skip "no strace"
+    local low port
+    low=$(free_ports 16)
+    # LeakSanitizer cannot work under strace.
+    ASAN_OPTIONS=detect_leaks=0 KOLO_PORT_RANGE=$low-$((low + 15)) KOLO_TRANSPORT=tcp KOLO_TCP_SOCKETS=2 \
+        strace -f -qq -yy -e trace=listen -o "$D/trace" \
+        "$KOLORUN" -n 3 "${KOLORUN%run}-perf" all_reduce -b 64K -e 64K -n 1 -w 0 >/dev/null
+    sed -n 's/.*listen([0-9]*<TCP.*:\([0-9]*\)\]*>, .*= 0$/\1/p' "$D/trace" >"$D/ports"
+    [ "$(wc -l <"$D/ports")" -ge 4 ] # the store's, and each rank's
+    while read -r port; do
+        [ "$port" -ge "$low" ] && [ "$port" -le $((low + 15)) ]
+    done <"$D/ports"
+}
+
 @test "lines keep their rank and their stream" {
     "$KOLORUN" -n 3 sh -c 'echo out$RANK; echo err$RANK >&2' >"$D/out" 2>"$D/err"
     [ "$(sort "$D/out")" = $'[0] out0\n[1] out1\n[2] out2' ]

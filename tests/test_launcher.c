@@ -166,6 +166,26 @@ static void a_job_that_is_not_larger_than_one_around_it_is_doubtful(void **state
 }
 
 /* A batch script, or a shell that salloc has opened, has a step's number but no ranks. */
+/* Where nothing but the step says the port, it is one that a firewall lets through. */
+static void the_port_of_a_step_is_of_the_range(void **state)
+{
+    struct ko_placement placement;
+    char text[400];
+
+    (void)state;
+    for (int step = 0; step < 25; step++) {
+        snprintf(text, sizeof text,
+                 "SLURM_JOB_ID=7 SLURM_STEP_ID=%d SLURM_PROCID=0 SLURM_NTASKS=2 "
+                 "SLURM_STEP_NODELIST=n KOLO_PORT_RANGE=31000-31009",
+                 step);
+        assert_int_equal(read_text(text, &placement), 0);
+        assert_int_equal(placement.port, 31000 + (7 * 61 + step) % 10);
+    }
+    assert_int_equal(read_text("KOLO_MASTER=h KOLO_PORT_RANGE=5-5 " SRUN, &placement), 0);
+    assert_int_equal(placement.port, 5);
+    refuse("KOLO_PORT_RANGE=5 " SRUN, "KOLO_PORT_RANGE is \"5\"; it takes two ports");
+}
+
 static void scripts_of_slurm_are_single(void **state)
 {
     (void)state;
@@ -295,6 +315,7 @@ int main(void)
         cmocka_unit_test(more_than_one_launcher),
         cmocka_unit_test(an_address_counts_before_the_launchers_way),
         cmocka_unit_test(a_job_that_is_not_larger_than_one_around_it_is_doubtful),
+        cmocka_unit_test(the_port_of_a_step_is_of_the_range),
         cmocka_unit_test(scripts_of_slurm_are_single),
         cmocka_unit_test(half_set_environments_are_refused),
         cmocka_unit_test(contradictions_are_refused),

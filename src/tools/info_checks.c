@@ -42,7 +42,7 @@ static int check_ports(void)
 {
     int low, high;
 
-    return ko_socket_port_range(&low, &high);
+    return ko_config_port_range(ko_config_text(KO_CONFIG_PORT_RANGE), &low, &high);
 }
 
 static int check_store_fd(void)

@@ -180,6 +180,13 @@ static int parse_nprocs(struct argp_state *state, const char *text)
     return gpus.count ? gpus.count : count_processors();
 }
 
+/* What holds for kolorun too: it chooses rank 0's port, and meets other machines as ranks do. */
+static bool is_for_both(const char *text)
+{
+    return !strncmp(text, "KOLO_AUTH", strlen("KOLO_AUTH")) ||
+           !strncmp(text, "KOLO_PORT_RANGE=", strlen("KOLO_PORT_RANGE="));
+}
+
 static void add_export(struct argp_state *state, struct ko_launch_options *options, char *text)
 {
     const char *value;
@@ -198,6 +205,8 @@ static void add_export(struct argp_state *state, struct ko_launch_options *optio
         argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
         return;
     }
+    if (is_for_both(text))
+        putenv(text);
     options->exports = grown;
     options->exports[options->nexports++] = text;
 }

@@ -371,11 +371,16 @@ static int set_up(struct job *job)
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
     if (job->signal_fd < 0 || job->ends_fd < 0 || ko_token_hold(options, &job->token))
         return -1;
-    if (options->meets || options->master_port == 0)
-        job->port_fd = ko_port_hold(&job->port);
-    else
-        job->port = options->master_port;
-    return job->port == 0 ? -1 : 0;
+    return 0;
+}
+
+static int take_port(struct job *job)
+{
+    job->port = job->options->master_port;
+    if (!job->options->meets && job->port != 0)
+        return 0;
+    job->port_fd = ko_port_hold(&job->port);
+    return job->port_fd < 0 ? -1 : 0;
 }
 
 static bool wants_logs(const struct ko_launch_options *options)
@@ -576,19 +581,15 @@ int ko_launch(const struct ko_launch_options *options)
     job.nodes.nnodes = options->nnodes;
     if (options->dry)
         return ko_launch_dry(options);
-    if (ko_token_take(options)) {
-        fprintf(stderr, "kolorun: ranks on other machines need the job's token: set "
-                        "KOLO_AUTH_TOKEN_FILE to a file that holds the same on all of them, or "
-                        "KOLO_AUTH=none to trust the network\n");
+    if (ko_token_check(options))
         return KO_EXIT_SELF;
-    }
     if (options->meets &&
         ko_nodes_open(&job.nodes, options->master_addr, options->master_port, options->run_id)) {
         fprintf(stderr, "kolorun: the other machines are not reached: %s\n", kolo_last_error());
         job.exit_code = KO_EXIT_SELF;
     } else if (set_up(&job)) {
         job.exit_code = complain("cannot set up");
-    } else if (open_logs(&job)) {
+    } else if (take_port(&job) || open_logs(&job)) {
         job.exit_code = KO_EXIT_SELF;
     } else {
         run_job(&job);

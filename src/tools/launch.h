@@ -112,8 +112,8 @@ void ko_gpus_count(struct ko_gpu_count *gpus);
 
 /* ---- the job ------------------------------------------------------------------------------ */
 
-/* Takes a port that is free on every address, and holds it: see launch_port.c. The descriptor, or
- * -1 with errno. */
+/* Takes a port that is free on every address, of KOLO_PORT_RANGE if that is set, and holds it: see
+ * launch_port.c. The descriptor, or -1 after saying why on stderr. */
 int ko_port_hold(int *port);
 
 struct ko_token {
@@ -121,14 +121,14 @@ struct ko_token {
     char path[40]; /* of the file to be read by ranks; "" */
 };
 
-/* Makes a token that the ranks of this job alone know; none if the environment or -x has one, or
- * says that none is needed, or if there are other machines, which could not know it. 0, or -1 with
+/* Makes a token that the ranks of this job alone know; none if the environment has one, or says
+ * that none is needed, or if there are other machines, which could not know it. 0, or -1 with
  * errno. */
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token);
 
-/* What -x says of a token holds for kolorun too, which meets other machines as ranks do. -1: these
- * will ask for one, and there is none, nor a word that none is needed. */
-int ko_token_take(const struct ko_launch_options *options);
+/* -1 after saying so on stderr if other machines will ask for a token, and there is none, nor a
+ * word that none is needed. */
+int ko_token_check(const struct ko_launch_options *options);
 
 /* A table of how every rank ended: first the one that failed first (NULL: none did by itself), then
  * the others; under each what it left in its error file. */

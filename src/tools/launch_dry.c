@@ -30,8 +30,8 @@ int ko_launch_dry(const struct ko_launch_options *options)
 
     if (options->meets)
         say_unknown(options);
-    else if (options->master_port == 0)
-        port_fd = ko_port_hold(&attempt.port);
+    else if (options->master_port == 0 && (port_fd = ko_port_hold(&attempt.port)) < 0)
+        return KO_EXIT_SELF;
     for (int i = 0; i < options->nprocs; i++) {
         const struct ko_worker worker = {.local_rank = i,
                                          .rank = attempt.node_rank * options->nprocs + i};

@@ -10,41 +10,46 @@
  */
 #include "launch.h"
 
-#include <arpa/inet.h>
+#include "kolo.h"
+#include "socket.h"
+#include "socket_parts.h"
+#include "status.h"
+
 #include <errno.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
+#include <stdio.h>
 #include <unistd.h>
 
-/* All addresses of both families where there is IPv6, else of IPv4. */
-static int bind_any(int family, int *port)
+/* On all addresses of the family, and IPv6's with IPv4's. */
+static int hold(int family, int *held, int *port)
 {
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-    struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct sockaddr *address = family == AF_INET6 ? (void *)&v6 : (void *)&v4;
-    socklen_t length = family == AF_INET6 ? sizeof v6 : sizeof v4;
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int on = 1, off = 0;
+    struct sockaddr_storage address = {.ss_family = (sa_family_t)family};
+    socklen_t length =
+        family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int off = 0;
+    int err;
 
     if (fd < 0)
-        return -1;
+        return ko_fail_errno(errno, "no port can be chosen");
     if (family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) || bind(fd, address, length) ||
-        getsockname(fd, address, &length)) {
-        int error = errno;
-
+    err = ko_socket_bind_any(fd, "", &address, length);
+    if (err) {
         close(fd);
-        errno = error;
-        return -1;
+        return err;
     }
-    *port = ntohs(family == AF_INET6 ? v6.sin6_port : v4.sin_port);
-    return fd;
+    *port = ko_socket_port_of(&address);
+    *held = fd;
+    return KOLO_OK;
 }
 
 int ko_port_hold(int *port)
 {
-    int fd = bind_any(AF_INET6, port);
+    int fd;
 
-    return fd >= 0 ? fd : bind_any(AF_INET, port);
+    if (!hold(AF_INET6, &fd, port) || !hold(AF_INET, &fd, port))
+        return fd;
+    fprintf(stderr, "kolorun: %s\n", kolo_last_error());
+    return -1;
 }

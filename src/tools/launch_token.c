@@ -18,23 +18,19 @@
 
 enum { RANDOM_BYTES = 32 };
 
-/* What ranks will find in a variable, here or by -x; "" if it has no value. */
-static const char *value_of(const struct ko_launch_options *options, const char *name)
+/* What ranks will find in a variable; "" if it has no value. */
+static const char *value_of(const char *name)
 {
     const char *value = getenv(name);
-    const size_t length = strlen(name);
 
-    for (int i = 0; i < options->nexports; i++)
-        if (!strncmp(options->exports[i], name, length) && options->exports[i][length] == '=')
-            value = options->exports[i] + length + 1;
     return value ? value : "";
 }
 
 /* A token, or the word that none is needed; any other word asks for one, as the default does. */
-static bool is_given(const struct ko_launch_options *options)
+static bool is_given(void)
 {
-    return !strcmp(value_of(options, "KOLO_AUTH"), "none") ||
-           *value_of(options, "KOLO_AUTH_TOKEN") || *value_of(options, "KOLO_AUTH_TOKEN_FILE");
+    return !strcmp(value_of("KOLO_AUTH"), "none") || *value_of("KOLO_AUTH_TOKEN") ||
+           *value_of("KOLO_AUTH_TOKEN_FILE");
 }
 
 /* By its spelling: many systems have a loopback address for their own name. */
@@ -59,7 +55,7 @@ static int write_token(int fd)
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token)
 {
     *token = (struct ko_token){.fd = -1};
-    if (options->nnodes > 1 || is_given(options))
+    if (options->nnodes > 1 || is_given())
         return 0;
     token->fd = memfd_create("kolo-token", MFD_CLOEXEC);
     if (token->fd < 0 || write_token(token->fd))
@@ -68,10 +64,12 @@ int ko_token_hold(const struct ko_launch_options *options, struct ko_token *toke
     return 0;
 }
 
-int ko_token_take(const struct ko_launch_options *options)
+int ko_token_check(const struct ko_launch_options *options)
 {
-    for (int i = 0; i < options->nexports; i++)
-        if (!strncmp(options->exports[i], "KOLO_AUTH", strlen("KOLO_AUTH")))
-            putenv(options->exports[i]);
-    return options->nnodes == 1 || is_loopback(options->master_addr) || is_given(options) ? 0 : -1;
+    if (options->nnodes == 1 || is_loopback(options->master_addr) || is_given())
+        return 0;
+    fprintf(stderr, "kolorun: ranks on other machines need the job's token: set "
+                    "KOLO_AUTH_TOKEN_FILE to a file that holds the same on all of them, or "
+                    "KOLO_AUTH=none to trust the network\n");
+    return -1;
 }
