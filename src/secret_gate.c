@@ -8,23 +8,25 @@
 #include "status.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 
 /* ---- without a token --------------------------------------------------------------------- */
 
-void ko_guard_warn(const struct ko_guard *guard, int listen_fd)
+void ko_guard_warn(const struct ko_guard *guard, int listen_fd, const char *what)
 {
+    static atomic_flag has_warned = ATOMIC_FLAG_INIT;
     char name[KO_SOCKET_NAME];
 
-    if (!guard->is_open || ko_socket_is_within_machine(listen_fd))
+    if (!guard->is_open || ko_socket_is_within_machine(listen_fd) ||
+        atomic_flag_test_and_set(&has_warned))
         return;
     ko_socket_own_name(listen_fd, name);
-    ko_log(
-        KO_LOG_WARN,
-        "whoever can connect to %s can read and change what the ranks keep there: KOLO_AUTH=none "
-        "or KOLO_AUTH_STORE=none asks nobody for a token",
-        name);
+    ko_log(KO_LOG_WARN,
+           "whoever can connect to %s is free to %s: KOLO_AUTH=none or KOLO_AUTH_STORE=none asks "
+           "nobody for a token",
+           name, what);
 }
 
 static int check_machine(int fd)

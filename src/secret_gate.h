@@ -32,8 +32,9 @@ int ko_gate_pass(struct ko_gate *gate, int fd);
 /* KO_POLL_ bits to wait for; 0 once passed. */
 int ko_gate_wanted(const struct ko_gate *gate);
 
-/* Warns if the guard lets in whoever reaches a listening socket, and other machines can. */
-void ko_guard_warn(const struct ko_guard *guard, int listen_fd);
+/* Warns, once in a process, if the guard lets in whoever reaches a listening socket, and other
+ * machines can; and says what those are free to do. */
+void ko_guard_warn(const struct ko_guard *guard, int listen_fd, const char *what);
 
 /* Passes, waiting until the deadline. */
 int ko_gate_pass_until(struct ko_gate *gate, int fd, const ko_deadline *deadline);

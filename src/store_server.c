@@ -527,7 +527,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
         ko_server_close(server);
         return err;
     }
-    ko_guard_warn(&server->guard, server->listen_fd);
+    ko_guard_warn(&server->guard, server->listen_fd, "read and change what the ranks keep there");
     *server_out = server;
     return KOLO_OK;
 }

@@ -4,8 +4,11 @@
  * that he means, and nobody else; without one only this machine.
  */
 #include "clock.h"
+#include "folder.h"
 #include "kolo.h"
+#include "log.h"
 #include "networks.h"
+#include "ranks.h"
 #include "secret.h"
 #include "status.h"
 #include "transport.h"
@@ -24,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LIMIT_MS = 20000 };
@@ -338,6 +342,97 @@ static void refusals_are_said(void **state)
     tcp->close(device);
 }
 
+/* ---- nobody is asked ---------------------------------------------------------------------- */
+
+static void join_as(const char *place, int rank)
+{
+    kolo_group *group = NULL;
+    char url[300];
+    int err;
+
+    ko_log_reopen();
+    snprintf(url, sizeof url, "%s?rank=%d&world_size=2", place, rank);
+    err = kolo_group_join(url, LIMIT_MS, &group);
+    if (!err)
+        err = kolo_barrier(group);
+    if (err)
+        fprintf(stderr, "# rank %d: %s\n", rank, kolo_last_error());
+    kolo_group_free(group);
+    _exit(err);
+}
+
+/* What both ranks of a job, which are processes of their own, log as warnings. */
+static void run_job(const char *place, const char *address, char *log, size_t cap)
+{
+    const char *path = folder_path("log");
+    int status;
+
+    remove(folder_path("store"));
+    remove(path);
+    setenv("KOLO_DEBUG_FILE", path, 1);
+    setenv("KOLO_IFADDR", address, 1);
+    folder_write(path, "", 0);
+    for (int rank = 0; rank < 2; rank++)
+        if (fork() == 0)
+            join_as(place, rank);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    unsetenv("KOLO_DEBUG_FILE");
+    unsetenv("KOLO_IFADDR");
+    folder_read(path, log, cap);
+}
+
+/* Once in all, wherever the job is open: 0.0.0.0 is beyond the loopback on any machine. */
+static void an_open_job_is_warned_of_once(void **state)
+{
+    static const struct {
+        const char *scheme, *host, *address;
+        const char *warned; /* NULL: nothing is */
+    } rows[] = {
+        {"file", "", "0.0.0.0", "is free to take part in the job"},
+        {"file", "", "127.0.0.1", NULL},
+        {"tcp", "127.0.0.1", "0.0.0.0", "is free to take part in the job"},
+        {"tcp", "0.0.0.0", "0.0.0.0", "is free to read and change what the ranks keep there"},
+        {"tcp", "0.0.0.0", "127.0.0.1", "is free to read and change what the ranks keep there"},
+        {"tcp", "127.0.0.1", "127.0.0.1", NULL}};
+    char place[200], log[4096];
+
+    (void)state;
+    unsetenv("KOLO_AUTH_TOKEN");
+    setenv("KOLO_AUTH", "none", 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *sentence;
+
+        if (*rows[i].host)
+            snprintf(place, sizeof place, "tcp://%s:%d", rows[i].host, ranks_reserve_port());
+        else
+            snprintf(place, sizeof place, "file://%s", folder_path("store"));
+        run_job(place, rows[i].address, log, sizeof log);
+        sentence = strstr(log, "whoever can connect to");
+        assert_int_equal(sentence != NULL, rows[i].warned != NULL);
+        if (!sentence)
+            continue;
+        assert_non_null(strstr(sentence, rows[i].warned));
+        assert_null(strstr(sentence + 1, "whoever can connect to"));
+    }
+    unsetenv("KOLO_AUTH");
+}
+
+/* Ranks prove who they are to each other; only the store is open. */
+static void a_job_with_a_token_is_not(void **state)
+{
+    char place[200], log[4096];
+
+    (void)state;
+    setenv("KOLO_AUTH_TOKEN", token, 1);
+    snprintf(place, sizeof place, "file://%s", folder_path("store"));
+    run_job(place, "0.0.0.0", log, sizeof log);
+    assert_null(strstr(log, "whoever can connect to"));
+    unsetenv("KOLO_AUTH_TOKEN");
+}
+
 /* ---- other machines ---------------------------------------------------------------------- */
 
 /* A caller on one host, an acceptor on another. */
@@ -404,9 +499,11 @@ int main(void)
         cmocka_unit_test(what_was_overheard),
         cmocka_unit_test(encrypted),
         cmocka_unit_test(refusals_are_said),
+        cmocka_unit_test(an_open_job_is_warned_of_once),
+        cmocka_unit_test(a_job_with_a_token_is_not),
         cmocka_unit_test(other_machines),
     };
 
     setenv("KOLO_TCP_SOCKETS", "1", 1);
-    return cmocka_run_group_tests_name("tcp proof", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tcp proof", tests, folder_make, folder_remove);
 }

@@ -85,6 +85,8 @@ static int tcp_open(const struct ko_site *site, struct ko_device **device_out)
         free(device);
         return err;
     }
+    if (site->rank == 0)
+        ko_guard_warn(&device->guard, device->base.listen_fd, "take part in the job");
     *device_out = &device->base;
     return KOLO_OK;
 }
