@@ -38,7 +38,7 @@ static const struct ko_server_limits standard_limits = {
 };
 
 enum {
-    INTRODUCTION_MS = 2000, /* from a connection's first byte to its first whole message */
+    INTRODUCTION_MS = 2000, /* as usual */
     SILENT_KEPT = 256,      /* of more, those are cut off that have been silent for so long, too */
     CLAIM_MS = 1000, /* a client that has been woken by a queue's value has so long to pop it */
     ACCEPTS_PER_ROUND = 64,
@@ -77,7 +77,8 @@ struct ko_server {
     pthread_t thread;
     struct connection_list circles[NCIRCLES]; /* each with those who came last at its end */
     int counts[NCIRCLES];
-    int strangers_max; /* in one circle: half of the descriptors that the process may have */
+    int strangers_max; /* in one circle */
+    int introduction_ms;
     struct connection_list ready;     /* to be run without an event */
     struct connection_list claimants; /* each with those whose claims began last at its end */
 };
@@ -206,7 +207,7 @@ static void welcome(struct ko_server *server, int fd)
     connection->server = server;
     connection->fd = fd;
     connection->wanted = KO_POLL_IN;
-    connection->introduction = ko_deadline_in(INTRODUCTION_MS);
+    connection->introduction = ko_deadline_in(server->introduction_ms);
     /* PyTorch's clients, which may be silent, have no token. */
     enter(connection, server->guard.has_secret ? BEGUN : SILENT);
     if (server->counts[BEGUN] > server->strangers_max)
@@ -238,7 +239,7 @@ static void promote(struct connection *connection)
         move_to(connection, connection->session.numbering == KO_WIRE_1_13 ? UNPAIRED : CLIENT);
     if (connection->circle != SILENT || ko_buffer_fill(&connection->session.in) == 0)
         return;
-    connection->introduction = ko_deadline_in(INTRODUCTION_MS);
+    connection->introduction = ko_deadline_in(server->introduction_ms);
     move_to(connection, BEGUN);
     if (server->counts[BEGUN] > server->strangers_max)
         cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
@@ -485,14 +486,15 @@ static int open_listener(struct ko_server *server, const char *host, int port)
     return ko_socket_listen(host, port, &server->listen_fd, &server->port);
 }
 
+/* The limit is raised as they come (descriptors.h). */
 static int half_of_descriptors(void)
 {
-    struct rlimit limit = {.rlim_cur = 0};
+    struct rlimit limit = {.rlim_max = 0};
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur / 2 <= SILENT_KEPT)
+    if (limit.rlim_max / 2 <= SILENT_KEPT)
         return SILENT_KEPT;
-    return limit.rlim_cur / 2 < INT_MAX ? (int)(limit.rlim_cur / 2) : INT_MAX;
+    return limit.rlim_max / 2 < INT_MAX ? (int)(limit.rlim_max / 2) : INT_MAX;
 }
 
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
@@ -507,7 +509,8 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!limits)
         limits = &standard_limits;
     server->service.budget.cap = limits->buffer_bytes;
-    server->strangers_max = half_of_descriptors();
+    server->strangers_max = limits->strangers ? limits->strangers : half_of_descriptors();
+    server->introduction_ms = limits->introduction_ms ? limits->introduction_ms : INTRODUCTION_MS;
     for (enum circle circle = SILENT; circle < NCIRCLES; circle++)
         TAILQ_INIT(&server->circles[circle]);
     TAILQ_INIT(&server->ready);

@@ -10,11 +10,15 @@
 
 struct ko_server;
 
-/* Memory that a server may take. When three quarters of buffer_bytes are in use, the client that
- * holds most of them is cut off. */
+/* What a server bears. When three quarters of buffer_bytes are in use, the client that holds most
+ * of them is cut off. */
 struct ko_server_limits {
     size_t table_bytes;  /* keys, values, waits */
     size_t buffer_bytes; /* messages half come and replies not yet sent, beyond 16 KiB each */
+    int strangers; /* who have not said a whole message, of each kind; 0: half of the descriptors
+                      that this process may come to have */
+    int introduction_ms; /* from a connection's first byte to its first whole message; 0: as usual
+                          */
 };
 
 /* Listens on host (that address only) and port, 0 for any free one, and starts to serve. limits may

@@ -5,10 +5,12 @@
  * chosen.
  */
 #include "clock.h"
+#include "descriptors.h"
 #include "folder.h"
 #include "kolo.h"
 #include "networks.h"
 #include "secret.h"
+#include "store_server.h"
 #include "wire.h"
 
 #include <setjmp.h>
@@ -19,10 +21,12 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -75,15 +79,21 @@ static int join(const char *host, int port)
     return KOLO_OK;
 }
 
-static int dial(kolo_store *store)
+static int dial_port(int port)
 {
     struct sockaddr_in where = {.sin_family = AF_INET,
-                                .sin_port = htons((uint16_t)kolo_store_port(store)),
+                                .sin_port = htons((uint16_t)port),
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
+    ko_descriptors_note(fd); /* the server lives in the same process */
     assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof where), 0);
     return fd;
+}
+
+static int dial(kolo_store *store)
+{
+    return dial_port(kolo_store_port(store));
 }
 
 /* The clients' words and errors, each within the first moments of LIMIT_MS. */
@@ -256,26 +266,118 @@ static void not_by_other_words(void **state)
     kolo_store_close(store);
 }
 
-/* More strangers than there are places, silent or half-way: who knows the token is served. */
-static void among_strangers(void **state)
+/* ---- strangers ---------------------------------------------------------------------------- */
+
+enum { STRANGERS = 600 };
+
+/* A server that gives strangers all the time that a test may need. */
+static struct ko_server *serve_strangers(int strangers)
 {
-    enum { N = 600 };
-    static int fds[N];
+    const struct ko_server_limits limits = {.table_bytes = 1 << 20,
+                                            .buffer_bytes = 16 << 20,
+                                            .strangers = strangers,
+                                            .introduction_ms = 100 * LIMIT_MS};
+    struct ko_server *server;
+
+    use_token(token);
+    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &server), KOLO_OK);
+    return server;
+}
+
+/* Silent or half-way through the handshake. */
+static void come_in_numbers(struct ko_server *server, int fds[STRANGERS])
+{
     struct ko_handshake handshake = begin(&ko_claim_store);
-    kolo_store *store;
     size_t n;
+
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = dial_port(ko_server_port(server));
+        if (i % 2)
+            send_pieces(fds[i], ko_handshake_says(&handshake, &n), KO_HANDSHAKE_HELLO, 0);
+    }
+}
+
+/* True if the connection is still there. */
+static bool is_open(int fd)
+{
+    unsigned char byte;
+    ssize_t n;
+
+    do
+        n = recv(fd, &byte, 1, MSG_DONTWAIT);
+    while (n > 0); /* the challenge */
+    return n < 0 && errno == EAGAIN;
+}
+
+static void join_and_leave(struct ko_server *server)
+{
+    kolo_store *store;
+
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", ko_server_port(server), 0, LIMIT_MS, &store),
+                     KOLO_OK);
+    assert_int_equal(kolo_store_set(store, "key", value), KOLO_OK);
+    kolo_store_close(store);
+}
+
+/* The oldest make room for those who come, of whom one knows the token. */
+static void strangers_make_room(void **state)
+{
+    enum { PLACES = 300 };
+    static int fds[STRANGERS];
+    struct ko_server *server = serve_strangers(PLACES);
+
+    (void)state;
+    come_in_numbers(server, fds);
+    for (int i = 0; i < STRANGERS - PLACES; i++)
+        expect_end(fds[i]);
+    join_and_leave(server);
+    expect_end(fds[STRANGERS - PLACES]); /* for the one who joined */
+    for (int i = STRANGERS - PLACES + 1; i < STRANGERS; i++) {
+        assert_true(is_open(fds[i]));
+        close(fds[i]);
+    }
+    ko_server_close(server);
+}
+
+/* There are places for half of the descriptors that the process may come to have, not of the fewer
+ * that it has at first: the ranks of a large job all come at once. */
+static void a_crowd_has_places(void **state)
+{
+    static int fds[STRANGERS];
+    struct ko_server *server;
+    struct rlimit limit, low;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = limit;
+    low.rlim_cur = STRANGERS;
+    if (limit.rlim_max < 4 * STRANGERS)
+        skip();
+    setrlimit(RLIMIT_NOFILE, &low);
+    server = serve_strangers(0);
+    come_in_numbers(server, fds);
+    join_and_leave(server); /* after them: all of them are known */
+    for (int i = 0; i < STRANGERS; i++) {
+        assert_true(is_open(fds[i]));
+        close(fds[i]);
+    }
+    ko_server_close(server);
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* Whatever they do not say, they are told to go after their time. */
+static void strangers_have_their_time(void **state)
+{
+    int fds[2];
+    kolo_store *store;
 
     (void)state;
     use_token(token);
     store = serve("127.0.0.1");
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < 2; i++)
         fds[i] = dial(store);
-        if (i % 2)
-            send_pieces(fds[i], ko_handshake_says(&handshake, &n), KO_HANDSHAKE_HELLO, 0);
-        if (i % 100 == 99)
-            assert_int_equal(join("127.0.0.1", kolo_store_port(store)), KOLO_OK);
-    }
-    for (int i = 0; i < N; i++)
+    send_pieces(fds[1], (const unsigned char *)"half", 4, 0);
+    for (int i = 0; i < 2; i++)
         expect_end(fds[i]);
     kolo_store_close(store);
 }
@@ -315,10 +417,15 @@ static void other_machines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(tokens),        CASE(clients_of_pytorch), CASE(where_that_is_chosen),
-        CASE(cut_anywhere),  CASE(not_by_other_words), CASE(among_strangers),
-        CASE(other_machines)};
+    const struct CMUnitTest tests[] = {CASE(tokens),
+                                       CASE(clients_of_pytorch),
+                                       CASE(where_that_is_chosen),
+                                       CASE(cut_anywhere),
+                                       CASE(not_by_other_words),
+                                       CASE(strangers_make_room),
+                                       CASE(a_crowd_has_places),
+                                       CASE(strangers_have_their_time),
+                                       CASE(other_machines)};
 
     return cmocka_run_group_tests_name("store proof", tests, folder_make, folder_remove);
 }
