@@ -437,7 +437,7 @@ $(BUILD)/bench/hosts: tests/networks.c
 
 .PHONY: bench-store
 bench-store: $(BUILD)/bench/store ## what a store's server bears: rates, crowds, hostile clients
-	$(Q)$<
+	$(Q)$<; without=$$?; echo 'with a token:'; $< -t && exit $$without
 
 .PHONY: bench-reduce
 bench-reduce: $(BUILD)/bench/reduce ## compare the reductions with the limits of memory

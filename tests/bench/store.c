@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a store's server bears: requests per second, thousands of clients that join and meet, the
- * release of many blocked waits, and an honest client's latency beside hostile ones. The server is
- * a process of its own; the crowds are plain sockets of this one. Exit code 1 if a figure is
+ * release of many blocked waits, and an honest client's latency beside hostile ones; without a
+ * token, or with -t under one, as kolorun's jobs are. The server is a process of its own, with the
+ * usual limit of open files; the crowds are plain sockets of this one. Exit code 1 if a figure is
  * missed.
  */
 #include "kolo.h"
+#include "secret_gate.h"
+#include "status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { USUAL_FILES = 1024 };
 enum { THREADS = 8, CROWD = 5000, WAITS = 10000, EVENTS = 512, PROBES = 20000, HELD = 400 };
 
 static const double seconds_of_rate = 2;
@@ -49,6 +53,18 @@ static double now(void)
     return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
 }
 
+/* What connections of this process have to pass. */
+static struct ko_guard guard;
+
+static void limit_files(bool to_usual)
+{
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = to_usual && limit.rlim_max > USUAL_FILES ? USUAL_FILES : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* ---- the server --------------------------------------------------------------------------- */
 
 static struct server start_server(void)
@@ -61,6 +77,7 @@ static struct server start_server(void)
     server.process = fork();
     check(server.process >= 0, "fork");
     if (server.process == 0) {
+        limit_files(true);
         check(kolo_store_open_tcp("127.0.0.1", 0, 1, 10000, &store) == 0, "serving");
         server.port = kolo_store_port(store);
         check(write(ends[1], &server.port, sizeof server.port) > 0, "write");
@@ -170,17 +187,30 @@ struct message {
 
 struct member {
     int fd;
+    struct ko_gate gate;
     int sent; /* messages */
     size_t heard;
 };
+
+/* True once it is in. */
+static bool pass(struct member *member)
+{
+    int err = ko_gate_pass(&member->gate, member->fd);
+
+    check(!err || err == KO_AGAIN, "a member's token");
+    return !err;
+}
 
 /* Sends a member's next message when the last has been answered. True when all of them are. */
 static bool go_on(struct member *member, const struct message *script, int nmessages)
 {
     char bytes[64];
-    ssize_t n = recv(member->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n;
     size_t expected = member->sent > 0 ? script[member->sent - 1].answer : 0;
 
+    if (!pass(member))
+        return false;
+    n = recv(member->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     check(n > 0 || (n < 0 && errno == EAGAIN), "a member's answer");
     member->heard += n > 0 ? (size_t)n : 0;
     if (member->heard < expected)
@@ -224,8 +254,10 @@ static struct member *gather(int port, int n)
     struct member *members = calloc((size_t)n, sizeof *members);
 
     check(members != NULL, "memory");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         members[i].fd = dial(port, SOCK_NONBLOCK);
+        check(!ko_gate_begin(&members[i].gate, &guard, &ko_claim_store, true), "a token");
+    }
     return members;
 }
 
@@ -309,7 +341,20 @@ static void be_silent(int port)
     }
 }
 
-/* Large messages of which a part comes. */
+/* One who knows the token, if there is one. */
+static int enter(int port)
+{
+    const ko_deadline deadline = ko_deadline_in(60000);
+    struct ko_gate gate;
+    int fd = dial(port, 0);
+
+    check(!ko_gate_begin(&gate, &guard, &ko_claim_store, true) &&
+              !ko_gate_pass_until(&gate, fd, &deadline),
+          "a hostile client's token");
+    return fd;
+}
+
+/* Large messages of which a part comes, from ever new connections. */
 static void be_half_sent(int port)
 {
     static const char half[] = HELLO "\1\2\0\0\0\0\0\0\0/h\0\0\x80\0\0\0\0\0half";
@@ -318,9 +363,28 @@ static void be_half_sent(int port)
     for (int i = 0;; i = (i + 1) % HELD) {
         if (fds[i])
             close(fds[i]);
-        fds[i] = dial(port, 0);
+        fds[i] = enter(port);
         if (send(fds[i], half, sizeof half - 1, MSG_NOSIGNAL) < 0)
             continue;
+        nap_ms(1);
+    }
+}
+
+/* The handshake's first words, and no more. */
+static void be_half_known(int port)
+{
+    const unsigned char *hello;
+    int fds[HELD] = {0};
+    struct ko_gate gate;
+    size_t n;
+
+    for (int i = 0;; i = (i + 1) % HELD) {
+        if (fds[i])
+            close(fds[i]);
+        fds[i] = dial(port, 0);
+        check(!ko_gate_begin(&gate, &guard, &ko_claim_store, true), "a token");
+        hello = ko_handshake_says(&gate.handshake, &n);
+        (void)!send(fds[i], hello, n, MSG_NOSIGNAL);
         nap_ms(1);
     }
 }
@@ -345,7 +409,7 @@ static void be_slow(int port)
 {
     static const char ask[] = "\3\4\0\0\0\0\0\0\0/big";
     char bytes[64];
-    int fd = dial(port, 0);
+    int fd = enter(port);
 
     (void)!send(fd, HELLO, sizeof HELLO - 1, MSG_NOSIGNAL);
     for (;;) {
@@ -432,26 +496,41 @@ static void report(const char *what, double value, const char *unit, double limi
     fflush(stdout);
 }
 
-int main(void)
+/* Whether there is to be a token: that of -t, and else none, whatever the environment says. */
+static bool wants_token(int argc, char **argv)
+{
+    check(argc == 1 || (argc == 2 && !strcmp(argv[1], "-t")), "it takes -t, or nothing");
+    unsetenv("KOLO_AUTH");
+    unsetenv("KOLO_AUTH_STORE");
+    unsetenv("KOLO_AUTH_TOKEN");
+    unsetenv("KOLO_AUTH_TOKEN_FILE");
+    if (argc == 2)
+        setenv("KOLO_AUTH_TOKEN", "the token of this bench", 1);
+    return argc == 2;
+}
+
+int main(int argc, char **argv)
 {
     static const struct {
         const char *what;
         void (*be)(int port);
-    } hostile[] = {{"honest p99 / quiet p99: silent clients", be_silent},
-                   {"honest p99 / quiet p99: half-sent messages", be_half_sent},
-                   {"honest p99 / quiet p99: garbage", be_garbage},
-                   {"honest p99 / quiet p99: a slow reader", be_slow}};
-    struct rlimit limit;
+        bool is_for_tokens;
+    } hostile[] = {{"honest p99 / quiet p99: silent clients", be_silent, false},
+                   {"honest p99 / quiet p99: half of a handshake", be_half_known, true},
+                   {"honest p99 / quiet p99: half-sent messages", be_half_sent, false},
+                   {"honest p99 / quiet p99: garbage", be_garbage, false},
+                   {"honest p99 / quiet p99: a slow reader", be_slow, false}};
+    const bool has_token = wants_token(argc, argv);
     double mb;
 
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
+    check(!ko_guard_read_for_store(&guard), "the token");
+    limit_files(false);
     report("requests of 8 clients", measure_rate(), "/s", 40000, true);
     report("5000 clients join and pass a barrier", measure_join(&mb) * 1e3, "ms", 2000, false);
     report("the server's memory for them", mb, "MB", 64, false);
     report("10000 blocked waits released by one set", measure_release() * 1e3, "ms", 200, false);
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++)
-        report(hostile[i].what, measure_hostile(hostile[i].be), "", 2, false);
+        if (has_token || !hostile[i].is_for_tokens)
+            report(hostile[i].what, measure_hostile(hostile[i].be), "", 2, false);
     return failed;
 }
