@@ -15,7 +15,8 @@
 
 enum {
     LEAVE_JOIN_MS = 1000,
-    LONGEST_PLACE = 56 /* of a rank, in a list */
+    LOOKED_AT_ONCE = 64, /* ranks, of each request for all of them */
+    LONGEST_PLACE = 56   /* of a rank, in a list */
 };
 
 static void come_key(int rank, char *key, size_t nbytes)
@@ -47,45 +48,128 @@ static bool list_come(struct ko_world *world, int rank, const char *key, char *l
     return true;
 }
 
-/* Which ranks have not said that they wait for the others, and where some are that have. */
-static int look_for_all(struct ko_world *world, bool *is_missing, char *come, size_t cap)
+static const char *awaited_key(const struct ko_world *world)
+{
+    return world->has_rounds && world->rank == 0 ? "proposed" : "all";
+}
+
+static int await_verdict(struct ko_world *world, const ko_deadline *deadline)
+{
+    const char *const keys[] = {awaited_key(world)};
+
+    return ko_store_wait_until(world->keys, keys, 1, deadline);
+}
+
+static bool has_verdict(struct ko_world *world)
+{
+    const char *const keys[] = {awaited_key(world)};
+    int exists;
+
+    return !kolo_store_check(world->keys, keys, 1, &exists) && exists;
+}
+
+struct roster {
+    bool *is_missing;
+    int looked;     /* at the first so many ranks */
+    char come[160]; /* where some are that have come */
+    int more;       /* and as many as there was no room for */
+};
+
+static int look_for_one(struct ko_world *world, int rank, struct roster *roster)
 {
     char key[32];
-    const char *keys[] = {key};
-    int exists, more = 0;
+    const char *const keys[] = {key};
+    int exists;
 
-    for (int rank = 0; rank < world->size; rank++) {
-        come_key(rank, key, sizeof key);
-        if (kolo_store_check(world->keys, keys, 1, &exists))
-            return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
-        is_missing[rank] = !exists;
-        if (exists && !list_come(world, rank, key, come, cap - 24))
-            more++;
-    }
-    if (more)
-        snprintf(come + strlen(come), cap - strlen(come), " and %d more", more);
+    come_key(rank, key, sizeof key);
+    if (kolo_store_check(world->keys, keys, 1, &exists))
+        return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
+    roster->is_missing[rank] = !exists;
+    if (exists && !list_come(world, rank, key, roster->come, sizeof roster->come - 24))
+        roster->more++;
     return KOLO_OK;
 }
 
+/* True if the next n ranks have all come, by one request. */
+static bool are_there(struct ko_world *world, int first, int n)
+{
+    char names[LOOKED_AT_ONCE][32];
+    const char *keys[LOOKED_AT_ONCE];
+    int exist;
+
+    for (int i = 0; i < n; i++) {
+        come_key(first + i, names[i], sizeof names[i]);
+        keys[i] = names[i];
+    }
+    return !kolo_store_check(world->keys, keys, (size_t)n, &exist) && exist;
+}
+
+/* Which ranks have not said that they wait for the others. KO_AGAIN: another has said so. */
+static int look_for_all(struct ko_world *world, struct roster *roster)
+{
+    const ko_deadline limit = ko_deadline_in(LEAVE_JOIN_MS);
+    int err = KOLO_OK;
+
+    while (roster->looked < world->size && !ko_deadline_passed(&limit)) {
+        const int left = world->size - roster->looked;
+        const int n = left < LOOKED_AT_ONCE ? left : LOOKED_AT_ONCE;
+
+        if (has_verdict(world))
+            return KO_AGAIN;
+        if (roster->looked > 0 && are_there(world, roster->looked, n))
+            roster->more += n; /* the first few are named */
+        else
+            for (int i = 0; i < n && !err; i++)
+                err = look_for_one(world, roster->looked + i, roster);
+        if (err)
+            return err;
+        roster->looked += n;
+    }
+    if (roster->more)
+        snprintf(roster->come + strlen(roster->come), 24, " and %d more", roster->more);
+    return KOLO_OK;
+}
+
+static int fail_missing(struct ko_world *world, const struct roster *roster,
+                        const ko_deadline *deadline)
+{
+    char list[160], of[32] = "";
+    int missing = 0;
+
+    ko_rank_list(roster->is_missing, roster->looked, list, sizeof list);
+    for (int r = 0; r < roster->looked; r++)
+        missing += roster->is_missing[r];
+    if (roster->looked < world->size)
+        snprintf(of, sizeof of, " of the first %d", roster->looked);
+    return ko_fail(
+        KOLO_E_TIMEOUT,
+        "rank %d of %d waited %d ms for all ranks to join; %d%s have not come: rank %s. Were "
+        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
+        world->rank, world->size, deadline->timeout_ms, missing, of, missing ? list : "(none)",
+        roster->come);
+}
+
+/* Whatever there is to look at, one rank does: all others would ask the same of one server at the
+ * same time. It may have died meanwhile. KO_AGAIN: the verdict is there. */
 static int name_missing(struct ko_world *world, const ko_deadline *deadline)
 {
-    bool *is_missing = ko_alloc((size_t)world->size * sizeof *is_missing, "a list of ranks");
-    char list[160], come[160] = "";
-    int missing = 0;
-    int err = is_missing ? look_for_all(world, is_missing, come, sizeof come) : KOLO_E_NOMEM;
+    const ko_deadline soon = ko_deadline_in(LEAVE_JOIN_MS);
+    struct roster roster = {0};
+    int64_t turn;
+    int err = kolo_store_add(world->keys, "looking", 1, &turn);
 
-    if (!err) {
-        ko_rank_list(is_missing, world->size, list, sizeof list);
-        for (int r = 0; r < world->size; r++)
-            missing += is_missing[r];
-        err = ko_fail(
-            KOLO_E_TIMEOUT,
-            "rank %d of %d waited %d ms for all ranks to join; %d have not come: rank %s. Were "
-            "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
-            world->rank, world->size, deadline->timeout_ms, missing, missing ? list : "(none)",
-            come);
-    }
-    kolo_free(is_missing);
+    if (err)
+        return KOLO_E_PEER_LOST;
+    if (turn > 1 && !await_verdict(world, &soon))
+        return KO_AGAIN;
+    roster.is_missing =
+        ko_alloc((size_t)world->size * sizeof *roster.is_missing, "a list of ranks");
+    if (!roster.is_missing)
+        return KOLO_E_NOMEM;
+    err = look_for_all(world, &roster);
+    if (!err)
+        err = fail_missing(world, &roster, deadline);
+    kolo_free(roster.is_missing);
     return err;
 }
 
@@ -133,18 +217,6 @@ static void propose(struct ko_world *world, enum verdict verdict, const char *se
                     (kolo_bytes){text, strlen(text)});
 }
 
-static const char *awaited_key(const struct ko_world *world)
-{
-    return world->has_rounds && world->rank == 0 ? "proposed" : "all";
-}
-
-static int await_verdict(struct ko_world *world, const ko_deadline *deadline)
-{
-    const char *const keys[] = {awaited_key(world)};
-
-    return ko_store_wait_until(world->keys, keys, 1, deadline);
-}
-
 static int take_verdict(struct ko_world *world)
 {
     void *value;
@@ -178,6 +250,8 @@ static int give_up(struct ko_world *world, const ko_deadline *deadline)
 
     kolo_store_set_timeout(world->keys, LEAVE_JOIN_MS);
     err = name_missing(world, deadline);
+    if (err == KO_AGAIN)
+        return take_verdict(world);
     if (err != KOLO_E_TIMEOUT)
         return err;
     snprintf(text, sizeof text, "%s", kolo_last_error());

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What it costs to say who has not come: all ranks time out at once, over one store.
+ */
+#include "clock.h"
+#include "kolo.h"
+#include "status.h"
+#include "store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A store that passes everything on to another and counts the requests to look for a key. */
+struct counting_store {
+    kolo_store store;
+    kolo_store *inner;
+    int nap_ms; /* of each of them */
+    atomic_int checks;
+};
+
+static int counting_call(kolo_store *store, const struct ko_request *request,
+                         const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct counting_store *counting = (struct counting_store *)store;
+    const struct timespec nap = {.tv_nsec = counting->nap_ms * 1000000L};
+
+    if (request->op == KO_STORE_CHECK) {
+        atomic_fetch_add(&counting->checks, 1);
+        nanosleep(&nap, NULL);
+    }
+    return ko_store_call(counting->inner, request, deadline, reply);
+}
+
+static int counting_clone(kolo_store *store, kolo_store **clone)
+{
+    ko_store_hold(store);
+    *clone = store;
+    return KOLO_OK;
+}
+
+static void counting_stop(kolo_store *store)
+{
+    (void)store;
+}
+
+static void counting_free(kolo_store *store)
+{
+    kolo_store_close(((struct counting_store *)store)->inner);
+    free(store);
+}
+
+static int counting_port(const kolo_store *store)
+{
+    (void)store;
+    return 0;
+}
+
+static int counting_own_address(kolo_store *store, char *host, size_t cap)
+{
+    return ko_store_own_address(((struct counting_store *)store)->inner, host, cap);
+}
+
+static struct counting_store *open_counting(int nap_ms)
+{
+    static const struct ko_store_ops ops = {.name = "counting",
+                                            .call = counting_call,
+                                            .clone = counting_clone,
+                                            .stop = counting_stop,
+                                            .free = counting_free,
+                                            .port = counting_port,
+                                            .own_address = counting_own_address};
+    struct counting_store *counting = calloc(1, sizeof *counting);
+
+    assert_non_null(counting);
+    counting->nap_ms = nap_ms;
+    assert_int_equal(kolo_store_open_local(&counting->inner), KOLO_OK);
+    assert_int_equal(ko_store_init(&counting->store, &ops, -1), KOLO_OK);
+    return counting;
+}
+
+struct joiner {
+    pthread_t thread;
+    kolo_store *store;
+    int rank, size;
+    int err;
+    char text[KO_ERROR_TEXT];
+};
+
+static void *join(void *argument)
+{
+    struct joiner *joiner = argument;
+    kolo_group *group = NULL;
+
+    joiner->err = kolo_group_join_store(joiner->store, joiner->rank, joiner->size, 1000, &group);
+    snprintf(joiner->text, sizeof joiner->text, "%s", kolo_last_error());
+    kolo_group_free(group);
+    return NULL;
+}
+
+/* Every second one of so many ranks joins. */
+static void join_half(struct joiner *joiners, kolo_store *store, int size)
+{
+    for (int i = 0; i < size / 2; i++) {
+        joiners[i] = (struct joiner){.store = store, .rank = 2 * i, .size = size};
+        assert_int_equal(pthread_create(&joiners[i].thread, NULL, join, &joiners[i]), 0);
+    }
+    for (int i = 0; i < size / 2; i++)
+        pthread_join(joiners[i].thread, NULL);
+}
+
+/* Ranks that all time out at the same time look once together, not each for all. */
+static void many_do_not_all_look(void **state)
+{
+    enum { SIZE = 192, HALF = SIZE / 2 };
+    struct counting_store *counting = open_counting(0);
+    static struct joiner joiners[HALF];
+    int checks;
+
+    (void)state;
+    join_half(joiners, &counting->store, SIZE);
+    checks = atomic_load(&counting->checks);
+    kolo_store_close(&counting->store);
+    for (int i = 0; i < HALF; i++) {
+        assert_int_equal(joiners[i].err, KOLO_E_TIMEOUT);
+        assert_non_null(strstr(joiners[i].text, "96 have not come: rank 1, 3, 5"));
+        assert_non_null(strstr(joiners[i].text, "Here are 0 ("));
+        assert_string_equal(joiners[i].text, joiners[0].text);
+    }
+    assert_in_range(checks, 1, HALF * SIZE / 4);
+}
+
+/* The rank whose turn it was has died. */
+static void one_that_dies_keeps_nobody(void **state)
+{
+    struct joiner joiners[2];
+    kolo_store *store;
+    int64_t turn;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_local(&store), KOLO_OK);
+    assert_int_equal(kolo_store_add(store, "kolo/0/looking", 1, &turn), KOLO_OK);
+    join_half(joiners, store, 4);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(joiners[i].err, KOLO_E_TIMEOUT);
+        assert_non_null(strstr(joiners[i].text, "2 have not come: rank 1, 3."));
+    }
+    kolo_store_close(store);
+}
+
+/* A store that is slow is not asked for everybody. */
+static void looking_has_an_end(void **state)
+{
+    enum { SIZE = 2000 };
+    struct counting_store *counting = open_counting(20);
+    struct joiner joiner = {.store = &counting->store, .rank = 1, .size = SIZE};
+
+    (void)state;
+    (void)join(&joiner);
+    assert_int_equal(joiner.err, KOLO_E_TIMEOUT);
+    assert_non_null(strstr(joiner.text, " of the first "));
+    assert_in_range(atomic_load(&counting->checks), 64, SIZE / 4);
+    kolo_store_close(&counting->store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_do_not_all_look),
+        cmocka_unit_test(one_that_dies_keeps_nobody),
+        cmocka_unit_test(looking_has_an_end),
+    };
+
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    return cmocka_run_group_tests_name("missing ranks", tests, NULL, NULL);
+}
