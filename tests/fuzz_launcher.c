@@ -51,7 +51,8 @@ static const char *const known_names[] = {"KOLO_RANK",
                                           "SLURM_LOCALID",
                                           "SLURM_STEP_TASKS_PER_NODE",
                                           "SLURM_STEP_NODELIST",
-                                          "SLURM_RESTART_COUNT"};
+                                          "SLURM_RESTART_COUNT",
+                                          "KOLO_PORT_RANGE"};
 enum { KNOWN_NAMES = sizeof known_names / sizeof *known_names, FIRST_CODE = 128 };
 
 struct environment {
