@@ -16,22 +16,12 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     NAP_MS = 250,
     OPENING_NAP_MS = 5, /* a wire being opened may have no fd to wait on */
     ASK_MS = 200        /* a wait of this length asks the peer whether it makes the same call */
 };
-
-/* Whether this machine has fewer processors than ranks, as far as that is known without asking. */
-static bool is_crowded(int size)
-{
-    const char *local = getenv("LOCAL_WORLD_SIZE");
-    long here = local ? strtol(local, NULL, 10) : size;
-
-    return here > sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t number)
 {
@@ -45,7 +35,7 @@ int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t numb
     if (err)
         return err;
     channel->spin_us = (int)spin_us;
-    channel->is_crowded = is_crowded(group->size);
+    channel->is_crowded = ko_group_is_crowded(group, NULL);
     channel->ports = ko_alloc((size_t)group->size * sizeof *channel->ports, "the ports of a group");
     return channel->ports ? KOLO_OK : KOLO_E_NOMEM;
 }

@@ -49,7 +49,7 @@ struct ko_channel {
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
     int spin_us;     /* KOLO_SPIN_US */
-    bool is_crowded; /* more ranks here than processors: yield instead of spinning */
+    bool is_crowded; /* ko_group_is_crowded: yield instead of spinning */
 };
 
 /* One wait, until the caller finds what it waits for. */

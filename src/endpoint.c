@@ -12,6 +12,7 @@
 #include "caches.h"
 #include "config.h"
 #include "interface.h"
+#include "launcher.h"
 #include "log.h"
 #include "status.h"
 #include "store.h"
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MOST_STRANGERS = 256,
@@ -102,6 +104,14 @@ static int publish(struct ko_endpoint *endpoint)
     return kolo_store_set(endpoint->store, key, (kolo_bytes){&endpoint->own, sizeof endpoint->own});
 }
 
+/* -1 if no launcher says it, as to threads that join over a store of theirs. */
+static int read_local_size(void)
+{
+    struct ko_placement placement;
+
+    return ko_placement_read(environ, &placement) ? -1 : placement.local_size;
+}
+
 int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint **endpoint_out)
 {
     struct ko_endpoint *endpoint = ko_alloc(sizeof *endpoint, "an endpoint");
@@ -119,6 +129,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->size = size;
     endpoint->store = store;
     endpoint->store_rank = -1;
+    endpoint->local_size = read_local_size();
     endpoint->cache_bytes = ko_cache_bytes();
     endpoint->own_cache_bytes = ko_cache_own_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");

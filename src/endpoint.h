@@ -27,6 +27,8 @@ struct ko_endpoint {
     int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
     atomic_bool store_is_lost; /* its connection broke: it is not tried again */
     struct ko_contact own;
+    int local_size;         /* ranks of this host, as a launcher counts them; -1: not said */
+    atomic_bool is_crowded; /* they are more than the cores on which they may run */
     size_t cache_bytes;     /* ko_cache_bytes: of more than this little is found there again */
     size_t own_cache_bytes; /* ko_cache_own_bytes */
     struct ko_contact **contacts; /* by world rank, fetched at first use */

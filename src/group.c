@@ -379,6 +379,7 @@ int ko_group_find_hosts(kolo_group *group)
         return ko_group_fail(group, err, kolo_last_error());
     if (!atomic_compare_exchange_strong(&group->hosts, &none, hosts))
         free(hosts); /* another thread was faster */
+    ko_group_note_crowd(group);
     return KOLO_OK;
 }
 
@@ -391,8 +392,7 @@ static int largest_host(const struct ko_hosts *hosts)
     return largest;
 }
 
-/* One for each rank if they do not know. */
-static int count_cores(const kolo_group *group, int host)
+int ko_group_count_cores(const kolo_group *group, int host)
 {
     const struct ko_hosts *hosts = group->hosts;
     uint64_t all[KO_CONTACT_CORES / 64] = {0};
@@ -413,7 +413,7 @@ void ko_group_costs(const kolo_group *group, struct ko_costs *costs)
 {
     *costs = ko_endpoint_known(group->endpoint, 0)->costs;
     if (!(costs->cores > 0))
-        costs->cores = count_cores(group, largest_host(group->hosts));
+        costs->cores = ko_group_count_cores(group, largest_host(group->hosts));
 }
 
 size_t ko_group_slice_bytes(const kolo_group *group)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * How many cores a group takes its hosts to have, whatever each rank was bound to.
+ * How many cores a group takes its hosts to have, whatever each rank was bound to, and whether its
+ * ranks take turns on them.
  */
 #include "endpoint.h"
 #include "group.h"
+#include "mailbox_parts.h"
 #include "ranks.h"
 #include "tuning.h"
 
@@ -113,6 +115,85 @@ static void ranks_of_other_hosts_do_not_count(void **state)
     run(4, &seats);
 }
 
+/* ---- ranks that take turns ------------------------------------------------------------------ */
+
+struct turns {
+    struct seats seats;           /* first: sit_down takes it */
+    bool by_messages, by_calls;   /* whether ranks 0 and 1 are to yield; before hosts are known */
+    const char *local_world_size; /* NULL: no launcher says it */
+};
+
+static int expect_turns(const char *what, const struct ko_channel *channel, bool is_crowded)
+{
+    return channel->is_crowded == is_crowded ? 0
+                                             : ranks_fail("%s: the ranks are%s said to take turns",
+                                                          what, channel->is_crowded ? "" : " not");
+}
+
+static int take_turns(kolo_group *group, void *argument)
+{
+    const struct turns *turns = argument;
+    const int few[] = {0, 1};
+    const bool is_one = kolo_group_rank(group) < 2;
+    kolo_group *child = NULL;
+    int value = 1;
+    int failed = is_one && ranks_exchange(group);
+
+    if (!failed && is_one)
+        failed =
+            expect_turns("messages", &atomic_load(&group->mailbox)->channel, turns->by_messages);
+    if (failed || kolo_all_reduce(group, &value, &value, 1, KOLO_INT32, KOLO_SUM))
+        return ranks_fail("the first calls");
+    failed = is_one && expect_turns("calls", &group->collectives, turns->by_calls);
+    if (kolo_group_new(group, few, 2, &child))
+        return ranks_fail("a group of two");
+    if (child && kolo_barrier(child))
+        failed = ranks_fail("a barrier of two");
+    if (child && !failed)
+        failed = expect_turns("two of them", &child->collectives, turns->by_calls);
+    kolo_group_free(child);
+    return failed;
+}
+
+static void run_turns(int n, struct turns turns)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = n, .settle = sit_down};
+
+    if (turns.local_world_size) {
+        setenv("RANK", "0", 1); /* without which the rest is not looked at */
+        setenv("WORLD_SIZE", "8", 1);
+        setenv("MASTER_ADDR", "h", 1);
+        setenv("MASTER_PORT", "1", 1);
+        setenv("LOCAL_WORLD_SIZE", turns.local_world_size, 1);
+    }
+    assert_int_equal(ranks_run(&ranks, take_turns, &turns), 0);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    unsetenv("LOCAL_WORLD_SIZE");
+}
+
+/* What the machine has does not count, nor what a launcher says once more is known. */
+static void those_who_share_a_core_take_turns(void **state)
+{
+    const bool has_two = count_all() >= 2;
+
+    (void)state;
+    run_turns(2, (struct turns){{.cores = {0, 0}}, true, true, NULL});
+    run_turns(2, (struct turns){{.cores = {0, 0}}, true, true, "2"});
+    if (!has_two)
+        return;
+    run_turns(2, (struct turns){{.cores = {0, 1}}, false, false, NULL});
+    run_turns(2, (struct turns){{.cores = {0, 1}}, false, false, "2"});
+    run_turns(2, (struct turns){{.cores = {ALL, ALL}}, false, false, "2"});
+    /* two of four that are bound: only all four tell */
+    run_turns(
+        4, (struct turns){{.cores = {0, 1, 0, 1}}, sysconf(_SC_NPROCESSORS_ONLN) < 4, true, NULL});
+    /* on other hosts */
+    run_turns(2, (struct turns){{.cores = {0, 0}, .hosts = {"left", "right"}}, false, false, NULL});
+}
+
 /* What a file of costs says holds; more than one where there are more. */
 static void a_file_counts_first(void **state)
 {
@@ -137,6 +218,7 @@ int main(void)
         cmocka_unit_test(bound_ranks_count_together),
         cmocka_unit_test(ranks_of_other_hosts_do_not_count),
         cmocka_unit_test(a_file_counts_first),
+        cmocka_unit_test(those_who_share_a_core_take_turns),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);

@@ -116,12 +116,50 @@ static void hosts_tell_who_is_crowded(void **state)
     free(bench);
 }
 
+/* ---- who takes turns ------------------------------------------------------------------------ */
+
+/* What a pair tells while hosts are not known: rank 0 on CPUs 0 to `own`, rank 1 on `first` to
+ * `last`. */
+static void a_pair_tells_who_takes_turns(void **state)
+{
+    static const struct {
+        int nranks, local_size, own, first, last;
+        bool are_threads, is_elsewhere, is_crowded;
+    } rows[] = {
+        {2, -1, 0, 0, 0, false, false, true}, {2, -1, 1, 0, 1, false, false, false},
+        {3, -1, 1, 0, 1, false, false, true}, {8, 2, 1, 0, 1, false, false, false},
+        {8, 3, 1, 0, 1, false, false, true},  {8, 1, 1, 0, 1, true, false, true},
+        {2, 8, 1, 0, 1, false, false, true},  /* two of a crowd */
+        {8, 8, 0, 1, 1, false, false, false}, /* bound */
+        {8, 8, 1, 0, 1, false, true, false},  {8, 8, -1, 0, -1, false, false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct bench *bench = make(rows[i].nranks);
+
+        allow(&bench->contacts[0], 0, rows[i].own);
+        allow(&bench->contacts[1], rows[i].first, rows[i].last);
+        bench->contacts[1].pid = rows[i].are_threads ? 0 : 1;
+        bench->contacts[1].machine[0] = rows[i].is_elsewhere ? 'x' : 0;
+        bench->endpoint.own = bench->contacts[0];
+        bench->endpoint.local_size = rows[i].local_size;
+        if (ko_group_is_crowded(&bench->group, &bench->contacts[1]) != rows[i].is_crowded)
+            fail_msg("row %zu", i);
+        atomic_store(&bench->endpoint.is_crowded, true); /* the world is known to be */
+        assert_true(ko_group_is_crowded(&bench->group, &bench->contacts[1]));
+        pthread_mutex_destroy(&bench->endpoint.lock);
+        free(bench);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(twice_the_cache_for_all_that_comes),
         cmocka_unit_test(one_place_where_a_core_is_shared),
         cmocka_unit_test(hosts_tell_who_is_crowded),
+        cmocka_unit_test(a_pair_tells_who_takes_turns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
