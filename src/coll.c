@@ -204,6 +204,17 @@ static size_t agreed_bytes(const kolo_group *group, const struct ko_call *call)
     return SIZE_MAX;
 }
 
+/* " of 2^10 bytes and more" */
+static void describe_class(const struct ko_call *call, int class, char text[48])
+{
+    if (class == KO_SIZE_CLASSES - 1)
+        snprintf(text, 48, " of lengths that not all ranks know");
+    else if (class > 0)
+        snprintf(text, 48, " of 2^%d bytes and more", class - 1);
+    else
+        snprintf(text, 48, "%s", call->what == KO_BARRIER ? "" : " of 0 bytes");
+}
+
 static int choose_anew(const kolo_group *group, const struct ko_call *call, int class)
 {
     struct ko_costs costs;
@@ -214,7 +225,7 @@ static int choose_anew(const kolo_group *group, const struct ko_call *call, int 
                                            .slots = (int)group->endpoint->own.slots,
                                            .is_ordered = group->is_ordered};
     const int wanted = group->wishes[call->what];
-    char predicted[48] = "";
+    char length[48], predicted[48] = "";
     double us;
     int row;
 
@@ -222,8 +233,9 @@ static int choose_anew(const kolo_group *group, const struct ko_call *call, int 
     row = ko_choose(&situation, call->what, call->is_uneven, class, wanted, &us);
     if (us > 0) /* a wish is not predicted */
         snprintf(predicted, sizeof predicted, "; %.3g us are predicted", us);
-    ko_log(KO_LOG_INFO, "%s of 2^%d bytes and more goes by %s (%s)%s%s%s", ko_call_name(call),
-           class > 0 ? class - 1 : 0, ko_algorithms[row].name, ko_algorithms[row].why, predicted,
+    describe_class(call, class, length);
+    ko_log(KO_LOG_INFO, "%s%s goes by %s (%s)%s%s%s", ko_call_name(call), length,
+           ko_algorithms[row].name, ko_algorithms[row].why, predicted,
            wanted >= 0 && row != wanted ? ", since it cannot by KOLO_ALGO's " : "",
            wanted >= 0 && row != wanted ? ko_algorithms[wanted].name : "");
     return row;

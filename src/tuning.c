@@ -82,26 +82,51 @@ static int count_cores(void)
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+/* What a line of /proc/cpuinfo says of this; text stays if it is none of them, or one says it
+ * already. */
+static void take_field(const char *line, const char *field, char *text, size_t nbytes)
+{
+    const char *colon = strchr(line, ':');
+
+    if (!*text && colon && !strncmp(line, field, strlen(field)))
+        snprintf(text, nbytes, "%.*s", (int)strcspn(colon + 1, "\n"), colon + 1);
+}
+
+/* ARM's have no name there, but numbers of the maker and of what he calls the part. */
+void ko_tuning_processor(FILE *cpuinfo, char *name, size_t nbytes)
+{
+    char line[LINE_BYTES], model[160] = "", maker[32] = "", part[32] = "";
+
+    while (cpuinfo && fgets(line, sizeof line, cpuinfo)) {
+        take_field(line, "model name", model, sizeof model);
+        take_field(line, "CPU implementer", maker, sizeof maker);
+        take_field(line, "CPU part", part, sizeof part);
+    }
+    if (*model)
+        snprintf(name, nbytes, "%s", model + strspn(model, " "));
+    else if (*maker && *part)
+        snprintf(name, nbytes, "processor%s%s", maker, part);
+    else
+        snprintf(name, nbytes, "unknown processor");
+}
+
 void ko_tuning_machine(char *text, size_t nbytes)
 {
-    char line[LINE_BYTES], name[LINE_BYTES] = "unknown processor";
+    char name[LINE_BYTES];
     FILE *file = fopen("/proc/cpuinfo", "re");
 
-    while (file && fgets(line, sizeof line, file))
-        if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-            snprintf(name, sizeof name, "%s", strchr(line, ':') + 2);
-            break;
-        }
+    ko_tuning_processor(file, name, sizeof name);
     if (file)
         fclose(file);
-    name[strcspn(name, "\n")] = 0;
     snprintf(text, nbytes, "%.160s, %ld cores", name, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
 struct reader {
+    const char *name; /* of what says the path */
     const char *path;
+    bool is_of_any; /* machine */
     FILE *file;
     int line;
     char text[LINE_BYTES];
@@ -109,8 +134,8 @@ struct reader {
 
 static int wrong(const struct reader *reader, const char *what)
 {
-    return ko_fail(KOLO_E_INVALID, "KOLO_TUNING: %s, line %d: %s; %s", reader->path, reader->line,
-                   what, HOW);
+    return ko_fail(KOLO_E_INVALID, "%s: %s, line %d: %s; %s", reader->name, reader->path,
+                   reader->line, what, HOW);
 }
 
 /* The next line without its end; "" after the last. */
@@ -142,7 +167,7 @@ static int read_head(struct reader *reader)
     ko_tuning_machine(machine, sizeof machine);
     if (strncmp(reader->text, "machine ", 8) != 0)
         return wrong(reader, "the machine is missing");
-    if (!strcmp(reader->text + 8, machine))
+    if (reader->is_of_any || !strcmp(reader->text + 8, machine))
         return KOLO_OK;
     snprintf(what, sizeof what, "it was measured on \"%.160s\", but this is \"%.160s\"",
              reader->text + 8, machine);
@@ -155,7 +180,8 @@ static int check_number(const struct reader *reader, const struct number *number
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     char what[LINE_BYTES];
 
-    if (number->offset != offsetof(struct ko_costs, cores) || read <= (double)cores)
+    if (number->offset != offsetof(struct ko_costs, cores) || reader->is_of_any ||
+        read <= (double)cores)
         return KOLO_OK;
     snprintf(what, sizeof what, "cores is %g, but this machine has %ld", read, cores);
     return wrong(reader, what);
@@ -209,30 +235,45 @@ static int read_numbers(struct reader *reader, struct ko_costs *costs)
     return err;
 }
 
-int ko_tuning_read(const char *path, struct ko_costs *costs)
+static int read_file(struct reader *reader, struct ko_costs *costs)
 {
-    struct reader reader = {.path = path, .file = fopen(path, "re")};
     struct ko_costs read = {.cores = 0};
     int err;
 
-    if (!reader.file)
-        return ko_fail(KOLO_E_INVALID, "KOLO_TUNING: %s cannot be read: %s; %s", path,
+    reader->file = fopen(reader->path, "re");
+    if (!reader->file)
+        return ko_fail(KOLO_E_INVALID, "%s: %s cannot be read: %s; %s", reader->name, reader->path,
                        strerror(errno), HOW);
-    err = read_head(&reader);
+    err = read_head(reader);
     if (!err)
-        err = read_numbers(&reader, &read);
-    fclose(reader.file);
+        err = read_numbers(reader, &read);
+    fclose(reader->file);
     if (!err)
         *costs = read;
     return err;
+}
+
+int ko_tuning_read(const char *path, struct ko_costs *costs)
+{
+    return read_file(&(struct reader){.name = "KOLO_TUNING", .path = path}, costs);
+}
+
+int ko_tuning_read_any(const char *name, const char *path, struct ko_costs *costs)
+{
+    return read_file(&(struct reader){.name = name, .path = path, .is_of_any = true}, costs);
+}
+
+void ko_tuning_usual(struct ko_costs *costs)
+{
+    *costs = ko_default_costs;
+    costs->cores = count_cores();
 }
 
 int ko_tuning_get(struct ko_costs *costs)
 {
     if (ko_config_is_set(KO_CONFIG_TUNING))
         return ko_tuning_read(ko_config_text(KO_CONFIG_TUNING), costs);
-    *costs = ko_default_costs;
-    costs->cores = count_cores();
+    ko_tuning_usual(costs);
     return KOLO_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "costs.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* What this process goes by: the file that KOLO_TUNING names, or what usually holds, with this
  * machine's cores. KOLO_E_INVALID if the file is not one, is cut off, or is of another machine, as
@@ -20,6 +21,11 @@
 int ko_tuning_get(struct ko_costs *costs);
 
 int ko_tuning_read(const char *path, struct ko_costs *costs);
+/* The same of a file that may be of another machine; name is what has said its path. */
+int ko_tuning_read_any(const char *name, const char *path, struct ko_costs *costs);
+
+/* What usually holds, with this machine's cores. */
+void ko_tuning_usual(struct ko_costs *costs);
 
 /* Replaces the file as a whole. KOLO_E_SYSTEM. */
 int ko_tuning_write(const char *path, const struct ko_costs *costs);
@@ -27,6 +33,8 @@ int ko_tuning_write(const char *path, const struct ko_costs *costs);
 /* "AMD EPYC 9354, 32 cores": the processor, and how many cores the machine has, of which this
  * process may be bound to some. */
 void ko_tuning_machine(char *text, size_t nbytes);
+/* The processor alone, out of what /proc/cpuinfo has; NULL: it is not known. */
+void ko_tuning_processor(FILE *cpuinfo, char *name, size_t nbytes);
 
 /* KOLO_E_INVALID if a number is none that costs can have; the text names it. */
 int ko_costs_check(const struct ko_costs *costs);

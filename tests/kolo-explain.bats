@@ -363,6 +363,18 @@ tuning() {
     run -125 "$EXPLAIN" all_reduce --cores 2
     run -125 "$EXPLAIN" all_reduce --ranks 65
     KOLO_TUNING=/no/such run -125 "$EXPLAIN" all_reduce --simulate
+    run -125 "$EXPLAIN" all_reduce --costs x
+}
+
+@test "simulate: another machine's costs, if one asks for them" {
+    tuning local.latency=1 | sed 's/^machine .*/machine a fast one, 4096 cores/; s/^cores .*/cores 4096/' >"$D/other"
+    KOLO_TUNING=$D/other run -125 "$EXPLAIN" all_reduce --simulate --bytes 1K
+    [[ "$output" == *"it was measured on"* ]]
+    KOLO_TUNING=/no/such run -0 "$EXPLAIN" all_reduce --simulate --bytes 1K --costs "$D/other"
+    [ "${lines[0]}" = "all_reduce among 4 ranks: 1 host of 4 ranks and 4096 cores, $D/other" ]
+    sed -i '$d' "$D/other"
+    run -125 "$EXPLAIN" all_reduce --simulate --bytes 1K --costs "$D/other"
+    [[ "$output" == *"--costs: $D/other, line "*"end"* ]]
 }
 
 @test "--help and --version" {

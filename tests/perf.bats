@@ -382,6 +382,12 @@ END
     awk '$1 == "change" { found = $2 > 0 && $2 < 1000 } END { exit !found }' "$BATS_TEST_TMPDIR/costs"
     KOLO_TUNING="$BATS_TEST_TMPDIR/costs" run "$PERF" -t 2 all_reduce -b 64 -e 64 "${QUICK[@]}"
     [ "$status" -eq 0 ]
+    # what is to be replaced is not asked, nor what would bend the measuring
+    echo stale >"$BATS_TEST_TMPDIR/stale"
+    KOLO_TUNING=$BATS_TEST_TMPDIR/stale KOLO_ALGO=broadcast=ring KOLO_CHECK=1 KOLO_PROTO=simple \
+        run "$PERF" --tune "$BATS_TEST_TMPDIR/stale"
+    [ "$status" -eq 0 ]
+    grep -qx 'kolo tuning 1' "$BATS_TEST_TMPDIR/stale"
     run "$PERF" --tune /no/such/folder/costs
     [ "$status" -eq 125 ]
     [[ "$output" == *"/no/such/folder/costs: No such file"* ]]
@@ -393,6 +399,11 @@ END
 @test "the log says what each size goes by, and which wish it cannot follow" {
     KOLO_DEBUG=info KOLO_ALGO=ring run -0 "$PERF" all_reduce -N 2 -b 1K -e 1K -n 1
     [[ "$output" == *"all_reduce of 2^10 bytes and more goes by ring (long: "*")"$'\n'* ]]
+    [ "$(grep -c 'kolo INFO all_reduce of 2^10 bytes' <<<"$output")" -eq 2 ] # once on each rank
+    KOLO_DEBUG=info run -0 "$PERF" gather_v -N 2 -b 1K -e 1K -n 1
+    [[ "$output" == *" of lengths that not all ranks know goes by "* && "$output" != *"2^64"* ]]
+    KOLO_DEBUG=info run -0 "$PERF" barrier -N 2 -n 1
+    [[ "$output" == *"INFO barrier goes by "* ]]
     KOLO_DEBUG=info KOLO_ALGO=ring KOLO_DETERMINISTIC=1 run -0 "$PERF" all_reduce -N 2 -b 1K -e 1K -n 1
     [[ "$output" == *"us are predicted, since it cannot by KOLO_ALGO's ring"* ]]
 }

@@ -347,6 +347,34 @@ static void what_cannot_be_written_is_told(void **state)
     assert_non_null(strstr(kolo_last_error(), "call is -1"));
 }
 
+/* Files of different machines must not pass for each other's. */
+static void processors_have_names(void **state)
+{
+    static const struct {
+        char text[200];
+        const char *name;
+    } rows[] = {
+        {"processor\t: 0\nmodel name\t: AMD EPYC\ncache\t: 1\nmodel name\t: x\n", "AMD EPYC"},
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n",
+         "processor 0x41 0xd0c"},
+        {"processor\t: 0\n", "unknown processor"},
+    };
+    char name[100];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[sizeof rows->text];
+        FILE *file;
+
+        snprintf(text, sizeof text, "%s", rows[i].text);
+        file = fmemopen(text, strlen(text), "r");
+        assert_non_null(file);
+        ko_tuning_processor(file, name, sizeof name);
+        assert_string_equal(name, rows[i].name);
+        fclose(file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +390,7 @@ int main(void)
                                         close_scratch),
         cmocka_unit_test_setup_teardown(wrong_files_are_refused, open_scratch, close_scratch),
         cmocka_unit_test(what_cannot_be_written_is_told),
+        cmocka_unit_test(processors_have_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,17 @@ static int read_hosts(const struct ko_forecast_wish *wish, int *n, struct ko_hos
     return ko_layout_even(*n, per_host, hosts);
 }
 
+/* path: of --costs, or NULL. */
+static int read_costs(struct ko_forecast *forecast, const char *path)
+{
+    forecast->costs_path = path;
+    if (path)
+        return ko_tuning_read_any("--costs", path, &forecast->costs);
+    if (ko_config_is_set(KO_CONFIG_TUNING))
+        forecast->costs_path = ko_config_text(KO_CONFIG_TUNING);
+    return ko_tuning_get(&forecast->costs);
+}
+
 static int read_all(struct ko_forecast *forecast, const struct ko_forecast_wish *wish)
 {
     int n = 0, err = read_hosts(wish, &n, &forecast->hosts);
@@ -70,12 +81,10 @@ static int read_all(struct ko_forecast *forecast, const struct ko_forecast_wish 
     if (!err)
         err = ko_situation_read(forecast->hosts, &forecast->situation);
     if (!err)
-        err = ko_tuning_get(&forecast->costs);
+        err = read_costs(forecast, wish->costs_path);
     if (!err && wish->call.ranks && n != wish->call.ranks)
         err = ko_fail(KOLO_E_INVALID, "--hosts %s are %d ranks, not %d", wish->call.hosts, n,
                       wish->call.ranks);
-    if (ko_config_is_set(KO_CONFIG_TUNING))
-        forecast->costs_path = ko_config_text(KO_CONFIG_TUNING);
     if (wish->cores)
         forecast->costs.cores = wish->cores;
     forecast->situation.n = n;

@@ -16,6 +16,7 @@ enum { KO_FORECAST_RANKS = 100000, KO_FORECAST_ROWS = 16, KO_FORECAST_SIZES = 64
 struct ko_forecast_wish {
     struct ko_explain_wish call; /* algorithm: perhaps several, with commas between */
     int per_host, cores;         /* of each host; 0: what fits, those of the costs */
+    const char *costs_path;      /* of any machine's; NULL: those in use */
     size_t least, most;          /* bytes; most 0: what fits */
     size_t factor;               /* from size to size, 2 at least; 0: what fits */
 };

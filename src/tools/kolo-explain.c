@@ -39,7 +39,8 @@ enum key {
     KEY_SIMULATE,
     KEY_BYTES,
     KEY_PER_HOST,
-    KEY_CORES
+    KEY_CORES,
+    KEY_COSTS
 };
 
 static const struct argp_option option_list[] = {
@@ -75,6 +76,8 @@ static const struct argp_option option_list[] = {
      "Simulate so many ranks on each host. Default: all of up to 64 ranks, else 8", 3},
     {"cores", KEY_CORES, "N", 0,
      "Cores of each simulated host. Default: those of the costs in use, or of this machine", 3},
+    {"costs", KEY_COSTS, "FILE", 0,
+     "Costs of the simulated machines, measured on this or another one. Default: those in use", 3},
     {"list", KEY_LIST, NULL, 0, "List the collectives and their algorithms", 4},
     KO_OPTION_HELP,
     {0}};
@@ -193,6 +196,10 @@ static error_t parse_forecast(int key, char *arg, struct argp_state *state)
     case KEY_CORES:
         command->of_forecast = "--cores";
         wish->cores = ko_option_whole(state, "--cores", arg, 1, MOST_CORES);
+        return 0;
+    case KEY_COSTS:
+        command->of_forecast = "--costs";
+        wish->costs_path = arg;
         return 0;
     default:
         return parse_call(key, arg, state);

@@ -2,11 +2,14 @@
  *
  * Costs are found by measuring collectives of two ranks that stress one or two of them, in the
  * order in which they can be told apart:
- *   broadcast        the receiver's copies out of the slots, which the root's into them keep up
- * with reduce           the root's reductions reduce_scatter   a rank's copies into slots and its
- * reductions all_gather       copies in and out, and one of the own block and what it costs that
- * ranks share cores by a barrier of twice as many ranks as there are cores, which is simulated then
- * under what has been found.
+ *
+ *   broadcast        the receiver's copies out of slots, with which the root's into them keep up
+ *   reduce           the root's reductions
+ *   reduce_scatter   a rank's copies into slots, and its reductions
+ *   all_gather       copies in and out, and one of the own block
+ *
+ * and what it costs that ranks share cores by a barrier of twice as many ranks as there are cores,
+ * which is then simulated under what has been found.
  */
 #include "perf_tune.h"
 
@@ -281,14 +284,25 @@ static int find_change(struct ko_costs *costs)
     return err;
 }
 
+/* What would bend the probes. What they are carried out with, as slots and slices, stays. */
+static void forget_variables(void)
+{
+    static const char *const names[] = {"KOLO_TUNING", "KOLO_ALGO",          "KOLO_PROTO",
+                                        "KOLO_CHECK",  "KOLO_DETERMINISTIC", "KOLO_TRANSPORT"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
 int ko_perf_tune(struct ko_costs *costs)
 {
     double unused[2][KO_FOOTPRINTS];
     struct times local, remote;
-    int err = ko_tuning_get(costs);
+    int err;
 
-    if (!err)
-        err = measure_over("shm", NRANKS, measure_all, &local);
+    forget_variables();
+    ko_tuning_usual(costs);
+    err = measure_over("shm", NRANKS, measure_all, &local);
     if (!err)
         err = measure_over("tcp", NRANKS, measure_all, &remote);
     if (err)
