@@ -22,6 +22,9 @@
  * one taken. host NULL or "" is all interfaces; a name listens on the first address it resolves to.
  */
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out);
+/* The same on each address of a name, up to cap of them, and on one port; those of a family that
+ * this machine lacks are left out, if there is another. "::" alone takes IPv4 too. */
+int ko_socket_listen_all(const char *host, int port, int *fds, int cap, int *n, int *port_out);
 
 /* Binds a socket of address's family to a free port, of KOLO_PORT_RANGE if that is set, and says
  * which; others that name it may share it until one listens. host is for the error's text. */

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -88,15 +89,33 @@ static int bind_given(int fd, const char *host, const struct sockaddr_storage *a
     return fail_listen(errno, host, ko_socket_port_of(address));
 }
 
-/* Listens on the address, whose port is 0 for any; then it is the one taken. */
+/* 0 or an errno. */
+static int bind_to(const struct addrinfo *address)
+{
+    const int fd = ko_socket_open(address->ai_family);
+    int error = 0;
+
+    if (fd < 0)
+        return errno;
+    if (bind(fd, address->ai_addr, address->ai_addrlen))
+        error = errno;
+    close(fd);
+    return error;
+}
+
+/* Listens on the address, whose port is 0 for any; then it is the one taken. IPv6's wildcard leaves
+ * IPv4's to another socket if there is to be one. */
 static int listen_on(const char *host, struct sockaddr_storage *address, socklen_t length,
-                     int *fd_out)
+                     bool is_alone, int *fd_out)
 {
     int fd = ko_socket_open(address->ss_family);
+    int is_v6_only = !is_alone;
     int err;
 
     if (fd < 0)
         return fail_listen(errno, host, ko_socket_port_of(address));
+    if (address->ss_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &is_v6_only, sizeof is_v6_only);
     if (ko_socket_port_of(address))
         err = bind_given(fd, host, address, length);
     else
@@ -110,13 +129,55 @@ static int listen_on(const char *host, struct sockaddr_storage *address, socklen
     return err;
 }
 
-int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
+/* Whether a list has the same address before this entry. */
+static bool is_repeated(const struct addrinfo *list, const struct addrinfo *entry)
 {
-    struct sockaddr_storage address = {0};
-    struct addrinfo *list;
-    int error;
-    int err;
+    while (list != entry && (list->ai_addrlen != entry->ai_addrlen ||
+                             memcmp(list->ai_addr, entry->ai_addr, entry->ai_addrlen) != 0))
+        list = list->ai_next;
+    return list != entry;
+}
 
+/* This machine has the family, and addresses of it. */
+static bool has_address(const struct addrinfo *entry)
+{
+    const int error = bind_to(entry);
+
+    return error != EAFNOSUPPORT && error != EADDRNOTAVAIL;
+}
+
+/* The first decides on which port all listen, if any will do. */
+static int listen_each(const struct addrinfo *list, const char *host, int cap, int *fds, int *n,
+                       int *port)
+{
+    bool is_alone = !list->ai_next || cap == 1;
+    int err = KOLO_OK;
+
+    for (const struct addrinfo *entry = list; entry && *n < cap && !err; entry = entry->ai_next) {
+        struct sockaddr_storage address = {0};
+
+        if (!is_alone && (is_repeated(list, entry) || !has_address(entry)))
+            continue;
+        memcpy(&address, entry->ai_addr, entry->ai_addrlen);
+        if (*n > 0)
+            ko_socket_set_port(&address, *port);
+        err = listen_on(host, &address, entry->ai_addrlen, is_alone, &fds[*n]);
+        if (err)
+            break;
+        *port = ko_socket_port_of(&address);
+        ++*n;
+    }
+    if (!err && *n == 0)
+        err = fail_listen(EADDRNOTAVAIL, host, *port);
+    return err;
+}
+
+int ko_socket_listen_all(const char *host, int port, int *fds, int cap, int *n, int *port_out)
+{
+    struct addrinfo *list;
+    int error, err;
+
+    *n = 0;
     if (!host)
         host = "";
     if (port < 0 || port > 65535)
@@ -125,26 +186,19 @@ int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
     if (error)
         return ko_fail(KOLO_E_SYSTEM, "cannot listen on %s:%d: %s", host, port,
                        gai_strerror(error));
-    memcpy(&address, list->ai_addr, list->ai_addrlen);
-    err = listen_on(host, &address, list->ai_addrlen, fd);
-    if (!err)
-        *port_out = ko_socket_port_of(&address);
+    *port_out = port;
+    err = listen_each(list, host, cap, fds, n, port_out);
     freeaddrinfo(list);
+    while (err && *n > 0)
+        close(fds[--*n]);
     return err;
 }
 
-/* 0 or an errno. */
-static int bind_to(const struct addrinfo *address)
+int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
 {
-    const int fd = ko_socket_open(address->ai_family);
-    int error = 0;
+    int n;
 
-    if (fd < 0)
-        return errno;
-    if (bind(fd, address->ai_addr, address->ai_addrlen))
-        error = errno;
-    close(fd);
-    return error;
+    return ko_socket_listen_all(host, port, fd, 1, &n, port_out);
 }
 
 int ko_socket_check_address(const char *name, const char *host)
@@ -199,7 +253,7 @@ int ko_socket_listen_beside(int fd, int *listen_fd, int *port)
     if (getsockname(fd, (struct sockaddr *)&own, &length))
         return ko_fail_errno(errno, "cannot listen for further connections");
     ko_socket_set_port(&own, 0);
-    err = listen_on("", &own, length, listen_fd);
+    err = listen_on("", &own, length, true, listen_fd);
     if (!err)
         *port = ko_socket_port_of(&own);
     return err;

@@ -20,6 +20,7 @@
 #include "secret_gate.h"
 #include "socket.h"
 #include "status.h"
+#include "store_listen.h"
 #include "store_session.h"
 #include "thread.h"
 
@@ -70,8 +71,7 @@ struct ko_server {
     struct ko_service service;
     struct ko_guard guard;
     struct ko_poller poller;
-    int listen_fd;
-    int port;
+    struct ko_listeners listeners;
     atomic_bool stop;
     bool has_thread;
     pthread_t thread;
@@ -219,15 +219,24 @@ static void welcome(struct ko_server *server, int fd)
     }
 }
 
-static void accept_some(struct ko_server *server)
+static void accept_some(struct ko_server *server, int listen_fd)
 {
     int fd;
 
     for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
-        if (ko_socket_accept(server->listen_fd, &fd))
+        if (ko_socket_accept(listen_fd, &fd))
             return;
         welcome(server, fd);
     }
+}
+
+/* The listening socket that an event is of; NULL if it is of a connection. */
+static const int *listener_of(const struct ko_server *server, const void *owner)
+{
+    for (int i = 0; i < server->listeners.n; i++)
+        if (owner == &server->listeners.fds[i])
+            return owner;
+    return NULL;
 }
 
 /* Moves a connection on by what has come from it. */
@@ -444,8 +453,10 @@ static void *serve_all(void *argument)
             break;
         }
         for (int i = 0; i < n; i++) {
-            if (events[i].owner == server)
-                accept_some(server);
+            const int *listener = listener_of(server, events[i].owner);
+
+            if (listener)
+                accept_some(server, *listener);
             else if (events[i].owner)
                 serve(events[i].owner, events[i].happened);
         }
@@ -467,23 +478,14 @@ static int start_thread(struct ko_server *server)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-/* Takes the socket that KOLO_STORE_FD names, if it is the one for this port, else one of its own.
- */
-static int open_listener(struct ko_server *server, const char *host, int port)
+static int open_listeners(struct ko_server *server, const char *host, int port)
 {
-    int64_t inherited;
-    int err = ko_config_number(KO_CONFIG_STORE_FD, &inherited);
+    struct ko_listeners *listeners = &server->listeners;
+    int err = ko_listeners_open(listeners, host, port);
 
-    if (!err && inherited >= 0)
-        err = ko_socket_adopt((int)inherited, &server->listen_fd, &server->port);
-    if (err)
-        return err;
-    if (server->listen_fd >= 0 && (port == 0 || port == server->port))
-        return KOLO_OK;
-    if (server->listen_fd >= 0)
-        close(server->listen_fd);
-    server->listen_fd = -1;
-    return ko_socket_listen(host, port, &server->listen_fd, &server->port);
+    for (int i = 0; i < listeners->n && !err; i++)
+        err = ko_poller_add(&server->poller, listeners->fds[i], KO_POLL_IN, &listeners->fds[i]);
+    return err;
 }
 
 /* The limit is raised as they come (descriptors.h). */
@@ -505,7 +507,6 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
 
     if (!server)
         return KOLO_E_NOMEM;
-    server->listen_fd = -1;
     if (!limits)
         limits = &standard_limits;
     server->service.budget.cap = limits->buffer_bytes;
@@ -521,23 +522,23 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!err)
         err = ko_guard_read_for_store(&server->guard);
     if (!err)
-        err = open_listener(server, host, port);
-    if (!err)
-        err = ko_poller_add(&server->poller, server->listen_fd, KO_POLL_IN, server);
+        err = open_listeners(server, host, port);
     if (!err)
         err = start_thread(server);
     if (err) {
         ko_server_close(server);
         return err;
     }
-    ko_guard_warn(&server->guard, server->listen_fd, "read and change what the ranks keep there");
+    for (int i = 0; i < server->listeners.n; i++)
+        ko_guard_warn(&server->guard, server->listeners.fds[i],
+                      "read and change what the ranks keep there");
     *server_out = server;
     return KOLO_OK;
 }
 
 int ko_server_port(const struct ko_server *server)
 {
-    return server->port;
+    return server->listeners.port;
 }
 
 void ko_server_close(struct ko_server *server)
@@ -555,8 +556,7 @@ void ko_server_close(struct ko_server *server)
         while ((connection = TAILQ_FIRST(&server->circles[circle])))
             cut_off(connection, "the store closes");
     bury_dead(server);
-    if (server->listen_fd >= 0)
-        close(server->listen_fd);
+    ko_listeners_close(&server->listeners);
     ko_poller_close(&server->poller);
     ko_table_free(server->service.table);
     ko_secret_forget(&server->guard.secret);

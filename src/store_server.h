@@ -21,8 +21,8 @@ struct ko_server_limits {
                           */
 };
 
-/* Listens on host (that address only) and port, 0 for any free one, and starts to serve. limits may
- * be NULL. */
+/* Listens on host (all its addresses, and no others) and port, 0 for any free one, and starts to
+ * serve. limits may be NULL. */
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
                    struct ko_server **server);
 

@@ -349,6 +349,14 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     done <"$D/ports"
 }
 
+@test "a job at an address of IPv6" {
+    grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null || skip "no IPv6"
+    KOLO_TRANSPORT=tcp KOLO_DEBUG=info run "$KOLORUN" -n 2 --master-addr ::1 --no-tag \
+        "${KOLORUN%run}-perf" all_reduce -b 64K -e 64K -n 1 -w 0
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"rank 0 serves the store at ::1:"* ]]
+}
+
 @test "lines keep their rank and their stream" {
     "$KOLORUN" -n 3 sh -c 'echo out$RANK; echo err$RANK >&2' >"$D/out" 2>"$D/err"
     [ "$(sort "$D/out")" = $'[0] out0\n[1] out1\n[2] out2' ]

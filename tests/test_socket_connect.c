@@ -227,6 +227,13 @@ static void test_inherited_socket(void **state)
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", dead_port(), 1, 30000, &other), KOLO_OK);
     assert_int_not_equal(kolo_store_port(other), port);
     kolo_store_close(other);
+    /* and for one server at a time */
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 30000, &other), KOLO_OK);
+    assert_int_not_equal(kolo_store_port(other), port);
+    kolo_store_close(other);
+    kolo_store_close(store);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 30000, &store), KOLO_OK);
+    assert_int_equal(kolo_store_port(store), port);
     kolo_store_close(store);
     close(fd);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 1, 1000, &store), KOLO_E_INVALID);
