@@ -16,6 +16,7 @@
 enum {
     LEAVE_JOIN_MS = 1000,
     LOOKED_AT_ONCE = 64, /* ranks, of each request for all of them */
+    LONGEST_NAMES = 40,  /* of a host and its address */
     LONGEST_PLACE = 56   /* of a rank, in a list */
 };
 
@@ -24,15 +25,17 @@ static void come_key(int rank, char *key, size_t nbytes)
     snprintf(key, nbytes, "come/%d", rank);
 }
 
-/* Where this rank is, for those who ask who has come. */
+/* Where this rank is, for those who ask who has come: of a long name the address's part is kept. */
 static void say_place(struct ko_world *world, char *place, size_t nbytes)
 {
     char host[65] = "", address[64] = "";
+    int room;
 
     (void)gethostname(host, sizeof host - 1);
     if (ko_store_own_address(world->store, address, sizeof address))
         address[0] = 0;
-    snprintf(place, nbytes, "%s%s%s", host, address[0] ? " " : "", address);
+    room = LONGEST_NAMES - 1 - (int)strnlen(address, LONGEST_NAMES - 1);
+    snprintf(place, nbytes, "%.*s%s%s", room, host, address[0] ? " " : "", address);
 }
 
 /* ", 0 (node1 10.0.0.1)" behind what the list holds already, while there is room. */
@@ -43,7 +46,8 @@ static bool list_come(struct ko_world *world, int rank, const char *key, char *l
 
     if (used + LONGEST_PLACE > cap || kolo_store_get(world->keys, key, &place, &nbytes))
         return false;
-    snprintf(list + used, cap - used, "%s%d (%.40s)", used ? ", " : "", rank, (char *)place);
+    snprintf(list + used, cap - used, "%s%d (%.*s)", used ? ", " : "", rank, LONGEST_NAMES,
+             (char *)place);
     kolo_free(place);
     return true;
 }

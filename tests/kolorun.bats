@@ -349,6 +349,20 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     done <"$D/ports"
 }
 
+@test "ranks say by what they have understood who they are" {
+    local perf=${KOLORUN%run}-perf
+    export KOLO_DEBUG=info
+    run "$KOLORUN" -n 2 --no-tag "$perf" barrier -n 1 -w 0
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"rank 0 of 2 by RANK (torchrun or kolorun), local rank 0 of 2, node 0, 1 node, job "* ]]
+    [[ "$output" == *"; rank 0 serves the store at 127.0.0.1:"*" by MASTER_ADDR"* ]]
+    RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(KOLO_DEBUG='' "$KOLORUN" printenv MASTER_PORT) \
+        run "$perf" barrier -n 1 -w 0
+    [[ "$output" == *"rank 0 of 1 by RANK (torchrun or kolorun); rank 0 serves the store at 127.0.0.1:"* ]]
+    KOLO_RANK=0 KOLO_SIZE=1 run "$perf" barrier -n 1 -w 0
+    [[ "$output" == *"rank 0 of 1 by KOLO_RANK (set by hand); it is alone"* ]]
+}
+
 @test "a job at an address of IPv6" {
     grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null || skip "no IPv6"
     KOLO_TRANSPORT=tcp KOLO_DEBUG=info run "$KOLORUN" -n 2 --master-addr ::1 --no-tag \

@@ -330,6 +330,23 @@ static void a_rank_without_rank_0_says_so(void **state)
     kolo_store_close(agent);
 }
 
+/* Who has come is told with the address from where. */
+static void a_roster_says_from_where(void **state)
+{
+    struct joiner joiners[2];
+    char host[65] = "", here[200], url[200];
+    kolo_store *agent;
+
+    (void)state;
+    choose_place(AT_RANK0, url, &agent);
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    for (int r = 0; r < 2; r++)
+        start(&joiners[r], url, r, 3, SHORT_MS);
+    snprintf(here, sizeof here, "Here are 0 (%.30s 127.0.0.1), 1 (%.30s 127.0.0.1)", host, host);
+    for (int r = 0; r < 2; r++)
+        expect(&joiners[r], KOLO_E_TIMEOUT, here);
+}
+
 /* ---- twice -------------------------------------------------------------------------------- */
 
 static const char twice_text[] = "already, and not freed that group: kolo_group_duplicate makes";
@@ -390,6 +407,7 @@ int main(void)
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
         cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
         cmocka_unit_test(a_rank_without_rank_0_says_so),
+        cmocka_unit_test(a_roster_says_from_where),
         cmocka_unit_test(joining_twice_is_told),
     };
 
