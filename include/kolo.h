@@ -139,7 +139,8 @@ KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 
 /* A server of PyTorch 1.13, and a file store, lack some of the following: queues and, of the
  * server, list_keys are KOLO_E_UNSUPPORTED there; append takes a lock under the key "<key>/append",
- * barrier makes a key "<key>/open", and the other two are one call for each key. */
+ * barrier makes a key "<key>/open", and the other two are one call for each key. 1.13's watches of
+ * keys are served to its clients, and offered by no call here. */
 
 /* Puts value behind what key holds, nothing if it is absent. */
 KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);

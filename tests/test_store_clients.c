@@ -136,8 +136,8 @@ static bool step_compare_set(struct model *model, int c, int k)
     say_text(model, &expected);
     say_text(model, &desired);
     if (now.nbytes == expected.nbytes && !memcmp(now.bytes, expected.bytes, now.nbytes)) {
-        expect_text(&model->clients[c], &desired);
         store(model, k, &desired);
+        expect_text(&model->clients[c], &desired);
     } else {
         expect_text(&model->clients[c], key->has_value ? &now : &expected);
     }
@@ -155,9 +155,9 @@ static bool step_add(struct model *model, int c, int k)
     say_number(model, delta);
     if (!number_of(&model->keys[k], &number))
         return false;
-    expect_i64(&model->clients[c], number + delta);
     sum = text_of(number + delta);
-    store(model, k, &sum);
+    store(model, k, &sum); /* of which one who watches hears before the answer */
+    expect_i64(&model->clients[c], number + delta);
     return true;
 }
 
@@ -251,12 +251,12 @@ static bool step_ping(struct model *model, int c, int k)
 
 static bool step_delete(struct model *model, int c, int k)
 {
-    struct key *key = &model->keys[k];
+    const bool was_there = is_there(&model->keys[k]);
 
     say_opcode(model, &model->clients[c], KO_STORE_DELETE);
     say_key(model, k);
-    expect_i64(&model->clients[c], is_there(key));
     drop(model, k);
+    expect_i64(&model->clients[c], was_there);
     return true;
 }
 
@@ -419,9 +419,8 @@ static void act(struct model *model, int c)
     bool (*step)(struct model *, int, int);
     bool stays;
 
-    if (model->clients[c].watched) {
-        if (draw(model, 8) == 0)
-            come_again(model, c);
+    if (model->clients[c].watched && draw(model, 64) == 0) {
+        come_again(model, c);
         return;
     }
     if (model->clients[c].waits_in != KO_STORE_PING) {
