@@ -10,6 +10,9 @@ PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang
 # libFuzzer, which older systems have in clang's own package.
 PACKAGES_FUZZ="clang libclang-rt-dev"
 
+# What counts of system calls are compared with; elsewhere it has the kernel's version in its name.
+PACKAGES_PERF="linux-perf"
+
 # Slurm's plugin for PMIx opens the library by the name that only libpmix-dev has.
 PACKAGES_INTEROP="bats perl g++ python3-torch libtorch-dev openmpi-bin mpich slurm-wlm munge
     libpmix-dev iproute2 util-linux"

@@ -233,6 +233,15 @@ on_gpu() {
     }
 }
 
+@test "root need not mount anything for system calls to be counted" {
+    unshare --mount mount -t tracefs nodev /sys/kernel/tracing 2>/dev/null || skip "no tracefs can be mounted"
+    ! mountpoint -q /sys/kernel/tracing || skip "it is mounted"
+    KOLO_TRANSPORT=tcp run "$PERF" -t 2 all_reduce -b 64K -e 64K "${QUICK[@]}" --cost --csv counted
+    [ "$status" -eq 0 ] && [[ "$output" != *"not counted"* ]]
+    awk -F, 'NR > 1 && $21 !~ /^[0-9.]+$/ { exit 1 }' counted
+    ! mountpoint -q /sys/kernel/tracing
+}
+
 @test "system calls are counted as perf counts them" {
     local counted all
     command -v perf >/dev/null || skip "no perf to compare with"

@@ -36,6 +36,19 @@ static int mine(const struct ko_perf_call *call, int block)
     return call->rank;
 }
 
+/* A sum of one rank, which in each check comes out otherwise the second time, by one bit. */
+static int calls;
+
+static int waver(const struct ko_perf_call *call, kolo_work **work)
+{
+    (void)work;
+    calls++;
+    memcpy(call->out, call->in, call->count * kolo_dtype_size(call->dtype));
+    if (calls == 2 || calls == 5)
+        *(unsigned char *)call->out ^= 1;
+    return KOLO_OK;
+}
+
 static int measure(const struct ko_perf_case *row, const struct ko_perf_options *options,
                    struct ko_perf_figures *figures)
 {
@@ -71,6 +84,20 @@ static void test_wrong_results_of_an_operation_are_counted(void **state)
     options.check = 0;
     assert_int_equal(measure(&spoiling, &options, &figures), KOLO_OK);
     assert_int_equal(figures.nwrong, -1);
+    free(figures.samples);
+}
+
+/* Each is right within what rounding allows, but they are not the same. */
+static void test_bits_that_differ_from_run_to_run_are_counted(void **state)
+{
+    const struct ko_perf_case wavering = {"waver", KO_PERF_REDUCES, 1, waver, mine};
+    const struct ko_perf_options options = {.nsamples = 3, .check = 2};
+    struct ko_perf_figures figures = {0};
+
+    (void)state;
+    assert_int_equal(measure(&wavering, &options, &figures), KOLO_OK);
+    assert_true(calls > 6);
+    assert_int_equal(figures.nwrong, 2);
     free(figures.samples);
 }
 
@@ -458,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_results_of_an_operation_are_counted),
+        cmocka_unit_test(test_bits_that_differ_from_run_to_run_are_counted),
         cmocka_unit_test(test_failures_are_passed_on),
         cmocka_unit_test(test_bandwidth_factors),
         cmocka_unit_test(test_sizes_are_of_the_larger_buffer),

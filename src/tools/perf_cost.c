@@ -10,31 +10,75 @@
 #include "status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/perf_event.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* Nothing but system calls: it is called in a child of a process with threads. */
+static long read_number(const char *path)
+{
+    char text[32] = "";
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return -1;
+    if (read(fd, text, sizeof text - 1) < 0)
+        text[0] = 0;
+    close(fd);
+    return *text ? strtol(text, NULL, 10) : -1;
+}
+
+/* In a child that mounts it where only it sees that, as root may. */
+static long mount_and_read(const char *folder, const char *path)
+{
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("nodev", folder, "tracefs", 0, NULL))
+        return -1;
+    return read_number(path);
+}
+
+static long number_by_child(const char *folder, const char *path)
+{
+    const int error = errno;
+    long number = -1;
+    int ends[2];
+    pid_t child;
+
+    if (pipe2(ends, O_CLOEXEC))
+        return -1;
+    child = fork();
+    if (child == 0) {
+        number = mount_and_read(folder, path);
+        _exit(write(ends[1], &number, sizeof number) != sizeof number);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &number, sizeof number) != sizeof number)
+        number = -1;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    errno = error; /* the reason that the user can do something about */
+    return number;
+}
 
 /* The number under which the kernel knows the event "a system call begins". */
 static long event_number(void)
 {
-    static const char *const paths[] = {
-        "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id",
-        "/sys/kernel/debug/tracing/events/raw_syscalls/sys_enter/id"};
-    long number = -1;
+    static const char folder[] = "/sys/kernel/tracing";
+    static const char path[] = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
+    long number = read_number(path);
 
-    errno = ENOENT;
-    for (int i = 0; i < 2 && number < 0 && errno == ENOENT; i++) {
-        FILE *file = fopen(paths[i], "re");
-        char line[32];
-
-        if (file && fgets(line, sizeof line, file))
-            number = strtol(line, NULL, 10);
-        if (file)
-            fclose(file);
-    }
+    if (number < 0 && errno == ENOENT)
+        number = read_number("/sys/kernel/debug/tracing/events/raw_syscalls/sys_enter/id");
+    if (number < 0 && errno == ENOENT)
+        number = number_by_child(folder, path);
     return number;
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flags are those of nccl-tests, long names and defaults too, so that a command line can be
- * carried over; what has no meaning here is taken at its default only.
+ * The flags are those of nccl-tests, with their long names and most of their defaults, so that a
+ * command line can be carried over; what has no meaning here is taken at its default only. -z waits
+ * for every call unless -z 0 is given, and -N, which there is how often a whole run is repeated, is
+ * the number of processes to start.
  */
 #include "perf.h"
 
