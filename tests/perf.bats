@@ -385,24 +385,33 @@ END
 
 @test "costs are measured into a file that the library takes" {
     [[ "$PERF" != *san/bin/* ]] || skip "would measure the sanitizer, for minutes"
-    run "$PERF" --tune "$BATS_TEST_TMPDIR/costs"
+    # what is to be replaced is not asked, nor what would bend the measuring
+    echo stale >"$BATS_TEST_TMPDIR/costs"
+    KOLO_TUNING=$BATS_TEST_TMPDIR/costs KOLO_ALGO=broadcast=ring KOLO_CHECK=1 KOLO_PROTO=simple \
+        run "$PERF" --tune "$BATS_TEST_TMPDIR/costs"
     [ "$status" -eq 0 ]
     grep -qx 'kolo tuning 1' "$BATS_TEST_TMPDIR/costs"
     awk '$1 == "change" { found = $2 > 0 && $2 < 1000 } END { exit !found }' "$BATS_TEST_TMPDIR/costs"
     KOLO_TUNING="$BATS_TEST_TMPDIR/costs" run "$PERF" -t 2 all_reduce -b 64 -e 64 "${QUICK[@]}"
     [ "$status" -eq 0 ]
-    # what is to be replaced is not asked, nor what would bend the measuring
-    echo stale >"$BATS_TEST_TMPDIR/stale"
-    KOLO_TUNING=$BATS_TEST_TMPDIR/stale KOLO_ALGO=broadcast=ring KOLO_CHECK=1 KOLO_PROTO=simple \
-        run "$PERF" --tune "$BATS_TEST_TMPDIR/stale"
-    [ "$status" -eq 0 ]
-    grep -qx 'kolo tuning 1' "$BATS_TEST_TMPDIR/stale"
     run "$PERF" --tune /no/such/folder/costs
     [ "$status" -eq 125 ]
     [[ "$output" == *"/no/such/folder/costs: No such file"* ]]
     run "$PERF" --tune x all_reduce
     [ "$status" -eq 125 ]
     [[ "$output" == *"--tune starts two ranks of its own"* ]]
+}
+
+@test "two ranks on two hosts measure the way between them" {
+    [[ "$PERF" != *san/bin/* ]] || skip "would measure the sanitizer, for minutes"
+    local hosts='KOLO_HOST=h$RANK exec "$@" --tune "$0/$RANK"'
+    run -0 "${PERF%-perf}run" -n 2 -x KOLO_DEBUG=debug sh -c "$hosts" "$BATS_TEST_TMPDIR" "$PERF"
+    [[ "$output" == *"over tcp"*"another machine, container or user"* ]]
+    grep -qx 'kolo tuning 1' "$BATS_TEST_TMPDIR/0"
+    [ ! -e "$BATS_TEST_TMPDIR/1" ]
+    run -125 "${PERF%-perf}run" -q -n 2 "$PERF" --tune "$BATS_TEST_TMPDIR/one"
+    [[ "$output" == *"these are 2 ranks on 1:"* ]]
+    [ ! -s "$BATS_TEST_TMPDIR/one" ]
 }
 
 @test "the log says what each size goes by, and which wish it cannot follow" {

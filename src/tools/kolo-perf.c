@@ -142,18 +142,20 @@ static int perform(struct results *results)
     return err ? KO_PERF_FAILED : code;
 }
 
-static int tune(const char *path)
+static int tune(const struct ko_perf_options *options)
 {
+    const char *path = options->tune;
+    const bool is_first = options->placement.rank == 0;
     struct ko_costs costs;
-    int err = check_writable(path);
+    int err = is_first ? check_writable(path) : KOLO_OK;
 
     if (!err)
-        err = ko_perf_tune(&costs);
-    if (!err)
+        err = ko_perf_tune(&options->placement, &costs);
+    if (!err && is_first)
         err = ko_tuning_write(path, &costs);
     if (err)
         fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
-    else
+    else if (is_first)
         printf("%s: set KOLO_TUNING to it; kolo-info --algorithms shows what it changes\n", path);
     return err ? KO_PERF_FAILED : KO_PERF_FINE;
 }
@@ -166,7 +168,7 @@ int main(int argc, char **argv)
 
     ko_perf_options_read(&options, argc, argv);
     if (options.tune)
-        return tune(options.tune);
+        return tune(&options);
     if (options.nprocs > 0)
         return ko_perf_start(&options, argc, argv);
     code = perform(&results);

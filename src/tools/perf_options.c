@@ -456,7 +456,7 @@ static void settle(struct argp_state *state, struct input *input)
         argp_error(state, "--load takes neither --json nor -N");
     else if (mixes_files(options))
         argp_error(state, "only one of --json, --csv and --plot can be -, standard output");
-    else if (!options->load && !options->tune && ko_placement_read(environ, &options->placement))
+    else if (!options->load && ko_placement_read(environ, &options->placement))
         argp_error(state, "%s", kolo_last_error());
     else if (options->nprocs > 0 && options->placement.rank_name)
         argp_error(state, "-N starts ranks, but %s is set: a launcher has started this one",

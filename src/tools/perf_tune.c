@@ -14,6 +14,7 @@
 #include "perf_tune.h"
 
 #include "clock.h"
+#include "group.h"
 #include "kolo.h"
 #include "layout.h"
 #include "perf.h"
@@ -209,6 +210,27 @@ static int measure_over(const char *transport, int n,
     return err;
 }
 
+/* Over whatever joins two hosts, by this rank and another that a launcher has started there. */
+static int measure_between_hosts(struct times *times)
+{
+    kolo_group *group;
+    int err = kolo_group_join(NULL, JOIN_MS, &group);
+
+    if (err)
+        return err;
+    ko_perf_pin(0);
+    err = kolo_barrier(group);
+    if (!err && (group->size != NRANKS || group->hosts->n != NRANKS))
+        err = ko_fail(KOLO_E_INVALID,
+                      "--tune measures the way between two hosts by a rank on each; these are %d "
+                      "ranks on %d: start it on one machine alone without a launcher",
+                      group->size, group->hosts->n);
+    if (!err)
+        err = measure_all(group, times);
+    kolo_group_free(group);
+    return err;
+}
+
 /* ---- from times to costs ----------------------------------------------------------------- */
 
 /* What is left of a sum without its other parts; noise must not make it nothing. */
@@ -294,17 +316,20 @@ static void forget_variables(void)
         unsetenv(names[i]);
 }
 
-int ko_perf_tune(struct ko_costs *costs)
+int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs)
 {
+    const bool is_launched = placement->size > 1;
     double unused[2][KO_FOOTPRINTS];
     struct times local, remote;
     int err;
 
     forget_variables();
     ko_tuning_usual(costs);
+    err = is_launched ? measure_between_hosts(&remote)
+                      : measure_over("tcp", NRANKS, measure_all, &remote);
+    if (err || placement->rank > 0)
+        return err;
     err = measure_over("shm", NRANKS, measure_all, &local);
-    if (!err)
-        err = measure_over("tcp", NRANKS, measure_all, &remote);
     if (err)
         return err;
     find_link(&remote, &costs->links[KO_REMOTE], unused[0], unused[1]);

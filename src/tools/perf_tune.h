@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * perf_tune.h: measures what costs.h wants to know, with two ranks on this machine.
+ * perf_tune.h: measures what costs.h wants to know, with two ranks on this machine, or with one on
+ * each of two.
  */
 #ifndef KO_PERF_TUNE_H
 #define KO_PERF_TUNE_H
 
 #include "costs.h"
+#include "launcher.h"
 
-/* Some ten seconds. What of a network between hosts cannot be seen here is taken from tcp over
- * loopback; the wire stays as it usually is. */
-int ko_perf_tune(struct ko_costs *costs);
+/* Some ten seconds. Messages between hosts are measured between this rank and the other of two that
+ * have been launched, or of one alone over loopback; the wire stays as it usually is. Costs are set
+ * on rank 0. */
+int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs);
 
 #endif
