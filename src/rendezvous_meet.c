@@ -120,8 +120,8 @@ static int look_for_all(struct ko_world *world, struct roster *roster)
 
         if (has_verdict(world))
             return KO_AGAIN;
-        if (roster->looked > 0 && are_there(world, roster->looked, n))
-            roster->more += n; /* the first few are named */
+        if (*roster->come && are_there(world, roster->looked, n))
+            roster->more += n; /* a few are named */
         else
             for (int i = 0; i < n && !err; i++)
                 err = look_for_one(world, roster->looked + i, roster);

@@ -158,6 +158,27 @@ static void one_that_dies_keeps_nobody(void **state)
     kolo_store_close(store);
 }
 
+/* Those of a later request are named if nobody of an earlier one is there. */
+static void some_are_always_named(void **state)
+{
+    enum { SIZE = 130, LAST = 2 };
+    struct joiner joiners[LAST];
+    kolo_store *store;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_local(&store), KOLO_OK);
+    for (int i = 0; i < LAST; i++) {
+        joiners[i] = (struct joiner){.store = store, .rank = SIZE - LAST + i, .size = SIZE};
+        assert_int_equal(pthread_create(&joiners[i].thread, NULL, join, &joiners[i]), 0);
+    }
+    for (int i = 0; i < LAST; i++) {
+        pthread_join(joiners[i].thread, NULL);
+        assert_non_null(strstr(joiners[i].text, "128 have not come: rank 0-127."));
+        assert_non_null(strstr(joiners[i].text, "Here are 128 ("));
+    }
+    kolo_store_close(store);
+}
+
 /* A store that is slow is not asked for everybody. */
 static void looking_has_an_end(void **state)
 {
@@ -178,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_do_not_all_look),
         cmocka_unit_test(one_that_dies_keeps_nobody),
+        cmocka_unit_test(some_are_always_named),
         cmocka_unit_test(looking_has_an_end),
     };
 
