@@ -407,13 +407,14 @@ static void catch_mutant(const struct mutant *mutant, const struct ko_hosts *hos
 static void every_mutant_is_caught(void **state)
 {
     static const struct mutant mutants[] = {
-        {"wrong peer", KO_ALL_REDUCE, wrong_peer, 4, 8, 2, false, "rank"},
+        {"wrong peer", KO_ALL_REDUCE, wrong_peer, 4, 8, 2, false, "no link from rank 1"},
         {"dropped chunk", KO_ALL_REDUCE, dropped_chunk, 4, 8, 2, false, "were never received"},
         {"chunk never sent", KO_ALL_REDUCE, chunk_never_sent, 4, 8, 2, false,
          "lacks the contribution"},
-        {"missing reduce", KO_ALL_REDUCE, missing_reduce, 4, 8, 2, false, "rank"},
+        {"missing reduce", KO_ALL_REDUCE, missing_reduce, 4, 8, 2, false, "element 0 of OUT lacks"},
         {"reduced twice", KO_ALL_REDUCE, reduced_twice, 4, 8, 2, false, "twice"},
-        {"wrong chunk", KO_ALL_REDUCE, wrong_chunk, 4, 8, 2, false, "rank"},
+        {"wrong chunk", KO_ALL_REDUCE, wrong_chunk, 4, 8, 2, false,
+         "4 would be mixed with element 2"},
         {"swapped order", KO_ALL_REDUCE, swapped_order, 3, 3, 2, false, "a deadlock"},
         {"one slot", KO_ALL_REDUCE, sound_ring, 4, 8, 1, false, "a deadlock"},
         {"early overwrite", KO_ALL_REDUCE, early_overwrite, 4, 2, 2, true, "was lent"},
@@ -436,7 +437,7 @@ static void every_mutant_is_caught(void **state)
         {"another order", KO_REDUCE, another_order, 3, 2, 2, false, "the order of the ranks"},
         {"small scratch", KO_ALL_REDUCE, small_scratch, 2, 2, 2, false, "TMP has 1 elements"},
         {"uneven combs", KO_BROADCAST, uneven_combs, 2, 4, 2, false, "empty"},
-        {"wrong subtree", KO_SCATTER, wrong_subtree, 4, 1, 8, false, "rank"},
+        {"wrong subtree", KO_SCATTER, wrong_subtree, 4, 1, 8, false, "IN has 0 elements only"},
         {"a sound ring", KO_ALL_REDUCE, sound_ring, 5, 11, 2, true, NULL},
     };
 
@@ -449,7 +450,7 @@ static void every_mutant_over_hosts_is_caught(void **state)
 {
     static const struct mutant mutants[] = {
         {"host left out", KO_ALL_REDUCE, host_left_out, 6, 5, 2, false, "lacks the contribution"},
-        {"wrong lane", KO_ALL_REDUCE, wrong_lane, 6, 5, 2, false, "rank"},
+        {"wrong lane", KO_ALL_REDUCE, wrong_lane, 6, 5, 2, false, "a deadlock: so waits rank 1"},
         {"mates forgotten", KO_ALL_REDUCE, mates_forgotten, 6, 5, 2, false,
          "lacks the contribution"},
         {"host untold", KO_BROADCAST, host_untold, 6, 5, 2, false,
