@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * When a thread that waits on a channel may sleep: what would wake it must not have been taken in
- * while it looked for the last time.
+ * How a thread waits on a channel: it polls for a bounded time, then sleeps, unless what would wake
+ * it was taken in while it looked for the last time; and who sleeps leaves the processor to others.
  */
 #include "group.h"
 #include "ranks.h"
@@ -11,10 +11,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 20000 };
+enum { PATIENCE_MS = 20000, MOST_TURNS = 64, LATE_MS = 400 };
 
 /* How far the two ranks are. */
 struct steps {
@@ -95,9 +96,101 @@ static void a_bell_that_is_heard_wakes_nobody(void **state)
     unsetenv("KOLO_TRANSPORT");
 }
 
+/* Turns of a wait until it is armed, MOST_TURNS at most. */
+static int count_turns(kolo_group *group, void *argument)
+{
+    struct ko_channel *channel = &group->collectives;
+    const ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    struct ko_wait wait = {.deadline = &deadline, .peer = 1 - kolo_group_rank(group)};
+    int *turns = argument;
+    int err = kolo_barrier(group), n;
+
+    for (n = 0; !err && !wait.is_armed && n < MOST_TURNS; n++)
+        err = ko_channel_wait_awake(channel, &wait);
+    if (kolo_group_rank(group) == 0)
+        *turns = n;
+    return err || kolo_barrier(group) ? ranks_fail("waiting") : 0;
+}
+
+static int turns_of(const char *spin_us)
+{
+    int turns = 0;
+
+    setenv("KOLO_SPIN_US", spin_us, 1);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, count_turns, &turns),
+                     0);
+    unsetenv("KOLO_SPIN_US");
+    return turns;
+}
+
+static void who_waits_polls_for_as_long_as_he_is_to(void **state)
+{
+    (void)state;
+    assert_in_range(turns_of("0"), 1, MOST_TURNS / 2);
+    assert_int_equal(turns_of("1000000"), MOST_TURNS);
+}
+
+static double cpu_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int call(kolo_group *group, bool is_message)
+{
+    const int rank = kolo_group_rank(group);
+    char byte = 0;
+
+    if (!is_message)
+        return kolo_barrier(group);
+    return rank == 0 ? kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 0)
+                     : kolo_send(group, &byte, 1, KOLO_UINT8, 0, 0);
+}
+
+/* Rank 1 comes late to the second call. */
+static int wait_for_the_late(kolo_group *group, void *argument)
+{
+    const bool is_message = *(const bool *)argument;
+    int err = call(group, is_message);
+    double began;
+
+    if (kolo_group_rank(group) == 1)
+        ranks_nap_ms(LATE_MS);
+    began = cpu_ms();
+    err = err ? err : call(group, is_message);
+    if (err)
+        return ranks_fail("waiting");
+    return kolo_group_rank(group) == 0 && cpu_ms() - began > LATE_MS / 4.0
+               ? ranks_fail("a wait of %d ms took %.0f ms of a processor", LATE_MS,
+                            cpu_ms() - began)
+               : 0;
+}
+
+static void who_waits_long_leaves_the_processor_to_others(void **state)
+{
+    static const char *const ways[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool is_message = i % 2;
+
+        setenv("KOLO_TRANSPORT", ways[i / 2], 1);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2},
+                                   wait_for_the_late, &is_message),
+                         0);
+    }
+    unsetenv("KOLO_TRANSPORT");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bell_that_is_heard_wakes_nobody)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bell_that_is_heard_wakes_nobody),
+        cmocka_unit_test(who_waits_polls_for_as_long_as_he_is_to),
+        cmocka_unit_test(who_waits_long_leaves_the_processor_to_others),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
