@@ -185,6 +185,10 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * large ones are better than many small. More than the machine, or the limit of the process's
  * control group, has left is KOLO_E_NOMEM. Any thread.
  *
+ * Copied as in other memory are parts of up to 1 KiB, which travel beside their flag; a broadcast
+ * among two of less than 512 KiB, whose root need not wait then; and what an algorithm gathers
+ * before it sends it (bruck, binomial gather and scatter, short tensors of coalesced calls).
+ *
  * Of an all_reduce whose buffers both lie in such memory, the other ranks of the host may write the
  * result there themselves. After a call has failed, one that was late may still do so, until it
  * learns of the failure or its process ends: such a buffer is best freed with the group.
