@@ -109,6 +109,11 @@ static uint8_t link_kind(const struct ko_hosts *hosts, int a, int b)
     return hosts->host[a] == hosts->host[b] && hosts->has_windows ? KO_LOCAL : KO_REMOTE;
 }
 
+static bool is_away(const struct writer *w, int other)
+{
+    return w->call->hosts->host[w->rank] != w->call->hosts->host[other];
+}
+
 static bool is_beside(const struct writer *w, int other)
 {
     const struct ko_hosts *hosts = w->call->hosts;
@@ -139,6 +144,7 @@ static int add_send(struct writer *w, enum ko_step_kind kind, int to, size_t cou
     struct ko_step step = {.kind = (uint8_t)kind,
                            .link = link_kind(w->call->hosts, w->rank, to),
                            .is_beside = is_beside(w, to),
+                           .is_away = is_away(w, to),
                            .nbytes = (uint32_t)(count * w->element)};
     int err = find_wire(w, w->rank, to, &step.wire);
 
@@ -153,6 +159,7 @@ static int add_receive(struct writer *w, enum ko_step_kind kind, int from, size_
     struct ko_step step = {.kind = (uint8_t)kind,
                            .link = link_kind(w->call->hosts, w->rank, from),
                            .is_beside = is_beside(w, from),
+                           .is_away = is_away(w, from),
                            .nbytes = (uint32_t)(count * w->element)};
     int err = find_wire(w, from, w->rank, &step.wire);
 

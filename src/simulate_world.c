@@ -149,6 +149,12 @@ static int next(struct world *w)
     return rank;
 }
 
+/* Messages that stay on a host pass no wire, whatever they go by. */
+static bool takes_wire(const struct world *w, const struct ko_step *step)
+{
+    return step->is_away && w->costs->links[step->link].wire_byte > 0;
+}
+
 /* Whether the step takes what other ranks want as well: the wire of its host. Who has a core of few
  * keeps it until it waits. */
 static bool is_for_the_first(const struct world *w, const struct actor *actor,
@@ -156,7 +162,7 @@ static bool is_for_the_first(const struct world *w, const struct actor *actor,
 {
     if (w->is_ordered)
         return !actor->is_crowded;
-    return step->kind <= KO_STEP_PASS && w->costs->links[step->link].wire_byte > 0 &&
+    return step->kind <= KO_STEP_PASS && takes_wire(w, step) &&
            host_size(w->call->hosts, actor->host) > 1;
 }
 
@@ -255,7 +261,7 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
         return false;
     work(w, rank, costs->send + nbytes * send_byte(w, step));
     leaves = actor->clock;
-    if (costs->wire_byte > 0) {
+    if (takes_wire(w, step)) {
         double *free_at = &w->leaves[actor->host];
 
         leaves = (leaves > *free_at ? leaves : *free_at) + nbytes * costs->wire_byte;

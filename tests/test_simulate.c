@@ -385,6 +385,30 @@ static void the_wire_is_shared(void **state)
     assert_close(predict(KO_ALL_TO_ALL, "direct", 8, 4, 10, &costs), 16 * 10 * ELEMENT, 1e-9);
 }
 
+/* Two ranks of one host that share no memory have messages of the costlier kind, and no wire. */
+static void what_stays_on_a_host_passes_no_wire(void **state)
+{
+    static const int all_on[] = {0, 0}, place[] = {0, 1}, begins[] = {0, 2}, ranks[] = {0, 1};
+    const struct ko_hosts one = {1, 2, false, all_on, place, begins, ranks};
+    struct ko_costs costs = free_costs();
+    const struct ko_simulation simulation = {.call = {.text = text_of(KO_BROADCAST, "direct"),
+                                                      .n = 2,
+                                                      .count = 1000,
+                                                      .slice = SLICE,
+                                                      .slots = SLOTS,
+                                                      .hosts = &one},
+                                             .element = ELEMENT,
+                                             .costs = &costs};
+    double us;
+
+    (void)state;
+    costs.links[KO_REMOTE].wire_byte = 1;
+    costs.links[KO_REMOTE].send = 3;
+    assert_close(predict(KO_BROADCAST, "direct", 2, 1, 1000, &costs), 1000 * ELEMENT + 3, 0);
+    assert_int_equal(ko_simulate(&simulation, &us), 0);
+    assert_close(us, 3, 0);
+}
+
 /* What comes over a wire is moved into a slot before it is reduced, what leaves is moved once more;
  * between ranks that share memory neither is. Without shared memory one host is like many. */
 static void the_kernel_moves_what_is_reduced(void **state)
@@ -572,6 +596,7 @@ int main(void)
         cmocka_unit_test(changes_of_ranks_cost),
         cmocka_unit_test(caches_are_colder_than_measured),
         cmocka_unit_test(the_wire_is_shared),
+        cmocka_unit_test(what_stays_on_a_host_passes_no_wire),
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),
         cmocka_unit_test(few_tell_of_many),
