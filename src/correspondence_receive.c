@@ -405,6 +405,11 @@ static int land(struct ko_correspondence *with, struct ko_link *link, size_t nby
     return err;
 }
 
+static bool is_done(const struct ko_letter *letter)
+{
+    return letter && atomic_load_explicit(&letter->work.is_done, memory_order_relaxed);
+}
+
 /* One slice of the arriving message; KO_AGAIN if it is not all here. */
 static int take_slice(struct ko_correspondence *with, struct ko_link *link,
                       const struct ko_frame *frame)
@@ -449,6 +454,10 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
             err = take_slice(with, link, frame);
         if (err)
             break;
+        if (is_done(wanted)) { /* whose owner need not wait for a look at what is behind it */
+            with->is_drained = false;
+            break;
+        }
     }
     if (err == KO_AGAIN && with->notes)
         err = ko_notes_tell(with, link);
