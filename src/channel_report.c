@@ -16,6 +16,8 @@
 
 enum { TELL_MS = 500 }; /* at most, for telling all peers of a failure */
 
+_Static_assert(sizeof(struct ko_failure) <= KO_CONTROL_BYTES, "a failure fits into a message");
+
 /* ---- errors -------------------------------------------------------------------------------- */
 
 void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)

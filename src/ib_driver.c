@@ -133,9 +133,8 @@ const char *ko_ib_status_cause(int status)
     switch (status) {
     case KO_IB_WC_RETRY_EXC_ERR:
         return "nothing came back: the GIDs do not reach each other (KOLO_IB_GID_INDEX, "
-               "KOLO_IB_HCA; both must be of one kind and subnet), a link or switch is down, the "
-               "fabric drops packets "
-               "(KOLO_IB_TC), or the other process is gone";
+               "KOLO_IB_HCA), a link is down, packets are dropped (KOLO_IB_TC), or the other "
+               "process is gone";
     case KO_IB_WC_RNR_RETRY_EXC_ERR:
         return "the other end had no buffer ready; that is kolo's to prevent, please report it";
     case KO_IB_WC_REM_ACCESS_ERR:

@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 /* Longest error text, its NUL included; longer ones are cut. */
-#define KO_ERROR_TEXT 512
+#define KO_ERROR_TEXT 632
 
 /* "Not yet": an internal answer of functions that never block. No public function returns it. */
 #define KO_AGAIN (-1)

@@ -81,16 +81,16 @@ static void every_status_is_told(void **state)
 {
     (void)state;
     for (int status = 1; status < KO_IB_NSTATUS; status++)
-        try_status("FAKEVERBS_STATUS", status, "sending between", true);
+        try_status("FAKEVERBS_STATUS", status, "sending ended with", true);
     try_status("FAKEVERBS_STATUS", 77, "of no known name", true);
     for (int status = 1; status < KO_IB_NSTATUS; status++)
-        try_status("FAKEVERBS_RECV_STATUS", status, "receiving between", false);
+        try_status("FAKEVERBS_RECV_STATUS", status, "receiving ended with", false);
 }
 
 /* Of a long message: what is announced, what is written. */
 static void a_write_fails(void **state)
 {
-    static const char *const words[] = {"writing between", "REM_ACCESS_ERR", NULL};
+    static const char *const words[] = {"writing ended with", "REM_ACCESS_ERR", NULL};
     static unsigned char body[RDMA_SLICE], got[RDMA_SLICE];
     struct ko_post post = {.frame = {.kind = KO_FRAME_DATA, .nbytes = RDMA_SLICE}, .body = body};
     const struct ko_frame *frame;
@@ -140,7 +140,7 @@ static void the_limit_of_locked_memory_is_named(void **state)
 
 static void packets_that_do_not_arrive(void **state)
 {
-    static const char *const words[] = {"the first write between",
+    static const char *const words[] = {"the first write ended with",
                                         "RETRY_EXC_ERR (12, vendor error 129)", "KOLO_IB_GID_INDEX",
                                         "GID 3 = ::ffff:127.0.0.1 (RoCE v2) of rank", NULL};
     struct rdma_pair pair;

@@ -198,7 +198,7 @@ static void hosts_with_unequal_numbers_of_adapters(void **state)
 static void a_rail_that_reaches_nobody(void **state)
 {
     static const char *const words[] = {
-        "the first write between", "b0 port 1, GID 3", "10.77.2.1", "d0", "10.77.3.9",
+        "the first write ended with", "b0 port 1, GID 3", "10.77.2.1", "d0", "10.77.3.9",
         "KOLO_IB_GID_INDEX"};
     struct rdma_pair pair;
 
@@ -373,7 +373,8 @@ static void begin_long(struct rdma_pair *pair, struct ko_post *post, void *got)
 
 static void the_second_rail_fails(void **state)
 {
-    static const char *const words[] = {"writing between b0 port 1, GID 3 = ::ffff:10.77.2.1",
+    static const char *const words[] = {"writing ended with",
+                                        "between b0 port 1, GID 3 = ::ffff:10.77.2.1",
                                         "RETRY_EXC_ERR (12, vendor error 129)", NULL};
     static unsigned char body[RDMA_SLICE], got[RDMA_SLICE];
     struct ko_post post = {.frame = {.kind = KO_FRAME_DATA, .nbytes = RDMA_SLICE}, .body = body};

@@ -61,15 +61,15 @@ static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_
     ko_rdma_card_text(&wire->theirs.rails[rail], theirs);
     ko_socket_peer_name(wire->tcp->fd, address);
     ko_rdma_fail(
-        wire, ko_fail(is_loss(wire, wc->status) && wire->stage == KO_RDMA_OPEN ? KOLO_E_PEER_LOST
-                                                                               : KOLO_E_SYSTEM,
-                      "%s between %s here and %s of rank %d (%s) ended with %s (%d, vendor error "
-                      "%u)%s%s: %s",
-                      words[wc->wr_id >> 32], ours, theirs, (int)wire->base.hello.from, address,
-                      ko_ib_status_name(wc->status), wc->status, wc->vendor_err,
-                      last >= 0 ? " after the event " : "",
-                      last >= 0 ? wire->device->ib->event_name(last) : "",
-                      ko_ib_status_cause(wc->status)));
+        wire,
+        ko_fail(is_loss(wire, wc->status) && wire->stage == KO_RDMA_OPEN ? KOLO_E_PEER_LOST
+                                                                         : KOLO_E_SYSTEM,
+                "%s ended with %s (%d, vendor error %u)%s%s: %s; between %s here and %s of "
+                "rank %d (%s)",
+                words[wc->wr_id >> 32], ko_ib_status_name(wc->status), wc->status, wc->vendor_err,
+                last >= 0 ? " after the event " : "",
+                last >= 0 ? wire->device->ib->event_name(last) : "", ko_ib_status_cause(wc->status),
+                ours, theirs, (int)wire->base.hello.from, address));
 }
 
 /* A connection of iWARP that the network or the other end has ended takes no request any more, and

@@ -48,14 +48,24 @@ static enum double_kind kind_of(const char *text)
                                     : DOUBLE_ROCE;
 }
 
+static ko_ib_gid address_of(const char *text)
+{
+    ko_ib_gid address = {.raw = {[10] = 0xff, [11] = 0xff}};
+
+    if (inet_pton(AF_INET, text, address.raw + 12) != 1 &&
+        inet_pton(AF_INET6, text, address.raw) != 1)
+        abort();
+    return address;
+}
+
 static struct ko_ib_device *device_named(const char *name, enum double_kind kind,
-                                         const unsigned char *address)
+                                         const ko_ib_gid *address)
 {
     struct double_device *device = devices;
 
     while (device < devices + ndevices &&
            (strcmp(device->name, name) != 0 || device->kind != kind ||
-            memcmp(device->address, address, sizeof device->address) != 0))
+            memcmp(&device->address, address, sizeof *address) != 0))
         device++;
     if (device < devices + ndevices)
         return &device->base;
@@ -64,7 +74,7 @@ static struct ko_ib_device *device_named(const char *name, enum double_kind kind
     ndevices++;
     snprintf(device->name, sizeof device->name, "%s", name);
     device->kind = kind;
-    memcpy(device->address, address, sizeof device->address);
+    device->address = *address;
     device->base.node_type = 1;
     device->base.transport_type = kind == DOUBLE_IWARP ? KO_IB_TRANSPORT_IWARP : KO_IB_TRANSPORT_IB;
     return &device->base;
@@ -86,16 +96,15 @@ struct ko_ib_device **ibv_get_device_list(int *count)
     pthread_mutex_lock(&double_lock);
     for (item = strtok_r(text, ",", &rest); item && n < DOUBLE_DEVICES;
          item = strtok_r(NULL, ",", &rest)) {
-        char *kind = strchr(item, ':'), *address = strchr(item, '@');
-        unsigned char bytes[4];
+        char *kind = strchr(item, ':'), *at = strchr(item, '@');
+        ko_ib_gid address;
 
         if (kind)
             *kind++ = 0;
-        if (address)
-            *address++ = 0;
-        if (inet_pton(AF_INET, address ? address : "127.0.0.1", bytes) != 1)
-            abort();
-        list[n++] = device_named(item, kind_of(kind ? kind : "roce"), bytes);
+        if (at)
+            *at++ = 0;
+        address = address_of(at ? at : "127.0.0.1");
+        list[n++] = device_named(item, kind_of(kind ? kind : "roce"), &address);
     }
     pthread_mutex_unlock(&double_lock);
     *count = n;
@@ -204,8 +213,6 @@ int _ibv_query_gid_ex(struct ko_ib_context *context, uint32_t port, uint32_t ind
 {
     static const uint8_t local[16] = {0xfe, 0x80, [8] = 2, [15] = 1};
     const struct double_device *device = device_of(context);
-    const unsigned char *a = device->address;
-    const uint8_t v4[16] = {[10] = 0xff, 0xff, a[0], a[1], a[2], a[3]};
     int error = double_break("ibv_query_gid");
 
     (void)flags;
@@ -213,7 +220,7 @@ int _ibv_query_gid_ex(struct ko_ib_context *context, uint32_t port, uint32_t ind
         index >= (has_table(device) ? DOUBLE_GIDS : 1))
         return error ? error : ENODATA;
     *entry = (struct ko_ib_gid_entry){.gid_index = index, .port_num = port};
-    memcpy(entry->gid.raw, index < 2 ? local : v4, 16);
+    memcpy(entry->gid.raw, index < 2 ? local : device->address.raw, 16);
     if (has_table(device))
         entry->gid_type = index % 2 ? KO_IB_GID_ROCE_V2 : KO_IB_GID_ROCE_V1;
     return 0;

@@ -50,7 +50,7 @@ struct double_device {
     struct ko_ib_device base;
     char name[32];
     enum double_kind kind;
-    unsigned char address[4];
+    ko_ib_gid address;
     uint64_t sent; /* bytes written */
 };
 

@@ -318,8 +318,9 @@ int ibv_destroy_qp(struct ko_ib_qp *base)
 static bool is_neighbour(const struct double_qp *qp, const ko_ib_gid *to)
 {
     const struct double_device *device = (const struct double_device *)qp->base.context->device;
+    const bool is_v4 = !to->words[0];
 
-    return to->raw[10] != 0xff || !memcmp(to->raw + 12, device->address, 3);
+    return to->raw[0] == 0xfe || !memcmp(to->raw, device->address.raw, is_v4 ? 15 : 8);
 }
 
 static struct ko_ib_qp_attr joined; /* under the lock */
