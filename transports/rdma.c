@@ -10,13 +10,18 @@
 #include "descriptors.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 /* How long a wire that is hung up waits, at most, for messages to arrive, which a closed queue pair
  * would take with it and which a busy network may keep for long; and then for its last words. */
-enum { LINGER_MS = 5000, LAST_MS = 100, LINGER_NAP_NS = 20000 };
+enum { LINGER_MS = 5000, LAST_MS = 100 };
+
+/* It looks again and again for as long as most messages take, then after naps, each twice as long
+ * as the one before. */
+enum { LINGER_POLL_NS = 50000, FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 20000000 };
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
@@ -479,18 +484,28 @@ static bool rdma_lands_in(struct ko_wire *base, struct ko_held *held)
     return ko_rdma_lands_in((struct ko_rdma_wire *)base, held);
 }
 
+/* Whether something of what has been posted may still arrive. */
+static bool is_arriving(struct ko_rdma_wire *wire)
+{
+    (void)ko_rdma_gather(wire);
+    look_at_tcp(wire);
+    return !wire->status && !wire->ended_ns && ko_rdma_is_flying(wire);
+}
+
 /* Waits until what has been posted has arrived, unless the other end is gone. */
 static void await_arrival(struct ko_rdma_wire *wire, int ms)
 {
     const ko_deadline deadline = ko_deadline_in(ms);
-    const struct timespec nap = {.tv_nsec = LINGER_NAP_NS};
+    const int64_t nap_from_ns = ko_now_ns() + LINGER_POLL_NS;
+    struct timespec nap = {.tv_nsec = FIRST_NAP_NS};
 
-    look_at_tcp(wire);
-    while (!wire->status && !wire->ended_ns && ko_rdma_is_flying(wire) &&
-           !ko_deadline_passed(&deadline)) {
+    while (is_arriving(wire) && !ko_deadline_passed(&deadline)) {
+        if (ko_now_ns() < nap_from_ns) {
+            sched_yield();
+            continue;
+        }
         nanosleep(&nap, NULL);
-        (void)ko_rdma_gather(wire);
-        look_at_tcp(wire);
+        nap.tv_nsec = 2 * nap.tv_nsec < LONGEST_NAP_NS ? 2 * nap.tv_nsec : LONGEST_NAP_NS;
     }
 }
 
