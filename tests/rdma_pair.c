@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include <dlfcn.h>
+
 static struct ko_hello hello_of(int from, int to)
 {
     return (struct ko_hello){.magic = KO_HELLO_MAGIC,
@@ -100,6 +102,17 @@ struct rdma_pair rdma_pair_new(void)
     assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
     assert_int_equal(rdma_pair_open_wire(&pair), KOLO_OK);
     return pair;
+}
+
+void *rdma_pair_find(const char *name)
+{
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD), *function;
+
+    assert_non_null(library);
+    function = dlsym(library, name);
+    assert_non_null(function);
+    dlclose(library);
+    return function;
 }
 
 void rdma_pair_fill(unsigned char *bytes, size_t nbytes, unsigned key)

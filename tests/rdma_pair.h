@@ -30,6 +30,9 @@ void rdma_pair_close(struct rdma_pair *pair);
 
 struct ko_rdma_wire *rdma_pair_of(struct ko_wire *wire);
 
+/* A function of the double's own. */
+void *rdma_pair_find(const char *name);
+
 void rdma_pair_fill(unsigned char *bytes, size_t nbytes, unsigned key);
 
 /* A message of nbytes in body, which comes to lie in got. */

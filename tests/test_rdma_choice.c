@@ -37,17 +37,6 @@ static int forget_wishes(void **state)
 
 /* ---- what queue pairs are told -------------------------------------------------------------- */
 
-static void *find(const char *name)
-{
-    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD), *function;
-
-    assert_non_null(library);
-    function = dlsym(library, name);
-    assert_non_null(function);
-    dlclose(library);
-    return function;
-}
-
 /* The last queue pair of a wire that has just been opened. */
 static struct ko_ib_qp_attr join(void)
 {
@@ -55,7 +44,7 @@ static struct ko_ib_qp_attr join(void)
     struct rdma_pair pair = rdma_pair_new();
     struct ko_ib_qp_attr attr;
 
-    *(void **)&tell = find("fakeverbs_joined");
+    *(void **)&tell = rdma_pair_find("fakeverbs_joined");
     tell(&attr);
     rdma_pair_close(&pair);
     return attr;
@@ -127,7 +116,7 @@ static void packets_that_both_ends_take(void **state)
         setenv("FAKEVERBS_MTU", mtus[i][1], 1);
         assert_int_equal(rdma->open(&rdma_pair_site, &pair.right), KOLO_OK);
         assert_int_equal(rdma_pair_open_wire(&pair), KOLO_OK);
-        *(void **)&tell = find("fakeverbs_joined");
+        *(void **)&tell = rdma_pair_find("fakeverbs_joined");
         tell(&attr);
         assert_int_equal(attr.path_mtu, wanted[i]);
         rdma_pair_pass(&pair, 100000);
@@ -260,7 +249,7 @@ static void children_are_thought_of_once(void **state)
     (void)state;
     (void)join();
     (void)join();
-    *(void **)&count = find("fakeverbs_fork_inits");
+    *(void **)&count = rdma_pair_find("fakeverbs_fork_inits");
     assert_int_equal(count(), 1);
 }
 

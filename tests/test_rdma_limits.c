@@ -173,6 +173,72 @@ static void what_is_kept_makes_room(void **state)
     free(got);
 }
 
+static int count_registrations(void)
+{
+    int (*count)(void);
+
+    *(void **)&count = rdma_pair_find("fakeverbs_registrations");
+    return count();
+}
+
+static uint64_t written(void)
+{
+    uint64_t (*sent)(const char *);
+
+    *(void **)&sent = rdma_pair_find("fakeverbs_sent");
+    return sent("fake0");
+}
+
+/* Sends n messages of KEPT_BYTES out of one segment; returns how many registrations that took. */
+static int send_out_of(struct rdma_pair *pair, unsigned char *segment, unsigned char *got, int n)
+{
+    const int before = count_registrations();
+
+    for (int i = 0; i < n; i++)
+        rdma_pair_pass_bytes(pair->from, pair->to, segment + (size_t)i * KEPT_BYTES, got,
+                             KEPT_BYTES);
+    return count_registrations() - before;
+}
+
+/* Memory that is too long to be registered as a whole is registered part by part: nobody is warned
+ * of slots before they are used, the whole is not tried again before there is more room, and
+ * nothing makes room for it. */
+static void a_segment_that_is_too_long(void **state)
+{
+    enum { PARTS = 36, SMALL = KO_RDMA_KEPT * KO_RDMA_DIRECT };
+    struct rdma_pair pair = rdma_pair_new();
+    unsigned char *got = malloc(KEPT_BYTES);
+    const uint64_t before = written();
+    char limit[32];
+    void *segment, *small[KO_RDMA_KEPT];
+
+    (void)state;
+    for (int i = 0; i < KO_RDMA_KEPT; i++) {
+        assert_int_equal(kolo_mem_alloc(KO_RDMA_DIRECT, &small[i]), KOLO_OK);
+        rdma_pair_pass_bytes(pair.from, pair.to, small[i], got, KO_RDMA_DIRECT);
+    }
+    assert_int_equal(kolo_mem_alloc((size_t)PARTS * KEPT_BYTES, &segment), KOLO_OK);
+    rdma_pair_fill(segment, (size_t)PARTS * KEPT_BYTES, 1);
+    snprintf(limit, sizeof limit, "%d", 2 * SLOT_BYTES + SMALL + 6 * KEPT_BYTES);
+    setenv("FAKEVERBS_MEMLOCK", limit, 1);
+    (void)send_out_of(&pair, segment, got, PARTS);
+    assert_int_equal(written() - before, SMALL + PARTS * KEPT_BYTES);
+    for (int i = 0; i < KO_RDMA_KEPT; i++)
+        assert_true(is_kept(pair.left, small[i]));
+    assert_int_equal(kolo_mem_free(small[0]), KOLO_OK);
+    assert_int_equal(send_out_of(&pair, segment, got, PARTS), 2 * PARTS + 1);
+    for (int i = 1; i < KO_RDMA_KEPT; i++)
+        assert_int_equal(kolo_mem_free(small[i]), KOLO_OK);
+    assert_int_equal(send_out_of(&pair, segment, got, PARTS), PARTS + 1);
+    assert_int_equal(count_logged("cannot be registered"), 0);
+    setenv("FAKEVERBS_MEMLOCK", "1", 1);
+    (void)send_out_of(&pair, segment, got, 2);
+    assert_int_equal(count_logged("262144 bytes cannot be registered with fake0"), 1);
+    rdma_pair_close(&pair);
+    kolo_mem_free(segment);
+    free(got);
+}
+
 /* ---- wires without queue pairs --------------------------------------------------------------- */
 
 static struct rdma_pair open_devices(bool left_has_tcp, bool right_has_tcp)
@@ -382,6 +448,7 @@ int main(void)
                                        TEST(a_queue_fails),
                                        TEST(events_that_explain),
                                        TEST(what_is_kept_makes_room),
+                                       TEST(a_segment_that_is_too_long),
                                        TEST(no_room_for_a_wire),
                                        TEST(one_warning),
                                        TEST(tcp_is_not_allowed)};

@@ -16,7 +16,6 @@
 
 #include <cmocka.h>
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,16 +39,9 @@ static int set_up(void **state)
 
 static uint64_t sent_by(const char *device)
 {
-    static uint64_t (*sent)(const char *);
+    uint64_t (*sent)(const char *);
 
-    if (!sent) {
-        void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-        void *function = library ? dlsym(library, "fakeverbs_sent") : NULL;
-
-        assert_non_null(function);
-        memcpy(&sent, &function, sizeof sent);
-        dlclose(library);
-    }
+    *(void **)&sent = rdma_pair_find("fakeverbs_sent");
     return sent(device);
 }
 

@@ -4,7 +4,8 @@
  * pages. What has been freed by its user is let go at the next use of the list, and when the list
  * or the limit of locked memory is full that which was used longest ago. A GPU's allocation is
  * registered whole, by a dma-buf, which keeps its memory as long: what has been freed of these is
- * looked for whenever a new one comes. One that cannot be registered is kept as such.
+ * looked for whenever a new one comes. What cannot be registered whole is kept as such: a segment
+ * of kolo_mem_alloc is registered in pieces then, message by message.
  */
 #include "rdma.h"
 
@@ -52,6 +53,7 @@ static void let_go(struct ko_rdma_device *device, int i)
 {
     struct ko_rdma_held *held = &device->memory.kept[i];
 
+    device->memory.let_go += held->region.mrs[0] != NULL;
     unmake(device, &held->region);
     ko_segment_release(held->segment);
     held->segment = NULL;
@@ -94,13 +96,20 @@ static int let_go_oldest(struct ko_rdma_device *device)
     return oldest;
 }
 
-/* A free entry; -1 if all are in use. */
-static int make_room(struct ko_rdma_device *device)
+static int find_free(const struct ko_rdma_device *device)
 {
     for (int i = 0; i < KO_RDMA_KEPT; i++)
         if (is_free(&device->memory.kept[i]))
             return i;
-    return let_go_oldest(device);
+    return -1;
+}
+
+/* A free entry; -1 if all are in use. */
+static int make_room(struct ko_rdma_device *device)
+{
+    const int i = find_free(device);
+
+    return i >= 0 ? i : let_go_oldest(device);
 }
 
 /* After an ENOMEM, which it leaves in errno if nothing helps. */
@@ -139,7 +148,7 @@ static bool has_idle(struct ko_rdma_device *device, size_t nbytes)
 
     pthread_mutex_lock(&device->memory.lock);
     for (int i = 0; i < KO_RDMA_KEPT; i++)
-        if (kept[i].segment && !kept[i].users)
+        if (kept[i].segment && kept[i].region.mrs[0] && !kept[i].users)
             idle += kept[i].segment->nbytes;
     pthread_mutex_unlock(&device->memory.lock);
     return idle >= nbytes;
@@ -157,41 +166,63 @@ static struct ko_ib_mr *make_one(struct ko_rdma_device *device,
     return register_again(device, adapter, memory, nbytes, access);
 }
 
-/* Registers with all adapters, or with none. */
-static bool make(struct ko_rdma_device *device, const void *at, size_t nbytes, int access,
-                 struct ko_rdma_region *region)
+/* Registers with all adapters, or with none: then the one that refused, and errno. */
+static const struct ko_rdma_adapter *make(struct ko_rdma_device *device, const void *at,
+                                          size_t nbytes, int access, struct ko_rdma_region *region)
 {
     *region = (struct ko_rdma_region){.is_kept = false};
     for (int i = 0; i < device->nadapters; i++) {
         const struct ko_rdma_adapter *adapter = &device->adapters[i];
+        int error;
 
         region->mrs[i] = make_one(device, adapter, at, nbytes, access);
-        if (!region->mrs[i]) {
-            warn(device, adapter->port.device, nbytes, errno);
-            unmake(device, region);
-            return false;
-        }
+        if (region->mrs[i])
+            continue;
+        error = errno;
+        unmake(device, region);
+        errno = error;
+        return adapter;
     }
-    return true;
+    return NULL;
 }
 
-/* Keeps the segment with those bytes, if they are of kolo_mem_alloc: its entry, else -1. */
+/* Keeps the segment with those bytes, if they are of kolo_mem_alloc: its entry, else -1. That it is
+ * refused is kept where there is an entry to spare. */
 static int keep(struct ko_rdma_device *device, const void *at, size_t nbytes)
 {
     struct ko_segment *segment = ko_memory_find(at, nbytes);
     struct ko_rdma_region region;
-    int i = segment ? make_room(device) : -1;
+    int i = -1;
 
-    if (i < 0 || !make(device, segment->memory, segment->nbytes,
-                       KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &region)) {
+    if (!segment)
+        return -1;
+    if (make(device, segment->memory, segment->nbytes, KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE,
+             &region))
+        i = find_free(device);
+    else
+        i = make_room(device);
+    if (i < 0) {
+        unmake(device, &region);
         ko_segment_release(segment);
         return -1;
     }
-    region.is_kept = true;
-    device->memory.kept[i].segment = segment;
-    device->memory.kept[i].region = region;
-    device->memory.kept[i].users = 0;
+    region.is_kept = region.mrs[0];
+    device->memory.kept[i] = (struct ko_rdma_held){
+        .segment = segment, .region = region, .let_go = device->memory.let_go};
     return i;
+}
+
+/* The entry that has the memory, or had to refuse it; -1. */
+static int find_or_keep(struct ko_rdma_device *device, const void *at, size_t nbytes)
+{
+    const struct ko_rdma_memory *memory = &device->memory;
+    int i = find(device, at, nbytes);
+
+    if (i >= 0 && !memory->kept[i].region.mrs[0] && memory->kept[i].let_go != memory->let_go) {
+        let_go(device, i); /* there may be room for it now */
+        i = -1;
+    }
+    return i < 0 ? keep(device, at, nbytes) : i;
 }
 
 /* ---- regions ----------------------------------------------------------------------------- */
@@ -200,19 +231,23 @@ bool ko_rdma_register(struct ko_rdma_device *device, const void *at, size_t nbyt
                       struct ko_rdma_region *region)
 {
     struct ko_rdma_memory *memory = &device->memory;
+    const struct ko_rdma_adapter *refused;
+    bool is_kept;
     int i;
 
     pthread_mutex_lock(&memory->lock);
-    i = find(device, at, nbytes);
-    if (i < 0)
-        i = keep(device, at, nbytes);
-    if (i >= 0) {
+    i = find_or_keep(device, at, nbytes);
+    is_kept = i >= 0 && memory->kept[i].region.mrs[0];
+    if (is_kept) {
         memory->kept[i].users++;
         memory->kept[i].used = ++memory->uses;
         *region = memory->kept[i].region;
     }
     pthread_mutex_unlock(&memory->lock);
-    return i >= 0 || make(device, at, nbytes, access, region);
+    refused = is_kept ? NULL : make(device, at, nbytes, access, region);
+    if (refused)
+        warn(device, refused->port.device, nbytes, errno);
+    return !refused;
 }
 
 void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *region)

@@ -28,9 +28,10 @@ struct ko_rdma_held {
     struct ko_rdma_device *device;
     struct ko_segment *segment;   /* held; NULL: */
     struct ko_gpu_extent extent;  /* of a GPU's memory; of length 0: the entry is free */
-    struct ko_rdma_region region; /* none: the GPU's memory has been refused */
+    struct ko_rdma_region region; /* none: it has been refused */
     int users;
-    uint64_t used; /* when, in uses of the list */
+    uint64_t used;   /* when, in uses of the list */
+    uint64_t let_go; /* of a segment that was refused: how many regions had been let go by then */
 };
 
 /* Registered memory of kolo_mem_alloc: it is known when that is freed, so its registration can
@@ -40,7 +41,7 @@ struct ko_rdma_held {
 struct ko_rdma_memory {
     pthread_mutex_t lock; /* recursive */
     struct ko_rdma_held kept[KO_RDMA_KEPT];
-    uint64_t uses;
+    uint64_t uses, let_go; /* counts: uses of the list, regions that it has let go */
     atomic_bool has_warned;
     bool takes_gpus; /* KOLO_GPUDIRECT */
     atomic_bool has_warned_gpu;

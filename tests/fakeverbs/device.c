@@ -16,6 +16,7 @@
 #pragma GCC visibility push(default)
 uint64_t fakeverbs_sent(const char *device);
 int fakeverbs_fork_inits(void);
+int fakeverbs_registrations(void);
 int fakeverbs_dmabufs(void);
 int fakeverbs_dmabufs_ever(void);
 #define PROTOTYPE(member, name, result, parameters) result name parameters;
@@ -323,8 +324,16 @@ static struct ko_ib_mr *enter(struct ko_ib_pd *pd, void *at, size_t nbytes, int 
     return &mr->base;
 }
 
+static int nregistrations; /* atomic */
+
+int fakeverbs_registrations(void)
+{
+    return __atomic_load_n(&nregistrations, __ATOMIC_SEQ_CST);
+}
+
 struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int access)
 {
+    __atomic_fetch_add(&nregistrations, 1, __ATOMIC_SEQ_CST);
     errno = double_is_meant(pd->context) ? double_break("ibv_reg_mr") : 0;
     return errno ? NULL : enter(pd, at, nbytes, access, NULL);
 }

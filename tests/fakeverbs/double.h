@@ -26,8 +26,8 @@
  *
  * fakeverbs_sent (dlsym) says how many bytes this process has written by an adapter,
  * fakeverbs_joined what the last queue pair has been told by ibv_modify_qp, fakeverbs_fork_inits
- * how often ibv_fork_init was called, fakeverbs_dmabufs how many dma-bufs are registered now, and
- * fakeverbs_dmabufs_ever have been. Any
+ * how often ibv_fork_init was called, fakeverbs_registrations how often ibv_reg_mr,
+ * fakeverbs_dmabufs how many dma-bufs are registered now, and fakeverbs_dmabufs_ever have been. Any
  * descriptor that can be mapped is taken for a dma-buf; of one without libibverbs' function for it
  * (old/libibverbs.so.1) the program takes hold first.
  *
@@ -143,6 +143,7 @@ extern unsigned double_generation;
 uint64_t fakeverbs_sent(const char *device);
 void fakeverbs_joined(struct ko_ib_qp_attr *attr);
 int fakeverbs_fork_inits(void);
+int fakeverbs_registrations(void);
 int fakeverbs_dmabufs(void);
 int fakeverbs_dmabufs_ever(void);
 
