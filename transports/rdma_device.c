@@ -169,6 +169,41 @@ static void mark_rail(const struct ko_ib_async *event)
         atomic_store(&rail->fatal_event, event->event_type + 1);
 }
 
+/* What an event is of, and what it is to wires. */
+enum { OF_PORT = 1, ROUTINE = 2, EXPLAINS = 4 };
+
+static int traits_of(int type)
+{
+    static const uint8_t traits[] = {[KO_IB_EVENT_COMM_EST] = ROUTINE,
+                                     [KO_IB_EVENT_DEVICE_FATAL] = EXPLAINS,
+                                     [KO_IB_EVENT_PORT_ACTIVE] = OF_PORT,
+                                     [KO_IB_EVENT_PORT_ERR] = OF_PORT | EXPLAINS,
+                                     [KO_IB_EVENT_LID_CHANGE] = OF_PORT | ROUTINE,
+                                     [KO_IB_EVENT_PKEY_CHANGE] = OF_PORT | ROUTINE,
+                                     [KO_IB_EVENT_SM_CHANGE] = OF_PORT | ROUTINE,
+                                     [KO_IB_EVENT_CLIENT_REREGISTER] = OF_PORT | ROUTINE,
+                                     [KO_IB_EVENT_GID_CHANGE] = OF_PORT | EXPLAINS};
+
+    return type >= 0 && type < (int)sizeof traits ? traits[type] : 0;
+}
+
+/* An adapter that has failed has done so for good. */
+static void take_event(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter, int type,
+                       bool is_ours)
+{
+    const int traits = traits_of(type);
+
+    ko_log(!is_ours || traits & ROUTINE ? KO_LOG_INFO : KO_LOG_WARN,
+           "the RDMA adapter %s tells of an event: %s%s", adapter->port.device,
+           device->ib->event_name(type), is_ours ? "" : ", of a port that is not used");
+    if (!is_ours || atomic_load(&adapter->last_event) == KO_IB_EVENT_DEVICE_FATAL)
+        return;
+    if (type == KO_IB_EVENT_PORT_ACTIVE)
+        atomic_store(&adapter->last_event, -1);
+    else if (traits & EXPLAINS)
+        atomic_store(&adapter->last_event, type);
+}
+
 void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter)
 {
     struct ko_ib_async event;
@@ -176,15 +211,12 @@ void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *
     pthread_mutex_lock(&adapter->lock);
     while (!device->ib->get_async(adapter->context, &event)) {
         const int type = event.event_type;
+        const bool is_ours =
+            !(traits_of(type) & OF_PORT) || event.element.port_num == adapter->port.number;
 
         mark_rail(&event);
         device->ib->ack_async(&event);
-        ko_log(KO_LOG_WARN, "the RDMA adapter %s tells of an event: %s", adapter->port.device,
-               device->ib->event_name(type));
-        if (type == KO_IB_EVENT_PORT_ACTIVE)
-            atomic_store(&adapter->last_event, -1);
-        else if (atomic_load(&adapter->last_event) != KO_IB_EVENT_DEVICE_FATAL)
-            atomic_store(&adapter->last_event, type);
+        take_event(device, adapter, type, is_ours);
     }
     pthread_mutex_unlock(&adapter->lock);
 }

@@ -236,14 +236,14 @@ int ibv_query_pkey(struct ko_ib_context *context, uint8_t port, int index, uint1
 
 /* ---- asynchronous events ------------------------------------------------------------------ */
 
-void double_tell_async(struct double_context *context, int type, void *object)
+void double_tell_async(struct double_context *context, int type, void *object, int port)
 {
     struct ko_ib_async event = {.event_type = type};
 
     if (object)
         event.element.object = object;
     else
-        event.element.port_num = 1;
+        event.element.port_num = port ? port : 1;
     (void)!write(context->async_write, &event, sizeof event);
 }
 

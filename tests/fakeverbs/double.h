@@ -19,7 +19,7 @@
  *   FAKEVERBS_LOST=INDEX,... what leaves by these entries of the GID table never arrives
  *   FAKEVERBS_STATUS=N=STATUS/VENDOR  so ends the N-th request posted to send
  *   FAKEVERBS_RECV_STATUS=N=STATUS/VENDOR  so ends the N-th receive
- *   FAKEVERBS_EVENT=N=TYPE   the asynchronous event comes with the N-th request
+ *   FAKEVERBS_EVENT=N=TYPE[/PORT]  the asynchronous event comes with the N-th request
  *   FAKEVERBS_JITTER=US      completions are seen up to so much later, each queue pair's in order
  *   FAKEVERBS_HELD=NAME,...  what leaves by these adapters waits until they are named no more
  *   FAKEVERBS_ONLY=NAME      EVENT, STATUS, JITTER and BREAK of ibv_reg_mr are of this one alone
@@ -176,6 +176,7 @@ void double_end_recv(struct double_qp *qp, const struct ko_ib_wc *wc);
 struct double_mr *double_find_mr(uint32_t key, uint64_t at, size_t nbytes, int access);
 /* Where that is in this process; NULL unless there is such a region. */
 unsigned char *double_find(uint32_t key, uint64_t at, size_t nbytes, int access);
-void double_tell_async(struct double_context *context, int type, void *object);
+/* An event of an object or, without one, of a port: 0 is 1. */
+void double_tell_async(struct double_context *context, int type, void *object, int port);
 
 #endif

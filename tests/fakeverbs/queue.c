@@ -455,8 +455,9 @@ static void take_send(struct double_qp *qp, const struct ko_ib_send *wr)
         double_tell_async((struct double_context *)qp->base.context, status,
                           status == KO_IB_EVENT_CQ_ERR        ? (void *)qp->base.send_cq
                           : status < KO_IB_EVENT_DEVICE_FATAL ? (void *)qp
-                                                              : NULL);
-    status = 0;
+                                                              : NULL,
+                          vendor);
+    status = vendor = 0;
     if (qp->state == KO_IB_ERROR)
         double_fail(qp, KO_IB_WC_WR_FLUSH_ERR, 0);
     else if (!is_registered(send))
