@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,6 +444,32 @@ static void every_call_can_fail(void **state)
     rdma_pair_break(calls, sizeof calls / sizeof *calls, 9);
 }
 
+/* An immediate that says nothing known, by either rail. */
+static void immediates_that_kolo_never_sends(void **state)
+{
+    static const uint32_t immediates[] = {0, 3, UINT32_MAX};
+    static const char *const words[] = {"an immediate of no known kind came, which kolo never",
+                                        NULL};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct rdma_pair pair = rdma_pair_new();
+        struct ko_ib_qp *qp = rdma_pair_of(pair.from)->rails[i % 2].qp;
+        struct ko_ib_send *bad,
+            send = {.opcode = KO_IB_WRITE_IMM, .imm_data = htonl(immediates[i / 2])};
+        const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
+
+        rdma_pair_of(pair.to)->in.awaited = 2; /* that it looks at the second, too */
+        assert_int_equal(qp->context->ops.post_send(qp, &send, &bad), 0);
+        while (!rdma_pair_of(pair.to)->status) {
+            assert_false(ko_deadline_passed(&deadline));
+            (void)rdma->arm(pair.to);
+        }
+        rdma_pair_expect(pair.to, KOLO_E_PROTOCOL, words);
+        rdma_pair_close(&pair);
+    }
+}
+
 /* A card with more rails than there can be, or than were asked for. */
 static void cards_that_kolo_never_writes(void **state)
 {
@@ -481,6 +508,7 @@ int main(void)
                                        TEST(the_second_adapter_is_removed),
                                        TEST(memory_that_one_adapter_does_not_take),
                                        TEST(every_call_can_fail),
+                                       TEST(immediates_that_kolo_never_sends),
                                        TEST(cards_that_kolo_never_writes)};
 
     return cmocka_run_group_tests_name("rdma by several rails", tests, NULL, NULL);

@@ -117,6 +117,8 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 
 /* ---- rdma_in.c --------------------------------------------------------------------------- */
 
+/* Fails the wire: what has come, as in "more credits came", is not what kolo sends. */
+void ko_rdma_refuse(struct ko_rdma_wire *wire, const char *what);
 /* A slot has come with nbytes; that rail has written its stripe. */
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes);
 void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail);

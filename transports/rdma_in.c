@@ -16,7 +16,7 @@ static const unsigned char *slot_of(const struct ko_rdma_wire *wire, unsigned sl
     return wire->slots.memory + (size_t)slot * KO_RDMA_SLOT;
 }
 
-static void refuse(struct ko_rdma_wire *wire, const char *what)
+void ko_rdma_refuse(struct ko_rdma_wire *wire, const char *what)
 {
     ko_rdma_fail(wire, ko_fail(KOLO_E_PROTOCOL, "%s, which kolo never sends", what));
 }
@@ -27,7 +27,7 @@ static void take_credits(struct ko_rdma_wire *wire, unsigned credits)
 {
     wire->out.credits += (int)credits;
     if (wire->out.credits > KO_RDMA_CREDITS)
-        refuse(wire, "more credits came than there are slots");
+        ko_rdma_refuse(wire, "more credits came than there are slots");
 }
 
 static void queue_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
@@ -35,7 +35,7 @@ static void queue_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
     struct ko_rdma_in *in = &wire->in;
 
     if (in->come - in->taken == KO_RDMA_CREDITS) {
-        refuse(wire, "more came than there are credits for");
+        ko_rdma_refuse(wire, "more came than there are credits for");
         return;
     }
     in->nbytes[slot] = (uint16_t)nbytes;
@@ -55,7 +55,7 @@ static void hear_word(struct ko_rdma_wire *wire, uint8_t slot, struct ko_rdma_he
     else if (head.kind == KO_RDMA_BYE)
         wire->in.has_bye = true;
     else if (head.kind != KO_RDMA_CREDIT)
-        refuse(wire, "a message of no known kind came");
+        ko_rdma_refuse(wire, "a message of no known kind came");
 }
 
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
@@ -63,7 +63,7 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
     const struct ko_rdma_head *head = (const struct ko_rdma_head *)slot_of(wire, slot);
 
     if (nbytes < sizeof *head) {
-        refuse(wire, "less than a head came");
+        ko_rdma_refuse(wire, "less than a head came");
         return;
     }
     take_credits(wire, head->credits);
@@ -78,7 +78,7 @@ void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail)
     if (wire->in.awaited & 1U << rail)
         wire->in.awaited &= ~(1U << rail);
     else if (!wire->status)
-        refuse(wire, "the end of a write came that nobody had asked for");
+        ko_rdma_refuse(wire, "the end of a write came that nobody had asked for");
 }
 
 void ko_rdma_repost(struct ko_rdma_wire *wire)
@@ -159,7 +159,7 @@ static int await_record(struct ko_rdma_wire *wire)
         return nothing(wire);
     if (is_record(wire))
         return KOLO_OK;
-    refuse(wire, "a record longer than its slot came");
+    ko_rdma_refuse(wire, "a record longer than its slot came");
     return nothing(wire);
 }
 
@@ -290,7 +290,7 @@ static int land_part(struct ko_rdma_wire *wire, unsigned char *to)
 
     if (nbytes > in->frame.nbytes - in->done || (!nbytes && in->frame.nbytes) ||
         (head->kind == KO_RDMA_FIRST) != in->holds_first || head->kind == KO_RDMA_ASK) {
-        refuse(wire, "a part came that does not belong to its message");
+        ko_rdma_refuse(wire, "a part came that does not belong to its message");
         return wire->status;
     }
     if (nbytes)

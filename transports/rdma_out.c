@@ -346,8 +346,7 @@ void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *he
     int stripes;
 
     if (out->state != KO_RDMA_OUT_ASKED || !out->first) {
-        ko_rdma_fail(wire, ko_fail(KOLO_E_PROTOCOL,
-                                   "it says where to write a message that was not announced"));
+        ko_rdma_refuse(wire, "a place came for a message that was not announced");
         return;
     }
     if (!head->place.at) {

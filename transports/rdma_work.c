@@ -23,6 +23,11 @@ static uint64_t work_of(enum ko_rdma_work work, unsigned number)
     return (uint64_t)work << 32 | number;
 }
 
+static unsigned number_of(const struct ko_ib_wc *wc)
+{
+    return (uint32_t)wc->wr_id;
+}
+
 static unsigned char *receive_slot(const struct ko_rdma_slots *slots, unsigned slot)
 {
     return slots->memory + (size_t)slot * KO_RDMA_SLOT;
@@ -266,9 +271,20 @@ void ko_rdma_probe(struct ko_rdma_wire *wire)
 
 /* ---- completions ------------------------------------------------------------------------- */
 
+/* What a write has told, or what is told behind one by a rail that has no slots. */
+static void hear_write(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+{
+    const uint32_t imm = wc->opcode == KO_IB_WC_RECV ? IMM_DONE : ntohl(wc->imm_data);
+
+    if (imm == IMM_DONE)
+        ko_rdma_hear_done(wire, rail);
+    else if (imm != IMM_PROBE)
+        ko_rdma_refuse(wire, "an immediate of no known kind came");
+}
+
 static void got(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
 {
-    const uint8_t slot = (uint8_t)(wc->wr_id % KO_RDMA_SLOTS);
+    const uint8_t slot = (uint8_t)number_of(wc);
 
     if (!rail && wc->opcode == KO_IB_WC_RECV) {
         ko_rdma_hear_slot(wire, slot, wc->byte_len);
@@ -278,8 +294,7 @@ static void got(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
         ko_rdma_post_ear(wire, &wire->rails[rail]);
     else
         ko_rdma_post_slots(wire, &slot, 1);
-    if (wc->opcode == KO_IB_WC_RECV || ntohl(wc->imm_data) == IMM_DONE)
-        ko_rdma_hear_done(wire, rail);
+    hear_write(wire, rail, wc);
 }
 
 static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
@@ -296,7 +311,7 @@ static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc 
         wire->slots.nsends--;
         return;
     case KO_RDMA_WROTE:
-        ko_rdma_write_ended(wire, (unsigned)(wc->wr_id % KO_RDMA_FLYING));
+        ko_rdma_write_ended(wire, number_of(wc));
         return;
     case KO_RDMA_PROBED:
         if (++wire->nprobed == wire->nrails)
@@ -306,7 +321,7 @@ static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc 
         return;
     case KO_RDMA_GATHERED:
         wire->slots.nsends--;
-        ko_rdma_write_ended(wire, (unsigned)(wc->wr_id % KO_RDMA_FLYING));
+        ko_rdma_write_ended(wire, number_of(wc));
         return;
     }
 }
