@@ -40,6 +40,25 @@ const char *ko_ib_port_kind(const struct ko_ib_port *port)
                                                        : "RoCE";
 }
 
+/* ---- wishes -------------------------------------------------------------------------------- */
+
+/* Indices in a port's tables. */
+struct wishes {
+    int gid, pkey; /* gid -1: none */
+};
+
+static int read_wishes(struct wishes *wishes)
+{
+    int64_t gid, pkey;
+    int err = ko_config_number(KO_CONFIG_IB_GID_INDEX, &gid);
+
+    if (!err)
+        err = ko_config_number(KO_CONFIG_IB_PKEY, &pkey);
+    if (!err)
+        *wishes = (struct wishes){.gid = (int)gid, .pkey = (int)pkey};
+    return err;
+}
+
 /* ---- reading ------------------------------------------------------------------------------ */
 
 /* Lanes and the speed of each, as the library counts them. */
@@ -79,9 +98,18 @@ static void read_gids(const struct ko_ib *ib, struct ko_ib_context *context, int
             port->gids[port->ngids++] = (struct ko_ib_gid_row){i, (int)entry.gid_type, entry.gid};
 }
 
+/* The first entry is always there; iWARP has none. */
+static bool has_pkey(const struct ko_ib *ib, struct ko_ib_context *context, int number, int wish)
+{
+    uint16_t pkey;
+
+    return !wish || context->device->transport_type == KO_IB_TRANSPORT_IWARP ||
+           (!ib->query_pkey(context, (uint8_t)number, wish, &pkey) && pkey);
+}
+
 /* False if there is no port of this number. */
 static bool read_port(const struct ko_ib *ib, struct ko_ib_context *context, const char *device,
-                      struct ko_ib_port *port)
+                      const struct wishes *wishes, struct ko_ib_port *port)
 {
     struct ko_ib_port_attr attr;
 
@@ -97,12 +125,13 @@ static bool read_port(const struct ko_ib *ib, struct ko_ib_context *context, con
     port->gbps = gbps_of(attr.active_width, attr.active_speed);
     port->numa = numa_of(device);
     port->chosen_gid = -1;
+    port->has_pkey = has_pkey(ib, context, port->number, wishes->pkey);
     read_gids(ib, context, attr.gid_tbl_len, port);
     return true;
 }
 
 static void read_device(const struct ko_ib *ib, struct ko_ib_device *device,
-                        struct ko_ib_ports *ports)
+                        const struct wishes *wishes, struct ko_ib_ports *ports)
 {
     struct ko_ib_context *context = ib->open_device(device);
 
@@ -113,7 +142,7 @@ static void read_device(const struct ko_ib *ib, struct ko_ib_device *device,
         struct ko_ib_port *port = &ports->list[ports->count];
 
         *port = (struct ko_ib_port){.number = i};
-        if (!read_port(ib, context, ib->device_name(device), port))
+        if (!read_port(ib, context, ib->device_name(device), wishes, port))
             break;
         ports->count++;
     }
@@ -226,17 +255,20 @@ static bool can_be_joined(const struct ko_ib_port *port)
 }
 
 /* Says why the port cannot serve; false if it cannot. */
-static bool can_serve(struct ko_ib_port *port, int gid_wish)
+static bool can_serve(struct ko_ib_port *port, const struct wishes *wishes)
 {
     if (!is_allowed(port))
         snprintf(port->why, sizeof port->why, "KOLO_IB_HCA does not allow it");
     else if (port->state != KO_IB_PORT_ACTIVE)
         snprintf(port->why, sizeof port->why, "its link is not active");
-    else if (port->chosen_gid < 0 && gid_wish >= 0)
+    else if (port->chosen_gid < 0 && wishes->gid >= 0)
         snprintf(port->why, sizeof port->why, "it has no GID of index %d (KOLO_IB_GID_INDEX)",
-                 gid_wish);
+                 wishes->gid);
     else if (port->chosen_gid < 0)
         snprintf(port->why, sizeof port->why, "it has no GID: give its network device an address");
+    else if (!port->has_pkey)
+        snprintf(port->why, sizeof port->why, "it has no partition key of index %d (KOLO_IB_PKEY)",
+                 wishes->pkey);
     else if (!can_be_joined(port))
         snprintf(port->why, sizeof port->why, "%s", kolo_last_error());
     else
@@ -301,15 +333,15 @@ static void drop_strangers(struct ko_ib_ports *ports)
     ports->nchosen = n;
 }
 
-static void choose(struct ko_ib_ports *ports, int gid_wish, const char *host)
+static void choose(struct ko_ib_ports *ports, const struct wishes *wishes, const char *host)
 {
     const int gpus = ko_cuda_numa_node(), node = gpus >= 0 ? gpus : ko_numa_of_thread();
 
     for (int i = 0; i < ports->count; i++) {
         struct ko_ib_port *port = &ports->list[i];
 
-        choose_gid(port, gid_wish, host);
-        if (!can_serve(port, gid_wish))
+        choose_gid(port, wishes->gid, host);
+        if (!can_serve(port, wishes))
             continue;
         snprintf(port->why, sizeof port->why, "another is as good or better");
         enter(ports, i, node);
@@ -339,20 +371,20 @@ bool ko_ib_port_is_chosen(const struct ko_ib_ports *ports, int i)
 int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_ports *ports)
 {
     struct ko_ib_device **devices;
-    int64_t gid_wish;
+    struct wishes wishes;
     int n = 0;
-    int err = ko_config_number(KO_CONFIG_IB_GID_INDEX, &gid_wish);
+    int err = read_wishes(&wishes);
 
     if (err)
         return err;
     memset(ports, 0, sizeof *ports);
     devices = ib->get_devices(&n); /* NULL: the kernel has no such drivers */
     for (int i = 0; devices && i < n; i++)
-        read_device(ib, devices[i], ports);
+        read_device(ib, devices[i], &wishes, ports);
     if (devices)
         ib->free_devices(devices);
     find_unknown(ports);
-    choose(ports, (int)gid_wish, host);
+    choose(ports, &wishes, host);
     return KOLO_OK;
 }
 

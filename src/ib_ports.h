@@ -30,6 +30,7 @@ struct ko_ib_port {
     int ngids;
     struct ko_ib_gid_row gids[KO_IB_GIDS_CAP]; /* those that are set; more are left out */
     int chosen_gid;                            /* in gids; -1: none can be used */
+    bool has_pkey;                             /* an entry of KOLO_IB_PKEY's index */
     int item;                                  /* which of KOLO_IB_HCA's names is its; else 0 */
     char why[128];                             /* why it is chosen, or not */
 };

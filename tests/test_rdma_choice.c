@@ -124,19 +124,31 @@ static void packets_that_both_ends_take(void **state)
     }
 }
 
+/* An entry that is not there, or is empty, keeps the port from being chosen. */
 static void partitions(void **state)
 {
+    static const char *const none[] = {"2", "4", "65535"};
     struct rdma_pair pair;
 
-    (void)state;
     setenv("KOLO_IB_PKEY", "3", 1);
-    setenv("FAKEVERBS_BREAK", "ibv_modify_qp=22", 1); /* as an adapter without that entry */
+    assert_int_equal(join().pkey_index, 3);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        char words[64];
+
+        setenv("KOLO_IB_PKEY", none[i], 1);
+        assert_int_equal(rdma_pair_open_devices(&pair), KOLO_E_UNSUPPORTED);
+        snprintf(words, sizeof words, "it has no partition key of index %s (KOLO_IB_PKEY)",
+                 none[i]);
+        assert_non_null(strstr(kolo_last_error(), words));
+        rdma_pair_close(&pair);
+    }
+    forget_wishes(state);
+    setenv("KOLO_IB_PKEY", "1", 1);
+    setenv("FAKEVERBS_BREAK", "ibv_modify_qp=22", 1); /* as an adapter that has lost it since */
     assert_int_equal(rdma_pair_open_devices(&pair), KOLO_OK);
     assert_int_not_equal(rdma_pair_open_wire(&pair), KOLO_OK);
-    assert_non_null(strstr(kolo_last_error(), "with partition key 3"));
+    assert_non_null(strstr(kolo_last_error(), "with partition key 1"));
     rdma_pair_close(&pair);
-    unsetenv("FAKEVERBS_BREAK");
-    assert_int_equal(join().pkey_index, 3);
 }
 
 /* ---- which adapters ------------------------------------------------------------------------- */

@@ -189,7 +189,7 @@ int ibv_query_port(struct ko_ib_context *context, uint8_t port, struct ko_ib_por
         .max_mtu = 5,
         .active_mtu = (int)double_number("FAKEVERBS_MTU", 3),
         .gid_tbl_len = has_table(device) ? DOUBLE_GIDS : 1,
-        .pkey_tbl_len = 1,
+        .pkey_tbl_len = 4,
         .lid = device->kind == DOUBLE_IB ? 17 : 0,
         .active_width = double_lists("FAKEVERBS_SLOW", device->name) ? 1 : 2, /* or 4 lanes */
         .active_speed = 32,
@@ -227,11 +227,20 @@ int _ibv_query_gid_ex(struct ko_ib_context *context, uint32_t port, uint32_t ind
     return 0;
 }
 
+/* Of four entries the third is empty. */
+static const uint16_t pkeys[] = {0xffff, 0x8001, 0, 0x8003};
+enum { NPKEYS = sizeof pkeys / sizeof *pkeys };
+
 int ibv_query_pkey(struct ko_ib_context *context, uint8_t port, int index, uint16_t *pkey)
 {
     (void)context;
-    *pkey = 0xffff;
-    return port == 1 && index == 0 ? double_break("ibv_query_pkey") : EINVAL;
+    errno = double_break("ibv_query_pkey");
+    if (!errno && (port != 1 || index < 0 || index >= NPKEYS))
+        errno = EINVAL;
+    if (errno)
+        return -1;
+    *pkey = htons(pkeys[index]);
+    return 0;
 }
 
 /* ---- asynchronous events ------------------------------------------------------------------ */
