@@ -164,6 +164,9 @@ struct ko_rdma_device {
 
 int ko_rdma_open(const struct ko_site *site, struct ko_device **device);
 void ko_rdma_close(struct ko_device *device);
+/* Warns of something of the adapter's, as "a queue pair", that could not be given back: error is
+ * what the library has returned, 0 if it could. An adapter that is gone has taken all along. */
+void ko_rdma_note_left(const struct ko_rdma_adapter *adapter, const char *what, int error);
 /* Takes in what the adapter tells; some of it explains a failure that is to come. */
 void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter);
 

@@ -98,12 +98,19 @@ static int open_adapter(struct ko_rdma_device *device, struct ko_rdma_adapter *a
     return KOLO_OK;
 }
 
+void ko_rdma_note_left(const struct ko_rdma_adapter *adapter, const char *what, int error)
+{
+    if (error && atomic_load(&adapter->last_event) != KO_IB_EVENT_DEVICE_FATAL)
+        ko_log(KO_LOG_WARN, "%s of the RDMA adapter %s cannot be given back: %s", what,
+               adapter->port.device, strerror(error < 0 ? errno : error));
+}
+
 static void close_adapter(struct ko_rdma_device *device, struct ko_rdma_adapter *adapter)
 {
     if (adapter->pd)
-        (void)device->ib->free_pd(adapter->pd);
+        ko_rdma_note_left(adapter, "a protection domain", device->ib->free_pd(adapter->pd));
     if (adapter->context)
-        (void)device->ib->close_device(adapter->context);
+        ko_rdma_note_left(adapter, "all", device->ib->close_device(adapter->context));
 }
 
 void ko_rdma_close(struct ko_device *base)

@@ -307,6 +307,8 @@ int ko_rdma_land(struct ko_rdma_wire *wire, void *to)
     int err = KOLO_OK;
 
     in->is_landing = true;
+    if (in->is_asked && !in->is_clear && wire->status) /* nobody would write it */
+        return nothing(wire);
     if (in->is_asked && !in->is_clear)
         clear(wire, to);
     if (in->is_asked)

@@ -28,10 +28,16 @@ static void warn(struct ko_rdma_device *device, const char *name, size_t nbytes,
                            : "");
 }
 
+void ko_rdma_unregister_one(const struct ko_rdma_device *device,
+                            const struct ko_rdma_adapter *adapter, struct ko_ib_mr *mr)
+{
+    ko_rdma_note_left(adapter, "a registration", device->ib->dereg_mr(mr));
+}
+
 static void unmake(struct ko_rdma_device *device, struct ko_rdma_region *region)
 {
     for (int i = 0; i < device->nadapters && region->mrs[i]; i++)
-        (void)device->ib->dereg_mr(region->mrs[i]);
+        ko_rdma_unregister_one(device, &device->adapters[i], region->mrs[i]);
     *region = (struct ko_rdma_region){.is_kept = false};
 }
 

@@ -57,6 +57,8 @@ void ko_rdma_unregister(struct ko_rdma_device *device, struct ko_rdma_region *re
 struct ko_ib_mr *ko_rdma_register_first(struct ko_rdma_device *device,
                                         const struct ko_rdma_adapter *adapter, void *at,
                                         size_t nbytes, int access);
+void ko_rdma_unregister_one(const struct ko_rdma_device *device,
+                            const struct ko_rdma_adapter *adapter, struct ko_ib_mr *mr);
 void ko_rdma_memory_open(struct ko_rdma_device *device);
 void ko_rdma_memory_close(struct ko_rdma_device *device);
 

@@ -168,24 +168,28 @@ int ko_rdma_queue_open(struct ko_rdma_wire *wire)
     return err ? err : ko_rdma_card_write(wire);
 }
 
+static void close_rail(const struct ko_ib *ib, struct ko_rdma_rail *rail)
+{
+    const struct ko_rdma_adapter *adapter = rail->adapter;
+
+    if (rail->qp)
+        ko_rdma_note_left(adapter, "a queue pair", ib->destroy_qp(rail->qp));
+    if (rail->cq)
+        ko_rdma_note_left(adapter, "a completion queue", ib->destroy_cq(rail->cq));
+    if (rail->channel)
+        ko_rdma_note_left(adapter, "a completion channel", ib->destroy_channel(rail->channel));
+    *rail = (struct ko_rdma_rail){.qp = NULL};
+}
+
 void ko_rdma_queue_close(struct ko_rdma_wire *wire)
 {
-    const struct ko_ib *ib = wire->device->ib;
+    const struct ko_rdma_adapter *first = wire->rails[0].adapter;
 
-    for (int i = 0; i < wire->nrails; i++) {
-        struct ko_rdma_rail *rail = &wire->rails[i];
-
-        if (rail->qp)
-            (void)ib->destroy_qp(rail->qp);
-        if (rail->cq)
-            (void)ib->destroy_cq(rail->cq);
-        if (rail->channel)
-            (void)ib->destroy_channel(rail->channel);
-        *rail = (struct ko_rdma_rail){.qp = NULL};
-    }
+    for (int i = 0; i < wire->nrails; i++)
+        close_rail(wire->device->ib, &wire->rails[i]);
     wire->nrails = 0;
     if (wire->slots.mr)
-        (void)ib->dereg_mr(wire->slots.mr);
+        ko_rdma_unregister_one(wire->device, first, wire->slots.mr);
     free(wire->slots.memory);
     wire->slots = (struct ko_rdma_slots){.mr = NULL};
 }

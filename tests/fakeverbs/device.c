@@ -167,6 +167,7 @@ int ibv_close_device(struct ko_ib_context *base)
 {
     struct double_context *context = (struct double_context *)base;
 
+    double_expect_unused("a device", context->nusers);
     pthread_mutex_lock(&double_lock);
     if (context->generation == double_generation)
         double_stop();
@@ -174,7 +175,7 @@ int ibv_close_device(struct ko_ib_context *base)
     close(base->async_fd);
     close(context->async_write);
     free(context);
-    return 0;
+    return double_break("ibv_close_device");
 }
 
 int ibv_query_port(struct ko_ib_context *context, uint8_t port, struct ko_ib_port_attr *attr)
@@ -274,11 +275,22 @@ const char *ibv_event_type_str(int event)
                                               : "some event";
 }
 
-/* ---- memory ------------------------------------------------------------------------------- */
+/* ---- what is destroyed in the wrong order ---------------------------------------------------- */
 
-struct ko_ib_pd {
-    struct ko_ib_context *context;
-};
+void double_expect_unused(const char *what, int nusers)
+{
+    if (!nusers)
+        return;
+    fprintf(stderr, "fakeverbs: %s is destroyed while %d others use it\n", what, nusers);
+    abort();
+}
+
+void double_count(int *nusers, int change)
+{
+    __atomic_fetch_add(nusers, change, __ATOMIC_SEQ_CST);
+}
+
+/* ---- memory ------------------------------------------------------------------------------- */
 
 struct ko_ib_pd *ibv_alloc_pd(struct ko_ib_context *context)
 {
@@ -286,25 +298,19 @@ struct ko_ib_pd *ibv_alloc_pd(struct ko_ib_context *context)
 
     errno = double_break("ibv_alloc_pd");
     pd = errno ? NULL : calloc(1, sizeof *pd);
-    if (pd)
-        pd->context = context;
+    if (!pd)
+        return NULL;
+    pd->context = (struct double_context *)context;
+    double_count(&pd->context->nusers, 1);
     return pd;
 }
 
 int ibv_dealloc_pd(struct ko_ib_pd *pd)
 {
-    bool is_used = false;
-
-    pthread_mutex_lock(&double_lock);
-    for (const struct double_mr *mr = double_mrs; mr; mr = mr->next)
-        is_used |= mr->base.pd == pd;
-    pthread_mutex_unlock(&double_lock);
-    if (is_used) {
-        fprintf(stderr, "fakeverbs: a protection domain is freed before its regions\n");
-        abort();
-    }
+    double_expect_unused("a protection domain", pd->nusers);
+    double_count(&pd->context->nusers, -1);
     free(pd);
-    return 0;
+    return double_break("ibv_dealloc_pd");
 }
 
 static struct ko_ib_mr *enter(struct ko_ib_pd *pd, void *at, size_t nbytes, int access,
@@ -324,12 +330,13 @@ static struct ko_ib_mr *enter(struct ko_ib_pd *pd, void *at, size_t nbytes, int 
     }
     mr = calloc(1, sizeof *mr);
     keys += 7;
-    mr->base = (struct ko_ib_mr){pd->context, pd, at, nbytes, 0, keys, keys + 1};
+    mr->base = (struct ko_ib_mr){&pd->context->base, pd, at, nbytes, 0, keys, keys + 1};
     mr->access = access;
     mr->mapped = mapped;
     mr->next = double_mrs;
     double_mrs = mr;
     pthread_mutex_unlock(&double_lock);
+    double_count(&pd->nusers, 1);
     return &mr->base;
 }
 
@@ -343,7 +350,7 @@ int fakeverbs_registrations(void)
 struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int access)
 {
     __atomic_fetch_add(&nregistrations, 1, __ATOMIC_SEQ_CST);
-    errno = double_is_meant(pd->context) ? double_break("ibv_reg_mr") : 0;
+    errno = double_is_meant(&pd->context->base) ? double_break("ibv_reg_mr") : 0;
     return errno ? NULL : enter(pd, at, nbytes, access, NULL);
 }
 
@@ -355,7 +362,7 @@ struct ko_ib_mr *ibv_reg_dmabuf_mr(struct ko_ib_pd *pd, uint64_t offset, size_t 
     struct ko_ib_mr *mr;
     void *mapped;
 
-    errno = double_is_meant(pd->context) ? double_break("ibv_reg_dmabuf_mr") : 0;
+    errno = double_is_meant(&pd->context->base) ? double_break("ibv_reg_dmabuf_mr") : 0;
     if (!errno && (offset % 4096 != at % 4096 || !nbytes))
         errno = EINVAL;
     if (errno)
@@ -400,8 +407,9 @@ int ibv_dereg_mr(struct ko_ib_mr *base)
     pthread_mutex_unlock(&double_lock);
     if (mapped)
         munmap(mapped, base->length);
+    double_count(&base->pd->nusers, -1);
     free(base);
-    return 0;
+    return double_break("ibv_dereg_mr");
 }
 
 struct double_mr *double_find_mr(uint32_t key, uint64_t at, size_t nbytes, int access)

@@ -5,7 +5,8 @@
  * other. It stands where the loader finds it (LD_LIBRARY_PATH, a program's rpath); kolo itself has
  * no door for it. Each function has the name and the meaning of the library's, for reliable
  * connections. It is strict where an adapter would be patient or silent: a message without a
- * receive posted for it is an error at once, and a completion queue that overflows aborts.
+ * receive posted for it is an error at once, and a completion queue that overflows aborts, as does
+ * what is destroyed before that which depends on it.
  *
  *   FAKEVERBS_DEVICES=NAME[:KIND[@ADDRESS]],...  adapters of kind roce, ib, iwarp, or plain: roce
  *                            that has no write with immediate ("fake0:roce@127.0.0.1"); iwarp, too,
@@ -20,7 +21,8 @@
  *   FAKEVERBS_STATUS=N=STATUS/VENDOR  so ends the N-th request posted to send
  *   FAKEVERBS_RECV_STATUS=N=STATUS/VENDOR  so ends the N-th receive
  *   FAKEVERBS_EVENT=N=TYPE[/PORT]  the asynchronous event comes with the N-th request
- *   FAKEVERBS_JITTER=US      completions are seen up to so much later, each queue pair's in order
+ *   FAKEVERBS_JITTER=US      completions are seen up to so much later; in order are those of one
+ *                            queue pair's sends, and those of its receives
  *   FAKEVERBS_HELD=NAME,...  what leaves by these adapters waits until they are named no more
  *   FAKEVERBS_ONLY=NAME      EVENT, STATUS, JITTER and BREAK of ibv_reg_mr are of this one alone
  *
@@ -58,6 +60,12 @@ struct double_context {
     struct ko_ib_context base;
     int async_write;
     unsigned generation; /* of the process, counted by forks */
+    int nusers;          /* domains, channels and queues that have not been destroyed */
+};
+
+struct ko_ib_pd {
+    struct double_context *context;
+    int nusers; /* regions and queue pairs */
 };
 
 struct double_mr {
@@ -74,6 +82,7 @@ struct double_completion {
 
 struct double_cq {
     struct ko_ib_cq base;
+    int nusers; /* queue pairs */
     int cap, count;
     struct double_completion *list;
     bool is_armed;
@@ -107,8 +116,8 @@ struct double_qp {
     struct double_send *going;              /* of those the first that has not left altogether */
     struct double_recv *recvs;
     int nsends, nrecvs;
-    uint32_t got;    /* bytes of the message that is coming in */
-    int64_t last_ns; /* when its last completion may be seen */
+    uint32_t got;       /* bytes of the message that is coming in */
+    int64_t last_ns[2]; /* when the last completion of a send, and of a receive, may be seen */
     struct double_packet *acks;
     int nacks, acks_cap;
     struct double_qp *next;
@@ -121,6 +130,11 @@ struct double_packet {
     uint32_t type, is_last, has_imm, imm, number, status, rkey, nbytes;
     uint64_t to;
 };
+
+/* Aborts, and says why, if something still uses what is being destroyed. */
+void double_expect_unused(const char *what, int nusers);
+/* So many more, or fewer, users. */
+void double_count(int *nusers, int change);
 
 /* ---- script.c: what the environment wishes --------------------------------------------------- */
 

@@ -38,7 +38,13 @@ struct channel {
     struct ko_ib_comp_channel base;
     int write_fd;
     int got, acked;
+    int nusers; /* queues */
 };
+
+static int *users_of(struct ko_ib_context *context)
+{
+    return &((struct double_context *)context)->nusers;
+}
 
 struct ko_ib_comp_channel *ibv_create_comp_channel(struct ko_ib_context *context)
 {
@@ -49,7 +55,8 @@ struct ko_ib_comp_channel *ibv_create_comp_channel(struct ko_ib_context *context
     if (errno || pipe2(ends, O_CLOEXEC))
         return NULL;
     channel = calloc(1, sizeof *channel);
-    *channel = (struct channel){{context, ends[0], 0}, ends[1], 0, 0};
+    *channel = (struct channel){{context, ends[0], 0}, ends[1], 0, 0, 0};
+    double_count(users_of(context), 1);
     return &channel->base;
 }
 
@@ -57,10 +64,12 @@ int ibv_destroy_comp_channel(struct ko_ib_comp_channel *base)
 {
     struct channel *channel = (struct channel *)base;
 
+    double_expect_unused("a completion channel", channel->nusers);
+    double_count(users_of(base->context), -1);
     close(base->fd);
     close(channel->write_fd);
     free(channel);
-    return 0;
+    return double_break("ibv_destroy_comp_channel");
 }
 
 int ibv_get_cq_event(struct ko_ib_comp_channel *base, struct ko_ib_cq **cq, void **owner)
@@ -97,14 +106,21 @@ struct ko_ib_cq *ibv_create_cq(struct ko_ib_context *context, int cqe, void *own
     cq->next = double_cqs;
     double_cqs = cq;
     pthread_mutex_unlock(&double_lock);
+    double_count(users_of(context), 1);
+    if (channel)
+        double_count(&((struct channel *)channel)->nusers, 1);
     return &cq->base;
 }
 
 int ibv_destroy_cq(struct ko_ib_cq *base)
 {
     struct double_cq *cq = (struct double_cq *)base;
-    const struct channel *channel = (const struct channel *)base->channel;
+    struct channel *channel = (struct channel *)base->channel;
 
+    double_expect_unused("a completion queue", cq->nusers);
+    double_count(users_of(base->context), -1);
+    if (channel)
+        double_count(&channel->nusers, -1);
     if (channel && channel->got != channel->acked) {
         fprintf(stderr, "fakeverbs: a CQ is destroyed with events that nobody has acknowledged: "
                         "libibverbs would wait for ever\n");
@@ -119,7 +135,7 @@ int ibv_destroy_cq(struct ko_ib_cq *base)
     pthread_mutex_unlock(&double_lock);
     free(cq->list);
     free(cq);
-    return 0;
+    return double_break("ibv_destroy_cq");
 }
 
 void double_notify(struct double_cq *cq)
@@ -142,14 +158,15 @@ void double_complete(struct double_qp *qp, struct double_cq *cq, struct ko_ib_wc
     const long jitter =
         double_is_meant(qp->base.context) ? double_number("FAKEVERBS_JITTER", 0) : 0;
     int64_t due = jitter ? now_ns() + (int64_t)(random() % jitter) * 1000 : 0;
+    int64_t *last_ns = &qp->last_ns[(wc.opcode & KO_IB_WC_RECV) != 0];
 
     if (cq->count == cq->cap) {
         fprintf(stderr, "fakeverbs: a CQ of %d overflows\n", cq->cap);
         abort();
     }
-    if (due < qp->last_ns)
-        due = qp->last_ns;
-    qp->last_ns = due;
+    if (due < *last_ns)
+        due = *last_ns;
+    *last_ns = due;
     wc.qp_num = qp->base.qp_num;
     cq->list[cq->count++] = (struct double_completion){wc, due};
     double_notify(cq);
@@ -250,6 +267,13 @@ void double_fail(struct double_qp *qp, int status, int vendor)
 
 /* ---- queue pairs -------------------------------------------------------------------------- */
 
+static void use(struct double_qp *qp, int change)
+{
+    double_count(&qp->base.pd->nusers, change);
+    double_count(&((struct double_cq *)qp->base.send_cq)->nusers, change);
+    double_count(&((struct double_cq *)qp->base.recv_cq)->nusers, change);
+}
+
 struct ko_ib_qp *ibv_create_qp(struct ko_ib_pd *pd, struct ko_ib_qp_init *init)
 {
     struct double_qp *qp;
@@ -276,6 +300,7 @@ struct ko_ib_qp *ibv_create_qp(struct ko_ib_pd *pd, struct ko_ib_qp_init *init)
         errno = error;
         return NULL;
     }
+    use(qp, 1);
     return &qp->base;
 }
 
@@ -296,7 +321,7 @@ int ibv_destroy_qp(struct ko_ib_qp *base)
     pthread_mutex_lock(&double_lock);
     double_detach(qp);
     forget((struct double_cq *)base->send_cq, base->qp_num);
-    qp->last_ns = 0;
+    qp->last_ns[0] = 0;
     while (qp->sends) {
         qp->sends->wr.send_flags = 0;
         double_end_send(qp, 0, 0);
@@ -309,9 +334,10 @@ int ibv_destroy_qp(struct ko_ib_qp *base)
     }
     forget((struct double_cq *)base->recv_cq, base->qp_num);
     pthread_mutex_unlock(&double_lock);
+    use(qp, -1);
     free(qp->acks);
     free(qp);
-    return 0;
+    return double_break("ibv_destroy_qp");
 }
 
 /* Whether what is sent to the address by this queue pair's adapter arrives. */
