@@ -349,13 +349,13 @@ static int abort_while_waiting(kolo_group *group, void *argument)
 
 static void aborting_ends_every_wait(void **state)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "tcp", "rdma"};
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        bool is_message = i / 2;
+    for (int i = 0; i < 6; i++) {
+        bool is_message = i / 3;
 
-        set_variables(transports[i % 2]);
+        set_variables(transports[i % 3]);
         for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++)
             assert_int_equal(ranks_run(&(struct ranks){.kind = (enum ranks_kind)kind, .n = 4},
                                        abort_while_waiting, &is_message),
