@@ -303,6 +303,7 @@ static void send_raw(struct ko_wire *wire, const struct ko_rdma_head *head, size
     memset(slot, 0, KO_RDMA_SLOT);
     memcpy(slot, head, sizeof *head);
     ko_rdma_send_slot(rdma_pair_of(wire), length);
+    ko_rdma_post_list(rdma_pair_of(wire));
 }
 
 static void what_kolo_never_sends(void **state)

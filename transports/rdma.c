@@ -488,6 +488,7 @@ static bool rdma_lands_in(struct ko_wire *base, struct ko_held *held)
 static bool is_arriving(struct ko_rdma_wire *wire)
 {
     (void)ko_rdma_gather(wire);
+    ko_rdma_post_list(wire);
     look_at_tcp(wire);
     return !wire->status && !wire->ended_ns && ko_rdma_is_flying(wire);
 }

@@ -56,7 +56,8 @@ enum {
      */
     KO_RDMA_EARS = 4,
     KO_RDMA_PIECES = 3,     /* of a slot: its head, what a GPU has of a body, its padding */
-    KO_RDMA_REPOST = 4,     /* slots posted again at a time */
+    KO_RDMA_REPOST = 4,     /* receives posted at a time */
+    KO_RDMA_LIST = 4,       /* requests to send, likewise, at most */
     KO_RDMA_FLYING = 8,     /* messages whose writes have not all completed */
     KO_RDMA_INLINE = 128,   /* bytes asked for */
     KO_RDMA_DIRECT = 32768, /* bytes of a message that is written */

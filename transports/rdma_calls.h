@@ -57,17 +57,26 @@ enum ko_rdma_work {
 };
 
 /* Where the next slot's contents are to be put together, NULL if all are on their way; and the
- * slot's sending, with nbytes in it. */
+ * slot's sending, with nbytes in it: at once if nothing is on its way, else with the list. */
 unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire);
 void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes);
 /* The same, with a part of the first post's body behind it, which the adapter takes from where it
  * lies. flying: the message's number if it is its last, else -1. */
 void ko_rdma_send_gathered(struct ko_rdma_wire *wire, size_t nbytes, const struct ko_ib_sge *part,
                            int flying);
-/* Posts n receives again, at most KO_RDMA_REPOST. */
+/* Posts the requests that wait for others to be posted with them; nearly always there are none. */
+void ko_rdma_post_listed(struct ko_rdma_wire *wire);
+
+static inline void ko_rdma_post_list(struct ko_rdma_wire *wire)
+{
+    if (wire->list.n)
+        ko_rdma_post_listed(wire);
+}
+
+/* Posts n receives, at most KO_RDMA_REPOST. */
 void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n);
-/* Posts a receive of a rail that has no slots. */
-void ko_rdma_post_ear(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail);
+/* The same of a rail that has no slots. */
+void ko_rdma_post_ears(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail, int n);
 /* Writes the first post's body to a place, as number `flying`; returns how many stripes it has. */
 int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
                   const struct ko_rdma_region *region, unsigned flying);
@@ -110,7 +119,12 @@ void ko_rdma_write_ended(struct ko_rdma_wire *wire, unsigned flying);
 void ko_rdma_drop_posts(struct ko_rdma_wire *wire);
 /* True if something waits to leave, or has left and not arrived; is_flying: the latter alone. */
 bool ko_rdma_is_sending(const struct ko_rdma_wire *wire);
-bool ko_rdma_is_flying(const struct ko_rdma_wire *wire);
+
+static inline bool ko_rdma_is_flying(const struct ko_rdma_wire *wire)
+{
+    return wire->slots.nsends || wire->out.begun != wire->out.ended;
+}
+
 /* The first and the last that is sent. */
 void ko_rdma_say_ready(struct ko_rdma_wire *wire);
 void ko_rdma_say_bye(struct ko_rdma_wire *wire);

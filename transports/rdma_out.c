@@ -43,6 +43,12 @@ static bool tell(struct ko_rdma_wire *wire, enum ko_rdma_kind kind)
     return true;
 }
 
+static void tell_at_once(struct ko_rdma_wire *wire, enum ko_rdma_kind kind)
+{
+    (void)tell(wire, kind);
+    ko_rdma_post_list(wire);
+}
+
 static void tell_all(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_out *out = &wire->out;
@@ -61,12 +67,12 @@ static void tell_all(struct ko_rdma_wire *wire)
 
 void ko_rdma_say_ready(struct ko_rdma_wire *wire)
 {
-    (void)tell(wire, KO_RDMA_READY);
+    tell_at_once(wire, KO_RDMA_READY);
 }
 
 void ko_rdma_say_bye(struct ko_rdma_wire *wire)
 {
-    (void)tell(wire, KO_RDMA_BYE);
+    tell_at_once(wire, KO_RDMA_BYE);
 }
 
 /* ---- posts ------------------------------------------------------------------------------- */
@@ -135,6 +141,7 @@ void ko_rdma_drop_posts(struct ko_rdma_wire *wire)
     out->tells_clear = false;
     out->tells_done = 0;
     out->filled = 0;
+    wire->list.n = 0;
 }
 
 /* What is only held back takes no waiting: whoever drives sends it. */
@@ -144,11 +151,6 @@ bool ko_rdma_is_sending(const struct ko_rdma_wire *wire)
 
     return (out->first && !out->held) || out->begun != out->ended || out->tells_clear ||
            out->tells_done;
-}
-
-bool ko_rdma_is_flying(const struct ko_rdma_wire *wire)
-{
-    return wire->slots.nsends || wire->out.begun != wire->out.ended;
 }
 
 /* ---- sending ----------------------------------------------------------------------------- */
@@ -285,7 +287,7 @@ static bool has_work(const struct ko_rdma_wire *wire)
 {
     const struct ko_rdma_out *out = &wire->out;
 
-    return out->first || out->tells_clear || out->tells_done ||
+    return out->first || out->tells_clear || out->tells_done || wire->list.n ||
            wire->in.owed >= KO_RDMA_CREDITS / 2 || wire->in.nempty == KO_RDMA_REPOST;
 }
 
@@ -298,6 +300,7 @@ static __attribute__((noinline)) void pump(struct ko_rdma_wire *wire)
     while (!wire->status && wire->out.first && go_on(wire))
         continue;
     send_filled(wire);
+    ko_rdma_post_list(wire);
 }
 
 /* Nearly always there is nothing. */
@@ -337,6 +340,7 @@ bool ko_rdma_give(struct ko_rdma_wire *wire, const struct ko_frame *frame, const
     head->frame = *frame;
     fill(head, body);
     send_filled(wire);
+    ko_rdma_post_list(wire);
     return !wire->status;
 }
 

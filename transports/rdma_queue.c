@@ -127,11 +127,14 @@ static int to_init(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
 
 static int post_receives(struct ko_rdma_wire *wire)
 {
+    uint8_t slots[KO_RDMA_SLOTS];
+
     for (int i = 0; i < KO_RDMA_SLOTS; i++)
-        ko_rdma_post_slots(wire, &(uint8_t){(uint8_t)i}, 1);
+        slots[i] = (uint8_t)i;
+    for (int i = 0; i < KO_RDMA_SLOTS; i += KO_RDMA_REPOST)
+        ko_rdma_post_slots(wire, slots + i, KO_RDMA_REPOST);
     for (int i = 1; i < wire->nrails; i++)
-        for (int ear = 0; ear < KO_RDMA_EARS; ear++)
-            ko_rdma_post_ear(wire, &wire->rails[i]);
+        ko_rdma_post_ears(wire, &wire->rails[i], KO_RDMA_EARS);
     return wire->status ? ko_fail_again(wire->status, wire->why) : KOLO_OK;
 }
 

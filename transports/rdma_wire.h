@@ -26,6 +26,13 @@ struct ko_rdma_rail {
         fatal_event; /* 1 more than the one that ended it, set by whoever reads it; 0: none */
 };
 
+/* Requests to send of the first rail, in order, that are posted together. */
+struct ko_rdma_list {
+    struct ko_ib_send requests[KO_RDMA_LIST];
+    struct ko_ib_sge pieces[KO_RDMA_LIST][KO_RDMA_PIECES];
+    int n;
+};
+
 /* What the first rail has besides. */
 struct ko_rdma_slots {
     struct ko_ib_mr *mr;   /* KO_RDMA_SLOTS to receive in, then as many to send from */
@@ -101,6 +108,7 @@ struct ko_rdma_wire {
     int nrails;
     int nprobed; /* of them, whose first write has arrived */
     struct ko_rdma_slots slots;
+    struct ko_rdma_list list;
     struct ko_rdma_meeting meeting;
     struct ko_rdma_out out;
     struct ko_rdma_in in;

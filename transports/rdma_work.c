@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Requests and their completions. Every request is signaled, so that each slot is known to be free,
- * and a failure is known by its own status and not by that of what was flushed behind it. Each is
- * posted by itself: short messages that could go together have come together in a slot before.
+ * and a failure is known by its own status and not by that of what was flushed behind it. Those of
+ * the first rail that become ready together are posted together, by whoever has made them ready:
+ * each call has the adapter look for what is new. Where it has nothing to do it is given the first
+ * at once.
  */
 #include "rdma.h"
 
@@ -51,12 +53,18 @@ static bool is_loss(const struct ko_rdma_wire *wire, int status)
            status == KO_IB_WC_RESP_TIMEOUT_ERR || status == KO_IB_WC_WR_FLUSH_ERR;
 }
 
-static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+static const char *name_of(uint64_t wr_id)
 {
     static const char *const words[] = {
         [KO_RDMA_GOT] = "receiving",           [KO_RDMA_SENT] = "sending",
         [KO_RDMA_WROTE] = "writing",           [KO_RDMA_PROBED] = "the first write",
         [KO_RDMA_TOLD] = "telling of a write", [KO_RDMA_GATHERED] = "sending from a GPU"};
+
+    return words[wr_id >> 32];
+}
+
+static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+{
     const int last = atomic_load(&wire->rails[rail].adapter->last_event);
     char ours[KO_RDMA_END_TEXT], theirs[KO_RDMA_END_TEXT], address[KO_SOCKET_NAME];
 
@@ -71,7 +79,7 @@ static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_
                                                                          : KOLO_E_SYSTEM,
                 "%s ended with %s (%d, vendor error %u)%s%s: %s; between %s here and %s of "
                 "rank %d (%s)",
-                words[wc->wr_id >> 32], ko_ib_status_name(wc->status), wc->status, wc->vendor_err,
+                name_of(wc->wr_id), ko_ib_status_name(wc->status), wc->status, wc->vendor_err,
                 last >= 0 ? " after the event " : "",
                 last >= 0 ? wire->device->ib->event_name(last) : "", ko_ib_status_cause(wc->status),
                 ours, theirs, (int)wire->base.hello.from, address));
@@ -79,8 +87,8 @@ static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_
 
 /* A connection of iWARP that the network or the other end has ended takes no request any more, and
  * may say so before any completion does. */
-static void post_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error,
-                        const char *what)
+static __attribute__((cold)) void
+post_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error, const char *what)
 {
     const int number = error < 0 ? errno : error, from = (int)wire->base.hello.from;
     const char *device = rail->adapter->port.device;
@@ -114,12 +122,53 @@ void ko_rdma_look_for_end(struct ko_rdma_wire *wire, const struct ko_rdma_rail *
 
 /* ---- posting ----------------------------------------------------------------------------- */
 
-static int post(const struct ko_rdma_rail *rail, struct ko_ib_send *send)
+/* Some libraries tell of a request that they have not taken by `bad` alone (libsiw 44). */
+static int refusal(int error, const void *bad)
+{
+    return error || !bad ? error : EIO;
+}
+
+/* 0, or an errno, and which of the list was not taken; NULL: the library does not say. */
+static int post(const struct ko_rdma_rail *rail, struct ko_ib_send *list, struct ko_ib_send **bad)
+{
+    int error;
+
+    *bad = NULL;
+    error = rail->qp->context->ops.post_send(rail->qp, list, bad);
+    return refusal(error, *bad);
+}
+
+/* Posts a list, of which no request may be refused. */
+static inline void post_all(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail,
+                            struct ko_ib_send *list)
 {
     struct ko_ib_send *bad;
+    int error = post(rail, list, &bad);
 
-    send->send_flags |= KO_IB_SIGNALED;
-    return rail->qp->context->ops.post_send(rail->qp, send, &bad);
+    if (error)
+        post_failed(wire, rail, error, name_of(bad ? bad->wr_id : list->wr_id));
+}
+
+void ko_rdma_post_listed(struct ko_rdma_wire *wire)
+{
+    struct ko_rdma_list *list = &wire->list;
+
+    list->requests[list->n - 1].next = NULL;
+    list->n = 0;
+    post_all(wire, &wire->rails[0], list->requests);
+}
+
+static void enlist(struct ko_rdma_wire *wire, const struct ko_ib_send *send)
+{
+    struct ko_rdma_list *list = &wire->list;
+    struct ko_ib_send *own = &list->requests[list->n];
+
+    *own = *send;
+    own->sg_list = list->pieces[list->n];
+    own->next = own + 1;
+    memcpy(own->sg_list, send->sg_list, (size_t)send->num_sge * sizeof *send->sg_list);
+    if (++list->n == KO_RDMA_LIST)
+        ko_rdma_post_listed(wire);
 }
 
 unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire)
@@ -131,21 +180,24 @@ unsigned char *ko_rdma_slot(struct ko_rdma_wire *wire)
 
 static void send_pieces(struct ko_rdma_wire *wire, uint64_t id, struct ko_ib_sge *pieces, int n)
 {
+    const bool is_idle = !ko_rdma_is_flying(wire);
     struct ko_rdma_slots *slots = &wire->slots;
     struct ko_ib_send send; /* to clear the rest, of other requests, would take longer than this */
-    int error;
 
     send.wr_id = id;
     send.next = NULL;
     send.sg_list = pieces;
     send.num_sge = n;
     send.opcode = KO_IB_SEND;
-    send.send_flags = n == 1 && pieces->length <= slots->inline_bytes ? KO_IB_INLINE : 0;
+    send.send_flags = KO_IB_SIGNALED;
+    if (n == 1 && pieces->length <= slots->inline_bytes)
+        send.send_flags |= KO_IB_INLINE;
     slots->next = slots->next + 1 < KO_RDMA_SLOTS ? slots->next + 1 : 0;
     slots->nsends++;
-    error = post(&wire->rails[0], &send);
-    if (error)
-        post_failed(wire, &wire->rails[0], error, "sending");
+    if (is_idle)
+        post_all(wire, &wire->rails[0], &send);
+    else
+        enlist(wire, &send);
 }
 
 static struct ko_ib_sge next_slot(const struct ko_rdma_slots *slots, size_t nbytes)
@@ -176,9 +228,10 @@ void ko_rdma_send_gathered(struct ko_rdma_wire *wire, size_t nbytes, const struc
 static void post_receives(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail,
                           struct ko_ib_recv *list)
 {
-    struct ko_ib_recv *bad;
+    struct ko_ib_recv *bad = NULL;
     int error = wire->status ? 0 : rail->qp->context->ops.post_recv(rail->qp, list, &bad);
 
+    error = refusal(error, bad);
     if (error)
         post_failed(wire, rail, error, "posting a receive for what comes");
 }
@@ -199,21 +252,30 @@ void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n)
     post_receives(wire, &wire->rails[0], list);
 }
 
-void ko_rdma_post_ear(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
+void ko_rdma_post_ears(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail, int n)
 {
-    struct ko_ib_recv recv = {.wr_id = work_of(KO_RDMA_GOT, 0)};
+    struct ko_ib_recv list[KO_RDMA_REPOST];
 
-    post_receives(wire, rail, &recv);
+    for (int i = 0; i < n; i++)
+        list[i] = (struct ko_ib_recv){.wr_id = work_of(KO_RDMA_GOT, 0),
+                                      .next = i + 1 < n ? &list[i + 1] : NULL};
+    post_receives(wire, rail, list);
 }
 
-/* Behind a stripe whose write could not say that it is done. The first rail's is told in a slot. */
-static void tell(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail)
+/* Posts a stripe's write. Where it cannot say itself that it is done something behind it does: the
+ * first rail's is told in a slot. */
+static void write_stripe(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail,
+                         struct ko_ib_send *send)
 {
-    struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_TOLD, 0), .opcode = KO_IB_SEND};
-    int error = post(rail, &send);
+    struct ko_ib_send tell = {
+        .wr_id = work_of(KO_RDMA_TOLD, 0), .opcode = KO_IB_SEND, .send_flags = KO_IB_SIGNALED};
 
-    if (error)
-        post_failed(wire, rail, error, "telling of a write");
+    if (rail == &wire->rails[0]) {
+        enlist(wire, send);
+        return;
+    }
+    send->next = rail->has_imm ? NULL : &tell;
+    post_all(wire, rail, send);
 }
 
 int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
@@ -224,7 +286,7 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
     int i = 0;
 
     for (size_t at = 0; at < all && !wire->status; at += stripe, i++) {
-        const struct ko_rdma_rail *rail = &wire->rails[i];
+        struct ko_rdma_rail *rail = &wire->rails[i];
         struct ko_ib_sge piece = {(uintptr_t)message->body + at,
                                   (uint32_t)(stripe < all - at ? stripe : all - at),
                                   region->mrs[rail->adapter - wire->device->adapters]->lkey};
@@ -232,15 +294,12 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
                                   .sg_list = &piece,
                                   .num_sge = 1,
                                   .opcode = rail->has_imm ? KO_IB_WRITE_IMM : KO_IB_WRITE,
+                                  .send_flags = KO_IB_SIGNALED,
                                   .imm_data = htonl(IMM_DONE),
                                   .remote_addr = place->at + at,
                                   .rkey = place->keys[i]};
-        int error = post(rail, &send);
 
-        if (error)
-            post_failed(wire, rail, error, "writing");
-        else if (i && !rail->has_imm)
-            tell(wire, rail);
+        write_stripe(wire, rail, &send);
     }
     return i;
 }
@@ -249,18 +308,16 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
  * do it refuses at once (iWARP has no immediates). */
 static void probe(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
 {
-    struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_PROBED, 0),
-                              .opcode = KO_IB_WRITE_IMM,
-                              .imm_data = htonl(IMM_PROBE)};
-    int error = post(rail, &send);
+    struct ko_ib_send *bad, send = {.wr_id = work_of(KO_RDMA_PROBED, 0),
+                                    .opcode = KO_IB_WRITE_IMM,
+                                    .send_flags = KO_IB_SIGNALED,
+                                    .imm_data = htonl(IMM_PROBE)};
 
-    if (error) {
-        rail->has_imm = false;
-        send.opcode = KO_IB_WRITE;
-        error = post(rail, &send);
-    }
-    if (error)
-        post_failed(wire, rail, error, "a first write");
+    rail->has_imm = !post(rail, &send, &bad);
+    if (rail->has_imm)
+        return;
+    send.opcode = KO_IB_WRITE;
+    post_all(wire, rail, &send);
 }
 
 void ko_rdma_probe(struct ko_rdma_wire *wire)
@@ -291,7 +348,7 @@ static void got(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
         return;
     }
     if (rail)
-        ko_rdma_post_ear(wire, &wire->rails[rail]);
+        ko_rdma_post_ears(wire, &wire->rails[rail], 1);
     else
         ko_rdma_post_slots(wire, &slot, 1);
     hear_write(wire, rail, wc);

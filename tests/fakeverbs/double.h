@@ -15,7 +15,9 @@
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
  *   FAKEVERBS_SLOW=NAME,...  adapters of 25 Gb/s, the others have 100
  *   FAKEVERBS_MTU=CODE       of all ports' packets: 1, 256 bytes, to 5, 4096; 3 unless it says so
- *   FAKEVERBS_BREAK=FUNCTION[@N[-M]]=ERRNO,...  the function fails, from its N-th call to the M-th
+ *   FAKEVERBS_BREAK=FUNCTION[@N[-M]]=ERRNO,...  the function fails, from its N-th call to the M-th;
+ *                            "request": the N-th to the M-th request to send, wherever in a list
+ *                            it is, is refused; by iwarp without a word but bad_wr, as libsiw does
  *   FAKEVERBS_MEMLOCK=BYTES  so much can be registered in all
  *   FAKEVERBS_LOST=INDEX,... what leaves by these entries of the GID table never arrives
  *   FAKEVERBS_STATUS=N=STATUS/VENDOR  so ends the N-th request posted to send
@@ -28,10 +30,11 @@
  *
  * fakeverbs_sent (dlsym) says how many bytes this process has written by an adapter,
  * fakeverbs_joined what the last queue pair has been told by ibv_modify_qp, fakeverbs_fork_inits
- * how often ibv_fork_init was called, fakeverbs_registrations how often ibv_reg_mr,
- * fakeverbs_dmabufs how many dma-bufs are registered now, and fakeverbs_dmabufs_ever have been. Any
- * descriptor that can be mapped is taken for a dma-buf; of one without libibverbs' function for it
- * (old/libibverbs.so.1) the program takes hold first.
+ * how often ibv_fork_init was called, fakeverbs_registrations how often ibv_reg_mr, fakeverbs_posts
+ * how often requests to send were posted, and how many in all, fakeverbs_dmabufs how many dma-bufs
+ * are registered now, and fakeverbs_dmabufs_ever have been. Any descriptor that can be mapped is
+ * taken for a dma-buf; of one without libibverbs' function for it (old/libibverbs.so.1) the program
+ * takes hold first.
  *
  * N counts in one process from where the variable was last changed.
  */
@@ -158,6 +161,7 @@ uint64_t fakeverbs_sent(const char *device);
 void fakeverbs_joined(struct ko_ib_qp_attr *attr);
 int fakeverbs_fork_inits(void);
 int fakeverbs_registrations(void);
+void fakeverbs_posts(int *ncalls, int *nrequests);
 int fakeverbs_dmabufs(void);
 int fakeverbs_dmabufs_ever(void);
 
