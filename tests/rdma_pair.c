@@ -16,12 +16,13 @@
 
 #include <dlfcn.h>
 
-static struct ko_hello hello_of(int from, int to)
+static struct ko_hello hello_of(const struct rdma_pair *pair, int from, int to)
 {
     return (struct ko_hello){.magic = KO_HELLO_MAGIC,
                              .version = KO_HELLO_VERSION,
                              .from = from,
                              .to = to,
+                             .channel = pair->channel,
                              .slots = 2,
                              .slice_bytes = RDMA_SLICE};
 }
@@ -43,29 +44,36 @@ int rdma_pair_begin(struct rdma_pair *pair)
 {
     unsigned char address[KO_ADDRESS_BYTES];
     const size_t nbytes = rdma->address(pair->right, address);
-    const struct ko_hello hello = hello_of(1, 2);
+    const struct ko_hello hello = hello_of(pair, 1, 2);
 
+    pair->has_answered = false;
     return rdma->connect(pair->left, address, nbytes, &hello, &pair->from);
+}
+
+int rdma_pair_step(struct rdma_pair *pair)
+{
+    const struct ko_hello answer = hello_of(pair, 2, 1);
+    int err = KOLO_OK;
+
+    if (!pair->to)
+        (void)rdma->accept(pair->right, &pair->to);
+    settle(pair->from, &err);
+    settle(pair->to, &err);
+    if (err || !pair->to || !pair->to->has_hello || pair->has_answered)
+        return err;
+    pair->has_answered = true;
+    return rdma->answer(pair->to, &answer);
 }
 
 int rdma_pair_end(struct rdma_pair *pair)
 {
-    const struct ko_hello answer = hello_of(2, 1);
     const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
-    bool has_answered = false;
     int err = KOLO_OK;
 
     while (!err &&
            (pair->from->state != KO_WIRE_OPEN || !pair->to || pair->to->state != KO_WIRE_OPEN)) {
         assert_false(ko_deadline_passed(&deadline));
-        if (!pair->to)
-            (void)rdma->accept(pair->right, &pair->to);
-        settle(pair->from, &err);
-        settle(pair->to, &err);
-        if (!err && pair->to && pair->to->has_hello && !has_answered) {
-            has_answered = true;
-            err = rdma->answer(pair->to, &answer);
-        }
+        err = rdma_pair_step(pair);
     }
     return err;
 }

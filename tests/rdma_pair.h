@@ -16,6 +16,8 @@ static const struct ko_site rdma_pair_site = {.listen_host = "127.0.0.1"};
 struct rdma_pair {
     struct ko_device *left, *right;
     struct ko_wire *from, *to;
+    bool has_answered;
+    uint32_t channel; /* of the group 0; those of one have their completions in one queue */
 };
 
 int rdma_pair_open_devices(struct rdma_pair *pair);
@@ -24,6 +26,8 @@ int rdma_pair_open_wire(struct rdma_pair *pair);
 /* Its two halves: the left end connects; the right end takes it in, and both go on until open. */
 int rdma_pair_begin(struct rdma_pair *pair);
 int rdma_pair_end(struct rdma_pair *pair);
+/* What the second half does again and again. */
+int rdma_pair_step(struct rdma_pair *pair);
 /* Both. */
 struct rdma_pair rdma_pair_new(void);
 void rdma_pair_close(struct rdma_pair *pair);

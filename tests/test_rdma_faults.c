@@ -232,9 +232,9 @@ static void leave(int what)
 
     (void)freopen("/dev/null", "w", stderr);
     if (what == 0)
-        ib->destroy_cq(wire->rails[0].cq);
+        ib->destroy_cq(wire->rails[0].cq->cq);
     else if (what == 1)
-        ib->destroy_channel(wire->rails[0].channel);
+        ib->destroy_channel(wire->rails[0].cq->channel);
     else if (what == 2)
         ib->free_pd(wire->rails[0].adapter->pd);
     else

@@ -395,7 +395,8 @@ static void a_queue_fails(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct rdma_pair pair = rdma_pair_new(), other = {.left = pair.left, .right = pair.right};
+        struct rdma_pair pair = rdma_pair_new(),
+                         other = {.left = pair.left, .right = pair.right, .channel = 1};
         struct ko_post post = {.frame = {.kind = KO_FRAME_DATA}};
 
         assert_int_equal(rdma_pair_open_wire(&other), KOLO_OK);

@@ -7,9 +7,7 @@
 #include "rdma.h"
 
 #include "clock.h"
-#include "descriptors.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +23,8 @@ enum { LINGER_POLL_NS = 50000, FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 20000000 }
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* What every call ends with. Who knows of a message and has not begun to land it wants no more. */
-static int after(struct ko_rdma_wire *wire, int err)
+/* Who knows of a message and has not begun to land it wants no more. */
+void ko_rdma_want(struct ko_rdma_wire *wire)
 {
     const bool is_full = wire->in.has_frame && !wire->in.is_landing;
 
@@ -35,6 +33,11 @@ static int after(struct ko_rdma_wire *wire, int err)
     else
         wire->base.wanted =
             (is_full ? 0 : KO_POLL_IN) | (ko_rdma_is_sending(wire) ? KO_POLL_IN | KO_POLL_OUT : 0);
+}
+
+static int after(struct ko_rdma_wire *wire, int err)
+{
+    ko_rdma_want(wire);
     return err;
 }
 
@@ -64,14 +67,14 @@ static void look_at_tcp(struct ko_rdma_wire *wire)
         ko_rdma_fail(wire, KOLO_E_SYSTEM);
 }
 
-/* What has told of itself is a rail or an adapter. */
-static void look_at_rails(struct ko_rdma_wire *wire, const void *owner)
+/* What has told of itself is a queue or an adapter. */
+static void look_at_adapters(struct ko_rdma_wire *wire, const void *owner)
 {
     struct ko_rdma_device *device = wire->device;
 
     for (int i = 0; i < wire->nrails; i++)
-        if (owner == &wire->rails[i])
-            ko_rdma_take_event(wire, &wire->rails[i]);
+        if (owner == wire->rails[i].cq && ko_rdma_is_first_of_cq(wire, i))
+            ko_rdma_take_event(device, wire->rails[i].cq);
     for (int i = 0; i < device->nadapters; i++)
         if (owner == &device->adapters[i])
             ko_rdma_read_events(device, &device->adapters[i]);
@@ -87,17 +90,18 @@ static void look_at_all(struct ko_rdma_wire *wire)
         if (events[i].owner == &wire->tcp)
             look_at_tcp(wire);
         else
-            look_at_rails(wire, events[i].owner);
+            look_at_adapters(wire, events[i].owner);
     for (int i = 0; i < wire->nrails && !wire->status; i++)
         ko_rdma_look_for_end(wire, &wire->rails[i]);
 }
 
 /* The order matters: what completes before the queue is armed is gathered, what completes later
- * makes the channel readable. */
+ * makes the channel readable. An event that has told of other wires' completions, too, tells of
+ * them no more: so nobody sleeps if there were any, and they say so themselves the next time. */
 static bool rdma_arm(struct ko_wire *base)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
-    int n;
+    bool has_come;
 
     if (base->state != KO_WIRE_OPEN)
         return false;
@@ -106,10 +110,11 @@ static bool rdma_arm(struct ko_wire *base)
     look_at_all(wire);
     if (!wire->status)
         ko_rdma_arm(wire);
-    n = ko_rdma_gather(wire);
+    has_come = ko_rdma_gather(wire) || wire->has_gained;
+    wire->has_gained = false;
     ko_rdma_pump(wire);
     (void)after(wire, KOLO_OK);
-    return n || wire->status || wire->ended_ns;
+    return has_come || wire->status || wire->ended_ns;
 }
 
 /* ---- beginning --------------------------------------------------------------------------- */
@@ -153,13 +158,10 @@ static int poll_rails(struct ko_rdma_wire *wire)
     int err = KOLO_OK;
 
     for (int i = 0; i < wire->nrails && !err; i++) {
-        struct ko_rdma_rail *rail = &wire->rails[i];
+        struct ko_rdma_cq *cq = wire->rails[i].cq;
 
-        err = ko_poller_add(&wire->poller, rail->channel->fd, KO_POLL_IN, rail);
-        if (!err && fcntl(rail->channel->fd, F_SETFL, O_NONBLOCK))
-            err = ko_fail(KOLO_E_SYSTEM, "a completion channel cannot be made not to block");
-        if (!err)
-            ko_descriptors_note(rail->channel->fd);
+        if (ko_rdma_is_first_of_cq(wire, i))
+            err = ko_poller_add(&wire->poller, cq->channel->fd, KO_POLL_IN, cq);
     }
     for (int i = 0; i < wire->device->nadapters && !err; i++) {
         struct ko_rdma_adapter *adapter = &wire->device->adapters[i];
@@ -172,9 +174,12 @@ static int poll_rails(struct ko_rdma_wire *wire)
 /* Makes the queue pairs, with what tells of them, and puts their card into the hello. */
 static int open_queue(struct ko_rdma_wire *wire, struct ko_hello *hello)
 {
-    int err = wire->stage == KO_RDMA_PLAIN ? KOLO_OK : ko_rdma_queue_open(wire);
-    const bool is_plain = wire->stage == KO_RDMA_PLAIN;
+    bool is_plain = wire->stage == KO_RDMA_PLAIN;
+    int err;
 
+    wire->owner = (struct ko_rdma_owner){hello->group, hello->channel};
+    err = is_plain ? KOLO_OK : ko_rdma_queue_open(wire);
+    is_plain = wire->stage == KO_RDMA_PLAIN;
     if (!err && !is_plain)
         err = poll_rails(wire);
     if (!err && !is_plain && wire->is_connecting && wire->device->cm)
@@ -254,11 +259,13 @@ static bool has_heard(const struct ko_rdma_wire *wire)
     return wire->in.come || wire->in.has_bye;
 }
 
-/* KO_AGAIN, or why this wire will never be open. */
+/* KO_AGAIN, or why this wire will never be open. Where another wire of a queue is open it is that
+ * one which takes the events: they may tell whoever sleeps of something else. */
 static int not_yet(struct ko_rdma_wire *wire)
 {
     for (int i = 0; i < wire->nrails; i++)
-        ko_rdma_take_event(wire, &wire->rails[i]);
+        if (!ko_rdma_cq_has_open(wire->rails[i].cq))
+            ko_rdma_take_event(wire->device, wire->rails[i].cq);
     look_at_tcp(wire);
     if (wire->ended_ns) /* a write's failure is then not the adapters' fault */
         return ko_rdma_await_last_words(wire);
@@ -322,6 +329,7 @@ static int begin_probe(struct ko_rdma_wire *wire)
     return KOLO_OK;
 }
 
+/* That it has arrived others may have taken in already. */
 static int await_probe(struct ko_rdma_wire *wire)
 {
     ko_rdma_arm(wire);
@@ -352,7 +360,7 @@ static int shake(struct ko_rdma_wire *wire)
         err = meet(wire);
     if (!err && wire->stage == KO_RDMA_READYING)
         err = wire->device->cm ? await_ready(wire) : begin_probe(wire);
-    if (!err && wire->stage == KO_RDMA_PROBING)
+    if (!err && wire->base.state != KO_WIRE_OPEN)
         err = await_probe(wire);
     return err == KO_AGAIN ? KOLO_OK : err;
 }

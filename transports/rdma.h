@@ -2,9 +2,10 @@
  *
  * rdma.h: what the files of the rdma transport have of each other; rdma_device.c opens adapters,
  * rdma.c begins and ends wires, rdma_queue.c makes their queue pairs, rdma_card.c tells of them and
- * joins them, rdma_cm.c joins those of iWARP, rdma_work.c posts requests and takes in completions,
- * rdma_memory.c registers memory, rdma_out.c and rdma_in.c move messages, rdma_plain.c does so for
- * wires without queue pairs. Nobody else includes this.
+ * joins them, rdma_cm.c joins those of iWARP, rdma_work.c posts requests and knows what completes,
+ * rdma_cq.c has the queues in which that is told, rdma_memory.c registers memory, rdma_out.c and
+ * rdma_in.c move messages, rdma_plain.c does so for wires without queue pairs. Nobody else includes
+ * this.
  *
  * A wire has a connection over tcp beside its queue pairs: there the two ends prove who they are,
  * and greet each other; with the hellos go the cards by which the queue pairs are joined.
@@ -40,6 +41,7 @@
 
 #include "ib_ports.h"
 #include "poller.h"
+#include "rdma_cq.h"
 #include "rdma_memory.h"
 #include "status.h"
 #include "transport.h"
@@ -158,6 +160,8 @@ struct ko_rdma_device {
     int64_t qps;                                       /* rails on each, of wires that begin here */
     int64_t pkey, traffic_class, service_level, timeout, retries;
     struct ko_rdma_memory memory;
+    pthread_mutex_t lock; /* of: */
+    struct ko_rdma_cq *cqs;
     bool has_tcp;           /* see struct ko_site */
     atomic_bool has_warned; /* that a wire has no room */
     int pid;                /* a child of fork has no part in what its parent has opened */

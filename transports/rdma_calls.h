@@ -7,6 +7,8 @@
 
 /* ---- rdma.c ------------------------------------------------------------------------------ */
 
+/* What every call ends with: the bits that the wire wants to be waited for. */
+void ko_rdma_want(struct ko_rdma_wire *wire);
 /* Keeps the poller's idea of the connection over tcp. */
 int ko_rdma_poll_tcp(struct ko_rdma_wire *wire);
 
@@ -46,7 +48,8 @@ void ko_rdma_card_text(const struct ko_rdma_end *end, char text[KO_RDMA_END_TEXT
 
 /* ---- rdma_work.c ------------------------------------------------------------------------- */
 
-/* What a completion is of: in its wr_id above a number, of a slot or of a message that flies. */
+/* What a completion is of: in its wr_id, whose number is a slot's or that of a message that flies.
+ */
 enum ko_rdma_work {
     KO_RDMA_GOT,
     KO_RDMA_SENT,
@@ -83,14 +86,15 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
 /* A first write by each rail. */
 void ko_rdma_probe(struct ko_rdma_wire *wire);
 
-/* Takes in completions; returns how many there were. */
-int ko_rdma_gather(struct ko_rdma_wire *wire);
+/* A request or a receive of the rail's has ended. */
+void ko_rdma_complete(struct ko_rdma_rail *rail, const struct ko_ib_wc *wc);
+/* Fails the wire: a call of the library's for the rail has, as "sending", with an errno, or with -1
+ * and errno set. */
+void ko_rdma_call_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error,
+                         const char *what);
 /* Fails the wire if the rail's adapter, or a queue of the rail, has told that it failed: nothing
  * else may be said any more. */
 void ko_rdma_look_for_end(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail);
-/* From now on completions make the channels readable. */
-void ko_rdma_arm(struct ko_rdma_wire *wire);
-void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail);
 
 /* ---- rdma_cm.c --------------------------------------------------------------------------- */
 

@@ -128,6 +128,7 @@ void ko_rdma_close(struct ko_device *base)
         pthread_mutex_destroy(&device->adapters[i].lock);
     }
     ko_transport_tcp.close(device->tcp);
+    pthread_mutex_destroy(&device->lock);
     free(device);
 }
 
@@ -141,6 +142,7 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
     device->base = (struct ko_device){&ko_transport_rdma, -1};
     device->pid = (int)getpid();
     device->has_tcp = site->has_tcp;
+    pthread_mutex_init(&device->lock, NULL);
     ko_rdma_memory_open(device);
     err = read_variables(device);
     if (!err)
@@ -162,18 +164,21 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
     return KOLO_OK;
 }
 
-/* Another wire's rail, perhaps, which lives until the event is acknowledged: destroying its queues
- * waits for that. */
-static void mark_rail(const struct ko_ib_async *event)
+/* Another wire's rail, or a queue of others, perhaps, which lives until the event is acknowledged:
+ * destroying it waits for that. */
+static void mark_object(const struct ko_ib_async *event)
 {
-    struct ko_rdma_rail *rail = NULL;
+    const int mark = event->event_type + 1;
 
-    if (event->event_type == KO_IB_EVENT_CQ_ERR)
-        rail = ((const struct ko_ib_cq *)event->element.object)->cq_context;
-    else if (event->event_type == KO_IB_EVENT_QP_FATAL)
-        rail = ((const struct ko_ib_qp *)event->element.object)->qp_context;
-    if (rail)
-        atomic_store(&rail->fatal_event, event->event_type + 1);
+    if (event->event_type == KO_IB_EVENT_CQ_ERR) {
+        struct ko_rdma_cq *cq = ((const struct ko_ib_cq *)event->element.object)->cq_context;
+
+        atomic_store(&cq->fatal_event, mark);
+    } else if (event->event_type == KO_IB_EVENT_QP_FATAL) {
+        struct ko_rdma_rail *rail = ((const struct ko_ib_qp *)event->element.object)->qp_context;
+
+        atomic_store(&rail->fatal_event, mark);
+    }
 }
 
 /* What an event is of, and what it is to wires. */
@@ -221,7 +226,7 @@ void ko_rdma_read_events(struct ko_rdma_device *device, struct ko_rdma_adapter *
         const bool is_ours =
             !(traits_of(type) & OF_PORT) || event.element.port_num == adapter->port.number;
 
-        mark_rail(&event);
+        mark_object(&event);
         device->ib->ack_async(&event);
         take_event(device, adapter, type, is_ours);
     }

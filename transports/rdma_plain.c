@@ -7,6 +7,9 @@
 
 void ko_rdma_go_plain(struct ko_rdma_wire *wire)
 {
+    for (int i = 0; i < wire->nrails; i++)
+        if (wire->rails[i].cq)
+            ko_poller_remove(&wire->poller, wire->rails[i].cq->channel->fd);
     for (int i = 0; i < wire->device->nadapters; i++)
         ko_poller_remove(&wire->poller, wire->device->adapters[i].context->async_fd);
     ko_rdma_meeting_close(wire);

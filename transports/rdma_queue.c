@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The queue pairs of a wire: one for each rail, with a completion queue of its own, since wires are
- * used by different threads, and none shall take another's completions. The first rail has the
- * slots, in which all messages travel that are not written.
+ * The queue pairs of a wire: one for each rail. The first has the slots, in which all messages
+ * travel that are not written.
  */
 #include "rdma.h"
 
@@ -72,8 +71,8 @@ static struct ko_ib_qp *make_pair(struct ko_rdma_wire *wire, struct ko_rdma_rail
     for (uint32_t inline_bytes = is_first ? KO_RDMA_INLINE : 0;; inline_bytes /= 2) {
         init =
             (struct ko_ib_qp_init){.qp_context = rail,
-                                   .send_cq = rail->cq,
-                                   .recv_cq = rail->cq,
+                                   .send_cq = rail->cq->cq,
+                                   .recv_cq = rail->cq->cq,
                                    .cap = {.max_send_wr = is_first ? SEND_ROOM : OTHER_ROOM,
                                            .max_recv_wr = is_first ? KO_RDMA_SLOTS : KO_RDMA_EARS,
                                            .max_send_sge = is_first ? KO_RDMA_PIECES : 1,
@@ -90,22 +89,11 @@ static struct ko_ib_qp *make_pair(struct ko_rdma_wire *wire, struct ko_rdma_rail
 
 static int make_rail(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
 {
-    const struct ko_ib *ib = wire->device->ib;
-    struct ko_rdma_adapter *adapter = rail->adapter;
-    const char *name = adapter->port.device;
-    const int room =
-        rail == &wire->rails[0] ? SEND_ROOM + KO_RDMA_SLOTS : OTHER_ROOM + KO_RDMA_EARS;
+    int err = ko_rdma_cq_join(wire, rail);
 
-    rail->has_imm = !wire->device->cm;
-    rail->channel = ib->create_channel(adapter->context);
-    if (!rail->channel)
-        return ko_fail_errno(errno, "a completion channel of %s", name);
-    rail->cq = ib->create_cq(adapter->context, room, rail, rail->channel, 0);
-    if (!rail->cq)
-        return ko_fail_errno(errno, "a completion queue of %s", name);
-    if (!make_pair(wire, rail))
-        return ko_fail_errno(errno, "a queue pair of %s", name);
-    return KOLO_OK;
+    if (!err && !make_pair(wire, rail))
+        err = ko_fail_errno(errno, "a queue pair of %s", rail->adapter->port.device);
+    return err;
 }
 
 static int to_init(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
@@ -142,6 +130,13 @@ static int make_all(struct ko_rdma_wire *wire)
 {
     int err = make_slots(wire);
 
+    for (int i = 0; i < wire->nrails; i++) {
+        struct ko_rdma_rail *rail = &wire->rails[i];
+
+        rail->wire = wire;
+        rail->has_imm = !wire->device->cm;
+        rail->room = i ? OTHER_ROOM + KO_RDMA_EARS : SEND_ROOM + KO_RDMA_SLOTS;
+    }
     for (int i = 0; i < wire->nrails && !err; i++)
         err = make_rail(wire, &wire->rails[i]);
     return err;
@@ -171,16 +166,12 @@ int ko_rdma_queue_open(struct ko_rdma_wire *wire)
     return err ? err : ko_rdma_card_write(wire);
 }
 
-static void close_rail(const struct ko_ib *ib, struct ko_rdma_rail *rail)
+static void close_rail(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
 {
-    const struct ko_rdma_adapter *adapter = rail->adapter;
-
     if (rail->qp)
-        ko_rdma_note_left(adapter, "a queue pair", ib->destroy_qp(rail->qp));
+        ko_rdma_note_left(rail->adapter, "a queue pair", wire->device->ib->destroy_qp(rail->qp));
     if (rail->cq)
-        ko_rdma_note_left(adapter, "a completion queue", ib->destroy_cq(rail->cq));
-    if (rail->channel)
-        ko_rdma_note_left(adapter, "a completion channel", ib->destroy_channel(rail->channel));
+        ko_rdma_cq_leave(wire, rail);
     *rail = (struct ko_rdma_rail){.qp = NULL};
 }
 
@@ -189,7 +180,7 @@ void ko_rdma_queue_close(struct ko_rdma_wire *wire)
     const struct ko_rdma_adapter *first = wire->rails[0].adapter;
 
     for (int i = 0; i < wire->nrails; i++)
-        close_rail(wire->device->ib, &wire->rails[i]);
+        close_rail(wire, &wire->rails[i]);
     wire->nrails = 0;
     if (wire->slots.mr)
         ko_rdma_unregister_one(wire->device, first, wire->slots.mr);

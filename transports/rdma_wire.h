@@ -14,13 +14,15 @@ enum ko_rdma_stage {
     KO_RDMA_PLAIN /* without queue pairs, and without all of the stages between */
 };
 
-/* A queue pair with its completion queue. */
+/* A queue pair. */
 struct ko_rdma_rail {
+    struct ko_rdma_wire *wire;
     struct ko_rdma_adapter *adapter;
-    struct ko_ib_comp_channel *channel;
-    struct ko_ib_cq *cq;
     struct ko_ib_qp *qp;
-    bool is_armed; /* the channel will tell of the next completion, or has */
+    struct ko_rdma_cq *cq;
+    uint32_t seat; /* there */
+    int room;      /* that it needs there */
+    uint64_t id;   /* of all its requests and receives, but for what they are */
     bool has_imm;  /* writes can carry an immediate */
     atomic_int
         fatal_event; /* 1 more than the one that ended it, set by whoever reads it; 0: none */
@@ -98,6 +100,7 @@ struct ko_rdma_in {
 struct ko_rdma_wire {
     struct ko_wire base;
     struct ko_rdma_device *device;
+    struct ko_rdma_owner owner;
     struct ko_wire *tcp;
     struct ko_poller poller; /* of all that may tell something */
     int polled;              /* bits with which tcp is there */
@@ -112,6 +115,9 @@ struct ko_rdma_wire {
     struct ko_rdma_meeting meeting;
     struct ko_rdma_out out;
     struct ko_rdma_in in;
+    bool has_gained;                   /* others have taken in something for it */
+    bool is_touched;                   /* it is in the list of those for whom somebody does: */
+    struct ko_rdma_wire *next_touched; /* that */
     int64_t ended_ns; /* when the connection over tcp was found to have ended; 0: it has not */
     int status;       /* what has failed for good, to be told behind what has come */
     bool has_told;    /* it has been */

@@ -15,19 +15,23 @@
 #include <string.h>
 
 enum {
-    POLL = 16,
     IMM_PROBE = 1, /* of a write that carries nothing */
     IMM_DONE = 2
 };
 
-static uint64_t work_of(enum ko_rdma_work work, unsigned number)
+static uint64_t work_of(const struct ko_rdma_rail *rail, enum ko_rdma_work work, unsigned number)
 {
-    return (uint64_t)work << 32 | number;
+    return rail->id | (uint64_t)work << 56 | number;
 }
 
 static unsigned number_of(const struct ko_ib_wc *wc)
 {
-    return (uint32_t)wc->wr_id;
+    return (uint8_t)wc->wr_id;
+}
+
+static int number_of_rail(const struct ko_rdma_rail *rail)
+{
+    return (int)(rail - rail->wire->rails);
 }
 
 static unsigned char *receive_slot(const struct ko_rdma_slots *slots, unsigned slot)
@@ -60,18 +64,19 @@ static const char *name_of(uint64_t wr_id)
         [KO_RDMA_WROTE] = "writing",           [KO_RDMA_PROBED] = "the first write",
         [KO_RDMA_TOLD] = "telling of a write", [KO_RDMA_GATHERED] = "sending from a GPU"};
 
-    return words[wr_id >> 32];
+    return words[wr_id >> 56];
 }
 
-static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+static void work_failed(const struct ko_rdma_rail *rail, const struct ko_ib_wc *wc)
 {
-    const int last = atomic_load(&wire->rails[rail].adapter->last_event);
+    const int last = atomic_load(&rail->adapter->last_event);
+    struct ko_rdma_wire *wire = rail->wire;
     char ours[KO_RDMA_END_TEXT], theirs[KO_RDMA_END_TEXT], address[KO_SOCKET_NAME];
 
     if (wire->status)
         return;
-    ko_rdma_card_text(&wire->card.rails[rail], ours);
-    ko_rdma_card_text(&wire->theirs.rails[rail], theirs);
+    ko_rdma_card_text(&wire->card.rails[number_of_rail(rail)], ours);
+    ko_rdma_card_text(&wire->theirs.rails[number_of_rail(rail)], theirs);
     ko_socket_peer_name(wire->tcp->fd, address);
     ko_rdma_fail(
         wire,
@@ -87,8 +92,9 @@ static void work_failed(struct ko_rdma_wire *wire, int rail, const struct ko_ib_
 
 /* A connection of iWARP that the network or the other end has ended takes no request any more, and
  * may say so before any completion does. */
-static __attribute__((cold)) void
-post_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error, const char *what)
+__attribute__((cold)) void ko_rdma_call_failed(struct ko_rdma_wire *wire,
+                                               const struct ko_rdma_rail *rail, int error,
+                                               const char *what)
 {
     const int number = error < 0 ? errno : error, from = (int)wire->base.hello.from;
     const char *device = rail->adapter->port.device;
@@ -106,7 +112,8 @@ post_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int erro
 void ko_rdma_look_for_end(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail)
 {
     const char *name = rail->adapter->port.device;
-    const int fatal = atomic_load(&rail->fatal_event);
+    const int of_cq = atomic_load(&rail->cq->fatal_event);
+    const int fatal = of_cq ? of_cq : atomic_load(&rail->fatal_event);
 
     if (atomic_load(&rail->adapter->last_event) == KO_IB_EVENT_DEVICE_FATAL)
         ko_rdma_fail(wire,
@@ -146,7 +153,7 @@ static inline void post_all(struct ko_rdma_wire *wire, const struct ko_rdma_rail
     int error = post(rail, list, &bad);
 
     if (error)
-        post_failed(wire, rail, error, name_of(bad ? bad->wr_id : list->wr_id));
+        ko_rdma_call_failed(wire, rail, error, name_of(bad ? bad->wr_id : list->wr_id));
 }
 
 void ko_rdma_post_listed(struct ko_rdma_wire *wire)
@@ -210,15 +217,15 @@ void ko_rdma_send_slot(struct ko_rdma_wire *wire, size_t nbytes)
 {
     struct ko_ib_sge piece = next_slot(&wire->slots, nbytes);
 
-    send_pieces(wire, work_of(KO_RDMA_SENT, wire->slots.next), &piece, 1);
+    send_pieces(wire, work_of(&wire->rails[0], KO_RDMA_SENT, wire->slots.next), &piece, 1);
 }
 
 /* The slot has room for what the part lacks to a whole number of words: any bytes will do. */
 void ko_rdma_send_gathered(struct ko_rdma_wire *wire, size_t nbytes, const struct ko_ib_sge *part,
                            int flying)
 {
-    const uint64_t id = flying < 0 ? work_of(KO_RDMA_SENT, wire->slots.next)
-                                   : work_of(KO_RDMA_GATHERED, (unsigned)flying);
+    const uint64_t id = flying < 0 ? work_of(&wire->rails[0], KO_RDMA_SENT, wire->slots.next)
+                                   : work_of(&wire->rails[0], KO_RDMA_GATHERED, (unsigned)flying);
     struct ko_ib_sge pieces[KO_RDMA_PIECES] = {next_slot(&wire->slots, nbytes), *part,
                                                next_slot(&wire->slots, -part->length % 8)};
 
@@ -233,7 +240,7 @@ static void post_receives(struct ko_rdma_wire *wire, const struct ko_rdma_rail *
 
     error = refusal(error, bad);
     if (error)
-        post_failed(wire, rail, error, "posting a receive for what comes");
+        ko_rdma_call_failed(wire, rail, error, "posting a receive for what comes");
 }
 
 void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n)
@@ -244,7 +251,7 @@ void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n)
     for (int i = 0; i < n; i++) {
         pieces[i] = (struct ko_ib_sge){(uintptr_t)receive_slot(&wire->slots, slots[i]),
                                        KO_RDMA_SLOT, wire->slots.mr->lkey};
-        list[i] = (struct ko_ib_recv){.wr_id = work_of(KO_RDMA_GOT, slots[i]),
+        list[i] = (struct ko_ib_recv){.wr_id = work_of(&wire->rails[0], KO_RDMA_GOT, slots[i]),
                                       .next = i + 1 < n ? &list[i + 1] : NULL,
                                       .sg_list = &pieces[i],
                                       .num_sge = 1};
@@ -257,7 +264,7 @@ void ko_rdma_post_ears(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail, int
     struct ko_ib_recv list[KO_RDMA_REPOST];
 
     for (int i = 0; i < n; i++)
-        list[i] = (struct ko_ib_recv){.wr_id = work_of(KO_RDMA_GOT, 0),
+        list[i] = (struct ko_ib_recv){.wr_id = work_of(rail, KO_RDMA_GOT, 0),
                                       .next = i + 1 < n ? &list[i + 1] : NULL};
     post_receives(wire, rail, list);
 }
@@ -267,8 +274,9 @@ void ko_rdma_post_ears(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail, int
 static void write_stripe(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail,
                          struct ko_ib_send *send)
 {
-    struct ko_ib_send tell = {
-        .wr_id = work_of(KO_RDMA_TOLD, 0), .opcode = KO_IB_SEND, .send_flags = KO_IB_SIGNALED};
+    struct ko_ib_send tell = {.wr_id = work_of(rail, KO_RDMA_TOLD, 0),
+                              .opcode = KO_IB_SEND,
+                              .send_flags = KO_IB_SIGNALED};
 
     if (rail == &wire->rails[0]) {
         enlist(wire, send);
@@ -290,7 +298,7 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
         struct ko_ib_sge piece = {(uintptr_t)message->body + at,
                                   (uint32_t)(stripe < all - at ? stripe : all - at),
                                   region->mrs[rail->adapter - wire->device->adapters]->lkey};
-        struct ko_ib_send send = {.wr_id = work_of(KO_RDMA_WROTE, flying),
+        struct ko_ib_send send = {.wr_id = work_of(rail, KO_RDMA_WROTE, flying),
                                   .sg_list = &piece,
                                   .num_sge = 1,
                                   .opcode = rail->has_imm ? KO_IB_WRITE_IMM : KO_IB_WRITE,
@@ -308,7 +316,7 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
  * do it refuses at once (iWARP has no immediates). */
 static void probe(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
 {
-    struct ko_ib_send *bad, send = {.wr_id = work_of(KO_RDMA_PROBED, 0),
+    struct ko_ib_send *bad, send = {.wr_id = work_of(rail, KO_RDMA_PROBED, 0),
                                     .opcode = KO_IB_WRITE_IMM,
                                     .send_flags = KO_IB_SIGNALED,
                                     .imm_data = htonl(IMM_PROBE)};
@@ -329,40 +337,43 @@ void ko_rdma_probe(struct ko_rdma_wire *wire)
 /* ---- completions ------------------------------------------------------------------------- */
 
 /* What a write has told, or what is told behind one by a rail that has no slots. */
-static void hear_write(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+static void hear_write(struct ko_rdma_rail *rail, const struct ko_ib_wc *wc)
 {
     const uint32_t imm = wc->opcode == KO_IB_WC_RECV ? IMM_DONE : ntohl(wc->imm_data);
 
     if (imm == IMM_DONE)
-        ko_rdma_hear_done(wire, rail);
+        ko_rdma_hear_done(rail->wire, number_of_rail(rail));
     else if (imm != IMM_PROBE)
-        ko_rdma_refuse(wire, "an immediate of no known kind came");
+        ko_rdma_refuse(rail->wire, "an immediate of no known kind came");
 }
 
-static void got(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+static void got(struct ko_rdma_rail *rail, const struct ko_ib_wc *wc)
 {
+    const bool is_first = rail == &rail->wire->rails[0];
     const uint8_t slot = (uint8_t)number_of(wc);
 
-    if (!rail && wc->opcode == KO_IB_WC_RECV) {
-        ko_rdma_hear_slot(wire, slot, wc->byte_len);
+    if (is_first && wc->opcode == KO_IB_WC_RECV) {
+        ko_rdma_hear_slot(rail->wire, slot, wc->byte_len);
         return;
     }
-    if (rail)
-        ko_rdma_post_ears(wire, &wire->rails[rail], 1);
+    if (is_first)
+        ko_rdma_post_slots(rail->wire, &slot, 1);
     else
-        ko_rdma_post_slots(wire, &slot, 1);
-    hear_write(wire, rail, wc);
+        ko_rdma_post_ears(rail->wire, rail, 1);
+    hear_write(rail, wc);
 }
 
-static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc *wc)
+void ko_rdma_complete(struct ko_rdma_rail *rail, const struct ko_ib_wc *wc)
 {
+    struct ko_rdma_wire *wire = rail->wire;
+
     if (wc->status) {
-        work_failed(wire, rail, wc);
+        work_failed(rail, wc);
         return;
     }
-    switch ((enum ko_rdma_work)(wc->wr_id >> 32)) {
+    switch ((enum ko_rdma_work)(wc->wr_id >> 56)) {
     case KO_RDMA_GOT:
-        got(wire, rail, wc);
+        got(rail, wc);
         return;
     case KO_RDMA_SENT:
         wire->slots.nsends--;
@@ -381,76 +392,4 @@ static void complete(struct ko_rdma_wire *wire, int rail, const struct ko_ib_wc 
         ko_rdma_write_ended(wire, number_of(wc));
         return;
     }
-}
-
-static int gather(struct ko_rdma_wire *wire, int rail)
-{
-    struct ko_ib_cq *cq = wire->rails[rail].cq;
-    struct ko_ib_wc list[POLL];
-    int all = 0, n;
-
-    do {
-        n = cq->context->ops.poll_cq(cq, POLL, list);
-        for (int i = 0; i < n; i++)
-            complete(wire, rail, &list[i]);
-        all += n > 0 ? n : 0;
-    } while (n == POLL);
-    if (n < 0)
-        ko_rdma_fail(wire,
-                     ko_fail(KOLO_E_SYSTEM,
-                             "a completion queue of %s, to rank %d, cannot be read "
-                             "(ibv_poll_cq)",
-                             wire->rails[rail].adapter->port.device, (int)wire->base.hello.from));
-    return all;
-}
-
-/* Whether the other rails have something to tell: they carry stripes alone. */
-static bool are_others_busy(const struct ko_rdma_wire *wire)
-{
-    return wire->out.begun != wire->out.ended || wire->in.awaited || wire->nprobed < wire->nrails;
-}
-
-int ko_rdma_gather(struct ko_rdma_wire *wire)
-{
-    int n = gather(wire, 0);
-
-    if (wire->nrails > 1 && are_others_busy(wire))
-        for (int i = 1; i < wire->nrails; i++)
-            n += gather(wire, i);
-    return n;
-}
-
-void ko_rdma_arm(struct ko_rdma_wire *wire)
-{
-    for (int i = 0; i < wire->nrails && !wire->status; i++) {
-        struct ko_rdma_rail *rail = &wire->rails[i];
-        int error = rail->is_armed ? 0 : rail->cq->context->ops.req_notify_cq(rail->cq, 0);
-
-        rail->is_armed = true;
-        if (error)
-            post_failed(wire, rail, error, "asking for events (ibv_req_notify_cq)");
-    }
-}
-
-/* If the adapter has been removed, that is what to say. */
-static void event_failed(struct ko_rdma_wire *wire, const struct ko_rdma_rail *rail, int error)
-{
-    ko_rdma_read_events(wire->device, rail->adapter);
-    ko_rdma_look_for_end(wire, rail);
-    if (!wire->status)
-        post_failed(wire, rail, error, "taking an event (ibv_get_cq_event)");
-}
-
-void ko_rdma_take_event(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail)
-{
-    struct ko_ib_cq *cq;
-    void *owner;
-
-    if (wire->device->ib->get_event(rail->channel, &cq, &owner)) {
-        if (errno != EAGAIN) /* else nobody would sleep any more: the channel stays readable */
-            event_failed(wire, rail, errno);
-        return;
-    }
-    wire->device->ib->ack_events(cq, 1);
-    rail->is_armed = false;
 }

@@ -89,6 +89,7 @@ struct double_cq {
     int cap, count;
     struct double_completion *list;
     bool is_armed;
+    int64_t armed_ns; /* since then */
     struct double_cq *next;
 };
 

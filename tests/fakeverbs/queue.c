@@ -139,19 +139,24 @@ int ibv_destroy_cq(struct ko_ib_cq *base)
     return double_break("ibv_destroy_cq");
 }
 
-void double_notify(struct double_cq *cq)
+static void raise_event(struct double_cq *cq)
 {
     struct ko_ib_cq *base = &cq->base;
+
+    cq->is_armed = false;
+    (void)!write(((struct channel *)base->channel)->write_fd, &base, sizeof base);
+}
+
+void double_notify(struct double_cq *cq)
+{
     bool has_any = false;
 
-    if (!cq->is_armed || !base->channel)
+    if (!cq->is_armed || !cq->base.channel)
         return;
     for (int i = 0; i < cq->count && !has_any; i++)
         has_any = cq->list[i].due_ns <= now_ns();
-    if (!has_any)
-        return;
-    cq->is_armed = false;
-    (void)!write(((struct channel *)base->channel)->write_fd, &base, sizeof base);
+    if (has_any)
+        raise_event(cq);
 }
 
 void double_complete(struct double_qp *qp, struct double_cq *cq, struct ko_ib_wc wc)
@@ -177,6 +182,7 @@ int double_poll_cq(struct ko_ib_cq *base, int cap, struct ko_ib_wc *wc)
 {
     struct double_cq *cq = (struct double_cq *)base;
     const int64_t now = now_ns();
+    bool has_new = false;
     int n = 0, kept = 0;
 
     errno = double_break("ibv_poll_cq");
@@ -184,11 +190,15 @@ int double_poll_cq(struct ko_ib_cq *base, int cap, struct ko_ib_wc *wc)
         return -1;
     pthread_mutex_lock(&double_lock);
     for (int i = 0; i < cq->count; i++)
-        if (n < cap && cq->list[i].due_ns <= now)
+        if (n < cap && cq->list[i].due_ns <= now) {
+            has_new |= cq->list[i].due_ns > cq->armed_ns;
             wc[n++] = cq->list[i].wc;
-        else
+        } else {
             cq->list[kept++] = cq->list[i];
+        }
     cq->count = kept;
+    if (has_new && cq->is_armed && base->channel) /* it has come since, whoever was the faster */
+        raise_event(cq);
     pthread_mutex_unlock(&double_lock);
     if (!n) /* the lock is not fair: who polls would keep the adapter's thread from it */
         sched_yield();
@@ -209,6 +219,7 @@ int double_req_notify_cq(struct ko_ib_cq *base, int solicited_only)
     for (int i = 0; i < cq->count; i++)
         is_waiting |= cq->list[i].due_ns > now_ns();
     cq->is_armed = true;
+    cq->armed_ns = now_ns();
     if (is_waiting)
         double_notify(cq);
     pthread_mutex_unlock(&double_lock);
@@ -305,35 +316,14 @@ struct ko_ib_qp *ibv_create_qp(struct ko_ib_pd *pd, struct ko_ib_qp_init *init)
     return &qp->base;
 }
 
-static void forget(struct double_cq *cq, uint32_t number)
-{
-    int kept = 0;
-
-    for (int i = 0; i < cq->count; i++)
-        if (cq->list[i].wc.qp_num != number)
-            cq->list[kept++] = cq->list[i];
-    cq->count = kept;
-}
-
+/* What it has left in its queues stays there, as with rxe and siw. */
 int ibv_destroy_qp(struct ko_ib_qp *base)
 {
     struct double_qp *qp = (struct double_qp *)base;
 
     pthread_mutex_lock(&double_lock);
     double_detach(qp);
-    forget((struct double_cq *)base->send_cq, base->qp_num);
-    qp->last_ns[0] = 0;
-    while (qp->sends) {
-        qp->sends->wr.send_flags = 0;
-        double_end_send(qp, 0, 0);
-    }
-    while (qp->recvs) {
-        struct double_recv *recv = qp->recvs;
-
-        qp->recvs = recv->next;
-        free(recv);
-    }
-    forget((struct double_cq *)base->recv_cq, base->qp_num);
+    double_fail(qp, KO_IB_WC_WR_FLUSH_ERR, 0);
     pthread_mutex_unlock(&double_lock);
     use(qp, -1);
     free(qp->acks);
