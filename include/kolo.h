@@ -305,7 +305,7 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * after kolo_group_abort, its stream goes on, and so do those of later launches, which may leave
  * anything in any rank's buffers of their calls; a stream that has come to its end while
  * kolo_group_error says nothing has the right results. Free the group when no graph of it is under
- * way. */
+ * way. Other streams may be captured, in any mode and by any thread, while calls are under way. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

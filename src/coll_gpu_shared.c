@@ -366,21 +366,17 @@ static int capture_tensor(kolo_group *group, const struct ko_call *call)
 
 int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
 {
-    int mode = KO_CU_CAPTURE_RELAXED, err = KOLO_OK;
+    int err;
 
     if (!ko_coll_is_shared(group, call))
         return fail_to_capture(call, "it goes by way of the host");
     if (!ko_gpu_share_has_words(group->share) && group->size > 1)
         return fail_to_capture(call, "the ranks have no words that streams can wait for");
     err = ko_group_watch(group);
-    if (err)
-        return err;
-    ko_gpu_relax(group->gpu, &mode);
     for (size_t i = 0; i < (call->is_coalesced ? call->ntensors : 1) && !err; i++) {
         const struct ko_call part = call->is_coalesced ? ko_coll_tensor(call, i) : *call;
 
         err = capture_tensor(group, &part);
     }
-    ko_gpu_relax(group->gpu, &mode);
     return err;
 }

@@ -37,7 +37,10 @@ enum {
     KO_CU_NOT_READY = 600,
     KO_CU_PEER_ENABLED = 704, /* already */
     KO_CU_NOT_PERMITTED = 800,
-    KO_CU_NOT_SUPPORTED = 801
+    KO_CU_NOT_SUPPORTED = 801,
+    KO_CU_CAPTURE_FORBIDS = 900, /* STREAM_CAPTURE_UNSUPPORTED */
+    KO_CU_CAPTURE_BROKEN = 901,  /* STREAM_CAPTURE_INVALIDATED */
+    KO_CU_CAPTURE_WRONG_THREAD = 908
 };
 
 /* CUdevice_attribute */
@@ -113,8 +116,9 @@ enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
 enum { KO_CU_HOST_PORTABLE = 1, KO_CU_HOST_MAPPED = 2 }; /* CU_MEMHOSTREGISTER_ */
 
-enum { KO_CU_CAPTURE_GLOBAL = 0, KO_CU_CAPTURE_RELAXED = 2 }; /* CUstreamCaptureMode */
-enum { KO_CU_CAPTURE_NONE = 0, KO_CU_CAPTURE_ACTIVE = 1 };    /* CUstreamCaptureStatus */
+/* CUstreamCaptureMode */
+enum { KO_CU_CAPTURE_GLOBAL = 0, KO_CU_CAPTURE_THREAD_LOCAL = 1, KO_CU_CAPTURE_RELAXED = 2 };
+enum { KO_CU_CAPTURE_NONE = 0, KO_CU_CAPTURE_ACTIVE = 1 }; /* CUstreamCaptureStatus */
 
 /* CUdriverProcAddressQueryResult */
 enum { KO_CU_SYMBOL_FOUND = 0, KO_CU_SYMBOL_MISSING = 1, KO_CU_SYMBOL_TOO_NEW = 2 };

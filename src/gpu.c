@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The caller's context stays his: ours is pushed for a call to the driver and popped behind it.
+ * The caller's context stays his: ours is pushed for a call to the driver and popped behind it. And
+ * so does what captures forbid him: for our calls, which wait for none of the streams that he
+ * captures, an exception is made, since any thread of his may capture at any time.
  */
 #include "gpu_parts.h"
 
@@ -20,16 +22,28 @@ static ko_cu_ptr address(const void *at)
     return (uintptr_t)at;
 }
 
+/* The calling thread's: how many calls it is in, and what captures allow it outside of them. */
+static _Thread_local struct {
+    int depth, mode;
+} visit;
+
 int ko_gpu_enter(struct ko_gpu *gpu)
 {
-    return ko_cuda_check(gpu->cuda, gpu->cuda->context_push(gpu->context),
-                         "the GPU's context cannot be entered");
+    ko_cu_result result = gpu->cuda->context_push(gpu->context);
+
+    if (!result && !visit.depth++) {
+        visit.mode = KO_CU_CAPTURE_RELAXED;
+        (void)gpu->cuda->capture_mode(&visit.mode);
+    }
+    return ko_cuda_check(gpu->cuda, result, "the GPU's context cannot be entered");
 }
 
 void ko_gpu_leave(struct ko_gpu *gpu)
 {
     ko_cu_context ours;
 
+    if (!--visit.depth)
+        (void)gpu->cuda->capture_mode(&visit.mode);
     (void)gpu->cuda->context_pop(&ours);
 }
 

@@ -59,7 +59,7 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
 
 /* The driver, for calls between ko_gpu_enter and ko_gpu_leave, while the GPU's context is the
- * calling thread's. */
+ * calling thread's, and no capture of a graph forbids it anything. */
 const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu);
 int ko_gpu_enter(struct ko_gpu *gpu);
 void ko_gpu_leave(struct ko_gpu *gpu);
@@ -99,10 +99,6 @@ ko_cu_ptr ko_gpu_page_at(const struct ko_gpu *gpu);
 
 /* From now on the page lasts as long as the process, for graphs that do. */
 void ko_gpu_keep_page(struct ko_gpu *gpu);
-
-/* Whether calls that a capture of the strictest kind forbids are allowed to this thread: as they
- * were before the capture, and again as they are. */
-void ko_gpu_relax(struct ko_gpu *gpu, int *mode);
 
 /* ---- copies, reductions ---------------------------------------------------------------------- */
 

@@ -160,7 +160,6 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
 {
     const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
     struct ko_gpu_page *page;
-    int mode = KO_CU_CAPTURE_RELAXED;
 
     if (!share)
         return;
@@ -171,9 +170,7 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
     atomic_store(&share->has_let_go, true);
     if (ko_gpu_enter(share->gpu))
         return;
-    ko_gpu_relax(share->gpu, &mode);
     while (atomic_load(&page->awaited) && !ko_deadline_passed(&deadline))
         let_go_once(share, rank);
-    ko_gpu_relax(share->gpu, &mode);
     ko_gpu_leave(share->gpu);
 }

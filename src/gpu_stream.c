@@ -272,11 +272,6 @@ void ko_gpu_keep_page(struct ko_gpu *gpu)
     gpu->keeps_page = true;
 }
 
-void ko_gpu_relax(struct ko_gpu *gpu, int *mode)
-{
-    (void)gpu->cuda->capture_mode(mode);
-}
-
 /* ---- end ------------------------------------------------------------------------------------- */
 
 static const atomic_int never_stops;

@@ -286,10 +286,8 @@ static void nap(struct ko_watch *watch)
 static void *keep_watch(void *argument)
 {
     struct ko_watch *watch = argument;
-    int mode = KO_CU_CAPTURE_RELAXED;
 
     ko_log_set_rank(watch->group->rank);
-    ko_gpu_relax(watch->group->gpu, &mode); /* other threads may capture meanwhile */
     pthread_mutex_lock(&watch->lock);
     while (!watch->is_ending) {
         pthread_mutex_unlock(&watch->lock);

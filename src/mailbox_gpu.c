@@ -161,11 +161,9 @@ static int begin(struct ko_gpu *gpu, struct ko_places *places, struct ko_fetch *
 }
 
 /* What graphs need of the message. */
-static int keep(struct ko_gpu *gpu, struct ko_places *places, const struct ko_fetch *fetch,
-                int from)
+static int keep(struct ko_places *places, const struct ko_fetch *fetch, int from)
 {
     struct ko_placed *placed = fetch->letter->placed;
-    int mode = KO_CU_CAPTURE_RELAXED;
     int err = KOLO_E_SYSTEM;
 
     placed->from = from;
@@ -174,10 +172,8 @@ static int keep(struct ko_gpu *gpu, struct ko_places *places, const struct ko_fe
     placed->at = 0;
     if (!fetch->nbytes)
         return KOLO_OK;
-    ko_gpu_relax(gpu, &mode); /* another thread may be the one that captures */
     if (is_in_pieces(fetch) || ko_gpu_share_is_open_to(places->share, from, &fetch->place))
         err = find(places, fetch, from, &placed->at);
-    ko_gpu_relax(gpu, &mode);
     return err != KOLO_E_SYSTEM
                ? err
                : ko_fail(KOLO_E_UNSUPPORTED,
@@ -211,7 +207,7 @@ int ko_fetch_step(struct ko_fetch *fetch, int from)
     if (err)
         return err;
     if (ko_letter_is_captured(fetch->letter))
-        return keep(group->gpu, places, fetch, from);
+        return keep(places, fetch, from);
     if (!fetch->copied)
         return begin(group->gpu, places, fetch, from);
     err = ko_gpu_look_at_mark(group->gpu, fetch->copied);

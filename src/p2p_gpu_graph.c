@@ -17,11 +17,8 @@
 
 #include <stdlib.h>
 
-enum { RELAXED = KO_CU_CAPTURE_RELAXED };
-
 struct ko_p2p_graph {
     kolo_group *group;
-    int mode; /* of captures, as it was */
     size_t n;
     const kolo_p2p *ops;
     struct ko_gpu_handover *handover; /* of what is sent, while the letters are under way */
@@ -69,7 +66,6 @@ static void fill(struct ko_p2p_graph *graph, size_t i)
         placed->place = (struct ko_gpu_place){.kind = KO_GPU_HOST};
 }
 
-/* All messages; from here on the thread may do what a capture forbids, unless this fails. */
 static int describe(struct ko_p2p_graph *graph)
 {
     kolo_group *group = graph->group;
@@ -77,14 +73,11 @@ static int describe(struct ko_p2p_graph *graph)
 
     if (err)
         return err;
-    ko_gpu_relax(group->gpu, &graph->mode);
     for (size_t i = 0; i < graph->n; i++)
         fill(graph, i);
     err = ko_gpu_handover_start(graph->handover, &group->endpoint->crew);
-    if (!err)
-        return KOLO_OK;
-    ko_gpu_relax(group->gpu, &graph->mode);
-    ko_gpu_handover_end(graph->handover);
+    if (err)
+        ko_gpu_handover_end(graph->handover);
     return err;
 }
 
@@ -102,7 +95,6 @@ int ko_p2p_graph_begin(kolo_group *group, const kolo_p2p *ops, size_t nops,
     if (!graph)
         return KOLO_E_NOMEM;
     graph->group = group;
-    graph->mode = RELAXED;
     graph->n = nops;
     graph->ops = ops;
     err = describe(graph);
@@ -256,7 +248,6 @@ int ko_p2p_graph_end(struct ko_p2p_graph *graph, const struct ko_letter *letters
         err = put_all(graph, letters);
         ko_gpu_leave(gpu);
     }
-    ko_gpu_relax(gpu, &graph->mode);
     free(graph);
     return err;
 }

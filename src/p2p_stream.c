@@ -77,11 +77,9 @@ static void run_behind(struct kolo_work *work)
 {
     struct ko_behind *behind = (struct ko_behind *)work;
     kolo_group *group = behind->group;
-    int mode = KO_CU_CAPTURE_RELAXED;
     int err = ko_group_check(group); /* it may have failed meanwhile */
 
     ko_log_set_rank(group->rank);
-    ko_gpu_relax(group->gpu, &mode); /* other threads may capture now */
     if (!err)
         err = behind->carry(group, behind->ops, behind->nops, behind->letters, behind->mark);
     if (err && err != KOLO_E_TRUNCATED && err != KOLO_E_MISMATCH) /* its stream goes on */
@@ -91,7 +89,6 @@ static void run_behind(struct kolo_work *work)
                             "kolo_batch_async takes those together that wait for each other");
     forget(behind);
     ko_gpu_let_go(group->gpu, behind->mark);
-    ko_gpu_relax(group->gpu, &mode);
     ko_work_complete(work, err);
 }
 

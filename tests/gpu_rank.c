@@ -4,6 +4,7 @@
 #include "ranks.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 _Thread_local struct gpu_rank gpu_rank;
 
@@ -34,9 +35,13 @@ int gpu_rank_leave(int failed)
     return failed;
 }
 
+/* The strictest kind would forbid the other threads what they do beside kolo. */
 int gpu_rank_capture(void)
 {
-    return gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL)
+    const bool is_thread = gettid() != getpid();
+
+    return gpu_rank.cuda->capture_begin(gpu_rank.stream, is_thread ? KO_CU_CAPTURE_THREAD_LOCAL
+                                                                   : KO_CU_CAPTURE_GLOBAL)
                ? ranks_fail("no capture")
                : 0;
 }
@@ -52,21 +57,35 @@ int gpu_rank_captured(ko_cu_graph_exec *exec)
                : 0;
 }
 
+/* For what is not kolo's, whatever captures forbid. */
+static void relax(int *mode)
+{
+    if (gpu_rank.cuda->capture_mode(mode))
+        abort();
+}
+
 static void *make(const void *content, size_t nbytes)
 {
+    int mode = KO_CU_CAPTURE_RELAXED;
     ko_cu_ptr memory;
 
+    relax(&mode);
     if (gpu_rank.cuda->alloc(&memory, nbytes) ||
         gpu_rank.cuda->copy(memory, (uintptr_t)content, nbytes, gpu_rank.stream))
         abort();
+    relax(&mode);
     return (void *)(uintptr_t)memory;
 }
 
 static void fetch(void *content, void *memory, size_t nbytes)
 {
+    int mode = KO_CU_CAPTURE_RELAXED;
+
+    relax(&mode);
     if (gpu_rank.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank.cuda->free((uintptr_t)memory))
         abort();
+    relax(&mode);
 }
 
 const struct exam_memory gpu_rank_memory = {make, fetch, NULL, NULL};

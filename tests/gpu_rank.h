@@ -25,7 +25,8 @@ int gpu_rank_enter(kolo_group *group);
 /* And last, with what has failed so far. */
 int gpu_rank_leave(int failed);
 
-/* What is put into its stream between the two becomes a graph. 0, or ranks_fail. */
+/* What is put into its stream between the two becomes a graph; the capture is of the strictest kind
+ * that the ranks can do with. 0, or ranks_fail. */
 int gpu_rank_capture(void);
 int gpu_rank_captured(ko_cu_graph_exec *exec);
 

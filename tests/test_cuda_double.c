@@ -6,6 +6,7 @@
 #include "cuda_kernels.h"
 #include "ranks.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -402,6 +403,96 @@ static void test_events_order_streams(void **state)
     cuda->stream_destroy(second);
 }
 
+/* ---- captures -------------------------------------------------------------------------------- */
+
+/* What another thread gets for a call that captures forbid. */
+struct attempt {
+    int mode; /* of the thread */
+    ko_cu_result result;
+};
+
+static void *try_alloc(void *argument)
+{
+    struct attempt *attempt = argument;
+    ko_cu_context context;
+    ko_cu_ptr memory = 0;
+
+    if (cuda->context_retain(&context, 0) || cuda->context_push(context) ||
+        cuda->capture_mode(&attempt->mode))
+        abort();
+    attempt->result = cuda->alloc(&memory, NBYTES);
+    if (!attempt->result && cuda->free(memory))
+        abort();
+    return NULL;
+}
+
+static ko_cu_result try_elsewhere(int mode)
+{
+    struct attempt attempt = {.mode = mode};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, try_alloc, &attempt), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return attempt.result;
+}
+
+static ko_cu_result end_capture(ko_cu_stream stream)
+{
+    ko_cu_graph graph = NULL;
+    const ko_cu_result result = cuda->capture_end(stream, &graph);
+
+    assert_int_equal(graph != NULL, result == KO_CU_SUCCESS);
+    if (graph)
+        assert_int_equal(cuda->graph_destroy(graph), 0);
+    return result;
+}
+
+/* As the modes of the capture and of the other thread say. What is forbidden is the capture's end,
+ * too. */
+static void test_captures_forbid(void **state)
+{
+    enum { GLOBAL = KO_CU_CAPTURE_GLOBAL, LOCAL = KO_CU_CAPTURE_THREAD_LOCAL };
+    enum { RELAXED = KO_CU_CAPTURE_RELAXED };
+    ko_cu_stream stream = make_stream(KO_CU_STREAM_NON_BLOCKING);
+
+    (void)state;
+    for (int mode = GLOBAL; mode <= RELAXED; mode++)
+        for (int other = GLOBAL; other <= RELAXED; other++) {
+            const bool is_forbidden = mode == GLOBAL && other == GLOBAL;
+
+            assert_int_equal(cuda->capture_begin(stream, mode), 0);
+            assert_int_equal(try_elsewhere(other), is_forbidden ? KO_CU_CAPTURE_FORBIDS : 0);
+            assert_int_equal(end_capture(stream), is_forbidden ? KO_CU_CAPTURE_BROKEN : 0);
+            assert_int_equal(try_elsewhere(other), 0);
+        }
+    cuda->stream_destroy(stream);
+}
+
+/* To the thread that captures, unless it makes an exception. */
+static void test_captures_forbid_their_thread(void **state)
+{
+    ko_cu_stream stream = make_stream(KO_CU_STREAM_NON_BLOCKING),
+                 other = make_stream(KO_CU_STREAM_NON_BLOCKING);
+
+    (void)state;
+    for (int mode = KO_CU_CAPTURE_GLOBAL; mode <= KO_CU_CAPTURE_RELAXED; mode++) {
+        const bool is_forbidden = mode != KO_CU_CAPTURE_RELAXED;
+        int own = KO_CU_CAPTURE_RELAXED;
+
+        assert_int_equal(cuda->capture_begin(stream, mode), 0);
+        assert_int_equal(cuda->capture_mode(&own), 0);
+        assert_int_equal(cuda->stream_query(other), 0);
+        assert_int_equal(cuda->capture_mode(&own), 0);
+        assert_int_equal(own, KO_CU_CAPTURE_RELAXED);
+        assert_int_equal(end_capture(stream), 0);
+        assert_int_equal(cuda->capture_begin(stream, mode), 0);
+        assert_int_equal(cuda->stream_query(other), is_forbidden ? KO_CU_CAPTURE_FORBIDS : 0);
+        assert_int_equal(end_capture(stream), is_forbidden ? KO_CU_CAPTURE_BROKEN : 0);
+    }
+    cuda->stream_destroy(stream);
+    cuda->stream_destroy(other);
+}
+
 static void test_contexts_are_pushed_and_popped(void **state)
 {
     ko_cu_context context, popped;
@@ -434,6 +525,8 @@ int main(void)
         cmocka_unit_test_setup(test_words_stop_streams, start),
         cmocka_unit_test_setup(test_the_legacy_stream, start),
         cmocka_unit_test_setup(test_events_order_streams, start),
+        cmocka_unit_test_setup(test_captures_forbid, start),
+        cmocka_unit_test_setup(test_captures_forbid_their_thread, start),
         cmocka_unit_test_setup(test_contexts_are_pushed_and_popped, start),
     };
 

@@ -125,6 +125,20 @@ ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
 /* The GPU that a stream is of; -1: there is no context. */
 int double_gpu_of(ko_cu_stream stream);
 
+/* ---- capture.c ------------------------------------------------------------------------------- */
+
+/* double_enter, of a function that captures forbid (KO_CU_CAPTURE_FORBIDS). */
+ko_cu_result double_enter_unsafe(const char *function);
+
+/* A stream's. What is added makes the graph, if nothing that it forbids comes between. */
+struct double_capture;
+struct double_capture *double_capture_open(int mode);
+void double_capture_add(struct double_capture *capture, const struct double_task *task,
+                        size_t nbytes);
+/* Whether the calling thread may close it; the end of it. */
+bool double_capture_is_ended_here(const struct double_capture *capture);
+ko_cu_result double_capture_close(struct double_capture *capture, ko_cu_graph *graph);
+
 /* ---- graph.c --------------------------------------------------------------------------------- */
 
 ko_cu_graph double_graph_new(void);

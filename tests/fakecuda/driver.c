@@ -124,7 +124,10 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
                  {KO_CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
                  {KO_CU_NOT_READY, "CUDA_ERROR_NOT_READY"},
                  {KO_CU_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
-                 {KO_CU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"}};
+                 {KO_CU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
+                 {KO_CU_CAPTURE_FORBIDS, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+                 {KO_CU_CAPTURE_BROKEN, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+                 {KO_CU_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"}};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].error == error) {
@@ -283,7 +286,7 @@ ko_cu_result double_context_device(ko_cu_device *device)
 ko_cu_result double_context_reach(ko_cu_context peer, unsigned flags)
 {
     ko_cu_context context = double_context();
-    ko_cu_result result = double_enter("cuCtxEnablePeerAccess");
+    ko_cu_result result = double_enter_unsafe("cuCtxEnablePeerAccess");
     unsigned before;
 
     if (result)

@@ -189,7 +189,7 @@ extern "C" {
 ko_cu_result double_library_load(ko_cu_library *library, const void *code, int *, void **, unsigned,
                                  int *, void **, unsigned)
 {
-    ko_cu_result result = double_enter("cuLibraryLoadData");
+    ko_cu_result result = double_enter_unsafe("cuLibraryLoadData");
     Dl_info own;
 
     if (result || !code)

@@ -18,7 +18,7 @@ ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
     struct double_range range = {
         .kind = DOUBLE_DEVICE, .nbytes = (nbytes + DOUBLE_GRAIN - 1) / DOUBLE_GRAIN * DOUBLE_GRAIN};
     ko_cu_context context = double_context();
-    ko_cu_result result = double_enter("cuMemAlloc");
+    ko_cu_result result = double_enter_unsafe("cuMemAlloc");
 
     if (!result && (!nbytes || !context))
         result = context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
@@ -41,11 +41,12 @@ ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
 
 ko_cu_result double_free(ko_cu_ptr memory)
 {
-    ko_cu_result result = KO_CU_INVALID_VALUE;
+    ko_cu_result result = double_enter_unsafe("cuMemFree");
     struct double_range *range;
 
-    if (!memory)
-        return KO_CU_SUCCESS;
+    if (result || !memory)
+        return result;
+    result = KO_CU_INVALID_VALUE;
     double_ranges_lock();
     range = double_range_at(memory);
     if (double_range_begins(range, memory) && range->kind == DOUBLE_DEVICE) {
@@ -114,7 +115,7 @@ ko_cu_result double_pointer_attribute(void *value, int attribute, ko_cu_ptr at)
 ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 {
     ko_cu_context context = double_context();
-    ko_cu_result result = double_enter("cuMemHostRegister");
+    ko_cu_result result = double_enter_unsafe("cuMemHostRegister");
 
     (void)flags;
     if (result)
@@ -130,8 +131,11 @@ ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 
 ko_cu_result double_host_unregister(void *memory)
 {
+    ko_cu_result result = double_enter_unsafe("cuMemHostUnregister");
     struct double_range *range;
 
+    if (result)
+        return result;
     double_ranges_lock();
     range = double_range_at((uintptr_t)memory);
     if (double_range_begins(range, (uintptr_t)memory) && range->kind == DOUBLE_HOST)
@@ -163,7 +167,7 @@ struct passport {
 };
 ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
 {
-    ko_cu_result result = double_enter("cuIpcGetMemHandle");
+    ko_cu_result result = double_enter_unsafe("cuIpcGetMemHandle");
     struct double_range *range;
 
     double_ranges_lock();
@@ -205,7 +209,7 @@ static struct double_range *import(const struct passport *passport)
 
 ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)
 {
-    ko_cu_result result = double_enter("cuIpcOpenMemHandle");
+    ko_cu_result result = double_enter_unsafe("cuIpcOpenMemHandle");
     struct passport passport;
     struct double_range *range;
 
@@ -235,8 +239,11 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
 
 ko_cu_result double_ipc_close(ko_cu_ptr memory)
 {
+    ko_cu_result result = double_enter_unsafe("cuIpcCloseMemHandle");
     struct double_range *range;
 
+    if (result)
+        return result;
     double_ranges_lock();
     range = double_range_at(memory);
     if (!double_range_begins(range, memory) || range->kind != DOUBLE_IMPORTED)

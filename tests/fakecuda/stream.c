@@ -19,8 +19,8 @@ struct ko_cuda_stream {
     bool is_blocking, is_leaving;
     uint64_t entered, finished; /* tasks */
     struct double_task *first, *last;
-    struct ko_cuda_stream *next; /* of all */
-    ko_cu_graph captured;        /* what comes goes there; NULL: it is to be done */
+    struct ko_cuda_stream *next;     /* of all */
+    struct double_capture *captured; /* what comes goes there; NULL: it is to be done */
 };
 
 struct ko_cuda_event {
@@ -228,7 +228,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
         return KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&list_lock);
     if (stream->captured) {
-        double_graph_add(&stream->captured, task, nbytes);
+        double_capture_add(stream->captured, task, nbytes);
     } else {
         join_others(stream);
         push(stream, task, nbytes);
@@ -241,7 +241,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
 
 ko_cu_result double_stream_create(ko_cu_stream *stream, unsigned flags)
 {
-    ko_cu_result result = double_enter("cuStreamCreate");
+    ko_cu_result result = double_enter_unsafe("cuStreamCreate");
 
     if (!result && !double_context())
         result = KO_CU_INVALID_CONTEXT;
@@ -276,7 +276,7 @@ ko_cu_result double_stream_destroy(ko_cu_stream stream)
 
 ko_cu_result double_stream_sync(ko_cu_stream stream)
 {
-    ko_cu_result result = double_enter("cuStreamSynchronize");
+    ko_cu_result result = double_enter_unsafe("cuStreamSynchronize");
     uint64_t ticket;
 
     stream = resolve(stream);
@@ -292,7 +292,7 @@ ko_cu_result double_stream_sync(ko_cu_stream stream)
 
 ko_cu_result double_stream_query(ko_cu_stream stream)
 {
-    ko_cu_result result = double_enter("cuStreamQuery");
+    ko_cu_result result = double_enter_unsafe("cuStreamQuery");
 
     stream = resolve(stream);
     if (result || !stream)
@@ -510,7 +510,7 @@ ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, u
     return double_enqueue(stream, &mark.task, sizeof mark);
 }
 
-ko_cu_result double_event_query(ko_cu_event event)
+static ko_cu_result look_at_event(ko_cu_event event)
 {
     if (!event)
         return KO_CU_INVALID_HANDLE;
@@ -518,9 +518,20 @@ ko_cu_result double_event_query(ko_cu_event event)
                                                                          : KO_CU_NOT_READY;
 }
 
+ko_cu_result double_event_query(ko_cu_event event)
+{
+    ko_cu_result result = double_enter_unsafe("cuEventQuery");
+
+    return result ? result : look_at_event(event);
+}
+
 ko_cu_result double_event_sync(ko_cu_event event)
 {
-    while (double_event_query(event) == KO_CU_NOT_READY)
+    ko_cu_result result = double_enter_unsafe("cuEventSynchronize");
+
+    if (result)
+        return result;
+    while (look_at_event(event) == KO_CU_NOT_READY)
         nap_us(5);
     return event ? KO_CU_SUCCESS : KO_CU_INVALID_HANDLE;
 }
@@ -529,7 +540,7 @@ ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
 {
     if (!from || !to || !from->has_time || !to->has_time)
         return KO_CU_INVALID_HANDLE;
-    if (double_event_query(from) || double_event_query(to))
+    if (look_at_event(from) || look_at_event(to))
         return KO_CU_NOT_READY;
     *ms = (float)((double)(to->at_ns - from->at_ns) * 1e-6);
     return KO_CU_SUCCESS;
@@ -542,20 +553,24 @@ ko_cu_result double_capture_begin(ko_cu_stream stream, int mode)
     if (!stream || stream->captured || mode < 0 || mode > KO_CU_CAPTURE_RELAXED)
         return KO_CU_INVALID_VALUE;
     pthread_mutex_lock(&list_lock);
-    stream->captured = double_graph_new();
+    stream->captured = double_capture_open(mode);
     pthread_mutex_unlock(&list_lock);
     return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
 {
+    struct double_capture *capture;
+
     if (!stream || !stream->captured)
         return KO_CU_INVALID_VALUE;
+    if (!double_capture_is_ended_here(stream->captured))
+        return KO_CU_CAPTURE_WRONG_THREAD;
     pthread_mutex_lock(&list_lock);
-    *graph = stream->captured;
+    capture = stream->captured;
     stream->captured = NULL;
     pthread_mutex_unlock(&list_lock);
-    return KO_CU_SUCCESS;
+    return double_capture_close(capture, graph);
 }
 
 ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
@@ -564,14 +579,4 @@ ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
 
     *status = stream && stream->captured ? KO_CU_CAPTURE_ACTIVE : KO_CU_CAPTURE_NONE;
     return result;
-}
-
-ko_cu_result double_capture_mode(int *mode)
-{
-    static _Thread_local int mine = KO_CU_CAPTURE_GLOBAL;
-    const int before = mine;
-
-    mine = *mode;
-    *mode = before;
-    return KO_CU_SUCCESS;
 }

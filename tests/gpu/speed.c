@@ -180,7 +180,7 @@ static int call_in_a_row(const struct calls *calls)
 static int capture(struct calls *calls)
 {
     ko_cu_graph graph;
-    int err = gpu_rank.cuda->capture_begin(gpu_rank.stream, KO_CU_CAPTURE_GLOBAL);
+    int err = gpu_rank_capture();
 
     for (int k = 0; k < AT_ONCE && !err; k++) {
         kolo_work *work;

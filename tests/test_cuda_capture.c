@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Captures of the strictest kind, which a program may have open for graphs of its own: no call of
+ * kolo's, nor any thread that one has left at work, does what they forbid, on the double of
+ * NVIDIA's driver, which ends a capture for that.
+ */
+#include "exam.h"
+#include "gpu_rank.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLICE_BYTES = 4096, COUNT = 30011 };
+
+static int settle(int rank, void *argument)
+{
+    (void)argument;
+    return setenv("KOLO_HOST", rank % 2 ? "north" : "south", 1);
+}
+
+static void run(enum ranks_kind kind, int n, ranks_body body)
+{
+    exam_set_variables("shm", "", SLICE_BYTES);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL), 0);
+}
+
+/* A stream that kolo knows nothing of. */
+static _Thread_local ko_cu_stream aside;
+
+static int enter(kolo_group *group)
+{
+    return gpu_rank_enter(group) || gpu_rank.cuda->stream_create(&aside, KO_CU_STREAM_NON_BLOCKING);
+}
+
+static int begin_capture(void)
+{
+    return gpu_rank.cuda->capture_begin(aside, KO_CU_CAPTURE_GLOBAL);
+}
+
+static int end_capture(void)
+{
+    ko_cu_graph graph;
+
+    return gpu_rank.cuda->capture_end(aside, &graph) || gpu_rank.cuda->graph_destroy(graph)
+               ? ranks_fail("the capture has ended before")
+               : 0;
+}
+
+/* ---- calls that are made meanwhile ----------------------------------------------------------- */
+
+static int take(kolo_group *group, const struct exam_memory *from)
+{
+    static const size_t counts[] = {1, 17, 5003};
+    const struct exam_memory memory = {from->make, from->fetch, begin_capture, end_capture};
+    int failed = enter(group) || kolo_barrier(group); /* threads make their streams, and end them */
+
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
+        failed = exam_take_forms(group, (enum ko_collective)what, counts, 3, &memory);
+    return gpu_rank_leave(failed || kolo_barrier(group));
+}
+
+static int take_whole(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return take(group, &gpu_rank_memory);
+}
+
+static int take_pieces(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return take(group, &gpu_rank_pieces);
+}
+
+static void calls_that_are_made_meanwhile(void **state)
+{
+    const struct ranks hosts = {.kind = RANKS_PROCESSES, .n = 4, .settle = settle};
+
+    (void)state;
+    run(RANKS_PROCESSES, 2, take_whole);
+    run(RANKS_PROCESSES, 2, take_pieces);
+    setenv("FAKECUDA_DEVICES", "3", 1);
+    run(RANKS_PROCESSES, 3, take_whole);
+    setenv("FAKECUDA_DEVICES", "2", 1);
+    setenv("KOLO_CUDA_PIECE_BYTES", "8192", 1);
+    exam_set_variables("shm,tcp", "", SLICE_BYTES);
+    assert_int_equal(ranks_run(&hosts, take_whole, NULL), 0);
+    unsetenv("KOLO_CUDA_PIECE_BYTES");
+    unsetenv("FAKECUDA_DEVICES");
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    run(RANKS_PROCESSES, 2, take_whole);
+    unsetenv("KOLO_CUDA_IPC");
+}
+
+/* ---- calls that are under way ---------------------------------------------------------------- */
+
+/* What rank 0 begins, then rank 1. */
+struct trial {
+    int (*begin[2])(kolo_group *group, void *on_gpu, int *on_host, kolo_work **work);
+};
+
+static int reduce(kolo_group *group, void *on_gpu, int *on_host, kolo_work **work)
+{
+    (void)on_host;
+    return kolo_all_reduce_async(group, on_gpu, on_gpu, COUNT, KOLO_INT32, KOLO_SUM, work);
+}
+
+static int receive(kolo_group *group, void *on_gpu, int *on_host, kolo_work **work)
+{
+    (void)on_host;
+    return kolo_irecv(group, on_gpu, COUNT, KOLO_INT32, 1, 0, work);
+}
+
+/* Which no thread of the stream's carries out. */
+static int receive_on_host(kolo_group *group, void *on_gpu, int *on_host, kolo_work **work)
+{
+    (void)on_gpu;
+    return kolo_irecv(group, on_host, COUNT, KOLO_INT32, 1, 0, work);
+}
+
+static int send(kolo_group *group, void *on_gpu, int *on_host, kolo_work **work)
+{
+    (void)on_host;
+    return kolo_isend(group, on_gpu, COUNT, KOLO_INT32, 0, 0, work);
+}
+
+/* Rank 0 waits for the other, which begins when that one captures. The second group's ranks meet
+ * on the host. */
+static int go_on(kolo_group *group, kolo_group *meeting, const struct trial *trial)
+{
+    static int values[COUNT];
+    const int rank = kolo_group_rank(group);
+    void *on_gpu = gpu_rank_memory.make(values, sizeof values);
+    kolo_work *work = NULL;
+    int failed = rank == 1 && kolo_barrier(meeting);
+
+    failed = failed || trial->begin[rank](group, on_gpu, values, &work) ||
+             (rank == 0 && (begin_capture() || kolo_barrier(meeting))) ||
+             (kolo_work_wait(work, -1) && ranks_fail("%s", kolo_last_error())) ||
+             (rank == 0 && end_capture());
+    kolo_work_free(work);
+    gpu_rank_memory.fetch(values, on_gpu, sizeof values);
+    return failed;
+}
+
+static int go_on_with_all(kolo_group *group, void *unused)
+{
+    static const struct trial trials[] = {
+        {{reduce, reduce}}, {{receive, send}}, {{receive_on_host, send}}};
+    kolo_group *meeting;
+    int failed = enter(group) || kolo_group_duplicate(group, &meeting);
+
+    (void)unused;
+    for (int i = 0; i < 3 && !failed; i++)
+        failed = go_on(group, meeting, &trials[i]);
+    kolo_group_free(meeting);
+    return gpu_rank_leave(failed);
+}
+
+static void calls_that_are_under_way(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, go_on_with_all);
+    setenv("FAKECUDA_DEVICES", "2", 1);
+    run(RANKS_PROCESSES, 2, go_on_with_all);
+    unsetenv("FAKECUDA_DEVICES");
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    run(RANKS_PROCESSES, 2, go_on_with_all);
+    unsetenv("KOLO_CUDA_IPC");
+}
+
+/* The last of all: from here on the driver has threads in this process, which is not to fork. */
+static void among_threads(void **state)
+{
+    (void)state;
+    run(RANKS_THREADS, 3, take_whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_that_are_made_meanwhile),
+        cmocka_unit_test(calls_that_are_under_way),
+        cmocka_unit_test(among_threads),
+    };
+
+    setenv("FAKECUDA_JITTER", "50", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
