@@ -129,13 +129,19 @@ static int find_block(const struct exam *exam, int n, int rank, bool is_out, siz
 
 /* ---- inputs, outputs --------------------------------------------------------------------- */
 
+/* Far from all elements of exams of other seeds. */
+static uint64_t seeded(const struct exam *exam, size_t i)
+{
+    return (uint64_t)exam->seed << 32 | i;
+}
+
 /* Element i of the rank's input. */
 static void write_input(const struct exam *exam, int n, int rank, size_t i, void *to)
 {
-    const uint64_t any = exam_scramble((uint64_t)rank, i);
+    const uint64_t at = seeded(exam, i), any = exam_scramble((uint64_t)rank, at);
 
     if (exam_is_reducing(exam->what))
-        exam_write_number(exam->dtype, exam_number(exam->dtype, exam->op, rank, i, n), to);
+        exam_write_number(exam->dtype, exam_number(exam->dtype, exam->op, rank, at, n), to);
     else
         memcpy(to, &any, kolo_dtype_size(exam->dtype));
 }
@@ -150,7 +156,7 @@ static void write_expected(const struct exam *exam, int n, int rank, size_t i, v
         i += start_at(exam, n, rank, rank, false); /* fall through */
     case KO_ALL_REDUCE:
     case KO_REDUCE:
-        exam_write_number(exam->dtype, exam_reduced(exam->dtype, exam->op, i, n), to);
+        exam_write_number(exam->dtype, exam_reduced(exam->dtype, exam->op, seeded(exam, i), n), to);
         break;
     case KO_BROADCAST:
         write_input(exam, n, exam->root, i, to);

@@ -29,6 +29,7 @@ struct exam {
     kolo_op op;
     size_t count;
     int root;
+    unsigned seed;    /* of the contents; the same on all ranks */
     bool is_in_place; /* as kolo.h allows it for the collective */
     bool is_async;
     bool is_uneven; /* blocks of different lengths around count, see exam_can_be_uneven */

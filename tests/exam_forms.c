@@ -12,6 +12,7 @@ int exam_take_forms(kolo_group *group, enum ko_collective what, const size_t *co
                                   .op = i % 3 == 1 ? KOLO_AVG : KOLO_SUM,
                                   .count = counts[i / 4],
                                   .root = (int)(i / 3) % kolo_group_size(group),
+                                  .seed = i,
                                   .is_in_place = i & 1,
                                   .is_async = i & 2,
                                   .shift = i % 3 * 4,
@@ -32,6 +33,7 @@ int exam_take_types(kolo_group *group, size_t count, const struct exam_memory *m
                                       .dtype = (kolo_dtype)dtype,
                                       .op = (kolo_op)op,
                                       .count = count,
+                                      .seed = (unsigned)(dtype * KOLO_NOPS + op),
                                       .is_in_place = dtype & 1,
                                       .memory = memory};
 

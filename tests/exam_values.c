@@ -37,15 +37,26 @@ uint64_t exam_scramble(uint64_t rank, uint64_t i)
     return x ^ x >> 31;
 }
 
+/* The same on all ranks; and numbers from 0 to n - 1, on each another. */
+static uint64_t shared_by_all(uint64_t i)
+{
+    return exam_scramble(UINT64_MAX, i);
+}
+
+static uint64_t turn_of(uint64_t i, int rank, int n)
+{
+    return (shared_by_all(i) / 16 + (uint64_t)rank) % (uint64_t)n;
+}
+
 /* As 8-bit floats all whole numbers up to 8 are exact: no ranks but four give more than 1 as a
  * factor, or more than 0 to a sum; an average has one rank that gives n, or two that cancel. */
-static int64_t byte_float_number(kolo_op op, int rank, size_t i, int n)
+static int64_t byte_float_number(kolo_op op, int rank, uint64_t i, int n)
 {
     const int64_t any = (int64_t)(exam_scramble((uint64_t)rank, i) % 5) - 2;
-    const size_t turn = (i + (size_t)rank) % (size_t)n;
+    const uint64_t all = shared_by_all(i), turn = turn_of(i, rank, n);
 
     if (op == KOLO_AVG && n <= 8)
-        return turn ? 0 : i % 2 ? n : -n;
+        return turn ? 0 : all % 2 ? n : -n;
     if (op == KOLO_AVG)
         return turn > 1 ? 0 : turn ? 2 : -2;
     if (op == KOLO_PROD)
@@ -53,7 +64,7 @@ static int64_t byte_float_number(kolo_op op, int rank, size_t i, int n)
     return rank < 4 || op != KOLO_SUM ? any : 0;
 }
 
-int64_t exam_number(kolo_dtype dtype, kolo_op op, int rank, size_t i, int n)
+int64_t exam_number(kolo_dtype dtype, kolo_op op, int rank, uint64_t i, int n)
 {
     static const int64_t factors[] = {1, 2, -1, 1, -2, 1};
     const uint64_t any = exam_scramble((uint64_t)rank, i);
@@ -63,7 +74,7 @@ int64_t exam_number(kolo_dtype dtype, kolo_op op, int rank, size_t i, int n)
     if (dtype == KOLO_BOOL)
         return (int64_t)(any & 1 ? 0 : any >> 8 & 0xff);
     if (op == KOLO_AVG && is_float(dtype)) /* the average is exact */
-        return (int64_t)(i % 9) - 4 + 2 * (int64_t)(((size_t)rank + i) % (size_t)n) - (n - 1);
+        return (int64_t)(shared_by_all(i) % 9) - 4 + 2 * (int64_t)turn_of(i, rank, n) - (n - 1);
     if (op == KOLO_AVG) /* no wrap, which the division would show */
         return (int64_t)(any % 16) - (is_signed(dtype) ? 8 : 0);
     if (is_float(dtype) && op == KOLO_PROD)
@@ -112,7 +123,7 @@ static int64_t combined(kolo_dtype dtype, kolo_op op, int64_t a, int64_t b)
     }
 }
 
-int64_t exam_reduced(kolo_dtype dtype, kolo_op op, size_t i, int n)
+int64_t exam_reduced(kolo_dtype dtype, kolo_op op, uint64_t i, int n)
 {
     int64_t sum = wrapped(KOLO_INT64, (uint64_t)exam_number(dtype, op, 0, i, n));
 

@@ -12,11 +12,12 @@
 /* Any bits: what is only moved. */
 uint64_t exam_scramble(uint64_t rank, uint64_t i);
 
-/* Element i of the rank's input as a whole number; of n ranks. */
-int64_t exam_number(kolo_dtype dtype, kolo_op op, int rank, size_t i, int n);
+/* Element i of the rank's input as a whole number; of n ranks. Any two of numbers i that are far
+ * from each other have nothing to do with each other. */
+int64_t exam_number(kolo_dtype dtype, kolo_op op, int rank, uint64_t i, int n);
 
 /* What element i of all n ranks comes to. */
-int64_t exam_reduced(kolo_dtype dtype, kolo_op op, size_t i, int n);
+int64_t exam_reduced(kolo_dtype dtype, kolo_op op, uint64_t i, int n);
 
 /* The number as dtype holds it. */
 void exam_write_number(kolo_dtype dtype, int64_t value, void *to);

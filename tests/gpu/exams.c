@@ -10,7 +10,7 @@
  * collectives are captured, and launched. The driver is whatever the loader finds.
  */
 #include "clock.h"
-#include "exam.h"
+#include "exam_values.h"
 #include "gpu_rank.h"
 #include "gradient_exam.h"
 #include "ranks.h"
@@ -50,11 +50,17 @@ static struct exam choose(unsigned *seed, int n)
     } while (exam_is_reducing(exam.what) && !exam_allows(exam.dtype, exam.op));
     exam.count = rand_r(seed) % 100 ? some[rand_r(seed) % 10] : 1000003;
     exam.root = rand_r(seed) % n;
+    exam.seed = (unsigned)rand_r(seed);
     exam.is_in_place = rand_r(seed) % 2;
     exam.is_async = rand_r(seed) % 2;
     exam.shift = (size_t)(rand_r(seed) % 5) * 8;
     exam.is_uneven = rand_r(seed) % 3 == 0 && exam_can_be_uneven(exam.what);
     return exam;
+}
+
+static unsigned char byte_of(const struct exam *exam, int rank, size_t i)
+{
+    return (unsigned char)(exam_scramble((uint64_t)rank, (uint64_t)exam->seed << 32 | i) >> 8);
 }
 
 /* As long as the exam's block, from each rank to the next. */
@@ -69,14 +75,14 @@ static int pass_on(kolo_group *group, const struct exam *exam)
     if (!content || !got)
         abort();
     for (size_t i = 0; i < nbytes; i++)
-        content[i] = (unsigned char)(i * 7 + (size_t)rank);
+        content[i] = byte_of(exam, rank, i);
     in = wish.memory->make(content, nbytes);
     out = wish.memory->make(content, nbytes);
     err = kolo_sendrecv(group, in, nbytes, (rank + 1) % n, out, nbytes, from, KOLO_UINT8, 1);
     wish.memory->fetch(got, in, nbytes);
     wish.memory->fetch(got, out, nbytes);
     for (size_t i = 0; i < nbytes && !err; i++)
-        err = got[i] != (unsigned char)(i * 7 + (size_t)from);
+        err = got[i] != byte_of(exam, from, i);
     free(content);
     free(got);
     return err ? ranks_fail("a message of %zu bytes to rank %d", nbytes, rank) : 0;
