@@ -256,12 +256,13 @@ $(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/do
 	    -Wl,-soname,libcublas.so.13 $(KO_LDFLAGS) $< $(FAKECUDA) -Wl,-rpath,'$$ORIGIN' -o $@
 
 # What tests/gpu/check runs, on a GPU or on the double.
-GPU_CHECKS := $(addprefix $(BUILD)/gpu/,exams probes speed)
+GPU_CHECKS := $(addprefix $(BUILD)/gpu/,bits exams probes speed)
 
 $(OBJ)/tests/%.o: KO_CFLAGS += -Itests
 
 $(BUILD)/gpu/probes: $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/gpu/probe_*.c))
 $(BUILD)/gpu/speed: $(OBJ)/tests/gpu/one_shot.o
+$(BUILD)/gpu/bits: $(addprefix $(OBJ)/tests/,bits.o bits_folds.o bits_gradients.o)
 $(BUILD)/gpu/%: $(OBJ)/tests/gpu/%.o $(addprefix $(OBJ)/tests/,exam.o exam_values.o gradient_exam.o gpu_rank.o ranks.o environment.o gpu/launch.o gpu/watch.o) \
     $(OBJ)/check_image.o $(STATIC)
 	@mkdir -p $(@D)

@@ -22,6 +22,7 @@ setup() {
     for memory in "device memory" "the host's memory"; do
         grep -E "^\| probes \| lines of $memory, looked at while they are written \| [0-9.e+]+ \| looks \| ok: no half is torn; [0-9]+ have halves that differ" <<<"$output"
     done
+    grep -E "^\| bits \| kernels' results, compared with the host's bit by bit \| [1-9][0-9]+ \| calls \| ok" <<<"$output"
     [[ "$output" == *"| processes 8 | the whole step |"* ]]
     # where others need the processors too, kernels that spin for each other may take too long
     for n in 2 4; do
