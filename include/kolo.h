@@ -292,7 +292,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * the stream is captured for a CUDA graph, on all ranks, a collective becomes part of the graph,
  * unless it goes by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once,
  * with a work that is done, and happens each time that all ranks launch their graphs, in any
- * stream, with no part of the host's. So does a message of GPU memory, or of no elements, between
+ * stream, with no part of the host's; on one GPU the work of all is in one rank's graph, for each
+ * call the next one's. So does a message of GPU memory, or of no elements, between
  * ranks of one host that share it as above, by one copy: its two ends find each other while both
  * are captured, so that a call waits until the other rank captures its own, and a receive may be
  * longer, or take any rank or tag. A batch in a graph sends at once and receives in the order of

@@ -101,16 +101,15 @@ struct ko_push {
 
 static_assert(sizeof(struct ko_push) == 3 * KO_FOLD_MOST * 8 + 48, "no padding, in the end");
 
-/* ko_tell_words: makes words, of any GPU's memory, 1; none if the one at given_up is not 0. Nor if
- * one of theirs is not, by rank: then it waits until the one at stop is not 0, and says in the
- * first of stalled whom for. */
+/* ko_tell_words: makes words, of any GPU's memory, 1; none if the one at given_up is not 0, nor if
+ * one of theirs is not, of other ranks: then the one at given_up becomes 1, too. */
 struct ko_tell {
     uint64_t words[KO_FOLD_MOST]; /* addresses */
     uint64_t theirs[KO_FOLD_MOST];
-    uint64_t given_up, stop, stalled;
+    uint64_t given_up;
     uint32_t n, ntheirs;
 };
 
-static_assert(sizeof(struct ko_tell) == 2 * KO_FOLD_MOST * 8 + 32, "none in the last");
+static_assert(sizeof(struct ko_tell) == 2 * KO_FOLD_MOST * 8 + 16, "none in the last");
 
 #endif

@@ -145,23 +145,19 @@ KO_DEVICE void ko_push_all(const ko_push &push)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* Until the host knows it too. */
-KO_DEVICE void ko_await_failure(const ko_tell &tell, uint32_t rank)
+KO_DEVICE bool ko_is_given_up(uint64_t word)
 {
-    while (!ko_load_word((const uint32_t *)tell.stop)) {
-        ko_release_word((uint32_t *)tell.stalled, rank + 1);
-        ko_rest();
-    }
+    return ko_load_word((const uint32_t *)word);
 }
 
 KO_DEVICE void ko_tell_all(const ko_tell &tell)
 {
-    bool is_over = ko_load_word((const uint32_t *)tell.given_up);
+    bool is_over = ko_is_given_up(tell.given_up);
 
     KO_ROLLED
-    for (uint32_t r = 0; r < tell.ntheirs && !is_over; r++)
-        if (ko_load_word((const uint32_t *)tell.theirs[r])) {
-            ko_await_failure(tell, r);
+    for (uint32_t i = 0; i < tell.ntheirs && !is_over; i++)
+        if (ko_is_given_up(tell.theirs[i])) {
+            ko_release_word((uint32_t *)tell.given_up, 1);
             is_over = true;
         }
     KO_ROLLED

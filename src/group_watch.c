@@ -133,6 +133,14 @@ static const char *name_of(uint32_t awaited)
                                   : names[awaited >> 16 & 0xff];
 }
 
+/* Where this rank itself works for all: who has given up. */
+static void find_given_up(const struct ko_watch *watch, bool *is_missing)
+{
+    for (int r = 0; r < watch->group->size; r++)
+        is_missing[r] =
+            r != watch->group->rank && ko_gpu_share_has_given_up(watch->group->share, r);
+}
+
 /* Of a rank that works for all: who has not come to it, as far as it has not begun; else itself. */
 static void find_missing_there(const struct ko_watch *watch, int owner, ko_gpu_words words,
                                bool *is_missing)
@@ -156,6 +164,11 @@ static int find_missing(const struct ko_watch *watch, uint32_t awaited, bool *is
         is_missing[r] = r == owner;
     if (is_of_message(awaited))
         return KOLO_OK;
+    if (owner == watch->group->rank && word == KO_GPU_DONE &&
+        !ko_gpu_share_is_spread(watch->group->share)) {
+        find_given_up(watch, is_missing);
+        return KOLO_OK;
+    }
     err = ko_gpu_share_read(watch->group->share, owner, words);
     if (err)
         return err;

@@ -147,7 +147,6 @@ static int await(kolo_group *group, int peer, enum ko_gpu_message_word word, uin
 /* Adds a word of the peer's to those that are to be told; a full list goes. */
 static int add(kolo_group *group, struct ko_tell *tell, ko_cu_ptr word)
 {
-    const ko_cu_ptr page_at = ko_gpu_page_at(group->gpu);
     int err = KOLO_OK;
 
     if (tell->n == KO_FOLD_MOST) {
@@ -155,8 +154,6 @@ static int add(kolo_group *group, struct ko_tell *tell, ko_cu_ptr word)
         tell->n = 0;
     }
     tell->given_up = ko_gpu_share_given_up(group->share, group->rank);
-    tell->stop = page_at + offsetof(struct ko_gpu_page, stop);
-    tell->stalled = page_at + offsetof(struct ko_gpu_page, stalled);
     tell->words[tell->n++] = word;
     return err;
 }

@@ -165,14 +165,58 @@ static void who_waits_loses_its_slice(void **state)
     run("4", "500", NRANKS, meet, &meeting);
 }
 
-/* ---- kernels of collectives --------------------------------------------------------------- */
+/* ---- a kernel that tells ------------------------------------------------------------------ */
 
-static int take_all(kolo_group *group, void *unused)
+static uint32_t word_at(ko_cu_ptr at)
 {
-    static const size_t counts[] = {17, 30011};
-    int failed = gpu_rank_enter(group);
+    uint32_t word = 0;
+
+    if (gpu_rank.cuda->copy((uintptr_t)&word, at, sizeof word, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    return word;
+}
+
+/* Where another rank has given up, it tells nobody, says so, and ends. */
+static int tell_in_vain(kolo_group *group, void *unused)
+{
+    const uint32_t one = 1;
+    struct ko_tell tell = {.n = 2, .ntheirs = 3};
 
     (void)unused;
+    if (gpu_rank_enter(group))
+        return 1;
+    for (int i = 0; i < 2; i++)
+        tell.words[i] = zeros(sizeof one);
+    for (int r = 0; r < 3; r++)
+        tell.theirs[r] = zeros(sizeof one);
+    tell.given_up = tell.theirs[0];
+    if (ko_cuda_tell(tell, gpu_rank.stream) || !word_at(tell.words[0]) || !word_at(tell.words[1]) ||
+        word_at(tell.given_up))
+        return ranks_fail("what is to be told");
+    for (int i = 0; i < 2; i++)
+        tell.words[i] = zeros(sizeof one);
+    if (gpu_rank.cuda->copy(tell.theirs[2], (uintptr_t)&one, sizeof one, gpu_rank.stream) ||
+        ko_cuda_tell(tell, gpu_rank.stream) || word_at(tell.words[0]) || word_at(tell.words[1]) ||
+        !word_at(tell.given_up))
+        return ranks_fail("what is not to be told");
+    return gpu_rank_leave(gpu_blocks_now().rests ? ranks_fail("the kernel has waited") : 0);
+}
+
+static void who_tells_does_not_wait(void **state)
+{
+    (void)state;
+    run("1", "100", 1, tell_in_vain, NULL);
+}
+
+/* ---- kernels of collectives --------------------------------------------------------------- */
+
+static int take_all(kolo_group *group, void *argument)
+{
+    static const size_t counts[] = {17, 30011};
+    const struct exam_memory *memory = argument;
+    int failed = gpu_rank_enter(group);
+
     for (int i = 0; i < 2 * KO_NCOLLECTIVES && !failed; i++) {
         const struct exam exam = {.what = (enum ko_collective)(i / 2),
                                   .dtype = i % 3 ? KOLO_FLOAT32 : KOLO_BFLOAT16,
@@ -180,7 +224,9 @@ static int take_all(kolo_group *group, void *unused)
                                   .count = counts[i % 2],
                                   .root = i % kolo_group_size(group),
                                   .is_async = i % 5 == 0,
-                                  .memory = &gpu_rank_memory};
+                                  .seed = (unsigned)i,
+                                  /* no graph has a barrier */
+                                  .memory = i / 2 == KO_BARRIER ? &gpu_rank_memory : memory};
 
         failed = exam_take(group, &exam);
     }
@@ -189,13 +235,26 @@ static int take_all(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+static void among(const struct exam_memory *memory)
+{
+    struct exam_memory copy = *memory;
+
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    for (int n = 1; n <= 8; n *= 2)
+        run("1", "100", n, take_all, &copy);
+    run("3", "0", 3, take_all, &copy);
+}
+
 static void no_kernel_waits(void **state)
 {
     (void)state;
-    setenv("FAKECUDA_DEVICES", "1", 1);
-    for (int n = 1; n <= 8; n *= 2)
-        run("1", "100", n, take_all, NULL);
-    run("3", "0", 3, take_all, NULL);
+    among(&gpu_rank_memory);
+}
+
+static void no_kernel_of_a_graph_waits(void **state)
+{
+    (void)state;
+    among(&gpu_rank_graphs);
 }
 
 int main(void)
@@ -203,7 +262,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_keeps_its_slot),
         cmocka_unit_test(who_waits_loses_its_slice),
+        cmocka_unit_test(who_tells_does_not_wait),
         cmocka_unit_test(no_kernel_waits),
+        cmocka_unit_test(no_kernel_of_a_graph_waits),
     };
     const int fd = mkstemp(shared);
     int failed;

@@ -7,6 +7,7 @@
  */
 #include "clock.h"
 #include "exam.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "kernel_args.h"
 #include "ranks.h"
@@ -204,6 +205,44 @@ static void a_rank_does_not_launch(void **state)
     run(do_not_launch);
 }
 
+/* No kernel has waited on a GPU that ranks share. */
+static int check_rests(void)
+{
+    int ngpus;
+
+    if (gpu_rank.cuda->device_count(&ngpus))
+        return ranks_fail("no GPU");
+    return ngpus == 1 && gpu_blocks_now().rests
+               ? ranks_fail("a kernel has waited, %ju turns", (uintmax_t)gpu_blocks_now().rests)
+               : 0;
+}
+
+/* Rank 2 gives up before rank 1 comes, and the others hear of it only later: whoever of them has
+ * the work of all ranks to do says to nobody that it is done. */
+static int give_up_early(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    const int rank = kolo_group_rank(group);
+    int failed = enter(group, *count) || capture(group) || launch(group, 0);
+    const int64_t began_ns = ko_now_ns();
+
+    if (failed)
+        return 1;
+    kolo_group_set_timeout(group, rank == 2 ? SHORT_LIMIT_MS : 20000);
+    if (rank == 1)
+        ranks_nap_ms(2 * SHORT_LIMIT_MS);
+    return begin() || finish() ||
+           expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_TIMEOUT, "for rank 1 (") ||
+           check_rests();
+}
+
+static void a_rank_gives_up_early(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        run(give_up_early);
+}
+
 static int be_slow(kolo_group *group, void *argument)
 {
     const size_t *count = argument;
@@ -355,10 +394,10 @@ static void among_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_does_not_launch), cmocka_unit_test(a_rank_is_slow),
-        cmocka_unit_test(a_rank_is_killed),       cmocka_unit_test(a_thread_aborts),
-        cmocka_unit_test(a_group_is_freed),       cmocka_unit_test(a_rank_is_too_late),
-        cmocka_unit_test(among_threads),
+        cmocka_unit_test(a_rank_does_not_launch), cmocka_unit_test(a_rank_gives_up_early),
+        cmocka_unit_test(a_rank_is_slow),         cmocka_unit_test(a_rank_is_killed),
+        cmocka_unit_test(a_thread_aborts),        cmocka_unit_test(a_group_is_freed),
+        cmocka_unit_test(a_rank_is_too_late),     cmocka_unit_test(among_threads),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);
