@@ -263,6 +263,21 @@ ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu)
 
 /* ---- staging --------------------------------------------------------------------------------- */
 
+/* Such as ranks of the host read where it is, if there is any left. */
+static bool allocate(struct staging *staging)
+{
+    staging->is_shared = !kolo_mem_alloc(staging->nbytes, &staging->memory);
+    return staging->is_shared || !posix_memalign(&staging->memory, PAGE, staging->nbytes);
+}
+
+static void deallocate(const struct staging *staging)
+{
+    if (staging->is_shared)
+        (void)kolo_mem_free(staging->memory);
+    else
+        free(staging->memory);
+}
+
 /* Memory that cannot be registered, as beyond the limit of locked memory, is copied more slowly. */
 static int grow(struct ko_gpu *gpu, size_t nbytes)
 {
@@ -270,12 +285,14 @@ static int grow(struct ko_gpu *gpu, size_t nbytes)
     const size_t pages = ((nbytes > twice ? nbytes : twice) + PAGE - 1) / PAGE * PAGE;
     struct staging *staging = ko_alloc(sizeof *staging, "the copy of a GPU's buffers");
 
-    if (!staging || posix_memalign(&staging->memory, PAGE, pages)) {
+    if (!staging)
+        return KOLO_E_NOMEM;
+    staging->nbytes = pages;
+    if (!allocate(staging)) {
         free(staging);
         return ko_fail(KOLO_E_NOMEM, "no memory for the copy of a GPU's buffers (%zu bytes)",
                        pages);
     }
-    staging->nbytes = pages;
     staging->is_registered = !gpu->cuda->host_register(staging->memory, pages, KO_CU_HOST_PORTABLE);
     staging->older = gpu->staging;
     gpu->staging = staging;
@@ -347,7 +364,7 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
         if (is_idle && staging->is_registered)
             (void)gpu->cuda->host_unregister(staging->memory);
         if (is_idle)
-            free(staging->memory);
+            deallocate(staging);
         free(staging);
     }
     while (gpu->scratch) {

@@ -23,6 +23,7 @@ struct ko_gpu {
     struct staging {
         void *memory;
         size_t nbytes;
+        bool is_shared; /* of kolo_mem_alloc */
         bool is_registered;
         struct staging *older; /* freed at the end: to free some may be to wait for all streams */
     } * staging;

@@ -6,6 +6,7 @@
  * protection keys.
  */
 #include "exam.h"
+#include "fault.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
@@ -69,6 +70,42 @@ static void all_collectives(void **state)
             exam_set_variables(transports[i], "", SLICE_BYTES);
             run(RANKS_PROCESSES, n, take_all);
         }
+}
+
+/* ---- where no memory of the GPU's is shared -------------------------------------------------- */
+
+/* The copies in host memory are such that the other ranks read them where they are, unless no such
+ * memory is left. */
+static int look_at_copies(kolo_group *group, void *argument)
+{
+    const bool *is_left = argument;
+    struct exam exam = {.what = KO_ALL_GATHER, .dtype = KOLO_FLOAT32, .count = 5001};
+    int failed = gpu_rank_enter(group) || exam_take(group, &exam); /* opens the links */
+
+    ko_fault_arm(KO_FAULT_SEGMENT, !*is_left);
+    exam.memory = &gpu_rank_memory;
+    failed = failed || exam_take(group, &exam);
+    for (int r = 0; r < kolo_group_size(group) && !failed; r++) {
+        const struct ko_link *link = group->collectives.ports[r].link;
+
+        if (link && r != kolo_group_rank(group) && !link->referenced == *is_left)
+            failed = ranks_fail("%llu slices for rank %d are not copied into slots",
+                                (unsigned long long)link->referenced, r);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void copies_are_read_where_they_are(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "direct", SLICE_BYTES);
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    for (int n = 2; n <= 3; n++)
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n},
+                                       look_at_copies, &(bool){i}),
+                             0);
+    unsetenv("KOLO_CUDA_IPC");
 }
 
 /* ---- several tensors ------------------------------------------------------------------------- */
@@ -264,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_driver),
         cmocka_unit_test(all_collectives),
+        cmocka_unit_test(copies_are_read_where_they_are),
         cmocka_unit_test(tensors_are_reduced),
         cmocka_unit_test(mixed_buffers_are_refused),
         cmocka_unit_test(streams_change),
