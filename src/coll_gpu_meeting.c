@@ -47,8 +47,17 @@ static int agree(kolo_group *group, bool mine, bool *all)
     return err;
 }
 
-/* For graphs; none, if some rank does not reach them. */
-static int share_words(kolo_group *group, struct ko_gpu_share *share)
+/* One rank after the other, if there is anything to be handed over. */
+static int hand_over(kolo_group *group, struct ko_gpu_share *share,
+                     const struct ko_gpu_place *place)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+
+    return ko_gpu_share_is_handed(place) ? ko_gpu_share_serve(share, place, &deadline) : KOLO_OK;
+}
+
+/* None, if some rank does not reach them. */
+static int try_words(kolo_group *group, struct ko_gpu_share *share)
 {
     struct ko_gpu_place mine, all[KO_FOLD_MOST];
     bool is_reached = true;
@@ -57,12 +66,30 @@ static int share_words(kolo_group *group, struct ko_gpu_share *share)
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
     err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
-    for (int r = 0; r < group->size && !err; r++)
+    for (int r = 0; r < group->size && !err; r++) {
+        if (r == group->rank && hand_over(group, share, &all[r]))
+            return ko_group_fail(group, KOLO_E_SYSTEM, kolo_last_error());
         is_reached &= ko_gpu_share_reaches(share, r, &all[r]);
+    }
     if (!err)
         err = agree(group, is_reached, &is_reached);
     for (int r = 0; r < group->size && !err && is_reached; r++)
         ko_gpu_share_open_words(share, r, &all[r]);
+    return err;
+}
+
+/* For graphs. What is not reached by handles is perhaps without. */
+static int share_words(kolo_group *group, struct ko_gpu_share *share)
+{
+    const bool has_handles = ko_gpu_share_has_handles(share);
+    int err = try_words(group, share);
+
+    if (err || ko_gpu_share_has_words(share))
+        return err;
+    ko_gpu_share_set_handles(share, false);
+    err = try_words(group, share);
+    if (!err && !ko_gpu_share_has_words(share))
+        ko_gpu_share_set_handles(share, has_handles);
     return err;
 }
 
@@ -90,8 +117,12 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
         ko_gpu_share_close(share);
         return err;
     }
+    if (ko_gpu_share_has_words(share) && !ko_gpu_share_has_handles(share))
+        ko_gpu_prefer_pieces(group->gpu);
     if (ko_gpu_share_has_words(share))
         err = ko_places_open(group->gpu, group->size, here, layout, &places);
+    if (!err && places && !ko_gpu_share_has_handles(share))
+        ko_places_forgo_handles(places);
     if (!err && places)
         atomic_store(&group->places, places);
     atomic_store(&group->share, share);

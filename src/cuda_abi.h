@@ -102,6 +102,7 @@ typedef struct {
 enum { KO_CU_LOCATION_DEVICE = 1 };       /* CUmemLocationType */
 enum { KO_CU_PIECE_PINNED = 1 };          /* CUmemAllocationType */
 enum { KO_CU_HANDLE_DESCRIPTOR = 1 };     /* CUmemAllocationHandleType */
+enum { KO_CU_GRAIN_LEAST = 0 };           /* CUmemAllocationGranularity_flags */
 enum { KO_CU_ACCESS_READ_AND_WRITE = 3 }; /* CUmemAccess_flags */
 
 /* What adapters write into a GPU's memory: whom it has reached when they say so, and what makes it.
@@ -163,6 +164,7 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(ipc_export, cuIpcGetMemHandle, 4010, (ko_cu_ipc_handle *handle, ko_cu_ptr memory)) \
     X(ipc_open, cuIpcOpenMemHandle, 11000, (ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)) \
     X(ipc_close, cuIpcCloseMemHandle, 4010, (ko_cu_ptr memory)) \
+    X(piece_grain, cuMemGetAllocationGranularity, 10020, (size_t *nbytes, const ko_cu_piece_kind *kind, int which)) \
     X(piece_create, cuMemCreate, 10020, (ko_cu_piece *piece, size_t nbytes, const ko_cu_piece_kind *kind, unsigned long long flags)) \
     X(piece_release, cuMemRelease, 10020, (ko_cu_piece piece)) \
     X(piece_retain, cuMemRetainAllocationHandle, 11000, (ko_cu_piece *piece, void *at)) \

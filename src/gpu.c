@@ -318,14 +318,15 @@ int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
 /* With the context. */
 static int grow_scratch(struct ko_gpu *gpu, size_t nbytes)
 {
-    const size_t twice = gpu->scratch ? 2 * gpu->scratch->nbytes : 0;
+    const size_t twice = gpu->scratch ? 2 * gpu->scratch->memory.nbytes : 0;
     struct scratch *scratch = ko_alloc(sizeof *scratch, "a group's memory on its GPU");
     int err;
 
     if (!scratch)
         return KOLO_E_NOMEM;
-    scratch->nbytes = nbytes > twice ? nbytes : twice;
-    err = ko_cuda_check(gpu->cuda, gpu->cuda->alloc(&scratch->memory, scratch->nbytes),
+    err = ko_cuda_check(gpu->cuda,
+                        ko_gpu_memory_make(gpu->cuda, nbytes > twice ? nbytes : twice,
+                                           gpu->prefers_pieces, &scratch->memory),
                         "the GPU has no memory for what a call reduces");
     if (err) {
         free(scratch);
@@ -336,11 +337,16 @@ static int grow_scratch(struct ko_gpu *gpu, size_t nbytes)
     return KOLO_OK;
 }
 
+void ko_gpu_prefer_pieces(struct ko_gpu *gpu)
+{
+    gpu->prefers_pieces = true;
+}
+
 int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory)
 {
     int err = KOLO_OK;
 
-    if (!gpu->scratch || gpu->scratch->nbytes < nbytes) {
+    if (!gpu->scratch || gpu->scratch->memory.nbytes < nbytes) {
         err = ko_gpu_enter(gpu);
         if (err)
             return err;
@@ -348,7 +354,7 @@ int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory)
         ko_gpu_leave(gpu);
     }
     if (!err)
-        *memory = gpu->scratch->memory;
+        *memory = gpu->scratch->memory.at;
     return err;
 }
 
@@ -372,7 +378,7 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
 
         gpu->scratch = scratch->older;
         if (is_idle)
-            (void)gpu->cuda->free(scratch->memory);
+            ko_gpu_memory_free(gpu->cuda, &scratch->memory);
         free(scratch);
     }
     if (is_idle && gpu->page && !gpu->keeps_page) {

@@ -122,7 +122,9 @@ bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
 
-/* The GPU's own memory, good until the next call of the same. */
+/* The GPU's own memory, good until the next call of the same; such as other processes open by its
+ * handle or, from ko_gpu_prefer_pieces on, are handed. */
 int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory);
+void ko_gpu_prefer_pieces(struct ko_gpu *gpu);
 
 #endif

@@ -6,6 +6,7 @@
 #define KO_GPU_PARTS_H
 
 #include "gpu.h"
+#include "gpu_memory.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -28,10 +29,10 @@ struct ko_gpu {
         struct staging *older; /* freed at the end: to free some may be to wait for all streams */
     } * staging;
     struct scratch {
-        ko_cu_ptr memory;
-        size_t nbytes;
+        struct ko_gpu_memory memory;
         struct scratch *older; /* as above */
     } * scratch;
+    bool prefers_pieces; /* for scratch */
 
     pthread_mutex_t lock; /* of marks */
     struct ko_gpu_mark *spare, *youngest;

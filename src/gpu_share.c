@@ -63,6 +63,16 @@ void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank)
     share->ranks[rank].is_away = true;
 }
 
+bool ko_gpu_share_has_handles(const struct ko_gpu_share *share)
+{
+    return share->has_legacy;
+}
+
+void ko_gpu_share_set_handles(struct ko_gpu_share *share, bool has_handles)
+{
+    share->has_legacy = has_handles;
+}
+
 bool ko_gpu_share_keep_handles(struct ko_gpu_share *share)
 {
     const bool had_pieces = share->has_pieces;
@@ -164,7 +174,7 @@ static struct known *enter(struct known **list, const struct ko_gpu_place *place
 
 static void leave_all(struct ko_gpu_share *share)
 {
-    share->made_words = 0;
+    share->words.at = share->spare.at = 0;
     for (int r = 0; r < share->n; r++)
         for (struct known *known = share->ranks[r].known; known; known = known->next)
             known->at = 0;
@@ -179,9 +189,9 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
         leave_all(share);
     if (!ko_gpu_enter(share->gpu)) {
         drop_all(share, share->mine);
-        if (share->made_words &&
-            !atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
-            (void)share->cuda->free(share->made_words);
+        if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
+            ko_gpu_memory_free(share->cuda, &share->words);
+        ko_gpu_memory_free(share->cuda, &share->spare);
         for (int r = 0; r < share->n; r++)
             drop_all(share, share->ranks[r].known);
         if (share->aside)

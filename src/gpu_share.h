@@ -72,6 +72,10 @@ bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
  * it. Before anything is described. */
 void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank);
 
+/* Whether allocations may be described by handles, which are tried first. */
+bool ko_gpu_share_has_handles(const struct ko_gpu_share *share);
+void ko_gpu_share_set_handles(struct ko_gpu_share *share, bool has_handles);
+
 /* From now on no allocation is described by descriptors, which would have to be handed over.
  * Returns whether they were allowed. */
 bool ko_gpu_share_keep_handles(struct ko_gpu_share *share);
@@ -118,7 +122,8 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
 /* Words for streams, in each rank's memory, and behind them, where the ranks have a GPU each, what
  * small messages need: a rank makes and describes its own and waits for them, the others write them
  * once they have opened them. They are 0 at first; about each rank there is one of each kind.
- * ko_gpu_share_has_words: whether there are any; the same on all ranks. */
+ * Without handles they are made such as can be handed over. ko_gpu_share_has_words: whether there
+ * are any; the same on all ranks. */
 enum ko_gpu_word { KO_GPU_ARRIVED, KO_GPU_DONE, KO_GPU_NWORDS };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,

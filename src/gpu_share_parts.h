@@ -5,6 +5,7 @@
 #ifndef KO_GPU_SHARE_PARTS_H
 #define KO_GPU_SHARE_PARTS_H
 
+#include "gpu_memory.h"
 #include "gpu_pieces.h"
 #include "gpu_share.h"
 
@@ -31,8 +32,9 @@ struct ko_gpu_share {
     enum ko_gpu_layout layout;
     struct known *mine; /* that have been described */
     atomic_bool has_captured, has_let_go;
-    ko_cu_ptr made_words; /* this rank's */
-    ko_cu_stream aside;   /* for what must not wait behind the group's own stream */
+    struct ko_gpu_memory words; /* this rank's */
+    struct ko_gpu_memory spare; /* that it made first, and that others may have opened */
+    ko_cu_stream aside;         /* for what must not wait behind the group's own stream */
     int n;
     struct {
         bool is_here, is_away;

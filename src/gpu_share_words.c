@@ -32,6 +32,26 @@ static ko_cu_result make_aside(struct ko_gpu_share *share)
                : share->cuda->stream_create_urgent(&share->aside, KO_CU_STREAM_NON_BLOCKING, most);
 }
 
+/* With the context. A GPU, or its driver, may have no pieces. */
+static ko_cu_result make(struct ko_gpu_share *share, size_t nbytes, bool is_piece)
+{
+    ko_cu_result result = share->aside ? KO_CU_SUCCESS : make_aside(share);
+    struct ko_gpu_memory made;
+
+    if (!result && is_piece)
+        is_piece = !ko_gpu_memory_make(share->cuda, nbytes, true, &made);
+    if (result || (!is_piece && share->words.at))
+        return result;
+    if (!is_piece)
+        result = ko_gpu_memory_make(share->cuda, nbytes, false, &made);
+    if (result)
+        return result;
+    share->spare = share->words;
+    share->words = made;
+    result = share->cuda->fill(made.at, 0, nbytes, share->aside);
+    return result ? result : share->cuda->stream_sync(share->aside);
+}
+
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
 {
     const size_t nbytes = share->layout == KO_GPU_EACH
@@ -42,17 +62,11 @@ int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *pla
 
     if (err)
         return err;
-    result = make_aside(share);
-    if (!result)
-        result = share->cuda->alloc(&share->made_words, nbytes);
-    if (!result)
-        result = share->cuda->fill(share->made_words, 0, nbytes, share->aside);
-    if (!result)
-        result = share->cuda->stream_sync(share->aside);
+    result = make(share, nbytes, !share->has_legacy && share->has_pieces && !share->words.is_piece);
     ko_gpu_leave(share->gpu);
     err = ko_cuda_check(share->cuda, result, "the GPU has no memory for words");
     return err ? err
-               : ko_gpu_share_describe(share, (void *)(uintptr_t)share->made_words, nbytes, place);
+               : ko_gpu_share_describe(share, (void *)(uintptr_t)share->words.at, nbytes, place);
 }
 
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
@@ -125,13 +139,13 @@ void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_pus
 
     *push = (struct ko_push){.rank = (uint32_t)rank,
                              .n = (uint32_t)share->n,
-                             .epochs = share->made_words + EPOCHS_AT,
+                             .epochs = share->words.at + EPOCHS_AT,
                              .given_up = ko_gpu_share_given_up(share, rank),
                              .stop = page_at + offsetof(struct ko_gpu_page, stop),
                              .stalled = page_at + offsetof(struct ko_gpu_page, stalled)};
     for (int r = 0; r < share->n; r++)
         push->boxes[r] = share->ranks[r].words + BOXES_AT;
-    *scratch = share->made_words + scratch_at(share);
+    *scratch = share->words.at + scratch_at(share);
 }
 
 void ko_gpu_share_captures(struct ko_gpu_share *share)

@@ -42,6 +42,11 @@ int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_l
     return KOLO_OK;
 }
 
+void ko_places_forgo_handles(struct ko_places *places)
+{
+    ko_gpu_share_set_handles(places->share, false);
+}
+
 void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share)
 {
     if (!places)

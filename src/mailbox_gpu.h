@@ -22,6 +22,9 @@ struct ko_places;
 int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                    struct ko_places **places);
 
+/* From the beginning on: what is described by a handle the ranks do not reach. */
+void ko_places_forgo_handles(struct ko_places *places);
+
 /* Before the group's share is closed. NULL is allowed. */
 void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share);
 

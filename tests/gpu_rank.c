@@ -188,3 +188,5 @@ static int launch_captured(void)
 }
 
 const struct exam_memory gpu_rank_graphs = {make, fetch, gpu_rank_capture, launch_captured};
+const struct exam_memory gpu_rank_graphs_of_pieces = {make_pieces, fetch_pieces, gpu_rank_capture,
+                                                      launch_captured};

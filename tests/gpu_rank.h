@@ -48,7 +48,8 @@ extern const struct exam_memory gpu_rank_pieces;
 /* The same, but that it cannot be handed over, as a pool's memory. */
 extern const struct exam_memory gpu_rank_pool;
 
-/* The first again; the call is captured for a graph, which is launched once. */
+/* The first again, and pieces; the call is captured for a graph, which is launched once. */
 extern const struct exam_memory gpu_rank_graphs;
+extern const struct exam_memory gpu_rank_graphs_of_pieces;
 
 #endif

@@ -245,6 +245,40 @@ static void graphs_are_as_calls(void **state)
     replay_on_gpus(RANKS_PROCESSES);
 }
 
+/* ---- by descriptors -------------------------------------------------------------------------- */
+
+/* Of memory in pieces, short calls and long ones; and of such as cannot be handed over then, calls
+ * that no graph takes in. */
+static int take_pieces(kolo_group *group, void *unused)
+{
+    static const size_t counts[] = {1, 17, 5003, 30011};
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int what = 0; what < KO_BARRIER && !failed; what++)
+        failed = exam_take_forms(group, (enum ko_collective)what, counts, 4,
+                                 &gpu_rank_graphs_of_pieces) ||
+                 exam_take_forms(group, (enum ko_collective)what, counts, 4, &gpu_rank_memory);
+    return gpu_rank_leave(failed);
+}
+
+/* Where handles are not wanted, cannot be had, or not be used. */
+static void graphs_by_descriptors(void **state)
+{
+    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "vmm"},
+                                          {"FAKECUDA_BREAK", "cuIpcGetMemHandle=801"},
+                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=201"}};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        setenv(ways[i][0], ways[i][1], 1);
+        run(RANKS_PROCESSES, 2, take_pieces);
+        run(RANKS_PROCESSES, 3, take_pieces);
+        run(RANKS_PROCESSES, 4, take_pieces);
+        unsetenv(ways[i][0]);
+    }
+}
+
 /* ---- what cannot be -------------------------------------------------------------------------- */
 
 static int capture_by_the_host(kolo_group *group, void *unused)
@@ -511,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_launched_often),
         cmocka_unit_test(graphs_are_as_calls),
+        cmocka_unit_test(graphs_by_descriptors),
         cmocka_unit_test(without_shared_memory),
         cmocka_unit_test(a_barrier),
         cmocka_unit_test(some_capture),

@@ -439,13 +439,19 @@ static void run(enum ranks_kind kind, int n, ranks_body body)
 
 static void messages(void **state)
 {
+    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "off"},
+                                          {"KOLO_CUDA_IPC", "vmm"},
+                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=201"}};
+
     (void)state;
     for (int n = 2; n <= 4; n += 2)
         run(RANKS_PROCESSES, n, pass_all);
     run_by("tcp", RANKS_PROCESSES, 3, pass_all);
-    setenv("KOLO_CUDA_IPC", "off", 1);
-    run(RANKS_PROCESSES, 2, pass_all);
-    unsetenv("KOLO_CUDA_IPC");
+    for (int i = 0; i < 3; i++) {
+        setenv(ways[i][0], ways[i][1], 1);
+        run(RANKS_PROCESSES, 2, pass_all);
+        unsetenv(ways[i][0]);
+    }
 }
 
 static void one_copy(void **state)

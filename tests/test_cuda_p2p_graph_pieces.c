@@ -116,6 +116,21 @@ static void rings_are_launched_often(void **state)
     run_all(RANKS_PROCESSES, ring);
 }
 
+/* The words that the graphs wait for are in pieces, too. */
+static void without_handles(void **state)
+{
+    int in_pieces = SENDERS;
+
+    (void)state;
+    setenv("KOLO_CUDA_IPC", "vmm", 1);
+    graph_rank_run_on(RANKS_PROCESSES, 3, "1", ring, &in_pieces);
+    graph_rank_run_on(RANKS_PROCESSES, 3, "3", ring, &in_pieces);
+    unsetenv("KOLO_CUDA_IPC");
+    setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=201", 1);
+    graph_rank_run_on(RANKS_PROCESSES, 3, "1", ring, &in_pieces);
+    unsetenv("FAKECUDA_BREAK");
+}
+
 /* From each to each by one batch, both ways at once; to some in pieces, to others not. */
 static int exchange(kolo_group *group, void *unused)
 {
@@ -499,10 +514,15 @@ static void among_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_are_launched_often), cmocka_unit_test(exchanges),
-        cmocka_unit_test(are_handed_over_once),     cmocka_unit_test(memory_that_grows),
-        cmocka_unit_test(some_are_refused),         cmocka_unit_test(waits_end),
-        cmocka_unit_test(nobody_holds_up_the_end),  cmocka_unit_test(among_threads),
+        cmocka_unit_test(rings_are_launched_often),
+        cmocka_unit_test(without_handles),
+        cmocka_unit_test(exchanges),
+        cmocka_unit_test(are_handed_over_once),
+        cmocka_unit_test(memory_that_grows),
+        cmocka_unit_test(some_are_refused),
+        cmocka_unit_test(waits_end),
+        cmocka_unit_test(nobody_holds_up_the_end),
+        cmocka_unit_test(among_threads),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);

@@ -193,15 +193,18 @@ static int take_apart(kolo_group *group, void *unused)
 
 static void gpus_without_access(void **state)
 {
-    static const char *const ways[][2] = {{"FAKECUDA_PEERS", "1"},
-                                          {"FAKECUDA_PEERS", "2"},
-                                          {"KOLO_CUDA_PEERS", "0"},
-                                          {"KOLO_CUDA_IPC", "off"},
-                                          {"FAKECUDA_BREAK", "cuDeviceCanAccessPeer=1"},
-                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=217"}};
+    static const char *const ways[][2] = {
+        {"FAKECUDA_PEERS", "1"},
+        {"FAKECUDA_PEERS", "2"},
+        {"KOLO_CUDA_PEERS", "0"},
+        {"KOLO_CUDA_IPC", "off"},
+        {"FAKECUDA_BREAK", "cuDeviceCanAccessPeer=1"},
+        {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=217,cuMemCreate=801"},
+        {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=217,"
+                           "cuMemImportFromShareableHandle=1"}};
 
     (void)state;
-    for (int i = 0; i < 6; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         setenv(ways[i][0], ways[i][1], 1);
         run_on("3", RANKS_PROCESSES, 3, take_apart);
         unsetenv(ways[i][0]);
@@ -212,8 +215,10 @@ static void gpus_without_access(void **state)
 static void among_threads(void **state)
 {
     (void)state;
-    setenv("FAKECUDA_BREAK", "cuCtxEnablePeerAccess=217", 1);
+    setenv("FAKECUDA_BREAK", "cuCtxEnablePeerAccess=217,cuMemCreate=801", 1);
     run_on("3", RANKS_THREADS, 3, take_apart);
+    setenv("FAKECUDA_BREAK", "cuCtxEnablePeerAccess=711", 1); /* of more than eight, for one */
+    run_on("3", RANKS_THREADS, 3, take_all);
     unsetenv("FAKECUDA_BREAK");
     run_on("3", RANKS_THREADS, 2, take_all);
     run_on("3", RANKS_THREADS, 4, take_all);

@@ -398,19 +398,19 @@ static int stage_in_a_crowd(kolo_group *group, void *unused)
 
 static void memory_of_a_pool(void **state)
 {
-    static const char *const ways[] = {"off", "vmm"};
-
     (void)state;
     for (int n = IS_SANITIZED ? 3 : 1; n <= 3; n++) {
         run(RANKS_PROCESSES, n, stage_all);
         run(RANKS_PROCESSES, n, stage_most);
     }
-    for (int i = 0; i < 2; i++) {
-        setenv("KOLO_CUDA_IPC", ways[i], 1);
-        run(RANKS_PROCESSES, 2, stage_in_vain);
-    }
+    setenv("KOLO_CUDA_IPC", "off", 1);
+    run(RANKS_PROCESSES, 2, stage_in_vain);
+    setenv("KOLO_CUDA_IPC", "vmm", 1);
+    run(RANKS_PROCESSES, 2, stage_all);
     unsetenv("KOLO_CUDA_IPC");
     setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
+    run(RANKS_PROCESSES, 2, stage_all);
+    setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1,cuMemImportFromShareableHandle=1", 1);
     run(RANKS_PROCESSES, 2, stage_in_vain);
     unsetenv("FAKECUDA_BREAK");
     run(RANKS_PROCESSES, 2, stage_in_a_crowd);

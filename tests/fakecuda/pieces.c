@@ -40,6 +40,20 @@ static void leave_piece(struct double_piece *piece)
     free(piece);
 }
 
+static bool is_right(const ko_cu_piece_kind *kind)
+{
+    return double_is_gpu(kind->location.id) && kind->type == KO_CU_PIECE_PINNED &&
+           kind->location.type == KO_CU_LOCATION_DEVICE;
+}
+
+ko_cu_result double_piece_grain(size_t *nbytes, const ko_cu_piece_kind *kind, int which)
+{
+    *nbytes = DOUBLE_GRAIN;
+    return is_right(kind) && which == KO_CU_GRAIN_LEAST
+               ? double_enter("cuMemGetAllocationGranularity")
+               : KO_CU_INVALID_VALUE;
+}
+
 ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_piece_kind *kind,
                                  unsigned long long flags)
 {
@@ -48,9 +62,7 @@ ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_
     char name[32];
     int fd;
 
-    if (!result &&
-        (!double_is_gpu(kind->location.id) || !nbytes || nbytes % DOUBLE_GRAIN || flags ||
-         kind->type != KO_CU_PIECE_PINNED || kind->location.type != KO_CU_LOCATION_DEVICE))
+    if (!result && (!is_right(kind) || !nbytes || nbytes % DOUBLE_GRAIN || flags))
         result = KO_CU_INVALID_VALUE;
     if (result)
         return result;
