@@ -35,10 +35,11 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_o
     offer->factor = call->factor;
     offer->is_captured = call->is_captured;
     offer->ready_ns = ko_now_ns();
-    err = ko_gpu_share_describe(group->share, in_bytes ? call->in : NULL, in_bytes, &offer->in);
+    err = ko_gpu_share_describe(group->share, KO_GPU_ALL_RANKS, in_bytes ? call->in : NULL,
+                                in_bytes, &offer->in);
     if (!err)
-        err = ko_gpu_share_describe(group->share, out_bytes ? call->out : NULL, out_bytes,
-                                    &offer->out);
+        err = ko_gpu_share_describe(group->share, KO_GPU_ALL_RANKS, out_bytes ? call->out : NULL,
+                                    out_bytes, &offer->out);
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * An allocation stays open until its rank describes another one at the same addresses, which shows
- * that it has gone; one in pieces, until it says so; or until the group ends.
+ * An allocation stays open until its rank says that it has gone, or describes another one at the
+ * same addresses, which shows it; or until the group ends.
  */
 #include "gpu_share_parts.h"
 
@@ -120,13 +120,13 @@ static struct known *find(struct known *known, uint64_t id, uint64_t nbytes)
     return known;
 }
 
-/* What lies where a place does has been freed since. Spans of pieces overlap; of those their owner
- * says when they have gone. */
+/* What lies where a place does has been freed since, unless it is a span of pieces, which overlap.
+ */
 static bool is_replaced(const struct known *known, const struct ko_gpu_place *place)
 {
-    return known->kind == KO_GPU_PIECES ? ko_gpu_says_gone(place, known->id)
-                                        : known->base < place->base + place->nbytes &&
-                                              place->base < known->base + known->nbytes;
+    return ko_gpu_says_gone(place, known->id) ||
+           (known->kind != KO_GPU_PIECES && known->base < place->base + place->nbytes &&
+            place->base < known->base + known->nbytes);
 }
 
 /* Takes out what `place` shows to have gone. With the context. */
@@ -244,16 +244,39 @@ static struct known *find_span(struct ko_gpu_share *share, ko_cu_ptr at, uint64_
     return known;
 }
 
-/* With the context: what need not be reached any more, as far as there is room. */
-static void tell_gone(struct ko_gpu_share *share, struct ko_gpu_place *place)
+/* With the context: whether others need not reach it any more. */
+static bool has_gone(const struct ko_gpu_share *share, const struct known *known)
 {
+    uint64_t id;
+    int left;
+
+    if (!known->span)
+        return share->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, known->base) ||
+               id != known->id;
+    left = ko_gpu_span_left(share->cuda, known->span);
+    return !left || (left < known->span->n && !known->is_kept);
+}
+
+/* With the context. What all have been told of is forgotten. */
+static void tell_gone(struct ko_gpu_share *share, uint32_t to, struct ko_gpu_place *place)
+{
+    struct known **link = &share->mine;
     int n = 0;
 
-    for (struct known *known = share->mine; known && n < KO_GPU_MOST_GONE; known = known->next) {
-        const int left = known->span ? ko_gpu_span_left(share->cuda, known->span) : 0;
+    while (*link) {
+        struct known *known = *link;
+        const bool is_gone = has_gone(share, known);
 
-        if (known->span && (!left || (left < known->span->n && !known->is_kept)))
-            place->pieces.gone[n++] = known->id;
+        if (is_gone && n < KO_GPU_MOST_GONE && known->holders & to) {
+            place->gone[n++] = known->id;
+            known->holders &= ~to;
+        }
+        if (is_gone && !known->holders) {
+            *link = known->next;
+            drop(share, known);
+        } else {
+            link = &known->next;
+        }
     }
 }
 
@@ -283,7 +306,7 @@ static struct ko_gpu_pieces *export_pieces(struct ko_gpu_share *share, uint64_t 
 
     *span = ko_alloc(sizeof **span, "a GPU's memory in pieces");
     if (*span && ko_gpu_span_find(share->cuda, place->base, nbytes, *span))
-        pieces = ko_gpu_pieces_export(share->cuda, *span, place->pieces.name);
+        pieces = ko_gpu_pieces_export(share->cuda, *span, place->socket);
     if (!pieces) {
         free(*span);
         *span = NULL;
@@ -292,19 +315,17 @@ static struct ko_gpu_pieces *export_pieces(struct ko_gpu_share *share, uint64_t 
     place->kind = KO_GPU_PIECES;
     place->id = SPAN | ++share->nspans;
     place->nbytes = (*span)->nbytes;
-    tell_gone(share, place);
     return pieces;
 }
 
 /* With the context: how others may reach an allocation that has not been described before, as far
- * as nbytes. */
-static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
+ * as nbytes. NULL: there is no memory. */
+static struct known *export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
 {
     struct ko_gpu_pieces *pieces = NULL;
     struct ko_gpu_span *span = NULL;
     struct known *known;
 
-    place->is_new = true;
     place->kind = KO_GPU_PRIVATE;
     if (share->has_legacy && !share->cuda->ipc_export(&place->handle, place->base))
         place->kind = KO_GPU_LEGACY;
@@ -312,22 +333,47 @@ static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_pla
         pieces = export_pieces(share, nbytes, place, &span);
     if (place->kind == KO_GPU_PRIVATE)
         tell_private(share);
-    drop_older(share, &share->mine, place);
     known = enter(&share->mine, place);
     if (!known) {
         ko_gpu_pieces_free(pieces);
         free(span);
-        return KOLO_E_NOMEM;
+        return NULL;
     }
     known->pieces = pieces;
     known->span = span;
+    return known;
+}
+
+/* With the context, for a buffer of which the driver has been asked. */
+static int describe(struct ko_gpu_share *share, uint32_t to, size_t nbytes,
+                    struct ko_gpu_place *place)
+{
+    const ko_cu_ptr at = place->base + place->offset;
+    struct known *known = find(share->mine, place->id, place->offset + nbytes);
+
+    if (!known)
+        known = find_span(share, at, nbytes);
+    if (!known)
+        known = export(share, place->offset + nbytes, place);
+    if (!known)
+        return KOLO_E_NOMEM;
+    place->id = known->id;
+    place->offset = at - known->base;
+    place->base = known->base;
+    place->nbytes = known->nbytes;
+    place->kind = known->kind;
+    if (known->kind == KO_GPU_LEGACY)
+        place->handle = known->handle;
+    place->is_new = (known->holders & to) != to;
+    known->holders |= to;
+    if (place->is_new)
+        tell_gone(share, to, place);
     return KOLO_OK;
 }
 
-int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t nbytes,
-                          struct ko_gpu_place *place)
+int ko_gpu_share_describe(struct ko_gpu_share *share, uint32_t to, const void *buffer,
+                          size_t nbytes, struct ko_gpu_place *place)
 {
-    const struct known *known;
     int err;
 
     *place = (struct ko_gpu_place){.kind = buffer ? KO_GPU_HOST : KO_GPU_NO_BUFFER};
@@ -336,22 +382,8 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t
     err = ko_gpu_enter(share->gpu);
     if (err)
         return err;
-    if (look_up(share, buffer, place)) {
-        known = find(share->mine, place->id, place->offset + nbytes);
-        if (!known)
-            known = find_span(share, (uintptr_t)buffer, nbytes);
-        if (known) {
-            place->id = known->id;
-            place->offset = (uintptr_t)buffer - known->base;
-            place->base = known->base;
-            place->nbytes = known->nbytes;
-            place->kind = known->kind;
-            if (known->kind == KO_GPU_LEGACY)
-                place->handle = known->handle;
-        } else {
-            err = export(share, place->offset + nbytes, place);
-        }
-    }
+    if (look_up(share, buffer, place))
+        err = describe(share, to, nbytes, place);
     ko_gpu_leave(share->gpu);
     return err;
 }
@@ -424,7 +456,7 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
                        const struct ko_gpu_place *place)
 {
     const ko_deadline deadline = ko_deadline_in(HANDING_MS);
-    char name[sizeof place->pieces.name];
+    char name[sizeof place->socket];
     ko_cu_ptr at = 0;
     int err = KOLO_OK;
 
@@ -441,7 +473,7 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
                             share->cuda->ipc_open(&at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS),
                             "the handle");
     } else if (place->kind == KO_GPU_PIECES) {
-        memcpy(name, place->pieces.name, sizeof name);
+        memcpy(name, place->socket, sizeof name);
         name[sizeof name - 1] = 0;
         err = ko_gpu_pieces_import(share->cuda, name, place->nbytes, &deadline, &at);
     }

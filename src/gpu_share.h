@@ -28,16 +28,14 @@ struct ko_gpu_place {
     uint64_t base, nbytes; /* of the allocation, in its process */
     uint64_t offset;       /* of the buffer */
     uint32_t kind;
-    uint32_t is_new; /* it has not been described before */
+    uint32_t is_new;                 /* it has not been described before, to all that it is for */
+    uint64_t gone[KO_GPU_MOST_GONE]; /* others that need not be reached any more, or 0 */
     union {
         ko_cu_ipc_handle handle;
-        struct {
-            char name[KO_UNIX_NAME];         /* of the socket */
-            uint64_t gone[KO_GPU_MOST_GONE]; /* others that need not be reached any more, or 0 */
-        } pieces;
+        char socket[KO_UNIX_NAME]; /* of pieces */
     };
 };
-_Static_assert(sizeof(struct ko_gpu_place) == 40 + sizeof(ko_cu_ipc_handle),
+_Static_assert(sizeof(struct ko_gpu_place) == 64 + sizeof(ko_cu_ipc_handle),
                "messages of no more bytes travel themselves (kolo.h)");
 
 /* What no allocation could be; who looks for older ones relies on the sum. */
@@ -52,8 +50,8 @@ static inline bool ko_gpu_says_gone(const struct ko_gpu_place *place, uint64_t i
     bool is_gone = false;
 
     for (int i = 0; i < KO_GPU_MOST_GONE; i++)
-        is_gone |= place->pieces.gone[i] == id;
-    return is_gone && place->kind == KO_GPU_PIECES;
+        is_gone |= place->gone[i] == id;
+    return is_gone;
 }
 
 struct ko_gpu_share;
@@ -91,9 +89,11 @@ void ko_gpu_share_close(struct ko_gpu_share *share);
 /* The same, of one that graphs use as they do the other, which they may still after a failure. */
 void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_share *other);
 
-/* What the other ranks are to know of a buffer of nbytes. */
-int ko_gpu_share_describe(struct ko_gpu_share *share, const void *buffer, size_t nbytes,
-                          struct ko_gpu_place *place);
+/* What other ranks, by bits, are to know of a buffer of nbytes; and of what has gone that they have
+ * been told of, as far as there is room. */
+#define KO_GPU_ALL_RANKS UINT32_MAX
+int ko_gpu_share_describe(struct ko_gpu_share *share, uint32_t to, const void *buffer,
+                          size_t nbytes, struct ko_gpu_place *place);
 
 /* True if the descriptors of a place's pieces have to be handed over: its rank serves them to those
  * of other processes, who then ask whether they reach it. */

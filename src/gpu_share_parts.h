@@ -19,6 +19,7 @@ struct known {
     struct ko_gpu_pieces *pieces; /* of one's own that are to be handed over */
     struct ko_gpu_span *span;     /* of one's own in pieces */
     bool is_kept;                 /* one's own: graphs use it */
+    uint32_t holders;             /* one's own: bits, ranks to whom it has been described */
     struct known *next;
 };
 

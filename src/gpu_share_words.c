@@ -66,7 +66,8 @@ int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *pla
     ko_gpu_leave(share->gpu);
     err = ko_cuda_check(share->cuda, result, "the GPU has no memory for words");
     return err ? err
-               : ko_gpu_share_describe(share, (void *)(uintptr_t)share->words.at, nbytes, place);
+               : ko_gpu_share_describe(share, KO_GPU_ALL_RANKS, (void *)(uintptr_t)share->words.at,
+                                       nbytes, place);
 }
 
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)

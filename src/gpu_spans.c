@@ -136,7 +136,7 @@ static bool describe(struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nb
     struct own *own;
 
     *place = (struct ko_gpu_place){.kind = KO_GPU_PIECES};
-    tell_gone(spans, to, place->pieces.gone);
+    tell_gone(spans, to, place->gone);
     own = find(spans, to, at, nbytes);
     if (!own)
         own = make(spans, at, nbytes);
@@ -150,7 +150,7 @@ static bool describe(struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nb
         return true;
     place->is_new = true;
     return spans->ranks[to].is_here ||
-           (spans->is_handing && hand(spans, own, handover, place->pieces.name));
+           (spans->is_handing && hand(spans, own, handover, place->socket));
 }
 
 bool ko_gpu_spans_describe(struct ko_gpu_spans *spans, int to, const void *buffer, size_t nbytes,
@@ -240,7 +240,7 @@ static int go_on(const struct ko_gpu_spans *spans, struct theirs *theirs,
     char name[KO_UNIX_NAME];
     int err = KOLO_OK;
 
-    memcpy(name, place->pieces.name, sizeof name);
+    memcpy(name, place->socket, sizeof name);
     name[sizeof name - 1] = 0;
     if (!theirs->import)
         err = ko_gpu_import_begin(name, theirs->nbytes, &theirs->import);

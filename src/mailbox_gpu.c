@@ -67,7 +67,7 @@ static bool has_room(const struct ko_gpu_place *place, size_t nbytes)
 static bool describe(struct ko_places *places, int to, const void *buffer, size_t nbytes,
                      struct ko_gpu_place *place)
 {
-    return !ko_gpu_share_describe(places->share, buffer, nbytes, place) &&
+    return !ko_gpu_share_describe(places->share, UINT32_C(1) << to, buffer, nbytes, place) &&
            ko_gpu_share_is_open_to(places->share, to, place) && has_room(place, nbytes);
 }
 

@@ -234,7 +234,7 @@ static int count_one(kolo_group *group, size_t count, bool is_on_gpu)
 
 static int count_bytes(kolo_group *group, void *unused)
 {
-    static const size_t counts[] = {27, 1000, 5003, MOST};
+    static const size_t counts[] = {33, 1000, 5003, MOST};
     int failed = enter(group);
 
     (void)unused;

@@ -50,7 +50,7 @@ static int replay_ring(kolo_group *group, size_t nbytes, bool is_counted)
 
 static int ring(kolo_group *group, void *is_counted)
 {
-    static const size_t lengths[] = {BYTES, 0, 1, 3, 104, 105, 4096, 65537};
+    static const size_t lengths[] = {BYTES, 0, 1, 3, 128, 129, 4096, 65537};
     int failed = graph_rank_enter(group);
 
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths && !failed; i++)
