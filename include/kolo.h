@@ -289,8 +289,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * set another before destroying it, or free the group. KOLO_E_UNSUPPORTED says why no GPU can be
  * used here. A buffer that the driver knows to end before the call's last byte, or whose address is
  * no multiple of an element's length, is KOLO_E_INVALID, since the GPU would not survive it. While
- * the stream is captured for a CUDA graph, on all ranks, a collective becomes part of the graph,
- * unless it goes by way of host memory or is a barrier (KOLO_E_UNSUPPORTED): it returns at once,
+ * the stream is captured for a CUDA graph, on all ranks, a collective becomes part of the graph, a
+ * barrier too, unless it goes by way of host memory (KOLO_E_UNSUPPORTED): it returns at once,
  * with a work that is done, and happens each time that all ranks launch their graphs, in any
  * stream, with no part of the host's; on one GPU the work of all is in one rank's graph, for each
  * call the next one's. So does a message of GPU memory, or of no elements, between

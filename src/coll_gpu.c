@@ -106,25 +106,25 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
     return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call), which, why);
 }
 
-/* A barrier is of the host's threads: in a graph it would order nothing. A stream that does not say
- * whether it is captured is no reason against one. */
-static int check_barrier(kolo_group *group)
+/* A barrier is of the host's threads, or, as part of a graph, of streams. One that does not say
+ * whether it is captured is no reason against the former. */
+static bool is_captured(kolo_group *group)
 {
-    bool is_captured;
+    bool is;
 
-    if (ko_gpu_is_captured(group->gpu, &is_captured) || !is_captured)
-        return KOLO_OK;
-    return ko_fail(KOLO_E_UNSUPPORTED,
-                   "barrier: the group's stream is captured for a graph, and a barrier can be part "
-                   "of none");
+    return !ko_gpu_is_captured(group->gpu, &is) && is;
 }
 
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu)
 {
     size_t ngpu = 0, nhost = 0;
     struct stage stage;
-    int err = call->what == KO_BARRIER ? check_barrier(group) : KOLO_OK;
+    int err = KOLO_OK;
 
+    if (call->what == KO_BARRIER) {
+        *is_on_gpu = is_captured(group);
+        return KOLO_OK;
+    }
     for (size_t i = 0; i < count_tensors(call) && !err; i++) {
         read_tensor(group, call, i, &stage);
         err = count_buffer(group, &stage.call, false, stage.in_bytes, &ngpu, &nhost);

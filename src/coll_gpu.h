@@ -12,8 +12,8 @@
 bool ko_coll_is_read(const kolo_group *group, const struct ko_call *call);
 bool ko_coll_is_written(const kolo_group *group, const struct ko_call *call);
 
-/* Whether the call's buffers are in GPU memory, for a group that has a stream. KOLO_E_INVALID if
- * only some of them are. */
+/* Whether the call's buffers are in GPU memory, or it is a barrier for a graph, for a group that
+ * has a stream. KOLO_E_INVALID if only some of them are. */
 int ko_coll_is_on_gpu(kolo_group *group, const struct ko_call *call, bool *is_on_gpu);
 
 /* Lets `run` carry out the call on copies. The caller has the engine's turn. */

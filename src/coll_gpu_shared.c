@@ -28,9 +28,14 @@ struct meeting {
     struct ko_offer states[KO_FOLD_MOST]; /* of a call with an optimizer's step */
 };
 
+static bool is_shared(const kolo_group *group)
+{
+    return group->share && group->hosts->n == 1;
+}
+
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
 {
-    return group->share && group->hosts->n == 1 && call->what != KO_BARRIER;
+    return is_shared(group) && call->what != KO_BARRIER;
 }
 
 /* ---- blocks of different lengths ---------------------------------------------------------- */
@@ -368,7 +373,7 @@ int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
 {
     int err;
 
-    if (!ko_coll_is_shared(group, call))
+    if (!is_shared(group))
         return fail_to_capture(call, "it goes by way of the host");
     if (!ko_gpu_share_has_words(group->share) && group->size > 1)
         return fail_to_capture(call, "the ranks have no words that streams can wait for");

@@ -245,38 +245,60 @@ static void graphs_are_as_calls(void **state)
     replay_on_gpus(RANKS_PROCESSES);
 }
 
-/* ---- by descriptors -------------------------------------------------------------------------- */
+/* ---- barriers -------------------------------------------------------------------------------- */
 
-/* Of memory in pieces, short calls and long ones; and of such as cannot be handed over then, calls
- * that no graph takes in. */
-static int take_pieces(kolo_group *group, void *unused)
+/* A launch ends when all ranks have launched, and not before. */
+static int meet_in_turn(kolo_group *group, ko_cu_graph_exec exec, int last)
 {
-    static const size_t counts[] = {1, 17, 5003, 30011};
-    int failed = gpu_rank_enter(group);
+    const int rank = kolo_group_rank(group);
+    ko_cu_result early = KO_CU_NOT_READY;
+    int failed = rank != last && gpu_rank.cuda->graph_launch(exec, gpu_rank.stream);
 
-    (void)unused;
-    for (int what = 0; what < KO_BARRIER && !failed; what++)
-        failed = exam_take_forms(group, (enum ko_collective)what, counts, 4,
-                                 &gpu_rank_graphs_of_pieces) ||
-                 exam_take_forms(group, (enum ko_collective)what, counts, 4, &gpu_rank_memory);
-    return gpu_rank_leave(failed);
+    ranks_nap_ms(5);
+    if (rank != last)
+        early = gpu_rank.cuda->stream_query(gpu_rank.stream);
+    failed |= kolo_barrier(group); /* of the hosts */
+    failed |= rank == last && gpu_rank.cuda->graph_launch(exec, gpu_rank.stream);
+    failed |= gpu_rank.cuda->stream_sync(gpu_rank.stream);
+    if (failed || kolo_group_error(group, NULL))
+        return ranks_fail("a barrier");
+    return early == KO_CU_NOT_READY || kolo_group_size(group) == 1
+               ? 0
+               : ranks_fail("it ended before rank %d had come", last);
 }
 
-/* Where handles are not wanted, cannot be had, or not be used. */
-static void graphs_by_descriptors(void **state)
+/* Between other calls, or alone. */
+static int capture_barriers(kolo_group *group, void *unused)
 {
-    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "vmm"},
-                                          {"FAKECUDA_BREAK", "cuIpcGetMemHandle=801"},
-                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=201"}};
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL, alone = NULL;
+    kolo_work *work = NULL;
+    int failed = enter(group) | gpu_rank_capture();
 
+    (void)unused;
+    if (!failed && (kolo_barrier(group) ||
+                    kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) ||
+                    kolo_barrier_async(group, &work) ||
+                    kolo_all_gather(group, at(gpu.out), at(gpu.blocks), COUNT, KOLO_INT32) ||
+                    kolo_broadcast(group, at(gpu.in), COUNT, KOLO_INT32, 0)))
+        failed = ranks_fail("a call");
+    kolo_work_free(work);
+    failed |= gpu_rank_captured(&exec);
+    failed = failed || gpu_rank_capture() || kolo_barrier(group) || gpu_rank_captured(&alone);
+    for (int round = 0; round < LAUNCHES && !failed; round++)
+        failed = launch(rank, n, round, exec) || meet_in_turn(group, alone, round % n);
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    if (alone)
+        (void)gpu_rank.cuda->graph_exec_destroy(alone);
+    return failed;
+}
+
+static void barriers(void **state)
+{
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        setenv(ways[i][0], ways[i][1], 1);
-        run(RANKS_PROCESSES, 2, take_pieces);
-        run(RANKS_PROCESSES, 3, take_pieces);
-        run(RANKS_PROCESSES, 4, take_pieces);
-        unsetenv(ways[i][0]);
-    }
+    for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4)
+        run(RANKS_PROCESSES, n, capture_barriers);
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
@@ -292,6 +314,8 @@ static int capture_by_the_host(kolo_group *group, void *unused)
         failed = ranks_fail("it was captured");
     if (!failed && kolo_send(group, at(gpu.in), 1, KOLO_INT32, 0, 0) != KOLO_E_UNSUPPORTED)
         failed = ranks_fail("a message was captured");
+    if (!failed && kolo_barrier(group) != KOLO_E_UNSUPPORTED)
+        failed = ranks_fail("a barrier was captured");
     failed |= gpu_rank_captured(&exec);
     (void)gpu_rank.cuda->graph_exec_destroy(exec);
     return failed || !kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM)
@@ -307,51 +331,15 @@ static void without_shared_memory(void **state)
     unsetenv("KOLO_CUDA_IPC");
 }
 
-/* It would happen once, while the graph is captured; the capture goes on without it. */
-static int capture_a_barrier(kolo_group *group, void *unused)
-{
-    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    ko_cu_graph_exec exec = NULL;
-    kolo_work *work = NULL;
-    int failed = enter(group) | gpu_rank_capture();
-
-    (void)unused;
-    if (!failed && (kolo_barrier(group) != KOLO_E_UNSUPPORTED ||
-                    kolo_barrier_async(group, &work) != KOLO_E_UNSUPPORTED ||
-                    !strstr(kolo_last_error(), "barrier: the group's stream is captured")))
-        failed = ranks_fail("a barrier was captured");
-    if (!failed && (kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) ||
-                    kolo_all_gather(group, at(gpu.out), at(gpu.blocks), COUNT, KOLO_INT32) ||
-                    kolo_broadcast(group, at(gpu.in), COUNT, KOLO_INT32, 0)))
-        failed = ranks_fail("what comes behind the barrier");
-    failed |= gpu_rank_captured(&exec);
-    if (!failed)
-        failed = launch(rank, n, 0, exec);
-    if (exec)
-        (void)gpu_rank.cuda->graph_exec_destroy(exec);
-    return failed || !kolo_barrier(group) ? failed : ranks_fail("a barrier outside of a graph");
-}
-
-static void a_barrier(void **state)
-{
-    (void)state;
-    run(RANKS_PROCESSES, 1, capture_a_barrier);
-    run(RANKS_PROCESSES, 3, capture_a_barrier);
-}
-
-static int capture_alone(kolo_group *group, void *unused)
+static int capture_alone(kolo_group *group, int (*make)(kolo_group *group), const char *says)
 {
     ko_cu_graph_exec exec;
     const bool captures = kolo_group_rank(group) == 1;
     int failed = enter(group);
 
-    (void)unused;
     if (captures)
         failed |= gpu_rank_capture();
-    if (!failed && (kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM) !=
-                        KOLO_E_MISMATCH ||
-                    !strstr(kolo_last_error(), "rank 1 captures a call for a graph")))
-        failed = ranks_fail("it was taken");
+    failed = failed || ranks_expect(make(group), KOLO_E_MISMATCH, says);
     if (captures) {
         failed |= gpu_rank_captured(&exec);
         (void)gpu_rank.cuda->graph_exec_destroy(exec);
@@ -359,10 +347,29 @@ static int capture_alone(kolo_group *group, void *unused)
     return failed;
 }
 
+static int reduce(kolo_group *group)
+{
+    return kolo_all_reduce(group, at(gpu.in), at(gpu.out), COUNT, KOLO_INT32, KOLO_SUM);
+}
+
+static int capture_reduction_alone(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return capture_alone(group, reduce, "rank 1 captures a call for a graph");
+}
+
+/* The others meet on the host. */
+static int capture_barrier_alone(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return capture_alone(group, kolo_barrier, "calls barrier #");
+}
+
 static void some_capture(void **state)
 {
     (void)state;
-    run(RANKS_PROCESSES, 3, capture_alone);
+    run(RANKS_PROCESSES, 3, capture_reduction_alone);
+    run(RANKS_PROCESSES, 3, capture_barrier_alone);
 }
 
 /* Rank 0 does not launch; rank 1 aborts when the others need it no more. */
@@ -537,6 +544,7 @@ static void among_threads(void **state)
     (void)state;
     for (int n = 1; n <= MOST_RANKS; n += n < 4 ? 1 : 4)
         run(RANKS_THREADS, n, capture_and_launch);
+    run(RANKS_THREADS, 3, capture_barriers);
     replay_on_gpus(RANKS_THREADS);
 }
 
@@ -545,9 +553,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_launched_often),
         cmocka_unit_test(graphs_are_as_calls),
-        cmocka_unit_test(graphs_by_descriptors),
+        cmocka_unit_test(barriers),
         cmocka_unit_test(without_shared_memory),
-        cmocka_unit_test(a_barrier),
         cmocka_unit_test(some_capture),
         cmocka_unit_test(a_launch_in_vain),
         cmocka_unit_test(memory_that_changes),

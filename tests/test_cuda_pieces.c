@@ -408,12 +408,43 @@ static void memory_of_a_pool(void **state)
     setenv("KOLO_CUDA_IPC", "vmm", 1);
     run(RANKS_PROCESSES, 2, stage_all);
     unsetenv("KOLO_CUDA_IPC");
-    setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
-    run(RANKS_PROCESSES, 2, stage_all);
     setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1,cuMemImportFromShareableHandle=1", 1);
     run(RANKS_PROCESSES, 2, stage_in_vain);
     unsetenv("FAKECUDA_BREAK");
     run(RANKS_PROCESSES, 2, stage_in_a_crowd);
+}
+
+/* ---- what the library has in pieces itself ----------------------------------------------------
+ */
+
+/* Of memory in pieces, short calls and long ones; and of such as cannot be handed over then, calls
+ * that no graph takes in. */
+static int take_pieces(kolo_group *group, void *unused)
+{
+    static const size_t counts[] = {17, 30011};
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int what = 0; what < KO_BARRIER && !failed; what++)
+        failed = exam_take_forms(group, (enum ko_collective)what, counts, 2,
+                                 &gpu_rank_graphs_of_pieces) ||
+                 exam_take_forms(group, (enum ko_collective)what, counts, 1, &gpu_rank_memory);
+    return gpu_rank_leave(failed);
+}
+
+/* Where handles are not wanted, cannot be had, or not be used. */
+static void graphs_by_descriptors(void **state)
+{
+    static const char *const ways[][2] = {{"KOLO_CUDA_IPC", "vmm"},
+                                          {"FAKECUDA_BREAK", "cuIpcGetMemHandle=801"},
+                                          {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=201"}};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        setenv(ways[i][0], ways[i][1], 1);
+        run(RANKS_PROCESSES, 2 + i, take_pieces);
+        unsetenv(ways[i][0]);
+    }
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
@@ -435,6 +466,7 @@ int main(void)
         cmocka_unit_test(buffers_that_begin_in_one_piece),
         cmocka_unit_test(odd_pieces),
         cmocka_unit_test(memory_of_a_pool),
+        cmocka_unit_test(graphs_by_descriptors),
         cmocka_unit_test(among_threads),
     };
 

@@ -225,8 +225,7 @@ static int take_all(kolo_group *group, void *argument)
                                   .root = i % kolo_group_size(group),
                                   .is_async = i % 5 == 0,
                                   .seed = (unsigned)i,
-                                  /* no graph has a barrier */
-                                  .memory = i / 2 == KO_BARRIER ? &gpu_rank_memory : memory};
+                                  .memory = memory};
 
         failed = exam_take(group, &exam);
     }

@@ -42,8 +42,6 @@ static struct exam choose(unsigned *seed, int n)
     struct exam exam = {.memory = wish.memory};
 
     exam.what = (enum ko_collective)(rand_r(seed) % KO_NCOLLECTIVES);
-    if (exam.what == KO_BARRIER) /* which no graph has */
-        exam.memory = &gpu_rank_memory;
     do {
         exam.dtype = (kolo_dtype)(rand_r(seed) % KOLO_NDTYPES);
         exam.op = (kolo_op)(rand_r(seed) % KOLO_NOPS);
