@@ -4,6 +4,7 @@
  */
 #include "clock.h"
 #include "kolo.h"
+#include "sanitized.h"
 #include "status.h"
 #include "store.h"
 
@@ -93,6 +94,7 @@ struct joiner {
     pthread_t thread;
     kolo_store *store;
     int rank, size;
+    int limit_ms;
     int err;
     char text[KO_ERROR_TEXT];
 };
@@ -102,17 +104,21 @@ static void *join(void *argument)
     struct joiner *joiner = argument;
     kolo_group *group = NULL;
 
-    joiner->err = kolo_group_join_store(joiner->store, joiner->rank, joiner->size, 1000, &group);
+    joiner->err =
+        kolo_group_join_store(joiner->store, joiner->rank, joiner->size, joiner->limit_ms, &group);
     snprintf(joiner->text, sizeof joiner->text, "%s", kolo_last_error());
     kolo_group_free(group);
     return NULL;
 }
 
-/* Every second one of so many ranks joins. */
+/* Every second one of so many ranks joins, before the first gives up. */
 static void join_half(struct joiner *joiners, kolo_store *store, int size)
 {
+    const int limit_ms = IS_SANITIZED ? 10000 : 2000;
+
     for (int i = 0; i < size / 2; i++) {
-        joiners[i] = (struct joiner){.store = store, .rank = 2 * i, .size = size};
+        joiners[i] =
+            (struct joiner){.store = store, .rank = 2 * i, .size = size, .limit_ms = limit_ms};
         assert_int_equal(pthread_create(&joiners[i].thread, NULL, join, &joiners[i]), 0);
     }
     for (int i = 0; i < size / 2; i++)
@@ -168,7 +174,8 @@ static void some_are_always_named(void **state)
     (void)state;
     assert_int_equal(kolo_store_open_local(&store), KOLO_OK);
     for (int i = 0; i < LAST; i++) {
-        joiners[i] = (struct joiner){.store = store, .rank = SIZE - LAST + i, .size = SIZE};
+        joiners[i] = (struct joiner){
+            .store = store, .rank = SIZE - LAST + i, .size = SIZE, .limit_ms = 1000};
         assert_int_equal(pthread_create(&joiners[i].thread, NULL, join, &joiners[i]), 0);
     }
     for (int i = 0; i < LAST; i++) {
@@ -184,7 +191,7 @@ static void looking_has_an_end(void **state)
 {
     enum { SIZE = 2000 };
     struct counting_store *counting = open_counting(20);
-    struct joiner joiner = {.store = &counting->store, .rank = 1, .size = SIZE};
+    struct joiner joiner = {.store = &counting->store, .rank = 1, .size = SIZE, .limit_ms = 1000};
 
     (void)state;
     (void)join(&joiner);
