@@ -95,6 +95,7 @@ void ko_correspondence_fail(struct ko_correspondence *with, int status)
             ko_letter_finish(with, parcel->taker, status);
         parcel->taker = NULL;
     }
+    ko_notes_drop(with);
 }
 
 int ko_desk_fail(struct ko_desk *desk, int status)
@@ -133,6 +134,7 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     if (!note)
         return KOLO_E_NOMEM;
     note->kind = kind;
+    note->is_told = false;
     note->stamp = letter ? ko_letter_stamp(letter, seq)
                          : (struct ko_stamp){.seq = seq, .what = KO_POINT_TO_POINT};
     if (letter && ko_letter_is_captured(letter))
@@ -140,7 +142,23 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     while (*end)
         end = &(*end)->next;
     *end = note;
+    with->desk->nnotes++;
     return KOLO_OK;
+}
+
+static void drop_first_note(struct ko_correspondence *with)
+{
+    struct ko_note *note = with->notes;
+
+    with->notes = note->next;
+    with->desk->nnotes--;
+    free(note);
+}
+
+void ko_notes_drop(struct ko_correspondence *with)
+{
+    while (with->notes)
+        drop_first_note(with);
 }
 
 /* A rank needs no wire to tell itself. */
@@ -151,16 +169,19 @@ static int tell(struct ko_correspondence *with, struct ko_link *link, const stru
     return ko_link_tell(link, note->kind, &note->stamp, NULL, 0);
 }
 
-/* In order: one whose kind is still on its way out, and all behind it, wait. */
+/* In order, and one at a time: each stays until it is out, so that somebody sees to it. */
 int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link)
 {
     struct ko_note *note;
     int err = KOLO_OK;
 
     while (!err && (note = with->notes) && link->wire && !ko_link_is_telling(link, note->kind)) {
+        if (note->is_told) {
+            drop_first_note(with);
+            continue;
+        }
         err = tell(with, link, note);
-        with->notes = note->next;
-        free(note);
+        note->is_told = true;
     }
     return err;
 }
@@ -225,10 +246,5 @@ void ko_correspondence_clear(struct ko_correspondence *with)
     while (with->parcels)
         ko_parcel_free(with, with->parcels);
     ko_fetch_free(with->fetch);
-    while (with->notes) {
-        struct ko_note *note = with->notes;
-
-        with->notes = note->next;
-        free(note);
-    }
+    ko_notes_drop(with);
 }

@@ -30,6 +30,7 @@ struct ko_desk {
     struct ko_letters probes; /* that have found nothing yet */
     uint64_t posted, kept;    /* receives and parcels, for their numbers */
     size_t held_bytes;        /* of parcels */
+    size_t nnotes;            /* words that peers are still to be told */
     size_t most_bytes;        /* KOLO_UNEXPECTED_BYTES */
     size_t eager_bytes;       /* KOLO_EAGER_BYTES */
 };
@@ -83,6 +84,9 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
 
 /* True if a letter that needs this peer is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);
+
+/* The peer will not hear what it was to be told. */
+void ko_notes_drop(struct ko_correspondence *with);
 
 /* Before the peer is told that this rank leaves, after which it hears nothing else, again and
  * again: tells it what is still to be told of its messages. True when it has been, or never will

@@ -162,17 +162,29 @@ static int fetch_parcel(struct ko_correspondence *with, struct ko_parcel *parcel
     return KOLO_OK;
 }
 
+/* Its sender hears what it waits for, if anything: status is whether the receive takes it. */
+static int answer(struct ko_correspondence *with, const struct ko_parcel *parcel,
+                  const struct ko_letter *letter, int status)
+{
+    const bool is_over = parcel->is_whole && !parcel->is_place && !parcel->wants_receipt;
+
+    if (status)
+        return parcel->is_heard && !is_over ? ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter)
+                                            : KOLO_OK;
+    if (parcel->is_whole && parcel->wants_receipt)
+        return ko_note(with, KO_FRAME_TAKEN, parcel->seq, NULL);
+    if (!parcel->is_whole && parcel->is_aside)
+        return ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
+    return KOLO_OK;
+}
+
 int ko_parcel_hand_over(struct ko_correspondence *with, struct ko_parcel *parcel,
                         struct ko_letter *letter)
 {
     const int status = ko_letter_fits(with, letter, parcel->tag, parcel->dtype, parcel->nbytes,
                                       parcel->is_captured);
-    int err = KOLO_OK;
+    int err = answer(with, parcel, letter, status);
 
-    if ((!parcel->is_whole || parcel->is_place) && status && parcel->is_heard)
-        err = ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter);
-    else if (!parcel->is_whole && !status && parcel->is_aside)
-        err = ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
     if (err)
         return err;
     if (!status && !parcel->is_whole) {

@@ -34,6 +34,7 @@ struct ko_parcel {
 struct ko_note {
     enum ko_frame_kind kind;
     struct ko_stamp stamp;
+    bool is_told; /* the link has it, though perhaps not out yet */
     struct ko_note *next;
 };
 

@@ -184,7 +184,8 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
                                       stamp->count, with->is_captured);
     int err = KOLO_OK;
 
-    if (status && with->is_heard && (with->is_place || frame->nbytes < stamp->count))
+    if (status && with->is_heard &&
+        (with->is_place || with->wants_receipt || frame->nbytes < stamp->count))
         err = ko_note(with, KO_FRAME_REFUSE, stamp->seq, letter);
     if (!err && !status && with->is_place) {
         with->fetch = ko_fetch_new(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype,
@@ -311,7 +312,7 @@ static int end_arrival(struct ko_correspondence *with)
     struct ko_parcel *parcel = with->parcel;
     int err = KOLO_OK;
 
-    if (with->wants_receipt && (letter || parcel))
+    if (with->wants_receipt && (letter || (parcel && parcel->taker)))
         err = ko_note(with, KO_FRAME_TAKEN, with->seq, NULL);
     if (err)
         return err;

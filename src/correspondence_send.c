@@ -63,13 +63,23 @@ static bool is_long(const struct ko_correspondence *with, const struct ko_letter
            letter->nbytes > link->longest;
 }
 
+/* Whether it is complete only when the peer says so. What goes through memory that both reach needs
+ * no such word to be slow enough, but with no eager bytes at all everything has a receipt. */
+static bool has_receipt(const struct ko_correspondence *with, const struct ko_letter *letter,
+                        const struct ko_link *link)
+{
+    if (!with->desk->eager_bytes)
+        return !letter->placed;
+    return link->posts && is_long(with, letter, link);
+}
+
 /* What each slice says. */
 static struct ko_stamp stamp_of(const struct ko_correspondence *with,
                                 const struct ko_letter *letter, const struct ko_link *link)
 {
     struct ko_stamp stamp = ko_letter_stamp(letter, letter->seq);
 
-    stamp.op = link->posts && is_long(with, letter, link) ? KO_RECEIPT : 0;
+    stamp.op = has_receipt(with, letter, link) ? KO_RECEIPT : 0;
     if (letter->placed)
         stamp.op = letter->placed->is_captured ? KO_PLACE | KO_CAPTURED : KO_PLACE;
     return stamp;

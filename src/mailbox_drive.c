@@ -106,11 +106,16 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     if (ko_group_check(mailbox->group))
         return ko_group_check(mailbox->group);
     if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].has_left &&
-        !ko_correspondence_wants(with))
+        !ko_correspondence_wants(with)) {
+        ko_notes_drop(with);
         return KOLO_OK; /* its end matters to nobody here */
+    }
     if (err)
         return ko_channel_link_failed(&mailbox->channel, peer, err);
-    return had_left ? check_bye(mailbox, peer) : KOLO_OK;
+    if (!had_left)
+        return KOLO_OK;
+    ko_notes_drop(with);
+    return check_bye(mailbox, peer);
 }
 
 /* True if a receive takes any rank, and there is none any more: all others have left. */
@@ -299,17 +304,13 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
         tell_that_one_left(mailbox);
 }
 
-void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
-                             const ko_deadline *deadline)
-{
-    if (atomic_load(&letter->work.is_done))
-        return;
-    mailbox->visits++;
-    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
-        await_long(mailbox, letter, deadline);
-}
-
 /* ---- courier ----------------------------------------------------------------------------- */
+
+/* Letters that are not done, or what peers are still to be told of those that are. */
+static bool has_work(const struct ko_mailbox *mailbox)
+{
+    return (mailbox->nopen || mailbox->desk.nnotes) && !mailbox->is_stopping;
+}
 
 static void drive_for_nobody(struct ko_mailbox *mailbox)
 {
@@ -318,8 +319,8 @@ static void drive_for_nobody(struct ko_mailbox *mailbox)
     const struct ko_letter all = {.group = NULL}; /* never done: any letter may be behind others */
 
     mailbox->is_driven = true;
-    while (mailbox->nopen && !mailbox->nusers && !mailbox->is_stopping &&
-           !ko_mailbox_drive(mailbox, &all) && mailbox->nopen)
+    while (has_work(mailbox) && !mailbox->nusers && !ko_mailbox_drive(mailbox, &all) &&
+           has_work(mailbox))
         drive_or_sleep(mailbox, &wait, &limit);
     mailbox->is_driven = false;
     wake_users(mailbox);
@@ -342,7 +343,7 @@ static void carry(void *argument)
 
     ko_log_set_rank(mailbox->group->rank);
     ko_biased_lock_take(&mailbox->lock);
-    while (mailbox->nopen && !mailbox->is_stopping) {
+    while (has_work(mailbox)) {
         if (nobody_comes(mailbox) && !mailbox->is_stopping)
             drive_for_nobody(mailbox);
     }
@@ -361,14 +362,32 @@ static void start_courier(struct ko_mailbox *mailbox)
         ko_log(KO_LOG_WARN, "%s", kolo_last_error());
 }
 
-void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *letter)
+/* What fits into the slots arrives without us, unless it is to be fetched. */
+static bool needs_us(const struct ko_letter *letter)
 {
     const struct ko_contact *own = &letter->group->endpoint->own;
-    bool fits = letter->nbytes <= (size_t)own->slots * own->slice_bytes;
+    const bool fits = letter->nbytes <= (size_t)own->slots * own->slice_bytes;
 
-    if (atomic_load(&letter->work.is_done) ||
-        (fits && !letter->is_send && !atomic_load(&letter->group->places)))
-        return; /* what fits into the slots arrives without us, unless it is to be fetched */
-    if (!mailbox->has_courier)
+    return !atomic_load(&letter->work.is_done) &&
+           (!fits || letter->is_send || atomic_load(&letter->group->places));
+}
+
+void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *letter)
+{
+    if ((mailbox->desk.nnotes || needs_us(letter)) && !mailbox->has_courier)
         start_courier(mailbox);
+}
+
+/* ---- waiting for a letter ------------------------------------------------------------------ */
+
+void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                             const ko_deadline *deadline)
+{
+    if (atomic_load(&letter->work.is_done))
+        return;
+    mailbox->visits++;
+    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
+        await_long(mailbox, letter, deadline);
+    if (mailbox->desk.nnotes)
+        ko_mailbox_attend(mailbox, letter);
 }

@@ -59,7 +59,7 @@ int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
 void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
                              const ko_deadline *deadline);
 
-/* Sees to it that the letter gets on even if nobody waits for it. */
+/* Sees to it that the letter gets on, and peers hear of others, even if nobody waits for it. */
 void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *letter);
 
 #endif

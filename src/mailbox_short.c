@@ -2,8 +2,8 @@
  *
  * What most messages of one slice need: the link takes it at once, or it has come whole, or does
  * within tenths of a microsecond. These have no letter, and ask for no time; what is on this way is
- * measured in instructions. Over messages that is for who waits: those of one who goes on are held,
- * to travel together.
+ * measured in instructions. Sends that wait for a receipt go the long way. Over messages this is
+ * for who waits: those of one who goes on are held, to travel together.
  */
 #include "mailbox_parts.h"
 #include "window_slots.h"
@@ -76,7 +76,7 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[to].link;
     with = &mailbox->with[to];
-    if (is_open(mailbox, link) && !with->sending.first) {
+    if (is_open(mailbox, link) && !with->sending.first && mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 
         is_done = send(link, &stamp, from, looks_of(mailbox, looks));

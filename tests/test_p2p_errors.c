@@ -87,6 +87,79 @@ static void misfits_are_errors_of_the_message(void **state)
     letters_run(2, misfit_of_a_posted_receive);
 }
 
+/* ---- with no eager bytes a send waits for its receive, so that it can fail, too ------------- */
+
+/* Sends one byte that no receive waits for until rank 1 has been told to. */
+static int send_before_its_receive(kolo_group *group)
+{
+    kolo_work *work;
+    int done, failed = kolo_isend(group, "x", 1, KOLO_UINT8, 1, 7, &work);
+
+    ranks_nap_ms(20);
+    failed |= kolo_work_test(work, &done);
+    failed |= done ? ranks_fail("a send was complete before its receive") : 0;
+    failed |= letter_post(group, 0, 0, 1, 8) || kolo_work_wait(work, -1);
+    kolo_work_free(work);
+    return failed;
+}
+
+static int send_misfits(kolo_group *group)
+{
+    const unsigned char bytes[41] = {0};
+    int failed =
+        ranks_expect(kolo_send(group, bytes, 41, KOLO_UINT8, 1, 1), KOLO_E_TRUNCATED,
+                     "the message of tag 1 to rank 1 has 41 bytes, the receive room for 40");
+
+    failed |=
+        ranks_expect(kolo_send(group, bytes, 12, KOLO_UINT8, 1, 3), KOLO_E_MISMATCH,
+                     "rank 0 sends the message of tag 3 as uint8, rank 1 receives it as float32");
+    failed |= ranks_expect(kolo_send(group, bytes, 0, KOLO_UINT8, 1, 4), KOLO_E_MISMATCH,
+                           "rank 0 sends the message of tag 4 as uint8");
+    return failed;
+}
+
+/* The first message comes before or after its receive, the others find theirs. */
+static int receive_misfits(kolo_group *group, bool is_late)
+{
+    unsigned char room[40];
+    float floats[3];
+    kolo_work *works[3];
+    int failed = 0;
+
+    if (is_late)
+        ranks_nap_ms(20);
+    failed |= kolo_irecv(group, room, 40, KOLO_UINT8, 0, 1, &works[0]);
+    failed |= kolo_irecv(group, floats, 3, KOLO_FLOAT32, KOLO_ANY_RANK, 3, &works[1]);
+    failed |= kolo_irecv(group, floats, 0, KOLO_FLOAT32, 0, 4, &works[2]);
+    failed |= ranks_expect(kolo_work_wait(works[0], -1), KOLO_E_TRUNCATED, "room for 40");
+    for (int i = 1; i < 3; i++)
+        failed |= ranks_expect(kolo_work_wait(works[i], -1), KOLO_E_MISMATCH, "float32");
+    for (int i = 0; i < 3; i++)
+        kolo_work_free(works[i]);
+    return failed;
+}
+
+static int misfit_on_both_sides(kolo_group *group, void *argument)
+{
+    char byte;
+    int failed = 0;
+
+    (void)argument;
+    for (int is_late = 0; is_late < 2 && !failed; is_late++)
+        failed = kolo_group_rank(group) ? receive_misfits(group, is_late) : send_misfits(group);
+    if (failed || kolo_group_rank(group) == 0)
+        return failed || send_before_its_receive(group);
+    return letter_take(group, 0, 0, 0, 8) || kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 7);
+}
+
+static void without_eager_bytes_both_sides_fail(void **state)
+{
+    (void)state;
+    setenv("KOLO_EAGER_BYTES", "0", 1);
+    letters_run(2, misfit_on_both_sides);
+    unsetenv("KOLO_EAGER_BYTES");
+}
+
 static int call_wrongly(kolo_group *group, void *argument)
 {
     char byte = 0;
@@ -271,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misfits_are_errors_of_the_message),
+        cmocka_unit_test(without_eager_bytes_both_sides_fail),
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_message_without_a_bell_is_sent_once),
         cmocka_unit_test(a_peer_that_frees_its_group_is_named),

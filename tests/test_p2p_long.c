@@ -172,7 +172,7 @@ static int overtake_oneself(kolo_group *group, void *argument)
 
 static void long_messages_step_aside(void **state)
 {
-    static const char *const eager[] = {"0", "3000", "1M"};
+    static const char *const eager[] = {"1", "3000", "1M"};
 
     (void)state;
     for (int i = 0; i < 3; i++) {
