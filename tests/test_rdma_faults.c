@@ -197,7 +197,7 @@ static void what_cannot_be_given_back(void **state)
         {"ibv_destroy_qp=16", "a queue pair of the RDMA adapter fake0", 2},
         {"ibv_destroy_cq=16", "a completion queue of the RDMA adapter fake0", 2},
         {"ibv_destroy_comp_channel=16", "a completion channel of the RDMA adapter fake0", 2},
-        {"ibv_dereg_mr=16", "a registration of the RDMA adapter fake0", 3},
+        {"ibv_dereg_mr=16", "a registration of the RDMA adapter fake0", 5},
         {"ibv_dealloc_pd=16", "a protection domain of the RDMA adapter fake0", 2},
         {"ibv_close_device=16", "all of the RDMA adapter fake0", 2}};
 

@@ -17,12 +17,13 @@
  * a longer one in several. Of the slots for messages the sender has a credit each, given back when
  * they are posted again; a few more are there for what the two ends tell each other without.
  * A message of KO_RDMA_DIRECT bytes or more is only announced (ASK); the receiver registers the
- * place where it is to land and says where (CLEAR); the sender writes it there, without a copy at
- * either end, and says so by the write's immediate, or by a SEND behind it (DONE). A reliable
- * connection keeps their order, and a receive that completes after a write finds it in memory
- * (InfiniBand specification, volume 1, 9.5 "Transaction ordering"; iWARP: RFC 5040, 5.5 "Ordering
- * and Completions", of a Send behind an RDMA Write). CLEAR is a SEND as well, no write into a list
- * of places: it wakes who sleeps, has its order among the credits, and needs no memory to look at.
+ * place where it is to land, and writes where that is into the sender's memory: each end has a few
+ * lines there, which are used in turn, and which alone the other may write. The sender writes the
+ * message there, without a copy at either end. Both writes say by their immediate that they have
+ * come, or by a SEND behind them (CLEAR, DONE) where writes have none. A reliable connection keeps
+ * their order, and a receive that completes after a write finds it in memory (InfiniBand
+ * specification, volume 1, 9.5 "Transaction ordering"; iWARP: RFC 5040, 5.5 "Ordering and
+ * Completions", of a Send behind an RDMA Write): nobody looks at a line before.
  * Memory that cannot be registered at either end goes through the slots. A GPU's memory has been
  * registered before, or does not come here: what lies there is always asked for, and if the
  * receiver has no place for it, the sender's adapter gathers it behind the heads of slots.
@@ -50,13 +51,14 @@ enum {
     KO_RDMA_RAILS = 8,
     KO_RDMA_SLOT = 8192,  /* bytes of a slot */
     KO_RDMA_CREDITS = 16, /* slots for messages */
-    /* Told at a time without a credit, at most: the first write's immediate and READY, CLEAR, DONE
-     * or a write's immediate, CREDIT (each gives half of all, so two are on their way), BYE. */
+    /* Told at a time without a credit, at most: the first write's immediate and READY, a line's or
+     * CLEAR, a message's or DONE, CREDIT (each gives half of all, so two are on their way), BYE. */
     KO_RDMA_RESERVE = 8,
     KO_RDMA_SLOTS = KO_RDMA_CREDITS + KO_RDMA_RESERVE, /* posted, and as many to send from */
     /* Receives of other rails, which have no slots: the first write's, and two messages' stripes.
      */
     KO_RDMA_EARS = 4,
+    KO_RDMA_LINES = 8,
     KO_RDMA_PIECES = 3,     /* of a slot: its head, what a GPU has of a body, its padding */
     KO_RDMA_REPOST = 4,     /* receives posted at a time */
     KO_RDMA_LIST = 4,       /* requests to send, likewise, at most */
@@ -90,6 +92,8 @@ struct ko_rdma_card {
     uint16_t credits, nrails;
     uint16_t cm_port; /* iWARP: there */
     uint16_t unused;
+    uint64_t lines_at; /* the lines, that the other end may write */
+    uint32_t lines_key, unused_too;
     struct ko_rdma_end rails[KO_RDMA_RAILS];
 };
 
@@ -99,17 +103,11 @@ enum ko_rdma_kind {
     KO_RDMA_FIRST = 1, /* a message's frame and the beginning of its body */
     KO_RDMA_MORE,      /* the body goes on */
     KO_RDMA_ASK,       /* the frame alone: where is the body to be written? */
-    KO_RDMA_CLEAR,     /* there; place 0: nowhere, it is to come in slots */
+    KO_RDMA_CLEAR,     /* a line has been written */
     KO_RDMA_DONE,      /* the first rail has written its stripe */
     KO_RDMA_CREDIT,    /* nothing but credits */
     KO_RDMA_READY,     /* nothing: who hears it knows that he is heard */
     KO_RDMA_BYE        /* nothing will follow */
-};
-
-/* Where a body is to be written, and the keys for it by rail. */
-struct ko_rdma_place {
-    uint64_t at;
-    uint32_t keys[KO_RDMA_RAILS];
 };
 
 /* A slot is full of records: each a head and, at the next multiple of 8 bytes, perhaps another. */
@@ -117,11 +115,20 @@ struct ko_rdma_head {
     uint16_t kind;
     uint16_t credits; /* in a slot's first: that the receiver of this has besides those it had */
     uint32_t nbytes;  /* of a body, behind this */
-    union {
-        struct ko_frame frame;
-        struct ko_rdma_place place;
-    };
+    struct ko_frame frame;
 };
+
+/* Where a body is to be written. */
+struct ko_rdma_line {
+    uint64_t at;                  /* 0: nowhere, it is to come in slots */
+    uint32_t keys[KO_RDMA_RAILS]; /* by rail */
+    uint32_t nbytes;              /* of the body */
+    uint32_t number;  /* of the message among those announced, from 1; the line's is the rest */
+    uint32_t credits; /* as in a head */
+    uint32_t unused[3];
+};
+
+_Static_assert(sizeof(struct ko_rdma_line) == 64, "a line of the cache");
 
 enum { KO_RDMA_PART = KO_RDMA_SLOT - sizeof(struct ko_rdma_head) }; /* of a body in one slot */
 
@@ -129,6 +136,12 @@ static inline size_t ko_rdma_record(size_t nbytes)
 {
     return sizeof(struct ko_rdma_head) + (nbytes + 7) / 8 * 8;
 }
+
+/* What is registered for a wire. */
+enum {
+    KO_RDMA_WIRE_BYTES =
+        2 * (KO_RDMA_SLOTS * KO_RDMA_SLOT + KO_RDMA_LINES * (int)sizeof(struct ko_rdma_line))
+};
 
 /* Bytes of each rail's stripe of a body of nbytes, whole cache lines of 128 bytes; the last that
  * has any has what is left. */

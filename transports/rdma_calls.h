@@ -56,6 +56,7 @@ enum ko_rdma_work {
     KO_RDMA_WROTE,
     KO_RDMA_PROBED,
     KO_RDMA_TOLD,
+    KO_RDMA_LINED,
     KO_RDMA_GATHERED /* a slot, with the last part of a message that flies behind it */
 };
 
@@ -81,8 +82,10 @@ void ko_rdma_post_slots(struct ko_rdma_wire *wire, const uint8_t *slots, int n);
 /* The same of a rail that has no slots. */
 void ko_rdma_post_ears(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail, int n);
 /* Writes the first post's body to a place, as number `flying`; returns how many stripes it has. */
-int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
+int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_line *line,
                   const struct ko_rdma_region *region, unsigned flying);
+/* Writes a line into the peer's, fewer than KO_RDMA_LINES of which are on their way. */
+void ko_rdma_write_line(struct ko_rdma_wire *wire, const struct ko_rdma_line *line);
 /* A first write by each rail. */
 void ko_rdma_probe(struct ko_rdma_wire *wire);
 
@@ -115,8 +118,12 @@ void ko_rdma_pump(struct ko_rdma_wire *wire);
 void ko_rdma_send(struct ko_rdma_wire *wire, struct ko_post *post);
 /* Sends a message that leaves at once; false if none such can now. */
 bool ko_rdma_give(struct ko_rdma_wire *wire, const struct ko_frame *frame, const void *body);
-/* The peer says where the first post is to go. */
-void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head);
+/* Says where the peer is to write; false if there is no room now. */
+bool ko_rdma_tell_line(struct ko_rdma_wire *wire, const struct ko_rdma_line *line);
+/* The peer has said where the first post is to go, in the line awaited, or in line number `index`.
+ */
+enum { KO_RDMA_AWAITED = -1 };
+void ko_rdma_hear_line(struct ko_rdma_wire *wire, int index);
 /* A stripe of the message that flies under that number has arrived. */
 void ko_rdma_write_ended(struct ko_rdma_wire *wire, unsigned flying);
 /* Gives all posts back. */
@@ -126,7 +133,7 @@ bool ko_rdma_is_sending(const struct ko_rdma_wire *wire);
 
 static inline bool ko_rdma_is_flying(const struct ko_rdma_wire *wire)
 {
-    return wire->slots.nsends || wire->out.begun != wire->out.ended;
+    return wire->slots.nsends || wire->lines.nwrites || wire->out.begun != wire->out.ended;
 }
 
 /* The first and the last that is sent. */
@@ -137,6 +144,8 @@ void ko_rdma_say_bye(struct ko_rdma_wire *wire);
 
 /* Fails the wire: what has come, as in "more credits came", is not what kolo sends. */
 void ko_rdma_refuse(struct ko_rdma_wire *wire, const char *what);
+/* The peer has so many receives for messages more. */
+void ko_rdma_take_credits(struct ko_rdma_wire *wire, unsigned credits);
 /* A slot has come with nbytes; that rail has written its stripe. */
 void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes);
 void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail);

@@ -54,7 +54,9 @@ int ko_rdma_card_write(struct ko_rdma_wire *wire)
                                                                       : (uint32_t)port->link_layer,
                                        .slot_bytes = KO_RDMA_SLOT,
                                        .credits = KO_RDMA_CREDITS,
-                                       .nrails = (uint16_t)wire->nrails};
+                                       .nrails = (uint16_t)wire->nrails,
+                                       .lines_at = (uintptr_t)wire->lines.come,
+                                       .lines_key = wire->lines.mr->rkey};
     for (int i = 0; i < wire->nrails && !err; i++)
         err = write_end(wire, &wire->rails[i], &wire->card.rails[i]);
     return err;

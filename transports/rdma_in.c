@@ -23,11 +23,12 @@ void ko_rdma_refuse(struct ko_rdma_wire *wire, const char *what)
 
 /* ---- what comes -------------------------------------------------------------------------- */
 
-static void take_credits(struct ko_rdma_wire *wire, unsigned credits)
+void ko_rdma_take_credits(struct ko_rdma_wire *wire, unsigned credits)
 {
-    wire->out.credits += (int)credits;
-    if (wire->out.credits > KO_RDMA_CREDITS)
+    if (credits > (unsigned)(KO_RDMA_CREDITS - wire->out.credits))
         ko_rdma_refuse(wire, "more credits came than there are slots");
+    else
+        wire->out.credits += (int)credits;
 }
 
 static void queue_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
@@ -43,18 +44,18 @@ static void queue_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
 }
 
 /* What the peer tells without a credit; the slot is posted again at once. */
-static void hear_word(struct ko_rdma_wire *wire, uint8_t slot, struct ko_rdma_head head)
+static void hear_word(struct ko_rdma_wire *wire, uint8_t slot, unsigned kind)
 {
     ko_rdma_post_slots(wire, &slot, 1);
-    if (head.kind == KO_RDMA_CLEAR)
-        ko_rdma_hear_clear(wire, &head);
-    else if (head.kind == KO_RDMA_DONE)
+    if (kind == KO_RDMA_CLEAR)
+        ko_rdma_hear_line(wire, KO_RDMA_AWAITED);
+    else if (kind == KO_RDMA_DONE)
         ko_rdma_hear_done(wire, 0);
-    else if (head.kind == KO_RDMA_READY)
+    else if (kind == KO_RDMA_READY)
         wire->in.has_ready = true;
-    else if (head.kind == KO_RDMA_BYE)
+    else if (kind == KO_RDMA_BYE)
         wire->in.has_bye = true;
-    else if (head.kind != KO_RDMA_CREDIT)
+    else if (kind != KO_RDMA_CREDIT)
         ko_rdma_refuse(wire, "a message of no known kind came");
 }
 
@@ -66,11 +67,11 @@ void ko_rdma_hear_slot(struct ko_rdma_wire *wire, uint8_t slot, size_t nbytes)
         ko_rdma_refuse(wire, "less than a head came");
         return;
     }
-    take_credits(wire, head->credits);
+    ko_rdma_take_credits(wire, head->credits);
     if (head->kind == KO_RDMA_FIRST || head->kind == KO_RDMA_MORE || head->kind == KO_RDMA_ASK)
         queue_slot(wire, slot, nbytes);
     else
-        hear_word(wire, slot, *head);
+        hear_word(wire, slot, head->kind);
 }
 
 void ko_rdma_hear_done(struct ko_rdma_wire *wire, int rail)
@@ -204,6 +205,7 @@ int ko_rdma_next(struct ko_rdma_wire *wire, const struct ko_frame **frame)
     in->is_asked = head->kind == KO_RDMA_ASK;
     in->done = 0;
     in->holds_first = !in->is_asked;
+    in->asked += in->is_asked;
     if (in->is_asked)
         release(wire);
     return KOLO_OK;
@@ -233,15 +235,13 @@ static int end_landing(struct ko_rdma_in *in)
     return KOLO_OK;
 }
 
-/* The place, with the keys that the other end needs for it, by whose rails it will be written. */
-static struct ko_rdma_place place_of(const struct ko_rdma_wire *wire, const void *to)
+/* The keys that the other end needs for the place, by whose rails it will be written. */
+static void write_keys(const struct ko_rdma_wire *wire, struct ko_rdma_line *line)
 {
     const struct ko_rdma_adapter *adapters = wire->device->adapters;
-    struct ko_rdma_place place = {.at = (uintptr_t)to};
 
     for (int i = 0; i < wire->nrails; i++)
-        place.keys[i] = wire->in.region.mrs[wire->rails[i].adapter - adapters]->rkey;
-    return place;
+        line->keys[i] = wire->in.region.mrs[wire->rails[i].adapter - adapters]->rkey;
 }
 
 /* Says where the body is to be written, or that it cannot be. */
@@ -251,7 +251,7 @@ static void clear(struct ko_rdma_wire *wire, void *to)
     struct ko_rdma_out *out = &wire->out;
     const size_t nbytes = in->frame.nbytes, stripe = ko_rdma_stripe(nbytes, wire->nrails);
 
-    out->clear = (struct ko_rdma_place){.at = 0};
+    out->line = (struct ko_rdma_line){.nbytes = in->frame.nbytes, .number = in->asked};
     if (in->held)
         ko_rdma_use(in->held, &in->region);
     else
@@ -259,12 +259,13 @@ static void clear(struct ko_rdma_wire *wire, void *to)
                                         KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE, &in->region);
     in->held = NULL;
     if (in->is_asked) {
-        out->clear = place_of(wire, to);
+        out->line.at = (uintptr_t)to;
+        write_keys(wire, &out->line);
         in->awaited = (1U << ((nbytes + stripe - 1) / stripe)) - 1;
     }
     wire->base.is_written_to = in->is_asked;
     in->is_clear = true;
-    out->tells_clear = true;
+    out->tells_line = true;
     ko_rdma_pump(wire);
 }
 

@@ -9,6 +9,7 @@
 #include "copy.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* ---- what is told without a credit ------------------------------------------------------- */
 
@@ -49,16 +50,25 @@ static void tell_at_once(struct ko_rdma_wire *wire, enum ko_rdma_kind kind)
     ko_rdma_post_list(wire);
 }
 
+bool ko_rdma_tell_line(struct ko_rdma_wire *wire, const struct ko_rdma_line *line)
+{
+    const bool has_imm = wire->rails[0].has_imm;
+    struct ko_rdma_line own = *line;
+
+    if (wire->status || wire->lines.nwrites == KO_RDMA_LINES || (!has_imm && !ko_rdma_slot(wire)))
+        return false;
+    own.credits += (unsigned)wire->in.owed;
+    wire->in.owed = 0;
+    ko_rdma_write_line(wire, &own);
+    return has_imm || tell(wire, KO_RDMA_CLEAR);
+}
+
 static void tell_all(struct ko_rdma_wire *wire)
 {
     struct ko_rdma_out *out = &wire->out;
-    struct ko_rdma_head *head = out->tells_clear ? begin_slot(wire, KO_RDMA_CLEAR) : NULL;
 
-    if (head) {
-        head->place = out->clear;
-        out->tells_clear = false;
-        send_filled(wire);
-    }
+    if (out->tells_line && ko_rdma_tell_line(wire, &out->line))
+        out->tells_line = false;
     while (out->tells_done && tell(wire, KO_RDMA_DONE))
         out->tells_done--;
     if (wire->in.owed >= KO_RDMA_CREDITS / 2)
@@ -138,7 +148,7 @@ void ko_rdma_drop_posts(struct ko_rdma_wire *wire)
     for (; out->ended != out->begun; out->ended++)
         if (out->flying[out->ended % KO_RDMA_FLYING].stripes)
             end_flight(wire, out->ended % KO_RDMA_FLYING);
-    out->tells_clear = false;
+    out->tells_line = false;
     out->tells_done = 0;
     out->filled = 0;
     wire->list.n = 0;
@@ -149,7 +159,7 @@ bool ko_rdma_is_sending(const struct ko_rdma_wire *wire)
 {
     const struct ko_rdma_out *out = &wire->out;
 
-    return (out->first && !out->held) || out->begun != out->ended || out->tells_clear ||
+    return (out->first && !out->held) || out->begun != out->ended || out->tells_line ||
            out->tells_done;
 }
 
@@ -188,6 +198,7 @@ static bool ask(struct ko_rdma_wire *wire)
     head->frame = wire->out.first->frame;
     wire->out.has_begun = true;
     wire->out.state = KO_RDMA_OUT_ASKED;
+    wire->out.asked++;
     return true;
 }
 
@@ -287,7 +298,7 @@ static bool has_work(const struct ko_rdma_wire *wire)
 {
     const struct ko_rdma_out *out = &wire->out;
 
-    return out->first || out->tells_clear || out->tells_done || wire->list.n ||
+    return out->first || out->tells_line || out->tells_done || wire->list.n ||
            wire->in.owed >= KO_RDMA_CREDITS / 2 || wire->in.nempty == KO_RDMA_REPOST;
 }
 
@@ -326,7 +337,7 @@ static bool leaves(const struct ko_rdma_wire *wire, size_t nbytes)
     const struct ko_rdma_out *out = &wire->out;
 
     return wire->stage == KO_RDMA_OPEN && !wire->status && !out->first && out->credits &&
-           !out->tells_clear && !out->tells_done && nbytes <= KO_RDMA_PART &&
+           !out->tells_line && !out->tells_done && nbytes <= KO_RDMA_PART &&
            wire->slots.nsends + 2 <= KO_RDMA_SLOTS;
 }
 
@@ -344,27 +355,53 @@ bool ko_rdma_give(struct ko_rdma_wire *wire, const struct ko_frame *frame, const
     return !wire->status;
 }
 
-void ko_rdma_hear_clear(struct ko_rdma_wire *wire, const struct ko_rdma_head *head)
+/* The line that is awaited: once copied it is as it was checked, whatever the peer writes. */
+static bool take_line(struct ko_rdma_wire *wire, struct ko_rdma_line *line)
+{
+    const struct ko_rdma_out *out = &wire->out;
+
+    memcpy(line, &wire->lines.come[out->asked % KO_RDMA_LINES], sizeof *line);
+    return line->number == out->asked && line->nbytes == out->first->frame.nbytes &&
+           line->at <= UINT64_MAX - line->nbytes;
+}
+
+static void write_first(struct ko_rdma_wire *wire, const struct ko_rdma_line *line)
 {
     struct ko_rdma_out *out = &wire->out;
     int stripes;
+
+    assert(out->begun - out->ended < KO_RDMA_FLYING);
+    stripes = ko_rdma_write(wire, line, &out->region, out->begun % KO_RDMA_FLYING);
+    if (wire->status)
+        return;
+    take_off(wire, stripes);
+    out->tells_done += !wire->rails[0].has_imm;
+}
+
+void ko_rdma_hear_line(struct ko_rdma_wire *wire, int index)
+{
+    struct ko_rdma_out *out = &wire->out;
+    struct ko_rdma_line line;
 
     if (out->state != KO_RDMA_OUT_ASKED || !out->first) {
         ko_rdma_refuse(wire, "a place came for a message that was not announced");
         return;
     }
-    if (!head->place.at) {
-        if (!out->first->held)
-            ko_rdma_unregister(wire->device, &out->region);
-        out->state = KO_RDMA_OUT_PARTS;
+    if (!take_line(wire, &line) ||
+        (index != KO_RDMA_AWAITED && index != (int)(out->asked % KO_RDMA_LINES))) {
+        ko_rdma_refuse(wire, "a place came that is not for the message announced");
         return;
     }
-    assert(out->begun - out->ended < KO_RDMA_FLYING);
-    stripes = ko_rdma_write(wire, &head->place, &out->region, out->begun % KO_RDMA_FLYING);
+    ko_rdma_take_credits(wire, line.credits);
     if (wire->status)
         return;
-    take_off(wire, stripes);
-    out->tells_done += !wire->rails[0].has_imm;
+    if (line.at) {
+        write_first(wire, &line);
+        return;
+    }
+    if (!out->first->held)
+        ko_rdma_unregister(wire->device, &out->region);
+    out->state = KO_RDMA_OUT_PARTS;
 }
 
 /* Of several messages a later one may be the first to have arrived. */

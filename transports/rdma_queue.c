@@ -13,9 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Requests that a rail can have on its way: slots, stripes with what tells of them where writes
- * have no immediates, and the first write. */
-enum { SEND_ROOM = KO_RDMA_SLOTS + KO_RDMA_FLYING + 1, OTHER_ROOM = 2 * KO_RDMA_FLYING + 1 };
+/* Requests that a rail can have on its way: slots, lines, stripes with what tells of them where
+ * writes have no immediates, and the first write. */
+enum {
+    SEND_ROOM = KO_RDMA_SLOTS + KO_RDMA_LINES + KO_RDMA_FLYING + 1,
+    OTHER_ROOM = 2 * KO_RDMA_FLYING + 1
+};
 
 /* ---- failure ----------------------------------------------------------------------------- */
 
@@ -42,24 +45,45 @@ void ko_rdma_fail(struct ko_rdma_wire *wire, int status)
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-static int make_slots(struct ko_rdma_wire *wire)
+/* Whole pages, since a child of fork may lack what is registered. */
+static unsigned char *new_pages(size_t nbytes)
 {
-    const size_t nbytes = 2 * (size_t)KO_RDMA_SLOTS * KO_RDMA_SLOT;
-    const struct ko_rdma_adapter *adapter = wire->rails[0].adapter;
-    struct ko_rdma_slots *slots = &wire->slots;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), all = (nbytes + page - 1) / page * page;
     void *memory;
 
-    if (posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), nbytes))
-        return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes of slots", nbytes);
-    memset(memory, 0, nbytes);
-    slots->memory = memory;
-    slots->mr = ko_rdma_register_first(wire->device, adapter, memory, nbytes, KO_IB_LOCAL_WRITE);
-    if (slots->mr)
+    if (posix_memalign(&memory, page, all))
+        return NULL;
+    return memset(memory, 0, all);
+}
+
+/* Slots and lines to send, which no other end may write, and behind them lines that come. */
+static bool register_slots(struct ko_rdma_wire *wire)
+{
+    const size_t come = KO_RDMA_LINES * sizeof(struct ko_rdma_line);
+    const struct ko_rdma_adapter *adapter = wire->rails[0].adapter;
+    unsigned char *memory = wire->slots.memory, *lines = memory + KO_RDMA_WIRE_BYTES - come;
+
+    wire->lines.come = (struct ko_rdma_line *)lines;
+    wire->lines.go = (struct ko_rdma_line *)(lines - come);
+    wire->slots.mr = ko_rdma_register_first(wire->device, adapter, memory, (size_t)(lines - memory),
+                                            KO_IB_LOCAL_WRITE);
+    if (wire->slots.mr)
+        wire->lines.mr = ko_rdma_register_first(wire->device, adapter, lines, come,
+                                                KO_IB_LOCAL_WRITE | KO_IB_REMOTE_WRITE);
+    return wire->lines.mr;
+}
+
+static int make_slots(struct ko_rdma_wire *wire)
+{
+    wire->slots.memory = new_pages(KO_RDMA_WIRE_BYTES);
+    if (!wire->slots.memory)
+        return ko_fail(KOLO_E_NOMEM, "no memory for %d bytes of slots", KO_RDMA_WIRE_BYTES);
+    if (register_slots(wire))
         return KOLO_OK;
     return ko_fail(KOLO_E_SYSTEM,
-                   "%zu bytes of slots cannot be registered with %s: %s; raise the limit of locked "
+                   "%d bytes of slots cannot be registered with %s: %s; raise the limit of locked "
                    "memory (ulimit -l, LimitMEMLOCK=, --ulimit memlock=-1)",
-                   nbytes, adapter->port.device, strerror(errno));
+                   KO_RDMA_WIRE_BYTES, wire->rails[0].adapter->port.device, strerror(errno));
 }
 
 /* Adapters differ in what they can send inline, and say so by refusing. */
@@ -184,6 +208,9 @@ void ko_rdma_queue_close(struct ko_rdma_wire *wire)
     wire->nrails = 0;
     if (wire->slots.mr)
         ko_rdma_unregister_one(wire->device, first, wire->slots.mr);
+    if (wire->lines.mr)
+        ko_rdma_unregister_one(wire->device, first, wire->lines.mr);
     free(wire->slots.memory);
+    wire->lines = (struct ko_rdma_lines){.mr = NULL};
     wire->slots = (struct ko_rdma_slots){.mr = NULL};
 }

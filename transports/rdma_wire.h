@@ -37,11 +37,18 @@ struct ko_rdma_list {
 
 /* What the first rail has besides. */
 struct ko_rdma_slots {
-    struct ko_ib_mr *mr;   /* KO_RDMA_SLOTS to receive in, then as many to send from */
-    unsigned char *memory; /* of them */
+    struct ko_ib_mr *mr; /* KO_RDMA_SLOTS to receive in, as many to send from, and lines to send */
+    unsigned char *memory; /* of them; lines that come lie behind */
     uint32_t inline_bytes;
     unsigned next; /* slot to send from */
     int nsends;    /* of those that have not completed */
+};
+
+struct ko_rdma_lines {
+    struct ko_ib_mr *mr;
+    const struct ko_rdma_line *come; /* KO_RDMA_LINES that the peer writes, at any time */
+    struct ko_rdma_line *go;         /* what is written into the peer's */
+    int nwrites;                     /* that have not completed */
 };
 
 /* What joins queue pairs of iWARP. */
@@ -71,8 +78,9 @@ struct ko_rdma_out {
         int stripes; /* that have not completed; 0: the post has been given back */
     } flying[KO_RDMA_FLYING];
     unsigned begun, ended; /* counts of them */
-    bool tells_clear;      /* what is to be told as soon as there is a slot */
-    struct ko_rdma_place clear;
+    uint32_t asked;        /* messages that have been announced */
+    bool tells_line;       /* what is to be told as soon as there is room */
+    struct ko_rdma_line line;
     int tells_done;
 };
 
@@ -87,6 +95,7 @@ struct ko_rdma_in {
     bool holds_first; /* the record in front has its beginning */
     bool is_asked;    /* it will be written, not come in slots */
     bool is_landing, is_clear;
+    uint32_t asked;   /* messages that have been announced */
     unsigned awaited; /* rails whose stripes have not come yet, a bit each */
     size_t done;
     struct ko_held *held; /* it is to be written there */
@@ -111,6 +120,7 @@ struct ko_rdma_wire {
     int nrails;
     int nprobed; /* of them, whose first write has arrived */
     struct ko_rdma_slots slots;
+    struct ko_rdma_lines lines;
     struct ko_rdma_list list;
     struct ko_rdma_meeting meeting;
     struct ko_rdma_out out;

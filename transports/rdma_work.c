@@ -16,7 +16,8 @@
 
 enum {
     IMM_PROBE = 1, /* of a write that carries nothing */
-    IMM_DONE = 2
+    IMM_DONE = 2,
+    IMM_LINE = 3 /* its number above this */
 };
 
 static uint64_t work_of(const struct ko_rdma_rail *rail, enum ko_rdma_work work, unsigned number)
@@ -59,10 +60,13 @@ static bool is_loss(const struct ko_rdma_wire *wire, int status)
 
 static const char *name_of(uint64_t wr_id)
 {
-    static const char *const words[] = {
-        [KO_RDMA_GOT] = "receiving",           [KO_RDMA_SENT] = "sending",
-        [KO_RDMA_WROTE] = "writing",           [KO_RDMA_PROBED] = "the first write",
-        [KO_RDMA_TOLD] = "telling of a write", [KO_RDMA_GATHERED] = "sending from a GPU"};
+    static const char *const words[] = {[KO_RDMA_GOT] = "receiving",
+                                        [KO_RDMA_SENT] = "sending",
+                                        [KO_RDMA_WROTE] = "writing",
+                                        [KO_RDMA_PROBED] = "the first write",
+                                        [KO_RDMA_TOLD] = "telling of a write",
+                                        [KO_RDMA_LINED] = "telling where to write",
+                                        [KO_RDMA_GATHERED] = "sending from a GPU"};
 
     return words[wr_id >> 56];
 }
@@ -286,7 +290,7 @@ static void write_stripe(struct ko_rdma_wire *wire, struct ko_rdma_rail *rail,
     post_all(wire, rail, send);
 }
 
-int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
+int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_line *line,
                   const struct ko_rdma_region *region, unsigned flying)
 {
     const struct ko_post *message = wire->out.first;
@@ -304,12 +308,38 @@ int ko_rdma_write(struct ko_rdma_wire *wire, const struct ko_rdma_place *place,
                                   .opcode = rail->has_imm ? KO_IB_WRITE_IMM : KO_IB_WRITE,
                                   .send_flags = KO_IB_SIGNALED,
                                   .imm_data = htonl(IMM_DONE),
-                                  .remote_addr = place->at + at,
-                                  .rkey = place->keys[i]};
+                                  .remote_addr = line->at + at,
+                                  .rkey = line->keys[i]};
 
         write_stripe(wire, rail, &send);
     }
     return i;
+}
+
+/* Where the write cannot say itself that it has come, CLEAR is put behind it. */
+void ko_rdma_write_line(struct ko_rdma_wire *wire, const struct ko_rdma_line *line)
+{
+    const unsigned index = line->number % KO_RDMA_LINES;
+    const bool is_idle = !ko_rdma_is_flying(wire), has_imm = wire->rails[0].has_imm;
+    struct ko_ib_sge piece = {(uintptr_t)&wire->lines.go[index], sizeof *line,
+                              wire->slots.mr->lkey};
+    struct ko_ib_send send = {.wr_id = work_of(&wire->rails[0], KO_RDMA_LINED, 0),
+                              .sg_list = &piece,
+                              .num_sge = 1,
+                              .opcode = has_imm ? KO_IB_WRITE_IMM : KO_IB_WRITE,
+                              .send_flags = KO_IB_SIGNALED,
+                              .imm_data = htonl(IMM_LINE | index << 8),
+                              .remote_addr = wire->theirs.lines_at + index * sizeof *line,
+                              .rkey = wire->theirs.lines_key};
+
+    if (sizeof *line <= wire->slots.inline_bytes)
+        send.send_flags |= KO_IB_INLINE;
+    wire->lines.go[index] = *line;
+    wire->lines.nwrites++;
+    if (is_idle && has_imm)
+        post_all(wire, &wire->rails[0], &send);
+    else
+        enlist(wire, &send);
 }
 
 /* Writes nothing, to nowhere, in the way in which messages will be written: what the adapter cannot
@@ -343,6 +373,8 @@ static void hear_write(struct ko_rdma_rail *rail, const struct ko_ib_wc *wc)
 
     if (imm == IMM_DONE)
         ko_rdma_hear_done(rail->wire, number_of_rail(rail));
+    else if ((imm & 0xff) == IMM_LINE && rail == &rail->wire->rails[0])
+        ko_rdma_hear_line(rail->wire, (int)(imm >> 8));
     else if (imm != IMM_PROBE)
         ko_rdma_refuse(rail->wire, "an immediate of no known kind came");
 }
@@ -386,6 +418,9 @@ void ko_rdma_complete(struct ko_rdma_rail *rail, const struct ko_ib_wc *wc)
             wire->stage = KO_RDMA_OPEN;
         return;
     case KO_RDMA_TOLD:
+        return;
+    case KO_RDMA_LINED:
+        wire->lines.nwrites--;
         return;
     case KO_RDMA_GATHERED:
         wire->slots.nsends--;

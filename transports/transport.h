@@ -36,7 +36,7 @@
 
 /* Longest address of a device, longest body of a control frame, what a transport may put into a
  * hello. */
-enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640, KO_CARD_BYTES = 544 };
+enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640, KO_CARD_BYTES = 560 };
 
 /* Longest slice between ranks that share no memory: more than a slot holds, since each message
  * costs system calls. A little less than a whole number of packets of 64 KiB, so that the frame
@@ -69,7 +69,7 @@ struct ko_hello {
 };
 
 #define KO_HELLO_MAGIC 0x6f6c6f6bU /* "kolo" */
-#define KO_HELLO_VERSION 12U
+#define KO_HELLO_VERSION 13U
 
 enum ko_wire_state { KO_WIRE_OPENING, KO_WIRE_OPEN };
 
