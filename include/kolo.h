@@ -573,7 +573,9 @@ KOLO_API int kolo_scatter_bytes(kolo_group *group, const kolo_bytes *in, void **
  * the same bits: those of an all_reduce, whose order of additions is its algorithm's, followed by
  * the formula, computed in float32 without fused multiply-adds. Where all ranks share a GPU, or
  * reach each other's, one kernel reads each gradient once and writes each parameter once, and the
- * call can be captured for a CUDA graph with the options it has then. */
+ * call can be captured for a CUDA graph with the options it has then; between GPUs, elements that
+ * travel as smaller ones are cast before. Between hosts it is an all_reduce, of which each rank
+ * stages its share, and the step follows on the GPU. */
 
 typedef enum kolo_optimizer { KOLO_SGD, KOLO_ADAM } kolo_optimizer;
 

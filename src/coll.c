@@ -320,10 +320,41 @@ static int run_plainly(kolo_group *group, const struct ko_call *call)
     return call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
 }
 
-static int run_on_host(kolo_group *group, const struct ko_call *call)
+static int find_way(kolo_group *group, const struct ko_call *call, ko_run *run);
+
+/* A ko_run. */
+static int run_copies(kolo_group *group, const struct ko_call *call)
 {
-    return call->epilogue ? ko_coll_run_epilogue(group, call, run_plainly)
-                          : run_plainly(group, call);
+    return find_way(group, call, run_plainly);
+}
+
+/* On a GPU without kernels it takes the host's, which has all else that a call has. */
+static int run_cast(kolo_group *group, const struct ko_call *call, ko_run *run)
+{
+    if (call->is_on_gpu && !ko_call_has_step(call) && !ko_gpu_has_kernels(group->gpu))
+        return ko_coll_run_on_gpu(group, call, run_copies);
+    return ko_coll_run_cast(group, call, find_way, run);
+}
+
+/* A ko_way: the one that all ranks find alike, for one part after another of what the call is. */
+static int find_way(kolo_group *group, const struct ko_call *call, ko_run *run)
+{
+    const bool is_shared = ko_coll_is_shared(group, call);
+
+    if (call->is_captured && !is_shared)
+        return ko_coll_run_captured(group, call); /* which says why not */
+    if (ko_call_is_cast(call) && !ko_coll_casts_in_passing(group))
+        return run_cast(group, call, run);
+    if (call->is_captured)
+        return ko_coll_run_captured(group, call);
+    if (is_shared)
+        return ko_coll_run_shared(group, call, run);
+    if (ko_call_has_step(call))
+        return ko_coll_run_then_step(group, call, find_way, run);
+    if (call->is_coalesced)
+        return ko_coll_run_long_ones(group, call, find_way, run);
+    return ko_coll_is_divided(group, call) ? ko_coll_run_divided(group, call, run)
+                                           : ko_coll_run_by_host(group, call, run);
 }
 
 static int run(kolo_group *group, const struct ko_call *call)
@@ -332,14 +363,8 @@ static int run(kolo_group *group, const struct ko_call *call)
 
     if (!err && call->epilogue)
         err = ko_coll_unscale(group, call);
-    if (!err && call->is_captured)
-        err = ko_coll_run_captured(group, call);
-    else if (!err && ko_coll_is_shared(group, call))
-        err = ko_coll_run_shared(group, call, run_on_host);
-    else if (!err && ko_coll_is_divided(group, call))
-        err = ko_coll_run_divided(group, call, run_on_host);
-    else if (!err)
-        err = ko_coll_run_by_host(group, call, run_on_host);
+    if (!err)
+        err = find_way(group, call, run_plainly);
     if (call->mark)
         ko_gpu_let_go(group->gpu, call->mark);
     ko_coll_tell_failure(group);

@@ -82,6 +82,10 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
  */
 typedef int ko_run(kolo_group *group, const struct ko_call *call);
 
+/* Carries out a call of this rank's whose buffers may be in GPU memory; by `run` what is in the
+ * host's, or goes that way. */
+typedef int ko_way(kolo_group *group, const struct ko_call *call, ko_run *run);
+
 /* The index of the algorithm by which all ranks carry out a checked call; for whoever has the
  * engine's turn. */
 int ko_coll_choose(kolo_group *group, const struct ko_call *call);

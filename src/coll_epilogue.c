@@ -156,15 +156,90 @@ static uint32_t scale_of(const struct ko_call *call, size_t first, struct ko_sca
     return scale->n;
 }
 
-/* ---- on the host ------------------------------------------------------------------------- */
+/* ---- around an all_reduce ---------------------------------------------------------------- */
+
+static ko_cu_stream stream_of(kolo_group *group, const struct ko_call *call)
+{
+    return call->is_captured ? ko_gpu_user_stream(group->gpu) : ko_gpu_own_stream(group->gpu);
+}
+
+/* Of what has been put into that stream; a graph's comes later. */
+static int finish(kolo_group *group, const struct ko_call *call, int err)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+
+    if (!err && !call->is_captured)
+        err = ko_gpu_finish(group->gpu, &deadline);
+    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+}
+
+static int await_input(kolo_group *group, const struct ko_call *call)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+
+    return call->is_captured ? KOLO_OK : ko_gpu_await_mark(group->gpu, call->mark, &deadline);
+}
 
 /* float32 to something else, or back. */
-static void cast(kolo_dtype from, kolo_dtype to, const void *in, void *out, size_t count)
+static int cast(kolo_group *group, const struct ko_call *call, kolo_dtype from, kolo_dtype to,
+                const struct ko_scale *scale)
 {
-    const struct ko_scale scale = {
-        .from = {address(in)}, .to = {address(out)}, .counts = {count}, .factor = 1, .n = 1};
+    int err;
 
-    ko_gradients_scale(from, to, &scale);
+    if (!call->is_on_gpu) {
+        ko_gradients_scale(from, to, scale);
+        return KOLO_OK;
+    }
+    err = ko_gpu_enter(group->gpu);
+    if (!err) {
+        err = ko_cuda_scale(from, to, *scale, stream_of(group, call));
+        ko_gpu_leave(group->gpu);
+    }
+    return finish(group, call, err);
+}
+
+/* Memory for all elements as smaller ones, where the others are. */
+static int find_memory(kolo_group *group, const struct ko_call *call, void **memory)
+{
+    const size_t nbytes = call->count * kolo_dtype_size(call->epilogue->wire) + 1;
+    unsigned char *on_host;
+    ko_cu_ptr on_gpu;
+    int err = call->is_on_gpu ? ko_gpu_scratch(group->gpu, KO_GPU_FOR_CASTS, nbytes, &on_gpu)
+                              : ko_group_scaled(group, nbytes, &on_host);
+
+    if (!err)
+        *memory = call->is_on_gpu ? (void *)(uintptr_t)on_gpu : on_host;
+    return err;
+}
+
+static struct ko_scale scale_by(const void *from, void *to, size_t count)
+{
+    return (struct ko_scale){
+        .from = {address(from)}, .to = {address(to)}, .counts = {count}, .factor = 1, .n = 1};
+}
+
+int ko_coll_run_cast(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run)
+{
+    const bool has_step = ko_call_has_step(call);
+    const kolo_dtype dtype = call->dtype, wire = call->epilogue->wire;
+    struct ko_call smaller = *call;
+    struct ko_scale there, back;
+    void *memory = NULL;
+    int err = find_memory(group, call, &memory);
+
+    if (!err && call->is_on_gpu)
+        err = await_input(group, call);
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    smaller.in = memory;
+    smaller.out = has_step ? call->out : memory;
+    smaller.dtype = wire;
+    there = scale_by(call->in, memory, call->count);
+    back = scale_by(memory, call->out, call->count);
+    err = cast(group, call, dtype, wire, &there);
+    if (!err)
+        err = way(group, &smaller, run);
+    return err || has_step ? err : cast(group, call, wire, dtype, &back);
 }
 
 static void take_step(const kolo_update *update, kolo_dtype dtype, const kolo_step *options)
@@ -179,65 +254,40 @@ void ko_step_take(const kolo_update *update, const kolo_step *step)
     take_step(update, KOLO_FLOAT32, step);
 }
 
-static int run_compressed(kolo_group *group, const struct ko_call *call, kolo_dtype wire,
-                          ko_run *run)
-{
-    struct ko_call smaller = *call;
-    unsigned char *memory;
-    int err = ko_group_scaled(group, call->count * kolo_dtype_size(wire), &memory);
-
-    if (err)
-        return ko_group_fail(group, err, kolo_last_error());
-    cast(KOLO_FLOAT32, wire, call->in, memory, call->count);
-    smaller.in = smaller.out = memory;
-    smaller.dtype = wire;
-    err = run(group, &smaller);
-    if (!err)
-        cast(wire, KOLO_FLOAT32, memory, call->out, call->count);
-    return err;
-}
-
-int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call, ko_run *run)
-{
-    const struct ko_epilogue *epilogue = call->epilogue;
-    struct ko_call plain = *call;
-    const kolo_update update = update_of(call);
-    int err;
-
-    plain.epilogue = NULL;
-    if (epilogue->has_step)
-        plain.out = update.grad; /* which the caller lends for that */
-    err = epilogue->wire == call->dtype ? run(group, &plain)
-                                        : run_compressed(group, &plain, epilogue->wire, run);
-    if (!err && epilogue->has_step)
-        take_step(&update, call->dtype, &epilogue->step);
-    return err;
-}
-
-/* ---- on a GPU ---------------------------------------------------------------------------- */
-
-static int finish(kolo_group *group, int err)
-{
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-
-    return err ? err : ko_gpu_finish(group->gpu, &deadline);
-}
-
-int ko_coll_step_on_gpu(kolo_group *group, const struct ko_call *call)
+/* By a gradient that the call's in is now. */
+static int take_step_of(kolo_group *group, const struct ko_call *call)
 {
     const kolo_step *step = &call->epilogue->step;
     const struct ko_gradients gradients = {
         .rule = rule_of(step), .dtype = call->dtype, .wire = call->dtype, .op = KOLO_SUM};
     const kolo_update update = update_of(call);
-    int err = ko_gpu_enter(group->gpu);
+    int err;
 
+    if (!call->is_on_gpu) {
+        take_step(&update, call->dtype, step);
+        return KOLO_OK;
+    }
+    err = ko_gpu_enter(group->gpu);
     if (!err) {
-        err = ko_cuda_step(&gradients, step_by(&update, step), ko_gpu_own_stream(group->gpu));
+        err = ko_cuda_step(&gradients, step_by(&update, step), stream_of(group, call));
         ko_gpu_leave(group->gpu);
     }
-    err = finish(group, err);
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+    return finish(group, call, err);
 }
+
+int ko_coll_run_then_step(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run)
+{
+    const struct ko_epilogue rest = {.name = call->epilogue->name, .wire = call->dtype};
+    struct ko_call reduction = *call;
+    int err;
+
+    reduction.out = (void *)(uintptr_t)call->in; /* which the caller lends for that */
+    reduction.epilogue = &rest;
+    err = way(group, &reduction, run);
+    return err ? err : take_step_of(group, call);
+}
+
+/* ---- in the same pass -------------------------------------------------------------------- */
 
 int ko_coll_begin_fused(kolo_group *group, const struct ko_call *call,
                         const struct ko_gpu_plan *plan, int i, ko_cu_stream stream)
@@ -280,16 +330,11 @@ static int begin_unscaling(kolo_group *group, const struct ko_call *call, ko_cu_
 
 static int unscale_on_gpu(kolo_group *group, const struct ko_call *call)
 {
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    int err;
+    int err = await_input(group, call);
 
-    if (call->is_captured)
-        return begin_unscaling(group, call, ko_gpu_user_stream(group->gpu));
-    err = ko_gpu_await_mark(group->gpu, call->mark, &deadline);
     if (!err)
-        err = begin_unscaling(group, call, ko_gpu_own_stream(group->gpu));
-    err = finish(group, err);
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+        err = begin_unscaling(group, call, stream_of(group, call));
+    return finish(group, call, err);
 }
 
 int ko_coll_unscale(kolo_group *group, const struct ko_call *call)

@@ -2,8 +2,9 @@
  *
  * coll_epilogue.h: what an all_reduce does besides for training (kolo.h): its elements travel as a
  * smaller float, its result takes an optimizer's step, gradients are unscaled before all ranks
- * agree whether they are finite. The algorithms know nothing of it: on the host it is done around
- * them; on a GPU that all ranks share, or GPUs that reach each other, in the pass that reduces.
+ * agree whether they are finite. The algorithms know nothing of it: it is done around them; on a
+ * GPU that all ranks share in the pass that reduces, and so is the step on GPUs that reach each
+ * other.
  */
 #ifndef KO_COLL_EPILOGUE_H
 #define KO_COLL_EPILOGUE_H
@@ -31,9 +32,14 @@ static inline bool ko_call_has_step(const struct ko_call *call)
     return call->epilogue && call->epilogue->has_step;
 }
 
+static inline bool ko_call_is_cast(const struct ko_call *call)
+{
+    return call->epilogue && call->epilogue->wire != call->dtype;
+}
+
 static inline bool ko_call_is_fused(const struct ko_call *call)
 {
-    return call->epilogue && (call->epilogue->has_step || call->epilogue->wire != call->dtype);
+    return ko_call_has_step(call) || ko_call_is_cast(call);
 }
 
 /* Gives the call its epilogue, and the number for its options. */
@@ -64,11 +70,10 @@ void ko_step_take(const kolo_update *update, const kolo_step *step);
  * for a graph, in the user's stream. */
 int ko_coll_unscale(kolo_group *group, const struct ko_call *call);
 
-/* Carries out the call on host memory, by `run` of plain ones. */
-int ko_coll_run_epilogue(kolo_group *group, const struct ko_call *call, ko_run *run);
-
-/* The step of a call on the GPU whose in is the result of the all_reduce; waits for it. */
-int ko_coll_step_on_gpu(kolo_group *group, const struct ko_call *call);
+/* Takes the call apart: `way` carries out one of elements that have been cast, or an all_reduce
+ * whose result is the gradient of the step that follows. */
+int ko_coll_run_cast(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run);
+int ko_coll_run_then_step(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run);
 
 /* Puts step i of a plan into a stream, of a call that is fused. With the GPU's context. */
 int ko_coll_begin_fused(kolo_group *group, const struct ko_call *call,

@@ -257,7 +257,7 @@ static int run_stages(kolo_group *group, const struct ko_call *call, struct stag
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-static int run_tensors(kolo_group *group, const struct ko_call *call, ko_run *run)
+int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     const size_t n = count_tensors(call);
     struct stage *stages = ko_alloc(n * (sizeof *stages + sizeof(kolo_tensor)), "GPU buffers");
@@ -268,23 +268,4 @@ static int run_tensors(kolo_group *group, const struct ko_call *call, ko_run *ru
     err = run_stages(group, call, stages, (kolo_tensor *)(void *)(stages + n), run);
     free(stages);
     return err;
-}
-
-/* The gradient comes back to where it was; the step, of arrays that need not travel, is the GPU's.
- */
-static int run_then_step(kolo_group *group, const struct ko_call *call, ko_run *run)
-{
-    const struct ko_epilogue wire = {.name = call->epilogue->name, .wire = call->epilogue->wire};
-    struct ko_call reduction = *call;
-    int err;
-
-    reduction.out = (void *)(uintptr_t)call->in;
-    reduction.epilogue = &wire;
-    err = run_tensors(group, &reduction, run);
-    return err ? err : ko_coll_step_on_gpu(group, call);
-}
-
-int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call, ko_run *run)
-{
-    return ko_call_has_step(call) ? run_then_step(group, call, run) : run_tensors(group, call, run);
 }

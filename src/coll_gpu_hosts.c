@@ -11,6 +11,7 @@
  */
 #include "coll_gpu_hosts.h"
 
+#include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "coll_gpu_division.h"
 #include "coll_gpu_offers.h"
@@ -58,7 +59,8 @@ bool ko_coll_is_divided(const kolo_group *group, const struct ko_call *call)
     int64_t piece_bytes;
 
     return group->share && group->hosts->n > 1 && !group->is_ordered && !call->is_uneven &&
-           !call->is_coalesced && !call->epilogue && ko_division_suits(call->what, group->hosts) &&
+           !call->is_coalesced && !ko_call_is_fused(call) &&
+           ko_division_suits(call->what, group->hosts) &&
            !ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &piece_bytes) &&
            bytes_of_all(group, call) >= (size_t)piece_bytes / LEAST_OF_PIECE;
 }
@@ -381,7 +383,7 @@ static int make_room(struct divided *d)
         return KOLO_OK;
     err = ko_gpu_staging(d->group->gpu, 2 * d->slot_bytes, &d->memory);
     if (!err && ko_is_reducing(d->call->what))
-        err = ko_gpu_scratch(d->group->gpu, d->stride, &d->scratch);
+        err = ko_gpu_scratch(d->group->gpu, KO_GPU_FOR_PIECES, d->stride, &d->scratch);
     return err ? ko_group_fail(d->group, err, kolo_last_error()) : KOLO_OK;
 }
 
@@ -423,7 +425,7 @@ static void hold_slots(struct divided *d)
         ko_held_let_go(d->held);
         d->held = NULL;
         if (!link || !ko_link_reaches_gpus(link) ||
-            (!slots && ko_gpu_scratch(d->group->gpu, 2 * d->slot_bytes, &slots)))
+            (!slots && ko_gpu_scratch(d->group->gpu, KO_GPU_FOR_PIECES, 2 * d->slot_bytes, &slots)))
             return;
         d->held = ko_link_hold(link, d->group->gpu, (void *)(uintptr_t)slots, 2 * d->slot_bytes);
         if (!d->held)

@@ -132,11 +132,10 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
 static void describe_self(kolo_group *group, struct presence *presence)
 {
     *presence = (struct presence){.has_kernels = 0};
-    if (group->gpu && !ko_gpu_identify(group->gpu, &presence->gpu) && !ko_gpu_enter(group->gpu)) {
-        presence->has_kernels = !ko_cuda_kernels_open();
+    if (group->gpu && !ko_gpu_identify(group->gpu, &presence->gpu)) {
+        presence->has_kernels = ko_gpu_has_kernels(group->gpu);
         presence->has_adapters = ko_endpoint_reaches_gpus(group->endpoint) &&
                                  strcmp(ko_config_text(KO_CONFIG_GPUDIRECT), "0") != 0;
-        ko_gpu_leave(group->gpu);
     }
 }
 

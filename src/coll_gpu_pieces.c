@@ -10,10 +10,12 @@
 
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
+#include "coll_gpu_hosts.h"
 #include "config.h"
 #include "dtype.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64, STAGE_BYTES = 16 << 20 /* of a piece that stays on the GPU */ };
@@ -83,7 +85,7 @@ static bool has_scratch(struct pieces *pieces)
 {
     ko_cu_ptr scratch;
 
-    if (ko_gpu_scratch(pieces->group->gpu, 2 * pieces->slot_bytes, &scratch))
+    if (ko_gpu_scratch(pieces->group->gpu, KO_GPU_FOR_PIECES, 2 * pieces->slot_bytes, &scratch))
         return false;
     pieces->memory = (unsigned char *)(uintptr_t)scratch;
     return true;
@@ -253,11 +255,61 @@ int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call, ko_run *r
                             .run = run};
     int err = choose_length(group, call, &pieces.most);
 
-    if (!err && ko_call_has_step(call)) /* whose out is no result of the all_reduce */
-        pieces.most = 0;
+    if (ko_call_is_cast(call))
+        return ko_coll_run_cast(group, call, ko_coll_run_by_host, run);
+    if (ko_call_has_step(call))
+        return ko_coll_run_then_step(group, call, ko_coll_run_by_host, run);
     if (err || pieces.most)
         return err ? err : run_all(&pieces);
     return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
+}
+
+/* ---- several tensors ------------------------------------------------------------------------- */
+
+static int is_long(const kolo_group *group, const struct ko_call *call, bool *is)
+{
+    size_t most;
+    int err = choose_length(group, call, &most);
+
+    *is = !err && (most || ko_coll_is_divided(group, call));
+    return err;
+}
+
+/* With room for all tensors in `others`. */
+static int run_each(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run,
+                    kolo_tensor *others)
+{
+    struct ko_call rest = *call;
+    bool is;
+    int err = KOLO_OK;
+
+    rest.tensors = others;
+    rest.ntensors = 0;
+    for (size_t i = 0; i < call->ntensors && !err; i++) {
+        const struct ko_call part = ko_coll_tensor(call, i);
+
+        err = is_long(group, &part, &is);
+        if (!err && is)
+            err = way(group, &part, run);
+        else
+            others[rest.ntensors++] = call->tensors[i];
+    }
+    return err || !rest.ntensors ? err : ko_coll_run_by_host(group, &rest, run);
+}
+
+int ko_coll_run_long_ones(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run)
+{
+    kolo_tensor *others;
+    int err;
+
+    if (group->size == 1 || !atomic_load(&group->has_gpus))
+        return ko_coll_run_by_host(group, call, run);
+    others = ko_alloc(call->ntensors * sizeof *others, "a list of tensors");
+    if (!others)
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    err = run_each(group, call, way, run, others);
+    free(others);
+    return err;
 }
 
 int ko_coll_run_staged(kolo_group *group, const struct ko_call *call,

@@ -28,10 +28,13 @@ struct ko_piecework {
  * group's. */
 int ko_coll_run_pieces(const struct ko_piecework *of, void *work);
 
-/* Carries out a call of this rank's, whose buffers may be in GPU memory or the host's, by `run`,
- * for buffers of the host's: as many times as all ranks alike find best. The caller has the
- * engine's turn. */
+/* A ko_way: by `run`, as many times as all ranks alike find best. The caller has the engine's turn.
+ */
 int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call, ko_run *run);
+
+/* A call of several tensors: `way` carries out each that is worth a call of its own where there are
+ * GPUs, and the others go together. */
+int ko_coll_run_long_ones(kolo_group *group, const struct ko_call *call, ko_way *way, ko_run *run);
 
 /* Carries out a call of one tensor, in blocks of one length, of buffers in GPU memory, by copies
  * there that cross works on, in pieces. The caller has the engine's turn. */

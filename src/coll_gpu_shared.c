@@ -38,6 +38,11 @@ bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
     return is_shared(group) && call->what != KO_BARRIER;
 }
 
+bool ko_coll_casts_in_passing(const kolo_group *group)
+{
+    return is_shared(group) && !ko_gpu_share_is_spread(group->share);
+}
+
 /* ---- blocks of different lengths ---------------------------------------------------------- */
 
 /* A buffer without blocks is the same to all others. */
@@ -313,7 +318,7 @@ static bool can_be_staged(const kolo_group *group, const struct ko_call *call,
 
     for (int r = 0; r < group->size; r++)
         are_on_gpu &= offers[r].in.kind != KO_GPU_HOST && offers[r].out.kind != KO_GPU_HOST;
-    return are_on_gpu && !call->is_uneven && !call->epilogue &&
+    return are_on_gpu && !call->is_uneven && !ko_call_is_fused(call) &&
            ko_gpu_share_has_stages(group->share);
 }
 

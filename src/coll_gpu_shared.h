@@ -14,6 +14,11 @@
  */
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call);
 
+/* Whether elements that travel as smaller ones are cast by the kernels that reduce: where all is on
+ * one GPU, which they would be read and written on once more. Between GPUs half of them has to go.
+ */
+bool ko_coll_casts_in_passing(const kolo_group *group);
+
 /* Carries such a call out: where the buffers are; if others cannot reach them, on copies in memory
  * of the library's on the GPU that they can; by `run` if there are none, or some ranks' buffers are
  * in host memory. The caller has the engine's turn. */

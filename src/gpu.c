@@ -184,6 +184,17 @@ bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
     return does;
 }
 
+bool ko_gpu_has_kernels(struct ko_gpu *gpu)
+{
+    bool has;
+
+    if (ko_gpu_enter(gpu))
+        return false;
+    has = !ko_cuda_kernels_open();
+    ko_gpu_leave(gpu);
+    return has;
+}
+
 const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)
 {
     return gpu->cuda;
@@ -316,9 +327,9 @@ int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
 }
 
 /* With the context. */
-static int grow_scratch(struct ko_gpu *gpu, size_t nbytes)
+static int grow_scratch(struct ko_gpu *gpu, struct scratch **list, size_t nbytes)
 {
-    const size_t twice = gpu->scratch ? 2 * gpu->scratch->memory.nbytes : 0;
+    const size_t twice = *list ? 2 * (*list)->memory.nbytes : 0;
     struct scratch *scratch = ko_alloc(sizeof *scratch, "a group's memory on its GPU");
     int err;
 
@@ -332,8 +343,8 @@ static int grow_scratch(struct ko_gpu *gpu, size_t nbytes)
         free(scratch);
         return err;
     }
-    scratch->older = gpu->scratch;
-    gpu->scratch = scratch;
+    scratch->older = *list;
+    *list = scratch;
     return KOLO_OK;
 }
 
@@ -342,23 +353,38 @@ void ko_gpu_prefer_pieces(struct ko_gpu *gpu)
     gpu->prefers_pieces = true;
 }
 
-int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory)
+int ko_gpu_scratch(struct ko_gpu *gpu, enum ko_gpu_purpose purpose, size_t nbytes,
+                   ko_cu_ptr *memory)
 {
+    struct scratch **list = &gpu->scratch[purpose];
     int err = KOLO_OK;
 
-    if (!gpu->scratch || gpu->scratch->memory.nbytes < nbytes) {
+    if (!*list || (*list)->memory.nbytes < nbytes) {
         err = ko_gpu_enter(gpu);
         if (err)
             return err;
-        err = grow_scratch(gpu, nbytes);
+        err = grow_scratch(gpu, list, nbytes);
         ko_gpu_leave(gpu);
     }
     if (!err)
-        *memory = gpu->scratch->memory.at;
+        *memory = (*list)->memory.at;
     return err;
 }
 
 /* ---- end ------------------------------------------------------------------------------------- */
+
+/* With the context. */
+static void free_scratch(struct ko_gpu *gpu, struct scratch *scratch, bool is_left)
+{
+    while (scratch) {
+        struct scratch *older = scratch->older;
+
+        if (!is_left)
+            ko_gpu_memory_free(gpu->cuda, &scratch->memory);
+        free(scratch);
+        scratch = older;
+    }
+}
 
 /* With the context. What the GPU may still touch, and streams wait for, is left to it. */
 static void free_memory(struct ko_gpu *gpu, bool is_idle)
@@ -373,14 +399,8 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
             deallocate(staging);
         free(staging);
     }
-    while (gpu->scratch) {
-        struct scratch *scratch = gpu->scratch;
-
-        gpu->scratch = scratch->older;
-        if (is_idle)
-            ko_gpu_memory_free(gpu->cuda, &scratch->memory);
-        free(scratch);
-    }
+    free_scratch(gpu, gpu->scratch[KO_GPU_FOR_PIECES], !is_idle);
+    free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CASTS], !is_idle || gpu->keeps_page);
     if (is_idle && gpu->page && !gpu->keeps_page) {
         (void)gpu->cuda->host_unregister(gpu->page);
         free(gpu->page);

@@ -58,6 +58,9 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
  * that this process sees too, and that the machine has a way to. */
 bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
 
+/* Whether there are kernels for it; if not, kolo_last_error says why. */
+bool ko_gpu_has_kernels(struct ko_gpu *gpu);
+
 /* The driver, for calls between ko_gpu_enter and ko_gpu_leave, while the GPU's context is the
  * calling thread's, and no capture of a graph forbids it anything. */
 const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu);
@@ -122,9 +125,12 @@ bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
 
-/* The GPU's own memory, good until the next call of the same; such as other processes open by its
- * handle or, from ko_gpu_prefer_pieces on, are handed. */
-int ko_gpu_scratch(struct ko_gpu *gpu, size_t nbytes, ko_cu_ptr *memory);
+/* The GPU's own memory, good until the next call of the same for the same; such as other processes
+ * open by its handle or, from ko_gpu_prefer_pieces on, are handed. That for casts stays where it is
+ * for graphs (ko_gpu_keep_page). */
+enum ko_gpu_purpose { KO_GPU_FOR_PIECES, KO_GPU_FOR_CASTS, KO_GPU_NPURPOSES };
+int ko_gpu_scratch(struct ko_gpu *gpu, enum ko_gpu_purpose purpose, size_t nbytes,
+                   ko_cu_ptr *memory);
 void ko_gpu_prefer_pieces(struct ko_gpu *gpu);
 
 #endif

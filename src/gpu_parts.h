@@ -31,7 +31,7 @@ struct ko_gpu {
     struct scratch {
         struct ko_gpu_memory memory;
         struct scratch *older; /* as above */
-    } * scratch;
+    } * scratch[KO_GPU_NPURPOSES];
     bool prefers_pieces; /* for scratch */
 
     pthread_mutex_t lock; /* of marks */

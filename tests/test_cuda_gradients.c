@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-enum { SLICE_BYTES = 4096, EXAMS = 12, COUNT = 5003 };
+/* So many elements that no two bytes of each are pushed (kernel_args.h). */
+enum { SLICE_BYTES = 4096, EXAMS = 12, COUNT = 40003 };
 
 static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body body)
 {
@@ -69,7 +70,7 @@ static void test_processes(void **state)
 
 /* What ranks that are processes leave here, too. */
 static struct counts {
-    atomic_uint_fast64_t read, written;
+    atomic_uint_fast64_t read, written, read_there, written_there; /* there: of other GPUs */
 } * counts;
 
 static void *make(size_t nbytes)
@@ -85,7 +86,17 @@ static void *make(size_t nbytes)
     return made;
 }
 
-enum counted { SGD, MOMENTUM, ADAM, COMPRESSED, NCOUNTED };
+enum counted { SGD, MOMENTUM, ADAM, COMPRESSED, COMPRESSED_SGD, COMPRESSED_ADAM, NCOUNTED };
+
+static bool is_compressed(enum counted what)
+{
+    return what >= COMPRESSED;
+}
+
+static uint64_t nstates_of(enum counted what)
+{
+    return what == ADAM || what == COMPRESSED_ADAM ? 2 : what == MOMENTUM;
+}
 
 static kolo_update make_update(void)
 {
@@ -97,12 +108,14 @@ static kolo_update make_update(void)
 
 static int count_one(kolo_group *group, const kolo_update *update, enum counted what)
 {
-    const kolo_step step = {.optimizer = what == ADAM ? KOLO_ADAM : KOLO_SGD,
+    const kolo_step step = {.optimizer = nstates_of(what) == 2 ? KOLO_ADAM : KOLO_SGD,
                             .number = 2,
-                            .momentum = what == SGD ? 0 : 0.9F,
+                            .momentum = what == MOMENTUM ? 0.9F : 0,
                             .beta1 = 0.9F,
                             .beta2 = 0.9F,
-                            .epsilon = 1};
+                            .epsilon = 1,
+                            .wire = is_compressed(what) ? KOLO_FLOAT16 : 0};
+    struct gpu_bytes there = gpu_bytes_now();
     uint64_t before[2], after[2];
     int err = kolo_barrier(group);
 
@@ -117,6 +130,9 @@ static int count_one(kolo_group *group, const kolo_update *update, enum counted 
     gpu_bytes_of_all(&after[0], &after[1]);
     atomic_fetch_add(&counts[what].read, after[0] - before[0]);
     atomic_fetch_add(&counts[what].written, after[1] - before[1]);
+    there = gpu_bytes_since(there);
+    atomic_fetch_add(&counts[what].read_there, there.read_there);
+    atomic_fetch_add(&counts[what].written_there, there.written_there);
     return 0;
 }
 
@@ -134,11 +150,21 @@ static int count_bytes(kolo_group *group, void *unused)
 /* Gradients are read once, and what all have alike once; all of it is written to each rank. */
 static void expect_floor(uint64_t n, enum counted what)
 {
-    static const uint64_t nstates[] = {0, 1, 2, 0};
     const uint64_t unit = COUNT * sizeof(float);
 
-    assert_int_equal(counts[what].read, unit * (n + (what != COMPRESSED) + nstates[what]));
-    assert_int_equal(counts[what].written, unit * n * (1 + nstates[what]));
+    assert_int_equal(counts[what].read, unit * (n + (what != COMPRESSED) + nstates_of(what)));
+    assert_int_equal(counts[what].written, unit * n * (1 + nstates_of(what)));
+}
+
+/* From each other GPU a rank's share of the gradients comes, half of it if they travel as smaller
+ * ones; there goes the rank's share of the result. */
+static void expect_floor_between(uint64_t n, enum counted what)
+{
+    const uint64_t unit = COUNT * sizeof(float), travels = is_compressed(what) ? unit / 2 : unit;
+
+    assert_int_equal(counts[what].read_there, (n - 1) * travels);
+    assert_int_equal(counts[what].written_there,
+                     (n - 1) * (what == COMPRESSED ? travels : unit * (1 + nstates_of(what))));
 }
 
 static void test_one_pass(void **state)
@@ -148,8 +174,12 @@ static void test_one_pass(void **state)
         for (int ngpus = 1; ngpus <= 2; ngpus++) {
             memset(counts, 0, NCOUNTED * sizeof *counts);
             run_on(ngpus == 1 ? "1" : "4", RANKS_PROCESSES, n, count_bytes);
-            for (int what = 0; what < NCOUNTED; what++)
-                expect_floor((uint64_t)n, (enum counted)what);
+            for (int what = 0; what < NCOUNTED; what++) {
+                if (ngpus == 1 || n == 1 || !is_compressed((enum counted)what))
+                    expect_floor((uint64_t)n, (enum counted)what);
+                if (ngpus > 1)
+                    expect_floor_between((uint64_t)n, (enum counted)what);
+            }
         }
 }
 
@@ -236,6 +266,16 @@ static int compare(struct trained *trained, int n, const kolo_step *step, int ns
     return 0;
 }
 
+/* A longer call than those in the graph, which wants more memory for elements as smaller ones. */
+static int compress_meanwhile(kolo_group *group)
+{
+    const kolo_update other = make_update();
+
+    return kolo_all_reduce_compressed(group, other.grad, other.grad, COUNT, KOLO_FLOAT16, KOLO_SUM)
+               ? ranks_fail("compressed meanwhile")
+               : 0;
+}
+
 static int capture_and_launch(kolo_group *group, void *unused)
 {
     const kolo_step step = {.optimizer = KOLO_ADAM,
@@ -251,9 +291,12 @@ static int capture_and_launch(kolo_group *group, void *unused)
     (void)unused;
     if (!failed)
         failed = capture(group, trained, &step, &exec);
-    for (int i = 0; i < LAUNCHES && !failed; i++)
+    for (int i = 0; i < LAUNCHES && !failed; i++) {
         if (gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
             failed = ranks_fail("a launch");
+        if (!failed && i == LAUNCHES / 2)
+            failed = compress_meanwhile(group);
+    }
     if (!failed)
         failed = compare(trained, kolo_group_size(group), &step, LAUNCHES);
     if (exec)

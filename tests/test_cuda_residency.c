@@ -259,10 +259,8 @@ static void no_kernel_of_a_graph_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_waits_keeps_its_slot),
-        cmocka_unit_test(who_waits_loses_its_slice),
-        cmocka_unit_test(who_tells_does_not_wait),
-        cmocka_unit_test(no_kernel_waits),
+        cmocka_unit_test(who_waits_keeps_its_slot),   cmocka_unit_test(who_waits_loses_its_slice),
+        cmocka_unit_test(who_tells_does_not_wait),    cmocka_unit_test(no_kernel_waits),
         cmocka_unit_test(no_kernel_of_a_graph_waits),
     };
     const int fd = mkstemp(shared);
