@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Costs are found by measuring collectives of two ranks that stress one or two of them, in the
- * order in which they can be told apart:
+ * Costs are found by measuring what stresses one or two of them, between two ranks at work at once,
+ * in the order in which they can be told apart:
  *
  *   broadcast        the receiver's copies out of slots, with which the root's into them keep up
  *   reduce           the root's reductions
  *   reduce_scatter   a rank's copies into slots, and its reductions
+ *   copy             each rank's copy of its own, as of a block that stays
  *   all_gather       copies in and out, and one of the own block
  *
  * and what it costs that ranks share cores by a barrier of twice as many ranks as there are cores,
@@ -14,6 +15,7 @@
 #include "perf_tune.h"
 
 #include "clock.h"
+#include "copy.h"
 #include "group.h"
 #include "kolo.h"
 #include "layout.h"
@@ -29,7 +31,7 @@
 
 enum { NRANKS = 2, MOST_RANKS = 64, NROUNDS = 15, ROUND_US = 3000, JOIN_MS = 20000 };
 
-enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, ALL_GATHER, NPROBES };
+enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, COPY, ALL_GATHER, NPROBES };
 
 /* Microseconds of a call, by probe and footprint. */
 struct times {
@@ -45,10 +47,25 @@ struct rank {
 };
 
 /* How many bytes a message has in all if the buffers of the two ranks are to have that footprint
- * (costs.h): one each, three of the two, three blocks each. */
+ * (costs.h): one each, three of the two, three blocks each, two of its own each. */
 static double length(enum probe probe, double footprint)
 {
-    return probe == BROADCAST ? footprint : probe == REDUCE ? footprint * 2 / 3 : footprint / 3;
+    static const double share[NPROBES] = {[BROADCAST] = 1,
+                                          [REDUCE] = 2.0 / 3,
+                                          [REDUCE_SCATTER] = 1.0 / 3,
+                                          [COPY] = 1.0 / 2,
+                                          [ALL_GATHER] = 1.0 / 3};
+
+    return footprint * share[probe];
+}
+
+/* As the host's verbs copy a rank's own block. */
+static void copy(const kolo_group *group, void *to, const void *from, size_t nbytes)
+{
+    if (nbytes >= group->endpoint->cache_bytes)
+        ko_copy_streaming(to, from, nbytes);
+    else
+        memcpy(to, from, nbytes);
 }
 
 static int call(kolo_group *group, enum probe probe, const float *in, float *out, size_t footprint)
@@ -62,6 +79,9 @@ static int call(kolo_group *group, enum probe probe, const float *in, float *out
         return kolo_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
     case REDUCE_SCATTER:
         return kolo_reduce_scatter(group, in, out, count, KOLO_FLOAT32, KOLO_SUM);
+    case COPY:
+        copy(group, out, in, count * sizeof *in);
+        return KOLO_OK;
     case ALL_GATHER:
         return kolo_all_gather(group, in, out, count, KOLO_FLOAT32);
     default:
@@ -239,24 +259,43 @@ static double rest(double sum, double parts)
     return sum - parts > sum / 10 ? sum - parts : sum / 10;
 }
 
-static void find_link(const struct times *times, struct ko_link_costs *link, double *reduce,
-                      double *copy)
+/* Of a probe's call at a footprint, beyond what an empty one takes. */
+static double per_byte(const struct times *times, enum probe probe, int footprint)
+{
+    const double nbytes = (double)((size_t)1 << (KO_LEAST_FOOTPRINT + 2 * footprint));
+
+    return rest(times->us[probe][footprint], times->us[EMPTY][0]) / length(probe, nbytes);
+}
+
+static void find_link(const struct times *times, struct ko_link_costs *link, double *reduce)
 {
     const double empty = times->us[EMPTY][0];
 
     link->latency = empty * 0.4;
     link->send = link->receive = empty * 0.2;
     for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        const double footprint = (double)((size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f));
-        double byte[NPROBES];
-
-        for (int probe = BROADCAST; probe < NPROBES; probe++)
-            byte[probe] = rest(times->us[probe][f], empty) / length((enum probe)probe, footprint);
-        link->receive_byte[f] = byte[BROADCAST];
-        reduce[f] = byte[REDUCE];
+        link->receive_byte[f] = per_byte(times, BROADCAST, f);
+        reduce[f] = per_byte(times, REDUCE, f);
         /* a broadcast is as slow as the slower of its two ends */
-        link->send_byte[f] = fmin(rest(byte[REDUCE_SCATTER], reduce[f]), byte[BROADCAST]);
-        copy[f] = rest(byte[ALL_GATHER], link->send_byte[f] + link->receive_byte[f]);
+        link->send_byte[f] =
+            fmin(rest(per_byte(times, REDUCE_SCATTER, f), reduce[f]), link->receive_byte[f]);
+    }
+}
+
+/* What a rank copies itself. To copy out of slots takes less of one that copies into some
+ * meanwhile, as in all_gather, than of one that waits for each, but not less than a part of that
+ * (found by measuring). */
+static void find_copies(const struct times *times, struct ko_link_costs *link, double *copies)
+{
+    static const double least_part = 0.4;
+
+    for (int f = 0; f < KO_FOOTPRINTS; f++) {
+        const double waiting = link->receive_byte[f];
+        double at_work;
+
+        copies[f] = per_byte(times, COPY, f);
+        at_work = per_byte(times, ALL_GATHER, f) - link->send_byte[f] - copies[f];
+        link->receive_byte[f] = fmin(waiting, fmax(at_work, least_part * waiting));
     }
 }
 
@@ -319,7 +358,7 @@ static void forget_variables(void)
 int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs)
 {
     const bool is_launched = placement->size > 1;
-    double unused[2][KO_FOOTPRINTS];
+    double unused[KO_FOOTPRINTS];
     struct times local, remote;
     int err;
 
@@ -332,8 +371,9 @@ int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs)
     err = measure_over("shm", NRANKS, measure_all, &local);
     if (err)
         return err;
-    find_link(&remote, &costs->links[KO_REMOTE], unused[0], unused[1]);
-    find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte, costs->copy_byte);
+    find_link(&remote, &costs->links[KO_REMOTE], unused);
+    find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
+    find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
     costs->call = local.us[EMPTY][0] * 0.2;
     err = find_change(costs);
     unsetenv("KOLO_TRANSPORT");
