@@ -25,8 +25,9 @@ static char log_path[] = "/tmp/kolo-rdma-log-XXXXXX";
 
 static int forget_wishes(void **state)
 {
-    static const char *const names[] = {"FAKEVERBS_DEVICES", "FAKEVERBS_BREAK", "FAKEVERBS_MEMLOCK",
-                                        "FAKEVERBS_EVENT", "KOLO_IB_HCA"};
+    static const char *const names[] = {"FAKEVERBS_DEVICES", "FAKEVERBS_BREAK",
+                                        "FAKEVERBS_MEMLOCK", "FAKEVERBS_EVENT",
+                                        "KOLO_IB_HCA",       "KOLO_IB_QPS_PER_CONNECTION"};
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -105,6 +106,30 @@ static void names_of_nobody(void **state)
             rdma->close(device);
         assert_int_equal(count_logged(rows[i].text ? rows[i].text : "KOLO_IB_HCA"),
                          rows[i].text != NULL);
+        forget_wishes(state);
+    }
+}
+
+/* Nor is one for queue pairs that iWARP cannot have: it is warned of where it was wished, once. */
+static void queue_pairs_that_iwarp_lacks(void **state)
+{
+    static const struct {
+        const char *device, *qps;
+        int warnings, nrails;
+    } rows[] = {{"fake0:iwarp", "3", 1, 1}, {"fake0:iwarp", "1", 0, 1}, {"fake0:roce", "3", 0, 3}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct rdma_pair pair;
+
+        setenv("FAKEVERBS_DEVICES", rows[i].device, 1);
+        setenv("KOLO_IB_QPS_PER_CONNECTION", rows[i].qps, 1);
+        pair = rdma_pair_new();
+        rdma_pair_pass(&pair, RDMA_SLICE);
+        assert_int_equal(rdma_pair_of(pair.from)->nrails, rows[i].nrails);
+        rdma_pair_close(&pair);
+        /* of either end's device */
+        assert_int_equal(count_logged("KOLO_IB_QPS_PER_CONNECTION=3 has no effect over iWARP"),
+                         2 * rows[i].warnings);
         forget_wishes(state);
     }
 }
@@ -474,6 +499,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(an_adapter_that_cannot_be_used),
                                        TEST(names_of_nobody),
+                                       TEST(queue_pairs_that_iwarp_lacks),
                                        TEST(a_queue_fails),
                                        TEST(events_that_explain),
                                        TEST(what_is_kept_makes_room),

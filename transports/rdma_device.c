@@ -62,6 +62,19 @@ static int nothing_chosen(const struct ko_ib_ports *ports)
     return *ko_config_text(KO_CONFIG_IB_HCA) ? warned(err) : err;
 }
 
+/* Nor is a wish for queue pairs that iWARP does not have. */
+static int open_iwarp(struct ko_rdma_device *device, const char *host)
+{
+    int err = ko_rdma_cm_open(device, host);
+
+    if (!err && device->qps > 1)
+        ko_log(KO_LOG_WARN,
+               "KOLO_IB_QPS_PER_CONNECTION=%d has no effect over iWARP, where two ranks have one "
+               "queue pair",
+               (int)device->qps);
+    return err;
+}
+
 static int choose_ports(struct ko_rdma_device *device, const char *host)
 {
     struct ko_ib_ports *ports = ko_alloc(sizeof *ports, "a list of ports");
@@ -152,7 +165,7 @@ int ko_rdma_open(const struct ko_site *site, struct ko_device **device_out)
     for (int i = 0; i < device->nadapters && !err; i++)
         err = open_adapter(device, &device->adapters[i]);
     if (!err && device->adapters[0].port.transport == KO_IB_TRANSPORT_IWARP)
-        err = ko_rdma_cm_open(device, site->listen_host);
+        err = open_iwarp(device, site->listen_host);
     if (!err)
         err = ko_transport_tcp.open(site, &device->tcp);
     if (err) {
