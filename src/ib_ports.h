@@ -31,8 +31,9 @@ struct ko_ib_port {
     struct ko_ib_gid_row gids[KO_IB_GIDS_CAP]; /* those that are set; more are left out */
     int chosen_gid;                            /* in gids; -1: none can be used */
     bool has_pkey;                             /* an entry of KOLO_IB_PKEY's index */
-    int item;                                  /* which of KOLO_IB_HCA's names is its; else 0 */
-    char why[128];                             /* why it is chosen, or not */
+    bool serves;
+    int item;      /* which of KOLO_IB_HCA's names is its; else 0 */
+    char why[128]; /* why it is chosen, or not */
 };
 
 struct ko_ib_ports {
@@ -44,7 +45,8 @@ struct ko_ib_ports {
     struct ko_ib_port list[KO_IB_PORTS_CAP];
 };
 
-/* Lists all ports and chooses among them: one, or one for each item of KOLO_IB_HCA. host: the
+/* Lists all ports and chooses among them: one, of several that are as good by this rank's number on
+ * its host, or one for each item of KOLO_IB_HCA. host: the
  * numeric address on which tcp listens, NULL or "" if that is not known. A machine without any is
  * no error; KOLO_E_INVALID for a variable. */
 int ko_ib_ports_read(const struct ko_ib *ib, const char *host, struct ko_ib_ports *ports);

@@ -108,6 +108,12 @@ with_old_verbs() {
     run with_old_verbs "$INFO" --rdma
     [ "$status" -eq 0 ]
     [[ "$output" == *"(dma-buf): libibverbs.so.1 has no ibv_reg_dmabuf_mr; it is older than rdma-core 34"* ]]
+    for i in 0 1; do
+        RANK=$i WORLD_SIZE=2 LOCAL_RANK=$i MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 FAKEVERBS_DEVICES=a0:ib,b0:ib \
+            run with_verbs "$INFO" --rdma
+        [ "$(grep -c '^\* ' <<<"$output")" -eq 1 ]
+        [[ "$output" == *"* $([ $i = 0 ] && echo a0 || echo b0):1 "*"chosen: active"*", GID 0, by local rank $i among 2 that are as good"* ]]
+    done
     FAKEVERBS_DEVICES=a0,b0:ib KOLO_IB_HCA=b0 run with_verbs "$INFO" --rdma
     [[ "$output" == *"* b0:1  InfiniBand"* ]]
     [[ "$output" == *"not chosen: KOLO_IB_HCA does not allow it"* ]]

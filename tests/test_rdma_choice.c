@@ -225,6 +225,69 @@ static void the_nearest_adapter(void **state)
     near_one = NULL;
 }
 
+static void set_local_rank(int rank, int size)
+{
+    static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+    char text[16];
+
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof text, "%d", i < 2 ? rank : size);
+        setenv(names[i], text, 1);
+    }
+}
+
+static void forget_rank(void)
+{
+    static const char *const names[] = {
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+/* Which of the adapters, by the last letter of its name, each of eight ranks of a host takes. */
+static void deal_to(const char *devices, const char *hca, const char *slow, const char *wanted)
+{
+    setenv("FAKEVERBS_DEVICES", devices, 1);
+    setenv("KOLO_IB_HCA", hca, 1);
+    setenv("FAKEVERBS_SLOW", slow, 1);
+    for (int rank = 0; rank < 8; rank++) {
+        struct ko_device *device;
+        const struct ko_ib_port *port;
+        char words[64];
+
+        set_local_rank(rank, 8);
+        assert_int_equal(rdma->open(&rdma_pair_site, &device), KOLO_OK);
+        port = &((struct ko_rdma_device *)device)->adapters[0].port;
+        if (port->device[0] != wanted[rank])
+            fail_msg("%s: rank %d has %s, not %c", devices, rank, port->device, wanted[rank]);
+        snprintf(words, sizeof words, "by local rank %d among ", rank);
+        assert_int_equal(strstr(port->why, words) != NULL, strchr(wanted, 'b') != NULL);
+        rdma->close(device);
+    }
+    forget_rank();
+}
+
+/* Those that are as good as the best are dealt to a host's ranks, whether these have numbers in a
+ * row or every other one; not those that are farther, slower, on another network, or of no known
+ * one, nor those that KOLO_IB_HCA names. */
+static void dealt_by_local_rank(void **state)
+{
+    (void)state;
+    deal_to("a0:roce@10.1.0.1,b0:roce@10.1.0.2", "", "", "abbaabba");
+    deal_to("a0:ib,b0:ib,c0:ib", "", "", "abcbcaca");
+    deal_to("a0:roce@10.1.0.1,b0:roce@10.1.0.2,c0:roce@10.1.0.3", "^c0", "", "abbaabba");
+    deal_to("a0:roce@10.1.0.1,b0:roce@10.1.0.2,c0:roce@10.1.0.3", "", "c0", "abbaabba");
+    deal_to("a0:roce@10.1.0.1,c0:roce@10.2.0.1", "", "", "aaaaaaaa");
+    deal_to("a0:roce@fd00::1,b0:roce@fd00::2", "", "", "abbaabba");
+    deal_to("a0:roce@fe80::1,c0:roce@fe80::2", "", "", "aaaaaaaa");
+    deal_to("a0:roce@10.1.0.1,c0:ib", "", "", "aaaaaaaa");
+    deal_to("a0:iwarp,c0:iwarp", "", "", "aaaaaaaa");
+    deal_to("a0:roce@10.1.0.1,c0:roce@10.1.0.2", "a0,c0", "", "aaaaaaaa");
+}
+
 /* ---- which GID ------------------------------------------------------------------------------ */
 
 /* RoCE v2 of the address that tcp has, be it of IPv6 or IPv4, else of what is not the link's own;
@@ -307,6 +370,7 @@ int main(void)
                                        TEST(partitions),
                                        TEST(the_fastest_adapter),
                                        TEST(the_nearest_adapter),
+                                       TEST(dealt_by_local_rank),
                                        TEST(the_gid_of_an_address),
                                        TEST(children_are_thought_of_once),
                                        TEST(queues_that_fail)};
