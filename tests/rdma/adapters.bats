@@ -19,12 +19,12 @@ setup() {
 # What is done after a start, which is the first time that somebody asks for some of it.
 RXE="-d 2: suite:1:1500 suite:2:4200 halves little_memory"
 SIW="-p siw -d 2: suite:2:1500"
-RXE_TWO="-n 2 -d 2: perf:2:1500 perf:1:4200 ipv6 trainer link_down killed"
-SIW_TWO="-p siw -n 2 -d 2: perf:1:1500 perf:2:4200 trainer killed link_down device_deleted"
+RXE_TWO="-n 2 -d 2: perf:2:1500 perf:1:4200 ipv6 four_ranks trainer link_down gid_deleted killed"
+SIW_TWO="-p siw -n 2 -d 2: perf:1:1500 perf:2:4200 four_ranks trainer killed link_down device_deleted"
 if [ "${RDMA:-}" = all ]; then
     RXE="$RXE suite:1:4200 suite:2:1500"
     SIW="$SIW suite:1:1500 suite:1:4200 suite:2:4200"
-    RXE_TWO="${RXE_TWO/trainer/perf:1:1500 perf:2:4200 trainer} unplugged"
+    RXE_TWO="${RXE_TWO/trainer/perf:1:1500 perf:2:4200 trainer} random_kills unplugged"
     SIW_TWO="${SIW_TWO/trainer/perf:1:4200 perf:2:1500 trainer}"
 fi
 
@@ -217,6 +217,22 @@ is_about() { if [ "$2" -lt 0 ]; then [ "$1" -lt $((-$2 << 10)) ]; else [ "$1" -g
     [[ "$output" == *"Out of bounds values : 0 OK"* ]]
 }
 
+@test "four ranks on two machines, whose queue pairs are given back" {
+    local count=0 before most
+    for start in RXE_TWO SIW_TWO; do
+        case_of "$start" four_ranks
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"over rdma: another machine"* ]]
+        [[ "$output" == *"over shm"* ]]
+        [ "$(grep -c 'Out of bounds values : 0 OK' <<<"$output")" -ge 10 ]
+        while read -r before most; do
+            [ "$most" -ge $((before + 4)) ] # each of two ranks has one to each of two
+            count=$((count + 1))
+        done < <(sed -n 's/^\[[01]\] queue pairs //p' <<<"$output")
+    done
+    [ "$count" -eq 4 ]
+}
+
 # ends START CASE CODE: what happens to the second machine, whose rank ends with that code, is an
 # error of both ranks before the time limit of 8 s, and what emulation on a busy machine adds to it.
 # The text names a rank: the other one, or where that was faster what it says of this one.
@@ -249,6 +265,26 @@ ends() {
     [[ "$output" == *"[1] "*"tells of an event: port error"* ||
         "$output" == *"[1] "*"port or network device may be down or gone"* ]]
 }
+
+@test "an address that is deleted, and its GID in use, is an error of both ranks in time" {
+    ends RXE_TWO gid_deleted 125
+}
+
+@test "ranks that are killed at twenty random moments are noticed by the other machine" {
+    left
+    local i happened failed
+    case_of RXE_TWO random_kills
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^\[[01]\] ended 137' <<<"$output")" -eq 20 ]
+    [ "$(grep -c '^\[[01]\] ended 125' <<<"$output")" -eq 20 ]
+    for ((i = 0; i < 20; i++)); do
+        happened=$(nth $((i % 2)) happened $((i / 2))) failed=$(nth $((1 - i % 2)) failed $i)
+        [ $((failed - happened)) -le 40 ]
+    done
+}
+
+# nth NODE WORD N: what that machine has said behind the word, the N-th time, from 0.
+nth() { sed -n "s/^\[$1\] $2 //p" <<<"$output" | sed -n "$(($3 + 1))p"; }
 
 @test "a link that goes down below iWARP is an error of both ranks in time" {
     ends SIW_TWO link_down 125
