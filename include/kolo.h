@@ -650,8 +650,8 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  * the receive's count is KOLO_E_TRUNCATED. In both cases the receive's buffer is left alone, and a
  * send that is still under way fails too; one that was complete before cannot, but with
  * KOLO_EAGER_BYTES=0 on the sender's rank none is, of whatever length: it ends when a receive has
- * the message, or has refused it. Of a shorter message the rest of the buffer is left alone. None of
- * this fails the group.
+ * the message, or has refused it. Of a shorter message the rest of the buffer is left alone. None
+ * of this fails the group.
  *
  * A receive names a sender or takes any (KOLO_ANY_RANK, this rank too), and names a tag or takes
  * any (KOLO_ANY_TAG). Of the receives that match a message the one posted first gets it. Of the
