@@ -46,10 +46,10 @@ marked() {
         sed -n '/^\* /{s/^\* \([^:]*\):\([0-9]*\) .*/\1 port \2/;N;s/\n *chosen//;p}' | sort
 }
 
-# What a rank then takes.
+# What a rank then takes, which is the first of its host.
 taken() {
     LD_LIBRARY_PATH=$BIN/../tests/fakeverbs KOLO_TRANSPORT=rdma KOLO_DEBUG=INFO env "$@" "$BIN/kolorun" -n 2 \
-        bash -c 'KOLO_IFADDR=127.0.0.1 KOLO_HOST=h$RANK "$0" all_reduce -b 8 -e 8 -n 1 -w 0' "$BIN/kolo-perf" 2>&1 |
+        bash -c 'KOLO_IFADDR=127.0.0.1 KOLO_HOST=h$RANK LOCAL_RANK=0 "$0" all_reduce -b 8 -e 8 -n 1 -w 0' "$BIN/kolo-perf" 2>&1 |
         sed -n 's/.*rdma goes by //p' | sort -u
 }
 
