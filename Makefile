@@ -496,11 +496,13 @@ lint-exports: $(SHARED)
 lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
 
-# Kernels read by no path that keeps stale copies, but whole packs by one that keeps none, and spill nothing
-# (or nvcc fails); those of tests/gpu too, that they may be compared.
+# Every load of global memory says how it is ordered (volatile, relaxed, acquire): a plain one the
+# compiler may move, repeat, or take by a path that keeps stale copies of what a peer writes. Whole
+# packs are read by a relaxed one, and nothing spills (or nvcc fails); in those of tests/gpu too,
+# that they may be compared.
 .PHONY: lint-ptx
 lint-ptx: $(IMAGES)/kernels/last.ptx $(IMAGES)/kernels/check.ptx
-	$(Q)! grep -n 'ld\.global\.nc\|ld\.local\|st\.local' $^
+	$(Q)! grep -n 'ld\.global\|ld\.weak\|ld\.local\|st\.local' $^
 	$(Q)for text in $^; do grep -q 'ld\.relaxed\.sys\.global\.v4' $$text || \
 	    { echo "$$text: no pack is read by ld.relaxed.sys"; exit 1; }; done
 

@@ -60,6 +60,18 @@ with_double() {
     [[ "$output" == *"none: the driver does not describe a GPU: unknown (999)"* ]]
 }
 
+@test "a driver that is too old for GPUs is said to be, whatever it lacks" {
+    FAKECUDA_VERSION=11060 run with_double "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"none: the driver has no cuStreamWaitValue32 of CUDA 11.7; it is too old for kolo"* ]]
+    cc -shared -x c /dev/null -Wl,-soname,libcuda.so.1 -o "$BATS_TEST_TMPDIR/libcuda.so.1"
+    LD_LIBRARY_PATH=$BATS_TEST_TMPDIR run "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"none: the driver is older than CUDA 12.0 (it has no cuGetProcAddress_v2)"* ]]
+    LD_LIBRARY_PATH=$BATS_TEST_TMPDIR run "$INFO" --json
+    json '"older than CUDA 12.0" in d["gpus"]["reason"] and d["gpus"]["list"] == []' <<<"$output"
+}
+
 @test "a build without kernels says that GPUs' collectives go by way of the host" {
     run with_double "$INFO" --json
     if json 'd["gpus"]["without_kernels"] is None' <<<"$output"; then
