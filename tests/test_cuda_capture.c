@@ -137,8 +137,10 @@ static int go_on(kolo_group *group, kolo_group *meeting, const struct trial *tri
     const int rank = kolo_group_rank(group);
     void *on_gpu = gpu_rank_memory.make(values, sizeof values);
     kolo_work *work = NULL;
-    int failed = rank == 1 && kolo_barrier(meeting);
+    int failed = gpu_rank.cuda->stream_sync(gpu_rank.stream); /* values may be received into */
 
+    if (!failed && rank == 1)
+        failed = kolo_barrier(meeting);
     failed = failed || trial->begin[rank](group, on_gpu, values, &work) ||
              (rank == 0 && (begin_capture() || kolo_barrier(meeting))) ||
              (kolo_work_wait(work, -1) && ranks_fail("%s", kolo_last_error())) ||
