@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predicted times against closed formulas, against each other where two ways must agree, and up to
- * a hundred thousand ranks.
+ * Predicted times against closed formulas, and against each other where two ways must agree.
  */
 #include "layout.h"
-#include "sanitized.h"
-#include "simulate.h"
+#include "predictions.h"
 #include "simulate_world.h"
 
 #include <math.h>
@@ -15,75 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include <cmocka.h>
-
-enum { MANY = IS_SANITIZED ? 10000 : 100000 };          /* ranks */
-enum { MOST_KIB = (IS_SANITIZED ? 1536 : 384) * 1024 }; /* of so many */
-enum { SLICE = 1024, SLOTS = 8, ELEMENT = 4 };
-
-static const struct ko_paper_text *text_of(enum ko_collective what, const char *name)
-{
-    for (int i = 0; i < ko_npaper_texts; i++)
-        if (ko_paper_texts[i].what == what && !strcmp(ko_paper_texts[i].name, name))
-            return &ko_paper_texts[i];
-    fail_msg("no %s", name);
-    return NULL;
-}
 
 /* Nothing but what the caller adds. */
 static struct ko_costs free_costs(void)
 {
     return (struct ko_costs){.cores = 1e6, .spin = 1e12};
-}
-
-static double predict_wholly(enum ko_collective what, const char *name, int n, int per_host,
-                             size_t count, const struct ko_costs *costs, size_t most_actions,
-                             bool is_whole)
-{
-    struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = text_of(what, name),
-                                                .n = n,
-                                                .count = count,
-                                                .slice = SLICE,
-                                                .slots = SLOTS},
-                                       .element = ELEMENT,
-                                       .costs = costs,
-                                       .most_actions = most_actions,
-                                       .is_whole = is_whole};
-    double us = -1;
-
-    assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
-    simulation.call.hosts = hosts;
-    if (ko_simulate(&simulation, &us))
-        fail_msg("%s, %d ranks: %s", name, n, kolo_last_error());
-    free(hosts);
-    return us;
-}
-
-static double predict(enum ko_collective what, const char *name, int n, int per_host, size_t count,
-                      const struct ko_costs *costs)
-{
-    return predict_wholly(what, name, n, per_host, count, costs, 0, false);
-}
-
-static double predict_by_few(const struct ko_paper_text *text, int n, int per_host, size_t count,
-                             const struct ko_costs *costs)
-{
-    struct ko_hosts *hosts;
-    struct ko_simulation simulation = {
-        .call = {.text = text, .n = n, .count = count, .slice = SLICE, .slots = SLOTS},
-        .element = ELEMENT,
-        .costs = costs};
-    double us = -1;
-
-    assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
-    simulation.call.hosts = hosts;
-    if (ko_simulate_many(&simulation, &us))
-        fail_msg("%s, %d ranks: %s", text->name, n, kolo_last_error());
-    free(hosts);
-    return us;
 }
 
 static void assert_close(double got, double want, double tolerance)
@@ -111,7 +47,7 @@ static void the_ring_takes_its_formula(void **state)
     }
     costs.call = 7;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const double n = sizes[i], b = 100 * ELEMENT;
+        const double n = sizes[i], b = 100 * PREDICTED_ELEMENT;
         const double want =
             7 + 2 * (n - 1) * (5 + 0.5 + 0.25 + b * (1e-3 + 2e-3)) + b * (n - 1) * 3e-3;
 
@@ -153,7 +89,7 @@ static double tree_us(double depth, bool is_up, double b)
 static void the_tree_takes_its_formula(void **state)
 {
     struct ko_costs costs = free_costs();
-    const double b = 100 * ELEMENT;
+    const double b = 100 * PREDICTED_ELEMENT;
 
     (void)state;
     costs.links[KO_REMOTE].latency = 5;
@@ -245,13 +181,14 @@ static void the_footprint_is_that_of_all_buffers(void **state)
     assert_int_equal(ko_layout_even(8, 4, &hosts), 0);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         const struct ko_simulation simulation = {
-            .call = {.text = text_of(calls[i].what, calls[i].name),
+            .call = {.text = predicted_text(calls[i].what, calls[i].name),
                      .n = 8,
                      .count = 64,
                      .hosts = hosts},
-            .element = ELEMENT};
+            .element = PREDICTED_ELEMENT};
 
-        assert_close(ko_simulate_footprint(&simulation), calls[i].counts * 64 * ELEMENT / 4, 1e-9);
+        assert_close(ko_simulate_footprint(&simulation),
+                     calls[i].counts * 64 * PREDICTED_ELEMENT / 4, 1e-9);
     }
     free(hosts);
 }
@@ -260,7 +197,7 @@ static void the_footprint_is_that_of_all_buffers(void **state)
 static void what_was_touched_last_is_near(void **state)
 {
     enum { COUNT = 1 << 20 };
-    const double each = (double)COUNT * ELEMENT;
+    const double each = (double)COUNT * PREDICTED_ELEMENT;
     struct ko_costs costs = free_costs();
 
     (void)state;
@@ -315,7 +252,7 @@ static void what_stays_on_a_core_is_copied(void **state)
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         costs.cores = calls[i].cores;
         assert_close(predict(calls[i].what, calls[i].name, calls[i].n, calls[i].n, 64, &costs),
-                     calls[i].times * 64 * ELEMENT, 1e-9);
+                     calls[i].times * 64 * PREDICTED_ELEMENT, 1e-9);
     }
 }
 
@@ -328,7 +265,7 @@ static void several_at_once_cost_less(void **state)
     (void)state;
     costs.reduce_byte[0] = 1;
     one = predict(KO_REDUCE, "direct", 2, 2, 64, &costs);
-    assert_close(one, 64 * ELEMENT, 1e-9);
+    assert_close(one, 64 * PREDICTED_ELEMENT, 1e-9);
     for (int n = 3; n < 9; n++) {
         more = predict(KO_REDUCE, "direct", n, n, 64, &costs);
         assert_true(more > one && more < (n - 1) * one);
@@ -364,8 +301,8 @@ static void caches_are_colder_than_measured(void **state)
     for (int i = 0; i < KO_FOOTPRINTS; i++)
         costs.links[KO_LOCAL].receive_byte[i] = 1 << i;
     assert_close(predict(KO_BROADCAST, "direct", 2, 2, COUNT, &costs),
-                 ko_cost_at(costs.links[KO_LOCAL].receive_byte, 1.5 * COUNT * ELEMENT) * COUNT *
-                     ELEMENT,
+                 ko_cost_at(costs.links[KO_LOCAL].receive_byte, 1.5 * COUNT * PREDICTED_ELEMENT) *
+                     COUNT * PREDICTED_ELEMENT,
                  1e-6);
     costs = free_costs();
     costs.cores = 2;
@@ -382,7 +319,8 @@ static void the_wire_is_shared(void **state)
     (void)state;
     costs.links[KO_REMOTE].wire_byte = 1;
     /* one host sends 4 blocks of each of 4 ranks to the other, and back */
-    assert_close(predict(KO_ALL_TO_ALL, "direct", 8, 4, 10, &costs), 16 * 10 * ELEMENT, 1e-9);
+    assert_close(predict(KO_ALL_TO_ALL, "direct", 8, 4, 10, &costs), 16 * 10 * PREDICTED_ELEMENT,
+                 1e-9);
 }
 
 /* Two ranks of one host that share no memory have messages of the costlier kind, and no wire. */
@@ -391,20 +329,22 @@ static void what_stays_on_a_host_passes_no_wire(void **state)
     static const int all_on[] = {0, 0}, place[] = {0, 1}, begins[] = {0, 2}, ranks[] = {0, 1};
     const struct ko_hosts one = {1, 2, false, all_on, place, begins, ranks};
     struct ko_costs costs = free_costs();
-    const struct ko_simulation simulation = {.call = {.text = text_of(KO_BROADCAST, "direct"),
-                                                      .n = 2,
-                                                      .count = 1000,
-                                                      .slice = SLICE,
-                                                      .slots = SLOTS,
-                                                      .hosts = &one},
-                                             .element = ELEMENT,
-                                             .costs = &costs};
+    const struct ko_simulation simulation = {
+        .call = {.text = predicted_text(KO_BROADCAST, "direct"),
+                 .n = 2,
+                 .count = 1000,
+                 .slice = PREDICTED_SLICE,
+                 .slots = PREDICTED_SLOTS,
+                 .hosts = &one},
+        .element = PREDICTED_ELEMENT,
+        .costs = &costs};
     double us;
 
     (void)state;
     costs.links[KO_REMOTE].wire_byte = 1;
     costs.links[KO_REMOTE].send = 3;
-    assert_close(predict(KO_BROADCAST, "direct", 2, 1, 1000, &costs), 1000 * ELEMENT + 3, 0);
+    assert_close(predict(KO_BROADCAST, "direct", 2, 1, 1000, &costs), 1000 * PREDICTED_ELEMENT + 3,
+                 0);
     assert_int_equal(ko_simulate(&simulation, &us), 0);
     assert_close(us, 3, 0);
 }
@@ -415,11 +355,11 @@ static void the_kernel_moves_what_is_reduced(void **state)
 {
     struct ko_costs costs = free_costs();
     struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = text_of(KO_ALL_REDUCE, "ring"),
+    struct ko_simulation simulation = {.call = {.text = predicted_text(KO_ALL_REDUCE, "ring"),
                                                 .n = 3,
                                                 .count = 3,
-                                                .slice = SLICE,
-                                                .slots = SLOTS},
+                                                .slice = PREDICTED_SLICE,
+                                                .slots = PREDICTED_SLOTS},
                                        .element = 1,
                                        .costs = &costs};
     double us;
@@ -428,8 +368,10 @@ static void the_kernel_moves_what_is_reduced(void **state)
     for (int link = 0; link < KO_NLINKS; link++)
         costs.links[link].send_byte[0] = costs.links[link].receive_byte[0] = 1;
     costs.reduce_byte[0] = costs.copy_byte[0] = 1;
-    assert_close(predict(KO_ALL_REDUCE, "ring", 3, 3, 3, &costs), (3 + 2 + 2) * ELEMENT, 1e-9);
-    assert_close(predict(KO_ALL_REDUCE, "ring", 3, 1, 3, &costs), (4 + 4 + 2) * ELEMENT, 1e-9);
+    assert_close(predict(KO_ALL_REDUCE, "ring", 3, 3, 3, &costs), (3 + 2 + 2) * PREDICTED_ELEMENT,
+                 1e-9);
+    assert_close(predict(KO_ALL_REDUCE, "ring", 3, 1, 3, &costs), (4 + 4 + 2) * PREDICTED_ELEMENT,
+                 1e-9);
     assert_int_equal(ko_layout_even(3, 3, &hosts), 0);
     hosts->has_windows = false;
     simulation.call.hosts = hosts;
@@ -447,7 +389,7 @@ static void hosts_work_while_the_wire_does(void **state)
     } texts[] = {{KO_ALL_REDUCE, "hierarchical"},
                  {KO_ALL_GATHER, "hierarchical"},
                  {KO_REDUCE_SCATTER, "hierarchical"}};
-    const size_t count = 64 * SLICE;
+    const size_t count = 64 * PREDICTED_SLICE;
 
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -465,118 +407,6 @@ static void hosts_work_while_the_wire_does(void **state)
         if (both_us > 1.1 * (inside_us > wire_us ? inside_us : wire_us))
             fail_msg("%zu: %g us, inside %g, on the wire %g", i, both_us, inside_us, wire_us);
     }
-}
-
-/* What a few ranks take tells what a thousand do. */
-static void few_tell_of_many(void **state)
-{
-    static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE,         KO_BROADCAST,
-                                               KO_ALL_GATHER, KO_REDUCE_SCATTER, KO_BARRIER};
-    int nfar = 0, nall = 0;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
-        for (int row = 0; row < ko_npaper_texts; row++)
-            for (int per_host = 1; per_host <= 8; per_host += 7)
-                for (size_t count = 100; count <= 20000 && ko_paper_texts[row].what == whats[i];
-                     count *= 100) {
-                    const struct ko_paper_text *text = &ko_paper_texts[row];
-                    double all, few;
-
-                    all = predict(whats[i], text->name, 1000, per_host, count, &ko_default_costs);
-                    few = predict_by_few(text, 1000, per_host, count, &ko_default_costs);
-                    if (few < all / 2 || few > 2 * all)
-                        fail_msg("%s of %zu: %g us, not %g", text->name, count, few, all);
-                    nfar += few < 0.8 * all || few > 1.25 * all;
-                    nall++;
-                }
-    assert_true(nall >= 100 && nfar <= nall / 6);
-}
-
-/* Of long calls, too, whose pipelines have to be full among the few, and whose chunks may become
- * smaller with every doubling. */
-static void few_tell_of_long_calls(void **state)
-{
-    static const char *const names[] = {"halving", "double_tree", "binomial", "knomial"};
-
-    (void)state;
-    for (int row = 0; row < ko_npaper_texts; row++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            const struct ko_paper_text *text = &ko_paper_texts[row];
-            double all, few;
-
-            if (text->what != KO_ALL_REDUCE || strcmp(text->name, names[i]) != 0)
-                continue;
-            all = predict(KO_ALL_REDUCE, text->name, 1024, 8, 786432, &ko_default_costs);
-            few = predict_by_few(text, 1024, 8, 786432, &ko_default_costs);
-            if (few < all / 1.5 || few > 1.5 * all)
-                fail_msg("%s: %g us, not %g", text->name, few, all);
-        }
-}
-
-static void assert_little_memory(void)
-{
-    struct rusage usage;
-
-    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
-    if (usage.ru_maxrss > MOST_KIB)
-        fail_msg("%ld KiB", usage.ru_maxrss);
-}
-
-/* Every all_reduce that is cheap enough, in little memory. */
-static void a_hundred_thousand_ranks_fit(void **state)
-{
-    static const char *const names[] = {"doubling", "halving", "ring",        "hierarchical",
-                                        "binomial", "knomial", "double_tree", "two_shot"};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        double us = predict(KO_ALL_REDUCE, names[i], MANY, 8, 262144, &ko_default_costs);
-
-        if (us < 30 || us > 1e8)
-            fail_msg("%s: %g us", names[i], us);
-    }
-    assert_little_memory();
-}
-
-/* All that a few can tell of: not Bruck's all_to_all, whose buffers grow with the ranks. */
-static void few_tell_of_a_hundred_thousand(void **state)
-{
-    (void)state;
-    for (int i = 0; i < ko_npaper_texts; i++) {
-        const struct ko_paper_text *text = &ko_paper_texts[i];
-        double us;
-
-        if (text->what == KO_ALL_TO_ALL && !strcmp(text->name, "bruck"))
-            continue;
-        us = predict_by_few(text, MANY, 8, 16384, &ko_default_costs);
-        if (us < 30 || us > 1e9)
-            fail_msg("%s of %d: %g us", text->name, (int)text->what, us);
-    }
-    assert_little_memory();
-}
-
-static void what_is_too_large_is_refused(void **state)
-{
-    struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = text_of(KO_ALL_REDUCE, "one_shot"),
-                                                .n = 1000,
-                                                .count = 1,
-                                                .slice = SLICE,
-                                                .slots = SLOTS},
-                                       .element = ELEMENT,
-                                       .costs = &ko_default_costs,
-                                       .most_actions = 100000};
-    double us;
-
-    (void)state;
-    assert_int_equal(ko_layout_even(1000, 1000, &hosts), 0);
-    simulation.call.hosts = hosts;
-    assert_int_equal(ko_simulate(&simulation, &us), KOLO_E_UNSUPPORTED);
-    assert_non_null(strstr(kolo_last_error(), "one_shot among 1000 ranks is"));
-    simulation.call.hosts = NULL;
-    assert_int_equal(ko_simulate(&simulation, &us), KOLO_E_INVALID);
-    free(hosts);
 }
 
 int main(void)
@@ -599,11 +429,6 @@ int main(void)
         cmocka_unit_test(what_stays_on_a_host_passes_no_wire),
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),
-        cmocka_unit_test(few_tell_of_many),
-        cmocka_unit_test(few_tell_of_long_calls),
-        cmocka_unit_test(a_hundred_thousand_ranks_fit),
-        cmocka_unit_test(few_tell_of_a_hundred_thousand),
-        cmocka_unit_test(what_is_too_large_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
