@@ -171,6 +171,31 @@ void rdma_pair_pass(struct rdma_pair *pair, size_t nbytes)
     free(got);
 }
 
+void rdma_pair_announce(struct rdma_pair *pair, struct ko_post *post)
+{
+    const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
+    const struct ko_frame *frame;
+    int err;
+
+    assert_int_equal(rdma->send(pair->from, post), KOLO_OK);
+    while ((err = rdma->next(pair->to, &frame)) == KO_AGAIN)
+        assert_false(ko_deadline_passed(&deadline));
+    assert_int_equal(err, KOLO_OK);
+}
+
+int rdma_pair_count_lines(const char *path, const char *words)
+{
+    char line[1024];
+    FILE *file = fopen(path, "re");
+    int n = 0;
+
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        n += strstr(line, words) != NULL;
+    fclose(file);
+    return n;
+}
+
 static void break_one(const char *call, int at)
 {
     struct rdma_pair pair;

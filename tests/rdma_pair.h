@@ -45,6 +45,12 @@ void rdma_pair_pass_bytes(struct ko_wire *from, struct ko_wire *to, const unsign
 /* One in each direction. */
 void rdma_pair_pass(struct rdma_pair *pair, size_t nbytes);
 
+/* Sends the post from the left end until it is announced, or has come, at the right one. */
+void rdma_pair_announce(struct rdma_pair *pair, struct ko_post *post);
+
+/* How many lines of a file, such as a log, have the words. */
+int rdma_pair_count_lines(const char *path, const char *words);
+
 /* Opens a wire, while the calls fail one after the other, each the first time that it is made,
  * which keeps the wire from opening, then the second, ... the last-th. Nothing is left behind. */
 void rdma_pair_break(const char *const *calls, size_t ncalls, int last);

@@ -8,6 +8,7 @@
 #include "bench/call.h"
 #include "exam.h"
 #include "gpu_double.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 #include "reduce.h"
@@ -21,30 +22,7 @@
 
 #include <cmocka.h>
 
-enum { SLICE_BYTES = 4096, MOST_RANKS = 6 };
-
-/* host[r] is where rank r sits. */
-static int settle(int rank, void *host)
-{
-    const char name[] = {((const char *)host)[rank], 0};
-
-    return setenv("KOLO_HOST", name, 1);
-}
-
-static void run_with(const char *ngpus, const char *hosts, ranks_body body)
-{
-    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = (int)strlen(hosts), .settle = settle};
-
-    setenv("FAKECUDA_DEVICES", ngpus, 1);
-    exam_set_variables("shm,tcp", "", SLICE_BYTES);
-    assert_int_equal(ranks_run(&ranks, body, (void *)(uintptr_t)hosts), 0);
-}
-
-static void run(const char *hosts, ranks_body body)
-{
-    run_with("1", hosts, body);
-    run_with("3", hosts, body);
-}
+enum { MOST_RANKS = 6 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -89,12 +67,12 @@ static void all_shapes(void **state)
 
     (void)state;
     for (int i = 0; i < 5; i++)
-        run_with(i % 2 ? "1" : "3", shapes[i], take_all_forms);
+        gpu_hosts_run_with(i % 2 ? "1" : "3", shapes[i], take_all_forms);
     setenv("KOLO_CUDA_PIECE_BYTES", "1000", 1); /* many pieces */
-    run("aab", take_all_forms);
+    gpu_hosts_run("aab", take_all_forms);
     setenv("KOLO_CUDA_PIECE_BYTES", "1M", 1); /* one */
     setenv("KOLO_CHECK", "1", 1);
-    run_with("3", "baab", take_all_forms);
+    gpu_hosts_run_with("3", "baab", take_all_forms);
     unsetenv("KOLO_CHECK");
     setenv("KOLO_CUDA_PIECE_BYTES", "8192", 1);
 }
@@ -110,8 +88,8 @@ static int take_types(kolo_group *group, void *unused)
 static void all_types(void **state)
 {
     (void)state;
-    run("aab", take_types);
-    run("abab", take_types);
+    gpu_hosts_run("aab", take_types);
+    gpu_hosts_run("abab", take_types);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -139,21 +117,15 @@ static uint64_t share_of(enum ko_collective what, uint64_t all, uint64_t n, uint
 static int count_one(kolo_group *group, enum ko_collective what, const char *hosts, float *in,
                      float *out)
 {
-    const char here = hosts[kolo_group_rank(group)];
+    const int rank = kolo_group_rank(group);
     const uint64_t before = gpu_bytes_now().with_host;
-    uint64_t mates = 1, want, have;
 
-    for (int r = 0; hosts[r]; r++)
-        mates += r != kolo_group_rank(group) && hosts[r] == here;
     if (call(group, what, in, out, COUNT * sizeof(float)))
         return ranks_fail("%s", ko_collective_name(what));
-    have = gpu_bytes_now().with_host - before;
-    want = share_of(what, COUNT * sizeof(float), strlen(hosts), mates, here == hosts[0]);
-    return have <= want + LIMIT && have + LIMIT >= want
-               ? 0
-               : ranks_fail("%s on %s: rank %d copies %zu bytes, its share is %zu",
-                            ko_collective_name(what), hosts, kolo_group_rank(group), (size_t)have,
-                            (size_t)want);
+    return gpu_hosts_expect(group, ko_collective_name(what), hosts, before,
+                            share_of(what, COUNT * sizeof(float), strlen(hosts),
+                                     gpu_hosts_mates(hosts, rank), hosts[rank] == hosts[0]),
+                            LIMIT);
 }
 
 static int count_shares(kolo_group *group, void *hosts)
@@ -174,8 +146,8 @@ static int count_shares(kolo_group *group, void *hosts)
 static void each_rank_stages_its_share(void **state)
 {
     (void)state;
-    run("aabb", count_shares);
-    run("aaabbb", count_shares);
+    gpu_hosts_run("aabb", count_shares);
+    gpu_hosts_run("aaabbb", count_shares);
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -233,10 +205,10 @@ static int add_floats(kolo_group *group, void *unused)
 static void bits_are_the_same(void **state)
 {
     (void)state;
-    run("aabb", add_floats);
-    run("abbccc", add_floats);
+    gpu_hosts_run("aabb", add_floats);
+    gpu_hosts_run("abbccc", add_floats);
     setenv("KOLO_DETERMINISTIC", "1", 1);
-    run("abab", add_floats);
+    gpu_hosts_run("abab", add_floats);
     unsetenv("KOLO_DETERMINISTIC");
 }
 
@@ -270,9 +242,9 @@ static int scale(kolo_group *group, void *unused)
 static void factors(void **state)
 {
     (void)state;
-    run("ab", scale);
-    run("aabb", scale);
-    run("abbccc", scale);
+    gpu_hosts_run("ab", scale);
+    gpu_hosts_run("aabb", scale);
+    gpu_hosts_run("abbccc", scale);
 }
 
 /* ---- other ways ------------------------------------------------------------------------------ */
@@ -382,13 +354,13 @@ static void what_cannot_be_shared(void **state)
                                           {"FAKECUDA_BREAK", "cuLibraryLoadData=218"}};
 
     (void)state;
-    run("aabb", mix_ranks);
-    run("aabb", reach_less);
-    run("aabb", move_one);
-    run("aab", open_nothing);
+    gpu_hosts_run("aabb", mix_ranks);
+    gpu_hosts_run("aabb", reach_less);
+    gpu_hosts_run("aabb", move_one);
+    gpu_hosts_run("aab", open_nothing);
     for (int i = 0; i < 4; i++) {
         setenv(ways[i][0], ways[i][1], 1);
-        run("aabb", mix_ranks);
+        gpu_hosts_run("aabb", mix_ranks);
         unsetenv(ways[i][0]);
     }
 }
@@ -425,8 +397,8 @@ static int reduce_pieces(kolo_group *group, void *hosts)
 static void memory_in_pieces(void **state)
 {
     (void)state;
-    run("aabb", reduce_pieces);
-    run("aaabbb", reduce_pieces);
+    gpu_hosts_run("aabb", reduce_pieces);
+    gpu_hosts_run("aaabbb", reduce_pieces);
 }
 
 /* ---- wrong calls ----------------------------------------------------------------------------- */
@@ -449,7 +421,7 @@ static int call_otherwise(kolo_group *group, void *unused)
 static void mismatches(void **state)
 {
     (void)state;
-    run("aab", call_otherwise);
+    gpu_hosts_run("aab", call_otherwise);
 }
 
 /* A capture fails, and the group goes on. */
@@ -475,7 +447,7 @@ static int capture(kolo_group *group, void *unused)
 static void graphs_are_refused(void **state)
 {
     (void)state;
-    run("aab", capture);
+    gpu_hosts_run("aab", capture);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
  * buffers there, or no kernels.
  */
 #include "gpu_double.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "gradient_exam.h"
 #include "ranks.h"
@@ -18,30 +19,7 @@
 
 #include <cmocka.h>
 
-enum { SLICE_BYTES = 4096, COUNT = 36864, NBYTES = COUNT * sizeof(float), LIMIT = COUNT / 64 };
-
-/* host[r] is where rank r sits. */
-static int settle(int rank, void *host)
-{
-    const char name[] = {((const char *)host)[rank], 0};
-
-    return setenv("KOLO_HOST", name, 1);
-}
-
-static void run_with(const char *ngpus, const char *hosts, ranks_body body)
-{
-    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = (int)strlen(hosts), .settle = settle};
-
-    setenv("FAKECUDA_DEVICES", ngpus, 1);
-    exam_set_variables("shm,tcp", "", SLICE_BYTES);
-    assert_int_equal(ranks_run(&ranks, body, (void *)(uintptr_t)hosts), 0);
-}
-
-static void run(const char *hosts, ranks_body body)
-{
-    run_with("1", hosts, body);
-    run_with("3", hosts, body);
-}
+enum { COUNT = 36864, NBYTES = COUNT * sizeof(float), LIMIT = COUNT / 64 };
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
@@ -79,20 +57,15 @@ static int call(kolo_group *group, enum counted what, float *const *memory)
 
 static int count_one(kolo_group *group, enum counted what, const char *hosts, float *const *memory)
 {
+    static const char *const names[NCOUNTED] = {"a step", "a compressed all_reduce",
+                                                "a compressed step", "several tensors"};
     const uint64_t nbytes = what == COMPRESSED || what == COMPRESSED_STEP ? NBYTES / 2 : NBYTES;
     const uint64_t before = gpu_bytes_now().with_host;
-    uint64_t mates = 0, want, have;
 
-    for (int r = 0; hosts[r]; r++)
-        mates += hosts[r] == hosts[kolo_group_rank(group)];
     if (call(group, what, memory))
-        return ranks_fail("call %d", what);
-    have = gpu_bytes_now().with_host - before;
-    want = 2 * nbytes / mates;
-    return have <= want + LIMIT && have + LIMIT >= want
-               ? 0
-               : ranks_fail("call %d on %s: rank %d copies %zu bytes, its share is %zu", what,
-                            hosts, kolo_group_rank(group), (size_t)have, (size_t)want);
+        return ranks_fail("%s", names[what]);
+    return gpu_hosts_expect(group, names[what], hosts, before,
+                            2 * nbytes / gpu_hosts_mates(hosts, kolo_group_rank(group)), LIMIT);
 }
 
 static int count_shares(kolo_group *group, void *hosts)
@@ -112,8 +85,8 @@ static int count_shares(kolo_group *group, void *hosts)
 static void each_rank_stages_its_share(void **state)
 {
     (void)state;
-    run("aabb", count_shares);
-    run("aaabbb", count_shares);
+    gpu_hosts_run("aabb", count_shares);
+    gpu_hosts_run("aaabbb", count_shares);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -183,16 +156,16 @@ static void results_are_the_same(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++)
-        run_with(i % 2 ? "1" : "3", shapes[i], take_exams);
-    run("aabb", take_mixed);
-    run("aab", take_without);
-    run("aab", compress_without_kernels);
-    run("aaa", take_mixed);
-    run("aaa", take_without);
-    run("aaa", compress_without_kernels);
+        gpu_hosts_run_with(i % 2 ? "1" : "3", shapes[i], take_exams);
+    gpu_hosts_run("aabb", take_mixed);
+    gpu_hosts_run("aab", take_without);
+    gpu_hosts_run("aab", compress_without_kernels);
+    gpu_hosts_run("aaa", take_mixed);
+    gpu_hosts_run("aaa", take_without);
+    gpu_hosts_run("aaa", compress_without_kernels);
     setenv("KOLO_CUDA_IPC", "off", 1);
-    run("aab", take_exams);
-    run("aaa", take_mixed);
+    gpu_hosts_run("aab", take_exams);
+    gpu_hosts_run("aaa", take_mixed);
     unsetenv("KOLO_CUDA_IPC");
 }
 
@@ -234,10 +207,10 @@ static int reduce_tensors(kolo_group *group, void *unused)
 static void several_tensors(void **state)
 {
     (void)state;
-    run("ab", reduce_tensors);
-    run("aabb", reduce_tensors);
+    gpu_hosts_run("ab", reduce_tensors);
+    gpu_hosts_run("aabb", reduce_tensors);
     setenv("KOLO_CUDA_IPC", "off", 1);
-    run("aab", reduce_tensors);
+    gpu_hosts_run("aab", reduce_tensors);
     unsetenv("KOLO_CUDA_IPC");
 }
 

@@ -175,15 +175,7 @@ static void an_answer_comes_before_the_sends_completion(void **state)
 
 static int count_logged(const char *words)
 {
-    char line[1024];
-    FILE *file = fopen(log_path, "re");
-    int n = 0;
-
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file))
-        n += strstr(line, words) != NULL;
-    fclose(file);
-    return n;
+    return rdma_pair_count_lines(log_path, words);
 }
 
 /* A kernel that does not take something back leaks it, which is worth a word; but not of an adapter

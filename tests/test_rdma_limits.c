@@ -35,18 +35,9 @@ static int forget_wishes(void **state)
     return truncate(log_path, 0);
 }
 
-/* How many lines of the log have the words. */
 static int count_logged(const char *words)
 {
-    char line[1024];
-    FILE *file = fopen(log_path, "re");
-    int n = 0;
-
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file))
-        n += strstr(line, words) != NULL;
-    fclose(file);
-    return n;
+    return rdma_pair_count_lines(log_path, words);
 }
 
 static void expect_text(const char *words)

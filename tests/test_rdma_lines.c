@@ -6,7 +6,6 @@
  */
 #include "rdma_pair.h"
 
-#include "clock.h"
 #include "kolo.h"
 
 #include <setjmp.h>
@@ -41,19 +40,6 @@ static struct ko_post post_of(size_t nbytes)
 {
     return (struct ko_post){.frame = {.kind = KO_FRAME_DATA, .nbytes = (uint32_t)nbytes},
                             .body = body};
-}
-
-/* Until the message is announced at the other end. */
-static void announce(struct rdma_pair *pair, struct ko_post *post)
-{
-    const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
-    const struct ko_frame *frame;
-    int err;
-
-    assert_int_equal(rdma->send(pair->from, post), KOLO_OK);
-    while ((err = rdma->next(pair->to, &frame)) == KO_AGAIN)
-        assert_false(ko_deadline_passed(&deadline));
-    assert_int_equal(err, KOLO_OK);
 }
 
 /* ---- what is written ------------------------------------------------------------------------- */
@@ -173,7 +159,7 @@ static void lines_that_do_not_fit(void **state)
 
         setenv("FAKEVERBS_DEVICES", devices[i % NDEVICES], 1);
         pair = rdma_pair_new();
-        announce(&pair, &post);
+        rdma_pair_announce(&pair, &post);
         send_line(pair.to, &rows[i / NDEVICES]);
         rdma_pair_expect(pair.from, KOLO_E_PROTOCOL, words);
         assert_false(post.is_queued);
@@ -212,7 +198,7 @@ static void another_line_is_told_of(void **state)
     struct ko_rdma_line *lines;
 
     (void)state;
-    announce(&pair, &post);
+    rdma_pair_announce(&pair, &post);
     lines = (struct ko_rdma_line *)(uintptr_t)rdma_pair_of(pair.from)->lines.come;
     lines[1] = line_of(KO_RDMA_DIRECT);
     assert_int_equal(rail->qp->context->ops.post_send(rail->qp, &send, &bad), 0);

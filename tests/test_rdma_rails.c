@@ -353,14 +353,7 @@ static void many_messages_in_flight(void **state)
 /* Begins a long message, up to where it is to be written. */
 static void begin_long(struct rdma_pair *pair, struct ko_post *post, void *got)
 {
-    const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
-    const struct ko_frame *frame;
-    int err;
-
-    assert_int_equal(rdma->send(pair->from, post), KOLO_OK);
-    while ((err = rdma->next(pair->to, &frame)) == KO_AGAIN)
-        assert_false(ko_deadline_passed(&deadline));
-    assert_int_equal(err, KOLO_OK);
+    rdma_pair_announce(pair, post);
     assert_int_equal(rdma->land(pair->to, got), KO_AGAIN);
 }
 
