@@ -63,8 +63,8 @@ static bool is_long(const struct ko_correspondence *with, const struct ko_letter
            letter->nbytes > link->longest;
 }
 
-/* Whether it is complete only when the peer says so. What goes through memory that both reach needs
- * no such word to be slow enough, but with no eager bytes at all everything has a receipt. */
+/* Whether it is complete only when the peer says so. In memory that both reach a long one waits for
+ * the peer as it is, slot by slot; but with no eager bytes at all everything has a receipt. */
 static bool has_receipt(const struct ko_correspondence *with, const struct ko_letter *letter,
                         const struct ko_link *link)
 {

@@ -27,6 +27,7 @@ enum {
     STRANGER_MS = 5000,
     MOST_ARRIVALS = 1 << 15,
     ACCEPTS_AT_ONCE = 64,
+    REST_MS = 5000 /* of a store that has not answered */
 };
 
 struct ko_arrival {
@@ -218,6 +219,19 @@ int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status)
     if (status == KOLO_E_PEER_LOST)
         atomic_store(&endpoint->store_is_lost, true);
     return status;
+}
+
+int ko_endpoint_after_asking(struct ko_endpoint *endpoint, int status)
+{
+    if (status == KOLO_E_TIMEOUT)
+        atomic_store(&endpoint->store_rests_until_ns, ko_now_ns() + REST_MS * INT64_C(1000000));
+    return ko_endpoint_after_store(endpoint, status);
+}
+
+bool ko_endpoint_may_ask(const struct ko_endpoint *endpoint)
+{
+    return !atomic_load(&endpoint->store_is_lost) &&
+           ko_now_ns() >= atomic_load(&endpoint->store_rests_until_ns);
 }
 
 static int fetch(struct ko_endpoint *endpoint, int rank, struct ko_contact **contact)

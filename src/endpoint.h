@@ -26,6 +26,7 @@ struct ko_endpoint {
     kolo_store *store;         /* a handle of its own, closed with the endpoint */
     int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
     atomic_bool store_is_lost; /* its connection broke: it is not tried again */
+    _Atomic int64_t store_rests_until_ns; /* it has not answered what need not be asked */
     struct ko_contact own;
     int local_size;         /* ranks of this host, as a launcher counts them; -1: not said */
     atomic_bool is_crowded; /* they are more than the cores on which they may run */
@@ -51,6 +52,12 @@ void ko_endpoint_release(struct ko_endpoint *endpoint);
 
 /* Passes on the status of a call on the store, and remembers when the store has gone. */
 int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status);
+
+/* The same of a question that is only asked to know more, such as why a peer is silent, and that
+ * waits for nobody: a store that has not answered in time is not to keep the caller again and
+ * again. Whether it may be asked now. */
+int ko_endpoint_after_asking(struct ko_endpoint *endpoint, int status);
+bool ko_endpoint_may_ask(const struct ko_endpoint *endpoint);
 
 /* Whether it has adapters that may read and write GPU memory by themselves (transport.h). */
 bool ko_endpoint_reaches_gpus(const struct ko_endpoint *endpoint);

@@ -142,7 +142,7 @@ static int ask_store(const kolo_group *group, struct ko_request *request, struct
     char key[40];
 
     snprintf(key, sizeof key, "failed/%016llx", (unsigned long long)group->id);
-    return ko_endpoint_after_store(
+    return ko_endpoint_after_asking(
         endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, reply));
 }
 
@@ -219,8 +219,8 @@ int ko_group_check_store(kolo_group *group)
 {
     struct ko_failure failure;
 
-    if (group->size > 1 && !atomic_load(&group->failed) &&
-        !atomic_load(&group->endpoint->store_is_lost) && read_failure(group, &failure))
+    if (group->size > 1 && !atomic_load(&group->failed) && ko_endpoint_may_ask(group->endpoint) &&
+        read_failure(group, &failure))
         return ko_group_fail(group, ko_failure_status(&failure), failure.text);
     return ko_group_check(group);
 }

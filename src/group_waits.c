@@ -24,11 +24,6 @@ static void write_key(const kolo_group *group, int rank, char *key)
     snprintf(key, KEY_BYTES, "waits/%016llx/%d", (unsigned long long)group->id, rank);
 }
 
-static bool has_store(const kolo_group *group)
-{
-    return !atomic_load(&group->endpoint->store_is_lost);
-}
-
 /* On this rank's key. */
 static void ask_store(kolo_group *group, struct ko_request *request)
 {
@@ -37,10 +32,10 @@ static void ask_store(kolo_group *group, struct ko_request *request)
     struct ko_reply reply;
     char key[KEY_BYTES];
 
-    if (!has_store(group))
+    if (!ko_endpoint_may_ask(group->endpoint))
         return;
     write_key(group, group->rank, key);
-    (void)ko_endpoint_after_store(
+    (void)ko_endpoint_after_asking(
         endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, &reply));
 }
 
@@ -78,7 +73,7 @@ static int find_told(struct reading *reading, int first, int n)
     int exist, err = kolo_store_check(endpoint->store, reading->keys + first, (size_t)n, &exist);
 
     if (err || (!exist && n == 1))
-        return ko_endpoint_after_store(endpoint, err);
+        return ko_endpoint_after_asking(endpoint, err);
     if (!exist) {
         err = find_told(reading, first, n / 2);
         return err ? err : find_told(reading, first + n / 2, n - n / 2);
@@ -105,7 +100,7 @@ static int read_told(struct reading *reading, struct ko_waits_word *words)
                              : KOLO_OK;
 
     if (err)
-        return ko_endpoint_after_store(endpoint, err);
+        return ko_endpoint_after_asking(endpoint, err);
     for (size_t i = 0; i < reading->ntold; i++) {
         if (reading->nbytes[i] == sizeof word) {
             memcpy(&word, reading->values[i], sizeof word);
@@ -142,7 +137,7 @@ bool ko_waits_read(kolo_group *group, struct ko_waits_word *words)
                               .nbytes = calloc(n, sizeof *reading.nbytes)};
     char *texts = malloc(n * KEY_BYTES);
     bool is_read = texts && reading.keys && reading.told && reading.ranks && reading.values &&
-                   reading.nbytes && has_store(group);
+                   reading.nbytes && ko_endpoint_may_ask(group->endpoint);
 
     for (size_t r = 0; is_read && r < n; r++) {
         words[r] = (struct ko_waits_word){.what = KO_WAITS_NOT};

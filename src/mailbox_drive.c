@@ -320,8 +320,11 @@ static void drive_for_nobody(struct ko_mailbox *mailbox)
 
     mailbox->is_driven = true;
     while (has_work(mailbox) && !mailbox->nusers && !ko_mailbox_drive(mailbox, &all) &&
-           has_work(mailbox))
+           has_work(mailbox)) {
+        if (!mailbox->nopen) /* no letter of ours waits for what is to be told */
+            limit = ko_deadline_in(kolo_group_timeout(mailbox->group));
         drive_or_sleep(mailbox, &wait, &limit);
+    }
     mailbox->is_driven = false;
     wake_users(mailbox);
 }

@@ -2,7 +2,7 @@
  *
  * What it costs to say who has not come: all ranks time out at once, over one store.
  */
-#include "clock.h"
+#include "counting_store.h"
 #include "kolo.h"
 #include "sanitized.h"
 #include "status.h"
@@ -21,74 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* A store that passes everything on to another and counts the requests to look for a key. */
-struct counting_store {
-    kolo_store store;
-    kolo_store *inner;
-    int nap_ms; /* of each of them */
-    atomic_int checks;
-};
-
-static int counting_call(kolo_store *store, const struct ko_request *request,
-                         const ko_deadline *deadline, struct ko_reply *reply)
-{
-    struct counting_store *counting = (struct counting_store *)store;
-    const struct timespec nap = {.tv_nsec = counting->nap_ms * 1000000L};
-
-    if (request->op == KO_STORE_CHECK) {
-        atomic_fetch_add(&counting->checks, 1);
-        nanosleep(&nap, NULL);
-    }
-    return ko_store_call(counting->inner, request, deadline, reply);
-}
-
-static int counting_clone(kolo_store *store, kolo_store **clone)
-{
-    ko_store_hold(store);
-    *clone = store;
-    return KOLO_OK;
-}
-
-static void counting_stop(kolo_store *store)
-{
-    (void)store;
-}
-
-static void counting_free(kolo_store *store)
-{
-    kolo_store_close(((struct counting_store *)store)->inner);
-    free(store);
-}
-
-static int counting_port(const kolo_store *store)
-{
-    (void)store;
-    return 0;
-}
-
-static int counting_own_address(kolo_store *store, char *host, size_t cap)
-{
-    return ko_store_own_address(((struct counting_store *)store)->inner, host, cap);
-}
-
-static struct counting_store *open_counting(int nap_ms)
-{
-    static const struct ko_store_ops ops = {.name = "counting",
-                                            .call = counting_call,
-                                            .clone = counting_clone,
-                                            .stop = counting_stop,
-                                            .free = counting_free,
-                                            .port = counting_port,
-                                            .own_address = counting_own_address};
-    struct counting_store *counting = calloc(1, sizeof *counting);
-
-    assert_non_null(counting);
-    counting->nap_ms = nap_ms;
-    assert_int_equal(kolo_store_open_local(&counting->inner), KOLO_OK);
-    assert_int_equal(ko_store_init(&counting->store, &ops, -1), KOLO_OK);
-    return counting;
-}
 
 struct joiner {
     pthread_t thread;
@@ -129,7 +61,7 @@ static void join_half(struct joiner *joiners, kolo_store *store, int size)
 static void many_do_not_all_look(void **state)
 {
     enum { SIZE = 192, HALF = SIZE / 2 };
-    struct counting_store *counting = open_counting(0);
+    struct counting_store *counting = counting_store_open(0);
     static struct joiner joiners[HALF];
     int checks;
 
@@ -190,7 +122,7 @@ static void some_are_always_named(void **state)
 static void looking_has_an_end(void **state)
 {
     enum { SIZE = 2000 };
-    struct counting_store *counting = open_counting(20);
+    struct counting_store *counting = counting_store_open(20);
     struct joiner joiner = {.store = &counting->store, .rank = 1, .size = SIZE, .limit_ms = 1000};
 
     (void)state;
