@@ -243,7 +243,7 @@ ends() {
     happened=$(sed -n 's/^\[1\] happened //p' <<<"$output")
     for node in 0 1; do
         failed=$(sed -n "s/^\[$node\] failed //p" <<<"$output")
-        [ $((failed - happened)) -le 40 ]
+        [ $((failed - happened)) -le 30 ]
         [ "$3$node" = 1371 ] ||
             grep -q "^\[$node\] kolo-perf: rank $node: .*rank [01] (rdma[01]:[0-9]*, over rdma)" <<<"$output"
     done
@@ -279,7 +279,7 @@ ends() {
     [ "$(grep -c '^\[[01]\] ended 125' <<<"$output")" -eq 20 ]
     for ((i = 0; i < 20; i++)); do
         happened=$(nth $((i % 2)) happened $((i / 2))) failed=$(nth $((1 - i % 2)) failed $i)
-        [ $((failed - happened)) -le 40 ]
+        [ $((failed - happened)) -le 30 ]
     done
 }
 
