@@ -73,13 +73,29 @@ static int64_t lateness(const struct ko_watch *watch, const struct sight *sight)
     return (ko_now_ns() - sight->since_ns) / 1000000 - kolo_group_timeout(watch->group);
 }
 
-/* While something waits: a rank that has failed tells it there. */
+/* For what ranks say that have failed, unless a call is under way, which listens itself. */
+static int listen_to_ranks(kolo_group *group)
+{
+    int err;
+
+    if (!ko_engine_try_turn(&group->engine))
+        return ko_group_check(group);
+    err = ko_channel_turn(&group->collectives);
+    if (err)
+        ko_channel_tell_failure(&group->collectives);
+    ko_engine_finish(&group->engine);
+    return err;
+}
+
+/* While something waits: a rank that has failed tells the others, and leaves word in the store,
+ * which may end with it. */
 static int ask(struct ko_watch *watch)
 {
     const int64_t now_ns = ko_now_ns();
+    const int err = listen_to_ranks(watch->group);
 
-    if (now_ns - watch->asked_ns < ASK_MS * INT64_C(1000000))
-        return KOLO_OK;
+    if (err || now_ns - watch->asked_ns < ASK_MS * INT64_C(1000000))
+        return err;
     watch->asked_ns = now_ns;
     return ko_group_check_store(watch->group);
 }
@@ -90,7 +106,7 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
     kolo_group *group = watch->group;
     char who[160], others[32] = "", text[KO_ERROR_TEXT];
 
-    if (ko_group_check_store(group)) /* it may explain the wait */
+    if (listen_to_ranks(group) || ko_group_check_store(group)) /* it may explain the wait */
         return ko_group_check(group);
     if (late_ms < GRACE_MS && ko_gpu_share_has_given_up(group->share, rank))
         return KOLO_OK;
@@ -107,7 +123,10 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
 static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
 {
     char who[160], text[KO_ERROR_TEXT];
+    const int err = listen_to_ranks(watch->group); /* its last words */
 
+    if (err)
+        return err;
     ko_group_describe_rank(watch->group, rank, who, sizeof who);
     snprintf(text, sizeof text,
              "%s was lost in %s: its process has ended, while rank %d waits for it", who, what,

@@ -217,6 +217,19 @@ static int check_rests(void)
                : 0;
 }
 
+/* Until a rank has done so. 0, or ranks_fail. */
+static int await_giving_up(const kolo_group *group, int rank)
+{
+    const ko_deadline deadline = ko_deadline_in(RANKS_SOON_MS);
+
+    while (!ko_gpu_share_has_given_up(group->share, rank)) {
+        if (ko_deadline_passed(&deadline))
+            return ranks_fail("rank %d does not give up", rank);
+        ranks_nap_ms(5);
+    }
+    return 0;
+}
+
 /* Rank 2 gives up before rank 1 comes, and the others hear of it only later: whoever of them has
  * the work of all ranks to do says to nobody that it is done. */
 static int give_up_early(kolo_group *group, void *argument)
@@ -229,9 +242,7 @@ static int give_up_early(kolo_group *group, void *argument)
     if (failed)
         return 1;
     kolo_group_set_timeout(group, rank == 2 ? SHORT_LIMIT_MS : 20000);
-    if (rank == 1)
-        ranks_nap_ms(2 * SHORT_LIMIT_MS);
-    return begin() || finish() ||
+    return (rank == 1 && await_giving_up(group, 2)) || begin() || finish() ||
            expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_TIMEOUT, "for rank 1 (") ||
            check_rests();
 }
@@ -341,10 +352,29 @@ static int wait_for_abort(kolo_group *group, void *argument)
     return rank == 0 ? pthread_join(aborter, NULL) || failed : failed;
 }
 
+/* Rank 0, which serves the store, and has nobody wait for it after its last word. */
+static int abort_and_die(kolo_group *group, void *argument)
+{
+    const size_t *count = argument;
+    int failed = enter(group, *count) || capture(group) || launch(group, 0);
+    const int64_t began_ns = ko_now_ns();
+
+    if (!failed && kolo_group_rank(group) == 0) {
+        kolo_group_abort(group, "enough");
+        raise(SIGKILL);
+    }
+    return failed || begin() || finish() ||
+           expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_ABORTED,
+                         "rank 0 aborted the group: enough");
+}
+
 static void a_thread_aborts(void **state)
 {
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
     (void)state;
     run(wait_for_abort);
+    run_with(&ranks, abort_and_die);
 }
 
 /* Rank 0 frees a group that a graph still waits in. */
