@@ -451,6 +451,31 @@ void ko_channel_watch_closely(struct ko_channel *channel, int peer)
  * and then it is let in. */
 enum { TURNS_TO_YIELD = 128 };
 
+/* Grows with what moves between this rank and the peer, or all (-1). */
+static uint64_t count_moved(const struct ko_channel *channel, int peer)
+{
+    const int first = peer < 0 ? 0 : peer, end = peer < 0 ? channel->group->size : peer + 1;
+    uint64_t moved = 0;
+
+    for (int i = first; i < end; i++) {
+        const struct ko_link *link = channel->ports[i].link;
+
+        if (link && link->wire)
+            moved += link->sent + link->received + link->wire->moved;
+    }
+    return moved;
+}
+
+/* While a long message moves, more of it is near, and a sleeper would be woken for each part; but
+ * where ranks share cores he lets another move it. */
+static bool has_moved(const struct ko_channel *channel, struct ko_wait *wait)
+{
+    if (channel->is_crowded || wait->moved == count_moved(channel, wait->peer))
+        return false;
+    wait->spin_until_ns = 0;
+    return true;
+}
+
 static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 {
     if (!wait->turns && wait->peer >= 0 && !channel->is_crowded)
@@ -466,6 +491,7 @@ static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 
         wait->began_ns = wait->began_ns ? wait->began_ns : now;
         wait->spin_until_ns = now + (int64_t)channel->spin_us * 1000;
+        wait->moved = count_moved(channel, wait->peer);
     }
     return drive_messages(channel);
 }
@@ -475,7 +501,7 @@ int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait)
     bool is_spinning =
         !wait->spin_until_ns || wait->turns % 16 || ko_now_ns() < wait->spin_until_ns;
 
-    if (is_spinning)
+    if (is_spinning || has_moved(channel, wait))
         return spin_once(channel, wait);
     arm(channel);
     wait->is_armed = true;

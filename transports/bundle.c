@@ -85,6 +85,15 @@ int ko_bundle_wanted(const struct ko_bundle *bundle)
     return is_polled(bundle) && wanted ? wanted | KO_POLL_IN : wanted;
 }
 
+uint64_t ko_bundle_moved(const struct ko_bundle *bundle)
+{
+    uint64_t moved = 0;
+
+    for (int i = 0; i < bundle->n; i++)
+        moved += bundle->streams[i]->moved;
+    return moved;
+}
+
 /* Brings the poller up to date, if there is one, and passes on err unless that fails. */
 static int poll_all(struct ko_bundle *bundle, int err)
 {

@@ -48,6 +48,9 @@ void ko_bundle_end(struct ko_bundle *bundle);
 int ko_bundle_fd(const struct ko_bundle *bundle);
 int ko_bundle_wanted(const struct ko_bundle *bundle);
 
+/* Bytes that have come and left. */
+uint64_t ko_bundle_moved(const struct ko_bundle *bundle);
+
 /* Lets as many streams join as both ends allow, and says so in the answer, before it leaves.
  * asked: what the other end's hello said. */
 int ko_bundle_invite(struct ko_bundle *bundle, int asked, struct ko_hello *answer);

@@ -240,6 +240,7 @@ static int list_pieces(const struct ko_stream *stream, struct iovec *pieces)
 
 static void count_sent(struct ko_stream *stream, size_t n)
 {
+    stream->moved += n;
     while (stream->first) {
         size_t left = head_bytes(stream->first) + stream->first->frame.nbytes - stream->first_done;
 
@@ -346,6 +347,7 @@ static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
     *n = 0;
     if (got > 0) {
         *n = (size_t)got;
+        stream->moved += *n;
         return KOLO_OK;
     }
     if (got < 0 && is_not_yet(errno))

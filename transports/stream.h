@@ -52,6 +52,7 @@ struct ko_stream {
     struct ko_post *first, *last; /* queued */
     size_t first_done;            /* bytes of the first that have left, its frame included */
     size_t held; /* bytes of all queued posts that nothing but may_wait keeps here; 0: none are */
+    uint64_t moved; /* bytes, in and out */
 
     struct ko_frame frame; /* before the first: of no bytes */
     size_t body_done;

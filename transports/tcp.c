@@ -244,6 +244,7 @@ static int shake(struct tcp_wire *wire)
 static int after(struct tcp_wire *wire, int err)
 {
     wire->base.wanted = ko_bundle_wanted(&wire->bundle);
+    wire->base.moved = ko_bundle_moved(&wire->bundle);
     return err;
 }
 

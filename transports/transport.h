@@ -82,6 +82,8 @@ struct ko_wire {
     struct ko_hello hello; /* the other end's, valid if has_hello or open */
     int fd;                /* readiness for the bits in wanted means "call drive"; -1: none */
     int wanted;            /* KO_POLL_ bits (poller.h); may change with every call */
+    uint64_t moved;        /* grows with each part of a message that has come or left; 0 where they
+                              do so whole */
     bool is_written_to;    /* the other end may still write where a land was told to: that memory
                               is nobody else's before the land is over or the wire hung up */
 
