@@ -451,26 +451,20 @@ void ko_channel_watch_closely(struct ko_channel *channel, int peer)
  * and then it is let in. */
 enum { TURNS_TO_YIELD = 128 };
 
-/* Grows with what moves between this rank and the peer, or all (-1). */
+/* Grows with what moves between this rank and the peer. */
 static uint64_t count_moved(const struct ko_channel *channel, int peer)
 {
-    const int first = peer < 0 ? 0 : peer, end = peer < 0 ? channel->group->size : peer + 1;
-    uint64_t moved = 0;
+    const struct ko_link *link = channel->ports[peer].link;
 
-    for (int i = first; i < end; i++) {
-        const struct ko_link *link = channel->ports[i].link;
-
-        if (link && link->wire)
-            moved += link->sent + link->received + link->wire->moved;
-    }
-    return moved;
+    return link && link->wire ? link->sent + link->received + link->wire->moved : 0;
 }
 
 /* While a long message moves, more of it is near, and a sleeper would be woken for each part; but
- * where ranks share cores he lets another move it. */
+ * where ranks share cores he lets another move it. Who waits for anybody may have other work beside
+ * him, as the courier has. */
 static bool has_moved(const struct ko_channel *channel, struct ko_wait *wait)
 {
-    if (channel->is_crowded || wait->moved == count_moved(channel, wait->peer))
+    if (channel->is_crowded || wait->peer < 0 || wait->moved == count_moved(channel, wait->peer))
         return false;
     wait->spin_until_ns = 0;
     return true;
@@ -491,7 +485,7 @@ static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 
         wait->began_ns = wait->began_ns ? wait->began_ns : now;
         wait->spin_until_ns = now + (int64_t)channel->spin_us * 1000;
-        wait->moved = count_moved(channel, wait->peer);
+        wait->moved = wait->peer < 0 ? 0 : count_moved(channel, wait->peer);
     }
     return drive_messages(channel);
 }
