@@ -495,8 +495,13 @@ int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait)
     bool is_spinning =
         !wait->spin_until_ns || wait->turns % 16 || ko_now_ns() < wait->spin_until_ns;
 
-    if (is_spinning || has_moved(channel, wait))
+    if (is_spinning)
         return spin_once(channel, wait);
+    if (has_moved(channel, wait)) {
+        int err = ko_channel_look_around(channel, wait); /* as after a sleep */
+
+        return err ? err : spin_once(channel, wait);
+    }
     arm(channel);
     wait->is_armed = true;
     wait->heard = channel->heard;

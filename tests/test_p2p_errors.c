@@ -9,6 +9,7 @@
 #include "portable.h"
 #include "window.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -296,10 +297,56 @@ static int wait_too_long(kolo_group *group, void *argument)
     return failed;
 }
 
+/* To and fro with the other rank until the group fails: each message has only a short limit, but
+ * they keep coming. */
+static int toss(kolo_group *group, int other)
+{
+    const unsigned char out[3000] = {0};
+    unsigned char in[3000];
+    int err;
+
+    do
+        err = kolo_sendrecv(group, out, 3000, other, in, 3000, other, KOLO_UINT8, 3);
+    while (!err);
+    return err;
+}
+
+static void *toss_to_1(void *group)
+{
+    (void)toss(group, 1);
+    return NULL;
+}
+
+/* The same while something else moves between the two all the time. */
+static int wait_beside_others(kolo_group *group, void *argument)
+{
+    const int64_t began_ns = ko_now_ns();
+    pthread_t tosser;
+    unsigned char byte;
+    int err, failed = 0;
+
+    (void)argument;
+    if (kolo_barrier(group) || kolo_group_set_timeout(group, 400))
+        return ranks_fail("set_timeout");
+    if (kolo_group_rank(group) == 1) {
+        err = toss(group, 0);
+    } else {
+        if (pthread_create(&tosser, NULL, toss_to_1, group))
+            return ranks_fail("no thread");
+        err = kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2);
+        pthread_join(tosser, NULL);
+    }
+    failed |= ranks_expect(err, KOLO_E_TIMEOUT, "rank 0 waited 400 ms for a message from rank 1 (");
+    if ((ko_now_ns() - began_ns) / 1000000 > RANKS_SOON_MS)
+        failed |= ranks_fail("it ended late");
+    return failed;
+}
+
 static void the_deadline_names_the_peer(void **state)
 {
     (void)state;
     letters_run(2, wait_too_long);
+    letters_run(2, wait_beside_others);
 }
 
 /* Each rank waits for the next one's message; the last one does not come, or waits for the first.
