@@ -451,10 +451,10 @@ void ko_channel_watch_closely(struct ko_channel *channel, int peer)
  * and then it is let in. */
 enum { TURNS_TO_YIELD = 128 };
 
-/* Grows with what moves between this rank and the peer. */
+/* Grows with what moves between this rank and the peer; of anybody (-1) nothing is counted. */
 static uint64_t count_moved(const struct ko_channel *channel, int peer)
 {
-    const struct ko_link *link = channel->ports[peer].link;
+    const struct ko_link *link = peer < 0 ? NULL : channel->ports[peer].link;
 
     return link && link->wire ? link->sent + link->received + link->wire->moved : 0;
 }
@@ -462,12 +462,9 @@ static uint64_t count_moved(const struct ko_channel *channel, int peer)
 /* While a long message moves, more of it is near, and a sleeper would be woken for each part; but
  * where ranks share cores he lets another move it. Who waits for anybody may have other work beside
  * him, as the courier has. */
-static bool has_moved(const struct ko_channel *channel, struct ko_wait *wait)
+static bool has_moved(const struct ko_channel *channel, const struct ko_wait *wait)
 {
-    if (channel->is_crowded || wait->peer < 0 || wait->moved == count_moved(channel, wait->peer))
-        return false;
-    wait->spin_until_ns = 0;
-    return true;
+    return !channel->is_crowded && wait->moved != count_moved(channel, wait->peer);
 }
 
 static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
@@ -485,7 +482,7 @@ static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 
         wait->began_ns = wait->began_ns ? wait->began_ns : now;
         wait->spin_until_ns = now + (int64_t)channel->spin_us * 1000;
-        wait->moved = wait->peer < 0 ? 0 : count_moved(channel, wait->peer);
+        wait->moved = count_moved(channel, wait->peer);
     }
     return drive_messages(channel);
 }
@@ -500,6 +497,7 @@ int ko_channel_wait_awake(struct ko_channel *channel, struct ko_wait *wait)
     if (has_moved(channel, wait)) {
         int err = ko_channel_look_around(channel, wait); /* as after a sleep */
 
+        wait->spin_until_ns = 0;
         return err ? err : spin_once(channel, wait);
     }
     arm(channel);

@@ -38,6 +38,7 @@ struct ko_watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_ending;         /* under the lock */
+    bool has_turn;          /* it looks in a call, which has the engine's */
     const char *kernels_of; /* a call's name */
     struct sight graph, kernels[KO_PUSH_BLOCKS];
     int64_t asked_ns; /* the store, last */
@@ -73,18 +74,32 @@ static int64_t lateness(const struct ko_watch *watch, const struct sight *sight)
     return (ko_now_ns() - sight->since_ns) / 1000000 - kolo_group_timeout(watch->group);
 }
 
-/* For what ranks say that have failed, unless a call is under way, which listens itself. */
-static int listen_to_ranks(kolo_group *group)
+/* For what ranks say that have failed. KO_AGAIN: a call is under way, and listens itself. */
+static int listen_to_ranks(const struct ko_watch *watch)
 {
+    kolo_group *group = watch->group;
     int err;
 
-    if (!ko_engine_try_turn(&group->engine))
+    if (ko_group_has_failed(group))
         return ko_group_check(group);
+    if (!watch->has_turn && !ko_engine_try_turn(&group->engine))
+        return KO_AGAIN;
     err = ko_channel_turn(&group->collectives);
     if (err)
         ko_channel_tell_failure(&group->collectives);
-    ko_engine_finish(&group->engine);
+    if (!watch->has_turn)
+        ko_engine_finish(&group->engine);
     return err;
+}
+
+/* Before one is said to be late or lost: it has told why before it ended. */
+static int hear_last_words(const struct ko_watch *watch)
+{
+    const struct timespec nap = {.tv_nsec = 2 * MOST_NAP_MS * 1000000L};
+
+    if (listen_to_ranks(watch) == KO_AGAIN)
+        nanosleep(&nap, NULL);
+    return ko_group_check(watch->group);
 }
 
 /* While something waits: a rank that has failed tells the others, and leaves word in the store,
@@ -92,7 +107,7 @@ static int listen_to_ranks(kolo_group *group)
 static int ask(struct ko_watch *watch)
 {
     const int64_t now_ns = ko_now_ns();
-    const int err = listen_to_ranks(watch->group);
+    const int heard = listen_to_ranks(watch), err = heard == KO_AGAIN ? KOLO_OK : heard;
 
     if (err || now_ns - watch->asked_ns < ASK_MS * INT64_C(1000000))
         return err;
@@ -106,7 +121,7 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
     kolo_group *group = watch->group;
     char who[160], others[32] = "", text[KO_ERROR_TEXT];
 
-    if (listen_to_ranks(group) || ko_group_check_store(group)) /* it may explain the wait */
+    if (hear_last_words(watch) || ko_group_check_store(group)) /* it may explain the wait */
         return ko_group_check(group);
     if (late_ms < GRACE_MS && ko_gpu_share_has_given_up(group->share, rank))
         return KOLO_OK;
@@ -123,7 +138,7 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
 static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
 {
     char who[160], text[KO_ERROR_TEXT];
-    const int err = listen_to_ranks(watch->group); /* its last words */
+    const int err = hear_last_words(watch);
 
     if (err)
         return err;
@@ -274,23 +289,28 @@ static int look_at_kernels(struct ko_watch *watch)
     return err;
 }
 
-/* Without the thread, which would have to be told of each call, a call looks itself. What it finds
- * has failed the group, and ends the kernels' waits. */
+/* The call has the turn, and so listens itself. Without the thread, which would have to be told of
+ * each call, it looks at the kernels, too. What it finds has failed the group, and ends the waits,
+ * whose results are none then. */
 int ko_group_await_kernels(kolo_group *group, const char *name, const ko_deadline *deadline)
 {
     const ko_deadline last = {.at_ns = deadline->at_ns + LAST_LOOKS_MS * INT64_C(1000000),
                               .timeout_ms = deadline->timeout_ms};
-    struct ko_watch watch = {.group = group, .page = ko_gpu_page(group->gpu), .kernels_of = name};
+    struct ko_watch watch = {
+        .group = group, .page = ko_gpu_page(group->gpu), .kernels_of = name, .has_turn = true};
     int err;
 
     do {
         const ko_deadline soon = ko_deadline_within(&last, nap_ms(group));
 
         err = ko_gpu_finish(group->gpu, &soon);
-        if (err == KOLO_E_TIMEOUT && !group->watch)
+        if (err != KOLO_E_TIMEOUT)
+            break;
+        (void)listen_to_ranks(&watch);
+        if (!group->watch)
             (void)look_at_kernels(&watch);
-    } while (err == KOLO_E_TIMEOUT && !ko_deadline_passed(&last));
-    return err;
+    } while (!ko_deadline_passed(&last));
+    return err ? err : ko_group_check(group);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

@@ -349,6 +349,31 @@ static int wait_for_a_caller(kolo_group *group, void *unused)
     return failed;
 }
 
+static void *abort_soon(void *group)
+{
+    ranks_nap_ms((int)(ko_now_ns() / 1000 % 20));
+    kolo_group_abort(group, "enough");
+    return NULL;
+}
+
+/* Rank 0, which serves the store, ends right after a call in which it has aborted. */
+static int abort_in_a_call(kolo_group *group, void *unused)
+{
+    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
+    int failed = enter(group), err = KOLO_OK;
+    const int64_t began_ns = ko_now_ns();
+    pthread_t aborter;
+
+    (void)unused;
+    if (kolo_group_rank(group) == 0 && pthread_create(&aborter, NULL, abort_soon, group))
+        return ranks_fail("no thread");
+    while (!failed && !err)
+        err = call(group, &trial);
+    if (kolo_group_rank(group) == 0 && !pthread_join(aborter, NULL))
+        raise(SIGKILL);
+    return failed || ranks_expect_soon(began_ns, err, KOLO_E_ABORTED, "rank 0 aborted the group");
+}
+
 /* What rank 1 has the GPU do fails, after the ranks have met for the call. */
 static int fail_to_launch(kolo_group *group, void *unused)
 {
@@ -372,6 +397,8 @@ static void a_kernel_waits_in_vain(void **state)
     assert_int_equal(ranks_run(&ranks, lose_a_rank, NULL), 0);
     for (int i = 0; i < 8; i++)
         assert_int_equal(ranks_run(&ranks, i % 2 ? lose_a_caller : wait_for_a_caller, NULL), 0);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(ranks_run(&ranks, abort_in_a_call, NULL), 0);
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, fail_to_launch, NULL), 0);
 }
