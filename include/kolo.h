@@ -657,7 +657,7 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  * any (KOLO_ANY_TAG). Of the receives that match a message the one posted first gets it. Of the
  * messages that match a receive it gets, from one sender, the one sent first, and among senders the
  * one that came first. The first receive or probe of any rank opens links to all ranks of the
- * group. It fails with KOLO_E_PEER_LOST when all others have freed their groups.
+ * group. To wait for it fails with KOLO_E_PEER_LOST when all others have freed their groups.
  *
  * A send is complete when its buffer may be used again. For a message of up to KOLO_EAGER_BYTES the
  * receiver need not have asked by then: it waits in the receiver's memory, of which

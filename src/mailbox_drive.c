@@ -129,12 +129,13 @@ static bool is_in_vain(const struct ko_mailbox *mailbox)
     return is_in_vain;
 }
 
-/* They had left before we took in what they had sent, unless that stays in the links. */
+/* They had left before we took in what they had sent, unless that stays in the links. Only a user
+ * who waits does so in vain: before that, this rank may still send to itself. */
 static int check_all_gone(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
 {
     char text[KO_ERROR_TEXT];
 
-    if (!wanted || atomic_load(&wanted->work.is_done) || !is_in_vain(mailbox))
+    if (!wanted || wanted->peer >= 0 || atomic_load(&wanted->work.is_done) || !is_in_vain(mailbox))
         return KOLO_OK;
     snprintf(text, sizeof text,
              "all other ranks have freed their groups or ended, while rank %d waits for a message "

@@ -132,12 +132,13 @@ static int talk_to_oneself(kolo_group *group, void *argument)
 {
     const int rank = kolo_group_rank(group);
     unsigned char *sent = letter_make(LONG, 3), *got = calloc(1, LONG);
-    kolo_work *works[2];
     kolo_message message;
     int failed = 0;
 
     (void)argument;
     for (int i = 0; i < 2; i++) {
+        kolo_work *works[2] = {NULL};
+
         memset(got, 0, LONG);
         if (i)
             failed |= kolo_irecv_message(group, got, LONG, KOLO_UINT8, KOLO_ANY_RANK, KOLO_ANY_TAG,
@@ -407,12 +408,43 @@ static int leave_in_silence(kolo_group *group, void *argument)
     return rank == 0 ? letter_take(group, 5, 2, KOLO_ANY_RANK, 7) : letter_post(group, 5, 2, 0, 7);
 }
 
+/* The courier attends to a receive of any rank while all but oneself have left. */
+static int outstay_the_others(kolo_group *group, void *argument)
+{
+    enum { ROOM = 8 << 20 }; /* more than fits into the slots */
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    unsigned char *room = malloc(ROOM), *mine = letter_make(LONG, 3);
+    kolo_work *receiving = NULL;
+    kolo_message message;
+    int failed = 0;
+
+    (void)argument;
+    if (rank)
+        failed = letter_post(group, 4, 1, 0, 1);
+    for (int i = 1; i < n && !rank && !failed; i++)
+        failed = letter_take(group, 4, 1, i, 1);
+    if (!rank) {
+        failed |= kolo_irecv_message(group, room, ROOM, KOLO_UINT8, KOLO_ANY_RANK, 4, &message,
+                                     &receiving);
+        ranks_nap_ms(100); /* until they have gone */
+        failed |= kolo_send(group, mine, LONG, KOLO_UINT8, 0, 4);
+        failed |= kolo_work_wait(receiving, -1);
+        failed |= expect_message(&message, 0, 4, LONG) || !letter_is(room, LONG, 3);
+        kolo_work_free(receiving);
+    }
+    free(mine);
+    free(room);
+    return failed ? ranks_fail("outstay_the_others") : 0;
+}
+
 static void those_who_leave_are_not_waited_for(void **state)
 {
     (void)state;
     letters_run(2, leave);
     letters_run(4, leave);
     letters_run(3, leave_in_silence);
+    letters_run(2, outstay_the_others);
+    letters_run(3, outstay_the_others);
 }
 
 static int wait_too_long(kolo_group *group, void *argument)
@@ -534,7 +566,7 @@ static void the_dead_are_named(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_rank_is_heard),
@@ -548,5 +580,7 @@ int main(void)
         cmocka_unit_test(the_dead_are_named),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
