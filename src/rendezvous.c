@@ -325,18 +325,24 @@ int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
 
 /* ---- the end ----------------------------------------------------------------------------- */
 
-/* The rank that serves the store stays until all others have left: a bounded time, since a lost
- * rank never will; and after a failure, when only one is missing, which may be the lost one or one
- * that is slow to hear of it, a short time. kolo.h says so of kolo_group_free. */
-static void wait_for_leavers(struct ko_world *world, int64_t left, bool has_failed)
+/* The one that is missing is likely to be the one that was given up. */
+static bool has_given_up_one(int status)
 {
-    ko_deadline deadline = ko_deadline_in(has_failed ? LEAVE_FAILED_MS : LEAVE_MS);
+    return status == KOLO_E_PEER_LOST || status == KOLO_E_TIMEOUT;
+}
+
+/* The rank that serves the store stays until all others have left: a bounded time, since a lost
+ * rank never will; and a short one when only one is missing after a failure in which one was given
+ * up, which may still be one that is slow to hear of it. kolo.h says so of kolo_group_free. */
+static void wait_for_leavers(struct ko_world *world, int64_t left, int status)
+{
+    ko_deadline deadline = ko_deadline_in(status ? LEAVE_FAILED_MS : LEAVE_MS);
     const struct timespec nap = {.tv_nsec = 2000000};
     bool is_last = false;
     int err = KOLO_OK;
 
     while (!err && left < world->size && !ko_deadline_passed(&deadline)) {
-        if (has_failed && left == world->size - 1 && !is_last) {
+        if (has_given_up_one(status) && left == world->size - 1 && !is_last) {
             is_last = true;
             deadline = ko_deadline_within(&deadline, LEAVE_LAST_MS);
         }
@@ -346,7 +352,7 @@ static void wait_for_leavers(struct ko_world *world, int64_t left, bool has_fail
 }
 
 /* Every rank says that it leaves. */
-void ko_world_leave(struct ko_world *world, bool has_failed)
+void ko_world_leave(struct ko_world *world, int status)
 {
     const char *const all[] = {"all"};
     int64_t left = 0;
@@ -357,10 +363,10 @@ void ko_world_leave(struct ko_world *world, bool has_failed)
     ko_world_strike_off(world);
     kolo_store_set_timeout(world->keys, LEAVE_FAILED_MS);
     /* A store that has gone fails a check at once, where an add would look for its reason. */
-    err = has_failed ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
+    err = status ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
     if (world->is_own && !err)
         err = kolo_store_add(world->keys, "left", 1, &left);
     if (world->has_server && world->rank == 0 && !err)
-        wait_for_leavers(world, left, has_failed);
+        wait_for_leavers(world, left, status);
     free_world(world);
 }

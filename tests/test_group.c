@@ -363,6 +363,27 @@ static void aborting_ends_every_wait(void **state)
     }
 }
 
+/* Rank 1 has no link that would tell it, and comes when rank 0, which serves the store, would have
+ * gone had rank 1 been lost. */
+static int abort_alone(kolo_group *group, void *argument)
+{
+    (void)argument;
+    if (kolo_group_rank(group) == 0) {
+        kolo_group_abort(group, "enough");
+        return 0;
+    }
+    ranks_nap_ms(1200);
+    return ranks_expect(kolo_barrier(group), KOLO_E_ABORTED, "rank 0 aborted the group: enough");
+}
+
+static void the_last_to_come_hears_why(void **state)
+{
+    (void)state;
+    set_variables("shm");
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, abort_alone, NULL),
+                     0);
+}
+
 struct waiter {
     kolo_work *work;
     int status;
@@ -579,6 +600,7 @@ int main(void)
         cmocka_unit_test(a_rank_given_twice_is_told),
         cmocka_unit_test(the_environment_joins_and_slots_must_agree),
         cmocka_unit_test(aborting_ends_every_wait),
+        cmocka_unit_test(the_last_to_come_hears_why),
         cmocka_unit_test(what_was_sent_arrives),
         cmocka_unit_test(children_have_no_part_in_groups),
         cmocka_unit_test(freeing_fails_unfinished_works),

@@ -358,17 +358,17 @@ static int wait_in_a_row(kolo_group *group, void *argument)
     char byte;
     int err;
 
-    if (kolo_barrier(group) || kolo_group_set_timeout(group, 1000))
+    if (kolo_barrier(group) || kolo_group_set_timeout(group, 2000))
         return ranks_fail("before");
     if (rank == last && !is_circle) {
-        ranks_nap_ms(1800);
+        ranks_nap_ms(2800);
         return 0;
     }
     err = kolo_recv(group, &byte, 1, KOLO_INT8, rank == last ? 0 : rank + 1, 1);
     if (is_circle)
         return ranks_expect(err, KOLO_E_TIMEOUT, "and so on to rank ") |
                ranks_expect(err, KOLO_E_TIMEOUT, ", which waits for rank ");
-    if (strstr(kolo_last_error(), "rank 2 waited 1000 ms for a message from rank 3 ("))
+    if (strstr(kolo_last_error(), "rank 2 waited 2000 ms for a message from rank 3 ("))
         return ranks_expect(err, KOLO_E_TIMEOUT, "KOLO_TIMEOUT_MS");
     return ranks_expect(err, KOLO_E_TIMEOUT, "rank 3, which may be stopped");
 }
