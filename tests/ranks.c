@@ -267,7 +267,7 @@ static int log_decisions(int rank, void *argument)
 int ranks_run_logged(int n, ranks_body body, char *text, size_t cap)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = n, .settle = log_decisions};
-    char path[] = "/tmp/kolo-test-XXXXXX";
+    char path[] = "/tmp/test-kolo-XXXXXX";
     const int fd = mkstemp(path);
     ssize_t nbytes;
     int failed;

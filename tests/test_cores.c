@@ -198,7 +198,7 @@ static void those_who_share_a_core_take_turns(void **state)
 static void a_file_counts_first(void **state)
 {
     struct ko_costs costs = ko_default_costs;
-    char path[] = "/tmp/kolo-cores-XXXXXX";
+    char path[] = "/tmp/test-cores-XXXXXX";
     const int fd = mkstemp(path);
 
     (void)state;

@@ -331,7 +331,7 @@ static int say_it(int number, void *argument)
 static void warned_of_once(void **state)
 {
     static char text[10000];
-    char path[] = "/tmp/kolo-test-XXXXXX";
+    char path[] = "/tmp/test-rdma-XXXXXX";
     const int fd = mkstemp(path);
     const char *found;
 

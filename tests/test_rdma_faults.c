@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char log_path[] = "/tmp/kolo-rdma-log-XXXXXX";
+static char log_path[] = "/tmp/test-rdma-log-XXXXXX";
 
 static int forget_wishes(void **state)
 {

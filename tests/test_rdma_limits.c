@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char log_path[] = "/tmp/kolo-rdma-log-XXXXXX";
+static char log_path[] = "/tmp/test-rdma-log-XXXXXX";
 
 static int forget_wishes(void **state)
 {
