@@ -17,9 +17,16 @@ void ko_engine_open(struct ko_engine *engine, struct ko_crew *crew)
     ko_condition_init(&engine->changed);
 }
 
+/* A work is seen to be done before the thread is back from it. */
 bool ko_engine_is_busy(struct ko_engine *engine)
 {
-    return ko_load_acquire(&engine->is_running) || atomic_load(&engine->nqueued);
+    bool is_busy;
+
+    pthread_mutex_lock(&engine->lock);
+    is_busy = engine->first || (engine->running ? !atomic_load(&engine->running->is_done)
+                                                : ko_load_acquire(&engine->is_running));
+    pthread_mutex_unlock(&engine->lock);
+    return is_busy;
 }
 
 void ko_engine_tell_finished(struct ko_engine *engine)
@@ -45,9 +52,11 @@ static void run_first(struct ko_engine *engine)
 {
     struct kolo_work *work = dequeue(engine);
 
+    engine->running = work;
     pthread_mutex_unlock(&engine->lock);
     work->run(work);
     pthread_mutex_lock(&engine->lock);
+    engine->running = NULL;
     atomic_fetch_sub(&engine->nqueued, 1);
     ko_store_release(&engine->is_running, 0);
     pthread_cond_broadcast(&engine->changed);

@@ -23,6 +23,7 @@ struct ko_engine {
     pthread_mutex_t lock;   /* the rest */
     pthread_cond_t changed; /* something was queued, finished, or is to stop */
     struct kolo_work *first, *last;
+    struct kolo_work *running;     /* the one that the thread is in; NULL: none */
     struct ko_crew *crew;          /* where the thread comes from */
     bool has_thread, keeps_thread; /* keeps: even while nothing is queued */
     int nawaiting;                 /* threads in ko_engine_await */
