@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups: how ranks join and what is said when they cannot, aborting, freeing.
+ * Groups: how ranks join and what is said when they cannot.
  */
 #include "clock.h"
 #include "exam.h"
 #include "group.h"
+#include "letters.h"
 #include "ranks.h"
 #include "store.h"
 
@@ -19,14 +20,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-static void set_variables(const char *transport)
-{
-    setenv("KOLO_TRANSPORT", transport, 1);
-    setenv("KOLO_DEBUG", "NONE", 1);
-    unsetenv("KOLO_SLICE_BYTES");
-    unsetenv("KOLO_SLOTS");
-}
 
 /* ---- init methods ------------------------------------------------------------------------- */
 
@@ -58,7 +51,7 @@ static void bad_methods_are_explained(void **state)
     char endless[700];
 
     (void)state;
-    set_variables("shm");
+    letters_set("shm", false);
     memset(endless, 'x', sizeof endless);
     memcpy(endless, "tcp://", 6);
     endless[sizeof endless - 1] = 0;
@@ -153,7 +146,7 @@ static void a_rank_may_be_alone(void **state)
     const int self = 0;
 
     (void)state;
-    set_variables("shm");
+    letters_set("shm", false);
     set_world(NULL, NULL, NULL, NULL);
     assert_int_equal(kolo_group_join(NULL, 700, &world), 0);
     assert_int_equal(kolo_group_rank(world), 0);
@@ -214,7 +207,7 @@ static void missing_ranks_are_named(void **state)
     kolo_store *store;
 
     (void)state;
-    set_variables("shm");
+    letters_set("shm", false);
     assert_int_equal(kolo_store_open_local(&store), 0);
     joiners[0] = (struct joiner){.store = store, .rank = 0, .size = 5, .timeout_ms = 300};
     joiners[1] = (struct joiner){.store = store, .rank = 3, .size = 5, .timeout_ms = 300};
@@ -248,7 +241,7 @@ static void a_rank_given_twice_is_told(void **state)
     kolo_store *store;
 
     (void)state;
-    set_variables("shm");
+    letters_set("shm", false);
     assert_int_equal(kolo_store_open_local(&store), 0);
     for (int i = 0; i < 2; i++)
         joiners[i] = (struct joiner){.store = store, .rank = 1, .size = 2, .timeout_ms = 300};
@@ -294,299 +287,9 @@ static void the_environment_joins_and_slots_must_agree(void **state)
     int ports[] = {ranks_reserve_port(), ranks_reserve_port()};
 
     (void)state;
-    set_variables("shm");
+    letters_set("shm", false);
     assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, rejoin, ports), 0);
     set_world(NULL, NULL, NULL, NULL);
-}
-
-/* ---- the end ------------------------------------------------------------------------------ */
-
-static void *abort_main(void *argument)
-{
-    ranks_nap_ms(60);
-    kolo_group_abort(argument, "the user pressed a key");
-    return NULL;
-}
-
-/* The others tell rank 1 that they have come so far, so that none is aborted before. */
-static int meet_at_1(kolo_group *group)
-{
-    int err = KOLO_OK;
-
-    if (kolo_group_rank(group) != 1)
-        return kolo_send(group, NULL, 0, KOLO_UINT8, 1, 2);
-    for (int r = 0; r < kolo_group_size(group) && !err; r++)
-        if (r != 1)
-            err = kolo_recv(group, NULL, 0, KOLO_UINT8, r, 2);
-    return err;
-}
-
-/* All ranks wait for what never comes; another thread of rank 1 aborts. */
-static int abort_while_waiting(kolo_group *group, void *argument)
-{
-    const bool is_message = *(const bool *)argument;
-    const bool aborts = kolo_group_rank(group) == 1;
-    unsigned char byte = 0;
-    pthread_t thread;
-    const char *text;
-    int err, failed;
-
-    if (kolo_barrier(group) || meet_at_1(group))
-        return ranks_fail("meeting");
-    if (aborts && pthread_create(&thread, NULL, abort_main, group))
-        abort();
-    if (is_message || aborts)
-        err = kolo_recv(group, &byte, 1, KOLO_UINT8, aborts ? 0 : 1, 1);
-    else
-        err = kolo_barrier(group);
-    failed = ranks_expect(err, KOLO_E_ABORTED, "rank 1 aborted the group: the user pressed a key");
-    failed |= ranks_expect(kolo_barrier(group), KOLO_E_ABORTED, "the user pressed a key");
-    failed |= kolo_group_error(group, &text) != KOLO_E_ABORTED || !strstr(text, "pressed a key");
-    if (aborts)
-        pthread_join(thread, NULL);
-    return failed;
-}
-
-static void aborting_ends_every_wait(void **state)
-{
-    static const char *const transports[] = {"shm", "tcp", "rdma"};
-
-    (void)state;
-    for (int i = 0; i < 6; i++) {
-        bool is_message = i / 3;
-
-        set_variables(transports[i % 3]);
-        for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++)
-            assert_int_equal(ranks_run(&(struct ranks){.kind = (enum ranks_kind)kind, .n = 4},
-                                       abort_while_waiting, &is_message),
-                             0);
-    }
-}
-
-/* Rank 1 has no link that would tell it, and comes when rank 0, which serves the store, would have
- * gone had rank 1 been lost. */
-static int abort_alone(kolo_group *group, void *argument)
-{
-    (void)argument;
-    if (kolo_group_rank(group) == 0) {
-        kolo_group_abort(group, "enough");
-        return 0;
-    }
-    ranks_nap_ms(1200);
-    return ranks_expect(kolo_barrier(group), KOLO_E_ABORTED, "rank 0 aborted the group: enough");
-}
-
-static void the_last_to_come_hears_why(void **state)
-{
-    (void)state;
-    set_variables("shm");
-    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, abort_alone, NULL),
-                     0);
-}
-
-struct waiter {
-    kolo_work *work;
-    int status;
-    pthread_t thread;
-};
-
-static void *waiter_main(void *argument)
-{
-    struct waiter *waiter = argument;
-
-    waiter->status = kolo_work_wait(waiter->work, -1);
-    return NULL;
-}
-
-/* Works that can never end fail when their group is freed, also for threads that wait for them
- * meanwhile, and can still be asked and freed. */
-static int free_unfinished(kolo_group *world, void *argument)
-{
-    static const int all[] = {0, 1};
-    float one = 1, sum[3];
-    kolo_work *works[4];
-    struct waiter waiters[4];
-    kolo_group *group;
-    int failed = 0;
-
-    (void)argument;
-    if (kolo_group_new(world, all, 2, &group))
-        return ranks_fail("group_new");
-    if (kolo_group_rank(world) == 0) {
-        for (int i = 0; i < 3; i++)
-            failed |=
-                kolo_all_reduce_async(group, &one, &sum[i], 1, KOLO_FLOAT32, KOLO_SUM, &works[i]);
-        failed |= kolo_irecv(group, &one, 1, KOLO_FLOAT32, 1, 3, &works[3]);
-        for (int i = 0; i < 4 && !failed; i++) {
-            waiters[i].work = works[i];
-            failed = pthread_create(&waiters[i].thread, NULL, waiter_main, &waiters[i]);
-        }
-        if (failed)
-            return ranks_fail("works and threads");
-        ranks_nap_ms(20);
-        kolo_group_free(group);
-        for (int i = 0; i < 4; i++) {
-            pthread_join(waiters[i].thread, NULL);
-            failed |= waiters[i].status != KOLO_E_ABORTED;
-        }
-        failed |= kolo_send(world, NULL, 0, KOLO_UINT8, 1, 0) != 0;
-        for (int i = 0; i < 4 && !failed; i++) {
-            failed |= ranks_expect(kolo_work_wait(works[i], 0), KOLO_E_ABORTED, "freed");
-            failed |= !*kolo_work_error(works[i]);
-        }
-        for (int i = 0; i < 4; i++)
-            kolo_work_free(works[i]);
-    } else {
-        failed |= kolo_recv(world, NULL, 0, KOLO_UINT8, 0, 0) != 0; /* rank 0 has freed it */
-        failed |=
-            ranks_expect(kolo_all_reduce(group, &one, sum, 1, KOLO_FLOAT32, KOLO_SUM),
-                         KOLO_E_ABORTED, "rank 0 freed the group while works were unfinished");
-        kolo_group_free(group);
-    }
-    return failed | (kolo_barrier(world) != 0); /* the world has not suffered */
-}
-
-static void freeing_fails_unfinished_works(void **state)
-{
-    (void)state;
-    set_variables("shm");
-    assert_int_equal(ranks_run_all_ways(2, free_unfinished), 0);
-}
-
-/* Rank 2 comes late, when rank 1 has done its part, which is more than a socket holds. */
-static int leave_early(kolo_group *group, void *argument)
-{
-    enum { COUNT = 6 << 20 };
-    const int rank = kolo_group_rank(group);
-    float *in = malloc(COUNT * sizeof *in), *out = malloc(COUNT * sizeof *out);
-    int err, failed = 0;
-
-    (void)argument;
-    for (int i = 0; i < COUNT; i++)
-        in[i] = (float)(i % 1000 + rank);
-    if (kolo_barrier(group))
-        return ranks_fail("barrier");
-    if (rank == 2)
-        ranks_nap_ms(500);
-    err = kolo_reduce(group, in, out, COUNT, KOLO_FLOAT32, KOLO_SUM, 2);
-    for (int i = 0; i < COUNT && rank == 2 && !failed; i++)
-        failed = out[i] != (float)(3 * (i % 1000) + 3);
-    free(in);
-    free(out);
-    return err || failed ? ranks_fail("rank %d: status %d, wrong %d", rank, err, failed) : 0;
-}
-
-/* Rank 0 frees its group while its messages wait unread at rank 1, and one of rank 1's at it: a
- * socket that is closed with something unread in it drops what has not left. */
-static int leave_unread(kolo_group *group, void *argument)
-{
-    enum { MESSAGES = 8, COUNT = 16384 };
-    const int rank = kolo_group_rank(group);
-    int32_t *message = malloc(COUNT * sizeof *message);
-    int failed = 0;
-
-    (void)argument;
-    failed = rank ? kolo_recv(group, NULL, 0, KOLO_INT32, 0, 1)
-                  : kolo_send(group, NULL, 0, KOLO_INT32, 1, 1);
-    ranks_nap_ms(100 * rank);
-    if (rank && !failed)
-        failed = kolo_send(group, &rank, 1, KOLO_INT32, 0, 2);
-    ranks_nap_ms(300 * rank);
-    for (int i = 0; i < MESSAGES && !failed; i++) {
-        for (int k = 0; k < COUNT && !rank; k++)
-            message[k] = i * COUNT + k;
-        failed = rank ? kolo_recv(group, message, COUNT, KOLO_INT32, 0, 0)
-                      : kolo_send(group, message, COUNT, KOLO_INT32, 1, 0);
-        for (int k = 0; k < COUNT && !failed; k++)
-            failed = message[k] != i * COUNT + k;
-    }
-    if (!rank)
-        ranks_nap_ms(200);
-    free(message);
-    return failed ? ranks_fail("rank %d: status or value %d", rank, failed) : 0;
-}
-
-static void what_was_sent_arrives(void **state)
-{
-    (void)state;
-    set_variables("shm");
-    setenv("KOLO_ALGO", "reduce=ring", 1);
-    assert_int_equal(ranks_run_all_ways(3, leave_early), 0);
-    assert_int_equal(ranks_run_all_ways(2, leave_unread), 0);
-    unsetenv("KOLO_ALGO");
-}
-
-/* A look for a failure, or word of one, takes little time; whatever else is asked of the store may
- * take what it might before. */
-static int look_for_a_failure(kolo_group *world, void *argument)
-{
-    kolo_store *store = world->endpoint->store;
-    const int before = ko_store_timeout(store);
-    kolo_group *group;
-    int failed;
-
-    (void)argument;
-    failed = kolo_group_duplicate(world, &group) || ko_group_check_store(group);
-    if (!failed && ko_store_timeout(store) != before)
-        failed = ranks_fail("after a look the store's limit is %d ms", ko_store_timeout(store));
-    if (failed || kolo_barrier(world)) /* the other has looked, too */
-        return failed ? failed : ranks_fail("barrier");
-    kolo_group_abort(group, "enough");
-    failed = ranks_expect(ko_group_check_store(group), KOLO_E_ABORTED, "enough");
-    kolo_group_free(group);
-    if (!failed && ko_store_timeout(store) != before)
-        failed = ranks_fail("after a failure the store's limit is %d ms", ko_store_timeout(store));
-    return failed;
-}
-
-static void looking_for_failures_changes_nothing(void **state)
-{
-    (void)state;
-    set_variables("shm");
-    assert_int_equal(ranks_run_all_ways(2, look_for_a_failure), 0);
-}
-
-/* What a child of a rank may do with its parent's group: hear that it is none of its own. */
-static int use_inherited(kolo_group *group)
-{
-    int sum = 0, failed;
-
-    alarm(20);
-    failed = kolo_barrier(group) != KOLO_E_INVALID ||
-             kolo_all_reduce(group, &sum, &sum, 1, KOLO_INT32, KOLO_SUM) != KOLO_E_INVALID ||
-             kolo_send(group, &sum, 1, KOLO_INT32, 0, 0) != KOLO_E_INVALID ||
-             !strstr(kolo_last_error(), "from which fork made this one");
-    kolo_group_abort(group, "not ours");
-    kolo_group_free(group);
-    return failed;
-}
-
-static int fork_in_between(kolo_group *group, void *argument)
-{
-    int one = 1, sum, status = -1, failed = kolo_barrier(group);
-    pid_t child;
-
-    (void)argument;
-    for (int i = 0; i < 3 && !failed; i++) { /* so that one more would be a call like the last */
-        child = fork();
-        if (!child)
-            _exit(use_inherited(group));
-        failed = child < 0 || waitpid(child, &status, 0) != child || status ||
-                 kolo_all_reduce(group, &one, &sum, 1, KOLO_INT32, KOLO_SUM) || sum != 2;
-    }
-    return failed ? ranks_fail("child: %d", status) : 0;
-}
-
-static void children_have_no_part_in_groups(void **state)
-{
-    static const char *const transports[] = {"shm", "tcp", "rdma"};
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        set_variables(transports[i]);
-        assert_int_equal(
-            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, fork_in_between, NULL), 0);
-    }
 }
 
 int main(void)
@@ -599,12 +302,6 @@ int main(void)
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(a_rank_given_twice_is_told),
         cmocka_unit_test(the_environment_joins_and_slots_must_agree),
-        cmocka_unit_test(aborting_ends_every_wait),
-        cmocka_unit_test(the_last_to_come_hears_why),
-        cmocka_unit_test(what_was_sent_arrives),
-        cmocka_unit_test(children_have_no_part_in_groups),
-        cmocka_unit_test(freeing_fails_unfinished_works),
-        cmocka_unit_test(looking_for_failures_changes_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
