@@ -23,8 +23,7 @@ bool ko_engine_is_busy(struct ko_engine *engine)
     bool is_busy;
 
     pthread_mutex_lock(&engine->lock);
-    is_busy = engine->first || (engine->running ? !atomic_load(&engine->running->is_done)
-                                                : ko_load_acquire(&engine->is_running));
+    is_busy = engine->first || (engine->running && !atomic_load(&engine->running->is_done));
     pthread_mutex_unlock(&engine->lock);
     return is_busy;
 }

@@ -56,7 +56,8 @@ static inline void ko_engine_finish(struct ko_engine *engine)
         ko_engine_tell_finished(engine);
 }
 
-/* True if some thread has the turn or waits for it. */
+/* True if a work that was submitted is not done. Who else has the turn does not count: it may be
+ * the watch (group_watch.h), which only listens. */
 bool ko_engine_is_busy(struct ko_engine *engine);
 
 /* Queues a work; its `run` is called on a thread of the crew, with the turn. */
