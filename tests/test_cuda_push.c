@@ -294,6 +294,18 @@ static int lose_a_rank(kolo_group *group, void *unused)
     return failed;
 }
 
+/* The status of the first call that fails. */
+static int call_until_it_fails(kolo_group *group)
+{
+    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
+    int err;
+
+    do
+        err = call(group, &trial);
+    while (!err);
+    return err;
+}
+
 static void *kill_soon(void *unused)
 {
     ranks_nap_ms((int)(ko_now_ns() / 1000 % 50));
@@ -304,17 +316,15 @@ static void *kill_soon(void *unused)
 /* Rank 1 dies between two calls, or in one. */
 static int lose_a_caller(kolo_group *group, void *unused)
 {
-    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
-    int failed = enter(group), err = KOLO_OK;
     const int64_t began_ns = ko_now_ns();
     pthread_t killer;
 
     (void)unused;
+    if (enter(group))
+        return 1;
     if (kolo_group_rank(group) == 1 && pthread_create(&killer, NULL, kill_soon, NULL))
         return ranks_fail("no thread");
-    while (!failed && !err)
-        err = call(group, &trial);
-    return failed || ranks_expect_soon(began_ns, err, KOLO_E_PEER_LOST, "rank 1 (");
+    return ranks_expect_soon(began_ns, call_until_it_fails(group), KOLO_E_PEER_LOST, "rank 1 (");
 }
 
 static void *stop_soon(void *unused)
@@ -327,9 +337,8 @@ static void *stop_soon(void *unused)
 /* Rank 1 stands still between two calls, or in one. */
 static int wait_for_a_caller(kolo_group *group, void *unused)
 {
-    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
     const pid_t own = getpid();
-    int failed = enter(group), err = KOLO_OK;
+    int failed = enter(group);
     int64_t began_ns;
     pthread_t stopper;
     pid_t all[3];
@@ -341,9 +350,7 @@ static int wait_for_a_caller(kolo_group *group, void *unused)
     if (kolo_group_rank(group) == 1 && pthread_create(&stopper, NULL, stop_soon, NULL))
         return ranks_fail("no thread");
     began_ns = ko_now_ns();
-    while (!err)
-        err = call(group, &trial);
-    failed = ranks_expect_soon(began_ns, err, KOLO_E_TIMEOUT, " rank 1 (");
+    failed = ranks_expect_soon(began_ns, call_until_it_fails(group), KOLO_E_TIMEOUT, " rank 1 (");
     if (kolo_group_rank(group) == 0)
         kill(all[1], SIGKILL);
     return failed;
@@ -359,19 +366,19 @@ static void *abort_soon(void *group)
 /* Rank 0, which serves the store, ends right after a call in which it has aborted. */
 static int abort_in_a_call(kolo_group *group, void *unused)
 {
-    const struct trial trial = {KO_ALL_REDUCE, KO_PUSH_BYTES, 0};
-    int failed = enter(group), err = KOLO_OK;
     const int64_t began_ns = ko_now_ns();
     pthread_t aborter;
+    int err;
 
     (void)unused;
+    if (enter(group))
+        return 1;
     if (kolo_group_rank(group) == 0 && pthread_create(&aborter, NULL, abort_soon, group))
         return ranks_fail("no thread");
-    while (!failed && !err)
-        err = call(group, &trial);
+    err = call_until_it_fails(group);
     if (kolo_group_rank(group) == 0 && !pthread_join(aborter, NULL))
         raise(SIGKILL);
-    return failed || ranks_expect_soon(began_ns, err, KOLO_E_ABORTED, "rank 0 aborted the group");
+    return ranks_expect_soon(began_ns, err, KOLO_E_ABORTED, "rank 0 aborted the group");
 }
 
 /* What rank 1 has the GPU do fails, after the ranks have met for the call. */
