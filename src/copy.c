@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lines of the destination are streamed whole; its first and last bytes, which share theirs with
+ * Where the C library copies by vectors itself it is left to it. Lines of the destination are streamed whole; its first and last bytes, which share theirs with
  * others, are stored as usual.
  */
 #include "copy.h"
 
 #include "copy_line.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -14,6 +15,62 @@
 #endif
 
 enum { LINE = 64 };
+
+/* ---- through the caches -------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+
+/* From where on a C library may turn to `rep movs`, if only a little further on. */
+enum { BY_VECTORS_LEAST = 2048, STEP = 128 };
+
+static inline __attribute__((target("avx2"))) void copy_step(char *to, const char *from)
+{
+    const __m256i *in = (const __m256i *)(const void *)from;
+    const __m256i a = _mm256_loadu_si256(in), b = _mm256_loadu_si256(in + 1);
+    const __m256i c = _mm256_loadu_si256(in + 2), d = _mm256_loadu_si256(in + 3);
+    __m256i *out = (__m256i *)(void *)to;
+
+    _mm256_storeu_si256(out, a);
+    _mm256_storeu_si256(out + 1, b);
+    _mm256_storeu_si256(out + 2, c);
+    _mm256_storeu_si256(out + 3, d);
+}
+
+/* Stores begin with a line: the first and last step may overlap others. */
+static __attribute__((target("avx2"))) void copy_by_vectors(char *to, const char *from,
+                                                            size_t nbytes)
+{
+    copy_step(to, from);
+    for (size_t at = LINE - (uintptr_t)to % LINE; at < nbytes - STEP; at += STEP)
+        copy_step(to + at, from + at);
+    copy_step(to + nbytes - STEP, from + nbytes - STEP);
+}
+
+static bool copies_by_vectors(void *to, const void *from, size_t nbytes)
+{
+    if (nbytes < BY_VECTORS_LEAST || !__builtin_cpu_supports("avx2"))
+        return false;
+    copy_by_vectors(to, from, nbytes);
+    return true;
+}
+
+#else
+
+static bool copies_by_vectors(void *to, const void *from, size_t nbytes)
+{
+    (void)to, (void)from, (void)nbytes;
+    return false;
+}
+
+#endif
+
+void ko_copy(void *to, const void *from, size_t nbytes)
+{
+    if (!copies_by_vectors(to, from, nbytes) && nbytes)
+        memcpy(to, from, nbytes);
+}
+
+/* ---- around the caches --------------------------------------------------------------------- */
 
 static void stream_lines_any(char *to, const char *from, size_t nbytes)
 {

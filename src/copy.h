@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * copy.h: copies of few bytes, and copies that go around the caches, for results larger than those:
- * a line is then not read before it is written, and what is useful stays cached. Nothing here keeps
- * state; any thread.
+ * copy.h: copies between ranks: of few bytes, of many, and copies that go around the caches, for
+ * results larger than those: a line is then not read before it is written, and what is useful stays
+ * cached. Nothing here keeps state; any thread.
  */
 #ifndef KO_COPY_H
 #define KO_COPY_H
@@ -10,15 +10,21 @@
 #include <stddef.h>
 #include <string.h>
 
-/* memcpy, without a call where that is most of it: two halves, which may overlap. */
+/* memcpy by vectors, however long. A C library may make `rep movs` of long copies, which on some
+ * processors (AMD's of several generations) asks for a line that another core has written only when
+ * its turn comes, and where both pages begin alike takes longer still: slices took up to three
+ * times as long to arrive. The two may have any alignment and overlap in nothing, and without bytes
+ * be NULL. */
+void ko_copy(void *to, const void *from, size_t nbytes);
+
+/* The same without a call where that is most of it: two halves, which may overlap. */
 static inline void ko_copy_short(void *to_, const void *from_, size_t nbytes)
 {
     unsigned char *to = to_;
     const unsigned char *from = from_;
 
     if (nbytes > 64) {
-        __asm__("" : "+r"(nbytes)); /* of a bounded length GCC makes `rep movs`: twice as long */
-        memcpy(to, from, nbytes);
+        ko_copy(to, from, nbytes);
     } else if (nbytes > 32) {
         memcpy(to, from, 32);
         memcpy(to + nbytes - 32, from + nbytes - 32, 32);

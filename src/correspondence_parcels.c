@@ -4,6 +4,7 @@
  * copied when the receive is posted; or as far as it has come by then, and the rest goes straight
  * into the receive's buffer.
  */
+#include "copy.h"
 #include "correspondence_parts.h"
 #include "fault.h"
 #include "status.h"
@@ -143,7 +144,7 @@ void ko_parcel_redirect(struct ko_correspondence *with, struct ko_parcel *parcel
     if (!parcel->taker || !parcel->data || parcel->is_place ||
         (parcel == with->parcel && with->is_landing))
         return;
-    memcpy(parcel->taker->buffer, parcel->data, parcel->arrived);
+    ko_copy(parcel->taker->buffer, parcel->data, parcel->arrived);
     free_data(with, parcel);
 }
 
@@ -194,8 +195,8 @@ int ko_parcel_hand_over(struct ko_correspondence *with, struct ko_parcel *parcel
     }
     if (!status && parcel->is_place)
         return fetch_parcel(with, parcel, letter);
-    if (!status && parcel->nbytes)
-        memcpy(letter->buffer, parcel->data, parcel->nbytes);
+    if (!status)
+        ko_copy(letter->buffer, parcel->data, parcel->nbytes);
     if (status)
         ko_letter_finish(with, letter, status);
     else

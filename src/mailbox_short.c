@@ -5,10 +5,9 @@
  * measured in instructions. Sends that wait for a receipt go the long way. Over messages this is
  * for who waits: those of one who goes on are held, to travel together.
  */
+#include "copy.h"
 #include "mailbox_parts.h"
 #include "window_slots.h"
-
-#include <string.h>
 
 /* Whether messages with this peer may pass at once. With the lock. */
 static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
@@ -42,8 +41,7 @@ static __attribute__((noinline)) bool put(struct ko_link *link, const struct ko_
     }
     if (err)
         return false;
-    if (nbytes)
-        memcpy(place, from, nbytes);
+    ko_copy(place, from, nbytes);
     (void)link->ops->commit(link, stamp, nbytes);
     return true;
 }

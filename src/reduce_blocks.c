@@ -38,8 +38,8 @@ static void fold(const struct ko_folds *folds, size_t nbytes, void *out, const s
         folds->of[of->n](out, parts, of->count);
     else if (of->n == 2)
         folds->two(out, parts[0], parts[1], of->count);
-    else if (out != parts[0] && of->count)
-        memcpy(out, parts[0], of->count * nbytes);
+    else if (out != parts[0])
+        ko_copy(out, parts[0], of->count * nbytes);
 }
 
 /* What is to be folded for a part: itself, or its widened form in room. */

@@ -19,8 +19,7 @@ static void copy_out(verbs *v, struct ko_link *link, const void *from, size_t nb
 
     if (!place)
         return;
-    if (nbytes)
-        memcpy(place, from, nbytes);
+    ko_copy(place, from, nbytes);
     commit(v, link, nbytes);
 }
 
@@ -198,10 +197,11 @@ KO_FN void move(verbs *v, enum buffer buffer, struct ko_part mine, enum buffer t
 
 KO_FN void keep(verbs *v, struct ko_part mine, struct ko_part part)
 {
-    if (!v->is_streaming)
-        move(v, IN, mine, OUT, part);
-    else if (!v->status && at(v, OUT, part) != at(v, IN, mine))
-        ko_copy_streaming(at(v, OUT, part), at(v, IN, mine), bytes_of(v, part));
+    void (*copy)(void *to, const void *from, size_t nbytes) =
+        v->is_streaming ? ko_copy_streaming : ko_copy;
+
+    if (!v->status && part.count && at(v, OUT, part) != at(v, IN, mine))
+        copy(at(v, OUT, part), at(v, IN, mine), bytes_of(v, part));
 }
 
 KO_FN void scratch(verbs *v, size_t count)
@@ -296,7 +296,7 @@ static void reduce_slices_into(verbs *v, const struct slices *slices, struct ko_
     }
     reduce_slices(v, outs[0], slices, part.count, true);
     for (int i = 1; i < nouts; i++)
-        memcpy(outs[i], outs[0], bytes_of(v, part));
+        ko_copy(outs[i], outs[0], bytes_of(v, part));
 }
 
 static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
@@ -354,7 +354,7 @@ KO_FN void send_comb(verbs *v, int to, struct ko_comb comb)
     for (size_t i = comb.at; comb.run && i < comb.end; i += comb.stride) {
         const struct ko_part run = run_of(&comb, i);
 
-        memcpy(place, at(v, TMP, run), bytes_of(v, run));
+        ko_copy_short(place, at(v, TMP, run), bytes_of(v, run));
         place += bytes_of(v, run);
     }
     commit(v, link, nbytes);
@@ -370,7 +370,7 @@ KO_FN void recv_comb(verbs *v, int from, struct ko_comb comb)
     for (size_t i = comb.at; comb.run && i < comb.end; i += comb.stride) {
         const struct ko_part run = run_of(&comb, i);
 
-        memcpy(at(v, TMP, run), body, bytes_of(v, run));
+        ko_copy_short(at(v, TMP, run), body, bytes_of(v, run));
         body += bytes_of(v, run);
     }
     release(link);

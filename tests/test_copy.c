@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies of few bytes, and around the caches: every alignment of both sides, every length around
- * lines.
+ * Copies of few bytes, of many, and around the caches: every alignment of both sides, every length
+ * around lines.
  */
 #include "copy.h"
 
@@ -64,9 +64,31 @@ static void every_short_length(void **state)
         }
 }
 
+/* Around where loops by vectors begin and end, with nothing beside it. */
+static void every_alignment_of_long_ones(void **state)
+{
+    enum { LONG = 5000, BESIDE = 64 };
+    static unsigned char source[LONG + 2 * BESIDE], got[LONG + 2 * BESIDE], expected[sizeof got];
+    static const size_t lengths[] = {2040, 2047, 2048, 2049, 2111, 2112, 2175, 2176, 2177, LONG};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof source; i++)
+        source[i] = (unsigned char)(i * 13 + i / 256);
+    for (size_t to = 0; to <= BESIDE; to++)
+        for (size_t from = 0; from <= BESIDE; from += 7)
+            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+                memset(got, 0xa5, sizeof got);
+                memset(expected, 0xa5, sizeof expected);
+                memcpy(expected + to, source + from, lengths[i]);
+                ko_copy(got + to, source + from, lengths[i]);
+                assert_memory_equal(got, expected, sizeof got);
+            }
+}
+
 static void nothing_needs_no_memory(void **state)
 {
     (void)state;
+    ko_copy(NULL, NULL, 0);
     ko_copy_streaming(NULL, NULL, 0);
 }
 
@@ -75,6 +97,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_alignment_and_length),
         cmocka_unit_test(every_short_length),
+        cmocka_unit_test(every_alignment_of_long_ones),
         cmocka_unit_test(nothing_needs_no_memory),
     };
 

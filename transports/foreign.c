@@ -6,6 +6,7 @@
  */
 #include "foreign.h"
 
+#include "copy.h"
 #include "fault.h"
 #include "portable.h"
 #include "protocols.h"
@@ -127,7 +128,7 @@ int ko_foreign_read(const struct ko_link *link, uint64_t address, void *to, size
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
                        link->peer);
     if (link->foreign->peer == getpid()) {
-        memcpy(to, (const void *)(uintptr_t)address, nbytes);
+        ko_copy(to, (const void *)(uintptr_t)address, nbytes);
         return KOLO_OK;
     }
     error = copy_from(link->foreign->peer, address, to, nbytes);

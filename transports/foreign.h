@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * foreign.h: slices in ordinary memory that the receiver reads out of its peer's process, by one
- * copy instead of two (process_vm_readv; between threads, memcpy). The system may forbid it, so it
+ * copy instead of two (process_vm_readv; between threads, a plain one). The system may forbid it, so it
  * is tried before it is relied on: each end says where a word of its own stands, and who finds that
  * word there says so in its window. Until then, and where that fails, slices go through slots. Both
  * ends have to want it (protocols.h).

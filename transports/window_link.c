@@ -150,8 +150,7 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
         return publish_reference(link, stamp, &reference, nbytes);
     if (ko_foreign_is_read(link, nbytes))
         return publish_foreign(link, stamp, from, nbytes);
-    if (nbytes)
-        memcpy(place, from, nbytes);
+    ko_copy(place, from, nbytes);
     return window_commit(link, stamp, nbytes);
 }
 
@@ -340,8 +339,8 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
         return err;
     if (is_streaming && !is_foreign)
         ko_copy_streaming(to, body, link->frame.nbytes);
-    else if (link->frame.nbytes && !is_foreign)
-        memcpy(to, body, link->frame.nbytes);
+    else if (!is_foreign)
+        ko_copy(to, body, link->frame.nbytes);
     window_release(link);
     return KOLO_OK;
 }
