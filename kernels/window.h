@@ -23,7 +23,7 @@
 #include "portable.h"
 
 #define KO_LINE 64     /* bytes that two cores hand over at once */
-#define KO_INLINE 1024 /* the longest body that lies in its slot */
+#define KO_INLINE 2048 /* the longest body that lies in its slot */
 #define KO_BESIDE 24   /* the longest one that lies beside its frame, in the slot's first line */
 #define KO_MOST_PLACES 64
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the C library copies by vectors itself it is left to it. Lines of the destination are streamed whole; its first and last bytes, which share theirs with
+ * Lines of the destination are streamed whole; its first and last bytes, which share theirs with
  * others, are stored as usual.
  */
 #include "copy.h"
 
 #include "copy_line.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -20,8 +19,7 @@ enum { LINE = 64 };
 
 #if defined(__x86_64__)
 
-/* From where on a C library may turn to `rep movs`, if only a little further on. */
-enum { BY_VECTORS_LEAST = 2048, STEP = 128 };
+enum { STEP = 128 };
 
 static inline __attribute__((target("avx2"))) void copy_step(char *to, const char *from)
 {
@@ -46,29 +44,22 @@ static __attribute__((target("avx2"))) void copy_by_vectors(char *to, const char
     copy_step(to + nbytes - STEP, from + nbytes - STEP);
 }
 
-static bool copies_by_vectors(void *to, const void *from, size_t nbytes)
+void ko_copy_long(void *to, const void *from, size_t nbytes)
 {
-    if (nbytes < BY_VECTORS_LEAST || !__builtin_cpu_supports("avx2"))
-        return false;
-    copy_by_vectors(to, from, nbytes);
-    return true;
+    if (__builtin_cpu_supports("avx2"))
+        copy_by_vectors(to, from, nbytes);
+    else
+        memcpy(to, from, nbytes);
 }
 
 #else
 
-static bool copies_by_vectors(void *to, const void *from, size_t nbytes)
+void ko_copy_long(void *to, const void *from, size_t nbytes)
 {
-    (void)to, (void)from, (void)nbytes;
-    return false;
+    memcpy(to, from, nbytes);
 }
 
 #endif
-
-void ko_copy(void *to, const void *from, size_t nbytes)
-{
-    if (!copies_by_vectors(to, from, nbytes) && nbytes)
-        memcpy(to, from, nbytes);
-}
 
 /* ---- around the caches --------------------------------------------------------------------- */
 

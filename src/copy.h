@@ -10,12 +10,24 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Copies of as many bytes and more. C libraries that turn to `rep movs` do so a little later. */
+enum { KO_LONG_COPY = 2048 };
+void ko_copy_long(void *to, const void *from, size_t nbytes);
+
 /* memcpy by vectors, however long. A C library may make `rep movs` of long copies, which on some
  * processors (AMD's of several generations) asks for a line that another core has written only when
  * its turn comes, and where both pages begin alike takes longer still: slices took up to three
  * times as long to arrive. The two may have any alignment and overlap in nothing, and without bytes
  * be NULL. */
-void ko_copy(void *to, const void *from, size_t nbytes);
+static inline void ko_copy(void *to, const void *from, size_t nbytes)
+{
+    if (nbytes >= KO_LONG_COPY) {
+        ko_copy_long(to, from, nbytes);
+    } else if (nbytes) {
+        __asm__("" : "+r"(nbytes)); /* of a bounded length GCC makes `rep movs`: twice as long */
+        memcpy(to, from, nbytes);
+    }
+}
 
 /* The same without a call where that is most of it: two halves, which may overlap. */
 static inline void ko_copy_short(void *to_, const void *from_, size_t nbytes)

@@ -53,7 +53,7 @@ static inline bool send(struct ko_link *link, const struct ko_stamp *stamp, cons
 
     if (!link->inbox)
         return looks > KO_LOOKS_OF_A_PASSER && ko_message_give(link, stamp, from);
-    if (!ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
+    if (!ko_window_posts_inline(link, from, nbytes) || !ko_window_sees_slot(link))
         return put(link, stamp, from, looks);
     if (ko_window_give(link, stamp, from, nbytes)) /* a broken wire shows at the next wait */
         (void)ko_window_ring_receiver(link);

@@ -36,7 +36,8 @@ static inline bool gave(verbs *v, int to, const void *from, size_t nbytes)
 {
     struct ko_link *link = v->channel->ports[to].link;
 
-    if (!link || v->status || !ko_window_goes_inline(link, nbytes) || !ko_window_sees_slot(link))
+    if (!link || v->status || !ko_window_posts_inline(link, from, nbytes) ||
+        !ko_window_sees_slot(link))
         return false;
     if (ko_window_give(link, &v->stamp, from, nbytes))
         ring(v, link);

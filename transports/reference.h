@@ -12,9 +12,9 @@
 #include "link.h"
 #include "window.h"
 
-/* All that does not lie in its slot: by measurement no copy costs less, unless the slice has been
- * written since it was last read. */
-enum { KO_REFERENCE_LEAST = KO_INLINE + 1 };
+/* Shorter ones cost less in their slots. From here on, by measurement, no copy costs less, unless
+ * the slice has been written since it was last read. */
+enum { KO_REFERENCE_LEAST = 1025 };
 
 struct ko_references;
 

@@ -142,7 +142,7 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
     void *place;
     int err = window_room(link, nbytes, &place);
 
-    if (!err && nbytes >= KO_REFERENCE_LEAST && link->protocols & KO_PROTO_REFERENCE)
+    if (!err && link->protocols & KO_PROTO_REFERENCE)
         err = ko_reference_make(link, from, nbytes, &reference, &is_made);
     if (err)
         return err;
@@ -157,7 +157,7 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
 static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                        size_t nbytes)
 {
-    if (!ko_window_goes_inline(link, nbytes))
+    if (!ko_window_posts_inline(link, from, nbytes))
         return post_long(link, stamp, from, nbytes);
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
@@ -173,7 +173,7 @@ int ko_window_lend(struct ko_link *link, const struct ko_stamp *stamp, const voi
 
     if (!has_slot(link, 0))
         return KO_AGAIN;
-    if (nbytes >= KO_REFERENCE_LEAST && link->protocols & KO_PROTO_REFERENCE)
+    if (link->protocols & KO_PROTO_REFERENCE)
         err = ko_reference_make(link, from, nbytes, &references[0], &is_made);
     if (!err && is_made)
         err = ko_reference_make(link, back, nbytes, &references[1], &is_made);

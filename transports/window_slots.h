@@ -9,6 +9,7 @@
 
 #include "copy.h"
 #include "link.h"
+#include "reference.h"
 #include "window.h"
 
 /* Rings for the peer, who sleeps until a slice comes. */
@@ -65,6 +66,14 @@ static inline bool ko_window_give(struct ko_link *link, const struct ko_stamp *s
 static inline bool ko_window_goes_inline(const struct ko_link *link, size_t nbytes)
 {
     return nbytes < link->inline_end;
+}
+
+/* Whether one that is posted from there does. */
+static inline bool ko_window_posts_inline(const struct ko_link *link, const void *from,
+                                          size_t nbytes)
+{
+    return ko_window_goes_inline(link, nbytes) &&
+           (nbytes < KO_REFERENCE_LEAST || !ko_window_may_refer(link, from, nbytes));
 }
 
 /* Whether the next slot is known to be free. */
