@@ -98,19 +98,35 @@ $(OBJ)/prose.o: $(OBJ)/prose.c
 	$(if $(Q),@echo "  CC    $<")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
 
-# The kernels for GPUs, as one image inside the library: for the kinds in CUDA_ARCHS, and as text
-# that the driver translates for later ones. CUDA=0: none. CUDA=1: an error if there is no nvcc.
+# The kernels for GPUs, as one image inside the library: for the kinds in CUDA_ARCHS, all that nvcc
+# knows if not said otherwise, and as text that the driver translates for later ones. CUDA=0: none.
+# CUDA=1: an error if there is no nvcc of CUDA 11.8 or later, the first with LAST_ARCH.
 # They are the same in all builds: IMAGES is the folder of the one that makes them.
 IMAGES     ?= $(BUILD)
 CUDA       ?= auto
 CUDA_HOME  ?= /usr/local/cuda
-CUDA_ARCHS ?= 75 80 90 100
-NVCC       := $(if $(filter-out 0,$(CUDA)),$(firstword $(shell command -v nvcc) \
-                  $(wildcard $(CUDA_HOME)/bin/nvcc) $(if $(filter 1,$(CUDA)),nvcc)))
+FOUND_NVCC := $(if $(filter-out 0,$(CUDA)),$(firstword $(shell command -v nvcc) \
+                  $(wildcard $(CUDA_HOME)/bin/nvcc)))
+NVCC_KNOWS := $(if $(FOUND_NVCC),$(patsubst compute_%,%,$(shell $(FOUND_NVCC) --list-gpu-arch 2>/dev/null)))
+LAST_ARCH  := 90
+NVCC       := $(if $(filter $(LAST_ARCH),$(NVCC_KNOWS)),$(FOUND_NVCC))
+CUDA_ARCHS ?= $(filter 75 80 90 100,$(NVCC_KNOWS))
 CUDA_SRC   := $(wildcard kernels/*.cu)
 FATBIN     := $(if $(NVCC),$(IMAGES)/kernels.fatbin)
-NVCCFLAGS  := -std=c++17 -O3 -fmad=false -Ikernels -Xptxas -warn-spills -Werror all-warnings
+NVCCFLAGS  := -std=c++17 -O3 -fmad=false -Ikernels -Xptxas -warn-spills
 CUBINS     := $(foreach a,$(CUDA_ARCHS),$(IMAGES)/kernels/sm_$(a).cubin)
+
+ifeq ($(NVCC),)
+NO_NVCC := $(if $(FOUND_NVCC),$(FOUND_NVCC) is older than CUDA 11.8,there is no nvcc in PATH nor in $(CUDA_HOME))
+$(if $(filter 1,$(CUDA)),$(error CUDA=1: $(NO_NVCC)))
+$(if $(FOUND_NVCC),$(info Without kernels for GPUs: $(NO_NVCC)))
+endif
+
+comma := ,
+
+# $(call nvcc,FLAGS AND FILES): makes $@. What nvcc warns of is for lint-ptx.
+nvcc = $(NVCC) $(NVCCFLAGS) $(1) -o $@ >$@.log 2>&1 || { cat $@.log; \
+    echo "$(NVCC) cannot make $@; CUDA=0 builds without kernels for GPUs"; exit 1; }
 
 # Which kernels an image has: what has them is made again when it is to have others.
 KERNELS_OF := $(IMAGES)/kernels/of
@@ -124,17 +140,18 @@ $(KERNELS_OF): FORCE
 $(IMAGES)/kernels/sm_%.cubin: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels for sm_$*")
-	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$* -cubin $(CUDA_SRC) -o $@
+	$(Q)$(call nvcc,-arch=sm_$* -cubin $(CUDA_SRC))
 
 $(IMAGES)/kernels/last.ptx: $(CUDA_SRC) $(wildcard kernels/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  kernels as text")
-	$(Q)$(NVCC) $(NVCCFLAGS) -arch=compute_90 -ptx $(CUDA_SRC) -o $@
+	$(Q)$(call nvcc,-arch=compute_$(LAST_ARCH) -ptx $(CUDA_SRC))
 
 $(IMAGES)/kernels.fatbin: $(CUBINS) $(IMAGES)/kernels/last.ptx $(KERNELS_OF)
-	$(Q)$(dir $(NVCC))fatbinary --64 --compress-all --compress-mode=size --create=$@ \
+	$(Q)set -- $(dir $(NVCC))fatbinary --64 --compress-all --create=$@; \
+	    ! "$$1" --help | grep -q -e --compress-mode || set -- "$$@" --compress-mode=size; "$$@" \
 	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$(a),file=$(IMAGES)/kernels/sm_$(a).cubin) \
-	    --image3=kind=ptx,sm=90,file=$(IMAGES)/kernels/last.ptx
+	    --image3=kind=ptx,sm=$(LAST_ARCH),file=$(IMAGES)/kernels/last.ptx
 
 $(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
@@ -147,11 +164,11 @@ $(IMAGES)/check.fatbin: tests/gpu/kernels.cu tests/gpu/kernels.h
 $(IMAGES)/train.fatbin $(IMAGES)/check.fatbin: $(KERNELS_OF) $(addprefix kernels/,device.cuh elements.h portable.h)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC  $(filter %.cu,$^)")
-	$(Q)$(NVCC) $(NVCCFLAGS) -fatbin $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	    -gencode arch=compute_90,code=compute_90 $(filter %.cu,$^) -o $@
+	$(Q)$(call nvcc,-fatbin $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	    -gencode arch=compute_$(LAST_ARCH)$(comma)code=compute_$(LAST_ARCH) $(filter %.cu,$^))
 
 $(IMAGES)/kernels/check.ptx: $(IMAGES)/check.fatbin
-	$(Q)$(NVCC) $(NVCCFLAGS) -arch=compute_90 -ptx tests/gpu/kernels.cu -o $@
+	$(Q)$(call nvcc,-arch=compute_$(LAST_ARCH) -ptx tests/gpu/kernels.cu)
 
 $(OBJ)/%_image.o: $(if $(NVCC),$(IMAGES)/%.fatbin) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
@@ -500,10 +517,14 @@ lint-shell:
 # compiler may move, repeat, or take by a path that keeps stale copies of what a peer writes. Whole
 # packs are read by a relaxed one, and nothing spills (or nvcc fails); in those of tests/gpu too,
 # that they may be compared.
+PTX := $(IMAGES)/kernels/last.ptx $(IMAGES)/kernels/check.ptx
+SPILLS := $(if $(filter 100,$(NVCC_KNOWS)),$(CUBINS) $(IMAGES)/train.fatbin $(IMAGES)/check.fatbin)
 .PHONY: lint-ptx
-lint-ptx: $(IMAGES)/kernels/last.ptx $(IMAGES)/kernels/check.ptx
-	$(Q)! grep -n 'ld\.global\|ld\.weak\|ld\.local\|st\.local' $^
-	$(Q)for text in $^; do grep -q 'ld\.relaxed\.sys\.global\.v4' $$text || \
+lint-ptx: $(PTX) $(SPILLS)
+	$(Q)! grep -n 'ld\.global\|ld\.weak\|ld\.local\|st\.local' $(PTX)
+	$(Q)$(if $(SPILLS),! grep -is 'warning\|error' $(SPILLS:=.log),\
+	    echo "lint-ptx: registers may be spilled: toolkits before CUDA 12.8 do")
+	$(Q)for text in $(PTX); do grep -q 'ld\.relaxed\.sys\.global\.v4' $$text || \
 	    { echo "$$text: no pack is read by ld.relaxed.sys"; exit 1; }; done
 
 # Where there is a toolkit: what kolo declares of the driver is what that declares.

@@ -138,11 +138,13 @@ END
     done
 }
 
-# An nvcc that takes no time.
-@test "an image has the kernels that the last make was to give it" {
-    mkdir "$T/bin"
+# An nvcc that takes no time and knows the architectures given.
+toolkit() {
+    mkdir -p "$T/bin"
+    echo "$@" >"$T/bin/known"
     cat >"$T/bin/nvcc" <<'END'
 #!/bin/sh
+[ "$1" != --list-gpu-arch ] || exec sed 's/[0-9]*/compute_&/g' "$(dirname "$0")/known"
 while [ "$1" != -o ]; do shift; done
 echo kernels >"$2"
 END
@@ -153,15 +155,41 @@ for argument; do
 done
 END
     chmod +x "$T/bin/nvcc" "$T/bin/fatbinary"
-    image() {
-        PATH=$T/bin:$PATH mk BUILD="$T/build" "$@" "$T/build/obj/cuda_image.o"
-        grep -ao 'elf,sm=[0-9]*' "$T/build/obj/cuda_image.o" | tr '\n' ' '
-    }
+}
+
+image() {
+    PATH=$T/bin:$PATH mk BUILD="$T/build" "$@" "$T/build/obj/cuda_image.o" || return
+    grep -ao 'elf,sm=[0-9]*' "$T/build/obj/cuda_image.o" | tr '\n' ' '
+}
+
+@test "an image has the kernels that the last make was to give it" {
+    toolkit 75 80 86 90 100
     [[ "$(image CUDA_ARCHS="80 90")" == *"elf,sm=80 elf,sm=90 " ]]
     [[ "$(image CUDA_ARCHS=90)" == *"elf,sm=90 " ]]
     [[ "$(image CUDA_ARCHS=90)" != *sm=80* ]]
     [[ "$(image CUDA=0 || true)" != *elf,sm=* ]]
     [[ "$(image CUDA_ARCHS="80 90")" == *"elf,sm=80 elf,sm=90 " ]]
+}
+
+@test "an image has the kernels that nvcc knows, and an nvcc that is too old makes none" {
+    toolkit 75 80 86 90 100 120
+    [[ "$(image)" == *"elf,sm=75 elf,sm=80 elf,sm=90 elf,sm=100 " ]]
+    toolkit 50 75 80 86 90
+    [[ "$(image)" == *"elf,sm=75 elf,sm=80 elf,sm=90 " ]]
+    toolkit 50 75 80
+    run image
+    [[ "$output" == "Without kernels for GPUs: $T/bin/nvcc is older than CUDA 11.8"* && "$output" != *elf* ]]
+    run image CUDA=1
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"CUDA=1: $T/bin/nvcc is older than CUDA 11.8"* ]]
+}
+
+@test "what nvcc says is shown when it fails, with the way out" {
+    toolkit 75 80 90
+    printf '#!/bin/sh\n[ "$1" = --list-gpu-arch ] && echo compute_90 || { echo unsupported g++; exit 1; }\n' >"$T/bin/nvcc"
+    run image
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"unsupported g++"*"CUDA=0 builds without kernels for GPUs"* ]]
 }
 
 @test "uninstall leaves nothing" {
