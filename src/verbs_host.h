@@ -193,16 +193,15 @@ KO_FN void move(verbs *v, enum buffer buffer, struct ko_part mine, enum buffer t
                 struct ko_part part)
 {
     if (!v->status && part.count && at(v, target, part) != at(v, buffer, mine))
-        memmove(at(v, target, part), at(v, buffer, mine), bytes_of(v, part));
+        ko_copy_short(at(v, target, part), at(v, buffer, mine), bytes_of(v, part));
 }
 
 KO_FN void keep(verbs *v, struct ko_part mine, struct ko_part part)
 {
-    void (*copy)(void *to, const void *from, size_t nbytes) =
-        v->is_streaming ? ko_copy_streaming : ko_copy;
-
-    if (!v->status && part.count && at(v, OUT, part) != at(v, IN, mine))
-        copy(at(v, OUT, part), at(v, IN, mine), bytes_of(v, part));
+    if (!v->is_streaming)
+        move(v, IN, mine, OUT, part);
+    else if (!v->status && at(v, OUT, part) != at(v, IN, mine))
+        ko_copy_streaming(at(v, OUT, part), at(v, IN, mine), bytes_of(v, part));
 }
 
 KO_FN void scratch(verbs *v, size_t count)
