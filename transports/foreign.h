@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * foreign.h: slices in ordinary memory that the receiver reads out of its peer's process, by one
- * copy instead of two (process_vm_readv; between threads, a plain one). The system may forbid it, so it
- * is tried before it is relied on: each end says where a word of its own stands, and who finds that
- * word there says so in its window. Until then, and where that fails, slices go through slots. Both
- * ends have to want it (protocols.h).
+ * copy instead of two (process_vm_readv; between threads, a plain one). The system may forbid it,
+ * so it is tried before it is relied on: each end says where a word of its own stands, and who
+ * finds that word there says so in its window. Until then, and where that fails, slices go through
+ * slots. Both ends have to want it (protocols.h).
  *
  * Some memory cannot be read so although that word can: a device's, mapped into the process, or
  * what memfd_secret makes. Nobody knows before a slice of it is due, which then is an error that
