@@ -100,12 +100,12 @@ $(OBJ)/prose.o: $(OBJ)/prose.c
 
 # The kernels for GPUs, as one image inside the library: for the kinds in CUDA_ARCHS, all that nvcc
 # knows if not said otherwise, and as text that the driver translates for later ones. CUDA=0: none.
-# CUDA=1: an error if there is no nvcc of CUDA 11.8 or later, the first with LAST_ARCH.
-# They are the same in all builds: IMAGES is the folder of the one that makes them.
+# CUDA=1: an error if there is no nvcc of CUDA 11.8 or later, the first with LAST_ARCH. NVCC is one
+# elsewhere than in PATH and CUDA_HOME. They are the same in all builds: IMAGES is the folder of the one that makes them.
 IMAGES     ?= $(BUILD)
 CUDA       ?= auto
 CUDA_HOME  ?= /usr/local/cuda
-FOUND_NVCC := $(if $(filter-out 0,$(CUDA)),$(firstword $(shell command -v nvcc) \
+FOUND_NVCC := $(if $(filter-out 0,$(CUDA)),$(firstword $(NVCC) $(shell command -v nvcc) \
                   $(wildcard $(CUDA_HOME)/bin/nvcc)))
 NVCC_KNOWS := $(if $(FOUND_NVCC),$(patsubst compute_%,%,$(shell $(FOUND_NVCC) --list-gpu-arch 2>/dev/null)))
 LAST_ARCH  := 90
@@ -515,7 +515,7 @@ lint-shell:
 
 # Every load of global memory says how it is ordered (volatile, relaxed, acquire): a plain one the
 # compiler may move, repeat, or take by a path that keeps stale copies of what a peer writes. Whole
-# packs are read by a relaxed one, and nothing spills (or nvcc fails); in those of tests/gpu too,
+# packs are read by a relaxed one, and nothing spills; in those of tests/gpu too,
 # that they may be compared.
 PTX := $(IMAGES)/kernels/last.ptx $(IMAGES)/kernels/check.ptx
 SPILLS := $(if $(filter 100,$(NVCC_KNOWS)),$(CUBINS) $(IMAGES)/train.fatbin $(IMAGES)/check.fatbin)

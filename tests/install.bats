@@ -184,6 +184,13 @@ image() {
     [[ "$output" == *"CUDA=1: $T/bin/nvcc is older than CUDA 11.8"* ]]
 }
 
+@test "NVCC is one that nobody finds" {
+    toolkit 75 90
+    mv "$T/bin" "$T/elsewhere"
+    [[ "$(image NVCC="$T/elsewhere/nvcc")" == *"elf,sm=75 elf,sm=90 " ]]
+    mv "$T/elsewhere" "$T/bin"
+}
+
 @test "what nvcc says is shown when it fails, with the way out" {
     toolkit 75 80 90
     printf '#!/bin/sh\n[ "$1" = --list-gpu-arch ] && echo compute_90 || { echo unsupported g++; exit 1; }\n' >"$T/bin/nvcc"
