@@ -146,10 +146,11 @@ static int touch_device(const void *unused)
     return *(volatile unsigned char *)(uintptr_t)memory != 0xa5;
 }
 
-/* Before any test opens the driver here. */
+/* Before any test opens the driver here. What a key allows stays with the thread when the key is
+ * freed, and passes to the child: its driver gets the same key, perhaps in another thread. */
 static void test_the_host_cannot_touch_it(void **state)
 {
-    int key = pkey_alloc(0, 0), status;
+    int key = pkey_alloc(0, PKEY_DISABLE_ACCESS), status;
 
     (void)state;
     if (key < 0)

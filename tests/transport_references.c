@@ -165,7 +165,7 @@ static void read_in_place(void **state)
     for (size_t i = 0; i < 5; i++) {
         unsigned char *slice = (unsigned char *)memory + 100 * i;
         const bool is_kept = i < 4 && to != from; /* the last one is short */
-        const size_t nbytes = i < 3 ? 8192 : i < 4 ? KO_INLINE + 1 : KO_INLINE;
+        const size_t nbytes = i < 3 ? 8192 : i < 4 ? KO_REFERENCE_LEAST : KO_REFERENCE_LEAST - 1;
 
         memset(slice, (int)i, nbytes);
         assert_int_equal(from->ops->post(from, &stamp, slice, nbytes), KOLO_OK);
@@ -193,7 +193,7 @@ static void written_in_place(void **state)
     memory = room;
     for (size_t i = 0; i < 6; i++) {
         unsigned char *back = i == 1 ? ordinary : i == 2 ? memory : memory + 8192 + 300 * i;
-        const size_t nbytes = i == 3 ? KO_INLINE : 8000;
+        const size_t nbytes = i == 3 ? KO_REFERENCE_LEAST - 1 : 8000;
         const bool is_lent = i != 1 && i != 3 && to != from;
 
         memset(memory, 1, nbytes);
