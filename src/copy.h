@@ -14,11 +14,9 @@
 enum { KO_LONG_COPY = 2048 };
 void ko_copy_long(void *to, const void *from, size_t nbytes);
 
-/* memcpy by vectors, however long. A C library may make `rep movs` of long copies, which on some
- * processors (AMD's of several generations) asks for a line that another core has written only when
- * its turn comes, and where both pages begin alike takes longer still: slices took up to three
- * times as long to arrive. The two may have any alignment and overlap in nothing, and without bytes
- * be NULL. */
+/* memcpy by vectors, however long. A C library may make `rep movs` of long copies, by which on some
+ * processors (AMD's Zen 3) slices that another core has written take, at times, three times as long
+ * to arrive. The two may have any alignment and overlap in nothing, and without bytes be NULL. */
 static inline void ko_copy(void *to, const void *from, size_t nbytes)
 {
     if (nbytes >= KO_LONG_COPY) {

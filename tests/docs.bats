@@ -62,3 +62,18 @@ errors() {
     done < <(grep -ohE '\b(kolo_[a-z0-9_]+|KOLO_[A-Z0-9_]+[A-Z0-9])\b' docs/*.md | sort -u)
     [ $missing = 0 ]
 }
+
+@test "the README's two commands say what they take, and refuse the rest before they do anything" {
+    run tests/run --help
+    [ "$status" -eq 0 ]
+    [[ "$output" == "usage: tests/run "*check-asan*lint ]]
+    run tests/run check nonsense
+    [ "$status" -eq 2 ]
+    [[ "$output" == "tests/run: there is no suite nonsense"*usage* ]]
+    for arguments in --help 0 "2 x" "2 0" -1; do
+        # shellcheck disable=SC2086
+        run examples/demo $arguments
+        [ "$status" -eq 2 ]
+        [ "$output" = "usage: examples/demo [RANKS [EPOCHS]], numbers from 1 on (2, 1)" ]
+    done
+}

@@ -178,16 +178,17 @@ image() {
     [[ "$(image)" == *"elf,sm=75 elf,sm=80 elf,sm=90 " ]]
     toolkit 50 75 80
     run image
-    [[ "$output" == "Without kernels for GPUs: $T/bin/nvcc is older than CUDA 11.8"* && "$output" != *elf* ]]
+    [[ "$output" == "Without kernels for GPUs: $T/bin/nvcc knows no compute_90 as those of CUDA 11.8 and later do"* && "$output" != *elf* ]]
     run image CUDA=1
     [ "$status" -ne 0 ]
-    [[ "$output" == *"CUDA=1: $T/bin/nvcc is older than CUDA 11.8"* ]]
+    [[ "$output" == *"CUDA=1: $T/bin/nvcc knows no compute_90 as those of CUDA 11.8 and later do"* ]]
 }
 
 @test "NVCC is one that nobody finds" {
     toolkit 75 90
     mv "$T/bin" "$T/elsewhere"
     [[ "$(image NVCC="$T/elsewhere/nvcc")" == *"elf,sm=75 elf,sm=90 " ]]
+    [[ "$(image NVCC="$T/elsewhere/nvcc" CUDA=0 || true)" != *elf,sm=* ]]
     mv "$T/elsewhere" "$T/bin"
 }
 

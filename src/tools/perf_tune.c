@@ -65,7 +65,7 @@ static void copy(const kolo_group *group, void *to, const void *from, size_t nby
     if (nbytes >= group->endpoint->cache_bytes)
         ko_copy_streaming(to, from, nbytes);
     else
-        memcpy(to, from, nbytes);
+        ko_copy_short(to, from, nbytes);
 }
 
 static int call(kolo_group *group, enum probe probe, const float *in, float *out, size_t footprint)

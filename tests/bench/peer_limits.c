@@ -376,7 +376,7 @@ static void go(enum peer_operation what, float *in, float *out, size_t count, in
     if (run_transfer == direct || run_transfer == direct_nt)
         peer_source = at_peer(what == BROADCAST ? out : in);
     if (t.nkeep)
-        memcpy(t.kept, t.keep, t.nkeep * sizeof(float));
+        copy(t.kept, t.keep, t.nkeep);
     run_transfer(&t);
 }
 
