@@ -20,7 +20,7 @@
 enum {
     GRACE_MS = 1000,     /* for what must follow when the deadline has passed already */
     RECONNECT_MS = 5000, /* a store that was there and is gone is not waited for as a new one is */
-    KEYS_PER_CHECK = 512,
+    KEYS_PER_CHECK = 64,
     POP_PAUSE_MS = 5
 };
 
@@ -121,10 +121,12 @@ static int cancel_wait(struct ko_client *client, bool *came)
     return err;
 }
 
-/* Asks for each key by itself whether it is there. */
+/* Asks for each key by itself whether it is there. Every few keys have the grace: a server that
+ * goes on answering is there, however many and long the keys are.
+ */
 static int check_each(struct ko_client *client, const struct ko_request *request, bool *missing)
 {
-    ko_deadline grace = ko_deadline_in(GRACE_MS);
+    ko_deadline grace;
     uint8_t answers[KEYS_PER_CHECK];
     struct ko_request one = {.op = KO_STORE_CHECK, .nkeys = 1};
     size_t n;
@@ -132,6 +134,7 @@ static int check_each(struct ko_client *client, const struct ko_request *request
 
     for (size_t done = 0; done < request->nkeys && !err; done += n) {
         n = request->nkeys - done < KEYS_PER_CHECK ? request->nkeys - done : KEYS_PER_CHECK;
+        grace = ko_deadline_in(GRACE_MS);
         for (size_t i = 0; i < n && !err; i++) {
             one.keys = &request->keys[done + i];
             err = ko_client_put(client, &one);

@@ -81,7 +81,6 @@ static void test_multi_large(struct place *place)
 static void test_multi_too_large(struct place *place)
 {
     enum { LARGE = 8 << 20, N = 9, LONG_KEYS = 2100 };
-    enum { LONG_MS = IS_SANITIZED ? 10000 : 500 }; /* by which the server has all keys */
     static const char *const there[] = {"large", "missing"};
     const char *keys[LONG_KEYS];
     char *large, *long_key;
@@ -90,6 +89,7 @@ static void test_multi_too_large(struct place *place)
     size_t sizes[LONG_KEYS];
     size_t n;
     int all = -1;
+    bool is_said = false;
 
     if (place->old)
         return; /* what stands in for those takes pieces of long messages for messages */
@@ -123,8 +123,12 @@ static void test_multi_too_large(struct place *place)
     keys[LONG_KEYS - 1] = there[1];
     assert_int_equal(kolo_store_check(place->store, keys, LONG_KEYS, &all), KOLO_OK);
     assert_int_equal(all, 0);
-    assert_int_equal(kolo_store_wait(place->store, keys, LONG_KEYS, LONG_MS), KOLO_E_TIMEOUT);
-    assert_non_null(strstr(kolo_last_error(), "1 of 2100 keys"));
+    /* how soon a server has all the keys, to say which is missing, is the machine's affair */
+    for (int ms = 500; !is_said && ms <= 32000; ms *= 2) {
+        assert_int_equal(kolo_store_wait(place->store, keys, LONG_KEYS, ms), KOLO_E_TIMEOUT);
+        is_said = strstr(kolo_last_error(), "1 of 2100 keys") != NULL;
+    }
+    assert_true(is_said);
     assert_non_null(strstr(kolo_last_error(), "missing"));
     free(large);
     free(long_key);
