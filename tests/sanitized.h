@@ -7,7 +7,8 @@
 #ifndef SANITIZED_H
 #define SANITIZED_H
 
-/* ThreadSanitizer allows no threads in a child of a process that has some. */
+/* ThreadSanitizer allows no threads in a child of a process that has some. It looks at one process
+ * at a time: where ranks do something as threads, processes need not do the same again. */
 #if defined(__SANITIZE_THREAD__)
 enum { HAS_TSAN = 1 };
 #else

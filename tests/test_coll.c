@@ -119,6 +119,8 @@ static void all_counts_of_ranks(enum ranks_kind kind, const char *transport)
     static const int sizes[] = {5, 1, 2, 3, 4, 8};
     const size_t nsizes = IS_SANITIZED ? 1 : 6;
 
+    if (HAS_TSAN && kind == RANKS_PROCESSES)
+        skip();
     exam_set_variables(transport, "", SLICE_BYTES);
     for (size_t i = 0; i < nsizes; i++)
         run(kind, sizes[i], take_everything, NULL);
@@ -182,10 +184,14 @@ static int take_row(kolo_group *group, void *argument)
     return failed ? failed : take_counts(group, row->what, KOLO_INT32);
 }
 
+/* Under a sanitizer every third, from number `first` on: over three transports each has its turn.
+ */
 static void every_algorithm(enum ranks_kind kind, const char *transport, const int *sizes,
-                            size_t nsizes)
+                            size_t nsizes, size_t first)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    const size_t step = IS_SANITIZED ? 3 : 1;
+
+    for (size_t i = first % step; i < sizeof rows / sizeof *rows; i += step)
         for (size_t k = 0; k < nsizes; k++) {
             struct row row = rows[i];
 
@@ -197,12 +203,12 @@ static void every_algorithm(enum ranks_kind kind, const char *transport, const i
 
 static void every_algorithm_among_threads(void **state)
 {
-    static const int few[] = {7, 2, 3, 4, 5, 8, 9}, some[] = {2, 6};
+    static const int few[] = {7, 2, 3, 4, 5, 8, 9}, some[] = {6, 2};
 
     (void)state;
-    every_algorithm(RANKS_THREADS, "shm", few, IS_SANITIZED ? 1 : 7);
-    every_algorithm(RANKS_THREADS, "tcp", some, 2);
-    every_algorithm(RANKS_THREADS, "rdma", some, 2);
+    every_algorithm(RANKS_THREADS, "shm", few, IS_SANITIZED ? 1 : 7, 0);
+    every_algorithm(RANKS_THREADS, "tcp", some, IS_SANITIZED ? 1 : 2, 1);
+    every_algorithm(RANKS_THREADS, "rdma", some, IS_SANITIZED ? 1 : 2, 2);
 }
 
 static void every_algorithm_among_processes(void **state)
@@ -210,7 +216,9 @@ static void every_algorithm_among_processes(void **state)
     static const int sizes[] = {5};
 
     (void)state;
-    every_algorithm(RANKS_PROCESSES, "shm,tcp", sizes, 1);
+    if (HAS_TSAN)
+        skip();
+    every_algorithm(RANKS_PROCESSES, "shm,tcp", sizes, 1, 0);
 }
 
 /* As if nothing stayed in a cache. */

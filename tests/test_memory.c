@@ -213,7 +213,8 @@ static void run_all_ways(ranks_body body)
         for (int n = IS_SANITIZED ? 4 : 2; n <= 4; n++) {
             exam_set_variables(transports[i], "", SLICE_BYTES);
             run(RANKS_THREADS, n, body, NULL);
-            run(RANKS_PROCESSES, n, body, NULL);
+            if (!HAS_TSAN)
+                run(RANKS_PROCESSES, n, body, NULL);
         }
 }
 
@@ -239,7 +240,8 @@ static void all_algorithms(void **state)
 
         exam_set_variables("shm", algorithm.name, SLICE_BYTES);
         run(RANKS_THREADS, 4, take_algorithm, &algorithm);
-        run(RANKS_PROCESSES, 3, take_algorithm, &algorithm);
+        if (!HAS_TSAN)
+            run(RANKS_PROCESSES, 3, take_algorithm, &algorithm);
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The proof of the texts for several hosts: every way to spread up to 16 ranks over hosts. Of
- * counts and slots only samples are taken; with the argument "all" more are, which takes minutes;
- * "all 1 8" takes part 1 of 8 of the texts.
+ * counts and slots only samples are taken, and each in place or not; with the argument "all" more
+ * are, and both, which takes minutes; "all 1 8" takes part 1 of 8 of the texts.
  */
 #include "layout.h"
 #include "paper.h"
@@ -186,29 +186,39 @@ static void check_traffic(const struct ko_paper_call *call, const struct ko_pape
 
 /* ---- shapes ------------------------------------------------------------------------------ */
 
-static void prove(struct ko_paper_call *call)
+/* What is proved of each shape. */
+struct proof {
+    const struct ko_paper_text *text;
+    bool is_whole;
+};
+
+static void prove_placed(struct ko_paper_call *call, bool is_in_place)
 {
     struct ko_paper_report report;
 
-    for (int in_place = 0; in_place < 2; in_place++) {
-        call->is_in_place = in_place;
-        if (ko_paper_verify(call, &report))
-            fail_msg("%s", kolo_last_error());
-        check_traffic(call, &report);
-    }
+    call->is_in_place = is_in_place;
+    if (ko_paper_verify(call, &report))
+        fail_msg("%s", kolo_last_error());
+    check_traffic(call, &report);
 }
 
-static void prove_roots(struct ko_paper_call *call)
+/* Of a proof that is not whole every other root is in place; turn: whether the first is. */
+static void prove_roots(const struct proof *proof, struct ko_paper_call *call, int turn)
 {
     const bool is_rooted = call->text->what == KO_REDUCE || call->text->what == KO_BROADCAST;
     const int last = is_rooted ? call->n - 1 : 0;
 
-    for (call->root = 0; call->root <= last; call->root++)
-        prove(call);
+    for (call->root = 0; call->root <= last; call->root++) {
+        const bool is_in_place = (call->root + turn) % 2;
+
+        prove_placed(call, is_in_place);
+        if (proof->is_whole)
+            prove_placed(call, !is_in_place);
+    }
 }
 
 /* Blocks of nothing, of some elements, and one much longer than the rest. */
-static void prove_uneven_blocks(struct ko_paper_call *call)
+static void prove_uneven_blocks(const struct proof *proof, struct ko_paper_call *call, int turn)
 {
     size_t counts[MOST_RANKS];
 
@@ -217,15 +227,9 @@ static void prove_uneven_blocks(struct ko_paper_call *call)
     for (int i = 0; i < call->n; i++)
         counts[i] = (size_t)(i * 7 + call->n) % (SLICE + 2);
     counts[call->n / 3] = 4 * SLICE * (size_t)call->slots + 1;
-    prove_roots(call);
+    prove_roots(proof, call, turn);
     call->counts = NULL;
 }
-
-/* What is proved of each shape. */
-struct proof {
-    const struct ko_paper_text *text;
-    bool is_whole;
-};
 
 enum { MOST_COUNTS = 7 };
 
@@ -247,17 +251,17 @@ static size_t list_counts(const struct proof *proof, size_t n, size_t counts[MOS
     return sizeof of_blocks / sizeof *of_blocks;
 }
 
-static void prove_counts(const struct proof *proof, struct ko_paper_call *call)
+static void prove_counts(const struct proof *proof, struct ko_paper_call *call, int turn)
 {
     size_t counts[MOST_COUNTS];
     const size_t ncounts = list_counts(proof, (size_t)call->n, counts);
 
     for (size_t i = 0; i < ncounts; i++) {
         call->count = counts[i];
-        prove_roots(call);
+        prove_roots(proof, call, turn + (int)i);
     }
     if (has_blocks(proof->text->what))
-        prove_uneven_blocks(call);
+        prove_uneven_blocks(proof, call, turn);
 }
 
 /* What goes with two slots goes with more: samples. */
@@ -270,7 +274,7 @@ static void prove_shape(const struct proof *proof, const struct shape *shape)
 
         for (call.slots = 2; call.slots <= (proof->is_whole || order == DEALT ? 8 : 2);
              call.slots += 6)
-            prove_counts(proof, &call);
+            prove_counts(proof, &call, order);
         free(hosts);
     }
 }
