@@ -324,17 +324,19 @@ static bool is_readable(const struct ko_link *link, int timeout_ms)
     return poll(&entry, 1, timeout_ms) == 1;
 }
 
-/* Arms; over rdma an answer to what this end has sent may still be on its way. */
+/* Arms; over rdma an answer to what this end has sent may still be on its way, and come later. */
 static void sleep_soon(struct ko_link *link)
 {
     const ko_deadline deadline = ko_deadline_in(5000);
+    bool is_woken;
 
     do {
         assert_false(ko_deadline_passed(&deadline));
         link->ops->arm(link);
         ko_fence_others();
-    } while (is_readable(link, 0) && link->wire->transport->arm);
-    assert_false(is_readable(link, 0));
+        is_woken = is_readable(link, 0);
+    } while (is_woken && link->wire->transport->arm);
+    assert_false(is_woken);
 }
 
 /* A sleeper is rung for, once; who does not sleep is left alone. */
@@ -413,8 +415,7 @@ static void hostile_slot(void **state)
 
     if (!links.to->inbox) {
         suite_free_links(&links);
-        print_message("# frames of messages are checked on the wire\n");
-        skip();
+        suite_skip(*state, "frames of messages are checked on the wire");
     }
     slot = ko_window_slot(links.from->outbox, 0);
     slot->frame = (struct ko_frame){.kind = KO_FRAME_DATA, .nbytes = SLICE + 1};

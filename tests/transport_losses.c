@@ -469,12 +469,10 @@ static struct ko_wire *open_bare(struct suite *suite, int fd, uint32_t slice_byt
     return wire;
 }
 
-static void skip_windows(const struct suite *suite)
+static void skip_windows(struct suite *suite)
 {
-    if (suite->transport->kind != KO_WINDOW)
-        return;
-    print_message("# the window cases have it, with a segment\n");
-    skip();
+    if (suite->transport->kind == KO_WINDOW)
+        suite_skip(suite, "the window cases have it, with a segment");
 }
 
 static void bad_frame(struct suite *suite, struct ko_frame frame)

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "poller.h"
 #include "ranks.h"
+#include "sanitized.h"
 #include "status.h"
 
 #include <poll.h>
@@ -39,13 +40,20 @@ static void choose_rails(const struct transport_traits *traits)
         setenv("KOLO_IB_QPS_PER_CONNECTION", traits->qps, 1);
 }
 
+/* A case over a transport, of which set_up makes a struct suite. */
+struct entry {
+    const struct transport_traits *traits;
+    const struct suite_case *of;
+};
+
 static int set_up(void **state)
 {
-    const struct transport_traits *traits = *state;
+    const struct entry *entry = *state;
+    const struct transport_traits *traits = entry->traits;
     struct suite *suite = calloc(1, sizeof *suite);
     const struct ko_site site = transport_suite_site();
 
-    *suite = (struct suite){.traits = traits, .transport = traits->transport};
+    *suite = (struct suite){.traits = traits, .transport = traits->transport, .of = entry->of};
     if (traits->sockets) {
         char text[8];
 
@@ -72,17 +80,29 @@ static int set_up(void **state)
     return 0;
 }
 
+static void run_case(void **state)
+{
+    struct suite *suite = *state;
+
+    suite->of->run(state);
+    suite->has_ended = true;
+}
+
+/* A case that has failed has left its wires open. Closing their devices would end the process, and
+ * cmocka says what has failed only after this. */
 static int tear_down(void **state)
 {
     struct suite *suite = *state;
     int nfds;
 
-    suite->transport->close(suite->left);
-    suite->transport->close(suite->right);
     if (suite->traits->hca)
         unsetenv("KOLO_IB_HCA");
     if (suite->traits->qps)
         unsetenv("KOLO_IB_QPS_PER_CONNECTION");
+    if (!suite->has_ended)
+        return 0;
+    suite->transport->close(suite->left);
+    suite->transport->close(suite->right);
     nfds = ranks_count_entries("/proc/self/fd");
     if (nfds != suite->nfds)
         print_message("# %d descriptors before, %d after\n", suite->nfds, nfds);
@@ -95,19 +115,21 @@ static size_t add_list(struct CMUnitTest *tests, const struct transport_traits *
                        const struct suite_case *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        char *name, sockets[48] = "";
+        struct entry *entry = malloc(sizeof *entry);
+        char *name, sockets[24] = "", adapters[48] = "";
 
         if (traits->sockets)
-            snprintf(sockets, sizeof sockets, " with %d sockets%s", traits->sockets,
-                     traits->is_sealed ? ", encrypted"
-                     : traits->token   ? " and a token"
-                                       : "");
+            snprintf(sockets, sizeof sockets, " with %d sockets", traits->sockets);
         if (traits->rdma)
-            snprintf(sockets, sizeof sockets, " by %s", traits->rdma);
-        if (asprintf(&name, "%s%s: %s", traits->transport->name, sockets, list[i].name) < 0)
+            snprintf(adapters, sizeof adapters, " by %s", traits->rdma);
+        if (!entry || asprintf(&name, "%s%s%s%s: %s", traits->transport->name, adapters, sockets,
+                               traits->is_sealed ? ", encrypted"
+                               : traits->token   ? " and a token"
+                                                 : "",
+                               list[i].name) < 0)
             abort();
-        tests[i] =
-            (struct CMUnitTest){name, list[i].run, set_up, tear_down, (void *)(uintptr_t)traits};
+        *entry = (struct entry){traits, &list[i]};
+        tests[i] = (struct CMUnitTest){name, run_case, set_up, tear_down, entry};
     }
     return n;
 }
@@ -130,32 +152,31 @@ size_t transport_suite_add(struct CMUnitTest *tests, const struct transport_trai
 
 /* ---- skipping ------------------------------------------------------------------------------- */
 
-void suite_needs_peer(const struct suite *suite)
+void suite_skip(struct suite *suite, const char *why)
 {
-    if (!suite->traits->alone)
-        return;
-    print_message("# %s: %s\n", suite->transport->name, suite->traits->alone);
+    print_message("# %s: %s\n", suite->transport->name, why);
+    suite->has_ended = true;
     skip();
 }
 
-void suite_needs_child(const struct suite *suite)
+void suite_needs_peer(struct suite *suite)
 {
-    suite_needs_peer(suite);
-#ifdef __SANITIZE_THREAD__
-    if (suite->traits->rdma) {
-        print_message("# ThreadSanitizer bears no threads in a child, and adapters are such\n");
-        skip();
-    }
-#endif
+    if (suite->traits->alone)
+        suite_skip(suite, suite->traits->alone);
 }
 
-void suite_needs_dial(const struct suite *suite)
+void suite_needs_child(struct suite *suite)
 {
     suite_needs_peer(suite);
-    if (suite->traits->dial)
-        return;
-    print_message("# %s: no bare socket leads to a device\n", suite->transport->name);
-    skip();
+    if (HAS_TSAN && suite->traits->rdma)
+        suite_skip(suite, "ThreadSanitizer bears no threads in a child, and adapters are such");
+}
+
+void suite_needs_dial(struct suite *suite)
+{
+    suite_needs_peer(suite);
+    if (!suite->traits->dial)
+        suite_skip(suite, "no bare socket leads to a device");
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */

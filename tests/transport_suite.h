@@ -53,6 +53,8 @@ struct suite {
     unsigned char address[KO_ADDRESS_BYTES];
     size_t address_bytes;
     int nfds; /* open in this process before the test */
+    const struct suite_case *of;
+    bool has_ended; /* as it should, or has been skipped */
 };
 
 /* The ends of a wire: `from` connected, `to` was accepted. */
@@ -97,11 +99,13 @@ const struct ko_frame *suite_next(struct ko_wire *wire, struct ko_wire *other);
 /* Lands the body of that frame. */
 void suite_land(struct ko_wire *wire, struct ko_wire *other, void *to);
 
+/* Ends the test, which has closed what it has opened, and says why. */
+void suite_skip(struct suite *suite, const char *why);
 /* Skips the test if the transport is alone, or cannot be dialed. */
-void suite_needs_peer(const struct suite *suite);
+void suite_needs_peer(struct suite *suite);
 /* The same if a child could not open a device of its own. */
-void suite_needs_child(const struct suite *suite);
-void suite_needs_dial(const struct suite *suite);
+void suite_needs_child(struct suite *suite);
+void suite_needs_dial(struct suite *suite);
 
 /* Byte i of the pattern number `key`. */
 unsigned char suite_byte(uint64_t key, size_t i);

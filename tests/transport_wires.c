@@ -93,10 +93,8 @@ static void alone(void **state)
     const struct ko_frame *frame;
     struct ends ends;
 
-    if (!suite->traits->alone) {
-        print_message("# it has peers\n");
-        skip();
-    }
+    if (!suite->traits->alone)
+        suite_skip(suite, "it has peers");
     ends = suite_open(suite, 64);
     assert_int_equal(ends.from->fd, -1);
     assert_int_equal(suite->transport->answer(ends.from, &hello), KOLO_E_INTERNAL);
@@ -391,10 +389,8 @@ static void other_size(void **state)
     int err;
 
     suite_needs_peer(suite);
-    if (suite->transport->kind != KO_WINDOW) {
-        print_message("# slices of messages have their own length\n");
-        skip();
-    }
+    if (suite->transport->kind != KO_WINDOW)
+        suite_skip(suite, "slices of messages have their own length");
     ends.from = suite_connect(suite, 4096);
     ends.to = suite_accept(suite, ends.from);
     err = suite->transport->answer(ends.to, &answer);
