@@ -141,6 +141,7 @@ int ko_store_fail_missing(const struct ko_request *request, const bool *missing,
     size_t nmissing = 0;
     size_t nlisted = 0;
     char more[40] = "";
+    char what[104];
 
     for (size_t i = 0; i < request->nkeys; i++) {
         if (missing && !missing[i])
@@ -154,10 +155,16 @@ int ko_store_fail_missing(const struct ko_request *request, const bool *missing,
     }
     if (nlisted < nmissing)
         snprintf(more, sizeof more, " and %zu more", nmissing - nlisted);
+    if (missing || request->nkeys == 1)
+        snprintf(what, sizeof what, "%zu of %zu keys that nobody has set", nmissing,
+                 request->nkeys);
+    else
+        snprintf(what, sizeof what,
+                 "%zu keys, and was not told in time which of them nobody has set", request->nkeys);
     return ko_fail(KOLO_E_TIMEOUT,
-                   "waited %d ms at %s for %zu of %zu keys that nobody has set: %s%s (has every "
-                   "rank started? KOLO_TIMEOUT_MS is the limit)",
-                   deadline->timeout_ms, where, nmissing, request->nkeys, list, more);
+                   "waited %d ms at %s for %s: %s%s (has every rank started? KOLO_TIMEOUT_MS is "
+                   "the limit)",
+                   deadline->timeout_ms, where, what, list, more);
 }
 
 bool ko_store_are_there(const struct ko_request *request, ko_store_has *has, const void *place)

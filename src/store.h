@@ -128,8 +128,8 @@ int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,
 /* The numeric address of this end of the connection to the store, "" for a local store. */
 int ko_store_own_address(kolo_store *store, char *host, size_t cap);
 
-/* Fails with KOLO_E_TIMEOUT and the request's keys, of which missing[i] is true (missing NULL: all
- * of them). where names the store. */
+/* Fails with KOLO_E_TIMEOUT and the request's keys, of which missing[i] is true (missing NULL:
+ * nobody knows which). where names the store. */
 int ko_store_fail_missing(const struct ko_request *request, const bool *missing, const char *where,
                           const ko_deadline *deadline);
 

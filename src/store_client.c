@@ -121,11 +121,12 @@ static int cancel_wait(struct ko_client *client, bool *came)
     return err;
 }
 
-/* Asks for each key by itself whether it is there. Every few keys have the grace: a server that
- * goes on answering is there, however many and long the keys are.
- */
-static int check_each(struct ko_client *client, const struct ko_request *request, bool *missing)
+/* Asks for each key by itself whether it is there. Every few keys have the grace, since a server
+ * that goes on answering is there; all of them have as long as the wait had that has ended. */
+static int check_each(struct ko_client *client, const struct ko_request *request, int waited_ms,
+                      bool *missing)
 {
+    const ko_deadline whole = ko_deadline_in(waited_ms > GRACE_MS ? waited_ms : GRACE_MS);
     ko_deadline grace;
     uint8_t answers[KEYS_PER_CHECK];
     struct ko_request one = {.op = KO_STORE_CHECK, .nkeys = 1};
@@ -134,7 +135,7 @@ static int check_each(struct ko_client *client, const struct ko_request *request
 
     for (size_t done = 0; done < request->nkeys && !err; done += n) {
         n = request->nkeys - done < KEYS_PER_CHECK ? request->nkeys - done : KEYS_PER_CHECK;
-        grace = ko_deadline_in(GRACE_MS);
+        grace = ko_deadline_within(&whole, GRACE_MS);
         for (size_t i = 0; i < n && !err; i++) {
             one.keys = &request->keys[done + i];
             err = ko_client_put(client, &one);
@@ -155,7 +156,7 @@ static int fail_missing(struct ko_client *client, const struct ko_request *reque
     ko_deadline grace = ko_deadline_in(GRACE_MS);
     bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
     bool known = missing && (client->fd >= 0 || !ko_client_connect(client, &grace)) &&
-                 !check_each(client, request, missing);
+                 !check_each(client, request, deadline->timeout_ms, missing);
     int err;
 
     if (!known)

@@ -19,10 +19,12 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PATIENCE_MS = 60000, NONCE = 4 };
+enum { CHUNK = 64, PAUSE_MS = 250 }; /* of questions for a key each, and before their answers */
 
 /* What the client must say and is told. With a PING behind it: its nonce, which may be any, is told
  * back. */
@@ -62,11 +64,13 @@ static const struct turn script[] = {
     {"04" B EMPTY, ONE, false},
 };
 enum { TURNS = sizeof script / sizeof *script };
+static const struct turn cancelled = {"0c", "01", false};
 
 struct player {
     pthread_t thread;
     int listen_fd, port;
     int nplayed;
+    int nkeys; /* of the one wait, for a player who answers late */
 };
 
 /* Takes one turn on the connection. False if the client said something else. */
@@ -84,32 +88,66 @@ static bool play_turn(int fd, const struct turn *turn, const ko_deadline *deadli
     return !ko_socket_send_all(fd, expected, n, deadline);
 }
 
+/* -1: nobody has come. */
+static int accept_client(const struct player *player, const ko_deadline *deadline)
+{
+    int fd;
+
+    while (ko_socket_accept(player->listen_fd, &fd) != KOLO_OK)
+        if (ko_socket_wait(player->listen_fd, KO_POLL_IN, deadline))
+            return -1;
+    return fd;
+}
+
 static void *play(void *argument)
 {
     struct player *player = argument;
     ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
-    int fd;
+    int fd = accept_client(player, &deadline);
 
-    while (ko_socket_accept(player->listen_fd, &fd) != KOLO_OK)
-        if (ko_socket_wait(player->listen_fd, KO_POLL_IN, &deadline))
-            return NULL;
     while (player->nplayed < TURNS && play_turn(fd, &script[player->nplayed], &deadline))
         player->nplayed++;
     close(fd);
     return NULL;
 }
 
-static int open_player(void **state)
+/* Lets a wait for keys of 5 bytes run out, and answers each 64 questions that follow after a while:
+ * all of the keys are there but "/0007". */
+static void *play_late(void *argument)
+{
+    enum { CHECK_BYTES = 1 + 8 + 8 + 5, SEVENTH = 7 };
+    struct player *player = argument;
+    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    uint8_t got[CHUNK * CHECK_BYTES], answers[CHUNK] = {[SEVENTH] = 1};
+    int fd = accept_client(player, &deadline);
+    bool is_heard = play_turn(fd, &script[0], &deadline);
+
+    for (size_t left = 1 + 8 + (size_t)player->nkeys * (8 + 5), n; is_heard && left; left -= n) {
+        n = left < sizeof got ? left : sizeof got;
+        is_heard = !ko_socket_recv_all(fd, got, n, &deadline);
+    }
+    is_heard = is_heard && play_turn(fd, &cancelled, &deadline);
+    while (is_heard && player->nplayed < player->nkeys) {
+        is_heard = !ko_socket_recv_all(fd, got, sizeof got, &deadline);
+        usleep(PAUSE_MS * 1000);
+        is_heard = is_heard && !ko_socket_send_all(fd, answers, sizeof answers, &deadline);
+        player->nplayed += is_heard ? CHUNK : 0;
+        answers[SEVENTH] = 0;
+    }
+    close(fd);
+    return NULL;
+}
+
+static int open_listener(void **state)
 {
     static struct player player;
 
     player = (struct player){0};
     *state = &player;
-    return ko_socket_listen("127.0.0.1", 0, &player.listen_fd, &player.port) ||
-           pthread_create(&player.thread, NULL, play, &player);
+    return ko_socket_listen("127.0.0.1", 0, &player.listen_fd, &player.port);
 }
 
-static int close_player(void **state)
+static int close_listener(void **state)
 {
     struct player *player = *state;
 
@@ -201,6 +239,7 @@ static void test_all(void **state)
     struct player *player = *state;
     kolo_store *store;
 
+    assert_int_equal(pthread_create(&player->thread, NULL, play, player), 0);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
                      KOLO_OK);
     use_values(store);
@@ -212,10 +251,49 @@ static void test_all(void **state)
     assert_int_equal(player->nplayed, TURNS);
 }
 
+/* A wait for nkeys keys of a server that is late; how many of them it was still asked for. */
+static int wait_late(struct player *player, int nkeys, int timeout_ms)
+{
+    enum { MOST = 40 * CHUNK };
+    static char names[MOST][5];
+    const char *keys[MOST];
+    kolo_store *store;
+
+    player->nkeys = nkeys;
+    for (int i = 0; i < nkeys; i++) {
+        snprintf(names[i], sizeof names[i], "%04d", i);
+        keys[i] = names[i];
+    }
+    assert_int_equal(pthread_create(&player->thread, NULL, play_late, player), 0);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
+                     KOLO_OK);
+    assert_int_equal(kolo_store_wait(store, keys, (size_t)nkeys, timeout_ms), KOLO_E_TIMEOUT);
+    kolo_store_close(store);
+    pthread_join(player->thread, NULL);
+    return player->nplayed;
+}
+
+/* It takes longer than one grace, and less than the wait had. */
+static void missing_key_of_many(void **state)
+{
+    assert_int_equal(wait_late(*state, 5 * CHUNK, 4000), 5 * CHUNK);
+    assert_non_null(strstr(kolo_last_error(), " 1 of 320 keys that nobody has set: 0007 ("));
+}
+
+/* It would take ten seconds. */
+static void too_late_to_tell(void **state)
+{
+    assert_in_range(wait_late(*state, 40 * CHUNK, 100), 0, 39 * CHUNK);
+    assert_non_null(strstr(kolo_last_error(),
+                           " 2560 keys, and was not told in time which of them nobody has set: "));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_all, open_player, close_player)};
+        cmocka_unit_test_setup_teardown(test_all, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(missing_key_of_many, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(too_late_to_tell, open_listener, close_listener)};
 
     return cmocka_run_group_tests_name("store client, byte by byte", tests, NULL, NULL);
 }
