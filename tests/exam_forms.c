@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "exam.h"
-#include "sanitized.h"
-
-/* Under a sanitizer one case in five, which has no divisor in common with what they turn by. */
-enum { STEP = IS_SANITIZED ? 5 : 1 };
 
 int exam_take_forms(kolo_group *group, enum ko_collective what, const size_t *counts,
                     size_t ncounts, const struct exam_memory *memory)
@@ -11,7 +7,8 @@ int exam_take_forms(kolo_group *group, enum ko_collective what, const size_t *co
     const unsigned ncases = (unsigned)ncounts * 4;
     int failed = 0;
 
-    for (unsigned i = (ncases - 1) % STEP; i < ncases && !failed; i += STEP) { /* the last, too */
+    /* the last for sure */
+    for (unsigned i = (ncases - 1) % EXAM_STEP; i < ncases && !failed; i += EXAM_STEP) {
         const struct exam exam = {.what = what,
                                   .dtype = i % 3 ? KOLO_INT32 : KOLO_BFLOAT16,
                                   .op = i % 3 == 1 ? KOLO_AVG : KOLO_SUM,
@@ -42,7 +39,7 @@ int exam_take_types(kolo_group *group, size_t count, const struct exam_memory *m
                                       .is_in_place = dtype & 1,
                                       .memory = memory};
 
-            if ((dtype + op) % STEP == 0 && exam_allows(exam.dtype, exam.op))
+            if ((dtype + op) % EXAM_STEP == 0 && exam_allows(exam.dtype, exam.op))
                 failed = exam_take(group, &exam);
         }
     return failed;

@@ -9,10 +9,8 @@
 
 #include "gpu_rank.h"
 #include "ranks.h"
-#include "sanitized.h"
 
 enum { GRAPH_BYTES = 100003, GRAPH_MOST_RANKS = 4, GRAPH_LAUNCHES = 4 };
-enum { GRAPH_LEAST_RANKS = IS_SANITIZED ? GRAPH_MOST_RANKS : 1 }; /* of tests of all sizes */
 
 struct graph_rank {
     int rank, n, to, from;   /* the next and the one before, in a ring */

@@ -7,8 +7,7 @@
 #ifndef SANITIZED_H
 #define SANITIZED_H
 
-/* ThreadSanitizer allows no threads in a child of a process that has some. It looks at one process
- * at a time: where ranks do something as threads, processes need not do the same again. */
+/* ThreadSanitizer allows no threads in a child of a process that has some. */
 #if defined(__SANITIZE_THREAD__)
 enum { HAS_TSAN = 1 };
 #else
@@ -20,5 +19,13 @@ enum { IS_SANITIZED = 1 };
 #else
 enum { IS_SANITIZED = 0 };
 #endif
+
+/* Begins a case of ranks that are processes, if one of threads makes the same calls:
+ * ThreadSanitizer looks at one process at a time, and sees no more there. */
+#define SKIP_PROCESSES_UNDER_TSAN() \
+    do {                            \
+        if (HAS_TSAN)               \
+            skip();                 \
+    } while (0)
 
 #endif

@@ -119,8 +119,8 @@ static void all_counts_of_ranks(enum ranks_kind kind, const char *transport)
     static const int sizes[] = {5, 1, 2, 3, 4, 8};
     const size_t nsizes = IS_SANITIZED ? 1 : 6;
 
-    if (HAS_TSAN && kind == RANKS_PROCESSES)
-        skip();
+    if (kind == RANKS_PROCESSES)
+        SKIP_PROCESSES_UNDER_TSAN();
     exam_set_variables(transport, "", SLICE_BYTES);
     for (size_t i = 0; i < nsizes; i++)
         run(kind, sizes[i], take_everything, NULL);
@@ -184,14 +184,11 @@ static int take_row(kolo_group *group, void *argument)
     return failed ? failed : take_counts(group, row->what, KOLO_INT32);
 }
 
-/* Under a sanitizer every third, from number `first` on: over three transports each has its turn.
- */
+/* Those of every `step` from number `first` on. */
 static void every_algorithm(enum ranks_kind kind, const char *transport, const int *sizes,
-                            size_t nsizes, size_t first)
+                            size_t nsizes, size_t first, size_t step)
 {
-    const size_t step = IS_SANITIZED ? 3 : 1;
-
-    for (size_t i = first % step; i < sizeof rows / sizeof *rows; i += step)
+    for (size_t i = first; i < sizeof rows / sizeof *rows; i += step)
         for (size_t k = 0; k < nsizes; k++) {
             struct row row = rows[i];
 
@@ -201,14 +198,21 @@ static void every_algorithm(enum ranks_kind kind, const char *transport, const i
         }
 }
 
+/* Under a sanitizer each has its turn over one of the three transports. */
 static void every_algorithm_among_threads(void **state)
 {
-    static const int few[] = {7, 2, 3, 4, 5, 8, 9}, some[] = {6, 2};
+    static const int few[] = {7, 2, 3, 4, 5, 8, 9}, some[] = {2, 6};
 
     (void)state;
-    every_algorithm(RANKS_THREADS, "shm", few, IS_SANITIZED ? 1 : 7, 0);
-    every_algorithm(RANKS_THREADS, "tcp", some, IS_SANITIZED ? 1 : 2, 1);
-    every_algorithm(RANKS_THREADS, "rdma", some, IS_SANITIZED ? 1 : 2, 2);
+    if (IS_SANITIZED) {
+        every_algorithm(RANKS_THREADS, "shm", few, 1, 0, 3);
+        every_algorithm(RANKS_THREADS, "tcp", few, 1, 1, 3);
+        every_algorithm(RANKS_THREADS, "rdma", few, 1, 2, 3);
+        return;
+    }
+    every_algorithm(RANKS_THREADS, "shm", few, 7, 0, 1);
+    every_algorithm(RANKS_THREADS, "tcp", some, 2, 0, 1);
+    every_algorithm(RANKS_THREADS, "rdma", some, 2, 0, 1);
 }
 
 static void every_algorithm_among_processes(void **state)
@@ -216,9 +220,8 @@ static void every_algorithm_among_processes(void **state)
     static const int sizes[] = {5};
 
     (void)state;
-    if (HAS_TSAN)
-        skip();
-    every_algorithm(RANKS_PROCESSES, "shm,tcp", sizes, 1, 0);
+    SKIP_PROCESSES_UNDER_TSAN();
+    every_algorithm(RANKS_PROCESSES, "shm,tcp", sizes, 1, 0, 1);
 }
 
 /* As if nothing stayed in a cache. */

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "exam.h"
 #include "graph_rank.h"
+#include "sanitized.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -63,9 +64,8 @@ static void rings_are_launched_often(void **state)
     static bool is_counted = true;
 
     (void)state;
-    if (HAS_TSAN)
-        skip();
-    for (int n = GRAPH_LEAST_RANKS; n <= MOST_RANKS; n++) {
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int n = 1; n <= MOST_RANKS; n++) {
         graph_rank_run_on(RANKS_PROCESSES, n, "1", ring, &is_counted);
         graph_rank_run_on(RANKS_PROCESSES, n, "3", ring, &is_counted);
     }
@@ -203,9 +203,8 @@ static int replay_all(kolo_group *group, void *unused)
 static void graphs_are_as_calls(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
-    for (int n = GRAPH_LEAST_RANKS; n <= MOST_RANKS; n++)
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int n = 1; n <= MOST_RANKS; n++)
         graph_rank_run(RANKS_PROCESSES, n, replay_all);
 }
 
@@ -459,7 +458,7 @@ static void waits_end(void **state)
 static void among_threads(void **state)
 {
     (void)state;
-    for (int n = GRAPH_LEAST_RANKS; n <= MOST_RANKS; n++) {
+    for (int n = 1; n <= MOST_RANKS; n++) {
         graph_rank_run(RANKS_THREADS, n, ring);
         graph_rank_run(RANKS_THREADS, n, replay_all);
     }

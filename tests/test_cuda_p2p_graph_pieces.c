@@ -9,6 +9,7 @@
 #include "exam.h"
 #include "gpu_handover.h"
 #include "graph_rank.h"
+#include "sanitized.h"
 #include "unix_socket.h"
 
 #include <pthread.h>
@@ -103,7 +104,7 @@ static int ring_of_threads(kolo_group *group, void *in_pieces)
 
 static void run_all(enum ranks_kind kind, ranks_body body)
 {
-    for (int n = GRAPH_LEAST_RANKS; n <= GRAPH_MOST_RANKS; n++)
+    for (int n = 1; n <= GRAPH_MOST_RANKS; n++)
         for (int in_pieces = SENDERS; in_pieces <= (SENDERS | RECEIVERS); in_pieces++) {
             graph_rank_run_on(kind, n, "1", body, &in_pieces);
             graph_rank_run_on(kind, n, "3", body, &in_pieces);
@@ -113,8 +114,7 @@ static void run_all(enum ranks_kind kind, ranks_body body)
 static void rings_are_launched_often(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     run_all(RANKS_PROCESSES, ring);
 }
 
@@ -124,8 +124,6 @@ static void without_handles(void **state)
     int in_pieces = SENDERS;
 
     (void)state;
-    if (HAS_TSAN)
-        skip();
     setenv("KOLO_CUDA_IPC", "vmm", 1);
     graph_rank_run_on(RANKS_PROCESSES, 3, "1", ring, &in_pieces);
     graph_rank_run_on(RANKS_PROCESSES, 3, "3", ring, &in_pieces);
@@ -170,9 +168,8 @@ static int exchange(kolo_group *group, void *unused)
 static void exchanges(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
-    for (int n = IS_SANITIZED ? GRAPH_MOST_RANKS : 2; n <= GRAPH_MOST_RANKS; n++)
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int n = 2; n <= GRAPH_MOST_RANKS; n++)
         graph_rank_run(RANKS_PROCESSES, n, exchange);
 }
 
@@ -236,7 +233,7 @@ static int hand_over_often(kolo_group *group, void *unused)
 static void are_handed_over_once(void **state)
 {
     (void)state;
-    for (int n = IS_SANITIZED ? GRAPH_MOST_RANKS : 2; n <= GRAPH_MOST_RANKS; n++)
+    for (int n = 2; n <= GRAPH_MOST_RANKS; n++)
         graph_rank_run(RANKS_PROCESSES, n, hand_over_once);
     graph_rank_run(RANKS_PROCESSES, 3, hand_over_often);
 }

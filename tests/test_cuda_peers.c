@@ -131,8 +131,7 @@ static int check_all_bytes(kolo_group *group, void *unused)
 static void nothing_goes_that_has_not_to(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = IS_SANITIZED ? 4 : 2; n <= 4; n++)
         run_on("4", RANKS_PROCESSES, n, check_all_bytes);
     run_on("8", RANKS_PROCESSES, 8, check_all_bytes);
@@ -144,10 +143,9 @@ static int take(kolo_group *group, enum ko_collective what)
 {
     static const size_t counts[] = {0, 1, 33, 1024, 5001, MOST_PUSHED + 31};
     static const kolo_dtype dtypes[] = {KOLO_UINT8, KOLO_BFLOAT16, KOLO_FLOAT32, KOLO_INT64};
-    const unsigned step = IS_SANITIZED ? 5 : 1; /* has no divisor in common with what turns */
     int failed = 0;
 
-    for (unsigned i = 0; i < 6 * 8 && !failed; i += step) {
+    for (unsigned i = 0; i < 6 * 8 && !failed; i += EXAM_STEP) {
         const struct exam exam = {.what = what,
                                   .dtype = dtypes[i % 4],
                                   .op = i % 3 ? KOLO_SUM : KOLO_MAX,
@@ -177,8 +175,7 @@ static int take_all(kolo_group *group, void *unused)
 static void all_collectives(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = IS_SANITIZED ? 5 : 2; n <= 5; n++)
         run_on("3", RANKS_PROCESSES, n, take_all);
 }
@@ -209,8 +206,7 @@ static void gpus_without_access(void **state)
                            "cuMemImportFromShareableHandle=1"}};
 
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         setenv(ways[i][0], ways[i][1], 1);
         run_on("3", RANKS_PROCESSES, 3, take_apart);

@@ -165,8 +165,7 @@ static void memory_that_grows(void **state)
     static const char *const ways[] = {"all", "vmm", "legacy", "off"};
 
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int i = 0; i < 4; i++) {
         setenv("KOLO_CUDA_IPC", ways[i], 1);
         run_all(grow);
@@ -401,8 +400,6 @@ static int stage_in_a_crowd(kolo_group *group, void *unused)
 static void memory_of_a_pool(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
     for (int n = IS_SANITIZED ? 3 : 1; n <= 3; n++) {
         run(RANKS_PROCESSES, n, stage_all);
         run(RANKS_PROCESSES, n, stage_most);
@@ -444,8 +441,6 @@ static void graphs_by_descriptors(void **state)
                                           {"FAKECUDA_BREAK", "cuIpcOpenMemHandle=201"}};
 
     (void)state;
-    if (HAS_TSAN)
-        skip();
     for (int i = 0; i < 3; i++) {
         setenv(ways[i][0], ways[i][1], 1);
         run(RANKS_PROCESSES, 2 + i, take_pieces);

@@ -180,8 +180,7 @@ static void run(enum ranks_kind kind, int n, ranks_body body)
 static void graphs_push(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = IS_SANITIZED ? 4 : 2; n <= 4; n++)
         run(RANKS_PROCESSES, n, take_all);
     run(RANKS_PROCESSES, MOST_RANKS, take_all);
@@ -268,8 +267,7 @@ static int count_bytes(kolo_group *group, void *unused)
 static void nothing_goes_that_has_not_to(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = IS_SANITIZED ? 4 : 2; n <= 4; n++)
         run(RANKS_PROCESSES, n, count_bytes);
 }

@@ -199,16 +199,14 @@ static void check_counts(ranks_body body)
 static void no_byte_moves_twice(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     check_counts(count_bytes);
 }
 
 static void nor_in_a_graph(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     check_counts(count_bytes_of_graphs);
 }
 
@@ -269,8 +267,7 @@ static int reduce_everything(kolo_group *group, void *unused)
 static void bits_are_the_hosts(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     if (IS_SANITIZED)
         run(RANKS_PROCESSES, 3, reduce_everything);
     else

@@ -176,8 +176,7 @@ static int count_bytes(kolo_group *group, void *unused)
 static void no_byte_moves_twice(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int i = 0; i < 12; i++) {
         const bool is_one = i % 2 == 0;
         const int n = 2 + i / 2;
@@ -222,8 +221,7 @@ static int take_all(kolo_group *group, void *unused)
 static void blocks_of_all_lengths(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = 1; n <= 5; n += 2) {
         run_on("1", RANKS_PROCESSES, n, take_all);
         run_on("3", RANKS_PROCESSES, n, take_all);
@@ -320,8 +318,7 @@ static int sum_all(kolo_group *group, void *unused)
 static void sums_of_products(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = 1; n <= MOST_RANKS; n += n < 3 ? 1 : 5) {
         run_on("1", RANKS_PROCESSES, n, sum_all);
         run_on("8", RANKS_PROCESSES, n, sum_all);
@@ -385,8 +382,7 @@ static int launch(kolo_group *group, void *unused)
 static void graphs(void **state)
 {
     (void)state;
-    if (HAS_TSAN)
-        skip();
+    SKIP_PROCESSES_UNDER_TSAN();
     for (int n = 2; n <= 4; n++) {
         run_on("1", RANKS_PROCESSES, n, launch);
         run_on("4", RANKS_PROCESSES, n, launch);
