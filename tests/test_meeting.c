@@ -333,7 +333,7 @@ static void attempts_over_an_agents_store_do_not_meet(void **state)
     struct joiner joiners[2] = {0};
     pthread_t threads[2];
     kolo_store *store;
-    char port[16], attempt[4];
+    char port[16], attempt[12];
 
     (void)state;
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &store), 0);

@@ -255,7 +255,7 @@ static void test_all(void **state)
 static int wait_late(struct player *player, int nkeys, int timeout_ms)
 {
     enum { MOST = 40 * CHUNK };
-    static char names[MOST][5];
+    static char names[MOST][12];
     const char *keys[MOST];
     kolo_store *store;
 
