@@ -121,7 +121,8 @@ KOLO_API int kolo_store_get(kolo_store *store, const char *key, void **value, si
  * KOLO_E_INVALID: there is no number, or the sum has more than 64 bits. */
 KOLO_API int kolo_store_add(kolo_store *store, const char *key, int64_t delta, int64_t *result);
 /* Waits until all keys exist; timeout_ms < 0 means the store's. The time-out's text lists the keys
- * that were missing, which a server is asked for as long again at most, or a second. */
+ * that were missing. A server is asked for them afterwards, for as long again at most, or for a
+ * second if that is longer; what it has not told by then the text does not know. */
 KOLO_API int kolo_store_wait(kolo_store *store, const char *const *keys, size_t nkeys,
                              int timeout_ms);
 /* *all_exist = 1 if all keys exist now, else 0. */
