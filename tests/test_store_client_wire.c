@@ -115,10 +115,10 @@ static void *play(void *argument)
  * all of the keys are there but "/0007". */
 static void *play_late(void *argument)
 {
-    enum { CHECK_BYTES = 1 + 8 + 8 + 5, SEVENTH = 7 };
+    enum { CHECK_BYTES = 1 + 8 + 8 + 5, ABSENT = 7 };
     struct player *player = argument;
     ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
-    uint8_t got[CHUNK * CHECK_BYTES], answers[CHUNK] = {[SEVENTH] = 1};
+    uint8_t got[CHUNK * CHECK_BYTES], answers[CHUNK] = {[ABSENT] = 1};
     int fd = accept_client(player, &deadline);
     bool is_heard = play_turn(fd, &script[0], &deadline);
 
@@ -132,7 +132,7 @@ static void *play_late(void *argument)
         usleep(PAUSE_MS * 1000);
         is_heard = is_heard && !ko_socket_send_all(fd, answers, sizeof answers, &deadline);
         player->nplayed += is_heard ? CHUNK : 0;
-        answers[SEVENTH] = 0;
+        answers[ABSENT] = 0;
     }
     close(fd);
     return NULL;

@@ -3,7 +3,6 @@
  * The calls that not every store has of its own, on every kind of store: with an operation for
  * them, and with what stands in for it.
  */
-#include "sanitized.h"
 #include "status.h"
 #include "store.h"
 #include "store_places.h"

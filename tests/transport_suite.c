@@ -43,7 +43,7 @@ static void choose_rails(const struct transport_traits *traits)
 /* A case over a transport, of which set_up makes a struct suite. */
 struct entry {
     const struct transport_traits *traits;
-    const struct suite_case *of;
+    const struct suite_case *under_test;
 };
 
 static int set_up(void **state)
@@ -53,7 +53,8 @@ static int set_up(void **state)
     struct suite *suite = calloc(1, sizeof *suite);
     const struct ko_site site = transport_suite_site();
 
-    *suite = (struct suite){.traits = traits, .transport = traits->transport, .of = entry->of};
+    *suite = (struct suite){
+        .traits = traits, .transport = traits->transport, .under_test = entry->under_test};
     if (traits->sockets) {
         char text[8];
 
@@ -84,7 +85,7 @@ static void run_case(void **state)
 {
     struct suite *suite = *state;
 
-    suite->of->run(state);
+    suite->under_test->run(state);
     suite->has_ended = true;
 }
 

@@ -53,7 +53,7 @@ struct suite {
     unsigned char address[KO_ADDRESS_BYTES];
     size_t address_bytes;
     int nfds; /* open in this process before the test */
-    const struct suite_case *of;
+    const struct suite_case *under_test;
     bool has_ended; /* as it should, or has been skipped */
 };
 
