@@ -54,6 +54,18 @@ static bool is_loss(int status)
     return false;
 }
 
+/* A wire may be open before the other end's word that it is ready has come: until then that word is
+ * the first to be received, and not what is sent next. */
+static void await_ready(struct ko_wire *wire)
+{
+    const ko_deadline deadline = ko_deadline_in(RDMA_LIMIT_MS);
+
+    while (!rdma_pair_of(wire)->in.has_ready) {
+        assert_false(ko_deadline_passed(&deadline));
+        assert_int_equal(rdma->drive(wire), KOLO_OK);
+    }
+}
+
 static void try_status(const char *variable, int status, const char *what, bool is_at_sender)
 {
     struct rdma_pair pair = rdma_pair_new();
@@ -69,6 +81,7 @@ static void try_status(const char *variable, int status, const char *what, bool 
 
     snprintf(wish, sizeof wish, "1=%d/77", status);
     snprintf(number, sizeof number, "(%d, vendor error 77)", status);
+    await_ready(pair.from);
     setenv(variable, wish, 1);
     assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);
     rdma_pair_expect(is_at_sender ? pair.from : pair.to,
