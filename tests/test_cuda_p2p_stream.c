@@ -350,7 +350,7 @@ static int give_up(kolo_group *group, void *unused)
 static int free_early(kolo_group *group, void *unused)
 {
     static kolo_work *work;
-    int failed = enter(group);
+    int failed = enter(group) || kolo_barrier(group);
 
     (void)unused;
     if (side.rank == 1)
