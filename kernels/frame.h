@@ -21,7 +21,8 @@ struct ko_stamp {
                               options; point to point: the tag */
             uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
             uint8_t dtype;
-            uint8_t op; /* point to point: KO_RECEIPT, KO_PLACE, that and KO_CAPTURED, or 0 */
+            uint8_t op; /* point to point: KO_RECEIPT, KO_PLACE, that and KO_CAPTURED, or 0;
+                           REFUSED: KO_TOO_LONG and KO_CAPTURED, as they apply */
             uint8_t algorithm;
         };
         uint64_t call; /* these five in one word */
@@ -52,6 +53,7 @@ KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
 #define KO_RECEIPT 1   /* its sender waits to be told that all of it was TAKEN, or REFUSED */
 #define KO_PLACE 2     /* what travels is where the message lies, in GPU memory */
 #define KO_CAPTURED 4  /* and it goes in a graph, when that is launched; REFUSED: is to come so */
+#define KO_TOO_LONG 8  /* REFUSED: there is not room for it */
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 
 enum ko_frame_kind {

@@ -76,8 +76,9 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
         snprintf(text, sizeof text, "%s was lost by rank %d%s: it ended before it had connected",
                  who, channel->group->rank, call);
     else if (port->has_left)
-        snprintf(text, sizeof text, "%s has freed its group, while rank %d waits for it%s", who,
-                 channel->group->rank, call);
+        snprintf(text, sizeof text, "%s has freed its group, while rank %d waits for it%s%s%s", who,
+                 channel->group->rank, call, status == KOLO_E_PEER_LOST ? "" : ": ",
+                 status == KOLO_E_PEER_LOST ? "" : kolo_last_error());
     else if (status == KOLO_E_PEER_LOST) /* others read it too, the lost one perhaps */
         snprintf(text, sizeof text, "%s was lost by rank %d%s: %s", who, channel->group->rank, call,
                  kolo_last_error());

@@ -6,6 +6,7 @@
 #include "correspondence_parts.h"
 
 #include "group.h"
+#include "log.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -58,8 +59,39 @@ struct ko_letter *ko_letters_find(const struct ko_letters *list, uint64_t seq)
 
 /* ---- finishing ----------------------------------------------------------------------------- */
 
+int ko_correspondence_refused(struct ko_correspondence *with)
+{
+    const struct ko_stamp *refusal = &with->refused;
+    const int tag = (int)refusal->root;
+
+    if (!refusal->seq)
+        return KOLO_OK;
+    with->refused.seq = 0;
+    if (refusal->op & KO_TOO_LONG)
+        return ko_fail(KOLO_E_TRUNCATED,
+                       "an earlier message of tag %d to rank %d was longer than its receive, which "
+                       "had room for %zu bytes",
+                       tag, with->peer, (size_t)refusal->count);
+    if (refusal->op & KO_CAPTURED)
+        return ko_fail(KOLO_E_MISMATCH,
+                       "rank %d captured the receive of an earlier message of tag %d for a graph, "
+                       "the message was sent without one",
+                       with->peer, tag);
+    return ko_fail(KOLO_E_MISMATCH,
+                   "rank %d received an earlier message of tag %d as %s, as which it was not sent",
+                   with->peer, tag, kolo_dtype_name((kolo_dtype)refusal->dtype));
+}
+
+/* Not with a stream: what follows there depends on the message itself. */
+static bool may_tell(const struct ko_letter *letter)
+{
+    return !letter->is_probe && !ko_group_has_stream(letter->group);
+}
+
 void ko_letter_finish(struct ko_correspondence *with, struct ko_letter *letter, int status)
 {
+    if (!status && may_tell(letter))
+        status = ko_correspondence_refused(with);
     with->nfinished++;
     ko_work_complete(&letter->work, status);
 }
@@ -119,14 +151,8 @@ void ko_desk_remove_probe(struct ko_desk *desk, struct ko_letter *probe)
 
 /* ---- telling the peer ---------------------------------------------------------------------- */
 
-struct ko_stamp ko_letter_stamp(const struct ko_letter *letter, uint64_t seq)
-{
-    return (struct ko_stamp){
-        .seq = seq, .count = letter->nbytes, .call = ko_message_call(letter->tag, letter->dtype)};
-}
-
-int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq,
-            const struct ko_letter *letter)
+static int add_note(struct ko_correspondence *with, enum ko_frame_kind kind,
+                    const struct ko_stamp *stamp)
 {
     struct ko_note **end = &with->notes;
     struct ko_note *note = ko_alloc(sizeof *note, "a word to a peer");
@@ -134,15 +160,51 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     if (!note)
         return KOLO_E_NOMEM;
     note->kind = kind;
+    note->stamp = *stamp;
     note->is_told = false;
-    note->stamp = letter ? ko_letter_stamp(letter, seq)
-                         : (struct ko_stamp){.seq = seq, .what = KO_POINT_TO_POINT};
-    if (letter && ko_letter_is_captured(letter))
-        note->stamp.op = KO_CAPTURED;
     while (*end)
         end = &(*end)->next;
     *end = note;
     with->desk->nnotes++;
+    return KOLO_OK;
+}
+
+/* Something else goes to the peer, or will not be long. */
+static int add_untold(struct ko_correspondence *with)
+{
+    int err = with->untold.seq ? add_note(with, KO_FRAME_REFUSE, &with->untold) : KOLO_OK;
+
+    with->untold.seq = 0;
+    return err;
+}
+
+static int note(struct ko_correspondence *with, enum ko_frame_kind kind,
+                const struct ko_stamp *stamp)
+{
+    int err = add_untold(with);
+
+    return err ? err : add_note(with, kind, stamp);
+}
+
+int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq)
+{
+    return note(with, kind, &(struct ko_stamp){.seq = seq, .what = KO_POINT_TO_POINT});
+}
+
+/* Who has sent it whole waits for no word, and may have left: over TCP a word would then cost what
+ * it had still sent. */
+int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
+              const struct ko_letter *receive, bool is_heard)
+{
+    struct ko_stamp refusal =
+        ko_message_stamp(message->seq, (int)message->root, receive->dtype, receive->nbytes);
+
+    refusal.op = (message->count > receive->nbytes ? KO_TOO_LONG : 0) |
+                 (ko_letter_is_captured(receive) ? KO_CAPTURED : 0);
+    if (is_heard)
+        return note(with, KO_FRAME_REFUSE, &refusal);
+    if (!with->untold.seq && with->peer != with->desk->rank) /* which knows */
+        with->untold = refusal;
     return KOLO_OK;
 }
 
@@ -159,6 +221,7 @@ void ko_notes_drop(struct ko_correspondence *with)
 {
     while (with->notes)
         drop_first_note(with);
+    with->untold.seq = 0;
 }
 
 /* A rank needs no wire to tell itself. */
@@ -189,13 +252,14 @@ int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link)
 /* What comes meanwhile nobody will receive; it only keeps the peer from hearing. */
 bool ko_correspondence_part(struct ko_correspondence *with, struct ko_link *link)
 {
-    int err;
+    int err = add_untold(with);
 
     if (!with->notes)
         return true;
     if (link->posts)
         ko_link_discard(link);
-    err = ko_notes_tell(with, link);
+    if (!err)
+        err = ko_notes_tell(with, link);
     if (!err)
         err = ko_link_push(link);
     return err || !with->notes;
@@ -224,8 +288,13 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
 
 int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_letter *letter)
 {
+    int err;
+
     if (!letter->is_send)
         return ko_receive_enter(with, n, letter);
+    err = add_untold(with);
+    if (err)
+        return err;
     letter->seq = ++with->sent;
     ko_letters_push(&with->sending, letter);
     return KOLO_OK;
@@ -243,6 +312,8 @@ bool ko_correspondence_wants(const struct ko_correspondence *with)
 
 void ko_correspondence_clear(struct ko_correspondence *with)
 {
+    if (ko_correspondence_refused(with))
+        ko_log(KO_LOG_WARN, "%s", kolo_last_error());
     while (with->parcels)
         ko_parcel_free(with, with->parcels);
     ko_fetch_free(with->fetch);

@@ -48,6 +48,8 @@ struct ko_correspondence {
     struct ko_fetch *fetches; /* messages whose places have come (mailbox_gpu.h) */
     struct ko_note *notes;    /* to be told, in this order */
     bool has_more;            /* the link has room for more, but the peer is to be heard first */
+    struct ko_stamp untold;   /* a refusal that travels with the next word there; seq 0: none */
+    struct ko_stamp refused;  /* by the peer, of ours that was complete; seq 0: none */
     uint64_t sent, received;  /* messages, for their numbers */
     int nfinished;            /* letters completed since the mailbox last counted */
     unsigned unlooked;        /* times that nothing was wanted of the peer */
@@ -81,6 +83,9 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
 /* The peer tells of a message that we send. */
 int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link *link,
                            enum ko_frame_kind kind, const struct ko_stamp *stamp);
+
+/* KOLO_OK, or, once, that the peer has refused a message that was complete before. */
+int ko_correspondence_refused(struct ko_correspondence *with);
 
 /* True if a letter that needs this peer is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);

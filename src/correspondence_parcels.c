@@ -114,7 +114,7 @@ int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
         with->parcels = parcel;
     with->last_parcel = parcel;
     with->parcel = parcel;
-    return is_long && frame->nbytes ? ko_note(with, KO_FRAME_ASIDE, parcel->seq, NULL) : KOLO_OK;
+    return is_long && frame->nbytes ? ko_note(with, KO_FRAME_ASIDE, parcel->seq) : KOLO_OK;
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */
@@ -167,15 +167,16 @@ static int fetch_parcel(struct ko_correspondence *with, struct ko_parcel *parcel
 static int answer(struct ko_correspondence *with, const struct ko_parcel *parcel,
                   const struct ko_letter *letter, int status)
 {
+    const struct ko_stamp message =
+        ko_message_stamp(parcel->seq, parcel->tag, parcel->dtype, parcel->nbytes);
     const bool is_over = parcel->is_whole && !parcel->is_place && !parcel->wants_receipt;
 
     if (status)
-        return parcel->is_heard && !is_over ? ko_note(with, KO_FRAME_REFUSE, parcel->seq, letter)
-                                            : KOLO_OK;
+        return ko_refuse(with, &message, letter, parcel->is_heard && !is_over);
     if (parcel->is_whole && parcel->wants_receipt)
-        return ko_note(with, KO_FRAME_TAKEN, parcel->seq, NULL);
+        return ko_note(with, KO_FRAME_TAKEN, parcel->seq);
     if (!parcel->is_whole && parcel->is_aside)
-        return ko_note(with, KO_FRAME_RESUME, parcel->seq, NULL);
+        return ko_note(with, KO_FRAME_RESUME, parcel->seq);
     return KOLO_OK;
 }
 

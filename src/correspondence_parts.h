@@ -57,12 +57,13 @@ struct ko_letter *ko_letters_find(const struct ko_letters *list, uint64_t seq);
 /* Completes a letter, which may go as soon as this has been called. */
 void ko_letter_finish(struct ko_correspondence *with, struct ko_letter *letter, int status);
 
-/* What a letter says of its message number seq. */
-struct ko_stamp ko_letter_stamp(const struct ko_letter *letter, uint64_t seq);
+/* The peer will be told of its message seq. */
+int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq);
 
-/* The peer will be told of its message seq; a refusal says what there is room for. */
-int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq,
-            const struct ko_letter *letter);
+/* The peer will be told that the receive does not take its message: now, or with the next that it
+ * is sent or told. */
+int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
+              const struct ko_letter *receive, bool is_heard);
 
 /* Tells what can be told now. */
 int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link);

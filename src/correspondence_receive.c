@@ -111,8 +111,10 @@ void ko_fetch_push(struct ko_correspondence *with, struct ko_fetch *fetch)
 /* Its sender hears whether it was. */
 static int end_fetch(struct ko_correspondence *with, struct ko_fetch *fetch, int status)
 {
-    int err = status ? ko_note(with, KO_FRAME_REFUSE, fetch->seq, fetch->letter)
-                     : ko_note(with, KO_FRAME_TAKEN, fetch->seq, NULL);
+    const struct ko_stamp message =
+        ko_message_stamp(fetch->seq, fetch->tag, fetch->dtype, fetch->nbytes);
+    int err = status ? ko_refuse(with, &message, fetch->letter, true)
+                     : ko_note(with, KO_FRAME_TAKEN, fetch->seq);
 
     if (err)
         return err;
@@ -184,9 +186,10 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
                                       stamp->count, with->is_captured);
     int err = KOLO_OK;
 
-    if (status && with->is_heard &&
-        (with->is_place || with->wants_receipt || frame->nbytes < stamp->count))
-        err = ko_note(with, KO_FRAME_REFUSE, stamp->seq, letter);
+    if (status)
+        err = ko_refuse(with, stamp, letter,
+                        with->is_heard && (with->is_place || with->wants_receipt ||
+                                           frame->nbytes < stamp->count));
     if (!err && !status && with->is_place) {
         with->fetch = ko_fetch_new(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype,
                                    stamp->count);
@@ -213,7 +216,7 @@ static int welcome(struct ko_correspondence *with, const struct ko_link *link)
 {
     if (!with->wants_receipt || with->total <= ko_unasked_bytes(link) || may_stop(with))
         return KOLO_OK;
-    return ko_note(with, KO_FRAME_RESUME, with->seq, NULL);
+    return ko_note(with, KO_FRAME_RESUME, with->seq);
 }
 
 static int begin_arrival(struct ko_correspondence *with, const struct ko_link *link,
@@ -313,7 +316,7 @@ static int end_arrival(struct ko_correspondence *with)
     int err = KOLO_OK;
 
     if (with->wants_receipt && (letter || (parcel && parcel->taker)))
-        err = ko_note(with, KO_FRAME_TAKEN, with->seq, NULL);
+        err = ko_note(with, KO_FRAME_TAKEN, with->seq);
     if (err)
         return err;
     with->is_arriving = false;

@@ -77,7 +77,8 @@ static bool has_receipt(const struct ko_correspondence *with, const struct ko_le
 static struct ko_stamp stamp_of(const struct ko_correspondence *with,
                                 const struct ko_letter *letter, const struct ko_link *link)
 {
-    struct ko_stamp stamp = ko_letter_stamp(letter, letter->seq);
+    struct ko_stamp stamp =
+        ko_message_stamp(letter->seq, letter->tag, letter->dtype, letter->nbytes);
 
     stamp.op = has_receipt(with, letter, link) ? KO_RECEIPT : 0;
     if (letter->placed)
@@ -215,17 +216,20 @@ static int refuse(struct ko_correspondence *with, const struct ko_link *link,
 
     while (i <= FLUSHING && !(letter = ko_letters_find(lists[i], stamp->seq)))
         i++;
-    if (!letter)
-        return KOLO_OK; /* it was complete before */
-    if (!letter->has_begun || !ko_dtype_is_valid(stamp->dtype) ||
+    if (!letter && ko_dtype_is_valid(stamp->dtype)) { /* it was complete before */
+        if (!with->refused.seq)
+            with->refused = *stamp;
+        return KOLO_OK;
+    }
+    if (!letter || !letter->has_begun || !ko_dtype_is_valid(stamp->dtype) ||
         (stamp->count >= letter->nbytes && stamp->dtype == letter->dtype &&
-         !ko_letter_is_captured(letter) && stamp->op != KO_CAPTURED))
+         !ko_letter_is_captured(letter) && !(stamp->op & KO_CAPTURED)))
         return ko_fail(KOLO_E_PROTOCOL, "it refused message #%llu, which fits",
                        (unsigned long long)stamp->seq);
     letter->is_refused = true;
     letter->refused_room = stamp->count;
     letter->refused_dtype = (kolo_dtype)stamp->dtype;
-    letter->is_refused_captured = stamp->op == KO_CAPTURED;
+    letter->is_refused_captured = stamp->op & KO_CAPTURED;
     if (i < FLUSHING) {
         ko_letters_remove(lists[i], letter);
         letter->flushed_at = link->referenced;

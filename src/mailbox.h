@@ -48,6 +48,12 @@ static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
     return (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 | (uint64_t)dtype << 40;
 }
 
+static inline struct ko_stamp ko_message_stamp(uint64_t seq, int tag, kolo_dtype dtype,
+                                               size_t nbytes)
+{
+    return (struct ko_stamp){.seq = seq, .count = nbytes, .call = ko_message_call(tag, dtype)};
+}
+
 /* Posts the letter and does what can be done now; it gets on even if nobody waits for it. It must
  * not move or go until it is done. */
 int ko_mailbox_post(struct ko_letter *letter);

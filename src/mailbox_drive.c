@@ -49,12 +49,21 @@ void ko_mailbox_fail_all(struct ko_mailbox *mailbox)
 
 /* ---- driving ----------------------------------------------------------------------------- */
 
+/* A peer that has freed its group, while something is still wanted of it: that it could not take a
+ * message may be why. */
+static int fail_left(struct ko_mailbox *mailbox, int peer)
+{
+    int err = ko_correspondence_refused(&mailbox->with[peer]);
+
+    return ko_channel_link_failed(&mailbox->channel, peer, err ? err : KOLO_E_PEER_LOST);
+}
+
 /* The end of a peer that has freed its group matters to what we still want of it, unless it may be
  * among what the peer has left us. */
 static int check_bye(struct ko_mailbox *mailbox, int peer)
 {
     return mailbox->with[peer].is_drained && ko_correspondence_wants(&mailbox->with[peer])
-               ? ko_channel_link_failed(&mailbox->channel, peer, KOLO_E_PEER_LOST)
+               ? fail_left(mailbox, peer)
                : KOLO_OK;
 }
 
@@ -105,8 +114,9 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     ko_mailbox_count_finished(mailbox, peer);
     if (ko_group_check(mailbox->group))
         return ko_group_check(mailbox->group);
-    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].has_left &&
-        !ko_correspondence_wants(with)) {
+    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].has_left) {
+        if (ko_correspondence_wants(with))
+            return fail_left(mailbox, peer);
         ko_notes_drop(with);
         return KOLO_OK; /* its end matters to nobody here */
     }

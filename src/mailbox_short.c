@@ -9,10 +9,13 @@
 #include "mailbox_parts.h"
 #include "window_slots.h"
 
-/* Whether messages with this peer may pass at once. With the lock. */
-static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_link *link)
+/* Whether messages with this peer may pass at once. With the lock. What has been refused is said
+ * with letters. */
+static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_correspondence *with,
+                           const struct ko_link *link)
 {
-    return link && link->wire && atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
+    return link && !(with->untold.seq | with->refused.seq) && link->wire &&
+           atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
            !atomic_load_explicit(&mailbox->group->failed, memory_order_relaxed);
 }
 
@@ -74,7 +77,7 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[to].link;
     with = &mailbox->with[to];
-    if (is_open(mailbox, link) && !with->sending.first && mailbox->desk.eager_bytes) {
+    if (is_open(mailbox, with, link) && !with->sending.first && mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 
         is_done = send(link, &stamp, from, looks_of(mailbox, looks));
@@ -112,7 +115,7 @@ bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message,
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[from].link;
     with = &mailbox->with[from];
-    if (is_open(mailbox, link) && is_next(with)) {
+    if (is_open(mailbox, with, link) && is_next(with)) {
         message->seq = with->received + 1;
         is_done = receive(link, message, to, looks_of(mailbox, looks));
         with->received += is_done;

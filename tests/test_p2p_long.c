@@ -506,9 +506,10 @@ static void words_of_peers_are_not_trusted(void **state)
     struct ko_letter letter = {.seq = 2, .nbytes = 10, .dtype = KOLO_INT8, .is_send = true};
     const struct ko_stamp good = {
         .seq = 2, .count = 9, .what = KO_POINT_TO_POINT, .dtype = KOLO_INT8};
-    struct ko_stamp bad[5];
+    struct ko_stamp bad[5], early = good;
 
     (void)state;
+    early.seq = 1;
     for (int i = 0; i < 5; i++)
         bad[i] = good;
     bad[0].seq = 0;
@@ -523,6 +524,14 @@ static void words_of_peers_are_not_trusted(void **state)
     assert_int_equal(ko_correspondence_hear(&with, &link, KO_FRAME_ASIDE, &good), KOLO_OK);
     assert_ptr_equal(with.sending.first, &letter); /* not begun: it is not the peer's to say */
     assert_int_equal(ko_correspondence_hear(&with, &link, KO_FRAME_REFUSE, &good), KOLO_E_PROTOCOL);
+    assert_int_equal(ko_correspondence_hear(&with, &link, KO_FRAME_REFUSE, &early), KOLO_OK);
+    assert_int_equal(with.refused.seq, 1); /* complete before, as a third one, which comes later */
+    early.seq = 3;
+    assert_int_equal(ko_correspondence_hear(&with, &link, KO_FRAME_REFUSE, &early), KOLO_OK);
+    assert_int_equal(with.refused.seq, 1);
+    early.dtype = 99;
+    assert_int_equal(ko_correspondence_hear(&with, &link, KO_FRAME_REFUSE, &early),
+                     KOLO_E_PROTOCOL);
     letter.has_begun = true;
     bad[3].count = 10;
     bad[4].dtype = 99;
