@@ -90,7 +90,7 @@ static bool may_tell(const struct ko_letter *letter)
 
 void ko_letter_finish(struct ko_correspondence *with, struct ko_letter *letter, int status)
 {
-    if (!status && may_tell(letter))
+    if (!status && with->refused.seq && may_tell(letter))
         status = ko_correspondence_refused(with);
     with->nfinished++;
     ko_work_complete(&letter->work, status);
@@ -191,8 +191,8 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     return note(with, kind, &(struct ko_stamp){.seq = seq, .what = KO_POINT_TO_POINT});
 }
 
-/* Who has sent it whole waits for no word, and may have left: over TCP a word would then cost what
- * it had still sent. */
+/* Who does not wait for word may have left: one that goes alone would cost, over TCP, what it has
+ * still sent. Of several such words the first is kept. */
 int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
               const struct ko_letter *receive, bool is_heard)
 {

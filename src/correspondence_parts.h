@@ -60,8 +60,8 @@ void ko_letter_finish(struct ko_correspondence *with, struct ko_letter *letter, 
 /* The peer will be told of its message seq. */
 int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq);
 
-/* The peer will be told that the receive does not take its message: now, or with the next that it
- * is sent or told. */
+/* The peer will be told that the receive does not take its message: now if it is heard, which it is
+ * if the peer still sends or waits for word, else with the next that the peer is sent or told. */
 int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
               const struct ko_letter *receive, bool is_heard);
 

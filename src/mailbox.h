@@ -48,6 +48,7 @@ static inline uint64_t ko_message_call(int tag, kolo_dtype dtype)
     return (uint32_t)tag | (uint64_t)KO_POINT_TO_POINT << 32 | (uint64_t)dtype << 40;
 }
 
+/* And the whole of it. */
 static inline struct ko_stamp ko_message_stamp(uint64_t seq, int tag, kolo_dtype dtype,
                                                size_t nbytes)
 {

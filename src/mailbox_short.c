@@ -9,12 +9,12 @@
 #include "mailbox_parts.h"
 #include "window_slots.h"
 
-/* Whether messages with this peer may pass at once. With the lock. What has been refused is said
- * with letters. */
+/* Whether messages with this peer may pass at once. With the lock. What it has refused a letter
+ * says. */
 static inline bool is_open(const struct ko_mailbox *mailbox, const struct ko_correspondence *with,
                            const struct ko_link *link)
 {
-    return link && !(with->untold.seq | with->refused.seq) && link->wire &&
+    return link && link->wire && !with->refused.seq &&
            atomic_load_explicit(&mailbox->held, memory_order_relaxed) < 0 &&
            !atomic_load_explicit(&mailbox->group->failed, memory_order_relaxed);
 }
@@ -77,7 +77,8 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[to].link;
     with = &mailbox->with[to];
-    if (is_open(mailbox, with, link) && !with->sending.first && mailbox->desk.eager_bytes) {
+    if (is_open(mailbox, with, link) && !with->untold.seq && !with->sending.first &&
+        mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 
         is_done = send(link, &stamp, from, looks_of(mailbox, looks));

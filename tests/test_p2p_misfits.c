@@ -130,13 +130,56 @@ static int misfit_before_the_end(kolo_group *group, void *argument)
                         "tag 1 to rank 1 was longer than its receive");
 }
 
+/* A sender that has left hears of nothing, and what else it has sent is not lost by a word to it.
+ */
+static int misfit_of_one_that_left(kolo_group *group, void *argument)
+{
+    unsigned char byte;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 0)
+        return letter_post(group, 41, 1, 1, 1) || letter_post(group, 12, 2, 1, 2);
+    ranks_nap_ms(60);
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+                        "has 41 bytes, the receive room for 1") ||
+           letter_take(group, 12, 2, 0, 2);
+}
+
+/* No call of rank 0's says what it has heard: a probe finds what is behind the word. */
+static int misfit_without_a_call(kolo_group *group, void *argument)
+{
+    kolo_message message;
+    unsigned char byte;
+    int found = 0;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 1)
+        return ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+                            "has 41 bytes, the receive room for 1") ||
+               letter_post(group, 1, 5, 0, 5);
+    return letter_post(group, 41, 1, 1, 1) || kolo_probe(group, 1, 5, -1, &found, &message) ||
+           !found;
+}
+
 static void misfits_are_errors_of_the_message(void **state)
 {
     (void)state;
     letters_run(2, misfit);
     letters_run(2, misfit_of_dtype);
     letters_run(2, misfit_before_the_end);
+    letters_run(2, misfit_of_one_that_left);
     letters_run(1, misfit_to_oneself);
+}
+
+static void what_no_call_has_said_is_logged(void **state)
+{
+    char log[1 << 14];
+
+    (void)state;
+    letters_set("tcp", true);
+    assert_int_equal(ranks_run_logged(2, misfit_without_a_call, log, sizeof log), 0);
+    assert_non_null(strstr(log, "WARN an earlier message of tag 1 to rank 1 was longer than its "
+                                "receive, which had room for 1 bytes"));
 }
 
 /* ---- of several slices: the rest may be on its way when the message is refused, or not ------- */
@@ -154,42 +197,35 @@ static int send_slices(kolo_group *group)
                          "an earlier message of tag 2 to rank 1 was longer");
 }
 
-static int refuse_slices(kolo_work *work)
+static int refuse_slices(kolo_group *group, bool is_posted_first)
 {
-    int failed =
+    unsigned char room[40];
+    kolo_work *work;
+    int failed = is_posted_first ? 0 : letter_post(group, 0, 0, 0, 8);
+
+    if (!is_posted_first)
+        ranks_nap_ms(20);
+    failed |= kolo_irecv(group, room, 40, KOLO_UINT8, 0, 2, &work);
+    if (is_posted_first)
+        failed |= letter_post(group, 0, 0, 0, 8);
+    failed |=
         ranks_expect(kolo_work_wait(work, -1), KOLO_E_TRUNCATED,
                      "the message of tag 2 from rank 0 has 3000 bytes, the receive room for 40");
-
     failed |= !strstr(kolo_work_error(work), "the receive room for 40");
     kolo_work_free(work);
-    return failed;
+    return failed || talk_to_zero(group);
 }
 
 static int slices_before_receive(kolo_group *group, void *argument)
 {
-    unsigned char room[40];
-    kolo_work *work;
-
     (void)argument;
-    if (kolo_group_rank(group) == 0)
-        return send_slices(group);
-    if (letter_post(group, 0, 0, 0, 8))
-        return 1;
-    ranks_nap_ms(20);
-    return kolo_irecv(group, room, 40, KOLO_UINT8, 0, 2, &work) || refuse_slices(work) ||
-           talk_to_zero(group);
+    return kolo_group_rank(group) ? refuse_slices(group, false) : send_slices(group);
 }
 
 static int receive_before_slices(kolo_group *group, void *argument)
 {
-    unsigned char room[40];
-    kolo_work *work;
-
     (void)argument;
-    if (kolo_group_rank(group) == 0)
-        return send_slices(group);
-    return kolo_irecv(group, room, 40, KOLO_UINT8, 0, 2, &work) || letter_post(group, 0, 0, 0, 8) ||
-           refuse_slices(work) || talk_to_zero(group);
+    return kolo_group_rank(group) ? refuse_slices(group, true) : send_slices(group);
 }
 
 static void misfits_of_several_slices(void **state)
@@ -275,6 +311,7 @@ static void without_eager_bytes_both_sides_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_no_call_has_said_is_logged), /* first: a process opens one log */
         cmocka_unit_test(misfits_are_errors_of_the_message),
         cmocka_unit_test(misfits_of_several_slices),
         cmocka_unit_test(without_eager_bytes_both_sides_fail),
