@@ -27,9 +27,11 @@ setup() {
     [[ "$output" == *"| processes 8 | the whole step |"* ]]
     # where others need the processors too, kernels that spin for each other may take too long
     for n in 2 4; do
-        grep -E "^\| speed of a spinning all_reduce $n \| all_reduce of $n processes, spinning, 8 bytes \| ([0-9.e+]+ \| us \| ok: [0-9.]+ in a row; [0-9.]+ times as long as kolo's [0-9.]+|.*given up: more than 2000 ms; kolo's: [0-9.]+)" <<<"$output"
+        grep -E "^\| speed of a spinning all_reduce $n \| all_reduce of $n processes, spinning, 8 bytes \| ([0-9.e+]+ \| us \| ok:|.*given up: more than) [0-9.]+ times as long as kolo's [0-9.]+" <<<"$output"
     done
     [[ "$output" == *"| kolo-perf | all_reduce of 2, 8 bytes, in_place |"* ]]
+    grep -E "^\| what is to be reached \| all_reduce of processes, 8 bytes \| [0-9.e+]+ \| us \| (reached|missed): at most 100" <<<"$output"
+    grep -F "| Gloo beside kolo's all_reduce, at every size |  |  | not measured: at least 5 |" <<<"$output"
     [[ "$output" != *FAILED* ]]
     local record=${output##*records: }
     record=${record%% *}
@@ -54,6 +56,52 @@ assert any(r["step"] == "speed of processes 4" and r["value"] > 0 for r in rows)
     if command -v python3; then
         python3 -m json.tool "${record%.md}.json"
     fi
+}
+
+# verdict_of WHAT, of rows on the standard input as "STEP|WHAT|VALUE|UNIT|NOTE"
+verdict_of() {
+    tr '|' '\t' | awk -f tests/gpu/bars.awk | awk -F '\t' -v what="$1" '$1 == what { print $2 "|" $3 "|" $4 }'
+}
+
+@test "each bar is judged by the worst of what it is about" {
+    local what="rate of reduction kernels beside a copy's, from 16 MiB on"
+    [ "$(verdict_of "$what" <<<"k|kernel of 2 float32, 4194304 bytes|9|GB/s|10.0 % of a copy's 90")" = "||not measured: at least 95" ]
+    [ "$(verdict_of "$what" <<<"k|kernel of 2 float32, 16777216 bytes|95|GB/s|95.0 % of a copy's 100")" = "95|%|reached: at least 95" ]
+    [ "$(verdict_of "$what" <<'ROWS'
+k|kernel of 2 float32, 16777216 bytes|99|GB/s|99.0 % of a copy's 100
+k|kernel of 8 bfloat16, 67108864 bytes|94|GB/s|94.9 % of a copy's 99
+k|kernel of 4 float32, 67108864 bytes|99|GB/s|100.2 % of a copy's 99
+ROWS
+    )" = "94.9|%|missed: at least 95" ]
+
+    what="all_reduce of processes beside a copy of as much, from 64 MiB on"
+    [ "$(verdict_of "$what" <<'ROWS'
+s|all_reduce of 2 processes, 16777216 bytes|9|us|3.00 times a copy of as much, 3.0
+s|all_reduce of 2 processes, 134217728 bytes|9|us|1.15 times a copy of as much, 8.0
+s|all_reduce of 4 processes, 134217728 bytes|9|us|1.02 times a copy of as much, 8.0
+s|all_reduce of 4 processes, 134217728 bytes, in a row|9|us|1.30 times a copy of as much, 8.0
+s|all_reduce of 2 threads, 134217728 bytes|9|us|1.40 times a copy of as much, 8.0
+ROWS
+    )" = "1.15|times|reached: at most 1.15" ]
+
+    [ "$(verdict_of "all_reduce of processes, 8 bytes" <<'ROWS'
+s|all_reduce of 2 processes, 8 bytes|90.5|us|9.00 times a copy of as much, 10.0
+s|all_reduce of 4 processes, 8 bytes|101.5|us|9.00 times a copy of as much, 10.0
+s|all_reduce of 4 processes, 8 bytes, in a graph|300|us|9.00 times a copy of as much, 10.0
+ROWS
+    )" = "101.5|us|missed: at most 100" ]
+    [ "$(verdict_of "all_reduce of threads in a graph, 8 bytes" <<'ROWS'
+s|all_reduce of 2 threads, 8 bytes|90.5|us|9.00 times a copy of as much, 10.0
+s|all_reduce of 2 threads, 8 bytes, in a graph|9.5|us|0.90 times a copy of as much, 10.0
+ROWS
+    )" = "9.5|us|reached: at most 15" ]
+
+    local rows="s|all_reduce of 2 processes, spinning, 8 bytes|600|us|ok: 7.50 times as long as kolo's 80.0; 70.0 in a row
+s|all_reduce of 4 processes, spinning, 8 bytes|||given up: more than 20000.00 times as long as kolo's 100.0
+t|all_reduce of 2, 8 bytes, kolo|80|us|ok
+t|all_reduce of 2, 8 bytes, Gloo|320|us|4.00 times as long as kolo's"
+    [ "$(verdict_of "kernels that spin beside kolo's all_reduce, at every size" <<<"$rows")" = "7.5|times|reached: at least 5" ]
+    [ "$(verdict_of "Gloo beside kolo's all_reduce, at every size" <<<"$rows")" = "4|times|missed: at least 5" ]
 }
 
 @test "kernels that spin for each other are seen to wait for the GPU" {

@@ -78,7 +78,7 @@ def main():
             beside = "" if is_theirs_right else ", whose sum is wrong"
             print(f"all_reduce of {size}, {nbytes} bytes, kolo\t{mine:.6g}\tus\t{note}", flush=True)
             print(f"all_reduce of {size}, {nbytes} bytes, Gloo\t{theirs:.6g}\tus\t"
-                  f"{theirs / mine:.3g} times kolo's{beside}", flush=True)
+                  f"{theirs / mine:.2f} times as long as kolo's{beside}", flush=True)
     dist.destroy_process_group()
     kolo.free()
     return failed

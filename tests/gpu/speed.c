@@ -120,7 +120,7 @@ static void measure_kernel(int n, kolo_dtype dtype, size_t nbytes, double copied
         job.parts[i] = alloc(nbytes);
     gbs = rate((double)nbytes * (n + 1), time_of(&job));
     snprintf(what, sizeof what, "kernel of %d %s, %zu bytes", n, kolo_dtype_name(dtype), nbytes);
-    snprintf(note, sizeof note, "%.0f %% of a copy's %.0f", 100 * gbs / copied, copied);
+    snprintf(note, sizeof note, "%.1f %% of a copy's %.0f", 100 * gbs / copied, copied);
     report(what, gbs, "GB/s", note);
     for (int i = 0; i < n; i++)
         (void)gpu_rank.cuda->free(job.parts[i]);
@@ -147,6 +147,8 @@ static int measure_kernels(void)
 /* How calls are made: one that is waited for; several that follow each other in the stream; these
  * in a graph. */
 enum way { ALONE, IN_A_ROW, IN_A_GRAPH, NWAYS };
+
+static const char *const way_names[NWAYS] = {"", ", in a row", ", in a graph"};
 
 enum { AT_ONCE = 8 };
 
@@ -230,26 +232,32 @@ static double time_call(const struct calls *calls, enum way way)
     return median(us, RUNS);
 }
 
+static void report_call(size_t nbytes, enum way way, double us, double floor_us)
+{
+    char what[96], note[64];
+
+    snprintf(what, sizeof what, "all_reduce of %d %s, %zu bytes%s", wish.n, wish.kind_name, nbytes,
+             way_names[way]);
+    snprintf(note, sizeof note, "%.2f times a copy of as much, %.1f", us / floor_us, floor_us);
+    report(what, us, "us", note);
+}
+
 static int measure_size(kolo_group *group, size_t nbytes)
 {
+    const bool is_first = kolo_group_rank(group) == 0;
     const double moved = 2. * wish.n * (double)nbytes;
+    const double floor_us = is_first ? moved / copy_rate(nbytes) / 1000 : 0;
     const ko_cu_ptr memory = alloc(nbytes);
     struct calls calls = {group, (void *)(uintptr_t)memory, nbytes / sizeof(float), NULL};
-    double us[NWAYS], floor_us = 1;
-    char what[96], note[128];
 
-    if (kolo_group_rank(group) == 0)
-        floor_us = moved / copy_rate(nbytes) / 1000;
     if (capture(&calls))
         return ranks_fail("no graph");
-    for (int way = 0; way < NWAYS; way++)
-        us[way] = time_call(&calls, (enum way)way);
-    snprintf(what, sizeof what, "all_reduce of %d %s, %zu bytes", wish.n, wish.kind_name, nbytes);
-    snprintf(note, sizeof note,
-             "%.1f in a row; %.1f in a graph; a copy of as much: %.1f; %.2f, %.2f", us[IN_A_ROW],
-             us[IN_A_GRAPH], floor_us, us[IN_A_ROW] / floor_us, us[IN_A_GRAPH] / floor_us);
-    if (kolo_group_rank(group) == 0)
-        report(what, us[ALONE], "us", note);
+    for (int way = 0; way < NWAYS; way++) {
+        const double us = time_call(&calls, (enum way)way);
+
+        if (is_first)
+            report_call(nbytes, (enum way)way, us, floor_us);
+    }
     (void)gpu_rank.cuda->graph_exec_destroy(calls.graph);
     (void)gpu_rank.cuda->free(memory);
     return 0;
@@ -329,10 +337,11 @@ static bool measure_shot(struct one_shot *shot, size_t nbytes)
     if (verdict == ONE_SHOT_WRONG)
         snprintf(note, sizeof note, "FAILED: sums are wrong");
     else if (verdict == ONE_SHOT_LATE)
-        snprintf(note, sizeof note, "given up: more than %d ms; kolo's: %.1f us", SHOT_MS, kolo_us);
+        snprintf(note, sizeof note, "given up: more than %.2f times as long as kolo's %.1f",
+                 SHOT_MS * 1000 / kolo_us, kolo_us);
     else
-        snprintf(note, sizeof note, "ok: %.1f in a row; %.2f times as long as kolo's %.1f", row_us,
-                 us / kolo_us, kolo_us);
+        snprintf(note, sizeof note, "ok: %.2f times as long as kolo's %.1f; %.1f in a row",
+                 us / kolo_us, kolo_us, row_us);
     if (shot->args.rank == 0 && verdict == ONE_SHOT_RIGHT)
         report(what, us, "us", note);
     else if (shot->args.rank == 0)
