@@ -44,9 +44,14 @@ static __attribute__((target("avx2"))) void copy_by_vectors(char *to, const char
     copy_step(to + nbytes - STEP, from + nbytes - STEP);
 }
 
+/* Longer copies Intel's processors make sooner by `rep movs`, as C libraries do there: what is
+ * written whole is not fetched before. By measurement, on a Xeon of the fifth generation. */
+enum { VECTORS_MOST = 8 << 10 };
+
 void ko_copy_long(void *to, const void *from, size_t nbytes)
 {
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") &&
+        (nbytes <= VECTORS_MOST || !__builtin_cpu_is("intel")))
         copy_by_vectors(to, from, nbytes);
     else
         memcpy(to, from, nbytes);
