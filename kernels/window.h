@@ -28,11 +28,11 @@
 #define KO_MOST_PLACES 64
 
 struct ko_window {
-    uint64_t credit;     /* by the receiver: slots taken so far */
-    uint64_t fences;     /* by the receiver: 1: it orders others' accesses before it sleeps */
-    uint64_t is_reading; /* by the receiver, once: it can read the sender's memory */
-    uint64_t word;       /* by the receiver: a word of its own, for the sender to find */
-    uint64_t word_at;    /* by the receiver, after it: its address; 0: it is not to be read */
+    uint64_t credit;  /* by the receiver: slots taken so far */
+    uint64_t fences;  /* by the receiver: 1: it orders others' accesses before it sleeps */
+    uint64_t reading; /* by the receiver: what it reads in the sender's memory (foreign.h) */
+    uint64_t word;    /* by the receiver: a word of its own, for the sender to find */
+    uint64_t word_at; /* by the receiver, after it: its address; 0: it is not to be read */
     uint64_t pad0[3];
     uint64_t receiver_sleeps; /* 1: ring the bell after publishing a slot */
     uint64_t pad1[7];

@@ -87,6 +87,12 @@ static bool is_better_copied(const kolo_group *group, const struct ko_call *call
     return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
 }
 
+/* Whether all ranks send and all receive, and what they receive is what was sent. */
+static bool is_exchange(enum ko_collective what)
+{
+    return what == KO_ALL_GATHER || what == KO_ALL_TO_ALL;
+}
+
 /* What calls of one kind have in common. */
 static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
@@ -107,6 +113,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->channel = &group->collectives;
     v->element = (size_t)1 << shift;
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
+    v->is_moving = is_exchange(call->what);
     v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_large = is_beyond_cache(group, call, call->count << shift);
     v->held = call->held;

@@ -25,7 +25,7 @@
     X(TUNING, TEXT, "", 0, 0, "file of costs by which algorithms are chosen, made by kolo-perf --tune; rank 0's counts") \
     X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries, and a quarter of a tcp message; the same on all ranks") \
     X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction") \
-    X(PROTO, TEXT, "inline,reference", 0, 0, "ways of slices through shared memory besides its slots: inline (short ones beside their flag), reference (memory of kolo_mem_alloc stays where it is), cma (so does any other, if all ranks say so and the system permits it; a send of memory that it keeps from other processes is an error then; slower on machines measured so far); simple: none") \
+    X(PROTO, TEXT, "inline,reference,try-cma", 0, 0, "ways of slices through shared memory besides its slots: inline (short ones beside their flag), reference (memory of kolo_mem_alloc stays where it is), try-cma (so does any other in all_gather and all_to_all, if all ranks say so and the system permits it, where that is sooner by the first slices of each length), cma (always, in every call; a send of memory that the system keeps from other processes is an error then); simple: none") \
     X(EAGER_BYTES, SIZE, "4M", 0, 17179869184, "length up to which a message is taken in before its receive is posted; a longer one is laid aside till then; 0: no send is complete before its receive, and fails itself if its message does not fit") \
     X(UNEXPECTED_BYTES, SIZE, "256M", 4096, 1099511627776, "memory of a rank's, for each group, for messages that came before their receives; beyond it the group fails") \
     X(SPIN_US, INT, "50", 0, 1000000, "time that a wait polls before it sleeps, in microseconds") \

@@ -50,8 +50,7 @@ enum { VECTORS_MOST = 8 << 10 };
 
 void ko_copy_long(void *to, const void *from, size_t nbytes)
 {
-    if (__builtin_cpu_supports("avx2") &&
-        (nbytes <= VECTORS_MOST || !__builtin_cpu_is("intel")))
+    if (__builtin_cpu_supports("avx2") && (nbytes <= VECTORS_MOST || !__builtin_cpu_is("intel")))
         copy_by_vectors(to, from, nbytes);
     else
         memcpy(to, from, nbytes);

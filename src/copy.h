@@ -14,9 +14,10 @@
 enum { KO_LONG_COPY = 2048 };
 void ko_copy_long(void *to, const void *from, size_t nbytes);
 
-/* memcpy by what the processor does best. A C library may make `rep movs` of long copies, by which on
- * some (AMD's Zen 3) slices that another core has written take, at times, three times as long to
- * arrive; on Intel's they arrive sooner. The two may have any alignment and overlap in nothing, and without bytes be NULL. */
+/* memcpy by what the processor does best. A C library may make `rep movs` of long copies, by which
+ * on some (AMD's Zen 3) slices that another core has written take, at times, three times as long to
+ * arrive; on Intel's they arrive sooner. The two may have any alignment and overlap in nothing, and
+ * without bytes be NULL. */
 static inline void ko_copy(void *to, const void *from, size_t nbytes)
 {
     if (nbytes >= KO_LONG_COPY) {

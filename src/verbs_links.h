@@ -26,6 +26,7 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
+    bool is_moving;       /* nothing is reduced: what is posted is put in its place as it is */
     bool is_copying;      /* OUT, which peers could read where it lies, goes through slots */
     bool is_large;        /* results would not stay in the cache */
     bool is_streaming;    /* nor are they read again */
@@ -219,6 +220,7 @@ static int try_to_post(const verbs *v, struct ko_link *link, const void *from, s
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
+    link->lands = v->is_moving;
     while (look_again(v, link->peer, "for room to send to", try_to_post(v, link, from, nbytes)))
         ;
     v->has_posted |= link->flushed < link->referenced;

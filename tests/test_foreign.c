@@ -41,7 +41,7 @@ static bool is_read(struct ko_channel *channel, int n)
     for (int i = 0; i < n; i++) {
         struct ko_link *link = channel->ports ? channel->ports[i].link : NULL;
 
-        if (link && link->outbox && link->outbox->is_reading)
+        if (link && link->outbox && link->outbox->reading)
             return true;
     }
     return false;
@@ -134,6 +134,20 @@ static void everything_between_processes(void **state)
                          0);
 }
 
+/* As it is by default: both ways at first, and then the one that is sooner here. */
+static void both_ways_at_first(void **state)
+{
+    const enum ranks_kind kinds[] = {RANKS_PROCESSES, RANKS_THREADS};
+    bool is_permitted = true;
+
+    (void)state;
+    set_variables("inline,try-cma");
+    needs_permission();
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = kinds[i], .n = 2}, use_everything, &is_permitted), 0);
+}
+
 static void everything_between_threads(void **state)
 {
     bool is_permitted = true;
@@ -173,7 +187,7 @@ static void slots_where_it_is_forbidden_or_not_wanted(void **state)
     struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 2};
 
     (void)state;
-    set_variables("inline,cma");
+    set_variables("inline,cma,try-cma");
     assert_int_equal(ranks_run(&ranks, use_slots_by_force, NULL), 0);
     set_variables("inline");
     assert_int_equal(ranks_run(&ranks, use_slots, NULL), 0);
@@ -255,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_between_processes),
         cmocka_unit_test(everything_between_threads),
+        cmocka_unit_test(both_ways_at_first),
         cmocka_unit_test(slots_where_it_is_forbidden_or_not_wanted),
         cmocka_unit_test(what_is_not_there_is_an_error),
         cmocka_unit_test(who_dies_is_noticed),

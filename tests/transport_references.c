@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -97,14 +98,14 @@ static bool invite(const struct puppet *puppet, const uint64_t *address, uint64_
     link->outbox->word = word;
     link->outbox->word_at = (uintptr_t)address;
     ko_foreign_try(link);
-    return link->inbox->is_reading != 0;
+    return link->inbox->reading != 0;
 }
 
-static struct puppet open_reader(struct suite *suite)
+static struct puppet open_reader(struct suite *suite, const char *protocol)
 {
     struct puppet puppet;
 
-    setenv("KOLO_PROTO", "cma", 1);
+    setenv("KOLO_PROTO", protocol, 1);
     puppet = open_puppet(suite);
     unsetenv("KOLO_PROTO");
     return puppet;
@@ -119,23 +120,114 @@ static void hostile_invitations(void **state)
     const void *body;
 
     suite_needs_dial(suite);
-    puppet = open_puppet(suite); /* nobody wants to read here */
+    puppet = open_reader(suite, "inline"); /* nobody wants to read here */
     assert_int_equal(refer_to_foreign(&puppet, bytes, &body), KOLO_E_PROTOCOL);
     assert_false(invite(&puppet, &word, word));
     close_puppet(&puppet);
-    puppet = open_reader(suite);
+    puppet = open_reader(suite, "cma");
     assert_false(invite(&puppet, NULL, word)); /* not yet */
     assert_false(invite(&puppet, &word, word + 1));
     assert_false(invite(&puppet, &word, word)); /* once only */
     assert_int_equal(refer_to_foreign(&puppet, bytes, &body), KOLO_E_PROTOCOL);
     close_puppet(&puppet);
-    puppet = open_reader(suite);
+    puppet = open_reader(suite, "cma");
     assert_false(invite(&puppet, (const uint64_t *)8, word));
     close_puppet(&puppet);
-    puppet = open_reader(suite);
+    puppet = open_reader(suite, "cma");
     assert_true(invite(&puppet, &word, word)); /* this process is its own peer */
     assert_int_equal(refer_to_foreign(&puppet, bytes, &body), KOLO_OK);
     close_puppet(&puppet);
+}
+
+/* Slices of nbytes come and have taken so long, until the link's window says what is to be. */
+static void take(const struct puppet *puppet, uint32_t kind, uint32_t nbytes, int64_t ns)
+{
+    enum { ENOUGH = 10 };
+
+    for (int i = 0; i < ENOUGH; i++) {
+        puppet->link->frame = (struct ko_frame){.kind = kind, .nbytes = nbytes};
+        if (ko_foreign_is_timed(puppet->link))
+            ko_foreign_judge(puppet->link, ns);
+    }
+}
+
+static void reading_where_that_is_sooner(void **state)
+{
+    const uint64_t decided = 1U << KO_FOREIGN_DECIDED, sooner = 1U << KO_FOREIGN_SOONER;
+    struct suite *suite = *state;
+    struct puppet puppet;
+    const uint64_t word = 12345, *said;
+
+    suite_needs_dial(suite);
+    puppet = open_reader(suite, "try-cma");
+    said = &puppet.link->inbox->reading;
+    take(&puppet, KO_FRAME_DATA, 8192, 1000); /* nobody reads yet */
+    assert_true(invite(&puppet, &word, word));
+    assert_int_equal(*said, KO_FOREIGN_READS);
+    take(&puppet, KO_FRAME_FOREIGN, 8192, 1999);
+    assert_int_equal(*said, KO_FOREIGN_READS); /* before it has been compared */
+    take(&puppet, KO_FRAME_DATA, 12288, 1500); /* as long for a byte: less than two of these */
+    assert_int_equal(*said, KO_FOREIGN_READS | decided | sooner);
+    take(&puppet, KO_FRAME_FOREIGN, 8192, 9999); /* it is decided */
+    assert_int_equal(*said, KO_FOREIGN_READS | decided | sooner);
+    take(&puppet, KO_FRAME_DATA, 8191, 1000); /* too short */
+    take(&puppet, KO_FRAME_REFERENCE, 16384, 1000);
+    take(&puppet, KO_FRAME_FOREIGN, 16384, 2001);
+    take(&puppet, KO_FRAME_DATA, 16384, 1000);
+    assert_int_equal(*said, KO_FOREIGN_READS | decided | sooner | decided << 1);
+    take(&puppet, KO_FRAME_FOREIGN, UINT32_MAX, 1);
+    take(&puppet, KO_FRAME_DATA, UINT32_MAX, INT32_MAX);
+    assert_int_equal(*said, KO_FOREIGN_READS | decided | sooner | decided << 1 |
+                                (decided | sooner) << (KO_FOREIGN_CLASSES - 1));
+    close_puppet(&puppet);
+}
+
+static void both_ways_until_it_is_decided(void **state)
+{
+    struct suite *suite = *state;
+    struct puppet puppet;
+    struct ko_window *theirs;
+    char *bytes = mmap(NULL, 65536, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int nread = 0;
+
+    suite_needs_dial(suite);
+    puppet = open_reader(suite, "try-cma");
+    theirs = puppet.link->outbox;
+    assert_false(ko_foreign_is_read(puppet.link, 16384));
+    assert_false(ko_foreign_is_tried(puppet.link, bytes, 16384));
+    theirs->reading = KO_FOREIGN_READS;
+    assert_false(ko_foreign_is_read(puppet.link, 16384)); /* not whatever it costs */
+    for (int i = 0; i < 20; i++)
+        nread += ko_foreign_is_tried(puppet.link, bytes, 16384);
+    assert_int_equal(nread, 10);
+    theirs->reading |= 1U << (KO_FOREIGN_DECIDED + 1);
+    for (int i = 0; i < 4; i++)
+        assert_false(ko_foreign_is_tried(puppet.link, bytes, 16384));
+    theirs->reading |= 1U << (KO_FOREIGN_SOONER + 1);
+    for (int i = 0; i < 4; i++)
+        assert_true(ko_foreign_is_tried(puppet.link, bytes + 16384 * i, 16384));
+    assert_false(ko_foreign_is_tried(puppet.link, bytes, KO_FOREIGN_LEAST - 1));
+    close_puppet(&puppet);
+    munmap(bytes, 65536);
+}
+
+/* Neither here nor there: it goes through slots. */
+static void what_nobody_can_read_is_not_tried(void **state)
+{
+    struct suite *suite = *state;
+    struct puppet puppet;
+    char *bytes = mmap(NULL, 65536, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    suite_needs_dial(suite);
+    puppet = open_reader(suite, "try-cma");
+    puppet.link->outbox->reading = UINT64_MAX;
+    mprotect(bytes + 32768, 32768, PROT_NONE);
+    assert_true(ko_foreign_is_tried(puppet.link, bytes, 32768));
+    assert_false(ko_foreign_is_tried(puppet.link, bytes + 32768, 16384));
+    assert_false(ko_foreign_is_tried(puppet.link, bytes + 16384, 32768));
+    assert_true(ko_foreign_is_tried(puppet.link, bytes + 16384, 16384));
+    close_puppet(&puppet);
+    munmap(bytes, 65536);
 }
 
 /* Where the next slice lies, which has come and has so many bytes. */
@@ -337,7 +429,13 @@ static void hostile_announcements(void **state)
     {                              \
         "references: " #name, name \
     }
-const struct suite_case suite_reference_cases[] = {
-    CASE(read_in_place), CASE(written_in_place),      CASE(hostile_references),
-    CASE(hostile_loans), CASE(hostile_announcements), CASE(hostile_invitations)};
+const struct suite_case suite_reference_cases[] = {CASE(read_in_place),
+                                                   CASE(written_in_place),
+                                                   CASE(hostile_references),
+                                                   CASE(hostile_loans),
+                                                   CASE(hostile_announcements),
+                                                   CASE(hostile_invitations),
+                                                   CASE(reading_where_that_is_sooner),
+                                                   CASE(both_ways_until_it_is_decided),
+                                                   CASE(what_nobody_can_read_is_not_tried)};
 const size_t suite_nreference_cases = sizeof suite_reference_cases / sizeof *suite_reference_cases;

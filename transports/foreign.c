@@ -23,12 +23,42 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+enum way { BY_SLOTS, BY_READING, NWAYS };
+
+/* Slices of each way that decide on a class. */
+enum { TRIES = 6 };
+
+/* Slices of one class that were measured, and the least time for 1024 bytes. */
+struct trial {
+    int n[NWAYS];
+    int64_t least_ns[NWAYS];
+};
+
 struct ko_foreign {
     uint64_t word; /* ours, for the peer to find */
     bool is_tried;
     pid_t peer;  /* 0: its memory is not read */
     int peer_fd; /* readable when it has ended; -1: it is this process */
+
+    struct trial trials[KO_FOREIGN_CLASSES]; /* of slices that come */
+    uint64_t reading;                        /* as in our window */
+    unsigned char turns[KO_FOREIGN_CLASSES]; /* of slices that go */
+    uintptr_t readable, end;                 /* memory at whose ends we have read ourselves */
 };
+
+static int class_of(size_t nbytes)
+{
+    int found = 0;
+
+    while (found < KO_FOREIGN_CLASSES - 1 && nbytes >= (size_t)KO_FOREIGN_LEAST << (found + 1))
+        found++;
+    return found;
+}
+
+static bool says(uint64_t reading, int what, int class)
+{
+    return reading >> (what + class) & 1;
+}
 
 static struct ko_foreign *foreign_of(struct ko_link *link)
 {
@@ -49,7 +79,7 @@ void ko_foreign_free(struct ko_foreign *foreign)
 
 int ko_foreign_invite(struct ko_link *link)
 {
-    if (!(link->protocols & KO_PROTO_CMA))
+    if (!(link->protocols & (KO_PROTO_CMA | KO_PROTO_TRY_CMA)))
         return KOLO_OK;
     if (!foreign_of(link))
         return KOLO_E_NOMEM;
@@ -85,6 +115,14 @@ static pid_t find_peer(const struct ko_link *link)
     return peer.pid;
 }
 
+/* In all classes, whatever it costs. */
+static uint64_t decided_in_favour(void)
+{
+    const uint64_t classes = (1U << KO_FOREIGN_CLASSES) - 1;
+
+    return classes << KO_FOREIGN_DECIDED | classes << KO_FOREIGN_SOONER;
+}
+
 void ko_foreign_try(struct ko_link *link)
 {
     struct ko_foreign *foreign = link->foreign;
@@ -104,14 +142,82 @@ void ko_foreign_try(struct ko_link *link)
         copy_from(peer, address, &found, sizeof found) || found != link->outbox->word)
         return;
     foreign->peer = peer;
-    ko_store_release(&link->inbox->is_reading, 1);
+    foreign->reading = KO_FOREIGN_READS;
+    if (link->protocols & KO_PROTO_CMA)
+        foreign->reading |= decided_in_favour();
+    ko_store_release(&link->inbox->reading, foreign->reading);
 }
 
 bool ko_foreign_is_read(const struct ko_link *link, size_t nbytes)
 {
-    return link->foreign && nbytes >= KO_FOREIGN_LEAST &&
-           ko_load_acquire(&link->outbox->is_reading);
+    return link->protocols & KO_PROTO_CMA && link->foreign && nbytes >= KO_FOREIGN_LEAST &&
+           ko_load_acquire(&link->outbox->reading);
 }
+
+/* ---- trials -------------------------------------------------------------------------------- */
+
+/* Whether the system lets the bytes be read, if it does so at both ends. Slices side by side make
+ * one stretch, so a buffer that is sent again costs nothing. */
+static bool is_readable(struct ko_foreign *foreign, uintptr_t from, size_t nbytes)
+{
+    char ends[2];
+    const struct iovec here = {ends, 2};
+    const struct iovec there[] = {{(void *)from, 1}, {(void *)(from + nbytes - 1), 1}};
+
+    if (from >= foreign->readable && from + nbytes <= foreign->end)
+        return true;
+    if (ko_fault(KO_FAULT_FOREIGN) || process_vm_readv(getpid(), &here, 1, there, 2, 0) != 2)
+        return false;
+    if (from != foreign->end)
+        foreign->readable = from;
+    foreign->end = from + nbytes;
+    return true;
+}
+
+bool ko_foreign_is_tried(struct ko_link *link, const void *from, size_t nbytes)
+{
+    const int class = class_of(nbytes);
+    uint64_t reading;
+
+    if (!link->foreign || nbytes < KO_FOREIGN_LEAST || !(link->protocols & KO_PROTO_TRY_CMA))
+        return false;
+    reading = ko_load_acquire(&link->outbox->reading);
+    if (!says(reading, KO_FOREIGN_DECIDED, class) &&
+        (!reading || link->foreign->turns[class]++ & 1))
+        return false;
+    if (says(reading, KO_FOREIGN_DECIDED, class) && !says(reading, KO_FOREIGN_SOONER, class))
+        return false;
+    return is_readable(link->foreign, (uintptr_t)from, nbytes);
+}
+
+bool ko_foreign_is_timed(const struct ko_link *link)
+{
+    const struct ko_foreign *foreign = link->foreign;
+
+    return foreign && foreign->reading && link->frame.nbytes >= KO_FOREIGN_LEAST &&
+           (link->frame.kind == KO_FRAME_DATA || link->frame.kind == KO_FRAME_FOREIGN) &&
+           !says(foreign->reading, KO_FOREIGN_DECIDED, class_of(link->frame.nbytes));
+}
+
+void ko_foreign_judge(struct ko_link *link, int64_t ns)
+{
+    const enum way way = link->frame.kind == KO_FRAME_FOREIGN ? BY_READING : BY_SLOTS;
+    const int class = class_of(link->frame.nbytes);
+    struct ko_foreign *foreign = link->foreign;
+    struct trial *trial = &foreign->trials[class];
+    const int64_t ns_of_1k = 1024 * ns / link->frame.nbytes;
+
+    if (!trial->n[way]++ || ns_of_1k < trial->least_ns[way])
+        trial->least_ns[way] = ns_of_1k;
+    if (trial->n[BY_SLOTS] < TRIES || trial->n[BY_READING] < TRIES)
+        return;
+    foreign->reading |= UINT64_C(1) << (KO_FOREIGN_DECIDED + class);
+    if (trial->least_ns[BY_READING] < 2 * trial->least_ns[BY_SLOTS])
+        foreign->reading |= UINT64_C(1) << (KO_FOREIGN_SOONER + class);
+    ko_store_release(&link->inbox->reading, foreign->reading);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
 
 static bool has_ended(const struct ko_foreign *foreign)
 {

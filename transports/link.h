@@ -78,6 +78,7 @@ struct ko_link {
     struct ko_window_places places;         /* of the outbox */
     struct ko_references *references;       /* reference.h; made at first use */
     struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
+    bool lands;         /* set by the user: the peer puts what is posted in its place as it is */
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
     uint32_t nlent;     /* slices that the peer may still write */
     void *back;         /* of a LENT frame that has been peeked at: where the receiver writes */

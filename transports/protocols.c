@@ -13,7 +13,8 @@ static const struct {
 } protocols_of[] = {{"simple", 0}, /* nothing else */
                     {"inline", KO_PROTO_INLINE},
                     {"reference", KO_PROTO_REFERENCE},
-                    {"cma", KO_PROTO_CMA}};
+                    {"cma", KO_PROTO_CMA},
+                    {"try-cma", KO_PROTO_TRY_CMA}};
 
 enum { NPROTOCOLS = sizeof protocols_of / sizeof *protocols_of };
 
@@ -24,9 +25,10 @@ static int add(const char *name, size_t length, unsigned *protocols)
             *protocols |= protocols_of[i].bit;
             return KOLO_OK;
         }
-    return ko_fail(KOLO_E_INVALID,
-                   "KOLO_PROTO names \"%.*s\"; it lists ways of simple, inline, reference and cma",
-                   (int)(length < 64 ? length : 64), name);
+    return ko_fail(
+        KOLO_E_INVALID,
+        "KOLO_PROTO names \"%.*s\"; it lists ways of simple, inline, reference, cma and try-cma",
+        (int)(length < 64 ? length : 64), name);
 }
 
 int ko_protocols_read(unsigned *protocols)

@@ -11,6 +11,7 @@
  */
 #include "link.h"
 
+#include "clock.h"
 #include "copy.h"
 #include "fence.h"
 #include "foreign.h"
@@ -148,7 +149,8 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
         return err;
     if (is_made)
         return publish_reference(link, stamp, &reference, nbytes);
-    if (ko_foreign_is_read(link, nbytes))
+    if (ko_foreign_is_read(link, nbytes) ||
+        (link->lands && ko_foreign_is_tried(link, from, nbytes)))
         return publish_foreign(link, stamp, from, nbytes);
     ko_copy(place, from, nbytes);
     return window_commit(link, stamp, nbytes);
@@ -329,6 +331,8 @@ static int land_placed(struct ko_link *link)
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
     const bool is_foreign = link->frame.kind == KO_FRAME_FOREIGN;
+    const bool is_timed = ko_foreign_is_timed(link);
+    const int64_t began_ns = is_timed ? ko_now_ns() : 0;
     const void *body = to;
     int err;
 
@@ -341,6 +345,8 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
         ko_copy_streaming(to, body, link->frame.nbytes);
     else if (!is_foreign)
         ko_copy(to, body, link->frame.nbytes);
+    if (is_timed)
+        ko_foreign_judge(link, ko_now_ns() - began_ns);
     window_release(link);
     return KOLO_OK;
 }
