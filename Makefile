@@ -475,13 +475,13 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
-                      tests/same-options tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
+                      tests/same-options tests/idle-assertions tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
                       tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/inside tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
-LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-cuda lint-ib
+LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-bats lint-cuda lint-ib
 
 .PHONY: lint $(LINTS)
-lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell cuda (lint-NAME for one)
+lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell bats cuda (lint-NAME for one)
 
 lint-format:
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
@@ -512,6 +512,9 @@ lint-exports: $(SHARED)
 
 lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
+
+lint-bats:
+	$(Q)tests/idle-assertions $(wildcard tests/*.bats)
 
 # Every load of global memory says how it is ordered (volatile, relaxed, acquire): a plain one the
 # compiler may move, repeat, or take by a path that keeps stale copies of what a peer writes. Whole

@@ -53,12 +53,13 @@ setup() {
 }
 
 @test "no installed text has a placeholder or the DESTDIR in it" {
-    ! grep -rIE "@[A-Z_]+@|$DEST" "$DEST"
+    ! grep -rIE "@[A-Z_]+@|$DEST" "$DEST" || false
 }
 
 @test "installed tools run" {
     run "$DEST$PREFIX/bin/kolorun" -n 2 "$DEST$PREFIX/bin/kolo-info" --version
-    [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 2 ]
 }
 
 @test "pkg-config, C, shared" {
@@ -105,7 +106,7 @@ END
         [ "$output" = "$SAYS" ]
     done
     readelf -d "$T/b/use_c" | grep -q libkolo
-    ! readelf -d "$T/b/use_c_static" | grep -q libkolo
+    ! readelf -d "$T/b/use_c_static" | grep -q libkolo || false
 }
 
 @test "CMake: a version that is too new is refused" {
@@ -128,7 +129,8 @@ END
     command -v groff >/dev/null || skip "no groff"
     for page in "$DEST$PREFIX"/share/man/man1/*; do
         run groff -mdoc -ww -Tutf8 -z "$page"
-        [ "$status" -eq 0 ] && [ -z "$output" ]
+        [ "$status" -eq 0 ]
+        [ -z "$output" ]
     done
 }
 

@@ -55,7 +55,9 @@ start() {
 
 @test "all ranks end well: exit code 0, nothing said" {
     run --separate-stderr "$KOLORUN" -n 3 true
-    [ "$status" -eq 0 ] && [ -z "$output" ] && [ -z "$stderr" ]
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ -z "$stderr" ]
 }
 
 @test "the failing rank's exit code is the job's" {
@@ -98,7 +100,8 @@ start() {
 
 @test "-q leaves the table out, not the exit code" {
     run "$KOLORUN" -q -n 2 sh -c '[ $RANK != 1 ] || exit 3; exec sleep 1000'
-    [ "$status" -eq 3 ] && [ -z "$output" ]
+    [ "$status" -eq 3 ]
+    [ -z "$output" ]
 }
 
 @test "a program that does not exist: 127; that cannot be executed: 126" {
@@ -142,10 +145,12 @@ start() {
 
 @test "--help, --version" {
     run "$KOLORUN" --help
-    [ "$status" -eq 0 ] && [[ "$output" == *"Examples:"* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"Examples:"* ]]
     [ "$("$KOLORUN" -h)" = "$output" ]
     run "$KOLORUN" --version
-    [ "$status" -eq 0 ] && [[ "$output" == "kolorun (kolo) "[0-9]* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" == "kolorun (kolo) "[0-9]* ]]
 }
 
 @test "what follows the program is its own" {
@@ -176,7 +181,8 @@ start() {
         [ "$status" -eq 0 ]
     done
     KOLO_CUDA=0 run "$KOLORUN" -n gpu true
-    [ "$status" -eq 125 ] && [ "${lines[0]}" = "kolorun: -n gpu: there is none: KOLO_CUDA is 0" ]
+    [ "$status" -eq 125 ]
+    [ "${lines[0]}" = "kolorun: -n gpu: there is none: KOLO_CUDA is 0" ]
     [ -e "$double/libcuda.so.1" ] || skip "no double of the driver"
     export LD_LIBRARY_PATH=$double FAKECUDA_DEVICES=3
     for what in auto gpu; do
@@ -186,7 +192,8 @@ start() {
     run "$KOLORUN" -n cpu --no-tag sh -c '[ $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc) ]'
     [ "$status" -eq 0 ]
     FAKECUDA_BREAK=cuInit=-9 run "$KOLORUN" -n gpu true
-    [ "$status" -eq 125 ] && [[ "${lines[0]}" == *"-n gpu: there is none: the driver ended the process that asked it" ]]
+    [ "$status" -eq 125 ]
+    [[ "${lines[0]}" == *"-n gpu: there is none: the driver ended the process that asked it" ]]
 }
 
 @test "one dash does for long options, as Open MPI takes them" {
@@ -211,14 +218,17 @@ start() {
     mkdir "$D/in"
     printf '#!/bin/sh\nchmod 700 . && pwd && echo $TORCHELASTIC_ERROR_FILE\n' >"$D/in/prog"
     chmod +x "$D/in/prog"
-    run "$KOLORUN" --wdir "$D/in" --log-dir logs ./prog
-    [ "$status" -eq 0 ] && [ "${lines[0]}" = "$D/in" ] && [[ "${lines[1]}" == logs/kolorun_* ]]
+    run --separate-stderr "$KOLORUN" --wdir "$D/in" --log-dir logs ./prog
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "$D/in" ]
+    [[ "${lines[1]}" == logs/kolorun_* ]]
     [ -d "$D/in/logs" ]
     run "$KOLORUN" -wd "$D/in" --dry-run ./prog
     run sh -c "${lines[0]}"
     [ "${lines[0]}" = "$D/in" ]
     run "$KOLORUN" --wdir "$D/none" true
-    [ "$status" -eq 125 ] && [[ "$output" == *"--wdir $D/none: No such file or directory"* ]]
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"--wdir $D/none: No such file or directory"* ]]
 }
 
 @test "--report-bindings says what each rank is bound to" {
@@ -286,7 +296,8 @@ import os, socket
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("", int(os.environ["MASTER_PORT"]))); s.listen(1)
 c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); print("served")'
-    [ "$status" -eq 0 ] && [ "$output" = served ]
+    [ "$status" -eq 0 ]
+    [ "$output" = served ]
 }
 
 # The first of so many ports in a row that nothing has; outside the range that systems give out.
@@ -313,7 +324,9 @@ END
     low=$(free_ports 2)
     export KOLO_PORT_RANGE=$low-$((low + 1))
     run "$KOLORUN" -n 1 "$KOLORUN" -n 1 sh -c 'echo $MASTER_PORT'
-    [ "$status" -eq 0 ] && [ "$output" -ge "$low" ] && [ "$output" -le $((low + 1)) ]
+    [ "$status" -eq 0 ]
+    [ "$output" -ge "$low" ]
+    [ "$output" -le $((low + 1)) ]
     "$KOLORUN" -n 1 sh -c 'echo $MASTER_PORT; "$0" -n 1 printenv MASTER_PORT' "$KOLORUN" >"$D/both"
     [ "$(sort "$D/both")" = "$low"$'\n'"$((low + 1))" ]
     run "$KOLORUN" --dry-run printenv MASTER_PORT
@@ -345,7 +358,8 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     sed -n 's/.*listen([0-9]*<TCP.*:\([0-9]*\)\]*>, .*= 0$/\1/p' "$D/trace" >"$D/ports"
     [ "$(wc -l <"$D/ports")" -ge 4 ] # the store's, and each rank's
     while read -r port; do
-        [ "$port" -ge "$low" ] && [ "$port" -le $((low + 15)) ]
+        [ "$port" -ge "$low" ]
+        [ "$port" -le $((low + 15)) ]
     done <"$D/ports"
 }
 
@@ -517,7 +531,8 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     [ "$status" -eq 124 ]
     [[ "$output" == *"ran past its limit of 0.3 s"* ]]
     run "$KOLORUN" -n 2 --timeout 1000 true
-    [ "$status" -eq 0 ] && [ -z "$output" ]
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
 }
 
 @test "a grandchild that keeps the pipe open does not hold the job" {
@@ -552,7 +567,8 @@ inject() {
     inject pidfd_open:error=ENOSYS:when=2 -n 3 sh -c '[ $RANK != 1 ] || exit 6; exec sleep 1000'
     [ "$status" -eq 6 ]
     inject pidfd_open:error=ENOSYS -n 3 echo ok
-    [ "$status" -eq 0 ] && [ "$(grep -c ok <<<"$output")" -eq 3 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ok <<<"$output")" -eq 3 ]
 }
 
 @test "without IPv6 the port is one of IPv4" {
@@ -594,16 +610,19 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))' "$@"
 
 @test "a single rank may talk to the terminal" {
     on_terminal 'hello\n' "$KOLORUN" -n 1 sh -c 'echo ready; read a; echo "got $a"'
-    [ "$status" -eq 0 ] && [ "${lines[-1]}" = "got hello" ]
+    [ "$status" -eq 0 ]
+    [ "${lines[-1]}" = "got hello" ]
 }
 
 @test "of Ctrl-C a rank hears once, and nobody is blamed" {
     on_terminal '\x03' "$KOLORUN" -n 1 sh -c 'trap "echo heard; heard=1" INT
         echo ready; until [ "$heard" ]; do sleep 0.05; done; sleep 0.3'
-    [ "$status" -eq 0 ] && [ "$(grep -c heard <<<"$output")" -eq 1 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c heard <<<"$output")" -eq 1 ]
     on_terminal '\x03' "$KOLORUN" -n 2 sh -c 'echo x >>"$0/up"
         until [ "$(wc -l <"$0/up")" -ge 2 ]; do sleep 0.05; done; echo ready; exec sleep 1000' "$D"
-    [ "$status" -eq 130 ] && [[ "$output" != *first* ]]
+    [ "$status" -eq 130 ]
+    [[ "$output" != *first* ]]
 }
 
 @test "a terminal that goes away takes the ranks with it" {
@@ -675,14 +694,16 @@ FAILS='echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS" >>"$0/at
     code=0; wait $job || code=$?
     [ $code -eq 143 ]
     run "$KOLORUN" -n 2 --max-restarts 9 --timeout 0.3 sleep 1000
-    [ "$status" -eq 124 ] && [[ "$output" != *again* ]]
+    [ "$status" -eq 124 ]
+    [[ "$output" != *again* ]]
     run -127 "$KOLORUN" -n 2 --max-restarts 9 /nonexistent/prog
     [[ "$output" != *again* ]]
 }
 
 @test "--timeout counts all attempts together" {
     run timeout 60 "$KOLORUN" -n 1 --max-restarts 1000000 --timeout 1 sh -c 'sleep 0.1; exit 1'
-    [ "$status" -eq 124 ] && [[ "$output" == *"ran past its limit of 1 s"* ]]
+    [ "$status" -eq 124 ]
+    [[ "$output" == *"ran past its limit of 1 s"* ]]
 }
 
 @test "children of an attempt do not live into the next" {
@@ -701,7 +722,8 @@ s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("", int(os.environ["MASTER_PORT"]))); s.listen(1)
 c = socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))); a = s.accept()
 print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_COUNT"]))'
-    [ "$status" -eq 0 ] && [ "$output" = $'served\nserved' ]
+    [ "$status" -eq 0 ]
+    [ "$output" = $'served\nserved' ]
 }
 
 # ---- logs
@@ -716,8 +738,9 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     [ "$(cat "$logs/attempt_1/1/stdout.log" "$logs/attempt_1/1/stderr.log")" = $'out1\nerr1' ]
     [ ! -e "$logs/attempt_1/0/stderr.log" ]
     [ -d "$logs/attempt_0/0" ]
-    grep -qx '\[1\] out1' <<<"$output" && grep -qx '\[0\] err0' <<<"$stderr"
-    ! grep -q out0 <<<"$output"
+    grep -qx '\[1\] out1' <<<"$output"
+    grep -qx '\[0\] err0' <<<"$stderr"
+    ! grep -q out0 <<<"$output" || false
 }
 
 @test "--tee keeps the bytes as they are, also of one rank" {
@@ -731,11 +754,14 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     mkdir -p "$D/logs"
     run "$KOLORUN" -n 1 --log-dir "$D/logs" -t 3 sh -c '
         rm -f "${TORCHELASTIC_ERROR_FILE%/*}/stdout.log"; echo fine'
-    [ "$status" -eq 0 ] && [[ "$output" == *fine* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" == *fine* ]]
     run "$KOLORUN" -n 1 --log-dir /proc/no true
-    [ "$status" -eq 125 ] && [[ "$output" == "kolorun: no folder for logs can be made below /proc/no: "*"; --log-dir says where" ]]
+    [ "$status" -eq 125 ]
+    [[ "$output" == "kolorun: no folder for logs can be made below /proc/no: "*"; --log-dir says where" ]]
     TMPDIR=/proc/nope run "$KOLORUN" -n 1 -t 1 true
-    [ "$status" -eq 125 ] && [[ "$output" == *" below /proc/nope: "* ]]
+    [ "$status" -eq 125 ]
+    [[ "$output" == *" below /proc/nope: "* ]]
 }
 
 @test "standard error says once where logs are" {
@@ -746,7 +772,8 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     [[ "$stderr" =~ ^kolorun:\ logs\ are\ in\ ($TMPDIR/kolorun_[^ ]*)$ ]]
     rm -r "${BASH_REMATCH[1]}"
     run --separate-stderr "$KOLORUN" -n 2 -q --log-dir "$D/quiet" true
-    [ -z "$stderr" ] && [ -d "$D/quiet" ]
+    [ -z "$stderr" ]
+    [ -d "$D/quiet" ]
 }
 
 @test "what a rank writes into its error file is shown beneath it" {
@@ -792,7 +819,8 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
 
 @test "without a place for temporary files the job runs all the same" {
     TMPDIR=/proc/no run "$KOLORUN" -n 2 --no-tag sh -c 'echo "${TORCHELASTIC_ERROR_FILE-none}"'
-    [ "$status" -eq 0 ] && [ "$output" = $'none\nnone' ]
+    [ "$status" -eq 0 ]
+    [ "$output" = $'none\nnone' ]
 }
 
 # ---- what is only said
@@ -800,7 +828,8 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
 @test "--dry-run prints commands that do the same" {
     run "$KOLORUN" -n 2 --nnodes 2 --node-rank 1 --rdzv-endpoint h:7 --rdzv-id j --dry-run -x 'A=b c' \
         sh -c 'echo "it'"'"'s $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $A"'
-    [ "$status" -eq 0 ] && [ "${#lines[@]}" -eq 2 ]
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 2 ]
     [ "$(sh -c "${lines[1]}")" = "it's 3/4 h:7 j b c" ]
     run "$KOLORUN" -n 2 --dry-run -x OMP_NUM_THREADS=4 sh -c 'echo $OMP_NUM_THREADS'
     [ "$(sh -c "${lines[0]}")" = 4 ]
@@ -825,13 +854,14 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
         done
     done
     [ "$(env -u OMP_NUM_THREADS nproc)" -gt 1 ] || skip "there is one processor"
-    ! cmp -s "$D/bound0" "$D/bound1"
+    ! cmp -s "$D/bound0" "$D/bound1" || false
 }
 
 @test "torchrun's command lines for one machine are understood" {
     run --separate-stderr "$KOLORUN" --nnodes 1:1 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0 \
         --rdzv_id x --max_restarts 0 --no_python --log_dir "$D/l" --no-tag sh -c 'echo $MASTER_ADDR'
-    [ "$status" -eq 0 ] && [ "$output" = $'localhost\nlocalhost' ]
+    [ "$status" -eq 0 ]
+    [ "$output" = $'localhost\nlocalhost' ]
 }
 
 # ---- several machines that agree: here, all of them on this one
@@ -1071,11 +1101,11 @@ END
     cmp "$D/token.0" "$D/token.1"
     [[ "$(cat "$D/token.0")" =~ ^[0-9a-f]{64}$ ]]
     [ "$(cat "$D/mode.0")" = 400 ]
-    ! grep -qF "$(cat "$D/token.0")" "$D/env.0"
+    ! grep -qF "$(cat "$D/token.0")" "$D/env.0" || false
     [ ! -e "$(cat "$D/path.0")" ]
     mv "$D/token.0" "$D/before"
     "$KOLORUN" -n 2 "$D/rank" "$D"
-    ! cmp -s "$D/token.0" "$D/before"
+    ! cmp -s "$D/token.0" "$D/before" || false
 }
 
 @test "no token is made where one is given, where none is wanted, and for other machines" {
@@ -1095,10 +1125,12 @@ END
     local address
     for address in 10.0.0.1 far.example ::2 localhost.example; do
         run timeout 60 "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr $address true
-        [ "$status" -eq 125 ] && [ "${#lines[@]}" -eq 1 ]
+        [ "$status" -eq 125 ]
+        [ "${#lines[@]}" -eq 1 ]
         [[ "$output" == *"other machines need the job's token"*KOLO_AUTH_TOKEN_FILE*KOLO_AUTH=none* ]]
         run timeout 60 "$KOLORUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "[$address]:7" true
-        [ "$status" -eq 125 ] && [ "${#lines[@]}" -eq 1 ]
+        [ "$status" -eq 125 ]
+        [ "${#lines[@]}" -eq 1 ]
     done
     for address in localhost 127.0.1.1 ::1; do
         "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr $address true

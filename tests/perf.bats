@@ -80,18 +80,22 @@ results() {
 
 @test "sums of what each rank multiplies" {
     run "$PERF" -t 3 all_reduce reduce_scatter_v reduce_coalesced -o mulsum -d all -b 3000 -e 3000 -z 0 -m 2 -n 1 --json r.json
-    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
     [ "$(rows | awk '{ print $4, $9, $13 }' | sort -u)" = "mulsum 0 0" ]
     json r.json 'len(d["rows"]) == 39 and all(r["redop"] == "mulsum" for r in d["rows"])'
 }
 
 @test "ranks as processes: a launcher's, its own, and of threads each" {
     run "$RUN" --no-tag -n 2 "$PERF" broadcast -b 64 -e 64 "${QUICK[@]}"
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $3, $5, $6, $13 }')" = "float 0 N/A 0" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $3, $5, $6, $13 }')" = "float 0 N/A 0" ]
     run "$PERF" -N 2 all_gather -b 64 -e 64 "${QUICK[@]}"
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $1, $2 }')" = "64 8" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $1, $2 }')" = "64 8" ]
     run "$PERF" reduce_scatter -b 64 -e 64 -N 2 -t 2 "${QUICK[@]}"
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $1, $2 }')" = "64 4" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $1, $2 }')" = "64 4" ]
     [ "$(grep -c '^#  Rank ' <<<"$output")" -eq 4 ]
 }
 
@@ -103,13 +107,17 @@ results() {
 
 @test "asynchronous calls, dirty buffers, no check, another average, cycles" {
     run "$PERF" -t 2 all_reduce -z 0 -m 4 -b 4K -e 4K "${QUICK[@]}" --dirty -a 3 --run-cycles 2
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 0" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 0" ]
     grep -q 'of asynchronous calls, inputs rewritten before each' <<<"$output"
     run "$PERF" -t 2 all -z 0 -m 3 -b 1K -e 2K -i 1K -f 1 -n 1
-    [ "$status" -eq 0 ] && [ "$(rows | wc -l)" -eq 45 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | wc -l)" -eq 45 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
     [ "$(grep -c 'of blocking calls$' <<<"$output")" -eq 2 ] # ping_pong, one_way
     run "$PERF" -t 2 all_reduce -c 0 -b 4K -e 4K "${QUICK[@]}" -a 0
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "N/A N/A" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $9, $13 }')" = "N/A N/A" ]
 }
 
 @test "uneven blocks and several tensors, as many bytes in all" {
@@ -123,11 +131,13 @@ results() {
 
 @test "buffers can be shared" {
     run "$PERF" -N 3 all --memory shared -u 1 -b 300K -e 300K -n 1 --json r.json
-    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
     grep -q 'of blocking calls, shared memory$' <<<"$output"
     json r.json 'd["memory"] == "shared" and d["tensors"] == 16'
     run "$PERF" -t 2 all_reduce all_to_all --memory shared -z 0 -m 3 -b 1M -e 1M "${QUICK[@]}"
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 N/A" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $9, $13 }' | xargs)" = "0 0 0 N/A" ]
 }
 
 # Buffers in the memory of a GPU, which is the double of a driver here.
@@ -137,31 +147,36 @@ on_gpu() {
 
 @test "on a GPU every operation is right, timed by a stream, in threads and processes" {
     on_gpu "$PERF" -t 3 all -u 1 -b 3000 -e 3000 --json r.json
-    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 23 ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
     grep -qE "^#  Rank  2 Group  0 Pid +[0-9]+ on +[^ ]+ device  0 \[0000:1A:00.0\] kolo's test double$" <<<"$output"
     grep -q "of asynchronous calls, by a stream's events$" <<<"$output"
     json r.json 'd["device"] == "cuda" and d["graph"] == 0'
     json r.json 'all(s > 0 for r in d["rows"] if r["out_of_place"] for s in r["out_of_place"]["samples_us"])'
     on_gpu "$RUN" --no-tag -n 2 "$PERF" all_reduce reduce_scatter ping_pong -b 0 -e 9000 -i 1125 -d half -o max -z 1
-    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
     [ "$(rows | awk '{ print $9 $13 }' | sort | uniq -c | xargs)" = "18 00 9 0N/A" ]
     grep -q "of blocking calls, by a stream's events$" <<<"$output"
     FAKECUDA_DEVICES=2 on_gpu "$PERF" -N 2 all_reduce -b 64 -e 64 --percentiles -m 3 -c 2
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $17 }')" = "0 0" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $9, $17 }')" = "0 0" ]
     grep -qE '^#  Rank  1 .* device  1 ' <<<"$output"
 }
 
 @test "on a GPU operations can be replayed as a graph" {
     on_gpu "$PERF" -N 2 all_reduce broadcast all_to_all allgathercoalesced -b 8 -e 32K -f 64 -G 3 --json r.json
     [[ "$output" != *"it goes by way of the host"* ]] || skip "built without nvcc: no graphs"
-    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 4 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 4 ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
     grep -q ' graph: 3 ' <<<"$output"
     grep -q "by a stream's events, as a graph$" <<<"$output"
     json r.json 'd["graph"] == 3'
     on_gpu "$PERF" -N 2 sendrecv batch ping_pong -b 8 -e 32K -f 64 -G 3
-    [ "$status" -eq 0 ] && [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 3 ]
 }
 
 @test "what cannot be done on a GPU is said" {
@@ -174,12 +189,14 @@ on_gpu() {
     FAKECUDA_BREAK=cuMemcpyAsync=400 refuses 'to the GPU: CUDA_ERROR_INVALID_HANDLE' \
         "$PERF" all_reduce --device cuda -b 64 -e 64
     KOLO_CUDA_IPC=off run "$PERF" -N 2 all_reduce --device cuda -b 64 -e 64 -G 1
-    [ "$status" -eq 125 ] && [[ "$output" == *"rank 1: all_reduce cannot be captured"* ]]
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"rank 1: all_reduce cannot be captured"* ]]
 }
 
 @test "ranks can be pinned, more of them than cores too" {
     run "$PERF" -N 2 -t 3 all_reduce --pin -b 64 -e 64 "${QUICK[@]}"
-    [ "$status" -eq 0 ] && [ "$(rows | awk '{ print $9, $13 }')" = "0 0" ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | awk '{ print $9, $13 }')" = "0 0" ]
     grep -q 'of blocking calls, ranks pinned$' <<<"$output"
 }
 
@@ -215,21 +232,26 @@ on_gpu() {
     [ "$(awk -F, '$8 == "in_place" { print $1, $2, $3, $4, $5, $6, $7, $18 }' r.csv | head -1)" = \
         "reduce 2 4096 1024 float32 sum 1 0" ]
     run "$PERF" --load r.json --csv again.csv
-    [ "$status" -eq 0 ] && [ "$(rows | wc -l)" -eq 6 ]
+    [ "$status" -eq 0 ]
+    [ "$(rows | wc -l)" -eq 6 ]
     diff <(cut -d, -f1-8,15,18 r.csv) <(cut -d, -f1-8,15,18 again.csv)
 }
 
 @test "one file can be standard output, without the table" {
     "$PERF" -t 2 all_reduce -b 8 -e 32 -f 4 "${QUICK[@]}" --json - >r.json 2>table
     json r.json 'len(d["rows"]) == 2 and d["ranks"] == 2'
-    [ "$(grep -vc '^#' table)" -eq 2 ] && [ ! -e - ]
+    [ "$(grep -vc '^#' table)" -eq 2 ]
+    [ ! -e - ]
     "$PERF" -N 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --csv - --json again.json --compare r.json >r.csv 2>table
     [ "$(cut -d, -f1-3 r.csv | xargs)" = "collective,ranks,bytes all_reduce,2,8 all_reduce,2,8" ]
-    grep -q 'Out of bounds values : 0 OK' table && grep -qE '^# [0-9] faster, ' table
-    "$PERF" --load r.json --plot - 2>table | head -1 | grep -q '<svg' && [ ! -e - ]
+    grep -q 'Out of bounds values : 0 OK' table
+    grep -qE '^# [0-9] faster, ' table
+    "$PERF" --load r.json --plot - 2>table | head -1 | grep -q '<svg'
+    [ ! -e - ]
     [ ! -e /dev/full ] || {
         run bash -c '"$1" --load r.json --csv - 2>&1 >/dev/full' - "$PERF"
-        [ "$status" -eq 125 ] && [[ "$output" == *"standard output: No space left"* ]]
+        [ "$status" -eq 125 ]
+        [[ "$output" == *"standard output: No space left"* ]]
     }
 }
 
@@ -237,9 +259,10 @@ on_gpu() {
     unshare --mount mount -t tracefs nodev /sys/kernel/tracing 2>/dev/null || skip "no tracefs can be mounted"
     ! mountpoint -q /sys/kernel/tracing || skip "it is mounted"
     KOLO_TRANSPORT=tcp run "$PERF" -t 2 all_reduce -b 64K -e 64K "${QUICK[@]}" --cost --csv counted
-    [ "$status" -eq 0 ] && [[ "$output" != *"not counted"* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"not counted"* ]]
     awk -F, 'NR > 1 && $21 !~ /^[0-9.]+$/ { exit 1 }' counted
-    ! mountpoint -q /sys/kernel/tracing
+    ! mountpoint -q /sys/kernel/tracing || false
 }
 
 @test "system calls are counted as perf counts them" {
@@ -275,7 +298,8 @@ END
     run "$PERF" --load now.json --compare base.json --margin 1
     grep -q '^# 1 faster, 2 slower, 0 the same' <<<"$output"
     run "$PERF" -t 3 all_reduce -b 8 -e 8 "${QUICK[@]}" --compare base.json
-    [ "$status" -eq 0 ] && grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
+    [ "$status" -eq 0 ]
+    grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
 }
 
 @test "the picture is SVG with both panels and a name on every line" {
@@ -288,12 +312,13 @@ END
     done
     command -v python3 >/dev/null || skip "no python3 to read XML with"
     python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
-    ! grep -E 'nan|inf' p.svg
+    ! grep -E 'nan|inf' p.svg || false
     run "$PERF" -t 2 all -b 8 -e 64 -f 8 -n 1 --json all.json --plot p.svg
     run "$PERF" --load all.json --plot p.svg --compare all.json
     [ "$status" -eq 0 ]
     # every text lies within the picture, however many lines it names
-    [ "$(grep -c '>batch<' p.svg)" -eq 2 ] && [ "$(grep -c '>batch, base<' p.svg)" -eq 2 ]
+    [ "$(grep -c '>batch<' p.svg)" -eq 2 ]
+    [ "$(grep -c '>batch, base<' p.svg)" -eq 2 ]
     python3 -c '
 import sys, xml.dom.minidom
 svg = xml.dom.minidom.parse("p.svg").documentElement
@@ -301,7 +326,8 @@ ys = [float(text.getAttribute("y")) for text in svg.getElementsByTagName("text")
 sys.exit(not (20 < min(ys) and max(ys) < float(svg.getAttribute("height"))))'
     results empty.json
     run "$PERF" --load empty.json --plot p.svg
-    [ "$status" -eq 0 ] && python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
+    [ "$status" -eq 0 ]
+    python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
 }
 
 # Misuse ends with 125 and one sentence that has the text.
@@ -377,10 +403,12 @@ END
 
 @test "help and version" {
     run "$PERF" --help
-    [ "$status" -eq 0 ] && [[ "$output" == *"reduce_scatter"* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"reduce_scatter"* ]]
     [ "$("$PERF" -h)" = "$output" ]
     run "$PERF" --version
-    [ "$status" -eq 0 ] && [[ "$output" == "kolo-perf (kolo) "[0-9]* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" == "kolo-perf (kolo) "[0-9]* ]]
 }
 
 @test "costs are measured into a file that the library takes" {

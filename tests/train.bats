@@ -306,5 +306,6 @@ on_gpu() {
     tests/same-options "$TRAIN" examples/ddp/kolo-train.1
     command -v groff >/dev/null || skip "no groff"
     run groff -mdoc -ww -Tutf8 -z examples/ddp/kolo-train.1
-    [ "$status" -eq 0 ] && [ -z "$output" ]
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
 }
