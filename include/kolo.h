@@ -97,8 +97,8 @@ KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int 
  * host, or a file system that has locks (flock). The format is that of PyTorch's FileStore. When as
  * many as nprocesses have closed it and no other has it open, the last removes the file; nprocesses
  * < 0: it stays. A file that an earlier job has left behind is not for a new one. Its folder must
- * be there: what time does not cure is KOLO_E_SYSTEM at once. Waiting looks at the file every
- * 10 ms. */
+ * be there: what time does not cure is KOLO_E_SYSTEM at once. A file that does not begin with a
+ * record is KOLO_E_PROTOCOL, and left as it is. Waiting looks at the file every 10 ms. */
 KOLO_API int kolo_store_open_file(const char *path, int nprocesses, int timeout_ms,
                                   kolo_store **store);
 

@@ -232,16 +232,33 @@ int ko_records_put(struct ko_buffer *records, const char *prefix, kolo_bytes key
     return KOLO_OK;
 }
 
+/* Cuts off the half record that a killed writer has left. Where no whole one stands before it, this
+ * may be somebody's file of another kind, which a wrong path must not destroy. */
+static int mend_end(struct ko_records *file, int fd)
+{
+    struct stat status;
+
+    if (fstat(fd, &status))
+        return fail_file(file, "look at");
+    if (status.st_size > 0 && file->read_to == 0)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "%s is left as it is: its %lld bytes are no record of a file store (remove "
+                       "it if it is one whose first writer was killed)",
+                       file->where, (long long)status.st_size);
+    if (status.st_size > file->read_to && ftruncate(fd, file->read_to))
+        return fail_file(file, "mend");
+    return KOLO_OK;
+}
+
 /* Behind the last whole record. The file has been locked and read. */
 int ko_records_append(struct ko_records *file, int fd, struct ko_buffer *records)
 {
-    struct stat status;
     size_t done = 0;
     ssize_t n;
-    int err = KOLO_OK;
+    int err = mend_end(file, fd);
 
-    if (fstat(fd, &status) || (status.st_size > file->read_to && ftruncate(fd, file->read_to)))
-        return fail_file(file, "mend");
+    if (err)
+        return err;
     while (done < ko_buffer_fill(records) && !err) {
         n = pwrite(fd, ko_buffer_bytes(records) + done, ko_buffer_fill(records) - done,
                    file->read_to + (off_t)done);

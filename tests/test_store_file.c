@@ -150,6 +150,30 @@ static void test_half_record(void **state)
     unlink(path);
 }
 
+/* Short files of another kind, which look like the beginning of a record, are not written over; nor
+ * is the half record of a first writer that was killed, which cannot be told from them. An empty
+ * file is a new store. */
+static void test_somebodys_file(void **state)
+{
+    static const char *const contents[] = {"34", "34320a", "0a000000", "0a000000 7265",
+                                           K "01000000"};
+    kolo_store *store = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
+        append(contents[i]);
+        assert_int_equal(kolo_store_open_file(path, 1, 1000, &store), KOLO_E_PROTOCOL);
+        assert_non_null(strstr(kolo_last_error(), path));
+        assert_non_null(strstr(kolo_last_error(), "remove it"));
+        holds(contents[i]);
+        unlink(path);
+    }
+    append("");
+    kolo_store_close(open_it(-1));
+    holds(CAME ONE WENT ONE CAME ZERO);
+    unlink(path);
+}
+
 static void test_no_file_store(void **state)
 {
     kolo_store *store = NULL;
@@ -319,11 +343,17 @@ static void test_processes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_format),           cmocka_unit_test(test_read),
-        cmocka_unit_test(test_half_record),      cmocka_unit_test(test_no_file_store),
-        cmocka_unit_test(test_no_such_place),    cmocka_unit_test(test_not_there_yet),
-        cmocka_unit_test(test_last_one_removes), cmocka_unit_test(test_replaced),
-        cmocka_unit_test(test_locked),           cmocka_unit_test(test_closed_while_waiting),
+        cmocka_unit_test(test_format),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_half_record),
+        cmocka_unit_test(test_somebodys_file),
+        cmocka_unit_test(test_no_file_store),
+        cmocka_unit_test(test_no_such_place),
+        cmocka_unit_test(test_not_there_yet),
+        cmocka_unit_test(test_last_one_removes),
+        cmocka_unit_test(test_replaced),
+        cmocka_unit_test(test_locked),
+        cmocka_unit_test(test_closed_while_waiting),
         cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests_name("store file", tests, make_folder, remove_folder);
