@@ -891,6 +891,40 @@ free_port() {
     grep -q 127.0.0.1: "$D/out0"
 }
 
+@test "a kolorun that is refused leaves no trace in the running job" {
+    local how port
+    machines=2
+    for how in static c10d; do
+        port=$(free_port)
+        rm -f "$D"/pids "$D/go"
+        for k in 0 1; do
+            machine $k --rdzv-backend $how $([ $how = c10d ] || echo --node-rank $k) --rdzv-endpoint 127.0.0.1:$port \
+                --max-restarts 3 sh -c '
+                echo $$ >>"$0/pids"
+                until [ -e "$0/go" ]; do sleep 0.05; done
+                [ $RANK != 2 ] || [ $TORCHELASTIC_RESTART_COUNT != 0 ] || exit 3' "$D"
+        done
+        await_lines "$D/pids" 4
+        run timeout 60 "$KOLORUN" -n 2 --nnodes 2 --rdzv-backend $how $([ $how = c10d ] || echo --node-rank 1) \
+            --rdzv-endpoint 127.0.0.1:$port --max-restarts 3 true
+        [ "$status" -eq 125 ]
+        [[ "$output" == "kolorun: "*" come already: "*"--rdzv-id"* ]]
+        : >"$D/go"
+        for k in 0 1; do wait ${jobs[k]} || { cat "$D/out$k"; return 1; }; done
+        grep -q 'starting all ranks again, restart 1 of 3' "$D/out0"
+    done
+}
+
+@test "under c10d one machine may say its number, and the others take those that are free" {
+    local port
+    machines=2 port=$(free_port)
+    machine 0 --node-rank 1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --no-tag sh -c 'echo $GROUP_RANK'
+    machine 1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --no-tag sh -c 'echo $GROUP_RANK'
+    for k in 0 1; do wait ${jobs[k]}; done
+    [ "$(cat "$D/out0")" = $'1\n1' ]
+    [ "$(cat "$D/out1")" = $'0\n0' ]
+}
+
 @test "a failure on one machine starts the ranks of all again" {
     machines=2 port=$(free_port)
     for k in 0 1; do

@@ -585,7 +585,7 @@ int ko_launch(const struct ko_launch_options *options)
         return KO_EXIT_SELF;
     if (options->meets &&
         ko_nodes_open(&job.nodes, options->master_addr, options->master_port, options->run_id)) {
-        fprintf(stderr, "kolorun: the other machines are not reached: %s\n", kolo_last_error());
+        fprintf(stderr, "kolorun: %s\n", kolo_last_error());
         job.exit_code = KO_EXIT_SELF;
     } else if (set_up(&job)) {
         job.exit_code = complain("cannot set up");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Keys of an attempt A begin with "A/": master, here/K and come (machines that have begun), ready,
- * failed, done (machines that have finished), over. left counts those that have gone, and left/K is
- * there for each: whoever waits for one of them would wait in vain.
+ * failed, done (machines that have finished), over. Beside them machine/K is the claim to a number,
+ * which one kolorun alone has; left counts those that have gone, and left/K is there for each:
+ * whoever waits for one of them would wait in vain.
  */
 #include "launch.h"
 
@@ -87,25 +88,45 @@ static int count(struct ko_nodes *nodes, int attempt, const char *counter, const
 
 /* ---- the store --------------------------------------------------------------------------- */
 
-static int number_machine(struct ko_nodes *nodes)
+/* False too if another kolorun has this number, or if the store has gone, which *err says. */
+static bool claim(struct ko_nodes *nodes, int number, int *err)
 {
-    int64_t n;
-    int err = KOLO_OK;
+    char key[32];
+    int64_t n = 0;
 
-    if (nodes->node_rank >= 0)
-        return KOLO_OK;
-    err = kolo_store_add(nodes->keys, "machines", 1, &n);
-    if (!err && n > nodes->nnodes)
-        err = ko_fail(KOLO_E_INVALID, "%lld machines have come, but --nnodes is %d", (long long)n,
-                      nodes->nnodes);
-    if (!err)
-        nodes->node_rank = (int)n - 1;
-    return err;
+    snprintf(key, sizeof key, "machine/%d", number);
+    *err = kolo_store_add(nodes->keys, key, 1, &n);
+    return !*err && n == 1;
 }
 
-int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id)
+/* Who is refused here has no part in the job, and must leave no trace in it. */
+static int number_machine(struct ko_nodes *nodes)
 {
-    char prefix[128], host[KO_HOST_TEXT];
+    const int wanted = nodes->node_rank;
+    int number = wanted < 0 ? 0 : wanted;
+    int err = KOLO_OK;
+
+    nodes->is_admitted = claim(nodes, number, &err);
+    while (!err && !nodes->is_admitted && wanted < 0 && ++number < nodes->nnodes)
+        nodes->is_admitted = claim(nodes, number, &err);
+    if (nodes->is_admitted)
+        nodes->node_rank = number;
+    if (err || nodes->is_admitted)
+        return err;
+    if (wanted < 0)
+        return ko_fail(KOLO_E_INVALID,
+                       "all %d machines of --nnodes have come already: is the --rdzv-id in use by "
+                       "another job?",
+                       nodes->nnodes);
+    return ko_fail(KOLO_E_INVALID,
+                   "machine %d has come already: is its --node-rank given twice, or the --rdzv-id "
+                   "in use by another job?",
+                   wanted);
+}
+
+static int open_store(struct ko_nodes *nodes, const char *name, int port)
+{
+    char host[KO_HOST_TEXT], cause[KO_ERROR_TEXT];
     int err = KOLO_E_SYSTEM;
 
     ko_meeting_reachable(name, host);
@@ -116,6 +137,17 @@ int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char
         nodes->is_server = false;
         err = kolo_store_open_tcp(host, port, 0, -1, &nodes->store);
     }
+    if (!err)
+        return KOLO_OK;
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "the other machines are not reached: %.400s", cause);
+}
+
+int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id)
+{
+    char prefix[128];
+    int err = open_store(nodes, name, port);
+
     if (err)
         return err;
     snprintf(prefix, sizeof prefix, "kolorun/%.100s", run_id);
@@ -133,7 +165,7 @@ static int say_goodbye(struct ko_nodes *nodes, int64_t *left)
     char key[32];
     int err;
 
-    if (!nodes->keys || nodes->is_lost)
+    if (!nodes->is_admitted || nodes->is_lost)
         return KOLO_E_INVALID;
     snprintf(key, sizeof key, "left/%d", nodes->node_rank);
     err = kolo_store_set(nodes->keys, key, (kolo_bytes){"1", 1});
@@ -315,7 +347,7 @@ void ko_nodes_fail(struct ko_nodes *nodes, int attempt, int code, const char *ho
     void *value;
     size_t nbytes;
 
-    if (!nodes->store || nodes->is_lost)
+    if (!nodes->is_admitted || nodes->is_lost)
         return;
     name_key(attempt, "failed", key, sizeof key);
     snprintf(text, sizeof text, "%d %cmachine %d: %s", code, is_final ? '!' : '?', nodes->node_rank,

@@ -21,6 +21,7 @@ struct ko_nodes {
     kolo_store *keys;
     int nnodes, node_rank;
     bool is_server;
+    bool is_admitted;         /* it has its number, so that what it says counts for the job */
     bool is_done;             /* this machine's ranks have ended well, in this attempt */
     bool is_lost;             /* KO_NODES_LOST: the store is asked for nothing more */
     const ko_deadline *limit; /* of the job, for its meetings too; NULL: none */
@@ -36,7 +37,8 @@ enum ko_nodes_state {
 };
 
 /* Opens the store at name:port, not on the loopback for a host's own name; serves it on machine 0,
- * and if node_rank is -1 on the first that can. Waits for it up to KOLO_TIMEOUT_MS. */
+ * and if node_rank is -1 on the first that can. Waits for it up to KOLO_TIMEOUT_MS. Then takes
+ * this machine's number, or the first that is free: KOLO_E_INVALID if another kolorun has it. */
 int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id);
 
 /* Waits for all machines to begin an attempt, up to KOLO_TIMEOUT_MS; the error names those that
