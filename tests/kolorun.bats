@@ -1076,6 +1076,13 @@ await_signals() {
     [[ "$output" == *"the job ran past its limit of 0.3 s before all machines had met"* ]]
 }
 
+@test "--timeout counts while a machine waits for the one that serves" {
+    run timeout 60 "$KOLORUN" --nnodes 2 --node-rank 1 --max-restarts 1 --timeout 0.3 \
+        --master-addr 127.0.0.1 --master-port "$(free_port)" true
+    [ "$status" -eq 124 ]
+    [[ "$output" == *"the job ran past its limit of 0.3 s before the other machines were reached"* ]]
+}
+
 @test "a machine that serves the others and does not answer ends them" {
     machines=2 port=$(free_port)
     for k in 0 1; do bare_machine $k sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"; done

@@ -554,10 +554,6 @@ static void run_job(struct job *job)
 {
     int number = 0;
 
-    if (job->options->timeout_ms > 0) {
-        job->whole = ko_deadline_in(job->options->timeout_ms);
-        job->nodes.limit = &job->whole;
-    }
     if (begin_attempt(job, number))
         return;
     run_attempt(job);
@@ -583,10 +579,14 @@ int ko_launch(const struct ko_launch_options *options)
         return ko_launch_dry(options);
     if (ko_token_check(options))
         return KO_EXIT_SELF;
+    if (options->timeout_ms > 0) {
+        job.whole = ko_deadline_in(options->timeout_ms);
+        job.nodes.limit = &job.whole;
+    }
     if (options->meets &&
         ko_nodes_open(&job.nodes, options->master_addr, options->master_port, options->run_id)) {
         fprintf(stderr, "kolorun: %s\n", kolo_last_error());
-        job.exit_code = KO_EXIT_SELF;
+        job.exit_code = job.nodes.code ? job.nodes.code : KO_EXIT_SELF;
     } else if (set_up(&job)) {
         job.exit_code = complain("cannot set up");
     } else if (take_port(&job) || open_logs(&job)) {

@@ -124,21 +124,43 @@ static int number_machine(struct ko_nodes *nodes)
                    wanted);
 }
 
+static int fail_limit(struct ko_nodes *nodes, const char *before)
+{
+    nodes->code = KO_EXIT_TIMEOUT;
+    return ko_fail(KOLO_E_TIMEOUT, "the job ran past its limit of %g s before %s",
+                   nodes->limit->timeout_ms / 1000.0, before);
+}
+
+static int open_by(struct ko_nodes *nodes, const char *host, int port, int timeout_ms)
+{
+    int err = KOLO_E_SYSTEM;
+
+    nodes->is_server = nodes->node_rank <= 0;
+    if (nodes->is_server)
+        err = kolo_store_open_tcp(host, port, 1, timeout_ms, &nodes->store);
+    if (err && nodes->node_rank != 0) {
+        nodes->is_server = false;
+        err = kolo_store_open_tcp(host, port, 0, timeout_ms, &nodes->store);
+    }
+    return err;
+}
+
 static int open_store(struct ko_nodes *nodes, const char *name, int port)
 {
     char host[KO_HOST_TEXT], cause[KO_ERROR_TEXT];
-    int err = KOLO_E_SYSTEM;
+    int64_t timeout_ms = 0;
+    int err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &timeout_ms);
 
+    if (err)
+        return err;
+    if (nodes->limit && ko_deadline_left_ms(nodes->limit) < timeout_ms)
+        timeout_ms = ko_deadline_left_ms(nodes->limit);
     ko_meeting_reachable(name, host);
-    nodes->is_server = nodes->node_rank <= 0;
-    if (nodes->is_server)
-        err = kolo_store_open_tcp(host, port, 1, -1, &nodes->store);
-    if (err && nodes->node_rank != 0) {
-        nodes->is_server = false;
-        err = kolo_store_open_tcp(host, port, 0, -1, &nodes->store);
-    }
+    err = open_by(nodes, host, port, (int)timeout_ms);
     if (!err)
         return KOLO_OK;
+    if (nodes->limit && ko_deadline_passed(nodes->limit))
+        return fail_limit(nodes, "the other machines were reached");
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
     return ko_fail(err, "the other machines are not reached: %.400s", cause);
 }
@@ -288,9 +310,7 @@ static int check_limits(struct ko_nodes *nodes, int attempt, const ko_deadline *
         return fail_missing(nodes, attempt, deadline);
     if (!nodes->limit || !ko_deadline_passed(nodes->limit))
         return KOLO_OK;
-    nodes->code = KO_EXIT_TIMEOUT;
-    return ko_fail(KOLO_E_TIMEOUT, "the job ran past its limit of %g s before all machines had met",
-                   nodes->limit->timeout_ms / 1000.0);
+    return fail_limit(nodes, "all machines had met");
 }
 
 static int wait_ready(struct ko_nodes *nodes, int attempt, int signal_fd)
