@@ -925,6 +925,17 @@ free_port() {
     [ "$(cat "$D/out1")" = $'0\n0' ]
 }
 
+@test "a machine that was started with other options is refused, and the job waits for a right one" {
+    machines=2 port=$(free_port)
+    bare_machine 0 true
+    await_signals ${jobs[0]} # from here on it has been the first
+    run timeout 60 "$KOLORUN" -n 3 --nnodes 2 --node-rank 1 --rdzv-endpoint 127.0.0.1:$port --max-restarts 9 true
+    [ "$status" -eq 125 ]
+    [[ "$output" == *"this machine has -n 3 --nnodes 2 --max-restarts 9, but the first to come has -n 2 "* ]]
+    bare_machine 1 true
+    ended 0 0 1
+}
+
 @test "a failure on one machine starts the ranks of all again" {
     machines=2 port=$(free_port)
     for k in 0 1; do

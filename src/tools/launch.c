@@ -339,7 +339,6 @@ static int complain(const char *what)
 static int add_signals(struct job *job, bool with_children)
 {
     sigset_t set;
-    int fd;
 
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
@@ -348,8 +347,7 @@ static int add_signals(struct job *job, bool with_children)
     sigprocmask(SIG_BLOCK, &set, job->signal_fd < 0 ? &job->old_mask : NULL);
     if (!with_children)
         sigdelset(&set, SIGCHLD);
-    fd = signalfd(job->signal_fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return fd;
+    return signalfd(job->signal_fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static int set_up(struct job *job)
@@ -573,8 +571,10 @@ int ko_launch(const struct ko_launch_options *options)
     struct job job = {
         .options = options, .token.fd = -1, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
 
-    job.nodes.node_rank = options->node_rank;
-    job.nodes.nnodes = options->nnodes;
+    job.nodes = (struct ko_nodes){.node_rank = options->node_rank,
+                                  .nnodes = options->nnodes,
+                                  .nprocs = options->nprocs,
+                                  .max_restarts = options->max_restarts};
     if (options->dry)
         return ko_launch_dry(options);
     if (ko_token_check(options))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Keys of an attempt A begin with "A/": master, here/K and come (machines that have begun), ready,
- * failed, done (machines that have finished), over. Beside them machine/K is the claim to a number,
- * which one kolorun alone has; left counts those that have gone, and left/K is there for each:
- * whoever waits for one of them would wait in vain.
+ * failed, done (machines that have finished), over. Beside them options is how the first machine
+ * was started; machine/K is the claim to a number, which one kolorun alone has; left counts those
+ * that have gone, and left/K is there for each: whoever waits for one of them would wait in vain.
  */
 #include "launch.h"
 
@@ -145,6 +145,29 @@ static int open_by(struct ko_nodes *nodes, const char *host, int port, int timeo
     return err;
 }
 
+/* Machines that were started differently could not run together: the first says how, and whoever
+ * differs is refused before it has a number. */
+static int compare_options(struct ko_nodes *nodes)
+{
+    char text[96];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    snprintf(text, sizeof text, "-n %d --nnodes %d --max-restarts %d", nodes->nprocs, nodes->nnodes,
+             nodes->max_restarts);
+    err = kolo_store_compare_set(nodes->keys, "options", (kolo_bytes){NULL, 0},
+                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
+    if (err)
+        return err;
+    if (nbytes != strlen(text) || memcmp(value, text, nbytes))
+        err = ko_fail(KOLO_E_INVALID,
+                      "this machine has %s, but the first to come has %.*s: all need the same",
+                      text, (int)nbytes, (const char *)value);
+    kolo_free(value);
+    return err;
+}
+
 static int open_store(struct ko_nodes *nodes, const char *name, int port)
 {
     char host[KO_HOST_TEXT], cause[KO_ERROR_TEXT];
@@ -174,6 +197,8 @@ int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char
         return err;
     snprintf(prefix, sizeof prefix, "kolorun/%.100s", run_id);
     err = kolo_store_open_prefix(nodes->store, prefix, &nodes->keys);
+    if (!err)
+        err = compare_options(nodes);
     if (!err)
         err = number_machine(nodes);
     if (!err)

@@ -20,6 +20,7 @@ struct ko_nodes {
     kolo_store *store; /* NULL: this machine is alone, or nothing is to be agreed on */
     kolo_store *keys;
     int nnodes, node_rank;
+    int nprocs, max_restarts; /* the same on all machines */
     bool is_server;
     bool is_admitted;         /* it has its number, so that what it says counts for the job */
     bool is_done;             /* this machine's ranks have ended well, in this attempt */
@@ -38,7 +39,8 @@ enum ko_nodes_state {
 
 /* Opens the store at name:port, not on the loopback for a host's own name; serves it on machine 0,
  * and if node_rank is -1 on the first that can. Waits for it up to KOLO_TIMEOUT_MS. Then takes
- * this machine's number, or the first that is free: KOLO_E_INVALID if another kolorun has it. */
+ * this machine's number, or the first that is free: KOLO_E_INVALID if another kolorun has it, or
+ * was started with other options. */
 int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id);
 
 /* Waits for all machines to begin an attempt, up to KOLO_TIMEOUT_MS; the error names those that
