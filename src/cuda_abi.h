@@ -59,7 +59,8 @@ enum {
     KO_CU_HAS_MPS = 133
 };
 
-/* CUpointer_attribute */
+/* CUpointer_attribute. Those that say yes or no have four bytes' room, of which a driver may write
+ * one: its reference does not say how many. */
 enum {
     KO_CU_POINTER_CONTEXT = 1,
     KO_CU_POINTER_MEMORY_TYPE = 2,

@@ -231,7 +231,7 @@ uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t mo
 static uint64_t find_length(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes)
 {
     uint64_t known = ko_cuda_length_at(gpu->cuda, at, nbytes, false);
-    unsigned char is_whole = 0;
+    unsigned is_whole = 0;
 
     if (!known || known >= nbytes)
         return known;

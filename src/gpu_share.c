@@ -421,7 +421,7 @@ bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,
 ko_cu_result ko_gpu_share_allow(const struct ko_cuda *cuda, const struct ko_gpu_place *place)
 {
     ko_cu_access access = {{KO_CU_LOCATION_DEVICE, 0}, KO_CU_ACCESS_READ_AND_WRITE};
-    unsigned char is_whole; /* not in pieces */
+    unsigned is_whole = 0; /* not in pieces */
     ko_cu_device home;
     ko_cu_context context;
     ko_cu_result result = cuda->context_device(&access.location.id);

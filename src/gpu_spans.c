@@ -156,7 +156,7 @@ static bool describe(struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nb
 bool ko_gpu_spans_describe(struct ko_gpu_spans *spans, int to, const void *buffer, size_t nbytes,
                            struct ko_gpu_handover *handover, struct ko_gpu_place *place)
 {
-    unsigned char is_whole = 1; /* not in pieces */
+    unsigned is_whole = 1; /* not in pieces */
     bool is_described;
 
     if (ko_gpu_enter(spans->gpu))

@@ -92,7 +92,7 @@ static ko_cu_result describe(const struct double_range *range, int attribute, vo
         *(int *)value = range->device;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_HAS_LEGACY_IPC:
-        *(unsigned char *)value = range->kind == DOUBLE_DEVICE;
+        *(unsigned *)value = range->kind == DOUBLE_DEVICE;
         return KO_CU_SUCCESS;
     default:
         return KO_CU_INVALID_VALUE;
