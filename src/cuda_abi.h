@@ -113,6 +113,7 @@ enum { KO_CU_ORDERED_NOT = 0, KO_CU_ORDERED_OWNER = 100 }; /* CUGPUDirectRDMAWri
 enum { KO_CU_FLUSH_CONTEXT = 0, KO_CU_FLUSH_OWNER = 100 }; /* CUflushGPUDirectRDMAWrites... */
 enum { KO_CU_RANGE_DMA_BUF = 1 };                          /* CUmemRangeHandleType */
 
+enum { KO_CU_MOST_THREADS = 0 };                         /* CUfunction_attribute */
 enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
@@ -205,6 +206,8 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
        unsigned njit, int *options, void **values, unsigned noptions)) \
     X(library_unload, cuLibraryUnload, 12000, (ko_cu_library library)) \
     X(library_kernel, cuLibraryGetKernel, 12000, (ko_cu_kernel *kernel, ko_cu_library library, const char *name)) \
+    X(kernel_function, cuKernelGetFunction, 12000, (ko_cu_kernel *function, ko_cu_kernel kernel)) \
+    X(function_attribute, cuFuncGetAttribute, 2020, (int *value, int attribute, ko_cu_kernel function)) \
     X(launch, cuLaunchKernel, 4000, \
       (ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
        unsigned block_y, unsigned block_z, unsigned shared_bytes, ko_cu_stream stream, \
@@ -213,7 +216,8 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
 /* Likewise functions that kolo goes without where a driver lacks them: NULL in struct ko_cuda. */
 #define KO_CUDA_OPTIONAL_LIST(X) \
     X(range_export, cuMemGetHandleForAddressRange, 11070, (void *handle, ko_cu_ptr at, size_t nbytes, int type, unsigned long long flags)) \
-    X(flush_writes, cuFlushGPUDirectRDMAWrites, 11030, (int target, int scope))
+    X(flush_writes, cuFlushGPUDirectRDMAWrites, 11030, (int target, int scope)) \
+    X(function_load, cuFuncLoad, 12040, (ko_cu_kernel function))
 /* clang-format on */
 
 #endif

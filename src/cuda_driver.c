@@ -116,6 +116,19 @@ int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *w
                    "%s: %s (%d)", what, name, result);
 }
 
+/* Before CUDA 12.4, a question that only a loaded kernel answers loads it. */
+ko_cu_result ko_cuda_preload(const struct ko_cuda *cuda, ko_cu_kernel kernel)
+{
+    ko_cu_kernel function;
+    int most;
+    ko_cu_result result = cuda->kernel_function(&function, kernel);
+
+    if (result)
+        return result;
+    return cuda->function_load ? cuda->function_load(function)
+                               : cuda->function_attribute(&most, KO_CU_MOST_THREADS, function);
+}
+
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* Whether the program has opened it, perhaps. */

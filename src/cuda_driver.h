@@ -27,6 +27,10 @@ int ko_cuda_open(const struct ko_cuda **cuda);
  * KOLO_OK for success. */
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what);
 
+/* Loads a kernel into the thread's context now. Else its first launch does, and that may wait for
+ * all that the context's streams have to do: for good, where one of them waits for the launch. */
+ko_cu_result ko_cuda_preload(const struct ko_cuda *cuda, ko_cu_kernel kernel);
+
 /* The node of memory (numa.h) that the GPU of the thread's context is near; -1 if it has none, as
  * where the program does not use GPUs. */
 int ko_cuda_numa_node(void);

@@ -161,6 +161,44 @@ int ko_cuda_kernels_open(void)
     return ko_once(&loaded.once, load);
 }
 
+/* With what is no kernel left out: not every dtype has every op. */
+static ko_cu_result preload(const struct ko_cuda *cuda, const ko_cu_kernel *kernels, size_t n)
+{
+    ko_cu_result result = KO_CU_SUCCESS;
+
+    for (size_t i = 0; i < n && !result; i++)
+        if (kernels[i])
+            result = ko_cuda_preload(cuda, kernels[i]);
+    return result;
+}
+
+/* All of them, as nobody knows which will be called for. The driver knows which are loaded. */
+int ko_cuda_kernels_preload(void)
+{
+    const struct ko_cuda *cuda;
+    ko_cu_result result;
+    int err = ko_cuda_open(&cuda);
+
+    if (!err)
+        err = ko_cuda_kernels_open();
+    if (err)
+        return err;
+    result = preload(cuda, &loaded.folds[0][0], sizeof loaded.folds / sizeof(ko_cu_kernel));
+    if (!result)
+        result = preload(cuda, loaded.premuls, KOLO_NDTYPES);
+    if (!result)
+        result = preload(cuda, &loaded.scales[0][0], sizeof loaded.scales / sizeof(ko_cu_kernel));
+    if (!result)
+        result = preload(cuda, loaded.rounded, KOLO_NDTYPES);
+    if (!result)
+        result = preload(cuda, &loaded.steps[0][0][0], sizeof loaded.steps / sizeof(ko_cu_kernel));
+    if (!result)
+        result = preload(cuda, &loaded.push, 1);
+    if (!result)
+        result = preload(cuda, &loaded.tell, 1);
+    return ko_cuda_check(cuda, result, "the kernels cannot be loaded");
+}
+
 /* As many blocks as the GPU has room for, but none with next to nothing to do. */
 static int count_blocks(const struct ko_cuda *cuda, uint64_t nbytes, unsigned *nblocks)
 {

@@ -17,6 +17,10 @@ int ko_cuda_kernels_check(void);
 /* Loads the kernels. KOLO_E_UNSUPPORTED: the build has none, or none for this GPU. */
 int ko_cuda_kernels_open(void);
 
+/* The same, and loads each of them into the current context, as has to be before a stream of it
+ * waits for any (ko_cuda_preload). */
+int ko_cuda_kernels_preload(void);
+
 /* Puts fold (kernel_args.h) at the end of stream: each output is parts[0] op parts[1] op ..., for
  * AVG divided by nranks, with the bits that the host's reductions give; bool as 0 or 1. fold's
  * divisor is set here. KOLO_E_INVALID and KOLO_E_UNSUPPORTED as ko_reduction_find. */

@@ -114,6 +114,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
     if (!err)
         err = ko_gpu_enter(gpu);
     if (!err) {
+        (void)ko_cuda_kernels_preload(); /* ko_gpu_has_kernels says whether there are any */
         err = make_stream(gpu);
         if (!err)
             err = make_page(gpu);

@@ -401,6 +401,34 @@ static void broken_gpus(void **state)
     run(leave_it_standing, 0);
 }
 
+/* ---- kernels that are loaded late ------------------------------------------------------------ */
+
+/* The first call of a group: its stream waits for kernels that nothing has started before. */
+static int launch_first(kolo_group *group, void *unused)
+{
+    struct side side;
+    kolo_work *work;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (failed || reduce(&side, COUNT, &work))
+        return failed ? failed : ranks_fail("the call was not taken");
+    failed = ranks_expect(kolo_work_wait(work, -1), KOLO_OK, "");
+    kolo_work_free(work);
+    return gpu_rank_leave(failed);
+}
+
+static void late_kernels(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_LAZY", "1", 1);
+    run(launch_first, 0);
+    setenv("FAKECUDA_WITHOUT", "cuFuncLoad", 1); /* as before CUDA 12.4 */
+    run(launch_first, 0);
+    unsetenv("FAKECUDA_WITHOUT");
+    unsetenv("FAKECUDA_LAZY");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +436,7 @@ int main(void)
         cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),
         cmocka_unit_test(time_outs),    cmocka_unit_test(aborts),
         cmocka_unit_test(sudden_ends),  cmocka_unit_test(broken_gpus),
+        cmocka_unit_test(late_kernels),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,8 +104,11 @@ static int load_kernels(struct gpu *gpu)
         return train_fail("--device cuda: this kolo-train has no kernels for GPUs; build it where "
                           "nvcc is");
     result = gpu->cuda->library_load(&gpu->library, train_image, NULL, NULL, 0, NULL, NULL, 0);
-    for (int i = 0; i < GPU_NKERNELS && !result; i++)
+    for (int i = 0; i < GPU_NKERNELS && !result; i++) {
         result = gpu->cuda->library_kernel(&gpu->kernels[i], gpu->library, names[i]);
+        if (!result) /* before the group's calls hold a stream */
+            result = ko_cuda_preload(gpu->cuda, gpu->kernels[i]);
+    }
     return check(gpu, result, "the kernels cannot be loaded");
 }
 

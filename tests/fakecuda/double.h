@@ -15,6 +15,8 @@
  *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0)
  *   FAKECUDA_ORDERING=N    what adapters write is seen by a GPU's streams as N says (100: at once;
  *                          0: once it has been flushed, if FAKECUDA_FLUSHES=1)
+ *   FAKECUDA_LAZY=1        a kernel that is not loaded yet cannot be started beside a stream of its
+ *                          context that has something to do (600), where a GPU would wait for it
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
@@ -124,6 +126,8 @@ double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbyte
 ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
 /* The GPU that a stream is of; -1: there is no context. */
 int double_gpu_of(ko_cu_stream stream);
+/* Whether a stream of the GPU has something to do. */
+bool double_is_busy(int device);
 
 /* ---- capture.c ------------------------------------------------------------------------------- */
 

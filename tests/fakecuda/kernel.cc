@@ -12,8 +12,10 @@ extern "C" {
 }
 
 #include <dlfcn.h>
+#include <set>
 #include <stdio.h>
 #include <stdlib.h>
+#include <utility>
 #include <vector>
 
 thread_local ko_player ko_played;
@@ -183,6 +185,31 @@ static void run(double_task *task)
         run_blocks(of);
 }
 
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static std::set<std::pair<int, ko_cu_kernel>> in_contexts;
+
+/* Into a context; false: it has been before. */
+static bool load(int device, ko_cu_kernel kernel)
+{
+    pthread_mutex_lock(&load_lock);
+    const bool is_new = in_contexts.insert({device, kernel}).second;
+    pthread_mutex_unlock(&load_lock);
+    return is_new;
+}
+
+static ko_cu_result load_now(const char *function, ko_cu_kernel kernel)
+{
+    ko_cu_result result = double_enter(function);
+
+    if (!result && (!kernel || !double_context()))
+        result = kernel ? KO_CU_INVALID_CONTEXT : KO_CU_INVALID_VALUE;
+    if (!result)
+        load(double_context()->device, kernel);
+    return result;
+}
+
 extern "C" {
 
 /* Whatever the image, the kernels are this library's own. */
@@ -215,6 +242,24 @@ ko_cu_result double_library_kernel(ko_cu_kernel *kernel, ko_cu_library library, 
     return *kernel ? KO_CU_SUCCESS : KO_CU_NOT_FOUND;
 }
 
+ko_cu_result double_kernel_function(ko_cu_kernel *function, ko_cu_kernel kernel)
+{
+    *function = kernel;
+    return double_enter("cuKernelGetFunction");
+}
+
+ko_cu_result double_function_load(ko_cu_kernel function)
+{
+    return load_now("cuFuncLoad", function);
+}
+
+ko_cu_result double_function_attribute(int *value, int attribute, ko_cu_kernel function)
+{
+    *value = 512;
+    return attribute == KO_CU_MOST_THREADS ? load_now("cuFuncGetAttribute", function)
+                                           : (ko_cu_result)KO_CU_INVALID_VALUE;
+}
+
 ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                            unsigned block_x, unsigned block_y, unsigned block_z,
                            unsigned shared_bytes, ko_cu_stream stream, void **arguments,
@@ -233,6 +278,9 @@ ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y
     launched.nblocks = grid_x;
     launched.nthreads = block_x;
     launched.device = double_gpu_of(stream);
+    if (double_number("FAKECUDA_LAZY", 0) && load(launched.device, kernel) &&
+        double_is_busy(launched.device))
+        return KO_CU_NOT_READY;
     if (launched.text(NULL) > sizeof launched.argument)
         abort();
     memcpy(launched.argument, arguments[0], launched.text(NULL));

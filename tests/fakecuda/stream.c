@@ -221,6 +221,17 @@ int double_gpu_of(ko_cu_stream stream)
     return stream ? stream->context->device : -1;
 }
 
+bool double_is_busy(int device)
+{
+    bool is = false;
+
+    pthread_mutex_lock(&list_lock);
+    for (struct ko_cuda_stream *stream = streams; stream && !is; stream = stream->next)
+        is = stream->context->device == device && !has_finished(stream, entered(stream));
+    pthread_mutex_unlock(&list_lock);
+    return is;
+}
+
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
 {
     stream = resolve(stream);

@@ -27,8 +27,11 @@ int launch_open(const struct ko_cuda *cuda)
     if (!check_image_bytes)
         return ko_fail(KOLO_E_UNSUPPORTED, "this program has no kernels; build it where nvcc is");
     result = cuda->library_load(&library, check_image, NULL, NULL, 0, NULL, NULL, 0);
-    for (int i = 0; i < LAUNCH_NKERNELS && !result; i++)
+    for (int i = 0; i < LAUNCH_NKERNELS && !result; i++) {
         result = cuda->library_kernel(&loaded.kernels[i], library, names[i]);
+        if (!result) /* some are started beside streams that wait for them */
+            result = ko_cuda_preload(cuda, loaded.kernels[i]);
+    }
     if (!result)
         loaded.cuda = cuda;
     return ko_cuda_check(cuda, result, "the kernels of tests/gpu cannot be loaded");
