@@ -19,6 +19,7 @@ int launch_open(const struct ko_cuda *cuda)
         CHECK_KERNELS(NAME)
 #undef NAME
     };
+    ko_cu_context context = NULL;
     ko_cu_library library;
     ko_cu_result result;
 
@@ -26,10 +27,12 @@ int launch_open(const struct ko_cuda *cuda)
         return 0;
     if (!check_image_bytes)
         return ko_fail(KOLO_E_UNSUPPORTED, "this program has no kernels; build it where nvcc is");
+    (void)cuda->context_current(
+        &context); /* none, if all that is asked is whether they are there */
     result = cuda->library_load(&library, check_image, NULL, NULL, 0, NULL, NULL, 0);
     for (int i = 0; i < LAUNCH_NKERNELS && !result; i++) {
         result = cuda->library_kernel(&loaded.kernels[i], library, names[i]);
-        if (!result) /* some are started beside streams that wait for them */
+        if (!result && context) /* some are started beside streams that wait for them */
             result = ko_cuda_preload(cuda, loaded.kernels[i]);
     }
     if (!result)
