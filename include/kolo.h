@@ -195,7 +195,8 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * learns of the failure or its process ends: such a buffer is best freed with the group.
  *
  * After a fork the memory is shared by parent and child. The child's groups take it for ordinary
- * memory, and its kolo_mem_free gives up the child's access only. */
+ * memory. kolo_mem_free, of either, gives up its own access only; what was allocated before a fork
+ * goes back to the machine when the last process that has it mapped, a peer too, has let it go. */
 KOLO_API int kolo_mem_alloc(size_t nbytes, void **memory);
 /* memory is what kolo_mem_alloc gave, and no call that uses it is under way. NULL is allowed. */
 KOLO_API int kolo_mem_free(void *memory);

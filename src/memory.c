@@ -2,7 +2,8 @@
  *
  * A list of segments in the order of their addresses, guarded by one lock. Each is held by the list
  * and by the links that refer to it, so a mapping goes when nobody uses it any more; its pages go
- * at once, since peers that have mapped them may not hear of the end for long.
+ * at once, since peers that have mapped them may not hear of the end for long. Not those that a
+ * child of fork may read still: they go with the last mapping.
  */
 #include "memory.h"
 
@@ -20,6 +21,7 @@ struct region {
     const unsigned char *memory;
     struct ko_segment *segment;
     bool is_inherited; /* made by the process that forked this one */
+    bool has_forked;   /* this process has, since: a child may have it too */
 };
 
 static struct {
@@ -42,6 +44,13 @@ static void unlock_registry(void)
     pthread_mutex_unlock(&registry.lock);
 }
 
+static void go_on_as_parent(void)
+{
+    for (size_t i = 0; i < registry.n; i++)
+        registry.regions[i].has_forked = true;
+    unlock_registry();
+}
+
 static void begin_child(void)
 {
     for (size_t i = 0; i < registry.n; i++)
@@ -51,7 +60,7 @@ static void begin_child(void)
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(lock_registry, unlock_registry, begin_child);
+    (void)pthread_atfork(lock_registry, go_on_as_parent, begin_child);
 }
 
 /* ---- the list ---------------------------------------------------------------------------- */
@@ -98,7 +107,7 @@ static int enter(struct ko_segment *segment)
         at = count_up_to(segment->memory);
         memmove(registry.regions + at + 1, registry.regions + at,
                 (registry.n - at) * sizeof *registry.regions);
-        registry.regions[at] = (struct region){segment->memory, segment, false};
+        registry.regions[at] = (struct region){.memory = segment->memory, .segment = segment};
         registry.n++;
     }
     unlock_registry();
@@ -206,7 +215,7 @@ int kolo_mem_free(void *memory)
     if (!leave(memory, &region))
         return ko_fail(KOLO_E_INVALID, "kolo_mem_free: %p is not what kolo_mem_alloc gave", memory);
     atomic_store(&region.segment->is_freed, true);
-    if (!region.is_inherited) /* else they are the parent's */
+    if (!region.is_inherited && !region.has_forked) /* else they are another's too */
         (void)fallocate(region.segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                         (off_t)region.segment->nbytes);
     ko_segment_release(region.segment);

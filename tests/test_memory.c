@@ -160,6 +160,38 @@ static void shared_with_a_child(void **state)
     assert_int_equal(kolo_mem_free(bytes), KOLO_OK);
 }
 
+/* Waits for the parent to have freed it. */
+static int outlive_the_parents(const unsigned char *bytes, int has_freed)
+{
+    char word;
+
+    if (read(has_freed, &word, 1) != 1)
+        return 1;
+    return bytes[100] == 7 && bytes[8191] == 8 ? 0 : 2;
+}
+
+static void freed_by_the_parent(void **state)
+{
+    unsigned char *bytes = alloc(8192);
+    int fds[2], status;
+    pid_t pid;
+
+    (void)state;
+    bytes[100] = 7;
+    bytes[8191] = 8;
+    assert_int_equal(pipe(fds), 0);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0)
+        _exit(outlive_the_parents(bytes, fds[0]));
+    assert_int_equal(kolo_mem_free(bytes), KOLO_OK);
+    assert_int_equal(write(fds[1], "", 1), 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* ---- collectives ---------------------------------------------------------------------------- */
 
 /* Each exam has new memory, and frees it at its end. */
@@ -529,14 +561,20 @@ static void killed_lenders(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_by_any_address), cmocka_unit_test(many_at_a_time),
-        cmocka_unit_test(wrong_arguments),      cmocka_unit_test(held_beyond_its_end),
-        cmocka_unit_test(shared_with_a_child),  cmocka_unit_test(all_collectives),
-        cmocka_unit_test(all_algorithms),       cmocka_unit_test(written_by_others),
-        cmocka_unit_test(written_by_many),      cmocka_unit_test(many_segments),
-        cmocka_unit_test(long_and_short),       cmocka_unit_test(forks),
-        cmocka_unit_test(killed_lenders)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(found_by_any_address),
+                                       cmocka_unit_test(many_at_a_time),
+                                       cmocka_unit_test(wrong_arguments),
+                                       cmocka_unit_test(held_beyond_its_end),
+                                       cmocka_unit_test(shared_with_a_child),
+                                       cmocka_unit_test(freed_by_the_parent),
+                                       cmocka_unit_test(all_collectives),
+                                       cmocka_unit_test(all_algorithms),
+                                       cmocka_unit_test(written_by_others),
+                                       cmocka_unit_test(written_by_many),
+                                       cmocka_unit_test(many_segments),
+                                       cmocka_unit_test(long_and_short),
+                                       cmocka_unit_test(forks),
+                                       cmocka_unit_test(killed_lenders)};
 
     setenv("KOLO_DEBUG", "NONE", 1);
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
