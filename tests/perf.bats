@@ -302,6 +302,46 @@ END
     grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
 }
 
+@test "comparing says what the two runs do not have in common" {
+    local bench=("$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}")
+    "${bench[@]}" --pin --json base.json
+    json base.json 'd["pinned"] is True and d["cores"] >= 1 and d["memory"] == "ordinary" and d["average"] == 1'
+    run "${bench[@]}" --pin --compare base.json
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' in the base, and is ' <<<"$output")" -eq 0 ]
+    [ "$(grep -c -e '--pin' <<<"$output")" -eq 0 ]
+    run "${bench[@]}" --pin --memory shared --dirty -u 1 -z 0 -m 2 -a 3 --tensors 3 --percentiles --compare base.json
+    [ "$status" -eq 0 ]
+    grep -qx '# "memory" was ordinary in the base, and is shared here' <<<"$output"
+    grep -qx '# "dirty" was false in the base, and is true here' <<<"$output"
+    grep -qx '# "unalign" was 0 in the base, and is 1 here' <<<"$output"
+    grep -qx '# "blocking" was true in the base, and is false here' <<<"$output"
+    grep -qx '# "agg_iters" was 1 in the base, and is 2 here' <<<"$output"
+    grep -qx '# "average" was 1 in the base, and is 3 here' <<<"$output"
+    grep -qx '# "tensors" was 16 in the base, and is 3 here' <<<"$output"
+    grep -qx '# "each_timed" was false in the base, and is true here' <<<"$output"
+    [ "$(grep -c ' in the base, and is ' <<<"$output")" -eq 8 ]
+    sed 's/"host": "[^"]*"/"host": "elsewhere"/; s/"device": "cpu"/"device": "cuda"/; s/"graph": 0/"graph": 4/' \
+        base.json >other.json
+    run "$PERF" --load base.json --compare other.json
+    grep -qE '^# "host" was elsewhere in the base, and is .+ here$' <<<"$output"
+    grep -qx '# "device" was cuda in the base, and is cpu here' <<<"$output"
+    grep -qx '# "graph" was 4 in the base, and is 0 here' <<<"$output"
+}
+
+@test "comparing doubts what was not pinned though there was a core for each rank" {
+    "$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --pin --json pinned.json
+    sed 's/"cores": [0-9]*/"cores": 2/' pinned.json >base.json
+    sed 's/"pinned": true/"pinned": false/' base.json >now.json
+    run "$PERF" --load now.json --compare base.json
+    grep -qx '# "pinned" was true in the base, and is false here' <<<"$output"
+    grep -q '^# Without --pin two ranks may have shared a core' <<<"$output"
+    sed 's/"cores": 2/"cores": 1/' now.json >few.json # none to pin them to
+    run "$PERF" --load few.json --compare few.json
+    [ "$status" -eq 0 ]
+    [ "$(grep -c -e '--pin' <<<"$output")" -eq 0 ]
+}
+
 @test "the picture is SVG with both panels and a name on every line" {
     results base.json 8=100 16=100 1048576=4000
     run "$PERF" -t 2 all_reduce all_gather -b 8 -e 32 -f 2 "${QUICK[@]}" --plot p.svg --compare base.json

@@ -454,7 +454,7 @@ static void test_reports_add_up(void **state)
 
 static void test_what_is_written_can_be_read(void **state)
 {
-    const struct ko_perf_options options = {.nsamples = 3};
+    const struct ko_perf_options options = {.nsamples = 3, .shared = true, .unalign = 4};
     struct ko_perf_report written = {.nranks = 5}, read = {0};
     const struct ko_perf_figures *figures;
     char path[] = "/tmp/test-perf-XXXXXX";
@@ -464,11 +464,13 @@ static void test_what_is_written_can_be_read(void **state)
     assert_non_null(file);
     add_row(&written, 8, 1.5, 0);
     add_row(&written, 1 << 20, 1234.5, 9);
+    ko_perf_settings_take(&written.settings, &options);
     ko_perf_print_json(file, &options, &written);
     fclose(file);
     assert_int_equal(ko_perf_json_read(path, &read), KOLO_OK);
     unlink(path);
     assert_int_equal(read.nranks, 5);
+    assert_memory_equal(&read.settings, &written.settings, sizeof read.settings);
     assert_int_equal(read.nrows, 2);
     assert_string_equal(read.rows[1].collective, "all_reduce");
     assert_true(read.rows[1].nbytes == 1 << 20 && read.rows[1].root == -1);

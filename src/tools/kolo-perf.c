@@ -129,8 +129,12 @@ static void print_loaded(const struct ko_perf_options *options, const struct ko_
 static int perform(struct results *results)
 {
     const struct ko_perf_options *options = results->options;
-    int code = KO_PERF_FINE, err = is_first(results) ? prepare_files(results) : KOLO_OK;
+    int code = KO_PERF_FINE, err = KOLO_OK;
 
+    if (!options->load)
+        ko_perf_settings_take(&results->report.settings, options);
+    if (is_first(results))
+        err = prepare_files(results);
     if (!err && options->load)
         print_loaded(options, &results->report);
     else if (!err)

@@ -9,6 +9,7 @@
 
 #include "kolo.h"
 #include "launcher.h"
+#include "perf_settings.h"
 #include "perf_stats.h"
 
 #include <stdbool.h>
@@ -88,6 +89,7 @@ struct ko_perf_row {
 
 struct ko_perf_report {
     int nranks;
+    struct ko_perf_settings settings;
     struct ko_perf_row *rows;
     size_t nrows, cap;
 };

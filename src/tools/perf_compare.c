@@ -5,6 +5,7 @@
  */
 #include "perf.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_same_row(const struct ko_perf_row *a, const struct ko_perf_row *b)
@@ -49,6 +50,25 @@ static void print_row(FILE *file, const struct ko_perf_row *base, const struct k
             counts[print_pair(file, now, form, &base->forms[form], margin)]++;
 }
 
+/* Where each rank could have had a core, but the kernel chose. */
+static bool is_left_to_luck(const struct ko_perf_report *report)
+{
+    return !strcmp(report->settings.text[KO_PERF_SET_PINNED], "false") &&
+           report->nranks <= atoi(report->settings.text[KO_PERF_SET_CORES]);
+}
+
+/* What speaks against taking the one for a base of the other. */
+static void print_doubts(FILE *file, const struct ko_perf_report *base,
+                         const struct ko_perf_report *now)
+{
+    if (base->nranks != now->nranks)
+        fprintf(file, "# The base is of %d ranks, this is of %d\n", base->nranks, now->nranks);
+    ko_perf_settings_compare(file, &base->settings, &now->settings);
+    if (is_left_to_luck(base) || is_left_to_luck(now))
+        fprintf(file, "# Without --pin two ranks may have shared a core for a while, where there "
+                      "was one for each\n");
+}
+
 void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
                               const struct ko_perf_report *now, double margin)
 {
@@ -58,8 +78,7 @@ void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
             "# Medians against the base's, with the interval of 95 %% confidence; up to "
             "%g %% is the same\n",
             100 * margin);
-    if (base->nranks != now->nranks)
-        fprintf(file, "# The base is of %d ranks, this is of %d\n", base->nranks, now->nranks);
+    print_doubts(file, base, now);
     fprintf(file, "# %-12s  %12s  %8s  %6s  %4s  %12s  %10s  %10s  %6s  %6s  %6s\n", "collective",
             "size (B)", "type", "redop", "root", "form", "base (us)", "now (us)", "ratio", "low",
             "high");

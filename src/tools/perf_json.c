@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <sys/utsname.h>
 
 /* ---- writing ----------------------------------------------------------------------------- */
 
@@ -79,21 +78,12 @@ static void print_row(FILE *file, const struct ko_perf_row *row)
 void ko_perf_print_json(FILE *file, const struct ko_perf_options *options,
                         const struct ko_perf_report *report)
 {
-    struct utsname machine;
-
     fputs("{\n  ", file);
     print_text(file, "kolo_version", kolo_version());
-    print_text(file, "host", uname(&machine) ? "unknown" : machine.nodename);
-    fprintf(file,
-            "\"ranks\": %d,\n  \"iters\": %d, \"warmup_iters\": %d, \"agg_iters\": %d, "
-            "\"blocking\": %s, \"each_timed\": %s, \"dirty\": %s, \"unalign\": %zu, \"tensors\": "
-            "%d, \"memory\": \"%s\", \"device\": \"%s\", \"graph\": %d,\n",
-            report->nranks, options->nsamples, options->warmup,
-            options->together ? options->together : 1, options->together ? "false" : "true",
-            options->percentiles ? "true" : "false", options->dirty ? "true" : "false",
-            options->unalign, options->tensors, options->shared ? "shared" : "ordinary",
-            options->on_gpu ? "cuda" : "cpu", options->launches);
-    fprintf(file, "  \"wrong\": %lld, \"busbw\": %.7g,\n  \"rows\": [",
+    fprintf(file, "\"ranks\": %d, \"iters\": %d, \"warmup_iters\": %d,", report->nranks,
+            options->nsamples, options->warmup);
+    ko_perf_settings_print(file, &report->settings);
+    fprintf(file, "\n  \"wrong\": %lld, \"busbw\": %.7g,\n  \"rows\": [",
             (long long)ko_perf_report_wrong(report, 0), ko_perf_report_busbw(report, 0));
     for (size_t i = 0; i < report->nrows; i++) {
         fputs(i ? ",\n" : "\n", file);
@@ -193,6 +183,7 @@ static int read_report(const struct ko_json *document, struct ko_perf_report *re
     if (ko_json_kind(rows) != KO_JSON_ARRAY || !(nranks >= 1 && nranks <= 1e6))
         return ko_fail(KOLO_E_INVALID, "it has no rows and ranks");
     report->nranks = (int)nranks;
+    ko_perf_settings_read(document, &report->settings);
     for (const struct ko_json *row = ko_json_first(rows); row && !err; row = ko_json_next(row))
         err = read_row(row, report);
     return err;

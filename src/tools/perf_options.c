@@ -120,8 +120,8 @@ static const char doc[] =
     "too.\n\n"
     "Examples:\n"
     "  kolorun -n 4 kolo-perf all_reduce -b 8 -e 64M -f 4\n"
-    "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --json base.json\n"
-    "  kolo-perf -t 2 all_reduce -b 1K -e 1M -f 2 --compare base.json\n"
+    "  kolo-perf -t 2 --pin all_reduce -b 1K -e 1M -f 2 --json base.json\n"
+    "  kolo-perf -t 2 --pin all_reduce -b 1K -e 1M -f 2 --compare base.json\n"
     "  kolorun -n 2 kolo-perf all_reduce --device cuda -b 8 -e 1G -f 8\n\n"
     "The exit code is 0 if all is well, 1 if elements were wrong, 125 if kolo-perf was misused or "
     "failed.";
