@@ -208,6 +208,32 @@ on_gpu() {
     [ "$(rows | awk '{ print $3 }' | sort | uniq -c | xargs)" = "9 half" ]
 }
 
+@test "nccl-tests' flags that choose nothing here are taken at their defaults" {
+    run "$PERF" -t 2 all_reduce_perf -b 8 -e 8 "${QUICK[@]}" -g 1 -R 0 -p 0 -y 0 -C 0 -S 1 -x 0 -D 0 -V 16 -M 0 \
+        -d f8e4m3 --output_file r.json
+    [ "$status" -eq 0 ]
+    rows | grep -qE '^ +8 +8 +float8_e4m3 .* [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}$'
+    json r.json 'd["rows"][0]["type"] == "float8_e4m3"'
+    run "$PERF" -t 2 all_reduce_perf -b 8 -e 8 "${QUICK[@]}" --parallel_init 0 --stream_null 0 --report_cputime 0 \
+        --report_timestamps 0 --cta_policy 0 --device_implementation 0 --device_cta_count 16 --memory_report 0 \
+        --local_register 0 --ngpus 1 -d f8e5m2
+    [ "$status" -eq 0 ]
+    rows | grep -qE '^ +8 +8 +float8_e5m2 .* 0 *$'
+}
+
+@test "nccl-tests' flags that ask for what is not here are refused with the reason" {
+    refuses '-g 2: only 1 is known of nccl-tests'"' flag: a rank has one GPU at most; ranks are -t" "$PERF" all_reduce -g 2
+    refuses '-R 1: only 0 is known' "$PERF" all_reduce -R 1
+    refuses '-p 1: only 0 is known' "$PERF" all_reduce -p 1
+    refuses '-y 1: only 0 is known' "$PERF" all_reduce -y 1
+    refuses '--cost prints the CPU time' "$PERF" all_reduce -C 1
+    refuses '-x 1: only 0 is known' "$PERF" all_reduce -x 1
+    refuses '-D 1: only 0 is known' "$PERF" all_reduce -D 1
+    refuses 'the version is --version' "$PERF" all_reduce -V 8
+    refuses '-M 1: only 0 is known' "$PERF" all_reduce -M 1
+    refuses 'the report that nccl-tests calls so, -M, is not there' "$PERF" all_reduce --memory 1
+}
+
 @test "percentiles, cost and time stamps follow" {
     run "$PERF" -t 2 all_reduce -b 64 -e 64 -w 1 --percentiles --cost --timestamps
     [ "$status" -eq 0 ]

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The flags are those of nccl-tests, with their long names and most of their defaults, so that a
- * command line can be carried over; what has no meaning here is taken at its default only. -z waits
- * for every call unless -z 0 is given, and -N, which there is how often a whole run is repeated, is
- * the number of processes to start.
+ * command line can be carried over; what has no meaning here is taken at its default only, and else
+ * refused with the reason. -z waits for every call unless -z 0 is given, and -N, which there is how
+ * often a whole run is repeated, is the number of processes to start.
  */
 #include "perf.h"
 
@@ -95,7 +95,7 @@ static const struct argp_option option_list[] = {
     {"percentiles", KEY_PERCENTILES, NULL, 0, "Time each operation; add p50, p90, p99 and max", 5},
     {"cost", KEY_COST, NULL, 0, "Add CPU time, context switches and system calls", 5},
     {"timestamps", KEY_TIMESTAMPS, NULL, 0, "Add the time of day to each row", 5},
-    {"json", 'J', "FILE", OPTION_HIDDEN, NULL, 5},
+    {"output_file", 'J', "FILE", OPTION_HIDDEN, NULL, 5},
     {"json", KEY_JSON, "FILE", 0, "Write all figures and samples as JSON; -: to standard output",
      5},
     {"csv", KEY_CSV, "FILE", 0, "Write all figures as CSV; -: to standard output", 5},
@@ -106,6 +106,14 @@ static const struct argp_option option_list[] = {
     {"tune", KEY_TUNE, "FILE", 0, "Measure what links and reductions cost, for KOLO_TUNING", 5},
     {"ngpus", 'g', "1", OPTION_HIDDEN, NULL, 6},
     {"local_register", 'R', "0", OPTION_HIDDEN, NULL, 6},
+    {"parallel_init", 'p', "0", OPTION_HIDDEN, NULL, 6},
+    {"stream_null", 'y', "0", OPTION_HIDDEN, NULL, 6},
+    {"report_cputime", 'C', "0", OPTION_HIDDEN, NULL, 6},
+    {"report_timestamps", 'S', "0|1", OPTION_HIDDEN, NULL, 6},
+    {"cta_policy", 'x', "0", OPTION_HIDDEN, NULL, 6},
+    {"device_implementation", 'D', "0", OPTION_HIDDEN, NULL, 6},
+    {"device_cta_count", 'V', "16", OPTION_HIDDEN, NULL, 6}, /* not argp's short --version */
+    {"memory_report", 'M', "0", OPTION_HIDDEN, NULL, 6},
     KO_OPTION_HELP,
     {0}};
 
@@ -142,6 +150,10 @@ int ko_perf_dtype_find(const char *name)
     for (int i = 0; i < NSHOWN; i++)
         if (!strcmp(name, shown_dtypes[i].shown))
             return (int)shown_dtypes[i].dtype;
+    if (!strcmp(name, "f8e4m3"))
+        return KOLO_FLOAT8_E4M3;
+    if (!strcmp(name, "f8e5m2"))
+        return KOLO_FLOAT8_E5M2;
     return -1;
 }
 
@@ -286,7 +298,10 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state, str
     case KEY_MEMORY:
         options->shared = !strcmp(arg, "shared");
         if (!options->shared && strcmp(arg, "ordinary"))
-            argp_error(state, "--memory is \"%s\"; it takes ordinary or shared", arg);
+            argp_error(state,
+                       "--memory is \"%s\"; it takes ordinary or shared, and says where the "
+                       "buffers are; the report that nccl-tests calls so, -M, is not there",
+                       arg);
         return 0;
     case KEY_TENSORS:
         options->tensors = ko_option_whole(state, "--tensors", arg, 1, MOST_TENSORS);
@@ -358,6 +373,9 @@ static error_t parse_output(int key, char *arg, struct argp_state *state, struct
     case KEY_TIMESTAMPS:
         options->timestamps = true;
         return 0;
+    case 'S':
+        options->timestamps = ko_option_whole(state, "-S", arg, 0, 1);
+        return 0;
     case 'J':
     case KEY_JSON:
         options->json = arg;
@@ -385,11 +403,34 @@ static error_t parse_output(int key, char *arg, struct argp_state *state, struct
     }
 }
 
-static void refuse_device(struct argp_state *state, int key, const char *arg)
+/* nccl-tests' flags that choose nothing here. */
+static const struct {
+    int key;
+    const char *only, *why;
+} defaults[] = {
+    {'g', "1", "a rank has one GPU at most; ranks are -t"},
+    {'R', "0", "buffers need no registration"},
+    {'p', "0", "ranks that are threads always join side by side"},
+    {'y', "0", "the stream is never the null one"},
+    {'C', "0", "--cost prints the CPU time beside the time"},
+    {'x', "0", "there is one policy of blocks"},
+    {'D', "0", "there is one implementation"},
+    {'V', "16", "it is for -D, of which there is one implementation; the version is --version"},
+    {'M', "0", "memory is not reported"},
+};
+enum { NDEFAULTS = sizeof defaults / sizeof *defaults };
+
+static error_t parse_default(int key, char *arg, struct argp_state *state, struct input *input)
 {
-    if (strcmp(arg, key == 'g' ? "1" : "0"))
-        argp_error(state, "-%c %s: a rank has one GPU at most, and registers nothing; ranks are -t",
-                   key, arg);
+    (void)input;
+    for (int i = 0; i < NDEFAULTS; i++)
+        if (defaults[i].key == key) {
+            if (strcmp(arg, defaults[i].only) != 0)
+                argp_error(state, "-%c %s: only %s is known of nccl-tests' flag: %s", key, arg,
+                           defaults[i].only, defaults[i].why);
+            return 0;
+        }
+    return ARGP_ERR_UNKNOWN;
 }
 
 /* What does not go together on a GPU, or without. */
@@ -466,22 +507,19 @@ static void settle(struct argp_state *state, struct input *input)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     static error_t (*const groups[])(int, char *, struct argp_state *, struct input *) = {
-        parse_sizes, parse_operation, parse_measurement, parse_output};
+        parse_sizes, parse_operation, parse_measurement, parse_output, parse_default};
+    enum { NGROUPS = sizeof groups / sizeof *groups };
     struct input *input = state->input;
     error_t err = ARGP_ERR_UNKNOWN;
     unsigned found;
 
-    for (int i = 0; i < 4 && err == ARGP_ERR_UNKNOWN; i++)
+    for (int i = 0; i < NGROUPS && err == ARGP_ERR_UNKNOWN; i++)
         err = groups[i](key, arg, state, input);
     if (err != ARGP_ERR_UNKNOWN)
         return err;
     switch (key) {
     case 'h':
         ko_option_help(state);
-        return 0;
-    case 'g':
-    case 'R':
-        refuse_device(state, key, arg);
         return 0;
     case ARGP_KEY_ARG:
         found = find_cases(arg);
