@@ -14,7 +14,7 @@ struct ko_simulation {
     struct ko_paper_call call; /* with hosts */
     size_t element;            /* bytes */
     const struct ko_costs *costs;
-    size_t most_actions; /* carried out one by one; 0: two million */
+    size_t most_actions; /* carried out one by one; 0: four million */
     bool is_whole;       /* no host stands for others */
     double footprint; /* of the call that this one stands for, costs.h; 0: it stands for itself */
 };
