@@ -36,17 +36,24 @@ static size_t read_sharers(size_t cpu, int level, char digits[MOST_DIGITS])
     return n;
 }
 
-static size_t count_last_level_bytes(void)
+size_t ko_cache_first_bytes(int level)
 {
-    FILE *file = open_fact(0, 3, "size");
+    FILE *file = open_fact(0, level, "size");
     size_t kib = 0;
-    const long all = sysconf(_SC_LEVEL3_CACHE_SIZE); /* AMD: of the whole package */
 
     if (file && fscanf(file, "%zuK", &kib) != 1)
         kib = 0;
     if (file)
         fclose(file);
-    return kib ? kib << 10 : all > 0 ? (size_t)all : 0;
+    return kib << 10;
+}
+
+static size_t count_last_level_bytes(void)
+{
+    const size_t first = ko_cache_first_bytes(3);
+    const long all = sysconf(_SC_LEVEL3_CACHE_SIZE); /* AMD: of the whole package */
+
+    return first ? first : all > 0 ? (size_t)all : 0;
 }
 
 /* Of the last level; all CPUs that are online if nobody knows. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tuning.h"
 
+#include "caches.h"
 #include "config.h"
 #include "status.h"
 
@@ -92,20 +93,29 @@ static void take_field(const char *line, const char *field, char *text, size_t n
         snprintf(text, nbytes, "%.*s", (int)strcspn(colon + 1, "\n"), colon + 1);
 }
 
-/* ARM's have no name there, but numbers of the maker and of what he calls the part. */
+/* ARM's have no name there, but numbers of the maker and of what he calls the part. Machines that
+ * are rented often have one name for many processors, which their numbers tell apart. */
 void ko_tuning_processor(FILE *cpuinfo, char *name, size_t nbytes)
 {
-    char line[LINE_BYTES], model[160] = "", maker[32] = "", part[32] = "";
+    char line[LINE_BYTES], model[80] = "", maker[16] = "", part[16] = "";
+    char family[16] = "", number[16] = "", step[16] = "", variant[16] = "", revision[16] = "";
 
     while (cpuinfo && fgets(line, sizeof line, cpuinfo)) {
         take_field(line, "model name", model, sizeof model);
+        take_field(line, "cpu family", family, sizeof family);
+        take_field(line, "model\t", number, sizeof number);
+        take_field(line, "stepping", step, sizeof step);
         take_field(line, "CPU implementer", maker, sizeof maker);
         take_field(line, "CPU part", part, sizeof part);
+        take_field(line, "CPU variant", variant, sizeof variant);
+        take_field(line, "CPU revision", revision, sizeof revision);
     }
     if (*model)
-        snprintf(name, nbytes, "%s", model + strspn(model, " "));
+        snprintf(name, nbytes, "%s family%s model%s stepping%s", model + strspn(model, " "), family,
+                 number, step);
     else if (*maker && *part)
-        snprintf(name, nbytes, "processor%s%s", maker, part);
+        snprintf(name, nbytes, "processor%s%s variant%s revision%s", maker, part, variant,
+                 revision);
     else
         snprintf(name, nbytes, "unknown processor");
 }
@@ -118,7 +128,9 @@ void ko_tuning_machine(char *text, size_t nbytes)
     ko_tuning_processor(file, name, sizeof name);
     if (file)
         fclose(file);
-    snprintf(text, nbytes, "%.160s, %ld cores", name, sysconf(_SC_NPROCESSORS_ONLN));
+    snprintf(text, nbytes, "%.160s, %ld cores, caches of %zu and %zu KiB", name,
+             sysconf(_SC_NPROCESSORS_ONLN), ko_cache_first_bytes(2) >> 10,
+             ko_cache_first_bytes(3) >> 10);
 }
 
 /* ---- reading ----------------------------------------------------------------------------- */
@@ -169,7 +181,7 @@ static int read_head(struct reader *reader)
         return wrong(reader, "the machine is missing");
     if (reader->is_of_any || !strcmp(reader->text + 8, machine))
         return KOLO_OK;
-    snprintf(what, sizeof what, "it was measured on \"%.160s\", but this is \"%.160s\"",
+    snprintf(what, sizeof what, "it was measured on \"%.220s\", but this is \"%.220s\"",
              reader->text + 8, machine);
     return wrong(reader, what);
 }
@@ -210,6 +222,14 @@ static int read_number(struct reader *reader, struct ko_costs *costs, bool has[N
     return wrong(reader, "no number has this name");
 }
 
+/* Two files in one, say. */
+static int check_end(const struct reader *reader)
+{
+    if (fgetc(reader->file) == EOF)
+        return KOLO_OK;
+    return wrong(reader, "there is more behind the \"end\"");
+}
+
 static int read_numbers(struct reader *reader, struct ko_costs *costs)
 {
     bool has[NNUMBERS] = {false};
@@ -223,6 +243,8 @@ static int read_numbers(struct reader *reader, struct ko_costs *costs)
     }
     if (!err && !reader->text[0])
         err = wrong(reader, "the file ends without its \"end\"");
+    if (!err)
+        err = check_end(reader);
     for (size_t i = 0; i < NNUMBERS && !err; i++)
         if (!has[i]) {
             snprintf(what, sizeof what, "%s is missing", numbers[i].name);

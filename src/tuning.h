@@ -2,7 +2,7 @@
  *
  * tuning.h: costs that were measured on a machine, in a file:
  *   kolo tuning 1
- *   machine AMD EPYC 9354, 32 cores
+ *   machine AMD EPYC 9354 family 25 model 17 stepping 1, 32 cores, caches of 1024 and 262144 KiB
  *   local.latency 0.05
  *   ... one line for each number, in microseconds, bytes or cores
  *   end
@@ -30,8 +30,9 @@ void ko_tuning_usual(struct ko_costs *costs);
 /* Replaces the file as a whole. KOLO_E_SYSTEM. */
 int ko_tuning_write(const char *path, const struct ko_costs *costs);
 
-/* "AMD EPYC 9354, 32 cores": the processor, and how many cores the machine has, of which this
- * process may be bound to some. */
+/* "AMD EPYC 9354 family 25 model 17 stepping 1, 32 cores, caches of 1024 and 262144 KiB": the
+ * processor, how many cores the machine has, of which this process may be bound to some, and the
+ * second and third level of the first one's caches, 0 where nobody knows. */
 void ko_tuning_machine(char *text, size_t nbytes);
 /* The processor alone, out of what /proc/cpuinfo has; NULL: it is not known. */
 void ko_tuning_processor(FILE *cpuinfo, char *name, size_t nbytes);

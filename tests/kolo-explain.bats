@@ -254,11 +254,13 @@ reduce_scatter 9 0.60"
 
 # A tuning file in which nothing costs anything but what is given: NAME=NUMBER...
 tuning() {
-    local name number bytes size model
-    model=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
+    local name number bytes size machine
+    printf 'kolo tuning 1\nmachine none\nend\n' >"$D/none"
+    machine=$(KOLO_TUNING=$D/none "$EXPLAIN" all_reduce --simulate 2>&1 | sed -n 's/.*but this is "\(.*\)"; .*/\1/p')
+    [ -n "$machine" ]
     bytes="128K 512K 2M 8M 32M 128M"
     echo "kolo tuning 1"
-    echo "machine ${model:-unknown processor}, $(nproc) cores"
+    echo "machine $machine"
     for name in {local,remote}.{latency,send,receive,wire_byte} cores change spin wake call \
         {{local,remote}.{send,receive},reduce,copy}_byte; do
         number=0

@@ -314,6 +314,8 @@ static void wrong_files_are_refused(void **state)
         {"local.latency ", "local.latency nan", "0.06", "line 3: the line is too long, or cut off"},
         {"\ncores 1", "\ncores 0.5", NULL, "cores is 0.5"},
         {"\ncores 1", "\ncores 65000", NULL, "cores is 65000, but this machine has "},
+        {"\nend\n", "\nend\nkolo tuning 1\n", NULL, "there is more behind the \"end\""},
+        {", caches of ", ", caches of 1", NULL, "line 2: it was measured on "},
         {"kolo", "kolo", "call", "the file ends without its \"end\""},
         {"kolo", "kolo", "06\n", "the line is too long, or cut off"},
     };
@@ -354,9 +356,12 @@ static void processors_have_names(void **state)
         char text[200];
         const char *name;
     } rows[] = {
-        {"processor\t: 0\nmodel name\t: AMD EPYC\ncache\t: 1\nmodel name\t: x\n", "AMD EPYC"},
-        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n",
-         "processor 0x41 0xd0c"},
+        {"processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n"
+         "cache\t: 1\ncpu family\t: 6\nmodel\t\t: 5\nmodel name\t: x\nstepping\t: 9\n",
+         "AMD EPYC family 25 model 17 stepping 1"},
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n"
+         "CPU revision\t: 1\n",
+         "processor 0x41 0xd0c variant 0x3 revision 1"},
         {"processor\t: 0\n", "unknown processor"},
     };
     char name[100];
