@@ -14,6 +14,7 @@
 #include "interface.h"
 #include "launcher.h"
 #include "log.h"
+#include "socket.h"
 #include "status.h"
 #include "store.h"
 
@@ -25,6 +26,7 @@
 enum {
     MOST_STRANGERS = 256,
     STRANGER_MS = 5000,
+    QUIET_MS = 10000, /* between two warnings of strangers */
     MOST_ARRIVALS = 1 << 15,
     ACCEPTS_AT_ONCE = 64,
     REST_MS = 5000 /* of a store that has not answered */
@@ -34,6 +36,7 @@ struct ko_arrival {
     struct ko_wire *wire;
     ko_deadline deadline; /* for the hello */
     bool is_ready;        /* the hello has come; whoever claims the wire will poll it */
+    char from[KO_SOCKET_NAME];
     struct ko_arrival *next;
 };
 
@@ -331,6 +334,7 @@ static void add_arrival(struct ko_endpoint *endpoint, struct ko_wire *wire)
         return;
     }
     arrival->wire = wire;
+    ko_socket_peer_name(wire->fd, arrival->from); /* nobody can say when it has been reset */
     arrival->deadline = ko_deadline_in(STRANGER_MS);
     arrival->next = endpoint->arrivals;
     endpoint->arrivals = arrival;
@@ -365,6 +369,28 @@ static bool make_room(struct ko_endpoint *endpoint)
     return oldest != NULL;
 }
 
+/* Why somebody was turned away. Strangers must not fill a log: those who come soon after one of
+ * whom it warns are counted, and each is said at a level that asks for that. */
+static void warn_of_stranger(struct ko_endpoint *endpoint, const char *transport, const char *from)
+{
+    const int64_t now_ns = ko_now_ns();
+    char others[96] = "";
+
+    if (now_ns < endpoint->quiet_until_ns) {
+        endpoint->nunsaid++;
+        ko_log(KO_LOG_DEBUG, "a connection over %s from %s was closed: %s", transport, from,
+               kolo_last_error());
+        return;
+    }
+    if (endpoint->nunsaid)
+        snprintf(others, sizeof others, " (as were %llu others, which KOLO_DEBUG=DEBUG names)",
+                 (unsigned long long)endpoint->nunsaid);
+    ko_log(KO_LOG_WARN, "a connection over %s from %s was closed: %s%s", transport, from,
+           kolo_last_error(), others);
+    endpoint->quiet_until_ns = now_ns + QUIET_MS * INT64_C(1000000);
+    endpoint->nunsaid = 0;
+}
+
 static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
 {
     struct ko_wire *wire;
@@ -375,8 +401,7 @@ static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
         if (err == KO_AGAIN)
             return;
         if (err)
-            ko_log(KO_LOG_WARN, "a connection over %s was refused: %s", device->transport->name,
-                   kolo_last_error());
+            warn_of_stranger(endpoint, device->transport->name, "somebody");
         else
             add_arrival(endpoint, wire);
     }
@@ -404,8 +429,7 @@ static void drive_arrivals(struct ko_endpoint *endpoint)
 
     while (*link) {
         if (!(*link)->is_ready && drive_arrival(endpoint, *link)) {
-            ko_log(KO_LOG_WARN, "a connection over %s was closed: %s",
-                   (*link)->wire->transport->name, kolo_last_error());
+            warn_of_stranger(endpoint, (*link)->wire->transport->name, (*link)->from);
             dismiss(endpoint, link);
             continue;
         }

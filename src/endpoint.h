@@ -42,6 +42,8 @@ struct ko_endpoint {
     kolo_group *groups;            /* over this endpoint, by their `next` */
     struct ko_arrival *arrivals;
     int narrivals, nstrangers; /* strangers: their hello has not come yet */
+    int64_t quiet_until_ns;    /* after a warning of a stranger */
+    uint64_t nunsaid;          /* who were turned away meanwhile */
 };
 
 /* Opens every allowed device, fills `own`, publishes it in the store. Takes store over. */

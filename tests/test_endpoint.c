@@ -5,6 +5,8 @@
  */
 #include "clock.h"
 #include "endpoint.h"
+#include "log.h"
+#include "socket.h"
 #include "status.h"
 
 #include <setjmp.h>
@@ -17,6 +19,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -200,6 +203,65 @@ static void garbage(void **state)
     honest(fixture);
 }
 
+/* What has been logged since. */
+static FILE *log_into(char *path, const char *level)
+{
+    const int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    close(fd);
+    setenv("KOLO_DEBUG", level, 1);
+    setenv("KOLO_DEBUG_FILE", path, 1);
+    ko_log_reopen();
+    return fopen(path, "r");
+}
+
+static void log_no_more(const char *path)
+{
+    setenv("KOLO_DEBUG", "NONE", 1);
+    unsetenv("KOLO_DEBUG_FILE");
+    ko_log_reopen();
+    unlink(path);
+}
+
+/* Who talks nonsense again and again is named, but once: his lines would fill a disk. */
+static void nonsense_is_logged_once(void **state)
+{
+    enum { N = 200 };
+    static const char nonsense[64] = "nonsense";
+    struct fixture *fixture = *state;
+    char path[] = "/tmp/test-endpoint-XXXXXX", line[600], name[KO_SOCKET_NAME];
+    FILE *log = log_into(path, "WARN");
+    int nlines = 0;
+
+    assert_non_null(log);
+    for (int i = 0; i < N; i++) {
+        int fd = knock(fixture);
+
+        if (i == 0)
+            ko_socket_own_name(fd, name);
+        assert_int_equal(send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL),
+                         (ssize_t)sizeof nonsense);
+        assert_true(is_closed(fixture, fd, 3000));
+        close(fd);
+        assert_true(fixture->right->quiet_until_ns > 0);
+        fixture->right->quiet_until_ns = INT64_MAX; /* however long this takes */
+    }
+    while (fgets(line, sizeof line, log))
+        if (strstr(line, "a connection over tcp from ") && !nlines++)
+            assert_non_null(strstr(line, name));
+    assert_int_equal(nlines, 1);
+    assert_int_equal(fixture->right->nunsaid, N - 1);
+    fixture->right->quiet_until_ns = 0;
+    fixture->right->nunsaid = 7;
+    garbage(state);
+    clearerr(log); /* it has been read to its end before */
+    assert_non_null(fgets(line, sizeof line, log));
+    assert_non_null(strstr(line, "(as were 7 others, which KOLO_DEBUG=DEBUG names)"));
+    fclose(log);
+    log_no_more(path);
+}
+
 static void silent(void **state)
 {
     struct fixture *fixture = *state;
@@ -283,9 +345,9 @@ static void users(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE(contacts),      CASE(wrong_contact), CASE(claims),
-                                       CASE(garbage),       CASE(silent),        CASE(flood),
-                                       CASE(arrivals_wake), CASE(users)};
+    const struct CMUnitTest tests[] = {CASE(contacts), CASE(wrong_contact),           CASE(claims),
+                                       CASE(garbage),  CASE(nonsense_is_logged_once), CASE(silent),
+                                       CASE(flood),    CASE(arrivals_wake),           CASE(users)};
 
     return cmocka_run_group_tests_name("endpoint", tests, NULL, NULL);
 }
