@@ -221,7 +221,7 @@ static int lend_what_is_not_there(kolo_group *group, void *argument)
         err = kolo_recv(group, memory, COUNT, KOLO_UINT8, 1, 0);
     }
     return ranks_expect(err, KOLO_E_PROTOCOL, "of rank 1 cannot be read by another process") ||
-           ranks_expect(err, KOLO_E_PROTOCOL, "leave cma out of KOLO_PROTO");
+           ranks_expect(err, KOLO_E_PROTOCOL, "leave cma and try-cma out of KOLO_PROTO");
 }
 
 static void what_is_not_there_is_an_error(void **state)

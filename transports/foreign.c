@@ -241,9 +241,10 @@ int ko_foreign_read(const struct ko_link *link, uint64_t address, void *to, size
     if (error == ESRCH || has_ended(link->foreign))
         return ko_fail(KOLO_E_PEER_LOST, "rank %d has ended while its memory was read", link->peer);
     if (error)
-        return ko_fail(KOLO_E_PROTOCOL,
-                       "%zu bytes at %#llx of rank %d cannot be read by another process (%s): if "
-                       "they are a device's, or secret memory, leave cma out of KOLO_PROTO",
-                       nbytes, (unsigned long long)address, link->peer, strerror(error));
+        return ko_fail(
+            KOLO_E_PROTOCOL,
+            "%zu bytes at %#llx of rank %d cannot be read by another process (%s): if "
+            "they are a device's, or secret memory, leave cma and try-cma out of KOLO_PROTO",
+            nbytes, (unsigned long long)address, link->peer, strerror(error));
     return KOLO_OK;
 }
