@@ -69,7 +69,7 @@ enum ko_frame_kind {
     KO_FRAME_MEMORY,    /* struct ko_announcement follows, with a descriptor beside it */
     KO_FRAME_INLINE,    /* only in slots: nbytes of a slice, in the slot's own line */
     KO_FRAME_REFERENCE, /* only in slots: nbytes of a slice lie where struct ko_reference says */
-    KO_FRAME_FOREIGN,   /* only in slots: they lie at the address, a uint64_t, in the sender */
+    KO_FRAME_FOREIGN,   /* only in slots: they lie in the sender: struct ko_foreign_slice */
     KO_FRAME_LENT,  /* only in slots: as REFERENCE; another struct ko_reference, in the slot's body,
                        says where the receiver writes what becomes of as many bytes */
     KO_FRAME_PLACED /* only in slots: nbytes of a slice were written where they were LENT */
@@ -106,6 +106,28 @@ struct ko_announcement {
 struct ko_reference {
     uint64_t id, index; /* as announced */
     uint64_t offset;
+};
+
+/* In a slot, of a slice that lies in a place of its window. */
+struct ko_placed_slice {
+    uint64_t at;      /* bytes from the first place */
+    uint64_t copy_ns; /* that its sender needed for it; 0: not measured */
+};
+
+/* In a slot, of a slice that was left where it lies, in its sender's process: the receiver reads it
+ * there, or the sender moves it after all, whoever is first to change `state`. */
+struct ko_foreign_slice {
+    uint64_t address;
+    uint64_t at;    /* bytes from the window's first place to this slice's */
+    uint64_t state; /* enum ko_foreign_state; by both */
+};
+
+enum ko_foreign_state {
+    KO_FOREIGN_FREE,
+    KO_FOREIGN_READING,    /* the receiver reads it */
+    KO_FOREIGN_UNREADABLE, /* the receiver cannot: the sender is to move it */
+    KO_FOREIGN_MOVING,     /* the sender copies it to its place */
+    KO_FOREIGN_MOVED       /* there it is */
 };
 
 _Static_assert(sizeof(struct ko_announcement) == 24, "announcement travels as it is");

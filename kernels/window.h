@@ -14,7 +14,8 @@
  * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
  * takes the slots in the same order and counts them in `credit`. Steps begin at 0 and never go
  * back, so slot i is free for step s when credit + slots > s. Each word has one writer, but for the
- * two sleep flags, which the sleeper sets and the waker clears.
+ * two sleep flags, which the sleeper sets and the waker clears, and for the state of a slice that
+ * was left in its sender's process (struct ko_foreign_slice).
  */
 #ifndef KO_WINDOW_H
 #define KO_WINDOW_H
@@ -43,12 +44,17 @@ struct ko_window {
 struct ko_slot {
     uint64_t step; /* by the sender, last: number of this filling, counted from 1 */
     struct ko_frame frame;
-    unsigned char beside[KO_BESIDE]; /* INLINE: a body of so many bytes; others: where it lies */
-    unsigned char body[KO_INLINE];   /* INLINE: a longer one */
+    union { /* INLINE: a body of at most KO_BESIDE bytes; others: where it lies */
+        unsigned char beside[KO_BESIDE];
+        struct ko_placed_slice placed;   /* DATA */
+        struct ko_foreign_slice foreign; /* FOREIGN */
+    };
+    unsigned char body[KO_INLINE]; /* INLINE: a longer one */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
 _Static_assert(sizeof(struct ko_reference) <= KO_BESIDE, "a reference fits into a line");
+_Static_assert(sizeof(struct ko_foreign_slice) <= KO_BESIDE, "so does where a foreign slice lies");
 _Static_assert(sizeof(struct ko_slot) % (2 * KO_LINE) == KO_LINE, "an odd number of lines");
 
 /* Bytes of a place. */

@@ -52,6 +52,7 @@ struct ko_correspondence {
     struct ko_stamp untold;   /* a refusal that travels with the next word there; seq 0: none */
     struct ko_stamp refused;  /* by the peer, of ours that was complete; seq 0: none */
     uint64_t sent, received;  /* messages, for their numbers */
+    uint64_t had_come;        /* slices, when the last of our messages with a letter went */
     int nfinished;            /* letters completed since the mailbox last counted */
     unsigned unlooked;        /* times that nothing was wanted of the peer */
     bool is_drained;          /* by the last look nothing has been left in the link */

@@ -93,6 +93,18 @@ static bool awaits_word(const struct ko_letter *letter, const struct ko_stamp *s
     return stamp->op && !letter->is_wanted && letter->moved >= ko_unasked_bytes(link);
 }
 
+/* Copies that a slice in a slot costs somebody's time: a peer that has sent us something since our
+ * last message may wait for the first slice of this one, and so for both copies of it; any other is
+ * copied while the peer still copies the one before. Of what leaves the cache slots make more, and
+ * GPU memory is not read so. */
+static int costs(const struct ko_correspondence *with, const struct ko_letter *letter,
+                 const struct ko_link *link)
+{
+    if (letter->placed || letter->held || letter->nbytes >= letter->group->endpoint->cache_bytes)
+        return 0;
+    return letter->moved || with->had_come == link->received ? 1 : 2;
+}
+
 /* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one no more
  * than the link has slots: however fast the peer takes them, its word is to be heard. */
 static int give(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
@@ -112,6 +124,7 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         with->has_more = link->sent >= most;
         if (with->has_more)
             return KO_AGAIN;
+        link->copies = costs(with, letter, link);
         err = letter->held
                   ? ko_link_post_held(link, &stamp, (const char *)body + letter->moved, nbytes,
                                       letter->held)
@@ -122,6 +135,7 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         letter->moved += nbytes;
     }
     letter->flushed_at = link->referenced;
+    with->had_come = link->received;
     return KOLO_OK;
 }
 

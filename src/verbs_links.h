@@ -220,7 +220,7 @@ static int try_to_post(const verbs *v, struct ko_link *link, const void *from, s
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    link->lands = v->is_moving;
+    link->copies = v->is_moving ? 2 : 0;
     while (look_again(v, link->peer, "for room to send to", try_to_post(v, link, from, nbytes)))
         ;
     v->has_posted |= link->flushed < link->referenced;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ordinary memory that peers read out of each other's processes: every collective and message is
- * what it is through slots, whether the system permits it or not, and who dies or lends what is not
- * there ends the group with an error.
+ * what it is through slots, whether the system permits it or not, a send ends before its receive
+ * has been posted, and who dies ends the group with an error.
  */
 #include "algorithms.h"
 #include "exam.h"
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -205,33 +206,137 @@ static int become_acquainted(kolo_group *group)
     return failed;
 }
 
-static int lend_what_is_not_there(kolo_group *group, void *argument)
+/* The receiver finds, again and again, that it cannot read what it is about to. */
+static int keep_memory_from_the_reader(kolo_group *group, void *argument)
 {
-    unsigned char *memory =
-        mmap(NULL, COUNT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int err = become_acquainted(group);
+    enum { MESSAGES = 10 };
+    int failed = become_acquainted(group);
 
     (void)argument;
-    if (err)
-        return err;
-    if (kolo_group_rank(group)) {
-        munmap(memory, COUNT);
-        err = kolo_send(group, memory, COUNT, KOLO_UINT8, 0, 0);
-    } else {
-        err = kolo_recv(group, memory, COUNT, KOLO_UINT8, 1, 0);
+    for (int i = 0; i < MESSAGES && !failed; i++) {
+        ko_fault_arm(KO_FAULT_FOREIGN, 1 + i % 3);
+        failed = pass_messages(group);
+        if (!failed)
+            failed = exam_take(group, &(struct exam){.what = KO_ALL_GATHER + i % 2,
+                                                     .dtype = KOLO_FLOAT32,
+                                                     .count = COUNT});
     }
-    return ranks_expect(err, KOLO_E_PROTOCOL, "of rank 1 cannot be read by another process") ||
-           ranks_expect(err, KOLO_E_PROTOCOL, "leave cma and try-cma out of KOLO_PROTO");
+    ko_fault_arm(KO_FAULT_FOREIGN, 0);
+    return failed;
 }
 
-static void what_is_not_there_is_an_error(void **state)
+static void what_cannot_be_read_goes_through_slots(void **state)
 {
+    static const char *const protocols[] = {"inline,cma", "inline,try-cma"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        set_variables(protocols[i]);
+        needs_permission();
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2},
+                                   keep_memory_from_the_reader, NULL),
+                         0);
+    }
+}
+
+/* The system lets no other process read memory of memfd_secret. */
+static int lend_secrets(kolo_group *group, void *argument)
+{
+    const int fd = (int)syscall(SYS_memfd_secret, 0), n = SLICE_BYTES;
+    unsigned char *secret = MAP_FAILED, found[SLICE_BYTES];
+    int failed = become_acquainted(group);
+
+    (void)argument;
+    if (fd >= 0 && !ftruncate(fd, n))
+        secret = mmap(NULL, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (int i = 0; i < 3 && secret != MAP_FAILED && !failed; i++) {
+        memset(secret, 3 + i, (size_t)n);
+        failed = kolo_sendrecv(group, secret, (size_t)n, 1 - kolo_group_rank(group), found,
+                               (size_t)n, 1 - kolo_group_rank(group), KOLO_UINT8, i) ||
+                 found[0] != 3 + i || memcmp(found, found + 1, (size_t)n - 1) != 0;
+    }
+    if (secret != MAP_FAILED)
+        munmap(secret, (size_t)n);
+    if (fd >= 0)
+        close(fd);
+    return failed;
+}
+
+static int make_a_secret(kolo_group *group, void *argument)
+{
+    const int fd = (int)syscall(SYS_memfd_secret, 0);
+
+    (void)group;
+    (void)argument;
+    if (fd >= 0)
+        close(fd);
+    return fd < 0;
+}
+
+static void secrets_go_through_slots(void **state)
+{
+    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 1};
+
     (void)state;
     set_variables("inline,cma");
     needs_permission();
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, lend_what_is_not_there, NULL),
-        0);
+    if (ranks_run(&ranks, make_a_secret, NULL))
+        skip();
+    ranks.n = 2;
+    assert_int_equal(ranks_run(&ranks, lend_secrets, NULL), 0);
+}
+
+/* Rank 0 sends, and has its memory back, before rank 1 has asked for anything; by the way in which
+ * it waits for that. */
+static int send_early(kolo_group *group, int how, int tag)
+{
+    unsigned char bytes[SLICE_BYTES];
+    const size_t n = sizeof bytes;
+    kolo_work *work = NULL;
+    int failed, is_done = 0;
+
+    memset(bytes, tag, n);
+    if (kolo_group_rank(group)) {
+        failed = kolo_barrier(group);
+        failed = failed ? failed : kolo_recv(group, bytes, n, KOLO_UINT8, 0, tag);
+        return failed || bytes[0] != tag + 1 || memcmp(bytes, bytes + 1, n - 1) != 0;
+    }
+    memset(bytes, tag + 1, n);
+    failed = how ? kolo_isend(group, bytes, n, KOLO_UINT8, 1, tag, &work)
+                 : kolo_send(group, bytes, n, KOLO_UINT8, 1, tag);
+    while (how == 1 && !failed && !is_done)
+        failed = kolo_work_test(work, &is_done);
+    if (how == 2 && !failed)
+        failed = kolo_work_wait(work, -1);
+    if (work)
+        kolo_work_free(work);
+    memset(bytes, 0, n); /* it is ours again */
+    return failed ? failed : kolo_barrier(group);
+}
+
+static int send_all_early(kolo_group *group, void *argument)
+{
+    int failed = become_acquainted(group);
+
+    (void)argument;
+    for (int i = 0; i < 30 && !failed; i++)
+        failed = send_early(group, i % 3, i) ? ranks_fail("message %d", i) : 0;
+    return failed;
+}
+
+static void sends_end_before_their_receives(void **state)
+{
+    static const char *const protocols[] = {"inline,cma", "inline,try-cma"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        set_variables(protocols[i / 2]);
+        needs_permission();
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = i % 2 ? RANKS_THREADS : RANKS_PROCESSES, .n = 2},
+                      send_all_early, NULL),
+            0);
+    }
 }
 
 static int die_while_read(kolo_group *group, void *argument)
@@ -271,7 +376,9 @@ int main(void)
         cmocka_unit_test(everything_between_threads),
         cmocka_unit_test(both_ways_at_first),
         cmocka_unit_test(slots_where_it_is_forbidden_or_not_wanted),
-        cmocka_unit_test(what_is_not_there_is_an_error),
+        cmocka_unit_test(what_cannot_be_read_goes_through_slots),
+        cmocka_unit_test(secrets_go_through_slots),
+        cmocka_unit_test(sends_end_before_their_receives),
         cmocka_unit_test(who_dies_is_noticed),
     };
 

@@ -85,10 +85,11 @@ struct links {
 struct links suite_open_links(struct suite *suite, uint32_t slice_bytes);
 void suite_free_links(const struct links *links);
 
-/* For windows: shared memory with these seals; and a wire to whoever greets with it, whose end is a
- * bare socket. */
+/* For windows: shared memory with these seals; and a wire to whoever greets with it, for two slots
+ * of slice_bytes, whose end is a bare socket. */
 int suite_memory(size_t nbytes, int seals);
-int suite_greet_with(struct suite *suite, int fd, struct ko_wire **wire, int *socket);
+int suite_greet_with(struct suite *suite, uint32_t slice_bytes, int fd, struct ko_wire **wire,
+                     int *socket);
 
 /* Drives the wire until it fails, and asserts that it does so with status, or KOLO_E_PEER_LOST. */
 void suite_expect_failure(struct ko_wire *wire, int status);

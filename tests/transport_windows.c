@@ -44,10 +44,10 @@ static void shared_both_ways(void **state)
 
 /* A hello of that segment, with `fd` beside it, from a bare socket; drives to the end of the
  * handshake. */
-static int greet_as(struct suite *suite, uint64_t segment, int fd, struct ko_wire **wire_out,
-                    int *socket_out)
+static int greet_as(struct suite *suite, uint64_t segment, uint32_t slice_bytes, int fd,
+                    struct ko_wire **wire_out, int *socket_out)
 {
-    struct ko_hello hello = suite_hello(4096), answer = suite_answer(4096);
+    struct ko_hello hello = suite_hello(slice_bytes), answer = suite_answer(slice_bytes);
     ko_deadline deadline = ko_deadline_in(5000);
     int socket = suite->traits->dial(suite->address, suite->address_bytes);
     int err = KOLO_OK;
@@ -74,9 +74,10 @@ int suite_memory(size_t nbytes, int seals)
 }
 
 /* Of a segment that this process has not made. */
-int suite_greet_with(struct suite *suite, int fd, struct ko_wire **wire_out, int *socket_out)
+int suite_greet_with(struct suite *suite, uint32_t slice_bytes, int fd, struct ko_wire **wire_out,
+                     int *socket_out)
 {
-    return greet_as(suite, 0xdeadbeef, fd, wire_out, socket_out);
+    return greet_as(suite, 0xdeadbeef, slice_bytes, fd, wire_out, socket_out);
 }
 
 static void expect_greeting(struct suite *suite, int fd, int status)
@@ -84,7 +85,7 @@ static void expect_greeting(struct suite *suite, int fd, int status)
     struct ko_wire *wire;
     int socket;
 
-    assert_int_equal(suite_greet_with(suite, fd, &wire, &socket), status);
+    assert_int_equal(suite_greet_with(suite, 4096, fd, &wire, &socket), status);
     suite->transport->hangup(wire);
     close(socket);
     if (fd >= 0)
@@ -123,7 +124,7 @@ static void short_segment_of_ours(void **state)
         int socket;
 
         assert_int_equal(ko_segment_create(nbytes + (size_t)longer, &segment), KOLO_OK);
-        assert_int_equal(greet_as(suite, segment->id, -1, &wire, &socket),
+        assert_int_equal(greet_as(suite, segment->id, 4096, -1, &wire, &socket),
                          longer ? KOLO_E_PROTOCOL : KOLO_OK);
         suite->transport->hangup(wire);
         close(socket);
@@ -140,7 +141,7 @@ static void read_only_segment(void **state)
 
     suite_needs_dial(suite);
     fd = suite_memory(ko_window_bytes(2, 4096), F_SEAL_SHRINK | F_SEAL_WRITE);
-    err = suite_greet_with(suite, fd, &wire, &socket);
+    err = suite_greet_with(suite, 4096, fd, &wire, &socket);
     assert_int_not_equal(err, KOLO_OK);
     suite->transport->hangup(wire);
     close(socket);
@@ -155,7 +156,7 @@ static void bad_frame(struct suite *suite, struct ko_frame frame)
     struct ko_wire *wire;
     int socket, err;
 
-    assert_int_equal(suite_greet_with(suite, fd, &wire, &socket), KOLO_OK);
+    assert_int_equal(suite_greet_with(suite, 4096, fd, &wire, &socket), KOLO_OK);
     assert_int_equal(write(socket, &frame, sizeof frame), (ssize_t)sizeof frame);
     while ((err = suite->transport->next(wire, &seen)) == KO_AGAIN)
         assert_int_equal(suite_settle(wire, NULL), KOLO_OK);

@@ -6,32 +6,44 @@
  */
 #include "foreign.h"
 
+#include "clock.h"
 #include "copy.h"
 #include "fault.h"
 #include "portable.h"
 #include "protocols.h"
 #include "status.h"
-#include "window.h"
+#include "window_slots.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum way { BY_SLOTS, BY_READING, NWAYS };
+enum {
+    TRIES = 6,     /* slices of each way that decide on a class */
+    LOOKS = 64,    /* at slices of a class that is decided, for one at the time; */
+    AGAIN_MS = 50, /* it is tried again after so long */
+};
 
-/* Slices of each way that decide on a class. */
-enum { TRIES = 6 };
+/* Of so many slices the least time for 1 MiB. */
+struct least {
+    int n;
+    int64_t ns;
+};
 
-/* Slices of one class that were measured, and the least time for 1024 bytes. */
 struct trial {
-    int n[NWAYS];
-    int64_t least_ns[NWAYS];
+    struct least copies, longer; /* of slices through slots: both copies, the longer one */
+    struct least in_row;         /* of some of these, with the time since the one before */
+    struct least reading;
+    bool was_copied; /* the one before was */
+    unsigned looks;
+    int64_t decided_ns;
 };
 
 struct ko_foreign {
@@ -40,24 +52,18 @@ struct ko_foreign {
     pid_t peer;  /* 0: its memory is not read */
     int peer_fd; /* readable when it has ended; -1: it is this process */
 
-    struct trial trials[KO_FOREIGN_CLASSES]; /* of slices that come */
-    uint64_t reading;                        /* as in our window */
-    unsigned char turns[KO_FOREIGN_CLASSES]; /* of slices that go */
-    uintptr_t readable, end;                 /* memory at whose ends we have read ourselves */
+    struct trial trials[KO_FOREIGN_CLASSES];
+    uint64_t reading; /* as in our window */
+    int64_t ended_ns; /* of the slice that was watched last */
 };
 
-static int class_of(size_t nbytes)
+int ko_foreign_class(size_t nbytes)
 {
     int found = 0;
 
     while (found < KO_FOREIGN_CLASSES - 1 && nbytes >= (size_t)KO_FOREIGN_LEAST << (found + 1))
         found++;
     return found;
-}
-
-static bool says(uint64_t reading, int what, int class)
-{
-    return reading >> (what + class) & 1;
 }
 
 static struct ko_foreign *foreign_of(struct ko_link *link)
@@ -115,14 +121,6 @@ static pid_t find_peer(const struct ko_link *link)
     return peer.pid;
 }
 
-/* In all classes, whatever it costs. */
-static uint64_t decided_in_favour(void)
-{
-    const uint64_t classes = (1U << KO_FOREIGN_CLASSES) - 1;
-
-    return classes << KO_FOREIGN_DECIDED | classes << KO_FOREIGN_SOONER;
-}
-
 void ko_foreign_try(struct ko_link *link)
 {
     struct ko_foreign *foreign = link->foreign;
@@ -143,78 +141,122 @@ void ko_foreign_try(struct ko_link *link)
         return;
     foreign->peer = peer;
     foreign->reading = KO_FOREIGN_READS;
-    if (link->protocols & KO_PROTO_CMA)
-        foreign->reading |= decided_in_favour();
     ko_store_release(&link->inbox->reading, foreign->reading);
-}
-
-bool ko_foreign_is_read(const struct ko_link *link, size_t nbytes)
-{
-    return link->protocols & KO_PROTO_CMA && link->foreign && nbytes >= KO_FOREIGN_LEAST &&
-           ko_load_acquire(&link->outbox->reading);
 }
 
 /* ---- trials -------------------------------------------------------------------------------- */
 
-/* Whether the system lets the bytes be read, if it does so at both ends. Slices side by side make
- * one stretch, so a buffer that is sent again costs nothing. */
-static bool is_readable(struct ko_foreign *foreign, uintptr_t from, size_t nbytes)
+struct ko_moment ko_moment_now(void)
 {
-    char ends[2];
-    const struct iovec here = {ends, 2};
-    const struct iovec there[] = {{(void *)from, 1}, {(void *)(from + nbytes - 1), 1}};
+    struct rusage usage = {0};
 
-    if (from >= foreign->readable && from + nbytes <= foreign->end)
+    (void)getrusage(RUSAGE_THREAD, &usage);
+    return (struct ko_moment){ko_now_ns(), usage.ru_minflt + usage.ru_majflt};
+}
+
+int64_t ko_moment_since(const struct ko_moment *began)
+{
+    const int64_t ns = ko_now_ns() - began->ns;
+
+    return ko_moment_now().faults == began->faults ? ns + !ns : 0;
+}
+
+static void say(struct ko_link *link, uint64_t reading)
+{
+    link->foreign->reading = reading;
+    ko_store_release(&link->inbox->reading, reading);
+}
+
+static uint64_t bits_of(int class)
+{
+    return (UINT64_C(1) << KO_FOREIGN_KNOWN | UINT64_C(1) << KO_FOREIGN_SOONER |
+            UINT64_C(1) << KO_FOREIGN_FASTER)
+           << class;
+}
+
+/* Whether a class is not decided, or that is so long ago that it is tried again. */
+static bool is_open(struct ko_link *link, int class)
+{
+    struct trial *trial = &link->foreign->trials[class];
+
+    if (!ko_foreign_says(link->foreign->reading, KO_FOREIGN_KNOWN, class))
         return true;
-    if (ko_fault(KO_FAULT_FOREIGN) || process_vm_readv(getpid(), &here, 1, there, 2, 0) != 2)
+    if (++trial->looks % LOOKS || ko_now_ns() - trial->decided_ns < AGAIN_MS * INT64_C(1000000))
         return false;
-    if (from != foreign->end)
-        foreign->readable = from;
-    foreign->end = from + nbytes;
+    *trial = (struct trial){0};
+    say(link, link->foreign->reading & ~bits_of(class));
     return true;
 }
 
-bool ko_foreign_is_tried(struct ko_link *link, const void *from, size_t nbytes)
+bool ko_foreign_is_watched(struct ko_link *link)
 {
-    const int class = class_of(nbytes);
-    uint64_t reading;
-
-    if (!link->foreign || nbytes < KO_FOREIGN_LEAST || !(link->protocols & KO_PROTO_TRY_CMA))
-        return false;
-    reading = ko_load_acquire(&link->outbox->reading);
-    if (!says(reading, KO_FOREIGN_DECIDED, class) &&
-        (!reading || link->foreign->turns[class]++ & 1))
-        return false;
-    if (says(reading, KO_FOREIGN_DECIDED, class) && !says(reading, KO_FOREIGN_SOONER, class))
-        return false;
-    return is_readable(link->foreign, (uintptr_t)from, nbytes);
-}
-
-bool ko_foreign_is_timed(const struct ko_link *link)
-{
-    const struct ko_foreign *foreign = link->foreign;
-
-    return foreign && foreign->reading && link->frame.nbytes >= KO_FOREIGN_LEAST &&
+    return link->foreign && link->foreign->reading && link->protocols & KO_PROTO_TRY_CMA &&
+           link->frame.nbytes >= KO_FOREIGN_LEAST &&
            (link->frame.kind == KO_FRAME_DATA || link->frame.kind == KO_FRAME_FOREIGN) &&
-           !says(foreign->reading, KO_FOREIGN_DECIDED, class_of(link->frame.nbytes));
+           is_open(link, ko_foreign_class(link->frame.nbytes));
 }
 
-void ko_foreign_judge(struct ko_link *link, int64_t ns)
+static void add(struct least *least, int64_t ns, uint32_t nbytes)
 {
-    const enum way way = link->frame.kind == KO_FRAME_FOREIGN ? BY_READING : BY_SLOTS;
-    const int class = class_of(link->frame.nbytes);
-    struct ko_foreign *foreign = link->foreign;
-    struct trial *trial = &foreign->trials[class];
-    const int64_t ns_of_1k = 1024 * ns / link->frame.nbytes;
+    const int64_t ns_of_1m = (ns << 20) / nbytes;
 
-    if (!trial->n[way]++ || ns_of_1k < trial->least_ns[way])
-        trial->least_ns[way] = ns_of_1k;
-    if (trial->n[BY_SLOTS] < TRIES || trial->n[BY_READING] < TRIES)
-        return;
-    foreign->reading |= UINT64_C(1) << (KO_FOREIGN_DECIDED + class);
-    if (trial->least_ns[BY_READING] < 2 * trial->least_ns[BY_SLOTS])
-        foreign->reading |= UINT64_C(1) << (KO_FOREIGN_SOONER + class);
-    ko_store_release(&link->inbox->reading, foreign->reading);
+    if (!least->n++ || ns_of_1m < least->ns)
+        least->ns = ns_of_1m;
+}
+
+static void decide(struct ko_link *link, int class)
+{
+    struct trial *trial = &link->foreign->trials[class];
+    const bool is_in_row = trial->in_row.n >= TRIES / 2 && trial->in_row.ns > trial->longer.ns;
+    const int64_t each_ns = is_in_row ? trial->in_row.ns : trial->longer.ns;
+    uint64_t reading = link->foreign->reading | UINT64_C(1) << (KO_FOREIGN_KNOWN + class);
+
+    if (trial->reading.ns < trial->copies.ns)
+        reading |= UINT64_C(1) << (KO_FOREIGN_SOONER + class);
+    if (trial->reading.ns < each_ns)
+        reading |= UINT64_C(1) << (KO_FOREIGN_FASTER + class);
+    trial->decided_ns = ko_now_ns();
+    say(link, reading);
+}
+
+static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sample,
+                         uint32_t nbytes)
+{
+    const int64_t ns = sample->ns, copy_ns = sample->copy_ns;
+
+    add(&trial->copies, ns + copy_ns, nbytes);
+    add(&trial->longer, ns < copy_ns ? copy_ns : ns, nbytes);
+    if (trial->was_copied && sample->gap_ns < copy_ns + copy_ns / 2)
+        add(&trial->in_row, ns + sample->gap_ns, nbytes);
+}
+
+/* Of a slice that comes soon after another its sender copies all the time: what there is between
+ * the two is part of what it takes, since either copy may be in the other's way. */
+void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *sample)
+{
+    const uint32_t nbytes = link->frame.nbytes;
+    const int class = ko_foreign_class(nbytes);
+    struct trial *trial = &link->foreign->trials[class];
+
+    if (sample->ns && sample->is_read)
+        add(&trial->reading, sample->ns, nbytes);
+    else if (sample->ns && sample->copy_ns > 0 && sample->copy_ns < INT32_MAX)
+        judge_copied(trial, sample, nbytes);
+    trial->was_copied = sample->copy_ns > 0;
+    if (trial->copies.n >= TRIES && trial->reading.n >= TRIES)
+        decide(link, class);
+}
+
+void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, bool is_read)
+{
+    const struct ko_foreign_sample sample = {
+        .is_read = is_read,
+        .ns = ko_moment_since(began),
+        .copy_ns = link->frame.kind == KO_FRAME_DATA ? (int64_t)link->next_in->placed.copy_ns : 0,
+        .gap_ns = began->ns - link->foreign->ended_ns};
+
+    link->foreign->ended_ns = ko_now_ns();
+    ko_foreign_judge(link, &sample);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -226,13 +268,11 @@ static bool has_ended(const struct ko_foreign *foreign)
     return poll(&end, 1, 0) == 1;
 }
 
-int ko_foreign_read(const struct ko_link *link, uint64_t address, void *to, size_t nbytes)
+/* KO_AGAIN: the system does not let us. */
+static int read_from(const struct ko_link *link, uint64_t address, void *to, size_t nbytes)
 {
     int error;
 
-    if (!link->foreign || !link->foreign->peer)
-        return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
-                       link->peer);
     if (link->foreign->peer == getpid()) {
         ko_copy(to, (const void *)(uintptr_t)address, nbytes);
         return KOLO_OK;
@@ -240,11 +280,33 @@ int ko_foreign_read(const struct ko_link *link, uint64_t address, void *to, size
     error = copy_from(link->foreign->peer, address, to, nbytes);
     if (error == ESRCH || has_ended(link->foreign))
         return ko_fail(KOLO_E_PEER_LOST, "rank %d has ended while its memory was read", link->peer);
-    if (error)
-        return ko_fail(
-            KOLO_E_PROTOCOL,
-            "%zu bytes at %#llx of rank %d cannot be read by another process (%s): if "
-            "they are a device's, or secret memory, leave cma and try-cma out of KOLO_PROTO",
-            nbytes, (unsigned long long)address, link->peer, strerror(error));
-    return KOLO_OK;
+    return error ? KO_AGAIN : KOLO_OK;
+}
+
+/* Leaves it to the sender, who may sleep until this slice has been read. */
+static void decline(struct ko_link *link, struct ko_foreign_slice *slice)
+{
+    ko_store_ordered(&slice->state, KO_FOREIGN_UNREADABLE);
+    ko_window_wake_sender(link);
+}
+
+int ko_foreign_take(struct ko_link *link, void *to, const void **body)
+{
+    struct ko_foreign_slice *slice = &link->next_in->foreign;
+    const uint64_t state = ko_load_acquire(&slice->state);
+    int err;
+
+    if (!link->foreign || !link->foreign->peer || state > KO_FOREIGN_MOVED)
+        return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
+                       link->peer);
+    if (state == KO_FOREIGN_MOVED)
+        return ko_window_place_of(link, slice->at, body);
+    if (state != KO_FOREIGN_READING && !ko_swap(&slice->state, KO_FOREIGN_FREE, KO_FOREIGN_READING))
+        return KO_AGAIN;
+    err = read_from(link, slice->address, to, link->frame.nbytes);
+    if (err == KO_AGAIN)
+        decline(link, slice);
+    else if (!err)
+        *body = to;
+    return err;
 }

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * foreign.h: slices in ordinary memory that the receiver reads out of its peer's process, by one
- * copy instead of two (process_vm_readv; between threads, a plain one). The system may forbid it,
- * so it is tried before it is relied on: each end says where a word of its own stands, and who
- * finds that word there says so in its window. Until then, and where that fails, slices go through
- * slots. Both ends have to want it (protocols.h).
+ * foreign.h: the receiver's side of slices that are left to it (foreign_out.h): it reads them out
+ * of its peer's process, by one copy instead of two (process_vm_readv; between threads, a plain
+ * one). The system may forbid it, so it is tried before it is relied on: each end says where a word
+ * of its own stands, and who finds that word there says so in its window. Until then slices go
+ * through slots. Both ends have to want it (protocols.h).
  *
- * Some memory cannot be read so although that word can: a device's, mapped into the process, or
- * what memfd_secret makes. Where all is to be read (cma), a slice of it is an error that says so.
- *
- * Whether one copy by the system is sooner than two of ours depends on the machine: by a factor of
- * two either way. So where nothing else is wanted (try-cma) slices of a collective that only moves
- * them go both ways in turn at first, the receiver measures how long each takes to get, by classes
- * of length, and says in its window what it is to be: to read where that takes less than two copies
- * out of slots, of which the sender makes one. The sender then makes sure, by reading itself, that
- * it is memory that can be read.
+ * Whether one copy by the system is sooner than two of ours depends on the machine, and on a
+ * virtual one on the moment: by a factor of two either way. So where nothing else is wanted
+ * (try-cma) slices go both ways in turn at first, and now and then again; the receiver finds out
+ * how long each takes, by classes of length, and says in its window what is better.
  */
 #ifndef KO_FOREIGN_H
 #define KO_FOREIGN_H
@@ -27,10 +22,18 @@ enum { KO_FOREIGN_LEAST = 8 << 10 };
 /* Classes of length: the shortest are of KO_FOREIGN_LEAST bytes, each twice as long as the one
  * before, the last of any more. */
 enum { KO_FOREIGN_CLASSES = 5 };
+int ko_foreign_class(size_t nbytes);
 
-/* Bits of what a window says of reading: whether at all; of the first class (and so on), that it is
- * decided, and that to read is sooner. */
-enum { KO_FOREIGN_READS = 1, KO_FOREIGN_DECIDED = 8, KO_FOREIGN_SOONER = 16 };
+/* Bits of what a window says of reading: whether at all; and of the first class (of others so many
+ * bits further), that it is known whether reading takes less time than both copies of a slice, for
+ * which somebody waits; that it does; and that it takes less than slices take that follow each
+ * other, of which one is copied in while another is copied out. */
+enum { KO_FOREIGN_READS = 1, KO_FOREIGN_KNOWN = 8, KO_FOREIGN_SOONER = 16, KO_FOREIGN_FASTER = 24 };
+
+static inline bool ko_foreign_says(uint64_t reading, int what, int class)
+{
+    return reading >> (what + class) & 1;
+}
 
 struct ko_foreign;
 
@@ -40,20 +43,33 @@ int ko_foreign_invite(struct ko_link *link);
 /* Once, when long slices come: finds out whether the peer's memory can be read, and tells it. */
 void ko_foreign_try(struct ko_link *link);
 
-/* Whether the peer reads all slices of nbytes here. */
-bool ko_foreign_is_read(const struct ko_link *link, size_t nbytes);
+/* A moment of this thread's; ns since then (at least 1), or 0 if the thread has met pages for the
+ * first time meanwhile: that takes longer than any copy, and happens to either way once. */
+struct ko_moment {
+    int64_t ns;
+    long faults;
+};
+struct ko_moment ko_moment_now(void);
+int64_t ko_moment_since(const struct ko_moment *began);
 
-/* Whether it is to read this one, which it puts in its place, since that is sooner, or to find out
- * whether it is. */
-bool ko_foreign_is_tried(struct ko_link *link, const void *from, size_t nbytes);
+/* Whether it is to be measured how long the next slice takes to get. If so, then it did. */
+bool ko_foreign_is_watched(struct ko_link *link);
+void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, bool is_read);
 
-/* Whether it is to be measured how long the next slice takes to get; what that has taken. */
-bool ko_foreign_is_timed(const struct ko_link *link);
-void ko_foreign_judge(struct ko_link *link, int64_t ns);
+/* What is made of that. */
+struct ko_foreign_sample {
+    bool is_read;
+    int64_t ns;      /* of the receiver's; 0: not known */
+    int64_t copy_ns; /* of the sender's, who has put it into the window; 0: not known */
+    int64_t gap_ns;  /* since the end of the one before */
+};
+void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *sample);
 
-/* Copies nbytes from the peer's address. KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL if
- * they lie nowhere, or where no other process may read, or nobody reads here. */
-int ko_foreign_read(const struct ko_link *link, uint64_t address, void *to, size_t nbytes);
+/* Moves the next slice, which was left to us: either it is read into `to`, which *body is then, or
+ * its sender has put it into the window, where *body is. KO_AGAIN while the sender does that, which
+ * it is asked to if the system keeps the memory from us (a device's, or secret). KOLO_E_PEER_LOST
+ * if the peer has gone, KOLO_E_PROTOCOL if nobody reads here. */
+int ko_foreign_take(struct ko_link *link, void *to, const void **body);
 
 /* NULL is allowed. */
 void ko_foreign_free(struct ko_foreign *foreign);

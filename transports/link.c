@@ -5,6 +5,7 @@
 #include "link.h"
 
 #include "foreign.h"
+#include "foreign_out.h"
 #include "reference.h"
 #include "status.h"
 #include "window.h"
@@ -116,6 +117,7 @@ void ko_link_free(struct ko_link *link)
         link->wire->transport->hangup(link->wire);
     ko_references_free(link->references);
     ko_foreign_free(link->foreign);
+    ko_foreign_out_free(link->foreign_out);
     for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
         free(link->control[kind]);
     free(link->posts);
@@ -138,6 +140,8 @@ int ko_link_is_flushed(struct ko_link *link)
             link->flushed++;
     else
         link->flushed = link->credit = ko_load_ordered(&link->outbox->credit);
+    if (link->foreign_out && link->flushed < link->referenced)
+        link->flushed = ko_foreign_settled(link);
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 

@@ -78,7 +78,9 @@ struct ko_link {
     struct ko_window_places places;         /* of the outbox */
     struct ko_references *references;       /* reference.h; made at first use */
     struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
-    bool lands;         /* set by the user: the peer puts what is posted in its place as it is */
+    struct ko_foreign_out *foreign_out;     /* foreign_out.h; made at first use */
+    int copies; /* set by the user: those of what is posted, if it goes through a slot, for which
+                   somebody waits; 0: the peer does not just put it in its place */
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
     uint32_t nlent;     /* slices that the peer may still write */
     void *back;         /* of a LENT frame that has been peeked at: where the receiver writes */

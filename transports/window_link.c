@@ -11,10 +11,10 @@
  */
 #include "link.h"
 
-#include "clock.h"
 #include "copy.h"
 #include "fence.h"
 #include "foreign.h"
+#include "foreign_out.h"
 #include "protocols.h"
 #include "reference.h"
 #include "status.h"
@@ -92,13 +92,31 @@ static inline int publish(struct ko_link *link, enum ko_frame_kind kind,
     return ko_window_publish(link, kind, stamp, nbytes) ? ko_window_ring_receiver(link) : KOLO_OK;
 }
 
-static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+/* Of a slice that lies in the place that was chosen. */
+static int commit_placed(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes,
+                         int64_t copy_ns)
 {
-    if (ko_window_goes_inline(link, nbytes))
-        return publish(link, KO_FRAME_INLINE, stamp, nbytes);
-    memcpy(link->next_out->beside, &link->places.at, sizeof link->places.at);
+    link->next_out->placed = (struct ko_placed_slice){link->places.at, (uint64_t)copy_ns};
     ko_window_take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
+}
+
+static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
+{
+    return ko_window_goes_inline(link, nbytes) ? publish(link, KO_FRAME_INLINE, stamp, nbytes)
+                                               : commit_placed(link, stamp, nbytes, 0);
+}
+
+static int post_copy(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                     void *place, size_t nbytes)
+{
+    const bool is_watched = ko_foreign_is_compared(link, nbytes);
+    const struct ko_moment began = is_watched ? ko_moment_now() : (struct ko_moment){0};
+
+    ko_copy(place, from, nbytes);
+    if (ko_window_goes_inline(link, nbytes))
+        return publish(link, KO_FRAME_INLINE, stamp, nbytes);
+    return commit_placed(link, stamp, nbytes, is_watched ? ko_moment_since(&began) : 0);
 }
 
 static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
@@ -122,9 +140,11 @@ static int publish_lent(struct ko_link *link, const struct ko_stamp *stamp,
 static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                            size_t nbytes)
 {
-    const uint64_t address = (uintptr_t)from;
+    int err = ko_foreign_leave(link, from, nbytes);
 
-    memcpy(link->next_out->beside, &address, sizeof address);
+    if (err)
+        return err;
+    ko_window_take_place(link);
     link->referenced = link->sent + 1;
     return publish(link, KO_FRAME_FOREIGN, stamp, nbytes);
 }
@@ -132,7 +152,7 @@ static int publish_foreign(struct ko_link *link, const struct ko_stamp *stamp, c
 bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nbytes)
 {
     return (link->protocols & KO_PROTO_REFERENCE && ko_reference_may_be_made(link, from, nbytes)) ||
-           ko_foreign_is_read(link, nbytes);
+           ko_foreign_may_be_due(link, nbytes);
 }
 
 static __attribute__((noinline)) int post_long(struct ko_link *link, const struct ko_stamp *stamp,
@@ -149,11 +169,11 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
         return err;
     if (is_made)
         return publish_reference(link, stamp, &reference, nbytes);
-    if (ko_foreign_is_read(link, nbytes) ||
-        (link->lands && ko_foreign_is_tried(link, from, nbytes)))
+    if (ko_foreign_has_to_wait(link, nbytes))
+        return KO_AGAIN;
+    if (ko_foreign_is_due(link, nbytes))
         return publish_foreign(link, stamp, from, nbytes);
-    ko_copy(place, from, nbytes);
-    return window_commit(link, stamp, nbytes);
+    return post_copy(link, stamp, from, place, nbytes);
 }
 
 static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
@@ -228,20 +248,11 @@ static int window_next(struct ko_link *link, const struct ko_frame **frame)
     return KOLO_OK;
 }
 
-static int read_foreign(struct ko_link *link, void *to)
-{
-    uint64_t address;
-
-    memcpy(&address, link->next_in->beside, sizeof address);
-    return ko_foreign_read(link, address, to, link->frame.nbytes);
-}
-
 static int peek_foreign(struct ko_link *link, const void **body)
 {
     if (!link->in)
         link->in = ko_alloc(link->slice_bytes, "a slot to read a peer's memory into");
-    *body = link->in;
-    return link->in ? read_foreign(link, link->in) : KOLO_E_NOMEM;
+    return link->in ? ko_foreign_take(link, link->in, body) : KOLO_E_NOMEM;
 }
 
 static int peek_reference(struct ko_link *link, const void **body)
@@ -258,11 +269,8 @@ static int peek_reference(struct ko_link *link, const void **body)
     return ko_reference_find_back(link, &reference, link->frame.nbytes, &link->back);
 }
 
-static int peek_place(struct ko_link *link, const void **body)
+int ko_window_place_of(const struct ko_link *link, uint64_t at, const void **body)
 {
-    uint64_t at;
-
-    memcpy(&at, link->next_in->beside, sizeof at);
     if (at % KO_LINE || at > ko_window_room(link->slots, link->slice_bytes) - link->frame.nbytes)
         return ko_fail(KOLO_E_PROTOCOL,
                        "rank %d's window holds a slice %llu bytes from its first place, of %zu",
@@ -287,16 +295,21 @@ static int window_peek(struct ko_link *link, const void **body)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d's window says that a slice lies where none is due",
                        link->peer);
     default:
-        return peek_place(link, body);
+        return ko_window_place_of(link, link->next_in->placed.at, body);
     }
+}
+
+void ko_window_wake_sender(struct ko_link *link)
+{
+    if (ko_load_ordered(&link->inbox->sender_sleeps)) /* a broken wire shows at the next wait */
+        (void)ring(link, &link->inbox->sender_sleeps);
 }
 
 void ko_window_give_credit(struct ko_link *link)
 {
     link->given = link->received;
     ko_store_first(&link->inbox->credit, link->received, link->is_split);
-    if (ko_load_ordered(&link->inbox->sender_sleeps)) /* a broken wire shows at the next wait */
-        (void)ring(link, &link->inbox->sender_sleeps);
+    ko_window_wake_sender(link);
 }
 
 /* Who referred to memory waits to have it again, and gets credit at once. So does who sends long
@@ -330,23 +343,23 @@ static int land_placed(struct ko_link *link)
 
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
-    const bool is_foreign = link->frame.kind == KO_FRAME_FOREIGN;
-    const bool is_timed = ko_foreign_is_timed(link);
-    const int64_t began_ns = is_timed ? ko_now_ns() : 0;
-    const void *body = to;
+    const bool is_watched = ko_foreign_is_watched(link);
+    const struct ko_moment began = is_watched ? ko_moment_now() : (struct ko_moment){0};
+    const void *body;
     int err;
 
     if (link->frame.kind == KO_FRAME_PLACED)
         return land_placed(link);
-    err = is_foreign ? read_foreign(link, to) : window_peek(link, &body);
+    err = link->frame.kind == KO_FRAME_FOREIGN ? ko_foreign_take(link, to, &body)
+                                               : window_peek(link, &body);
     if (err)
         return err;
-    if (is_streaming && !is_foreign)
+    if (body != to && is_streaming)
         ko_copy_streaming(to, body, link->frame.nbytes);
-    else if (!is_foreign)
+    else if (body != to)
         ko_copy(to, body, link->frame.nbytes);
-    if (is_timed)
-        ko_foreign_judge(link, ko_now_ns() - began_ns);
+    if (is_watched)
+        ko_foreign_watched(link, &began, body == to);
     window_release(link);
     return KOLO_OK;
 }
@@ -363,6 +376,8 @@ bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void 
 
 static void window_arm(struct ko_link *link)
 {
+    if (link->foreign_out)
+        ko_foreign_take_back(link);
     ko_store_ordered(&link->inbox->receiver_sleeps, 1);
     ko_store_ordered(&link->outbox->sender_sleeps, 1);
 }

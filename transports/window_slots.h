@@ -32,6 +32,12 @@ bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nb
 /* Lets the peer fill all slots again that have been released. */
 void ko_window_give_credit(struct ko_link *link);
 
+/* Rings for the peer, if it sleeps until something becomes of what it has sent. */
+void ko_window_wake_sender(struct ko_link *link);
+
+/* *body is where the next slice lies, `at` bytes from the first place; KOLO_E_PROTOCOL. */
+int ko_window_place_of(const struct ko_link *link, uint64_t at, const void **body);
+
 /* The slot after this one, in turn. */
 static inline struct ko_slot *ko_window_following(struct ko_window *window,
                                                   const struct ko_slot *end, struct ko_slot *slot)
