@@ -11,6 +11,7 @@
  *   direct     both ranks' buffers are shared: each reads the other's memory itself
  *   direct_nt  the same, storing past the caches
  *   pushed     all_reduce on shared buffers: each reduces one half into both outputs
+ *   read       ordinary memory that each reads out of the other's process (process_vm_readv)
  *   socket     TCP over loopback: both send and receive at once; no sum
  *   socket_naps  the same, sleeping in the kernel when there is nothing to do for long
  *
@@ -28,6 +29,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 enum {
     LINE = 64,
@@ -45,7 +47,7 @@ struct line {
 
 /* By the rank that writes it. */
 struct side {
-    struct line posted, taken, met;
+    struct line posted, taken, met, process, source;
     char exchange[2][EXCHANGE + LINE];
     char slots[WIDE][CHUNK];
     char buffers[];
@@ -322,6 +324,47 @@ static void pushed(const struct transfer *t)
     meet();
 }
 
+static int read_memory(float *out, const char *from, size_t count)
+{
+    const struct iovec here = {out, count * sizeof *out};
+    const struct iovec there = {(void *)(uintptr_t)from, here.iov_len};
+
+    return process_vm_readv((pid_t)load(&theirs->process.word), &here, 1, &there, 1, 0) ==
+           (ssize_t)here.iov_len;
+}
+
+/* What is to be added up is read in pieces that stay in the cache. */
+static void reading(const struct transfer *t)
+{
+    static float piece[CHUNK / sizeof(float)];
+    const size_t chunk = t->own ? least(t->ntake, CHUNK / sizeof(float)) : t->ntake;
+    const char *from;
+
+    store(&mine->source.word, (uintptr_t)t->give);
+    meet();
+    from = (const char *)(uintptr_t)load(&theirs->source.word);
+    for (size_t at = 0; at < t->ntake; at += chunk) {
+        const size_t count = least(chunk, t->ntake - at);
+
+        if (!read_memory(t->own ? piece : t->take + at, from + at * sizeof(float), count))
+            peer_die("limits", "the other process's memory cannot be read");
+        if (t->own)
+            combine(t->take + at, t->own + at, piece, count);
+    }
+    meet();
+}
+
+/* Whether the system permits it, for all that either can tell. */
+static int may_read(void)
+{
+    float first;
+
+    store(&mine->process.word, (uint64_t)getpid());
+    store(&mine->source.word, (uintptr_t)&met);
+    meet();
+    return read_memory(&first, (const char *)(uintptr_t)load(&theirs->source.word), 1);
+}
+
 static int connection = -1;
 
 /* Looks that find nothing before a sleep; 0: never sleeps. */
@@ -419,13 +462,19 @@ struct method {
     unsigned nslots;
 };
 
-static const struct method methods[] = {
-    {"exchange", exchange, 0, NARROW},      {"staged", staged, 0, NARROW},
-    {"staged_wide", staged, 0, WIDE},       {"staged_nt", staged_nt, 0, NARROW},
-    {"staged_nt_wide", staged_nt, 0, WIDE}, {"split", split, 0, NARROW},
-    {"split_wide", split, 0, WIDE},         {"direct", direct, 1, NARROW},
-    {"direct_nt", direct_nt, 1, NARROW},    {"pushed", pushed, 1, NARROW},
-    {"socket", over_socket, 0, NARROW},     {"socket_naps", over_socket_with_naps, 0, NARROW}};
+static const struct method methods[] = {{"exchange", exchange, 0, NARROW},
+                                        {"staged", staged, 0, NARROW},
+                                        {"staged_wide", staged, 0, WIDE},
+                                        {"staged_nt", staged_nt, 0, NARROW},
+                                        {"staged_nt_wide", staged_nt, 0, WIDE},
+                                        {"split", split, 0, NARROW},
+                                        {"split_wide", split, 0, WIDE},
+                                        {"direct", direct, 1, NARROW},
+                                        {"direct_nt", direct_nt, 1, NARROW},
+                                        {"pushed", pushed, 1, NARROW},
+                                        {"read", reading, 0, NARROW},
+                                        {"socket", over_socket, 0, NARROW},
+                                        {"socket_naps", over_socket_with_naps, 0, NARROW}};
 
 static int can(enum peer_operation what, size_t bytes)
 {
@@ -433,6 +482,8 @@ static int can(enum peer_operation what, size_t bytes)
         return bytes <= EXCHANGE;
     if (run_transfer == split || run_transfer == pushed)
         return what == ALL_REDUCE && bytes >= 64;
+    if (run_transfer == reading && bytes < EXCHANGE)
+        return 0;
     return connection >= 0 || what != BARRIER;
 }
 
@@ -503,6 +554,8 @@ int main(int argc, char **argv)
         peer_die("limits", "no such method");
     map(getenv("LIMITS_FILE"));
     peer_pin(rank, 2);
+    if (run_transfer == reading && !may_read())
+        return 0;
     peer.only_moves = run_transfer == over_socket || run_transfer == over_socket_with_naps;
     if (peer.only_moves)
         connection = connect_ranks();
