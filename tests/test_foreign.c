@@ -369,6 +369,38 @@ static void who_dies_is_noticed(void **state)
                      0);
 }
 
+/* What has the peer's number, and not its word, is not the peer. */
+static int become_another(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    struct ko_link *link;
+    float *in = calloc(2, COUNT * sizeof *in), *out = calloc(2, COUNT * sizeof *out);
+    int err = !in || !out || become_acquainted(group) || take_all(group);
+
+    (void)argument;
+    link = group->collectives.ports[1 - rank].link;
+    if (!err && (!link->inbox || !link->inbox->reading))
+        err = ranks_fail("nobody reads here");
+    if (!err && rank)
+        *(uint64_t *)(uintptr_t)link->inbox->word_at ^= 1;
+    if (!err)
+        err = kolo_all_gather(group, in, out, COUNT, KOLO_FLOAT32);
+    free(in);
+    free(out);
+    if (rank)
+        return err == KOLO_E_PEER_LOST ? 0 : ranks_fail("rank 1 ends with %d", err);
+    return ranks_expect(err, KOLO_E_PEER_LOST, "rank 1 has ended while its memory was read");
+}
+
+static void another_process_is_not_read(void **state)
+{
+    (void)state;
+    set_variables("inline,cma");
+    needs_permission();
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, become_another, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +412,7 @@ int main(void)
         cmocka_unit_test(secrets_go_through_slots),
         cmocka_unit_test(sends_end_before_their_receives),
         cmocka_unit_test(who_dies_is_noticed),
+        cmocka_unit_test(another_process_is_not_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

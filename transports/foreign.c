@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Who the peer is, the kernel says (SO_PEERCRED), not the peer. Its number may be given to another
- * process when it ends: a descriptor taken before the word was found tells after each copy whether
- * it was still the peer's.
+ * process when it ends: its word is read again with every slice, by the same system call.
  */
 #include "foreign.h"
 
@@ -15,13 +14,11 @@
 #include "window_slots.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -49,8 +46,8 @@ struct trial {
 struct ko_foreign {
     uint64_t word; /* ours, for the peer to find */
     bool is_tried;
-    pid_t peer;  /* 0: its memory is not read */
-    int peer_fd; /* readable when it has ended; -1: it is this process */
+    pid_t peer; /* 0: its memory is not read */
+    uint64_t peer_word, peer_word_at;
 
     struct trial trials[KO_FOREIGN_CLASSES];
     uint64_t reading; /* as in our window */
@@ -66,20 +63,8 @@ int ko_foreign_class(size_t nbytes)
     return found;
 }
 
-static struct ko_foreign *foreign_of(struct ko_link *link)
-{
-    if (!link->foreign) {
-        link->foreign = ko_alloc(sizeof *link->foreign, "reading of a peer's memory");
-        if (link->foreign)
-            link->foreign->peer_fd = -1;
-    }
-    return link->foreign;
-}
-
 void ko_foreign_free(struct ko_foreign *foreign)
 {
-    if (foreign && foreign->peer_fd >= 0)
-        close(foreign->peer_fd);
     free(foreign);
 }
 
@@ -87,7 +72,8 @@ int ko_foreign_invite(struct ko_link *link)
 {
     if (!(link->protocols & (KO_PROTO_CMA | KO_PROTO_TRY_CMA)))
         return KOLO_OK;
-    if (!foreign_of(link))
+    link->foreign = ko_alloc(sizeof *link->foreign, "reading of a peer's memory");
+    if (!link->foreign)
         return KOLO_E_NOMEM;
     if (getrandom(&link->foreign->word, sizeof link->foreign->word, 0) < 0)
         return ko_fail_errno(errno, "getrandom");
@@ -96,18 +82,30 @@ int ko_foreign_invite(struct ko_link *link)
     return KOLO_OK;
 }
 
-/* 0 if they have been copied, else an errno. */
-static int copy_from(pid_t pid, uint64_t address, void *to, size_t nbytes)
+static void say(struct ko_link *link, uint64_t reading)
 {
-    const struct iovec here = {to, nbytes}, there = {(void *)(uintptr_t)address, nbytes};
+    link->foreign->reading = reading;
+    ko_store_release(&link->inbox->reading, reading);
+}
+
+/* 0 if the bytes have been copied, and the peer's word is still there; ESRCH if not; or another
+ * errno, where only the bytes cannot be. */
+static int copy_from(const struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
+{
+    uint64_t found = ~foreign->peer_word;
+    const struct iovec here[] = {{&found, sizeof found}, {to, nbytes}};
+    const struct iovec there[] = {{(void *)(uintptr_t)foreign->peer_word_at, sizeof found},
+                                  {(void *)(uintptr_t)address, nbytes}};
     ssize_t n;
 
     if (ko_fault(KO_FAULT_FOREIGN))
         return EPERM;
-    n = process_vm_readv(pid, &here, 1, &there, 1, 0);
-    if (n == (ssize_t)nbytes)
-        return 0;
-    return n < 0 ? errno : EFAULT; /* it ends at the first page that is not there */
+    n = process_vm_readv(foreign->peer, here, 2, there, 2, 0);
+    if (n < 0 && errno != EFAULT)
+        return errno;
+    if (found != foreign->peer_word)
+        return ESRCH;
+    return n == (ssize_t)(sizeof found + nbytes) ? 0 : EFAULT; /* pages are not there */
 }
 
 /* The process at the other end of the wire; 0 if it is none that can be named here. */
@@ -124,24 +122,19 @@ static pid_t find_peer(const struct ko_link *link)
 void ko_foreign_try(struct ko_link *link)
 {
     struct ko_foreign *foreign = link->foreign;
-    uint64_t address, found = 0;
-    pid_t peer;
 
     if (!foreign || foreign->is_tried)
         return;
-    address = ko_load_acquire(&link->outbox->word_at);
-    foreign->is_tried = address != 0;
-    if (!address)
+    foreign->peer_word_at = ko_load_acquire(&link->outbox->word_at);
+    foreign->is_tried = foreign->peer_word_at != 0;
+    if (!foreign->is_tried)
         return;
-    peer = find_peer(link);
-    if (peer > 0 && peer != getpid())
-        foreign->peer_fd = (int)syscall(SYS_pidfd_open, peer, 0);
-    if (peer <= 0 || (peer != getpid() && foreign->peer_fd < 0) ||
-        copy_from(peer, address, &found, sizeof found) || found != link->outbox->word)
-        return;
-    foreign->peer = peer;
-    foreign->reading = KO_FOREIGN_READS;
-    ko_store_release(&link->inbox->reading, foreign->reading);
+    foreign->peer_word = link->outbox->word;
+    foreign->peer = find_peer(link);
+    if (foreign->peer <= 0 || copy_from(foreign, 0, NULL, 0))
+        foreign->peer = 0;
+    else
+        say(link, KO_FOREIGN_READS);
 }
 
 /* ---- trials -------------------------------------------------------------------------------- */
@@ -159,12 +152,6 @@ int64_t ko_moment_since(const struct ko_moment *began)
     const int64_t ns = ko_now_ns() - began->ns;
 
     return ko_moment_now().faults == began->faults ? ns + !ns : 0;
-}
-
-static void say(struct ko_link *link, uint64_t reading)
-{
-    link->foreign->reading = reading;
-    ko_store_release(&link->inbox->reading, reading);
 }
 
 static uint64_t bits_of(int class)
@@ -261,13 +248,6 @@ void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, boo
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-static bool has_ended(const struct ko_foreign *foreign)
-{
-    struct pollfd end = {.fd = foreign->peer_fd, .events = POLLIN};
-
-    return poll(&end, 1, 0) == 1;
-}
-
 /* KO_AGAIN: the system does not let us. */
 static int read_from(const struct ko_link *link, uint64_t address, void *to, size_t nbytes)
 {
@@ -277,8 +257,8 @@ static int read_from(const struct ko_link *link, uint64_t address, void *to, siz
         ko_copy(to, (const void *)(uintptr_t)address, nbytes);
         return KOLO_OK;
     }
-    error = copy_from(link->foreign->peer, address, to, nbytes);
-    if (error == ESRCH || has_ended(link->foreign))
+    error = copy_from(link->foreign, address, to, nbytes);
+    if (error == ESRCH)
         return ko_fail(KOLO_E_PEER_LOST, "rank %d has ended while its memory was read", link->peer);
     return error ? KO_AGAIN : KOLO_OK;
 }
