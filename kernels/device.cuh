@@ -65,6 +65,25 @@ KO_DEVICE ko_pack ko_load_pack(const ko_pack *from)
     return pack;
 }
 
+/* The same, or whatever is in its registers if there is none. No branch comes between loads that
+ * follow each other: the compiler puts before it what needs the first, and so waits for that before
+ * the second is on its way. */
+KO_DEVICE ko_pack ko_load_pack_if(bool is_there, const ko_pack *from)
+{
+    ko_pack pack;
+
+    asm volatile("{\n"
+                 ".reg .pred there;\n"
+                 "setp.ne.u32 there, %5, 0;\n"
+                 "@there ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "=r"(pack.words[0]), "=r"(pack.words[1]), "=r"(pack.words[2]),
+                   "=r"(pack.words[3])
+                 : "l"(from), "r"((uint32_t)is_there)
+                 : "memory");
+    return pack;
+}
+
 KO_DEVICE void ko_store_pack(ko_pack *to, ko_pack pack)
 {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -189,6 +208,10 @@ KO_DEVICE ko_pack ko_load_pack(const ko_pack *from)
 {
     ko_touch(from, sizeof *from, false);
     return *from;
+}
+KO_DEVICE ko_pack ko_load_pack_if(bool is_there, const ko_pack *from)
+{
+    return is_there ? ko_load_pack(from) : ko_pack();
 }
 KO_DEVICE void ko_store_pack(ko_pack *to, ko_pack pack)
 {

@@ -65,16 +65,6 @@ template <class A, class B> struct ko_pack_of {
     };
 };
 
-/* A block's share of count elements: whole lines of 128 elements, but for the last. */
-KO_DEVICE void ko_share(uint64_t count, uint64_t *first, uint64_t *end)
-{
-    const uint64_t lines = (count + 127) / 128;
-
-    *first = lines * ko_block() / ko_nblocks() * 128;
-    *end = lines * (ko_block() + 1) / ko_nblocks() * 128;
-    *end = *end < count ? *end : count;
-}
-
 KO_DEVICE float ko_load_factor(uint64_t at)
 {
     return at ? ko_float_of_bits(ko_load_one((const uint32_t *)at)) : 1;
@@ -119,7 +109,7 @@ template <class From, class To> KO_DEVICE void ko_scale_arrays(const ko_scale &s
         const bool is_even = (scale.from[array] | scale.to[array]) % sizeof(ko_pack) == 0;
         uint64_t first, end;
 
-        ko_share(scale.counts[array], &first, &end);
+        ko_share(scale.counts[array], KO_LINE, &first, &end);
         if (first >= end)
             continue;
         if (is_even)
@@ -241,7 +231,7 @@ template <class Rule, class E> KO_DEVICE void ko_take_step(const ko_step &step)
 
     if (step.skip_at && ko_load_factor(step.skip_at) != 0)
         return;
-    ko_share(step.count, &first, &end);
+    ko_share(step.count, KO_LINE, &first, &end);
     if (first >= end)
         return;
     whole = ko_step_is_even(step, Rule::count_states(step.rule)) ? first + (end - first) / N * N

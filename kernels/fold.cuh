@@ -201,14 +201,17 @@ template <class E> struct ko_times {
 
 /* ---- loops -------------------------------------------------------------------------------- */
 
-/* The elements from first up to end, this thread's among those of a block. */
+/* The elements from first up to end but for the `nskipped` from `skipped` on, one by one, by the
+ * threads of a block. */
 template <class Op, class Factor>
-KO_DEVICE void ko_fold_ones(const ko_fold &fold, const Factor &factor, uint64_t first, uint64_t end)
+KO_DEVICE void ko_fold_ones(const ko_fold &fold, const Factor &factor, uint64_t first, uint64_t end,
+                            uint64_t skipped, uint64_t nskipped)
 {
     typedef typename Op::element::bits bits;
 
     KO_ROLLED
-    for (uint64_t i = first + ko_thread(); i < end; i += ko_nthreads()) {
+    for (uint64_t one = first + ko_thread(); one < end - nskipped; one += ko_nthreads()) {
+        const uint64_t i = one < skipped ? one : one + nskipped;
         typename Op::state state =
             Op::begin(factor.of(ko_load_one((const bits *)fold.parts[0] + i), 0));
 
@@ -259,59 +262,90 @@ template <class Op> struct ko_folding {
     }
 };
 
-/* U packs of an array, one of each turn of the block's threads. */
+/* U packs of a part, one of each turn of the block's threads: as many of them as are left, which is
+ * one at least, and none if there is no such part. */
 template <int U> struct ko_packs {
     ko_pack packs[U];
 
-    KO_MEMBER void load(uint64_t at)
+    KO_MEMBER void load(const ko_fold &fold, uint32_t part, uint64_t at, uint32_t left)
     {
+        const bool is_part = part < fold.nparts;
+        const ko_pack *const from = (const ko_pack *)(fold.parts[part % KO_FOLD_MOST] + at);
+
         KO_UNROLLED
-        for (int u = 0; u < U; u++)
-            packs[u] = ko_load_pack((const ko_pack *)at + (uint64_t)u * ko_nthreads());
+        for (uint32_t u = 0; u < U; u++)
+            packs[u] = ko_load_pack_if(is_part && u < left, from + (uint64_t)u * ko_nthreads());
     }
 };
 
-/* Packs first, first + 1, ... below end, as many as make whole turns of U packs for each thread.
- * Pack 0 begins at byte `base` of each array. Returns the first that is not done. The next part is
- * being loaded while one is folded. */
-template <class Op, int U, class Factor>
-KO_DEVICE uint64_t ko_fold_packs(const ko_fold &fold, const Factor &factor, uint64_t base,
-                                 uint64_t first, uint64_t end)
-{
-    const uint64_t turn = (uint64_t)U * ko_nthreads();
+template <class Op, int U> struct ko_foldings {
+    ko_folding<Op> foldings[U];
 
-    KO_ROLLED
-    for (; first + turn <= end; first += turn) {
-        const uint64_t at = base + (first + ko_thread()) * sizeof(ko_pack);
-        ko_folding<Op> folding[U];
-        ko_packs<U> here, next;
-
-        here.load(fold.parts[0] + at);
-        next = here;
-        if (fold.nparts > 1)
-            next.load(fold.parts[1] + at);
+    template <class Factor> KO_MEMBER void begin(const ko_packs<U> &of, const Factor &factor)
+    {
         KO_UNROLLED
         for (int u = 0; u < U; u++)
-            folding[u].begin(here.packs[u], factor);
-        KO_ROLLED
-        for (uint32_t p = 1; p < fold.nparts; p++) {
-            here = next;
-            if (p + 1 < fold.nparts)
-                next.load(fold.parts[p + 1] + at);
-            KO_UNROLLED
-            for (int u = 0; u < U; u++)
-                folding[u].join(here.packs[u], factor, p);
-        }
+            foldings[u].begin(of.packs[u], factor);
+    }
+    template <class Factor>
+    KO_MEMBER void join(const ko_packs<U> &of, const Factor &factor, uint32_t part)
+    {
         KO_UNROLLED
-        for (int u = 0; u < U; u++) {
-            const ko_pack pack = folding[u].end(fold.divisor);
+        for (int u = 0; u < U; u++)
+            foldings[u].join(of.packs[u], factor, part);
+    }
+    KO_MEMBER void store(const ko_fold &fold, uint64_t at, uint32_t left) const
+    {
+        KO_UNROLLED
+        for (uint32_t u = 0; u < U; u++) {
+            const ko_pack pack = foldings[u].end(fold.divisor);
 
             KO_ROLLED
-            for (uint32_t o = 0; o < fold.nouts; o++)
+            for (uint32_t o = 0; o < fold.nouts && u < left; o++)
                 ko_store_pack((ko_pack *)(fold.outs[o] + at) + (uint64_t)u * ko_nthreads(), pack);
         }
     }
-    return first;
+};
+
+/* In how many of U turns the calling thread has a pack: its first is i, and all end before `end`. */
+template <int U> KO_DEVICE uint32_t ko_turns_left(uint64_t i, uint64_t end)
+{
+    uint32_t left = 1;
+
+    KO_UNROLLED
+    for (int u = 1; u < U; u++)
+        left += i + (uint64_t)u * ko_nthreads() < end;
+    return left;
+}
+
+/* Packs first up to end of each array, whose pack 0 begins at byte `base`, by the threads of a
+ * block: U of them each in a turn, in the last one fewer. Two parts are on their way at a time, to
+ * registers of their own: a copy from one to the other would wait for what it copies. */
+template <class Op, int U, class Factor>
+KO_DEVICE void ko_fold_packs(const ko_fold &fold, const Factor &factor, uint64_t base,
+                             uint64_t first, uint64_t end)
+{
+    KO_ROLLED
+    for (uint64_t i = first + ko_thread(); i < end; i += (uint64_t)U * ko_nthreads()) {
+        const uint64_t at = base + i * sizeof(ko_pack);
+        const uint32_t left = ko_turns_left<U>(i, end);
+        ko_foldings<Op, U> foldings;
+        ko_packs<U> even, odd;
+
+        even.load(fold, 0, at, left);
+        odd.load(fold, 1, at, left);
+        foldings.begin(even, factor);
+        KO_ROLLED
+        for (uint32_t p = 1; p < fold.nparts; p += 2) {
+            even.load(fold, p + 1, at, left);
+            foldings.join(odd, factor, p);
+            if (p + 1 == fold.nparts)
+                break;
+            odd.load(fold, p + 2, at, left);
+            foldings.join(even, factor, p + 1);
+        }
+        foldings.store(fold, at, left);
+    }
 }
 
 /* How far element 0 of all arrays is beyond a whole pack; no number of elements if they differ in
@@ -330,41 +364,44 @@ template <class Bits> KO_DEVICE uint64_t ko_fold_shift(const ko_fold &fold)
     return is_alike && shift % sizeof(Bits) == 0 ? shift : sizeof(ko_pack);
 }
 
-/* The elements from first up to end, by all threads of the calling block. */
+enum { KO_LINE = 128 }; /* bytes */
+
+/* The calling block's share of count things: as equal as can be, and whole lines of so many. */
+KO_DEVICE void ko_share(uint64_t count, uint64_t line, uint64_t *first, uint64_t *end)
+{
+    const uint64_t lines = (count + line - 1) / line;
+
+    *first = lines * ko_block() / ko_nblocks() * line;
+    *end = lines * (ko_block() + 1) / ko_nblocks() * line;
+    *end = *end < count ? *end : count;
+    *first = *first < *end ? *first : *end;
+}
+
+/* The calling block's share of it: of packs, where all arrays have theirs at the same elements,
+ * which leaves less than one at either end of the arrays; else of elements. */
 template <class Op, class Factor>
-KO_DEVICE void ko_fold_range(const ko_fold &fold, const Factor &factor, uint64_t first,
-                             uint64_t end)
+KO_DEVICE void ko_fold_share(const ko_fold &fold, const Factor &factor)
 {
     typedef typename Op::element::bits bits;
     enum { N = sizeof(ko_pack) / sizeof(bits), U = N > 8 ? 1 : 2 };
     const uint64_t shift = ko_fold_shift<bits>(fold);
-    uint64_t start, packs, done;
+    const uint64_t ahead = (sizeof(ko_pack) - shift) % sizeof(ko_pack) / sizeof(bits);
+    const uint64_t start = ahead < fold.count ? ahead : fold.count;
+    const uint64_t npacks = (fold.count - start) / N;
+    uint64_t first, end, nskipped = 0;
 
-    if (shift == sizeof(ko_pack) || end - first < N) {
-        ko_fold_ones<Op>(fold, factor, first, end);
-        return;
+    if (shift == sizeof(ko_pack)) {
+        ko_share(fold.count, KO_LINE / sizeof(bits), &first, &end);
+    } else {
+        ko_share(npacks, KO_LINE / sizeof(ko_pack), &first, &end);
+        ko_fold_packs<Op, U>(fold, factor, start * sizeof(bits), first, end);
+        if (ko_block() != 0)
+            return;
+        first = 0;
+        end = fold.count;
+        nskipped = npacks * N;
     }
-    /* the first element that begins a pack */
-    start = first + (N - (first + shift / sizeof(bits)) % N) % N;
-    packs = end > start ? (end - start) / N : 0;
-    ko_fold_ones<Op>(fold, factor, first, start < end ? start : end);
-    done = ko_fold_packs<Op, U>(fold, factor, start * sizeof(bits), 0, packs);
-    done = ko_fold_packs<Op, 1>(fold, factor, start * sizeof(bits), done, packs);
-    ko_fold_ones<Op>(fold, factor, start + done * N, end);
-}
-
-/* The share of a block: as equal as can be, and whole lines of 128 bytes. */
-template <class Op, class Factor>
-KO_DEVICE void ko_fold_share(const ko_fold &fold, const Factor &factor, unsigned block,
-                             unsigned nblocks)
-{
-    const uint64_t line = 128 / sizeof(typename Op::element::bits);
-    const uint64_t lines = (fold.count + line - 1) / line;
-    const uint64_t first = lines * block / nblocks * line;
-    const uint64_t end = lines * (block + 1) / nblocks * line;
-
-    if (first < fold.count)
-        ko_fold_range<Op>(fold, factor, first, end < fold.count ? end : fold.count);
+    ko_fold_ones<Op>(fold, factor, first, end, start, nskipped);
 }
 
 #endif

@@ -9,18 +9,17 @@
 #include "epilogue.cuh"
 #include "push.cuh"
 
-#define FOLD(name, op)                                                                   \
-    KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                                      \
-    {                                                                                    \
-        ko_fold_share<ko_op_##op<ko_##name>>(fold, ko_as_it_is<ko_##name>(), ko_block(), \
-                                             ko_nblocks());                              \
+#define FOLD(name, op)                                                        \
+    KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                           \
+    {                                                                         \
+        ko_fold_share<ko_op_##op<ko_##name>>(fold, ko_as_it_is<ko_##name>()); \
     }
-#define PREMUL(name, op)                                                                     \
-    KO_KERNEL(ko_premul_##name, ko_premul_fold, premul)                                      \
-    {                                                                                        \
-        const ko_times<ko_##name> factor = {premul.factors};                                 \
-                                                                                             \
-        ko_fold_share<ko_op_##op<ko_##name>>(premul.fold, factor, ko_block(), ko_nblocks()); \
+#define PREMUL(name, op)                                           \
+    KO_KERNEL(ko_premul_##name, ko_premul_fold, premul)            \
+    {                                                              \
+        const ko_times<ko_##name> factor = {premul.factors};       \
+                                                                   \
+        ko_fold_share<ko_op_##op<ko_##name>>(premul.fold, factor); \
     }
 #define ARITHMETIC(name) \
     FOLD(name, sum) FOLD(name, prod) FOLD(name, min) FOLD(name, max) PREMUL(name, sum)
@@ -47,8 +46,7 @@ KO_DTYPE_LIST(KERNELS_OF)
         ko_take_step<ko_##rule, ko_##name>(step); \
     }
 #define STEPS(name) STEP(sgd, name) STEP(adam, name)
-#define EPILOGUES(name) \
-    SCALE(name, float32) SCALE(name, float16) SCALE(name, bfloat16) STEPS(name)
+#define EPILOGUES(name) SCALE(name, float32) SCALE(name, float16) SCALE(name, bfloat16) STEPS(name)
 EPILOGUES(float32)
 EPILOGUES(float16)
 EPILOGUES(bfloat16)

@@ -19,6 +19,8 @@ static struct bits *make(const struct bits_fold *fold)
     const int n = fold->is_in_place ? fold->nparts : fold->nparts + fold->nouts;
     const size_t width = kolo_dtype_size(fold->dtype);
 
+    if (fold->is_in_place && fold->nouts > fold->nparts)
+        abort();
     for (int i = 0; i < n; i++)
         arrays[i] = (struct bits_array){.dtype = fold->dtype,
                                         .count = fold->count,

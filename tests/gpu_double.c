@@ -56,6 +56,14 @@ void gpu_bytes_of_all(uint64_t *read, uint64_t *written)
     bytes(read, written);
 }
 
+uint64_t gpu_bytes_narrow(void)
+{
+    uint64_t (*narrow)(void);
+
+    *(void **)&narrow = find("fakecuda_bytes_narrow");
+    return narrow();
+}
+
 struct fakecuda_blocks gpu_blocks_now(void)
 {
     void (*look)(int device, struct fakecuda_blocks *blocks);

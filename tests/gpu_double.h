@@ -20,6 +20,9 @@ struct gpu_bytes gpu_bytes_since(struct gpu_bytes before);
 /* By all GPUs, of all GPUs' memory. */
 void gpu_bytes_of_all(uint64_t *read, uint64_t *written);
 
+/* What kernels of any GPU have touched less than a pack at a time. */
+uint64_t gpu_bytes_narrow(void);
+
 /* Of the rank's GPU. */
 struct fakecuda_blocks gpu_blocks_now(void);
 

@@ -2,15 +2,18 @@
  *
  * The device's reductions against the host's, bit by bit: every dtype and op, odd counts, any
  * alignment, one to sixteen parts, several outputs, in place, and not a byte beyond; sums of what
- * has been multiplied by factors.
+ * has been multiplied by factors; blocks of many threads, for whom packs make no whole turns.
  */
 #include "bits.h"
+#include "gpu_double.h"
 #include "gpu_rank.h"
 #include "reduce.h"
+#include "sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -87,13 +90,58 @@ static void test_factors(void **state)
                                         .count = i < 20 ? i : 1000 + i,
                                         .shift = i % 3 * 8,
                                         .nparts = 1 + (int)(i % 7),
-                                        .nouts = 1 + (int)(i % 3 > 1),
+                                        .nouts = 1 + (i % 3 > 1 && i % 7),
                                         .is_in_place = i % 5 == 0,
                                         .is_uneven = i % 4 == 1,
                                         .factors = factors + i % 3};
 
         take(&trial, &seed);
     }
+}
+
+/* What of the arrays makes no pack: less than one at either end of each. */
+static uint64_t count_narrow(const struct bits_fold *fold)
+{
+    const size_t width = kolo_dtype_size(fold->dtype), pack = 16;
+    const size_t ahead = (pack - fold->shift % pack) % pack;
+    const size_t behind = (fold->count * width - ahead) % pack;
+
+    return (uint64_t)(fold->nparts + fold->nouts) * (ahead + behind);
+}
+
+/* Two blocks of 512 threads, each of which takes one pack or two in a turn: sizes around whole
+ * turns of one block and of both. */
+static void take_turns(unsigned i, unsigned *seed)
+{
+    static const size_t sizes[] = {8192, 16384, 24576, 32768, 65536};
+    static const int more[] = {-16, 0, 1, -48, 16}; /* bytes; 1: an element */
+    const kolo_dtype dtype = (kolo_dtype)(i % KOLO_NDTYPES);
+    const int width = (int)kolo_dtype_size(dtype), by = more[i / 5 % 5];
+    const struct bits_fold trial = {.dtype = dtype,
+                                    .op = i % 2 ? KOLO_SUM : KOLO_MAX,
+                                    .count = sizes[i % 5] / (size_t)width +
+                                             (size_t)(by == 1 ? 1 : by / width),
+                                    .shift = i % 4 == 3 ? (size_t)width % 16 : 0,
+                                    .nparts = 2 << i / KOLO_NDTYPES % 3,
+                                    .nouts = 1 + (int)(i % 2),
+                                    .is_in_place = i % 3 == 2};
+    const uint64_t narrow = gpu_bytes_narrow();
+
+    take(&trial, seed);
+    assert_int_equal(gpu_bytes_narrow() - narrow, count_narrow(&trial));
+}
+
+static void test_turns(void **state)
+{
+    unsigned seed = 4;
+
+    (void)state;
+    setenv("FAKECUDA_MULTIPROCESSORS", "1", 1);
+    setenv("FAKECUDA_THREADS", IS_SANITIZED ? "0" : "1", 1);
+    for (unsigned i = 0; i < 3 * KOLO_NDTYPES; i++)
+        take_turns(i, &seed);
+    unsetenv("FAKECUDA_THREADS");
+    unsetenv("FAKECUDA_MULTIPROCESSORS");
 }
 
 static void test_what_cannot_be_reduced(void **state)
@@ -112,6 +160,7 @@ int main(void)
         cmocka_unit_test_setup(test_every_dtype_and_op, start),
         cmocka_unit_test_setup(test_counts_and_places, start),
         cmocka_unit_test_setup(test_factors, start),
+        cmocka_unit_test_setup(test_turns, start),
         cmocka_unit_test_setup(test_what_cannot_be_reduced, start),
     };
 

@@ -6,6 +6,7 @@
  * that kolo goes by; what a caller may not do on a device it may not do here.
  *
  *   FAKECUDA_DEVICES=N     so many GPUs (1)
+ *   FAKECUDA_MULTIPROCESSORS=N  each GPU's (4), which say how many blocks kolo's kernels have
  *   FAKECUDA_PEERS=N       each N of them that follow each other can be given access to each
  *                          other's memory (all); a kernel that has none and tries it aborts
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
@@ -78,13 +79,16 @@ bool double_is_valid(ko_cu_ptr at, size_t nbytes);
 void double_count(int device, int home, uint64_t read, uint64_t written);
 /* The same for nbytes from one address to another, as far as they are device memory's. */
 void double_count_copy(int device, ko_cu_ptr to, ko_cu_ptr from, uint64_t nbytes);
+/* Kernels have touched so much of device memory less than a pack at a time. */
+void double_count_narrow(uint64_t nbytes);
 /* Of device memory, by kernels and copies of this process so far: in all, and of GPU `home`'s by
- * GPU `device`; and what was copied between device memory and the host's. Tests find these by their
- * names. */
+ * GPU `device`; what was copied between device memory and the host's; and what kernels have touched
+ * less than a pack at a time. Tests find these by their names. */
 __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) void
 fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) uint64_t fakecuda_bytes_with_host(void);
+__attribute__((visibility("default"))) uint64_t fakecuda_bytes_narrow(void);
 
 /* ---- adapters.c ------------------------------------------------------------------------------ */
 

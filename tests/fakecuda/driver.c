@@ -162,7 +162,7 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
 {
     const struct {
         int attribute, value;
-    } values[] = {{KO_CU_MULTIPROCESSORS, 4},
+    } values[] = {{KO_CU_MULTIPROCESSORS, double_number("FAKECUDA_MULTIPROCESSORS", 4)},
                   {KO_CU_INTEGRATED, 0},
                   {KO_CU_COMPUTE_MODE, 0},
                   {KO_CU_CAPABILITY_MAJOR, 9},

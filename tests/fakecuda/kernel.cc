@@ -47,6 +47,7 @@ struct view {
 static thread_local struct {
     int device;
     unsigned n, last; /* views; the one that was touched last */
+    uint64_t narrow;
     view views[4 * KO_FOLD_MOST + 4];
 } seen;
 
@@ -55,7 +56,9 @@ static void count_views()
     for (unsigned i = 0; i < seen.n; i++)
         double_count(seen.device, seen.views[i].home.device, seen.views[i].read,
                      seen.views[i].written);
+    double_count_narrow(seen.narrow);
     seen.n = seen.last = 0;
+    seen.narrow = 0;
 }
 
 static bool is_in(const view &view, ko_cu_ptr at)
@@ -95,6 +98,8 @@ void ko_touch(const void *at, size_t nbytes, bool is_write)
     }
     if (touched)
         *(is_write ? &touched->written : &touched->read) += nbytes;
+    if (touched && nbytes < sizeof(ko_pack))
+        seen.narrow += nbytes;
 }
 
 void ko_rest()

@@ -9,7 +9,7 @@
 static struct {
     atomic_uint_fast64_t read, written;
 } between[DOUBLE_MOST_DEVICES][DOUBLE_MOST_DEVICES];
-static atomic_uint_fast64_t with_host;
+static atomic_uint_fast64_t with_host, narrow;
 
 void double_count(int device, int home, uint64_t read, uint64_t written)
 {
@@ -33,6 +33,16 @@ void double_count_copy(int device, ko_cu_ptr to, ko_cu_ptr from, uint64_t nbytes
 
     if (count_end(device, to, nbytes, true) != is_read)
         atomic_fetch_add(&with_host, nbytes);
+}
+
+void double_count_narrow(uint64_t nbytes)
+{
+    atomic_fetch_add(&narrow, nbytes);
+}
+
+uint64_t fakecuda_bytes_narrow(void)
+{
+    return atomic_load(&narrow);
 }
 
 uint64_t fakecuda_bytes_with_host(void)
