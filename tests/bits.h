@@ -52,9 +52,9 @@ struct bits_fold {
 int bits_take_fold(const struct bits_fold *fold, unsigned *seed);
 
 /* Of what training has: casts, sums of what is rounded, steps; all as the seed says, with arrays of
- * up to `most` elements. */
-int bits_take_casts(size_t most, unsigned *seed);
-int bits_take_rounded(size_t most, unsigned *seed);
-int bits_take_step(size_t most, unsigned *seed);
+ * `least` up to `most` elements; if least is not 0, of casts one. */
+int bits_take_casts(size_t least, size_t most, unsigned *seed);
+int bits_take_rounded(size_t least, size_t most, unsigned *seed);
+int bits_take_step(size_t least, size_t most, unsigned *seed);
 
 #endif

@@ -22,8 +22,10 @@ static unsigned below(unsigned n, unsigned *seed)
     return (unsigned)rand_r(seed) % n;
 }
 
-static size_t some_count(size_t most, unsigned *seed)
+static size_t some_count(size_t least, size_t most, unsigned *seed)
 {
+    if (least)
+        return least + below((unsigned)(most - least) + 1, seed);
     return below(4, seed) ? below((unsigned)most + 1, seed) : below(20, seed);
 }
 
@@ -54,10 +56,10 @@ static void place_casts(struct bits *bits, int n, bool is_here, struct ko_scale 
     scale->found_at = is_here ? (uintptr_t)bits_wanted(bits, 2 * n + 1) : bits_at(bits, 2 * n + 1);
 }
 
-int bits_take_casts(size_t most, unsigned *seed)
+int bits_take_casts(size_t least, size_t most, unsigned *seed)
 {
     const kolo_dtype from = dtypes[below(3, seed)], to = dtypes[below(3, seed)];
-    const int n = 1 + (int)below(MOST_TENSORS, seed);
+    const int n = least ? 1 : 1 + (int)below(MOST_TENSORS, seed);
     const size_t shift = 4 * (size_t)below(4, seed);
     const bool is_tame = below(2, seed);
     struct bits_array arrays[2 * MOST_TENSORS + 2] = {{.dtype = from}};
@@ -68,7 +70,7 @@ int bits_take_casts(size_t most, unsigned *seed)
     int failed;
 
     for (int i = 0; i < n; i++) {
-        scale.counts[i] = some_count(most / (size_t)n, seed);
+        scale.counts[i] = some_count(least, most / (size_t)n, seed);
         arrays[i] = (struct bits_array){from, scale.counts[i], shift};
         arrays[n + i] = (struct bits_array){to, scale.counts[i], shift};
     }
@@ -129,14 +131,14 @@ static struct ko_gradients some_gradients(unsigned *seed)
     return of;
 }
 
-int bits_take_rounded(size_t most, unsigned *seed)
+int bits_take_rounded(size_t least, size_t most, unsigned *seed)
 {
     const struct ko_gradients of = {.dtype = KOLO_FLOAT32,
                                     .wire = dtypes[1 + below(2, seed)],
                                     .op = below(2, seed) ? KOLO_AVG : KOLO_SUM,
                                     .nranks = 2 + (int)below(7, seed)};
     const int nparts = 1 + (int)below(MOST_PARTS, seed);
-    const struct bits_array array = {KOLO_FLOAT32, some_count(most, seed),
+    const struct bits_array array = {KOLO_FLOAT32, some_count(least, most, seed),
                                      4 * (size_t)below(4, seed)};
     struct bits_array arrays[MOST_PARTS + 1];
     struct ko_fold fold = {.count = array.count, .nparts = (uint32_t)nparts, .nouts = 1};
@@ -228,12 +230,12 @@ static struct bits *make_step(const struct ko_gradients *of, const struct ko_ste
     return bits_new(arrays, n);
 }
 
-int bits_take_step(size_t most, unsigned *seed)
+int bits_take_step(size_t least, size_t most, unsigned *seed)
 {
     const struct ko_gradients of = some_gradients(seed);
     struct ko_step step = {.nparts = 1 + below(MOST_PARTS, seed),
                            .nouts = 1 + below(MOST_OUTS, seed),
-                           .count = some_count(most, seed),
+                           .count = some_count(least, most, seed),
                            .rule = some_rule(seed)};
     const int nparts = (int)step.nparts, n = nparts + 3 * (int)step.nouts;
     struct bits *bits = make_step(&of, &step, 4 * (size_t)below(4, seed));

@@ -24,6 +24,8 @@ setup() {
         grep -E "^\| probes \| lines of $memory, looked at while they are written \| [0-9.e+]+ \| looks \| ok: no half is torn; [0-9]+ have halves that differ" <<<"$output"
     done
     grep -E "^\| bits \| kernels' results, compared with the host's bit by bit \| [1-9][0-9]+ \| calls \| ok" <<<"$output"
+    grep -E "^\| bits \| those of them with arrays that all threads go through twice \| [1-9]" <<<"$output"
+    grep -E "^\| threads 2 \| those of them that are long \| [1-9]" <<<"$output"
     [[ "$output" == *"| processes 8 | the whole step |"* ]]
     # where others need the processors too, kernels that spin for each other may take too long
     for n in 2 4; do

@@ -35,6 +35,16 @@ int gpu_rank_leave(int failed)
     return failed;
 }
 
+size_t gpu_rank_long_bytes(void)
+{
+    enum { THREADS_PER_MULTIPROCESSOR = 2048, EACH = 32 };
+    int multiprocessors;
+
+    if (gpu_rank.cuda->device_attribute(&multiprocessors, KO_CU_MULTIPROCESSORS, gpu_rank.device))
+        abort();
+    return (size_t)multiprocessors * THREADS_PER_MULTIPROCESSOR * EACH;
+}
+
 /* The strictest kind would forbid the other threads what they do beside kolo. */
 int gpu_rank_capture(void)
 {

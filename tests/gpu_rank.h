@@ -25,6 +25,10 @@ int gpu_rank_enter(kolo_group *group);
 /* And last, with what has failed so far. */
 int gpu_rank_leave(int failed);
 
+/* So many bytes that every thread of as many as the rank's GPU has room for at once has 32 of them:
+ * kolo's kernels, which have half as many threads at most, go through their loops twice. */
+size_t gpu_rank_long_bytes(void);
+
 /* What is put into its stream between the two becomes a graph; the capture is of the strictest kind
  * that the ranks can do with. 0, or ranks_fail. */
 int gpu_rank_capture(void);

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SLICE_BYTES = 65536 };
+enum { SLICE_BYTES = 65536, LONG_EVERY = 500 };
 
 static struct wish {
     enum ranks_kind kind;
@@ -32,7 +32,7 @@ static struct wish {
 
 /* Of all ranks, also those that are processes. */
 static struct counts {
-    atomic_long calls;
+    atomic_long calls, long_calls;
 } * counts;
 
 /* The same on all ranks. */
@@ -54,6 +54,20 @@ static struct exam choose(unsigned *seed, int n)
     exam.shift = (size_t)(rand_r(seed) % 5) * 8;
     exam.is_uneven = rand_r(seed) % 3 == 0 && exam_can_be_uneven(exam.what);
     return exam;
+}
+
+/* Makes it an all_reduce of which each rank's share is a turn and a quarter of all threads of its
+ * GPU: the kernel's long loop, and the turn in which not all have something. */
+static void lengthen(struct exam *exam, int n)
+{
+    exam->what = KO_ALL_REDUCE;
+    exam->is_uneven = false;
+    if (kolo_dtype_size(exam->dtype) < 4 || !exam_allows(exam->dtype, exam->op)) {
+        exam->dtype = KOLO_FLOAT32;
+        exam->op = KOLO_SUM;
+    }
+    exam->count = (size_t)n * (gpu_rank_long_bytes() / 8 * 5) / kolo_dtype_size(exam->dtype) +
+                  exam->seed % 1000;
 }
 
 static unsigned char byte_of(const struct exam *exam, int rank, size_t i)
@@ -102,11 +116,15 @@ static int take(kolo_group *group, void *unused)
     int goes_on = 1, failed = gpu_rank_enter(group);
 
     (void)unused;
-    while (!failed && goes_on) {
-        const struct exam exam = choose(&seed, wish.n);
+    for (long i = 0; !failed && goes_on; i++) {
+        const bool is_long = i % LONG_EVERY == 1;
+        struct exam exam = choose(&seed, wish.n);
 
+        if (is_long)
+            lengthen(&exam, wish.n);
         failed = exam_take(group, &exam);
-        if (!failed)
+        atomic_fetch_add(&counts->long_calls, is_long);
+        if (!failed && !is_long)
             failed = pass_on(group, &exam);
         if (!failed)
             failed = train(group, (unsigned)rand_r(&seed));
@@ -155,5 +173,7 @@ int main(int argc, char **argv)
     snprintf(what, sizeof what, "calls of %d %s", wish.n, argv[1]);
     report(what, (double)(atomic_load(&counts->calls) / wish.n), "calls",
            is_right ? "ok" : "FAILED");
+    report("those of them that are long", (double)(atomic_load(&counts->long_calls) / wish.n),
+           "calls", "");
     return !is_right;
 }
