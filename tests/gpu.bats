@@ -35,6 +35,8 @@ setup() {
     grep -E "^\| what is to be reached \| all_reduce of processes, 8 bytes \| [0-9.e+]+ \| us \| (reached|missed): at most 100" <<<"$output"
     grep -F "| Gloo beside kolo's all_reduce, at every size |  |  | not measured: at least 5 |" <<<"$output"
     [[ "$output" != *FAILED* ]]
+    # the figures come before what takes longest
+    [[ "$output" == *"| speed of kernels | the whole step |"*"| threads 8 | the whole step |"*"| sanitizer | "* ]]
     local record=${output##*records: }
     record=${record%% *}
     [ -s "$record" ]
@@ -55,9 +57,56 @@ assert any(r["step"] == "speed of processes 4" and r["value"] > 0 for r in rows)
     local record=${output##*records: }
     record=${record%% *}
     grep -q "| processes 8 | the whole step |" "$record"
+    grep -q "| what is to be reached | all_reduce of processes, 8 bytes |" "$record"
     if command -v python3; then
         python3 -m json.tool "${record%.md}.json"
     fi
+}
+
+# only [OPTION...]: a check of a few steps, of a build whose records are the test's own.
+only() {
+    mkdir -p "$BATS_TEST_TMPDIR/gpu"
+    ln -sfn "$PWD/$BUILD/bin" "$PWD/$BUILD/lib" "$PWD/$BUILD/tests" "$BATS_TEST_TMPDIR/"
+    ln -sf "$PWD/$BUILD"/gpu/{bits,exams,probes,speed} "$BATS_TEST_TMPDIR/gpu/"
+    run tests/gpu/check --double --quick "$@" "$BATS_TEST_TMPDIR"
+}
+
+@test "a second check does what the first had no time for, and adds to its record" {
+    only --only="threads 2" --only="processes 2"
+    [[ "$output" != *"has no kernels for GPUs"* ]] || skip "built without nvcc"
+    [ "$status" -eq 0 ]
+    local record=${output##*records: }
+    record=${record%% *}
+    [ "$(grep -c "| the whole step |" "$record")" -eq 2 ]
+
+    sed -i "s/^| threads 2 | calls of 2 threads | .*/| threads 2 | calls of 2 threads | 4711 | calls | ok |/
+        s/^| processes 2 | calls of 2 processes | .*/| processes 2 | calls of 2 processes | 4711 | calls | ok |/
+        s/^| machine | processors | .*/| machine | processors |  |  | 4711 |/" "$record"
+    mv "$record" "${record%-????-??-??.md}-2000-01-01.md"
+    record=${record%-????-??-??.md}-2000-01-01.md
+    only --only="spee*kernels" --only="threads ?" --seconds=15
+    [ "$status" -eq 0 ] || [ "$status" -eq 3 ]
+    [[ "$output" == *"records: $record "* ]]
+    grep -F "| processes 2 | calls of 2 processes | 4711 | calls | ok |" "$record"
+    [ "$(grep -c "^| threads 2 | calls of 2 threads | [0-9]* | calls | ok |" "$record")" -eq 1 ]
+    grep -E "^\| machine \| processors \|  \|  \| [0-9]" "$record"
+    grep -F "| speed of kernels | the whole step |" "$record"
+    grep -F "| threads 8 | the whole step |" "$record"
+    [ "$(grep -c "^| what is to be reached | all_reduce of processes, 8 bytes |" "$record")" -eq 1 ]
+    run ! grep -F "| kolo-perf | the whole step |" "$record"
+    [ "$(grep -c 4711 "$record")" -eq 1 ] # what was run anew has its new figures
+    if command -v python3; then
+        python3 -m json.tool "${record%.md}.json"
+    fi
+
+    sed -i "s/^| machine | commit | .*/| machine | commit |  |  | 4711 |/" "$record"
+    only --only="threads 2"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"$record is of commit 4711, this is "*": move it away, or run all steps"* ]]
+    rm "$record"
+    only --only="no such step"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"no step has a name that matches: no such step"* ]]
 }
 
 # verdict_of WHAT, of rows on the standard input as "STEP|WHAT|VALUE|UNIT|NOTE"
