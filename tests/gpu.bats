@@ -28,6 +28,8 @@ setup() {
     grep -E "^\| threads 2 \| those of them that are long \| [1-9]" <<<"$output"
     [[ "$output" == *"| processes 8 | the whole step |"* ]]
     # where others need the processors too, kernels that spin for each other may take too long
+    grep -E "^\| speed of kernels \| kernel of 2 float32, 65536 bytes \| [0-9.e+]+ \| GB/s \| [0-9.]+ % of a copy's [0-9]+, cold" <<<"$output"
+    grep -E "^\| speed of processes 2 \| all_reduce of 2 processes, 32768 bytes \| [0-9.e+]+ \| us \| [0-9.]+ times a copy of as much, [0-9.]+, cold" <<<"$output"
     for n in 2 4; do
         grep -E "^\| speed of a spinning all_reduce $n \| all_reduce of $n processes, spinning, 8 bytes \| ([0-9.e+]+ \| us \| ok:|.*given up: more than) [0-9.]+ times as long as kolo's [0-9.]+" <<<"$output"
     done

@@ -165,6 +165,7 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
     } values[] = {{KO_CU_MULTIPROCESSORS, double_number("FAKECUDA_MULTIPROCESSORS", 4)},
                   {KO_CU_INTEGRATED, 0},
                   {KO_CU_COMPUTE_MODE, 0},
+                  {KO_CU_L2_BYTES, 1 << 19},
                   {KO_CU_CAPABILITY_MAJOR, 9},
                   {KO_CU_CAPABILITY_MINOR, 0},
                   {KO_CU_HAS_VMM, 0},

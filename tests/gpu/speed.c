@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * How fast ranks that share a GPU are, beside a copy on the same GPU in the same run: the reduction
- * kernel alone, and an all_reduce whose floor is to read n S and to write n S bytes.
+ * kernel alone, and an all_reduce whose floor is to read n S and to write n S bytes. Both go from
+ * buffers to buffers in turn, so that none lies in the GPU's L2 cache when it comes to it again.
  *   speed kernels MOST            sizes up to MOST bytes
  *   speed threads|processes RANKS MOST
  *   speed spinning RANKS MOST     of processes, beside kernels that wait for each other
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 15, MOST_RANKS = 16 };
+enum { RUNS = 15, MOST_RANKS = 16, MOST_SETS = 64 };
 
 static struct wish {
     enum ranks_kind kind;
@@ -50,25 +51,67 @@ static double median(double *us, int n)
     return us[n / 2];
 }
 
+/* ---- sets of buffers ------------------------------------------------------------------------- */
+
+/* What is used again only after several times as much as the cache holds. */
+static size_t cold_bytes(void)
+{
+    enum { TIMES = 4 };
+    int l2_bytes;
+
+    if (gpu_rank.cuda->device_attribute(&l2_bytes, KO_CU_L2_BYTES, gpu_rank.device))
+        exit(1);
+    return TIMES * (size_t)l2_bytes;
+}
+
+/* How many sets are used in turn, each of so many bytes. */
+static int count_sets(size_t set_bytes)
+{
+    const size_t n = (cold_bytes() + set_bytes - 1) / set_bytes;
+
+    return n < MOST_SETS ? (int)n : MOST_SETS;
+}
+
+/* Of copies, and so of all that has more buffers. */
+static const char *cold_or_warm(size_t nbytes)
+{
+    return 2 * nbytes * (size_t)count_sets(2 * nbytes) < cold_bytes() ? "warm" : "cold";
+}
+
 /* ---- on the GPU alone ------------------------------------------------------------------------ */
 
-/* One copy, or one reduction of n parts to one output, of count floats, timed by the stream. */
+/* One copy, or one reduction of n parts to one output, of count floats, timed by the stream: in a
+ * set lie the parts, and the output behind them. */
 struct job {
     int n; /* 0: a copy */
     kolo_dtype dtype;
     size_t nbytes; /* of each array */
-    ko_cu_ptr parts[MOST_RANKS], out;
+    ko_cu_ptr sets;
+    int nsets;
 };
 
-static int begin(const struct job *job)
+static struct job job_new(int n, kolo_dtype dtype, size_t nbytes)
 {
-    struct ko_fold fold = {
-        .count = job->nbytes / kolo_dtype_size(job->dtype), .nparts = (uint32_t)job->n, .nouts = 1};
+    const size_t set_bytes = nbytes * (n ? (size_t)n + 1 : 2);
+    const int nsets = count_sets(set_bytes);
+
+    return (struct job){n, dtype, nbytes, alloc(set_bytes * (size_t)nsets), nsets};
+}
+
+static int begin(const struct job *job, int turn)
+{
+    const size_t nparts = job->n ? (size_t)job->n : 1;
+    const ko_cu_ptr set = job->sets + (size_t)(turn % job->nsets) * (nparts + 1) * job->nbytes;
+    const ko_cu_ptr out = set + nparts * job->nbytes;
+    struct ko_fold fold = {.count = job->nbytes / kolo_dtype_size(job->dtype),
+                           .nparts = (uint32_t)nparts,
+                           .nouts = 1,
+                           .outs = {out}};
 
     if (!job->n)
-        return gpu_rank.cuda->copy(job->out, job->parts[0], job->nbytes, gpu_rank.stream);
-    memcpy(fold.parts, job->parts, sizeof fold.parts);
-    fold.outs[0] = job->out;
+        return gpu_rank.cuda->copy(out, set, job->nbytes, gpu_rank.stream);
+    for (size_t p = 0; p < nparts; p++)
+        fold.parts[p] = set + p * job->nbytes;
     return ko_cuda_fold(job->dtype, KOLO_SUM, fold, job->n, gpu_rank.stream);
 }
 
@@ -81,7 +124,7 @@ static double time_of(const struct job *job)
     if (gpu_rank.cuda->event_create(&from, 0) || gpu_rank.cuda->event_create(&to, 0))
         exit(1);
     for (int i = -3; i < RUNS; i++) {
-        if (gpu_rank.cuda->event_record(from, gpu_rank.stream) || begin(job) ||
+        if (gpu_rank.cuda->event_record(from, gpu_rank.stream) || begin(job, i + 3) ||
             gpu_rank.cuda->event_record(to, gpu_rank.stream) ||
             gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
             gpu_rank.cuda->event_elapsed(&ms, from, to))
@@ -102,29 +145,24 @@ static double rate(double nbytes, double us)
 
 static double copy_rate(size_t nbytes)
 {
-    const struct job job = {.nbytes = nbytes, .parts = {alloc(nbytes)}, .out = alloc(nbytes)};
+    const struct job job = job_new(0, KOLO_UINT8, nbytes);
     const double gbs = rate(2. * (double)nbytes, time_of(&job));
 
-    (void)gpu_rank.cuda->free(job.parts[0]);
-    (void)gpu_rank.cuda->free(job.out);
+    (void)gpu_rank.cuda->free(job.sets);
     return gbs;
 }
 
 static void measure_kernel(int n, kolo_dtype dtype, size_t nbytes, double copied)
 {
-    struct job job = {.n = n, .dtype = dtype, .nbytes = nbytes, .out = alloc(nbytes)};
+    const struct job job = job_new(n, dtype, nbytes);
+    const double gbs = rate((double)nbytes * (n + 1), time_of(&job));
     char what[96], note[64];
-    double gbs;
 
-    for (int i = 0; i < n; i++)
-        job.parts[i] = alloc(nbytes);
-    gbs = rate((double)nbytes * (n + 1), time_of(&job));
     snprintf(what, sizeof what, "kernel of %d %s, %zu bytes", n, kolo_dtype_name(dtype), nbytes);
-    snprintf(note, sizeof note, "%.1f %% of a copy's %.0f", 100 * gbs / copied, copied);
+    snprintf(note, sizeof note, "%.1f %% of a copy's %.0f, %s", 100 * gbs / copied, copied,
+             cold_or_warm(nbytes));
     report(what, gbs, "GB/s", note);
-    for (int i = 0; i < n; i++)
-        (void)gpu_rank.cuda->free(job.parts[i]);
-    (void)gpu_rank.cuda->free(job.out);
+    (void)gpu_rank.cuda->free(job.sets);
 }
 
 static int measure_kernels(void)
@@ -150,22 +188,49 @@ enum way { ALONE, IN_A_ROW, IN_A_GRAPH, NWAYS };
 
 static const char *const way_names[NWAYS] = {"", ", in a row", ", in a graph"};
 
-enum { AT_ONCE = 8 };
+enum { AT_ONCE = 8, MOST_GRAPHS = MOST_SETS / AT_ONCE };
 
+/* In place, in each buffer in turn. */
 struct calls {
     kolo_group *group;
-    void *memory;
     size_t count;
-    ko_cu_graph_exec graph;
+    ko_cu_ptr buffers;
+    size_t stride; /* from one buffer to the next */
+    int nbuffers;
+    int made; /* calls so far: the next one's buffer */
+    ko_cu_graph_exec graphs[MOST_GRAPHS];
+    int ngraphs, launched;
 };
 
-static int call_async(const struct calls *calls, kolo_work **work)
+static struct calls calls_new(kolo_group *group, size_t nbytes)
 {
-    return kolo_all_reduce_async(calls->group, calls->memory, calls->memory, calls->count,
-                                 KOLO_FLOAT32, KOLO_SUM, work);
+    const size_t stride = (nbytes + 255) / 256 * 256;
+    const int n = count_sets(nbytes * (size_t)wish.n);
+
+    return (struct calls){.group = group,
+                          .count = nbytes / sizeof(float),
+                          .buffers = alloc(stride * (size_t)n),
+                          .stride = stride,
+                          .nbuffers = n,
+                          .ngraphs = (n + AT_ONCE - 1) / AT_ONCE};
 }
 
-static int call_in_a_row(const struct calls *calls)
+static void *next_buffer(struct calls *calls)
+{
+    const size_t i = (size_t)(calls->made++ % calls->nbuffers);
+
+    return (void *)(uintptr_t)(calls->buffers + i * calls->stride);
+}
+
+static int call_async(struct calls *calls, kolo_work **work)
+{
+    void *const buffer = next_buffer(calls);
+
+    return kolo_all_reduce_async(calls->group, buffer, buffer, calls->count, KOLO_FLOAT32, KOLO_SUM,
+                                 work);
+}
+
+static int call_in_a_row(struct calls *calls)
 {
     kolo_work *works[AT_ONCE];
     int err = 0;
@@ -179,7 +244,7 @@ static int call_in_a_row(const struct calls *calls)
     return err;
 }
 
-static int capture(struct calls *calls)
+static int capture(struct calls *calls, ko_cu_graph_exec *exec)
 {
     ko_cu_graph graph;
     int err = gpu_rank_capture();
@@ -192,26 +257,38 @@ static int capture(struct calls *calls)
             kolo_work_free(work);
     }
     return err || gpu_rank.cuda->capture_end(gpu_rank.stream, &graph) ||
-           gpu_rank.cuda->graph_prepare(&calls->graph, graph, 0) ||
-           gpu_rank.cuda->graph_destroy(graph);
+           gpu_rank.cuda->graph_prepare(exec, graph, 0) || gpu_rank.cuda->graph_destroy(graph);
 }
 
-static int call(const struct calls *calls, enum way way)
+static int call_alone(struct calls *calls)
+{
+    void *const buffer = next_buffer(calls);
+
+    return kolo_all_reduce(calls->group, buffer, buffer, calls->count, KOLO_FLOAT32, KOLO_SUM);
+}
+
+static int launch_graph(struct calls *calls)
+{
+    const ko_cu_graph_exec graph = calls->graphs[calls->launched++ % calls->ngraphs];
+
+    return gpu_rank.cuda->graph_launch(graph, gpu_rank.stream) ||
+           gpu_rank.cuda->stream_sync(gpu_rank.stream);
+}
+
+static int call(struct calls *calls, enum way way)
 {
     switch (way) {
     case ALONE:
-        return kolo_all_reduce(calls->group, calls->memory, calls->memory, calls->count,
-                               KOLO_FLOAT32, KOLO_SUM);
+        return call_alone(calls);
     case IN_A_ROW:
         return call_in_a_row(calls);
     default:
-        return gpu_rank.cuda->graph_launch(calls->graph, gpu_rank.stream) ||
-               gpu_rank.cuda->stream_sync(gpu_rank.stream);
+        return launch_graph(calls);
     }
 }
 
 /* Of one call. */
-static double time_call(const struct calls *calls, enum way way)
+static double time_call(struct calls *calls, enum way way)
 {
     double us[RUNS];
     int err = 0;
@@ -238,7 +315,8 @@ static void report_call(size_t nbytes, enum way way, double us, double floor_us)
 
     snprintf(what, sizeof what, "all_reduce of %d %s, %zu bytes%s", wish.n, wish.kind_name, nbytes,
              way_names[way]);
-    snprintf(note, sizeof note, "%.2f times a copy of as much, %.1f", us / floor_us, floor_us);
+    snprintf(note, sizeof note, "%.2f times a copy of as much, %.1f, %s", us / floor_us, floor_us,
+             cold_or_warm(nbytes));
     report(what, us, "us", note);
 }
 
@@ -247,19 +325,20 @@ static int measure_size(kolo_group *group, size_t nbytes)
     const bool is_first = kolo_group_rank(group) == 0;
     const double moved = 2. * wish.n * (double)nbytes;
     const double floor_us = is_first ? moved / copy_rate(nbytes) / 1000 : 0;
-    const ko_cu_ptr memory = alloc(nbytes);
-    struct calls calls = {group, (void *)(uintptr_t)memory, nbytes / sizeof(float), NULL};
+    struct calls calls = calls_new(group, nbytes);
 
-    if (capture(&calls))
-        return ranks_fail("no graph");
+    for (int g = 0; g < calls.ngraphs; g++)
+        if (capture(&calls, &calls.graphs[g]))
+            return ranks_fail("no graph");
     for (int way = 0; way < NWAYS; way++) {
         const double us = time_call(&calls, (enum way)way);
 
         if (is_first)
             report_call(nbytes, (enum way)way, us, floor_us);
     }
-    (void)gpu_rank.cuda->graph_exec_destroy(calls.graph);
-    (void)gpu_rank.cuda->free(memory);
+    for (int g = 0; g < calls.ngraphs; g++)
+        (void)gpu_rank.cuda->graph_exec_destroy(calls.graphs[g]);
+    (void)gpu_rank.cuda->free(calls.buffers);
     return 0;
 }
 
@@ -312,11 +391,12 @@ static enum one_shot_verdict time_shot(struct one_shot *shot, size_t nbytes, int
 
 static double time_kolo(kolo_group *group, size_t nbytes)
 {
-    const ko_cu_ptr memory = alloc(nbytes);
-    const struct calls calls = {group, (void *)(uintptr_t)memory, nbytes / sizeof(float), NULL};
-    const double us = time_call(&calls, ALONE);
+    struct calls calls = calls_new(group, nbytes);
+    double us;
 
-    (void)gpu_rank.cuda->free(memory);
+    calls.nbuffers = 1; /* as the kernels that spin have */
+    us = time_call(&calls, ALONE);
+    (void)gpu_rank.cuda->free(calls.buffers);
     return us;
 }
 
