@@ -265,6 +265,7 @@ int ko_coll_run_on_gpu(kolo_group *group, const struct ko_call *call, ko_run *ru
 
     if (!stages)
         return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    group->gpu_ways.by_host++;
     err = run_stages(group, call, stages, (kolo_tensor *)(void *)(stages + n), run);
     free(stages);
     return err;

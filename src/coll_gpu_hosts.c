@@ -483,6 +483,7 @@ int ko_coll_run_divided(kolo_group *group, const struct ko_call *call, ko_run *r
         hold_slots(&divided);
         err = ko_coll_meet(group, call, divided.held, offers, &is_reached);
     }
+    group->gpu_ways.divided += !err && is_reached;
     if (!err && is_reached)
         err = carry_out(&divided, offers);
     ko_held_let_go(divided.held);

@@ -259,8 +259,12 @@ int ko_coll_run_by_host(kolo_group *group, const struct ko_call *call, ko_run *r
         return ko_coll_run_cast(group, call, ko_coll_run_by_host, run);
     if (ko_call_has_step(call))
         return ko_coll_run_then_step(group, call, ko_coll_run_by_host, run);
+    if (!err && pieces.most) {
+        group->gpu_ways.by_host += call->is_on_gpu;
+        err = run_all(&pieces);
+    }
     if (err || pieces.most)
-        return err ? err : run_all(&pieces);
+        return err;
     return call->is_on_gpu ? ko_coll_run_on_gpu(group, call, run) : run(group, call);
 }
 
@@ -324,6 +328,7 @@ int ko_coll_run_staged(kolo_group *group, const struct ko_call *call,
                             .cross = cross,
                             .run = run};
 
+    group->gpu_ways.staged++;
     if (call->count && call->count < pieces.most)
         pieces.most = call->count;
     return run_all(&pieces);

@@ -285,6 +285,22 @@ static int run_share(kolo_group *group, const struct ko_call *call, const struct
                : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
 
+static void count_place(kolo_group *group, int rank, const struct ko_gpu_place *place)
+{
+    if (ko_gpu_share_is_here(group->share, rank))
+        return;
+    group->gpu_ways.by_handles += place->kind == KO_GPU_LEGACY;
+    group->gpu_ways.by_descriptors += place->kind == KO_GPU_PIECES;
+}
+
+static void count_places(kolo_group *group, const struct ko_offer *offers)
+{
+    for (int r = 0; r < group->size; r++) {
+        count_place(group, r, &offers[r].in);
+        count_place(group, r, &offers[r].out);
+    }
+}
+
 static int run_if_reached(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
                           bool *is_reached)
 {
@@ -292,6 +308,8 @@ static int run_if_reached(kolo_group *group, const struct ko_call *call, struct 
 
     if (err || !*is_reached)
         return err;
+    group->gpu_ways.reached += call->is_on_gpu;
+    count_places(group, meeting->offers);
     return ko_gpu_share_is_spread(group->share) ? run_share(group, call, meeting)
                                                 : run_together(group, call, meeting);
 }
@@ -369,6 +387,8 @@ static int capture_tensor(kolo_group *group, const struct ko_call *call)
         return err;
     if (!is_reached)
         return fail_to_capture(call, "its buffers are not in memory that all ranks reach");
+    group->gpu_ways.captured++;
+    count_places(group, meeting.offers);
     make_plan(group, call, &meeting, &plan);
     /* by turns, since a graph's calls are all as late */
     return ko_coll_capture(group, call, &plan, (int)(group->seq % (uint64_t)group->size));

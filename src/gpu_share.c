@@ -58,6 +58,11 @@ bool ko_gpu_share_is_spread(const struct ko_gpu_share *share)
     return share->layout != KO_GPU_ONE;
 }
 
+bool ko_gpu_share_is_here(const struct ko_gpu_share *share, int rank)
+{
+    return share->ranks[rank].is_here;
+}
+
 void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank)
 {
     share->ranks[rank].is_away = true;

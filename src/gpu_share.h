@@ -64,6 +64,7 @@ enum ko_gpu_layout { KO_GPU_ONE, KO_GPU_SEVERAL, KO_GPU_EACH };
 int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                       struct ko_gpu_share **share);
 bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
+bool ko_gpu_share_is_here(const struct ko_gpu_share *share, int rank); /* of this process */
 
 /* The rank is of another host: no memory of its is reached here, nor the other way round. What it
  * describes counts as reached, but by ko_gpu_share_address, since its own host's ranks answer for

@@ -44,6 +44,18 @@ struct ko_premul {
     bool is_used;
 };
 
+/* How collectives of buffers in GPU memory have gone, one for each tensor: tests see by it that the
+ * way which they are about was taken. */
+struct ko_gpu_ways {
+    uint64_t reached;  /* where the buffers are, on all ranks */
+    uint64_t staged;   /* in copies on the GPU; each piece of them is one that is reached */
+    uint64_t divided;  /* each rank its share, between hosts */
+    uint64_t by_host;  /* by way of host memory */
+    uint64_t captured; /* for a graph */
+    /* buffers of other processes that were reached so */
+    uint64_t by_handles, by_descriptors;
+};
+
 struct kolo_group {
     uint64_t id; /* the same on all its ranks, of no other group */
     int rank, size;
@@ -82,6 +94,7 @@ struct kolo_group {
     void **outs;
     struct ko_link **links;
     struct ko_verbs *verbs; /* of the last call of each collective; made by the first */
+    struct ko_gpu_ways gpu_ways;
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
      * yet chosen; of whoever has the engine's turn */

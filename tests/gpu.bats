@@ -37,6 +37,7 @@ setup() {
     grep -E "^\| what is to be reached \| all_reduce of processes, 8 bytes \| [0-9.e+]+ \| us \| (reached|missed): at most 100" <<<"$output"
     grep -F "| Gloo beside kolo's all_reduce, at every size |  |  | not measured: at least 5 |" <<<"$output"
     [[ "$output" != *FAILED* ]]
+    [ "$(grep -cE "^\| [A-Za-z0-9 ,]+ \| the collectives' ways, of all ranks \|  \|  \| ok: " <<<"$output")" -eq 14 ]
     # the figures come before what takes longest
     [[ "$output" == *"| speed of kernels | the whole step |"*"| threads 8 | the whole step |"*"| sanitizer | "* ]]
     local record=${output##*records: }
@@ -155,6 +156,27 @@ t|all_reduce of 2, 8 bytes, kolo|80|us|ok
 t|all_reduce of 2, 8 bytes, Gloo|320|us|4.00 times as long as kolo's"
     [ "$(verdict_of "kernels that spin beside kolo's all_reduce, at every size" <<<"$rows")" = "7.5|times|reached: at least 5" ]
     [ "$(verdict_of "Gloo beside kolo's all_reduce, at every size" <<<"$rows")" = "4|times|missed: at least 5" ]
+}
+
+# ways_of KIND: what two ranks' exams say of the ways that collectives took.
+ways_of() {
+    run "$BUILD/gpu/exams" "$1" 2 1
+    awk -F '\t' '$1 ~ /^the collectives. ways/ { print $4 }' <<<"$output"
+}
+
+@test "what was to go by one way, and fell back to another in silence, is found" {
+    export LD_LIBRARY_PATH=$BUILD/tests/fakecuda
+    "$BUILD/gpu/probes" --kernels || skip "built without nvcc"
+    ways_of processes | grep -E "^ok: .*, 0 by way of the host; [1-9][0-9]* buffers by handles, 0 by descriptors"
+    KOLO_CUDA_IPC=vmm ways_of pieces | grep -E "^ok: .*, 0 by way of the host; 0 buffers by handles, [1-9][0-9]* by descriptors"
+    KOLO_CUDA_IPC=off ways_of processes | grep -E "^ok: .*, [1-9][0-9]* by way of the host; 0 buffers"
+    ways_of graphs | grep -E "^ok: .*, [1-9][0-9]* in graphs, 0 in copies"
+    ways_of pool | grep -E "^ok: .*, [1-9][0-9]* in copies"
+    # what the host has carried is no less right, but it is not what was asked for
+    FAKECUDA_BREAK=cuIpcOpenMemHandle=1 ways_of processes | grep -E "^FAILED: .*, [1-9][0-9]* by way of the host; 0 buffers by handles"
+    FAKECUDA_BREAK=cuMemImportFromShareableHandle=1 ways_of pieces | grep -E "^FAILED: .*, [1-9][0-9]* by way of the host; .* 0 by descriptors"
+    FAKECUDA_BREAK=cuIpcOpenMemHandle=1 run "$BUILD/gpu/exams" processes 2 1
+    [ "$status" -eq 1 ]
 }
 
 @test "kernels that spin for each other are seen to wait for the GPU" {

@@ -7,12 +7,14 @@
  *   exams threads|processes|hosts|pieces|pool|graphs RANKS SECONDS [SEED]
  * Goes on with other calls until the time is over; hosts: processes that take themselves to be on
  * two; pieces: whose memory is in pieces; pool: and cannot be handed over; graphs: whose
- * collectives are captured, and launched. The driver is whatever the loader finds.
+ * collectives are captured, and launched. That they took the way which this and KOLO_CUDA_IPC ask
+ * for is looked at too. The driver is whatever the loader finds.
  */
 #include "clock.h"
 #include "exam_values.h"
 #include "gpu_rank.h"
 #include "gradient_exam.h"
+#include "group.h"
 #include "ranks.h"
 #include "report.h"
 
@@ -25,6 +27,7 @@ enum { SLICE_BYTES = 65536, LONG_EVERY = 500 };
 
 static struct wish {
     enum ranks_kind kind;
+    const char *kind_name;
     int n, seconds;
     unsigned seed;
     const struct exam_memory *memory;
@@ -33,6 +36,7 @@ static struct wish {
 /* Of all ranks, also those that are processes. */
 static struct counts {
     atomic_long calls, long_calls;
+    atomic_long reached, staged, divided, by_host, captured, by_handles, by_descriptors;
 } * counts;
 
 /* The same on all ranks. */
@@ -109,6 +113,72 @@ static int train(kolo_group *group, unsigned seed)
     return exams[seed % 3](group, wish.memory, seed / 3);
 }
 
+/* ---- the ways that they took ----------------------------------------------------------------- */
+
+static void count_ways(const struct ko_gpu_ways *ways)
+{
+    atomic_fetch_add(&counts->reached, (long)ways->reached);
+    atomic_fetch_add(&counts->staged, (long)ways->staged);
+    atomic_fetch_add(&counts->divided, (long)ways->divided);
+    atomic_fetch_add(&counts->by_host, (long)ways->by_host);
+    atomic_fetch_add(&counts->captured, (long)ways->captured);
+    atomic_fetch_add(&counts->by_handles, (long)ways->by_handles);
+    atomic_fetch_add(&counts->by_descriptors, (long)ways->by_descriptors);
+}
+
+static bool is_kind(const char *name)
+{
+    return !strcmp(wish.kind_name, name);
+}
+
+static bool is_ipc(const char *way)
+{
+    const char *wanted = getenv("KOLO_CUDA_IPC");
+
+    return wanted && !strcmp(wanted, way);
+}
+
+/* Of other processes' buffers, how they were reached. */
+static bool were_reached_as_wanted(void)
+{
+    const bool by_handles = counts->by_handles, by_descriptors = counts->by_descriptors;
+
+    if (wish.kind == RANKS_THREADS)
+        return !by_handles && !by_descriptors;
+    return is_kind("pieces") || is_ipc("vmm") ? by_descriptors && !by_handles
+                                              : by_handles && !by_descriptors;
+}
+
+/* What falls back in silence is found here. */
+static bool went_as_wanted(void)
+{
+    if (is_kind("hosts"))
+        return counts->divided;
+    if (is_ipc("off")) /* what needs no other rank's buffer still stays where it is */
+        return counts->by_host && !counts->by_handles && !counts->by_descriptors;
+    if (is_kind("pool")) /* blocks of different lengths go by the host */
+        return counts->staged && counts->reached;
+    return (is_kind("graphs") ? counts->captured : counts->reached) && !counts->staged &&
+           !counts->by_host && were_reached_as_wanted();
+}
+
+static bool report_ways(void)
+{
+    const bool is_right = went_as_wanted();
+    char note[256];
+
+    snprintf(note, sizeof note,
+             "%s: %ld where the buffers are, %ld in graphs, %ld in copies on the GPU, %ld divided "
+             "between hosts, %ld by way of the host; %ld buffers by handles, %ld by descriptors",
+             is_right ? "ok" : "FAILED", counts->reached, counts->captured, counts->staged,
+             counts->divided, counts->by_host, counts->by_handles, counts->by_descriptors);
+    report_text("the collectives' ways, of all ranks", note);
+    return is_right;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------
+ */
+
 static int take(kolo_group *group, void *unused)
 {
     const ko_deadline end = ko_deadline_in(wish.seconds * 1000);
@@ -133,6 +203,7 @@ static int take(kolo_group *group, void *unused)
         if (!failed && kolo_all_reduce(group, &goes_on, &goes_on, 1, KOLO_INT32, KOLO_MIN))
             failed = ranks_fail("all_reduce");
     }
+    count_ways(&group->gpu_ways);
     return failed;
 }
 
@@ -151,6 +222,7 @@ int main(int argc, char **argv)
     if (argc < 4)
         return 2;
     wish.kind = strcmp(argv[1], "threads") ? RANKS_PROCESSES : RANKS_THREADS;
+    wish.kind_name = argv[1];
     wish.n = atoi(argv[2]);
     wish.seconds = atoi(argv[3]);
     wish.seed = argc > 4 ? (unsigned)atoi(argv[4]) : (unsigned)ko_now_ns();
@@ -175,5 +247,5 @@ int main(int argc, char **argv)
            is_right ? "ok" : "FAILED");
     report("those of them that are long", (double)(atomic_load(&counts->long_calls) / wish.n),
            "calls", "");
-    return !is_right;
+    return !(report_ways() && is_right);
 }
