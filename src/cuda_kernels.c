@@ -125,12 +125,33 @@ static int find_messages(const struct ko_cuda *cuda, ko_cu_library library)
                                "ko_tell_words");
 }
 
-int ko_cuda_kernels_check(void)
+static int check_build(void)
 {
     return ko_cuda_image_bytes
                ? KOLO_OK
                : ko_fail(KOLO_E_UNSUPPORTED, "this build of kolo has no kernels for GPUs; build it "
                                              "where nvcc is, or with CUDA=1 to see why not");
+}
+
+/* What the driver says to the image, at once or when a kernel of it is wanted on a GPU. */
+static int check_image(const struct ko_cuda *cuda, ko_cu_result result)
+{
+    int version = 0;
+
+    if (result == KO_CU_NO_BINARY)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "this build of kolo has no kernels for this GPU "
+                       "(CUDA_ERROR_NO_BINARY_FOR_GPU, %d); build it with CUDA_ARCHS naming its "
+                       "compute capability",
+                       result);
+    if (result != KO_CU_TEXT_TOO_NEW)
+        return ko_cuda_check(cuda, result, "the kernels cannot be loaded");
+    (void)cuda->driver_version(&version);
+    return ko_fail(KOLO_E_UNSUPPORTED,
+                   "the driver, of CUDA %d.%d, is too old for the kernels of this build of kolo "
+                   "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, %d); update it, or build with an older "
+                   "nvcc",
+                   version / 1000, version % 1000 / 10, result);
 }
 
 static int load(void)
@@ -140,11 +161,10 @@ static int load(void)
     int err = ko_cuda_open(&cuda);
 
     if (!err)
-        err = ko_cuda_kernels_check();
+        err = check_build();
     if (!err)
-        err = ko_cuda_check(
-            cuda, cuda->library_load(&library, ko_cuda_image, NULL, NULL, 0, NULL, NULL, 0),
-            "the kernels cannot be loaded");
+        err = check_image(
+            cuda, cuda->library_load(&library, ko_cuda_image, NULL, NULL, 0, NULL, NULL, 0));
     for (int dtype = 0; dtype < KOLO_NDTYPES && !err; dtype++) {
         for (int op = 0; op < KOLO_NOPS && !err; op++)
             err = find_fold(cuda, library, (kolo_dtype)dtype, (kolo_op)op);
@@ -196,7 +216,7 @@ int ko_cuda_kernels_preload(void)
         result = preload(cuda, &loaded.push, 1);
     if (!result)
         result = preload(cuda, &loaded.tell, 1);
-    return ko_cuda_check(cuda, result, "the kernels cannot be loaded");
+    return check_image(cuda, result);
 }
 
 /* As many blocks as the GPU has room for, but none with next to nothing to do. */

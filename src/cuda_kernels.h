@@ -11,14 +11,12 @@
 #include "gradients.h"
 #include "kolo.h"
 
-/* Whether the build has kernels; without a context, or a driver. KOLO_E_UNSUPPORTED. */
-int ko_cuda_kernels_check(void);
-
-/* Loads the kernels. KOLO_E_UNSUPPORTED: the build has none, or none for this GPU. */
+/* Loads the kernels, which takes no context yet. KOLO_E_UNSUPPORTED: the build has none, or none
+ * that the driver takes. */
 int ko_cuda_kernels_open(void);
 
 /* The same, and loads each of them into the current context, as has to be before a stream of it
- * waits for any (ko_cuda_preload). */
+ * waits for any (ko_cuda_preload): KOLO_E_UNSUPPORTED also if there is none for this GPU. */
 int ko_cuda_kernels_preload(void);
 
 /* Puts fold (kernel_args.h) at the end of stream: each output is parts[0] op parts[1] op ..., for

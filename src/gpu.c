@@ -114,7 +114,9 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
     if (!err)
         err = ko_gpu_enter(gpu);
     if (!err) {
-        (void)ko_cuda_kernels_preload(); /* ko_gpu_has_kernels says whether there are any */
+        gpu->has_kernels = !ko_cuda_kernels_preload();
+        if (!gpu->has_kernels)
+            ko_log(KO_LOG_INFO, "collectives of GPU memory find no kernels: %s", kolo_last_error());
         err = make_stream(gpu);
         if (!err)
             err = make_page(gpu);
@@ -185,15 +187,9 @@ bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
     return does;
 }
 
-bool ko_gpu_has_kernels(struct ko_gpu *gpu)
+bool ko_gpu_has_kernels(const struct ko_gpu *gpu)
 {
-    bool has;
-
-    if (ko_gpu_enter(gpu))
-        return false;
-    has = !ko_cuda_kernels_open();
-    ko_gpu_leave(gpu);
-    return has;
+    return gpu->has_kernels;
 }
 
 const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)

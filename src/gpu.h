@@ -58,8 +58,8 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
  * that this process sees too, and that the machine has a way to. */
 bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
 
-/* Whether there are kernels for it; if not, kolo_last_error says why. */
-bool ko_gpu_has_kernels(struct ko_gpu *gpu);
+/* Whether there are kernels for it; if not, the log has said why. */
+bool ko_gpu_has_kernels(const struct ko_gpu *gpu);
 
 /* The driver, for calls between ko_gpu_enter and ko_gpu_leave, while the GPU's context is the
  * calling thread's, and no capture of a graph forbids it anything. */

@@ -18,6 +18,7 @@ struct ko_gpu {
     ko_cu_context context;
     ko_cu_device device;
     bool is_retained; /* the context is one that we asked for */
+    bool has_kernels;
     const atomic_int *stop;
     ko_cu_stream _Atomic user;
     ko_cu_stream own;

@@ -84,6 +84,16 @@ with_double() {
     grep -qE "^  all of them by way of the host: this build of kolo has no kernels for GPUs" <<<"$output"
 }
 
+@test "kernels that the driver does not take are said not to be there, and why" {
+    run with_double "$INFO" --json
+    json 'd["gpus"]["without_kernels"] is None' <<<"$output" || skip "built without nvcc"
+    FAKECUDA_BREAK=cuLibraryLoadData=222 run with_double "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"  all of them by way of the host: the driver, of CUDA 13.0, is too old for the kernels of this build of kolo"* ]]
+    FAKECUDA_BREAK=cuLibraryLoadData=209 run with_double "$INFO" --json
+    json '"no kernels for this GPU" in d["gpus"]["without_kernels"] and d["gpus"]["list"]' <<<"$output"
+}
+
 @test "it says which GPUs have access to each other's memory" {
     FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
     grep -qE '^  0 .*0000:1A:00.0; has access to the memory of 1$' <<<"$output"

@@ -67,7 +67,7 @@ void ko_gpus_read(struct ko_gpus *gpus)
     if (read_gpus(gpus)) {
         snprintf(gpus->reason, sizeof gpus->reason, "%s", kolo_last_error());
         gpus->count = 0;
-    } else if (ko_cuda_kernels_check()) {
+    } else if (ko_cuda_kernels_open()) {
         snprintf(gpus->without_kernels, sizeof gpus->without_kernels, "%s", kolo_last_error());
     }
 }

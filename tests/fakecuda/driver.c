@@ -120,6 +120,8 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
                  {KO_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
                  {KO_CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
                  {KO_CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {KO_CU_NO_BINARY, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+                 {KO_CU_TEXT_TOO_NEW, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
                  {KO_CU_PEER_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
                  {KO_CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
                  {KO_CU_NOT_READY, "CUDA_ERROR_NOT_READY"},
