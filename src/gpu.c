@@ -427,7 +427,7 @@ void ko_gpu_close(struct ko_gpu *gpu)
     if (!gpu)
         return;
     if (gpu->page)
-        atomic_store(&gpu->page->let_go, gpu->last_ticket);
+        ko_gpu_let_all_go(gpu);
     if (gpu->context && !ko_gpu_enter(gpu)) {
         is_idle = !gpu->passed || ko_gpu_await_end(gpu);
         free_memory(gpu, is_idle);

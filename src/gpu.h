@@ -85,6 +85,10 @@ int ko_gpu_look_at_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark);
 /* The end of the mark. NULL is allowed. */
 void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 
+/* Lets go of all marks that are held, or will be: the group has failed. Any thread, which waits for
+ * no other: a driver may have them. NULL is allowed. */
+void ko_gpu_let_all_go(struct ko_gpu *gpu);
+
 /* The stream itself, and whether what comes into it is captured for a graph. */
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
 int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);

@@ -38,10 +38,11 @@ struct ko_gpu {
     pthread_mutex_t lock; /* of marks */
     struct ko_gpu_mark *spare, *youngest;
     struct ko_gpu_mark *first_held, *last_held;
-    ko_cu_event passed; /* all waits in the user's stream */
-    uint32_t last_ticket;
-    struct ko_gpu_page *page; /* registered with the GPU */
-    ko_cu_ptr page_at;        /* for the GPU */
+    ko_cu_event passed;           /* all waits in the user's stream */
+    _Atomic uint32_t last_ticket; /* that the user's stream waits for */
+    atomic_bool lets_all_go;      /* whatever is held, now and from now on */
+    struct ko_gpu_page *page;     /* registered with the GPU */
+    ko_cu_ptr page_at;            /* for the GPU */
     bool keeps_page;
 };
 

@@ -89,14 +89,26 @@ static void make_spare(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
     gpu->spare = mark;
 }
 
+/* The number that streams wait for only grows, whoever lets go: it may be that of another thread
+ * that is further. */
+static void let_go_up_to(struct ko_gpu *gpu, uint32_t ticket)
+{
+    uint32_t seen = atomic_load(&gpu->page->let_go);
+
+    /* release: what the call wrote comes before what the stream does next */
+    while ((int32_t)(ticket - seen) > 0 &&
+           !atomic_compare_exchange_weak_explicit(&gpu->page->let_go, &seen, ticket,
+                                                  memory_order_release, memory_order_relaxed))
+        ;
+}
+
 /* Tickets are let go in their order, whichever call ends first: streams wait for a number. */
 static void let_go_of_first(struct ko_gpu *gpu)
 {
     struct ko_gpu_mark *mark;
 
     while ((mark = gpu->first_held) && mark->is_let_go) {
-        /* release: what the call wrote comes before what the stream does next */
-        atomic_store_explicit(&gpu->page->let_go, mark->ticket, memory_order_release);
+        let_go_up_to(gpu, mark->ticket);
         gpu->first_held = mark->later;
         make_spare(gpu, mark);
     }
@@ -116,7 +128,7 @@ static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 /* With the lock. */
 static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
 {
-    mark->ticket = gpu->last_ticket = ticket;
+    mark->ticket = ticket;
     mark->is_let_go = false;
     mark->later = NULL;
     if (gpu->first_held)
@@ -124,6 +136,10 @@ static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
     else
         gpu->first_held = mark;
     gpu->last_held = mark;
+    /* in one order with ko_gpu_let_all_go's: it sees the ticket, or is seen */
+    atomic_store(&gpu->last_ticket, ticket);
+    if (atomic_load(&gpu->lets_all_go))
+        let_go_up_to(gpu, ticket);
 }
 
 static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
@@ -153,7 +169,7 @@ static int set_mark(struct ko_gpu *gpu, ko_cu_stream user, bool is_held, struct 
 
     mark->ticket = 0;
     if (!result && is_held) {
-        const uint32_t ticket = gpu->last_ticket + 1;
+        const uint32_t ticket = atomic_load(&gpu->last_ticket) + 1;
 
         result = gpu->cuda->stream_await_word(
             user, gpu->page_at + offsetof(struct ko_gpu_page, let_go), ticket, KO_CU_WAIT_GEQ);
@@ -236,6 +252,14 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
     pthread_mutex_lock(&gpu->lock);
     put_back(gpu, mark);
     pthread_mutex_unlock(&gpu->lock);
+}
+
+void ko_gpu_let_all_go(struct ko_gpu *gpu)
+{
+    if (!gpu)
+        return;
+    atomic_store(&gpu->lets_all_go, true);
+    let_go_up_to(gpu, atomic_load(&gpu->last_ticket));
 }
 
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu)

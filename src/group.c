@@ -191,6 +191,7 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
     if (!become_failed(group, status, text))
         return ko_group_check(group);
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
+    ko_gpu_let_all_go(group->gpu);
     ko_gpu_share_let_go(group->share, group->rank);
     tell_collectives(group);
     ko_mailbox_tell_failure(group);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * double_lists.h: lists of words in the variables that the doubles of drivers read.
+ * double_lists.h: lists of words, as in the variables that the doubles of drivers read.
  */
 #ifndef DOUBLE_LISTS_H
 #define DOUBLE_LISTS_H
@@ -10,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the variable names the word, between commas. */
-static inline bool double_lists(const char *variable, const char *word)
+/* Whether the list, or NULL, names the word, between commas. */
+static inline bool double_names(const char *list, const char *word)
 {
-    const char *list = getenv(variable);
     const size_t length = strlen(word);
 
     while (list && *list) {
@@ -24,6 +23,12 @@ static inline bool double_lists(const char *variable, const char *word)
         list += item + (list[item] == ',');
     }
     return false;
+}
+
+/* The same of a variable. */
+static inline bool double_lists(const char *variable, const char *word)
+{
+    return double_names(getenv(variable), word);
 }
 
 #endif

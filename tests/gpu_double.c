@@ -64,6 +64,22 @@ uint64_t gpu_bytes_narrow(void)
     return narrow();
 }
 
+void gpu_hold(const char *functions)
+{
+    void (*hold)(const char *functions);
+
+    *(void **)&hold = find("fakecuda_hold");
+    hold(functions);
+}
+
+int gpu_held(void)
+{
+    int (*held)(void);
+
+    *(void **)&held = find("fakecuda_held");
+    return held();
+}
+
 struct fakecuda_blocks gpu_blocks_now(void)
 {
     void (*look)(int device, struct fakecuda_blocks *blocks);

@@ -23,6 +23,10 @@ void gpu_bytes_of_all(uint64_t *read, uint64_t *written);
 /* What kernels of any GPU have touched less than a pack at a time. */
 uint64_t gpu_bytes_narrow(void);
 
+/* Holds up the callers of these functions of the driver, in all threads, and how many are. */
+void gpu_hold(const char *functions);
+int gpu_held(void);
+
 /* Of the rank's GPU. */
 struct fakecuda_blocks gpu_blocks_now(void);
 

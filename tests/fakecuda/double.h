@@ -51,6 +51,10 @@ struct ko_cuda_context {
 int double_number(const char *variable, int standard);
 /* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED. */
 ko_cu_result double_enter(const char *function);
+/* Functions with commas between them, whose callers are held up until another list does not name
+ * them; how many are. Tests find these by their names. The list stays the caller's. */
+__attribute__((visibility("default"))) void fakecuda_hold(const char *functions);
+__attribute__((visibility("default"))) int fakecuda_held(void);
 /* The calling thread's; NULL if it has none. */
 ko_cu_context double_context(void);
 ko_cu_context double_context_of(int device);

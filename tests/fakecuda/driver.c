@@ -5,9 +5,11 @@
 #include "double.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_DEPTH = 16 };
 
@@ -44,11 +46,37 @@ static ko_cu_result fail_or_die(int how)
     return how;
 }
 
+static _Atomic(const char *) to_hold = "";
+static atomic_int nheld;
+
+void fakecuda_hold(const char *functions)
+{
+    atomic_store(&to_hold, functions);
+}
+
+int fakecuda_held(void)
+{
+    return atomic_load(&nheld);
+}
+
+static void stay_while_held(const char *function)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+
+    if (!double_names(atomic_load(&to_hold), function))
+        return;
+    atomic_fetch_add(&nheld, 1);
+    while (double_names(atomic_load(&to_hold), function))
+        nanosleep(&nap, NULL);
+    atomic_fetch_sub(&nheld, 1);
+}
+
 ko_cu_result double_enter(const char *function)
 {
     const char *wish = getenv("FAKECUDA_BREAK");
     const size_t length = strlen(function);
 
+    stay_while_held(function);
     for (; wish && *wish; wish = strchr(wish, ',') ? strchr(wish, ',') + 1 : NULL)
         if (!strncmp(wish, function, length) && wish[length] == '=')
             return fail_or_die(atoi(wish + length + 1));

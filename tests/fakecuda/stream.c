@@ -502,7 +502,10 @@ static void leave_mark(struct double_task *task)
 ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 {
     struct mark mark = {{.run = reach}, event, 0};
+    ko_cu_result result = double_enter("cuEventRecord");
 
+    if (result)
+        return result;
     if (!event || (stream && stream->captured)) /* kolo has no use for captured events */
         return event ? KO_CU_NOT_PERMITTED : KO_CU_INVALID_HANDLE;
     mark.count = atomic_fetch_add(&event->recorded, 1) + 1;

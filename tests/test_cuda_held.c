@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A driver that does not come back to the engine's thread, or to a caller's: the streams that wait
+ * for calls of a group that has failed go on all the same, and who aborts it is not held up.
+ */
+#include "clock.h"
+#include "exam.h"
+#include "gpu_double.h"
+#include "gpu_rank.h"
+#include "ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { COUNT = 1000, LONG_MS = 20000 };
+
+static atomic_bool is_over; /* rank 1 has done its part */
+
+struct caller {
+    kolo_group *group;
+    void *memory;
+    kolo_work *work;
+    int err;
+};
+
+static int begin(struct caller *caller)
+{
+    return kolo_all_reduce_async(caller->group, caller->memory, caller->memory, COUNT, KOLO_INT32,
+                                 KOLO_SUM, &caller->work);
+}
+
+/* Rank 0 makes the call when rank 1 has aborted. */
+static int look_on(struct caller caller)
+{
+    while (!atomic_load(&is_over))
+        ranks_nap_ms(1);
+    return ranks_expect(
+        kolo_all_reduce(caller.group, caller.memory, caller.memory, COUNT, KOLO_INT32, KOLO_SUM),
+        KOLO_E_ABORTED, "rank 1 aborted");
+}
+
+static void *begin_too(void *argument)
+{
+    struct caller *caller = argument;
+    ko_cu_context context;
+
+    if (gpu_rank.cuda || ko_cuda_open(&gpu_rank.cuda) ||
+        gpu_rank.cuda->context_retain(&context, 0) || gpu_rank.cuda->context_push(context))
+        abort();
+    caller->err = begin(caller);
+    return NULL;
+}
+
+/* Whether so many threads have come to be held. */
+static bool are_held(int n)
+{
+    const ko_deadline deadline = ko_deadline_in(LONG_MS);
+
+    while (gpu_held() < n && !ko_deadline_passed(&deadline))
+        ranks_nap_ms(1);
+    return gpu_held() == n;
+}
+
+/* What comes behind the call in the stream is done. */
+static bool goes_on(void)
+{
+    const ko_deadline deadline = ko_deadline_in(LONG_MS);
+    ko_cu_result result;
+
+    while ((result = gpu_rank.cuda->stream_query(gpu_rank.stream)) == KO_CU_NOT_READY &&
+           !ko_deadline_passed(&deadline))
+        ranks_nap_ms(1);
+    return !result;
+}
+
+static int check_end(struct caller *caller)
+{
+    int failed = ranks_expect(kolo_work_wait(caller->work, -1), KOLO_E_ABORTED, "enough");
+
+    kolo_work_free(caller->work);
+    return failed;
+}
+
+/* The engine's thread asks whether the call's input is there, and gets no answer. */
+static int hold_the_engine(struct caller caller)
+{
+    int failed = 0;
+
+    gpu_hold("cuEventQuery");
+    if (begin(&caller) || !are_held(1))
+        return ranks_fail("the engine is not held");
+    if (gpu_rank.cuda->stream_query(gpu_rank.stream) != KO_CU_NOT_READY)
+        failed = ranks_fail("the stream does not wait");
+    kolo_group_abort(caller.group, "enough");
+    if (!failed && !goes_on())
+        failed = ranks_fail("the stream stands still");
+    gpu_hold("");
+    return check_end(&caller) || failed;
+}
+
+/* And another thread is about to put its wait into the stream. */
+static int hold_a_caller(struct caller caller)
+{
+    struct caller other = caller;
+    pthread_t thread;
+    int failed = 0;
+
+    gpu_hold("cuEventQuery");
+    if (begin(&caller) || !are_held(1))
+        return ranks_fail("the engine is not held");
+    gpu_hold("cuEventQuery,cuEventRecord");
+    if (pthread_create(&thread, NULL, begin_too, &other) || !are_held(2))
+        return ranks_fail("the other caller is not held");
+    kolo_group_abort(caller.group, "enough");
+    gpu_hold("cuEventQuery");
+    pthread_join(thread, NULL);
+    if (!goes_on())
+        failed = ranks_fail("the stream stands still");
+    gpu_hold("");
+    if (!other.err)
+        failed |= check_end(&other);
+    return check_end(&caller) || failed;
+}
+
+static int take(kolo_group *group, void *argument)
+{
+    int (*const *body)(struct caller) = argument;
+    struct caller caller;
+    ko_cu_ptr memory;
+    int failed = gpu_rank_enter(group);
+
+    if (failed || kolo_barrier(group) || gpu_rank.cuda->alloc(&memory, COUNT * sizeof(int)))
+        return ranks_fail("the beginning");
+    caller = (struct caller){.group = group, .memory = (void *)(uintptr_t)memory};
+    if (kolo_group_rank(group) != 1)
+        return look_on(caller);
+    failed = (*body)(caller);
+    gpu_hold("");
+    atomic_store(&is_over, true);
+    return failed;
+}
+
+static void run(int (*body)(struct caller))
+{
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
+
+    atomic_store(&is_over, false);
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&ranks, take, &body), 0);
+}
+
+static void the_engine(void **state)
+{
+    (void)state;
+    run(hold_the_engine);
+}
+
+static void a_caller(void **state)
+{
+    (void)state;
+    run(hold_a_caller);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_engine),
+        cmocka_unit_test(a_caller),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
