@@ -670,12 +670,16 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  *
  * A send is complete when its buffer may be used again. For a message of up to KOLO_EAGER_BYTES the
  * receiver need not have asked by then: it waits in the receiver's memory, of which
- * KOLO_UNEXPECTED_BYTES may be taken; beyond that the group fails. Do not rely on a longer one to
- * be complete before its receive has been posted; others overtake it meanwhile. Long messages go on
- * only while both ranks are in a call of this section, or by a thread of the library's. Short ones
- * that are sent one right after another may be held back for a moment to go together: the next call
- * that waits sends them; if none comes, a thread of the library's does, within about a
- * millisecond. */
+ * KOLO_UNEXPECTED_BYTES may be taken, by all messages together. One that there is no room for stays
+ * with its sender until its receive is posted, if it is longer than a slice (KOLO_SLICE_BYTES; over
+ * tcp and rdma four of these); what is not, and what was on its way when the sender heard, may take
+ * half as much again; beyond that the group fails. Do not rely on a message longer than
+ * KOLO_EAGER_BYTES to be complete before its receive has been posted. Others overtake what stays
+ * with its sender. Long messages go on only while both ranks are in a call of this section, or by a
+ * thread of the library's. Who frees its group may wait up to half a second for a receiver to say
+ * that it has room for what was sent last. Short ones that are sent one right after another may be
+ * held back for a moment to go together: the next call that waits sends them; if none comes, a
+ * thread of the library's does, within about a millisecond. */
 enum { KOLO_ANY_RANK = -1, KOLO_ANY_TAG = -1 };
 
 /* in[count] goes to rank `to`; up to count elements come into out. */

@@ -21,8 +21,9 @@ struct ko_stamp {
                               options; point to point: the tag */
             uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
             uint8_t dtype;
-            uint8_t op; /* point to point: KO_RECEIPT, KO_PLACE, that and KO_CAPTURED, or 0;
-                           REFUSED: KO_TOO_LONG and KO_CAPTURED, as they apply */
+            uint8_t op; /* point to point: KO_RECEIPT, KO_EARLY, KO_PLACE, that and KO_CAPTURED, or
+                           0; ASIDE and TAKEN: KO_NO_ROOM or 0; REFUSED: KO_TOO_LONG and
+                           KO_CAPTURED, as they apply */
             uint8_t algorithm;
         };
         uint64_t call; /* these five in one word */
@@ -54,6 +55,8 @@ KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
 #define KO_PLACE 2     /* what travels is where the message lies, in GPU memory */
 #define KO_CAPTURED 4  /* and it goes in a graph, when that is launched; REFUSED: is to come so */
 #define KO_TOO_LONG 8  /* REFUSED: there is not room for it */
+#define KO_EARLY 16    /* its sender goes on, but wants to hear TAKEN, if only because it is kept */
+#define KO_NO_ROOM 32  /* ASIDE, TAKEN: there is no room to keep more messages in */
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 
 enum ko_frame_kind {
@@ -64,7 +67,7 @@ enum ko_frame_kind {
     KO_FRAME_ASIDE,     /* nobody receives the message of the stamp yet: others may go first */
     KO_FRAME_RESUME,    /* a receive waits for it, or it is taken in without one */
     KO_FRAME_REFUSE,    /* a receive has got it that has room for count bytes of dtype only */
-    KO_FRAME_TAKEN,     /* the receipt of a message that asked for one */
+    KO_FRAME_TAKEN,     /* the receipt of a message that asked for one, or the answer to EARLY */
     KO_FRAME_BYE,       /* the sender has freed its group: nothing will follow */
     KO_FRAME_MEMORY,    /* struct ko_announcement follows, with a descriptor beside it */
     KO_FRAME_INLINE,    /* only in slots: nbytes of a slice, in the slot's own line */

@@ -27,7 +27,7 @@
     X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction") \
     X(PROTO, TEXT, "inline,reference,try-cma", 0, 0, "ways of slices through shared memory besides its slots: inline (short ones beside their flag), reference (memory of kolo_mem_alloc stays where it is), try-cma (so does any other in all_gather, all_to_all and messages, for as long as its receiver is quick to read it, if all ranks say so and the system permits it, where that is sooner by some slices of each length), cma (in every call, whatever it costs); simple: none") \
     X(EAGER_BYTES, SIZE, "4M", 0, 17179869184, "length up to which a message is taken in before its receive is posted; a longer one is laid aside till then; 0: no send is complete before its receive, and fails itself if its message does not fit") \
-    X(UNEXPECTED_BYTES, SIZE, "256M", 4096, 1099511627776, "memory of a rank's, for each group, for messages that came before their receives; beyond it the group fails") \
+    X(UNEXPECTED_BYTES, SIZE, "256M", 4096, 1099511627776, "memory of a rank's, for each group, for messages that came before their receives; one longer than a slice that it has no room for stays with its sender; half as much again is for what cannot, beyond which the group fails") \
     X(SPIN_US, INT, "50", 0, 1000000, "time that a wait polls before it sleeps, in microseconds") \
     X(IFADDR, TEXT, "", 0, 0, "address on which tcp listens, or the interface that has it (eth0); default: that of the way to the store") \
     X(TCP_SOCKETS, INT, "1", 1, 16, "tcp connections between two ranks, for long messages in turns; the lower count of the two") \

@@ -186,9 +186,17 @@ static int note(struct ko_correspondence *with, enum ko_frame_kind kind,
     return err ? err : add_note(with, kind, stamp);
 }
 
+int ko_note_room(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq,
+                 bool has_no_room)
+{
+    return note(with, kind,
+                &(struct ko_stamp){
+                    .seq = seq, .what = KO_POINT_TO_POINT, .op = has_no_room ? KO_NO_ROOM : 0});
+}
+
 int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq)
 {
-    return note(with, kind, &(struct ko_stamp){.seq = seq, .what = KO_POINT_TO_POINT});
+    return ko_note_room(with, kind, seq, false);
 }
 
 /* Who does not wait for word may have left: one that goes alone would cost, over TCP, what it has
@@ -222,6 +230,7 @@ void ko_notes_drop(struct ko_correspondence *with)
     while (with->notes)
         drop_first_note(with);
     with->untold.seq = 0;
+    with->asking = 0;
 }
 
 /* A rank needs no wire to tell itself. */

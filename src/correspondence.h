@@ -4,15 +4,20 @@
  * wait, and messages that came before their receive. Nothing here blocks; its mailbox's lock guards
  * it.
  *
- * A short message that nobody waits for is kept as a parcel. Of a long one only what was on its way
- * is kept: its sender is told to lay it ASIDE and to go on with others, then to RESUME when a
- * receive has been posted, whose buffer the rest goes to. Of one that does not fit its receive the
- * sender is told (REFUSE), who stops if it is still sending. Over messages (link.h) a sender cannot
+ * A message that nobody waits for is kept as a parcel. Of a long one only what was on its way is
+ * kept: its sender is told to lay it ASIDE and to go on with others, then to RESUME when a receive
+ * has been posted, whose buffer the rest goes to. Of one that does not fit its receive the sender
+ * is told (REFUSE), who stops if it is still sending. Over messages (link.h) a sender cannot
  * see how far a message has come, and must not have left when it is told of one: a long message
  * asks for a receipt, and of those that do not only a refusal is told, with what goes there next:
  * as of any message that was complete before. There the peer's word may travel behind much that the
  * peer sends: who asks for a receipt gives only as much as the link has slots before it has heard
  * ASIDE or, where a receive waits, RESUME.
+ *
+ * One that is not long, but more than a slice, is laid aside where there is no room for parcels.
+ * In memory that both reach its sender hears so of any; over messages one in a while asks for an
+ * answer (KO_EARLY), TAKEN, that comes even if the message is complete. A sender to a peer without
+ * room only announces such messages, as it does long ones, until those it has kept are wanted.
  */
 #ifndef KO_CORRESPONDENCE_H
 #define KO_CORRESPONDENCE_H
@@ -53,6 +58,12 @@ struct ko_correspondence {
     struct ko_stamp refused;  /* by the peer, of ours that was complete; seq 0: none */
     uint64_t sent, received;  /* messages, for their numbers */
     uint64_t had_come;        /* slices, when the last of our messages with a letter went */
+    uint64_t heard_at;        /* slices that the link had sent when the peer was last heard */
+    bool is_full;             /* the peer: it had no room for a message of ours */
+    uint64_t asked;           /* ours that asks whether there is room; 0: none */
+    size_t unheard;           /* bytes of medium messages since one has asked */
+    uint64_t asking;          /* the peer's that asks whether there is room here; 0: none */
+    bool has_no_room;         /* there was none */
     int nfinished;            /* letters completed since the mailbox last counted */
     unsigned unlooked;        /* times that nothing was wanted of the peer */
     bool is_drained;          /* by the last look nothing has been left in the link */

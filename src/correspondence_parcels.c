@@ -14,16 +14,28 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
+/* Whether nbytes more make more than `most`. */
+static bool exceeds(const struct ko_desk *desk, size_t nbytes, size_t most)
+{
+    return nbytes > most || desk->held_bytes > most - nbytes;
+}
+
+bool ko_parcel_lacks_room(const struct ko_desk *desk, size_t nbytes)
+{
+    return exceeds(desk, nbytes, desk->most_bytes);
+}
+
 /* Counts nbytes more of memory for a parcel. */
 static int charge(struct ko_correspondence *with, const struct ko_parcel *parcel, size_t nbytes)
 {
     struct ko_desk *desk = with->desk;
 
-    if (nbytes > desk->most_bytes || desk->held_bytes > desk->most_bytes - nbytes)
+    if (exceeds(desk, nbytes, desk->most_bytes + desk->most_bytes / KO_BEYOND_PART))
         return ko_fail(KOLO_E_NOMEM,
                        "rank %d holds %zu bytes of messages that it has not asked for, and the one "
                        "of tag %d and %zu bytes from rank %d is more than KOLO_UNEXPECTED_BYTES "
-                       "(%zu) allows; post receives earlier, or raise it",
+                       "(%zu) allows, with half as much again for what its sender could not lay "
+                       "aside; post receives earlier, or raise it",
                        desk->rank, desk->held_bytes, parcel->tag, parcel->nbytes, with->peer,
                        desk->most_bytes);
     desk->held_bytes += nbytes;
@@ -86,8 +98,10 @@ void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel)
 int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
 {
     const struct ko_stamp *stamp = &frame->stamp;
-    const bool is_long = with->is_heard && !with->is_place &&
-                         stamp->count > with->desk->eager_bytes && frame->nbytes < stamp->count;
+    const bool may_ask = with->is_heard && !with->is_place && frame->nbytes < stamp->count;
+    const bool is_long = may_ask && stamp->count > with->desk->eager_bytes;
+    const bool lacks_room =
+        may_ask && !is_long && frame->nbytes && ko_parcel_lacks_room(with->desk, stamp->count);
     struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
     int err = parcel ? KOLO_OK : KOLO_E_NOMEM;
 
@@ -101,7 +115,7 @@ int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
     parcel->wants_receipt = with->wants_receipt;
     parcel->is_place = with->is_place;
     parcel->is_captured = with->is_captured;
-    parcel->is_aside = is_long || (!frame->nbytes && stamp->count);
+    parcel->is_aside = is_long || lacks_room || (!frame->nbytes && stamp->count);
     err = charge(with, parcel, sizeof *parcel);
     if (err) {
         free(parcel);
@@ -114,7 +128,9 @@ int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
         with->parcels = parcel;
     with->last_parcel = parcel;
     with->parcel = parcel;
-    return is_long && frame->nbytes ? ko_note(with, KO_FRAME_ASIDE, parcel->seq) : KOLO_OK;
+    if (!frame->nbytes || !parcel->is_aside)
+        return KOLO_OK;
+    return ko_note_room(with, KO_FRAME_ASIDE, parcel->seq, lacks_room);
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */

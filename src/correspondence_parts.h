@@ -38,6 +38,10 @@ struct ko_note {
     struct ko_note *next;
 };
 
+/* The part of KOLO_UNEXPECTED_BYTES that may go to a peer without a word of its memory; and how
+ * much is held beyond them at most, for what was on its way when its sender was told. */
+enum { KO_UNHEARD_PART = 32, KO_BEYOND_PART = 2 };
+
 /* Bytes of a message that may be given to a link before the peer's word has come. */
 static inline size_t ko_unasked_bytes(const struct ko_link *link)
 {
@@ -59,6 +63,10 @@ void ko_letter_finish(struct ko_correspondence *with, struct ko_letter *letter, 
 
 /* The peer will be told of its message seq. */
 int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq);
+
+/* As ko_note; has_no_room: to keep more messages in. */
+int ko_note_room(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t seq,
+                 bool has_no_room);
 
 /* The peer will be told that the receive does not take its message: now if it is heard, which it is
  * if the peer still sends or waits for word, else with the next that the peer is sent or told. */
@@ -102,8 +110,10 @@ void ko_fetch_push(struct ko_correspondence *with, struct ko_fetch *fetch);
 
 /* ---- correspondence_parcels.c --------------------------------------------------------------- */
 
-/* Makes a parcel for the arriving message; a long one is laid aside by its sender unless that was
- * its sender's own idea. */
+/* Whether KOLO_UNEXPECTED_BYTES has no room for nbytes more. */
+bool ko_parcel_lacks_room(const struct ko_desk *desk, size_t nbytes);
+/* Makes a parcel for the arriving message; a long one, or one that there is no room for, is laid
+ * aside by its sender unless that was its sender's own idea. */
 int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame);
 /* Makes room for its first `needed` bytes. */
 int ko_parcel_make_room(struct ko_correspondence *with, struct ko_parcel *parcel, size_t needed);

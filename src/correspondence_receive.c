@@ -159,7 +159,7 @@ static bool is_odd(const struct ko_frame *frame)
         return !frame->nbytes;
     if (stamp->op == KO_PLACE)
         return stamp->count <= sizeof(struct ko_gpu_place) || !frame->nbytes;
-    return stamp->op && stamp->op != KO_RECEIPT;
+    return stamp->op && stamp->op != KO_RECEIPT && stamp->op != KO_EARLY;
 }
 
 /* Whether the first slice of a new message says what it may. */
@@ -219,6 +219,16 @@ static int welcome(struct ko_correspondence *with, const struct ko_link *link)
     return ko_note(with, KO_FRAME_RESUME, with->seq);
 }
 
+/* It is answered when all has been looked at that has come (answer_question). */
+static void note_question(struct ko_correspondence *with, const struct ko_stamp *stamp,
+                          const struct ko_letter *letter)
+{
+    if (stamp->op != KO_EARLY)
+        return;
+    with->asking = stamp->seq;
+    with->has_no_room = !letter && ko_parcel_lacks_room(with->desk, stamp->count);
+}
+
 static int begin_arrival(struct ko_correspondence *with, const struct ko_link *link,
                          const struct ko_frame *frame)
 {
@@ -238,6 +248,7 @@ static int begin_arrival(struct ko_correspondence *with, const struct ko_link *l
     with->parcel = NULL;
     with->wants_receipt = stamp->op & KO_RECEIPT;
     with->is_heard = with->wants_receipt || with->is_place || !link->posts;
+    note_question(with, stamp, letter);
     err = letter && !is_announcement ? accept(with, frame, letter) : ko_parcel_keep(with, frame);
     if (!err)
         err = welcome(with, link);
@@ -438,10 +449,25 @@ static int take_slice(struct ko_correspondence *with, struct ko_link *link,
     return with->arrived == with->total ? end_arrival(with) : KOLO_OK;
 }
 
+/* Everything that had come from there has been taken in. Its sender does not wait for the answer,
+ * and what is told to one that has left would cost, over TCP, what it has still sent: of one that
+ * left long ago the end has been seen by now, and whoever leaves now waits a while
+ * (ko_mailbox_part). */
+static int answer_question(struct ko_correspondence *with, const struct ko_link *link)
+{
+    const uint64_t seq = with->asking;
+
+    if (!seq || link->has_notice)
+        return KOLO_OK;
+    with->asking = 0;
+    return ko_note_room(with, KO_FRAME_TAKEN, seq, with->has_no_room);
+}
+
 int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
                      const struct ko_letter *wanted)
 {
     const struct ko_frame *frame;
+    bool is_empty = true;
     int err;
 
     with->is_drained = true;
@@ -456,13 +482,17 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
             err = ko_notes_tell(with, link);
         if (!err)
             err = take_slice(with, link, frame);
+        is_empty = false;
         if (err)
             break;
         if (is_done(wanted)) { /* whose owner need not wait for a look at what is behind it */
             with->is_drained = false;
             break;
         }
+        is_empty = true;
     }
+    if (err == KO_AGAIN && is_empty && answer_question(with, link))
+        return KOLO_E_NOMEM;
     if (err == KO_AGAIN && with->notes)
         err = ko_notes_tell(with, link);
     return err == KO_AGAIN ? KOLO_OK : err;

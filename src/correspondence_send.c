@@ -3,7 +3,8 @@
  * Sends go out in the order in which they were posted, slice by slice as the link has room. One
  * that the peer has laid aside makes way for the others until the peer has a receive for it.
  * Meanwhile further long ones only announce themselves, by a slice without bytes: what they would
- * give to the link before the peer's word came would only fill the peer's memory.
+ * give to the link before the peer's word came would only fill the peer's memory. If that has no
+ * room for messages of medium length either, those do the same.
  */
 #include "correspondence_parts.h"
 #include "dtype.h"
@@ -73,6 +74,15 @@ static bool has_receipt(const struct ko_correspondence *with, const struct ko_le
     return link->posts && is_long(with, letter, link);
 }
 
+/* Whether the peer keeps it without its receive, but may want it to be laid aside where it has no
+ * room left. Of what is one slice nothing is left here to be laid aside. */
+static bool is_medium(const struct ko_correspondence *with, const struct ko_letter *letter,
+                      const struct ko_link *link)
+{
+    return !letter->placed && letter->nbytes > link->longest &&
+           letter->nbytes <= with->desk->eager_bytes;
+}
+
 /* What each slice says. */
 static struct ko_stamp stamp_of(const struct ko_correspondence *with,
                                 const struct ko_letter *letter, const struct ko_link *link)
@@ -80,17 +90,23 @@ static struct ko_stamp stamp_of(const struct ko_correspondence *with,
     struct ko_stamp stamp =
         ko_message_stamp(letter->seq, letter->tag, letter->dtype, letter->nbytes);
 
-    stamp.op = has_receipt(with, letter, link) ? KO_RECEIPT : 0;
+    stamp.op = has_receipt(with, letter, link) ? KO_RECEIPT : letter->asks;
     if (letter->placed)
         stamp.op = letter->placed->is_captured ? KO_PLACE | KO_CAPTURED : KO_PLACE;
     return stamp;
+}
+
+/* Whether the peer's word ends it. */
+static bool is_answered(const struct ko_stamp *stamp)
+{
+    return stamp->op && stamp->op != KO_EARLY;
 }
 
 /* A message that asks for a receipt goes on when the peer has said that it wants it. */
 static bool awaits_word(const struct ko_letter *letter, const struct ko_stamp *stamp,
                         const struct ko_link *link)
 {
-    return stamp->op && !letter->is_wanted && letter->moved >= ko_unasked_bytes(link);
+    return is_answered(stamp) && !letter->is_wanted && letter->moved >= ko_unasked_bytes(link);
 }
 
 /* Copies that a slice in a slot costs somebody's time: a peer that has sent us something since our
@@ -105,12 +121,14 @@ static int costs(const struct ko_correspondence *with, const struct ko_letter *l
     return letter->moved || with->had_come == link->received ? 1 : 2;
 }
 
-/* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one no more
- * than the link has slots: however fast the peer takes them, its word is to be heard. */
+/* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of those that the
+ * peer may want aside no more than the link has slots: however fast the peer takes them, its word
+ * is to be heard. */
 static int give(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
 {
     const struct ko_stamp stamp = stamp_of(with, letter, link);
-    const uint64_t most = link->sent + (is_long(with, letter, link) ? link->slots : UINT32_MAX);
+    const bool is_one_slice = letter->placed || letter->nbytes <= link->longest;
+    const uint64_t most = is_one_slice ? UINT64_MAX : with->heard_at + link->slots;
     const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
     const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
 
@@ -122,8 +140,10 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         if (awaits_word(letter, &stamp, link))
             return KO_AGAIN;
         with->has_more = link->sent >= most;
-        if (with->has_more)
+        if (with->has_more) {
+            with->heard_at = link->sent;
             return KO_AGAIN;
+        }
         link->copies = costs(with, letter, link);
         err = letter->held
                   ? ko_link_post_held(link, &stamp, (const char *)body + letter->moved, nbytes,
@@ -142,7 +162,10 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
 static bool is_to_be_announced(const struct ko_correspondence *with, const struct ko_letter *letter,
                                const struct ko_link *link)
 {
-    return with->aside.first && !letter->has_begun && is_long(with, letter, link);
+    if (letter->has_begun)
+        return false;
+    return (with->aside.first && is_long(with, letter, link)) ||
+           (with->is_full && is_medium(with, letter, link));
 }
 
 static void lay_aside(struct ko_correspondence *with, struct ko_letter *letter)
@@ -154,14 +177,51 @@ static void lay_aside(struct ko_correspondence *with, struct ko_letter *letter)
 
 static int announce(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
 {
-    const struct ko_stamp stamp = stamp_of(with, letter, link);
-    int err = link->ops->post(link, &stamp, letter->buffer, 0);
+    struct ko_stamp stamp;
+    int err;
 
+    letter->asks = link->posts ? KO_RECEIPT : 0;
+    stamp = stamp_of(with, letter, link);
+    err = link->ops->post(link, &stamp, letter->buffer, 0);
     if (err)
         return err;
+    if (with->asked == letter->seq) /* before it was to be announced */
+        with->asked = 0;
     letter->has_begun = true;
     lay_aside(with, letter);
     return KOLO_OK;
+}
+
+/* Over messages the peer may only tell of its memory who asks. So one of medium length does so for
+ * so many bytes of them, and as many may follow it before the answer: KO_AGAIN. It is complete
+ * without: that may come when its receive is posted, and no send of ours may wait for that. */
+static int ask(struct ko_correspondence *with, struct ko_letter *letter, const struct ko_link *link)
+{
+    const size_t most = with->desk->most_bytes / KO_UNHEARD_PART;
+
+    if (letter->has_begun || !link->posts || with->asked == letter->seq ||
+        !is_medium(with, letter, link) || with->unheard + letter->nbytes <= most)
+        return KOLO_OK;
+    if (with->asked)
+        return KO_AGAIN;
+    letter->asks = KO_EARLY;
+    with->asked = letter->seq;
+    with->unheard = 0;
+    return KOLO_OK;
+}
+
+/* One that is not to be announced. */
+static int send(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
+{
+    const bool had_begun = letter->has_begun;
+    int err = ask(with, letter, link);
+
+    if (err)
+        return err;
+    err = give(with, letter, link);
+    if (!had_begun && letter->has_begun && is_medium(with, letter, link))
+        with->unheard += letter->nbytes;
+    return err;
 }
 
 int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
@@ -175,11 +235,12 @@ int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
             err = announce(with, letter, link);
             continue;
         }
-        err = give(with, letter, link);
+        err = send(with, letter, link);
         if (!err) {
+            const struct ko_stamp stamp = stamp_of(with, letter, link);
+
             ko_letters_pop(&with->sending);
-            ko_letters_push(stamp_of(with, letter, link).op ? &with->given : &with->flushing,
-                            letter);
+            ko_letters_push(is_answered(&stamp) ? &with->given : &with->flushing, letter);
         }
     }
     ko_send_finish(with, link);
@@ -188,12 +249,20 @@ int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
 
 /* ---- what the peer tells ------------------------------------------------------------------- */
 
+/* The letter no longer lies aside. When none that there was no room for does, there may be room. */
+static void leave_aside(struct ko_correspondence *with, const struct ko_letter *letter)
+{
+    if (letter->nbytes <= with->desk->eager_bytes && !with->aside.first)
+        with->is_full = false;
+}
+
 /* Behind the one under way, whose slices the peer expects now. */
 static void resume(struct ko_correspondence *with, struct ko_letter *letter)
 {
     struct ko_letter *first = with->sending.first;
 
     ko_letters_remove(&with->aside, letter);
+    leave_aside(with, letter);
     letter->is_aside = false;
     letter->is_wanted = true;
     if (!first || !first->has_begun) {
@@ -246,9 +315,29 @@ static int refuse(struct ko_correspondence *with, const struct ko_link *link,
     letter->is_refused_captured = stamp->op & KO_CAPTURED;
     if (i < FLUSHING) {
         ko_letters_remove(lists[i], letter);
+        if (letter->is_aside)
+            leave_aside(with, letter);
         letter->flushed_at = link->referenced;
         ko_letters_push(&with->flushing, letter);
     }
+    return KOLO_OK;
+}
+
+/* A message has been received whose sender waits for that, or one that asked has been kept. */
+static int hear_taken(struct ko_correspondence *with, uint64_t seq)
+{
+    struct ko_letter *letter = ko_letters_find(&with->given, seq);
+    const bool has_asked = with->asked == seq;
+
+    if (has_asked)
+        with->asked = 0;
+    if (!letter && !has_asked)
+        return ko_fail(KOLO_E_PROTOCOL, "it took message #%llu, which waits for no such word",
+                       (unsigned long long)seq);
+    if (!letter)
+        return KOLO_OK;
+    ko_letters_remove(&with->given, letter);
+    ko_letters_push(&with->flushing, letter);
     return KOLO_OK;
 }
 
@@ -262,6 +351,8 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
                        (unsigned long long)stamp->seq, (unsigned long long)with->sent);
     if (kind == KO_FRAME_REFUSE)
         return refuse(with, link, stamp);
+    if (kind != KO_FRAME_RESUME && stamp->op & KO_NO_ROOM)
+        with->is_full = true;
     if (kind == KO_FRAME_ASIDE) { /* unless it has been given to the link to its end */
         letter = with->sending.first;
         if (letter && letter->seq == stamp->seq && letter->has_begun)
@@ -272,11 +363,5 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
         hear_wanted(with, stamp->seq);
         return KOLO_OK;
     }
-    letter = ko_letters_find(&with->given, stamp->seq);
-    if (!letter)
-        return ko_fail(KOLO_E_PROTOCOL, "it took message #%llu, which waits for no such word",
-                       (unsigned long long)stamp->seq);
-    ko_letters_remove(&with->given, letter);
-    ko_letters_push(&with->flushing, letter);
-    return KOLO_OK;
+    return hear_taken(with, stamp->seq);
 }

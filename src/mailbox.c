@@ -11,8 +11,9 @@
 #include <stdlib.h>
 
 enum {
-    BURST_MESSAGES = 3,  /* so many are sent at once before others are held */
-    BURST_GAP_NS = 10000 /* between two of a burst */
+    BURST_MESSAGES = 3,   /* so many are sent at once before others are held */
+    BURST_GAP_NS = 10000, /* between two of a burst */
+    ANSWER_NS = 500000000 /* for one who is at it */
 };
 
 /* ---- making ------------------------------------------------------------------------------ */
@@ -374,8 +375,32 @@ bool ko_mailbox_is_busy(kolo_group *group)
     return is_busy;
 }
 
+/* Whether a peer may be about to answer a message that has asked: over TCP its word to one who has
+ * gone would cost what it has not taken in yet. What comes meanwhile nobody will receive. */
+static bool may_be_answered(struct ko_mailbox *mailbox, int peer)
+{
+    struct ko_link *link = mailbox->channel.ports[peer].link;
+    const struct ko_frame *frame;
+    struct ko_notice notice;
+    const void *body;
+    bool may_be = mailbox->with[peer].asked && peer != mailbox->group->rank &&
+                  ko_now_ns() - mailbox->parting_ns < ANSWER_NS;
+    int err = KOLO_OK;
+
+    while (may_be && !err) {
+        while (!link->ops->next(link, &frame) && !link->ops->peek(link, &body))
+            link->ops->release(link);
+        err = ko_link_hear(link, &notice);
+        may_be =
+            err ? err == KO_AGAIN : notice.kind != KO_FRAME_TAKEN && notice.kind != KO_FRAME_BYE;
+    }
+    if (!may_be)
+        mailbox->with[peer].asked = 0;
+    return may_be;
+}
+
 /* Tells all peers what they still have to hear of their messages; a rank that has not been told all
- * yet, or -1. */
+ * yet, or that is to be heard, or -1. */
 static int tell_the_rest(struct ko_mailbox *mailbox)
 {
     int late = -1;
@@ -383,7 +408,8 @@ static int tell_the_rest(struct ko_mailbox *mailbox)
     for (int i = 0; i < mailbox->group->size; i++) {
         const struct ko_port *port = &mailbox->channel.ports[i];
 
-        if (port->is_open && !ko_correspondence_part(&mailbox->with[i], port->link))
+        if (port->is_open &&
+            (may_be_answered(mailbox, i) || !ko_correspondence_part(&mailbox->with[i], port->link)))
             late = i;
     }
     return late;
@@ -397,6 +423,8 @@ int ko_mailbox_part(kolo_group *group)
     if (!mailbox)
         return -1;
     ko_biased_lock_take(&mailbox->lock);
+    if (!mailbox->parting_ns)
+        mailbox->parting_ns = ko_now_ns();
     late = tell_the_rest(mailbox);
     if (late < 0)
         late = ko_channel_part(&mailbox->channel);

@@ -36,6 +36,7 @@ struct ko_letter {
     kolo_message *message;    /* receiving: what was received, unless NULL */
     struct ko_placed *placed; /* mailbox_gpu.h; NULL: it has to do with the buffer alone */
     struct ko_held *held;     /* sending: the buffer lies there, in GPU memory; else NULL */
+    uint8_t asks;             /* sending: KO_RECEIPT or KO_EARLY of one that is not long, or 0 */
     size_t moved;             /* sending: bytes given to the link */
     uint64_t flushed_at;      /* sending: done when the link has flushed as many slices */
     uint64_t seq;             /* sending: of the messages to the peer; receiving: of all receives */

@@ -92,6 +92,8 @@ static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link
         err = ko_correspondence_drive(&mailbox->with[peer], link, wanted);
         if (!err && (with->has_more || link->has_notice))
             err = ko_channel_listen(&mailbox->channel, peer);
+        if (mailbox->channel.ports[peer].has_left)
+            mailbox->with[peer].asking = 0;
         is_moving = with->has_more || link->noticed != noticed ||
                     (peer == mailbox->group->rank && link->received != received);
     } while (!err && is_moving);
@@ -212,14 +214,16 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
 }
 
 /* For the text of a time-out. */
-static const char *purpose(const struct ko_letter *letter)
+static const char *purpose(const struct ko_mailbox *mailbox, const struct ko_letter *letter)
 {
     if (!letter->is_send)
         return "for a message from";
-    return letter->is_aside
-               ? "to send a message, longer than KOLO_EAGER_BYTES and not yet received, "
-                 "to"
-               : "to send a message to";
+    if (!letter->is_aside)
+        return "to send a message to";
+    return letter->nbytes > mailbox->desk.eager_bytes
+               ? "to send a message, longer than KOLO_EAGER_BYTES and not yet received, to"
+               : "to send a message, for which its KOLO_UNEXPECTED_BYTES had no room and which is "
+                 "not yet received, to";
 }
 
 /* One who asks again and again without waiting must hear, now and then, what sleepers hear. */
@@ -243,7 +247,7 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
     while (!atomic_load(&letter->work.is_done) && !ko_mailbox_drive(mailbox, letter)) {
         if (atomic_load(&letter->work.is_done))
             break;
-        wait.what = purpose(letter);
+        wait.what = purpose(mailbox, letter);
         if (ko_deadline_passed(deadline)) { /* perhaps before there was a sleep that would tell */
             if (ko_deadline_passed(limit) ? ko_channel_look_around(&mailbox->channel, &wait)
                                           : look_in_passing(mailbox))

@@ -34,6 +34,7 @@ struct ko_mailbox {
     bool has_courier, is_stopping;
     pthread_cond_t for_courier; /* it is to stop, or has gone, or a user has */
     uint64_t visits;            /* of users: posts and waits */
+    int64_t parting_ns;         /* when its rank began to leave; 0: it has not */
     unsigned looks;             /* of users that do not wait */
 };
 

@@ -57,6 +57,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->has_begun = false;
     letter->is_aside = false;
     letter->is_wanted = false;
+    letter->asks = 0;
     letter->is_refused = false;
     letter->is_refused_captured = false;
     letter->moved = 0;

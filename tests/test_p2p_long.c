@@ -371,19 +371,12 @@ static int flood_with_empty_ones(kolo_group *group, void *argument)
     return flood(group, 0);
 }
 
-static int flood_with_a_long_one(kolo_group *group, void *argument)
-{
-    (void)argument;
-    return flood(group, 20000);
-}
-
 static void what_comes_unasked_is_bounded(void **state)
 {
     (void)state;
     set_limits("64M", "10K");
     letters_run(2, flood_with_short_ones);
     letters_run(2, flood_with_empty_ones);
-    letters_run(2, flood_with_a_long_one);
 }
 
 /* No memory for the word that the sender of what lies aside is to get: that is the end of the
