@@ -93,6 +93,17 @@ KOLO_API int kolo_store_open_local(kolo_store **store);
 KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
                                  kolo_store **store);
 
+/* Counts this client of a TCP store among the workers that its server waits for, and says how many
+ * there are now (count may be NULL). Whoever makes a TCPStore of PyTorch's with is_master=True, a
+ * world_size and wait_for_workers, the default, waits until as many clients have been counted, that
+ * process's own among them, and fails after its time-out (1.13 goes on then). PyTorch's clients
+ * count themselves if they are given a world_size. Here it is to be asked for, once for each
+ * process that is waited for, since no client can see whether it is. With a server of ours, and
+ * with wait_for_workers=False, nothing but that number changes. A group joined by env:// under
+ * torchrun needs none of it: torchrun's agents have counted themselves before they start workers.
+ * KOLO_E_UNSUPPORTED: it is no TCP store, or one under a prefix. */
+KOLO_API int kolo_store_count_in(kolo_store *store, int64_t *count);
+
 /* The store in a file at path, which is made if need be and which all processes can open: on one
  * host, or a file system that has locks (flock). The format is that of PyTorch's FileStore. When as
  * many as nprocesses have closed it and no other has it open, the last removes the file; nprocesses

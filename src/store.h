@@ -57,6 +57,7 @@ struct ko_request {
     kolo_bytes expected;      /* COMPARE_SET */
     const kolo_bytes *values; /* MULTI_SET: nkeys of them */
     int64_t delta;            /* ADD; of a BARRIER the number of those who come */
+    bool is_bare;             /* over TCP: its keys are not a user's, and have no "/" before them */
 };
 
 struct ko_reply {

@@ -62,10 +62,11 @@ static bool has_count(enum ko_store_op op)
 }
 
 /* On the wire a user's key has a "/" before it, as PyTorch's clients put it. */
-static void put_key(struct ko_buffer *out, kolo_bytes key)
+static void put_key(struct ko_buffer *out, kolo_bytes key, bool is_bare)
 {
-    ko_buffer_put_u64(out, key.nbytes + 1);
-    ko_buffer_put_u8(out, '/');
+    ko_buffer_put_u64(out, key.nbytes + !is_bare);
+    if (!is_bare)
+        ko_buffer_put_u8(out, '/');
     memcpy(out->data + out->tail, key.data, key.nbytes);
     out->tail += key.nbytes;
 }
@@ -124,7 +125,7 @@ int ko_client_put(struct ko_client *client, const struct ko_request *request)
     if (has_count(op))
         ko_buffer_put_u64(out, request->nkeys);
     for (size_t i = 0; i < request->nkeys; i++) {
-        put_key(out, request->keys[i]);
+        put_key(out, request->keys[i], request->is_bare);
         if (op == KO_STORE_MULTI_SET)
             ko_buffer_put_bytes(out, request->values[i]);
     }

@@ -166,6 +166,28 @@ static int check_address(const char *host, int port, int lowest, kolo_store **st
     return KOLO_OK;
 }
 
+int kolo_store_count_in(kolo_store *store, int64_t *count)
+{
+    const kolo_bytes workers = {"init/", 5}; /* where PyTorch's clients count */
+    const struct ko_request request = {
+        .op = KO_STORE_ADD, .keys = &workers, .nkeys = 1, .delta = 1, .is_bare = true};
+    struct ko_reply reply;
+    ko_deadline deadline;
+    int err;
+
+    if (!store)
+        return ko_fail(KOLO_E_INVALID, "the store is NULL");
+    if (store->ops != &tcp_ops)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "a %s store waits for no number of clients; a TCPStore of PyTorch's does",
+                       store->ops->name);
+    deadline = ko_deadline_in(ko_store_timeout(store));
+    err = ko_store_call(store, &request, &deadline, &reply);
+    if (!err && count)
+        *count = reply.number;
+    return err;
+}
+
 int ko_store_join_foreign(const char *host, int port, int timeout_ms, kolo_store **store)
 {
     int err = check_address(host, port, 1, store);

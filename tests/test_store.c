@@ -429,9 +429,31 @@ static void test_null_arguments(void **state)
     assert_int_equal(kolo_store_num_keys(store, NULL), KOLO_E_INVALID);
     assert_int_equal(kolo_store_num_keys(NULL, &count), KOLO_E_INVALID);
     assert_int_equal(kolo_store_add(NULL, "k", 1, NULL), KOLO_E_INVALID);
+    assert_int_equal(kolo_store_count_in(NULL, &count), KOLO_E_INVALID);
     kolo_store_set_timeout(NULL, 1);
     kolo_store_close(NULL);
     assert_int_equal(kolo_store_port(NULL), 0);
+}
+
+/* Clients of a server of ours can be counted as PyTorch's are; the number is no user's key. */
+static void test_count_in(void **state)
+{
+    kolo_store *store = store_of(state), *prefix;
+    const bool is_tcp = !strcmp(store->ops->name, "tcp");
+    const int expected = is_tcp ? KOLO_OK : KOLO_E_UNSUPPORTED;
+    static const char *const keys[] = {"init/"};
+    int64_t count = 0;
+    int there;
+
+    assert_int_equal(kolo_store_count_in(store, &count), expected);
+    assert_int_equal(kolo_store_count_in(store, NULL), expected);
+    assert_int_equal(kolo_store_count_in(store, &count), expected);
+    assert_int_equal(count, is_tcp ? 3 : 0);
+    assert_int_equal(kolo_store_check(store, keys, 1, &there), KOLO_OK);
+    assert_false(there);
+    assert_int_equal(kolo_store_open_prefix(store, "p", &prefix), KOLO_OK);
+    assert_int_equal(kolo_store_count_in(prefix, &count), KOLO_E_UNSUPPORTED);
+    kolo_store_close(prefix);
 }
 
 /* ---- of prefix stores alone --------------------------------------------------------------- */
@@ -566,7 +588,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         TESTS(LOCAL) TESTS(FILED) TESTS(TCP) TESTS(PREFIX_LOCAL) TESTS(PREFIX_TCP)
-            PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(long_list) TCP(long_list)};
+            PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(long_list) TCP(long_list) LOCAL(count_in)
+                FILED(count_in) TCP(count_in) PREFIX_TCP(count_in)};
 
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

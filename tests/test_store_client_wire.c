@@ -39,6 +39,7 @@ static const struct turn script[] = {
     {"06" ONE K, "00", false}, /* get is WAIT, then GET */
     {"03" K, V, false},
     {"04" N "f9ffffffffffffff", "f9ffffffffffffff", false},
+    {"04" INIT ONE, TWO, false},
     {"02" K V W, W, false},
     {"05" TWO K X, "01", false},
     {"06" TWO K X, "00", false},
@@ -180,6 +181,8 @@ static void use_values(kolo_store *store)
     assert_text(value, nbytes, "v");
     assert_int_equal(kolo_store_add(store, "n", -7, &number), KOLO_OK);
     assert_int_equal(number, -7);
+    assert_int_equal(kolo_store_count_in(store, &number), KOLO_OK);
+    assert_int_equal(number, 2);
     assert_int_equal(kolo_store_compare_set(store, "k", text("v"), text("w"), &value, &nbytes),
                      KOLO_OK);
     assert_text(value, nbytes, "w");

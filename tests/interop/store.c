@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * One rank of a workload on a store, or a file store, that PyTorch's clients share (store.py is the
- * same in Python), or the server of it. store server            prints its port, serves until its
- * input ends store client PORT RANK SIZE store file PATH RANK SIZE
+ * same in Python), or the server of it:
+ *   store server                 prints its port, serves until its input ends
+ *   store client PORT RANK SIZE  counts itself in (kolo_store_count_in)
+ *   store file PATH RANK SIZE
  */
 #include "kolo.h"
 
@@ -162,6 +164,12 @@ static int serve(void)
     return 0;
 }
 
+static void join(int port, kolo_store **store)
+{
+    ok(kolo_store_open_tcp("127.0.0.1", port, 0, TIMEOUT_MS, store), "connecting");
+    ok(kolo_store_count_in(*store, NULL), "counting in");
+}
+
 int main(int argc, char **argv)
 {
     kolo_store *store;
@@ -176,7 +184,7 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "file"))
         ok(kolo_store_open_file(argv[2], size, TIMEOUT_MS, &store), "opening");
     else
-        ok(kolo_store_open_tcp("127.0.0.1", atoi(argv[2]), 0, TIMEOUT_MS, &store), "connecting");
+        join(atoi(argv[2]), &store);
     see_each_other(store, rank, size);
     elect(store, rank, size);
     send_large(store, rank, size);

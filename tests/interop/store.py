@@ -2,15 +2,19 @@
 """One rank of the workload of store.c as a client of PyTorch's TCPStore, or the server of it.
 
 store.py server               prints its port, serves until its input ends
+store.py waiting-server SIZE  the same, but ends if SIZE clients have not come within a while
 store.py client PORT RANK SIZE
 store.py file PATH RANK SIZE
 """
 import datetime
+import socket
 import sys
+import time
 
 from torch.distributed import FileStore, TCPStore
 
 LARGE = 1 << 20
+PATIENCE_S = 30
 TIMEOUT = datetime.timedelta(seconds=60)
 
 
@@ -57,11 +61,27 @@ def time_out(store):
     raise AssertionError("a wait that cannot end")
 
 
+def serve_when_all_have_come(size):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    print(port, flush=True)
+    # Its own client is one of those that it waits for. If one is missing, 2.x fails after the
+    # time-out; 1.13 goes on then.
+    began = time.monotonic()
+    store = TCPStore("127.0.0.1", port, size + 1, True, datetime.timedelta(seconds=PATIENCE_S))
+    assert time.monotonic() - began < PATIENCE_S, "not all clients have counted themselves"
+    sys.stdin.read()
+    del store
+
+
 def main(arguments):
     if arguments[0] == "server":
         store = TCPStore("127.0.0.1", 0, None, True, TIMEOUT)
         print(store.port, flush=True)
         sys.stdin.read()
+        return
+    if arguments[0] == "waiting-server":
+        serve_when_all_have_come(int(arguments[1]))
         return
     place, rank, size = arguments[1], int(arguments[2]), int(arguments[3])
     if arguments[0] == "file":
