@@ -224,7 +224,9 @@ typedef struct kolo_group kolo_group;
  *                                           mpirun of Open MPI, mpiexec of MPICH, srun, or
  *                                           KOLO_RANK, KOLO_SIZE and KOLO_MASTER; without any of
  *                                           them a group of one rank
- *   "tcp://host:port?rank=R&world_size=N"   rank 0 serves the store there
+ *   "tcp://host:port?rank=R&world_size=N"   rank 0 serves the store there; as in PyTorch there may
+ *                                           be a "/" before the "?", and use_libuv=, which here
+ *                                           means nothing; a host of IPv6 stands in brackets
  *   "file:///path?rank=R&world_size=N"      the store is a file, see kolo_store_open_file
  * timeout_ms is from then on the limit of each call on the group. When it has freed the group, and
  * not before, a process can join again, but under mpirun, mpiexec and srun --mpi only with

@@ -17,7 +17,7 @@ static int invalid_method(const char *text)
                    text);
 }
 
-/* rank=R&world_size=N, in any order. */
+/* rank=R&world_size=N, in any order, and what is PyTorch's. */
 static int parse_query(char *query, struct ko_placement *placement)
 {
     char *rest = NULL;
@@ -30,7 +30,7 @@ static int parse_query(char *query, struct ko_placement *placement)
             err = ko_config_whole("rank", item + 5, 0, INT_MAX, &placement->rank);
         else if (!strncmp(item, "world_size=", 11))
             err = ko_config_whole("world_size", item + 11, 1, INT_MAX, &placement->size);
-        else
+        else if (strncmp(item, "use_libuv=", 10) != 0) /* PyTorch's, of its own server */
             err = ko_fail(KOLO_E_INVALID, "an init method takes rank and world_size, not \"%s\"",
                           item);
     }
@@ -42,11 +42,16 @@ static int parse_query(char *query, struct ko_placement *placement)
     return err;
 }
 
-/* host:port; an IPv6 host stands in brackets. */
-static int read_address(const char *address, struct ko_placement *placement)
+/* host:port, perhaps with a "/" behind it; an IPv6 host stands in brackets. */
+static int read_address(char *address, struct ko_placement *placement)
 {
-    int err = ko_address_parse("the port of the init method", address, false, placement->host,
-                               &placement->port);
+    char *slash = strchr(address, '/');
+    int err;
+
+    if (slash && !slash[1])
+        *slash = 0;
+    err = ko_address_parse("the port of the init method", address, false, placement->host,
+                           &placement->port);
 
     if (!err)
         placement->meeting = ko_placement_is_agents(environ, placement->host, placement->port)

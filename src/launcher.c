@@ -10,6 +10,7 @@
 #include "hostlist.h"
 #include "status.h"
 
+#include <arpa/inet.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -82,14 +83,21 @@ enum { NROWS = sizeof rows / sizeof *rows };
 /* ---- variables --------------------------------------------------------------------------- */
 
 /* The value of a variable, NULL if it is not set, or empty, or name is NULL. */
-static const char *look_up(char *const *environment, const char *name)
+static const char *look_up_empty(char *const *environment, const char *name)
 {
     size_t length = name ? strlen(name) : 0;
 
     for (; name && *environment; environment++)
         if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
-            return (*environment)[length + 1] ? *environment + length + 1 : NULL;
+            return *environment + length + 1;
     return NULL;
+}
+
+static const char *look_up(char *const *environment, const char *name)
+{
+    const char *text = look_up_empty(environment, name);
+
+    return text && *text ? text : NULL;
 }
 
 /* A number that need not be there: then *number stays. */
@@ -98,14 +106,6 @@ static int read_number(char *const *environment, const char *name, long low, lon
     const char *text = look_up(environment, name);
 
     return text ? ko_config_whole(name, text, low, high, number) : KOLO_OK;
-}
-
-static int copy_text(const char *name, const char *text, char *copy, size_t cap)
-{
-    if (strlen(text) >= cap)
-        return ko_fail(KOLO_E_INVALID, "%s is longer than %zu characters", name, cap - 1);
-    snprintf(copy, cap, "%s", text);
-    return KOLO_OK;
 }
 
 int ko_placement_restart(char *const *environment, int *restart)
@@ -277,26 +277,56 @@ static int check_details(const struct ko_placement *placement)
 
 /* ---- where they meet --------------------------------------------------------------------- */
 
+static int copy_host(const char *name, const char *text, size_t length, char host[KO_HOST_TEXT])
+{
+    const bool is_bracketed = length >= 2 && text[0] == '[' && text[length - 1] == ']';
+    const char *from = text + is_bracketed;
+
+    length -= is_bracketed ? 2 : 0;
+    if (length == 0 || length >= KO_HOST_TEXT || *from == '[')
+        return ko_fail(KOLO_E_INVALID, "%s is \"%.200s\", without a host that can be", name, text);
+    memcpy(host, from, length);
+    host[length] = 0;
+    return KOLO_OK;
+}
+
+int ko_host_parse(const char *name, const char *text, char host[KO_HOST_TEXT])
+{
+    return copy_host(name, text, strlen(text), host);
+}
+
+/* Perhaps with an interface behind it: fe80::1%eth0. */
+static bool is_ipv6(const char *text)
+{
+    const size_t length = strcspn(text, "%");
+    struct in6_addr bytes;
+    char alone[INET6_ADDRSTRLEN];
+
+    if (length >= sizeof alone)
+        return false;
+    memcpy(alone, text, length);
+    alone[length] = 0;
+    return inet_pton(AF_INET6, alone, &bytes) == 1;
+}
+
 int ko_address_parse(const char *name, const char *text, bool is_port_optional,
                      char host[KO_HOST_TEXT], int *port)
 {
     const char *colon = strrchr(text, ':');
     bool is_bracketed = text[0] == '[';
     bool has_port = colon && (is_bracketed ? colon[-1] == ']' : strchr(text, ':') == colon);
-    size_t length = has_port ? (size_t)(colon - text) : strlen(text);
+    int err;
 
     if (!has_port && !is_port_optional)
         return ko_fail(KOLO_E_INVALID, "%s is \"%.200s\"; it takes host:port, or [host]:port", name,
                        text);
-    if (is_bracketed && length >= 2 && text[length - 1] == ']') {
-        text++;
-        length -= 2;
-    }
-    if (length == 0 || length >= KO_HOST_TEXT)
-        return ko_fail(KOLO_E_INVALID, "%s is \"%.200s\", without a host that can be", name, text);
-    memcpy(host, text, length);
-    host[length] = 0;
-    return has_port ? ko_config_whole(name, colon + 1, 1, 65535, port) : KOLO_OK;
+    if (!has_port && !is_bracketed && colon && !is_ipv6(text))
+        return ko_fail(KOLO_E_INVALID,
+                       "%s is \"%.200s\", which is no address of IPv6; one with a port is written "
+                       "[address]:port",
+                       name, text);
+    err = copy_host(name, text, has_port ? (size_t)(colon - text) : strlen(text), host);
+    return err || !has_port ? err : ko_config_whole(name, colon + 1, 1, 65535, port);
 }
 
 /* Steps that run at the same time on the same nodes get different ports, unless their jobs are
@@ -357,9 +387,18 @@ bool ko_placement_is_agents(char *const *environment, const char *host, int port
 {
     const char *agent_host = look_up(environment, "MASTER_ADDR");
     const char *agent_port = look_up(environment, "MASTER_PORT");
+    char bare[KO_HOST_TEXT];
 
-    return has_agent(environment) && agent_host && agent_port && !strcmp(agent_host, host) &&
+    return has_agent(environment) && agent_host && agent_port &&
+           !ko_host_parse("MASTER_ADDR", agent_host, bare) && !strcmp(bare, host) &&
            strtol(agent_port, NULL, 10) == port;
+}
+
+static int lack_half(char *const *environment, const char *lacking, const char *other)
+{
+    return ko_fail(KOLO_E_INVALID, "%s is %s, but %s is%s: set both, rank 0's host and port",
+                   lacking, look_up_empty(environment, lacking) ? "empty" : "not set", other,
+                   look_up_empty(environment, lacking) ? " not" : "");
 }
 
 /* MASTER_ADDR and MASTER_PORT, both or neither. */
@@ -374,9 +413,9 @@ static int read_master(char *const *environment, const struct row *row,
     if (!host && !port)
         return KOLO_OK;
     if (!host || !port)
-        return ko_fail(KOLO_E_INVALID, "%s is not set, but %s is: set both, rank 0's host and port",
-                       host ? "MASTER_PORT" : "MASTER_ADDR", host ? "MASTER_ADDR" : "MASTER_PORT");
-    err = copy_text("MASTER_ADDR", host, placement->host, sizeof placement->host);
+        return lack_half(environment, host ? "MASTER_PORT" : "MASTER_ADDR",
+                         host ? "MASTER_ADDR" : "MASTER_PORT");
+    err = ko_host_parse("MASTER_ADDR", host, placement->host);
     if (!err)
         err = ko_config_whole("MASTER_PORT", port, 1, 65535, &placement->port);
     placement->address_name = "MASTER_ADDR";

@@ -56,6 +56,9 @@ int ko_placement_attempt(char *const *environment, int *attempt);
  * h:5 by KOLO_MASTER"; cut at cap. */
 void ko_placement_describe(const struct ko_placement *placement, char *text, size_t cap);
 
+/* "host", "v6", "[v6]", copied without the brackets. `name` is where text comes from. */
+int ko_host_parse(const char *name, const char *text, char host[KO_HOST_TEXT]);
+
 /* "host:port", "[v6]:port"; with is_port_optional also "host" alone, which leaves *port. `name` is
  * where text comes from. */
 int ko_address_parse(const char *name, const char *text, bool is_port_optional,

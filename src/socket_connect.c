@@ -234,9 +234,10 @@ int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, i
             return err;
         if (ko_deadline_passed(deadline))
             return ko_fail(KOLO_E_TIMEOUT,
-                           "cannot connect to %s:%d within %d ms: %s (tried %d times); is it "
+                           "cannot connect to %s:%d within %d ms: %s (tried %d time%s); is it "
                            "running there, and does a firewall let it through?",
-                           host, port, deadline->timeout_ms, search.cause, search.tries);
+                           host, port, deadline->timeout_ms, search.cause, search.tries,
+                           search.tries == 1 ? "" : "s");
         pause_about(pause_ms, deadline);
         pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
         if (search.round_ms < LONGEST_ROUND_MS)

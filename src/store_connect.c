@@ -137,8 +137,8 @@ static int fail_handshake(const struct ko_client *client, int err, int tries,
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
     return ko_fail(err == KOLO_E_PEER_LOST ? KOLO_E_TIMEOUT : err,
                    "%s answers connections, but not with the store's handshake, within %d ms: %s "
-                   "(tried %d times)",
-                   client->where, deadline->timeout_ms, cause, tries);
+                   "(tried %d time%s)",
+                   client->where, deadline->timeout_ms, cause, tries, tries == 1 ? "" : "s");
 }
 
 /* Connects and shakes hands, again and again until the deadline: a server whose queue is full may

@@ -385,6 +385,21 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     [[ "$output" == *"rank 0 serves the store at ::1:"* ]]
 }
 
+@test "an address of IPv6 in brackets, with a port or without; what has no host, or two ports, is refused" {
+    run "$KOLORUN" -n 1 --nnodes 2 --node-rank 0 --master-addr "[::1]" --dry-run true
+    [[ "$status $output" == "0 "*"MASTER_ADDR=::1 "* ]]
+    run "$KOLORUN" -n 1 --nnodes 2 --node-rank 0 --rdzv-endpoint "[::1]:29444" --dry-run true
+    [[ "$status $output" == "0 "*"MASTER_ADDR=::1 MASTER_PORT=29444"* ]]
+    run "$KOLORUN" -n 1 --nnodes 2 --node-rank 0 --rdzv-endpoint "fe80::1%lo" --dry-run true
+    [[ "$status $output" == "0 "*"MASTER_ADDR=fe80::1%lo "* ]]
+    run "$KOLORUN" -n 1 --nnodes 2 --node-rank 0 --rdzv-endpoint "::1:29444" true
+    [ "$status" -eq 125 ]
+    [[ "$output" == *'--rdzv-endpoint is "::1:29444", which is no address of IPv6; one with a port is written [address]:port'* ]]
+    run "$KOLORUN" -n 1 --master-addr "" true
+    [ "$status" -eq 125 ]
+    [[ "$output" == *'--master-addr is "", without a host that can be'* ]]
+}
+
 @test "lines keep their rank and their stream" {
     "$KOLORUN" -n 3 sh -c 'echo out$RANK; echo err$RANK >&2' >"$D/out" 2>"$D/err"
     [ "$(sort "$D/out")" = $'[0] out0\n[1] out1\n[2] out2' ]

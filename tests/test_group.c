@@ -72,6 +72,8 @@ static void bad_methods_are_explained(void **state)
     refused("tcp://h:1?rank=0&size=2", "takes rank and world_size, not \"size=2\"");
     refused("tcp://h:1?world_size=2", "needs rank=R&world_size=N with 0 <= R < N");
     refused("tcp://h:1?rank=2&world_size=2", "it has rank 2, world_size 2");
+    refused("tcp://h:1/?rank=2&world_size=2&use_libuv=1", "it has rank 2, world_size 2");
+    refused("tcp://h:1/x?rank=0&world_size=1", "the port of the init method is \"1/x\"");
 }
 
 static void bad_environments_are_explained(void **state)

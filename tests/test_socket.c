@@ -120,7 +120,11 @@ static void test_connect_errors(void **state)
     snprintf(where, sizeof where, "127.0.0.1:%d within 150 ms", port);
     assert_non_null(strstr(kolo_last_error(), where));
     assert_non_null(strstr(kolo_last_error(), "refused"));
-    assert_null(strstr(kolo_last_error(), "tried 1 times")); /* it did not give up at once */
+    assert_null(strstr(kolo_last_error(), "tried 1 time)")); /* it did not give up at once */
+    assert_non_null(strstr(kolo_last_error(), " times)"));
+    soon = ko_deadline_in(0);
+    assert_int_equal(ko_socket_connect("127.0.0.1", port, &soon, &fd), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "(tried 1 time)"));
     soon = ko_deadline_in(1);
     assert_int_equal(ko_socket_connect("no-such-host.invalid", 1, &soon, &fd), KOLO_E_TIMEOUT);
     assert_non_null(strstr(kolo_last_error(), "no-such-host.invalid:1"));

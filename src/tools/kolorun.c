@@ -219,7 +219,7 @@ struct command {
     bool standalone;
     bool numbers_machines; /* --rdzv-backend c10d */
     const char *endpoint;
-    char endpoint_host[KO_HOST_TEXT];
+    char endpoint_host[KO_HOST_TEXT], master_host[KO_HOST_TEXT];
     char run_id[32];
 };
 
@@ -348,7 +348,9 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
             ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
         return 0;
     case KEY_MASTER_ADDR:
-        command->options.master_addr = arg;
+        if (ko_host_parse("--master-addr", arg, command->master_host))
+            argp_error(state, "%s", kolo_last_error());
+        command->options.master_addr = command->master_host;
         return 0;
     case KEY_MASTER_PORT:
         command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
