@@ -15,9 +15,10 @@
  * ASIDE or, where a receive waits, RESUME.
  *
  * One that is not long, but more than a slice, is laid aside where there is no room for parcels.
- * In memory that both reach its sender hears so of any; over messages one in a while asks for an
- * answer (KO_EARLY), TAKEN, that comes even if the message is complete. A sender to a peer without
- * room only announces such messages, as it does long ones, until those it has kept are wanted.
+ * In memory that both reach its sender hears so of any, for which it looks once for so many bytes
+ * of them (KO_UNHEARD_PART); over messages one of as many asks for an answer (KO_EARLY), TAKEN,
+ * that comes even if the message is complete. A sender to a peer without room only announces such
+ * messages, as it does long ones, until those it has kept are wanted.
  */
 #ifndef KO_CORRESPONDENCE_H
 #define KO_CORRESPONDENCE_H
@@ -58,15 +59,14 @@ struct ko_correspondence {
     struct ko_stamp refused;  /* by the peer, of ours that was complete; seq 0: none */
     uint64_t sent, received;  /* messages, for their numbers */
     uint64_t had_come;        /* slices, when the last of our messages with a letter went */
-    uint64_t heard_at;        /* slices that the link had sent when the peer was last heard */
     bool is_full;             /* the peer: it had no room for a message of ours */
     uint64_t asked;           /* ours that asks whether there is room; 0: none */
-    size_t unheard;           /* bytes of medium messages since one has asked */
-    uint64_t asking;          /* the peer's that asks whether there is room here; 0: none */
-    bool has_no_room;         /* there was none */
-    int nfinished;            /* letters completed since the mailbox last counted */
-    unsigned unlooked;        /* times that nothing was wanted of the peer */
-    bool is_drained;          /* by the last look nothing has been left in the link */
+    size_t unheard;    /* bytes of medium messages since one has asked, or the peer was heard */
+    uint64_t asking;   /* the peer's that asks whether there is room here; 0: none */
+    bool has_no_room;  /* there was none */
+    int nfinished;     /* letters completed since the mailbox last counted */
+    unsigned unlooked; /* times that nothing was wanted of the peer */
+    bool is_drained;   /* by the last look nothing has been left in the link */
 
     /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */
     bool is_arriving;

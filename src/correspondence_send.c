@@ -121,14 +121,21 @@ static int costs(const struct ko_correspondence *with, const struct ko_letter *l
     return letter->moved || with->had_come == link->received ? 1 : 2;
 }
 
-/* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of those that the
- * peer may want aside no more than the link has slots: however fast the peer takes them, its word
- * is to be heard. */
+/* Bytes of messages of medium length that may go to the peer without a word of it. */
+static size_t unheard_bytes(const struct ko_correspondence *with)
+{
+    return with->desk->most_bytes / KO_UNHEARD_PART;
+}
+
+/* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one, or one
+ * that is for the peer's memory, no more than the link has slots: however fast the peer takes them,
+ * its word is to be heard. */
 static int give(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
 {
     const struct ko_stamp stamp = stamp_of(with, letter, link);
-    const bool is_one_slice = letter->placed || letter->nbytes <= link->longest;
-    const uint64_t most = is_one_slice ? UINT64_MAX : with->heard_at + link->slots;
+    const bool is_much = is_long(with, letter, link) ||
+                         (is_medium(with, letter, link) && letter->nbytes > unheard_bytes(with));
+    const uint64_t most = link->sent + (is_much ? link->slots : UINT32_MAX);
     const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
     const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
 
@@ -140,10 +147,8 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         if (awaits_word(letter, &stamp, link))
             return KO_AGAIN;
         with->has_more = link->sent >= most;
-        if (with->has_more) {
-            with->heard_at = link->sent;
+        if (with->has_more)
             return KO_AGAIN;
-        }
         link->copies = costs(with, letter, link);
         err = letter->held
                   ? ko_link_post_held(link, &stamp, (const char *)body + letter->moved, nbytes,
@@ -192,16 +197,20 @@ static int announce(struct ko_correspondence *with, struct ko_letter *letter, st
     return KOLO_OK;
 }
 
-/* Over messages the peer may only tell of its memory who asks. So one of medium length does so for
- * so many bytes of them, and as many may follow it before the answer: KO_AGAIN. It is complete
- * without: that may come when its receive is posted, and no send of ours may wait for that. */
+/* Before so many bytes of messages of medium length go on unheard: KO_AGAIN, for the caller to
+ * listen. Over messages the peer may only tell of its memory who asks. So there one of them does,
+ * and as many bytes may follow it before the answer: KO_AGAIN. It is complete without: that may
+ * come when its receive is posted, and no send of ours may wait for that. */
 static int ask(struct ko_correspondence *with, struct ko_letter *letter, const struct ko_link *link)
 {
-    const size_t most = with->desk->most_bytes / KO_UNHEARD_PART;
-
-    if (letter->has_begun || !link->posts || with->asked == letter->seq ||
-        !is_medium(with, letter, link) || with->unheard + letter->nbytes <= most)
+    if (letter->has_begun || with->asked == letter->seq || !is_medium(with, letter, link) ||
+        with->unheard + letter->nbytes <= unheard_bytes(with))
         return KOLO_OK;
+    if (!link->posts) {
+        with->has_more = with->unheard;
+        with->unheard = 0;
+        return with->has_more ? KO_AGAIN : KOLO_OK;
+    }
     if (with->asked)
         return KO_AGAIN;
     letter->asks = KO_EARLY;
