@@ -24,7 +24,8 @@
 #define KO_STORE_VALUE_MAX ((size_t)8 << 20)
 #define KO_STORE_KEYS_MAX ((size_t)131072)
 
-/* The numbers are those of PyTorch 2.x on the wire, except for WATCH, which only 1.13 has. */
+/* The numbers are those of PyTorch 2.x on the wire, except for WATCH, which only 1.13 has, and
+ * WILL, which only kolo has. */
 enum ko_store_op {
     KO_STORE_VALIDATE = 0,
     KO_STORE_SET = 1,
@@ -46,6 +47,7 @@ enum ko_store_op {
     KO_STORE_LIST_KEYS = 17,
     KO_STORE_BARRIER = 18,
     KO_STORE_WATCH = 19,
+    KO_STORE_WILL = 20,
     KO_STORE_NOPS
 };
 
@@ -53,7 +55,7 @@ struct ko_request {
     enum ko_store_op op;
     const kolo_bytes *keys; /* nkeys of them; one for most */
     size_t nkeys;
-    kolo_bytes value;         /* SET, APPEND, QUEUE_PUSH, and what COMPARE_SET desires */
+    kolo_bytes value;         /* SET, APPEND, QUEUE_PUSH, WILL, and what COMPARE_SET desires */
     kolo_bytes expected;      /* COMPARE_SET */
     const kolo_bytes *values; /* MULTI_SET: nkeys of them */
     int64_t delta;            /* ADD; of a BARRIER the number of those who come */
@@ -121,6 +123,10 @@ int ko_store_clone(kolo_store *store, kolo_store **clone);
 
 /* Joins a store that PyTorch serves, which knows no token: none is shown to it. */
 int ko_store_join_foreign(const char *host, int port, int timeout_ms, kolo_store **store);
+
+/* When this handle's connection to a server of kolo's has ended, however it did, the server puts
+ * value behind what key holds. The last one counts. For stores that are one of kolo's over TCP. */
+int ko_store_will(kolo_store *store, const char *key, kolo_bytes value);
 
 /* kolo_store_wait with a deadline. */
 int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,

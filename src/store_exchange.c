@@ -46,6 +46,7 @@ static const struct exchange {
     [KO_STORE_QUEUE_LEN] = {"queue_len", REPLY_NUMBER},
     [KO_STORE_LIST_KEYS] = {"list_keys", REPLY_KEYS},
     [KO_STORE_BARRIER] = {"barrier", REPLY_BYTE},
+    [KO_STORE_WILL] = {"will", REPLY_PONG},
 };
 
 const char *ko_client_verb(enum ko_store_op op)
@@ -134,7 +135,7 @@ int ko_client_put(struct ko_client *client, const struct ko_request *request)
     if (op == KO_STORE_ADD || op == KO_STORE_BARRIER)
         ko_buffer_put_u64(out, (uint64_t)request->delta);
     if (op == KO_STORE_SET || op == KO_STORE_APPEND || op == KO_STORE_COMPARE_SET ||
-        op == KO_STORE_QUEUE_PUSH)
+        op == KO_STORE_QUEUE_PUSH || op == KO_STORE_WILL)
         ko_buffer_put_bytes(out, request->value);
     if (exchanges[op].reply == REPLY_PONG)
         put_ping(client);

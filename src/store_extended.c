@@ -132,6 +132,15 @@ int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value)
     return err;
 }
 
+int ko_store_will(kolo_store *store, const char *key, kolo_bytes value)
+{
+    struct ko_request request = {.op = KO_STORE_WILL, .value = value};
+    struct ko_reply reply;
+    const ko_deadline deadline = own_deadline(store, -1);
+
+    return ko_store_call_key(store, &request, key, &deadline, &reply);
+}
+
 /* ---- several keys ------------------------------------------------------------------------- */
 
 static int take_list(const struct ko_reply *list, size_t n, struct ko_reply *got)

@@ -305,7 +305,9 @@ static void want(struct connection *connection)
 
 static size_t held_bytes(const struct connection *connection)
 {
-    return connection->session.in.cap + connection->session.out.cap;
+    const struct ko_session *session = &connection->session;
+
+    return session->in.cap + session->out.cap + session->will.bytes.cap;
 }
 
 static struct connection *largest_of(struct ko_server *server)

@@ -38,15 +38,6 @@ static uint64_t take_u64(const uint8_t **at)
     return value;
 }
 
-static kolo_bytes take_bytes(const uint8_t **at)
-{
-    size_t nbytes = (size_t)take_u64(at);
-    kolo_bytes bytes = {*at, nbytes};
-
-    *at += nbytes;
-    return bytes;
-}
-
 /* ---- replies ------------------------------------------------------------------------------ */
 
 static int reply_u8(struct ko_session *session, uint8_t value)
@@ -84,23 +75,23 @@ static int answer_validate(struct ko_session *session, const uint8_t *args)
 
 static int answer_set(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
 
-    return ko_table_set(session->service->table, key, take_bytes(&args));
+    return ko_table_set(session->service->table, key, ko_list_next(&args));
 }
 
 static int answer_append(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
 
-    return ko_table_append(session->service->table, key, take_bytes(&args));
+    return ko_table_append(session->service->table, key, ko_list_next(&args));
 }
 
 static int answer_compare_set(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
-    kolo_bytes expected = take_bytes(&args);
-    kolo_bytes desired = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
+    kolo_bytes expected = ko_list_next(&args);
+    kolo_bytes desired = ko_list_next(&args);
     kolo_bytes held;
     int err = ko_table_compare_set(session->service->table, key, expected, desired, &held);
 
@@ -109,7 +100,7 @@ static int answer_compare_set(struct ko_session *session, const uint8_t *args)
 
 static int answer_add(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
     int64_t sum;
     int err = ko_table_add(session->service->table, key, (int64_t)take_u64(&args), &sum);
 
@@ -122,7 +113,7 @@ static int answer_check(struct ko_session *session, const uint8_t *args)
     bool ready = true;
 
     for (; n > 0 && ready; n--)
-        ready = ko_table_has(session->service->table, take_bytes(&args));
+        ready = ko_table_has(session->service->table, ko_list_next(&args));
     return reply_u8(session, ready ? KO_WIRE_READY : KO_WIRE_NOT_READY);
 }
 
@@ -140,7 +131,7 @@ static int wait_for(struct ko_session *session, uint64_t n, const uint8_t *args)
     if (!keys)
         return KOLO_E_NOMEM;
     for (uint64_t i = 0; i < n; i++)
-        keys[i] = take_bytes(&args);
+        keys[i] = ko_list_next(&args);
     err = ko_table_wait(session->service->table, keys, (size_t)n, &session->waiter);
     if (keys != &one)
         kolo_free(keys);
@@ -171,7 +162,7 @@ static int answer_get(struct ko_session *session, const uint8_t *args)
 {
     int err = wait_for(session, 1, args);
 
-    return err ? err : reply_bytes(session, value_of(session, take_bytes(&args)));
+    return err ? err : reply_bytes(session, value_of(session, ko_list_next(&args)));
 }
 
 /* The next of the values of a MULTI_GET, which is waited for again if it has been deleted since. */
@@ -181,7 +172,7 @@ static int give_next(struct ko_session *session, const uint8_t *keys)
     int err = wait_for(session, 1, at);
 
     if (!err)
-        err = reply_bytes(session, value_of(session, take_bytes(&at)));
+        err = reply_bytes(session, value_of(session, ko_list_next(&at)));
     if (err)
         return err;
     session->scan.given++;
@@ -209,8 +200,8 @@ static int answer_multi_set(struct ko_session *session, const uint8_t *args)
     int err = KOLO_OK;
 
     for (; n > 0 && !err; n--) {
-        key = take_bytes(&args);
-        err = ko_table_set(session->service->table, key, take_bytes(&args));
+        key = ko_list_next(&args);
+        err = ko_table_set(session->service->table, key, ko_list_next(&args));
     }
     return err;
 }
@@ -223,7 +214,7 @@ static int answer_num_keys(struct ko_session *session, const uint8_t *args)
 
 static int answer_delete(struct ko_session *session, const uint8_t *args)
 {
-    return reply_i64(session, ko_table_delete(session->service->table, take_bytes(&args)));
+    return reply_i64(session, ko_table_delete(session->service->table, ko_list_next(&args)));
 }
 
 /* Reached only when nothing waits: the client gave up just when its wait had been answered. */
@@ -244,14 +235,14 @@ static int answer_ping(struct ko_session *session, const uint8_t *args)
 
 static int answer_queue_push(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
 
-    return ko_table_queue_push(session->service->table, key, take_bytes(&args));
+    return ko_table_queue_push(session->service->table, key, ko_list_next(&args));
 }
 
 static int answer_queue_pop(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
     kolo_bytes value = {0};
     int64_t n = ko_table_queue_first(session->service->table, key, &value);
     int err = ko_buffer_reserve(&session->out, 16 + value.nbytes);
@@ -271,7 +262,7 @@ static int answer_queue_len(struct ko_session *session, const uint8_t *args)
     kolo_bytes value;
 
     return reply_i64(session,
-                     ko_table_queue_first(session->service->table, take_bytes(&args), &value));
+                     ko_table_queue_first(session->service->table, ko_list_next(&args), &value));
 }
 
 static int answer_list_keys(struct ko_session *session, const uint8_t *args)
@@ -296,7 +287,7 @@ static int answer_list_keys(struct ko_session *session, const uint8_t *args)
 
 static int answer_barrier(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = take_bytes(&args);
+    kolo_bytes key = ko_list_next(&args);
     int64_t size = (int64_t)take_u64(&args);
     int err = session->awake
                   ? KOLO_OK
@@ -307,9 +298,14 @@ static int answer_barrier(struct ko_session *session, const uint8_t *args)
 
 static int answer_watch(struct ko_session *session, const uint8_t *args)
 {
-    int err = ko_table_observe(session->service->table, take_bytes(&args), &session->observer);
+    int err = ko_table_observe(session->service->table, ko_list_next(&args), &session->observer);
 
     return err ? err : reply_u8(session, KO_WIRE_WATCHING);
+}
+
+static int answer_will(struct ko_session *session, const uint8_t *args)
+{
+    return ko_will_make(&session->will, &session->service->budget, args);
 }
 
 static const struct ko_operation operations[KO_STORE_NOPS] = {
@@ -333,6 +329,7 @@ static const struct ko_operation operations[KO_STORE_NOPS] = {
     [KO_STORE_LIST_KEYS] = {"LIST_KEYS", false, "", answer_list_keys},
     [KO_STORE_BARRIER] = {"BARRIER", false, "k8", answer_barrier},
     [KO_STORE_WATCH] = {"WATCH_KEY", false, "k", answer_watch},
+    [KO_STORE_WILL] = {"WILL", false, "kv", answer_will},
 };
 
 /* ---- understanding messages --------------------------------------------------------------- */
@@ -589,6 +586,7 @@ void ko_session_close(struct ko_session *session)
 {
     ko_table_unwait(session->service->table, &session->waiter);
     ko_table_unobserve(session->service->table, &session->observer);
+    ko_will_carry_out(&session->will, session->service->table);
     ko_buffer_free(&session->in);
     ko_buffer_free(&session->out);
 }

@@ -11,12 +11,13 @@
  * The first bytes tell whether a client numbers operations as PyTorch 2.x or as 1.13 does. GET and
  * MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then nothing
  * behind them is looked at but a CANCEL_WAIT. To a client of 1.13 that watches keys, updates go out
- * unasked.
+ * unasked. A client's WILL, which is kolo's own, is appended when it has gone.
  */
 #ifndef KO_STORE_SESSION_H
 #define KO_STORE_SESSION_H
 
 #include "store_table.h"
+#include "store_will.h"
 #include "store_wire.h"
 
 #include <stdbool.h>
@@ -41,6 +42,7 @@ struct ko_session {
     struct ko_observer observer;
     struct ko_service *service;
     struct ko_buffer in, out;
+    struct ko_will will;
     void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
     enum ko_wire_numbering numbering;
     bool is_introduced; /* it has sent a whole message */
@@ -73,7 +75,7 @@ size_t ko_session_wants(const struct ko_session *session);
 bool ko_session_has_claim(const struct ko_session *session);
 void ko_session_end_claim(struct ko_session *session);
 
-/* Ends its wait and frees its buffers. */
+/* Ends its wait, carries out its will and frees its buffers. */
 void ko_session_close(struct ko_session *session);
 
 #endif

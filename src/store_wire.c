@@ -20,6 +20,8 @@ static const uint8_t of_1_13[] = {
 
 int ko_wire_operation(enum ko_wire_numbering numbering, uint8_t opcode)
 {
+    if (numbering == KO_WIRE_MODERN && opcode == KO_WIRE_WILL)
+        return KO_STORE_WILL;
     if (numbering == KO_WIRE_MODERN)
         return opcode < KO_STORE_WATCH ? opcode : -1;
     return opcode < sizeof of_1_13 ? of_1_13[opcode] : -1;
@@ -29,6 +31,8 @@ int ko_wire_opcode(enum ko_wire_numbering numbering, enum ko_store_op op)
 {
     int opcode = 0;
 
+    if (numbering == KO_WIRE_MODERN && op == KO_STORE_WILL)
+        return KO_WIRE_WILL;
     if (numbering == KO_WIRE_MODERN)
         return op < KO_STORE_WATCH ? (int)op : -1;
     while (opcode < (int)sizeof of_1_13 && of_1_13[opcode] != op)

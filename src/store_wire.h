@@ -28,6 +28,9 @@ int ko_wire_opcode(enum ko_wire_numbering numbering, enum ko_store_op op);
 /* What the first nbytes of a client's stream say; UNKNOWN while they are too few. */
 enum ko_wire_numbering ko_wire_guess(const uint8_t *bytes, size_t nbytes);
 
+/* The opcode of a WILL, far from those that PyTorch may come to give out. */
+enum { KO_WIRE_WILL = 0xF0 };
+
 /* One-byte replies. */
 enum { KO_WIRE_READY = 0, KO_WIRE_NOT_READY = 1 };            /* to CHECK */
 enum { KO_WIRE_STOP_WAITING = 0, KO_WIRE_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */

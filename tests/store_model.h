@@ -34,6 +34,7 @@ struct client {
     unsigned missing;
     unsigned watched;
     int claim; /* the key whose queue's value has woken it, until it says something; -1: none */
+    int will;  /* the key that it is appended to; -1: it has none */
     bool has_listed; /* in this step, and nothing else */
     size_t nexpected;
     uint8_t expected[SAID]; /* what it is to get */

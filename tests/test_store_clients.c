@@ -79,7 +79,8 @@ static bool number_of(const struct key *key, int64_t *number)
     if (!key->has_value)
         return true;
     if (key->value.nbytes == 0 || key->value.nbytes > 17 ||
-        memchr(key->value.bytes, 'x', key->value.nbytes))
+        memchr(key->value.bytes, 'x', key->value.nbytes) ||
+        memchr(key->value.bytes, 'w', key->value.nbytes))
         return false;
     snprintf(text, sizeof text, "%.*s", (int)key->value.nbytes, key->value.bytes);
     *number = atoll(text);
@@ -123,6 +124,35 @@ static bool step_append(struct model *model, int c, int k)
     joined.nbytes += value.nbytes;
     store(model, k, &joined);
     return true;
+}
+
+/* One that is no number: what is appended to often enough stays short, since all others set. */
+static bool step_will(struct model *model, int c, int k)
+{
+    static const struct text value = {1, "w"};
+
+    if (model->clients[c].is_old)
+        return step_set(model, c, k);
+    say_opcode(model, &model->clients[c], KO_STORE_WILL);
+    say_key(model, k);
+    say_text(model, &value);
+    model->clients[c].will = k;
+    return true;
+}
+
+static void carry_out_will(struct model *model, int c)
+{
+    const int k = model->clients[c].will;
+    struct text joined = {0};
+
+    model->clients[c].will = -1;
+    if (k < 0)
+        return;
+    if (model->keys[k].has_value)
+        joined = model->keys[k].value;
+    assert_true(joined.nbytes < LONGEST);
+    joined.bytes[joined.nbytes++] = 'w';
+    store(model, k, &joined);
 }
 
 static bool step_compare_set(struct model *model, int c, int k)
@@ -365,6 +395,7 @@ static void join(struct model *model, int c)
     client->nexpected = 0;
     client->watched = 0;
     client->claim = -1;
+    client->will = -1;
     client->waits_in = KO_STORE_PING;
     if (!client->is_old) {
         say_opcode(model, client, KO_STORE_VALIDATE);
@@ -386,6 +417,7 @@ static void leave(struct model *model, int c)
 {
     stop_waiting(model, c);
     ko_session_close(&model->clients[c].session);
+    carry_out_will(model, c);
 }
 
 static void come_again(struct model *model, int c)
@@ -413,9 +445,9 @@ static void fidget(struct model *model, int c)
 static void act(struct model *model, int c)
 {
     static bool (*const steps[])(struct model *, int, int) = {
-        step_set,    step_append,    step_compare_set, step_add,  step_check,
-        step_wait,   step_wait,      step_count,       step_list, step_ping,
-        step_delete, step_multi_set, step_push,        step_pop,  step_barrier};
+        step_set,  step_append, step_compare_set, step_add,  step_check,  step_wait,
+        step_wait, step_count,  step_list,        step_ping, step_delete, step_multi_set,
+        step_push, step_pop,    step_barrier,     step_will};
     bool (*step)(struct model *, int, int);
     bool stays;
 

@@ -121,6 +121,8 @@ static const struct step modern[] = {
     {"11", ONE INIT},
     {"12" B ONE, "00"},
     {"03" B, "0100000000000000 31"},
+    {"f0" X V, ""},
+    {"10" X, EMPTY}, /* nothing is done of a will while its maker is there */
 };
 
 static const struct step of_1_13[] = {
@@ -275,6 +277,33 @@ static void test_compare_set_wakes(void **state)
     asks(sets, "02" K EMPTY W);
     gets(sets, W);
     gets(waits, "00");
+    close_bench(&bench);
+}
+
+/* A client's last will is done when it ends, and wakes; a client of 1.13 has none. */
+static void test_will(void **state)
+{
+    struct bench bench;
+    struct ko_session *dies = &bench.clients[0];
+    struct ko_session *waits = &bench.clients[1];
+
+    (void)state;
+    open_two(&bench);
+    asks(dies, "f0" X W "f0" K V "01" A V);
+    asks(waits, "06" ONE K);
+    gets(waits, "");
+    ko_session_close(dies);
+    gets(waits, "00");
+    asks(waits, "03" K "05" ONE X);
+    gets(waits, V "01"); /* the one made last */
+    ko_session_open(dies, &bench.service, NULL);
+    asks(dies, "00 cef7853c f0" K W);
+    ko_session_close(dies);
+    asks(waits, "03" K);
+    gets(waits, "0200000000000000 7677");
+    ko_session_open(dies, &bench.service, NULL);
+    asks(dies, "00" A V);
+    assert_int_equal(feed(dies, (const uint8_t *)"\xf0", 1), KOLO_E_PROTOCOL);
     close_bench(&bench);
 }
 
@@ -548,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_pipelined),
         cmocka_unit_test(test_both_kinds),
         cmocka_unit_test(test_compare_set_wakes),
+        cmocka_unit_test(test_will),
         cmocka_unit_test(test_queue_wakes_one),
         cmocka_unit_test(test_queue_hands_on),
         cmocka_unit_test(test_queue_hands_on_to_one),
