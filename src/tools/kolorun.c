@@ -45,7 +45,8 @@ enum key {
     KEY_REPORT_BINDINGS,
     KEY_MAP_BY,
     KEY_IGNORED,
-    KEY_MCA
+    KEY_MCA,
+    KEY_LOST_AFTER
 };
 
 static const struct argp_option option_list[] = {
@@ -85,6 +86,8 @@ static const struct argp_option option_list[] = {
      "Where the machines meet: on machine 0. As --master-addr and --master-port", 2},
     {"rdzv-backend", KEY_BACKEND, "static|c10d", 0,
      "c10d: machines need no number, the first at the endpoint serves all. Default static", 2},
+    {"lost-after", KEY_LOST_AFTER, "SECONDS", 0,
+     "Give a machine up whose kolorun has been silent for so long; 0: never. Default 30", 2},
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
     {"rdzv-id", 0, NULL, OPTION_ALIAS, NULL, 2},
 
@@ -154,6 +157,16 @@ static int parse_seconds(struct argp_state *state, const char *what, const char 
         argp_error(state, "%s is \"%s\"; it takes seconds from 0 to %d", what, text,
                    INT_MAX / 1000);
     return (int)ceil(seconds * 1000);
+}
+
+/* Signs of life come twice a second. */
+static int parse_silence(struct argp_state *state, const char *text)
+{
+    const int ms = parse_seconds(state, "--lost-after", text);
+
+    if (ms > 0 && ms < 2000)
+        argp_error(state, "--lost-after %s: at least 2 seconds, or 0 for never", text);
+    return ms;
 }
 
 static int count_processors(void)
@@ -355,6 +368,9 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
     case KEY_MASTER_PORT:
         command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
         return 0;
+    case KEY_LOST_AFTER:
+        command->options.lost_after_ms = parse_silence(state, arg);
+        return 0;
     case KEY_RUN_ID:
         command->options.run_id = arg;
         return 0;
@@ -502,8 +518,12 @@ int main(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = option_list, .parser = parse, .args_doc = "PROGRAM [ARGUMENT...]", .doc = doc};
-    struct command command = {
-        .options = {.nprocs = 1, .nnodes = 1, .node_rank = -1, .grace_ms = 5000}, .tag = -1};
+    struct command command = {.options = {.nprocs = 1,
+                                          .nnodes = 1,
+                                          .node_rank = -1,
+                                          .grace_ms = 5000,
+                                          .lost_after_ms = 30000},
+                              .tag = -1};
     int code;
 
     argp_program_version_hook = print_version;

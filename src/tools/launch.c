@@ -31,6 +31,9 @@ enum {
     LOOK_MS = 100         /* between looks at other machines */
 };
 
+static const char wait_for_machine[] =
+    "; for the machine that was lost this waits until kolorun is "
+    "started there again, or on another";
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 enum phase {
@@ -52,6 +55,8 @@ struct job {
     bool interrupted;
     bool was_told_to_end; /* by a signal */
     bool start_failed;
+    bool has_named_loss; /* of a machine, where there is one */
+    bool awaits_machine; /* in place of that */
     struct ko_attempt attempt;
     struct ko_logs logs;
     struct ko_nodes nodes;
@@ -188,26 +193,34 @@ static void on_signal(struct job *job)
         signal_all(job, (int)info.ssi_signo);
 }
 
-/* How the other machines do. */
+static bool has_others(const struct job *job)
+{
+    return job->nodes.store && !job->nodes.is_lost;
+}
+
+/* How the other machines do; they look at this one too. */
 static void look_around(struct job *job)
 {
     char how[KO_NODES_TEXT];
-    int code = KO_EXIT_SELF;
     enum ko_nodes_state state;
+    int code = KO_EXIT_SELF;
 
-    if (!job->nodes.store || !ko_deadline_passed(&job->look) || job->is_over_everywhere)
+    if (!has_others(job) || !ko_deadline_passed(&job->look))
         return;
     job->look = ko_deadline_in(LOOK_MS);
     if (job->nended == job->nworkers && !job->exit_code)
         ko_nodes_finish(&job->nodes, job->attempt.number);
     state = ko_nodes_check(&job->nodes, job->attempt.number, &code, how);
-    job->is_over_everywhere = state != KO_NODES_RUNNING;
-    if (state == KO_NODES_RUNNING || state == KO_NODES_OVER || job->exit_code)
+    if (job->is_over_everywhere || state == KO_NODES_RUNNING)
+        return;
+    job->is_over_everywhere = true;
+    if (state == KO_NODES_OVER || job->exit_code)
         return;
     job->may_restart = state == KO_NODES_FAILED;
     if (!job->options->quiet)
         ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d rank%s here", how,
                       job->nworkers - job->nended, job->nworkers - job->nended == 1 ? "" : "s");
+    job->has_named_loss = true; /* which is "how", if there is one */
     stop_all(job, code, how);
 }
 
@@ -232,7 +245,7 @@ static bool is_drained(const struct ko_stream *stream, bool late)
 /* Whether other machines may still make this one begin again. */
 static bool is_awaited(const struct job *job)
 {
-    return job->nodes.store && !job->exit_code && !job->is_over_everywhere && !job->was_told_to_end;
+    return has_others(job) && !job->exit_code && !job->is_over_everywhere && !job->was_told_to_end;
 }
 
 static bool is_over(const struct job *job)
@@ -264,7 +277,7 @@ static int next_timeout_ms(const struct job *job)
 
     if (drain_ms > 0)
         timeout_ms = sooner(timeout_ms, drain_ms);
-    if (job->nodes.store && !job->is_over_everywhere)
+    if (has_others(job))
         timeout_ms = sooner(timeout_ms, ko_deadline_left_ms(&job->look));
     return timeout_ms;
 }
@@ -381,32 +394,6 @@ static int take_port(struct job *job)
     return job->port_fd < 0 ? -1 : 0;
 }
 
-static bool wants_logs(const struct ko_launch_options *options)
-{
-    int mask = 0;
-
-    for (int i = 0; i < options->nprocs; i++)
-        mask |= ko_logs_mask(options->redirects, i) | ko_logs_mask(options->tees, i);
-    return options->log_dir || mask;
-}
-
-/* The folder's name has a part of its own each time, so that whoever asked for logs is told it. */
-static int open_logs(struct job *job)
-{
-    const struct ko_launch_options *options = job->options;
-    const bool is_kept = wants_logs(options);
-
-    if (ko_logs_open(&job->logs, options->log_dir, options->run_id, is_kept)) {
-        fprintf(stderr,
-                "kolorun: no folder for logs can be made below %s: %s; --log-dir says where\n",
-                ko_logs_place(options->log_dir), strerror(errno));
-        return -1;
-    }
-    if (is_kept && !options->quiet)
-        ko_sink_print(&job->sinks[1], "kolorun: logs are in %s", job->logs.folder);
-    return 0;
-}
-
 /* Of an attempt that does not begin: the other machines hear of it. */
 static int give_up(struct job *job, int code, const char *how)
 {
@@ -424,7 +411,7 @@ static int begin_attempt(struct job *job, int number)
 
     job->nworkers = job->nended = job->exit_code = 0;
     job->first = NULL;
-    job->may_restart = job->is_over_everywhere = false;
+    job->may_restart = job->is_over_everywhere = job->has_named_loss = false;
     job->phase = RUNNING;
     job->limit = job->whole;
     job->look = ko_deadline_in(LOOK_MS);
@@ -450,20 +437,16 @@ static int begin_attempt(struct job *job, int number)
     return 0;
 }
 
-static void number_worker(const struct job *job, struct ko_worker *worker, int local_rank)
-{
-    *worker = (struct ko_worker){.local_rank = local_rank, .pid_fd = -1};
-    worker->rank = job->attempt.node_rank * job->options->nprocs + local_rank;
-}
-
 static int start_worker(struct job *job)
 {
     const struct ko_launch_options *options = job->options;
-    struct ko_worker *worker = &job->workers[job->nworkers];
+    const int local_rank = job->nworkers++;
+    struct ko_worker *worker = &job->workers[local_rank];
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = worker};
     int code;
 
-    number_worker(job, worker, job->nworkers++);
+    *worker = (struct ko_worker){.local_rank = local_rank, .pid_fd = -1};
+    worker->rank = job->attempt.node_rank * options->nprocs + local_rank;
     for (int i = 0; i < 2; i++)
         worker->streams[i] = (struct ko_stream){.fd = -1, .copy_fd = -1, .sink = &job->sinks[i]};
     code = ko_worker_start(worker, options, &job->attempt, &job->old_mask);
@@ -481,8 +464,10 @@ static void start_all(struct job *job)
 {
     int code = 0;
 
-    while (job->nworkers < job->options->nprocs && !code)
+    while (job->nworkers < job->options->nprocs && !code) {
         code = start_worker(job);
+        ko_nodes_stay(&job->nodes, job->attempt.number);
+    }
     if (job->nended == job->nworkers)
         job->drain = ko_deadline_in(DRAIN_MS);
     job->start_failed = code != 0;
@@ -526,6 +511,17 @@ static bool wants_report(const struct job *job)
            job->sinks[0].error != EPIPE && !(job->first && is_as_wished(job, job->first));
 }
 
+/* A machine may have been lost which made ranks here fail: they say less of it. */
+static void name_loss(struct job *job)
+{
+    char how[KO_NODES_TEXT];
+
+    job->awaits_machine =
+        job->exit_code && ko_nodes_has_loss(&job->nodes, job->attempt.number, how);
+    if (job->awaits_machine && !job->has_named_loss && !job->options->quiet)
+        ko_sink_print(&job->sinks[1], "kolorun: %s", how);
+}
+
 /* Runs the attempt to its end. */
 static void run_attempt(struct job *job)
 {
@@ -536,6 +532,7 @@ static void run_attempt(struct job *job)
         ko_stream_close(&job->workers[i].streams[0]);
         ko_stream_close(&job->workers[i].streams[1]);
     }
+    name_loss(job);
     if (wants_report(job))
         ko_report(&job->sinks[1], job->workers, job->nworkers, job->first, &job->attempt);
 }
@@ -550,15 +547,16 @@ static bool wants_restart(const struct job *job)
 
 static void run_job(struct job *job)
 {
-    int number = 0;
+    int number = job->nodes.attempt;
 
     if (begin_attempt(job, number))
         return;
     run_attempt(job);
     while (wants_restart(job)) {
         if (!job->options->quiet)
-            ko_sink_print(&job->sinks[1], "kolorun: starting all ranks again, restart %d of %d",
-                          number + 1, job->options->max_restarts);
+            ko_sink_print(&job->sinks[1], "kolorun: starting all ranks again, restart %d of %d%s",
+                          number + 1, job->options->max_restarts,
+                          job->awaits_machine ? wait_for_machine : "");
         end_attempt(job);
         if (begin_attempt(job, ++number))
             return;
@@ -574,7 +572,8 @@ int ko_launch(const struct ko_launch_options *options)
     job.nodes = (struct ko_nodes){.node_rank = options->node_rank,
                                   .nnodes = options->nnodes,
                                   .nprocs = options->nprocs,
-                                  .max_restarts = options->max_restarts};
+                                  .max_restarts = options->max_restarts,
+                                  .lost_after_ms = options->lost_after_ms};
     if (options->dry)
         return ko_launch_dry(options);
     if (ko_token_check(options))
@@ -589,7 +588,7 @@ int ko_launch(const struct ko_launch_options *options)
         job.exit_code = job.nodes.code ? job.nodes.code : KO_EXIT_SELF;
     } else if (set_up(&job)) {
         job.exit_code = complain("cannot set up");
-    } else if (take_port(&job) || open_logs(&job)) {
+    } else if (take_port(&job) || ko_logs_open_as_asked(&job.logs, options, &job.sinks[1])) {
         job.exit_code = KO_EXIT_SELF;
     } else {
         run_job(&job);

@@ -45,10 +45,11 @@ struct ko_launch_options {
     bool dry;         /* only print what would be started */
     char **exports;   /* "NAME=VALUE" each, put into every rank's environment */
     int nexports;
-    int timeout_ms; /* of the whole job; 0: none */
-    int grace_ms;   /* from SIGTERM to SIGKILL */
-    bool tag;       /* "[rank] " before every line */
-    bool quiet;     /* say nothing about ranks that failed */
+    int timeout_ms;    /* of the whole job; 0: none */
+    int grace_ms;      /* from SIGTERM to SIGKILL */
+    int lost_after_ms; /* of silence, of a machine; 0: never */
+    bool tag;          /* "[rank] " before every line */
+    bool quiet;        /* say nothing about ranks that failed */
 };
 
 /* ---- one rank ----------------------------------------------------------------------------- */
@@ -129,6 +130,11 @@ int ko_token_hold(const struct ko_launch_options *options, struct ko_token *toke
 /* -1 after saying so on stderr if other machines will ask for a token, and there is none, nor a
  * word that none is needed. */
 int ko_token_check(const struct ko_launch_options *options);
+
+/* Makes the job's folder; if logs are to be kept, sink is told where, since its name has a part of
+ * its own each time. 0, or -1 after saying why on stderr. */
+int ko_logs_open_as_asked(struct ko_logs *logs, const struct ko_launch_options *options,
+                          struct ko_sink *sink);
 
 /* A table of how every rank ended: first the one that failed first (NULL: none did by itself), then
  * the others; under each what it left in its error file. */

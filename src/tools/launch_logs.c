@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launch_logs.h"
+#include "launch.h"
 
 #include "json_read.h"
 
@@ -144,4 +144,31 @@ int ko_logs_mask(const char *text, int local_rank)
             return mask;
         text = end + 3;
     }
+}
+
+/* ---- as the command line asks ------------------------------------------------------------ */
+
+static bool wants_logs(const struct ko_launch_options *options)
+{
+    int mask = 0;
+
+    for (int i = 0; i < options->nprocs; i++)
+        mask |= ko_logs_mask(options->redirects, i) | ko_logs_mask(options->tees, i);
+    return options->log_dir || mask;
+}
+
+int ko_logs_open_as_asked(struct ko_logs *logs, const struct ko_launch_options *options,
+                          struct ko_sink *sink)
+{
+    const bool is_kept = wants_logs(options);
+
+    if (ko_logs_open(logs, options->log_dir, options->run_id, is_kept)) {
+        fprintf(stderr,
+                "kolorun: no folder for logs can be made below %s: %s; --log-dir says where\n",
+                ko_logs_place(options->log_dir), strerror(errno));
+        return -1;
+    }
+    if (is_kept && !options->quiet)
+        ko_sink_print(sink, "kolorun: logs are in %s", logs->folder);
+    return 0;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Keys of an attempt A begin with "A/": master, here/K and come (machines that have begun), ready,
- * failed, done (machines that have finished), over. Beside them options is how the first machine
- * was started; machine/K is the claim to a number, which one kolorun alone has; left counts those
- * that have gone, and left/K is there for each: whoever waits for one of them would wait in vain.
+ * failed, lost, done (machines that have finished), over. Beside them options is how the first
+ * machine was started; machine/K.I is the claim to a number, which one kolorun alone has, and
+ * another after I that were lost with it; left counts those that have gone, and left/K is there for
+ * each: whoever waits for one of them would wait in vain. launch_losses.c has some more.
  */
 #include "launch.h"
+#include "launch_losses.h"
 
 #include "clock.h"
 #include "config.h"
@@ -29,7 +31,7 @@ static void name_key(int attempt, const char *name, char *key, size_t cap)
     snprintf(key, cap, "%d/%s", attempt, name);
 }
 
-static int set_text(struct ko_nodes *nodes, int attempt, const char *name, const char *text)
+int ko_nodes_set(struct ko_nodes *nodes, int attempt, const char *name, const char *text)
 {
     char key[48];
 
@@ -37,8 +39,8 @@ static int set_text(struct ko_nodes *nodes, int attempt, const char *name, const
     return kolo_store_set(nodes->keys, key, (kolo_bytes){text, strlen(text)});
 }
 
-static int get_text(struct ko_nodes *nodes, int attempt, const char *name,
-                    char text[KO_NODES_TEXT + 16])
+int ko_nodes_get(struct ko_nodes *nodes, int attempt, const char *name,
+                 char text[KO_NODES_TEXT + 16])
 {
     char key[48];
     void *value;
@@ -54,8 +56,7 @@ static int get_text(struct ko_nodes *nodes, int attempt, const char *name,
     return KOLO_OK;
 }
 
-/* False too if the store has gone, which *err says. */
-static bool has(struct ko_nodes *nodes, int attempt, const char *name, int *err)
+bool ko_nodes_has(struct ko_nodes *nodes, int attempt, const char *name, int *err)
 {
     char key[48];
     const char *keys[] = {key};
@@ -82,7 +83,7 @@ static int count(struct ko_nodes *nodes, int attempt, const char *counter, const
                     "--rdzv-id in use by another job?",
                     nodes->nnodes);
     if (!err && n == nodes->nnodes)
-        err = set_text(nodes, attempt, then, "1");
+        err = ko_nodes_set(nodes, attempt, then, "1");
     return err;
 }
 
@@ -91,12 +92,19 @@ static int count(struct ko_nodes *nodes, int attempt, const char *counter, const
 /* False too if another kolorun has this number, or if the store has gone, which *err says. */
 static bool claim(struct ko_nodes *nodes, int number, int *err)
 {
-    char key[32];
-    int64_t n = 0;
+    char key[48];
+    int64_t n = 0, nlost = 0;
 
-    snprintf(key, sizeof key, "machine/%d", number);
-    *err = kolo_store_add(nodes->keys, key, 1, &n);
-    return !*err && n == 1;
+    snprintf(key, sizeof key, "lost/%d", number);
+    *err = kolo_store_add(nodes->keys, key, 0, &nlost);
+    snprintf(key, sizeof key, "machine/%d.%d", number, (int)nlost);
+    if (!*err)
+        *err = kolo_store_add(nodes->keys, key, 1, &n);
+    if (*err || n != 1)
+        return false;
+    nodes->node_rank = number;
+    nodes->incarnation = (int)nlost;
+    return true;
 }
 
 /* Who is refused here has no part in the job, and must leave no trace in it. */
@@ -109,8 +117,6 @@ static int number_machine(struct ko_nodes *nodes)
     nodes->is_admitted = claim(nodes, number, &err);
     while (!err && !nodes->is_admitted && wanted < 0 && ++number < nodes->nnodes)
         nodes->is_admitted = claim(nodes, number, &err);
-    if (nodes->is_admitted)
-        nodes->node_rank = number;
     if (err || nodes->is_admitted)
         return err;
     if (wanted < 0)
@@ -188,6 +194,46 @@ static int open_store(struct ko_nodes *nodes, const char *name, int port)
     return ko_fail(err, "the other machines are not reached: %.400s", cause);
 }
 
+/* In place of one that was lost it may not be the first. */
+static int find_attempt(struct ko_nodes *nodes)
+{
+    const char *keys[] = {"attempt"};
+    int exists = 0;
+    void *text;
+    size_t nbytes;
+    int err = kolo_store_check(nodes->keys, keys, 1, &exists);
+
+    if (err || !exists)
+        return err;
+    err = kolo_store_get(nodes->keys, "attempt", &text, &nbytes);
+    if (err)
+        return err;
+    nodes->attempt = (int)strtol(text, NULL, 10);
+    kolo_free(text);
+    return KOLO_OK;
+}
+
+/* Who was given up, and is there after all, needs a number anew, and finds his own given away if
+ * another has come in his place. */
+static int claim_again(struct ko_nodes *nodes)
+{
+    char key[32];
+    int64_t nlost = 0;
+    int err;
+
+    snprintf(key, sizeof key, "lost/%d", nodes->node_rank);
+    err = kolo_store_add(nodes->keys, key, 0, &nlost);
+    if (err || nlost == nodes->incarnation)
+        return err;
+    nodes->is_admitted = claim(nodes, nodes->node_rank, &err);
+    if (err || nodes->is_admitted)
+        return err ? err : ko_losses_join(nodes);
+    return ko_fail(
+        KOLO_E_INVALID,
+        "the other machines have given machine %d up, and another kolorun has its number",
+        nodes->node_rank);
+}
+
 int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id)
 {
     char prefix[128];
@@ -195,12 +241,19 @@ int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char
 
     if (err)
         return err;
+    snprintf(nodes->endpoint, sizeof nodes->endpoint, "%.200s:%d", name, port);
     snprintf(prefix, sizeof prefix, "kolorun/%.100s", run_id);
     err = kolo_store_open_prefix(nodes->store, prefix, &nodes->keys);
     if (!err)
         err = compare_options(nodes);
+    if (!err && nodes->is_server)
+        err = ko_losses_open(nodes);
     if (!err)
         err = number_machine(nodes);
+    if (!err)
+        err = find_attempt(nodes);
+    if (!err)
+        err = ko_losses_join(nodes);
     if (!err)
         kolo_store_set_timeout(nodes->keys, ANSWER_MS);
     return err;
@@ -225,10 +278,12 @@ void ko_nodes_close(struct ko_nodes *nodes)
     int64_t left = 0;
     int err = say_goodbye(nodes, &left);
 
-    while (!err && nodes->is_server && left < nodes->nnodes && !ko_deadline_passed(&deadline)) {
+    while (!err && nodes->is_server && left + ko_losses_count(nodes) < nodes->nnodes &&
+           !ko_deadline_passed(&deadline)) {
         poll(NULL, 0, NAP_MS);
         err = kolo_store_add(nodes->keys, "left", 0, &left);
     }
+    ko_losses_close(nodes);
     kolo_store_close(nodes->keys);
     kolo_store_close(nodes->store);
     nodes->keys = nodes->store = NULL;
@@ -243,7 +298,7 @@ static int publish_master(struct ko_nodes *nodes, int attempt, int port)
     int err = ko_store_own_address(nodes->store, host, sizeof host);
 
     snprintf(text, sizeof text, "%d %s", port, host);
-    return err ? err : set_text(nodes, attempt, "master", text);
+    return err ? err : ko_nodes_set(nodes, attempt, "master", text);
 }
 
 /* "3 ?machine 1: rank 5 ended with exit code 3", or with "!" for good. */
@@ -252,7 +307,7 @@ static enum ko_nodes_state read_failure(struct ko_nodes *nodes, int attempt, int
 {
     char text[KO_NODES_TEXT + 16], *end;
 
-    if (get_text(nodes, attempt, "failed", text))
+    if (ko_nodes_get(nodes, attempt, "failed", text))
         return KO_NODES_LOST;
     *code = (int)strtol(text, &end, 10);
     if (end[0] != ' ' || !end[1])
@@ -293,7 +348,7 @@ static int fail_left(struct ko_nodes *nodes, int attempt)
     char how[KO_NODES_TEXT], list[128];
     int err = KOLO_OK;
 
-    if (has(nodes, attempt, "failed", &err) &&
+    if (ko_nodes_has(nodes, attempt, "failed", &err) &&
         read_failure(nodes, attempt, &nodes->code, how) != KO_NODES_LOST)
         return ko_fail(KOLO_E_PEER_LOST, "%s", how);
     list_machines(nodes, "left", true, list);
@@ -319,13 +374,17 @@ static int look_for_others(struct ko_nodes *nodes, int attempt, bool *is_ready)
     int64_t left = 0;
     int err;
 
-    *is_ready = has(nodes, attempt, "ready", &err);
+    *is_ready = ko_nodes_has(nodes, attempt, "ready", &err);
     if (*is_ready || err)
+        return err;
+    err = ko_losses_tend(nodes, attempt);
+    if (err)
         return err;
     err = kolo_store_add(nodes->keys, "left", 0, &left);
     if (err || !left)
         return err;
-    *is_ready = has(nodes, attempt, "ready", &err); /* who left may have met all others first */
+    *is_ready =
+        ko_nodes_has(nodes, attempt, "ready", &err); /* who left may have met all others first */
     return *is_ready || err ? err : fail_left(nodes, attempt);
 }
 
@@ -360,25 +419,34 @@ static int wait_ready(struct ko_nodes *nodes, int attempt, int signal_fd)
     return err;
 }
 
+static int come(struct ko_nodes *nodes, int attempt, int port)
+{
+    char here[32];
+    int err = claim_again(nodes);
+
+    snprintf(here, sizeof here, "here/%d", nodes->node_rank);
+    if (!err && nodes->node_rank == 0)
+        err = publish_master(nodes, attempt, port);
+    if (!err)
+        err = ko_nodes_set(nodes, attempt, here, "1");
+    return err ? err : count(nodes, attempt, "come", "ready");
+}
+
 int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int signal_fd, char master[KO_NODES_TEXT],
                   int *port)
 {
-    char text[KO_NODES_TEXT + 16], here[32], *host;
-    int err = KOLO_OK;
+    char text[KO_NODES_TEXT + 16], *host;
+    int err;
 
     nodes->is_done = false;
+    nodes->is_meeting = true;
     nodes->code = 0;
-    snprintf(here, sizeof here, "here/%d", nodes->node_rank);
-    if (nodes->node_rank == 0)
-        err = publish_master(nodes, attempt, *port);
-    if (!err)
-        err = set_text(nodes, attempt, here, "1");
-    if (!err)
-        err = count(nodes, attempt, "come", "ready");
+    err = come(nodes, attempt, *port);
     if (!err)
         err = wait_ready(nodes, attempt, signal_fd);
+    nodes->is_meeting = false;
     if (!err)
-        err = get_text(nodes, attempt, "master", text);
+        err = ko_nodes_get(nodes, attempt, "master", text);
     if (err)
         return err;
     *port = (int)strtol(text, &host, 10);
@@ -386,20 +454,45 @@ int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int signal_fd, char maste
     return KOLO_OK;
 }
 
-void ko_nodes_fail(struct ko_nodes *nodes, int attempt, int code, const char *how, bool is_final)
+int ko_nodes_set_failed(struct ko_nodes *nodes, int attempt, int code, char kind, const char *how)
 {
-    char key[48], text[KO_NODES_TEXT];
+    char key[48], text[KO_NODES_TEXT + 16];
     void *value;
     size_t nbytes;
+    int err;
+
+    name_key(attempt, "failed", key, sizeof key);
+    snprintf(text, sizeof text, "%d %c%s", code, kind, how);
+    err = kolo_store_compare_set(nodes->keys, key, (kolo_bytes){NULL, 0},
+                                 (kolo_bytes){text, strlen(text)}, &value, &nbytes);
+    if (!err)
+        kolo_free(value);
+    return err;
+}
+
+/* What was lost with a machine may have made the ranks here fail: then that is to be said first. */
+void ko_nodes_fail(struct ko_nodes *nodes, int attempt, int code, const char *how, bool is_final)
+{
+    char text[KO_NODES_TEXT];
 
     if (!nodes->is_admitted || nodes->is_lost)
         return;
-    name_key(attempt, "failed", key, sizeof key);
-    snprintf(text, sizeof text, "%d %cmachine %d: %s", code, is_final ? '!' : '?', nodes->node_rank,
-             how);
-    if (!kolo_store_compare_set(nodes->keys, key, (kolo_bytes){NULL, 0},
-                                (kolo_bytes){text, strlen(text)}, &value, &nbytes))
-        kolo_free(value);
+    if (!is_final)
+        ko_losses_tend(nodes, attempt);
+    snprintf(text, sizeof text, "machine %d: %.200s", nodes->node_rank, how);
+    ko_nodes_set_failed(nodes, attempt, code, is_final ? '!' : '?', text);
+}
+
+bool ko_nodes_has_loss(struct ko_nodes *nodes, int attempt, char how[KO_NODES_TEXT])
+{
+    char text[KO_NODES_TEXT + 16];
+    int err;
+
+    if (!nodes->is_admitted || nodes->is_lost || ko_losses_tend(nodes, attempt) ||
+        !ko_nodes_has(nodes, attempt, "lost", &err) || ko_nodes_get(nodes, attempt, "lost", text))
+        return false;
+    snprintf(how, KO_NODES_TEXT, "%.255s", text);
+    return true;
 }
 
 void ko_nodes_finish(struct ko_nodes *nodes, int attempt)
@@ -410,25 +503,41 @@ void ko_nodes_finish(struct ko_nodes *nodes, int attempt)
     count(nodes, attempt, "done", "over");
 }
 
+static enum ko_nodes_state lose_server(struct ko_nodes *nodes, int err, int *code,
+                                       char how[KO_NODES_TEXT])
+{
+    char silent[48] = "has gone";
+
+    nodes->is_lost = true;
+    *code = KO_NODES_LOST_CODE;
+    if (err == KOLO_E_TIMEOUT)
+        snprintf(silent, sizeof silent, "has not answered for %d s", ANSWER_MS / 1000);
+    snprintf(how, KO_NODES_TEXT, "the kolorun that serves all machines, at %.180s, %s",
+             nodes->endpoint, silent);
+    return KO_NODES_LOST;
+}
+
 enum ko_nodes_state ko_nodes_check(struct ko_nodes *nodes, int attempt, int *code,
                                    char how[KO_NODES_TEXT])
 {
     enum ko_nodes_state state = KO_NODES_RUNNING;
-    int err = KOLO_OK;
+    int err = ko_losses_tend(nodes, attempt);
 
-    if (has(nodes, attempt, "failed", &err))
+    if (!err && ko_nodes_has(nodes, attempt, "failed", &err))
         state = read_failure(nodes, attempt, code, how);
-    else if (!err && has(nodes, attempt, "over", &err))
+    else if (!err && ko_nodes_has(nodes, attempt, "over", &err))
         state = KO_NODES_OVER;
     if (!err && state != KO_NODES_LOST)
         return state;
-    nodes->is_lost = true;
-    *code = KO_NODES_LOST_CODE;
-    if (err == KOLO_E_TIMEOUT)
-        snprintf(how, KO_NODES_TEXT,
-                 "the kolorun that serves all machines has not answered for %d s",
-                 ANSWER_MS / 1000);
-    else
-        snprintf(how, KO_NODES_TEXT, "the kolorun that serves all machines has gone");
-    return KO_NODES_LOST;
+    return lose_server(nodes, err, code, how);
+}
+
+void ko_nodes_stay(struct ko_nodes *nodes, int attempt)
+{
+    char how[KO_NODES_TEXT];
+    int code;
+    int err = ko_losses_tend(nodes, attempt);
+
+    if (err)
+        lose_server(nodes, err, &code, how);
 }
