@@ -244,19 +244,111 @@ start() {
         run "$KOLORUN" $use
         [ "$status" -eq 125 ] && [[ "${lines[0]}" == $sentence ]] || { echo "$use: $output"; return 1; }
     done <<'END'
---hostfile hosts true|kolorun: --hostfile and --host: *run it on each machine*--nnodes*srun
--hostfile hosts true|kolorun: --hostfile and --host: *
--machinefile hosts true|kolorun: --hostfile and --host: *
---host a:2,b:2 true|kolorun: --hostfile and --host: *
--hosts a,b true|kolorun: --hostfile and --host: *
--H a:2 true|kolorun: --hostfile and --host: *
+--hostfile hosts true|kolorun: --hostfile: kolorun starts*run it on each machine*--nnodes*srun
+-hostfile hosts true|kolorun: --hostfile: *
+-machinefile hosts true|kolorun: --machinefile: *
+--host a:2,b:2 true|kolorun: --host: *
+-hosts a,b true|kolorun: --hosts: *
+-H a:2 true|kolorun: --host: *
+-f hosts true|kolorun: --hostfile: *
 --mca btl tcp true|kolorun: --mca*kolo-info*-x NAME=VALUE
 -mca btl tcp true|kolorun: --mca*
--m train|kolorun: -m: *python3 -m MODULE*
---module train --epochs 3|kolorun: -m: *python3 -m MODULE*
+-m train|kolorun: --module: *python3 -m MODULE*
+--module train --epochs 3|kolorun: --module: *python3 -m MODULE*
 --nnodes 1:4 true|kolorun: --nnodes 1:4: *say one
 --map-by ppr:2:socket true|kolorun: --map-by ppr:2:socket: *-n*--bind-to
+-n 1 ./a : -n 2 ./b|kolorun: : -n: all ranks run one program*$RANK*
+-np 1 ./a x : --host h ./b|kolorun: : --host: all ranks run one program*
+-n 2 -N 3 true|kolorun: -n 2 and -N 3 both say *
+-N 0 true|kolorun: -N is "0"*
+-genv A|kolorun: -genv takes a NAME and a VALUE*
+-genv A=b c true|kolorun: -genv takes a NAME and a VALUE*
+--local-ranks-filter 0,x true|kolorun: --local-ranks-filter is "0,x"; it takes a list like 0,3
+--local-ranks-filter 1, true|kolorun: --local-ranks-filter is *
 END
+}
+
+# Every row of the table: name, argument, and whether it is refused.
+foreign_rows() {
+    grep -oE '^    \{"[a-z-]+", (0|.[a-zA-Z].), ("[A-Z]+"|NULL), *(NULL)?' src/tools/launch_foreign.c
+    grep -c '^    {"' src/tools/launch_foreign.c >&2
+}
+
+@test "every option of the table of other launchers' is taken or refused, and in the manual" {
+    local name letter argument taken count=0
+    foreign_rows >"$D/rows" 2>"$D/count"
+    [ "$(wc -l <"$D/rows")" -eq "$(cat "$D/count")" ]
+    while IFS=', ' read -r name letter argument taken; do
+        name=${name#'{"'} name=${name%'"'}
+        argument=$([ "$argument" = NULL ] || echo a)
+        run "$KOLORUN" --$name $argument sh -c 'echo ran'
+        if [ "$taken" ]; then
+            [ "$status" -eq 0 ] && [ "$output" = ran ] || { echo "--$name: $output"; return 1; }
+        else
+            [ "$status" -eq 125 ] && [[ "${lines[0]}" == "kolorun: --$name: "* ]] || { echo "--$name: $output"; return 1; }
+        fi
+        [ "$letter" = 0 ] || {
+            run "$KOLORUN" -${letter:1:1} $argument sh -c 'echo ran'
+            [ "$status" -eq $([ "$taken" ] && echo 0 || echo 125) ]
+        }
+        grep -qw -- "-${name//-/.}" man/kolorun.1 || { echo "the manual has no --$name"; return 1; }
+        count=$((count + 1))
+    done <"$D/rows"
+    [ $count -gt 40 ]
+}
+
+@test "options of other launchers that mean the same as one here" {
+    local use
+    for use in "-N 2" --npernode=2 "-npernode 2" "--ppn 2" "-ppn 2" "-perhost 2" "--n 2" "--np 2" "-n 2 -N 2"; do
+        run "$KOLORUN" $use --no-tag sh -c 'echo $WORLD_SIZE'
+        [ "$output" = $'2\n2' ] || { echo "$use: $output"; return 1; }
+    done
+    run "$KOLORUN" -pernode sh -c 'echo $WORLD_SIZE'
+    [ "$output" = 1 ]
+    for use in -l --tag-output -prepend-rank; do
+        run "$KOLORUN" $use echo a
+        [ "$output" = "[0] a" ]
+    done
+    run "$KOLORUN" -genv A 'b c' -env D_E f -x G=h sh -c 'echo "$A $D_E $G"' # D_E keeps its underscore
+    [ "$output" = "b c f h" ]
+    run "$KOLORUN" --bind-to package true
+    [ "$status" -eq 0 ]
+    start -n 1 --shutdown-timeout 0.2 --timeout 0.2 sh -c 'trap "" TERM; while :; do sleep 0.05; done'
+    code=0; wait $job || code=$?
+    [ $code -eq 124 ]
+    grep -q SIGKILL "$D/err"
+    run "$KOLORUN" -- echo : -n
+    [ "$output" = ": -n" ]
+    run "$KOLORUN" echo : a
+    [ "$output" = ": a" ]
+}
+
+@test "--local-ranks-filter passes on the output of some, and keeps the files of all" {
+    run "$KOLORUN" -n 3 --local-ranks-filter 2,0 sh -c 'echo $RANK; echo $RANK >&2'
+    [ "$(sort <<<"$output")" = $'[0] 0\n[0] 0\n[2] 2\n[2] 2' ]
+    run --separate-stderr "$KOLORUN" -n 2 --no-tag --local_ranks_filter=1 --log-dir "$D/l" -t 3 sh -c 'echo $RANK; echo e$RANK >&2'
+    [ "$output" = 1 ]
+    [ "$(cat "$D"/l/*/attempt_0/0/stdout.log)" = 0 ]
+    [ "$(cat "$D"/l/*/attempt_0/0/stderr.log)" = e0 ]
+    [ "$(cat "$D"/l/*/attempt_0/1/stdout.log)" = 1 ]
+}
+
+@test "torchrun's PET_ variables stand for options, and the command line counts before them" {
+    export PET_NPROC_PER_NODE=2 PET_RUN_ID=x PET_NO_TAG=1 PET_STANDALONE=0 PET_MAX_RESTARTS=1 PET_ROLE=
+    run "$KOLORUN" sh -c 'echo $WORLD_SIZE $TORCHELASTIC_RUN_ID $TORCHELASTIC_MAX_RESTARTS $ROLE_NAME'
+    [ "$output" = $'2 x 1 default\n2 x 1 default' ]
+    PET_RDZV_ID=y run "$KOLORUN" --nproc-per-node 1 --max-restarts 0 sh -c 'echo $WORLD_SIZE $TORCHELASTIC_RUN_ID $TORCHELASTIC_MAX_RESTARTS'
+    [ "$output" = "1 y 0" ]
+    unset PET_MAX_RESTARTS
+    export PET_NNODES=2:2 PET_NODE_RANK=1 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=7
+    run "$KOLORUN" sh -c 'echo $RANK $MASTER_ADDR $MASTER_PORT $PET_NNODES'
+    [ "$(sort <<<"$output")" = $'2 127.0.0.1 7 2:2\n3 127.0.0.1 7 2:2' ]
+    run "$KOLORUN" --rdzv-endpoint localhost:8 -n 1 sh -c 'echo $RANK $MASTER_ADDR $MASTER_PORT'
+    [ "$output" = "1 localhost 8" ]
+    PET_NNODES=many run -125 "$KOLORUN" true
+    [ "${lines[0]}" = 'kolorun: PET_NNODES: --nnodes is "many"; it takes a whole number from 1 to 524287' ]
+    PET_STANDALONE=yes run -125 "$KOLORUN" true
+    [ "${lines[0]}" = 'kolorun: PET_STANDALONE: it is "yes"; it takes 0 or 1' ]
 }
 
 @test "every rank's environment" {

@@ -4,6 +4,7 @@
  * command line; launch.h is the rest.
  */
 #include "launch.h"
+#include "launch_foreign.h"
 
 #include "kolo.h"
 #include "launcher.h"
@@ -38,15 +39,15 @@ enum key {
     KEY_DRY,
     KEY_TIMEOUT,
     KEY_GRACE,
-    KEY_TAG,
     KEY_NO_TAG,
     KEY_WDIR,
     KEY_ROLE,
     KEY_REPORT_BINDINGS,
     KEY_MAP_BY,
-    KEY_IGNORED,
-    KEY_MCA,
-    KEY_LOST_AFTER
+    KEY_LOST_AFTER,
+    KEY_LOCAL_RANKS,
+    KEY_ENV,
+    KEY_PER_NODE
 };
 
 static const struct argp_option option_list[] = {
@@ -54,6 +55,8 @@ static const struct argp_option option_list[] = {
      "Ranks to start on this machine: a number, gpu or cpu for one each, or auto: gpu if there is "
      "any, else cpu. Default 1",
      1},
+    {"np", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
+    {"n", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {NULL, 'x', "NAME[=VALUE]", 0,
      "Set a variable for every rank; without =VALUE it must be set here", 1},
     {"max-restarts", KEY_RESTARTS, "R", 0,
@@ -66,7 +69,9 @@ static const struct argp_option option_list[] = {
     {"role", KEY_ROLE, "NAME", 0, "ROLE_NAME of every rank. Default \"default\"", 1},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Stop the job after this time. Default 0: never", 1},
     {"grace", KEY_GRACE, "SECONDS", 0, "Time from SIGTERM to SIGKILL when stopping. Default 5", 1},
-    {"tag-output", KEY_TAG, NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
+    {"shutdown-timeout", 0, NULL, OPTION_ALIAS, NULL, 1},
+    {"tag-output", 'l', NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
+    {"prepend-rank", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"no-tag", KEY_NO_TAG, NULL, 0, "Pass the output through untouched", 1},
     {"log-dir", KEY_LOG_DIR, "DIR", 0,
      "Keep logs and error files of this job below DIR. Default of -r and -t: TMPDIR, or /tmp", 1},
@@ -74,6 +79,8 @@ static const struct argp_option option_list[] = {
      "Write streams into log files: 1 stdout, 2 stderr, 3 both, or RANK:STREAMS,... by local rank",
      1},
     {"tee", 't', "STREAMS", 0, "Write them into log files too", 1},
+    {"local-ranks-filter", KEY_LOCAL_RANKS, "RANKS", 0,
+     "Pass the output of these alone on, a list by local rank like 0,3", 1},
     {"dry-run", KEY_DRY, NULL, 0, "Print what would be started, and start nothing", 1},
     {"quiet", 'q', NULL, 0, "No table of how the ranks ended when one fails", 1},
     {"standalone", KEY_STANDALONE, NULL, 0, "This machine is all there is. Default", 2},
@@ -91,35 +98,15 @@ static const struct argp_option option_list[] = {
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
     {"rdzv-id", 0, NULL, OPTION_ALIAS, NULL, 2},
 
-    /* of other launchers: what would change nothing here */
-    {"allow-run-as-root", KEY_IGNORED, NULL, 0, "Taken, and ignored", 3},
-    {"oversubscribe", 0, NULL, OPTION_ALIAS, NULL, 3},
-    {"no-python", 0, NULL, OPTION_ALIAS, NULL, 3},
     {"map-by", KEY_MAP_BY, "ANY", 0, "Taken, and ignored: ranks go by --bind-to", 3},
-    {"monitor-interval", KEY_IGNORED, "ANY", 0, "Taken, and ignored", 3},
-    {"start-method", 0, NULL, OPTION_ALIAS, NULL, 3},
-    {"rdzv-conf", KEY_IGNORED, "ANY", 0, "Taken, and ignored", 3},
-    {"local-addr", 0, NULL, OPTION_ALIAS, NULL, 3},
-
-    /* of other launchers: refused, by refusals[] */
-    {"host", 'H', "HOSTS", OPTION_HIDDEN, NULL, 3},
-    {"hosts", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
-    {"hostfile", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
-    {"machinefile", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
-    {"mca", KEY_MCA, NULL, OPTION_HIDDEN, NULL, 3},
-    {"module", 'm', NULL, OPTION_HIDDEN, NULL, 3},
+    {"npernode", 'N', "N", 0, "The same as -n, which counts the ranks of one machine here", 3},
+    {"ppn", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"perhost", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"pernode", KEY_PER_NODE, NULL, 0, "The same as -n 1", 3},
+    {"genv", KEY_ENV, "NAME VALUE", 0, "The same as -x NAME=VALUE", 3},
+    {"env", 0, NULL, OPTION_ALIAS, NULL, 3},
     KO_OPTION_HELP,
     {0}};
-
-static const struct {
-    int key;
-    const char *sentence;
-} refusals[] = {
-    {'H', "--hostfile and --host: kolorun starts ranks on its own machine; run it on each machine, "
-          "with --nnodes, or by srun"},
-    {KEY_MCA, "--mca is for Open MPI; kolo takes variables, which kolo-info lists: -x NAME=VALUE"},
-    {'m', "-m: kolorun starts programs; for a module of Python's say python3 -m MODULE"},
-};
 
 static const char doc[] =
     "Start N copies of a program as the ranks of one job, and end them all when one fails."
@@ -134,7 +121,11 @@ static const char doc[] =
     "  kolorun -n 8 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 ./prog\n"
     "or the same line on both:\n"
     "  kolorun -n 8 --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.0.0.1 ./prog\n\n"
-    "-np N is -n N; one dash does for long options too. The exit code is that of the rank that "
+    "-np N is -n N; one dash does for long options too, and PET_NNODES and the like stand for "
+    "options as with torchrun. Other options of torchrun's, mpirun's and mpiexec's are taken if "
+    "they "
+    "would change nothing here, or refused with what to do instead: kolorun(1). The exit code is "
+    "that of the rank that "
     "failed first (128 + signal if a signal "
     "ended it), 0 if none did, 124 after --timeout, 125 if kolorun itself failed, 126 or 127 if "
     "the "
@@ -200,35 +191,57 @@ static bool is_for_both(const char *text)
            !strncmp(text, "KOLO_PORT_RANGE=", strlen("KOLO_PORT_RANGE="));
 }
 
-static void add_export(struct argp_state *state, struct ko_launch_options *options, char *text)
+static void set_export(struct argp_state *state, struct ko_launch_options *options,
+                       const char *name, const char *value)
 {
-    const char *value;
-    char **grown;
+    const size_t size = sizeof *options->exports * (size_t)(options->nexports + 1);
+    char **grown = realloc(options->exports, size);
+    char *text;
 
-    if (*text == '=' || !*text)
-        argp_error(state, "-x takes NAME or NAME=VALUE, not \"%s\"", text);
-    if (!strchr(text, '=')) {
-        value = getenv(text);
-        if (!value)
-            argp_error(state, "-x %s: no such variable here; -x %s=VALUE sets it", text, text);
-        return; /* ranks inherit it */
-    }
-    grown = realloc(options->exports, sizeof *grown * (size_t)(options->nexports + 1));
-    if (!grown) {
-        argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
+    if (grown)
+        options->exports = grown;
+    if (!grown || asprintf(&text, "%s=%s", name, value) < 0) {
+        argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", name);
         return;
     }
-    if (is_for_both(text))
-        putenv(text);
-    options->exports = grown;
     options->exports[options->nexports++] = text;
+    if (is_for_both(text))
+        setenv(name, value, 1);
+}
+
+static void add_export(struct argp_state *state, struct ko_launch_options *options,
+                       const char *text)
+{
+    const char *value = strchr(text, '=');
+    char *name = strndup(text, value ? (size_t)(value - text) : strlen(text));
+
+    if (!name)
+        argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
+    else if (!*name)
+        argp_error(state, "-x takes NAME or NAME=VALUE, not \"%s\"", text);
+    else if (value)
+        set_export(state, options, name, value + 1);
+    else if (!getenv(text)) /* else ranks inherit it */
+        argp_error(state, "-x %s: no such variable here; -x %s=VALUE sets it", text, text);
+    free(name);
+}
+
+static void free_exports(struct ko_launch_options *options)
+{
+    for (int i = 0; i < options->nexports; i++)
+        free(options->exports[i]);
+    free(options->exports);
 }
 
 /* ---- options ------------------------------------------------------------------------------ */
 
 struct command {
     struct ko_launch_options options;
-    int tag; /* -1: not said */
+    int tag;          /* -1: not said */
+    int nprocs;       /* by -n; 0: not said */
+    int nprocs_again; /* by -N, which means the same here */
+    bool reads_environment;
+    bool has_its_address; /* the endpoint, or the master's address, is the environment's */
     bool standalone;
     bool numbers_machines; /* --rdzv-backend c10d */
     const char *endpoint;
@@ -237,17 +250,14 @@ struct command {
 };
 
 /* "2", or "2:2" as torchrun takes it. */
-static int parse_machines_count(struct argp_state *state, char *text)
+static int parse_machines_count(struct argp_state *state, const char *text)
 {
-    char *colon = strchr(text, ':');
+    const char *colon = strchr(text, ':');
 
-    if (colon) {
-        *colon = 0;
-        if (strcmp(text, colon + 1) != 0)
-            argp_error(state, "--nnodes %s:%s: the number of machines is fixed; say one", text,
-                       colon + 1);
-    }
-    return ko_option_whole(state, "--nnodes", text, 1, INT_MAX / MAX_RANKS);
+    if (colon && (strncmp(text, colon + 1, (size_t)(colon - text)) ||
+                  strlen(colon + 1) != (size_t)(colon - text)))
+        argp_error(state, "--nnodes %s: the number of machines is fixed; say one", text);
+    return ko_option_whole(state, "--nnodes", colon ? colon + 1 : text, 1, INT_MAX / MAX_RANKS);
 }
 
 static const char *check_streams(struct argp_state *state, const char *what, const char *text)
@@ -261,6 +271,8 @@ static enum ko_binding parse_binding(struct argp_state *state, const char *text)
 {
     static const char *const names[] = {"none", "core", "numa", "socket", "hwthread"};
 
+    if (!strcmp(text, "package")) /* Open MPI's word for it since 5.0 */
+        text = "socket";
     for (int i = 0; i < 5; i++)
         if (!strcmp(text, names[i]))
             return (enum ko_binding)i;
@@ -299,6 +311,16 @@ static void complete_address(struct argp_state *state, struct command *command)
         options->master_addr = "127.0.0.1";
 }
 
+static void complete_nprocs(struct argp_state *state, struct command *command)
+{
+    const int n = command->nprocs, again = command->nprocs_again;
+
+    if (n && again && n != again)
+        argp_error(state, "-n %d and -N %d both say how many ranks this machine has; give one", n,
+                   again);
+    command->options.nprocs = again ? again : n ? n : 1;
+}
+
 /* Defaults that depend on other options, and options that contradict each other. */
 static void complete(struct argp_state *state, struct command *command)
 {
@@ -306,6 +328,7 @@ static void complete(struct argp_state *state, struct command *command)
     struct timespec now;
 
     complete_address(state, command);
+    complete_nprocs(state, command);
     if (options->nnodes > 1 && command->standalone)
         argp_error(state, "--standalone and --nnodes %d contradict each other", options->nnodes);
     if (options->nnodes > 1 && !options->master_addr)
@@ -328,21 +351,47 @@ static void complete(struct argp_state *state, struct command *command)
     }
 }
 
+/* -genv NAME VALUE */
+static void add_pair(struct argp_state *state, struct ko_launch_options *options, const char *name)
+{
+    const char *value = state->next < state->argc ? state->argv[state->next++] : NULL;
+
+    if (!value || !*name || strchr(name, '='))
+        argp_error(state, "-genv takes a NAME and a VALUE; -x NAME=VALUE is the same");
+    else
+        set_export(state, options, name, value);
+}
+
 static error_t parse_foreign(int key, char *arg, struct argp_state *state)
 {
+    struct command *command = state->input;
+
     switch (key) {
-    case KEY_IGNORED:
+    case 'N':
+        command->nprocs_again = ko_option_whole(state, "-N", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_PER_NODE:
+        command->nprocs_again = 1;
+        return 0;
+    case KEY_ENV:
+        add_pair(state, &command->options, arg);
         return 0;
     case KEY_MAP_BY: /* which says how many ranks there are, too */
         if (!strncmp(arg, "ppr:", 4))
             argp_error(state, "--map-by %s: say how many ranks by -n, and where by --bind-to", arg);
         return 0;
     default:
-        for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
-            if (refusals[i].key == key)
-                argp_error(state, "%s", refusals[i].sentence);
-        return ARGP_ERR_UNKNOWN;
+        return ko_foreign_parse(key, state);
     }
+}
+
+/* What the command line says counts before what the environment says in another way. */
+static void set_address(struct command *command, const char **address, const char *text)
+{
+    if (command->has_its_address && !command->reads_environment)
+        command->endpoint = command->options.master_addr = NULL;
+    command->has_its_address = command->reads_environment;
+    *address = text;
 }
 
 static error_t parse_machines(int key, char *arg, struct argp_state *state)
@@ -363,7 +412,7 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
     case KEY_MASTER_ADDR:
         if (ko_host_parse("--master-addr", arg, command->master_host))
             argp_error(state, "%s", kolo_last_error());
-        command->options.master_addr = command->master_host;
+        set_address(command, &command->options.master_addr, command->master_host);
         return 0;
     case KEY_MASTER_PORT:
         command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
@@ -375,7 +424,7 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         command->options.run_id = arg;
         return 0;
     case KEY_ENDPOINT:
-        command->endpoint = arg;
+        set_address(command, &command->endpoint, arg);
         return 0;
     case KEY_BACKEND:
         if (strcmp(arg, "static") && strcmp(arg, "c10d"))
@@ -404,9 +453,14 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
     case KEY_LOG_DIR:
         command->options.log_dir = arg;
         return 0;
-    case KEY_TAG:
+    case 'l':
     case KEY_NO_TAG:
-        command->tag = key == KEY_TAG;
+        command->tag = key == 'l';
+        return 0;
+    case KEY_LOCAL_RANKS:
+        if (ko_logs_lists(arg, 0) < 0)
+            argp_error(state, "--local-ranks-filter is \"%s\"; it takes a list like 0,3", arg);
+        command->options.shown_ranks = arg;
         return 0;
     case KEY_DRY:
         command->options.dry = true;
@@ -425,7 +479,7 @@ static error_t parse_start(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case 'n':
-        command->options.nprocs = parse_nprocs(state, arg);
+        command->nprocs = parse_nprocs(state, arg);
         return 0;
     case 'x':
         add_export(state, &command->options, arg);
@@ -479,9 +533,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case ARGP_KEY_INIT:
+        command->reads_environment = true;
+        ko_foreign_environment(option_list, parse_start, state);
+        command->reads_environment = false;
         hyphenate_next(state);
         return 0;
     case ARGP_KEY_ARGS: /* the program; what follows it is its own */
+        ko_foreign_check_program(state, state->next);
         command->options.program = state->argv + state->next;
         return 0;
     case ARGP_KEY_NO_ARGS:
@@ -516,14 +574,13 @@ static bool open_standard_descriptors(void)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = option_list, .parser = parse, .args_doc = "PROGRAM [ARGUMENT...]", .doc = doc};
-    struct command command = {.options = {.nprocs = 1,
-                                          .nnodes = 1,
-                                          .node_rank = -1,
-                                          .grace_ms = 5000,
-                                          .lost_after_ms = 30000},
-                              .tag = -1};
+    const struct argp argp = {.options = ko_foreign_options(option_list),
+                              .parser = parse,
+                              .args_doc = "PROGRAM [ARGUMENT...]",
+                              .doc = doc};
+    struct command command = {
+        .options = {.nnodes = 1, .node_rank = -1, .grace_ms = 5000, .lost_after_ms = 30000},
+        .tag = -1};
     int code;
 
     argp_program_version_hook = print_version;
@@ -532,6 +589,6 @@ int main(int argc, char **argv)
         argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_LONG_ONLY, NULL, &command))
         return KO_EXIT_SELF;
     code = ko_launch(&command.options);
-    free(command.options.exports);
+    free_exports(&command.options);
     return code;
 }

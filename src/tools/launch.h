@@ -37,7 +37,8 @@ struct ko_launch_options {
     const char *run_id;
     int max_restarts;
     const char *redirects, *tees; /* as ko_logs_mask takes them; NULL: none */
-    const char *log_dir;          /* NULL: none was asked for */
+    const char *shown_ranks; /* whose output is passed on, as ko_logs_lists takes them; NULL: all */
+    const char *log_dir;     /* NULL: none was asked for */
     enum ko_binding binding;
     bool reports_bindings;
     const char *role; /* ROLE_NAME; NULL: default */

@@ -146,6 +146,23 @@ int ko_logs_mask(const char *text, int local_rank)
     }
 }
 
+int ko_logs_lists(const char *text, int local_rank)
+{
+    int lists = 0;
+
+    for (;; text++) {
+        char *end;
+        long rank = strtol(text, &end, 10);
+
+        if (end == text || rank < 0 || (*end && *end != ','))
+            return -1;
+        lists |= rank == local_rank;
+        text = end;
+        if (!*text)
+            return lists;
+    }
+}
+
 /* ---- as the command line asks ------------------------------------------------------------ */
 
 static bool wants_logs(const struct ko_launch_options *options)

@@ -44,4 +44,7 @@ void ko_logs_close(struct ko_logs *logs);
  * all ranks or a list like 0:1,3:2, NULL is nothing. -1: text is neither. */
 int ko_logs_mask(const char *text, int local_rank);
 
+/* Whether a list of ranks like 0,3 has local_rank: 1 or 0, -1: text is no such list. */
+int ko_logs_lists(const char *text, int local_rank);
+
 #endif

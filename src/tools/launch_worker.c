@@ -175,12 +175,16 @@ static bool open_output(struct start *start, int which)
     int bit = 1 << which;
     bool is_teed = ko_logs_mask(options->tees, start->worker->local_rank) & bit;
     bool is_redirected = ko_logs_mask(options->redirects, start->worker->local_rank) & bit;
+    bool is_hidden =
+        options->shown_ranks && !ko_logs_lists(options->shown_ranks, start->worker->local_rank);
 
-    if (is_teed)
+    if (is_teed && !is_hidden)
         return (start->copy[which] = open_log(start, which)) >= 0 &&
                !pipe2(start->output[which], O_CLOEXEC);
-    if (is_redirected)
+    if (is_redirected || is_teed)
         return (start->output[which][1] = open_log(start, which)) >= 0;
+    if (is_hidden)
+        return (start->output[which][1] = open("/dev/null", O_WRONLY | O_CLOEXEC)) >= 0;
     return !options->tag || !pipe2(start->output[which], O_CLOEXEC);
 }
 
