@@ -142,17 +142,44 @@ static bool is_set(char *const *environment, const struct row *row)
     return look_up(environment, row->rank) || look_up(environment, row->size);
 }
 
+/* Of rank and size, which a row needs both: what is not set, NULL if both are. *other is what of
+ * the row is set. */
+static const char *find_missing(char *const *environment, const struct row *row, const char **other)
+{
+    const char *size = size_name(environment, row);
+    const bool has_size = look_up(environment, size), has_rank = look_up(environment, row->rank);
+
+    *other = has_size ? size : has_rank ? row->rank : row->mark;
+    return !has_size ? size : !has_rank ? row->rank : NULL;
+}
+
+/* There may be a whole row below, which is what was meant: one variable is easily left over. */
+static int fail_half_set(char *const *environment, const struct row *row)
+{
+    const char *other, *missing = find_missing(environment, row, &other), *unused;
+    const struct row *whole = row + 1;
+
+    while (whole < rows + NROWS &&
+           (!is_set(environment, whole) || find_missing(environment, whole, &unused)))
+        whole++;
+    if (whole < rows + NROWS)
+        return ko_fail(KOLO_E_INVALID,
+                       "%s is not set, but %s is: set both (%s), or neither, and %s will count "
+                       "(%s)",
+                       missing, other, row->launcher, whole->rank, whole->launcher);
+    return ko_fail(KOLO_E_INVALID,
+                   "%s is not set, but %s is: set both (%s), or neither for a single rank", missing,
+                   other, row->launcher);
+}
+
 static int read_rank(char *const *environment, const struct row *row,
                      struct ko_placement *placement)
 {
-    const char *size = size_name(environment, row);
-    const char *missing = look_up(environment, size) ? row->rank : size;
+    const char *size = size_name(environment, row), *other;
     int err;
 
-    if (!look_up(environment, size) || !look_up(environment, row->rank))
-        return ko_fail(KOLO_E_INVALID,
-                       "%s is not set, but %s is: set both (%s), or neither for a single rank",
-                       missing, missing == size ? row->rank : size, row->launcher);
+    if (find_missing(environment, row, &other))
+        return fail_half_set(environment, row);
     err = ko_config_whole(size, look_up(environment, size), 1, INT_MAX, &placement->size);
     if (err)
         return err;
@@ -220,17 +247,30 @@ static int read_details(char *const *environment, const struct row *row,
     return err;
 }
 
+/* That a row which does not count is half set. Not of one that its rank alone marks: that is
+ * another launcher's too. */
+static void note_half_set(char *const *environment, const struct row *row,
+                          struct ko_placement *placement)
+{
+    const char *other, *missing = find_missing(environment, row, &other);
+
+    if (!is_set(environment, row) || !missing || row->mark == row->rank || placement->note[0])
+        return;
+    snprintf(placement->note, sizeof placement->note,
+             "%s is not set, but %s is (%s): neither counts, since %s is set", missing, other,
+             row->launcher, placement->rank_name);
+}
+
 /* The row's rank and size, as far as they can be read: a launcher that does not count may be half
  * set. */
 static bool peek(char *const *environment, const struct row *row, int *rank, int *size)
 {
-    const char *rank_text = look_up(environment, row->rank);
-    const char *size_text = look_up(environment, size_name(environment, row));
+    const char *other;
 
-    if (!is_set(environment, row) || !rank_text || !size_text)
+    if (!is_set(environment, row) || find_missing(environment, row, &other))
         return false;
-    *rank = (int)strtol(rank_text, NULL, 10);
-    *size = (int)strtol(size_text, NULL, 10);
+    *rank = (int)strtol(look_up(environment, row->rank), NULL, 10);
+    *size = (int)strtol(look_up(environment, size_name(environment, row)), NULL, 10);
     return true;
 }
 
@@ -243,8 +283,10 @@ static int read_rows_below(char *const *environment, const struct row *row,
     while (!err && ++row < rows + NROWS) {
         int rank, size;
 
-        if (!peek(environment, row, &rank, &size))
+        if (!peek(environment, row, &rank, &size)) {
+            note_half_set(environment, row, placement);
             continue;
+        }
         if (rank == placement->rank && size == placement->size)
             err = read_details(environment, row, placement);
         else if (size >= placement->size)

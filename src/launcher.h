@@ -38,6 +38,7 @@ struct ko_placement {
     char host[KO_HOST_TEXT];
     int port, pmi_fd;              /* 0, and -1: none */
     char warning[KO_WARNING_TEXT]; /* "", or that a launcher around this one says of a larger job */
+    char note[KO_WARNING_TEXT];    /* "", or that one which does not count is half set */
 };
 
 /* Reads an environment, "NAME=VALUE" texts up to a NULL; an empty value counts as not set. On

@@ -280,6 +280,8 @@ static void log_placement(const struct ko_placement *placement)
         return;
     ko_placement_describe(placement, text, sizeof text);
     ko_log(KO_LOG_INFO, "%s", text);
+    if (placement->note[0])
+        ko_log(KO_LOG_INFO, "%s", placement->note);
 }
 
 static int join_by(const char *method, int timeout_ms, kolo_group **world)

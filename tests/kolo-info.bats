@@ -203,6 +203,9 @@ with_old_verbs() {
     json 'd["job"]["rank"] == 1 and d["job"]["size"] == 3 and "PMI" in d["job"]["launcher"]' <<<"$output"
     RANK=0 WORLD_SIZE=1 PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO"
     [[ "$output" == *"  warning "*"is the former left over from another job?"* ]]
+    RANK=0 WORLD_SIZE=1 PMI_SIZE=3 run "$INFO"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"  note "*"PMI_RANK is not set, but PMI_SIZE is "*"neither counts, since RANK is set"* ]]
     PMI_RANK=1 run "$INFO"
     [ "$status" -eq 1 ]
     [[ "$output" == *"  refused "*"PMI_SIZE is not set, but PMI_RANK is"* ]]

@@ -205,10 +205,15 @@ static void half_set_environments_are_refused(void **state)
     refuse("WORLD_SIZE=2", "RANK is not set, but WORLD_SIZE is: set both");
     refuse("RANK=0 WORLD_SIZE= ", "WORLD_SIZE is not set, but RANK is");
     refuse("KOLO_SIZE=2", "KOLO_RANK is not set, but KOLO_SIZE is");
-    refuse("KOLO_RANK=0 " MPICH, "KOLO_SIZE is not set, but KOLO_RANK is");
+    refuse("KOLO_RANK=0 " MPICH,
+           "KOLO_SIZE is not set, but KOLO_RANK is: set both (set by hand), or "
+           "neither, and PMI_RANK will count (PMI: MPICH or srun)");
+    refuse("RANK=3 PMI_SIZE=4 " SRUN, "or neither, and SLURM_PROCID will count (srun)");
+    refuse("RANK=3 PMI_SIZE=4", "set both (torchrun or kolorun), or neither for a single rank");
     refuse("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set, but OMPI_COMM_WORLD_RANK");
     refuse("PMI_SIZE=2", "PMI_RANK is not set, but PMI_SIZE is");
     refuse("PMIX_RANK=0", "SLURM_NTASKS is not set, but PMIX_RANK is");
+    refuse("SLURM_STEP_ID=0", "SLURM_NTASKS is not set, but SLURM_STEP_ID is");
     refuse("SLURM_STEP_ID=0 SLURM_PROCID=0", "SLURM_NTASKS is not set, but SLURM_PROCID is");
     refuse("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", "SLURM_STEP_NODELIST is not set");
     refuse("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n",
@@ -222,6 +227,30 @@ static void half_set_environments_are_refused(void **state)
     refuse("RANK=0 WORLD_SIZE=2 MASTER_ADDR= MASTER_PORT=5",
            "MASTER_ADDR is empty, but MASTER_PORT is not");
     refuse("PMI_RANK=0 PMI_SIZE=2", "PMI_RANK is set, but PMI_FD is not");
+}
+
+/* One that does not count: that is said, not refused. */
+static void other_launchers_may_be_half_set(void **state)
+{
+    static const char *const cases[][2] = {
+        {TORCH "PMI_SIZE=4", "PMI_RANK is not set, but PMI_SIZE is (PMI: MPICH or srun): neither "
+                             "counts, since RANK is set"},
+        {TORCH "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE is not set, but "
+                                         "OMPI_COMM_WORLD_RANK is (Open MPI): neither counts"},
+        {TORCH "SLURM_STEP_ID=3 SLURM_NTASKS=2", "SLURM_PROCID is not set, but SLURM_NTASKS is"},
+        {TORCH "SLURM_STEP_ID=3", "SLURM_NTASKS is not set, but SLURM_STEP_ID is (srun)"},
+        {TORCH "SLURM_JOB_ID=3 SLURM_NTASKS=2", ""}, /* of a batch script */
+        {TORCH OPEN_MPI, ""},
+        {OPEN_MPI, ""},
+        {TORCH SRUN, ""}};
+    struct ko_placement placement;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(read_text(cases[i][0], &placement), KOLO_OK);
+        if (cases[i][1][0] ? !strstr(placement.note, cases[i][1]) : placement.note[0])
+            fail_msg("%s: \"%s\"", cases[i][0], placement.note);
+    }
 }
 
 static void contradictions_are_refused(void **state)
@@ -326,6 +355,7 @@ int main(void)
         cmocka_unit_test(the_port_of_a_step_is_of_the_range),
         cmocka_unit_test(scripts_of_slurm_are_single),
         cmocka_unit_test(half_set_environments_are_refused),
+        cmocka_unit_test(other_launchers_may_be_half_set),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(descriptions_are_cut),
         cmocka_unit_test(attempts_are_counted_alike_or_not_at_all),

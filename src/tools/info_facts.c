@@ -152,4 +152,6 @@ void ko_facts_job(struct ko_facts *facts, int *nproblems)
     add(facts, "placement", false, "%s", text);
     if (placement.warning[0])
         add(facts, "warning", false, "%s", placement.warning);
+    if (placement.note[0])
+        add(facts, "note", false, "%s", placement.note);
 }
