@@ -177,13 +177,21 @@ static int open_at_agent(const struct ko_placement *placement, const ko_deadline
 static int share(const struct ko_placement *placement, char text[KO_PMI_TEXT],
                  const ko_deadline *deadline)
 {
+    const int64_t began_ns = ko_now_ns();
     struct ko_pmix library;
+    char cause[KO_ERROR_TEXT];
     int err;
 
     if (placement->meeting == KO_MEET_PMI)
-        return ko_pmi_share(placement->pmi_fd, placement->rank, text, deadline);
-    err = ko_pmix_load(&library);
-    return err ? err : ko_pmix_share(&library, placement->rank, text, KO_PMI_TEXT, deadline);
+        err = ko_pmi_share(placement->pmi_fd, placement->rank, text, deadline);
+    else if (!(err = ko_pmix_load(&library)))
+        err = ko_pmix_share(&library, placement->rank, text, KO_PMI_TEXT, deadline);
+    if (!err)
+        return KOLO_OK;
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "rank %d of %d, %lld ms after it began to meet the others: %.500s",
+                   placement->rank, placement->size,
+                   (long long)((ko_now_ns() - began_ns) / 1000000), cause);
 }
 
 /* Rank 0: serves the store, says where, or that it cannot. */

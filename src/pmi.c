@@ -38,16 +38,18 @@ static int read_line(int fd, char line[LINE], const ko_deadline *deadline)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (n < 0)
-            return ko_fail_errno(errno, "PMI: recv from descriptor %d", fd);
+            return ko_fail_errno(errno, "recv from descriptor %d", fd);
         if (n == 0)
-            return ko_fail(KOLO_E_PEER_LOST, "PMI: the launcher has gone");
+            return ko_fail(KOLO_E_PEER_LOST,
+                           "the launcher has gone; it ends a job of which a rank has "
+                           "ended, and says so itself");
         if (line[used] == '\n') {
             line[used] = 0;
             return KOLO_OK;
         }
         used++;
     }
-    return ko_fail(KOLO_E_PROTOCOL, "PMI: the launcher sent a line of more than %d bytes", LINE);
+    return ko_fail(KOLO_E_PROTOCOL, "the launcher sent a line of more than %d bytes", LINE);
 }
 
 /* The value of a field of the answer: "rc=0" gives "0" for "rc". False: it has none, or one too
@@ -71,6 +73,14 @@ static bool find_field(const char *line, const char *name, char *value, size_t c
     return false;
 }
 
+static int fail_request(const char *request, int err)
+{
+    char cause[KO_ERROR_TEXT];
+
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    return ko_fail(err, "PMI: no answer to \"%.100s\": %.200s", request, cause);
+}
+
 /* Sends a request and reads its answer, which must be of the kind `answer` and say no failure. */
 static int __attribute__((format(printf, 5, 6)))
 ask(int fd, const char *answer, char line[LINE], const ko_deadline *deadline, const char *format,
@@ -91,7 +101,7 @@ ask(int fd, const char *answer, char line[LINE], const ko_deadline *deadline, co
     if (!err)
         err = read_line(fd, line, deadline);
     if (err)
-        return err;
+        return fail_request(request, err);
     if (!find_field(line, "cmd", kind, sizeof kind) || strcmp(kind, answer))
         return refuse(request, line);
     find_field(line, "rc", code, sizeof code);
@@ -105,7 +115,7 @@ static int wait_for_all(int fd, char line[LINE], const ko_deadline *deadline)
     if (err != KOLO_E_TIMEOUT)
         return err;
     return ko_fail(KOLO_E_TIMEOUT,
-                   "waited %d ms over PMI for all ranks to come; KOLO_TIMEOUT_MS sets the limit",
+                   "waited %d ms over PMI (cmd=barrier_in) for all ranks to come; " KO_PMI_WHO,
                    deadline->timeout_ms);
 }
 

@@ -14,6 +14,12 @@
 /* The longest text that is shared, its NUL included. It holds no space, "=" or line's end. */
 #define KO_PMI_TEXT 256
 
+/* For the time-outs of launchers' barriers, which know no names. */
+#define KO_PMI_WHO                                                                             \
+    "the launcher does not tell who is missing: look for a rank that has ended, or that does " \
+    "not join. With KOLO_MASTER=host:port of rank 0, set for all, kolo names it; "             \
+    "KOLO_TIMEOUT_MS sets the limit"
+
 /* Gives rank 0's text to all ranks: all of them call it, and it returns by the deadline at the
  * latest. text is read on rank 0 and written on the others. */
 int ko_pmi_share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *deadline);

@@ -4,6 +4,7 @@
  */
 #include "pmix.h"
 
+#include "pmi.h"
 #include "status.h"
 #include "thread.h"
 
@@ -31,6 +32,22 @@ struct call {
     int status;
     char text[512];
 };
+
+/* A call by its name, what it waits for, and what it may mean that it fails. */
+struct step {
+    const char *name, *waits_for, *hint;
+};
+
+static const struct step init_step = {"PMIx_Init", NULL,
+                                      "does the launcher that started this process still run?"};
+static const struct step put_step = {"PMIx_Put", NULL, "does the launcher still run?"};
+static const struct step fence_step = {
+    "PMIx_Fence", "for all ranks to come; " KO_PMI_WHO,
+    "a rank may have ended before it came, which the launcher says itself"};
+static const struct step get_step = {"PMIx_Get",
+                                     "for the address that rank 0 has left; KOLO_TIMEOUT_MS sets "
+                                     "the limit, and KOLO_MASTER=host:port of rank 0 does without",
+                                     "rank 0 may have ended, which the launcher says itself"};
 
 /* ---- the library ------------------------------------------------------------------------- */
 
@@ -63,9 +80,10 @@ int ko_pmix_load(struct ko_pmix *library)
     return KOLO_OK;
 }
 
-static int fail(const struct ko_pmix *library, const char *what, int status)
+static int fail(const struct ko_pmix *library, const struct step *step, int status)
 {
-    return ko_fail(KOLO_E_SYSTEM, "%s failed: %s", what, library->error_string(status));
+    return ko_fail(KOLO_E_SYSTEM, "%s failed: %s; %s", step->name, library->error_string(status),
+                   step->hint);
 }
 
 /* ---- calls with a deadline --------------------------------------------------------------- */
@@ -114,8 +132,8 @@ static void end_fence(int status, void *call)
 }
 
 /* started is what the function that began the call has returned. Gives the call up. */
-static int await(const struct ko_pmix *library, const char *what, struct call *call, int started,
-                 char *text, size_t cap, const ko_deadline *deadline)
+static int await(const struct ko_pmix *library, const struct step *step, struct call *call,
+                 int started, char *text, size_t cap, const ko_deadline *deadline)
 {
     bool has_callback = started == SUCCESS;
     int status = started == DONE_AT_ONCE ? SUCCESS : started;
@@ -126,16 +144,15 @@ static int await(const struct ko_pmix *library, const char *what, struct call *c
         pthread_cond_timedwait(&call->has_ended, &call->lock, &until);
     if (has_callback && !call->is_done) {
         let_go(call, 1);
-        return ko_fail(KOLO_E_TIMEOUT,
-                       "waited %d ms in %s for all ranks to come; KOLO_TIMEOUT_MS sets the limit",
-                       deadline->timeout_ms, what);
+        return ko_fail(KOLO_E_TIMEOUT, "waited %d ms in %s %s", deadline->timeout_ms, step->name,
+                       step->waits_for);
     }
     if (has_callback)
         status = call->status;
     if (text)
         snprintf(text, cap, "%s", call->text);
     let_go(call, has_callback ? 1 : 2);
-    return status == SUCCESS ? KOLO_OK : fail(library, what, status);
+    return status == SUCCESS ? KOLO_OK : fail(library, step, status);
 }
 
 static int wait_for_all(const struct ko_pmix *library, const ko_deadline *deadline)
@@ -144,7 +161,7 @@ static int wait_for_all(const struct ko_pmix *library, const ko_deadline *deadli
 
     if (!call)
         return KOLO_E_NOMEM;
-    return await(library, "PMIx_Fence", call, library->fence(NULL, 0, NULL, 0, end_fence, call),
+    return await(library, &fence_step, call, library->fence(NULL, 0, NULL, 0, end_fence, call),
                  NULL, 0, deadline);
 }
 
@@ -158,7 +175,7 @@ static int get(const struct ko_pmix *library, const struct ko_pmix_process *self
     if (!call)
         return KOLO_E_NOMEM;
     of.rank = 0;
-    err = await(library, "PMIx_Get", call, library->get(&of, "kolo", NULL, 0, end_call, call), text,
+    err = await(library, &get_step, call, library->get(&of, "kolo", NULL, 0, end_call, call), text,
                 cap, deadline);
     if (!err && !*text)
         err = ko_fail(KOLO_E_PROTOCOL, "PMIx gave no text of rank 0");
@@ -172,7 +189,7 @@ static int put(const struct ko_pmix *library, char *text)
 
     if (status == SUCCESS)
         status = library->commit();
-    return status == SUCCESS ? KOLO_OK : fail(library, "PMIx_Put", status);
+    return status == SUCCESS ? KOLO_OK : fail(library, &put_step, status);
 }
 
 int ko_pmix_share(const struct ko_pmix *library, int rank, char *text, size_t cap,
@@ -180,7 +197,7 @@ int ko_pmix_share(const struct ko_pmix *library, int rank, char *text, size_t ca
 {
     struct ko_pmix_process self;
     int status = library->init(&self, NULL, 0);
-    int err = status == SUCCESS ? KOLO_OK : fail(library, "PMIx_Init", status);
+    int err = status == SUCCESS ? KOLO_OK : fail(library, &init_step, status);
 
     if (err)
         return err;

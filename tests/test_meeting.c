@@ -242,7 +242,8 @@ static void wrong_answers_of_pmi_are_refused(void **state)
     expect_refusal("init", "\n", 0, KOLO_E_PROTOCOL, "was answered by \"\"");
     expect_refusal("init", endless, 0, KOLO_E_PROTOCOL, "a line of more than 1024 bytes");
     expect_refusal("init", "", 0, KOLO_E_PEER_LOST, "the launcher does not answer");
-    expect_refusal("get_my_kvsname", "", 0, KOLO_E_PEER_LOST, "the launcher has gone");
+    expect_refusal("get_my_kvsname", "", 0, KOLO_E_PEER_LOST,
+                   "no answer to \"cmd=get_my_kvsname\": the launcher has gone");
     expect_refusal("get_my_kvsname", "cmd=my_kvsname\n", 0, KOLO_E_PROTOCOL, "was answered by");
     expect_refusal("put", "cmd=put_result rc=1\n", 0, KOLO_E_PROTOCOL, "cmd=put");
     expect_refusal("barrier_in", "cmd=barrier_out rc=1\n", 0, KOLO_E_PROTOCOL, "cmd=barrier_in");
@@ -260,7 +261,30 @@ static void missing_ranks_over_pmi_are_a_timeout(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     answer(pair[0], answers);
     assert_int_equal(ko_pmi_share(pair[1], 1, text, &deadline), KOLO_E_TIMEOUT);
-    assert_non_null(strstr(kolo_last_error(), "waited 200 ms over PMI for all ranks to come"));
+    assert_non_null(
+        strstr(kolo_last_error(), "waited 200 ms over PMI (cmd=barrier_in) for all ranks to come"));
+    assert_non_null(strstr(kolo_last_error(), "With KOLO_MASTER=host:port of rank 0"));
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* The same from outside: who waited is named, and how long. */
+static void a_rank_that_waits_over_pmi_is_named(void **state)
+{
+    static const char answers[] = "cmd=response_to_init rc=0\ncmd=my_kvsname kvsname=k\n";
+    struct ko_placement placement = {
+        .rank = 1, .size = 3, .local_size = -1, .meeting = KO_MEET_PMI};
+    ko_deadline deadline = ko_deadline_in(SHORT_MS);
+    kolo_store *store;
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    answer(pair[0], answers);
+    placement.pmi_fd = pair[1];
+    assert_int_equal(ko_meeting_open(&placement, &deadline, &store), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "rank 1 of 3, "));
+    assert_non_null(strstr(kolo_last_error(), " ms after it began to meet the others: waited 200"));
     close(pair[0]);
     close(pair[1]);
 }
@@ -437,6 +461,7 @@ int main(void)
         cmocka_unit_test(a_rank_0_that_cannot_serve_is_said),
         cmocka_unit_test(wrong_answers_of_pmi_are_refused),
         cmocka_unit_test(missing_ranks_over_pmi_are_a_timeout),
+        cmocka_unit_test(a_rank_that_waits_over_pmi_is_named),
         cmocka_unit_test(ranks_meet_at_the_first_node),
         cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
         cmocka_unit_test(a_group_can_be_joined_again_at_once),

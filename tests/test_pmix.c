@@ -183,7 +183,7 @@ static void errors_name_the_call(void **state)
 
     (void)state;
     fake.init = BROKEN;
-    expect(share(0, text, PATIENCE_MS), "PMIx_Init failed: BROKEN", 0);
+    expect(share(0, text, PATIENCE_MS), "PMIx_Init failed: BROKEN; does the launcher", 0);
     fake.init = 0;
     fake.put = BROKEN;
     expect(share(0, text, PATIENCE_MS), "PMIx_Put failed: BROKEN", 1);
@@ -191,13 +191,13 @@ static void errors_name_the_call(void **state)
     fake.commit = -2;
     expect(share(0, text, PATIENCE_MS), "PMIx_Put failed: OTHER", 2);
     fake.fence = BROKEN;
-    expect(share(1, text, PATIENCE_MS), "PMIx_Fence failed: BROKEN", 3);
+    expect(share(1, text, PATIENCE_MS), "PMIx_Fence failed: BROKEN; a rank may have ended", 3);
     fake.fence = 0;
     fake.fence_later = BROKEN;
     expect(share(1, text, PATIENCE_MS), "PMIx_Fence failed: BROKEN", 4);
     fake.fence_later = 0;
     fake.get = BROKEN;
-    expect(share(1, text, PATIENCE_MS), "PMIx_Get failed: BROKEN", 5);
+    expect(share(1, text, PATIENCE_MS), "PMIx_Get failed: BROKEN; rank 0 may have ended", 5);
     fake.get = 0;
     fake.get_later = BROKEN;
     expect(share(1, text, PATIENCE_MS), "PMIx_Get failed: BROKEN", 6);
@@ -216,8 +216,15 @@ static void a_rank_that_does_not_come_is_a_timeout(void **state)
     fake.is_silent = 1;
     err = share(1, text, SHORT_MS);
     assert_int_equal(err, KOLO_E_TIMEOUT);
-    expect(err, "waited 100 ms in PMIx_Fence for all ranks to come", 0);
+    expect(err, "waited 100 ms in PMIx_Fence for all ranks to come; ", 0);
+    expect(err, "KOLO_MASTER=host:port of rank 0", 0);
     fake.done(KO_PMIX_SUCCESS, fake.call);
+    fake.fence = AT_ONCE;
+    err = share(1, text, SHORT_MS);
+    assert_int_equal(err, KOLO_E_TIMEOUT);
+    expect(err, "waited 100 ms in PMIx_Get for the address that rank 0 has left; ", 0);
+    fake.done = NULL;
+    fake.got(KO_PMIX_SUCCESS, NULL, fake.call);
 }
 
 /* Loads the real one if it is here; it is used by tests/interop. */
