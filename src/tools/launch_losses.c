@@ -59,7 +59,7 @@ int ko_losses_join(struct ko_nodes *nodes)
 
     gethostname(host, sizeof host - 1);
     snprintf(key, sizeof key, "where/%d", nodes->node_rank);
-    snprintf(text, sizeof text, "%.60s, %s", host, address);
+    snprintf(text, sizeof text, "%.60s, %.180s", host, address);
     if (!err)
         err = kolo_store_set(nodes->keys, key, (kolo_bytes){text, strlen(text)});
     if (err || nodes->is_server)

@@ -512,7 +512,7 @@ static enum ko_nodes_state lose_server(struct ko_nodes *nodes, int err, int *cod
     *code = KO_NODES_LOST_CODE;
     if (err == KOLO_E_TIMEOUT)
         snprintf(silent, sizeof silent, "has not answered for %d s", ANSWER_MS / 1000);
-    snprintf(how, KO_NODES_TEXT, "the kolorun that serves all machines, at %.180s, %s",
+    snprintf(how, KO_NODES_TEXT, "the kolorun that serves all machines, at %.150s, %s",
              nodes->endpoint, silent);
     return KO_NODES_LOST;
 }
