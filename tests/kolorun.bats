@@ -34,7 +34,7 @@ await_text() {
         ! grep -qF -- "$2" "$1" || return 0
         sleep 0.05
     done
-    echo "$1 never said: $2" && return 1
+    echo "$1 never said: $2" && cat "$1" && return 1
 }
 
 # Waits until a process is gone, or a zombie that nobody has reaped.

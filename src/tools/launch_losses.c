@@ -229,6 +229,14 @@ int ko_losses_tend(struct ko_nodes *nodes, int attempt)
     return err || !is_time ? err : listen_to_all(nodes, attempt);
 }
 
+void ko_losses_begin(struct ko_nodes *nodes)
+{
+    for (int i = 0; nodes->lives && i < nodes->nnodes; i++) {
+        nodes->lives[i].silent_ms = 0;
+        nodes->lives[i].is_lost = false;
+    }
+}
+
 int ko_losses_count(const struct ko_nodes *nodes)
 {
     int n = 0;

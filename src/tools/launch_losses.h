@@ -22,6 +22,9 @@ int ko_losses_join(struct ko_nodes *nodes);
  * KOLO_E_PEER_LOST if one of those who have come was lost. */
 int ko_losses_tend(struct ko_nodes *nodes, int attempt);
 
+/* All have met: from now on each is waited for. */
+void ko_losses_begin(struct ko_nodes *nodes);
+
 /* How many machines were lost and have not been replaced, as the serving one knows. */
 int ko_losses_count(const struct ko_nodes *nodes);
 

@@ -449,6 +449,7 @@ int ko_nodes_meet(struct ko_nodes *nodes, int attempt, int signal_fd, char maste
         err = ko_nodes_get(nodes, attempt, "master", text);
     if (err)
         return err;
+    ko_losses_begin(nodes);
     *port = (int)strtol(text, &host, 10);
     snprintf(master, KO_NODES_TEXT, "%s", *host ? host + 1 : host);
     return KOLO_OK;
