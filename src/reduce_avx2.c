@@ -23,9 +23,15 @@ TARGET static inline shorts bytes_load(const void *from)
     return (shorts)_mm_cvtepi8_epi16(_mm_loadl_epi64(from));
 }
 
-TARGET static inline void half_store(void *to, vector value)
+TARGET static inline shorts half_shorts(vector value)
 {
-    _mm_storeu_si128(to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    return (shorts)_mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+TARGET static inline void stream_shorts(void *to, const shorts *line)
+{
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+        _mm_stream_si128((__m128i *)to + i, (__m128i)line[i]);
 }
 
 TARGET static inline void stream_line(void *to, const void *line)

@@ -23,9 +23,15 @@ TARGET static inline shorts bytes_load(const void *from)
     return (shorts)_mm256_cvtepi8_epi16(_mm_loadu_si128(from));
 }
 
-TARGET static inline void half_store(void *to, vector value)
+TARGET static inline shorts half_shorts(vector value)
 {
-    _mm256_storeu_si256(to, _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT));
+    return (shorts)_mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+TARGET static inline void stream_shorts(void *to, const shorts *line)
+{
+    _mm256_stream_si256(to, (__m256i)line[0]);
+    _mm256_stream_si256((__m256i *)to + 1, (__m256i)line[1]);
 }
 
 TARGET static inline void stream_line(void *to, const void *line)

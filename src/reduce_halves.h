@@ -4,8 +4,9 @@
  * that a processor has for it, which no compiler finds by itself in the loops of reduce_loops.h;
  * the same bits, and on x86 several times as fast. 8-bit floats widen by way of float16. The files
  * that include it give TARGET, LANES, the vector types of as many floats, ints and shorts,
- * half_floats, which widens shorts, bytes_load, which makes them of signed bytes, and half_store.
- * What does not fill a vector goes through buffers that do.
+ * half_floats, which widens shorts, half_shorts, its inverse, bytes_load, which makes shorts of
+ * signed bytes, and stream_shorts, of a line of them. What does not fill a vector goes through
+ * buffers that do.
  */
 #include "reduce_blocks.h"
 
@@ -23,15 +24,20 @@ TARGET static inline vector half_load(const void *from)
     return half_floats(halves);
 }
 
+HALF_INLINE void half_store(void *to, shorts halves)
+{
+    memcpy(to, &halves, sizeof halves);
+}
+
 /* LANES elements of n parts, from byte at on, divided by `by`. */
-HALF_INLINE void half_sum(char *out, const char *const *parts, int n, size_t at, float by)
+HALF_INLINE shorts half_sum(const char *const *parts, int n, size_t at, float by)
 {
     vector sum = half_load(parts[0] + at);
 
     _Pragma("GCC unroll 8") for (int i = 1; i < n; i++) sum += half_load(parts[i] + at);
     if (by != 1)
         sum /= by;
-    half_store(out + at, sum);
+    return half_shorts(sum);
 }
 
 /* Inlined into the functions below, where n is a constant. */
@@ -43,12 +49,12 @@ HALF_INLINE void half_sums(char *out, const void *const *from, int n, size_t cou
 
     _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) parts[i] = from[i];
     for (size_t at = 0; at < nbytes - left; at += HALF_VECTOR)
-        half_sum(out, parts, n, at, by);
+        half_store(out + at, half_sum(parts, n, at, by));
     if (!left)
         return;
     for (int i = 0; i < n; i++)
         parts[i] = memcpy(rest[i], parts[i] + nbytes - left, left);
-    half_sum(rest[0], parts, n, 0, by);
+    half_store(rest[0], half_sum(parts, n, 0, by));
     memcpy(out + nbytes - left, rest[0], left);
 }
 
@@ -63,18 +69,35 @@ TARGET static void float16_avg_last(void *out, const void *a, const void *b, siz
     half_sums(out, (const void *const[]){a, b}, 2, count, (float)nranks);
 }
 
+TARGET static void float16_scale(void *out_, const void *in_, size_t count, double factor_)
+{
+    const float factor = (float)factor_;
+    const size_t nbytes = count * HALF_BYTES, left = nbytes % HALF_VECTOR;
+    char *out = out_, rest[HALF_VECTOR] = {0};
+    const char *in = in_;
+
+    for (size_t at = 0; at < nbytes - left; at += HALF_VECTOR)
+        half_store(out + at, half_shorts(half_load(in + at) * factor));
+    if (!left)
+        return;
+    memcpy(rest, in + nbytes - left, left);
+    half_store(rest, half_shorts(half_load(rest) * factor));
+    memcpy(out + nbytes - left, rest, left);
+}
+
 HALF_INLINE void half_stream(void *const *outs, int nouts, const void *const *from, int n,
                              size_t nlines)
 {
-    _Alignas(KO_STREAMED_LINE) char line[KO_STREAMED_LINE];
+    enum { IN_LINE = KO_STREAMED_LINE / HALF_VECTOR };
+    shorts line[IN_LINE]; /* in registers: it was to be loaded more widely than it is stored */
     const char *parts[KO_MOST_AT_ONCE];
 
     for (size_t at = 0; at < nlines * KO_STREAMED_LINE; at += KO_STREAMED_LINE) {
         _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) parts[i] = (const char *)from[i] + at;
-        for (size_t i = 0; i < KO_STREAMED_LINE; i += HALF_VECTOR)
-            half_sum(line, parts, n, i, 1);
+        _Pragma("GCC unroll 8") for (size_t i = 0; i < IN_LINE; i++) line[i] =
+            half_sum(parts, n, i * HALF_VECTOR, 1);
         for (int k = 0; k < nouts; k++)
-            stream_line((char *)outs[k] + at, line);
+            stream_shorts((char *)outs[k] + at, line);
     }
 }
 
@@ -149,12 +172,12 @@ TARGET static void float16_narrow(void *out_, const void *in_, size_t count)
 
     for (; count >= LANES; count -= LANES, in += sizeof wide, out += HALF_VECTOR) {
         memcpy(&wide, in, sizeof wide);
-        half_store(out, wide);
+        half_store(out, half_shorts(wide));
     }
     if (!count)
         return;
     memcpy(&wide, in, count * sizeof(float));
-    half_store(rest, wide);
+    half_store(rest, half_shorts(wide));
     memcpy(out, rest, count * HALF_BYTES);
 }
 

@@ -80,6 +80,19 @@
         EVERY out[i] = (type)(load(in[i]) * factor);                                           \
     }
 
+#define SCALE_WORDS(name)                                                                       \
+    TARGET static void name##_scale(void *out_, const void *in_, size_t count_, double factor_) \
+    {                                                                                           \
+        word_any *out = out_;                                                                   \
+        const word_any *in = in_;                                                               \
+        const float factor = (float)factor_;                                                    \
+        const size_t count = count_ / 2, odd = 2 * count;                                       \
+        EVERY out[i] = pair_store(pair_times(pair_load(in[i]), factor));                        \
+        if (odd < count_)                                                                       \
+            ((name##_any *)out_)[odd] =                                                         \
+                name##_store(name##_load(((const name##_any *)in_)[odd]) * factor);             \
+    }
+
 /* ---- the loops of each kind --------------------------------------------------------------- */
 
 /* Signed and unsigned integers differ in min and max, averages and factors alone. */
@@ -122,6 +135,7 @@
     EXTREME_LOOPS(name, type, work)   \
     WIDEN_NARROW(name)                \
     WORD_FOLDS(name)                  \
+    SCALE_WORDS(name)                 \
     AVERAGE_WORDS(name)
 
 #define LOOPS_OF(id, name, type, kind, work) kind##_LOOPS(name, type, work)

@@ -30,11 +30,14 @@ static inline shorts bytes_load(const void *from)
     return (shorts)vget_low_s16(vmovl_s8((int8x8_t)vdup_n_s32(bytes)));
 }
 
-static inline void half_store(void *to, vector value)
+static inline shorts half_shorts(vector value)
 {
-    const float16x4_t halves = vcvt_f16_f32(value);
+    return (shorts)vcvt_f16_f32(value);
+}
 
-    memcpy(to, &halves, sizeof halves);
+static inline void stream_shorts(void *to, const shorts *line)
+{
+    ko_copy_line(to, line);
 }
 
 static inline void stream_line(void *to, const void *line)

@@ -104,7 +104,6 @@
     EXACT(name##_max, type)          \
     WIDE_AVG(name, type)             \
     DIRECT_SUM(name, type)           \
-    WIDE_SCALE(name)                 \
     WIDE(name, type, prod)
 #define BYTE_REDUCTIONS(name, type) \
     EXACT(name##_min, type)         \
