@@ -156,7 +156,7 @@ static void hostile_invitations(void **state)
  * done with those of their length. */
 static void take(const struct puppet *puppet, uint32_t nbytes, struct ko_foreign_sample sample)
 {
-    enum { ENOUGH = 10 };
+    enum { ENOUGH = 40 };
 
     for (int i = 0; i < ENOUGH; i++) {
         puppet->link->frame = (struct ko_frame){

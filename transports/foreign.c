@@ -23,9 +23,10 @@
 #include <unistd.h>
 
 enum {
-    TRIES = 6,     /* slices of each way that decide on a class */
-    LOOKS = 64,    /* at slices of a class that is decided, for one at the time; */
-    AGAIN_MS = 50, /* it is tried again after so long */
+    TRIES = 24,     /* slices of each way that decide on a class: the first find caches as the other
+                       left them */
+    LOOKS = 64,     /* at slices of a class that is decided, for one at the time; */
+    AGAIN_MS = 100, /* it is tried again after so long */
 };
 
 /* Of so many slices the least time for 1 MiB. */

@@ -17,7 +17,7 @@
 
 enum {
     PATIENCE_NS = 20000, /* with a peer that does not begin to read: some copies of a slice */
-    TURN = 8,
+    TURN = 32,
     MOST_COPIED = 63, /* slices in turn, after some were taken back */
     MOST_UNREADABLE = 4
 };
