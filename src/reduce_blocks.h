@@ -18,6 +18,9 @@ typedef void (*ko_fold_fn)(void *out, const void *const *parts, size_t count);
 typedef void (*ko_stream_fn)(void *const *outs, int nouts, const void *const *parts, size_t nlines);
 enum { KO_STREAMED_LINE = 64 };
 
+/* Their sum divided by nranks. */
+typedef void (*ko_average_fn)(void *out, const void *const *parts, size_t count, int nranks);
+
 struct ko_folds {
     ko_reduce_fn two;
     ko_fold_fn of[KO_MOST_AT_ONCE + 1]; /* by the number of parts, from 3 on; NULL: none for it */
@@ -35,6 +38,11 @@ struct ko_folds {
         }                                                                                         \
     }
 
+#define AVERAGES_TO_EIGHT(name)                                             \
+    {                                                                       \
+        [2] = name##2, name##3, name##4, name##5, name##6, name##7, name##8 \
+    }
+
 /* How a reduction is made up: each part widened (if there is a widen), folded, the sum divided by
  * the number of ranks (if there is a divide) and narrowed (if there was a widen). */
 struct ko_kernels {
@@ -46,6 +54,8 @@ struct ko_kernels {
     void (*widen)(void *out, const void *in, size_t count);
     void (*narrow)(void *out, const void *in, size_t count);
     void (*divide)(void *out, size_t count, int nranks);
+    const ko_average_fn
+        *averages; /* all of it at once, by the number of parts, from 2 on; or NULL */
 };
 
 /* ko_reduce_many_fn, by such kernels. */

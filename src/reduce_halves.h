@@ -63,11 +63,19 @@ TARGET static void float16_sum_two(void *out, const void *a, const void *b, size
     half_sums(out, (const void *const[]){a, b}, 2, count, 1);
 }
 
-TARGET static void float16_avg_last(void *out, const void *a, const void *b, size_t count,
-                                    int nranks)
-{
-    half_sums(out, (const void *const[]){a, b}, 2, count, (float)nranks);
-}
+#define HALF_AVERAGE(n)                                                                      \
+    TARGET static void float16_average##n(void *out, const void *const *parts, size_t count, \
+                                          int nranks)                                        \
+    {                                                                                        \
+        half_sums(out, parts, n, count, (float)nranks);                                      \
+    }
+HALF_AVERAGE(2)
+HALF_AVERAGE(3)
+HALF_AVERAGE(4)
+HALF_AVERAGE(5)
+HALF_AVERAGE(6)
+HALF_AVERAGE(7)
+HALF_AVERAGE(8)
 
 TARGET static void float16_scale(void *out_, const void *in_, size_t count, double factor_)
 {

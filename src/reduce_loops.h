@@ -42,15 +42,25 @@
         const work n = (work)nranks, inverse = 1 / n;                                             \
         AVERAGE_EVERY(plus(load(a[i]), load(b[i])), times, over, store)                           \
     }
-#define AVERAGE_WORDS(name)                                                                        \
-    AVERAGE_FLOAT(name##_avg_words, word_any, float, pair_load, pair_store, pair_plus, pair_times, \
-                  pair_over)                                                                       \
-    static void name##_avg_last(void *out, const void *a, const void *b, size_t count, int nranks) \
-    {                                                                                              \
-        name##_avg_words(out, a, b, count / 2, nranks);                                            \
-        if (count % 2)                                                                             \
-            name##_odd(out, (const void *const[]){a, b}, 2, count - 1, (float)nranks);             \
+#define AVERAGE_WORDS_OF(many, name)                                                             \
+    TARGET static void name##_average##many(void *out_, const void *const *parts, size_t count_, \
+                                            int nranks)                                          \
+    {                                                                                            \
+        word_any *out = out_;                                                                    \
+        const float n = (float)nranks, inverse = 1 / n;                                          \
+        const size_t count = count_ / 2;                                                         \
+        PARTS_##many(word_any) AVERAGE_EVERY(ALL_##many(pair_plus, pair_load), pair_times,       \
+                                             pair_over, pair_store) if (count_ % 2)              \
+            name##_odd(out_, parts, many, count_ - 1, n);                                        \
     }
+#define AVERAGE_WORDS(name)   \
+    AVERAGE_WORDS_OF(2, name) \
+    AVERAGE_WORDS_OF(3, name) \
+    AVERAGE_WORDS_OF(4, name) \
+    AVERAGE_WORDS_OF(5, name) \
+    AVERAGE_WORDS_OF(6, name) \
+    AVERAGE_WORDS_OF(7, name) \
+    AVERAGE_WORDS_OF(8, name)
 
 #define AVERAGE_INTEGER(name, type, work, divisor)                                               \
     TARGET static void name##_divide(void *out_, size_t count, int nranks)                       \

@@ -75,6 +75,12 @@
 #define WIDE_AVG(name, type)                                                                      \
     MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
          .widen = name##_widen, .narrow = name##_narrow, .divide = float32_divide)
+#define DIRECT_AVG(name, type)                                                                    \
+    static const ko_average_fn name##_averages[] = AVERAGES_TO_EIGHT(name##_average);             \
+    MANY(name##_avg, .nbytes = sizeof(type), .nwide = sizeof(float), .folds = &float32_sum_folds, \
+         .widen = name##_widen, .narrow = name##_narrow, .divide = float32_divide,                \
+         .averages = name##_averages)                                                             \
+    LAST_IS_MANY(name##_avg)
 
 #define SIGNED_REDUCTIONS(name, type) \
     EXACT(name##_min, type)           \
@@ -102,7 +108,7 @@
 #define SMALL_REDUCTIONS(name, type) \
     EXACT(name##_min, type)          \
     EXACT(name##_max, type)          \
-    WIDE_AVG(name, type)             \
+    DIRECT_AVG(name, type)           \
     DIRECT_SUM(name, type)           \
     WIDE(name, type, prod)
 #define BYTE_REDUCTIONS(name, type) \
