@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "letters.h"
 
+#include "mailbox_parts.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,4 +87,15 @@ int letter_take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag
             failed = ranks_fail("the rest of the buffer was touched");
     free(bytes);
     return failed;
+}
+
+size_t letters_held(kolo_group *group)
+{
+    struct ko_mailbox *mailbox = atomic_load(&group->mailbox);
+    size_t nbytes;
+
+    ko_biased_lock_take(&mailbox->lock);
+    nbytes = mailbox->desk.held_bytes;
+    ko_biased_lock_give(&mailbox->lock);
+    return nbytes;
 }

@@ -24,4 +24,7 @@ bool letter_is(const unsigned char *bytes, size_t nbytes, unsigned id);
 int letter_post(kolo_group *group, size_t nbytes, unsigned id, int to, int tag);
 int letter_take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag);
 
+/* Bytes of messages that this rank holds and has not asked for. */
+size_t letters_held(kolo_group *group);
+
 #endif

@@ -50,18 +50,6 @@ static void run_much(ranks_body body, int tolerated)
     }
 }
 
-/* Bytes that this rank holds unasked. */
-static size_t held(kolo_group *group)
-{
-    struct ko_mailbox *mailbox = atomic_load(&group->mailbox);
-    size_t nbytes;
-
-    ko_biased_lock_take(&mailbox->lock);
-    nbytes = mailbox->desk.held_bytes;
-    ko_biased_lock_give(&mailbox->lock);
-    return nbytes;
-}
-
 static int finish(kolo_work *work)
 {
     int err = kolo_work_wait(work, -1);
@@ -96,8 +84,8 @@ static int overtake(kolo_group *group, void *argument)
         failed |= finish(works[i]);
         free(bytes[i]);
     }
-    if (!failed && held(group))
-        failed = ranks_fail("%zu bytes are held for ever", held(group));
+    if (!failed && letters_held(group))
+        failed = ranks_fail("%zu bytes are held for ever", letters_held(group));
     return failed ? ranks_fail("overtake") : 0;
 }
 
@@ -118,8 +106,8 @@ static int keep_little(kolo_group *group, void *argument)
             failed |= finish(works[i]);
     } else {
         failed |= letter_take(group, 10, 9, 0, 9);
-        if (held(group) > MUCH)
-            failed |= ranks_fail("%zu bytes are held", held(group));
+        if (letters_held(group) > MUCH)
+            failed |= ranks_fail("%zu bytes are held", letters_held(group));
         for (int i = N; i-- > 0 && !failed;)
             failed = kolo_recv(group, bytes, MUCH, KOLO_UINT8, KOLO_ANY_RANK, i) ||
                      !letter_is(bytes, MUCH, 1);
@@ -139,8 +127,8 @@ static int keep_little_both_ways(kolo_group *group, void *argument)
     (void)argument;
     failed |= kolo_isend(group, bytes, VAST, KOLO_UINT8, other, 1, &work);
     failed |= letter_post(group, 1, 1, other, 2) || letter_take(group, 1, 1, other, 2);
-    if (held(group) > UNASKED)
-        failed |= ranks_fail("%zu bytes are held", held(group));
+    if (letters_held(group) > UNASKED)
+        failed |= ranks_fail("%zu bytes are held", letters_held(group));
     failed |= kolo_recv(group, got, VAST, KOLO_UINT8, other, 1) || !letter_is(got, VAST, 3);
     failed |= finish(work);
     free(bytes);
@@ -167,7 +155,7 @@ static int overtake_oneself(kolo_group *group, void *argument)
         failed |= finish(works[i]);
     free(bytes);
     free(got);
-    return failed || held(group) ? ranks_fail("overtake_oneself") : 0;
+    return failed || letters_held(group) ? ranks_fail("overtake_oneself") : 0;
 }
 
 static void long_messages_step_aside(void **state)
@@ -201,7 +189,7 @@ static int ask_for_the_long_one(kolo_group *group, void *argument)
     } else {
         failed = letter_take(group, 1, 1, 0, 2);
         failed |= kolo_probe(group, KOLO_ANY_RANK, 1, -1, &found, &message);
-        failed |= !found || message.count != MUCH || held(group) > MUCH;
+        failed |= !found || message.count != MUCH || letters_held(group) > MUCH;
         failed |= kolo_irecv(group, bytes, MUCH, KOLO_UINT8, 0, 1, &work);
         failed |= finish(work) || !letter_is(bytes, MUCH, 7);
     }
@@ -463,7 +451,7 @@ static int refuse(kolo_group *group, bool is_posted_first)
         failed |= ranks_expect(finish(works[1]), KOLO_E_MISMATCH, "receives it as int8");
         failed |= !all_are(room, 400, 0x5a) || !all_are(bytes, MUCH, 0x5a);
         failed |= kolo_recv(group, bytes, MUCH, KOLO_UINT8, 0, 2) || !letter_is(bytes, MUCH, 7);
-        failed |= held(group) != 0;
+        failed |= letters_held(group) != 0;
     }
     free(bytes);
     return failed ? ranks_fail("refuse") : 0;

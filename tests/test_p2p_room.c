@@ -4,7 +4,6 @@
  * keep them, and the group goes on.
  */
 #include "letters.h"
-#include "mailbox_parts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,24 +84,13 @@ static int take(kolo_group *group, const struct flood *flood, int i, int from)
     return letter_take(group, length_of(flood, i), (unsigned)i, from, i);
 }
 
-/* Bytes that this rank holds unasked. */
-static size_t held(kolo_group *group)
-{
-    struct ko_mailbox *mailbox = atomic_load(&group->mailbox);
-    size_t nbytes;
-
-    ko_biased_lock_take(&mailbox->lock);
-    nbytes = mailbox->desk.held_bytes;
-    ko_biased_lock_give(&mailbox->lock);
-    return nbytes;
-}
-
 /* Both have the room that they had in the beginning: sends of medium length end before their
  * receives. Over a wire what the system takes is little. */
 static int send_before_receiving(kolo_group *group, int other)
 {
     enum { N = 3 };
-    int failed = held(group) ? ranks_fail("%zu bytes are held for ever", held(group)) : 0;
+    int failed =
+        letters_held(group) ? ranks_fail("%zu bytes are held for ever", letters_held(group)) : 0;
 
     failed = failed || kolo_barrier(group);
     for (unsigned i = 0; i < N && !failed; i++)
