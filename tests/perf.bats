@@ -209,7 +209,7 @@ on_gpu() {
 }
 
 @test "nccl-tests' flags that choose nothing here are taken at their defaults" {
-    run "$PERF" -t 2 all_reduce_perf -b 8 -e 8 "${QUICK[@]}" -g 1 -R 0 -p 0 -y 0 -C 0 -S 1 -x 0 -D 0 -V 16 -M 0 \
+    run "$PERF" -t 2 all_reduce_perf -b 8 -e 8 "${QUICK[@]}" -T 0 -g 1 -R 0 -p 0 -y 0 -C 0 -S 1 -x 0 -D 0 -V 16 -M 0 \
         -d f8e4m3 --output_file r.json
     [ "$status" -eq 0 ]
     rows | grep -qE '^ +8 +8 +float8_e4m3 .* [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}$'

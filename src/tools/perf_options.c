@@ -86,7 +86,7 @@ static const struct argp_option option_list[] = {
      "Time of rank 0, or mean, least or most of all ranks'. Default 1, the mean", 3},
     {"run-cycles", KEY_CYCLES, "N", 0, "Run all of it N times. Default 1", 3},
     {"run_cycles", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
-    {"timeout", 'T', "SECONDS", 0, "Limit of each call. Default: KOLO_TIMEOUT_MS", 3},
+    {"timeout", 'T', "SECONDS", 0, "Limit of each call. Default, and 0: KOLO_TIMEOUT_MS", 3},
     {NULL, 0, NULL, 0, "Ranks; -t and -N are for when no launcher starts them", 4},
     {"nthreads", 't', "N", 0, "Ranks that are threads of this process. Default 1", 4},
     {"nprocs", 'N', "N", 0, "Start N processes, of -t ranks each", 4},
@@ -343,7 +343,9 @@ static error_t parse_measurement(int key, char *arg, struct argp_state *state, s
         options->cycles = ko_option_whole(state, "--run-cycles", arg, 1, INT_MAX);
         return 0;
     case 'T':
-        options->timeout_ms = (int)ceil(1e3 * parse_number(state, "-T", arg, 0.001, 1e6));
+        options->timeout_ms = (int)ceil(1e3 * parse_number(state, "-T", arg, 0, 1e6));
+        if (!options->timeout_ms)
+            options->timeout_ms = -1;
         return 0;
     case 't':
         options->nthreads = ko_option_whole(state, "-t", arg, 1, MOST_RANKS);
