@@ -26,7 +26,6 @@
 enum {
     MOST_STRANGERS = 256,
     STRANGER_MS = 5000,
-    QUIET_MS = 10000, /* between two warnings of strangers */
     MOST_ARRIVALS = 1 << 15,
     ACCEPTS_AT_ONCE = 64,
     REST_MS = 5000 /* of a store that has not answered */
@@ -369,28 +368,6 @@ static bool make_room(struct ko_endpoint *endpoint)
     return oldest != NULL;
 }
 
-/* Why somebody was turned away. Strangers must not fill a log: those who come soon after one of
- * whom it warns are counted, and each is said at a level that asks for that. */
-static void warn_of_stranger(struct ko_endpoint *endpoint, const char *transport, const char *from)
-{
-    const int64_t now_ns = ko_now_ns();
-    char others[96] = "";
-
-    if (now_ns < endpoint->quiet_until_ns) {
-        endpoint->nunsaid++;
-        ko_log(KO_LOG_DEBUG, "a connection over %s from %s was closed: %s", transport, from,
-               kolo_last_error());
-        return;
-    }
-    if (endpoint->nunsaid)
-        snprintf(others, sizeof others, " (as were %llu others, which KOLO_DEBUG=DEBUG names)",
-                 (unsigned long long)endpoint->nunsaid);
-    ko_log(KO_LOG_WARN, "a connection over %s from %s was closed: %s%s", transport, from,
-           kolo_last_error(), others);
-    endpoint->quiet_until_ns = now_ns + QUIET_MS * INT64_C(1000000);
-    endpoint->nunsaid = 0;
-}
-
 static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
 {
     struct ko_wire *wire;
@@ -401,7 +378,8 @@ static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
         if (err == KO_AGAIN)
             return;
         if (err)
-            warn_of_stranger(endpoint, device->transport->name, "somebody");
+            ko_log_seldom(&endpoint->turned_away, "a connection over %s from %s was closed: %s",
+                          device->transport->name, "somebody", kolo_last_error());
         else
             add_arrival(endpoint, wire);
     }
@@ -429,7 +407,8 @@ static void drive_arrivals(struct ko_endpoint *endpoint)
 
     while (*link) {
         if (!(*link)->is_ready && drive_arrival(endpoint, *link)) {
-            warn_of_stranger(endpoint, (*link)->wire->transport->name, (*link)->from);
+            ko_log_seldom(&endpoint->turned_away, "a connection over %s from %s was closed: %s",
+                          (*link)->wire->transport->name, (*link)->from, kolo_last_error());
             dismiss(endpoint, link);
             continue;
         }

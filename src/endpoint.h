@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "crew.h"
 #include "kolo.h"
+#include "log_seldom.h"
 #include "poller_pool.h"
 #include "status.h"
 #include "topology.h"
@@ -41,9 +42,8 @@ struct ko_endpoint {
     pthread_mutex_t groups_lock;   /* taken before any lock of a group's */
     kolo_group *groups;            /* over this endpoint, by their `next` */
     struct ko_arrival *arrivals;
-    int narrivals, nstrangers; /* strangers: their hello has not come yet */
-    int64_t quiet_until_ns;    /* after a warning of a stranger */
-    uint64_t nunsaid;          /* who were turned away meanwhile */
+    int narrivals, nstrangers;    /* strangers: their hello has not come yet */
+    struct ko_seldom turned_away; /* warnings of strangers */
 };
 
 /* Opens every allowed device, fills `own`, publishes it in the store. Takes store over. */

@@ -16,6 +16,7 @@
 #include "config.h"
 #include "fault.h"
 #include "log.h"
+#include "log_seldom.h"
 #include "poller.h"
 #include "secret_gate.h"
 #include "socket.h"
@@ -28,6 +29,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 #include <sys/resource.h>
@@ -77,7 +79,8 @@ struct ko_server {
     pthread_t thread;
     struct connection_list circles[NCIRCLES]; /* each with those who came last at its end */
     int counts[NCIRCLES];
-    int strangers_max; /* in one circle */
+    int strangers_max;            /* in one circle */
+    struct ko_seldom turned_away; /* warnings of them */
     int introduction_ms;
     struct connection_list ready;     /* to be run without an event */
     struct connection_list claimants; /* each with those whose claims began last at its end */
@@ -361,6 +364,18 @@ static void run(struct connection *connection)
     want(connection);
 }
 
+/* Its owner may not see why it was refused: PyTorch's clients, for one, say that the connection was
+ * closed. */
+static void warn_of(const struct connection *connection)
+{
+    char text[KO_ERROR_TEXT], peer[KO_SOCKET_NAME];
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_socket_peer_name(connection->fd, peer);
+    ko_log_seldom(&connection->server->turned_away,
+                  "a connection from %s to the store was closed: %s", peer, text);
+}
+
 /* True once the connection has shown that it may be here. */
 static bool has_passed(struct connection *connection)
 {
@@ -371,6 +386,8 @@ static bool has_passed(struct connection *connection)
         connection->wanted = wanted;
         err = ko_poller_change(&connection->server->poller, connection->fd, wanted, connection);
     }
+    if (err == KOLO_E_PROTOCOL)
+        warn_of(connection);
     if (err && err != KO_AGAIN)
         cut_off(connection, kolo_last_error());
     return !err && !ko_gate_wanted(&connection->gate);

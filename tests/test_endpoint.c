@@ -244,16 +244,16 @@ static void nonsense_is_logged_once(void **state)
                          (ssize_t)sizeof nonsense);
         assert_true(is_closed(fixture, fd, 3000));
         close(fd);
-        assert_true(fixture->right->quiet_until_ns > 0);
-        fixture->right->quiet_until_ns = INT64_MAX; /* however long this takes */
+        assert_true(fixture->right->turned_away.quiet_until_ns > 0);
+        fixture->right->turned_away.quiet_until_ns = INT64_MAX; /* however long this takes */
     }
     while (fgets(line, sizeof line, log))
         if (strstr(line, "a connection over tcp from ") && !nlines++)
             assert_non_null(strstr(line, name));
     assert_int_equal(nlines, 1);
-    assert_int_equal(fixture->right->nunsaid, N - 1);
-    fixture->right->quiet_until_ns = 0;
-    fixture->right->nunsaid = 7;
+    assert_int_equal(fixture->right->turned_away.nunsaid, N - 1);
+    fixture->right->turned_away.quiet_until_ns = 0;
+    fixture->right->turned_away.nunsaid = 7;
     garbage(state);
     clearerr(log); /* it has been read to its end before */
     assert_non_null(fgets(line, sizeof line, log));

@@ -8,8 +8,10 @@
 #include "descriptors.h"
 #include "folder.h"
 #include "kolo.h"
+#include "log.h"
 #include "networks.h"
 #include "secret.h"
+#include "socket.h"
 #include "store_server.h"
 #include "wire.h"
 
@@ -94,6 +96,49 @@ static int dial_port(int port)
 static int dial(kolo_store *store)
 {
     return dial_port(kolo_store_port(store));
+}
+
+/* PyTorch's clients do not say why they were refused: the server's log does, by their address, and
+ * once for many. */
+static void who_is_refused_is_named(void **state)
+{
+    enum { N = 20 };
+    static const char words[] = "of anybody who has no token";
+    char path[] = "/tmp/test-store-proof-XXXXXX", line[900], name[KO_SOCKET_NAME], byte;
+    const int log_fd = mkstemp(path);
+    kolo_store *store;
+    int nlines = 0;
+    FILE *log;
+
+    (void)state;
+    assert_true(log_fd >= 0);
+    setenv("KOLO_DEBUG", "WARN", 1);
+    setenv("KOLO_DEBUG_FILE", path, 1);
+    ko_log_reopen();
+    use_token(token);
+    store = serve("127.0.0.1");
+    for (int i = 0; i < N; i++) {
+        const int fd = dial(store);
+
+        if (i == 0)
+            ko_socket_own_name(fd, name);
+        assert_int_equal(send(fd, words, sizeof words, MSG_NOSIGNAL), sizeof words);
+        while (recv(fd, &byte, 1, 0) > 0)
+            ;
+        close(fd);
+    }
+    kolo_store_close(store);
+    unsetenv("KOLO_DEBUG");
+    unsetenv("KOLO_DEBUG_FILE");
+    ko_log_reopen();
+    log = fdopen(log_fd, "r");
+    assert_non_null(log);
+    while (fgets(line, sizeof line, log))
+        if (strstr(line, "to the store was closed: ") && !nlines++)
+            assert_non_null(strstr(line, name));
+    assert_int_equal(nlines, 1);
+    fclose(log);
+    unlink(path);
 }
 
 /* The clients' words and errors, each within the first moments of LIMIT_MS. */
@@ -418,6 +463,7 @@ static void other_machines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {CASE(tokens),
+                                       CASE(who_is_refused_is_named),
                                        CASE(clients_of_pytorch),
                                        CASE(where_that_is_chosen),
                                        CASE(cut_anywhere),
