@@ -54,6 +54,7 @@
     X(ALL_GATHER, "ring_both", ring_both_all_gather, KO_MANY, "a ring in each direction, half of each block") \
     X(REDUCE_SCATTER, "hierarchical", hierarchical_reduce_scatter, KO_SPREAD, "the fewest bytes between hosts") \
     X(REDUCE_SCATTER, "direct", direct_reduce_scatter, KO_ORDERED, "few ranks: one hop") \
+    X(REDUCE_SCATTER, "bruck", bruck_reduce_scatter, KO_EVEN, "short and many ranks: log2(n) steps") \
     X(REDUCE_SCATTER, "ring", ring_reduce_scatter, 0, "each link carries each block once") \
     X(GATHER, "direct", direct_gather, 0, "each block travels once") \
     X(GATHER, "binomial", binomial_gather, KO_EVEN, "log2(n) steps") \

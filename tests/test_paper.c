@@ -209,6 +209,7 @@ static const struct theory theories[] = {
     {KO_ALL_GATHER, "ring", all_pairs, around_once, ALIKE},
     {KO_ALL_GATHER, "ring_both", all_pairs, around_once, ALIKE},
     {KO_REDUCE_SCATTER, "direct", all_pairs, one, ALIKE},
+    {KO_REDUCE_SCATTER, "bruck", all_pairs, lg_up, ALIKE},
     {KO_REDUCE_SCATTER, "ring", all_pairs, around_once, ALIKE},
     {KO_GATHER, "direct", once, one, NOT_ROOT},
     {KO_GATHER, "binomial", subtree_sends, lg, BY_TREE},

@@ -121,8 +121,8 @@ static void one_host_stands_for_all(void **state)
         const char *name;
     } texts[] = {{KO_ALL_REDUCE, "ring"},         {KO_ALL_REDUCE, "ring_both"},
                  {KO_ALL_REDUCE, "hierarchical"}, {KO_ALL_REDUCE, "two_shot"},
-                 {KO_ALL_GATHER, "bruck"},        {KO_REDUCE_SCATTER, "ring"},
-                 {KO_ALL_TO_ALL, "pairwise"}};
+                 {KO_ALL_GATHER, "bruck"},        {KO_REDUCE_SCATTER, "bruck"},
+                 {KO_REDUCE_SCATTER, "ring"},     {KO_ALL_TO_ALL, "pairwise"}};
     struct ko_costs costs = ko_default_costs;
 
     (void)state;
