@@ -121,7 +121,8 @@ int ko_coll_await_input(kolo_group *group, const struct ko_call *call)
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
     int err = ko_gpu_await_mark(group->gpu, call->mark, &deadline);
 
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+    /* A group that has failed meanwhile has nothing to say of this call. */
+    return err ? ko_group_fail(group, err, kolo_last_error()) : ko_group_check(group);
 }
 
 int ko_coll_meet(kolo_group *group, const struct ko_call *call, bool is_direct,

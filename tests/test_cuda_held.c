@@ -34,13 +34,15 @@ static int begin(struct caller *caller)
                                  KOLO_SUM, &caller->work);
 }
 
-/* Rank 0 makes the call when rank 1 has aborted. */
+/* Rank 0 makes a call when rank 1 has aborted; another one: what it is told is not that they
+ * differ.
+ */
 static int look_on(struct caller caller)
 {
     while (!atomic_load(&is_over))
         ranks_nap_ms(1);
     return ranks_expect(
-        kolo_all_reduce(caller.group, caller.memory, caller.memory, COUNT, KOLO_INT32, KOLO_SUM),
+        kolo_all_reduce(caller.group, caller.memory, caller.memory, COUNT, KOLO_INT32, KOLO_MAX),
         KOLO_E_ABORTED, "rank 1 aborted");
 }
 
