@@ -202,6 +202,7 @@ int main(int argc, char **argv)
 
     if (n < 2 || n > MOST_RANKS || ko_tuning_get(&costs) || kolo_store_open_local(&store))
         return 1;
+    setenv("KOLO_PROTO", "inline,reference", 0); /* through slots, as the model has it */
     if (argc > 2)
         setenv("KOLO_ALGO", argv[2], 1);
     for (int i = 0; i < n; i++) {
