@@ -7,11 +7,12 @@
 
 #include "log.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 enum { RESERVE = 64 }; /* for what is opened meanwhile, here and by the program */
 
-void ko_descriptors_note(int newest)
+static void raise_limit(int newest)
 {
     struct rlimit limit;
     rlim_t before;
@@ -24,4 +25,16 @@ void ko_descriptors_note(int newest)
     if (!setrlimit(RLIMIT_NOFILE, &limit))
         ko_log(KO_LOG_INFO, "the limit of open files was %llu, and is %llu now",
                (unsigned long long)before, (unsigned long long)limit.rlim_cur);
+}
+
+/* One thread at a time: who has read the limit before another raised it would lower it again. The
+ * other's raise serves both; nor does anybody wait for a thread that a fork has left behind. */
+void ko_descriptors_note(int newest)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    if (pthread_mutex_trylock(&lock))
+        return;
+    raise_limit(newest);
+    pthread_mutex_unlock(&lock);
 }
