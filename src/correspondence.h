@@ -84,15 +84,6 @@ struct ko_correspondence {
     size_t arrived, total;
 };
 
-/* In memory that both reach, a message of so many bytes that answers one of the peer's goes in
- * pieces (correspondence_send.c), and wants a letter. */
-enum { KO_PIECE = 8 << 10 };
-static inline bool ko_correspondence_wants_pieces(const struct ko_correspondence *with,
-                                                  const struct ko_link *link, size_t nbytes)
-{
-    return nbytes > 2 * KO_PIECE && link->outbox && with->had_come != link->received;
-}
-
 /* Takes a letter in; it may be complete at once. One that takes any rank concerns n of them, from
  * `with` on, any other n = 1. */
 int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_letter *letter);

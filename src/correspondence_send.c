@@ -10,7 +10,6 @@
 #include "dtype.h"
 #include "group.h"
 #include "status.h"
-#include "window_slots.h"
 
 #include <stdlib.h>
 
@@ -122,21 +121,6 @@ static int costs(const struct ko_correspondence *with, const struct ko_letter *l
     return letter->moved || with->had_come == link->received ? 1 : 2;
 }
 
-/* Bytes of the letter's slices, but perhaps of the last. A peer that waits copies one piece out
- * while the next is copied in; to hand over shorter ones takes longer than that saves. */
-static size_t slice_of(const struct ko_correspondence *with, const struct ko_letter *letter,
-                       const struct ko_link *link)
-{
-    const size_t whole = letter->nbytes < link->longest ? letter->nbytes : link->longest;
-    size_t piece = letter->nbytes / 8 / KO_LINE * KO_LINE;
-
-    if (letter->placed || !ko_correspondence_wants_pieces(with, link, letter->nbytes) ||
-        ko_window_may_refer(link, letter->buffer, whole))
-        return link->longest;
-    piece = piece < KO_PIECE ? KO_PIECE : piece;
-    return piece < link->longest ? piece : link->longest;
-}
-
 /* Bytes of messages of medium length that may go to the peer without a word of it. */
 static size_t unheard_bytes(const struct ko_correspondence *with)
 {
@@ -154,11 +138,10 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
     const uint64_t most = link->sent + (is_much ? link->slots : UINT32_MAX);
     const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
     const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
-    const size_t slice = slice_of(with, letter, link);
 
     while (!letter->has_begun || letter->moved < total) {
         size_t left = total - letter->moved;
-        size_t nbytes = left < slice ? left : slice;
+        size_t nbytes = left < link->longest ? left : link->longest;
         int err;
 
         if (awaits_word(letter, &stamp, link))

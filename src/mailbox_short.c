@@ -78,7 +78,7 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
     link = mailbox->channel.ports[to].link;
     with = &mailbox->with[to];
     if (is_open(mailbox, with, link) && !with->untold.seq && !with->sending.first &&
-        mailbox->desk.eager_bytes && !ko_correspondence_wants_pieces(with, link, nbytes)) {
+        mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 
         is_done = send(link, &stamp, from, looks_of(mailbox, looks));
