@@ -148,6 +148,7 @@ size_t transport_suite_add(struct CMUnitTest *tests, const struct transport_trai
         return n;
     n += add_list(tests + n, traits, suite_window_cases, suite_nwindow_cases);
     n += add_list(tests + n, traits, suite_reference_cases, suite_nreference_cases);
+    n += add_list(tests + n, traits, suite_foreign_cases, suite_nforeign_cases);
     return n;
 }
 

@@ -91,6 +91,19 @@ int suite_memory(size_t nbytes, int seals);
 int suite_greet_with(struct suite *suite, uint32_t slice_bytes, int fd, struct ko_wire **wire,
                      int *socket);
 
+/* A link over such a wire, whose other end is ours to play: the socket, and the link's own inbox.
+ */
+struct puppet {
+    struct ko_link *link;
+    int socket;
+};
+struct puppet suite_open_puppet(struct suite *suite, uint32_t slice_bytes);
+void suite_close_puppet(struct puppet *puppet);
+/* Puts a frame of 4096 bytes, with nbytes at `place` beside it, into the link's next slot, and
+ * peeks at it. */
+int suite_refer(const struct puppet *puppet, uint32_t kind, const void *place, size_t nbytes,
+                const void **body);
+
 /* Drives the wire until it fails, and asserts that it does so with status, or KOLO_E_PEER_LOST. */
 void suite_expect_failure(struct ko_wire *wire, int status);
 void suite_expect_loss(struct ko_wire *wire);
@@ -131,8 +144,8 @@ struct suite_case {
     void (*run)(void **state);
 };
 extern const struct suite_case suite_wire_cases[], suite_loss_cases[], suite_link_cases[],
-    suite_window_cases[], suite_reference_cases[], suite_short_cases[];
+    suite_window_cases[], suite_reference_cases[], suite_foreign_cases[], suite_short_cases[];
 extern const size_t suite_nwire_cases, suite_nloss_cases, suite_nlink_cases, suite_nwindow_cases,
-    suite_nreference_cases, suite_nshort_cases;
+    suite_nreference_cases, suite_nforeign_cases, suite_nshort_cases;
 
 #endif
