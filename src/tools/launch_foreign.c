@@ -6,6 +6,7 @@
 
 #include "launch.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -92,8 +93,10 @@ const struct argp_option *ko_foreign_options(const struct argp_option *own)
     static struct argp_option all[OWN_MOST + 2 * NOPTIONS + 1];
     struct argp_option *next = all;
 
-    for (; own->name || own->key || own->doc; own++)
+    for (; own->name || own->key || own->doc; own++) {
+        assert(next < all + OWN_MOST);
         *next++ = *own;
+    }
     for (int i = 0; i < NOPTIONS; i++) {
         const struct argp_option option = {options[i].name, FIRST_KEY + i, options[i].argument,
                                            OPTION_HIDDEN,   NULL,          GROUP};
