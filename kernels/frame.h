@@ -128,9 +128,11 @@ struct ko_foreign_slice {
 enum ko_foreign_state {
     KO_FOREIGN_FREE,
     KO_FOREIGN_READING,    /* the receiver reads it */
+    KO_FOREIGN_READ,       /* it has, and may again until it releases the slice */
     KO_FOREIGN_UNREADABLE, /* the receiver cannot: the sender is to move it */
     KO_FOREIGN_MOVING,     /* the sender copies it to its place */
-    KO_FOREIGN_MOVED       /* there it is */
+    KO_FOREIGN_MOVED,      /* there it is */
+    KO_FOREIGN_WITHDRAWN   /* its sender has given up: it is nowhere any more */
 };
 
 _Static_assert(sizeof(struct ko_announcement) == 24, "announcement travels as it is");

@@ -73,7 +73,7 @@ KO_FN int ko_take(uint64_t *word)
 /* Makes a word that is `from` `to`: true, and what was stored before it was `from` is seen. */
 KO_FN int ko_swap(uint64_t *word, uint64_t from, uint64_t to)
 {
-    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 KO_FN uint64_t ko_exchange_ordered(uint64_t *word, uint64_t value)

@@ -7,9 +7,11 @@
 #include "clock.h"
 #include "foreign.h"
 #include "foreign_out.h"
+#include "ranks.h"
 #include "status.h"
 #include "window_slots.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -311,6 +313,47 @@ static void who_cannot_read_is_left_nothing(void **state)
     suite_close_puppet(&puppet);
 }
 
+static void *read_soon(void *state)
+{
+    ranks_nap_ms(20);
+    ko_store_release(state, KO_FOREIGN_READ);
+    return NULL;
+}
+
+/* Who gives up leaves nothing that may be read any more, when a reader here has come to an end. */
+static void what_is_left_is_withdrawn(void **state)
+{
+    struct suite *suite = *state;
+    struct puppet puppet;
+    unsigned char bytes[4][KO_FOREIGN_LEAST];
+    uint64_t *lefts[4];
+    pthread_t reader;
+
+    suite_needs_dial(suite);
+    puppet = open_left(suite);
+    for (int i = 0; i < 4; i++) {
+        lefts[i] = leave(&puppet, bytes[i], i);
+        puppet.link->outbox->credit += i < 2; /* there are two slots */
+    }
+    ko_foreign_withdraw(puppet.link);
+    assert_ptr_equal(lefts[2], lefts[0]);
+    assert_int_equal(*lefts[2], KO_FOREIGN_WITHDRAWN);
+    assert_int_equal(*lefts[3], KO_FOREIGN_WITHDRAWN);
+    *lefts[2] = KO_FOREIGN_MOVED;
+    *lefts[3] = KO_FOREIGN_READING;
+    assert_int_equal(pthread_create(&reader, NULL, read_soon, lefts[3]), 0);
+    ko_foreign_withdraw(puppet.link);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    assert_int_equal(*lefts[2], KO_FOREIGN_MOVED);
+    assert_int_equal(*lefts[3], KO_FOREIGN_WITHDRAWN); /* or it would be READ */
+    puppet.link->outbox->credit = 3;
+    *lefts[2] = *lefts[3] = KO_FOREIGN_FREE;
+    ko_foreign_withdraw(puppet.link);
+    assert_int_equal(*lefts[2], KO_FOREIGN_FREE); /* which the peer has released */
+    assert_int_equal(*lefts[3], KO_FOREIGN_WITHDRAWN);
+    suite_close_puppet(&puppet);
+}
+
 /* What the peer writes into its window moves no memory of ours but what we left there. */
 static void hostile_readers(void **state)
 {
@@ -356,7 +399,9 @@ static void taking_what_was_left(void **state)
     assert_ptr_equal(body, ko_window_body(puppet.link->inbox, 2, 64));
     puppet.link->next_in->foreign.at = UINT64_MAX;
     assert_int_equal(puppet.link->ops->peek(puppet.link, &body), KOLO_E_PROTOCOL);
-    puppet.link->next_in->foreign.state = KO_FOREIGN_MOVED + 1;
+    puppet.link->next_in->foreign.state = KO_FOREIGN_WITHDRAWN;
+    assert_int_equal(puppet.link->ops->peek(puppet.link, &body), KO_AGAIN);
+    puppet.link->next_in->foreign.state = KO_FOREIGN_WITHDRAWN + 1;
     assert_int_equal(puppet.link->ops->peek(puppet.link, &body), KOLO_E_PROTOCOL);
     suite_close_puppet(&puppet);
 }
@@ -371,6 +416,7 @@ const struct suite_case suite_foreign_cases[] = {CASE(hostile_invitations),
                                                  CASE(slices_are_left_where_that_saves_time),
                                                  CASE(what_nobody_reads_is_taken_back),
                                                  CASE(who_cannot_read_is_left_nothing),
+                                                 CASE(what_is_left_is_withdrawn),
                                                  CASE(hostile_readers),
                                                  CASE(taking_what_was_left)};
 const size_t suite_nforeign_cases = sizeof suite_foreign_cases / sizeof *suite_foreign_cases;

@@ -120,6 +120,11 @@ static pid_t find_peer(const struct ko_link *link)
     return peer.pid;
 }
 
+bool ko_foreign_is_here(const struct ko_link *link)
+{
+    return find_peer(link) == getpid();
+}
+
 void ko_foreign_try(struct ko_link *link)
 {
     struct ko_foreign *foreign = link->foreign;
@@ -277,16 +282,19 @@ int ko_foreign_take(struct ko_link *link, void *to, const void **body)
     const uint64_t state = ko_load_acquire(&slice->state);
     int err;
 
-    if (!link->foreign || !link->foreign->peer || state > KO_FOREIGN_MOVED)
+    if (!link->foreign || !link->foreign->peer || state > KO_FOREIGN_WITHDRAWN)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
                        link->peer);
     if (state == KO_FOREIGN_MOVED)
         return ko_window_place_of(link, slice->at, body);
-    if (state != KO_FOREIGN_READING && !ko_swap(&slice->state, KO_FOREIGN_FREE, KO_FOREIGN_READING))
+    if (!ko_swap(&slice->state, KO_FOREIGN_FREE, KO_FOREIGN_READING) &&
+        !ko_swap(&slice->state, KO_FOREIGN_READ, KO_FOREIGN_READING))
         return KO_AGAIN;
     err = read_from(link, slice->address, to, link->frame.nbytes);
     if (err == KO_AGAIN)
         decline(link, slice);
+    else if (!err && !ko_swap(&slice->state, KO_FOREIGN_READING, KO_FOREIGN_READ))
+        err = KO_AGAIN; /* withdrawn meanwhile: it may not be what was sent */
     else if (!err)
         *body = to;
     return err;

@@ -67,9 +67,13 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
 
 /* Moves the next slice, which was left to us: either it is read into `to`, which *body is then, or
  * its sender has put it into the window, where *body is. KO_AGAIN while the sender does that, which
- * it is asked to if the system keeps the memory from us (a device's, or secret). KOLO_E_PEER_LOST
- * if the peer has gone, KOLO_E_PROTOCOL if nobody reads here. */
+ * it is asked to if the system keeps the memory from us (a device's, or secret), and once it has
+ * withdrawn the slice: the wire tells why. KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL if
+ * nobody reads here. */
 int ko_foreign_take(struct ko_link *link, void *to, const void **body);
+
+/* Whether the peer is another thread of this process. */
+bool ko_foreign_is_here(const struct ko_link *link);
 
 /* NULL is allowed. */
 void ko_foreign_free(struct ko_foreign *foreign);

@@ -13,6 +13,7 @@
 #include "status.h"
 #include "window_slots.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 enum {
@@ -212,6 +213,32 @@ void ko_foreign_take_back(struct ko_link *link)
         if (left->step == out->settled + 1 ? !place(link, slot, left) : is_lent(slot))
             break;
     }
+}
+
+/* A thread of this process could not be told that the memory has gone while it reads there. Another
+ * process that reads in vain finds out afterwards. */
+static void withdraw(uint64_t *state, bool is_here)
+{
+    uint64_t found;
+
+    do {
+        found = ko_load_acquire(state);
+        while (found == KO_FOREIGN_READING && is_here) {
+            sched_yield();
+            found = ko_load_acquire(state);
+        }
+    } while (found != KO_FOREIGN_MOVED && !ko_swap(state, found, KO_FOREIGN_WITHDRAWN));
+}
+
+void ko_foreign_withdraw(struct ko_link *link)
+{
+    const struct left *left = link->foreign_out->left;
+    const uint64_t credit = ko_load_acquire(&link->outbox->credit);
+    const bool is_here = ko_foreign_is_here(link);
+
+    for (uint32_t i = 0; i < link->slots; i++)
+        if (left[i].step > credit)
+            withdraw(&ko_window_slot(link->outbox, i)->foreign.state, is_here);
 }
 
 uint64_t ko_foreign_settled(struct ko_link *link)

@@ -32,6 +32,9 @@ int ko_foreign_leave(struct ko_link *link, const void *from, size_t nbytes);
 /* Takes back what the peer does not read yet: before its sender sleeps. */
 void ko_foreign_take_back(struct ko_link *link);
 
+/* Before the link is freed: what has been left the peer reads no more. */
+void ko_foreign_withdraw(struct ko_link *link);
+
 /* The slices sent, up to the last before which none lies with its sender any more. For who asks
  * again and again because he waits for that: after a while it takes them back. */
 uint64_t ko_foreign_settled(struct ko_link *link);

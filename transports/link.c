@@ -113,6 +113,8 @@ void ko_link_free(struct ko_link *link)
 {
     if (!link)
         return;
+    if (link->foreign_out)
+        ko_foreign_withdraw(link);
     if (link->wire)
         link->wire->transport->hangup(link->wire);
     ko_references_free(link->references);
