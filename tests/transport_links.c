@@ -50,7 +50,7 @@ static int send_slice(struct ko_link *link, uint64_t i, size_t nbytes, const uns
 /* Takes slice number i if it is here, by looking at it or by landing it. */
 static int take_slice(struct ko_link *link, uint64_t i, size_t nbytes, bool lands)
 {
-    unsigned char got[SLICE];
+    static _Thread_local unsigned char got[SLICE]; /* in which a slice may lie in part meanwhile */
     const void *body = got;
     const struct ko_frame *frame;
     struct ko_stamp stamp = stamp_of(i);
