@@ -115,6 +115,7 @@ struct ko_reference {
 struct ko_placed_slice {
     uint64_t at;      /* bytes from the first place */
     uint64_t copy_ns; /* that its sender needed for it; 0: not measured */
+    uint64_t piece;   /* bytes of a piece: the first of them is there; 0: it is whole (window.h) */
 };
 
 /* In a slot, of a slice that was left where it lies, in its sender's process: the receiver reads it

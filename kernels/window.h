@@ -49,13 +49,22 @@ struct ko_slot {
         struct ko_placed_slice placed;   /* DATA */
         struct ko_foreign_slice foreign; /* FOREIGN */
     };
-    unsigned char body[KO_INLINE]; /* INLINE: a longer one */
+    unsigned char body[KO_INLINE]; /* INLINE: a longer one; DATA: what has come of it */
 };
 
 _Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
 _Static_assert(sizeof(struct ko_reference) <= KO_BESIDE, "a reference fits into a line");
 _Static_assert(sizeof(struct ko_foreign_slice) <= KO_BESIDE, "so does where a foreign slice lies");
 _Static_assert(sizeof(struct ko_slot) % (2 * KO_LINE) == KO_LINE, "an odd number of lines");
+
+/* Where the step is written, by the sender, when one more piece of a DATA frame's body has come:
+ * `number` of them before it. In a line of its own: what one rank looks at is not what the other is
+ * about to write. */
+#define KO_MOST_PIECES (KO_INLINE / KO_LINE) /* after the first */
+KO_FN uint64_t *ko_slot_come(struct ko_slot *slot, size_t number)
+{
+    return (uint64_t *)(void *)(slot->body + (number - 1) * KO_LINE);
+}
 
 /* Bytes of a place. */
 KO_FN size_t ko_window_place(uint32_t slice_bytes)

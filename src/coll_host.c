@@ -80,17 +80,27 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
     return blocks * nbytes >= (what == KO_REDUCE ? 1 : 2) * cache;
 }
 
-/* Whether OUT does better to go through slots than to be read where it lies: by measurement, among
- * two, since a root waits until all is read. */
+/* Whether OUT does better to be copied than to be mapped and read where it lies: by measurement,
+ * among two, since a root waits until all is read. */
 static bool is_better_copied(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
     return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
 }
 
-/* Whether all ranks send and all receive, and what they receive is what was sent. */
-static bool is_exchange(enum ko_collective what)
+/* What becomes of the slices of a block of nbytes. */
+static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
 {
-    return what == KO_ALL_GATHER || what == KO_ALL_TO_ALL;
+    switch (what) {
+    case KO_ALL_GATHER:
+    case KO_ALL_TO_ALL:
+        return KO_MUTUAL;
+    case KO_BROADCAST:
+    case KO_GATHER:
+    case KO_SCATTER:
+        return nbytes <= KO_FEW_SLICES * ko_group_slice_bytes(group) ? KO_PASSED : KO_USED;
+    default:
+        return KO_USED;
+    }
 }
 
 /* What calls of one kind have in common. */
@@ -113,7 +123,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->channel = &group->collectives;
     v->element = (size_t)1 << shift;
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
-    v->is_moving = is_exchange(call->what);
+    v->flow = flow_of(group, call->what, call->count << shift);
     v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_large = is_beyond_cache(group, call, call->count << shift);
     v->held = call->held;

@@ -7,6 +7,7 @@
 #ifndef KO_COPY_H
 #define KO_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -63,6 +64,15 @@ void ko_copy_streaming(void *to, const void *from, size_t nbytes);
  * a later release. */
 void ko_copy_streaming_piece(void *to, const void *from, size_t nbytes);
 void ko_copy_streaming_end(void);
+
+/* By those, or through the caches. */
+static inline void ko_copy_any(void *to, const void *from, size_t nbytes, bool is_streaming)
+{
+    if (is_streaming)
+        ko_copy_streaming(to, from, nbytes);
+    else
+        ko_copy(to, from, nbytes);
+}
 
 /* The first by streaming stores of a given width, from 0 to nwidths - 1, which all others use. */
 int ko_copy_nwidths(void);

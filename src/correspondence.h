@@ -58,7 +58,7 @@ struct ko_correspondence {
     struct ko_stamp untold;   /* a refusal that travels with the next word there; seq 0: none */
     struct ko_stamp refused;  /* by the peer, of ours that was complete; seq 0: none */
     uint64_t sent, received;  /* messages, for their numbers */
-    uint64_t had_come;        /* slices, when the last of our messages with a letter went */
+    uint64_t had_come;        /* slices, when the last long message of ours went */
     bool is_full;             /* the peer: it had no room for a message of ours */
     uint64_t asked;           /* ours that asks whether there is room; 0: none */
     size_t unheard;    /* bytes of medium messages since one has asked, or the peer was heard */
@@ -99,6 +99,13 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
 
 /* KOLO_OK, or, once, that the peer has refused a message that was complete before. */
 int ko_correspondence_refused(struct ko_correspondence *with);
+
+/* Whether the peer may wait for our next long message: it has sent us something since the last. */
+static inline bool ko_correspondence_is_awaited(const struct ko_correspondence *with,
+                                                const struct ko_link *link)
+{
+    return with->had_come != link->received;
+}
 
 /* True if a letter that needs this peer is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);

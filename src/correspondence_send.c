@@ -109,16 +109,15 @@ static bool awaits_word(const struct ko_letter *letter, const struct ko_stamp *s
     return is_answered(stamp) && !letter->is_wanted && letter->moved >= ko_unasked_bytes(link);
 }
 
-/* Copies that a slice in a slot costs somebody's time: a peer that has sent us something since our
- * last message may wait for the first slice of this one, and so for both copies of it; any other is
- * copied while the peer still copies the one before. Of what leaves the cache slots make more, and
- * GPU memory is not read so. */
-static int costs(const struct ko_correspondence *with, const struct ko_letter *letter,
-                 const struct ko_link *link)
+/* Of what leaves the cache slots make more, and GPU memory is not read where it lies. */
+static enum ko_flow flow_of(const struct ko_letter *letter, const struct ko_link *link)
 {
     if (letter->placed || letter->held || letter->nbytes >= letter->group->endpoint->cache_bytes)
-        return 0;
-    return letter->moved || with->had_come == link->received ? 1 : 2;
+        return KO_USED;
+    if (letter->is_awaited && !letter->moved)
+        return KO_AWAITED;
+    return letter->is_awaited && letter->nbytes <= KO_FEW_SLICES * link->longest ? KO_FOLLOWS
+                                                                                 : KO_STREAM;
 }
 
 /* Bytes of messages of medium length that may go to the peer without a word of it. */
@@ -139,6 +138,8 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
     const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
     const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
 
+    if (!letter->has_begun)
+        letter->is_awaited = ko_correspondence_is_awaited(with, link);
     while (!letter->has_begun || letter->moved < total) {
         size_t left = total - letter->moved;
         size_t nbytes = left < link->longest ? left : link->longest;
@@ -149,7 +150,7 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         with->has_more = link->sent >= most;
         if (with->has_more)
             return KO_AGAIN;
-        link->copies = costs(with, letter, link);
+        link->flow = flow_of(letter, link);
         err = letter->held
                   ? ko_link_post_held(link, &stamp, (const char *)body + letter->moved, nbytes,
                                       letter->held)

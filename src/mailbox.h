@@ -25,6 +25,7 @@ struct ko_letter {
     bool is_probe;   /* like a receive that leaves the message where it is */
     bool may_wait;   /* a send that others may follow */
     bool has_begun;  /* sending: its first slice has been given */
+    bool is_awaited; /* sending: somebody may wait for it */
     bool is_aside;   /* sending: the peer has no receive for it yet */
     bool is_wanted;  /* sending: the peer has said that it takes it in */
     bool is_refused; /* sending: the peer's receive has not room for it, but for this: */

@@ -28,36 +28,30 @@ static inline int looks_of(const struct ko_mailbox *mailbox, int looks)
 /* Looks for room, in the next slot or in a longer place, and copies there what is one slice; what
  * the peer would take from where it lies is not for this way. What has been committed is out, even
  * if its bell is not. */
-static __attribute__((noinline)) bool put(struct ko_link *link, const struct ko_stamp *stamp,
-                                          const void *from, int looks)
+static __attribute__((noinline)) bool put(struct ko_correspondence *with, struct ko_link *link,
+                                          const struct ko_stamp *stamp, const void *from, int looks)
 {
     const size_t nbytes = stamp->count;
-    void *place;
-    int err;
+    const uint64_t sent = link->sent;
 
     if (nbytes > link->slice_bytes || ko_window_may_refer(link, from, nbytes))
         return false;
-    err = link->ops->room(link, nbytes, &place);
-    while (err == KO_AGAIN && --looks > 0) {
+    link->flow = ko_correspondence_is_awaited(with, link) ? KO_AWAITED : KO_STREAM;
+    while (ko_window_copy(link, stamp, from, nbytes) == KO_AGAIN && --looks > 0)
         ko_pause();
-        err = link->ops->room(link, nbytes, &place);
-    }
-    if (err)
-        return false;
-    ko_copy(place, from, nbytes);
-    (void)link->ops->commit(link, stamp, nbytes);
-    return true;
+    with->had_come = link->received;
+    return link->sent > sent;
 }
 
-static inline bool send(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
-                        int looks)
+static inline bool send(struct ko_correspondence *with, struct ko_link *link,
+                        const struct ko_stamp *stamp, const void *from, int looks)
 {
     const size_t nbytes = stamp->count;
 
     if (!link->inbox)
         return looks > KO_LOOKS_OF_A_PASSER && ko_message_give(link, stamp, from);
     if (!ko_window_posts_inline(link, from, nbytes) || !ko_window_sees_slot(link))
-        return put(link, stamp, from, looks);
+        return put(with, link, stamp, from, looks);
     if (ko_window_give(link, stamp, from, nbytes)) /* a broken wire shows at the next wait */
         (void)ko_window_ring_receiver(link);
     return true;
@@ -81,7 +75,7 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
         mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 
-        is_done = send(link, &stamp, from, looks_of(mailbox, looks));
+        is_done = send(with, link, &stamp, from, looks_of(mailbox, looks));
         with->sent += is_done;
         mailbox->visits += is_done;
     }

@@ -55,6 +55,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->is_probe = false;
     letter->may_wait = false;
     letter->has_begun = false;
+    letter->is_awaited = false;
     letter->is_aside = false;
     letter->is_wanted = false;
     letter->asks = 0;

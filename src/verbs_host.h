@@ -13,10 +13,23 @@
 
 /* ---- the verbs --------------------------------------------------------------------------- */
 
+static void copy_into_window(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
+{
+    link->flow = v->flow;
+    while (look_again(v, link->peer, "for room to send to",
+                      ko_window_copy(link, &v->stamp, from, nbytes)))
+        ;
+}
+
 static void copy_out(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    void *place = room(v, link, nbytes);
+    void *place;
 
+    if (link->outbox) {
+        copy_into_window(v, link, from, nbytes);
+        return;
+    }
+    place = room(v, link, nbytes);
     if (!place)
         return;
     ko_copy(place, from, nbytes);
@@ -49,9 +62,7 @@ static __attribute__((noinline)) void send_slowly(verbs *v, int to, enum buffer 
 {
     struct ko_link *link = link_to(v, to);
 
-    if (link && v->is_copying && buffer == OUT && link->outbox)
-        copy_out(v, link, at(v, buffer, part), bytes_of(v, part));
-    else if (link)
+    if (link)
         post(v, link, at(v, buffer, part), bytes_of(v, part));
 }
 
@@ -93,7 +104,7 @@ static __attribute__((noinline)) void lend_slowly(verbs *v, int to, struct ko_pa
     struct ko_link *link = link_to(v, to);
 
     if (link)
-        link->copies = 0;
+        link->flow = KO_USED;
     while (link && look_again(v, to, "for room to send to", try_to_lend(v, link, part)))
         ;
     v->has_posted |= link && link->flushed < link->referenced;

@@ -26,8 +26,8 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
-    bool is_moving;       /* nothing is reduced: what is posted is put in its place as it is */
-    bool is_copying;      /* OUT, which peers could read where it lies, goes through slots */
+    enum ko_flow flow;                    /* of what is posted */
+    bool is_copying;      /* what peers could read where it lies goes through slots all the same */
     bool is_large;        /* results would not stay in the cache */
     bool is_streaming;    /* nor are they read again */
     struct ko_held *held; /* of GPU memory, in which IN and OUT lie; NULL: in the host's */
@@ -194,6 +194,7 @@ static bool is_written(verbs *v, struct ko_link *link)
 static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link, void *to,
                                                   size_t nbytes, bool is_streaming)
 {
+    link->flow = v->flow;
     if (expect(v, link, nbytes) && (!v->held || !nbytes || is_written(v, link)))
         while (look_again(v, link->peer, "for the rest of a message from",
                           link->ops->land(link, to, is_streaming)))
@@ -214,13 +215,15 @@ static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool i
 
 static int try_to_post(const verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    return v->held && nbytes ? ko_link_post_held(link, &v->stamp, from, nbytes, v->held)
-                             : link->ops->post(link, &v->stamp, from, nbytes);
+    if (v->held && nbytes)
+        return ko_link_post_held(link, &v->stamp, from, nbytes, v->held);
+    return v->is_copying && link->outbox ? ko_window_copy(link, &v->stamp, from, nbytes)
+                                         : link->ops->post(link, &v->stamp, from, nbytes);
 }
 
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
-    link->copies = v->is_moving ? 2 : 0;
+    link->flow = v->flow;
     while (look_again(v, link->peer, "for room to send to", try_to_post(v, link, from, nbytes)))
         ;
     v->has_posted |= link->flushed < link->referenced;

@@ -85,6 +85,7 @@ static void take(const struct puppet *puppet, uint32_t nbytes, struct ko_foreign
     for (int i = 0; i < ENOUGH; i++) {
         puppet->link->frame = (struct ko_frame){
             .kind = sample.is_read ? KO_FRAME_FOREIGN : KO_FRAME_DATA, .nbytes = nbytes};
+        puppet->link->next_in->placed.copy_ns = (uint64_t)sample.copy_ns;
         if (ko_foreign_is_watched(puppet->link))
             ko_foreign_judge(puppet->link, &sample);
     }
@@ -176,11 +177,11 @@ static void it_is_measured_again(void **state)
 }
 
 /* How many of so many slices are left to be read. */
-static int count_left(struct ko_link *link, int copies, size_t nbytes, int nslices)
+static int count_left(struct ko_link *link, enum ko_flow flow, size_t nbytes, int nslices)
 {
     int nleft = 0;
 
-    link->copies = copies;
+    link->flow = flow;
     for (int i = 0; i < nslices; i++)
         nleft += ko_foreign_is_due(link, nbytes);
     return nleft;
@@ -189,7 +190,8 @@ static int count_left(struct ko_link *link, int copies, size_t nbytes, int nslic
 static void slices_are_left_where_that_saves_time(void **state)
 {
     enum { CLASS_1 = 16384 };
-    const uint64_t known = KO_FOREIGN_READS | UINT64_C(2) << KO_FOREIGN_KNOWN;
+    const uint64_t bits = UINT64_C(2) | UINT64_C(2) << KO_FOREIGN_LENGTHS; /* both ways, too */
+    const uint64_t known = KO_FOREIGN_READS | bits << KO_FOREIGN_KNOWN;
     struct suite *suite = *state;
     struct puppet puppet;
     struct ko_link *link;
@@ -200,27 +202,27 @@ static void slices_are_left_where_that_saves_time(void **state)
     link = puppet.link;
     reading = &link->outbox->reading;
     assert_false(ko_foreign_may_be_due(link, CLASS_1));
-    assert_int_equal(count_left(link, 2, CLASS_1, 4), 0);
+    assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 0);
     *reading = KO_FOREIGN_READS;
     assert_true(ko_foreign_may_be_due(link, CLASS_1));
-    assert_int_equal(count_left(link, 0, CLASS_1, 64), 0);  /* they are not only moved */
-    assert_int_equal(count_left(link, 1, CLASS_1, 64), 32); /* to find out */
-    *reading = known | UINT64_C(2) << KO_FOREIGN_SOONER;
+    assert_int_equal(count_left(link, KO_USED, CLASS_1, 64), 0);    /* they are not only moved */
+    assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 64), 32); /* to find out */
+    *reading = known | bits << KO_FOREIGN_SOONER;
     assert_true(ko_foreign_may_be_due(link, CLASS_1));
-    assert_int_equal(count_left(link, 2, CLASS_1, 4), 4);
-    assert_int_equal(count_left(link, 1, CLASS_1, 4), 0);
-    assert_int_equal(count_left(link, 2, KO_FOREIGN_LEAST - 1, 4), 0);
+    assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 4);
+    assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 4), 0);
+    assert_int_equal(count_left(link, KO_MUTUAL, KO_FOREIGN_LEAST - 1, 4), 0);
     *reading = known;
     assert_false(ko_foreign_may_be_due(link, CLASS_1));
-    assert_int_equal(count_left(link, 2, CLASS_1, 4), 0);
-    *reading = known | UINT64_C(2) << KO_FOREIGN_FASTER;
-    assert_int_equal(count_left(link, 1, CLASS_1, 4), 4);
-    assert_int_equal(count_left(link, 0, CLASS_1, 4), 0);
+    assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 0);
+    *reading = known | bits << KO_FOREIGN_FASTER;
+    assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 4), 4);
+    assert_int_equal(count_left(link, KO_USED, CLASS_1, 4), 0);
     suite_close_puppet(&puppet);
     puppet = open_reader(suite, "cma");
-    assert_int_equal(count_left(puppet.link, 0, CLASS_1, 4), 0);
+    assert_int_equal(count_left(puppet.link, KO_USED, CLASS_1, 4), 0);
     puppet.link->outbox->reading = known;
-    assert_int_equal(count_left(puppet.link, 0, CLASS_1, 4), 4); /* whatever it costs */
+    assert_int_equal(count_left(puppet.link, KO_USED, CLASS_1, 4), 4); /* whatever it costs */
     suite_close_puppet(&puppet);
 }
 
@@ -309,7 +311,7 @@ static void who_cannot_read_is_left_nothing(void **state)
         puppet.link->outbox->credit++;
     }
     assert_false(ko_foreign_may_be_due(puppet.link, KO_FOREIGN_LEAST));
-    assert_int_equal(count_left(puppet.link, 2, KO_FOREIGN_LEAST, 4), 0);
+    assert_int_equal(count_left(puppet.link, KO_MUTUAL, KO_FOREIGN_LEAST, 4), 0);
     suite_close_puppet(&puppet);
 }
 

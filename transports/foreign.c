@@ -29,16 +29,16 @@ enum {
     AGAIN_MS = 100, /* it is tried again after so long */
 };
 
-/* Of so many slices the least time for 1 MiB. */
-struct least {
-    int n;
-    int64_t ns;
+/* Of so many slices the times for 1 MiB, as far as they are kept. */
+struct times {
+    unsigned n;
+    uint32_t ns[TRIES];
 };
 
 struct trial {
-    struct least copies, longer; /* of slices through slots: both copies, the longer one */
-    struct least in_row;         /* of some of these, with the time since the one before */
-    struct least reading;
+    struct times copies, longer; /* of slices through slots: both copies, the longer one */
+    struct times in_row;         /* of some of these, with the time since the one before */
+    struct times reading;
     bool was_copied; /* the one before was */
     unsigned looks;
     int64_t decided_ns;
@@ -55,13 +55,13 @@ struct ko_foreign {
     int64_t ended_ns; /* of the slice that was watched last */
 };
 
-int ko_foreign_class(size_t nbytes)
+int ko_foreign_class(const struct ko_link *link, size_t nbytes)
 {
     int found = 0;
 
-    while (found < KO_FOREIGN_CLASSES - 1 && nbytes >= (size_t)KO_FOREIGN_LEAST << (found + 1))
+    while (found < KO_FOREIGN_LENGTHS - 1 && nbytes >= (size_t)KO_FOREIGN_LEAST << (found + 1))
         found++;
-    return found;
+    return link->flow == KO_MUTUAL ? KO_FOREIGN_LENGTHS + found : found;
 }
 
 void ko_foreign_free(struct ko_foreign *foreign)
@@ -181,32 +181,55 @@ static bool is_open(struct ko_link *link, int class)
     return true;
 }
 
+/* Of a slice that was not left to us: whether its sender has measured his copy. */
+static bool is_measured(const struct ko_link *link)
+{
+    return link->next_in->placed.copy_ns != 0;
+}
+
 bool ko_foreign_is_watched(struct ko_link *link)
 {
     return link->foreign && link->foreign->reading && link->protocols & KO_PROTO_TRY_CMA &&
            link->frame.nbytes >= KO_FOREIGN_LEAST &&
            (link->frame.kind == KO_FRAME_DATA || link->frame.kind == KO_FRAME_FOREIGN) &&
-           is_open(link, ko_foreign_class(link->frame.nbytes));
+           is_open(link, ko_foreign_class(link, link->frame.nbytes)) &&
+           (link->frame.kind == KO_FRAME_FOREIGN || is_measured(link));
 }
 
-static void add(struct least *least, int64_t ns, uint32_t nbytes)
+static void add(struct times *times, int64_t ns, uint32_t nbytes)
 {
     const int64_t ns_of_1m = (ns << 20) / nbytes;
 
-    if (!least->n++ || ns_of_1m < least->ns)
-        least->ns = ns_of_1m;
+    times->ns[times->n++ % TRIES] = ns_of_1m < UINT32_MAX ? (uint32_t)ns_of_1m : UINT32_MAX;
+}
+
+/* The time that as many take longer as do not: the least may be of a slice that was in a cache by
+ * chance, and half of that of all others. */
+static uint32_t median(const struct times *times)
+{
+    const unsigned n = times->n < TRIES ? times->n : TRIES;
+    uint32_t sorted[TRIES] = {0};
+
+    for (unsigned i = 0, k; i < n; i++) {
+        for (k = i; k && sorted[k - 1] > times->ns[i]; k--)
+            sorted[k] = sorted[k - 1];
+        sorted[k] = times->ns[i];
+    }
+    return sorted[n / 2];
 }
 
 static void decide(struct ko_link *link, int class)
 {
     struct trial *trial = &link->foreign->trials[class];
-    const bool is_in_row = trial->in_row.n >= TRIES / 2 && trial->in_row.ns > trial->longer.ns;
-    const int64_t each_ns = is_in_row ? trial->in_row.ns : trial->longer.ns;
+    const uint32_t reads = median(&trial->reading), in_row = median(&trial->in_row);
+    uint32_t each = median(&trial->longer);
     uint64_t reading = link->foreign->reading | UINT64_C(1) << (KO_FOREIGN_KNOWN + class);
 
-    if (trial->reading.ns < trial->copies.ns)
+    if (trial->in_row.n >= TRIES / 2 && in_row > each)
+        each = in_row;
+    if (reads < median(&trial->copies))
         reading |= UINT64_C(1) << (KO_FOREIGN_SOONER + class);
-    if (trial->reading.ns < each_ns)
+    if (reads < each)
         reading |= UINT64_C(1) << (KO_FOREIGN_FASTER + class);
     trial->decided_ns = ko_now_ns();
     say(link, reading);
@@ -228,7 +251,7 @@ static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sa
 void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *sample)
 {
     const uint32_t nbytes = link->frame.nbytes;
-    const int class = ko_foreign_class(nbytes);
+    const int class = ko_foreign_class(link, nbytes);
     struct trial *trial = &link->foreign->trials[class];
 
     if (sample->ns && sample->is_read)

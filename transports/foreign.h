@@ -20,15 +20,21 @@
 enum { KO_FOREIGN_LEAST = 8 << 10 };
 
 /* Classes of length: the shortest are of KO_FOREIGN_LEAST bytes, each twice as long as the one
- * before, the last of any more. */
-enum { KO_FOREIGN_CLASSES = 5 };
-int ko_foreign_class(size_t nbytes);
+ * before, the last of any more. What goes both ways at a time (link->flow) has classes of its own:
+ * there copies take longer. */
+enum { KO_FOREIGN_LENGTHS = 5, KO_FOREIGN_CLASSES = 2 * KO_FOREIGN_LENGTHS };
+int ko_foreign_class(const struct ko_link *link, size_t nbytes);
 
 /* Bits of what a window says of reading: whether at all; and of the first class (of others so many
  * bits further), that it is known whether reading takes less time than both copies of a slice, for
  * which somebody waits; that it does; and that it takes less than slices take that follow each
  * other, of which one is copied in while another is copied out. */
-enum { KO_FOREIGN_READS = 1, KO_FOREIGN_KNOWN = 8, KO_FOREIGN_SOONER = 16, KO_FOREIGN_FASTER = 24 };
+enum {
+    KO_FOREIGN_READS = 1,
+    KO_FOREIGN_KNOWN = 16,
+    KO_FOREIGN_SOONER = 32,
+    KO_FOREIGN_FASTER = 48
+};
 
 static inline bool ko_foreign_says(uint64_t reading, int what, int class)
 {
@@ -68,8 +74,8 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
 /* Moves the next slice, which was left to us: either it is read into `to`, which *body is then, or
  * its sender has put it into the window, where *body is. KO_AGAIN while the sender does that, which
  * it is asked to if the system keeps the memory from us (a device's, or secret), and once it has
- * withdrawn the slice: the wire tells why. KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL if
- * nobody reads here. */
+ * withdrawn the slice: the wire tells why. KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL
+ * if nobody reads here. */
 int ko_foreign_take(struct ko_link *link, void *to, const void **body);
 
 /* Whether the peer is another thread of this process. */

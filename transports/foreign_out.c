@@ -69,26 +69,26 @@ static bool is_tried(uint64_t reading, int class)
     return reading && !ko_foreign_says(reading, KO_FOREIGN_KNOWN, class);
 }
 
-/* Whether the peer gets it sooner by reading, where so many copies are waited for. */
-static bool is_better(uint64_t reading, int class, int copies)
+/* Whether the peer gets it sooner by reading. */
+static bool is_better(uint64_t reading, int class, enum ko_flow flow)
 {
-    return (copies > 1 && ko_foreign_says(reading, KO_FOREIGN_SOONER, class)) ||
-           (copies && ko_foreign_says(reading, KO_FOREIGN_FASTER, class));
+    return (flow >= KO_AWAITED && ko_foreign_says(reading, KO_FOREIGN_SOONER, class)) ||
+           (flow >= KO_STREAM && ko_foreign_says(reading, KO_FOREIGN_FASTER, class));
 }
 
 bool ko_foreign_may_be_due(const struct ko_link *link, size_t nbytes)
 {
     const uint64_t reading = reading_of(link, nbytes);
-    const int class = ko_foreign_class(nbytes);
+    const int class = ko_foreign_class(link, nbytes);
 
     return reading && (link->protocols & KO_PROTO_CMA || is_tried(reading, class) ||
-                       is_better(reading, class, 2));
+                       is_better(reading, class, KO_MUTUAL));
 }
 
 bool ko_foreign_is_compared(const struct ko_link *link, size_t nbytes)
 {
-    return link->copies && link->protocols & KO_PROTO_TRY_CMA &&
-           is_tried(reading_of(link, nbytes), ko_foreign_class(nbytes));
+    return link->flow >= KO_STREAM && link->protocols & KO_PROTO_TRY_CMA &&
+           is_tried(reading_of(link, nbytes), ko_foreign_class(link, nbytes));
 }
 
 /* Some slices one way, as many the other way. */
@@ -111,9 +111,9 @@ static bool takes_turn(struct ko_foreign_out *out, int class)
 bool ko_foreign_has_to_wait(struct ko_link *link, size_t nbytes)
 {
     struct ko_foreign_out *out = link->foreign_out;
-    const int class = ko_foreign_class(nbytes);
+    const int class = ko_foreign_class(link, nbytes);
 
-    return out && link->copies == 1 && ko_foreign_is_compared(link, nbytes) &&
+    return out && link->flow < KO_AWAITED && ko_foreign_is_compared(link, nbytes) &&
            !is_turn(out, class) && ko_foreign_settled(link) < out->last;
 }
 
@@ -128,13 +128,13 @@ static bool is_to_be_copied(struct ko_foreign_out *out)
 bool ko_foreign_is_due(struct ko_link *link, size_t nbytes)
 {
     const uint64_t reading = reading_of(link, nbytes);
-    const int class = ko_foreign_class(nbytes);
+    const int class = ko_foreign_class(link, nbytes);
 
     if (!reading || link->protocols & KO_PROTO_CMA)
         return reading != 0;
-    if (link->copies && is_tried(reading, class))
+    if (link->flow >= KO_STREAM && is_tried(reading, class))
         return takes_turn(out_of(link), class);
-    return is_better(reading, class, link->copies) && !is_to_be_copied(link->foreign_out);
+    return is_better(reading, class, link->flow) && !is_to_be_copied(link->foreign_out);
 }
 
 int ko_foreign_leave(struct ko_link *link, const void *from, size_t nbytes)

@@ -14,7 +14,7 @@
 struct ko_foreign_out;
 
 /* Whether the link's next slice, of nbytes, is to be left: each is with cma; with try-cma where
- * that saves time (link->copies), or where it has to be found out whether it does. */
+ * that saves time (link->flow), or where it has to be found out whether it does. */
 bool ko_foreign_is_due(struct ko_link *link, size_t nbytes);
 
 /* KO_AGAIN's reason: it is to come after those that have been left, to be compared with them. */

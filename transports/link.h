@@ -16,6 +16,20 @@
 
 struct ko_link;
 
+/* What the peer does with a slice, and so what it costs somebody's time if it goes through a slot.
+ */
+enum ko_flow {
+    KO_USED,    /* uses it where it lies; or it is not known what */
+    KO_PASSED,  /* copies it as it comes; that has to come as a copy */
+    KO_STREAM,  /* copies those before it, while it is copied in: the longer copy */
+    KO_FOLLOWS, /* the same, but waits for the last of few */
+    KO_AWAITED, /* waits for it: both */
+    KO_MUTUAL   /* the same, but copies in one for us before: both, whatever is done about it */
+};
+
+/* Of more slices of a message the time of the last one is the smaller part. */
+enum { KO_FEW_SLICES = 2 };
+
 struct ko_link_ops {
     /* *place is where the next slice of nbytes is to be written; KO_AGAIN if no slot is free. */
     int (*room)(struct ko_link *link, size_t nbytes, void **place);
@@ -28,8 +42,9 @@ struct ko_link_ops {
     int (*next)(struct ko_link *link, const struct ko_frame **frame);
     /* The body of next's slice, where it lies; valid until release. */
     int (*peek)(struct ko_link *link, const void **body);
-    /* The body of next's slice, moved to `to`; releases it. is_streaming: around the caches where
-     * that is ours to choose (copy.h). */
+    /* The body of next's slice, moved to `to`; releases it. KO_AGAIN: a part of it may lie there,
+     * to be left as it is until the next call, with the same `to`. is_streaming: around the caches
+     * where that is ours to choose (copy.h). */
     int (*land)(struct ko_link *link, void *to, bool is_streaming);
     void (*release)(struct ko_link *link);
     /* Before its thread sleeps until the wire's fd is ready; after that, and after
@@ -79,8 +94,9 @@ struct ko_link {
     struct ko_references *references;       /* reference.h; made at first use */
     struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
     struct ko_foreign_out *foreign_out;     /* foreign_out.h; made at first use */
-    int copies; /* set by the user: those of what is posted, if it goes through a slot, for which
-                   somebody waits; 0: the peer does not just put it in its place */
+    enum ko_flow flow;                      /* of what is posted next; set by the user */
+    const void *landing_to; /* of the next slice so many bytes lie there (window_pieces.h): */
+    size_t landed;
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
     uint32_t nlent;     /* slices that the peer may still write */
     void *back;         /* of a LENT frame that has been peeked at: where the receiver writes */

@@ -18,6 +18,7 @@
 #include "protocols.h"
 #include "reference.h"
 #include "status.h"
+#include "window_pieces.h"
 #include "window_slots.h"
 
 #include <string.h>
@@ -96,7 +97,7 @@ static inline int publish(struct ko_link *link, enum ko_frame_kind kind,
 static int commit_placed(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes,
                          int64_t copy_ns)
 {
-    link->next_out->placed = (struct ko_placed_slice){link->places.at, (uint64_t)copy_ns};
+    link->next_out->placed = (struct ko_placed_slice){link->places.at, (uint64_t)copy_ns, 0};
     ko_window_take_place(link);
     return publish(link, KO_FRAME_DATA, stamp, nbytes);
 }
@@ -107,16 +108,32 @@ static int window_commit(struct ko_link *link, const struct ko_stamp *stamp, siz
                                                : commit_placed(link, stamp, nbytes, 0);
 }
 
+/* To be compared with one that is left where it lies. */
+static int post_measured(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                         void *place, size_t nbytes)
+{
+    const struct ko_moment began = ko_moment_now();
+
+    ko_copy(place, from, nbytes);
+    return commit_placed(link, stamp, nbytes, ko_moment_since(&began));
+}
+
 static int post_copy(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                      void *place, size_t nbytes)
 {
-    const bool is_watched = ko_foreign_is_compared(link, nbytes);
-    const struct ko_moment began = is_watched ? ko_moment_now() : (struct ko_moment){0};
-
+    if (ko_window_goes_in_pieces(link, nbytes))
+        return ko_window_post_pieces(link, stamp, from, place, nbytes);
     ko_copy(place, from, nbytes);
-    if (ko_window_goes_inline(link, nbytes))
-        return publish(link, KO_FRAME_INLINE, stamp, nbytes);
-    return commit_placed(link, stamp, nbytes, is_watched ? ko_moment_since(&began) : 0);
+    return window_commit(link, stamp, nbytes);
+}
+
+int ko_window_copy(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                   size_t nbytes)
+{
+    void *place;
+    int err = window_room(link, nbytes, &place);
+
+    return err ? err : post_copy(link, stamp, from, place, nbytes);
 }
 
 static int publish_reference(struct ko_link *link, const struct ko_stamp *stamp,
@@ -173,6 +190,8 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
         return KO_AGAIN;
     if (ko_foreign_is_due(link, nbytes))
         return publish_foreign(link, stamp, from, nbytes);
+    if (ko_foreign_is_compared(link, nbytes))
+        return post_measured(link, stamp, from, place, nbytes);
     return post_copy(link, stamp, from, place, nbytes);
 }
 
@@ -282,6 +301,8 @@ int ko_window_place_of(const struct ko_link *link, uint64_t at, const void **bod
 
 static int window_peek(struct ko_link *link, const void **body)
 {
+    int err;
+
     switch (link->frame.kind) {
     case KO_FRAME_REFERENCE:
     case KO_FRAME_LENT:
@@ -295,7 +316,8 @@ static int window_peek(struct ko_link *link, const void **body)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d's window says that a slice lies where none is due",
                        link->peer);
     default:
-        return ko_window_place_of(link, link->next_in->placed.at, body);
+        err = ko_window_place_of(link, link->next_in->placed.at, body);
+        return err ? err : ko_window_land_pieces(link, NULL, *body, false);
     }
 }
 
@@ -316,6 +338,7 @@ void ko_window_give_credit(struct ko_link *link)
  * slices through one place, but then nobody waits: no bell. */
 static void window_release(struct ko_link *link)
 {
+    link->landed = 0;
     if (!is_reference(link)) {
         ko_window_release_slot(link);
         if (link->frame.nbytes >= KO_PROMPT && link->places.spread <= 1 &&
@@ -341,6 +364,18 @@ static int land_placed(struct ko_link *link)
     return KOLO_OK;
 }
 
+static int take_body(struct ko_link *link, void *to, const void **body)
+{
+    switch (link->frame.kind) {
+    case KO_FRAME_FOREIGN:
+        return ko_foreign_take(link, to, body);
+    case KO_FRAME_DATA:
+        return ko_window_place_of(link, link->next_in->placed.at, body);
+    default:
+        return window_peek(link, body);
+    }
+}
+
 static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
     const bool is_watched = ko_foreign_is_watched(link);
@@ -350,14 +385,13 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
 
     if (link->frame.kind == KO_FRAME_PLACED)
         return land_placed(link);
-    err = link->frame.kind == KO_FRAME_FOREIGN ? ko_foreign_take(link, to, &body)
-                                               : window_peek(link, &body);
+    err = take_body(link, to, &body);
+    if (!err && link->frame.kind == KO_FRAME_DATA)
+        err = ko_window_land_pieces(link, to, body, is_streaming);
+    else if (!err && body != to)
+        ko_copy_any(to, body, link->frame.nbytes, is_streaming);
     if (err)
         return err;
-    if (body != to && is_streaming)
-        ko_copy_streaming(to, body, link->frame.nbytes);
-    else if (body != to)
-        ko_copy(to, body, link->frame.nbytes);
     if (is_watched)
         ko_foreign_watched(link, &began, body == to);
     window_release(link);

@@ -15,6 +15,10 @@
 /* Rings for the peer, who sleeps until a slice comes. */
 int ko_window_ring_receiver(struct ko_link *link);
 
+/* As link->ops->post, but the memory is free at once, whatever it is. */
+int ko_window_copy(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                   size_t nbytes);
+
 /* As link->ops->post; if `back`, where as many bytes are to come from the peer, and `from` are both
  * in memory that it can map, it may write there itself. Whether the slice that was peeked at last
  * came so; and what says, instead of a slice, that what is to come is there. */

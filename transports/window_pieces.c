@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+#include "window_pieces.h"
+
+#include "copy.h"
+#include "status.h"
+#include "window_slots.h"
+
+/* Bytes of a piece. More of them would be on their way sooner, between threads of one core; between
+ * cores each costs. */
+enum { LEAST = 4 << 10, PIECES = 4 };
+
+/* For a piece, while its sender may be copying it. */
+enum { LOOKS = 256 };
+
+bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes)
+{
+    return (link->flow == KO_PASSED || link->flow == KO_FOLLOWS || link->flow == KO_AWAITED) &&
+           nbytes >= 2 * LEAST;
+}
+
+/* Bytes of each but the last. */
+static size_t piece_of(size_t nbytes)
+{
+    const size_t piece = nbytes / PIECES;
+
+    return ko_window_place((uint32_t)(piece < LEAST ? LEAST : piece));
+}
+
+static size_t bytes_from(size_t at, size_t piece, size_t nbytes)
+{
+    return nbytes - at < piece ? nbytes - at : piece;
+}
+
+int ko_window_post_pieces(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                          void *place, size_t nbytes)
+{
+    const size_t piece = piece_of(nbytes);
+    struct ko_slot *slot = link->next_out;
+    int err = KOLO_OK;
+
+    ko_copy(place, from, piece);
+    slot->placed = (struct ko_placed_slice){.at = link->places.at, .piece = piece};
+    ko_window_take_place(link);
+    if (ko_window_publish(link, KO_FRAME_DATA, stamp, nbytes))
+        err = ko_window_ring_receiver(link);
+    for (size_t at = piece; at < nbytes; at += piece) {
+        ko_copy((char *)place + at, (const char *)from + at, bytes_from(at, piece, nbytes));
+        ko_store_first(ko_slot_come(slot, at / piece), link->sent, link->is_split);
+    }
+    if (!err && ko_load_ordered(&link->outbox->receiver_sleeps)) /* it may have seen the first */
+        err = ko_window_ring_receiver(link);
+    return err;
+}
+
+/* ---- the receiver ---------------------------------------------------------------------------- */
+
+/* Looks for a piece, for a while. */
+static bool has_come(const struct ko_link *link, size_t number)
+{
+    const uint64_t *come = ko_slot_come(link->next_in, number);
+
+    for (int looks = LOOKS; looks; looks--) {
+        if (ko_load_acquire(come) == link->received + 1)
+            return true;
+        ko_pause();
+    }
+    return false;
+}
+
+/* Copies what has come, of a slice that is not empty, to `to`; NULL: only looks. */
+static int take(struct ko_link *link, size_t piece, void *to, const void *body, bool is_streaming)
+{
+    const size_t nbytes = link->frame.nbytes;
+
+    for (size_t at = link->landed, n; at < nbytes; at += n) {
+        const size_t number = at / piece;
+
+        n = bytes_from(at, piece, nbytes);
+        if (number && !has_come(link, number))
+            return KO_AGAIN;
+        if (to)
+            ko_copy_any((char *)to + at, (const char *)body + at, n, is_streaming);
+        link->landed = at + n;
+    }
+    return KOLO_OK;
+}
+
+int ko_window_land_pieces(struct ko_link *link, void *to, const void *body, bool is_streaming)
+{
+    const uint32_t nbytes = link->frame.nbytes;
+    uint64_t piece = link->next_in->placed.piece; /* once: the peer may change it */
+
+    if (!piece)
+        piece = nbytes;
+    if (!nbytes)
+        return KOLO_OK;
+    if ((nbytes - 1) / piece > KO_MOST_PIECES)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "rank %d's window holds a slice of %u bytes in pieces of %u", link->peer,
+                       nbytes, (unsigned)piece);
+    if (link->landing_to != to)
+        link->landed = 0;
+    link->landing_to = to;
+    return take(link, piece, to, body, is_streaming);
+}
