@@ -87,9 +87,12 @@ static bool is_better_copied(const kolo_group *group, const struct ko_call *call
     return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
 }
 
-/* What becomes of the slices of a block of nbytes. */
+/* What becomes of the slices of a block of nbytes. To reduce them as they come is for one who has
+ * them of one rank. */
 static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
 {
+    const bool is_few = nbytes <= KO_FEW_SLICES * ko_group_slice_bytes(group);
+
     switch (what) {
     case KO_ALL_GATHER:
     case KO_ALL_TO_ALL:
@@ -97,7 +100,9 @@ static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, si
     case KO_BROADCAST:
     case KO_GATHER:
     case KO_SCATTER:
-        return nbytes <= KO_FEW_SLICES * ko_group_slice_bytes(group) ? KO_PASSED : KO_USED;
+        return is_few ? KO_PASSED : KO_USED;
+    case KO_REDUCE:
+        return is_few && group->size == 2 ? KO_PASSED : KO_USED;
     default:
         return KO_USED;
     }

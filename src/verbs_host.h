@@ -10,6 +10,7 @@
 #define KO_VERBS_HOST_H
 
 #include "verbs_links.h"
+#include "window_pieces.h"
 
 /* ---- the verbs --------------------------------------------------------------------------- */
 
@@ -156,6 +157,29 @@ static __attribute__((noinline)) void reduce_streaming(const verbs *v, void *sum
     ko_reduce_into(v->reduction, &sum, 1, of, true);
 }
 
+/* What the sender copies in meanwhile. */
+static __attribute__((noinline)) void complete_as_it_comes(verbs *v, struct ko_link *link,
+                                                           const unsigned char *own,
+                                                           struct ko_part part, bool is_first)
+{
+    const size_t nbytes = bytes_of(v, part);
+    unsigned char *out = at(v, OUT, part);
+    bool goes_on = expect(v, link, nbytes);
+    const void *theirs = NULL;
+
+    for (size_t i = 0, n = 0; goes_on && i < nbytes; i += n) {
+        while (look_again(v, link->peer, "for the rest of a message from",
+                          ko_window_peek_piece(link, i, &theirs, &n)))
+            ;
+        goes_on = !v->status;
+        if (goes_on)
+            v->reduction->last(out + i, is_first ? own + i : theirs, is_first ? theirs : own + i,
+                               n / v->element, v->n);
+    }
+    if (goes_on)
+        release(link);
+}
+
 /* Whether the own part is the first of the two or not. Inlined, or its arguments are a third of it.
  */
 static inline __attribute__((always_inline)) void complete_with(verbs *v, int from, const void *own,
@@ -163,11 +187,19 @@ static inline __attribute__((always_inline)) void complete_with(verbs *v, int fr
                                                                 bool is_streaming, bool is_first)
 {
     struct ko_link *link = link_to(v, from);
-    const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
-    const void *first = is_first ? own : theirs, *second = is_first ? theirs : own;
+    const size_t nbytes = bytes_of(v, part);
+    const void *theirs = link ? arrived_soon(v, link, nbytes) : NULL, *first, *second;
 
+    if (!theirs && link && v->flow == KO_PASSED && link->inbox) {
+        complete_as_it_comes(v, link, own, part, is_first);
+        return;
+    }
+    if (!theirs && link)
+        theirs = arrived_slowly(v, link, nbytes);
     if (!theirs)
         return;
+    first = is_first ? own : theirs;
+    second = is_first ? theirs : own;
     if (is_streaming)
         reduce_streaming(v, at(v, OUT, part),
                          &(struct ko_parts){(const void *[]){first, second}, 2, part.count, v->n});

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { NBYTES = 4096, PIECE = 1000 }; /* of suite_refer's slices, which have five pieces */
+enum { NBYTES = 4096, PIECE = 960 }; /* of suite_refer's slices, which have five pieces */
 
 /* A slice that lies in the first place, of which the first piece is said to have come. */
 static struct puppet open_with(struct suite *suite, uint64_t piece)
@@ -77,6 +77,34 @@ static void what_has_come_is_landed(void **state)
     suite_close_puppet(&puppet);
 }
 
+/* One after another, where it lies. */
+static void pieces_are_looked_at(void **state)
+{
+    struct suite *suite = *state;
+    struct puppet puppet;
+    const void *body;
+    size_t n;
+
+    suite_needs_dial(suite);
+    puppet = open_with(suite, PIECE);
+    for (size_t at = 0; at < NBYTES; at += n) {
+        if (at) {
+            assert_int_equal(ko_window_peek_piece(puppet.link, at, &body, &n), KO_AGAIN);
+            come(&puppet, at / PIECE);
+        }
+        assert_int_equal(ko_window_peek_piece(puppet.link, at, &body, &n), KOLO_OK);
+        assert_ptr_equal(body, ko_window_body(puppet.link->inbox, puppet.link->slots, at));
+        assert_int_equal(n, NBYTES - at < PIECE ? NBYTES - at : PIECE);
+    }
+    puppet.link->next_in->placed.piece = PIECE + 1;
+    assert_int_equal(ko_window_peek_piece(puppet.link, 0, &body, &n), KOLO_E_PROTOCOL);
+    suite_close_puppet(&puppet);
+    puppet = open_with(suite, 0);
+    assert_int_equal(ko_window_peek_piece(puppet.link, 0, &body, &n), KOLO_OK);
+    assert_int_equal(n, NBYTES);
+    suite_close_puppet(&puppet);
+}
+
 static void only_a_whole_slice_is_looked_at(void **state)
 {
     struct suite *suite = *state;
@@ -85,7 +113,7 @@ static void only_a_whole_slice_is_looked_at(void **state)
     const void *body;
 
     suite_needs_dial(suite);
-    puppet = open_with(suite, NBYTES - 1);
+    puppet = open_with(suite, NBYTES - KO_LINE);
     assert_int_equal(puppet.link->ops->peek(puppet.link, &body), KO_AGAIN);
     come(&puppet, 1);
     for (int i = 0; i < 2; i++) {
@@ -113,10 +141,12 @@ static void hostile_pieces(void **state)
     puppet = open_with(suite, PIECE);
     piece = &puppet.link->next_in->placed.piece;
     memset(bytes, 0xee, sizeof bytes);
-    *piece = (NBYTES - 1) / (KO_MOST_PIECES + 1);
+    *piece = KO_LINE; /* 64 of them */
     assert_int_equal(land(&puppet, bytes), KOLO_E_PROTOCOL);
     assert_int_equal(puppet.link->ops->peek(puppet.link, &body), KOLO_E_PROTOCOL);
     assert_int_equal(bytes[0], 0xee);
+    *piece = PIECE + 1; /* elements would be torn */
+    assert_int_equal(land(&puppet, bytes), KOLO_E_PROTOCOL);
     *piece = PIECE;
     assert_int_equal(land(&puppet, bytes), KO_AGAIN);
     *piece = UINT64_MAX; /* of which some have come, it says now */
@@ -289,8 +319,11 @@ static void pieces_come_as_they_were_sent(void **state)
     {                          \
         "pieces: " #name, name \
     }
-const struct suite_case suite_piece_cases[] = {
-    CASE(what_has_come_is_landed), CASE(only_a_whole_slice_is_looked_at),
-    CASE(hostile_pieces),          CASE(slices_that_are_awaited_go_in_pieces),
-    CASE(the_last_piece_wakes),    CASE(pieces_come_as_they_were_sent)};
+const struct suite_case suite_piece_cases[] = {CASE(what_has_come_is_landed),
+                                               CASE(pieces_are_looked_at),
+                                               CASE(only_a_whole_slice_is_looked_at),
+                                               CASE(hostile_pieces),
+                                               CASE(slices_that_are_awaited_go_in_pieces),
+                                               CASE(the_last_piece_wakes),
+                                               CASE(pieces_come_as_they_were_sent)};
 const size_t suite_npiece_cases = sizeof suite_piece_cases / sizeof *suite_piece_cases;

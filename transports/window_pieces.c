@@ -67,39 +67,65 @@ static bool has_come(const struct ko_link *link, size_t number)
     return false;
 }
 
-/* Copies what has come, of a slice that is not empty, to `to`; NULL: only looks. */
-static int take(struct ko_link *link, size_t piece, void *to, const void *body, bool is_streaming)
+/* Bytes of a piece of the next slice, which is not empty; what the peer has written there it may
+ * change. */
+static int piece_in(const struct ko_link *link, size_t *piece)
 {
-    const size_t nbytes = link->frame.nbytes;
+    const uint32_t nbytes = link->frame.nbytes;
+    const uint64_t said = link->next_in->placed.piece;
 
-    for (size_t at = link->landed, n; at < nbytes; at += n) {
-        const size_t number = at / piece;
-
-        n = bytes_from(at, piece, nbytes);
-        if (number && !has_come(link, number))
-            return KO_AGAIN;
-        if (to)
-            ko_copy_any((char *)to + at, (const char *)body + at, n, is_streaming);
-        link->landed = at + n;
-    }
+    *piece = said && said < nbytes ? (size_t)said : nbytes;
+    if (*piece < nbytes && (*piece % KO_LINE || (nbytes - 1) / *piece > KO_MOST_PIECES))
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "rank %d's window holds a slice of %u bytes in pieces of %zu", link->peer,
+                       nbytes, *piece);
     return KOLO_OK;
+}
+
+/* Bytes of the piece that begins there; 0: it has not come. */
+static size_t come_at(const struct ko_link *link, size_t at, size_t piece)
+{
+    const size_t number = at / piece;
+
+    return number && !has_come(link, number) ? 0 : bytes_from(at, piece, link->frame.nbytes);
 }
 
 int ko_window_land_pieces(struct ko_link *link, void *to, const void *body, bool is_streaming)
 {
-    const uint32_t nbytes = link->frame.nbytes;
-    uint64_t piece = link->next_in->placed.piece; /* once: the peer may change it */
+    size_t piece;
+    int err = link->frame.nbytes ? piece_in(link, &piece) : KOLO_OK;
 
-    if (!piece)
-        piece = nbytes;
-    if (!nbytes)
-        return KOLO_OK;
-    if ((nbytes - 1) / piece > KO_MOST_PIECES)
-        return ko_fail(KOLO_E_PROTOCOL,
-                       "rank %d's window holds a slice of %u bytes in pieces of %u", link->peer,
-                       nbytes, (unsigned)piece);
+    if (err || !link->frame.nbytes)
+        return err;
     if (link->landing_to != to)
         link->landed = 0;
     link->landing_to = to;
-    return take(link, piece, to, body, is_streaming);
+    for (size_t n; link->landed < link->frame.nbytes; link->landed += n) {
+        n = come_at(link, link->landed, piece);
+        if (!n)
+            return KO_AGAIN;
+        if (to)
+            ko_copy_any((char *)to + link->landed, (const char *)body + link->landed, n,
+                        is_streaming);
+    }
+    return KOLO_OK;
+}
+
+int ko_window_peek_piece(struct ko_link *link, size_t at, const void **body, size_t *nbytes)
+{
+    const void *first;
+    size_t piece;
+    int err;
+
+    *nbytes = link->frame.nbytes;
+    if (link->frame.kind != KO_FRAME_DATA || !*nbytes)
+        return link->ops->peek(link, body);
+    err = ko_window_place_of(link, link->next_in->placed.at, &first);
+    if (!err)
+        err = piece_in(link, &piece);
+    if (err)
+        return err;
+    *nbytes = come_at(link, at, piece);
+    *body = (const char *)first + at;
+    return *nbytes ? KOLO_OK : KO_AGAIN;
 }

@@ -22,4 +22,9 @@ int ko_window_post_pieces(struct ko_link *link, const struct ko_stamp *stamp, co
  * KOLO_E_PROTOCOL. */
 int ko_window_land_pieces(struct ko_link *link, void *to, const void *body, bool is_streaming);
 
+/* The next slice from `at` on, where a piece of it begins: *body, *nbytes of it; those behind the
+ * first 0 are all of it where it does not come in pieces. KO_AGAIN, KOLO_E_PROTOCOL. Until all of
+ * it is released. */
+int ko_window_peek_piece(struct ko_link *link, size_t at, const void **body, size_t *nbytes);
+
 #endif
