@@ -317,7 +317,7 @@ static int window_peek(struct ko_link *link, const void **body)
                        link->peer);
     default:
         err = ko_window_place_of(link, link->next_in->placed.at, body);
-        return err ? err : ko_window_land_pieces(link, NULL, *body, false);
+        return err ? err : ko_window_land_pieces(link, NULL, NULL, false);
     }
 }
 
