@@ -380,7 +380,7 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
 {
     const bool is_watched = ko_foreign_is_watched(link);
     const struct ko_moment began = is_watched ? ko_moment_now() : (struct ko_moment){0};
-    const void *body;
+    const void *body = NULL;
     int err;
 
     if (link->frame.kind == KO_FRAME_PLACED)
