@@ -308,8 +308,10 @@ int ko_foreign_take(struct ko_link *link, void *to, const void **body)
     if (!link->foreign || !link->foreign->peer || state > KO_FOREIGN_WITHDRAWN)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
                        link->peer);
-    if (state == KO_FOREIGN_MOVED)
-        return ko_window_place_of(link, slice->at, body);
+    if (state == KO_FOREIGN_MOVED) {
+        *body = ko_window_place_of(link, slice->at);
+        return *body ? KOLO_OK : KOLO_E_PROTOCOL;
+    }
     if (!ko_swap(&slice->state, KO_FOREIGN_FREE, KO_FOREIGN_READING) &&
         !ko_swap(&slice->state, KO_FOREIGN_READ, KO_FOREIGN_READING))
         return KO_AGAIN;

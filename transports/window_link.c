@@ -288,21 +288,20 @@ static int peek_reference(struct ko_link *link, const void **body)
     return ko_reference_find_back(link, &reference, link->frame.nbytes, &link->back);
 }
 
-int ko_window_place_of(const struct ko_link *link, uint64_t at, const void **body)
+const void *ko_window_place_of(const struct ko_link *link, uint64_t at)
 {
-    if (at % KO_LINE || at > ko_window_room(link->slots, link->slice_bytes) - link->frame.nbytes)
-        return ko_fail(KOLO_E_PROTOCOL,
-                       "rank %d's window holds a slice %llu bytes from its first place, of %zu",
-                       link->peer, (unsigned long long)at,
-                       ko_window_room(link->slots, link->slice_bytes));
-    *body = ko_window_body(link->inbox, link->slots, at);
-    return KOLO_OK;
+    const size_t room = ko_window_room(link->slots, link->slice_bytes);
+
+    if (at % KO_LINE == 0 && at <= room - link->frame.nbytes)
+        return ko_window_body(link->inbox, link->slots, at);
+    (void)ko_fail(KOLO_E_PROTOCOL,
+                  "rank %d's window holds a slice %llu bytes from its first place, of %zu",
+                  link->peer, (unsigned long long)at, room);
+    return NULL;
 }
 
 static int window_peek(struct ko_link *link, const void **body)
 {
-    int err;
-
     switch (link->frame.kind) {
     case KO_FRAME_REFERENCE:
     case KO_FRAME_LENT:
@@ -316,8 +315,8 @@ static int window_peek(struct ko_link *link, const void **body)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d's window says that a slice lies where none is due",
                        link->peer);
     default:
-        err = ko_window_place_of(link, link->next_in->placed.at, body);
-        return err ? err : ko_window_land_pieces(link, NULL, NULL, false);
+        *body = ko_window_place_of(link, link->next_in->placed.at);
+        return *body ? ko_window_land_pieces(link, NULL, *body, false) : KOLO_E_PROTOCOL;
     }
 }
 
@@ -370,7 +369,8 @@ static int take_body(struct ko_link *link, void *to, const void **body)
     case KO_FRAME_FOREIGN:
         return ko_foreign_take(link, to, body);
     case KO_FRAME_DATA:
-        return ko_window_place_of(link, link->next_in->placed.at, body);
+        *body = ko_window_place_of(link, link->next_in->placed.at);
+        return *body ? KOLO_OK : KOLO_E_PROTOCOL;
     default:
         return window_peek(link, body);
     }

@@ -113,19 +113,18 @@ int ko_window_land_pieces(struct ko_link *link, void *to, const void *body, bool
 
 int ko_window_peek_piece(struct ko_link *link, size_t at, const void **body, size_t *nbytes)
 {
-    const void *first;
+    const char *first;
     size_t piece;
     int err;
 
     *nbytes = link->frame.nbytes;
     if (link->frame.kind != KO_FRAME_DATA || !*nbytes)
         return link->ops->peek(link, body);
-    err = ko_window_place_of(link, link->next_in->placed.at, &first);
-    if (!err)
-        err = piece_in(link, &piece);
+    first = ko_window_place_of(link, link->next_in->placed.at);
+    err = first ? piece_in(link, &piece) : KOLO_E_PROTOCOL;
     if (err)
         return err;
     *nbytes = come_at(link, at, piece);
-    *body = (const char *)first + at;
+    *body = first + at;
     return *nbytes ? KOLO_OK : KO_AGAIN;
 }

@@ -39,8 +39,9 @@ void ko_window_give_credit(struct ko_link *link);
 /* Rings for the peer, if it sleeps until something becomes of what it has sent. */
 void ko_window_wake_sender(struct ko_link *link);
 
-/* *body is where the next slice lies, `at` bytes from the first place; KOLO_E_PROTOCOL. */
-int ko_window_place_of(const struct ko_link *link, uint64_t at, const void **body);
+/* Where the next slice lies, `at` bytes from the first place; NULL after ko_fail(KOLO_E_PROTOCOL).
+ */
+const void *ko_window_place_of(const struct ko_link *link, uint64_t at);
 
 /* The slot after this one, in turn. */
 static inline struct ko_slot *ko_window_following(struct ko_window *window,
