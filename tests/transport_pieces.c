@@ -179,18 +179,21 @@ static void slices_that_are_awaited_go_in_pieces(void **state)
 static struct {
     unsigned char *bytes;
     size_t nbytes;
-    uint64_t *sleeps;
+    uint64_t *sleeps, *come;
+    uint64_t had_come;
 } trap;
 
 static void fall_asleep(int unused)
 {
     (void)unused;
+    trap.had_come = *trap.come;
     ko_store_ordered(trap.sleeps, 1);
     if (mprotect(trap.bytes, trap.nbytes, PROT_READ | PROT_WRITE))
         abort();
 }
 
-/* Who has seen the first piece and sleeps until the rest comes is woken by the last one. */
+/* Who has seen the first piece and sleeps until the rest comes is woken by the last one; that of
+ * which an earlier body in the slot looks as if it had come has not. */
 static void the_last_piece_wakes(void **state)
 {
     const struct sigaction action = {.sa_handler = fall_asleep};
@@ -208,6 +211,9 @@ static void the_last_piece_wakes(void **state)
         mmap(NULL, trap.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(trap.bytes, MAP_FAILED);
     trap.sleeps = &puppet.link->outbox->receiver_sleeps;
+    trap.come = ko_slot_come(slot, 3);
+    for (size_t i = 1; i <= KO_MOST_PIECES; i++)
+        *ko_slot_come(slot, i) = 1;
     suite_fill(trap.bytes, SLICE, 2);
     assert_int_equal(mprotect(trap.bytes + 32768, trap.nbytes - 32768, PROT_NONE), 0);
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
@@ -215,6 +221,8 @@ static void the_last_piece_wakes(void **state)
     assert_int_equal(ko_window_copy(puppet.link, &stamp, trap.bytes, SLICE), KOLO_OK);
     assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
     assert_int_equal(*trap.sleeps, 0);
+    assert_int_equal(trap.had_come, 0);
+    assert_int_equal(*trap.come, 1);
     assert_true(slot->placed.piece && slot->placed.piece <= 32768);
     for (size_t i = 1; i <= (SLICE - 1) / slot->placed.piece; i++)
         assert_int_equal(*ko_slot_come(slot, i), 1);

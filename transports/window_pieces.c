@@ -38,6 +38,8 @@ int ko_window_post_pieces(struct ko_link *link, const struct ko_stamp *stamp, co
     struct ko_slot *slot = link->next_out;
     int err = KOLO_OK;
 
+    for (size_t at = piece; at < nbytes; at += piece) /* a body that lay there may look so */
+        ko_store_relaxed(ko_slot_come(slot, at / piece), 0);
     ko_copy(place, from, piece);
     slot->placed = (struct ko_placed_slice){.at = link->places.at, .piece = piece};
     ko_window_take_place(link);
