@@ -50,9 +50,10 @@ struct ko_foreign {
     pid_t peer; /* 0: its memory is not read */
     uint64_t peer_word, peer_word_at;
 
-    struct trial trials[KO_FOREIGN_CLASSES];
-    uint64_t reading; /* as in our window */
-    int64_t ended_ns; /* of the slice that was watched last */
+    struct trial
+        *trials[KO_FOREIGN_CLASSES]; /* made at first use: most links have no long slices */
+    uint64_t reading;                /* as in our window */
+    int64_t ended_ns;                /* of the slice that was watched last */
 };
 
 int ko_foreign_class(const struct ko_link *link, size_t nbytes)
@@ -66,6 +67,8 @@ int ko_foreign_class(const struct ko_link *link, size_t nbytes)
 
 void ko_foreign_free(struct ko_foreign *foreign)
 {
+    for (int i = 0; foreign && i < KO_FOREIGN_CLASSES; i++)
+        free(foreign->trials[i]);
     free(foreign);
 }
 
@@ -167,11 +170,21 @@ static uint64_t bits_of(int class)
            << class;
 }
 
+/* NULL where there is no memory: nothing is found out then. */
+static struct trial *trial_of(struct ko_foreign *foreign, int class)
+{
+    if (!foreign->trials[class])
+        foreign->trials[class] = calloc(1, sizeof *foreign->trials[class]);
+    return foreign->trials[class];
+}
+
 /* Whether a class is not decided, or that is so long ago that it is tried again. */
 static bool is_open(struct ko_link *link, int class)
 {
-    struct trial *trial = &link->foreign->trials[class];
+    struct trial *trial = trial_of(link->foreign, class);
 
+    if (!trial)
+        return false;
     if (!ko_foreign_says(link->foreign->reading, KO_FOREIGN_KNOWN, class))
         return true;
     if (++trial->looks % LOOKS || ko_now_ns() - trial->decided_ns < AGAIN_MS * INT64_C(1000000))
@@ -220,7 +233,7 @@ static uint32_t median(const struct times *times)
 
 static void decide(struct ko_link *link, int class)
 {
-    struct trial *trial = &link->foreign->trials[class];
+    struct trial *trial = link->foreign->trials[class];
     const uint32_t reads = median(&trial->reading), in_row = median(&trial->in_row);
     uint32_t each = median(&trial->longer);
     uint64_t reading = link->foreign->reading | UINT64_C(1) << (KO_FOREIGN_KNOWN + class);
@@ -252,8 +265,10 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
 {
     const uint32_t nbytes = link->frame.nbytes;
     const int class = ko_foreign_class(link, nbytes);
-    struct trial *trial = &link->foreign->trials[class];
+    struct trial *trial = trial_of(link->foreign, class);
 
+    if (!trial)
+        return;
     if (sample->ns && sample->is_read)
         add(&trial->reading, sample->ns, nbytes);
     else if (sample->ns && sample->copy_ns > 0 && sample->copy_ns < INT32_MAX)
