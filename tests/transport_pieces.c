@@ -304,13 +304,14 @@ static int take(struct ko_link *link, unsigned char *bytes, uint64_t i)
 static void pieces_come_as_they_were_sent(void **state)
 {
     struct suite *suite = *state;
-    unsigned char *bytes = malloc(SLICE);
     struct links links;
+    unsigned char *bytes;
     pthread_t sender;
     void *result;
     int err = KOLO_OK;
 
     suite_needs_peer(suite);
+    bytes = malloc(SLICE);
     links = suite_open_links(suite, SLICE);
     assert_non_null(bytes);
     assert_int_equal(pthread_create(&sender, NULL, send_all, links.from), 0);
