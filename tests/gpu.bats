@@ -82,30 +82,30 @@ only() {
     record=${record%% *}
     [ "$(grep -c "| the whole step |" "$record")" -eq 2 ]
 
-    sed -i "s/^| threads 2 | calls of 2 threads | .*/| threads 2 | calls of 2 threads | 4711 | calls | ok |/
-        s/^| processes 2 | calls of 2 processes | .*/| processes 2 | calls of 2 processes | 4711 | calls | ok |/
-        s/^| machine | processors | .*/| machine | processors |  |  | 4711 |/" "$record"
+    sed -i "s/^| threads 2 | calls of 2 threads | .*/| threads 2 | calls of 2 threads | 47110815 | calls | ok |/
+        s/^| processes 2 | calls of 2 processes | .*/| processes 2 | calls of 2 processes | 47110815 | calls | ok |/
+        s/^| machine | processors | .*/| machine | processors |  |  | 47110815 |/" "$record"
     mv "$record" "${record%-????-??-??.md}-2000-01-01.md"
     record=${record%-????-??-??.md}-2000-01-01.md
     only --only="spee*kernels" --only="threads ?" --seconds=15
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ]
     [[ "$output" == *"records: $record "* ]]
-    grep -F "| processes 2 | calls of 2 processes | 4711 | calls | ok |" "$record"
+    grep -F "| processes 2 | calls of 2 processes | 47110815 | calls | ok |" "$record"
     [ "$(grep -c "^| threads 2 | calls of 2 threads | [0-9]* | calls | ok |" "$record")" -eq 1 ]
     grep -E "^\| machine \| processors \|  \|  \| [0-9]" "$record"
     grep -F "| speed of kernels | the whole step |" "$record"
     grep -F "| threads 8 | the whole step |" "$record"
     [ "$(grep -c "^| what is to be reached | all_reduce of processes, 8 bytes |" "$record")" -eq 1 ]
     run ! grep -F "| kolo-perf | the whole step |" "$record"
-    [ "$(grep -c 4711 "$record")" -eq 1 ] # what was run anew has its new figures
+    [ "$(grep -c 47110815 "$record")" -eq 1 ] # what was run anew has its new figures
     if command -v python3; then
         python3 -m json.tool "${record%.md}.json"
     fi
 
-    sed -i "s/^| machine | commit | .*/| machine | commit |  |  | 4711 |/" "$record"
+    sed -i "s/^| machine | commit | .*/| machine | commit |  |  | 47110815 |/" "$record"
     only --only="threads 2"
     [ "$status" -eq 2 ]
-    [[ "$output" == *"$record is of commit 4711, this is "*": move it away, or run all steps"* ]]
+    [[ "$output" == *"$record is of commit 47110815, this is "*": move it away, or run all steps"* ]]
     rm "$record"
     only --only="no such step"
     [ "$status" -eq 2 ]
