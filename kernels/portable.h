@@ -70,7 +70,8 @@ KO_FN int ko_take(uint64_t *word)
     return __atomic_compare_exchange_n(word, &is_free, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* Makes a word that is `from` `to`: true, and what was stored before it was `from` is seen. */
+/* Makes a word that is `from` `to`: true, and what was stored before it was `from` is seen; so is,
+ * by who finds `to`, what was done before. */
 KO_FN int ko_swap(uint64_t *word, uint64_t from, uint64_t to)
 {
     return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);

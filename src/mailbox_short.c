@@ -39,8 +39,10 @@ static __attribute__((noinline)) bool put(struct ko_correspondence *with, struct
     link->flow = ko_correspondence_is_awaited(with, link) ? KO_AWAITED : KO_STREAM;
     while (ko_window_copy(link, stamp, from, nbytes) == KO_AGAIN && --looks > 0)
         ko_pause();
+    if (link->sent == sent)
+        return false;
     with->had_come = link->received;
-    return link->sent > sent;
+    return true;
 }
 
 static inline bool send(struct ko_correspondence *with, struct ko_link *link,

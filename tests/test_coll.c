@@ -278,6 +278,39 @@ static void large_counts_in_ordinary_slots(void **state)
     }
 }
 
+/* From less than a slice that goes in pieces to more than two slices. */
+static int take_few_slices(kolo_group *group, void *argument)
+{
+    static const size_t counts[] = {2053, 16384, 33001, 131073};
+    int failed = 0;
+
+    (void)argument;
+    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
+        failed = exam_take_forms(group, (enum ko_collective)what, counts, 4, NULL);
+    return failed;
+}
+
+static void run_few_slices(enum ranks_kind kind)
+{
+    exam_set_variables("shm", "", SLICE_BYTES);
+    unsetenv("KOLO_SLICE_BYTES");
+    for (int n = 2; n <= 3; n++)
+        run(kind, n, take_few_slices, NULL);
+}
+
+static void few_slices_among_threads(void **state)
+{
+    (void)state;
+    run_few_slices(RANKS_THREADS);
+}
+
+static void few_slices_among_processes(void **state)
+{
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    run_few_slices(RANKS_PROCESSES);
+}
+
 /* ---- the same bits everywhere ------------------------------------------------------------- */
 
 enum { RANDOM_BYTES = 2048 };
@@ -549,6 +582,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_algorithm_among_processes),
         cmocka_unit_test(every_algorithm_around_the_cache),
         cmocka_unit_test(large_counts_in_ordinary_slots),
+        cmocka_unit_test(few_slices_among_threads),
+        cmocka_unit_test(few_slices_among_processes),
         cmocka_unit_test(results_have_the_same_bits_on_all_ranks),
         cmocka_unit_test(calls_queue_up),
         cmocka_unit_test(groups_run_side_by_side),

@@ -5,7 +5,6 @@
 #include "transport_suite.h"
 
 #include "clock.h"
-#include "ranks.h"
 #include "status.h"
 #include "window_pieces.h"
 #include "window_slots.h"
@@ -234,7 +233,16 @@ static void the_last_piece_wakes(void **state)
 
 /* ---- both ends at once ---------------------------------------------------------------------- */
 
-enum { NSLICES = 400 };
+/* What waits too long fails; so does the other end then. */
+enum { NSLICES = 400, LIMIT_MS = 30000 };
+
+static int again(int err, const ko_deadline *limit)
+{
+    if (err != KO_AGAIN)
+        return err;
+    sched_yield();
+    return ko_deadline_passed(limit) ? KOLO_E_TIMEOUT : KO_AGAIN;
+}
 
 static size_t size_of(uint64_t i)
 {
@@ -243,16 +251,19 @@ static size_t size_of(uint64_t i)
 
 static int send_one(struct ko_link *link, const unsigned char *bytes, uint64_t i)
 {
+    const ko_deadline limit = ko_deadline_in(LIMIT_MS);
     const struct ko_stamp stamp = {.seq = i};
     int err;
 
     link->flow = i % 5 ? KO_FOLLOWS : KO_STREAM;
-    while ((err = link->ops->post(link, &stamp, bytes, size_of(i))) == KO_AGAIN)
-        sched_yield();
+    do
+        err = again(link->ops->post(link, &stamp, bytes, size_of(i)), &limit);
+    while (err == KO_AGAIN);
     if (err)
         return err;
-    while ((err = ko_link_is_flushed(link)) == KO_AGAIN)
-        sched_yield();
+    do
+        err = again(ko_link_is_flushed(link), &limit);
+    while (err == KO_AGAIN);
     return err;
 }
 
@@ -280,18 +291,21 @@ static int move(struct ko_link *link, unsigned char *bytes, uint64_t i, const vo
 /* Slice number i. */
 static int take(struct ko_link *link, unsigned char *bytes, uint64_t i)
 {
+    const ko_deadline limit = ko_deadline_in(LIMIT_MS);
     const struct ko_frame *frame;
     const void *body;
     int err;
 
-    while ((err = link->ops->next(link, &frame)) == KO_AGAIN)
-        sched_yield();
+    do
+        err = again(link->ops->next(link, &frame), &limit);
+    while (err == KO_AGAIN);
     if (err)
         return err;
     if (frame->stamp.seq != i || frame->nbytes != size_of(i))
         return KOLO_E_INTERNAL;
-    while ((err = move(link, bytes, i, &body)) == KO_AGAIN)
-        sched_yield();
+    do
+        err = again(move(link, bytes, i, &body), &limit);
+    while (err == KO_AGAIN);
     if (err)
         return err;
     if (!suite_matches(body, size_of(i), i))
@@ -317,8 +331,8 @@ static void pieces_come_as_they_were_sent(void **state)
     assert_int_equal(pthread_create(&sender, NULL, send_all, links.from), 0);
     for (uint64_t i = 0; i < NSLICES && !err; i++)
         err = take(links.to, bytes, i);
-    assert_int_equal(err, KOLO_OK);
     pthread_join(sender, &result);
+    assert_int_equal(err, KOLO_OK);
     assert_int_equal((intptr_t)result, KOLO_OK);
     suite_free_links(&links);
     free(bytes);

@@ -36,6 +36,8 @@ enum {
     KO_FOREIGN_FASTER = 48
 };
 
+_Static_assert(KO_FOREIGN_CLASSES <= KO_FOREIGN_SOONER - KO_FOREIGN_KNOWN, "a bit for each");
+
 static inline bool ko_foreign_says(uint64_t reading, int what, int class)
 {
     return reading >> (what + class) & 1;

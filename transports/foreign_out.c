@@ -215,19 +215,27 @@ void ko_foreign_take_back(struct ko_link *link)
     }
 }
 
-/* A thread of this process could not be told that the memory has gone while it reads there. Another
- * process that reads in vain finds out afterwards. */
+/* From a thread of this process, which could not be told that the memory has gone while it copies
+ * out of it: that ends by itself. */
+static void withdraw_here(uint64_t *state)
+{
+    uint64_t found = ko_load_acquire(state);
+
+    while (found == KO_FOREIGN_READING || !ko_swap(state, found, KO_FOREIGN_WITHDRAWN)) {
+        sched_yield();
+        found = ko_load_acquire(state);
+    }
+}
+
+/* Another process that reads in vain finds out afterwards. */
 static void withdraw(uint64_t *state, bool is_here)
 {
-    uint64_t found;
-
-    do {
-        found = ko_load_acquire(state);
-        while (found == KO_FOREIGN_READING && is_here) {
-            sched_yield();
-            found = ko_load_acquire(state);
-        }
-    } while (found != KO_FOREIGN_MOVED && !ko_swap(state, found, KO_FOREIGN_WITHDRAWN));
+    if (ko_load_acquire(state) == KO_FOREIGN_MOVED) /* by us, for good */
+        return;
+    if (is_here)
+        withdraw_here(state);
+    else
+        (void)ko_exchange_ordered(state, KO_FOREIGN_WITHDRAWN);
 }
 
 void ko_foreign_withdraw(struct ko_link *link)

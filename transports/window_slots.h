@@ -185,7 +185,7 @@ static inline bool ko_window_look(struct ko_link *link, int looks)
 bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void *to);
 
 /* The next slice, if it is this message, moved to `to` and released. One that has not come is
- * looked for `looks` times. False: nothing was done. */
+ * looked for `looks` times. False: it has not been taken, though a part of it may lie there. */
 static inline bool ko_window_take(struct ko_link *link, struct ko_message *message, void *to,
                                   int looks)
 {
