@@ -8,6 +8,15 @@
 
 _Thread_local struct gpu_rank gpu_rank;
 
+/* A barrier that somebody has left already may hear of what goes wrong there. */
+static int take_stream(kolo_group *group, void *stream, int status)
+{
+    if (kolo_group_set_stream(group, stream) != status)
+        return ranks_fail(status ? "a stream is taken" : "the stream is not taken");
+    (void)kolo_barrier(group);
+    return 0;
+}
+
 int gpu_rank_enter(kolo_group *group)
 {
     ko_cu_context context;
@@ -20,9 +29,13 @@ int gpu_rank_enter(kolo_group *group)
         gpu_rank.cuda->context_push(context) ||
         gpu_rank.cuda->stream_create(&gpu_rank.stream, KO_CU_STREAM_NON_BLOCKING))
         return ranks_fail("no stream");
-    return group && kolo_group_set_stream(group, gpu_rank.stream)
-               ? ranks_fail("the stream is not taken")
-               : 0;
+    return group ? take_stream(group, gpu_rank.stream, KOLO_OK) : 0;
+}
+
+int gpu_rank_enter_without(kolo_group *group)
+{
+    setenv("KOLO_CUDA", "0", 1);
+    return take_stream(group, NULL, KOLO_E_UNSUPPORTED);
 }
 
 int gpu_rank_leave(int failed)

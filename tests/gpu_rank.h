@@ -19,8 +19,12 @@ struct gpu_rank {
 /* Of the calling thread. */
 extern _Thread_local struct gpu_rank gpu_rank;
 
-/* What a rank does first; group NULL: on GPU 0, without telling any. 0, or ranks_fail. */
+/* What all ranks do first, so that none of them hears before it has a stream of what goes wrong
+ * later; group NULL: on GPU 0, without telling any. 0, or ranks_fail. */
 int gpu_rank_enter(kolo_group *group);
+
+/* The same of a rank, a process, that has no GPU. */
+int gpu_rank_enter_without(kolo_group *group);
 
 /* And last, with what has failed so far. */
 int gpu_rank_leave(int failed);

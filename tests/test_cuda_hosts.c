@@ -94,8 +94,7 @@ static int some_without(kolo_group *group, void *unused)
 {
     if (kolo_group_rank(group))
         return on_gpus(group, unused);
-    setenv("KOLO_CUDA", "0", 1);
-    return kolo_group_set_stream(group, NULL) != KOLO_E_UNSUPPORTED || take_all(group, NULL);
+    return gpu_rank_enter_without(group) || take_all(group, NULL);
 }
 
 static void all_collectives(void **state)

@@ -129,8 +129,7 @@ static int take_without(kolo_group *group, void *unused)
 
     if (kolo_group_rank(group) != 1)
         return take_exams(group, unused);
-    setenv("KOLO_CUDA", "0", 1);
-    failed = kolo_group_set_stream(group, NULL) != KOLO_E_UNSUPPORTED;
+    failed = gpu_rank_enter_without(group);
     for (unsigned seed = 0; seed < EXAMS && !failed; seed++)
         failed = take(group, NULL, seed);
     return failed;

@@ -426,12 +426,8 @@ static int some_without(kolo_group *group, void *unused)
     ko_cu_ptr memory;
 
     (void)unused;
-    if (has_none) {
-        setenv("KOLO_CUDA", "0", 1);
-        if (kolo_group_set_stream(group, NULL) != KOLO_E_UNSUPPORTED)
-            return ranks_fail("a stream");
-        return sum_of_ranks(group, &on_host, false);
-    }
+    if (has_none)
+        return gpu_rank_enter_without(group) || sum_of_ranks(group, &on_host, false);
     failed = gpu_rank_enter(group);
     memory = alloc(sizeof on_host);
     if (!failed)
