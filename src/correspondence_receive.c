@@ -369,6 +369,16 @@ static unsigned char *place_of(const struct ko_correspondence *with, size_t nbyt
     return with->parcel ? with->parcel->data + with->arrived : NULL;
 }
 
+/* Bytes behind that place which are for the rest of the message. */
+static size_t room_behind(const struct ko_correspondence *with, size_t nbytes)
+{
+    const struct ko_letter *letter = target(with);
+
+    return letter && !with->fetch && !with->gpu && with->total <= letter->nbytes
+               ? with->total - with->arrived - nbytes
+               : 0;
+}
+
 /* Whether the arriving message will not stay in the cache. A parcel is soon read again. */
 static bool streams(const struct ko_correspondence *with)
 {
@@ -410,8 +420,9 @@ static int land(struct ko_correspondence *with, struct ko_link *link, size_t nby
     if (err)
         return err;
     place = with->gpu ? with->gpu : place_of(with, nbytes);
+    link->ahead = room_behind(with, nbytes);
     err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
-
+    link->ahead = 0;
     with->is_landing = err == KO_AGAIN;
     if (!err && with->gpu)
         note_written(with, nbytes);

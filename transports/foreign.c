@@ -50,6 +50,9 @@ struct ko_foreign {
     pid_t peer; /* 0: its memory is not read */
     uint64_t peer_word, peer_word_at;
 
+    const char *read_to; /* slices that follow have been read there, so many bytes */
+    size_t read_ahead;
+
     struct trial
         *trials[KO_FOREIGN_CLASSES]; /* made at first use: most links have no long slices */
     uint64_t reading;                /* as in our window */
@@ -314,11 +317,117 @@ static void decline(struct ko_link *link, struct ko_foreign_slice *slice)
     ko_window_wake_sender(link);
 }
 
+/* Slices one behind the other, here and there. */
+struct run {
+    struct ko_foreign_slice *slices[KO_MOST_SLOTS];
+    uint32_t bytes_of[KO_MOST_SLOTS];
+    uint32_t n;
+    uint64_t address;
+    size_t nbytes;
+};
+
+static bool begin(struct run *run, struct ko_foreign_slice *slice, uint32_t nbytes)
+{
+    if (!ko_swap(&slice->state, KO_FOREIGN_FREE, KO_FOREIGN_READING) &&
+        !ko_swap(&slice->state, KO_FOREIGN_READ, KO_FOREIGN_READING))
+        return false;
+    run->slices[run->n] = slice;
+    run->bytes_of[run->n++] = nbytes;
+    run->nbytes += nbytes;
+    return true;
+}
+
+/* Bytes of the slot if it holds what lies behind the run, in the same message, and there is room
+ * for them; else 0. */
+static uint32_t following(const struct ko_link *link, const struct run *run,
+                          const struct ko_slot *slot)
+{
+    const size_t room = link->frame.nbytes + link->ahead - run->nbytes;
+    uint32_t nbytes;
+
+    if (ko_load_acquire(&slot->step) != link->received + 1 + run->n)
+        return 0;
+    nbytes = slot->frame.nbytes; /* once: what is checked is what is used */
+    return slot->frame.kind == KO_FRAME_FOREIGN && nbytes <= room &&
+                   slot->foreign.address == run->address + run->nbytes &&
+                   ko_stamps_equal(&slot->frame.stamp, &link->frame.stamp)
+               ? nbytes
+               : 0;
+}
+
+/* No more than half of many slots, so that others are filled meanwhile, and who waits for the rest
+ * sees that something moves. */
+static void add_following(struct ko_link *link, struct run *run)
+{
+    const uint32_t most = link->slots < 4 ? link->slots : link->slots / 2;
+    struct ko_slot *slot = link->next_in;
+    uint32_t nbytes;
+
+    while (run->n < most) {
+        slot = ko_window_following(link->inbox, link->end_in, slot);
+        nbytes = following(link, run, slot);
+        if (!nbytes || !begin(run, &slot->foreign, nbytes))
+            return;
+    }
+}
+
+/* All of it has been read; what was withdrawn meanwhile may not be what was sent. */
+static int end(struct ko_foreign *foreign, const struct run *run, const char *to)
+{
+    uint32_t nread = 0;
+
+    for (uint32_t i = 0; i < run->n; i++)
+        if (ko_swap(&run->slices[i]->state, KO_FOREIGN_READING, KO_FOREIGN_READ))
+            nread += nread == i;
+    foreign->read_to = to + run->bytes_of[0];
+    foreign->read_ahead = 0;
+    for (uint32_t i = 1; i < nread; i++)
+        foreign->read_ahead += run->bytes_of[i];
+    return nread ? KOLO_OK : KO_AGAIN;
+}
+
+/* It could not be read: each is looked at by itself. */
+static void give_up(struct ko_link *link, const struct run *run)
+{
+    for (uint32_t i = 1; i < run->n; i++)
+        (void)ko_swap(&run->slices[i]->state, KO_FOREIGN_READING, KO_FOREIGN_FREE);
+    decline(link, run->slices[0]);
+}
+
+static int read_run(struct ko_link *link, void *to)
+{
+    struct ko_foreign_slice *slice = &link->next_in->foreign;
+    struct run run = {.n = 0};
+    int err;
+
+    run.address = slice->address;
+    if (!begin(&run, slice, link->frame.nbytes))
+        return KO_AGAIN;
+    if (link->ahead)
+        add_following(link, &run);
+    err = read_from(link, run.address, to, run.nbytes);
+    if (err == KO_AGAIN)
+        give_up(link, &run);
+    return err ? err : end(link->foreign, &run, to);
+}
+
+/* Whether the next slice was read with one before it. */
+static bool was_read(struct ko_foreign *foreign, const struct ko_foreign_slice *slice,
+                     const void *to, uint32_t nbytes)
+{
+    const bool was = foreign->read_ahead >= nbytes && foreign->read_to == to &&
+                     ko_load_acquire(&slice->state) == KO_FOREIGN_READ;
+
+    foreign->read_to += was ? nbytes : 0;
+    foreign->read_ahead -= was ? nbytes : foreign->read_ahead;
+    return was;
+}
+
 int ko_foreign_take(struct ko_link *link, void *to, const void **body)
 {
     struct ko_foreign_slice *slice = &link->next_in->foreign;
     const uint64_t state = ko_load_acquire(&slice->state);
-    int err;
+    int err = KOLO_OK;
 
     if (!link->foreign || !link->foreign->peer || state > KO_FOREIGN_WITHDRAWN)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
@@ -327,15 +436,9 @@ int ko_foreign_take(struct ko_link *link, void *to, const void **body)
         *body = ko_window_place_of(link, slice->at);
         return *body ? KOLO_OK : KOLO_E_PROTOCOL;
     }
-    if (!ko_swap(&slice->state, KO_FOREIGN_FREE, KO_FOREIGN_READING) &&
-        !ko_swap(&slice->state, KO_FOREIGN_READ, KO_FOREIGN_READING))
-        return KO_AGAIN;
-    err = read_from(link, slice->address, to, link->frame.nbytes);
-    if (err == KO_AGAIN)
-        decline(link, slice);
-    else if (!err && !ko_swap(&slice->state, KO_FOREIGN_READING, KO_FOREIGN_READ))
-        err = KO_AGAIN; /* withdrawn meanwhile: it may not be what was sent */
-    else if (!err)
+    if (!was_read(link->foreign, slice, to, link->frame.nbytes))
+        err = read_run(link, to);
+    if (!err)
         *body = to;
     return err;
 }

@@ -73,11 +73,12 @@ struct ko_foreign_sample {
 };
 void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *sample);
 
-/* Moves the next slice, which was left to us: either it is read into `to`, which *body is then, or
- * its sender has put it into the window, where *body is. KO_AGAIN while the sender does that, which
- * it is asked to if the system keeps the memory from us (a device's, or secret), and once it has
- * withdrawn the slice: the wire tells why. KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL
- * if nobody reads here. */
+/* Moves the next slice, which was left to us: either it is read into `to`, which *body is then,
+ * with what follows it in the same message as far as link->ahead reaches, since a call of the
+ * system's takes as long as a short slice; or its sender has put it into the window, where *body
+ * is. KO_AGAIN while the sender does that, which it is asked to if the system keeps the memory from
+ * us (a device's, or secret), and once it has withdrawn the slice: the wire tells why.
+ * KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL if nobody reads here. */
 int ko_foreign_take(struct ko_link *link, void *to, const void **body);
 
 /* Whether the peer is another thread of this process. */

@@ -95,6 +95,8 @@ struct ko_link {
     struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
     struct ko_foreign_out *foreign_out;     /* foreign_out.h; made at first use */
     enum ko_flow flow;                      /* of what is posted next; set by the user */
+    size_t ahead; /* set by the user before land, and 0 again after it: bytes behind `to` for what
+                     follows in the same message */
     const void *landing_to; /* of the next slice so many bytes lie there (window_pieces.h): */
     size_t landed;
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */

@@ -385,6 +385,8 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
 
     if (link->frame.kind == KO_FRAME_PLACED)
         return land_placed(link);
+    if (is_watched)
+        link->ahead = 0; /* of this slice it is to be known what it takes */
     err = take_body(link, to, &body);
     if (!err && link->frame.kind == KO_FRAME_DATA)
         err = ko_window_land_pieces(link, to, body, is_streaming);
