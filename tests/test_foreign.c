@@ -383,6 +383,7 @@ static int become_another(kolo_group *group, void *argument)
         err = ranks_fail("nobody reads here");
     if (!err && rank)
         *(uint64_t *)(uintptr_t)link->inbox->word_at ^= 1;
+    ranks_nap_ms(2); /* so long since it was found that it is looked for again */
     if (!err)
         err = kolo_all_gather(group, in, out, COUNT, KOLO_FLOAT32);
     free(in);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Who the peer is, the kernel says (SO_PEERCRED), not the peer. Its number may be given to another
- * process when it ends: its word is read again with every slice, by the same system call.
+ * process when it ends, once all others have been given away: its word is read again with a slice,
+ * by the same system call, unless that was done so short a time ago that they cannot have been.
  */
 #include "foreign.h"
 
@@ -27,6 +28,7 @@ enum {
                        left them */
     LOOKS = 64,     /* at slices of a class that is decided, for one at the time; */
     AGAIN_MS = 100, /* it is tried again after so long */
+    SURE_NS = 200000, /* in which a system does not begin as many processes as it has numbers */
 };
 
 /* Of so many slices the times for 1 MiB, as far as they are kept. */
@@ -49,6 +51,7 @@ struct ko_foreign {
     bool is_tried;
     pid_t peer; /* 0: its memory is not read */
     uint64_t peer_word, peer_word_at;
+    int64_t found_ns; /* when it was found there last */
 
     const char *read_to; /* slices that follow have been read there, so many bytes */
     size_t read_ahead;
@@ -95,24 +98,29 @@ static void say(struct ko_link *link, uint64_t reading)
     ko_store_release(&link->inbox->reading, reading);
 }
 
-/* 0 if the bytes have been copied, and the peer's word is still there; ESRCH if not; or another
- * errno, where only the bytes cannot be. */
-static int copy_from(const struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
+/* 0 if the bytes have been copied, and the peer's word was there; ESRCH if not; or another errno,
+ * where only the bytes cannot be. */
+static int copy_from(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
 {
+    const int64_t now_ns = ko_now_ns();
+    const bool is_sure = now_ns - foreign->found_ns < SURE_NS;
     uint64_t found = ~foreign->peer_word;
     const struct iovec here[] = {{&found, sizeof found}, {to, nbytes}};
     const struct iovec there[] = {{(void *)(uintptr_t)foreign->peer_word_at, sizeof found},
                                   {(void *)(uintptr_t)address, nbytes}};
-    ssize_t n;
+    const unsigned first = is_sure, n = 2 - first;
+    ssize_t copied;
 
     if (ko_fault(KO_FAULT_FOREIGN))
         return EPERM;
-    n = process_vm_readv(foreign->peer, here, 2, there, 2, 0);
-    if (n < 0 && errno != EFAULT)
+    copied = process_vm_readv(foreign->peer, here + first, n, there + first, n, 0);
+    if (copied < 0 && errno != EFAULT)
         return errno;
-    if (found != foreign->peer_word)
+    if (!is_sure && found != foreign->peer_word)
         return ESRCH;
-    return n == (ssize_t)(sizeof found + nbytes) ? 0 : EFAULT; /* pages are not there */
+    if (!is_sure)
+        foreign->found_ns = now_ns;
+    return copied == (ssize_t)(is_sure ? nbytes : sizeof found + nbytes) ? 0 : EFAULT;
 }
 
 /* The process at the other end of the wire; 0 if it is none that can be named here. */

@@ -18,6 +18,7 @@
 
 enum {
     PATIENCE_NS = 20000, /* with a peer that does not begin to read: some copies of a slice */
+    LOOKS = 8,           /* of so many one asks for the time */
     TURN = 32,
     MOST_COPIED = 63, /* slices in turn, after some were taken back */
     MOST_UNREADABLE = 4
@@ -31,9 +32,10 @@ struct left {
 };
 
 struct ko_foreign_out {
-    uint64_t last;            /* slices sent, up to the last that was left */
-    uint64_t settled;         /* of those, up to the last before which none is read any more */
-    int64_t since_ns;         /* when the next one was first waited for; 0: not yet */
+    uint64_t last;    /* slices sent, up to the last that was left */
+    uint64_t settled; /* of those, up to the last before which none is read any more */
+    int64_t since_ns; /* when the next one was first waited for; 0: not yet */
+    unsigned looks;
     unsigned to_copy, copied; /* slices that are not to be left, and how many have not been */
     int nunreadable;
     unsigned char turns[KO_FOREIGN_CLASSES]; /* while it is not known what reading costs */
@@ -252,10 +254,13 @@ void ko_foreign_withdraw(struct ko_link *link)
 uint64_t ko_foreign_settled(struct ko_link *link)
 {
     struct ko_foreign_out *out = link->foreign_out;
-    const int64_t now_ns = ko_now_ns();
+    int64_t now_ns;
 
     link->credit = ko_load_ordered(&link->outbox->credit);
     settle_released(link);
+    if (out->settled >= out->last || ++out->looks % LOOKS)
+        return out->settled;
+    now_ns = ko_now_ns();
     if (!out->since_ns)
         out->since_ns = now_ns;
     else if (now_ns - out->since_ns > PATIENCE_NS)
