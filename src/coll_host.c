@@ -108,6 +108,17 @@ static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, si
     }
 }
 
+/* The same of slices that are reduced by both at a time. What does not stay in the caches is better
+ * copied by who has it; and more ranks reduce slices of several, which nobody has measured. */
+static enum ko_flow folded_flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
+{
+    const size_t n = (size_t)group->size, blocks = what == KO_REDUCE_SCATTER ? n + 1 : 2;
+    const bool may_be = what == KO_REDUCE_SCATTER || what == KO_ALL_REDUCE;
+
+    return may_be && n == 2 && n * blocks * nbytes < group->endpoint->cache_bytes ? KO_FOLDED
+                                                                                  : KO_USED;
+}
+
 /* What calls of one kind have in common. */
 static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
@@ -128,7 +139,9 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->channel = &group->collectives;
     v->element = (size_t)1 << shift;
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
-    v->flow = flow_of(group, call->what, call->count << shift);
+    v->folded = folded_flow_of(group, call->what, call->count << shift);
+    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded
+                                              : flow_of(group, call->what, call->count << shift);
     v->is_copying = is_better_copied(group, call, call->count << shift);
     v->is_large = is_beyond_cache(group, call, call->count << shift);
     v->held = call->held;

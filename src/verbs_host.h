@@ -105,7 +105,7 @@ static __attribute__((noinline)) void lend_slowly(verbs *v, int to, struct ko_pa
     struct ko_link *link = link_to(v, to);
 
     if (link)
-        link->flow = KO_USED;
+        link->flow = v->folded;
     while (link && look_again(v, to, "for room to send to", try_to_lend(v, link, part)))
         ;
     v->has_posted |= link && link->flushed < link->referenced;

@@ -26,7 +26,8 @@ typedef struct ko_verbs {
     unsigned char *buffers[3];            /* by enum buffer; IN is only read */
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
-    enum ko_flow flow;                    /* of what is posted */
+    enum ko_flow flow;                    /* of what is posted; */
+    enum ko_flow folded;  /* of what is lent, and of what is reduced where it lies */
     bool is_copying;      /* what peers could read where it lies goes through slots all the same */
     bool is_large;        /* results would not stay in the cache */
     bool is_streaming;    /* nor are they read again */
@@ -148,6 +149,7 @@ static __attribute__((noinline)) const void *arrived_slowly(verbs *v, struct ko_
 {
     const void *body = NULL;
 
+    link->flow = v->folded;
     if (!expect(v, link, nbytes))
         return NULL;
     while (

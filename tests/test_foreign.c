@@ -7,6 +7,7 @@
 #include "algorithms.h"
 #include "exam.h"
 #include "fault.h"
+#include "foreign.h"
 #include "ranks.h"
 #include "sanitized.h"
 #include "window.h"
@@ -158,6 +159,48 @@ static void everything_between_threads(void **state)
     assert_int_equal(
         ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, use_everything, &is_permitted),
         0);
+}
+
+/* Whether rank 0 or 1 has found out, of any length, what is sooner for slices that are reduced. */
+static bool has_compared(kolo_group *group)
+{
+    const struct ko_link *link = group->collectives.ports[1 - kolo_group_rank(group)].link;
+    const uint64_t lengths = (UINT64_C(1) << KO_FOREIGN_LENGTHS) - 1;
+
+    return link->inbox && link->inbox->reading & lengths
+                                                     << (KO_FOREIGN_KNOWN + 2 * KO_FOREIGN_LENGTHS);
+}
+
+static int reduce_often(kolo_group *group, void *what)
+{
+    enum { OFTEN = 300 };
+    bool has = false;
+    int failed = 0;
+
+    for (unsigned i = 0; i < OFTEN && !failed; i++) {
+        failed = exam_take(group, &(struct exam){.what = *(const enum ko_collective *)what,
+                                                 .dtype = KOLO_INT32,
+                                                 .op = KOLO_SUM,
+                                                 .count = COUNT,
+                                                 .seed = i,
+                                                 .is_in_place = i & 1});
+        has |= has_compared(group);
+    }
+    return failed || has ? failed : ranks_fail("nobody has compared the ways");
+}
+
+/* Slices that are reduced where they lie: both ways at first, too. */
+static void what_is_reduced_is_compared(void **state)
+{
+    enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE_SCATTER};
+
+    (void)state;
+    set_variables("inline,try-cma");
+    needs_permission();
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, reduce_often, &whats[i]),
+            0);
 }
 
 static int use_slots(kolo_group *group, void *argument)
@@ -408,6 +451,7 @@ int main(void)
         cmocka_unit_test(everything_between_processes),
         cmocka_unit_test(everything_between_threads),
         cmocka_unit_test(both_ways_at_first),
+        cmocka_unit_test(what_is_reduced_is_compared),
         cmocka_unit_test(slots_where_it_is_forbidden_or_not_wanted),
         cmocka_unit_test(what_cannot_be_read_goes_through_slots),
         cmocka_unit_test(secrets_go_through_slots),

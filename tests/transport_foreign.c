@@ -149,6 +149,13 @@ static void reading_is_measured(void **state)
     take(&puppet, UINT32_MAX, been_read(INT32_MAX));
     take(&puppet, UINT32_MAX, copied(INT32_MAX - 1, INT32_MAX - 1, INT64_MAX));
     expect_said(&puppet, 4, true, true, false);
+    puppet.link->flow = KO_FOLDED; /* reading may take a third longer */
+    take(&puppet, 8192, been_read(2660));
+    take(&puppet, 8192, copied(1000, 1000, FAR));
+    expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS, true, true, false);
+    take(&puppet, 16384, been_read(2668));
+    take(&puppet, 16384, copied(1000, 1000, FAR));
+    expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS + 1, true, false, false);
     suite_close_puppet(&puppet);
 }
 
@@ -190,7 +197,8 @@ static int count_left(struct ko_link *link, enum ko_flow flow, size_t nbytes, in
 static void slices_are_left_where_that_saves_time(void **state)
 {
     enum { CLASS_1 = 16384 };
-    const uint64_t bits = UINT64_C(2) | UINT64_C(2) << KO_FOREIGN_LENGTHS; /* both ways, too */
+    const uint64_t bits = UINT64_C(2) | UINT64_C(2) << KO_FOREIGN_LENGTHS |
+                          UINT64_C(2) << (2 * KO_FOREIGN_LENGTHS); /* both ways, and reduced, too */
     const uint64_t known = KO_FOREIGN_READS | bits << KO_FOREIGN_KNOWN;
     struct suite *suite = *state;
     struct puppet puppet;
@@ -210,6 +218,7 @@ static void slices_are_left_where_that_saves_time(void **state)
     *reading = known | bits << KO_FOREIGN_SOONER;
     assert_true(ko_foreign_may_be_due(link, CLASS_1));
     assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 4);
+    assert_int_equal(count_left(link, KO_FOLDED, CLASS_1, 4), 4);
     assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 4), 0);
     assert_int_equal(count_left(link, KO_MUTUAL, KO_FOREIGN_LEAST - 1, 4), 0);
     *reading = known;

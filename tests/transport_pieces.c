@@ -163,7 +163,7 @@ static void slices_that_are_awaited_go_in_pieces(void **state)
 
     suite_needs_dial(suite);
     puppet = suite_open_puppet(suite, SLICE);
-    for (enum ko_flow flow = KO_USED; flow <= KO_MUTUAL; flow++) {
+    for (enum ko_flow flow = KO_USED; flow <= KO_FOLDED; flow++) {
         puppet.link->flow = flow;
         assert_int_equal(ko_window_goes_in_pieces(puppet.link, SHORT),
                          flow == KO_PASSED || flow == KO_FOLLOWS || flow == KO_AWAITED);

@@ -60,6 +60,8 @@ struct ko_foreign {
         *trials[KO_FOREIGN_CLASSES]; /* made at first use: most links have no long slices */
     uint64_t reading;                /* as in our window */
     int64_t ended_ns;                /* of the slice that was watched last */
+    struct ko_moment began;          /* of one that is watched until it is released; 0: none is */
+    bool is_read;                    /* that one */
 };
 
 int ko_foreign_class(const struct ko_link *link, size_t nbytes)
@@ -68,6 +70,8 @@ int ko_foreign_class(const struct ko_link *link, size_t nbytes)
 
     while (found < KO_FOREIGN_LENGTHS - 1 && nbytes >= (size_t)KO_FOREIGN_LEAST << (found + 1))
         found++;
+    if (link->flow == KO_FOLDED)
+        return 2 * KO_FOREIGN_LENGTHS + found;
     return link->flow == KO_MUTUAL ? KO_FOREIGN_LENGTHS + found : found;
 }
 
@@ -242,10 +246,20 @@ static uint32_t median(const struct times *times)
     return sorted[n / 2];
 }
 
+/* What is reduced out of a slot takes as much room again of either cache, which the rest of the call
+ * would have had: between two cores far from each other all_reduce of 1 MiB took 145 us by reading
+ * instead of 172, where 140 us of 1 MiB were by slices that were read and 131 by others. */
+static uint32_t of_reading(const struct trial *trial, int class)
+{
+    const uint32_t reads = median(&trial->reading);
+
+    return class < 2 * KO_FOREIGN_LENGTHS ? reads : reads - reads / 4;
+}
+
 static void decide(struct ko_link *link, int class)
 {
     struct trial *trial = link->foreign->trials[class];
-    const uint32_t reads = median(&trial->reading), in_row = median(&trial->in_row);
+    const uint32_t reads = of_reading(trial, class), in_row = median(&trial->in_row);
     uint32_t each = median(&trial->longer);
     uint64_t reading = link->foreign->reading | UINT64_C(1) << (KO_FOREIGN_KNOWN + class);
 
@@ -299,6 +313,20 @@ void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, boo
 
     link->foreign->ended_ns = ko_now_ns();
     ko_foreign_judge(link, &sample);
+}
+
+void ko_foreign_peeked(struct ko_link *link, const struct ko_moment *began, bool is_read)
+{
+    link->foreign->began = *began;
+    link->foreign->is_read = is_read;
+}
+
+void ko_foreign_released(struct ko_link *link)
+{
+    if (link->foreign && link->foreign->began.ns)
+        ko_foreign_watched(link, &link->foreign->began, link->foreign->is_read);
+    if (link->foreign)
+        link->foreign->began.ns = 0;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

@@ -20,9 +20,9 @@
 enum { KO_FOREIGN_LEAST = 8 << 10 };
 
 /* Classes of length: the shortest are of KO_FOREIGN_LEAST bytes, each twice as long as the one
- * before, the last of any more. What goes both ways at a time (link->flow) has classes of its own:
- * there copies take longer. */
-enum { KO_FOREIGN_LENGTHS = 5, KO_FOREIGN_CLASSES = 2 * KO_FOREIGN_LENGTHS };
+ * before, the last of any more. What goes both ways at a time (link->flow) has classes of its own,
+ * since there copies take longer, and so has what is reduced as well. */
+enum { KO_FOREIGN_LENGTHS = 5, KO_FOREIGN_CLASSES = 3 * KO_FOREIGN_LENGTHS };
 int ko_foreign_class(const struct ko_link *link, size_t nbytes);
 
 /* Bits of what a window says of reading: whether at all; and of the first class (of others so many
@@ -63,6 +63,10 @@ int64_t ko_moment_since(const struct ko_moment *began);
 /* Whether it is to be measured how long the next slice takes to get. If so, then it did. */
 bool ko_foreign_is_watched(struct ko_link *link);
 void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, bool is_read);
+
+/* The same of a slice that is used where it lies until it is released. */
+void ko_foreign_peeked(struct ko_link *link, const struct ko_moment *began, bool is_read);
+void ko_foreign_released(struct ko_link *link);
 
 /* What is made of that. */
 struct ko_foreign_sample {

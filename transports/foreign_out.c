@@ -84,7 +84,7 @@ bool ko_foreign_may_be_due(const struct ko_link *link, size_t nbytes)
     const int class = ko_foreign_class(link, nbytes);
 
     return reading && (link->protocols & KO_PROTO_CMA || is_tried(reading, class) ||
-                       is_better(reading, class, KO_MUTUAL));
+                       is_better(reading, class, KO_FOLDED));
 }
 
 bool ko_foreign_is_compared(const struct ko_link *link, size_t nbytes)

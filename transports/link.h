@@ -24,7 +24,8 @@ enum ko_flow {
     KO_STREAM,  /* copies those before it, while it is copied in: the longer copy */
     KO_FOLLOWS, /* the same, but waits for the last of few */
     KO_AWAITED, /* waits for it: both */
-    KO_MUTUAL   /* the same, but copies in one for us before: both, whatever is done about it */
+    KO_MUTUAL,  /* the same, but copies in one for us before: both, whatever is done about it */
+    KO_FOLDED   /* the same, but reduces it where it lies */
 };
 
 /* Of more slices of a message the time of the last one is the smaller part. */

@@ -300,7 +300,7 @@ const void *ko_window_place_of(const struct ko_link *link, uint64_t at)
     return NULL;
 }
 
-static int window_peek(struct ko_link *link, const void **body)
+static int peek_at(struct ko_link *link, const void **body)
 {
     switch (link->frame.kind) {
     case KO_FRAME_REFERENCE:
@@ -318,6 +318,17 @@ static int window_peek(struct ko_link *link, const void **body)
         *body = ko_window_place_of(link, link->next_in->placed.at);
         return *body ? ko_window_land_pieces(link, NULL, *body, false) : KOLO_E_PROTOCOL;
     }
+}
+
+static int window_peek(struct ko_link *link, const void **body)
+{
+    const bool is_watched = link->flow == KO_FOLDED && ko_foreign_is_watched(link);
+    const struct ko_moment began = is_watched ? ko_moment_now() : (struct ko_moment){0};
+    int err = peek_at(link, body);
+
+    if (!err && is_watched)
+        ko_foreign_peeked(link, &began, *body == link->in);
+    return err;
 }
 
 void ko_window_wake_sender(struct ko_link *link)
@@ -338,6 +349,7 @@ void ko_window_give_credit(struct ko_link *link)
 static void window_release(struct ko_link *link)
 {
     link->landed = 0;
+    ko_foreign_released(link);
     if (!is_reference(link)) {
         ko_window_release_slot(link);
         if (link->frame.nbytes >= KO_PROMPT && link->places.spread <= 1 &&
@@ -372,7 +384,7 @@ static int take_body(struct ko_link *link, void *to, const void **body)
         *body = ko_window_place_of(link, link->next_in->placed.at);
         return *body ? KOLO_OK : KOLO_E_PROTOCOL;
     default:
-        return window_peek(link, body);
+        return peek_at(link, body);
     }
 }
 
