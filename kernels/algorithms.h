@@ -48,7 +48,7 @@
     X(BROADCAST, "double_tree", double_tree_broadcast, 0, "two trees, half of the slices each") \
     X(BROADCAST, "scatter", scatter_broadcast, KO_REREADS | KO_MANY, "dealt out, then once around the ring") \
     X(ALL_GATHER, "hierarchical", hierarchical_all_gather, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
-    X(ALL_GATHER, "direct", direct_all_gather, 0, "few ranks: one hop") \
+    X(ALL_GATHER, "direct", direct_all_gather, KO_BLOCKS, "few ranks: one hop") \
     X(ALL_GATHER, "bruck", bruck_all_gather, KO_EVEN, "short: log2(n) steps") \
     X(ALL_GATHER, "ring", ring_all_gather, 0, "each link carries each block once") \
     X(ALL_GATHER, "ring_both", ring_both_all_gather, KO_MANY, "a ring in each direction, half of each block") \
@@ -60,8 +60,8 @@
     X(GATHER, "binomial", binomial_gather, KO_EVEN, "log2(n) steps") \
     X(SCATTER, "direct", direct_scatter, 0, "each block travels once") \
     X(SCATTER, "binomial", binomial_scatter, KO_EVEN, "log2(n) steps") \
-    X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, 0, "one peer after the other, no rank the target of two") \
-    X(ALL_TO_ALL, "direct", direct_all_to_all, 0, "all peers at once") \
+    X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, KO_BLOCKS, "one peer after the other, no rank the target of two") \
+    X(ALL_TO_ALL, "direct", direct_all_to_all, KO_BLOCKS, "all peers at once") \
     X(ALL_TO_ALL, "bruck", bruck_all_to_all, KO_EVEN | KO_SMALL, "short and many ranks: log2(n) messages") \
     X(BARRIER, "hierarchical", hierarchical_barrier, KO_SPREAD, "the fewest rounds between hosts") \
     X(BARRIER, "dissemination", dissemination_barrier, 0, "log2(n) rounds") \
@@ -77,7 +77,8 @@ enum ko_algorithm_flag {
     KO_SMALL = 8,    /* only where a buffer of all blocks fits into a slice */
     KO_REREADS = 16, /* sends or adds to what verbs for final results (verbs.h) have put into OUT */
     KO_MANY = 32,    /* among two ranks nothing but another row in more messages */
-    KO_FEW = 64      /* only where a link to every rank costs little: up to KO_FEW_RANKS */
+    KO_FEW = 64,     /* only where a link to every rank costs little: up to KO_FEW_RANKS */
+    KO_BLOCKS = 128  /* sends a rank its block of IN slice after slice, and takes those of OUT so */
 };
 
 enum { KO_FEW_RANKS = 8 };

@@ -460,12 +460,25 @@ static uint64_t count_moved(const struct ko_channel *channel, int peer)
     return link && link->wire ? link->sent + link->credit + link->received + link->wire->moved : 0;
 }
 
+/* Whether the peer is at work on a slice that lies in this process, though not for ever: it may
+ * have been stopped there. */
+static bool is_read(const struct ko_channel *channel, struct ko_wait *wait)
+{
+    enum { MOST = 20 };
+    const struct ko_link *link = wait->peer < 0 ? NULL : channel->ports[wait->peer].link;
+
+    return link && ko_link_is_read(link) && wait->nread++ < MOST;
+}
+
 /* While a long message moves, more of it is near, and a sleeper would be woken for each part; but
  * where ranks share cores he lets another move it. Who waits for anybody may have other work beside
  * him, as the courier has. */
-static bool has_moved(const struct ko_channel *channel, const struct ko_wait *wait)
+static bool has_moved(const struct ko_channel *channel, struct ko_wait *wait)
 {
-    return !channel->is_crowded && wait->moved != count_moved(channel, wait->peer);
+    const bool has = wait->moved != count_moved(channel, wait->peer);
+
+    wait->nread = has ? 0 : wait->nread;
+    return !channel->is_crowded && (has || is_read(channel, wait));
 }
 
 static int spin_once(struct ko_channel *channel, struct ko_wait *wait)

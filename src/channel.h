@@ -65,6 +65,7 @@ struct ko_wait {
     bool has_asked;        /* the peer has been told that it is waited for */
     int64_t spin_until_ns; /* 0: to be set by the next turn */
     uint64_t moved;        /* between this rank and the peer, when that was set */
+    unsigned nread;        /* times since then that the peer was found at work on a slice of ours */
     int64_t began_ns, store_checked_ns;
 };
 

@@ -64,6 +64,16 @@ static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call
     return sum;
 }
 
+/* Blocks that one of n ranks has of IN and OUT. */
+static size_t blocks_of(enum ko_collective what, size_t n)
+{
+    const bool has_all_in =
+        what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER;
+    const bool has_all_out = what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER;
+
+    return (has_all_in ? n : 1) + (has_all_out ? n : 1);
+}
+
 /* Whether a result will have left the cache before it is read again: by measurement, if the call
  * touches on each rank about as much as two ranks have of it, or one has where a root alone has a
  * result. Results that take their inputs' place stay, since those are there already. */
@@ -71,13 +81,17 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
 {
     const enum ko_collective what = call->what;
     const size_t n = (size_t)group->size, cache = group->endpoint->cache_bytes;
-    size_t blocks;
 
     if (n * nbytes < cache || call->in == call->out)
         return false;
-    blocks = what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER ? n : 1;
-    blocks += what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER ? n : 1;
-    return blocks * nbytes >= (what == KO_REDUCE ? 1 : 2) * cache;
+    return blocks_of(what, n) * nbytes >= (what == KO_REDUCE ? 1 : 2) * cache;
+}
+
+/* Whether two ranks may read each other's slices where they lie in ways of which nobody knows yet
+ * what more do, and which are better only while all that is touched is in the cache. */
+static bool are_two_in_cache(const kolo_group *group, enum ko_collective what, size_t nbytes)
+{
+    return group->size == 2 && 2 * blocks_of(what, 2) * nbytes < group->endpoint->cache_bytes;
 }
 
 /* Whether OUT does better to be copied than to be mapped and read where it lies: by measurement,
@@ -108,21 +122,29 @@ static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, si
     }
 }
 
-/* The same of slices that are reduced by both at a time. What does not stay in the caches is better
- * copied by who has it; and more ranks reduce slices of several, which nobody has measured. */
+/* The same of slices that are reduced by both at a time. */
 static enum ko_flow folded_flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
 {
-    const size_t n = (size_t)group->size, blocks = what == KO_REDUCE_SCATTER ? n + 1 : 2;
     const bool may_be = what == KO_REDUCE_SCATTER || what == KO_ALL_REDUCE;
 
-    return may_be && n == 2 && n * blocks * nbytes < group->endpoint->cache_bytes ? KO_FOLDED
-                                                                                  : KO_USED;
+    return may_be && are_two_in_cache(group, what, nbytes) ? KO_FOLDED : KO_USED;
+}
+
+/* Bytes of a block of which several slices may be left to a peer to be read at once, or 0. */
+static size_t block_that_goes(const kolo_group *group, const struct ko_call *call, size_t nbytes,
+                              unsigned flags)
+{
+    const bool is_replaced = call->what == KO_ALL_TO_ALL && call->in == call->out;
+    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !is_replaced && !call->held;
+
+    return goes && are_two_in_cache(group, call->what, nbytes) ? nbytes : 0;
 }
 
 /* What calls of one kind have in common. */
 static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
     const unsigned shift = ko_dtype_shift(call->dtype);
+    const size_t nbytes = call->count << shift;
 
     v->n = group->size;
     v->rank = group->rank;
@@ -139,11 +161,10 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->channel = &group->collectives;
     v->element = (size_t)1 << shift;
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
-    v->folded = folded_flow_of(group, call->what, call->count << shift);
-    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded
-                                              : flow_of(group, call->what, call->count << shift);
-    v->is_copying = is_better_copied(group, call, call->count << shift);
-    v->is_large = is_beyond_cache(group, call, call->count << shift);
+    v->folded = folded_flow_of(group, call->what, nbytes);
+    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded : flow_of(group, call->what, nbytes);
+    v->is_copying = is_better_copied(group, call, nbytes);
+    v->is_large = is_beyond_cache(group, call, nbytes);
     v->held = call->held;
     v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & KO_REREADS);
     v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
@@ -151,6 +172,8 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
+    v->block = block_that_goes(group, call, nbytes, ko_algorithms[algorithm].flags);
+    v->ngone = 0;
     v->has_posted = false;
     v->is_waiting = false;
     v->status = KOLO_OK;

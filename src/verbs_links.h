@@ -33,6 +33,11 @@ typedef struct ko_verbs {
     bool is_streaming;    /* nor are they read again */
     struct ko_held *held; /* of GPU memory, in which IN and OUT lie; NULL: in the host's */
     struct ko_stamp stamp;
+    size_t block; /* bytes of one, if each of IN goes to its rank slice after slice, and
+                     each of OUT comes so: what follows may go along; else 0 */
+    const unsigned char
+        *gone; /* what has gone along, to the one peer that there is: so many bytes */
+    size_t ngone;
     bool has_posted;      /* by reference: to be flushed */
     bool is_waiting;      /* in `wait` */
     struct ko_wait wait;  /* begun by the first look that found nothing */
@@ -193,14 +198,23 @@ static bool is_written(verbs *v, struct ko_link *link)
     return !v->status;
 }
 
+/* Bytes of a block behind so many of it. */
+static size_t rest_of_block(const verbs *v, enum buffer buffer, const unsigned char *at,
+                            size_t nbytes)
+{
+    return v->block ? v->block - (size_t)(at - v->buffers[buffer]) % v->block - nbytes : 0;
+}
+
 static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link, void *to,
                                                   size_t nbytes, bool is_streaming)
 {
     link->flow = v->flow;
+    link->ahead = rest_of_block(v, OUT, to, nbytes);
     if (expect(v, link, nbytes) && (!v->held || !nbytes || is_written(v, link)))
         while (look_again(v, link->peer, "for the rest of a message from",
                           link->ops->land(link, to, is_streaming)))
             ;
+    link->ahead = 0;
 }
 
 static void land(verbs *v, struct ko_link *link, void *to, size_t nbytes, bool is_streaming)
@@ -223,12 +237,33 @@ static int try_to_post(const verbs *v, struct ko_link *link, const void *from, s
                                          : link->ops->post(link, &v->stamp, from, nbytes);
 }
 
+/* Where the peer reads a slice it reads what follows by the same call. */
+static void let_follow(verbs *v, struct ko_link *link, const unsigned char *from, size_t nbytes)
+{
+    const size_t rest = rest_of_block(v, IN, from, nbytes), slice = v->slice * v->element;
+    size_t next;
+
+    v->gone = from + nbytes;
+    for (v->ngone = 0; v->ngone < rest && !v->status; v->ngone += next) {
+        next = rest - v->ngone < slice ? rest - v->ngone : slice;
+        if (!ko_window_leave(link, &v->stamp, v->gone + v->ngone, next))
+            return;
+    }
+}
+
 static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
+    if (v->ngone && from == v->gone) {
+        v->gone += nbytes;
+        v->ngone -= nbytes;
+        return;
+    }
     link->flow = v->flow;
     while (look_again(v, link->peer, "for room to send to", try_to_post(v, link, from, nbytes)))
         ;
     v->has_posted |= link->flushed < link->referenced;
+    if (v->block)
+        let_follow(v, link, from, nbytes);
 }
 
 static unsigned char *at(const verbs *v, enum buffer buffer, struct ko_part part)

@@ -150,6 +150,21 @@ static void both_ways_at_first(void **state)
             ranks_run(&(struct ranks){.kind = kinds[i], .n = 2}, use_everything, &is_permitted), 0);
 }
 
+/* With slots enough for several slices of a block to be left at once. */
+static void everything_with_many_slots(void **state)
+{
+    const enum ranks_kind kinds[] = {RANKS_PROCESSES, RANKS_THREADS};
+    bool is_permitted = true;
+
+    (void)state;
+    set_variables("inline,cma");
+    setenv("KOLO_SLOTS", "8", 1);
+    needs_permission();
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = kinds[i], .n = 2}, use_everything, &is_permitted), 0);
+}
+
 static void everything_between_threads(void **state)
 {
     bool is_permitted = true;
@@ -449,6 +464,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_between_processes),
+        cmocka_unit_test(everything_with_many_slots),
         cmocka_unit_test(everything_between_threads),
         cmocka_unit_test(both_ways_at_first),
         cmocka_unit_test(what_is_reduced_is_compared),

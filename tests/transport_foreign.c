@@ -272,6 +272,44 @@ static struct puppet open_left(struct suite *suite)
     return puppet;
 }
 
+/* What follows a slice that was left is left as well, while that is known to be best. */
+static void what_follows_is_left_with_it(void **state)
+{
+    const struct ko_stamp stamp = {.seq = 1};
+    struct suite *suite = *state;
+    struct puppet puppet;
+    struct ko_link *link;
+    unsigned char bytes[3][KO_FOREIGN_LEAST];
+    uint64_t *first;
+
+    suite_needs_dial(suite);
+    puppet = open_left(suite);
+    link = puppet.link;
+    assert_false(ko_window_leave(link, &stamp, bytes[0], KO_FOREIGN_LEAST)); /* none was left */
+    assert_false(ko_link_is_read(link));
+    first = leave(&puppet, bytes[0], 1);
+    assert_false(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST - 1));
+    assert_true(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST));
+    assert_int_equal(link->sent, 2);
+    assert_false(ko_window_leave(link, &stamp, bytes[2], KO_FOREIGN_LEAST)); /* no slot is free */
+    assert_false(ko_link_is_read(link));
+    *first = KO_FOREIGN_READING;
+    assert_true(ko_link_is_read(link));
+    *first = KO_FOREIGN_READ;
+    link->outbox->credit = 2;
+    assert_false(ko_link_is_read(link));
+    suite_close_puppet(&puppet);
+    puppet = open_reader_of(suite, "try-cma", KO_FOREIGN_LEAST);
+    link = puppet.link;
+    link->outbox->reading =
+        KO_FOREIGN_READS | UINT64_C(1) << KO_FOREIGN_KNOWN | UINT64_C(1) << KO_FOREIGN_SOONER;
+    link->flow = KO_AWAITED;
+    leave(&puppet, bytes[0], 1);
+    link->outbox->reading = KO_FOREIGN_READS; /* it is to be found out again */
+    assert_false(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST));
+    suite_close_puppet(&puppet);
+}
+
 /* Who is about to sleep, or has waited for long, has his memory back, unless it is being read. */
 static void what_nobody_reads_is_taken_back(void **state)
 {
@@ -511,6 +549,7 @@ const struct suite_case suite_foreign_cases[] = {CASE(hostile_invitations),
                                                  CASE(reading_is_measured),
                                                  CASE(it_is_measured_again),
                                                  CASE(slices_are_left_where_that_saves_time),
+                                                 CASE(what_follows_is_left_with_it),
                                                  CASE(what_nobody_reads_is_taken_back),
                                                  CASE(who_cannot_read_is_left_nothing),
                                                  CASE(what_is_left_is_withdrawn),

@@ -246,9 +246,9 @@ static uint32_t median(const struct times *times)
     return sorted[n / 2];
 }
 
-/* What is reduced out of a slot takes as much room again of either cache, which the rest of the call
- * would have had: between two cores far from each other all_reduce of 1 MiB took 145 us by reading
- * instead of 172, where 140 us of 1 MiB were by slices that were read and 131 by others. */
+/* What is reduced out of a slot takes as much room again of either cache, which the rest of the
+ * call would have had: between two cores far from each other all_reduce of 1 MiB took 145 us by
+ * reading instead of 172, where 140 us of 1 MiB were by slices that were read and 131 by others. */
 static uint32_t of_reading(const struct trial *trial, int class)
 {
     const uint32_t reads = median(&trial->reading);

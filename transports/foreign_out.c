@@ -139,6 +139,16 @@ bool ko_foreign_is_due(struct ko_link *link, size_t nbytes)
     return is_better(reading, class, link->flow) && !is_to_be_copied(link->foreign_out);
 }
 
+bool ko_foreign_goes_on(const struct ko_link *link, size_t nbytes)
+{
+    const struct ko_foreign_out *out = link->foreign_out;
+    const uint64_t reading = reading_of(link, nbytes);
+
+    return reading && out && out->last == link->sent && !out->to_copy &&
+           (link->protocols & KO_PROTO_CMA ||
+            is_better(reading, ko_foreign_class(link, nbytes), link->flow));
+}
+
 int ko_foreign_leave(struct ko_link *link, const void *from, size_t nbytes)
 {
     const uint64_t at = link->places.at;
@@ -266,4 +276,14 @@ uint64_t ko_foreign_settled(struct ko_link *link)
     else if (now_ns - out->since_ns > PATIENCE_NS)
         ko_foreign_take_back(link);
     return out->settled;
+}
+
+bool ko_foreign_is_read(const struct ko_link *link)
+{
+    const uint64_t credit = ko_load_acquire(&link->outbox->credit);
+    const uint32_t index = (uint32_t)(credit % link->slots);
+
+    return link->foreign_out->left[index].step == credit + 1 &&
+           ko_load_acquire(&ko_window_slot(link->outbox, index)->foreign.state) ==
+               KO_FOREIGN_READING;
 }

@@ -26,6 +26,9 @@ bool ko_foreign_may_be_due(const struct ko_link *link, size_t nbytes);
 /* Whether a slice that is not left is to be compared with one that is. */
 bool ko_foreign_is_compared(const struct ko_link *link, size_t nbytes);
 
+/* Whether the last slice was left, and one more like it needs no thought. */
+bool ko_foreign_goes_on(const struct ko_link *link, size_t nbytes);
+
 /* Writes into the next slot, for which a place has been chosen, that nbytes are left at `from`. */
 int ko_foreign_leave(struct ko_link *link, const void *from, size_t nbytes);
 
@@ -38,6 +41,9 @@ void ko_foreign_withdraw(struct ko_link *link);
 /* The slices sent, up to the last before which none lies with its sender any more. For who asks
  * again and again because he waits for that: after a while it takes them back. */
 uint64_t ko_foreign_settled(struct ko_link *link);
+
+/* Whether the peer is just reading one. */
+bool ko_foreign_is_read(const struct ko_link *link);
 
 /* NULL is allowed. */
 void ko_foreign_out_free(struct ko_foreign_out *out);

@@ -147,6 +147,11 @@ int ko_link_is_flushed(struct ko_link *link)
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 
+bool ko_link_is_read(const struct ko_link *link)
+{
+    return link->foreign_out && ko_foreign_is_read(link);
+}
+
 /* What the link itself makes use of. */
 static bool is_for_link(enum ko_frame_kind kind)
 {

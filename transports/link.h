@@ -131,6 +131,9 @@ int ko_link_push(struct ko_link *link);
 /* KOLO_OK when nothing of the caller's is referred to any more, else KO_AGAIN. */
 int ko_link_is_flushed(struct ko_link *link);
 
+/* Whether the peer is at work on a slice that lies in this process. */
+bool ko_link_is_read(const struct ko_link *link);
+
 /* Sends what is queued; KO_AGAIN until all that was sent arrives although the link is freed. */
 int ko_link_deliver(struct ko_link *link);
 

@@ -172,6 +172,17 @@ bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nb
            ko_foreign_may_be_due(link, nbytes);
 }
 
+bool ko_window_leave(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                     size_t nbytes)
+{
+    void *place;
+
+    if (!ko_foreign_goes_on(link, nbytes) || window_room(link, nbytes, &place))
+        return false;
+    (void)publish_foreign(link, stamp, from, nbytes); /* a broken wire shows at the next wait */
+    return true;
+}
+
 static __attribute__((noinline)) int post_long(struct ko_link *link, const struct ko_stamp *stamp,
                                                const void *from, size_t nbytes)
 {

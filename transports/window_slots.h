@@ -33,6 +33,11 @@ int ko_window_tell_placed(struct ko_link *link, const struct ko_stamp *stamp, si
 /* Whether a slice posted from there may have to stay there until the peer has taken it. */
 bool ko_window_may_refer(const struct ko_link *link, const void *from, size_t nbytes);
 
+/* One slice more like the last that was posted, if that was left to be read where it lies, there is
+ * a slot, and nothing is being found out; false: nothing is done. */
+bool ko_window_leave(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
+                     size_t nbytes);
+
 /* Lets the peer fill all slots again that have been released. */
 void ko_window_give_credit(struct ko_link *link);
 
