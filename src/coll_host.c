@@ -134,8 +134,7 @@ static enum ko_flow folded_flow_of(const kolo_group *group, enum ko_collective w
 static size_t block_that_goes(const kolo_group *group, const struct ko_call *call, size_t nbytes,
                               unsigned flags)
 {
-    const bool is_replaced = call->what == KO_ALL_TO_ALL && call->in == call->out;
-    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !is_replaced && !call->held;
+    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !call->held;
 
     return goes && are_two_in_cache(group, call->what, nbytes) ? nbytes : 0;
 }

@@ -420,7 +420,7 @@ static int land(struct ko_correspondence *with, struct ko_link *link, size_t nby
     if (err)
         return err;
     place = with->gpu ? with->gpu : place_of(with, nbytes);
-    link->ahead = room_behind(with, nbytes);
+    link->ahead = place ? room_behind(with, nbytes) : 0;
     err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
     link->ahead = 0;
     with->is_landing = err == KO_AGAIN;
@@ -496,7 +496,9 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
         is_empty = false;
         if (err)
             break;
-        if (is_done(wanted)) { /* whose owner need not wait for a look at what is behind it */
+        /* whose owner need not wait for a look at what is behind it, but for what its sender can
+         * no more take back */
+        if (is_done(wanted) && !ko_link_reads_ahead(link)) {
             with->is_drained = false;
             break;
         }

@@ -164,9 +164,11 @@ static __attribute__((noinline)) void complete_as_it_comes(verbs *v, struct ko_l
 {
     const size_t nbytes = bytes_of(v, part);
     unsigned char *out = at(v, OUT, part);
-    bool goes_on = expect(v, link, nbytes);
+    bool goes_on;
     const void *theirs = NULL;
 
+    link->flow = v->flow;
+    goes_on = expect(v, link, nbytes);
     for (size_t i = 0, n = 0; goes_on && i < nbytes; i += n) {
         while (look_again(v, link->peer, "for the rest of a message from",
                           ko_window_peek_piece(link, i, &theirs, &n)))

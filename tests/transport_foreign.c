@@ -146,16 +146,20 @@ static void reading_is_measured(void **state)
     take(&puppet, 65536, been_read(3900));
     take(&puppet, 65536, copied(1000, 3000, 2999)); /* and with what goes on beside it */
     expect_said(&puppet, 3, true, true, true);
+    take(&puppet, 131072, been_read(2660)); /* the longest may take a third longer */
+    take(&puppet, 131072, copied(1000, 1000, FAR));
+    expect_said(&puppet, 4, true, true, false);
+    puppet.link->flow = KO_FOLDED;
+    take(&puppet, 8192, been_read(2001));
+    take(&puppet, 8192, copied(1000, 1000, FAR));
+    expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS, true, false, false);
+    take(&puppet, 131072, been_read(2668));
+    take(&puppet, 131072, copied(1000, 1000, FAR));
+    expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS + 4, true, false, false);
+    puppet.link->flow = KO_MUTUAL;
     take(&puppet, UINT32_MAX, been_read(INT32_MAX));
     take(&puppet, UINT32_MAX, copied(INT32_MAX - 1, INT32_MAX - 1, INT64_MAX));
-    expect_said(&puppet, 4, true, true, false);
-    puppet.link->flow = KO_FOLDED; /* reading may take a third longer */
-    take(&puppet, 8192, been_read(2660));
-    take(&puppet, 8192, copied(1000, 1000, FAR));
-    expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS, true, true, false);
-    take(&puppet, 16384, been_read(2668));
-    take(&puppet, 16384, copied(1000, 1000, FAR));
-    expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS + 1, true, false, false);
+    expect_said(&puppet, KO_FOREIGN_LENGTHS + 4, true, true, true);
     suite_close_puppet(&puppet);
 }
 
@@ -275,6 +279,8 @@ static struct puppet open_left(struct suite *suite)
 /* What follows a slice that was left is left as well, while that is known to be best. */
 static void what_follows_is_left_with_it(void **state)
 {
+    const uint64_t sooner =
+        KO_FOREIGN_READS | UINT64_C(1) << KO_FOREIGN_KNOWN | UINT64_C(1) << KO_FOREIGN_SOONER;
     const struct ko_stamp stamp = {.seq = 1};
     struct suite *suite = *state;
     struct puppet puppet;
@@ -301,12 +307,16 @@ static void what_follows_is_left_with_it(void **state)
     suite_close_puppet(&puppet);
     puppet = open_reader_of(suite, "try-cma", KO_FOREIGN_LEAST);
     link = puppet.link;
-    link->outbox->reading =
-        KO_FOREIGN_READS | UINT64_C(1) << KO_FOREIGN_KNOWN | UINT64_C(1) << KO_FOREIGN_SOONER;
+    link->outbox->reading = sooner;
     link->flow = KO_AWAITED;
     leave(&puppet, bytes[0], 1);
     link->outbox->reading = KO_FOREIGN_READS; /* it is to be found out again */
     assert_false(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST));
+    link->outbox->reading = sooner;
+    assert_true(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST));
+    link->ops->arm(link);
+    link->ops->disarm(link);
+    assert_int_equal(count_left(link, KO_AWAITED, KO_FOREIGN_LEAST, 4), 3); /* it was late once */
     suite_close_puppet(&puppet);
 }
 
@@ -514,6 +524,34 @@ static void what_follows_is_read_with_it(void **state)
     suite_close_puppet(&puppet);
 }
 
+/* What is used where it is read has room for one slice. */
+static void what_follows_is_not_read_to_be_used(void **state)
+{
+    enum { SLICE = 4096 };
+    const uint64_t word = 12345;
+    unsigned char from[2 * SLICE];
+    struct suite *suite = *state;
+    const struct ko_frame *frame;
+    const void *body = NULL;
+    struct puppet puppet;
+    struct ko_link *link;
+
+    suite_needs_dial(suite);
+    puppet = open_reader(suite, "cma");
+    link = puppet.link;
+    assert_true(invite(&puppet, &word, word));
+    memset(from, 1, sizeof from);
+    put(&puppet, 0, from);
+    put(&puppet, 1, from + SLICE);
+    assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
+    link->ahead = SLICE;
+    assert_int_equal(link->ops->peek(link, &body), KOLO_OK);
+    assert_memory_equal(body, from, SLICE);
+    assert_int_equal(ko_window_slot(link->inbox, (uint32_t)(link->received + 1) % 2)->foreign.state,
+                     KO_FOREIGN_FREE);
+    suite_close_puppet(&puppet);
+}
+
 /* It is read again where it goes elsewhere, and not any more where it was withdrawn. */
 static void what_was_read_ahead_may_change(void **state)
 {
@@ -556,5 +594,6 @@ const struct suite_case suite_foreign_cases[] = {CASE(hostile_invitations),
                                                  CASE(hostile_readers),
                                                  CASE(taking_what_was_left),
                                                  CASE(what_follows_is_read_with_it),
+                                                 CASE(what_follows_is_not_read_to_be_used),
                                                  CASE(what_was_read_ahead_may_change)};
 const size_t suite_nforeign_cases = sizeof suite_foreign_cases / sizeof *suite_foreign_cases;

@@ -2,7 +2,8 @@
  *
  * Who the peer is, the kernel says (SO_PEERCRED), not the peer. Its number may be given to another
  * process when it ends, once all others have been given away: its word is read again with a slice,
- * by the same system call, unless that was done so short a time ago that they cannot have been.
+ * by the same system call, unless that was done so short a time ago that they cannot have been. (A
+ * process that becomes another program with sends that have not ended loses these all the same.)
  */
 #include "foreign.h"
 
@@ -24,11 +25,13 @@
 #include <unistd.h>
 
 enum {
-    TRIES = 24,     /* slices of each way that decide on a class: the first find caches as the other
-                       left them */
+    TRIES = 24,     /* slices of each way that decide on a class, */
+    SETTLING = 16,  /* and that are not counted before, since they find caches as the other way left
+                       them: half of a turn (foreign_out.c) */
     LOOKS = 64,     /* at slices of a class that is decided, for one at the time; */
     AGAIN_MS = 100, /* it is tried again after so long */
-    SURE_NS = 200000, /* in which a system does not begin as many processes as it has numbers */
+    RUN_BYTES = 1 << 20, /* by one call */
+    SURE_NS = 200000,    /* in which a system does not begin as many processes as it has numbers */
 };
 
 /* Of so many slices the times for 1 MiB, as far as they are kept. */
@@ -41,7 +44,9 @@ struct trial {
     struct times copies, longer; /* of slices through slots: both copies, the longer one */
     struct times in_row;         /* of some of these, with the time since the one before */
     struct times reading;
-    bool was_copied; /* the one before was */
+    bool was_copied; /* the one before that counts was */
+    bool was_read;   /* the one before */
+    unsigned nalike; /* slices that went the same way as the one before them */
     unsigned looks;
     int64_t decided_ns;
 };
@@ -55,6 +60,8 @@ struct ko_foreign {
 
     const char *read_to; /* slices that follow have been read there, so many bytes */
     size_t read_ahead;
+    uint32_t nrun; /* slices read by the last call, or 0: the last one had been read before; */
+    size_t run_bytes;
 
     struct trial
         *trials[KO_FOREIGN_CLASSES]; /* made at first use: most links have no long slices */
@@ -102,29 +109,46 @@ static void say(struct ko_link *link, uint64_t reading)
     ko_store_release(&link->inbox->reading, reading);
 }
 
-/* 0 if the bytes have been copied, and the peer's word was there; ESRCH if not; or another errno,
- * where only the bytes cannot be. */
-static int copy_from(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
+/* 0 if the bytes have been copied, with the peer's word or when it had just been found; ESRCH if it
+ * is not there; or another errno, where only the bytes cannot be. */
+static int copy_once(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes,
+                     bool with_word)
 {
-    const int64_t now_ns = ko_now_ns();
-    const bool is_sure = now_ns - foreign->found_ns < SURE_NS;
+    const int64_t began_ns = ko_now_ns();
     uint64_t found = ~foreign->peer_word;
     const struct iovec here[] = {{&found, sizeof found}, {to, nbytes}};
     const struct iovec there[] = {{(void *)(uintptr_t)foreign->peer_word_at, sizeof found},
                                   {(void *)(uintptr_t)address, nbytes}};
-    const unsigned first = is_sure, n = 2 - first;
-    ssize_t copied;
+    const unsigned first = !with_word, n = 2 - first;
+    const ssize_t copied = process_vm_readv(foreign->peer, here + first, n, there + first, n, 0);
+
+    if (copied < 0 && errno != EFAULT)
+        return errno;
+    if (with_word && found != foreign->peer_word)
+        return ESRCH;
+    if (with_word)
+        foreign->found_ns = began_ns;
+    return copied == (ssize_t)(with_word ? sizeof found + nbytes : nbytes) ? 0 : EFAULT;
+}
+
+static bool is_sure(const struct ko_foreign *foreign)
+{
+    return ko_now_ns() - foreign->found_ns < SURE_NS;
+}
+
+/* The same; it was found lately enough when the bytes have been copied, not before. */
+static int copy_from(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
+{
+    int error;
 
     if (ko_fault(KO_FAULT_FOREIGN))
         return EPERM;
-    copied = process_vm_readv(foreign->peer, here + first, n, there + first, n, 0);
-    if (copied < 0 && errno != EFAULT)
-        return errno;
-    if (!is_sure && found != foreign->peer_word)
-        return ESRCH;
-    if (!is_sure)
-        foreign->found_ns = now_ns;
-    return copied == (ssize_t)(is_sure ? nbytes : sizeof found + nbytes) ? 0 : EFAULT;
+    if (is_sure(foreign)) {
+        error = copy_once(foreign, address, to, nbytes, false);
+        if (error || is_sure(foreign))
+            return error;
+    }
+    return copy_once(foreign, address, to, nbytes, true);
 }
 
 /* The process at the other end of the wire; 0 if it is none that can be named here. */
@@ -246,14 +270,15 @@ static uint32_t median(const struct times *times)
     return sorted[n / 2];
 }
 
-/* What is reduced out of a slot takes as much room again of either cache, which the rest of the
- * call would have had: between two cores far from each other all_reduce of 1 MiB took 145 us by
- * reading instead of 172, where 140 us of 1 MiB were by slices that were read and 131 by others. */
+/* Long slices that go through slots take room of both caches, which whatever comes next would have
+ * had: between two cores far from each other ping-pong of 1 MiB takes 108 us by reading and 139
+ * through slots, and all_reduce 145 and 172, where the slices by themselves take 120 and 105, and
+ * 140 and 131. */
 static uint32_t of_reading(const struct trial *trial, int class)
 {
     const uint32_t reads = median(&trial->reading);
 
-    return class < 2 * KO_FOREIGN_LENGTHS ? reads : reads - reads / 4;
+    return class % KO_FOREIGN_LENGTHS < KO_FOREIGN_LENGTHS - 1 ? reads : reads - reads / 4;
 }
 
 static void decide(struct ko_link *link, int class)
@@ -284,6 +309,16 @@ static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sa
         add(&trial->in_row, ns + sample->gap_ns, nbytes);
 }
 
+/* Whether both its times are known, and the ones before have settled what it finds. */
+static bool counts(struct trial *trial, const struct ko_foreign_sample *sample)
+{
+    if (!sample->is_read && (sample->copy_ns <= 0 || sample->copy_ns >= INT32_MAX))
+        return false; /* it was left, and taken back */
+    trial->nalike = sample->is_read == trial->was_read ? trial->nalike + 1 : 0;
+    trial->was_read = sample->is_read;
+    return sample->ns && trial->nalike >= SETTLING;
+}
+
 /* Of a slice that comes soon after another its sender copies all the time: what there is between
  * the two is part of what it takes, since either copy may be in the other's way. */
 void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *sample)
@@ -292,15 +327,26 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
     const int class = ko_foreign_class(link, nbytes);
     struct trial *trial = trial_of(link->foreign, class);
 
-    if (!trial)
+    if (!trial || !counts(trial, sample))
         return;
-    if (sample->ns && sample->is_read)
+    if (sample->is_read)
         add(&trial->reading, sample->ns, nbytes);
-    else if (sample->ns && sample->copy_ns > 0 && sample->copy_ns < INT32_MAX)
+    else
         judge_copied(trial, sample, nbytes);
-    trial->was_copied = sample->copy_ns > 0;
+    trial->was_copied = !sample->is_read;
     if (trial->copies.n >= TRIES && trial->reading.n >= TRIES)
         decide(link, class);
+}
+
+/* Each slice of a run took its part of the time. */
+static void judge_run(struct ko_link *link, struct ko_foreign_sample sample)
+{
+    const struct ko_foreign *foreign = link->foreign;
+
+    if (foreign->nrun > 1)
+        sample.ns = sample.ns * (int64_t)link->frame.nbytes / (int64_t)foreign->run_bytes;
+    for (uint32_t i = 0; i < foreign->nrun; i++)
+        ko_foreign_judge(link, &sample);
 }
 
 void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, bool is_read)
@@ -312,7 +358,10 @@ void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, boo
         .gap_ns = began->ns - link->foreign->ended_ns};
 
     link->foreign->ended_ns = ko_now_ns();
-    ko_foreign_judge(link, &sample);
+    if (!is_read)
+        ko_foreign_judge(link, &sample);
+    else
+        judge_run(link, sample);
 }
 
 void ko_foreign_peeked(struct ko_link *link, const struct ko_moment *began, bool is_read)
@@ -385,6 +434,7 @@ static uint32_t following(const struct ko_link *link, const struct run *run,
         return 0;
     nbytes = slot->frame.nbytes; /* once: what is checked is what is used */
     return slot->frame.kind == KO_FRAME_FOREIGN && nbytes <= room &&
+                   run->nbytes + nbytes <= RUN_BYTES &&
                    slot->foreign.address == run->address + run->nbytes &&
                    ko_stamps_equal(&slot->frame.stamp, &link->frame.stamp)
                ? nbytes
@@ -392,7 +442,7 @@ static uint32_t following(const struct ko_link *link, const struct run *run,
 }
 
 /* No more than half of many slots, so that others are filled meanwhile, and who waits for the rest
- * sees that something moves. */
+ * sees that something moves; and no more than gains by it. */
 static void add_following(struct ko_link *link, struct run *run)
 {
     const uint32_t most = link->slots < 4 ? link->slots : link->slots / 2;
@@ -419,15 +469,17 @@ static int end(struct ko_foreign *foreign, const struct run *run, const char *to
     foreign->read_ahead = 0;
     for (uint32_t i = 1; i < nread; i++)
         foreign->read_ahead += run->bytes_of[i];
+    foreign->nrun = run->n;
+    foreign->run_bytes = run->nbytes;
     return nread ? KOLO_OK : KO_AGAIN;
 }
 
-/* It could not be read: each is looked at by itself. */
-static void give_up(struct ko_link *link, const struct run *run)
+/* Only the first is read, since one of them cannot be. */
+static void shorten(struct run *run)
 {
-    for (uint32_t i = 1; i < run->n; i++)
-        (void)ko_swap(&run->slices[i]->state, KO_FOREIGN_READING, KO_FOREIGN_FREE);
-    decline(link, run->slices[0]);
+    for (; run->n > 1; run->n--)
+        (void)ko_swap(&run->slices[run->n - 1]->state, KO_FOREIGN_READING, KO_FOREIGN_FREE);
+    run->nbytes = run->bytes_of[0];
 }
 
 static int read_run(struct ko_link *link, void *to)
@@ -442,9 +494,18 @@ static int read_run(struct ko_link *link, void *to)
     if (link->ahead)
         add_following(link, &run);
     err = read_from(link, run.address, to, run.nbytes);
+    if (err == KO_AGAIN && run.n > 1) {
+        shorten(&run);
+        err = read_from(link, run.address, to, run.nbytes);
+    }
     if (err == KO_AGAIN)
-        give_up(link, &run);
+        decline(link, slice);
     return err ? err : end(link->foreign, &run, to);
+}
+
+bool ko_foreign_reads_ahead(const struct ko_link *link)
+{
+    return link->foreign->read_ahead != 0;
 }
 
 /* Whether the next slice was read with one before it. */
@@ -456,6 +517,7 @@ static bool was_read(struct ko_foreign *foreign, const struct ko_foreign_slice *
 
     foreign->read_to += was ? nbytes : 0;
     foreign->read_ahead -= was ? nbytes : foreign->read_ahead;
+    foreign->nrun = was ? 0 : foreign->nrun;
     return was;
 }
 

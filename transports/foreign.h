@@ -85,6 +85,9 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
  * KOLO_E_PEER_LOST if the peer has gone, KOLO_E_PROTOCOL if nobody reads here. */
 int ko_foreign_take(struct ko_link *link, void *to, const void **body);
 
+/* Whether what comes next has been read with what was taken last. */
+bool ko_foreign_reads_ahead(const struct ko_link *link);
+
 /* Whether the peer is another thread of this process. */
 bool ko_foreign_is_here(const struct ko_link *link);
 

@@ -166,7 +166,7 @@ int ko_foreign_leave(struct ko_link *link, const void *from, size_t nbytes)
 
 /* ---- taking back --------------------------------------------------------------------------- */
 
-/* After the peer came too late for one more. */
+/* After the peer came too late once more. */
 static void leave_fewer(struct ko_foreign_out *out)
 {
     out->copied = 0;
@@ -175,15 +175,17 @@ static void leave_fewer(struct ko_foreign_out *out)
         out->to_copy = MOST_COPIED;
 }
 
-/* Puts a slice into its place; false: the peer reads it. */
-static bool place(struct ko_link *link, struct ko_slot *slot, const struct left *left)
+/* Puts a slice into its place, since the peer cannot read it or comes too late; false: it reads it.
+ */
+static bool place(struct ko_link *link, struct ko_slot *slot, const struct left *left,
+                  bool *is_late)
 {
     uint64_t *state = &slot->foreign.state;
 
     if (ko_swap(state, KO_FOREIGN_UNREADABLE, KO_FOREIGN_MOVING))
         link->foreign_out->nunreadable++;
     else if (ko_swap(state, KO_FOREIGN_FREE, KO_FOREIGN_MOVING))
-        leave_fewer(link->foreign_out);
+        *is_late = true;
     else
         return false;
     ko_copy(ko_window_body(link->outbox, link->slots, left->at), left->from, left->nbytes);
@@ -214,6 +216,7 @@ static void settle_released(struct ko_link *link)
 void ko_foreign_take_back(struct ko_link *link)
 {
     struct ko_foreign_out *out = link->foreign_out;
+    bool is_late = false;
 
     link->credit = ko_load_ordered(&link->outbox->credit);
     settle_released(link);
@@ -222,9 +225,11 @@ void ko_foreign_take_back(struct ko_link *link)
         const struct left *left = &out->left[index];
         struct ko_slot *slot = ko_window_slot(link->outbox, index);
 
-        if (left->step == out->settled + 1 ? !place(link, slot, left) : is_lent(slot))
+        if (left->step == out->settled + 1 ? !place(link, slot, left, &is_late) : is_lent(slot))
             break;
     }
+    if (is_late)
+        leave_fewer(out);
 }
 
 /* From a thread of this process, which could not be told that the memory has gone while it copies

@@ -152,6 +152,11 @@ bool ko_link_is_read(const struct ko_link *link)
     return link->foreign_out && ko_foreign_is_read(link);
 }
 
+bool ko_link_reads_ahead(const struct ko_link *link)
+{
+    return link->foreign && ko_foreign_reads_ahead(link);
+}
+
 /* What the link itself makes use of. */
 static bool is_for_link(enum ko_frame_kind kind)
 {

@@ -97,7 +97,7 @@ struct ko_link {
     struct ko_foreign_out *foreign_out;     /* foreign_out.h; made at first use */
     enum ko_flow flow;                      /* of what is posted next; set by the user */
     size_t ahead; /* set by the user before land, and 0 again after it: bytes behind `to` for what
-                     follows in the same message */
+                     follows in the same message; what has been read there is to be landed */
     const void *landing_to; /* of the next slice so many bytes lie there (window_pieces.h): */
     size_t landed;
     bool awaits_memory; /* the next slice lies in memory that ko_link_hear has not heard of yet */
@@ -133,6 +133,9 @@ int ko_link_is_flushed(struct ko_link *link);
 
 /* Whether the peer is at work on a slice that lies in this process. */
 bool ko_link_is_read(const struct ko_link *link);
+
+/* Whether the next slice has been read out of the peer's process, who waits for it to be landed. */
+bool ko_link_reads_ahead(const struct ko_link *link);
 
 /* Sends what is queued; KO_AGAIN until all that was sent arrives although the link is freed. */
 int ko_link_deliver(struct ko_link *link);

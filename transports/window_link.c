@@ -282,6 +282,7 @@ static int peek_foreign(struct ko_link *link, const void **body)
 {
     if (!link->in)
         link->in = ko_alloc(link->slice_bytes, "a slot to read a peer's memory into");
+    link->ahead = 0;
     return link->in ? ko_foreign_take(link, link->in, body) : KOLO_E_NOMEM;
 }
 
@@ -408,8 +409,6 @@ static int window_land(struct ko_link *link, void *to, bool is_streaming)
 
     if (link->frame.kind == KO_FRAME_PLACED)
         return land_placed(link);
-    if (is_watched)
-        link->ahead = 0; /* of this slice it is to be known what it takes */
     err = take_body(link, to, &body);
     if (!err && link->frame.kind == KO_FRAME_DATA)
         err = ko_window_land_pieces(link, to, body, is_streaming);
