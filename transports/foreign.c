@@ -131,24 +131,19 @@ static int copy_once(struct ko_foreign *foreign, uint64_t address, void *to, siz
     return copied == (ssize_t)(with_word ? sizeof found + nbytes : nbytes) ? 0 : EFAULT;
 }
 
-static bool is_sure(const struct ko_foreign *foreign)
-{
-    return ko_now_ns() - foreign->found_ns < SURE_NS;
-}
-
-/* The same; it was found lately enough when the bytes have been copied, not before. */
+/* The same. The word is to have been found lately when the bytes have been copied, not only before.
+ */
 static int copy_from(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
 {
+    const bool with_word = ko_now_ns() - foreign->found_ns >= SURE_NS / 2;
     int error;
 
     if (ko_fault(KO_FAULT_FOREIGN))
         return EPERM;
-    if (is_sure(foreign)) {
-        error = copy_once(foreign, address, to, nbytes, false);
-        if (error || is_sure(foreign))
-            return error;
-    }
-    return copy_once(foreign, address, to, nbytes, true);
+    error = copy_once(foreign, address, to, nbytes, with_word);
+    if (!error && ko_now_ns() - foreign->found_ns >= SURE_NS)
+        error = copy_once(foreign, 0, NULL, 0, true);
+    return error;
 }
 
 /* The process at the other end of the wire; 0 if it is none that can be named here. */
