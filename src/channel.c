@@ -213,6 +213,9 @@ static void arm(struct ko_channel *channel)
         if (channel->ports[i].is_open)
             channel->ports[i].link->ops->arm(channel->ports[i].link);
     ko_fence_others();
+    for (int i = 0; i < channel->group->size; i++)
+        if (channel->ports[i].is_open)
+            ko_link_take_back(channel->ports[i].link);
 }
 
 static void disarm(struct ko_channel *channel)

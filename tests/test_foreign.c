@@ -273,10 +273,11 @@ static int leave_after_sending(kolo_group *group, void *argument)
     static unsigned char out[NBYTES], in[NBYTES];
     const int peer = 1 - kolo_group_rank(group);
     int failed = become_acquainted(group);
-    kolo_work *work = NULL;
 
     (void)argument;
     for (int i = 0; i < MANY && !failed; i++) {
+        kolo_work *work = NULL;
+
         memset(out, i, sizeof out);
         failed = kolo_irecv(group, in, sizeof in, KOLO_UINT8, peer, 0, &work) ||
                  kolo_send(group, out, sizeof out, KOLO_UINT8, peer, 0) || kolo_barrier(group) ||

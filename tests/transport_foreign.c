@@ -314,8 +314,7 @@ static void what_follows_is_left_with_it(void **state)
     assert_false(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST));
     link->outbox->reading = sooner;
     assert_true(ko_window_leave(link, &stamp, bytes[1], KO_FOREIGN_LEAST));
-    link->ops->arm(link);
-    link->ops->disarm(link);
+    ko_link_take_back(link);
     assert_int_equal(count_left(link, KO_AWAITED, KO_FOREIGN_LEAST, 4), 3); /* it was late once */
     suite_close_puppet(&puppet);
 }
@@ -333,13 +332,11 @@ static void what_nobody_reads_is_taken_back(void **state)
     first = leave(&puppet, bytes[0], 1);
     second = leave(&puppet, bytes[1], 2);
     *first = KO_FOREIGN_READING;
-    puppet.link->ops->arm(puppet.link);
-    puppet.link->ops->disarm(puppet.link);
+    ko_link_take_back(puppet.link);
     assert_int_equal(*second, KO_FOREIGN_FREE); /* the peer comes to it */
     assert_int_equal(ko_link_is_flushed(puppet.link), KO_AGAIN);
     *first = KO_FOREIGN_UNREADABLE; /* it could not */
-    puppet.link->ops->arm(puppet.link);
-    puppet.link->ops->disarm(puppet.link);
+    ko_link_take_back(puppet.link);
     expect_moved(puppet.link, first, 1);
     expect_moved(puppet.link, second, 2);
     assert_int_equal(ko_link_is_flushed(puppet.link), KOLO_OK);
@@ -363,8 +360,7 @@ static void who_cannot_read_is_left_nothing(void **state)
     puppet = open_left(suite);
     for (int i = 0; i < MOST; i++) {
         *leave(&puppet, bytes, i) = KO_FOREIGN_UNREADABLE;
-        puppet.link->ops->arm(puppet.link);
-        puppet.link->ops->disarm(puppet.link);
+        ko_link_take_back(puppet.link);
         puppet.link->outbox->credit++;
     }
     assert_false(ko_foreign_may_be_due(puppet.link, KO_FOREIGN_LEAST));
@@ -425,15 +421,13 @@ static void hostile_readers(void **state)
     puppet = open_left(suite);
     left = leave(&puppet, bytes, 1);
     *left = 77;
-    puppet.link->ops->arm(puppet.link);
-    puppet.link->ops->disarm(puppet.link);
+    ko_link_take_back(puppet.link);
     assert_int_equal(*left, 77); /* it is waited for, with a deadline */
     assert_int_equal(ko_link_is_flushed(puppet.link), KO_AGAIN);
     ((struct ko_foreign_slice *)(void *)((char *)left - offsetof(struct ko_foreign_slice, state)))
         ->at = UINT64_MAX;
     *left = KO_FOREIGN_FREE;
-    puppet.link->ops->arm(puppet.link);
-    puppet.link->ops->disarm(puppet.link);
+    ko_link_take_back(puppet.link);
     assert_int_equal(*left, KO_FOREIGN_MOVED); /* to where it was to be */
     assert_int_equal(ko_link_is_flushed(puppet.link), KOLO_OK);
     suite_close_puppet(&puppet);

@@ -123,7 +123,7 @@ static int copy_once(struct ko_foreign *foreign, uint64_t address, void *to, siz
     const ssize_t copied = process_vm_readv(foreign->peer, here + first, n, there + first, n, 0);
 
     if (copied < 0 && errno != EFAULT)
-        return errno;
+        return errno == ESRCH ? EPERM : errno; /* its first thread may have ended, and no other */
     if (with_word && found != foreign->peer_word)
         return ESRCH;
     if (with_word)
@@ -307,8 +307,10 @@ static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sa
 /* Whether both its times are known, and the ones before have settled what it finds. */
 static bool counts(struct trial *trial, const struct ko_foreign_sample *sample)
 {
-    if (!sample->is_read && (sample->copy_ns <= 0 || sample->copy_ns >= INT32_MAX))
-        return false; /* it was left, and taken back */
+    if (!sample->is_read && (sample->copy_ns <= 0 || sample->copy_ns >= INT32_MAX)) {
+        trial->nalike += trial->was_read; /* it was left, and taken back */
+        return false;
+    }
     trial->nalike = sample->is_read == trial->was_read ? trial->nalike + 1 : 0;
     trial->was_read = sample->is_read;
     return sample->ns && trial->nalike >= SETTLING;
@@ -526,6 +528,7 @@ int ko_foreign_take(struct ko_link *link, void *to, const void **body)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
                        link->peer);
     if (state == KO_FOREIGN_MOVED) {
+        link->foreign->read_ahead = 0;
         *body = ko_window_place_of(link, slice->at);
         return *body ? KOLO_OK : KOLO_E_PROTOCOL;
     }

@@ -32,7 +32,8 @@ bool ko_foreign_goes_on(const struct ko_link *link, size_t nbytes);
 /* Writes into the next slot, for which a place has been chosen, that nbytes are left at `from`. */
 int ko_foreign_leave(struct ko_link *link, const void *from, size_t nbytes);
 
-/* Takes back what the peer does not read yet: before its sender sleeps. */
+/* Takes back what the peer does not read yet: before its sender sleeps, when it has said so. What
+ * the peer is done with, or cannot read, only later it rings for. */
 void ko_foreign_take_back(struct ko_link *link);
 
 /* Before the link is freed: what has been left the peer reads no more. */

@@ -147,6 +147,12 @@ int ko_link_is_flushed(struct ko_link *link)
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;
 }
 
+void ko_link_take_back(struct ko_link *link)
+{
+    if (link->foreign_out)
+        ko_foreign_take_back(link);
+}
+
 bool ko_link_is_read(const struct ko_link *link)
 {
     return link->foreign_out && ko_foreign_is_read(link);

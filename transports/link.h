@@ -131,6 +131,10 @@ int ko_link_push(struct ko_link *link);
 /* KOLO_OK when nothing of the caller's is referred to any more, else KO_AGAIN. */
 int ko_link_is_flushed(struct ko_link *link);
 
+/* Before its thread sleeps, behind ops->arm and ko_fence_others: takes back what the peer does not
+ * read yet. */
+void ko_link_take_back(struct ko_link *link);
+
 /* Whether the peer is at work on a slice that lies in this process. */
 bool ko_link_is_read(const struct ko_link *link);
 

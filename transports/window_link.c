@@ -434,8 +434,6 @@ bool ko_window_take_long(struct ko_link *link, struct ko_message *message, void 
 
 static void window_arm(struct ko_link *link)
 {
-    if (link->foreign_out)
-        ko_foreign_take_back(link);
     ko_store_ordered(&link->inbox->receiver_sleeps, 1);
     ko_store_ordered(&link->outbox->sender_sleeps, 1);
 }
