@@ -16,6 +16,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,22 @@ static void messages_pass(void **state)
     setenv("FAKEVERBS_JITTER", "300", 1);
     rdma_pair_pass(&pair, RDMA_SLICE);
     rdma_pair_close(&pair);
+}
+
+/* siw raises it in a thread that posts to a peer who has closed. */
+static void a_signal_of_the_adapter_is_not_seen(void **state)
+{
+    struct rdma_pair pair;
+    sigset_t pending;
+
+    (void)state;
+    setenv("FAKEVERBS_DEVICES", "siw0:iwarp", 1);
+    assert_int_not_equal(signal(SIGPIPE, SIG_DFL), SIG_ERR);
+    pair = rdma_pair_new();
+    rdma_pair_pass(&pair, RDMA_SLICE);
+    rdma_pair_close(&pair);
+    assert_int_equal(sigpending(&pending), 0);
+    assert_int_equal(sigismember(&pending, SIGPIPE), 0);
 }
 
 /* As siw tells of what it could not send because the connection had ended. */
@@ -191,13 +208,11 @@ static void another_port_is_tried(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(messages_pass),
-                                       TEST(which_adapter_is_taken),
-                                       TEST(every_call_can_fail),
-                                       TEST(a_stranger_is_sent_away),
-                                       TEST(nobody_listens),
-                                       TEST(another_port_is_tried),
-                                       TEST(a_send_whose_connection_has_ended)};
+    const struct CMUnitTest tests[] = {
+        TEST(messages_pass),           TEST(a_signal_of_the_adapter_is_not_seen),
+        TEST(which_adapter_is_taken),  TEST(every_call_can_fail),
+        TEST(a_stranger_is_sent_away), TEST(nobody_listens),
+        TEST(another_port_is_tried),   TEST(a_send_whose_connection_has_ended)};
 
     return cmocka_run_group_tests_name("rdma over iWARP", tests, NULL, NULL);
 }

@@ -12,7 +12,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     IMM_PROBE = 1, /* of a write that carries nothing */
@@ -139,13 +142,41 @@ static int refusal(int error, const void *bad)
     return error || !bad ? error : EIO;
 }
 
+static int post_to(struct ko_ib_qp *qp, struct ko_ib_send *list, struct ko_ib_send **bad)
+{
+    return qp->context->ops.post_send(qp, list, bad);
+}
+
+/* Linux's iWARP in software sends by a socket of the kernel's, in the name of the thread that
+ * posts: if the peer has closed its end that raises SIGPIPE, which ends a process by default. It is
+ * for this thread alone, and taken back before anybody sees it. */
+static int post_without_signal(struct ko_ib_qp *qp, struct ko_ib_send *list,
+                               struct ko_ib_send **bad)
+{
+    const struct timespec at_once = {0};
+    sigset_t pipe, before, pending;
+    bool had_one;
+    int error;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    had_one = !sigpending(&pending) && sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    error = post_to(qp, list, bad);
+    if (!had_one)
+        (void)sigtimedwait(&pipe, NULL, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 /* 0, or an errno, and which of the list was not taken; NULL: the library does not say. */
 static int post(const struct ko_rdma_rail *rail, struct ko_ib_send *list, struct ko_ib_send **bad)
 {
+    const bool is_software = !strncmp(rail->adapter->port.device, "siw", 3);
     int error;
 
     *bad = NULL;
-    error = rail->qp->context->ops.post_send(rail->qp, list, bad);
+    error = is_software ? post_without_signal(rail->qp, list, bad) : post_to(rail->qp, list, bad);
     return refusal(error, *bad);
 }
 

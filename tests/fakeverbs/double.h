@@ -11,7 +11,8 @@
  *   FAKEVERBS_DEVICES=NAME[:KIND[@ADDRESS]],...  adapters of kind roce, ib, iwarp, or plain: roce
  *                            that has no write with immediate ("fake0:roce@127.0.0.1"); iwarp, too,
  *                            has none, and is joined by the functions of librdmacm. An address
- *                            reaches those that begin with the same three numbers
+ *                            reaches those that begin with the same three numbers. Each post to
+ *                            one named siw... raises SIGPIPE, as that does if the peer has closed
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
  *   FAKEVERBS_SLOW=NAME,...  adapters of 25 Gb/s, the others have 100
  *   FAKEVERBS_MTU=CODE       of all ports' packets: 1, 256 bytes, to 5, 4096; 3 unless it says so

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -502,6 +503,9 @@ int double_post_send(struct ko_ib_qp *base, struct ko_ib_send *wr, struct ko_ib_
     struct double_qp *qp = (struct double_qp *)base;
     int error = double_break("ibv_post_send");
     bool is_refused = false;
+
+    if (!strncmp(((struct double_device *)base->context->device)->name, "siw", 3))
+        raise(SIGPIPE);
 
     pthread_mutex_lock(&double_lock);
     nposts++;
