@@ -454,13 +454,12 @@ void ko_channel_watch_closely(struct ko_channel *channel, int peer)
  * and then it is let in. */
 enum { TURNS_TO_YIELD = 128 };
 
-/* Grows with what moves between this rank and the peer, and with what the peer is known to have
- * taken of it; of anybody (-1) nothing is counted. */
+/* Grows with what moves between this rank and the peer; of anybody (-1) nothing is counted. */
 static uint64_t count_moved(const struct ko_channel *channel, int peer)
 {
     const struct ko_link *link = peer < 0 ? NULL : channel->ports[peer].link;
 
-    return link && link->wire ? link->sent + link->credit + link->received + link->wire->moved : 0;
+    return link && link->wire ? link->sent + link->received + link->wire->moved : 0;
 }
 
 /* Whether the peer is at work on a slice that lies in this process, though not for ever: it may
