@@ -479,7 +479,8 @@ static bool has_moved(const struct ko_channel *channel, struct ko_wait *wait)
 {
     const bool has = wait->moved != count_moved(channel, wait->peer);
 
-    wait->nread = has ? 0 : wait->nread;
+    if (has)
+        wait->nread = 0;
     return !channel->is_crowded && (has || is_read(channel, wait));
 }
 

@@ -87,8 +87,8 @@ static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call,
     return blocks_of(what, n) * nbytes >= (what == KO_REDUCE ? 1 : 2) * cache;
 }
 
-/* Whether two ranks may read each other's slices where they lie in ways of which nobody knows yet
- * what more do, and which are better only while all that is touched is in the cache. */
+/* Whether there are two ranks, and all that they touch is in the cache: only so has it been
+ * measured that slices are better read where they lie in the ways below. */
 static bool are_two_in_cache(const kolo_group *group, enum ko_collective what, size_t nbytes)
 {
     return group->size == 2 && 2 * blocks_of(what, 2) * nbytes < group->endpoint->cache_bytes;

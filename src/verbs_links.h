@@ -27,24 +27,23 @@ typedef struct ko_verbs {
     size_t element;                       /* bytes of one */
     const struct ko_reduction *reduction; /* NULL if nothing is to be reduced */
     enum ko_flow flow;                    /* of what is posted; */
-    enum ko_flow folded;  /* of what is lent, and of what is reduced where it lies */
+    enum ko_flow folded;                  /* of what is lent, and of what is reduced there */
     bool is_copying;      /* what peers could read where it lies goes through slots all the same */
     bool is_large;        /* results would not stay in the cache */
     bool is_streaming;    /* nor are they read again */
     struct ko_held *held; /* of GPU memory, in which IN and OUT lie; NULL: in the host's */
     struct ko_stamp stamp;
-    size_t block; /* bytes of one, if each of IN goes to its rank slice after slice, and
-                     each of OUT comes so: what follows may go along; else 0 */
-    const unsigned char
-        *gone; /* what has gone along, to the one peer that there is: so many bytes */
-    size_t ngone;
-    bool has_posted;      /* by reference: to be flushed */
-    bool is_waiting;      /* in `wait` */
-    struct ko_wait wait;  /* begun by the first look that found nothing */
-    ko_deadline deadline; /* of the whole call; set by its first wait: */
-    uint64_t waited;      /* the number of that call */
-    int status;           /* the first error */
-    bool is_repeatable;   /* the next call may be like this one (ko_coll_again) */
+    size_t block; /* bytes of one of IN, which goes to its rank slice after slice, or of OUT, which
+                     comes so, if what follows a slice may go along; else 0 */
+    const unsigned char *gone; /* that has gone along to the one peer: */
+    size_t ngone;              /* so many bytes */
+    bool has_posted;           /* by reference: to be flushed */
+    bool is_waiting;           /* in `wait` */
+    struct ko_wait wait;       /* begun by the first look that found nothing */
+    ko_deadline deadline;      /* of the whole call; set by its first wait: */
+    uint64_t waited;           /* the number of that call */
+    int status;                /* the first error */
+    bool is_repeatable;        /* the next call may be like this one (ko_coll_again) */
 } verbs;
 
 /* Most looks find what they look for: what a wait needs is made by its first turn, and unmade by

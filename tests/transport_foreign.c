@@ -33,6 +33,8 @@ static bool invite(const struct puppet *puppet, const uint64_t *address, uint64_
     return link->inbox->reading != 0;
 }
 
+enum { SLICE = 4096 }; /* bytes, where nothing else is said */
+
 static struct puppet open_reader_of(struct suite *suite, const char *protocol, uint32_t slice_bytes)
 {
     struct puppet puppet;
@@ -45,7 +47,19 @@ static struct puppet open_reader_of(struct suite *suite, const char *protocol, u
 
 static struct puppet open_reader(struct suite *suite, const char *protocol)
 {
-    return open_reader_of(suite, protocol, 4096);
+    return open_reader_of(suite, protocol, SLICE);
+}
+
+/* Its peer is this process itself, whose memory is read. */
+static struct puppet open_reading(struct suite *suite, const char *protocol)
+{
+    static const uint64_t word = 12345;
+    struct puppet puppet;
+
+    suite_needs_dial(suite);
+    puppet = open_reader(suite, protocol);
+    assert_true(invite(&puppet, &word, word));
+    return puppet;
 }
 
 static void hostile_invitations(void **state)
@@ -169,11 +183,8 @@ static void it_is_measured_again(void **state)
     const ko_deadline limit = ko_deadline_in(10000);
     struct suite *suite = *state;
     struct puppet puppet;
-    const uint64_t word = 12345;
 
-    suite_needs_dial(suite);
-    puppet = open_reader(suite, "try-cma");
-    assert_true(invite(&puppet, &word, word));
+    puppet = open_reading(suite, "try-cma");
     take(&puppet, 8192, been_read(1000));
     take(&puppet, 8192, copied(1000, 1000, 10000));
     expect_said(&puppet, 0, true, true, false);
@@ -437,15 +448,12 @@ static void hostile_readers(void **state)
  * nowhere. */
 static void taking_what_was_left(void **state)
 {
-    const uint64_t word = 12345;
     struct ko_foreign_slice slice = {0, 64, KO_FOREIGN_MOVING};
     struct suite *suite = *state;
     struct puppet puppet;
     const void *body;
 
-    suite_needs_dial(suite);
-    puppet = open_reader(suite, "cma");
-    assert_true(invite(&puppet, &word, word));
+    puppet = open_reading(suite, "cma");
     assert_int_equal(suite_refer(&puppet, KO_FRAME_FOREIGN, &slice, sizeof slice, &body), KO_AGAIN);
     puppet.link->next_in->foreign.state = KO_FOREIGN_MOVED;
     assert_int_equal(puppet.link->ops->peek(puppet.link, &body), KOLO_OK);
@@ -459,14 +467,14 @@ static void taking_what_was_left(void **state)
     suite_close_puppet(&puppet);
 }
 
-/* The next slot but `number` is left, with 4096 bytes at the address. */
+/* The next slot but `number` is left, with SLICE bytes at the address. */
 static void put(const struct puppet *puppet, uint32_t number, const unsigned char *address)
 {
     struct ko_link *link = puppet->link;
     struct ko_slot *slot =
         ko_window_slot(link->inbox, (uint32_t)(link->received + number) % link->slots);
 
-    slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = 4096};
+    slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = SLICE};
     slot->foreign = (struct ko_foreign_slice){(uintptr_t)address, 0, KO_FOREIGN_FREE};
     ko_store_ordered(&slot->step, link->received + number + 1);
 }
@@ -485,18 +493,22 @@ static int land(const struct puppet *puppet, unsigned char *to, size_t ahead)
     return err;
 }
 
+/* Two slices, one behind the other, of bytes that are 1. */
+static void put_two(const struct puppet *puppet, unsigned char *from)
+{
+    memset(from, 1, 2 * SLICE);
+    put(puppet, 0, from);
+    put(puppet, 1, from + SLICE);
+}
+
 /* What lies behind a slice, in both processes, is read with it. */
 static void what_follows_is_read_with_it(void **state)
 {
-    enum { SLICE = 4096 };
-    const uint64_t word = 12345;
     unsigned char from[3 * SLICE], to[3 * SLICE];
     struct suite *suite = *state;
     struct puppet puppet;
 
-    suite_needs_dial(suite);
-    puppet = open_reader(suite, "cma");
-    assert_true(invite(&puppet, &word, word));
+    puppet = open_reading(suite, "cma");
     for (int i = 0; i < 4; i++) { /* 0: all is well; 1: no room; 2: not behind; 3: another call */
         struct ko_slot *second;
 
@@ -521,8 +533,6 @@ static void what_follows_is_read_with_it(void **state)
 /* What is used where it is read has room for one slice. */
 static void what_follows_is_not_read_to_be_used(void **state)
 {
-    enum { SLICE = 4096 };
-    const uint64_t word = 12345;
     unsigned char from[2 * SLICE];
     struct suite *suite = *state;
     const struct ko_frame *frame;
@@ -530,13 +540,9 @@ static void what_follows_is_not_read_to_be_used(void **state)
     struct puppet puppet;
     struct ko_link *link;
 
-    suite_needs_dial(suite);
-    puppet = open_reader(suite, "cma");
+    puppet = open_reading(suite, "cma");
     link = puppet.link;
-    assert_true(invite(&puppet, &word, word));
-    memset(from, 1, sizeof from);
-    put(&puppet, 0, from);
-    put(&puppet, 1, from + SLICE);
+    put_two(&puppet, from);
     assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
     link->ahead = SLICE;
     assert_int_equal(link->ops->peek(link, &body), KOLO_OK);
@@ -549,24 +555,17 @@ static void what_follows_is_not_read_to_be_used(void **state)
 /* It is read again where it goes elsewhere, and not any more where it was withdrawn. */
 static void what_was_read_ahead_may_change(void **state)
 {
-    enum { SLICE = 4096 };
-    const uint64_t word = 12345;
     unsigned char from[2 * SLICE], to[3 * SLICE];
     struct suite *suite = *state;
     struct puppet puppet;
 
-    suite_needs_dial(suite);
-    puppet = open_reader(suite, "cma");
-    assert_true(invite(&puppet, &word, word));
-    memset(from, 1, sizeof from);
-    put(&puppet, 0, from);
-    put(&puppet, 1, from + SLICE);
+    puppet = open_reading(suite, "cma");
+    put_two(&puppet, from);
     assert_int_equal(land(&puppet, to, SLICE), KOLO_OK);
     memset(from, 2, sizeof from);
     assert_int_equal(land(&puppet, to + 2 * SLICE, 0), KOLO_OK);
     assert_int_equal(to[2 * SLICE], 2);
-    put(&puppet, 0, from);
-    put(&puppet, 1, from + SLICE);
+    put_two(&puppet, from);
     assert_int_equal(land(&puppet, to, SLICE), KOLO_OK);
     puppet.link->next_in->foreign.state = KO_FOREIGN_WITHDRAWN;
     assert_int_equal(land(&puppet, to + SLICE, 0), KO_AGAIN);
