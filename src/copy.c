@@ -10,7 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 #endif
 
 enum { LINE = 64 };
@@ -44,21 +46,92 @@ static __attribute__((target("avx2"))) void copy_by_vectors(char *to, const char
     copy_step(to + nbytes - STEP, from + nbytes - STEP);
 }
 
-/* Longer copies Intel's processors make sooner by `rep movs`, as C libraries do there: what is
- * written whole is not fetched before. By measurement, on a Xeon of the fifth generation. */
-enum { VECTORS_MOST = 8 << 10 };
+/* What is written whole by `rep movs` is not fetched before. Sanitizers are to see what it does. */
+static void copy_by_strings(void *to, const void *from, size_t nbytes)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    memcpy(to, from, nbytes);
+#else
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(nbytes) : : "memory");
+#endif
+}
+
+enum processor { UNKNOWN, PLAIN, AVX2, INTEL, ZEN5 };
+
+static enum processor find_processor(void)
+{
+    enum { ZEN5_FAMILY = 0x1a };
+    unsigned eax = 0, ebx, ecx, edx;
+
+    if (!__builtin_cpu_supports("avx2"))
+        return PLAIN;
+    if (__builtin_cpu_is("intel"))
+        return INTEL;
+    (void)__get_cpuid(1, &eax, &ebx, &ecx, &edx);
+    return __builtin_cpu_is("amd") && (eax >> 8 & 0xf) + (eax >> 20 & 0xff) >= ZEN5_FAMILY ? ZEN5
+                                                                                           : AVX2;
+}
+
+static enum processor processor(void)
+{
+    static _Atomic int found; /* by whoever comes first, or by several */
+    int is = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (is == UNKNOWN) {
+        is = find_processor();
+        atomic_store_explicit(&found, is, memory_order_relaxed);
+    }
+    return (enum processor)is;
+}
+
+/* Whether a copy is left to the C library, which makes `rep movs` of long ones on Intel's: by
+ * measurement on a Xeon of the fifth generation. */
+static bool is_left(size_t nbytes)
+{
+    return processor() == PLAIN || (processor() == INTEL && nbytes > 8 << 10);
+}
+
+/* By measurement on Zen 5, where others see what has been written a little later if it is of more
+ * than 2 KiB. */
+static bool is_by_strings(size_t nbytes)
+{
+    return processor() == ZEN5 && (nbytes <= 2 << 10 || nbytes >= 8 << 10);
+}
 
 void ko_copy_long(void *to, const void *from, size_t nbytes)
 {
-    if (__builtin_cpu_supports("avx2") && (nbytes <= VECTORS_MOST || !__builtin_cpu_is("intel")))
-        copy_by_vectors(to, from, nbytes);
-    else
+    if (is_left(nbytes))
         memcpy(to, from, nbytes);
+    else if (is_by_strings(nbytes))
+        copy_by_strings(to, from, nbytes);
+    else
+        copy_by_vectors(to, from, nbytes);
+}
+
+bool ko_copy_depends(size_t nbytes)
+{
+    return processor() == ZEN5 && nbytes >= KO_LONG_COPY && !is_by_strings(nbytes);
+}
+
+void ko_copy_far(void *to, const void *from, size_t nbytes)
+{
+    copy_by_strings(to, from, nbytes);
 }
 
 #else
 
 void ko_copy_long(void *to, const void *from, size_t nbytes)
+{
+    memcpy(to, from, nbytes);
+}
+
+bool ko_copy_depends(size_t nbytes)
+{
+    (void)nbytes;
+    return false;
+}
+
+void ko_copy_far(void *to, const void *from, size_t nbytes)
 {
     memcpy(to, from, nbytes);
 }

@@ -12,13 +12,13 @@
 #include <string.h>
 
 /* Copies of as many bytes and more. C libraries that turn to `rep movs` do so a little later. */
-enum { KO_LONG_COPY = 2048 };
+enum { KO_LONG_COPY = 1536 };
 void ko_copy_long(void *to, const void *from, size_t nbytes);
 
 /* memcpy by what the processor does best. A C library may make `rep movs` of long copies, by which
  * on some (AMD's Zen 3) slices that another core has written take, at times, three times as long to
- * arrive; on Intel's they arrive sooner. The two may have any alignment and overlap in nothing, and
- * without bytes be NULL. */
+ * arrive; on Intel's and on Zen 5 they arrive sooner. The two may have any alignment and overlap in
+ * nothing, and without bytes be NULL. */
 static inline void ko_copy(void *to, const void *from, size_t nbytes)
 {
     if (nbytes >= KO_LONG_COPY) {
@@ -28,6 +28,12 @@ static inline void ko_copy(void *to, const void *from, size_t nbytes)
         memcpy(to, from, nbytes);
     }
 }
+
+/* Whether a copy of so many bytes into lines that another core has read is made sooner by
+ * ko_copy_far, which does not fetch them from there, if that core shares no cache with this one,
+ * and else by ko_copy. */
+bool ko_copy_depends(size_t nbytes);
+void ko_copy_far(void *to, const void *from, size_t nbytes);
 
 /* The same without a call where that is most of it: two halves, which may overlap. */
 static inline void ko_copy_short(void *to_, const void *from_, size_t nbytes)

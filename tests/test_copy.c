@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies of few bytes, of many, and around the caches: every alignment of both sides, every length
- * around lines.
+ * Copies of few bytes, of many, around the caches, and into a peer's window: every alignment of
+ * both sides, every length around lines.
  */
 #include "copy.h"
+#include "link.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,12 +65,13 @@ static void every_short_length(void **state)
         }
 }
 
-/* Around where loops by vectors begin and end, with nothing beside it. */
+/* Around where one way of copying begins and another ends, with nothing beside it. */
 static void every_alignment_of_long_ones(void **state)
 {
-    enum { LONG = 5000, BESIDE = 64 };
+    enum { LONG = 8193, BESIDE = 64 };
     static unsigned char source[LONG + 2 * BESIDE], got[LONG + 2 * BESIDE], expected[sizeof got];
-    static const size_t lengths[] = {2040, 2047, 2048, 2049, 2111, 2112, 2175, 2176, 2177, LONG};
+    static const size_t lengths[] = {1535, 1536, 1663, 1664, 1665, 2047, 2048,
+                                     2049, 2111, 2112, 5000, 8191, 8192, LONG};
 
     (void)state;
     for (size_t i = 0; i < sizeof source; i++)
@@ -82,7 +84,38 @@ static void every_alignment_of_long_ones(void **state)
                 memcpy(expected + to, source + from, lengths[i]);
                 ko_copy(got + to, source + from, lengths[i]);
                 assert_memory_equal(got, expected, sizeof got);
+                memset(got, 0xa5, sizeof got);
+                ko_copy_far(got + to, source + from, lengths[i]);
+                assert_memory_equal(got, expected, sizeof got);
             }
+}
+
+static void fill(struct ko_link *link, size_t nbytes, int times)
+{
+    enum { MOST = 9000 };
+    static unsigned char source[MOST], got[MOST + 1];
+
+    for (int i = 0; i < times; i++) {
+        memset(source, i + 1, nbytes);
+        memset(got, 0xa5, sizeof got);
+        ko_window_fill(link, got, source, nbytes);
+        assert_memory_equal(got, source, nbytes);
+        assert_int_equal(got[nbytes], 0xa5);
+    }
+}
+
+/* Whatever is thought of the distance, and while it is found out. */
+static void a_place_is_filled(void **state)
+{
+    static const size_t lengths[] = {0, 1, 1536, 2048, 2049, 3583, 3584, 4096, 8191, 8192, 9000};
+    struct ko_link link = {.peer = 1};
+
+    (void)state;
+    for (int is_far = 0; is_far < 2; is_far++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            link.distance = (struct ko_window_distance){.is_far = is_far};
+            fill(&link, lengths[i], 80);
+        }
 }
 
 static void nothing_needs_no_memory(void **state)
@@ -95,9 +128,8 @@ static void nothing_needs_no_memory(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_alignment_and_length),
-        cmocka_unit_test(every_short_length),
-        cmocka_unit_test(every_alignment_of_long_ones),
+        cmocka_unit_test(every_alignment_and_length),   cmocka_unit_test(every_short_length),
+        cmocka_unit_test(every_alignment_of_long_ones), cmocka_unit_test(a_place_is_filled),
         cmocka_unit_test(nothing_needs_no_memory),
     };
 

@@ -13,6 +13,7 @@
 #include "portable.h"
 #include "protocols.h"
 #include "status.h"
+#include "window_pieces.h"
 #include "window_slots.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    TRIES = 24,     /* slices of each way that decide on a class, */
+    TRIES = 16,     /* slices of each way that decide on a class, */
     SETTLING = 16,  /* and that are not counted before, since they find caches as the other way left
                        them: half of a turn (foreign_out.c) */
     LOOKS = 64,     /* at slices of a class that is decided, for one at the time; */
@@ -41,7 +42,7 @@ struct times {
 };
 
 struct trial {
-    struct times copies, longer; /* of slices through slots: both copies, the longer one */
+    struct times copies, longer; /* of slices through slots: what both take, the longer one */
     struct times in_row;         /* of some of these, with the time since the one before */
     struct times reading;
     bool was_copied; /* the one before that counts was */
@@ -265,21 +266,10 @@ static uint32_t median(const struct times *times)
     return sorted[n / 2];
 }
 
-/* Long slices that go through slots take room of both caches, which whatever comes next would have
- * had: between two cores far from each other ping-pong of 1 MiB takes 108 us by reading and 139
- * through slots, and all_reduce 145 and 172, where the slices by themselves take 120 and 105, and
- * 140 and 131. */
-static uint32_t of_reading(const struct trial *trial, int class)
-{
-    const uint32_t reads = median(&trial->reading);
-
-    return class % KO_FOREIGN_LENGTHS < KO_FOREIGN_LENGTHS - 1 ? reads : reads - reads / 4;
-}
-
 static void decide(struct ko_link *link, int class)
 {
     struct trial *trial = link->foreign->trials[class];
-    const uint32_t reads = of_reading(trial, class), in_row = median(&trial->in_row);
+    const uint32_t reads = median(&trial->reading), in_row = median(&trial->in_row);
     uint32_t each = median(&trial->longer);
     uint64_t reading = link->foreign->reading | UINT64_C(1) << (KO_FOREIGN_KNOWN + class);
 
@@ -293,13 +283,23 @@ static void decide(struct ko_link *link, int class)
     say(link, reading);
 }
 
-static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sample,
+/* What both copies of a slice take for who waits for it: the longer one and that of the first piece
+ * (window_pieces.h), or where both ends copy one in before they copy one out, both. */
+static int64_t of_both(int64_t longer, int64_t shorter, int class, uint32_t nbytes)
+{
+    const bool is_in_pieces = class < KO_FOREIGN_LENGTHS;
+
+    return longer + (is_in_pieces ? shorter * (int64_t)ko_window_piece(nbytes) / nbytes : shorter);
+}
+
+static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sample, int class,
                          uint32_t nbytes)
 {
     const int64_t ns = sample->ns, copy_ns = sample->copy_ns;
+    const int64_t longer = ns < copy_ns ? copy_ns : ns, shorter = ns + copy_ns - longer;
 
-    add(&trial->copies, ns + copy_ns, nbytes);
-    add(&trial->longer, ns < copy_ns ? copy_ns : ns, nbytes);
+    add(&trial->copies, of_both(longer, shorter, class, nbytes), nbytes);
+    add(&trial->longer, longer, nbytes);
     if (trial->was_copied && sample->gap_ns < copy_ns + copy_ns / 2)
         add(&trial->in_row, ns + sample->gap_ns, nbytes);
 }
@@ -329,7 +329,7 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
     if (sample->is_read)
         add(&trial->reading, sample->ns, nbytes);
     else
-        judge_copied(trial, sample, nbytes);
+        judge_copied(trial, sample, class, nbytes);
     trial->was_copied = !sample->is_read;
     if (trial->copies.n >= TRIES && trial->reading.n >= TRIES)
         decide(link, class);

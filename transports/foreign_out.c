@@ -188,7 +188,8 @@ static bool place(struct ko_link *link, struct ko_slot *slot, const struct left 
         *is_late = true;
     else
         return false;
-    ko_copy(ko_window_body(link->outbox, link->slots, left->at), left->from, left->nbytes);
+    ko_window_fill(link, ko_window_body(link->outbox, link->slots, left->at), left->from,
+                   left->nbytes);
     ko_store_first(state, KO_FOREIGN_MOVED, link->is_split);
     if (ko_load_ordered(&link->outbox->receiver_sleeps)) /* a broken wire shows at the next wait */
         (void)ko_window_ring_receiver(link);

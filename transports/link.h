@@ -12,6 +12,7 @@
 #define KO_LINK_H
 
 #include "transport.h"
+#include "window_fill.h"
 #include "window_places.h"
 
 struct ko_link;
@@ -92,6 +93,7 @@ struct ko_link {
     bool has_waited;                        /* the last look found no slice */
     bool is_split;                          /* both ends order others' accesses before they sleep */
     struct ko_window_places places;         /* of the outbox */
+    struct ko_window_distance distance;     /* to who reads it */
     struct ko_references *references;       /* reference.h; made at first use */
     struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
     struct ko_foreign_out *foreign_out;     /* foreign_out.h; made at first use */

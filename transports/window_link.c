@@ -114,7 +114,7 @@ static int post_measured(struct ko_link *link, const struct ko_stamp *stamp, con
 {
     const struct ko_moment began = ko_moment_now();
 
-    ko_copy(place, from, nbytes);
+    ko_window_fill(link, place, from, nbytes);
     return commit_placed(link, stamp, nbytes, ko_moment_since(&began));
 }
 
@@ -123,7 +123,7 @@ static int post_copy(struct ko_link *link, const struct ko_stamp *stamp, const v
 {
     if (ko_window_goes_in_pieces(link, nbytes))
         return ko_window_post_pieces(link, stamp, from, place, nbytes);
-    ko_copy(place, from, nbytes);
+    ko_window_fill(link, place, from, nbytes);
     return window_commit(link, stamp, nbytes);
 }
 

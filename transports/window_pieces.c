@@ -18,8 +18,7 @@ bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes)
            nbytes >= 2 * LEAST;
 }
 
-/* Bytes of each but the last. */
-static size_t piece_of(size_t nbytes)
+size_t ko_window_piece(size_t nbytes)
 {
     const size_t piece = nbytes / PIECES;
 
@@ -34,19 +33,20 @@ static size_t bytes_from(size_t at, size_t piece, size_t nbytes)
 int ko_window_post_pieces(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                           void *place, size_t nbytes)
 {
-    const size_t piece = piece_of(nbytes);
+    const size_t piece = ko_window_piece(nbytes);
     struct ko_slot *slot = link->next_out;
     int err = KOLO_OK;
 
     for (size_t at = piece; at < nbytes; at += piece) /* a body that lay there may look so */
         ko_store_relaxed(ko_slot_come(slot, at / piece), 0);
-    ko_copy(place, from, piece);
+    ko_window_fill(link, place, from, piece);
     slot->placed = (struct ko_placed_slice){.at = link->places.at, .piece = piece};
     ko_window_take_place(link);
     if (ko_window_publish(link, KO_FRAME_DATA, stamp, nbytes))
         err = ko_window_ring_receiver(link);
     for (size_t at = piece; at < nbytes; at += piece) {
-        ko_copy((char *)place + at, (const char *)from + at, bytes_from(at, piece, nbytes));
+        ko_window_fill(link, (char *)place + at, (const char *)from + at,
+                       bytes_from(at, piece, nbytes));
         ko_store_first(ko_slot_come(slot, at / piece), link->sent, link->is_split);
     }
     if (!err && ko_load_ordered(&link->outbox->receiver_sleeps)) /* it may have seen the first */
