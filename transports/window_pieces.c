@@ -5,9 +5,10 @@
 #include "status.h"
 #include "window_slots.h"
 
-/* Bytes of a piece. More of them would be on their way sooner, between threads of one core; between
+/* Bytes of a piece: a slice goes in halves until these have as many as usual, and then in more, but
+ * not too many. More of them would be on their way sooner, between threads of one core; between
  * cores each costs. */
-enum { LEAST = 4 << 10, PIECES = 4 };
+enum { LEAST = 4 << 10, USUAL = 8 << 10, PIECES = 4 };
 
 /* For a piece, while its sender may be copying it. */
 enum { LOOKS = 256 };
@@ -20,9 +21,9 @@ bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes)
 
 size_t ko_window_piece(size_t nbytes)
 {
-    const size_t piece = nbytes / PIECES;
+    const size_t half = nbytes / 2, least = half < USUAL ? half : USUAL, piece = nbytes / PIECES;
 
-    return ko_window_place((uint32_t)(piece < LEAST ? LEAST : piece));
+    return ko_window_place((uint32_t)(piece < least ? least : piece));
 }
 
 static size_t bytes_from(size_t at, size_t piece, size_t nbytes)
