@@ -95,6 +95,14 @@ static inline bool ko_is_reducing(enum ko_collective what)
     return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
 }
 
+/* Whether ranks wait for the slices of such a call, of few, one after the other: they go in pieces
+ * then (window_pieces.h), and what is reduced does so where nobody has to have it all before. */
+static inline bool ko_is_passed(enum ko_collective what, int n, bool is_few)
+{
+    return is_few && (what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER ||
+                      (what == KO_REDUCE && n == 2));
+}
+
 static inline bool ko_has_root(enum ko_collective what)
 {
     return what == KO_REDUCE || what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER;

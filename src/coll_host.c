@@ -101,25 +101,14 @@ static bool is_better_copied(const kolo_group *group, const struct ko_call *call
     return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
 }
 
-/* What becomes of the slices of a block of nbytes. To reduce them as they come is for one who has
- * them of one rank. */
+/* What becomes of the slices of a block of nbytes. */
 static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
 {
     const bool is_few = nbytes <= KO_FEW_SLICES * ko_group_slice_bytes(group);
 
-    switch (what) {
-    case KO_ALL_GATHER:
-    case KO_ALL_TO_ALL:
+    if (what == KO_ALL_GATHER || what == KO_ALL_TO_ALL)
         return KO_MUTUAL;
-    case KO_BROADCAST:
-    case KO_GATHER:
-    case KO_SCATTER:
-        return is_few ? KO_PASSED : KO_USED;
-    case KO_REDUCE:
-        return is_few && group->size == 2 ? KO_PASSED : KO_USED;
-    default:
-        return KO_USED;
-    }
+    return ko_is_passed(what, group->size, is_few) ? KO_PASSED : KO_USED;
 }
 
 /* The same of slices that are reduced by both at a time. */

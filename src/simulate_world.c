@@ -5,6 +5,8 @@
  * cores and the wire of a host, is for them in the order of time: the one whose clock is behind all
  * others moves next, once all have gone as far as they can.
  *
+ * Slices that go in pieces arrive with the first, and are not received before the last has come.
+ *
  * Ranks sit on the cores of their host in turn, and those of one core take turns on it. What a rank
  * writes into a slot for one of its own core stays in that core's cache, and costs what any copy
  * does; what goes to another core costs what was measured between two.
@@ -13,6 +15,7 @@
 
 #include "simulate_steps.h"
 #include "status.h"
+#include "window_pieces.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -72,6 +75,7 @@ struct world {
     struct turn *heap; /* those that go on in the order of time, the earliest first */
     int nheap;
     bool is_ordered; /* all go on so: some host has fewer cores than ranks */
+    bool is_passed;  /* slices are waited for one after the other (algorithms.h) */
     int ncores;      /* of a host, that ranks can use */
     double *cores;   /* by host and core: when it is free */
     int *last;       /* by core: who ran last */
@@ -243,6 +247,15 @@ static double send_byte(const struct world *w, const struct ko_step *step)
     return w->send_byte[KO_LOCAL] - (step->is_beside ? w->out_byte : 0);
 }
 
+/* Bytes of a slice that are copied in behind its first piece, while that is copied out. */
+static double behind_first(const struct world *w, const struct actor *actor,
+                           const struct ko_step *step)
+{
+    const bool is_in_pieces = w->is_passed && step->link == KO_LOCAL && !actor->is_crowded;
+
+    return is_in_pieces ? (double)(step->nbytes - ko_window_piece(step->nbytes)) : 0;
+}
+
 /* false: it has to be tried again later. */
 static bool send_message(struct world *w, int rank, const struct ko_step *step)
 {
@@ -260,7 +273,7 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
     if (wire->sent >= slots && wait_until(w, rank, step, *moment(w, wire, wire->sent)))
         return false;
     work(w, rank, costs->send + nbytes * send_byte(w, step));
-    leaves = actor->clock;
+    leaves = actor->clock - behind_first(w, actor, step) * send_byte(w, step);
     if (takes_wire(w, step)) {
         double *free_at = &w->leaves[actor->host];
 
@@ -287,6 +300,19 @@ static double receive_byte(const struct world *w, const struct ko_step *step)
     return moved + fmax(w->reduce_byte - saved, 0);
 }
 
+/* Works on a slice that has begun to come, and not before its last piece has come. */
+static void take(struct world *w, int rank, const struct ko_step *step, double arrives)
+{
+    struct actor *actor = &w->actors[rank];
+    const double each = receive_byte(w, step), behind = behind_first(w, actor, step);
+    const double last =
+        arrives + behind * w->send_byte[step->link] + (step->nbytes - behind) * each;
+
+    work(w, rank, w->costs->links[step->link].receive + step->nbytes * each);
+    if (behind > 0)
+        actor->clock = fmax(actor->clock, last);
+}
+
 static bool receive_message(struct world *w, int rank, const struct ko_step *step)
 {
     struct wire *wire = &w->wires[step->wire];
@@ -299,7 +325,7 @@ static bool receive_message(struct world *w, int rank, const struct ko_step *ste
     arrives = moment(w, wire, wire->received);
     if (wait_until(w, rank, step, *arrives))
         return false;
-    work(w, rank, w->costs->links[step->link].receive + step->nbytes * receive_byte(w, step));
+    take(w, rank, step, *arrives);
     *arrives = w->actors[rank].clock;
     wire->received++;
     wake(w, &wire->sender);
@@ -478,6 +504,7 @@ int ko_simulate_world(const struct ko_simulation *simulation, size_t count, int 
     int err;
 
     look_up(&w, simulation);
+    w.is_passed = ko_is_passed(call.text->what, call.n, call.count <= KO_FEW_SLICES * call.slice);
     call.count = count;
     err = open_world(&w, simulation->element);
     if (!err)

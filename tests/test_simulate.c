@@ -409,6 +409,58 @@ static void hosts_work_while_the_wire_does(void **state)
     }
 }
 
+enum { LONG_ELEMENT = 16, LONG_SLICE = PREDICTED_SLICE * LONG_ELEMENT }; /* of two pieces */
+
+/* Of so many slices, directly. */
+static double predict_long(enum ko_collective what, int n, size_t nslices,
+                           const struct ko_costs *costs)
+{
+    struct ko_hosts *hosts;
+    struct ko_simulation simulation = {.call = {.text = predicted_text(what, "direct"),
+                                                .n = n,
+                                                .count = nslices * PREDICTED_SLICE,
+                                                .slice = PREDICTED_SLICE,
+                                                .slots = PREDICTED_SLOTS},
+                                       .element = LONG_ELEMENT,
+                                       .costs = costs};
+    double us = -1;
+
+    assert_int_equal(ko_layout_even(n, n, &hosts), 0);
+    simulation.call.hosts = hosts;
+    assert_int_equal(ko_simulate(&simulation, &us), 0);
+    free(hosts);
+    return us;
+}
+
+/* Of few slices each is copied out, or reduced, a piece behind where it is copied in. */
+static void pieces_follow_each_other(void **state)
+{
+    struct ko_costs costs = free_costs();
+    struct ko_link_costs *link = &costs.links[KO_LOCAL];
+    const double b = LONG_SLICE;
+
+    (void)state;
+    link->latency = 5;
+    for (int k = 0; k < KO_FOOTPRINTS; k++) {
+        link->send_byte[k] = costs.copy_byte[k] = 1e-3;
+        link->receive_byte[k] = costs.reduce_byte[k] = 2e-3;
+    }
+    assert_close(predict_long(KO_BROADCAST, 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
+    assert_close(predict_long(KO_BROADCAST, 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
+    assert_close(predict_long(KO_REDUCE, 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
+    assert_close(predict_long(KO_REDUCE, 3, 1, &costs), 5 + b * 4.2e-3, 1e-9); /* all at once */
+    costs.cores = 1; /* one after the other */
+    assert_close(predict_long(KO_BROADCAST, 2, 1, &costs), 5 + b * 2e-3, 1e-9);
+    costs.cores = 2;
+    for (int k = 0; k < KO_FOOTPRINTS; k++) {
+        link->send_byte[k] = 2e-3;
+        link->receive_byte[k] = 1e-3;
+    }
+    assert_close(predict_long(KO_BROADCAST, 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
+    assert_close(predict_long(KO_BROADCAST, 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
+    assert_close(predict_long(KO_BROADCAST, 2, 3, &costs), 5 + b * 7e-3, 1e-9); /* no few */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +481,7 @@ int main(void)
         cmocka_unit_test(what_stays_on_a_host_passes_no_wire),
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
         cmocka_unit_test(hosts_work_while_the_wire_does),
+        cmocka_unit_test(pieces_follow_each_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

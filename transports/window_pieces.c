@@ -16,13 +16,15 @@ enum { LOOKS = 256 };
 bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes)
 {
     return (link->flow == KO_PASSED || link->flow == KO_FOLLOWS || link->flow == KO_AWAITED) &&
-           nbytes >= 2 * LEAST;
+           ko_window_piece(nbytes) < nbytes;
 }
 
 size_t ko_window_piece(size_t nbytes)
 {
     const size_t half = nbytes / 2, least = half < USUAL ? half : USUAL, piece = nbytes / PIECES;
 
+    if (nbytes < 2 * LEAST)
+        return nbytes;
     return ko_window_place((uint32_t)(piece < least ? least : piece));
 }
 

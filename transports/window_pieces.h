@@ -13,7 +13,7 @@
 /* Whether a slice of nbytes goes so: not where both ends copy one in before they copy one out. */
 bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes);
 
-/* Bytes of each of its pieces but the last. */
+/* Bytes of each of its pieces but the last; all of a slice that is too short for two. */
 size_t ko_window_piece(size_t nbytes);
 
 /* As link->ops->post, into the place that has been chosen for the next slot. */
