@@ -2,7 +2,7 @@
  *
  * copy.h: copies between ranks: of few bytes, of many, and copies that go around the caches, for
  * results larger than those: a line is then not read before it is written, and what is useful stays
- * cached. Nothing here keeps state; any thread.
+ * cached. Nothing here keeps state but what the processor is; any thread.
  */
 #ifndef KO_COPY_H
 #define KO_COPY_H
@@ -32,7 +32,7 @@ static inline void ko_copy(void *to, const void *from, size_t nbytes)
 /* Whether a copy of so many bytes into lines that another core has read is made sooner by
  * ko_copy_far, which does not fetch them from there, if that core shares no cache with this one,
  * and else by ko_copy. */
-bool ko_copy_depends(size_t nbytes);
+bool ko_copy_depends_on_distance(size_t nbytes);
 void ko_copy_far(void *to, const void *from, size_t nbytes);
 
 /* The same without a call where that is most of it: two halves, which may overlap. */

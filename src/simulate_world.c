@@ -44,6 +44,7 @@ struct wire {
     uint32_t sent, received;
     int sender, receiver; /* who waits for room, for a message; -1: nobody */
     size_t moments;       /* of the world's: the first of this wire's */
+    double each;          /* what it took to send a byte of the last one */
 };
 
 struct actor {
@@ -272,8 +273,9 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
     }
     if (wire->sent >= slots && wait_until(w, rank, step, *moment(w, wire, wire->sent)))
         return false;
-    work(w, rank, costs->send + nbytes * send_byte(w, step));
-    leaves = actor->clock - behind_first(w, actor, step) * send_byte(w, step);
+    wire->each = send_byte(w, step);
+    work(w, rank, costs->send + nbytes * wire->each);
+    leaves = actor->clock - behind_first(w, actor, step) * wire->each;
     if (takes_wire(w, step)) {
         double *free_at = &w->leaves[actor->host];
 
@@ -301,12 +303,12 @@ static double receive_byte(const struct world *w, const struct ko_step *step)
 }
 
 /* Works on a slice that has begun to come, and not before its last piece has come. */
-static void take(struct world *w, int rank, const struct ko_step *step, double arrives)
+static void take(struct world *w, int rank, const struct ko_step *step, const struct wire *wire,
+                 double arrives)
 {
     struct actor *actor = &w->actors[rank];
     const double each = receive_byte(w, step), behind = behind_first(w, actor, step);
-    const double last =
-        arrives + behind * w->send_byte[step->link] + (step->nbytes - behind) * each;
+    const double last = arrives + behind * wire->each + (step->nbytes - behind) * each;
 
     work(w, rank, w->costs->links[step->link].receive + step->nbytes * each);
     if (behind > 0)
@@ -325,7 +327,7 @@ static bool receive_message(struct world *w, int rank, const struct ko_step *ste
     arrives = moment(w, wire, wire->received);
     if (wait_until(w, rank, step, *arrives))
         return false;
-    take(w, rank, step, *arrives);
+    take(w, rank, step, wire, *arrives);
     *arrives = w->actors[rank].clock;
     wire->received++;
     wake(w, &wire->sender);

@@ -96,7 +96,8 @@ static void fill(struct ko_link *link, size_t nbytes, int times)
     static unsigned char source[MOST], got[MOST + 1];
 
     for (int i = 0; i < times; i++) {
-        memset(source, i + 1, nbytes);
+        for (size_t k = 0; k < nbytes; k++)
+            source[k] = (unsigned char)(k * 13 + k / 256 + (size_t)i);
         memset(got, 0xa5, sizeof got);
         ko_window_fill(link, got, source, nbytes);
         assert_memory_equal(got, source, nbytes);
@@ -107,6 +108,7 @@ static void fill(struct ko_link *link, size_t nbytes, int times)
 /* Whatever is thought of the distance, and while it is found out. */
 static void a_place_is_filled(void **state)
 {
+    enum { TIMES = 80 };
     static const size_t lengths[] = {0, 1, 1536, 2048, 2049, 3583, 3584, 4096, 8191, 8192, 9000};
     struct ko_link link = {.peer = 1};
 
@@ -114,7 +116,11 @@ static void a_place_is_filled(void **state)
     for (int is_far = 0; is_far < 2; is_far++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
             link.distance = (struct ko_window_distance){.is_far = is_far};
-            fill(&link, lengths[i], 80);
+            fill(&link, lengths[i], TIMES);
+            if (lengths[i] >= 3584 && ko_copy_depends_on_distance(lengths[i]))
+                assert_int_equal(link.distance.ncopies, TIMES);
+            else
+                assert_int_equal(link.distance.is_far, is_far);
         }
 }
 

@@ -411,18 +411,19 @@ static void hosts_work_while_the_wire_does(void **state)
 
 enum { LONG_ELEMENT = 16, LONG_SLICE = PREDICTED_SLICE * LONG_ELEMENT }; /* of two pieces */
 
-/* Of so many slices, directly. */
-static double predict_long(enum ko_collective what, int n, size_t nslices,
+/* Of so many slices. */
+static double predict_long(enum ko_collective what, const char *name, int n, size_t nslices,
                            const struct ko_costs *costs)
 {
     struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = predicted_text(what, "direct"),
+    struct ko_simulation simulation = {.call = {.text = predicted_text(what, name),
                                                 .n = n,
                                                 .count = nslices * PREDICTED_SLICE,
                                                 .slice = PREDICTED_SLICE,
                                                 .slots = PREDICTED_SLOTS},
                                        .element = LONG_ELEMENT,
-                                       .costs = costs};
+                                       .costs = costs,
+                                       .footprint = 1e9}; /* nothing is near by itself */
     double us = -1;
 
     assert_int_equal(ko_layout_even(n, n, &hosts), 0);
@@ -445,20 +446,24 @@ static void pieces_follow_each_other(void **state)
         link->send_byte[k] = costs.copy_byte[k] = 1e-3;
         link->receive_byte[k] = costs.reduce_byte[k] = 2e-3;
     }
-    assert_close(predict_long(KO_BROADCAST, 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
-    assert_close(predict_long(KO_BROADCAST, 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
-    assert_close(predict_long(KO_REDUCE, 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
-    assert_close(predict_long(KO_REDUCE, 3, 1, &costs), 5 + b * 4.2e-3, 1e-9); /* all at once */
+    assert_close(predict_long(KO_BROADCAST, "direct", 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
+    assert_close(predict_long(KO_BROADCAST, "direct", 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
+    assert_close(predict_long(KO_REDUCE, "direct", 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
+    /* all at once */
+    assert_close(predict_long(KO_REDUCE, "direct", 3, 1, &costs), 5 + b * 4.2e-3, 1e-9);
     costs.cores = 1; /* one after the other */
-    assert_close(predict_long(KO_BROADCAST, 2, 1, &costs), 5 + b * 2e-3, 1e-9);
-    costs.cores = 2;
+    assert_close(predict_long(KO_BROADCAST, "direct", 2, 1, &costs), 5 + b * 2e-3, 1e-9);
+    costs.cores = 3;
     for (int k = 0; k < KO_FOOTPRINTS; k++) {
         link->send_byte[k] = 2e-3;
         link->receive_byte[k] = 1e-3;
     }
-    assert_close(predict_long(KO_BROADCAST, 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
-    assert_close(predict_long(KO_BROADCAST, 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
-    assert_close(predict_long(KO_BROADCAST, 2, 3, &costs), 5 + b * 7e-3, 1e-9); /* no few */
+    assert_close(predict_long(KO_BROADCAST, "direct", 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
+    assert_close(predict_long(KO_BROADCAST, "direct", 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
+    /* of many */
+    assert_close(predict_long(KO_BROADCAST, "direct", 2, 3, &costs), 5 + b * 7e-3, 1e-9);
+    link->send_byte[0] = 0; /* of what has just been received: it is there at once */
+    assert_close(predict_long(KO_BROADCAST, "ring", 3, 1, &costs), 2 * 5 + b * 3.5e-3, 1e-9);
 }
 
 int main(void)

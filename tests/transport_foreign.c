@@ -235,6 +235,7 @@ static void slices_are_left_where_that_saves_time(void **state)
     assert_true(ko_foreign_may_be_due(link, CLASS_1));
     assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 4);
     assert_int_equal(count_left(link, KO_FOLDED, CLASS_1, 4), 4);
+    assert_int_equal(count_left(link, KO_AWAITED, CLASS_1, 4), 4);
     assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 4), 0);
     assert_int_equal(count_left(link, KO_MUTUAL, KO_FOREIGN_LEAST - 1, 4), 0);
     *reading = known;
@@ -242,6 +243,7 @@ static void slices_are_left_where_that_saves_time(void **state)
     assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 0);
     *reading = known | bits << KO_FOREIGN_FASTER;
     assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 4), 4);
+    assert_int_equal(count_left(link, KO_AWAITED, CLASS_1, 4), 0);
     assert_int_equal(count_left(link, KO_USED, CLASS_1, 4), 0);
     suite_close_puppet(&puppet);
     puppet = open_reader(suite, "cma");
@@ -556,7 +558,7 @@ static void what_follows_is_not_read_to_be_used(void **state)
 /* It is read again where it goes elsewhere, and not any more where it was withdrawn. */
 static void what_was_read_ahead_may_change(void **state)
 {
-    unsigned char from[2 * SLICE], to[3 * SLICE];
+    unsigned char from[2 * SLICE], to[3 * SLICE] = {0};
     struct suite *suite = *state;
     struct puppet puppet;
 

@@ -172,6 +172,19 @@ static void slices_that_are_awaited_go_in_pieces(void **state)
     suite_close_puppet(&puppet);
 }
 
+static void pieces_are_neither_short_nor_many(void **state)
+{
+    static const size_t pieces[][2] = {{0, 0},        {8191, 8191},   {8192, 4096},  {8193, 4160},
+                                       {12288, 6144}, {16384, 8192},  {24576, 8192}, {32768, 8192},
+                                       {32769, 8256}, {65536, 16384}, {SLICE, 16448}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        assert_int_equal(ko_window_piece(pieces[i][0]), pieces[i][1]);
+    for (size_t nbytes = 8192; nbytes < 16 << 20; nbytes += nbytes / 7)
+        assert_in_range((nbytes - 1) / ko_window_piece(nbytes), 1, 3);
+}
+
 /* ---- somebody who sleeps -------------------------------------------------------------------- */
 
 /* Memory whose second half cannot be read until somebody tries to: then the peer goes to sleep. */
@@ -347,6 +360,7 @@ const struct suite_case suite_piece_cases[] = {CASE(what_has_come_is_landed),
                                                CASE(only_a_whole_slice_is_looked_at),
                                                CASE(hostile_pieces),
                                                CASE(slices_that_are_awaited_go_in_pieces),
+                                               CASE(pieces_are_neither_short_nor_many),
                                                CASE(the_last_piece_wakes),
                                                CASE(pieces_come_as_they_were_sent)};
 const size_t suite_npiece_cases = sizeof suite_piece_cases / sizeof *suite_piece_cases;

@@ -26,9 +26,9 @@ enum { KO_FOREIGN_LENGTHS = 5, KO_FOREIGN_CLASSES = 3 * KO_FOREIGN_LENGTHS };
 int ko_foreign_class(const struct ko_link *link, size_t nbytes);
 
 /* Bits of what a window says of reading: whether at all; and of the first class (of others so many
- * bits further), that it is known whether reading takes less time than both copies of a slice, for
- * which somebody waits; that it does; and that it takes less than slices take that follow each
- * other, of which one is copied in while another is copied out. */
+ * bits further), that it is known whether reading takes less time than a slice for which somebody
+ * waits takes through a slot; that it does; and that it takes less than slices take that follow
+ * each other, of which one is copied in while another is copied out. */
 enum {
     KO_FOREIGN_READS = 1,
     KO_FOREIGN_KNOWN = 16,

@@ -74,8 +74,10 @@ static bool is_tried(uint64_t reading, int class)
 /* Whether the peer gets it sooner by reading. */
 static bool is_better(uint64_t reading, int class, enum ko_flow flow)
 {
-    return (flow >= KO_AWAITED && ko_foreign_says(reading, KO_FOREIGN_SOONER, class)) ||
-           (flow >= KO_STREAM && ko_foreign_says(reading, KO_FOREIGN_FASTER, class));
+    if (flow >= KO_AWAITED && ko_foreign_says(reading, KO_FOREIGN_SOONER, class))
+        return true;
+    return flow >= KO_STREAM && flow != KO_AWAITED &&
+           ko_foreign_says(reading, KO_FOREIGN_FASTER, class);
 }
 
 bool ko_foreign_may_be_due(const struct ko_link *link, size_t nbytes)
@@ -188,8 +190,7 @@ static bool place(struct ko_link *link, struct ko_slot *slot, const struct left 
         *is_late = true;
     else
         return false;
-    ko_window_fill(link, ko_window_body(link->outbox, link->slots, left->at), left->from,
-                   left->nbytes);
+    ko_copy(ko_window_body(link->outbox, link->slots, left->at), left->from, left->nbytes);
     ko_store_first(state, KO_FOREIGN_MOVED, link->is_split);
     if (ko_load_ordered(&link->outbox->receiver_sleeps)) /* a broken wire shows at the next wait */
         (void)ko_window_ring_receiver(link);

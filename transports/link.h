@@ -24,8 +24,8 @@ enum ko_flow {
     KO_PASSED,  /* copies it as it comes; that has to come as a copy */
     KO_STREAM,  /* copies those before it, while it is copied in: the longer copy */
     KO_FOLLOWS, /* the same, but waits for the last of few */
-    KO_AWAITED, /* waits for it: both */
-    KO_MUTUAL,  /* the same, but copies in one for us before: both, whatever is done about it */
+    KO_AWAITED, /* waits for it: the longer one, and a piece of the other (window_pieces.h) */
+    KO_MUTUAL,  /* waits for it, but copies in one for us before: both */
     KO_FOLDED   /* the same, but reduces it where it lies */
 };
 

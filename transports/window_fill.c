@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The lines of a place are in the cache of the peer's core, which has read them. To write a part of
- * one its owner fetches it: from a core beside ours in no time, from one with a cache of its own so
+ * one our core fetches it: from a core beside it in no time, from one with a cache of its own so
  * slowly that what the writes take shows which it is, once they are more than a core can have under
  * way.
  */
@@ -32,7 +32,7 @@ static void fill_by_distance(struct ko_window_distance *distance, void *place, c
 {
     const unsigned looks = distance->is_far ? LOOKS_FAR : LOOKS_NEAR;
 
-    if (++distance->ncopies % looks == 0 && nbytes >= SHOWS)
+    if (nbytes >= SHOWS && ++distance->ncopies % looks == 0)
         copy_timed(distance, place, from, nbytes);
     else if (distance->is_far)
         ko_copy_far(place, from, nbytes);
@@ -42,7 +42,7 @@ static void fill_by_distance(struct ko_window_distance *distance, void *place, c
 
 void ko_window_fill(struct ko_link *link, void *place, const void *from, size_t nbytes)
 {
-    if (ko_copy_depends(nbytes))
+    if (ko_copy_depends_on_distance(nbytes))
         fill_by_distance(&link->distance, place, from, nbytes);
     else
         ko_copy(place, from, nbytes);

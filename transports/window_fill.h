@@ -12,7 +12,7 @@ struct ko_link;
 
 /* What a link knows of the cores, which may change: a host moves them. */
 struct ko_window_distance {
-    unsigned ncopies; /* whose length makes that matter */
+    unsigned ncopies; /* that would show it */
     bool is_far;      /* they share no cache */
 };
 

@@ -114,7 +114,7 @@ static int post_measured(struct ko_link *link, const struct ko_stamp *stamp, con
 {
     const struct ko_moment began = ko_moment_now();
 
-    ko_window_fill(link, place, from, nbytes);
+    ko_copy(place, from, nbytes);
     return commit_placed(link, stamp, nbytes, ko_moment_since(&began));
 }
 

@@ -21,7 +21,8 @@ bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes)
 
 size_t ko_window_piece(size_t nbytes)
 {
-    const size_t half = nbytes / 2, least = half < USUAL ? half : USUAL, piece = nbytes / PIECES;
+    const size_t half = (nbytes + 1) / 2, piece = (nbytes + PIECES - 1) / PIECES;
+    const size_t least = half < USUAL ? half : USUAL;
 
     if (nbytes < 2 * LEAST)
         return nbytes;
