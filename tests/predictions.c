@@ -18,30 +18,47 @@ const struct ko_paper_text *predicted_text(enum ko_collective what, const char *
         if (ko_paper_texts[i].what == what && !strcmp(ko_paper_texts[i].name, name))
             return &ko_paper_texts[i];
     fail_msg("no %s", name);
-    return NULL;
+    abort(); /* not reached */
 }
 
-double predict_wholly(enum ko_collective what, const char *name, int n, int per_host, size_t count,
-                      const struct ko_costs *costs, size_t most_actions, bool is_whole)
+struct ko_simulation predicted_call(const struct ko_paper_text *text, int n, int per_host,
+                                    size_t count, const struct ko_costs *costs)
 {
-    struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = predicted_text(what, name),
+    struct ko_simulation simulation = {.call = {.text = text,
                                                 .n = n,
                                                 .count = count,
                                                 .slice = PREDICTED_SLICE,
                                                 .slots = PREDICTED_SLOTS},
                                        .element = PREDICTED_ELEMENT,
-                                       .costs = costs,
-                                       .most_actions = most_actions,
-                                       .is_whole = is_whole};
-    double us = -1;
+                                       .costs = costs};
+    struct ko_hosts *hosts;
 
     assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
     simulation.call.hosts = hosts;
-    if (ko_simulate(&simulation, &us))
-        fail_msg("%s, %d ranks: %s", name, n, kolo_last_error());
-    free(hosts);
+    return simulation;
+}
+
+double predicted_us(struct ko_simulation *simulation,
+                    int (*by)(const struct ko_simulation *simulation, double *us))
+{
+    double us = -1;
+
+    if (by(simulation, &us))
+        fail_msg("%s, %d ranks: %s", simulation->call.text->name, simulation->call.n,
+                 kolo_last_error());
+    free((void *)(uintptr_t)simulation->call.hosts);
     return us;
+}
+
+double predict_wholly(enum ko_collective what, const char *name, int n, int per_host, size_t count,
+                      const struct ko_costs *costs, size_t most_actions, bool is_whole)
+{
+    struct ko_simulation simulation =
+        predicted_call(predicted_text(what, name), n, per_host, count, costs);
+
+    simulation.most_actions = most_actions;
+    simulation.is_whole = is_whole;
+    return predicted_us(&simulation, ko_simulate);
 }
 
 double predict(enum ko_collective what, const char *name, int n, int per_host, size_t count,
@@ -53,20 +70,7 @@ double predict(enum ko_collective what, const char *name, int n, int per_host, s
 double predict_by_few(const struct ko_paper_text *text, int n, int per_host, size_t count,
                       const struct ko_costs *costs)
 {
-    struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = text,
-                                                .n = n,
-                                                .count = count,
-                                                .slice = PREDICTED_SLICE,
-                                                .slots = PREDICTED_SLOTS},
-                                       .element = PREDICTED_ELEMENT,
-                                       .costs = costs};
-    double us = -1;
+    struct ko_simulation simulation = predicted_call(text, n, per_host, count, costs);
 
-    assert_int_equal(ko_layout_even(n, per_host, &hosts), 0);
-    simulation.call.hosts = hosts;
-    if (ko_simulate_many(&simulation, &us))
-        fail_msg("%s, %d ranks: %s", text->name, n, kolo_last_error());
-    free(hosts);
-    return us;
+    return predicted_us(&simulation, ko_simulate_many);
 }

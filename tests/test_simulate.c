@@ -411,26 +411,16 @@ static void hosts_work_while_the_wire_does(void **state)
 
 enum { LONG_ELEMENT = 16, LONG_SLICE = PREDICTED_SLICE * LONG_ELEMENT }; /* of two pieces */
 
-/* Of so many slices. */
+/* Of so many slices, none of which is near by itself. */
 static double predict_long(enum ko_collective what, const char *name, int n, size_t nslices,
                            const struct ko_costs *costs)
 {
-    struct ko_hosts *hosts;
-    struct ko_simulation simulation = {.call = {.text = predicted_text(what, name),
-                                                .n = n,
-                                                .count = nslices * PREDICTED_SLICE,
-                                                .slice = PREDICTED_SLICE,
-                                                .slots = PREDICTED_SLOTS},
-                                       .element = LONG_ELEMENT,
-                                       .costs = costs,
-                                       .footprint = 1e9}; /* nothing is near by itself */
-    double us = -1;
+    struct ko_simulation simulation =
+        predicted_call(predicted_text(what, name), n, n, nslices * PREDICTED_SLICE, costs);
 
-    assert_int_equal(ko_layout_even(n, n, &hosts), 0);
-    simulation.call.hosts = hosts;
-    assert_int_equal(ko_simulate(&simulation, &us), 0);
-    free(hosts);
-    return us;
+    simulation.element = LONG_ELEMENT;
+    simulation.footprint = 1e9;
+    return predicted_us(&simulation, ko_simulate);
 }
 
 /* Of few slices each is copied out, or reduced, a piece behind where it is copied in. */
