@@ -6,6 +6,7 @@
 #include "endpoint.h"
 #include "group.h"
 #include "mailbox_parts.h"
+#include "protocols.h"
 #include "ranks.h"
 #include "tuning.h"
 
@@ -123,11 +124,20 @@ struct turns {
     const char *local_world_size; /* NULL: no launcher says it */
 };
 
+/* Nor do those who take turns try what it takes to read slices where they lie. */
 static int expect_turns(const char *what, const struct ko_channel *channel, bool is_crowded)
 {
-    return channel->is_crowded == is_crowded ? 0
-                                             : ranks_fail("%s: the ranks are%s said to take turns",
-                                                          what, channel->is_crowded ? "" : " not");
+    if (channel->is_crowded != is_crowded)
+        return ranks_fail("%s: the ranks are%s said to take turns", what,
+                          channel->is_crowded ? "" : " not");
+    for (int peer = 0; peer < channel->group->size; peer++) {
+        const struct ko_link *link = channel->ports[peer].link;
+
+        if (link && link->inbox && !(link->protocols & KO_PROTO_TRY_CMA) != is_crowded)
+            return ranks_fail("%s: reading from %d is%s tried", what, peer,
+                              is_crowded ? "" : " not");
+    }
+    return 0;
 }
 
 static int take_turns(kolo_group *group, void *argument)

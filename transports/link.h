@@ -90,6 +90,7 @@ struct ko_link {
     const struct ko_slot *end_out, *end_in; /* behind the last of them */
     unsigned protocols;                     /* protocols.h */
     uint32_t inline_end;                    /* bodies of fewer bytes lie in their slots */
+    bool is_crowded;                        /* ranks of this host take turns on the cores */
     bool has_waited;                        /* the last look found no slice */
     bool is_split;                          /* both ends order others' accesses before they sleep */
     struct ko_window_places places;         /* of the outbox */
