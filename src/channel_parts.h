@@ -2,7 +2,8 @@
  *
  * channel_parts.h: what the files of a channel have of each other: channel.c drives and waits,
  * channel_link.c opens links, channel_report.c puts failures into words and compares calls,
- * channel_others.c says what other ranks wait for. Nobody else includes this.
+ * channel_others.c says what other ranks wait for, channel_turns.c whose turn it is. Nobody else
+ * includes this.
  */
 #ifndef KO_CHANNEL_PARTS_H
 #define KO_CHANNEL_PARTS_H
@@ -32,5 +33,8 @@ void ko_channel_describe_others(struct ko_channel *channel, int peer, char *text
 
 /* The deadline of a wait has passed: the group's error. */
 int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait);
+
+/* Where ranks take turns: whether to look again for what is waited for before another has his. */
+bool ko_channel_keeps_turn(struct ko_channel *channel, struct ko_wait *wait);
 
 #endif
