@@ -36,8 +36,10 @@ struct ko_window {
     uint64_t word_at; /* by the receiver, after it: its address; 0: it is not to be read */
     uint64_t pad0[3];
     uint64_t receiver_sleeps; /* 1: ring the bell after publishing a slot */
-    uint64_t receiver_core;   /* by the receiver: where it waited last, counted from 1 */
-    uint64_t receiver_call;   /* by the receiver: in which call that was, if the sender did there */
+    uint64_t
+        receiver_core; /* by the receiver: where it waited last, counted from 1; 0: not known */
+    uint64_t
+        receiver_call; /* by the receiver: in which call that was, told only to who waits there */
     uint64_t pad1[5];
     uint64_t sender_sleeps; /* 1: ring the bell after giving credit */
     uint64_t pad2[7];
@@ -54,7 +56,7 @@ struct ko_slot {
     unsigned char body[KO_INLINE]; /* INLINE: a longer one; DATA: what has come of it */
 };
 
-_Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that changes a line");
+_Static_assert(sizeof(struct ko_window) == 3 * KO_LINE, "one word that often changes a line");
 _Static_assert(sizeof(struct ko_reference) <= KO_BESIDE, "a reference fits into a line");
 _Static_assert(sizeof(struct ko_foreign_slice) <= KO_BESIDE, "so does where a foreign slice lies");
 _Static_assert(sizeof(struct ko_slot) % (2 * KO_LINE) == KO_LINE, "an odd number of lines");

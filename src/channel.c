@@ -488,10 +488,11 @@ static int spin_once(struct ko_channel *channel, struct ko_wait *wait)
 {
     if (!wait->turns && wait->peer >= 0 && !channel->is_crowded)
         ko_channel_watch_closely(channel, wait->peer);
-    if (!channel->is_crowded && wait->turns % TURNS_TO_YIELD != TURNS_TO_YIELD - 1)
-        ko_pause();
-    else if (!channel->is_crowded || !ko_channel_keeps_turn(channel, wait))
+    if (channel->is_crowded ? !ko_channel_keeps_turn(channel, wait)
+                            : wait->turns % TURNS_TO_YIELD == TURNS_TO_YIELD - 1)
         sched_yield();
+    else
+        ko_pause();
     if (++wait->turns % 16)
         return KOLO_OK;
     if (!wait->spin_until_ns) {

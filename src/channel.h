@@ -49,14 +49,15 @@ struct ko_channel {
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
     int spin_us;     /* KOLO_SPIN_US */
-    bool is_crowded; /* ko_group_is_crowded: yield instead of spinning */
+    bool is_crowded; /* ko_group_is_crowded: leave turns (channel_turns.c) instead of spinning */
 };
 
 /* One wait, until the caller finds what it waits for. */
 struct ko_wait {
     const ko_deadline *deadline;
-    int peer;         /* the rank that is waited for; -1: anybody */
-    const char *what; /* "to send", "for a message": for the time-out's text */
+    int peer;          /* the rank that is waited for; -1: anybody */
+    const char *what;  /* "to send", "for a message": for the time-out's text */
+    bool is_for_slice; /* its next one */
     unsigned turns;
     bool is_armed;
     uint64_t heard;        /* when it was armed */

@@ -35,6 +35,6 @@ void ko_channel_describe_others(struct ko_channel *channel, int peer, char *text
 int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait);
 
 /* Where ranks take turns: whether to look again for what is waited for before another has his. */
-bool ko_channel_keeps_turn(struct ko_channel *channel, struct ko_wait *wait);
+bool ko_channel_keeps_turn(const struct ko_channel *channel, const struct ko_wait *wait);
 
 #endif

@@ -41,8 +41,7 @@ static __attribute__((noinline)) void flush(verbs *v)
     for (int i = 0; i < v->n && !v->status; i++) {
         struct ko_link *link = v->channel->ports[i].link;
 
-        while (link &&
-               look_again(v, i, "to send the rest of a message to", ko_link_is_flushed(link)))
+        while (link && look_again(v, i, NEED_FLUSH, ko_link_is_flushed(link)))
             ;
     }
     v->has_posted = false;

@@ -241,6 +241,7 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
 {
     struct ko_wait wait = {.deadline = limit,
                            .peer = letter->peer,
+                           .is_for_slice = !letter->is_send,
                            .message = letter->is_send ? KO_WAITS_TO_SEND : KO_WAITS_FOR_MESSAGE};
 
     mailbox->is_driven = true;

@@ -17,8 +17,7 @@
 static void copy_into_window(verbs *v, struct ko_link *link, const void *from, size_t nbytes)
 {
     link->flow = v->flow;
-    while (look_again(v, link->peer, "for room to send to",
-                      ko_window_copy(link, &v->stamp, from, nbytes)))
+    while (look_again(v, link->peer, NEED_ROOM, ko_window_copy(link, &v->stamp, from, nbytes)))
         ;
 }
 
@@ -106,7 +105,7 @@ static __attribute__((noinline)) void lend_slowly(verbs *v, int to, struct ko_pa
 
     if (link)
         link->flow = v->folded;
-    while (link && look_again(v, to, "for room to send to", try_to_lend(v, link, part)))
+    while (link && look_again(v, to, NEED_ROOM, try_to_lend(v, link, part)))
         ;
     v->has_posted |= link && link->flushed < link->referenced;
 }
@@ -170,8 +169,7 @@ static __attribute__((noinline)) void complete_as_it_comes(verbs *v, struct ko_l
     link->flow = v->flow;
     goes_on = expect(v, link, nbytes);
     for (size_t i = 0, n = 0; goes_on && i < nbytes; i += n) {
-        while (look_again(v, link->peer, "for the rest of a message from",
-                          ko_window_peek_piece(link, i, &theirs, &n)))
+        while (look_again(v, link->peer, NEED_REST, ko_window_peek_piece(link, i, &theirs, &n)))
             ;
         goes_on = !v->status;
         if (goes_on)
@@ -348,8 +346,7 @@ static void reduce_slices_into(verbs *v, const struct slices *slices, struct ko_
 
 static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
 {
-    while (look_again(v, link->peer, "for room to send to",
-                      ko_window_tell_placed(link, &v->stamp, nbytes)))
+    while (look_again(v, link->peer, NEED_ROOM, ko_window_tell_placed(link, &v->stamp, nbytes)))
         ;
 }
 

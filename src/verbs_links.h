@@ -46,34 +46,45 @@ typedef struct ko_verbs {
     bool is_repeatable;        /* the next call may be like this one (ko_coll_again) */
 } verbs;
 
+/* What a peer is waited for. */
+enum need { NEED_ROOM, NEED_SLICE, NEED_REST, NEED_FLUSH };
+
 /* Most looks find what they look for: what a wait needs is made by its first turn, and unmade by
  * the look that ends it. */
-static void begin_wait(verbs *v, int peer, const char *what)
+static void begin_wait(verbs *v, int peer, enum need need)
 {
+    static const char *const texts[] = {[NEED_ROOM] = "for room to send to",
+                                        [NEED_SLICE] = "for a message from",
+                                        [NEED_REST] = "for the rest of a message from",
+                                        [NEED_FLUSH] = "to send the rest of a message to"};
+
     if (v->waited != v->stamp.seq)
         v->deadline = ko_deadline_in(kolo_group_timeout(v->group));
     v->waited = v->stamp.seq;
-    v->wait = (struct ko_wait){.deadline = &v->deadline, .peer = peer, .what = what};
+    v->wait = (struct ko_wait){.deadline = &v->deadline,
+                               .peer = peer,
+                               .what = texts[need],
+                               .is_for_slice = need == NEED_SLICE};
     v->is_waiting = true;
 }
 
-static __attribute__((noinline)) bool wait_turn(verbs *v, int peer, const char *what, int err)
+static __attribute__((noinline)) bool wait_turn(verbs *v, int peer, enum need need, int err)
 {
     if (!v->is_waiting)
-        begin_wait(v, peer, what);
+        begin_wait(v, peer, need);
     v->status = err == KO_AGAIN ? ko_channel_wait(v->channel, &v->wait)
                                 : ko_channel_link_failed(v->channel, peer, err);
     return !v->status;
 }
 
 /* After a look that gave err: waits if that was "not yet"; true: look again. */
-static inline bool look_again(verbs *v, int peer, const char *what, int err)
+static inline bool look_again(verbs *v, int peer, enum need need, int err)
 {
     if (err == KOLO_OK) {
         v->is_waiting = false;
         return false;
     }
-    return wait_turn(v, peer, what, err);
+    return wait_turn(v, peer, need, err);
 }
 
 static __attribute__((noinline)) struct ko_link *open_link(verbs *v, int peer)
@@ -98,7 +109,7 @@ static void *room(verbs *v, struct ko_link *link, size_t nbytes)
 {
     void *place = NULL;
 
-    while (look_again(v, link->peer, "for room to send to", link->ops->room(link, nbytes, &place)))
+    while (look_again(v, link->peer, NEED_ROOM, link->ops->room(link, nbytes, &place)))
         ;
     return v->status ? NULL : place;
 }
@@ -141,7 +152,7 @@ static bool expect(verbs *v, struct ko_link *link, size_t nbytes)
     if (link->inbox)
         look_briefly(v, link);
     err = link->ops->next(link, &frame);
-    while (look_again(v, link->peer, "for a message from", err))
+    while (look_again(v, link->peer, NEED_SLICE, err))
         err = link->ops->next(link, &frame);
     if (!v->status && (!ko_stamps_equal(&frame->stamp, &v->stamp) || frame->nbytes != nbytes))
         not_expected(v, link, frame, nbytes);
@@ -156,8 +167,7 @@ static __attribute__((noinline)) const void *arrived_slowly(verbs *v, struct ko_
     link->flow = v->folded;
     if (!expect(v, link, nbytes))
         return NULL;
-    while (
-        look_again(v, link->peer, "for the rest of a message from", link->ops->peek(link, &body)))
+    while (look_again(v, link->peer, NEED_REST, link->ops->peek(link, &body)))
         ;
     return v->status ? NULL : body;
 }
@@ -210,8 +220,7 @@ static __attribute__((noinline)) void land_slowly(verbs *v, struct ko_link *link
     link->flow = v->flow;
     link->ahead = rest_of_block(v, OUT, to, nbytes);
     if (expect(v, link, nbytes) && (!v->held || !nbytes || is_written(v, link)))
-        while (look_again(v, link->peer, "for the rest of a message from",
-                          link->ops->land(link, to, is_streaming)))
+        while (look_again(v, link->peer, NEED_REST, link->ops->land(link, to, is_streaming)))
             ;
     link->ahead = 0;
 }
@@ -258,7 +267,7 @@ static void post(verbs *v, struct ko_link *link, const void *from, size_t nbytes
         return;
     }
     link->flow = v->flow;
-    while (look_again(v, link->peer, "for room to send to", try_to_post(v, link, from, nbytes)))
+    while (look_again(v, link->peer, NEED_ROOM, try_to_post(v, link, from, nbytes)))
         ;
     v->has_posted |= link->flushed < link->referenced;
     if (v->block)

@@ -12,6 +12,7 @@
 #include "sanitized.h"
 #include "window.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -123,6 +124,16 @@ static void needs_permission(void)
         skip();
 }
 
+/* Ranks that take turns on a core do not try both ways. */
+static void needs_two_cores(void)
+{
+    cpu_set_t cores;
+
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    if (CPU_COUNT(&cores) < 2)
+        skip();
+}
+
 static void everything_between_processes(void **state)
 {
     bool is_permitted = true;
@@ -145,6 +156,7 @@ static void both_ways_at_first(void **state)
     (void)state;
     set_variables("inline,try-cma");
     needs_permission();
+    needs_two_cores();
     for (int i = 0; i < 2; i++)
         assert_int_equal(
             ranks_run(&(struct ranks){.kind = kinds[i], .n = 2}, use_everything, &is_permitted), 0);
@@ -213,6 +225,7 @@ static void what_is_reduced_is_compared(void **state)
     (void)state;
     set_variables("inline,try-cma");
     needs_permission();
+    needs_two_cores();
     for (int i = 0; i < 2; i++)
         assert_int_equal(
             ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, reduce_often, &whats[i]),

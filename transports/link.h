@@ -90,15 +90,15 @@ struct ko_link {
     const struct ko_slot *end_out, *end_in; /* behind the last of them */
     unsigned protocols;                     /* protocols.h */
     uint32_t inline_end;                    /* bodies of fewer bytes lie in their slots */
-    bool is_crowded;                        /* ranks of this host take turns on the cores */
-    bool has_waited;                        /* the last look found no slice */
-    bool is_split;                          /* both ends order others' accesses before they sleep */
-    struct ko_window_places places;         /* of the outbox */
-    struct ko_window_distance distance;     /* to who reads it */
-    struct ko_references *references;       /* reference.h; made at first use */
-    struct ko_foreign *foreign;             /* foreign.h; NULL where it is not wanted */
-    struct ko_foreign_out *foreign_out;     /* foreign_out.h; made at first use */
-    enum ko_flow flow;                      /* of what is posted next; set by the user */
+    bool is_crowded; /* set before it opens: ranks of this host take turns on the cores */
+    bool has_waited; /* the last look found no slice */
+    bool is_split;   /* both ends order others' accesses before they sleep */
+    struct ko_window_places places;     /* of the outbox */
+    struct ko_window_distance distance; /* to who reads it */
+    struct ko_references *references;   /* reference.h; made at first use */
+    struct ko_foreign *foreign;         /* foreign.h; NULL where it is not wanted */
+    struct ko_foreign_out *foreign_out; /* foreign_out.h; made at first use */
+    enum ko_flow flow;                  /* of what is posted next; set by the user */
     size_t ahead; /* set by the user before land, and 0 again after it: bytes behind `to` for what
                      follows in the same message; what has been read there is to be landed */
     const void *landing_to; /* of the next slice so many bytes lie there (window_pieces.h): */

@@ -41,7 +41,8 @@ int ko_window_link_start(struct ko_link *link)
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
     err = ko_protocols_read(&link->protocols);
-    link->protocols &= ~(link->is_crowded ? (unsigned)KO_PROTO_TRY_CMA : 0);
+    if (link->is_crowded)
+        link->protocols &= ~(unsigned)KO_PROTO_TRY_CMA;
     link->inline_end = link->protocols & KO_PROTO_INLINE ? most + 1 : 0;
     return err ? err : ko_foreign_invite(link);
 }
