@@ -36,10 +36,8 @@ struct ko_window {
     uint64_t word_at; /* by the receiver, after it: its address; 0: it is not to be read */
     uint64_t pad0[3];
     uint64_t receiver_sleeps; /* 1: ring the bell after publishing a slot */
-    uint64_t
-        receiver_core; /* by the receiver: where it waited last, counted from 1; 0: not known */
-    uint64_t
-        receiver_call; /* by the receiver: in which call that was, told only to who waits there */
+    uint64_t receiver_core;   /* by the receiver: where it waited last, from 1; 0: not known */
+    uint64_t receiver_call;   /* by the receiver: in which call, told only to who waits there */
     uint64_t pad1[5];
     uint64_t sender_sleeps; /* 1: ring the bell after giving credit */
     uint64_t pad2[7];
