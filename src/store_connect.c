@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a client reaches a server, and finds out which of the two numberings it speaks. A server of
- * PyTorch 2.x or of kolo's answers VALIDATE and PING. One of 1.13 takes these for a SET of a key of
- * an impossible length and hangs up: then the count of keys, in its numbering, is asked for.
+ * How a client reaches a server, and finds out which numbering it speaks. A server of PyTorch 2.x
+ * or of kolo's answers VALIDATE and PING. One of 1.13 takes these for a SET of a key of an
+ * impossible length and hangs up: then the count of keys, in its numbering, is asked for. One
+ * of 2.2 to 2.4 hangs up at PING, which it does not know, and at what does not begin with VALIDATE:
+ * then the count of keys is asked for behind that.
  */
 #include "store_client.h"
 
@@ -18,9 +20,13 @@ enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 2000,
     OLD_PROBE_MS = 2000, /* a server of 2.x does not answer it, and does not hang up either */
-    MODERN_PROBES = 3,   /* a busy server may hang up without a meaning */
     MANY_KEYS = 1 << 30
 };
+
+/* In this order; a busy server may hang up without a meaning. */
+static const enum ko_wire_numbering probes[] = {KO_WIRE_MODERN, KO_WIRE_MODERN, KO_WIRE_MODERN,
+                                                KO_WIRE_1_13, KO_WIRE_EARLY_2};
+enum { NPROBES = sizeof probes / sizeof *probes };
 
 /* With this nonce a PING behind a VALIDATE is a length that no server of 1.13 takes memory for. */
 #define PROBE_NONCE 0xFFFFFFFFu
@@ -61,20 +67,28 @@ int ko_client_fail_with(const struct ko_client *client, int err, const char *wha
 
 /* ---- the handshake ------------------------------------------------------------------------ */
 
-static int probe_modern(int fd, const ko_deadline *deadline)
+static int ask(int fd, const struct ko_buffer *question, void *answer, size_t nbytes,
+               const ko_deadline *deadline)
 {
-    uint8_t hello[10];
+    int err = ko_socket_send_all(fd, question->data, question->tail, deadline);
+
+    return err ? err : ko_socket_recv_all(fd, answer, nbytes, deadline);
+}
+
+static void put_validate(struct ko_buffer *question)
+{
+    ko_buffer_put_u8(question, KO_STORE_VALIDATE);
+    ko_buffer_put_u32(question, KO_WIRE_MAGIC);
+}
+
+static int ask_for_pong(int fd, struct ko_buffer *question, const ko_deadline *deadline)
+{
     uint8_t echo[4];
-    struct ko_buffer message = {.data = hello, .cap = sizeof hello};
     int err;
 
-    ko_buffer_put_u8(&message, KO_STORE_VALIDATE);
-    ko_buffer_put_u32(&message, KO_WIRE_MAGIC);
-    ko_buffer_put_u8(&message, KO_STORE_PING);
-    ko_buffer_put_u32(&message, PROBE_NONCE);
-    err = ko_socket_send_all(fd, hello, sizeof hello, deadline);
-    if (!err)
-        err = ko_socket_recv_all(fd, echo, sizeof echo, deadline);
+    ko_buffer_put_u8(question, KO_STORE_PING);
+    ko_buffer_put_u32(question, PROBE_NONCE);
+    err = ask(fd, question, echo, sizeof echo, deadline);
     if (!err && memcmp(echo, ko_refusal, sizeof echo) == 0)
         return ko_fail(KOLO_E_PROTOCOL, "it asks for a token; all ranks of a job need the same "
                                         "(KOLO_AUTH_TOKEN_FILE, KOLO_AUTH_TOKEN)");
@@ -83,18 +97,18 @@ static int probe_modern(int fd, const ko_deadline *deadline)
     return err;
 }
 
-static int probe_1_13(int fd, const ko_deadline *deadline)
+/* No answer is as good as a hang-up, unless all time is used. */
+static int ask_for_count(int fd, struct ko_buffer *question, enum ko_wire_numbering numbering,
+                         const ko_deadline *deadline)
 {
-    uint8_t ask = (uint8_t)ko_wire_opcode(KO_WIRE_1_13, KO_STORE_NUM_KEYS);
     ko_deadline limit = ko_deadline_within(deadline, OLD_PROBE_MS);
     uint8_t number[8];
-    int err = ko_socket_send_all(fd, &ask, sizeof ask, &limit);
+    int err;
 
-    if (!err)
-        err = ko_socket_recv_all(fd, number, sizeof number, &limit);
+    ko_buffer_put_u8(question, (uint8_t)ko_wire_opcode(numbering, KO_STORE_NUM_KEYS));
+    err = ask(fd, question, number, sizeof number, &limit);
     if (!err && ko_wire_u64(number) > MANY_KEYS)
-        err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of PyTorch 1.13");
-    /* No answer is as good as a hang-up, unless all time is used. */
+        err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of an earlier PyTorch's");
     if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
         err = KOLO_E_PEER_LOST;
     return err;
@@ -104,14 +118,45 @@ static int probe_1_13(int fd, const ko_deadline *deadline)
  * that first. */
 static enum ko_wire_numbering next_probe(const struct ko_client *client, int tries)
 {
-    int first = client->numbering == KO_WIRE_1_13 ? MODERN_PROBES : 0;
+    int first = 0;
 
-    return (tries + first) % (MODERN_PROBES + 1) < MODERN_PROBES ? KO_WIRE_MODERN : KO_WIRE_1_13;
+    while (client->numbering && probes[first] != client->numbering)
+        first++;
+    return probes[(tries + first) % NPROBES];
 }
 
-static int probe(int fd, enum ko_wire_numbering numbering, const ko_deadline *deadline)
+/* A server that answers so may be a later one that was busy before. If it hangs up at a PING now,
+ * that is one more thing known of it, for the next try. */
+static int settle_early(struct ko_client *client, int fd, const ko_deadline *deadline)
 {
-    return numbering == KO_WIRE_MODERN ? probe_modern(fd, deadline) : probe_1_13(fd, deadline);
+    uint8_t bytes[8];
+    struct ko_buffer ping = {.data = bytes, .cap = sizeof bytes};
+    int err;
+
+    if (client->numbering == KO_WIRE_EARLY_2)
+        return KOLO_OK;
+    err = ask_for_pong(fd, &ping, deadline);
+    if (!err || err == KOLO_E_PEER_LOST)
+        client->numbering = err ? KO_WIRE_EARLY_2 : KO_WIRE_MODERN;
+    return err;
+}
+
+static int probe(struct ko_client *client, int fd, enum ko_wire_numbering numbering,
+                 const ko_deadline *deadline)
+{
+    uint8_t bytes[16];
+    struct ko_buffer question = {.data = bytes, .cap = sizeof bytes};
+    int err;
+
+    if (numbering != KO_WIRE_1_13)
+        put_validate(&question);
+    err = numbering == KO_WIRE_MODERN ? ask_for_pong(fd, &question, deadline)
+                                      : ask_for_count(fd, &question, numbering, deadline);
+    if (!err && numbering == KO_WIRE_EARLY_2)
+        return settle_early(client, fd, deadline);
+    if (!err)
+        client->numbering = numbering;
+    return err;
 }
 
 static int shake_hands(struct ko_client *client, int fd, int tries, const ko_deadline *deadline)
@@ -122,11 +167,7 @@ static int shake_hands(struct ko_client *client, int fd, int tries, const ko_dea
 
     if (!err)
         err = ko_gate_pass_until(&gate, fd, deadline);
-    if (!err)
-        err = probe(fd, numbering, deadline);
-    if (!err)
-        client->numbering = numbering;
-    return err;
+    return err ? err : probe(client, fd, numbering, deadline);
 }
 
 static int fail_handshake(const struct ko_client *client, int err, int tries,
@@ -164,8 +205,8 @@ static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_
         left = ko_deadline_left_ms(deadline);
         if (err != KOLO_E_PEER_LOST || left == 0 || ko_client_is_stopped(client))
             return fail_handshake(client, err, tries, deadline);
-        if (tries <= MODERN_PROBES)
-            continue; /* the other numbering, at once */
+        if (tries < NPROBES)
+            continue; /* the other numberings, at once */
         poll(NULL, 0, pause_ms < left ? pause_ms : left);
         pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
     }

@@ -107,8 +107,9 @@ struct ko_request ko_client_part(const struct ko_request *request, size_t from)
 /* What makes a server answer, behind a request without a reply. */
 static void put_ping(struct ko_client *client)
 {
-    if (client->numbering == KO_WIRE_1_13) {
-        ko_buffer_put_u8(&client->out, (uint8_t)ko_wire_opcode(KO_WIRE_1_13, KO_STORE_NUM_KEYS));
+    if (client->numbering != KO_WIRE_MODERN) {
+        ko_buffer_put_u8(&client->out,
+                         (uint8_t)ko_wire_opcode(client->numbering, KO_STORE_NUM_KEYS));
         return;
     }
     ko_buffer_put_u8(&client->out, KO_STORE_PING);
@@ -272,7 +273,7 @@ static int receive_pong(struct ko_client *client, const ko_deadline *deadline)
     int64_t nkeys;
     int err;
 
-    if (client->numbering == KO_WIRE_1_13)
+    if (client->numbering != KO_WIRE_MODERN)
         return receive_number(client, deadline, &nkeys);
     err = ko_socket_recv_all(client->fd, raw, sizeof raw, deadline);
     if (!err && ko_wire_u32(raw) != client->nonce)

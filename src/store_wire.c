@@ -33,8 +33,8 @@ int ko_wire_opcode(enum ko_wire_numbering numbering, enum ko_store_op op)
 
     if (numbering == KO_WIRE_MODERN && op == KO_STORE_WILL)
         return KO_WIRE_WILL;
-    if (numbering == KO_WIRE_MODERN)
-        return op < KO_STORE_WATCH ? (int)op : -1;
+    if (numbering != KO_WIRE_1_13)
+        return op < (numbering == KO_WIRE_MODERN ? KO_STORE_WATCH : KO_STORE_PING) ? (int)op : -1;
     while (opcode < (int)sizeof of_1_13 && of_1_13[opcode] != op)
         opcode++;
     return opcode < (int)sizeof of_1_13 ? opcode : -1;

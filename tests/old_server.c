@@ -23,6 +23,7 @@ enum { PAIRS = 64, PATIENCE_MS = 30000 };
 struct pair {
     int client, server; /* -1: free */
     bool is_asking;     /* what comes next from the client is not the beginning of a request */
+    bool has_begun;     /* nor is it the first */
 };
 
 struct old_server {
@@ -42,18 +43,26 @@ static void hang_up(struct pair *pair)
     pair->client = pair->server = -1;
 }
 
-/* What a client sends after an answer begins with an opcode. */
-static bool would_hang_up(const struct old_server *server, const uint8_t *bytes, ssize_t n)
+/* What a client sends after an answer begins with an opcode, at first perhaps behind VALIDATE. */
+static bool would_hang_up(enum old_server_kind kind, bool is_first, const uint8_t *bytes, ssize_t n)
 {
     static const uint8_t validate[] = {0, 0xce, 0xf7, 0x85, 0x3c};
+    const bool is_valid = n >= 5 && !memcmp(bytes, validate, 5);
 
-    if (server->kind == OLD_1_13)
-        return n >= 5 && !memcmp(bytes, validate, 5);
-    return server->kind == OLD_EARLY_2 && n > 0 && bytes[0] >= 14;
+    switch (kind) {
+    case OLD_1_13:
+        return is_valid;
+    case OLD_NO_PING:
+        return is_first ? !is_valid || (n > 5 && bytes[5] >= 13) : n > 0 && bytes[0] >= 13;
+    case OLD_EARLY_2:
+        return n > 0 && bytes[0] >= 14;
+    default:
+        return false;
+    }
 }
 
-/* False at the end of the connection. */
-static bool pass_on(int from, int to, const struct old_server *server)
+/* A request's beginning, if `pair` is there. False at the end of the connection. */
+static bool pass_on(int from, int to, const struct old_server *server, struct pair *pair)
 {
     ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
     uint8_t bytes[65536];
@@ -61,9 +70,16 @@ static bool pass_on(int from, int to, const struct old_server *server)
 
     if (n < 0)
         return true;
-    if (n == 0 || (server && would_hang_up(server, bytes, n)))
+    if (n == 0 || (pair && would_hang_up(server->kind, !pair->has_begun, bytes, n)))
         return false;
+    if (pair)
+        pair->has_begun = true;
     return ko_socket_send_all(to, bytes, (size_t)n, &deadline) == 0;
+}
+
+static int busy_for(enum old_server_kind kind)
+{
+    return kind == OLD_BUSIER ? 4 : kind == OLD_BUSY ? 2 : 0;
 }
 
 static void take(struct old_server *server)
@@ -76,13 +92,13 @@ static void take(struct old_server *server)
         return;
     while (pair < server->pairs + PAIRS && pair->client >= 0)
         pair++;
-    if (pair == server->pairs + PAIRS || (server->kind == OLD_BUSY && server->naccepted++ < 2) ||
+    if (pair == server->pairs + PAIRS || server->naccepted++ < busy_for(server->kind) ||
         ko_socket_connect("127.0.0.1", server->port, &deadline, &pair->server)) {
         close(fd);
         return;
     }
     pair->client = fd;
-    pair->is_asking = false;
+    pair->is_asking = pair->has_begun = false;
 }
 
 static void *run(void *argument)
@@ -102,11 +118,12 @@ static void *run(void *argument)
             bool is_there = true;
 
             if (entries[1 + 2 * i].revents) {
-                is_there = pass_on(pair->client, pair->server, pair->is_asking ? NULL : server);
+                is_there =
+                    pass_on(pair->client, pair->server, server, pair->is_asking ? NULL : pair);
                 pair->is_asking = true;
             }
             if (is_there && entries[2 + 2 * i].revents) {
-                is_there = pass_on(pair->server, pair->client, NULL);
+                is_there = pass_on(pair->server, pair->client, server, NULL);
                 pair->is_asking = false;
             }
             if (!is_there)
@@ -126,7 +143,7 @@ struct old_server *old_server_open(enum old_server_kind kind, int port, int *own
     server->kind = kind;
     server->port = port;
     for (int i = 0; i < PAIRS; i++)
-        server->pairs[i] = (struct pair){-1, -1, false};
+        server->pairs[i] = (struct pair){.client = -1, .server = -1};
     assert_int_equal(ko_socket_listen("127.0.0.1", 0, &server->listen_fd, own_port), 0);
     assert_int_equal(pthread_create(&server->thread, NULL, run, server), 0);
     return server;

@@ -8,8 +8,10 @@
 
 enum old_server_kind {
     OLD_1_13,    /* hangs up at VALIDATE */
+    OLD_NO_PING, /* hangs up at what does not begin with VALIDATE, and at operations from PING on */
     OLD_EARLY_2, /* hangs up at operations from QUEUE_PUSH on */
-    OLD_BUSY     /* hangs up at a client's first two connections, and is none of the old */
+    OLD_BUSY,    /* hangs up at a client's first two connections, and is none of the old */
+    OLD_BUSIER   /* at the first four */
 };
 
 struct old_server;

@@ -61,7 +61,7 @@ static void open_old(struct place *place, enum old_server_kind kind)
     int port;
 
     open_served(place);
-    place->has_queues = place->has_list = kind == OLD_BUSY;
+    place->has_queues = place->has_list = kind >= OLD_BUSY;
     place->old = old_server_open(kind, kolo_store_port(place->served), &port);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &place->store), KOLO_OK);
 }
@@ -69,6 +69,11 @@ static void open_old(struct place *place, enum old_server_kind kind)
 static void open_1_13(struct place *place)
 {
     open_old(place, OLD_1_13);
+}
+
+static void open_no_ping(struct place *place)
+{
+    open_old(place, OLD_NO_PING);
 }
 
 static void open_early_2(struct place *place)
@@ -81,9 +86,15 @@ static void open_busy(struct place *place)
     open_old(place, OLD_BUSY);
 }
 
+static void open_busier(struct place *place)
+{
+    open_old(place, OLD_BUSIER);
+}
+
 const struct place_kind place_kinds[PLACE_NKINDS] = {
-    {"local", open_local}, {"file", open_file},       {"prefix", open_prefix}, {"tcp", open_tcp},
-    {"1.13", open_1_13},   {"early 2", open_early_2}, {"busy", open_busy},
+    {"local", open_local},     {"file", open_file}, {"prefix", open_prefix},
+    {"tcp", open_tcp},         {"1.13", open_1_13}, {"2.2", open_no_ping},
+    {"early 2", open_early_2}, {"busy", open_busy}, {"busier", open_busier},
 };
 
 void place_close(struct place *place)

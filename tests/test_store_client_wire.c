@@ -67,6 +67,23 @@ static const struct turn script[] = {
 enum { TURNS = sizeof script / sizeof *script };
 static const struct turn cancelled = {"0c", "01", false};
 
+/* Of a server that has VALIDATE and no PING: its connections, each of which ends where a turn says
+ * nothing. */
+static const struct turn without_ping[] = {
+    {"00 cef7853c 0d ffffffff", "", false},
+    {"00 cef7853c 0d ffffffff", "", false},
+    {"00 cef7853c 0d ffffffff", "", false},
+    {"06", "", false}, /* 1.13 would count its keys */
+    {"00 cef7853c 07", ONE, false},
+    {"0d ffffffff", "", false}, /* it is no later one that was busy */
+    {"00 cef7853c 07", ONE, false},
+    {"01" K V "07", TWO, false},
+    {"09" K V "07", TWO, false},
+    {"05" ONE K, "00", false},
+    {"0b" TWO A EMPTY B W "07", TWO, false},
+};
+enum { TURNS_WITHOUT_PING = sizeof without_ping / sizeof *without_ping };
+
 struct player {
     pthread_t thread;
     int listen_fd, port;
@@ -108,6 +125,23 @@ static void *play(void *argument)
 
     while (player->nplayed < TURNS && play_turn(fd, &script[player->nplayed], &deadline))
         player->nplayed++;
+    close(fd);
+    return NULL;
+}
+
+static void *play_without_ping(void *argument)
+{
+    struct player *player = argument;
+    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    const struct turn *turn = without_ping;
+    int fd = accept_client(player, &deadline);
+
+    for (; turn < without_ping + TURNS_WITHOUT_PING && play_turn(fd, turn, &deadline); turn++)
+        if (!*turn->say) {
+            close(fd);
+            fd = accept_client(player, &deadline);
+        }
+    player->nplayed = (int)(turn - without_ping);
     close(fd);
     return NULL;
 }
@@ -254,6 +288,30 @@ static void test_all(void **state)
     assert_int_equal(player->nplayed, TURNS);
 }
 
+/* PyTorch 2.2 to 2.4. */
+static void test_without_ping(void **state)
+{
+    struct player *player = *state;
+    const char *keys[] = {"a", "b"};
+    const kolo_bytes values[] = {text(""), text("w")};
+    kolo_store *store;
+    int is_there;
+
+    assert_int_equal(pthread_create(&player->thread, NULL, play_without_ping, player), 0);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
+                     KOLO_OK);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    assert_int_equal(kolo_store_append(store, "k", text("v")), KOLO_OK);
+    assert_int_equal(kolo_store_check(store, (const char *[]){"k"}, 1, &is_there), KOLO_OK);
+    assert_true(is_there);
+    assert_int_equal(kolo_store_multi_set(store, keys, values, 2), KOLO_OK);
+    assert_int_equal(kolo_store_queue_push(store, "x", text("v")), KOLO_E_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), " is served by an early PyTorch 2, which has no "));
+    kolo_store_close(store);
+    pthread_join(player->thread, NULL);
+    assert_int_equal(player->nplayed, TURNS_WITHOUT_PING);
+}
+
 /* A wait for nkeys keys of a server that is late; how many of them it was still asked for. */
 static int wait_late(struct player *player, int nkeys, int timeout_ms)
 {
@@ -295,6 +353,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_all, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(test_without_ping, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(missing_key_of_many, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(too_late_to_tell, open_listener, close_listener)};
 
