@@ -5,7 +5,7 @@
 PACKAGES_BUILD="build-essential libopenblas-dev zlib1g-dev libsodium-dev"
 PACKAGES_DATA="dataset-fashion-mnist"
 PACKAGES_TEST="libcmocka-dev bats perl python3 strace pkg-config cmake g++ clang clang-format
-    clang-tidy cppcheck gcovr shellcheck libibverbs-dev librdmacm-dev"
+    clang-tidy cppcheck gcovr shellcheck libibverbs-dev librdmacm-dev iproute2"
 
 # libFuzzer, which older systems have in clang's own package.
 PACKAGES_FUZZ="clang libclang-rt-dev"

@@ -92,14 +92,13 @@ static struct peer_plan peer_read_plan(int argc, char **argv)
     return plan;
 }
 
-/* A core for each rank, where there are enough. */
-static void peer_pin(int rank, int size)
+/* One rank after the other on the cores in turn: the same ones in each library, since those that
+ * the system puts on one core take longer than those it puts on two. */
+static void peer_pin(int rank)
 {
     cpu_set_t set;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (size > cores)
-        return;
     CPU_ZERO(&set);
     CPU_SET((size_t)(rank % cores), &set);
     sched_setaffinity(0, sizeof set, &set);
@@ -254,17 +253,30 @@ static long peer_batch_size(const struct peer *peer, enum peer_operation what, s
     return (batch + peer->size - 1) / peer->size * peer->size;
 }
 
-/* As many samples as fit in the time, by rank 0's first batch; the library itself tells the others.
- */
-static int peer_agree(const struct peer *peer, float *out, double fit)
+/* What rank 0 has found to fit, within bounds; the library itself tells the others. */
+static long peer_agree(const struct peer *peer, float *out, double fit, long least, long most)
 {
-    out[0] = fit < 5 ? 5 : fit > PEER_SAMPLES ? PEER_SAMPLES : (float)fit;
+    out[0] = (float)(fit < (double)least ? least : fit > (double)most ? most : (long)fit);
     peer->run(BROADCAST, NULL, out, 1, 0);
-    return (int)out[0];
+    return (long)out[0];
+}
+
+/* Far fewer operations per sample where one takes milliseconds, as those of a library do that does
+ * not let others have its core: one with each root, at least. */
+static void peer_shorten(const struct peer *peer, double budget_us, struct peer_point *point)
+{
+    enum { PATIENCE = 10 };
+    const long nroots = peer->size, most = point->batch / nroots;
+    double took = peer_now_us();
+
+    for (int root = 0; root < nroots; root++)
+        peer->run(point->what, point->in, point->out, point->count, root);
+    took = peer_now_us() - took;
+    point->batch = nroots * peer_agree(peer, point->out, PATIENCE * budget_us / took, 1, most);
 }
 
 static void peer_report(const struct peer *peer, const struct peer_point *point, double *samples,
-                        int nsamples)
+                        long nsamples)
 {
     double parts = point->what == PING_PONG ? 2
                    : point->what == ONE_WAY ? (double)peer_window(point->count)
@@ -280,7 +292,7 @@ static void peer_report(const struct peer *peer, const struct peer_point *point,
 static void peer_measure_point(const struct peer *peer, double budget_us, struct peer_point *point)
 {
     static double samples[PEER_SAMPLES];
-    int nsamples;
+    long nsamples;
 
     for (size_t i = 0; i < point->bytes / sizeof(float); i++)
         point->in[i] = peer_value(i, peer->rank);
@@ -289,9 +301,11 @@ static void peer_measure_point(const struct peer *peer, double budget_us, struct
         peer->prepare(point->what, point->in, point->out, point->count);
     peer->run(point->what, point->in, point->out, point->count, 0);
     peer_check(peer, point->what, point->out, point->count);
+    peer_shorten(peer, budget_us, point);
     nsamples =
-        peer_agree(peer, point->out, budget_us / (double)point->batch / peer_batch(peer, point));
-    for (int i = 0; i < nsamples; i++)
+        peer_agree(peer, point->out, budget_us / (double)point->batch / peer_batch(peer, point), 5,
+                   PEER_SAMPLES);
+    for (long i = 0; i < nsamples; i++)
         samples[i] = peer_batch(peer, point);
     if (peer->rank == 0)
         peer_report(peer, point, samples, nsamples);

@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     check(kolo_group_join("env://", -1, &group));
     peer.rank = kolo_group_rank(group);
     peer.size = kolo_group_size(group);
-    peer_pin(peer.rank, peer.size);
+    peer_pin(peer.rank);
     peer_measure(&peer, &plan);
     kolo_group_free(group);
     return 0;

@@ -562,7 +562,7 @@ int main(int argc, char **argv)
     if (!run_transfer)
         peer_die("limits", "no such method");
     map(getenv("LIMITS_FILE"));
-    peer_pin(rank, 2);
+    peer_pin(rank);
     if (run_transfer == reading && !may_read())
         return 0;
     peer.only_moves = run_transfer == over_socket || run_transfer == over_socket_with_naps;

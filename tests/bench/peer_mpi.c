@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
     peer.rank = rank;
-    peer_pin(peer.rank, peer.size);
+    peer_pin(peer.rank);
     peer_measure(&peer, &plan);
     MPI_Finalize();
     return 0;

@@ -140,7 +140,7 @@ int main(int argc, char **argv)
     open_context(meeting);
     open_team(meeting);
     peer_part();
-    peer_pin(peer.rank, peer.size);
+    peer_pin(peer.rank);
     peer_measure(&peer, &plan);
     fflush(stdout);
     _exit(0); /* how it takes itself apart is not measured */

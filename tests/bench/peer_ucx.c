@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     open_worker();
     connect_ranks();
     peer_part();
-    peer_pin(peer.rank, peer.size);
+    peer_pin(peer.rank);
     peer_measure(&peer, &plan);
     _exit(0); /* how it takes itself apart is not measured */
 }
