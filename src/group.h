@@ -190,9 +190,10 @@ void ko_group_costs(const kolo_group *group, struct ko_costs *costs);
 /* How many cores the ranks of a host may run on together; one for each rank if they do not know. */
 int ko_group_count_cores(const kolo_group *group, int host);
 
-/* Whether this rank's host has more ranks than cores on which they may run: then waits yield
- * instead of spinning. By the hosts once they are known, of this group or the world; else by what
- * the pair of this rank and a peer tells, or for NULL by what the launcher has said. */
+/* Whether this rank's host has more ranks than cores on which they may run: then waits leave
+ * their turns (channel_turns.c) instead of spinning. By the hosts once they are known, of this
+ * group or the world; else by what the pair of this rank and a peer tells, or for NULL by what the
+ * launcher has said. */
 bool ko_group_is_crowded(const kolo_group *group, const struct ko_contact *peer);
 /* Once a group's hosts are known: if it is the world, all groups made of it hear that. */
 void ko_group_note_crowd(kolo_group *group);

@@ -19,7 +19,7 @@
 enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 2000,
-    OLD_PROBE_MS = 2000, /* a server of 2.x does not answer it, and does not hang up either */
+    OLD_PROBE_MS = 2000, /* a server of 2.x may neither answer what is of 1.13 nor hang up */
     MANY_KEYS = 1 << 30
 };
 

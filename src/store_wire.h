@@ -18,7 +18,7 @@
 enum ko_wire_numbering {
     KO_WIRE_UNKNOWN,
     KO_WIRE_MODERN,  /* PyTorch 2.x: the values of enum ko_store_op */
-    KO_WIRE_EARLY_2, /* of its first years: those before PING. A client that says so is MODERN */
+    KO_WIRE_EARLY_2, /* servers of 2.2 to 2.4: the same operations, up to PING */
     KO_WIRE_1_13
 };
 

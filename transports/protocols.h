@@ -12,10 +12,7 @@ enum ko_protocol {
     KO_PROTO_INLINE = 1,    /* short slices beside their flag, in one line */
     KO_PROTO_REFERENCE = 2, /* memory of kolo_mem_alloc stays where it is (reference.h) */
     KO_PROTO_CMA = 4,       /* so does any memory, if the peer can read it (foreign.h) */
-    KO_PROTO_TRY_CMA =
-        8 /* so does what the peer just moves, where that is sooner; not where
-             ranks take turns on the cores: reading has taken 1.3 to 5
-             times what both copies took there, and a trial times whoever has the turn */
+    KO_PROTO_TRY_CMA = 8    /* so does what the peer just moves, where that is sooner */
 };
 
 /* The set that KOLO_PROTO names. KOLO_E_INVALID: a name in it is none. */
