@@ -234,8 +234,8 @@ typedef struct kolo_group kolo_group;
 KOLO_API int kolo_group_join(const char *method, int timeout_ms, kolo_group **world);
 
 /* The same over a store that the caller hands in and keeps open until the group is freed. Ranks
- * may be threads of one process: give all of them one local store. Under torchrun each restart
- * (TORCHELASTIC_RESTART_COUNT) has keys of its own there. */
+ * may be threads of one process: give all of them one local store. Where kolorun or torchrun starts
+ * the job again, nothing that an earlier attempt left there is met. */
 KOLO_API int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
                                    kolo_group **world);
 

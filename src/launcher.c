@@ -108,10 +108,10 @@ static int read_number(char *const *environment, const char *name, long low, lon
     return text ? ko_config_whole(name, text, low, high, number) : KOLO_OK;
 }
 
-int ko_placement_restart(char *const *environment, int *restart)
+bool ko_placement_has_uncounted(char *const *environment)
 {
-    *restart = 0;
-    return read_number(environment, "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, restart);
+    return look_up(environment, "TORCHELASTIC_RESTART_COUNT") &&
+           !look_up(environment, "KOLORUN_ATTEMPT");
 }
 
 int ko_placement_attempt(char *const *environment, int *attempt)

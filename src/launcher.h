@@ -48,10 +48,12 @@ int ko_placement_read(char *const *environment, struct ko_placement *placement);
 /* Whether a launcher's agent serves a store at this address: then no rank is to. */
 bool ko_placement_is_agents(char *const *environment, const char *host, int port);
 
-/* How often the job has been started again, as torchrun counts, for ranks that are not told by the
- * environment; and as kolorun does, the same on all of them. */
-int ko_placement_restart(char *const *environment, int *restart);
+/* How often kolorun has started the job again, for ranks that are not told by the environment; 0
+ * under other launchers. */
 int ko_placement_attempt(char *const *environment, int *attempt);
+
+/* Whether a launcher may start the job again without a number that is the same on all ranks. */
+bool ko_placement_has_uncounted(char *const *environment);
 
 /* One line: "rank 1 of 4 by PMI_RANK (PMI: MPICH or srun), node 0, ...; rank 0 serves the store at
  * h:5 by KOLO_MASTER"; cut at cap. */

@@ -195,6 +195,13 @@ static void find_place(const kolo_store *store, const struct ko_placement *place
              placement->host, placement->port);
 }
 
+/* A store that is handed in may be one in which the ranks of an earlier attempt were killed. */
+static bool outlives_groups(bool is_own, const struct ko_placement *placement)
+{
+    return is_own ? placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE
+                  : ko_placement_has_uncounted(environ);
+}
+
 /* Takes store over if is_own. */
 static int join(kolo_store *store, bool is_own, const struct ko_placement *placement,
                 int timeout_ms, const ko_deadline *deadline, kolo_group **group_out)
@@ -208,16 +215,15 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
             kolo_store_close(store);
         return KOLO_E_NOMEM;
     }
-    *world = (struct ko_world){
-        .store = store,
-        .is_own = is_own,
-        .has_server = is_own && ko_meeting_has_server(placement),
-        .may_meet_earlier =
-            is_own && placement->rank > 0 &&
-            (placement->meeting == KO_MEET_RANK0 || placement->meeting == KO_MEET_NODE0),
-        .has_rounds = placement->meeting == KO_MEET_AGENT || placement->meeting == KO_MEET_FILE,
-        .rank = placement->rank,
-        .size = placement->size};
+    *world = (struct ko_world){.store = store,
+                               .is_own = is_own,
+                               .has_server = is_own && ko_meeting_has_server(placement),
+                               .may_meet_earlier = is_own && placement->rank > 0 &&
+                                                   (placement->meeting == KO_MEET_RANK0 ||
+                                                    placement->meeting == KO_MEET_NODE0),
+                               .has_rounds = outlives_groups(is_own, placement),
+                               .rank = placement->rank,
+                               .size = placement->size};
     find_place(is_own ? NULL : store, placement, &world->place);
     err = join_rounds(world, placement, timeout_ms, deadline, &group);
     if (err) {
@@ -260,7 +266,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     if (!err)
         err = check_timeout(&timeout_ms);
     if (!err)
-        err = ko_placement_restart(environ, &placement.attempt);
+        err = ko_placement_attempt(environ, &placement.attempt);
     ko_log_set_rank(rank);
     deadline = ko_deadline_in(timeout_ms);
     if (err)

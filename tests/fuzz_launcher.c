@@ -52,7 +52,8 @@ static const char *const known_names[] = {"KOLO_RANK",
                                           "SLURM_STEP_TASKS_PER_NODE",
                                           "SLURM_STEP_NODELIST",
                                           "SLURM_RESTART_COUNT",
-                                          "KOLO_PORT_RANGE"};
+                                          "KOLO_PORT_RANGE",
+                                          "KOLORUN_ATTEMPT"};
 enum { KNOWN_NAMES = sizeof known_names / sizeof *known_names, FIRST_CODE = 128 };
 
 struct environment {
@@ -108,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     struct environment environment;
     struct ko_placement placement;
     char text[LONGEST_INPUT];
-    int restart;
+    int attempt;
 
     if (nbytes >= sizeof text)
         return 0;
@@ -117,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     make_environment((const uint8_t *)text, strlen(text), &environment);
     if (!ko_placement_read(environment.variables, &placement))
         check_placement(environment.variables, &placement);
-    if (!ko_placement_restart(environment.variables, &restart) && restart < 0)
+    if (!ko_placement_attempt(environment.variables, &attempt) && attempt < 0)
         abort();
     return 0;
 }

@@ -325,24 +325,38 @@ static void attempts_are_counted_alike_or_not_at_all(void **state)
 
 static void the_agents_store_is_known_by_its_address(void **state)
 {
-    char text[] = "MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=True "
-                  "TORCHELASTIC_RESTART_COUNT=4";
-    char wrong[] = "TORCHELASTIC_RESTART_COUNT=x";
+    char text[] = "MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_USE_AGENT_STORE=True";
     char *list[MOST];
-    int restart;
 
     (void)state;
     cut(text, list);
     assert_true(ko_placement_is_agents(list, "h", 5));
     assert_false(ko_placement_is_agents(list, "h", 6));
     assert_false(ko_placement_is_agents(list, "i", 5));
-    assert_int_equal(ko_placement_restart(list, &restart), 0);
-    assert_int_equal(restart, 4);
     list[2] = NULL;
     assert_false(ko_placement_is_agents(list, "h", 5));
-    assert_int_equal(ko_placement_restart(list, &restart), 0);
-    assert_int_equal(restart, 0);
-    assert_int_equal(ko_placement_restart(cut(wrong, list), &restart), KOLO_E_INVALID);
+}
+
+static void the_attempt_is_a_number_of_kolorun(void **state)
+{
+    char kolorun[] = "TORCHELASTIC_RESTART_COUNT=4 KOLORUN_ATTEMPT=4";
+    char torchrun[] = "TORCHELASTIC_RESTART_COUNT=4 KOLORUN_ATTEMPT=";
+    char none[] = "RANK=0";
+    char wrong[] = "KOLORUN_ATTEMPT=x";
+    char *list[MOST];
+    int attempt = -1;
+
+    (void)state;
+    assert_int_equal(ko_placement_attempt(cut(kolorun, list), &attempt), 0);
+    assert_int_equal(attempt, 4);
+    assert_false(ko_placement_has_uncounted(list));
+    assert_int_equal(ko_placement_attempt(cut(torchrun, list), &attempt), 0);
+    assert_int_equal(attempt, 0);
+    assert_true(ko_placement_has_uncounted(list));
+    assert_int_equal(ko_placement_attempt(cut(none, list), &attempt), 0);
+    assert_int_equal(attempt, 0);
+    assert_false(ko_placement_has_uncounted(list));
+    assert_int_equal(ko_placement_attempt(cut(wrong, list), &attempt), KOLO_E_INVALID);
 }
 
 int main(void)
@@ -360,6 +374,7 @@ int main(void)
         cmocka_unit_test(descriptions_are_cut),
         cmocka_unit_test(attempts_are_counted_alike_or_not_at_all),
         cmocka_unit_test(the_agents_store_is_known_by_its_address),
+        cmocka_unit_test(the_attempt_is_a_number_of_kolorun),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);

@@ -41,13 +41,14 @@ struct counts {
     int port;
     int timeout_ms;
     int code;
+    bool hands_in; /* a store; else by the environment */
 };
 
-/* Joins by the environment. */
 static int join_with_count(kolo_group *group, void *argument)
 {
     const struct counts *counts = argument;
     kolo_group *world = NULL;
+    kolo_store *store = NULL;
     int err;
 
     set_number("RANK", kolo_group_rank(group));
@@ -55,10 +56,15 @@ static int join_with_count(kolo_group *group, void *argument)
     set_number(counts->name, kolo_group_rank(group));
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     set_number("MASTER_PORT", counts->port);
-    err = kolo_group_join("env://", counts->timeout_ms, &world);
+    if (counts->hands_in)
+        err = kolo_store_open_tcp("127.0.0.1", counts->port, 0, counts->timeout_ms, &store) ||
+              kolo_group_join_store(store, kolo_group_rank(group), 2, counts->timeout_ms, &world);
+    else
+        err = kolo_group_join("env://", counts->timeout_ms, &world);
     if (!err)
         err = kolo_barrier(world);
     kolo_group_free(world);
+    kolo_store_close(store);
     return err == counts->code ? 0 : ranks_fail("status %d, not %d", err, counts->code);
 }
 
@@ -85,6 +91,10 @@ static void torchruns_counts_may_differ(void **state)
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     join_with_counts(&counts);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    /* and over one that is handed in, to the next attempt too */
+    counts.hands_in = true;
+    join_with_counts(&counts);
+    join_with_counts(&counts);
     kolo_store_close(agent);
 }
 
