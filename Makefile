@@ -198,11 +198,12 @@ $(STATIC): $(LIB_OBJ)
 	$(if $(Q),@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
+# It stays where a thread of its own may still be in it (src/look_up.c).
 $(SHARED): $(LIB_PIC) src/kolo.map
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) -shared -Wl,-soname,libkolo.so.$(ABI) -Wl,--version-script=src/kolo.map \
-	    -Wl,-z,defs,--compress-debug-sections=zlib $(if $(SAN),,-Wl,--as-needed) $(KO_LDFLAGS) $(LDFLAGS) \
+	    -Wl,-z,defs,-z,nodelete,--compress-debug-sections=zlib $(if $(SAN),,-Wl,--as-needed) $(KO_LDFLAGS) $(LDFLAGS) \
 	    $(LIB_PIC) $(LIB_LIBS) -o $@
 
 $(BUILD)/lib/libkolo.so.$(ABI): $(SHARED)

@@ -80,6 +80,16 @@ int ko_config_number(enum ko_config_id id, int64_t *value)
     return KOLO_OK;
 }
 
+int ko_config_timeout(int *timeout_ms)
+{
+    int64_t standard;
+    int err = *timeout_ms < 0 ? ko_config_number(KO_CONFIG_TIMEOUT_MS, &standard) : KOLO_OK;
+
+    if (!err && *timeout_ms < 0)
+        *timeout_ms = (int)standard;
+    return err;
+}
+
 /* "all, legacy, vmm or off" */
 static void list_words(enum ko_config_id id, char list[LIST_CAP])
 {

@@ -108,6 +108,9 @@ bool ko_config_is_set(enum ko_config_id id);
 /* The value as a number. KOLO_E_INVALID names the variable, its value and its bounds. */
 int ko_config_number(enum ko_config_id id, int64_t *value);
 
+/* Puts KOLO_TIMEOUT_MS in place of a negative time-out. */
+int ko_config_timeout(int *timeout_ms);
+
 /* The value of one that takes a few words. KOLO_E_INVALID names the variable, its value and them.
  */
 int ko_config_word(enum ko_config_id id, const char **word);

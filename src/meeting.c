@@ -8,6 +8,7 @@
 
 #include "interface.h"
 #include "log.h"
+#include "look_up.h"
 #include "pmi.h"
 #include "pmix.h"
 #include "secret_token.h"
@@ -15,7 +16,6 @@
 #include "store.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,23 +44,12 @@ static void choose_address(const struct ko_placement *placement, char host[KO_HO
         ko_meeting_own_address(host);
 }
 
-/* 0, or an error of getaddrinfo. *is_loopback: as many systems have it for their own name. */
-static int look_up(const char *host, bool *is_loopback)
+static bool is_loopback(const struct sockaddr *address)
 {
-    struct addrinfo *list;
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    int error = getaddrinfo(host, NULL, &hints, &list);
-
-    if (error)
-        return error;
-    if (list->ai_family == AF_INET)
-        *is_loopback =
-            ntohl(((struct sockaddr_in *)(void *)list->ai_addr)->sin_addr.s_addr) >> 24 == 127;
-    else
-        *is_loopback =
-            IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)list->ai_addr)->sin6_addr);
-    freeaddrinfo(list);
-    return 0;
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
+               IN_LOOPBACKNET;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
 /* Names and numbers that mean the loopback to whoever writes them. */
@@ -71,19 +60,38 @@ static bool is_meant(const char *host)
     return strstr(host, "localhost") || inet_pton(AF_INET, host, bytes) == 1 || strchr(host, ':');
 }
 
-void ko_meeting_reachable(const char *name, char host[KO_HOST_TEXT])
+static void stand_in(enum ko_log_level level, const char *name, const char *why,
+                     char host[KO_HOST_TEXT])
 {
-    bool is_loopback = false;
+    ko_meeting_own_address(host);
+    ko_log(level, "%s %s; %s stands for it, KOLO_IFADDR would choose another", name, why, host);
+}
+
+/* 0, or an error of ko_look_up, with which host is the name. */
+static int find_reachable(const char *name, const ko_deadline *deadline, char host[KO_HOST_TEXT])
+{
+    struct addrinfo *list;
+    int error;
 
     snprintf(host, KO_HOST_TEXT, "%s", name);
-    if (is_meant(name) || look_up(name, &is_loopback) || !is_loopback)
-        return;
-    ko_meeting_own_address(host);
-    ko_log(
-        KO_LOG_INFO,
-        "%s is an address of the loopback here (/etc/hosts?), which other machines do not reach; "
-        "%s stands for it, KOLO_IFADDR would choose another",
-        name, host);
+    if (is_meant(name))
+        return 0;
+    error = ko_look_up(name, 0, 0, deadline, &list);
+    if (error)
+        return error;
+    /* as many systems have it for their own name */
+    if (is_loopback(list->ai_addr))
+        stand_in(KO_LOG_INFO, name,
+                 "is an address of the loopback here (/etc/hosts?), which other machines do not "
+                 "reach",
+                 host);
+    freeaddrinfo(list);
+    return 0;
+}
+
+void ko_meeting_reachable(const char *name, const ko_deadline *deadline, char host[KO_HOST_TEXT])
+{
+    (void)find_reachable(name, deadline, host);
 }
 
 /* ---- ways to the store ------------------------------------------------------------------- */
@@ -102,7 +110,19 @@ static int open_at(const struct ko_placement *placement, const char *host, int p
                    placement->rank, cause);
 }
 
-/* All ranks of a machine find the same address for its name. */
+/* All ranks of a machine find the same address for its name. Rank 0's own may not be known yet, as
+ * when a cluster's name server learns it when the machine is ready. */
+static int find_rank0(const struct ko_placement *placement, const ko_deadline *deadline,
+                      char host[KO_HOST_TEXT])
+{
+    int error = find_reachable(placement->host, deadline, host);
+
+    if (!error || placement->rank > 0)
+        return error;
+    stand_in(KO_LOG_WARN, placement->host, "is not known here", host);
+    return 0;
+}
+
 static int open_at_rank0(const struct ko_placement *placement, const ko_deadline *deadline,
                          kolo_store **store)
 {
@@ -110,7 +130,7 @@ static int open_at_rank0(const struct ko_placement *placement, const ko_deadline
 
     snprintf(host, sizeof host, "%s", placement->host);
     if (!is_one_node(placement))
-        ko_meeting_reachable(placement->host, host);
+        (void)find_rank0(placement, deadline, host); /* connecting goes on looking */
     return open_at(placement, host, placement->port, deadline, store);
 }
 
@@ -118,22 +138,14 @@ static int open_at_rank0(const struct ko_placement *placement, const ko_deadline
 static int open_at_node0(const struct ko_placement *placement, const ko_deadline *deadline,
                          kolo_store **store)
 {
-    char host[KO_HOST_TEXT];
-    bool is_loopback = false;
-    int error = 0;
+    char host[KO_HOST_TEXT] = "127.0.0.1";
+    int error = is_one_node(placement) ? 0 : find_rank0(placement, deadline, host);
 
-    snprintf(host, sizeof host, "%s", placement->host);
-    if (is_one_node(placement))
-        snprintf(host, sizeof host, "127.0.0.1");
-    else
-        error = look_up(host, &is_loopback);
-    if (placement->rank == 0 && (error || is_loopback))
-        ko_meeting_own_address(host);
-    else if (error)
+    if (error && error != EAI_AGAIN && error != EAI_INPROGRESS)
         return ko_fail(KOLO_E_SYSTEM,
                        "rank 0 is on node %s, which has no address here (%s): set KOLO_MASTER to "
                        "its address, or use srun --mpi=pmi2",
-                       host, gai_strerror(error));
+                       host, ko_look_up_error(error));
     return open_at(placement, host, placement->port, deadline, store);
 }
 

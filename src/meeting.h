@@ -26,7 +26,8 @@ void ko_meeting_own_address(char host[KO_HOST_TEXT]);
 
 /* The name of a host, or, if it is known here only as an address of the loopback, as many systems
  * have it for their own name, the first address by which others reach this host; then KOLO_DEBUG
- * says so. What is an address already, localhost, and a name that is not known stay. */
-void ko_meeting_reachable(const char *name, char host[KO_HOST_TEXT]);
+ * says so. What is an address already, localhost, and a name that is not known by the deadline
+ * stay. */
+void ko_meeting_reachable(const char *name, const ko_deadline *deadline, char host[KO_HOST_TEXT]);
 
 #endif

@@ -236,19 +236,6 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
     return KOLO_OK;
 }
 
-static int check_timeout(int *timeout_ms)
-{
-    int64_t number;
-    int err;
-
-    if (*timeout_ms >= 0)
-        return KOLO_OK;
-    err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &number);
-    if (!err)
-        *timeout_ms = (int)number;
-    return err;
-}
-
 int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms, kolo_group **world)
 {
     struct ko_placement placement = {.rank = rank, .size = size};
@@ -264,7 +251,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
                        size);
     err = ko_config_check();
     if (!err)
-        err = check_timeout(&timeout_ms);
+        err = ko_config_timeout(&timeout_ms);
     if (!err)
         err = ko_placement_attempt(environ, &placement.attempt);
     ko_log_set_rank(rank);
@@ -300,7 +287,7 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
     int err = ko_config_check();
 
     if (!err)
-        err = check_timeout(&timeout_ms);
+        err = ko_config_timeout(&timeout_ms);
     if (!err)
         err = ko_init_method_read(method, &placement);
     if (err)

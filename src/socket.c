@@ -60,16 +60,6 @@ void ko_socket_set_port(struct sockaddr_storage *address, int port)
         ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
 }
 
-int ko_socket_resolve(const char *host, int port, int flags, struct addrinfo **list)
-{
-    struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    char service[16];
-
-    snprintf(service, sizeof service, "%d", port);
-    return getaddrinfo(host && *host ? host : NULL, service, &hints, list);
-}
-
 /* ---- connecting --------------------------------------------------------------------------- */
 
 int ko_socket_start(const struct sockaddr *address, socklen_t length, int *fd)

@@ -19,12 +19,14 @@
 #define KO_SOCKET_NAME 80
 
 /* Listens on host:port; port 0 is any free one, of KOLO_PORT_RANGE if that is set. *port_out is the
- * one taken. host NULL or "" is all interfaces; a name listens on the first address it resolves to.
- */
+ * one taken. host NULL or "" is all interfaces; a name, to be looked up in ten seconds, listens on
+ * the first address it resolves to. */
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out);
-/* The same on each address of a name, up to cap of them, and on one port; those of a family that
- * this machine lacks are left out, if there is another. "::" alone takes IPv4 too. */
-int ko_socket_listen_all(const char *host, int port, int *fds, int cap, int *n, int *port_out);
+/* The same on each address of a name, looked up by the deadline, up to cap of them, and on one
+ * port; those of a family that this machine lacks are left out, if there is another. "::" alone
+ * takes IPv4 too. */
+int ko_socket_listen_all(const char *host, int port, const ko_deadline *deadline, int *fds, int cap,
+                         int *n, int *port_out);
 
 /* Binds a socket of address's family to a free port, of KOLO_PORT_RANGE if that is set, and says
  * which; others that name it may share it until one listens. host is for the error's text. */
@@ -48,9 +50,6 @@ int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, i
  * and cause says of each why. */
 int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *fd, char *cause,
                    size_t cap);
-
-/* getaddrinfo with flags beside AI_NUMERICSERV; returns its error. */
-int ko_socket_resolve(const char *host, int port, int flags, struct addrinfo **list);
 
 /* Starts a connection to one address and returns at once; *fd is writable when it is made or has
  * failed (then ko_socket_connected says how). */

@@ -7,6 +7,7 @@
  */
 #include "socket.h"
 
+#include "look_up.h"
 #include "status.h"
 
 #include <errno.h>
@@ -189,14 +190,15 @@ int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *f
 static int search_once(struct search *search, const ko_deadline *deadline, int *fd)
 {
     struct addrinfo *list;
-    ko_deadline limit = ko_deadline_within(deadline, search->round_ms);
-    int error = ko_socket_resolve(search->host, search->port, 0, &list);
+    ko_deadline limit;
+    int error = ko_look_up(search->host, search->port, 0, deadline, &list);
 
     search->tries++;
     if (error) {
-        snprintf(search->cause, sizeof search->cause, "%s", gai_strerror(error));
+        snprintf(search->cause, sizeof search->cause, "%s", ko_look_up_error(error));
         return KO_AGAIN; /* the name of a host that is still starting may appear later */
     }
+    limit = ko_deadline_within(deadline, search->round_ms);
     error = ko_socket_race(list, &limit, fd, search->cause, sizeof search->cause);
     freeaddrinfo(list);
     if (error && error != EAGAIN)

@@ -8,6 +8,7 @@
 #include "descriptors.h"
 #include "fault.h"
 #include "log.h"
+#include "look_up.h"
 #include "socket_parts.h"
 #include "status.h"
 
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ACCEPT_PAUSE_MS = 5 };
+enum { ACCEPT_PAUSE_MS = 5, LOOK_UP_MS = 10000 };
 
 static int fail_listen(int error, const char *host, int port)
 {
@@ -172,7 +173,8 @@ static int listen_each(const struct addrinfo *list, const char *host, int cap, i
     return err;
 }
 
-int ko_socket_listen_all(const char *host, int port, int *fds, int cap, int *n, int *port_out)
+int ko_socket_listen_all(const char *host, int port, const ko_deadline *deadline, int *fds, int cap,
+                         int *n, int *port_out)
 {
     struct addrinfo *list;
     int error, err;
@@ -182,10 +184,10 @@ int ko_socket_listen_all(const char *host, int port, int *fds, int cap, int *n, 
         host = "";
     if (port < 0 || port > 65535)
         return ko_fail(KOLO_E_INVALID, "cannot listen on port %d: ports are 0 to 65535", port);
-    error = ko_socket_resolve(host, port, AI_PASSIVE, &list);
+    error = ko_look_up(host, port, AI_PASSIVE, deadline, &list);
     if (error)
-        return ko_fail(KOLO_E_SYSTEM, "cannot listen on %s:%d: %s", host, port,
-                       gai_strerror(error));
+        return ko_fail(error == EAI_INPROGRESS ? KOLO_E_TIMEOUT : KOLO_E_SYSTEM,
+                       "cannot listen on %s:%d: %s", host, port, ko_look_up_error(error));
     *port_out = port;
     err = listen_each(list, host, cap, fds, n, port_out);
     freeaddrinfo(list);
@@ -196,19 +198,21 @@ int ko_socket_listen_all(const char *host, int port, int *fds, int cap, int *n, 
 
 int ko_socket_listen(const char *host, int port, int *fd, int *port_out)
 {
+    const ko_deadline deadline = ko_deadline_in(LOOK_UP_MS);
     int n;
 
-    return ko_socket_listen_all(host, port, fd, 1, &n, port_out);
+    return ko_socket_listen_all(host, port, &deadline, fd, 1, &n, port_out);
 }
 
 int ko_socket_check_address(const char *name, const char *host)
 {
     struct addrinfo *list;
     const char *why;
-    int error = ko_socket_resolve(host, 0, AI_PASSIVE, &list);
+    const ko_deadline deadline = ko_deadline_in(LOOK_UP_MS);
+    int error = ko_look_up(host, 0, AI_PASSIVE, &deadline, &list);
 
     if (error) {
-        why = gai_strerror(error);
+        why = ko_look_up_error(error);
     } else {
         error = bind_to(list);
         freeaddrinfo(list);

@@ -16,15 +16,14 @@
 
 int ko_store_init(kolo_store *store, const struct ko_store_ops *ops, int timeout_ms)
 {
-    int64_t standard = timeout_ms;
-    int err = timeout_ms < 0 ? ko_config_number(KO_CONFIG_TIMEOUT_MS, &standard) : KOLO_OK;
+    int err = ko_config_timeout(&timeout_ms);
 
     if (err)
         return err;
     pthread_mutex_init(&store->count_lock, NULL);
     store->ops = ops;
     store->handles = 1;
-    store->timeout_ms = (int)standard;
+    store->timeout_ms = timeout_ms;
     return KOLO_OK;
 }
 

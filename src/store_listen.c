@@ -37,12 +37,13 @@ static int inherit(struct ko_listeners *listeners, int port)
     return err;
 }
 
-int ko_listeners_open(struct ko_listeners *listeners, const char *host, int port)
+int ko_listeners_open(struct ko_listeners *listeners, const char *host, int port,
+                      const ko_deadline *deadline)
 {
     int err = inherit(listeners, port);
 
     if (err || listeners->n > 0)
         return err;
-    return ko_socket_listen_all(host, port, listeners->fds, KO_LISTENERS, &listeners->n,
+    return ko_socket_listen_all(host, port, deadline, listeners->fds, KO_LISTENERS, &listeners->n,
                                 &listeners->port);
 }

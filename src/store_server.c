@@ -497,10 +497,11 @@ static int start_thread(struct ko_server *server)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-static int open_listeners(struct ko_server *server, const char *host, int port)
+static int open_listeners(struct ko_server *server, const char *host, int port,
+                          const ko_deadline *deadline)
 {
     struct ko_listeners *listeners = &server->listeners;
-    int err = ko_listeners_open(listeners, host, port);
+    int err = ko_listeners_open(listeners, host, port, deadline);
 
     for (int i = 0; i < listeners->n && !err; i++)
         err = ko_poller_add(&server->poller, listeners->fds[i], KO_POLL_IN, &listeners->fds[i]);
@@ -519,7 +520,7 @@ static int half_of_descriptors(void)
 }
 
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
-                   struct ko_server **server_out)
+                   const ko_deadline *deadline, struct ko_server **server_out)
 {
     struct ko_server *server = ko_alloc(sizeof *server, "a store server");
     int err;
@@ -541,7 +542,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!err)
         err = ko_guard_read_for_store(&server->guard);
     if (!err)
-        err = open_listeners(server, host, port);
+        err = open_listeners(server, host, port, deadline);
     if (!err)
         err = start_thread(server);
     if (err) {

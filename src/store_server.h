@@ -6,6 +6,8 @@
 #ifndef KO_STORE_SERVER_H
 #define KO_STORE_SERVER_H
 
+#include "clock.h"
+
 #include <stddef.h>
 
 struct ko_server;
@@ -21,10 +23,10 @@ struct ko_server_limits {
                           */
 };
 
-/* Listens on host (all its addresses, and no others) and port, 0 for any free one, and starts to
- * serve. limits may be NULL. */
+/* Listens on host (all its addresses, which it has the time to find until the deadline, and no
+ * others) and port, 0 for any free one, and starts to serve. limits may be NULL. */
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
-                   struct ko_server **server);
+                   const ko_deadline *deadline, struct ko_server **server);
 
 int ko_server_port(const struct ko_server *server);
 

@@ -3,6 +3,7 @@
  * A store over TCP: a client, a lock so that one request is on the way at a time, and, in the
  * process that serves, the server.
  */
+#include "config.h"
 #include "status.h"
 #include "store.h"
 #include "store_client.h"
@@ -199,10 +200,14 @@ int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_m
                         kolo_store **store)
 {
     struct ko_server *server = NULL;
+    ko_deadline deadline;
     int err = check_address(host, port, is_server ? 0 : 1, store);
 
+    if (!err)
+        err = ko_config_timeout(&timeout_ms);
+    deadline = ko_deadline_in(timeout_ms);
     if (!err && is_server)
-        err = ko_server_open(host, port, NULL, &server);
+        err = ko_server_open(host, port, NULL, &deadline, &server);
     if (err)
         return err;
     err = open_connected(host, server ? ko_server_port(server) : port, timeout_ms, false, server,

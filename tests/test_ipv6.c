@@ -113,9 +113,10 @@ static void wildcards_take_both(void **state)
     if (lacks_ipv6())
         skip();
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        const ko_deadline soon = ko_deadline_in(LIMIT_MS);
         int fds[8], n, port, fd;
 
-        assert_int_equal(ko_socket_listen_all(hosts[i], 0, fds, 8, &n, &port), KOLO_OK);
+        assert_int_equal(ko_socket_listen_all(hosts[i], 0, &soon, fds, 8, &n, &port), KOLO_OK);
         for (int six = 0; six < 2; six++) {
             const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
 

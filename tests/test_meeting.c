@@ -12,9 +12,12 @@
 #include "pmi.h"
 #include "ranks.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +29,37 @@
 #include <cmocka.h>
 
 enum { RANKS = 3, PATIENCE_MS = 60000, SHORT_MS = 200 };
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static atomic_int refusals; /* of again.test, before it is an address */
+static atomic_bool is_silent;
+
+/* In libc's place: names as name servers of all kinds have them. */
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
+{
+    int (*const real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
+        (int (*)(const char *, const char *, const struct addrinfo *, struct addrinfo **))dlsym(
+            RTLD_NEXT, "getaddrinfo");
+
+    if (!host || !strstr(host, ".test") || (hints->ai_flags & AI_NUMERICHOST))
+        return real(host, service, hints, list);
+    if (!strcmp(host, "again.test") && atomic_fetch_sub(&refusals, 1) > 0)
+        return EAI_AGAIN;
+    while (!strcmp(host, "silent.test") && atomic_load(&is_silent))
+        usleep(1000);
+    if (!strcmp(host, "none.test"))
+        return EAI_NONAME;
+    return real(strcmp(host, "loop.test") != 0 ? "127.0.0.1" : "127.0.1.1", service, hints, list);
+}
+
+static void *speak(void *unused)
+{
+    usleep(SHORT_MS * 1000);
+    atomic_store(&is_silent, false);
+    return unused;
+}
 
 /* ---- a process manager ----------------------------------------------------------------------- */
 
@@ -312,22 +346,84 @@ static void ranks_meet_at_the_first_node(void **state)
 
     (void)state;
     /* on one node its name need not be known */
-    set_node0(members, RANKS, "no-such-name.invalid", 1);
+    set_node0(members, RANKS, "none.test", 1);
     run_members(members, RANKS);
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(members[i].err, 0);
     /* nor does the node itself look for its name */
-    set_node0(members, 1, "no-such-name.invalid", 2);
+    set_node0(members, 1, "none.test", 2);
     run_members(members, 1);
     assert_int_equal(members[0].err, 0);
-    set_node0(members, 1, "127.0.1.1", 2);
-    run_members(members, 1);
+    set_node0(members, 2, "loop.test", 2);
+    run_members(members, 2);
     assert_int_equal(members[0].err, 0);
-    set_node0(members, 2, "no-such-name.invalid", 2);
+    assert_int_equal(members[1].err, 0);
+    set_node0(members, 2, "none.test", 2);
     run_members(members + 1, 1);
     assert_int_equal(members[1].err, KOLO_E_SYSTEM);
-    assert_non_null(strstr(members[1].text, "rank 0 is on node no-such-name.invalid, which has no "
-                                            "address here"));
+    assert_non_null(
+        strstr(members[1].text, "rank 0 is on node none.test, which has no address here"));
+    /* a name server that is just then not there is asked again */
+    set_node0(members, 2, "again.test", 2);
+    setenv("KOLO_IFADDR", "127.0.0.1", 1);
+    atomic_store(&refusals, 4);
+    run_members(members, 2);
+    assert_int_equal(members[0].err, 0);
+    assert_int_equal(members[1].err, 0);
+    unsetenv("KOLO_IFADDR");
+}
+
+/* ---- an address by name ---------------------------------------------------------------------- */
+
+static void set_rank0(struct member *members, int n, const char *host)
+{
+    set_node0(members, n, host, 2);
+    for (int i = 0; i < n; i++)
+        members[i].placement.meeting = KO_MEET_RANK0;
+}
+
+/* Its machine may have its name later than the ranks begin, and the others' server before. */
+static void rank_0_need_not_know_its_own_name(void **state)
+{
+    struct member members[2] = {0};
+
+    (void)state;
+    setenv("KOLO_IFADDR", "127.0.0.1", 1);
+    atomic_store(&refusals, 4);
+    set_rank0(members, 2, "again.test");
+    run_members(members, 2);
+    assert_int_equal(members[0].err, 0);
+    assert_int_equal(members[1].err, 0);
+    set_rank0(members, 1, "none.test");
+    run_members(members, 1);
+    assert_int_equal(members[0].err, 0);
+    unsetenv("KOLO_IFADDR");
+}
+
+/* However long the look-up takes. */
+static void a_silent_name_server_keeps_nobody(void **state)
+{
+    struct member members[2] = {0};
+    pthread_t speaker;
+    kolo_store *store;
+
+    (void)state;
+    atomic_store(&is_silent, true);
+    for (int is_server = 0; is_server < 2; is_server++) {
+        assert_int_equal(kolo_store_open_tcp("silent.test", 1, is_server, SHORT_MS, &store),
+                         KOLO_E_TIMEOUT);
+        assert_non_null(strstr(kolo_last_error(), "silent.test"));
+        assert_non_null(strstr(kolo_last_error(), "the name server is silent"));
+    }
+    /* and an answer that comes in time is one */
+    set_rank0(members, 2, "silent.test");
+    setenv("KOLO_IFADDR", "127.0.0.1", 1);
+    assert_int_equal(pthread_create(&speaker, NULL, speak, NULL), 0);
+    run_members(members, 2);
+    assert_int_equal(members[0].err, 0);
+    assert_int_equal(members[1].err, 0);
+    unsetenv("KOLO_IFADDR");
+    pthread_join(speaker, NULL);
 }
 
 /* ---- an agent's store ------------------------------------------------------------------------ */
@@ -463,6 +559,8 @@ int main(void)
         cmocka_unit_test(missing_ranks_over_pmi_are_a_timeout),
         cmocka_unit_test(a_rank_that_waits_over_pmi_is_named),
         cmocka_unit_test(ranks_meet_at_the_first_node),
+        cmocka_unit_test(rank_0_need_not_know_its_own_name),
+        cmocka_unit_test(a_silent_name_server_keeps_nobody),
         cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
         cmocka_unit_test(a_group_can_be_joined_again_at_once),
         cmocka_unit_test(an_agent_that_does_not_serve_is_said),

@@ -322,10 +322,11 @@ static struct ko_server *serve_strangers(int strangers)
                                             .buffer_bytes = 16 << 20,
                                             .strangers = strangers,
                                             .introduction_ms = 100 * LIMIT_MS};
+    const ko_deadline soon = ko_deadline_in(LIMIT_MS);
     struct ko_server *server;
 
     use_token(token);
-    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &server), KOLO_OK);
+    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &soon, &server), KOLO_OK);
     return server;
 }
 

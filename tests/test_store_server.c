@@ -311,7 +311,7 @@ static void test_multi_get_is_bounded(void **state)
     int fd;
 
     (void)state;
-    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &server), KOLO_OK);
+    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &deadline, &server), KOLO_OK);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", ko_server_port(server), 0, 60000, &honest),
                      KOLO_OK);
     honest_state = honest;
@@ -436,7 +436,7 @@ static void test_hoarders(void **state)
     int cut = 0;
 
     (void)state;
-    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &server), KOLO_OK);
+    assert_int_equal(ko_server_open("127.0.0.1", 0, &limits, &deadline, &server), KOLO_OK);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", ko_server_port(server), 0, 60000, &honest),
                      KOLO_OK);
     honest_state = honest;

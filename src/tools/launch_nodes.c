@@ -177,15 +177,17 @@ static int compare_options(struct ko_nodes *nodes)
 static int open_store(struct ko_nodes *nodes, const char *name, int port)
 {
     char host[KO_HOST_TEXT], cause[KO_ERROR_TEXT];
-    int64_t timeout_ms = 0;
-    int err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &timeout_ms);
+    ko_deadline deadline;
+    int timeout_ms = -1;
+    int err = ko_config_timeout(&timeout_ms);
 
     if (err)
         return err;
     if (nodes->limit && ko_deadline_left_ms(nodes->limit) < timeout_ms)
         timeout_ms = ko_deadline_left_ms(nodes->limit);
-    ko_meeting_reachable(name, host);
-    err = open_by(nodes, host, port, (int)timeout_ms);
+    deadline = ko_deadline_in(timeout_ms);
+    ko_meeting_reachable(name, &deadline, host);
+    err = open_by(nodes, host, port, ko_deadline_left_ms(&deadline));
     if (!err)
         return KOLO_OK;
     if (nodes->limit && ko_deadline_passed(nodes->limit))
@@ -399,10 +401,10 @@ static int check_limits(struct ko_nodes *nodes, int attempt, const ko_deadline *
 
 static int wait_ready(struct ko_nodes *nodes, int attempt, int signal_fd)
 {
-    int64_t timeout_ms = 0;
+    int timeout_ms = -1;
     bool is_ready = false;
-    int err = ko_config_number(KO_CONFIG_TIMEOUT_MS, &timeout_ms);
-    ko_deadline deadline = ko_deadline_in((int)timeout_ms);
+    int err = ko_config_timeout(&timeout_ms);
+    ko_deadline deadline = ko_deadline_in(timeout_ms);
 
     if (!err)
         err = look_for_others(nodes, attempt, &is_ready);
