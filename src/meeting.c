@@ -31,14 +31,14 @@ void ko_meeting_own_address(char host[KO_HOST_TEXT])
         snprintf(host, KO_HOST_TEXT, "127.0.0.1");
 }
 
-static bool is_one_node(const struct ko_placement *placement)
+bool ko_meeting_is_on_one_node(const struct ko_placement *placement)
 {
     return placement->nnodes == 1 || placement->local_size == placement->size;
 }
 
 static void choose_address(const struct ko_placement *placement, char host[KO_HOST_TEXT])
 {
-    if (is_one_node(placement))
+    if (ko_meeting_is_on_one_node(placement))
         snprintf(host, KO_HOST_TEXT, "127.0.0.1");
     else
         ko_meeting_own_address(host);
@@ -129,7 +129,7 @@ static int open_at_rank0(const struct ko_placement *placement, const ko_deadline
     char host[KO_HOST_TEXT];
 
     snprintf(host, sizeof host, "%s", placement->host);
-    if (!is_one_node(placement))
+    if (!ko_meeting_is_on_one_node(placement))
         (void)find_rank0(placement, deadline, host); /* connecting goes on looking */
     return open_at(placement, host, placement->port, deadline, store);
 }
@@ -139,7 +139,7 @@ static int open_at_node0(const struct ko_placement *placement, const ko_deadline
                          kolo_store **store)
 {
     char host[KO_HOST_TEXT] = "127.0.0.1";
-    int error = is_one_node(placement) ? 0 : find_rank0(placement, deadline, host);
+    int error = ko_meeting_is_on_one_node(placement) ? 0 : find_rank0(placement, deadline, host);
 
     if (error && error != EAI_AGAIN && error != EAI_INPROGRESS)
         return ko_fail(KOLO_E_SYSTEM,

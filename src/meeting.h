@@ -20,6 +20,9 @@ int ko_meeting_open(const struct ko_placement *placement, const ko_deadline *dea
 /* Whether rank 0 serves the store, so that it has to leave last. */
 bool ko_meeting_has_server(const struct ko_placement *placement);
 
+/* Whether all ranks are known to be on one machine. */
+bool ko_meeting_is_on_one_node(const struct ko_placement *placement);
+
 /* The first address of this host that others may reach: KOLO_IFADDR; else one of an interface that
  * is up, IPv4 before IPv6; else that of the loopback. */
 void ko_meeting_own_address(char host[KO_HOST_TEXT]);

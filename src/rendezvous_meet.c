@@ -134,6 +134,17 @@ static int look_for_all(struct ko_world *world, struct roster *roster)
     return KOLO_OK;
 }
 
+/* A launcher may tell rank 0 "localhost" and the others where that is; or somebody all of them. */
+static const char *place_of_store(struct ko_world *world)
+{
+    char address[64];
+
+    if (!world->may_span || ko_store_own_address(world->store, address, sizeof address) ||
+        (strncmp(address, "127.", 4) != 0 && strcmp(address, "::1") != 0))
+        return "";
+    return "The store is at an address of the loopback, which no other machine reaches. ";
+}
+
 static int fail_missing(struct ko_world *world, const struct roster *roster,
                         const ko_deadline *deadline)
 {
@@ -148,9 +159,9 @@ static int fail_missing(struct ko_world *world, const struct roster *roster,
     return ko_fail(
         KOLO_E_TIMEOUT,
         "rank %d of %d waited %d ms for all ranks to join; %d%s have not come: rank %s. Were "
-        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. Here are %s",
+        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. %sHere are %s",
         world->rank, world->size, deadline->timeout_ms, missing, of, missing ? list : "(none)",
-        roster->come);
+        place_of_store(world), roster->come);
 }
 
 /* Whatever there is to look at, one rank does: all others would ask the same of one server at the

@@ -352,7 +352,10 @@ static void a_roster_says_from_where(void **state)
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
     for (int r = 0; r < 2; r++)
         start(&joiners[r], url, r, 3, SHORT_MS);
-    snprintf(here, sizeof here, "Here are 0 (%.30s 127.0.0.1), 1 (%.30s 127.0.0.1)", host, host);
+    snprintf(here, sizeof here,
+             "an address of the loopback, which no other machine reaches. Here are 0 (%.30s "
+             "127.0.0.1), 1 (%.30s 127.0.0.1)",
+             host, host);
     for (int r = 0; r < 2; r++)
         expect(&joiners[r], KOLO_E_TIMEOUT, here);
 }
