@@ -209,8 +209,7 @@ start() {
 @test "options of other launchers that change nothing here are taken" {
     run "$KOLORUN" --oversubscribe -allow-run-as-root --map-by slot --np 2 --no-tag sh -c 'echo $WORLD_SIZE'
     [ "$output" = $'2\n2' ]
-    run "$KOLORUN" --rdzv-conf timeout=3 --rdzv_conf=timeout=3 --monitor-interval 5 --monitor_interval=5 \
-        --start-method spawn --start_method=spawn --local-addr 127.0.0.1 --local_addr=127.0.0.1 \
+    run "$KOLORUN" --monitor-interval 5 --monitor_interval=5 --start-method spawn --start_method=spawn \
         --role trainer --no-python sh -c 'echo $ROLE_NAME'
     [ "$output" = trainer ]
 }
@@ -244,13 +243,16 @@ start() {
         run "$KOLORUN" $use
         [ "$status" -eq 125 ] && [[ "${lines[0]}" == $sentence ]] || { echo "$use: $output"; return 1; }
     done <<'END'
---hostfile hosts true|kolorun: --hostfile: kolorun starts*run it on each machine*--nnodes*srun
--hostfile hosts true|kolorun: --hostfile: *
--machinefile hosts true|kolorun: --machinefile: *
---host a:2,b:2 true|kolorun: --host: *
--hosts a,b true|kolorun: --hosts: *
--H a:2 true|kolorun: --host: *
--f hosts true|kolorun: --hostfile: *
+-hostfile /none/hosts true|kolorun: --hostfile: /none/hosts: No such file*
+--host 192.0.2.7:2,192.0.2.8:2 true|kolorun: --host: 192.0.2.7 is another machine*run it on each machine*--nnodes*srun
+-hosts localhost,192.0.2.8 true|kolorun: --host: 192.0.2.8 is another machine*
+-H localhost: true|kolorun: --host: localhost is ""; it takes a whole number *
+-H localhost,,localhost true|kolorun: --host: a host's name is missing
+-H localhost:3000,localhost:3000 true|kolorun: -H or -f name 6000 ranks; a machine has at most 4096
+--numa-binding exclusive true|kolorun: --numa-binding is "exclusive"; it takes node or socket*
+--rdzv-conf timeout true|kolorun: --rdzv-conf timeout: it takes NAME=VALUE,...
+--rdzv-conf join_timeout=x true|kolorun: --rdzv-conf is "x"; it takes seconds*
+--rdzv-conf rank=2 --nnodes 2 --master-addr h true|kolorun: --node-rank 2 is not below --nnodes 2
 --mca btl tcp true|kolorun: --mca*kolo-info*-x NAME=VALUE
 -mca btl tcp true|kolorun: --mca*
 -m train|kolorun: --module: *python3 -m MODULE*
@@ -321,6 +323,37 @@ foreign_rows() {
     [ "$output" = ": -n" ]
     run "$KOLORUN" echo : a
     [ "$output" = ": a" ]
+}
+
+@test "hosts that are all this machine say how many ranks there are" {
+    local use
+    printf '# ours\nlocalhost slots=2 max_slots=4\n\n127.0.0.1:1 # and this\n' >"$D/hosts"
+    echo localhost >"$D/vague"
+    echo 'gpu7.invalid slots=4' >"$D/other"
+    for use in "-H localhost:3" "--host localhost,localhost,127.0.0.1" "-hosts $(hostname):3" "-f $D/hosts" \
+        "-hostfile $D/hosts" "-machinefile $D/hosts" "-H localhost -n 3" "-f $D/vague -n 3"; do
+        run "$KOLORUN" $use --no-tag sh -c 'echo $WORLD_SIZE'
+        [ "$output" = $'3\n3\n3' ] || { echo "$use: $output"; return 1; }
+    done
+    run "$KOLORUN" -f "$D/vague" true
+    [ "$status" -eq 125 ]
+    [[ "$output" == "kolorun: --hostfile $D/vague: it has a host without slots=N; say how many ranks by -n"* ]]
+    run "$KOLORUN" --hostfile "$D/other" -n 4 true
+    [ "$status" -eq 125 ]
+    [[ "$output" == "kolorun: --hostfile: gpu7.invalid is another machine"* ]]
+}
+
+@test "torchrun's words for a rank's binding, a machine's number, and its address" {
+    run "$KOLORUN" --numa-binding node --dry-run true
+    [[ "$output" == "taskset -c "* ]]
+    run "$KOLORUN" --rdzv_conf=is_host=0,rank=1 --nnodes 2 --master-addr 127.0.0.1 --dry-run true
+    [[ "$output" == *" GROUP_RANK=1 "* ]]
+    run "$KOLORUN" --local_addr=127.0.0.1 sh -c 'echo $KOLO_IFADDR'
+    [ "$output" = 127.0.0.1 ]
+    PET_LOCAL_ADDR=127.0.0.1 run "$KOLORUN" sh -c 'echo $KOLO_IFADDR'
+    [ "$output" = 127.0.0.1 ]
+    run "$KOLORUN" --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(free_port) --rdzv-conf join_timeout=0.3 --nnodes 2 true
+    [[ "${lines[0]}" == "kolorun: waited 300 ms for 2 machines; not there: machine 1" ]]
 }
 
 @test "--local-ranks-filter passes on the output of some, and keeps the files of all" {
@@ -997,6 +1030,15 @@ free_port() {
     [ "$(cat "$D"/out* | cut -d' ' -f1,2 | sort)" = "$(for r in 0 1 2 3 4 5; do echo $((r / 2))/3 $r/6; done)" ]
     [ "$(cat "$D"/out* | cut -d' ' -f3 | sort -u | wc -l)" -eq 1 ]
     grep -q 127.0.0.1: "$D/out0"
+}
+
+@test "ranks of machines that meet find machine 0 at its --local-addr" {
+    machines=2 port=$(free_port)
+    for k in 0 1; do
+        machine $k --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --local-addr 127.0.0.2 --no-tag sh -c 'echo $MASTER_ADDR'
+    done
+    for k in 0 1; do wait ${jobs[k]}; done
+    [ "$(cat "$D"/out* | sort | uniq -c | tr -s ' ')" = " 4 127.0.0.2" ]
 }
 
 @test "a kolorun that is refused leaves no trace in the running job" {

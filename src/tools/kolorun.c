@@ -5,6 +5,7 @@
  */
 #include "launch.h"
 #include "launch_foreign.h"
+#include "launch_hosts.h"
 
 #include "kolo.h"
 #include "launcher.h"
@@ -47,7 +48,10 @@ enum key {
     KEY_LOST_AFTER,
     KEY_LOCAL_RANKS,
     KEY_ENV,
-    KEY_PER_NODE
+    KEY_PER_NODE,
+    KEY_RDZV_CONF,
+    KEY_LOCAL_ADDR,
+    KEY_NUMA_BINDING
 };
 
 static const struct argp_option option_list[] = {
@@ -93,11 +97,22 @@ static const struct argp_option option_list[] = {
      "Where the machines meet: on machine 0. As --master-addr and --master-port", 2},
     {"rdzv-backend", KEY_BACKEND, "static|c10d", 0,
      "c10d: machines need no number, the first at the endpoint serves all. Default static", 2},
+    {"rdzv-conf", KEY_RDZV_CONF, "NAME=VALUE,...", 0,
+     "join_timeout, or timeout: seconds in which the machines meet. Default KOLO_TIMEOUT_MS. rank: "
+     "as --node-rank. Others change nothing",
+     2},
+    {"local-addr", KEY_LOCAL_ADDR, "HOST", 0,
+     "Address at which others reach this machine. The same as -x KOLO_IFADDR=HOST", 2},
     {"lost-after", KEY_LOST_AFTER, "SECONDS", 0,
      "Give a machine up whose kolorun has been silent for so long; 0: never. Default 30", 2},
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
     {"rdzv-id", 0, NULL, OPTION_ALIAS, NULL, 2},
 
+    {"host", 'H', "HOSTS", 0, "Ranks by host, all on this machine, like localhost:4", 3},
+    {"hosts", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"hostfile", 'f', "FILE", 0, "The same from a file with lines like localhost slots=4", 3},
+    {"machinefile", 0, NULL, OPTION_ALIAS, NULL, 3},
+    {"numa-binding", KEY_NUMA_BINDING, "WHAT", 0, "node is --bind-to numa, socket its own name", 3},
     {"map-by", KEY_MAP_BY, "ANY", 0, "Taken, and ignored: ranks go by --bind-to", 3},
     {"npernode", 'N', "N", 0, "The same as -n, which counts the ranks of one machine here", 3},
     {"ppn", 0, NULL, OPTION_ALIAS, NULL, 3},
@@ -188,7 +203,8 @@ static int parse_nprocs(struct argp_state *state, const char *text)
 static bool is_for_both(const char *text)
 {
     return !strncmp(text, "KOLO_AUTH", strlen("KOLO_AUTH")) ||
-           !strncmp(text, "KOLO_PORT_RANGE=", strlen("KOLO_PORT_RANGE="));
+           !strncmp(text, "KOLO_PORT_RANGE=", strlen("KOLO_PORT_RANGE=")) ||
+           !strncmp(text, "KOLO_IFADDR=", strlen("KOLO_IFADDR="));
 }
 
 static void set_export(struct argp_state *state, struct ko_launch_options *options,
@@ -237,9 +253,11 @@ static void free_exports(struct ko_launch_options *options)
 
 struct command {
     struct ko_launch_options options;
-    int tag;          /* -1: not said */
-    int nprocs;       /* by -n; 0: not said */
-    int nprocs_again; /* by -N, which means the same here */
+    int tag;              /* -1: not said */
+    int nprocs;           /* by -n; 0: not said */
+    int nprocs_again;     /* by -N, which means the same here */
+    int nprocs_of_hosts;  /* by -H or -f; what -n says counts before it */
+    const char *hostfile; /* that does not say */
     bool reads_environment;
     bool has_its_address; /* the endpoint, or the master's address, is the environment's */
     bool standalone;
@@ -318,7 +336,16 @@ static void complete_nprocs(struct argp_state *state, struct command *command)
     if (n && again && n != again)
         argp_error(state, "-n %d and -N %d both say how many ranks this machine has; give one", n,
                    again);
-    command->options.nprocs = again ? again : n ? n : 1;
+    if (command->nprocs_of_hosts > MAX_RANKS)
+        argp_error(state, "-H or -f name %d ranks; a machine has at most %d",
+                   command->nprocs_of_hosts, MAX_RANKS);
+    if (!n && !again && command->hostfile && !command->nprocs_of_hosts)
+        argp_error(state, "--hostfile %s: it has a host without slots=N; say how many ranks by -n",
+                   command->hostfile);
+    command->options.nprocs = again                      ? again
+                              : n                        ? n
+                              : command->nprocs_of_hosts ? command->nprocs_of_hosts
+                                                         : 1;
 }
 
 /* Defaults that depend on other options, and options that contradict each other. */
@@ -362,11 +389,37 @@ static void add_pair(struct argp_state *state, struct ko_launch_options *options
         set_export(state, options, name, value);
 }
 
+static void take_hosts(struct argp_state *state, struct command *command, const char *list)
+{
+    if (ko_hosts_list(list, &command->nprocs_of_hosts))
+        argp_error(state, "--host: %s", kolo_last_error());
+}
+
+static void take_hostfile(struct argp_state *state, struct command *command, const char *path)
+{
+    command->hostfile = path;
+    if (ko_hosts_file(path, &command->nprocs_of_hosts))
+        argp_error(state, "--hostfile: %s", kolo_last_error());
+}
+
 static error_t parse_foreign(int key, char *arg, struct argp_state *state)
 {
     struct command *command = state->input;
 
     switch (key) {
+    case 'H':
+        take_hosts(state, command, arg);
+        return 0;
+    case 'f':
+        take_hostfile(state, command, arg);
+        return 0;
+    case KEY_NUMA_BINDING: /* torchrun's word for a NUMA node */
+        if (strcmp(arg, "node") && strcmp(arg, "socket"))
+            argp_error(state,
+                       "--numa-binding is \"%s\"; it takes node or socket; --bind-to has core, too",
+                       arg);
+        command->options.binding = parse_binding(state, *arg == 'n' ? "numa" : arg);
+        return 0;
     case 'N':
         command->nprocs_again = ko_option_whole(state, "-N", arg, 1, MAX_RANKS);
         return 0;
@@ -383,6 +436,30 @@ static error_t parse_foreign(int key, char *arg, struct argp_state *state)
     default:
         return ko_foreign_parse(key, state);
     }
+}
+
+/* "join_timeout=60,is_host=1": of all that torchrun's rendezvous may be told, what is of use. */
+static void take_rendezvous(struct argp_state *state, struct ko_launch_options *options,
+                            const char *list)
+{
+    char *copy = strdup(list), *next = copy, *pair, *value;
+
+    if (!copy)
+        argp_failure(state, KO_EXIT_SELF, ENOMEM, "--rdzv-conf");
+    while ((pair = strsep(&next, ","))) {
+        value = strchr(pair, '=');
+        if (!value || value == pair) {
+            argp_error(state, "--rdzv-conf %s: it takes NAME=VALUE,...", list);
+            break;
+        }
+        *value++ = 0;
+        if (!strcmp(pair, "rank"))
+            options->node_rank =
+                ko_option_whole(state, "--rdzv-conf rank", value, 0, INT_MAX / MAX_RANKS);
+        else if (!strcmp(pair, "join_timeout") || !strcmp(pair, "timeout"))
+            options->join_ms = parse_seconds(state, "--rdzv-conf", value);
+    }
+    free(copy);
 }
 
 /* What the command line says counts before what the environment says in another way. */
@@ -416,6 +493,12 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MASTER_PORT:
         command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
+        return 0;
+    case KEY_RDZV_CONF:
+        take_rendezvous(state, &command->options, arg);
+        return 0;
+    case KEY_LOCAL_ADDR:
+        set_export(state, &command->options, "KOLO_IFADDR", arg);
         return 0;
     case KEY_LOST_AFTER:
         command->options.lost_after_ms = parse_silence(state, arg);
@@ -578,9 +661,12 @@ int main(int argc, char **argv)
                               .parser = parse,
                               .args_doc = "PROGRAM [ARGUMENT...]",
                               .doc = doc};
-    struct command command = {
-        .options = {.nnodes = 1, .node_rank = -1, .grace_ms = 5000, .lost_after_ms = 30000},
-        .tag = -1};
+    struct command command = {.options = {.nnodes = 1,
+                                          .node_rank = -1,
+                                          .grace_ms = 5000,
+                                          .lost_after_ms = 30000,
+                                          .join_ms = -1},
+                              .tag = -1};
     int code;
 
     argp_program_version_hook = print_version;

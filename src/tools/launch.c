@@ -570,6 +570,7 @@ int ko_launch(const struct ko_launch_options *options)
         .options = options, .token.fd = -1, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
 
     job.nodes = (struct ko_nodes){.node_rank = options->node_rank,
+                                  .join_ms = options->join_ms,
                                   .nnodes = options->nnodes,
                                   .nprocs = options->nprocs,
                                   .max_restarts = options->max_restarts,

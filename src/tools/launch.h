@@ -49,6 +49,7 @@ struct ko_launch_options {
     int timeout_ms;    /* of the whole job; 0: none */
     int grace_ms;      /* from SIGTERM to SIGKILL */
     int lost_after_ms; /* of silence, of a machine; 0: never */
+    int join_ms;       /* in which the machines meet; -1: KOLO_TIMEOUT_MS */
     bool tag;          /* "[rank] " before every line */
     bool quiet;        /* say nothing about ranks that failed */
 };

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "config.h"
+#include "interface.h"
 #include "meeting.h"
 #include "status.h"
 #include "store.h"
@@ -178,7 +179,7 @@ static int open_store(struct ko_nodes *nodes, const char *name, int port)
 {
     char host[KO_HOST_TEXT], cause[KO_ERROR_TEXT];
     ko_deadline deadline;
-    int timeout_ms = -1;
+    int timeout_ms = nodes->join_ms;
     int err = ko_config_timeout(&timeout_ms);
 
     if (err)
@@ -293,13 +294,15 @@ void ko_nodes_close(struct ko_nodes *nodes)
 
 /* ---- an attempt -------------------------------------------------------------------------- */
 
-/* Machine 0's address on the way to the store, and its port. */
+/* Machine 0's address, by default that on the way to the store, and its port. */
 static int publish_master(struct ko_nodes *nodes, int attempt, int port)
 {
-    char host[200], text[KO_NODES_TEXT];
-    int err = ko_store_own_address(nodes->store, host, sizeof host);
+    char host[KO_INTERFACE_TEXT], text[KO_NODES_TEXT];
+    int err = ko_interface_wanted(host, sizeof host)
+                  ? KOLO_OK
+                  : ko_store_own_address(nodes->store, host, sizeof host);
 
-    snprintf(text, sizeof text, "%d %s", port, host);
+    snprintf(text, sizeof text, "%d %.200s", port, host);
     return err ? err : ko_nodes_set(nodes, attempt, "master", text);
 }
 
@@ -401,7 +404,7 @@ static int check_limits(struct ko_nodes *nodes, int attempt, const ko_deadline *
 
 static int wait_ready(struct ko_nodes *nodes, int attempt, int signal_fd)
 {
-    int timeout_ms = -1;
+    int timeout_ms = nodes->join_ms;
     bool is_ready = false;
     int err = ko_config_timeout(&timeout_ms);
     ko_deadline deadline = ko_deadline_in(timeout_ms);

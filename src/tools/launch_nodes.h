@@ -27,6 +27,7 @@ struct ko_nodes {
     bool is_done;             /* this machine's ranks have ended well, in this attempt */
     bool is_meeting;          /* for the next attempt */
     bool is_lost;             /* KO_NODES_LOST: the store is asked for nothing more */
+    int join_ms;              /* for each meeting; -1: KOLO_TIMEOUT_MS */
     const ko_deadline *limit; /* of the job, for its meetings too; NULL: none */
     int code;                 /* for the job's end, if what ended a meeting says one; else 0 */
     int attempt;              /* with which this machine begins */
@@ -49,12 +50,12 @@ enum ko_nodes_state {
 };
 
 /* Opens the store at name:port, not on the loopback for a host's own name; serves it on machine 0,
- * and if node_rank is -1 on the first that can. Waits for it up to KOLO_TIMEOUT_MS. Then takes
+ * and if node_rank is -1 on the first that can. Waits for it up to join_ms. Then takes
  * this machine's number, or the first that is free: KOLO_E_INVALID if another kolorun has it, or
  * was started with other options. The number of a machine that was lost is free. */
 int ko_nodes_open(struct ko_nodes *nodes, const char *name, int port, const char *run_id);
 
-/* Waits for all machines to begin an attempt, up to KOLO_TIMEOUT_MS; the error names those that
+/* Waits for all machines to begin an attempt, up to join_ms; the error names those that
  * have not come. Machine 0 gives its port, and all get its address and port. KOLO_E_PEER_LOST: a
  * machine has left. KOLO_E_TIMEOUT: also when the job's own limit has passed. KOLO_E_ABORTED: a
  * signal that ends a job has been read from signal_fd. */
