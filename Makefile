@@ -315,6 +315,18 @@ $(RDMA_TESTS): $(FAKEVERBS)
 # An old kind of rpath: that holds also where AddressSanitizer calls dlopen in the program's place.
 $(RDMA_TESTS): LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/fakeverbs'
 
+# And one of a library of MPI's, which only has to be there.
+FAKEMPI := $(BUILD)/tests/fakempi/libmpifake.so
+
+$(FAKEMPI): tests/fakempi/mpi.c
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD    $@")
+	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	    $(KO_LDFLAGS) $< -o $@
+
+$(BUILD)/tests/test_beside_mpi: | $(FAKEMPI)
+$(BUILD)/tests/test_beside_mpi: LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/fakempi'
+
 # Tests of the trainer see its parts, all but main. They are listed: of two patterns make prefers the
 # one whose files are there, which is that of all tests while a part is new.
 $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_train_*.c)): \

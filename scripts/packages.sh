@@ -15,7 +15,7 @@ PACKAGES_PERF="linux-perf"
 
 # Slurm's plugin for PMIx opens the library by the name that only libpmix-dev has.
 PACKAGES_INTEROP="bats perl g++ python3-torch libtorch-dev openmpi-bin mpich slurm-wlm munge
-    libpmix-dev iproute2 util-linux"
+    libopenmpi-dev libmpich-dev libpmix-dev iproute2 util-linux"
 
 # To run machines with software RDMA adapters in.
 PACKAGES_RDMA="bats perl qemu-system-x86 busybox-static cpio xz-utils iproute2 libibverbs1

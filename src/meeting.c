@@ -17,6 +17,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -189,15 +190,18 @@ static int open_at_agent(const struct ko_placement *placement, const ko_deadline
 static int share(const struct ko_placement *placement, char text[KO_PMI_TEXT],
                  const ko_deadline *deadline)
 {
+    static atomic_int times; /* as often as the other ranks */
     const int64_t began_ns = ko_now_ns();
     struct ko_pmix library;
+    char key[24];
     char cause[KO_ERROR_TEXT];
     int err;
 
+    snprintf(key, sizeof key, "kolo%d", atomic_fetch_add(&times, 1));
     if (placement->meeting == KO_MEET_PMI)
-        err = ko_pmi_share(placement->pmi_fd, placement->rank, text, deadline);
+        err = ko_pmi_share(placement->pmi_fd, placement->rank, key, text, deadline);
     else if (!(err = ko_pmix_load(&library)))
-        err = ko_pmix_share(&library, placement->rank, text, KO_PMI_TEXT, deadline);
+        err = ko_pmix_share(&library, placement->rank, key, text, KO_PMI_TEXT, deadline);
     if (!err)
         return KOLO_OK;
     snprintf(cause, sizeof cause, "%s", kolo_last_error());

@@ -6,6 +6,7 @@
  */
 #include "pmi.h"
 
+#include "beside_mpi.h"
 #include "poller.h"
 #include "socket.h"
 #include "status.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { LINE = 1024 };
+enum { LINE = 1024, LEAVE_MS = 10000 };
 
 static int refuse(const char *what, const char *answer)
 {
@@ -119,7 +120,8 @@ static int wait_for_all(int fd, char line[LINE], const ko_deadline *deadline)
                    deadline->timeout_ms);
 }
 
-static int share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *deadline)
+static int share(int fd, int rank, const char *key, char text[KO_PMI_TEXT],
+                 const ko_deadline *deadline)
 {
     char line[LINE], space[256];
     int err = ask(fd, "my_kvsname", line, deadline, "cmd=get_my_kvsname");
@@ -127,20 +129,19 @@ static int share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *de
     if (!err && !find_field(line, "kvsname", space, sizeof space))
         err = refuse("cmd=get_my_kvsname", line);
     if (!err && rank == 0)
-        err = ask(fd, "put_result", line, deadline, "cmd=put kvsname=%s key=kolo value=%s", space,
-                  text);
+        err = ask(fd, "put_result", line, deadline, "cmd=put kvsname=%s key=%s value=%s", space,
+                  key, text);
     if (!err)
         err = wait_for_all(fd, line, deadline);
     if (!err && rank != 0)
-        err = ask(fd, "get_result", line, deadline, "cmd=get kvsname=%s key=kolo", space);
+        err = ask(fd, "get_result", line, deadline, "cmd=get kvsname=%s key=%s", space, key);
     if (!err && rank != 0 && !find_field(line, "value", text, KO_PMI_TEXT))
         err = refuse("cmd=get", line);
     return err;
 }
 
-int ko_pmi_share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *deadline)
+static int begin(int fd, char line[LINE], const ko_deadline *deadline)
 {
-    char line[LINE];
     int err =
         ask(fd, "response_to_init", line, deadline, "cmd=init pmi_version=1 pmi_subversion=1");
 
@@ -150,9 +151,51 @@ int ko_pmi_share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *de
             "PMI: the launcher does not answer: it has gone, or this process has joined "
             "before, which over PMI it can once; KOLO_MASTER=host:port of rank 0 lets it "
             "join again");
+    return err;
+}
+
+static void leave(int fd)
+{
+    const ko_deadline soon = ko_deadline_in(LEAVE_MS);
+    char line[LINE];
+
+    (void)ask(fd, "finalize_ack", line, &soon, "cmd=finalize");
+}
+
+static int kept_fd;
+
+static void leave_unless_mpi_has(void)
+{
+    if (ko_mpi_state() == KO_MPI_BEFORE)
+        leave(kept_fd);
+}
+
+/* MPI does so itself, if it runs or is yet to run. */
+static void leave_beside(enum ko_mpi mpi, int fd)
+{
+    if (mpi == KO_MPI_NONE)
+        leave(fd);
+    if (mpi != KO_MPI_BEFORE)
+        return;
+    kept_fd = fd;
+    ko_mpi_at_end(leave_unless_mpi_has);
+}
+
+int ko_pmi_share(int fd, int rank, const char *key, char text[KO_PMI_TEXT],
+                 const ko_deadline *deadline)
+{
+    const enum ko_mpi mpi = ko_mpi_state();
+    char line[LINE];
+    int err;
+
+    if (mpi == KO_MPI_OVER)
+        return ko_fail(KOLO_E_INVALID,
+                       "PMI: MPI_Finalize has taken leave of the launcher; join before it, or set "
+                       "KOLO_MASTER to rank 0's host:port");
+    err = mpi == KO_MPI_RUNNING ? KOLO_OK : begin(fd, line, deadline);
     if (!err)
-        err = share(fd, rank, text, deadline);
+        err = share(fd, rank, key, text, deadline);
     if (!err)
-        err = ask(fd, "finalize_ack", line, deadline, "cmd=finalize");
+        leave_beside(mpi, fd);
     return err;
 }

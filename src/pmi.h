@@ -2,7 +2,8 @@
  *
  * pmi.h: the process manager interface, version 1, as MPICH's mpiexec and srun --mpi=pmi2 speak it:
  * lines of name=value over a descriptor that the process inherits, one answer to each request. No
- * library is needed. A process can use it once.
+ * library is needed. A process can use it once, but while MPI runs in it (beside_mpi.h) again and
+ * again.
  */
 #ifndef KO_PMI_H
 #define KO_PMI_H
@@ -20,8 +21,9 @@
     "not join. With KOLO_MASTER=host:port of rank 0, set for all, kolo names it; "             \
     "KOLO_TIMEOUT_MS sets the limit"
 
-/* Gives rank 0's text to all ranks: all of them call it, and it returns by the deadline at the
- * latest. text is read on rank 0 and written on the others. */
-int ko_pmi_share(int fd, int rank, char text[KO_PMI_TEXT], const ko_deadline *deadline);
+/* Gives rank 0's text to all ranks: all of them call it with one key, new each time, and it returns
+ * by the deadline at the latest. text is read on rank 0 and written on the others. */
+int ko_pmi_share(int fd, int rank, const char *key, char text[KO_PMI_TEXT],
+                 const ko_deadline *deadline);
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "pmix.h"
 
+#include "beside_mpi.h"
 #include "pmi.h"
 #include "status.h"
 #include "thread.h"
@@ -165,8 +166,8 @@ static int wait_for_all(const struct ko_pmix *library, const ko_deadline *deadli
                  NULL, 0, deadline);
 }
 
-static int get(const struct ko_pmix *library, const struct ko_pmix_process *self, char *text,
-               size_t cap, const ko_deadline *deadline)
+static int get(const struct ko_pmix *library, const struct ko_pmix_process *self, const char *key,
+               char *text, size_t cap, const ko_deadline *deadline)
 {
     struct ko_pmix_process of = *self;
     struct call *call = begin_call();
@@ -175,24 +176,42 @@ static int get(const struct ko_pmix *library, const struct ko_pmix_process *self
     if (!call)
         return KOLO_E_NOMEM;
     of.rank = 0;
-    err = await(library, &get_step, call, library->get(&of, "kolo", NULL, 0, end_call, call), text,
+    err = await(library, &get_step, call, library->get(&of, key, NULL, 0, end_call, call), text,
                 cap, deadline);
     if (!err && !*text)
         err = ko_fail(KOLO_E_PROTOCOL, "PMIx gave no text of rank 0");
     return err;
 }
 
-static int put(const struct ko_pmix *library, char *text)
+static int put(const struct ko_pmix *library, const char *key, char *text)
 {
     struct ko_pmix_value value = {.type = KO_PMIX_STRING, .data.string = text};
-    int status = library->put(SCOPE_GLOBAL, "kolo", &value);
+    int status = library->put(SCOPE_GLOBAL, key, &value);
 
     if (status == SUCCESS)
         status = library->commit();
     return status == SUCCESS ? KOLO_OK : fail(library, &put_step, status);
 }
 
-int ko_pmix_share(const struct ko_pmix *library, int rank, char *text, size_t cap,
+static int (*kept_finalize)(const void *, size_t); /* NULL: nothing is to be done at the end */
+
+static void finalize_kept(void)
+{
+    kept_finalize(NULL, 0);
+}
+
+/* The library counts its users. Open MPI cannot begin when the last has gone. */
+static void finalize(const struct ko_pmix *library)
+{
+    if (ko_mpi_state() != KO_MPI_BEFORE || kept_finalize) {
+        library->finalize(NULL, 0);
+        return;
+    }
+    kept_finalize = library->finalize;
+    ko_mpi_at_end(finalize_kept);
+}
+
+int ko_pmix_share(const struct ko_pmix *library, int rank, const char *key, char *text, size_t cap,
                   const ko_deadline *deadline)
 {
     struct ko_pmix_process self;
@@ -202,12 +221,12 @@ int ko_pmix_share(const struct ko_pmix *library, int rank, char *text, size_t ca
     if (err)
         return err;
     if (rank == 0)
-        err = put(library, text);
+        err = put(library, key, text);
     if (!err)
         err = wait_for_all(library, deadline);
     if (!err && rank != 0)
-        err = get(library, &self, text, cap, deadline);
+        err = get(library, &self, key, text, cap, deadline);
     if (err != KOLO_E_TIMEOUT) /* with a call under way it might never return */
-        library->finalize(NULL, 0);
+        finalize(library);
     return err;
 }

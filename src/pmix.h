@@ -49,9 +49,10 @@ struct ko_pmix {
 /* KOLO_E_UNSUPPORTED: there is no such library. */
 int ko_pmix_load(struct ko_pmix *library);
 
-/* Gives rank 0's text, of at most cap bytes with its NUL, to all ranks: all of them call it, and it
- * returns by the deadline or a little later. text is read on rank 0 and written on the others. */
-int ko_pmix_share(const struct ko_pmix *library, int rank, char *text, size_t cap,
+/* Gives rank 0's text, of at most cap bytes with its NUL, to all ranks: all of them call it with
+ * one key, new each time, and it returns by the deadline or a little later. text is read on rank 0
+ * and written on the others. */
+int ko_pmix_share(const struct ko_pmix *library, int rank, const char *key, char *text, size_t cap,
                   const ko_deadline *deadline);
 
 #endif

@@ -255,7 +255,7 @@ static void expect_refusal(const char *break_at, const char *broken_answer, int 
     int err;
 
     start_manager(&manager, ends, &thread);
-    err = ko_pmi_share(ends[0], rank, text, &deadline);
+    err = ko_pmi_share(ends[0], rank, "kolo", text, &deadline);
     if (err != code || !strstr(kolo_last_error(), why))
         fail_msg("%s: status %d, %s", break_at, err, kolo_last_error());
     close(ends[0]);
@@ -294,7 +294,7 @@ static void missing_ranks_over_pmi_are_a_timeout(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     answer(pair[0], answers);
-    assert_int_equal(ko_pmi_share(pair[1], 1, text, &deadline), KOLO_E_TIMEOUT);
+    assert_int_equal(ko_pmi_share(pair[1], 1, "kolo", text, &deadline), KOLO_E_TIMEOUT);
     assert_non_null(
         strstr(kolo_last_error(), "waited 200 ms over PMI (cmd=barrier_in) for all ranks to come"));
     assert_non_null(strstr(kolo_last_error(), "With KOLO_MASTER=host:port of rank 0"));

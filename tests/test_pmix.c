@@ -129,7 +129,7 @@ static const struct ko_pmix library = {fake_init, fake_put,      fake_commit,   
 static int share(int rank, char *text, int timeout_ms)
 {
     ko_deadline deadline = ko_deadline_in(timeout_ms);
-    int err = ko_pmix_share(&library, rank, text, CAP, &deadline);
+    int err = ko_pmix_share(&library, rank, "kolo", text, CAP, &deadline);
 
     if (!fake.is_silent)
         join_thread();
