@@ -3,7 +3,8 @@
  * How near the host's reductions come to what memory allows: each beside a loop that reads and
  * writes the same bytes by full vectors and adds floats, measured in turns. Not a test.
  *   reduce [WORD...]     only rows whose name has each WORD in it
- * Per size of one array: GB/s read and written, and the limit's time divided by ours.
+ * Per size of one array: GB/s read and written, and the limit's time divided by ours; the last
+ * line, and the exit code, say whether any is below 0.90.
  */
 #include "reduce.h"
 #include "caches.h"
@@ -27,6 +28,9 @@ static const size_t sizes[NSIZES] = {4 << 10, 256 << 10, 4 << 20, 64 << 20};
 
 /* Arrays that do not begin at the same place in a page. */
 enum { ROOM = (64 << 20) + 4096, SHIFT = 21 * 64 };
+
+/* Of the limit's time to ours. */
+static const double LEAST_RATIO = 0.90;
 
 static char *out;
 static const void *parts[MOST];
@@ -164,7 +168,23 @@ static double time_us(const struct row *row, const struct ko_reduction *reductio
     return (now_us() - begin) / batch;
 }
 
-static void measure(const struct row *row, size_t nbytes)
+static struct {
+    int points, below;
+    double lowest;
+    char name[80]; /* of the lowest */
+} verdict = {.lowest = 1e300};
+
+static void judge(const char *name, size_t nbytes, double ratio)
+{
+    verdict.points++;
+    verdict.below += ratio < LEAST_RATIO;
+    if (ratio >= verdict.lowest)
+        return;
+    verdict.lowest = ratio;
+    snprintf(verdict.name, sizeof verdict.name, "%.50s of %zu KiB", name, nbytes >> 10);
+}
+
+static void measure(const struct row *row, const char *name, size_t nbytes)
 {
     double least[2] = {1e300, 1e300};
     struct ko_reduction reduction;
@@ -177,6 +197,7 @@ static void measure(const struct row *row, size_t nbytes)
         if (us < least[i & 1])
             least[i & 1] = us;
     }
+    judge(name, nbytes, least[1] / least[0]);
     printf(" %7.1f %5.2f", (double)nbytes * (row->n + 1) * 1e-3 / least[0], least[1] / least[0]);
     fflush(stdout);
 }
@@ -202,7 +223,7 @@ static void measure_row(const struct row *row, char **words, int nwords)
     for (int i = 0; i < NSIZES; i++)
         if ((size_t)row->n * sizes[i] <= (size_t)256 << 20 &&
             (sizes[i] >= 4 << 20 || (row->how != STREAM && row->how != COPY)))
-            measure(row, sizes[i]);
+            measure(row, name, sizes[i]);
         else
             printf(" %13s", "");
     printf("\n");
@@ -246,5 +267,7 @@ int main(int argc, char **argv)
             measure_row(&(struct row){STREAM, n, (kolo_dtype)dtype, KOLO_SUM}, argv + 1, argc - 1);
         measure_row(&(struct row){SCALE, 1, (kolo_dtype)dtype, KOLO_SUM}, argv + 1, argc - 1);
     }
-    return 0;
+    printf("%d of %d points are below %.2f of their limit; the lowest, %.2f, is %s\n",
+           verdict.below, verdict.points, LEAST_RATIO, verdict.lowest, verdict.name);
+    return verdict.below > 0;
 }
