@@ -383,6 +383,12 @@ $(BUILD)/interop/watch: tests/interop/watch.cc
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
+TORCH ?= 2.0.1 2.2.2 2.6.0 2.15.0
+
+.PHONY: check-torch
+check-torch: all $(BUILD)/interop/store ## the same beside other versions of PyTorch, TORCH: pip installs 4 GB of each
+	$(Q)tests/interop/torches $(BUILD) $(TORCH)
+
 # What one process does, or threads of one.
 ARM_TESTS ?= $(addprefix test_,reduce reduce_many premul copy biased_lock bucket cipher clock coll_bytes \
                  division dtype gradients once tensors)
@@ -488,7 +494,7 @@ C_FILES := $(sort $(shell find include src transports kernels tests examples -na
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
-                      tests/same-options tests/idle-assertions tests/bench/peers tests/interop/run tests/interop/machines tests/interop/check-stores \
+                      tests/same-options tests/idle-assertions tests/bench/peers tests/interop/run tests/interop/torches tests/interop/machines tests/interop/check-stores \
                       tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/inside tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-bats lint-cuda lint-ib
