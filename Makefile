@@ -278,7 +278,7 @@ $(FAKECUBLAS): tests/fakecublas/cublas.c examples/ddp/cublas.h tests/fakecuda/do
 	    -Wl,-soname,libcublas.so.13 $(KO_LDFLAGS) $< $(FAKECUDA) -Wl,-rpath,'$$ORIGIN' -o $@
 
 # What tests/gpu/check runs, on a GPU or on the double.
-GPU_CHECKS := $(addprefix $(BUILD)/gpu/,bits exams probes speed)
+GPU_CHECKS := $(addprefix $(BUILD)/gpu/,bits ends exams probes speed)
 
 $(OBJ)/tests/%.o: KO_CFLAGS += -Itests
 

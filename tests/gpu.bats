@@ -33,6 +33,12 @@ setup() {
     for n in 2 4; do
         grep -E "^\| speed of a spinning all_reduce $n \| all_reduce of $n processes, spinning, 8 bytes \| ([0-9.e+]+ \| us \| ok:|.*given up: more than) [0-9.]+ times as long as kolo's [0-9.]+" <<<"$output"
     done
+    for end in "is killed before its part of a call" "is killed somewhere in many calls"; do
+        grep -E "^\| ends of processes 3 \| streams' ends when one of 3 processes $end \| [0-9.e+]+ \| ms \| ok: 2 of 2 name it and go on" <<<"$output"
+    done
+    for kind in processes threads; do
+        [ "$(grep -cE "^\| ends of $kind 3 \| streams' ends when one of 3 $kind aborts .* \| ms \| ok: 3 of 3 name it and go on" <<<"$output")" -eq 2 ]
+    done
     [[ "$output" == *"| kolo-perf | all_reduce of 2, 8 bytes, in_place |"* ]]
     grep -E "^\| what is to be reached \| all_reduce of processes, 8 bytes \| [0-9.e+]+ \| us \| (reached|missed): at most 100" <<<"$output"
     grep -F "| Gloo beside kolo's all_reduce, at every size |  |  | not measured: at least 5 |" <<<"$output"
@@ -70,7 +76,7 @@ assert any(r["step"] == "speed of processes 4" and r["value"] > 0 for r in rows)
 only() {
     mkdir -p "$BATS_TEST_TMPDIR/gpu"
     ln -sfn "$PWD/$BUILD/bin" "$PWD/$BUILD/lib" "$PWD/$BUILD/tests" "$BATS_TEST_TMPDIR/"
-    ln -sf "$PWD/$BUILD"/gpu/{bits,exams,probes,speed} "$BATS_TEST_TMPDIR/gpu/"
+    ln -sf "$PWD/$BUILD"/gpu/{bits,ends,exams,probes,speed} "$BATS_TEST_TMPDIR/gpu/"
     run tests/gpu/check --double --quick "$@" "$BATS_TEST_TMPDIR"
 }
 

@@ -20,7 +20,7 @@ bool watch_ends(const struct ko_cuda *cuda, ko_cu_stream stream, int ms)
 }
 
 /* The double's kernels need the processor that looking takes. */
-static bool ends_late(const struct ko_cuda *cuda, ko_cu_stream stream, int ms)
+bool watch_patiently(const struct ko_cuda *cuda, ko_cu_stream stream, int ms)
 {
     const ko_deadline deadline = ko_deadline_in(ms);
 
@@ -31,7 +31,7 @@ static bool ends_late(const struct ko_cuda *cuda, ko_cu_stream stream, int ms)
 
 bool watch_or_stop(const struct ko_cuda *cuda, ko_cu_stream stream, int ms, _Atomic uint32_t *stop)
 {
-    const bool is_in_time = watch_ends(cuda, stream, 1) || ends_late(cuda, stream, ms);
+    const bool is_in_time = watch_ends(cuda, stream, 1) || watch_patiently(cuda, stream, ms);
 
     if (!is_in_time)
         atomic_store(stop, 1);

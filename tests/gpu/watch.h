@@ -16,6 +16,9 @@ enum { WATCH_MS = 5000, WATCH_PAGE_BYTES = 4096 };
 /* True once the stream is idle, false if it is not in time. */
 bool watch_ends(const struct ko_cuda *cuda, ko_cu_stream stream, int ms);
 
+/* The same, looked at now and again only. */
+bool watch_patiently(const struct ko_cuda *cuda, ko_cu_stream stream, int ms);
+
 /* The same of kernels that end as soon as *stop is not 0, which it becomes if they are late. What
  * takes longer than a millisecond is looked at now and again only. False: they were late, or have
  * failed. */
