@@ -291,8 +291,14 @@ $(BUILD)/gpu/%: $(OBJ)/tests/gpu/%.o $(addprefix $(OBJ)/tests/,exam.o exam_value
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(LDFLAGS) $(filter %.o,$^) $(STATIC) $(LIB_LIBS) -o $@
 
+# Of what they were built.
+GPU_SOURCES := $(BUILD)/gpu/sources
+
+$(GPU_SOURCES): $(GPU_CHECKS) $(BUILD)/bin/kolo-perf $(BUILD)/bin/kolorun $(LIBS) FORCE
+	$(Q)tests/gpu/sources >$@
+
 .PHONY: gpu-checks
-gpu-checks: $(GPU_CHECKS) $(BUILD)/bin/kolo-perf $(BUILD)/bin/kolorun $(LIBS) ## build what tests/gpu/check runs on a GPU
+gpu-checks: $(GPU_SOURCES) ## build what tests/gpu/check runs on a GPU
 
 # A double of libibverbs, likewise, which is that of librdmacm too.
 FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
@@ -338,7 +344,7 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_train_*.c)): \
 -include $(shell find $(OBJ) $(PIC) $(TOBJ) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
 
 .PHONY: tests
-tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_CHECKS) ## build the test programs
+tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_SOURCES) ## build the test programs
 
 .PHONY: check
 check: all tests $(if $(NVCC),lint-ptx) ## run all tests (TESTS=... for some of them)
@@ -493,7 +499,7 @@ bench-overlap: $(BUILD)/bench/overlap ## what a loop loses while an all_reduce g
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
-SCRIPTS := $(wildcard tests/gpu/check tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
+SCRIPTS := $(wildcard tests/gpu/check tests/gpu/sources tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
                       tests/same-options tests/idle-assertions tests/bench/peers tests/interop/run tests/interop/torches tests/interop/machines tests/interop/check-stores \
                       tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/inside tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)

@@ -76,7 +76,7 @@ assert any(r["step"] == "speed of processes 4" and r["value"] > 0 for r in rows)
 only() {
     mkdir -p "$BATS_TEST_TMPDIR/gpu"
     ln -sfn "$PWD/$BUILD/bin" "$PWD/$BUILD/lib" "$PWD/$BUILD/tests" "$BATS_TEST_TMPDIR/"
-    ln -sf "$PWD/$BUILD"/gpu/{bits,ends,exams,probes,speed} "$BATS_TEST_TMPDIR/gpu/"
+    ln -sf "$PWD/$BUILD"/gpu/{bits,ends,exams,probes,sources,speed} "$BATS_TEST_TMPDIR/gpu/"
     run tests/gpu/check --double --quick "$@" "$BATS_TEST_TMPDIR"
 }
 
@@ -116,6 +116,51 @@ only() {
     only --only="no such step"
     [ "$status" -eq 2 ]
     [[ "$output" == *"no step has a name that matches: no such step"* ]]
+}
+
+# A tree of few files that has the script.
+tree() {
+    local name
+    tree=$BATS_TEST_TMPDIR/tree
+    for name in include src transports kernels tests/gpu/record examples scripts; do
+        mkdir -p "$tree/$name"
+        echo "$name" >"$tree/$name/a file"
+    done
+    touch "$tree/Makefile"
+    cp tests/gpu/sources "$tree/tests/gpu/"
+}
+
+@test "what was run is known by its commit and its changes, and without git" {
+    tree
+    local of_none commit of_commit
+    export GIT_CEILING_DIRECTORIES=$BATS_TEST_TMPDIR
+    of_none=$("$tree/tests/gpu/sources")
+    [[ "$of_none" =~ ^"no git, sources "[0-9a-f]{12}$ ]]
+    cd "$tree"
+    git init -q
+    git add .
+    git -c user.name=A -c user.email=a@b commit -qm "Begin"
+    commit=$(git rev-parse --short HEAD)
+    of_commit=$(tests/gpu/sources)
+    [ "$of_commit" = "$commit${of_none#no git}" ]
+    echo "a record" >tests/gpu/record/gpu-2000-01-01.md
+    [ "$(tests/gpu/sources)" = "$of_commit" ]
+    echo more >src/new
+    [[ "$(tests/gpu/sources)" == "$commit with changes, sources "* ]]
+    [ "$(tests/gpu/sources)" != "${of_commit/,/ with changes,}" ]
+}
+
+@test "a record says so when what was run is not what lies here" {
+    only --only="no such step"
+    [[ "$output" != *"has no kernels for GPUs"* ]] || skip "built without nvcc"
+    rm "$BATS_TEST_TMPDIR/gpu/sources"
+    echo "47110815, sources 0123456789ab" >"$BATS_TEST_TMPDIR/gpu/sources"
+    run tests/gpu/check --double --quick --only="threads 2" "$BATS_TEST_TMPDIR"
+    [ "$status" -eq 0 ]
+    local record=${output##*records: }
+    record=${record%% *}
+    grep -F "| machine | commit |  |  | 47110815, sources 0123456789ab |" "$record"
+    grep -E "^\| machine \| sources here \|  \|  \| .*, sources [0-9a-f]{12}: .* was built of others" "$record"
 }
 
 # verdict_of WHAT, of rows on the standard input as "STEP|WHAT|VALUE|UNIT|NOTE"
