@@ -38,6 +38,12 @@ static void *allocate(size_t nbytes)
     return memory;
 }
 
+/* Bytes to an array of whole elements that are no whole packs. */
+static size_t some_shift(kolo_dtype dtype, unsigned *seed)
+{
+    return below(9, seed) * kolo_dtype_size(dtype);
+}
+
 static float some_factor(unsigned *seed)
 {
     return (float)((int)below(4001, seed) - 2000) / 997;
@@ -60,7 +66,7 @@ int bits_take_casts(size_t least, size_t most, unsigned *seed)
 {
     const kolo_dtype from = dtypes[below(3, seed)], to = dtypes[below(3, seed)];
     const int n = least ? 1 : 1 + (int)below(MOST_TENSORS, seed);
-    const size_t shift = 4 * (size_t)below(4, seed);
+    const bool is_even = below(2, seed);
     const bool is_tame = below(2, seed);
     struct bits_array arrays[2 * MOST_TENSORS + 2] = {{.dtype = from}};
     struct ko_scale scale = {.n = (uint32_t)n, .factor = some_factor(seed)};
@@ -71,8 +77,10 @@ int bits_take_casts(size_t least, size_t most, unsigned *seed)
 
     for (int i = 0; i < n; i++) {
         scale.counts[i] = some_count(least, most / (size_t)n, seed);
-        arrays[i] = (struct bits_array){from, scale.counts[i], shift};
-        arrays[n + i] = (struct bits_array){to, scale.counts[i], shift};
+        arrays[i] =
+            (struct bits_array){from, scale.counts[i], is_even ? 0 : some_shift(from, seed)};
+        arrays[n + i] =
+            (struct bits_array){to, scale.counts[i], is_even ? 0 : some_shift(to, seed)};
     }
     arrays[2 * n] = arrays[2 * n + 1] = (struct bits_array){KOLO_FLOAT32, 1, 0};
     bits = bits_new(arrays, 2 * n + 2);
@@ -139,7 +147,7 @@ int bits_take_rounded(size_t least, size_t most, unsigned *seed)
                                     .nranks = 2 + (int)below(7, seed)};
     const int nparts = 1 + (int)below(MOST_PARTS, seed);
     const struct bits_array array = {KOLO_FLOAT32, some_count(least, most, seed),
-                                     4 * (size_t)below(4, seed)};
+                                     some_shift(KOLO_FLOAT32, seed)};
     struct bits_array arrays[MOST_PARTS + 1];
     struct ko_fold fold = {.count = array.count, .nparts = (uint32_t)nparts, .nouts = 1};
     struct bits *bits;
@@ -220,13 +228,17 @@ static void expect_step(struct bits *bits, const struct ko_gradients *of, struct
 }
 
 static struct bits *make_step(const struct ko_gradients *of, const struct ko_step *step,
-                              size_t shift)
+                              unsigned *seed)
 {
+    const bool is_even = below(2, seed);
     const int nparts = (int)step->nparts, n = nparts + 3 * (int)step->nouts;
     struct bits_array arrays[MOST_PARTS + 3 * MOST_OUTS];
 
-    for (int i = 0; i < n; i++)
-        arrays[i] = (struct bits_array){i < nparts ? of->dtype : KOLO_FLOAT32, step->count, shift};
+    for (int i = 0; i < n; i++) {
+        const kolo_dtype dtype = i < nparts ? of->dtype : KOLO_FLOAT32;
+
+        arrays[i] = (struct bits_array){dtype, step->count, is_even ? 0 : some_shift(dtype, seed)};
+    }
     return bits_new(arrays, n);
 }
 
@@ -238,7 +250,7 @@ int bits_take_step(size_t least, size_t most, unsigned *seed)
                            .count = some_count(least, most, seed),
                            .rule = some_rule(seed)};
     const int nparts = (int)step.nparts, n = nparts + 3 * (int)step.nouts;
-    struct bits *bits = make_step(&of, &step, 4 * (size_t)below(4, seed));
+    struct bits *bits = make_step(&of, &step, seed);
     char what[96];
     int failed;
 

@@ -26,6 +26,7 @@ setup() {
     grep -E "^\| bits \| kernels' results, compared with the host's bit by bit \| [1-9][0-9]+ \| calls \| ok" <<<"$output"
     grep -E "^\| bits \| those of them with arrays that all threads go through twice \| [1-9]" <<<"$output"
     grep -E "^\| threads 2 \| those of them that are long \| [1-9]" <<<"$output"
+    grep -E "^\| threads 2 \| those of them whose buffers begin between multiples of 8 bytes \| [1-9]" <<<"$output"
     [[ "$output" == *"| processes 8 | the whole step |"* ]]
     # where others need the processors too, kernels that spin for each other may take too long
     grep -E "^\| speed of kernels \| kernel of 2 float32, 65536 bytes \| [0-9.e+]+ \| GB/s \| [0-9.]+ % of a copy's [0-9]+, cold" <<<"$output"

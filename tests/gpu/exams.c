@@ -23,7 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SLICE_BYTES = 65536, LONG_EVERY = 500 };
+enum { SLICE_BYTES = 65536, LONG_EVERY = 500, GUARD_BYTE = 0xa5 };
 
 static struct wish {
     enum ranks_kind kind;
@@ -35,9 +35,17 @@ static struct wish {
 
 /* Of all ranks, also those that are processes. */
 static struct counts {
-    atomic_long calls, long_calls;
+    atomic_long calls, long_calls, odd_calls;
     atomic_long reached, staged, divided, by_host, captured, by_handles, by_descriptors;
 } * counts;
+
+/* Bytes by which buffers are off alignment: whole packs of the kernels and halves of them, or any
+ * number of elements. */
+static size_t choose_shift(unsigned *seed, kolo_dtype dtype)
+{
+    return rand_r(seed) % 2 ? (size_t)(rand_r(seed) % 5) * 8
+                            : (size_t)(rand_r(seed) % 17) * kolo_dtype_size(dtype);
+}
 
 /* The same on all ranks. */
 static struct exam choose(unsigned *seed, int n)
@@ -55,7 +63,7 @@ static struct exam choose(unsigned *seed, int n)
     exam.seed = (unsigned)rand_r(seed);
     exam.is_in_place = rand_r(seed) % 2;
     exam.is_async = rand_r(seed) % 2;
-    exam.shift = (size_t)(rand_r(seed) % 5) * 8;
+    exam.shift = choose_shift(seed, exam.dtype);
     exam.is_uneven = rand_r(seed) % 3 == 0 && exam_can_be_uneven(exam.what);
     return exam;
 }
@@ -69,6 +77,7 @@ static void lengthen(struct exam *exam, int n)
     if (kolo_dtype_size(exam->dtype) < 4 || !exam_allows(exam->dtype, exam->op)) {
         exam->dtype = KOLO_FLOAT32;
         exam->op = KOLO_SUM;
+        exam->shift -= exam->shift % kolo_dtype_size(exam->dtype);
     }
     exam->count = (size_t)n * (gpu_rank_long_bytes() / 8 * 5) / kolo_dtype_size(exam->dtype) +
                   exam->seed % 1000;
@@ -79,26 +88,29 @@ static unsigned char byte_of(const struct exam *exam, int rank, size_t i)
     return (unsigned char)(exam_scramble((uint64_t)rank, (uint64_t)exam->seed << 32 | i) >> 8);
 }
 
-/* As long as the exam's block, from each rank to the next. */
+/* As long as the exam's block and as far off alignment, from each rank to the next; what lies
+ * before it stays. */
 static int pass_on(kolo_group *group, const struct exam *exam)
 {
     const int rank = kolo_group_rank(group), n = wish.n, from = (rank + n - 1) % n;
-    const size_t nbytes = exam->count + 1;
-    unsigned char *content = malloc(nbytes), *got = malloc(nbytes);
-    void *in, *out;
+    const size_t nbytes = exam->count + 1, shift = exam->shift, all = shift + nbytes;
+    unsigned char *content = malloc(all), *got = malloc(all);
+    char *in, *out;
     int err;
 
     if (!content || !got)
         abort();
+    memset(content, GUARD_BYTE, shift);
     for (size_t i = 0; i < nbytes; i++)
-        content[i] = byte_of(exam, rank, i);
-    in = wish.memory->make(content, nbytes);
-    out = wish.memory->make(content, nbytes);
-    err = kolo_sendrecv(group, in, nbytes, (rank + 1) % n, out, nbytes, from, KOLO_UINT8, 1);
-    wish.memory->fetch(got, in, nbytes);
-    wish.memory->fetch(got, out, nbytes);
-    for (size_t i = 0; i < nbytes && !err; i++)
-        err = got[i] != byte_of(exam, from, i);
+        content[shift + i] = byte_of(exam, rank, i);
+    in = wish.memory->make(content, all);
+    out = wish.memory->make(content, all);
+    err = kolo_sendrecv(group, in + shift, nbytes, (rank + 1) % n, out + shift, nbytes, from,
+                        KOLO_UINT8, 1);
+    wish.memory->fetch(got, in, all);
+    wish.memory->fetch(got, out, all);
+    for (size_t i = 0; i < all && !err; i++)
+        err = got[i] != (i < shift ? GUARD_BYTE : byte_of(exam, from, i - shift));
     free(content);
     free(got);
     return err ? ranks_fail("a message of %zu bytes to rank %d", nbytes, rank) : 0;
@@ -192,7 +204,10 @@ static int take(kolo_group *group, void *unused)
 
         if (is_long)
             lengthen(&exam, wish.n);
+        if (exam.seed % 3 == 0) /* each rank's is another */
+            exam.shift += (size_t)kolo_group_rank(group) * kolo_dtype_size(exam.dtype);
         failed = exam_take(group, &exam);
+        atomic_fetch_add(&counts->odd_calls, exam.shift % 8 != 0);
         atomic_fetch_add(&counts->long_calls, is_long);
         if (!failed && !is_long)
             failed = pass_on(group, &exam);
@@ -247,5 +262,7 @@ int main(int argc, char **argv)
            is_right ? "ok" : "FAILED");
     report("those of them that are long", (double)(atomic_load(&counts->long_calls) / wish.n),
            "calls", "");
+    report("those of them whose buffers begin between multiples of 8 bytes",
+           (double)(atomic_load(&counts->odd_calls) / wish.n), "calls", "");
     return !(report_ways() && is_right);
 }
