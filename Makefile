@@ -285,6 +285,7 @@ $(OBJ)/tests/%.o: KO_CFLAGS += -Itests
 $(BUILD)/gpu/probes: $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/gpu/probe_*.c))
 $(BUILD)/gpu/speed: $(OBJ)/tests/gpu/one_shot.o
 $(BUILD)/gpu/bits: $(addprefix $(OBJ)/tests/,bits.o bits_folds.o bits_gradients.o)
+$(BUILD)/gpu/exams: $(OBJ)/tests/bits_calls.o
 $(BUILD)/gpu/%: $(OBJ)/tests/gpu/%.o $(addprefix $(OBJ)/tests/,exam.o exam_values.o gradient_exam.o gpu_rank.o ranks.o environment.o gpu/launch.o gpu/watch.o) \
     $(OBJ)/check_image.o $(STATIC)
 	@mkdir -p $(@D)

@@ -8,6 +8,7 @@
 #define BITS_H
 
 #include "cuda_kernels.h"
+#include "exam.h"
 #include "kernel_args.h"
 
 #include <stdbool.h>
@@ -56,5 +57,25 @@ int bits_take_fold(const struct bits_fold *fold, unsigned *seed);
 int bits_take_casts(size_t least, size_t most, unsigned *seed);
 int bits_take_rounded(size_t least, size_t most, unsigned *seed);
 int bits_take_step(size_t least, size_t most, unsigned *seed);
+
+/* ---- trials: one call of ranks that reach each other's memory -------------------------------- */
+
+/* All_reduce, reduce or reduce_scatter. */
+struct bits_reduction {
+    enum ko_collective what;
+    kolo_dtype dtype;
+    kolo_op op;
+    size_t share; /* elements of what a rank gets */
+    bool is_in_place;
+};
+
+/* Of random numbers in memory of a GPU, as the host reduces those of all ranks at once, in the
+ * order of the ranks; the same seed on all of them: a reduction; one as a smaller float; one with a
+ * step; and any of these. */
+int bits_take_reduction(kolo_group *group, const struct exam_memory *memory,
+                        const struct bits_reduction *reduction, unsigned seed);
+int bits_take_compressed(kolo_group *group, const struct exam_memory *memory, unsigned seed);
+int bits_take_step_call(kolo_group *group, const struct exam_memory *memory, unsigned seed);
+int bits_take_call(kolo_group *group, const struct exam_memory *memory, unsigned seed);
 
 #endif

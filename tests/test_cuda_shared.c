@@ -5,6 +5,7 @@
  * have the bits of the host's reductions in the order of the ranks; streams wait, threads do not;
  * memory that moves, buffers that others cannot reach.
  */
+#include "bits.h"
 #include "dtype.h"
 #include "exam.h"
 #include "gpu_double.h"
@@ -212,45 +213,7 @@ static void nor_in_a_graph(void **state)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* Any bits, but no NaNs, whose payload differs between processors. */
-static void randomize(kolo_dtype dtype, unsigned char *bytes, unsigned seed)
-{
-    const size_t width = kolo_dtype_size(dtype);
-
-    for (size_t i = 0; i < COUNT * width; i++)
-        bytes[i] = (unsigned char)(rand_r(&seed) >> 8);
-    for (size_t i = width - 1; i < COUNT * width; i += width)
-        if (ko_dtype_is_float(dtype))
-            bytes[i] &= 0xbb;
-}
-
-static int reduce_one(kolo_group *group, kolo_dtype dtype, kolo_op op, size_t count,
-                      bool is_in_place)
-{
-    static _Thread_local unsigned char ins[MOST_RANKS][COUNT * 8], want[COUNT * 8], have[COUNT * 8];
-    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    const size_t nbytes = count * kolo_dtype_size(dtype);
-    ko_cu_ptr in = alloc(nbytes), out = is_in_place ? in : alloc(nbytes);
-    const void *parts[MOST_RANKS];
-    struct ko_reduction reduction;
-
-    for (int r = 0; r < n; r++) {
-        randomize(dtype, ins[r], (unsigned)r * 1000 + dtype * 10 + op);
-        parts[r] = ins[r];
-    }
-    put(in, ins[rank], nbytes);
-    if (ko_reduction_find(dtype, op, &reduction) ||
-        kolo_all_reduce(group, at(in), at(out), count, dtype, op))
-        return ranks_fail("all_reduce");
-    reduction.many(want, parts, n, count, n);
-    get(have, out, nbytes);
-    gpu_rank.cuda->free(in);
-    if (!is_in_place)
-        gpu_rank.cuda->free(out);
-    return memcmp(want, have, nbytes) != 0
-               ? ranks_fail("%s %s: other bits", kolo_dtype_name(dtype), kolo_op_name(op))
-               : 0;
-}
+static const enum ko_collective reducing[] = {KO_ALL_REDUCE, KO_REDUCE, KO_REDUCE_SCATTER};
 
 static int reduce_everything(kolo_group *group, void *unused)
 {
@@ -258,9 +221,30 @@ static int reduce_everything(kolo_group *group, void *unused)
 
     (void)unused;
     for (int dtype = 0; dtype < KOLO_NDTYPES; dtype++)
-        for (int op = 0; op < KOLO_NOPS && !failed; op++)
-            if (ko_reduction_of((kolo_dtype)dtype, (kolo_op)op))
-                failed = reduce_one(group, (kolo_dtype)dtype, (kolo_op)op, COUNT, op % 2);
+        for (int op = 0; op < KOLO_NOPS; op++)
+            for (int i = 0; i < 3 && !failed; i++) {
+                const struct bits_reduction reduction = {.what = reducing[i],
+                                                         .dtype = (kolo_dtype)dtype,
+                                                         .op = (kolo_op)op,
+                                                         .share = COUNT,
+                                                         .is_in_place = (op + i) % 2};
+
+                if (ko_reduction_of(reduction.dtype, reduction.op))
+                    failed = bits_take_reduction(group, &gpu_rank_memory, &reduction,
+                                                 (unsigned)(dtype * KOLO_NOPS + op));
+            }
+    return gpu_rank_leave(failed);
+}
+
+static int reduce_gradients(kolo_group *group, void *unused)
+{
+    enum { TIMES = 8 };
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (unsigned i = 0; i < TIMES && !failed; i++)
+        failed = bits_take_compressed(group, &gpu_rank_memory, i) ||
+                 bits_take_step_call(group, &gpu_rank_memory, i);
     return gpu_rank_leave(failed);
 }
 
@@ -272,6 +256,7 @@ static void bits_are_the_hosts(void **state)
         run(RANKS_PROCESSES, 3, reduce_everything);
     else
         run_all(reduce_everything);
+    run(RANKS_PROCESSES, 3, reduce_gradients);
 }
 
 /* Little enough that each thread of a kernel can be a thread. */
@@ -282,9 +267,13 @@ static int reduce_a_little(kolo_group *group, void *unused)
 
     (void)unused;
     for (int i = 0; i < 3 && !failed; i++) {
-        failed = reduce_one(group, KOLO_FLOAT32, KOLO_SUM, counts_of[i], i % 2);
-        if (!failed)
-            failed = reduce_one(group, KOLO_BFLOAT16, KOLO_AVG, counts_of[i], i % 2 == 0);
+        const struct bits_reduction sum = {reducing[i], KOLO_FLOAT32, KOLO_SUM, counts_of[i],
+                                           i % 2};
+        const struct bits_reduction average = {reducing[i], KOLO_BFLOAT16, KOLO_AVG, counts_of[i],
+                                               i % 2 == 0};
+
+        failed = bits_take_reduction(group, &gpu_rank_memory, &sum, 1) ||
+                 bits_take_reduction(group, &gpu_rank_memory, &average, 2);
     }
     return gpu_rank_leave(failed);
 }
@@ -560,6 +549,7 @@ static void among_threads(void **state)
         run(RANKS_THREADS, n, several_tensors);
     }
     run(RANKS_THREADS, 3, reduce_everything);
+    run(RANKS_THREADS, 3, reduce_gradients);
     threads_of_blocks(RANKS_THREADS);
 }
 

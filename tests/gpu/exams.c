@@ -3,13 +3,15 @@
  * Every collective on a GPU, among ranks that share it, or take the machine's in turn, against an
  * oracle: odd counts, blocks of other lengths, any alignment, in and out of place, blocking and
  * asynchronous, outputs poisoned and guarded; messages around a ring; and the calls of training:
- * steps of optimizers, compressed gradients, unscaling.
+ * steps of optimizers, compressed gradients, unscaling. Where ranks reach each other's memory, any
+ * numbers are reduced with the host's bits.
  *   exams threads|processes|hosts|pieces|pool|graphs RANKS SECONDS [SEED]
  * Goes on with other calls until the time is over; hosts: processes that take themselves to be on
  * two; pieces: whose memory is in pieces; pool: and cannot be handed over; graphs: whose
  * collectives are captured, and launched. That they took the way which this and KOLO_CUDA_IPC ask
  * for is looked at too. The driver is whatever the loader finds.
  */
+#include "bits.h"
 #include "clock.h"
 #include "exam_values.h"
 #include "gpu_rank.h"
@@ -161,6 +163,12 @@ static bool were_reached_as_wanted(void)
                                               : by_handles && !by_descriptors;
 }
 
+/* Those of all ranks' numbers in the order of the ranks, as a kernel adds them that reaches all. */
+static bool has_the_hosts_bits(void)
+{
+    return !is_kind("hosts") && !is_ipc("off");
+}
+
 /* What falls back in silence is found here. */
 static bool went_as_wanted(void)
 {
@@ -213,6 +221,8 @@ static int take(kolo_group *group, void *unused)
             failed = pass_on(group, &exam);
         if (!failed)
             failed = train(group, (unsigned)rand_r(&seed));
+        if (!failed && has_the_hosts_bits())
+            failed = bits_take_call(group, wish.memory, (unsigned)rand_r(&seed));
         atomic_fetch_add(&counts->calls, 1);
         goes_on = !ko_deadline_passed(&end);
         if (!failed && kolo_all_reduce(group, &goes_on, &goes_on, 1, KOLO_INT32, KOLO_MIN))
