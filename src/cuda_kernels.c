@@ -133,11 +133,30 @@ static int check_build(void)
                                              "where nvcc is, or with CUDA=1 to see why not");
 }
 
+/* Since CUDA 12.8 nvcc packs images by zstd (the Makefile's compress-mode), which drivers can undo
+ * since 12.4. What those before say to such an image is no help. */
+static bool is_packed_for_later(int version)
+{
+    static const unsigned char zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+
+    return version && version < 12040 &&
+           memmem(ko_cuda_image, ko_cuda_image_bytes, zstd, sizeof zstd);
+}
+
 /* What the driver says to the image, at once or when a kernel of it is wanted on a GPU. */
 static int check_image(const struct ko_cuda *cuda, ko_cu_result result)
 {
     int version = 0;
 
+    if (!result || result == KO_CU_OUT_OF_MEMORY)
+        return ko_cuda_check(cuda, result, "the kernels cannot be loaded");
+    (void)cuda->driver_version(&version);
+    if (is_packed_for_later(version))
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "the driver, of CUDA %d.%d, is too old to unpack the kernels of this build "
+                       "of kolo (%d), which drivers of CUDA 12.4 and later can; update it, or "
+                       "build with an nvcc of before CUDA 12.8",
+                       version / 1000, version % 1000 / 10, result);
     if (result == KO_CU_NO_BINARY)
         return ko_fail(KOLO_E_UNSUPPORTED,
                        "this build of kolo has no kernels for this GPU "
@@ -146,7 +165,6 @@ static int check_image(const struct ko_cuda *cuda, ko_cu_result result)
                        result);
     if (result != KO_CU_TEXT_TOO_NEW)
         return ko_cuda_check(cuda, result, "the kernels cannot be loaded");
-    (void)cuda->driver_version(&version);
     return ko_fail(KOLO_E_UNSUPPORTED,
                    "the driver, of CUDA %d.%d, is too old for the kernels of this build of kolo "
                    "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, %d); update it, or build with an older "

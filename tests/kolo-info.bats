@@ -94,6 +94,18 @@ with_double() {
     json '"no kernels for this GPU" in d["gpus"]["without_kernels"] and d["gpus"]["list"]' <<<"$output"
 }
 
+@test "kernels that the driver is too old to unpack are said to be, whatever it says itself" {
+    LC_ALL=C grep -qaP '\x28\xb5\x2f\xfd' "$INFO" || skip "built without an nvcc of CUDA 12.8"
+    local code
+    for code in 200 209 218; do
+        FAKECUDA_VERSION=12030 FAKECUDA_BREAK=cuLibraryLoadData=$code run with_double "$INFO"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"  all of them by way of the host: the driver, of CUDA 12.3, is too old to unpack the kernels of this build of kolo ($code), which drivers of CUDA 12.4 and later can; update it, or build with an nvcc of before CUDA 12.8"* ]]
+    done
+    FAKECUDA_VERSION=12040 FAKECUDA_BREAK=cuLibraryLoadData=200 run with_double "$INFO"
+    [[ "$output" == *"  all of them by way of the host: the kernels cannot be loaded: "* ]]
+}
+
 @test "it says which GPUs have access to each other's memory" {
     FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
     grep -qE '^  0 .*0000:1A:00.0; has access to the memory of 1$' <<<"$output"
