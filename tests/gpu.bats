@@ -41,6 +41,11 @@ setup() {
         [ "$(grep -cE "^\| ends of $kind 3 \| streams' ends when one of 3 $kind aborts .* \| ms \| ok: 3 of 3 name it and go on" <<<"$output")" -eq 2 ]
     done
     [[ "$output" == *"| kolo-perf | all_reduce of 2, 8 bytes, in_place |"* ]]
+    for n in 2 4; do
+        for what in all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv; do
+            grep -E "^\| kolo-perf of all else, $n \| $what of $n, 4096 bytes, (in|out_of)_place \| [0-9.e+]+ \| us \| busbw [0-9.e-]+ \|" <<<"$output"
+        done
+    done
     grep -E "^\| what is to be reached \| all_reduce of processes, 8 bytes \| [0-9.e+]+ \| us \| (reached|missed): at most 100" <<<"$output"
     grep -F "| Gloo beside kolo's all_reduce, at every size |  |  | not measured: at least 5 |" <<<"$output"
     [[ "$output" != *FAILED* ]]
