@@ -338,6 +338,69 @@ static void steps_are_captured(void **state)
                          0);
 }
 
+/* ---- arenas ---------------------------------------------------------------------------------- */
+
+/* What kolo would copy by. */
+static int train_without_copies(kolo_ddp *ddp)
+{
+    int failed = 0;
+
+    setenv("FAKECUDA_BREAK", "cuMemcpyAsync=719", 1);
+    for (size_t i = 2; i-- > 0 && !failed;)
+        failed = kolo_ddp_ready(ddp, i);
+    if (!failed)
+        failed = kolo_ddp_wait(ddp);
+    unsetenv("FAKECUDA_BREAK");
+    return failed ? ranks_fail("a step") : 0;
+}
+
+/* Gradients that lie side by side are reduced where they are, also those that travel as smaller
+ * floats: nothing is copied into a bucket or out of it. */
+static int train_in_an_arena(kolo_group *group, void *wire)
+{
+    const kolo_ddp_options options = {.wire = *(const kolo_dtype *)wire};
+    const int size = kolo_group_size(group), rank = kolo_group_rank(group);
+    float grads[MOST], have[MOST];
+    int failed = gpu_rank_enter(group);
+    kolo_param params[2] = {{.name = "a", .count = 700, .dtype = KOLO_FLOAT32},
+                            {.name = "b", .count = MOST - 700, .dtype = KOLO_FLOAT32}};
+    float *data, *grad;
+    kolo_ddp *ddp = NULL;
+
+    for (size_t k = 0; k < MOST; k++)
+        grads[k] = part_of_gradient(0, k, 1) * (float)(2 * rank + 1);
+    data = gpu_rank_memory.make(grads, sizeof grads);
+    grad = gpu_rank_memory.make(grads, sizeof grads);
+    for (int i = 0; i < 2; i++) {
+        params[i].data = data + (i ? params[0].count : 0);
+        params[i].grad = grad + (i ? params[0].count : 0);
+    }
+    if (!failed && kolo_ddp_create(group, params, 2, &options, &ddp))
+        failed = ranks_fail("create");
+    if (!failed)
+        failed = train_without_copies(ddp);
+    kolo_ddp_free(ddp);
+    gpu_rank_memory.fetch(have, data, sizeof have);
+    gpu_rank_memory.fetch(have, grad, sizeof have);
+    for (size_t k = 0; k < MOST && !failed; k++)
+        if (have[k] != (float)size * part_of_gradient(0, k, 1))
+            failed = ranks_fail("gradient %zu is %g", k, (double)have[k]);
+    return gpu_rank_leave(failed);
+}
+
+static void arenas_are_not_copied(void **state)
+{
+    kolo_dtype wires[] = {0, KOLO_FLOAT16, KOLO_BFLOAT16};
+
+    (void)state;
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    exam_set_variables("shm", "", 4096);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2 + i % 2},
+                                   train_in_an_arena, &wires[i]),
+                         0);
+}
+
 /* ---- wrong calls ----------------------------------------------------------------------------- */
 
 static int be_short(kolo_group *group, void *unused)
@@ -410,9 +473,8 @@ static void threads_train(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_train),
-        cmocka_unit_test(steps_are_captured),
-        cmocka_unit_test(faults_are_told),
+        cmocka_unit_test(processes_train),       cmocka_unit_test(steps_are_captured),
+        cmocka_unit_test(arenas_are_not_copied), cmocka_unit_test(faults_are_told),
         cmocka_unit_test(threads_train),
     };
 
