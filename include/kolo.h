@@ -289,11 +289,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * processes, that all use one GPU the buffers of collectives stay there; if they use several of one
  * host that have access to each other's memory, what has to goes from GPU to GPU; and a message of
  * more than 128 bytes goes by one copy of the receiver's, for which its sender waits. Among as many
- * on several hosts, where all of each host can do that, or where each is alone on its host and all
- * have RDMA adapters that may reach GPU memory, each takes only its share of a long all_reduce,
- * all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through host
- * memory: what a host's GPUs have they reduce first, and what comes back they pass on. Over RDMA
- * adapters that reach GPU memory such shares, and long messages, go past the host's. Else all
+ * on each of several hosts, where all of each host can do that, or where each is alone on its host
+ * and all have RDMA adapters that may reach GPU memory, each takes only its share of a long
+ * all_reduce, all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through
+ * host memory: what a host's GPUs have they reduce first, and what comes back they pass on. Over
+ * RDMA adapters that reach GPU memory such shares, and long messages, go past the host's. Else all
  * travels by way of host memory, as do messages from memory in pieces (cuMemCreate) to other
  * processes outside of graphs. Memory that its owner cannot hand to another process is that of a
  * pool (cudaMallocAsync), and more than 256 pieces in a row: collectives of one host work on copies

@@ -12,7 +12,7 @@
 
 struct ko_hosts {
     int n;             /* hosts */
-    int least;         /* ranks of the smallest one */
+    int least, most;   /* ranks of the smallest one, and of the largest */
     bool has_windows;  /* some ranks of one host share memory */
     const int *host;   /* by rank */
     const int *place;  /* by rank */

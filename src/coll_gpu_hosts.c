@@ -20,10 +20,18 @@
 #include "dtype.h"
 #include "gpu_direct.h"
 #include "mailbox_gpu.h"
+#include "status.h"
+
+#include <stdlib.h>
 
 enum {
     ALIGNMENT = 64,
     LEAST_OF_PIECE = 4 /* shorter calls than this part of a piece are not worth the messages */
+};
+
+/* What goes from one rank to all, and where it lies in a slot. */
+struct lists {
+    size_t *counts, *starts; /* by rank */
 };
 
 struct divided {
@@ -32,14 +40,17 @@ struct divided {
     struct ko_division division;
     int rank, host, nmates;             /* ranks of the host, this one too */
     const int *mates;                   /* the host's ranks */
-    uint64_t ins[KO_FOLD_MOST];         /* by rank: of the mates' buffers the addresses here */
+    struct ko_offer *offers;            /* by rank */
+    uint64_t ins[KO_FOLD_MOST];         /* by place: of the mates' buffers the addresses here */
     uint64_t outs[KO_FOLD_MOST];        /* those that the call has */
     double factors[KO_FOLD_MOST];       /* by place */
     size_t most;                        /* elements of a block in a piece */
     struct ko_held *held;               /* the slots are GPU memory; NULL: they are the host's */
     unsigned char *memory;              /* two slots of: */
     size_t slot_bytes, sums_at, stride; /* sums: what each other host has for this rank's block */
-    size_t at[KO_FOLD_MOST];            /* by owner: a block that this rank deals with */
+    size_t *at;                         /* by owner: a block that this rank deals with */
+    const void **parts;                 /* by host: a place for what it has for this rank's block */
+    struct lists others, own;           /* places for what is passed */
     ko_cu_ptr scratch;                  /* else, on the GPU: for a piece of one block */
 };
 
@@ -105,14 +116,19 @@ static uint64_t address(const struct divided *d, uint64_t buffer, bool is_block,
     return buffer + ((part.at - begin) << d->division.shift);
 }
 
-static uint64_t in_at(const struct divided *d, int rank, int owner, struct ko_part part)
+/* Of a mate's buffers. */
+static uint64_t in_at(const struct divided *d, int mate, int owner, struct ko_part part)
 {
-    return address(d, d->ins[rank], d->call->what == KO_ALL_GATHER, owner, part);
+    const int place = d->division.hosts->place[mate];
+
+    return address(d, d->ins[place], d->call->what == KO_ALL_GATHER, owner, part);
 }
 
-static uint64_t out_at(const struct divided *d, int rank, int owner, struct ko_part part)
+static uint64_t out_at(const struct divided *d, int mate, int owner, struct ko_part part)
 {
-    return address(d, d->outs[rank], d->call->what == KO_REDUCE_SCATTER, owner, part);
+    const int place = d->division.hosts->place[mate];
+
+    return address(d, d->outs[place], d->call->what == KO_REDUCE_SCATTER, owner, part);
 }
 
 static bool has_result(const struct divided *d, int owner)
@@ -193,11 +209,6 @@ static int begin_in(void *work, size_t k)
 
 /* ---- between hosts --------------------------------------------------------------------------- */
 
-/* What goes from one rank to all, and where it lies in a slot. */
-struct lists {
-    size_t counts[KO_FOLD_MOST], starts[KO_FOLD_MOST];
-};
-
 static int pass(const struct divided *d, size_t k, const struct lists *sent,
                 const struct lists *wanted)
 {
@@ -227,19 +238,17 @@ static size_t sum_at(const struct divided *d, int host)
 }
 
 /* What this rank has of blocks that it deals with for others, and of others for its own. */
-static void list_passing(const struct divided *d, size_t k, struct lists *others, struct lists *own,
-                         bool is_inward)
+static void list_passing(const struct divided *d, size_t k, bool is_inward)
 {
-    *others = *own = (struct lists){.counts = {0}};
+    const struct lists *others = &d->others, *own = &d->own;
+
     for (int r = 0; r < d->group->size; r++) {
-        if (!is_mate(d, r) && is_mine(d, r)) {
-            others->counts[r] = bytes_of(d, r, k);
-            others->starts[r] = d->at[r];
-        }
-        if (is_deputy(d, r)) {
-            own->counts[r] = bytes_of(d, d->rank, k);
-            own->starts[r] = is_inward ? sum_at(d, d->division.hosts->host[r]) : d->at[d->rank];
-        }
+        const bool is_theirs = !is_mate(d, r) && is_mine(d, r), is_own = is_deputy(d, r);
+
+        others->counts[r] = is_theirs ? bytes_of(d, r, k) : 0;
+        others->starts[r] = d->at[r];
+        own->counts[r] = is_own ? bytes_of(d, d->rank, k) : 0;
+        own->starts[r] = is_inward ? sum_at(d, d->division.hosts->host[r]) : d->at[d->rank];
     }
 }
 
@@ -277,19 +286,18 @@ static int reduce(const struct divided *d, size_t k)
     const int nhosts = d->division.hosts->n;
     unsigned char *own = slot(d, k) + d->at[d->rank];
     struct ko_fold fold = {.count = part.count, .nparts = (uint32_t)nhosts, .nouts = 1};
-    const void *parts[KO_FOLD_MOST];
 
-    for (int host = 0; host < nhosts; host++) {
-        parts[host] = host == d->host ? own : slot(d, k) + sum_at(d, host);
-        fold.parts[host] = (uintptr_t)parts[host];
-    }
+    for (int host = 0; host < nhosts; host++)
+        d->parts[host] = host == d->host ? own : slot(d, k) + sum_at(d, host);
+    for (int host = 0; host < nhosts && d->held; host++)
+        fold.parts[host] = (uintptr_t)d->parts[host];
     fold.outs[0] = (uintptr_t)own;
     if (!part.count)
         return KOLO_OK;
     if (d->held)
         return reduce_on_gpu(d, &fold);
     ko_reduction_of(d->call->dtype, d->call->op)
-        ->many(own, parts, nhosts, part.count, d->group->size);
+        ->many(own, d->parts, nhosts, part.count, d->group->size);
     return KOLO_OK;
 }
 
@@ -301,18 +309,17 @@ static bool is_for_owners(enum ko_collective what)
 static int cross(void *work, size_t k)
 {
     const struct divided *d = work;
-    struct lists others, own;
     int err = KOLO_OK;
 
     if (ko_is_reducing(d->call->what)) {
-        list_passing(d, k, &others, &own, true);
-        err = pass(d, k, &others, &own);
+        list_passing(d, k, true);
+        err = pass(d, k, &d->others, &d->own);
         if (!err)
             err = reduce(d, k);
     }
     if (!err && !is_for_owners(d->call->what)) {
-        list_passing(d, k, &others, &own, false);
-        err = pass(d, k, &own, &others);
+        list_passing(d, k, false);
+        err = pass(d, k, &d->own, &d->others);
     }
     return err;
 }
@@ -361,6 +368,22 @@ static int begin_out(void *work, size_t k)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+/* For what is as long as the group has ranks, or hosts. */
+static int make_lists(struct divided *d)
+{
+    const size_t n = (size_t)d->group->size, nhosts = (size_t)d->division.hosts->n;
+    const size_t nbytes = n * (sizeof *d->offers + 5 * sizeof *d->at) + nhosts * sizeof *d->parts;
+
+    d->offers = ko_alloc(nbytes, "a call that hosts divide");
+    if (!d->offers)
+        return KOLO_E_NOMEM;
+    d->at = (size_t *)(void *)(d->offers + n);
+    d->others = (struct lists){d->at + n, d->at + 2 * n};
+    d->own = (struct lists){d->at + 3 * n, d->at + 4 * n};
+    d->parts = (const void **)(void *)(d->at + 5 * n);
+    return KOLO_OK;
+}
+
 static void lay_out(struct divided *d)
 {
     size_t nblocks = 0;
@@ -407,16 +430,21 @@ static int begin(struct divided *d)
     d->nmates = host_size(hosts, d->host);
     d->mates = hosts->ranks + hosts->begins[d->host];
     d->most = ko_division_piece(&d->division, (uint64_t)nbytes * (unsigned)hosts->least);
+    err = make_lists(d);
+    if (err)
+        return ko_group_fail(d->group, err, kolo_last_error());
     lay_out(d);
     return KOLO_OK;
 }
 
 /* Puts the slots on the GPU, if the adapters of all links that this rank's share goes by, once they
- * are open, have them there. */
+ * are open, have them there, and its kernels reduce as many parts as there are hosts. */
 static void hold_slots(struct divided *d)
 {
     ko_cu_ptr slots = 0;
 
+    if (ko_is_reducing(d->call->what) && d->division.hosts->n > KO_FOLD_MOST)
+        return;
     for (int r = 0; r < d->group->size; r++) {
         struct ko_link *link = d->group->collectives.ports[r].link;
 
@@ -435,8 +463,10 @@ static void hold_slots(struct divided *d)
 }
 
 /* The slots are on the GPUs of all ranks, or of none. */
-static void settle(struct divided *d, const struct ko_offer *offers)
+static void settle(struct divided *d)
 {
+    const struct ko_offer *offers = d->offers;
+
     for (int r = 0; r < d->group->size; r++)
         if (!offers[r].is_direct) {
             ko_held_let_go(d->held);
@@ -445,13 +475,13 @@ static void settle(struct divided *d, const struct ko_offer *offers)
     for (int i = 0; i < d->nmates; i++) {
         const int r = d->mates[i];
 
-        d->ins[r] = ko_gpu_share_address(d->group->share, r, &offers[r].in);
-        d->outs[r] = ko_gpu_share_address(d->group->share, r, &offers[r].out);
+        d->ins[i] = ko_gpu_share_address(d->group->share, r, &offers[r].in);
+        d->outs[i] = ko_gpu_share_address(d->group->share, r, &offers[r].out);
         d->factors[i] = offers[r].factor;
     }
 }
 
-static int carry_out(struct divided *d, const struct ko_offer *offers)
+static int carry_out(struct divided *d)
 {
     struct ko_piecework piecework = {.group = d->group,
                                      .call = d->call,
@@ -460,20 +490,18 @@ static int carry_out(struct divided *d, const struct ko_offer *offers)
                                      .begin_in = begin_in,
                                      .cross = cross,
                                      .begin_out = begin_out};
-    unsigned char is_done = 1, all[KO_FOLD_MOST];
     int err;
 
-    settle(d, offers);
+    settle(d);
     err = make_room(d);
     if (!err)
         err = ko_coll_run_pieces(&piecework, d);
-    return err ? err : ko_coll_exchange(d->group, KO_ALL_GATHER, &is_done, all, 1, 0);
+    return err ? err : ko_coll_exchange(d->group, KO_BARRIER, NULL, NULL, 0, 0);
 }
 
 int ko_coll_run_divided(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct divided divided = {.group = group, .call = call};
-    struct ko_offer offers[KO_FOLD_MOST];
     bool is_reached = false;
     int err = begin(&divided);
 
@@ -481,11 +509,12 @@ int ko_coll_run_divided(kolo_group *group, const struct ko_call *call, ko_run *r
         err = ko_coll_await_input(group, call);
     if (!err) {
         hold_slots(&divided);
-        err = ko_coll_meet(group, call, divided.held, offers, &is_reached);
+        err = ko_coll_meet(group, call, divided.held, divided.offers, &is_reached);
     }
     group->gpu_ways.divided += !err && is_reached;
     if (!err && is_reached)
-        err = carry_out(&divided, offers);
+        err = carry_out(&divided);
     ko_held_let_go(divided.held);
+    free(divided.offers);
     return err || is_reached ? err : ko_coll_run_by_host(group, call, run);
 }

@@ -9,8 +9,10 @@
 #include "kernel_args.h"
 #include "log.h"
 #include "mailbox_gpu.h"
+#include "status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What a rank says of itself when the ranks meet. */
@@ -38,12 +40,11 @@ static bool is_mate(const kolo_group *group, int rank)
 /* Whether all ranks say yes. */
 static int agree(kolo_group *group, bool mine, bool *all)
 {
-    unsigned char own = mine, everyones[KO_FOLD_MOST];
-    int err = kolo_all_gather(group, &own, everyones, 1, KOLO_UINT8);
+    const unsigned char own = mine;
+    unsigned char least = 0;
+    int err = kolo_all_reduce(group, &own, &least, 1, KOLO_UINT8, KOLO_MIN);
 
-    *all = !err;
-    for (int r = 0; r < group->size && !err; r++)
-        *all &= everyones[r];
+    *all = !err && least;
     return err;
 }
 
@@ -93,25 +94,30 @@ static int share_words(kolo_group *group, struct ko_gpu_share *share)
     return err;
 }
 
-static int open_share(kolo_group *group, enum ko_gpu_layout layout)
+/* Among ranks of several hosts. */
+static int open_divided(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
 {
-    bool here[KO_FOLD_MOST];
     struct ko_gpu_share *share;
-    struct ko_places *places = NULL;
-    int err;
+    int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
 
-    for (int r = 0; r < group->size; r++)
-        here[r] = is_here(group, r);
-    err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
     if (err)
         return err;
-    if (group->hosts->n > 1) {
-        for (int r = 0; r < group->size; r++)
-            if (!is_mate(group, r))
-                ko_gpu_share_set_away(share, r);
-        atomic_store(&group->share, share);
-        return KOLO_OK;
-    }
+    for (int r = 0; r < group->size; r++)
+        if (!is_mate(group, r))
+            ko_gpu_share_set_away(share, r);
+    atomic_store(&group->share, share);
+    return KOLO_OK;
+}
+
+/* Among ranks of one. */
+static int open_shared(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
+{
+    struct ko_gpu_share *share;
+    struct ko_places *places = NULL;
+    int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
+
+    if (err)
+        return err;
     err = share_words(group, share);
     if (err) {
         ko_gpu_share_close(share);
@@ -126,6 +132,21 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
     if (!err && places)
         atomic_store(&group->places, places);
     atomic_store(&group->share, share);
+    return err;
+}
+
+static int open_share(kolo_group *group, enum ko_gpu_layout layout)
+{
+    bool *here = ko_alloc((size_t)group->size * sizeof *here, "a group's GPUs");
+    int err;
+
+    if (!here)
+        return KOLO_E_NOMEM;
+    for (int r = 0; r < group->size; r++)
+        here[r] = is_here(group, r);
+    err =
+        group->hosts->n > 1 ? open_divided(group, here, layout) : open_shared(group, here, layout);
+    free(here);
     return err;
 }
 
@@ -199,21 +220,14 @@ static int find_gpus(kolo_group *group)
     return err;
 }
 
-/* All ranks together, also those that have no GPU. */
-static int meet(kolo_group *group)
+/* With room for what all ranks say. */
+static int meet_with(kolo_group *group, struct presence *all)
 {
-    struct presence mine, all[KO_FOLD_MOST];
+    struct presence mine;
     enum ko_gpu_layout layout = KO_GPU_ONE;
     bool are_together = false;
-    int err = find_gpus(group);
+    int err;
 
-    if (!err && group->size > KO_FOLD_MOST && group->has_gpus)
-        ko_log(KO_LOG_INFO,
-               "collectives of GPU memory go by way of host memory: %d ranks are more than the %d "
-               "that can share it",
-               group->size, KO_FOLD_MOST);
-    if (err || group->size > KO_FOLD_MOST)
-        return err;
     describe_self(group, &mine);
     err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
     if (!err)
@@ -230,6 +244,29 @@ static int meet(kolo_group *group)
                : group->hosts->n > 1  ? "each rank its share between hosts"
                : layout == KO_GPU_ONE ? "through the GPU that all ranks share"
                                       : "from GPU to GPU");
+    return err;
+}
+
+/* All ranks together, also those that have no GPU. */
+static int meet(kolo_group *group)
+{
+    struct presence *all;
+    int err = find_gpus(group);
+
+    if (err || !group->has_gpus)
+        return err;
+    if (group->hosts->most > KO_FOLD_MOST) {
+        ko_log(KO_LOG_INFO,
+               "collectives of GPU memory go by way of host memory: %d ranks of one host are more "
+               "than the %d that can share it",
+               group->hosts->most, KO_FOLD_MOST);
+        return KOLO_OK;
+    }
+    all = ko_alloc((size_t)group->size * sizeof *all, "the GPUs of a group's ranks");
+    if (!all)
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    err = meet_with(group, all);
+    free(all);
     return err;
 }
 

@@ -85,13 +85,29 @@ static void refuse(kolo_group *group, const struct ko_offer *offers)
     }
 }
 
+/* Whether all ranks say yes. */
+static int ask_all(kolo_group *group, bool mine, bool *all)
+{
+    const unsigned char own = mine;
+    unsigned char least = own;
+    const struct ko_call call = {.what = KO_ALL_REDUCE,
+                                 .in = &own,
+                                 .out = &least,
+                                 .count = 1,
+                                 .dtype = KOLO_UINT8,
+                                 .op = KOLO_MIN};
+    int err = group->size > 1 ? ko_coll_run(group, &call, ko_coll_choose(group, &call)) : KOLO_OK;
+
+    *all = least;
+    return err;
+}
+
 /* Whether all ranks reach all buffers. The ranks ask each other only about allocations that are
  * new: of others, all of them have the same answer. */
 static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reached)
 {
     const struct ko_offer *ours = &offers[group->rank];
-    unsigned char mine = 1, all[KO_FOLD_MOST];
-    bool is_new = false, is_possible = true;
+    bool mine = true, is_new = false, is_possible = true;
     int err = KOLO_OK;
 
     for (int r = 0; r < group->size && !err; r++) {
@@ -103,9 +119,7 @@ static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reac
         mine &= ko_gpu_share_reaches(group->share, r, &offers[r].out);
     }
     if (!err && is_new)
-        err = ko_coll_exchange(group, KO_ALL_GATHER, &mine, all, 1, 0);
-    for (int r = 0; r < group->size && is_new && !err; r++)
-        mine &= all[r];
+        err = ask_all(group, mine, &mine);
     if (!mine && is_new && !err)
         refuse(group, offers);
     *is_reached = is_possible && mine;

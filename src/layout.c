@@ -57,9 +57,13 @@ static int make(const char *const machines[], int n, int per_host, struct ko_hos
     hosts->begins = begins;
     hosts->has_windows = hosts->n < n;
     hosts->least = n;
-    for (int h = 0; h < hosts->n; h++)
-        if (host_size(hosts, h) < hosts->least)
-            hosts->least = host_size(hosts, h);
+    hosts->most = 1;
+    for (int h = 0; h < hosts->n; h++) {
+        const int size = host_size(hosts, h);
+
+        hosts->least = size < hosts->least ? size : hosts->least;
+        hosts->most = size > hosts->most ? size : hosts->most;
+    }
     *hosts_out = hosts;
     return KOLO_OK;
 }

@@ -6,6 +6,7 @@
  * ranks alike.
  */
 #include "bench/call.h"
+#include "coll_gpu_division.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_hosts.h"
@@ -50,15 +51,21 @@ static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE, KO_BROADCAS
                                            KO_REDUCE_SCATTER};
 enum { NWHATS = sizeof whats / sizeof *whats };
 
+static int take_lengths(kolo_group *group, const size_t *counts, size_t n)
+{
+    int failed = gpu_rank_enter(group);
+
+    for (int i = 0; i < NWHATS && !failed; i++)
+        failed = exam_take_forms(group, whats[i], counts, n, &gpu_rank_memory);
+    return gpu_rank_leave(failed);
+}
+
 static int take_all_forms(kolo_group *group, void *unused)
 {
     static const size_t counts[] = {0, 1, 37, 5003, 20011};
-    int failed = gpu_rank_enter(group);
 
     (void)unused;
-    for (int i = 0; i < NWHATS && !failed; i++)
-        failed = exam_take_forms(group, whats[i], counts, 5, &gpu_rank_memory);
-    return gpu_rank_leave(failed);
+    return take_lengths(group, counts, 5);
 }
 
 static void all_shapes(void **state)
@@ -75,6 +82,24 @@ static void all_shapes(void **state)
     gpu_hosts_run_with("3", "baab", take_all_forms);
     unsetenv("KOLO_CHECK");
     setenv("KOLO_CUDA_PIECE_BYTES", "8192", 1);
+}
+
+static int take_one_length(kolo_group *group, void *unused)
+{
+    static const size_t count = 5003;
+
+    (void)unused;
+    return take_lengths(group, &count, 1);
+}
+
+/* More ranks, and more hosts, than a kernel takes parts; and more on one host, which go whole by
+ * way of host memory. */
+static void many_ranks(void **state)
+{
+    (void)state;
+    gpu_hosts_run_with("3", "aabcdefghijklmnopq", take_one_length);
+    gpu_hosts_run_with("1", "aaaaaaaaaaaaaaabbb", take_one_length);
+    gpu_hosts_run_with("1", "aaaaaaaaaaaaaaaaab", take_one_length);
 }
 
 static int take_types(kolo_group *group, void *unused)
@@ -137,7 +162,8 @@ static int count_shares(kolo_group *group, void *hosts)
     if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
         abort();
     for (int i = 0; i < NWHATS && !failed; i++)
-        failed = count_one(group, whats[i], hosts, in, out);
+        if (ko_division_suits(whats[i], group->hosts))
+            failed = count_one(group, whats[i], hosts, in, out);
     discard(in);
     discard(out);
     return gpu_rank_leave(failed);
@@ -148,6 +174,8 @@ static void each_rank_stages_its_share(void **state)
     (void)state;
     gpu_hosts_run("aabb", count_shares);
     gpu_hosts_run("aaabbb", count_shares);
+    gpu_hosts_run("aaaaaaaaabbbbbbbbb", count_shares);
+    gpu_hosts_run_with("3", "aabbccddeeffgghhii", count_shares);
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -455,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rank_stages_its_share),
         cmocka_unit_test(all_shapes),
+        cmocka_unit_test(many_ranks),
         cmocka_unit_test(all_types),
         cmocka_unit_test(bits_are_the_same),
         cmocka_unit_test(factors),

@@ -62,14 +62,22 @@ static void run(const char *hosts, const char *ngpus, int tolerated, ranks_body 
 
 /* ---- results --------------------------------------------------------------------------------- */
 
+static int take_lengths(kolo_group *group, const size_t *counts, size_t n)
+{
+    int failed = 0;
+
+    for (int i = 0; i < NWHATS && !failed; i++)
+        failed = exam_take_forms(group, whats[i], counts, n, &gpu_rank_memory);
+    return failed;
+}
+
 static int take_all(kolo_group *group, void *unused)
 {
     static const size_t counts[] = {0, 1, 5003, 20011, COUNT};
     int failed = gpu_rank_enter(group);
 
     (void)unused;
-    for (int i = 0; i < NWHATS && !failed; i++)
-        failed = exam_take_forms(group, whats[i], counts, 5, &gpu_rank_memory);
+    failed = failed || take_lengths(group, counts, 5);
     failed = failed || exam_take_types(group, COUNT / 2 + 1, &gpu_rank_memory);
     return gpu_rank_leave(failed);
 }
@@ -90,6 +98,21 @@ static void results(void **state)
     setenv("FAKEVERBS_DEVICES", "w0:iwarp", 1);
     run("aabb", "1", 0, take_all);
     unsetenv("FAKEVERBS_DEVICES");
+}
+
+static int take_one_length(kolo_group *group, void *unused)
+{
+    static const size_t count = 5003;
+
+    (void)unused;
+    return gpu_rank_leave(gpu_rank_enter(group) || take_lengths(group, &count, 1));
+}
+
+/* More than a kernel takes parts. */
+static void many_hosts(void **state)
+{
+    (void)state;
+    run("abcdefghijklmnopq", "1", 0, take_one_length);
 }
 
 /* ---- factors --------------------------------------------------------------------------------- */
@@ -256,8 +279,11 @@ static void lost_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),    cmocka_unit_test(results),
-        cmocka_unit_test(factors),   cmocka_unit_test(copies_where_one_cannot),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(results),
+        cmocka_unit_test(many_hosts),
+        cmocka_unit_test(factors),
+        cmocka_unit_test(copies_where_one_cannot),
         cmocka_unit_test(lost_rank),
     };
 

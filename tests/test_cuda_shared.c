@@ -451,7 +451,7 @@ static void more_ranks_than_can_share(void **state)
     setenv("FAKECUDA_DEVICES", "1", 1);
     exam_set_variables("shm", "", SLICE_BYTES);
     assert_int_equal(ranks_run_logged(17, sum_on_gpu, text, sizeof text), 0);
-    assert_non_null(strstr(text, "17 ranks are more than the 16 that can share it"));
+    assert_non_null(strstr(text, "17 ranks of one host are more than the 16 that can share it"));
 }
 
 static int reach_less(kolo_group *group, void *unused)

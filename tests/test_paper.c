@@ -490,7 +490,7 @@ static void a_tally_counts_what_is_written(void **state)
 {
     static const int host[] = {0, 0, 0, 1, 1, 2, 2}, place[] = {0, 1, 2, 0, 1, 0, 1};
     static const int begins[] = {0, 3, 5, 7}, ranks[] = {0, 1, 2, 3, 4, 5, 6};
-    const struct ko_hosts hosts = {3, 2, true, host, place, begins, ranks};
+    const struct ko_hosts hosts = {3, 2, 2, true, host, place, begins, ranks};
 
     (void)state;
     for (int i = 0; i < ko_npaper_texts; i++)

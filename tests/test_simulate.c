@@ -327,7 +327,7 @@ static void the_wire_is_shared(void **state)
 static void what_stays_on_a_host_passes_no_wire(void **state)
 {
     static const int all_on[] = {0, 0}, place[] = {0, 1}, begins[] = {0, 2}, ranks[] = {0, 1};
-    const struct ko_hosts one = {1, 2, false, all_on, place, begins, ranks};
+    const struct ko_hosts one = {1, 2, 2, false, all_on, place, begins, ranks};
     struct ko_costs costs = free_costs();
     const struct ko_simulation simulation = {
         .call = {.text = predicted_text(KO_BROADCAST, "direct"),
