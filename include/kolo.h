@@ -292,18 +292,18 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * on each of several hosts, where all of each host can do that, or where each is alone on its host
  * and all have RDMA adapters that may reach GPU memory, each takes only its share of a long
  * all_reduce, all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through
- * host memory: what a host's GPUs have they reduce first, and what comes back they pass on. Over
- * RDMA adapters that reach GPU memory such shares, and long messages, go past the host's. Else all
- * travels by way of host memory, as do messages from memory in pieces (cuMemCreate) to other
- * processes outside of graphs. Memory that its owner cannot hand to another process is that of a
- * pool (cudaMallocAsync), and more than 256 pieces in a row: collectives of one host work on copies
- * of it, of up to 32 MiB of each buffer, in other memory of the GPU; with blocks of different
- * lengths, or the step of an optimizer, in the host's, as do messages. Where ranks that are threads
- * share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses CUDA: the GPU
- * has 8 queues for a process's streams else, of which each rank has up to three, this one and two
- * of the library's, and a stream may stand behind another's that waits, or that has other work. A
- * group's first call of this is a collective one, which a rank without a GPU makes too; any rank
- * may have another GPU, or none.
+ * host memory: what a host's GPUs have they reduce first, and what comes back they pass on;
+ * messages inside a host go as above. Over RDMA adapters that reach GPU memory such shares, and
+ * long messages, go past the host's. Else all travels by way of host memory, as do messages from
+ * memory in pieces (cuMemCreate) to other processes outside of graphs. Memory that its owner cannot
+ * hand to another process is that of a pool (cudaMallocAsync), and more than 256 pieces in a row:
+ * collectives of one host work on copies of it, of up to 32 MiB of each buffer, in other memory of
+ * the GPU; with blocks of different lengths, or the step of an optimizer, in the host's, as do
+ * messages. Where ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before
+ * the process first uses CUDA: the GPU has 8 queues for a process's streams else, of which each
+ * rank has up to three, this one and two of the library's, and a stream may stand behind another's
+ * that waits, or that has other work. A group's first call of this is a collective one, which a
+ * rank without a GPU makes too; any rank may have another GPU, or none.
  * Another stream may be set later, of the same GPU; until then calls use this one, barriers too, so
  * set another before destroying it, or free the group. KOLO_E_UNSUPPORTED says why no GPU can be
  * used here. A buffer that the driver knows to end before the call's last byte, or whose address is
@@ -312,8 +312,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * barrier too, unless it goes by way of host memory (KOLO_E_UNSUPPORTED): it returns at once,
  * with a work that is done, and happens each time that all ranks launch their graphs, in any
  * stream, with no part of the host's; on one GPU the work of all is in one rank's graph, for each
- * call the next one's. So does a message of GPU memory, or of no elements, between
- * ranks of one host that share it as above, by one copy: its two ends find each other while both
+ * call the next one's. So does a message of GPU memory, or of no elements, in a group of one host
+ * whose ranks share it as above, by one copy: its two ends find each other while both
  * are captured, so that a call waits until the other rank captures its own, and a receive may be
  * longer, or take any rank or tag. A batch in a graph sends at once and receives in the order of
  * its operations; at most 64 of it go to one rank. Memory in pieces its sender hands to the other

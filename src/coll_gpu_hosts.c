@@ -90,7 +90,7 @@ static struct ko_part part_of(const struct divided *d, int owner, size_t k)
 
 static bool is_mate(const struct divided *d, int rank)
 {
-    return d->division.hosts->host[rank] == d->host;
+    return ko_group_is_mate(d->group, rank);
 }
 
 /* Whether this rank deals with the owner's block. */

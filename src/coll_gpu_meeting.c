@@ -31,12 +31,6 @@ static bool is_here(const kolo_group *group, int rank)
            !strcmp(peer->machine, own->machine);
 }
 
-/* Whether a rank is of this one's host. */
-static bool is_mate(const kolo_group *group, int rank)
-{
-    return group->hosts->host[rank] == group->hosts->host[group->rank];
-}
-
 /* Whether all ranks say yes. */
 static int agree(kolo_group *group, bool mine, bool *all)
 {
@@ -57,10 +51,11 @@ static int hand_over(kolo_group *group, struct ko_gpu_share *share,
     return ko_gpu_share_is_handed(place) ? ko_gpu_share_serve(share, place, &deadline) : KOLO_OK;
 }
 
-/* None, if some rank does not reach them. */
-static int try_words(kolo_group *group, struct ko_gpu_share *share)
+/* With room for what all ranks say. are_reached: by all others of their hosts. */
+static int exchange_words(kolo_group *group, struct ko_gpu_share *share, struct ko_gpu_place *all,
+                          bool *are_reached)
 {
-    struct ko_gpu_place mine, all[KO_FOLD_MOST];
+    struct ko_gpu_place mine;
     bool is_reached = true;
     int err = ko_gpu_share_make_words(share, &mine);
 
@@ -72,70 +67,86 @@ static int try_words(kolo_group *group, struct ko_gpu_share *share)
             return ko_group_fail(group, KOLO_E_SYSTEM, kolo_last_error());
         is_reached &= ko_gpu_share_reaches(share, r, &all[r]);
     }
-    if (!err)
-        err = agree(group, is_reached, &is_reached);
-    for (int r = 0; r < group->size && !err && is_reached; r++)
+    return err ? err : agree(group, is_reached, are_reached);
+}
+
+static int try_words(kolo_group *group, struct ko_gpu_share *share, bool *are_reached)
+{
+    struct ko_gpu_place *all = ko_alloc((size_t)group->size * sizeof *all, "a group's words");
+    int err;
+
+    if (!all)
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+    err = exchange_words(group, share, all, are_reached);
+    for (int r = 0; r < group->size && !err && *are_reached && group->hosts->n == 1; r++)
         ko_gpu_share_open_words(share, r, &all[r]);
+    free(all);
     return err;
 }
 
-/* For graphs. What is not reached by handles is perhaps without. */
-static int share_words(kolo_group *group, struct ko_gpu_share *share)
+/* For graphs of one host's ranks, and to find out whether ranks of a host reach each other's
+ * memory. What is not reached by handles is perhaps without. */
+static int share_words(kolo_group *group, struct ko_gpu_share *share, bool *are_reached)
 {
     const bool has_handles = ko_gpu_share_has_handles(share);
-    int err = try_words(group, share);
+    int err = try_words(group, share, are_reached);
 
-    if (err || ko_gpu_share_has_words(share))
+    if (err || *are_reached)
         return err;
     ko_gpu_share_set_handles(share, false);
-    err = try_words(group, share);
-    if (!err && !ko_gpu_share_has_words(share))
+    err = try_words(group, share, are_reached);
+    if (!err && !*are_reached)
         ko_gpu_share_set_handles(share, has_handles);
     return err;
 }
 
-/* Among ranks of several hosts. */
-static int open_divided(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
+/* For messages: all ranks, or none. */
+static int open_places(kolo_group *group, const bool *here, enum ko_gpu_layout layout,
+                       const struct ko_gpu_share *share)
+{
+    struct ko_places *places;
+    int err = ko_places_open(group->gpu, group->size, here, layout, &places);
+
+    if (err)
+        return err;
+    if (!ko_gpu_share_has_handles(share)) {
+        ko_gpu_prefer_pieces(group->gpu);
+        ko_places_forgo_handles(places);
+    }
+    atomic_store(&group->places, places);
+    return KOLO_OK;
+}
+
+static bool have_mates(const kolo_group *group)
+{
+    return group->hosts->n == 1 || group->hosts->n < group->size;
+}
+
+/* here: which ranks are of this process. */
+static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
 {
     struct ko_gpu_share *share;
+    bool are_reached = false;
     int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
 
     if (err)
         return err;
     for (int r = 0; r < group->size; r++)
-        if (!is_mate(group, r))
+        if (!ko_group_is_mate(group, r))
             ko_gpu_share_set_away(share, r);
-    atomic_store(&group->share, share);
-    return KOLO_OK;
-}
-
-/* Among ranks of one. */
-static int open_shared(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
-{
-    struct ko_gpu_share *share;
-    struct ko_places *places = NULL;
-    int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
-
-    if (err)
-        return err;
-    err = share_words(group, share);
+    if (have_mates(group))
+        err = share_words(group, share, &are_reached);
     if (err) {
         ko_gpu_share_close(share);
         return err;
     }
-    if (ko_gpu_share_has_words(share) && !ko_gpu_share_has_handles(share))
-        ko_gpu_prefer_pieces(group->gpu);
-    if (ko_gpu_share_has_words(share))
-        err = ko_places_open(group->gpu, group->size, here, layout, &places);
-    if (!err && places && !ko_gpu_share_has_handles(share))
-        ko_places_forgo_handles(places);
-    if (!err && places)
-        atomic_store(&group->places, places);
+    if (are_reached)
+        err = open_places(group, here, layout, share);
     atomic_store(&group->share, share);
     return err;
 }
 
-static int open_share(kolo_group *group, enum ko_gpu_layout layout)
+static int open_for_all(kolo_group *group, enum ko_gpu_layout layout)
 {
     bool *here = ko_alloc((size_t)group->size * sizeof *here, "a group's GPUs");
     int err;
@@ -144,8 +155,7 @@ static int open_share(kolo_group *group, enum ko_gpu_layout layout)
         return KOLO_E_NOMEM;
     for (int r = 0; r < group->size; r++)
         here[r] = is_here(group, r);
-    err =
-        group->hosts->n > 1 ? open_divided(group, here, layout) : open_shared(group, here, layout);
+    err = open_share(group, here, layout);
     free(here);
     return err;
 }
@@ -164,11 +174,11 @@ static void describe_self(kolo_group *group, struct presence *presence)
  * would gain by it, as far as that is known to all ranks alike. */
 static bool are_on_gpus(const kolo_group *group, const struct presence *all)
 {
-    const bool have_mates = group->hosts->n == 1 || group->hosts->n < group->size;
+    const bool can_share = have_mates(group);
     bool are = true;
 
     for (int r = 0; r < group->size && are; r++)
-        are = all[r].has_kernels && (have_mates || all[r].has_adapters);
+        are = all[r].has_kernels && (can_share || all[r].has_adapters);
     return are;
 }
 
@@ -198,7 +208,7 @@ static bool reaches_all(const kolo_group *group, const struct presence *all)
     if (ko_config_number(KO_CONFIG_CUDA_PEERS, &is_wanted))
         return false;
     for (int r = 0; r < group->size; r++) {
-        if (!is_mate(group, r) || !memcmp(&all[r].gpu, own, sizeof *own) ||
+        if (!ko_group_is_mate(group, r) || !memcmp(&all[r].gpu, own, sizeof *own) ||
             (is_wanted && ko_gpu_reaches(group->gpu, &all[r].gpu)))
             continue;
         ko_log(KO_LOG_INFO, "the GPU of rank %d has no access to the memory of rank %d's",
@@ -237,7 +247,7 @@ static int meet_with(kolo_group *group, struct presence *all)
     if (layout != KO_GPU_ONE)
         err = agree(group, reaches_all(group, all), &are_together);
     if (!err && are_together)
-        err = open_share(group, layout);
+        err = open_for_all(group, layout);
     if (!err)
         ko_log(KO_LOG_INFO, "collectives of GPU memory go %s",
                !group->share          ? "by way of host memory"

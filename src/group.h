@@ -182,6 +182,14 @@ int ko_group_scaled(kolo_group *group, size_t nbytes, unsigned char **memory);
  * Any thread. An error has failed the group. */
 int ko_group_find_hosts(kolo_group *group);
 
+/* Once they are known: whether the rank sits on this one's host. */
+static inline bool ko_group_is_mate(const kolo_group *group, int rank)
+{
+    const struct ko_hosts *hosts = group->hosts;
+
+    return hosts->host[rank] == hosts->host[group->rank];
+}
+
 /* The costs by which the group's collectives are chosen, once its hosts are known: the same on all
  * ranks. Unless a file of costs says otherwise, a host has as many cores as the ranks of the
  * largest one may run on together. */

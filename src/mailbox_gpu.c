@@ -63,24 +63,26 @@ static bool has_room(const struct ko_gpu_place *place, size_t nbytes)
     return place->offset <= place->nbytes && nbytes <= place->nbytes - place->offset;
 }
 
-/* With the lock. */
-static bool describe(struct ko_places *places, int to, const void *buffer, size_t nbytes,
-                     struct ko_gpu_place *place)
+/* With the lock, for a rank of the host. */
+static bool describe(const kolo_group *group, struct ko_places *places, const kolo_p2p *op,
+                     size_t nbytes, struct ko_gpu_place *place)
 {
-    return !ko_gpu_share_describe(places->share, UINT32_C(1) << to, buffer, nbytes, place) &&
-           ko_gpu_share_is_open_to(places->share, to, place) && has_room(place, nbytes);
+    const uint32_t bit = UINT32_C(1) << group->hosts->place[op->peer];
+
+    return !ko_gpu_share_describe(places->share, bit, op->buffer, nbytes, place) &&
+           ko_gpu_share_is_open_to(places->share, op->peer, place) && has_room(place, nbytes);
 }
 
-bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
+bool ko_places_describe(kolo_group *group, const kolo_p2p *op, size_t nbytes,
                         struct ko_gpu_place *place)
 {
     struct ko_places *places = atomic_load(&group->places);
     bool is_open;
 
-    if (!places)
+    if (!places || !ko_group_is_mate(group, op->peer))
         return false;
     pthread_mutex_lock(&places->lock);
-    is_open = describe(places, to, buffer, nbytes, place);
+    is_open = describe(group, places, op, nbytes, place);
     pthread_mutex_unlock(&places->lock);
     return is_open;
 }
@@ -93,7 +95,7 @@ bool ko_places_describe_captured(kolo_group *group, const kolo_p2p *op, size_t n
 
     pthread_mutex_lock(&places->lock);
     is_open = ko_gpu_spans_describe(places->spans, op->peer, op->buffer, nbytes, handover, place) ||
-              describe(places, op->peer, op->buffer, nbytes, place);
+              describe(group, places, op, nbytes, place);
     pthread_mutex_unlock(&places->lock);
     return is_open;
 }
@@ -189,17 +191,17 @@ static int keep(struct ko_places *places, const struct ko_fetch *fetch, int from
 }
 
 /* KO_AGAIN where another rank was ready earlier. */
-static int open_places(kolo_group *group, struct ko_places **places)
+static int open_places(kolo_group *group, int from, struct ko_places **places)
 {
     const bool has_gathered = atomic_load(&group->has_gathered); /* before it looks for them */
 
     *places = atomic_load(&group->places);
-    if (*places)
+    if (*places && ko_group_is_mate(group, from))
         return KOLO_OK;
-    if (group->gpu && !has_gathered)
+    if (!*places && group->gpu && !has_gathered)
         return KO_AGAIN;
     return ko_fail(KOLO_E_PROTOCOL,
-                   "it says where in GPU memory a message lies, but rank %d reaches no rank's",
+                   "it says where in GPU memory a message lies, but rank %d does not reach its",
                    group->rank);
 }
 
@@ -207,7 +209,7 @@ int ko_fetch_step(struct ko_fetch *fetch, int from)
 {
     kolo_group *group = fetch->letter->group;
     struct ko_places *places;
-    int err = open_places(group, &places);
+    int err = open_places(group, from, &places);
 
     if (err)
         return err;

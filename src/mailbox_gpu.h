@@ -18,7 +18,8 @@
 /* How a group's ranks reach memory that messages come from. Any thread. */
 struct ko_places;
 
-/* For a group of n ranks whose memory can be mapped by all; ko_gpu_share_open says the rest. */
+/* For a group of n ranks whose memory can be mapped by all of their hosts; ko_gpu_share_open says
+ * the rest. */
 int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                    struct ko_places **places);
 
@@ -28,9 +29,9 @@ void ko_places_forgo_handles(struct ko_places *places);
 /* Before the group's share is closed. NULL is allowed. */
 void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share);
 
-/* Says where a buffer of nbytes lies, for rank `to` of the group; false: that could not reach it.
+/* Says where a message of nbytes lies, for the rank that it is to; false: that could not reach it.
  */
-bool ko_places_describe(kolo_group *group, int to, const void *buffer, size_t nbytes,
+bool ko_places_describe(kolo_group *group, const kolo_p2p *op, size_t nbytes,
                         struct ko_gpu_place *place);
 
 /* The same of a message that is captured for a graph, which may lie in pieces, too: these the call

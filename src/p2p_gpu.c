@@ -66,7 +66,7 @@ static struct ko_p2p_stages *make(kolo_group *group, size_t n)
 static bool is_described(kolo_group *group, const kolo_p2p *op, struct ko_gpu_place *place)
 {
     return ko_p2p_bytes(op) > sizeof *place &&
-           ko_places_describe(group, op->peer, op->buffer, ko_p2p_bytes(op), place);
+           ko_places_describe(group, op, ko_p2p_bytes(op), place);
 }
 
 /* Once there is a mark: how each message goes. Returns the bytes of host memory that it takes. */

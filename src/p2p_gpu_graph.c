@@ -47,6 +47,8 @@ static int check(kolo_group *group, const kolo_p2p *ops, size_t nops)
 {
     if (!atomic_load(&group->places))
         return refuse("the ranks do not reach each other's GPU memory");
+    if (group->hosts->n > 1)
+        return refuse("the group has ranks on several hosts");
     for (size_t i = 0; i < nops; i++)
         if (ops[i].count && !ko_gpu_holds(group->gpu, ops[i].buffer))
             return refuse("some of a batch are in host memory");

@@ -463,7 +463,9 @@ static int capture(kolo_group *group, void *unused)
     if (failed || gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank_capture())
         return 1;
     failed = ranks_expect(kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM),
-                          KOLO_E_UNSUPPORTED, "goes by way of the host");
+                          KOLO_E_UNSUPPORTED, "goes by way of the host") ||
+             ranks_expect(kolo_send(group, memory, LENGTH, KOLO_FLOAT32, 0, 0), KOLO_E_UNSUPPORTED,
+                          "on several hosts");
     failed = gpu_rank_captured(&exec) || gpu_rank.cuda->graph_exec_destroy(exec) || failed;
     if (!failed && kolo_all_reduce(group, memory, memory, LENGTH, KOLO_FLOAT32, KOLO_SUM))
         failed = ranks_fail("the call behind");

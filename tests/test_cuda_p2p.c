@@ -7,6 +7,7 @@
  */
 #include "exam.h"
 #include "gpu_double.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
@@ -204,42 +205,75 @@ static int too_long(kolo_group *group, void *unused)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Rank 0 sends to rank 1, which copies once, whatever its memory. */
-static int count_one(kolo_group *group, size_t count, bool is_on_gpu)
+struct passage {
+    int from, to;
+    bool is_far; /* to another host */
+};
+
+/* One copy of the receiver's, whatever its memory; of what is far, one of each end's. */
+static struct gpu_bytes bytes_of(const struct passage *passage, uint64_t nbytes, bool is_on_gpu)
 {
-    struct content buffer = make(count, gpu.rank ? -1 : 0, gpu.rank == 0 || is_on_gpu);
     const char *ngpus = getenv("FAKECUDA_DEVICES");
     const bool is_one = ngpus && !strcmp(ngpus, "1");
-    const uint64_t nbytes = count * sizeof(int);
-    struct gpu_bytes before, have, want = {0};
+    struct gpu_bytes want = {0};
+
+    if (passage->is_far) {
+        want.read = gpu.rank == passage->from ? nbytes : 0;
+        want.written = gpu.rank == passage->to && is_on_gpu ? nbytes : 0;
+        want.with_host = want.read + want.written;
+    } else if (gpu.rank == passage->to) {
+        *(is_one ? &want.read : &want.read_there) = nbytes;
+        want.written = is_on_gpu ? nbytes : 0;
+        want.with_host = is_on_gpu ? 0 : nbytes;
+    }
+    return want;
+}
+
+static int count_one(kolo_group *group, const struct passage *passage, size_t count, bool is_on_gpu)
+{
+    const bool is_sender = gpu.rank == passage->from, is_in = is_sender || gpu.rank == passage->to;
+    struct content buffer = make(count, is_sender ? passage->from : -1, is_sender || is_on_gpu);
+    struct gpu_bytes before, have, want;
     int failed = 0;
 
     if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
         return ranks_fail("the stream");
     before = gpu_bytes_now();
-    if (gpu.rank == 0)
-        failed = kolo_send(group, buffer.at, count, KOLO_INT32, 1, 1);
-    else if (gpu.rank == 1)
-        failed = kolo_recv(group, buffer.at, count, KOLO_INT32, 0, 1);
+    if (is_sender)
+        failed = kolo_send(group, buffer.at, count, KOLO_INT32, passage->to, 1);
+    else if (is_in)
+        failed = kolo_recv(group, buffer.at, count, KOLO_INT32, passage->from, 1);
     have = gpu_bytes_since(before);
-    if (gpu.rank == 1) {
-        *(is_one ? &want.read : &want.read_there) = nbytes;
-        want.written = is_on_gpu ? nbytes : 0;
-        want.with_host = is_on_gpu ? 0 : nbytes;
-    }
+    want = bytes_of(passage, count * sizeof(int), is_on_gpu);
     if (failed || memcmp(&have, &want, sizeof want) != 0)
         failed = ranks_fail("%zu elements on rank %d", count, gpu.rank);
-    return failed | check_and_free(&buffer, 0, gpu.rank < 2 ? count : 0, gpu.rank < 2 ? count : 0);
+    return failed | check_and_free(&buffer, passage->from, is_in ? count : 0, is_in ? count : 0);
 }
 
 static int count_bytes(kolo_group *group, void *unused)
 {
     static const size_t counts[] = {33, 1000, 5003, MOST};
+    static const struct passage passage = {0, 1, false};
     int failed = enter(group);
 
     (void)unused;
     for (int i = 0; i < 8 && !failed; i++)
-        failed = count_one(group, counts[i / 2], i % 2);
+        failed = count_one(group, &passage, counts[i / 2], i % 2);
+    return failed;
+}
+
+/* From each rank to the next one, and the last one's to the first. */
+static int count_by_hosts(kolo_group *group, void *hosts_)
+{
+    const char *hosts = hosts_;
+    int failed = enter(group);
+
+    for (int r = 0; r < gpu.n && !failed; r++) {
+        const int to = (r + 1) % gpu.n;
+        const struct passage passage = {r, to, hosts[r] != hosts[to]};
+
+        failed = count_one(group, &passage, 5003, true) || count_one(group, &passage, 33, r % 2);
+    }
     return failed;
 }
 
@@ -461,6 +495,19 @@ static void one_copy(void **state)
     run_by("tcp", RANKS_PROCESSES, 2, count_bytes);
 }
 
+static void one_copy_on_each_host(void **state)
+{
+    (void)state;
+    gpu_hosts_run("aabb", count_by_hosts);
+    gpu_hosts_run("abbcaa", count_by_hosts);
+    gpu_hosts_run_with("3", "aabbccddeeffgghhii", count_by_hosts);
+    gpu_hosts_run("aab", batches);
+    gpu_hosts_run("abba", pass_all);
+    setenv("FAKECUDA_BREAK", "cuIpcOpenMemHandle=1", 1);
+    gpu_hosts_run("abba", pass_all);
+    unsetenv("FAKECUDA_BREAK");
+}
+
 static void any_rank_and_tag(void **state)
 {
     (void)state;
@@ -524,10 +571,15 @@ static void among_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),         cmocka_unit_test(lists),
-        cmocka_unit_test(errors),           cmocka_unit_test(one_copy),
-        cmocka_unit_test(any_rank_and_tag), cmocka_unit_test(short_slices),
-        cmocka_unit_test(nobody_waits),     cmocka_unit_test(lost_ranks_and_aborts),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(one_copy),
+        cmocka_unit_test(one_copy_on_each_host),
+        cmocka_unit_test(any_rank_and_tag),
+        cmocka_unit_test(short_slices),
+        cmocka_unit_test(nobody_waits),
+        cmocka_unit_test(lost_ranks_and_aborts),
         cmocka_unit_test(among_threads),
     };
 

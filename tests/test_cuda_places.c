@@ -5,6 +5,7 @@
  * of NVIDIA's driver.
  */
 #include "clock.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "group.h"
 #include "mailbox_gpu.h"
@@ -150,12 +151,14 @@ static int send_forged(kolo_group *group, void *argument)
     const struct forgery *forgery = argument;
     struct ko_gpu_place place;
     int64_t began;
-    int failed = gpu_rank_enter(group) || ranks_exchange(group);
+    const int mate = group->size == 3 ? 2 : 0;
+    int failed = gpu_rank_enter(group) || (group->rank != 2 && ranks_exchange(group));
     void *buffer = failed ? NULL : allocate();
+    const kolo_p2p to_mate = {1, mate, 1, KOLO_UINT8, NBYTES, buffer, NULL};
 
-    if (failed)
+    if (failed || group->rank == 2)
         return failed;
-    if (group->rank == 1 && !ko_places_describe(group, 0, buffer, NBYTES, &place))
+    if (group->rank == 1 && !ko_places_describe(group, &to_mate, NBYTES, &place))
         return ranks_fail("nothing to forge");
     if (group->rank == 1) {
         forgery->forge(&place);
@@ -169,6 +172,20 @@ static int send_forged(kolo_group *group, void *argument)
     if (gpu_rank.cuda->free((uintptr_t)buffer))
         abort();
     return failed;
+}
+
+static void leave(struct ko_gpu_place *place)
+{
+    (void)place;
+}
+
+/* Rank 1's mate is rank 2, but rank 0 is told. */
+static int send_to_another_host(kolo_group *group, void *unused)
+{
+    struct forgery forgery = {leave, KOLO_E_PROTOCOL, "rank 0 does not reach its"};
+
+    (void)unused;
+    return send_forged(group, &forgery);
 }
 
 static void run_one(enum ranks_kind kind, int ngpus, const struct forgery *forgery)
@@ -194,10 +211,17 @@ static void forged_between_processes(void **state)
     run(RANKS_PROCESSES, &between_processes);
 }
 
+static void of_another_host(void **state)
+{
+    (void)state;
+    gpu_hosts_run_with("1", "abb", send_to_another_host);
+}
+
 /* The last: from here on the driver has threads in this process, which is not to fork. */
 static void forged_between_threads(void **state)
 {
     (void)state;
+    exam_set_variables("shm", "", 4096);
     run(RANKS_THREADS, &between_threads);
 }
 
@@ -205,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forged_between_processes),
+        cmocka_unit_test(of_another_host),
         cmocka_unit_test(forged_between_threads),
     };
 
