@@ -294,16 +294,16 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * all_reduce, all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through
  * host memory: what a host's GPUs have they reduce first, and what comes back they pass on;
  * messages inside a host go as above. Over RDMA adapters that reach GPU memory such shares, and
- * long messages, go past the host's. Else all travels by way of host memory, as do messages from
- * memory in pieces (cuMemCreate) to other processes outside of graphs. Memory that its owner cannot
- * hand to another process is that of a pool (cudaMallocAsync), and more than 256 pieces in a row:
- * collectives of one host work on copies of it, of up to 32 MiB of each buffer, in other memory of
- * the GPU; with blocks of different lengths, or the step of an optimizer, in the host's, as do
- * messages. Where ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before
- * the process first uses CUDA: the GPU has 8 queues for a process's streams else, of which each
- * rank has up to three, this one and two of the library's, and a stream may stand behind another's
- * that waits, or that has other work. A group's first call of this is a collective one, which a
- * rank without a GPU makes too; any rank may have another GPU, or none.
+ * long messages, go past the host's. Else all travels by way of host memory. Memory in pieces
+ * (cuMemCreate) is handed to other processes by the first call that needs it. Memory that its owner
+ * cannot hand to another process is that of a pool (cudaMallocAsync), and more than 256 pieces in a
+ * row: collectives of one host work on copies of it, of up to 32 MiB of each buffer, in other
+ * memory of the GPU; with blocks of different lengths, or the step of an optimizer, in the host's,
+ * as do messages. Where ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32
+ * before the process first uses CUDA: the GPU has 8 queues for a process's streams else, of which
+ * each rank has up to three, this one and two of the library's, and a stream may stand behind
+ * another's that waits, or that has other work. A group's first call of this is a collective one,
+ * which a rank without a GPU makes too; any rank may have another GPU, or none.
  * Another stream may be set later, of the same GPU; until then calls use this one, barriers too, so
  * set another before destroying it, or free the group. KOLO_E_UNSUPPORTED says why no GPU can be
  * used here. A buffer that the driver knows to end before the call's last byte, or whose address is

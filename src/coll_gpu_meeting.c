@@ -100,15 +100,44 @@ static int share_words(kolo_group *group, struct ko_gpu_share *share, bool *are_
     return err;
 }
 
+static void set_away(const kolo_group *group, struct ko_gpu_share *share)
+{
+    for (int r = 0; r < group->size; r++)
+        if (!ko_group_is_mate(group, r))
+            ko_gpu_share_set_away(share, r);
+}
+
+/* Whether memory that has no handles is reached, where words have been by these. */
+static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout layout,
+                      bool *are_reached)
+{
+    struct ko_gpu_share *trial;
+    int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &trial);
+
+    if (err)
+        return err;
+    set_away(group, trial);
+    ko_gpu_share_set_handles(trial, false);
+    err = try_words(group, trial, are_reached);
+    ko_gpu_share_discard(trial);
+    return err;
+}
+
 /* For messages: all ranks, or none. */
 static int open_places(kolo_group *group, const bool *here, enum ko_gpu_layout layout,
                        const struct ko_gpu_share *share)
 {
     struct ko_places *places;
-    int err = ko_places_open(group->gpu, group->size, here, layout, &places);
+    bool has_pieces = true;
+    int err =
+        ko_gpu_share_has_handles(share) ? try_pieces(group, here, layout, &has_pieces) : KOLO_OK;
 
+    if (!err)
+        err = ko_places_open(group->gpu, group->size, here, layout, &places);
     if (err)
         return err;
+    if (has_pieces)
+        ko_places_send_pieces(places);
     if (!ko_gpu_share_has_handles(share)) {
         ko_gpu_prefer_pieces(group->gpu);
         ko_places_forgo_handles(places);
@@ -131,9 +160,7 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
 
     if (err)
         return err;
-    for (int r = 0; r < group->size; r++)
-        if (!ko_group_is_mate(group, r))
-            ko_gpu_share_set_away(share, r);
+    set_away(group, share);
     if (have_mates(group))
         err = share_words(group, share, &are_reached);
     if (err) {

@@ -185,13 +185,8 @@ static void leave_all(struct ko_gpu_share *share)
             known->at = 0;
 }
 
-void ko_gpu_share_close(struct ko_gpu_share *share)
+void ko_gpu_share_discard(struct ko_gpu_share *share)
 {
-    if (!share)
-        return;
-    /* what may still be touched stays mapped; after a failure by graphs too */
-    if (!ko_gpu_comes_to_rest(share->gpu) || atomic_load(&share->has_let_go))
-        leave_all(share);
     if (!ko_gpu_enter(share->gpu)) {
         drop_all(share, share->mine);
         if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
@@ -204,6 +199,16 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
         ko_gpu_leave(share->gpu);
     }
     free(share);
+}
+
+void ko_gpu_share_close(struct ko_gpu_share *share)
+{
+    if (!share)
+        return;
+    /* what may still be touched stays mapped; after a failure by graphs too */
+    if (!ko_gpu_comes_to_rest(share->gpu) || atomic_load(&share->has_let_go))
+        leave_all(share);
+    ko_gpu_share_discard(share);
 }
 
 bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share)

@@ -84,8 +84,11 @@ bool ko_gpu_share_keep_handles(struct ko_gpu_share *share);
 bool ko_gpu_share_has_stages(const struct ko_gpu_share *share);
 void ko_gpu_share_give_up_stages(struct ko_gpu_share *share);
 
-/* NULL is allowed. */
+/* At the end of the group, when its GPU need not be stopped any more. NULL is allowed. */
 void ko_gpu_share_close(struct ko_gpu_share *share);
+
+/* At any time, of one that no stream has used. */
+void ko_gpu_share_discard(struct ko_gpu_share *share);
 
 /* The same, of one that graphs use as they do the other, which they may still after a failure. */
 void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_share *other);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * A span is good as long as all its pieces are where they were. One that is not, or to which pieces
- * have been added, is described anew; of older ones the other rank lets go once it hears that none
- * of their pieces is left, since until then a graph may use one.
+ * have been added, is described anew; of older ones the other rank lets go once it hears that they
+ * are not whole, which it does not while a call may still send it what lies in the rest, or that
+ * none of their pieces is left, if a graph may use one.
  */
 #include "gpu_spans.h"
 
@@ -18,6 +19,8 @@ struct own {
     uint64_t id;
     struct ko_gpu_span span;
     uint32_t holders; /* bits: ranks that have it */
+    int nusers;       /* calls under way that have described it */
+    bool is_kept;     /* graphs use it */
     struct own *next;
 };
 _Static_assert(KO_FOLD_MOST <= 32, "a bit for each rank");
@@ -36,9 +39,10 @@ struct ko_gpu_spans {
     bool is_handing;
     uint64_t last_id;
     struct own *own;
-    int n;
+    int n, nbits;
     struct {
         bool is_here;
+        uint32_t bit; /* 0: none has been described to it */
         struct theirs *theirs;
     } ranks[];
 };
@@ -63,6 +67,21 @@ int ko_gpu_spans_open(struct ko_gpu *gpu, int n, const bool *is_here, bool is_ha
 
 /* ---- one's own ------------------------------------------------------------------------------- */
 
+static uint32_t bit_of(struct ko_gpu_spans *spans, int rank)
+{
+    if (!spans->ranks[rank].bit)
+        spans->ranks[rank].bit = UINT32_C(1) << spans->nbits++;
+    return spans->ranks[rank].bit;
+}
+
+/* With the context: whether others need not reach it any more. */
+static bool has_gone(const struct ko_gpu_spans *spans, const struct own *own)
+{
+    const int left = ko_gpu_span_left(spans->cuda, &own->span);
+
+    return !own->nusers && (!left || (left < own->span.n && !own->is_kept));
+}
+
 /* With the context: of what has gone, what a rank has still mapped, as far as there is room; what
  * none has is forgotten. */
 static void tell_gone(struct ko_gpu_spans *spans, int to, uint64_t *gone)
@@ -72,11 +91,11 @@ static void tell_gone(struct ko_gpu_spans *spans, int to, uint64_t *gone)
 
     while (*link) {
         struct own *own = *link;
-        const bool has_gone = !ko_gpu_span_left(spans->cuda, &own->span);
+        const bool is_gone = has_gone(spans, own);
 
-        if (has_gone && n < KO_GPU_MOST_GONE && own->holders >> to & 1)
+        if (is_gone && n < KO_GPU_MOST_GONE && own->holders & bit_of(spans, to))
             gone[n++] = own->id;
-        if (has_gone && !own->holders) {
+        if (is_gone && !own->holders) {
             *link = own->next;
             free(own);
         } else {
@@ -87,14 +106,15 @@ static void tell_gone(struct ko_gpu_spans *spans, int to, uint64_t *gone)
 
 /* With the context: a good one that has all of the buffer in it, of which the rank has had one
  * perhaps. */
-static struct own *find(const struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nbytes)
+static struct own *find(struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nbytes)
 {
+    const uint32_t bit = bit_of(spans, to);
     struct own *found = NULL;
 
     for (struct own *own = spans->own; own; own = own->next)
         if (ko_gpu_span_has(&own->span, at, nbytes) &&
             ko_gpu_span_left(spans->cuda, &own->span) == own->span.n &&
-            (!found || own->holders >> to & 1))
+            (!found || own->holders & bit))
             found = own;
     return found;
 }
@@ -134,6 +154,7 @@ static bool describe(struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nb
                      struct ko_gpu_handover *handover, struct ko_gpu_place *place)
 {
     struct own *own;
+    bool is_open;
 
     *place = (struct ko_gpu_place){.kind = KO_GPU_PIECES};
     tell_gone(spans, to, place->gone);
@@ -146,11 +167,11 @@ static bool describe(struct ko_gpu_spans *spans, int to, ko_cu_ptr at, size_t nb
     place->base = own->span.base;
     place->nbytes = own->span.nbytes;
     place->offset = at - own->span.base;
-    if (own->holders >> to & 1)
-        return true;
-    place->is_new = true;
-    return spans->ranks[to].is_here ||
-           (spans->is_handing && hand(spans, own, handover, place->socket));
+    place->is_new = !(own->holders & bit_of(spans, to));
+    is_open = !place->is_new || spans->ranks[to].is_here ||
+              (spans->is_handing && hand(spans, own, handover, place->socket));
+    own->nusers += is_open;
+    return is_open;
 }
 
 bool ko_gpu_spans_describe(struct ko_gpu_spans *spans, int to, const void *buffer, size_t nbytes,
@@ -168,15 +189,25 @@ bool ko_gpu_spans_describe(struct ko_gpu_spans *spans, int to, const void *buffe
     return is_described;
 }
 
-void ko_gpu_spans_note(struct ko_gpu_spans *spans, int to, const struct ko_gpu_place *place)
+void ko_gpu_spans_keep(struct ko_gpu_spans *spans, const struct ko_gpu_place *place)
 {
-    const uint32_t bit = (uint32_t)1 << to;
-
     for (struct own *own = spans->own; own; own = own->next)
-        if (own->id == place->id)
-            own->holders |= bit;
-        else if (ko_gpu_says_gone(place, own->id))
+        own->is_kept |= own->id == place->id;
+}
+
+void ko_gpu_spans_end(struct ko_gpu_spans *spans, int to, const struct ko_gpu_place *place,
+                      bool is_taken)
+{
+    const uint32_t bit = bit_of(spans, to);
+
+    for (struct own *own = spans->own; own; own = own->next) {
+        if (own->id == place->id) {
+            own->nusers--;
+            own->holders |= is_taken ? bit : 0;
+        } else if (is_taken && ko_gpu_says_gone(place, own->id)) {
             own->holders &= ~bit;
+        }
+    }
 }
 
 /* ---- the others' ----------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The allocations that messages come from are mapped once, as those of collectives are, but in a
- * list of their own: the ranks do not come together here. So what lies in pieces is reached by
- * messages of graphs only, whose sender waits for the receiver.
+ * list of their own: the ranks do not come together here. What lies in pieces is handed over by the
+ * call that sends it first, which waits for the receiver anyway.
  */
 #include "mailbox_gpu.h"
 
@@ -19,7 +19,8 @@ enum { PATIENCE_NS = 2000000 };
 struct ko_places {
     pthread_mutex_t lock;
     struct ko_gpu_share *share;
-    struct ko_gpu_spans *spans; /* of messages in graphs */
+    struct ko_gpu_spans *spans; /* in pieces */
+    bool sends_pieces;          /* outside of graphs, too */
 };
 
 int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
@@ -45,6 +46,11 @@ int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_l
 void ko_places_forgo_handles(struct ko_places *places)
 {
     ko_gpu_share_set_handles(places->share, false);
+}
+
+void ko_places_send_pieces(struct ko_places *places)
+{
+    places->sends_pieces = true;
 }
 
 void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share)
@@ -74,7 +80,7 @@ static bool describe(const kolo_group *group, struct ko_places *places, const ko
 }
 
 bool ko_places_describe(kolo_group *group, const kolo_p2p *op, size_t nbytes,
-                        struct ko_gpu_place *place)
+                        struct ko_gpu_handover *handover, struct ko_gpu_place *place)
 {
     struct ko_places *places = atomic_load(&group->places);
     bool is_open;
@@ -82,7 +88,9 @@ bool ko_places_describe(kolo_group *group, const kolo_p2p *op, size_t nbytes,
     if (!places || !ko_group_is_mate(group, op->peer))
         return false;
     pthread_mutex_lock(&places->lock);
-    is_open = describe(group, places, op, nbytes, place);
+    is_open = (places->sends_pieces && ko_gpu_spans_describe(places->spans, op->peer, op->buffer,
+                                                             nbytes, handover, place)) ||
+              describe(group, places, op, nbytes, place);
     pthread_mutex_unlock(&places->lock);
     return is_open;
 }
@@ -94,24 +102,30 @@ bool ko_places_describe_captured(kolo_group *group, const kolo_p2p *op, size_t n
     bool is_open;
 
     pthread_mutex_lock(&places->lock);
-    is_open = ko_gpu_spans_describe(places->spans, op->peer, op->buffer, nbytes, handover, place) ||
-              describe(group, places, op, nbytes, place);
+    is_open = ko_gpu_spans_describe(places->spans, op->peer, op->buffer, nbytes, handover, place);
+    if (is_open)
+        ko_gpu_spans_keep(places->spans, place);
+    else
+        is_open = describe(group, places, op, nbytes, place);
     pthread_mutex_unlock(&places->lock);
     return is_open;
 }
 
-void ko_places_note(kolo_group *group, int to, const struct ko_gpu_place *place)
+void ko_places_end(kolo_group *group, int to, const struct ko_gpu_place *place, bool is_taken)
 {
     struct ko_places *places = atomic_load(&group->places);
 
+    if (place->kind != KO_GPU_PIECES)
+        return;
     pthread_mutex_lock(&places->lock);
-    ko_gpu_spans_note(places->spans, to, place);
+    ko_gpu_spans_end(places->spans, to, place, is_taken);
     pthread_mutex_unlock(&places->lock);
 }
 
-static bool is_in_pieces(const struct ko_fetch *fetch)
+static bool is_in_pieces(const struct ko_places *places, const struct ko_fetch *fetch)
 {
-    return fetch->place.kind == KO_GPU_PIECES && ko_letter_is_captured(fetch->letter);
+    return fetch->place.kind == KO_GPU_PIECES &&
+           (places->sends_pieces || ko_letter_is_captured(fetch->letter));
 }
 
 /* The address here of a message in pieces; KO_AGAIN while these are handed over. */
@@ -125,28 +139,37 @@ static int find_span(struct ko_places *places, const struct ko_fetch *fetch, int
     return err;
 }
 
-/* The message's address here. What came of it may be anything. */
+static int find_whole(struct ko_places *places, const struct ko_fetch *fetch, int from,
+                      uint64_t *at)
+{
+    bool is_reached;
+
+    pthread_mutex_lock(&places->lock);
+    is_reached = ko_gpu_share_reaches(places->share, from, &fetch->place);
+    if (is_reached)
+        *at = ko_gpu_share_address(places->share, from, &fetch->place);
+    pthread_mutex_unlock(&places->lock);
+    return is_reached ? KOLO_OK : KOLO_E_SYSTEM;
+}
+
+/* The message's address here; KO_AGAIN as above. What came of it may be anything. */
 static int find(struct ko_places *places, const struct ko_fetch *fetch, int from, uint64_t *at)
 {
     const struct ko_gpu_place *place = &fetch->place;
-    bool is_reached;
+    const bool is_span = is_in_pieces(places, fetch);
+    int err;
 
-    if (is_in_pieces(fetch) && has_room(place, fetch->nbytes))
-        return find_span(places, fetch, from, at);
-    if (!ko_gpu_share_is_open_to(places->share, from, place) || !has_room(place, fetch->nbytes))
+    if ((!is_span && !ko_gpu_share_is_open_to(places->share, from, place)) ||
+        !has_room(place, fetch->nbytes))
         return ko_fail(
             KOLO_E_PROTOCOL,
             "it says where in GPU memory a message of %zu bytes lies: at %llu of %llu, of "
             "kind %u, where none can lie",
             fetch->nbytes, (unsigned long long)place->offset, (unsigned long long)place->nbytes,
             place->kind);
-    pthread_mutex_lock(&places->lock);
-    is_reached = ko_gpu_share_reaches(places->share, from, place);
-    if (is_reached)
-        *at = ko_gpu_share_address(places->share, from, place);
-    pthread_mutex_unlock(&places->lock);
-    return is_reached
-               ? KOLO_OK
+    err = is_span ? find_span(places, fetch, from, at) : find_whole(places, fetch, from, at);
+    return err != KOLO_E_SYSTEM
+               ? err
                : ko_fail(KOLO_E_SYSTEM, "GPU memory that a message lies in cannot be opened here; "
                                         "KOLO_CUDA_IPC=off sends messages by way of host memory");
 }
@@ -179,7 +202,7 @@ static int keep(struct ko_places *places, const struct ko_fetch *fetch, int from
     placed->at = 0;
     if (!fetch->nbytes)
         return KOLO_OK;
-    if (is_in_pieces(fetch) || ko_gpu_share_is_open_to(places->share, from, &fetch->place))
+    if (is_in_pieces(places, fetch) || ko_gpu_share_is_open_to(places->share, from, &fetch->place))
         err = find(places, fetch, from, &placed->at);
     return err != KOLO_E_SYSTEM
                ? err

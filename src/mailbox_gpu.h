@@ -29,16 +29,22 @@ void ko_places_forgo_handles(struct ko_places *places);
 /* Before the group's share is closed. NULL is allowed. */
 void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share);
 
-/* Says where a message of nbytes lies, for the rank that it is to; false: that could not reach it.
- */
-bool ko_places_describe(kolo_group *group, const kolo_p2p *op, size_t nbytes,
-                        struct ko_gpu_place *place);
+/* From the beginning on: the ranks have been found to reach memory in pieces. */
+void ko_places_send_pieces(struct ko_places *places);
 
-/* The same of a message that is captured for a graph, which may lie in pieces, too: these the call
- * hands over until its letters are done. Once the receiver has taken it, ko_places_note says so. */
+/* Says where a message of nbytes lies, for the rank that it is to; false: that could not reach it.
+ * If it lies in pieces, the call hands them over until its letters are done, and then says so by
+ * ko_places_end. */
+bool ko_places_describe(kolo_group *group, const kolo_p2p *op, size_t nbytes,
+                        struct ko_gpu_handover *handover, struct ko_gpu_place *place);
+
+/* The same of a message that is captured for a graph, whose ranks find out with it whether they
+ * reach pieces. */
 bool ko_places_describe_captured(kolo_group *group, const kolo_p2p *op, size_t nbytes,
                                  struct ko_gpu_handover *handover, struct ko_gpu_place *place);
-void ko_places_note(kolo_group *group, int to, const struct ko_gpu_place *place);
+
+/* The letters are done; is_taken: the receiver has got the message. */
+void ko_places_end(kolo_group *group, int to, const struct ko_gpu_place *place, bool is_taken);
 
 /* What a letter has of GPU memory. Belongs to whoever posts the letter. */
 struct ko_placed {

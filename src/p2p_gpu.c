@@ -11,7 +11,8 @@ enum { ALIGNMENT = 64 };
 
 struct ko_p2p_stages {
     kolo_group *group;
-    const struct ko_gpu_mark *mark; /* in the stream, when the call was made */
+    const struct ko_gpu_mark *mark;   /* in the stream, when the call was made */
+    struct ko_gpu_handover *handover; /* of what is sent, while the letters are under way */
     unsigned char *memory;
     size_t n;
     struct stage {
@@ -37,6 +38,7 @@ static bool is_on_gpu(kolo_group *group, const kolo_p2p *op)
 
 static void free_stages(struct ko_p2p_stages *stages)
 {
+    ko_gpu_handover_end(stages->handover);
     for (size_t i = 0; i < stages->n && stages->stages; i++) {
         ko_held_let_go(stages->stages[i].held);
         ko_held_let_go(stages->stages[i].placed.held);
@@ -56,17 +58,29 @@ static struct ko_p2p_stages *make(kolo_group *group, size_t n)
     made->group = group;
     made->n = n;
     made->stages = ko_alloc(n * sizeof *made->stages, "messages of a GPU's");
-    if (made->stages)
+    if (made->stages && !ko_gpu_handover_new(&made->handover))
         return made;
     free_stages(made);
     return NULL;
 }
 
 /* Where it lies, if it is longer than what says so, and the other rank reaches it. */
-static bool is_described(kolo_group *group, const kolo_p2p *op, struct ko_gpu_place *place)
+static bool is_described(const struct ko_p2p_stages *stages, const kolo_p2p *op,
+                         struct ko_gpu_place *place)
 {
     return ko_p2p_bytes(op) > sizeof *place &&
-           ko_places_describe(group, op, ko_p2p_bytes(op), place);
+           ko_places_describe(stages->group, op, ko_p2p_bytes(op), stages->handover, place);
+}
+
+/* is_taken: what has been need not be handed over again. */
+static void end_places(const struct ko_p2p_stages *stages, bool is_taken)
+{
+    for (size_t i = 0; i < stages->n; i++) {
+        const struct stage *stage = &stages->stages[i];
+
+        if (stage->gpu && stage->is_placed && stages->ops[i].is_send)
+            ko_places_end(stages->group, stages->ops[i].peer, &stage->placed.place, is_taken);
+    }
 }
 
 /* Once there is a mark: how each message goes. Returns the bytes of host memory that it takes. */
@@ -81,7 +95,7 @@ static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
     stage->asked = op->message;
     stage->placed.buffer = op->buffer;
     stage->placed.mark = stages->mark;
-    stage->is_placed = !op->is_send || is_described(stages->group, op, &stage->placed.place);
+    stage->is_placed = !op->is_send || is_described(stages, op, &stage->placed.place);
     if (!stage->is_placed)
         stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, ko_p2p_bytes(op));
     if (!op->is_send)
@@ -186,9 +200,12 @@ int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
         return KOLO_E_NOMEM;
     stages->mark = mark;
     err = lay_out(stages, *ops);
+    if (!err)
+        err = ko_gpu_handover_start(stages->handover, &group->endpoint->crew);
     if (!err && sends_from_gpu(stages))
         err = copy(stages, true);
     if (err) {
+        end_places(stages, false);
         free_stages(stages);
         return err;
     }
@@ -217,6 +234,7 @@ static bool is_any_written(const struct ko_p2p_stages *stages)
 
 int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
 {
+    end_places(stages, !err);
     if (!err)
         err = copy(stages, false);
     if (!err && is_any_written(stages))

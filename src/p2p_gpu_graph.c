@@ -68,6 +68,15 @@ static void fill(struct ko_p2p_graph *graph, size_t i)
         placed->place = (struct ko_gpu_place){.kind = KO_GPU_HOST};
 }
 
+/* is_taken: what has been need not be handed over again. */
+static void end(const struct ko_p2p_graph *graph, bool is_taken)
+{
+    ko_gpu_handover_end(graph->handover);
+    for (size_t i = 0; i < graph->n; i++)
+        if (graph->ops[i].is_send)
+            ko_places_end(graph->group, graph->ops[i].peer, &graph->placed[i].place, is_taken);
+}
+
 static int describe(struct ko_p2p_graph *graph)
 {
     kolo_group *group = graph->group;
@@ -79,7 +88,7 @@ static int describe(struct ko_p2p_graph *graph)
         fill(graph, i);
     err = ko_gpu_handover_start(graph->handover, &group->endpoint->crew);
     if (err)
-        ko_gpu_handover_end(graph->handover);
+        end(graph, false);
     return err;
 }
 
@@ -226,21 +235,11 @@ static int put_all(const struct ko_p2p_graph *graph, const struct ko_letter *let
     return err;
 }
 
-/* What has been taken need not be handed over again. */
-static void note(const struct ko_p2p_graph *graph)
-{
-    for (size_t i = 0; i < graph->n; i++)
-        if (is_sent(graph, i) && graph->placed[i].place.kind == KO_GPU_PIECES)
-            ko_places_note(graph->group, graph->ops[i].peer, &graph->placed[i].place);
-}
-
 int ko_p2p_graph_end(struct ko_p2p_graph *graph, const struct ko_letter *letters, int err)
 {
     struct ko_gpu *gpu = graph->group->gpu;
 
-    ko_gpu_handover_end(graph->handover);
-    if (!err)
-        note(graph);
+    end(graph, !err);
     if (!err)
         err = ko_gpu_enter(gpu);
     if (!err) {

@@ -313,11 +313,40 @@ static int grow(kolo_group *group, void *unused)
     return graph_rank_leave(group, failed);
 }
 
+/* A graph's message lies in the first piece, which has been handed over with the second: that is
+ * changed for others. */
+static int change_the_end(kolo_group *group, void *unused)
+{
+    ko_cu_graph_exec execs[3] = {NULL};
+    ko_cu_ptr base, first, across;
+    int failed = enter(group, RECEIVERS);
+
+    (void)unused;
+    if (failed || gpu_rank.cuda->addresses_reserve(&base, ALL, 0, 0, 0))
+        return ranks_fail("no addresses");
+    first = base + 4096;
+    across = base + END - PIECE;
+    map(base, 0, 2);
+    failed = capture_from(group, across, &execs[0]) || capture_from(group, first, &execs[1]) ||
+             replay(execs[1], 0, first, graph_rank.in) || kolo_barrier(group);
+    unmap(base, 1, 2);
+    map(base, 1, 3);
+    failed = failed || capture_from(group, across + PIECE, &execs[2]) ||
+             replay(execs[1], 1, first, graph_rank.in) ||
+             replay(execs[2], 2, across + PIECE, graph_rank.in) || kolo_barrier(group);
+    for (int i = 0; i < 3; i++)
+        if (execs[i])
+            (void)gpu_rank.cuda->graph_exec_destroy(execs[i]);
+    unmap(base, 0, 3);
+    return graph_rank_leave(group, failed);
+}
+
 static void memory_that_grows(void **state)
 {
     (void)state;
     graph_rank_run(RANKS_PROCESSES, 2, grow);
     graph_rank_run(RANKS_PROCESSES, 3, grow);
+    graph_rank_run(RANKS_PROCESSES, 2, change_the_end);
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */

@@ -83,6 +83,7 @@ static void be_on_host(struct ko_gpu_place *place)
 static void be_in_pieces(struct ko_gpu_place *place)
 {
     place->kind = KO_GPU_PIECES;
+    place->is_new = 0; /* and so known */
 }
 
 static void be_unknown(struct ko_gpu_place *place)
@@ -113,7 +114,7 @@ static const struct forgery forgeries[] = {
     {end_one_later, KOLO_E_PROTOCOL, cannot}, {begin_behind, KOLO_E_PROTOCOL, cannot},
     {wrap_around, KOLO_E_PROTOCOL, cannot},   {have_less, KOLO_E_PROTOCOL, cannot},
     {be_nothing, KOLO_E_PROTOCOL, cannot},    {be_on_host, KOLO_E_PROTOCOL, cannot},
-    {be_in_pieces, KOLO_E_PROTOCOL, cannot},  {be_unknown, KOLO_E_PROTOCOL, cannot},
+    {be_in_pieces, KOLO_E_SYSTEM, unopened},  {be_unknown, KOLO_E_PROTOCOL, cannot},
     {be_zeros, KOLO_E_PROTOCOL, cannot},      {have_more, KOLO_E_SYSTEM, unopened},
     {have_all, KOLO_E_SYSTEM, unopened},      {wrap_base, KOLO_E_SYSTEM, unopened},
 };
@@ -158,7 +159,7 @@ static int send_forged(kolo_group *group, void *argument)
 
     if (failed || group->rank == 2)
         return failed;
-    if (group->rank == 1 && !ko_places_describe(group, &to_mate, NBYTES, &place))
+    if (group->rank == 1 && !ko_places_describe(group, &to_mate, NBYTES, NULL, &place))
         return ranks_fail("nothing to forge");
     if (group->rank == 1) {
         forgery->forge(&place);
