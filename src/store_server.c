@@ -5,33 +5,21 @@
  * that began to introduce themselves and did not go on, and let go what was kept for those that
  * were woken to pop it and do not. A connection is freed only at the end of a
  * round, since events of the round may still point to it.
- *
- * A connection that says nothing is let be while there are not too many of them. Each client of
- * PyTorch 1.13 opens a second one, uses it only if it watches keys, and spins if that is closed; so
- * one for each does not count.
  */
 #include "store_server.h"
 
-#include "clock.h"
 #include "config.h"
 #include "fault.h"
 #include "log.h"
-#include "log_seldom.h"
-#include "poller.h"
-#include "secret_gate.h"
 #include "socket.h"
 #include "status.h"
-#include "store_listen.h"
-#include "store_session.h"
+#include "store_connection.h"
 #include "thread.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/queue.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -42,53 +30,14 @@ static const struct ko_server_limits standard_limits = {
 
 enum {
     INTRODUCTION_MS = 2000, /* as usual */
-    SILENT_KEPT = 256,      /* of more, those are cut off that have been silent for so long, too */
     CLAIM_MS = 1000, /* a client that has been woken by a queue's value has so long to pop it */
     ACCEPTS_PER_ROUND = 64,
     EVENTS_PER_ROUND = 128
 };
 
-/* SILENT: nothing has come. BEGUN: part of a first message has. UNPAIRED: a client of 1.13, whose
- * second connection still counts as silent. */
-enum circle { SILENT, BEGUN, UNPAIRED, CLIENT, DEAD, NCIRCLES };
-
-TAILQ_HEAD(connection_list, connection);
-
-struct connection {
-    struct ko_session session; /* first, so that a session is its connection */
-    struct ko_server *server;
-    struct ko_gate gate; /* to be passed before the session sees a byte */
-    int fd;              /* -1: cut off, to be freed at the end of the round */
-    int wanted;
-    enum circle circle;
-    bool is_ready;    /* in ready as well */
-    bool is_claimant; /* in claimants as well */
-    ko_deadline introduction, claim;
-    TAILQ_ENTRY(connection) link;
-    TAILQ_ENTRY(connection) ready_link;
-    TAILQ_ENTRY(connection) claim_link;
-};
-
-struct ko_server {
-    struct ko_service service;
-    struct ko_guard guard;
-    struct ko_poller poller;
-    struct ko_listeners listeners;
-    atomic_bool stop;
-    bool has_thread;
-    pthread_t thread;
-    struct connection_list circles[NCIRCLES]; /* each with those who came last at its end */
-    int counts[NCIRCLES];
-    int strangers_max;            /* in one circle */
-    struct ko_seldom turned_away; /* warnings of them */
-    int introduction_ms;
-    struct connection_list ready;     /* to be run without an event */
-    struct connection_list claimants; /* each with those whose claims began last at its end */
-};
-
 /* ---- connections -------------------------------------------------------------------------- */
 
-static void make_ready(struct connection *connection)
+static void make_ready(struct ko_connection *connection)
 {
     if (connection->is_ready || connection->fd < 0)
         return;
@@ -96,7 +45,7 @@ static void make_ready(struct connection *connection)
     TAILQ_INSERT_TAIL(&connection->server->ready, connection, ready_link);
 }
 
-static void unmake_ready(struct connection *connection)
+static void unmake_ready(struct ko_connection *connection)
 {
     if (connection->is_ready)
         TAILQ_REMOVE(&connection->server->ready, connection, ready_link);
@@ -105,11 +54,11 @@ static void unmake_ready(struct connection *connection)
 
 static void session_woken(struct ko_session *session)
 {
-    make_ready((struct connection *)session);
+    make_ready((struct ko_connection *)session);
 }
 
 /* Sees to it that claims end, though the client says nothing more. */
-static void time_claim(struct connection *connection)
+static void time_claim(struct ko_connection *connection)
 {
     bool has_claim = ko_session_has_claim(&connection->session);
 
@@ -122,23 +71,7 @@ static void time_claim(struct connection *connection)
     connection->is_claimant = has_claim;
 }
 
-static void enter(struct connection *connection, enum circle circle)
-{
-    TAILQ_INSERT_TAIL(&connection->server->circles[circle], connection, link);
-    connection->server->counts[circle]++;
-    connection->circle = circle;
-}
-
-static void move_to(struct connection *connection, enum circle circle)
-{
-    struct ko_server *server = connection->server;
-
-    TAILQ_REMOVE(&server->circles[connection->circle], connection, link);
-    server->counts[connection->circle]--;
-    enter(connection, circle);
-}
-
-static void cut_off(struct connection *connection, const char *why)
+void ko_connection_cut_off(struct ko_connection *connection, const char *why)
 {
     struct ko_server *server = connection->server;
     char peer[KO_SOCKET_NAME];
@@ -155,50 +88,23 @@ static void cut_off(struct connection *connection, const char *why)
     ko_session_close(&connection->session);
     time_claim(connection);
     unmake_ready(connection);
-    move_to(connection, DEAD);
+    ko_connection_move(connection, KO_DEAD);
 }
 
 static void bury_dead(struct ko_server *server)
 {
-    struct connection *connection;
+    struct ko_connection *connection;
 
-    while ((connection = TAILQ_FIRST(&server->circles[DEAD]))) {
-        TAILQ_REMOVE(&server->circles[DEAD], connection, link);
+    while ((connection = TAILQ_FIRST(&server->circles[KO_DEAD]))) {
+        TAILQ_REMOVE(&server->circles[KO_DEAD], connection, link);
         free(connection);
     }
-    server->counts[DEAD] = 0;
-}
-
-/* Makes the silent connection, if it may be that, the second one of a client of 1.13. */
-static bool pair(struct connection *silent)
-{
-    struct connection *client;
-
-    TAILQ_FOREACH(client, &silent->server->circles[UNPAIRED], link)
-    {
-        if (!ko_socket_same_host(silent->fd, client->fd))
-            continue;
-        move_to(silent, CLIENT);
-        move_to(client, CLIENT);
-        return true;
-    }
-    return false;
-}
-
-/* Thousands that have just come are a large job that starts; each will soon say something. */
-static bool are_too_silent(const struct ko_server *server)
-{
-    int n = server->counts[SILENT];
-
-    return n > server->strangers_max ||
-           (n > SILENT_KEPT &&
-            ko_deadline_passed(&TAILQ_FIRST(&server->circles[SILENT])->introduction));
+    server->counts[KO_DEAD] = 0;
 }
 
 static void welcome(struct ko_server *server, int fd)
 {
-    struct connection *connection = ko_alloc(sizeof *connection, "a store's connection");
-    struct connection *oldest;
+    struct ko_connection *connection = ko_alloc(sizeof *connection, "a store's connection");
 
     if (!connection || ko_gate_begin(&connection->gate, &server->guard, &ko_claim_store, false) ||
         ko_poller_add(&server->poller, fd, KO_POLL_IN, connection)) {
@@ -210,16 +116,7 @@ static void welcome(struct ko_server *server, int fd)
     connection->server = server;
     connection->fd = fd;
     connection->wanted = KO_POLL_IN;
-    connection->introduction = ko_deadline_in(server->introduction_ms);
-    /* PyTorch's clients, which may be silent, have no token. */
-    enter(connection, server->guard.has_secret ? BEGUN : SILENT);
-    if (server->counts[BEGUN] > server->strangers_max)
-        cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
-    while (are_too_silent(server)) {
-        oldest = TAILQ_FIRST(&server->circles[SILENT]);
-        if (!pair(oldest))
-            cut_off(oldest, "too many connections say nothing");
-    }
+    ko_stranger_enter(connection);
 }
 
 static void accept_some(struct ko_server *server, int listen_fd)
@@ -242,25 +139,10 @@ static const int *listener_of(const struct ko_server *server, const void *owner)
     return NULL;
 }
 
-/* Moves a connection on by what has come from it. */
-static void promote(struct connection *connection)
-{
-    struct ko_server *server = connection->server;
-
-    if (connection->circle <= BEGUN && connection->session.is_introduced)
-        move_to(connection, connection->session.numbering == KO_WIRE_1_13 ? UNPAIRED : CLIENT);
-    if (connection->circle != SILENT || ko_buffer_fill(&connection->session.in) == 0)
-        return;
-    connection->introduction = ko_deadline_in(server->introduction_ms);
-    move_to(connection, BEGUN);
-    if (server->counts[BEGUN] > server->strangers_max)
-        cut_off(TAILQ_FIRST(&server->circles[BEGUN]), "too many connections began and stopped");
-}
-
 /* ---- moving bytes ------------------------------------------------------------------------- */
 
 /* Reads once. False if the client has gone. */
-static bool read_some(struct connection *connection)
+static bool read_some(struct ko_connection *connection)
 {
     struct ko_buffer *in = &connection->session.in;
     size_t nbytes = ko_session_wants(&connection->session);
@@ -277,7 +159,7 @@ static bool read_some(struct connection *connection)
 }
 
 /* Sends what the socket takes. False if the client has gone. */
-static bool write_some(struct connection *connection)
+static bool write_some(struct ko_connection *connection)
 {
     struct ko_buffer *out = &connection->session.out;
     ssize_t n;
@@ -293,7 +175,7 @@ static bool write_some(struct connection *connection)
     return true;
 }
 
-static void want(struct connection *connection)
+static void want(struct ko_connection *connection)
 {
     const struct ko_session *session = &connection->session;
     int wanted = (ko_session_wants(session) > 0 ? KO_POLL_IN : 0) |
@@ -303,22 +185,22 @@ static void want(struct connection *connection)
         return;
     connection->wanted = wanted;
     if (ko_poller_change(&connection->server->poller, connection->fd, wanted, connection))
-        cut_off(connection, kolo_last_error());
+        ko_connection_cut_off(connection, kolo_last_error());
 }
 
-static size_t held_bytes(const struct connection *connection)
+static size_t held_bytes(const struct ko_connection *connection)
 {
     const struct ko_session *session = &connection->session;
 
     return session->in.cap + session->out.cap + session->will.bytes.cap;
 }
 
-static struct connection *largest_of(struct ko_server *server)
+static struct ko_connection *largest_of(struct ko_server *server)
 {
-    struct connection *largest = NULL;
-    struct connection *connection;
+    struct ko_connection *largest = NULL;
+    struct ko_connection *connection;
 
-    for (enum circle circle = BEGUN; circle <= CLIENT; circle++)
+    for (enum ko_circle circle = KO_BEGUN; circle <= KO_CLIENT; circle++)
         TAILQ_FOREACH(connection, &server->circles[circle], link)
     if (!largest || held_bytes(connection) > held_bytes(largest))
         largest = connection;
@@ -330,14 +212,14 @@ static struct connection *largest_of(struct ko_server *server)
 static void cut_off_hoarders(struct ko_server *server)
 {
     const struct ko_budget *budget = &server->service.budget;
-    struct connection *largest;
+    struct ko_connection *largest;
 
     while (budget->used > budget->cap / 4 * 3 && (largest = largest_of(server)))
-        cut_off(largest, "it holds most of the memory, and that has run short");
+        ko_connection_cut_off(largest, "it holds most of the memory, and that has run short");
 }
 
 /* Answers what is there and sends what can be sent. */
-static void run(struct connection *connection)
+static void run(struct ko_connection *connection)
 {
     struct ko_session *session = &connection->session;
     bool was_full;
@@ -347,16 +229,16 @@ static void run(struct connection *connection)
         return;
     if (ko_session_run(session)) {
         write_some(connection); /* replies to what came before the fault */
-        cut_off(connection, kolo_last_error());
+        ko_connection_cut_off(connection, kolo_last_error());
         return;
     }
     time_claim(connection);
-    promote(connection);
+    ko_stranger_promote(connection);
     if (connection->fd < 0)
         return;
     was_full = ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND;
     if (!write_some(connection)) {
-        cut_off(connection, "it cannot be sent to");
+        ko_connection_cut_off(connection, "it cannot be sent to");
         return;
     }
     if (was_full && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)
@@ -366,7 +248,7 @@ static void run(struct connection *connection)
 
 /* Its owner may not see why it was refused: PyTorch's clients, for one, say that the connection was
  * closed. */
-static void warn_of(const struct connection *connection)
+static void warn_of(const struct ko_connection *connection)
 {
     char text[KO_ERROR_TEXT], peer[KO_SOCKET_NAME];
 
@@ -377,7 +259,7 @@ static void warn_of(const struct connection *connection)
 }
 
 /* True once the connection has shown that it may be here. */
-static bool has_passed(struct connection *connection)
+static bool has_passed(struct ko_connection *connection)
 {
     int err = ko_gate_pass(&connection->gate, connection->fd);
     int wanted = ko_gate_wanted(&connection->gate);
@@ -389,11 +271,11 @@ static bool has_passed(struct connection *connection)
     if (err == KOLO_E_PROTOCOL)
         warn_of(connection);
     if (err && err != KO_AGAIN)
-        cut_off(connection, kolo_last_error());
+        ko_connection_cut_off(connection, kolo_last_error());
     return !err && !ko_gate_wanted(&connection->gate);
 }
 
-static void serve(struct connection *connection, int happened)
+static void serve(struct ko_connection *connection, int happened)
 {
     bool is_there = true;
 
@@ -407,7 +289,7 @@ static void serve(struct connection *connection, int happened)
     if (is_there)
         run(connection);
     else
-        cut_off(connection, "it has gone");
+        ko_connection_cut_off(connection, "it has gone");
 }
 
 /* ---- the thread --------------------------------------------------------------------------- */
@@ -415,7 +297,7 @@ static void serve(struct connection *connection, int happened)
 /* Runs those that are ready now; who becomes ready meanwhile comes in the next round. */
 static void run_ready(struct ko_server *server)
 {
-    struct connection *connection;
+    struct ko_connection *connection;
     size_t n = 0;
 
     TAILQ_FOREACH(connection, &server->ready, ready_link)
@@ -426,18 +308,9 @@ static void run_ready(struct ko_server *server)
     }
 }
 
-static void cut_off_strangers(struct ko_server *server)
-{
-    struct connection *oldest;
-
-    while ((oldest = TAILQ_FIRST(&server->circles[BEGUN])) &&
-           ko_deadline_passed(&oldest->introduction))
-        cut_off(oldest, "its first message did not come whole");
-}
-
 static void end_old_claims(struct ko_server *server)
 {
-    struct connection *oldest;
+    struct ko_connection *oldest;
 
     while ((oldest = TAILQ_FIRST(&server->claimants)) && ko_deadline_passed(&oldest->claim)) {
         ko_session_end_claim(&oldest->session);
@@ -448,8 +321,8 @@ static void end_old_claims(struct ko_server *server)
 /* Until the next of the deadlines that the loop keeps; -1: there is none. */
 static int pause_ms(const struct ko_server *server)
 {
-    const struct connection *stranger = TAILQ_FIRST(&server->circles[BEGUN]);
-    const struct connection *claimant = TAILQ_FIRST(&server->claimants);
+    const struct ko_connection *stranger = TAILQ_FIRST(&server->circles[KO_BEGUN]);
+    const struct ko_connection *claimant = TAILQ_FIRST(&server->claimants);
     int left_ms = stranger ? ko_deadline_left_ms(&stranger->introduction) : INT_MAX;
 
     if (!TAILQ_EMPTY(&server->ready))
@@ -480,7 +353,7 @@ static void *serve_all(void *argument)
                 serve(events[i].owner, events[i].happened);
         }
         run_ready(server);
-        cut_off_strangers(server);
+        ko_strangers_cut_off(server);
         end_old_claims(server);
         bury_dead(server);
     }
@@ -514,8 +387,8 @@ static int half_of_descriptors(void)
     struct rlimit limit = {.rlim_max = 0};
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max / 2 <= SILENT_KEPT)
-        return SILENT_KEPT;
+    if (limit.rlim_max / 2 <= KO_SILENT_KEPT)
+        return KO_SILENT_KEPT;
     return limit.rlim_max / 2 < INT_MAX ? (int)(limit.rlim_max / 2) : INT_MAX;
 }
 
@@ -532,7 +405,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     server->service.budget.cap = limits->buffer_bytes;
     server->strangers_max = limits->strangers ? limits->strangers : half_of_descriptors();
     server->introduction_ms = limits->introduction_ms ? limits->introduction_ms : INTRODUCTION_MS;
-    for (enum circle circle = SILENT; circle < NCIRCLES; circle++)
+    for (enum ko_circle circle = KO_SILENT; circle < KO_NCIRCLES; circle++)
         TAILQ_INIT(&server->circles[circle]);
     TAILQ_INIT(&server->ready);
     TAILQ_INIT(&server->claimants);
@@ -563,7 +436,7 @@ int ko_server_port(const struct ko_server *server)
 
 void ko_server_close(struct ko_server *server)
 {
-    struct connection *connection;
+    struct ko_connection *connection;
 
     if (!server)
         return;
@@ -572,9 +445,9 @@ void ko_server_close(struct ko_server *server)
         ko_poller_wake(&server->poller);
         pthread_join(server->thread, NULL);
     }
-    for (enum circle circle = SILENT; circle < DEAD; circle++)
+    for (enum ko_circle circle = KO_SILENT; circle < KO_DEAD; circle++)
         while ((connection = TAILQ_FIRST(&server->circles[circle])))
-            cut_off(connection, "the store closes");
+            ko_connection_cut_off(connection, "the store closes");
     bury_dead(server);
     ko_listeners_close(&server->listeners);
     ko_poller_close(&server->poller);
