@@ -89,7 +89,10 @@ KOLO_API int kolo_store_open_local(kolo_store **store);
 /* The store at host:port. With is_server this process also serves it (port 0: any free port, see
  * kolo_store_port), for as long as the handle lives. Retries until timeout_ms has passed, which is
  * also the store's time-out from then on. Speaks the wire format of PyTorch's TCPStore: a server
- * serves clients of PyTorch 1.13 and 2.x alike, and the server may be one of either. */
+ * serves clients of PyTorch 1.13 and 2.x alike, and the server may be one of either. 1.13 and 2.0
+ * number a delete as 2.1 does an append; the server tells their clients apart by the number of
+ * their connections, two or one, so both of a client's are to come from one address: else a delete
+ * of 1.13's is not guessed at, but the connection closed, with a warning in the log. */
 KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
                                  kolo_store **store);
 
@@ -149,10 +152,11 @@ KOLO_API int kolo_store_delete(kolo_store *store, const char *key, int *was_ther
  * needs itself, too. */
 KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 
-/* A server of PyTorch 1.13, and a file store, lack some of the following: queues and, of the
- * server, list_keys are KOLO_E_UNSUPPORTED there; append takes a lock under the key "<key>/append",
- * barrier makes a key "<key>/open", and the other two are one call for each key. 1.13's watches of
- * keys are served to its clients, and offered by no call here. */
+/* Earlier servers of PyTorch's, and a file store, lack some of the following: queues and, of the
+ * servers, list_keys are KOLO_E_UNSUPPORTED there, and barrier makes a key "<key>/open". Of a
+ * server of 1.13 or 2.0, and a file store, append takes a lock under the key "<key>/append", and
+ * the other two are one call for each key. 1.13's watches of keys are served to its clients, and
+ * offered by no call here. */
 
 /* Puts value behind what key holds, nothing if it is absent. */
 KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);

@@ -24,7 +24,7 @@
 #define KO_STORE_VALUE_MAX ((size_t)8 << 20)
 #define KO_STORE_KEYS_MAX ((size_t)131072)
 
-/* The numbers are those of PyTorch 2.x on the wire, except for WATCH, which only 1.13 has, and
+/* The numbers are those of PyTorch 2.2 on the wire, except for WATCH, which only 1.13 has, and
  * WILL, which only kolo has. */
 enum ko_store_op {
     KO_STORE_VALIDATE = 0,

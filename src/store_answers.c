@@ -125,7 +125,7 @@ static int answer_wait(struct ko_session *session, const uint8_t *args)
     uint64_t n = take_u64(&args);
     int err;
 
-    session->waiter.is_popper = session->numbering == KO_WIRE_MODERN; /* 1.13 has no queues */
+    session->waiter.is_popper = session->numbering == KO_WIRE_MODERN; /* others have no queues */
     err = session->awake ? KOLO_OK : wait_for(session, n, args);
     session->waiter.is_popper = false;
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);

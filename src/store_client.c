@@ -2,9 +2,9 @@
  *
  * The stream carries no request numbers, so after any exchange that did not end as it should the
  * connection is closed, and the next call opens a new one; only a wait that timed out can be taken
- * back (CANCEL_WAIT) and keeps it, unless the server is one of 1.13. SET, APPEND and others have no
- * reply of their own; a PING (of 1.13: a count of the keys) sent behind them tells that they were
- * carried out.
+ * back (CANCEL_WAIT) and keeps it, unless the server is one of 1.13 or 2.0. SET, APPEND and others
+ * have no reply of their own; a PING (of earlier servers: a count of the keys) sent behind them
+ * tells that they were carried out.
  */
 #include "store_client.h"
 
@@ -103,7 +103,7 @@ static int exchange_all(struct ko_client *client, const struct ko_request *reque
 static int cancel_wait(struct ko_client *client, bool *came)
 {
     ko_deadline grace = ko_deadline_in(GRACE_MS);
-    uint8_t cancel = KO_STORE_CANCEL_WAIT;
+    uint8_t cancel = (uint8_t)ko_wire_opcode(client->numbering, KO_STORE_CANCEL_WAIT);
     uint8_t answer = KO_WIRE_STOP_WAITING;
     int err = ko_socket_send_all(client->fd, &cancel, 1, &grace);
     bool answered = false;
@@ -324,7 +324,7 @@ static int carry_out(struct ko_client *client, const struct ko_request *request,
 static int fail_lacking(const struct ko_client *client, const struct ko_request *request)
 {
     return ko_fail(KOLO_E_UNSUPPORTED, "%s is served by %s, which has no %s", client->where,
-                   client->numbering == KO_WIRE_1_13 ? "PyTorch 1.13" : "an early PyTorch 2",
+                   client->numbering == KO_WIRE_1_13 ? "PyTorch 1.13 or 2.0" : "an early PyTorch 2",
                    ko_client_verb(request->op));
 }
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a client reaches a server, and finds out which numbering it speaks. A server of PyTorch 2.x
- * or of kolo's answers VALIDATE and PING. One of 1.13 takes these for a SET of a key of an
- * impossible length and hangs up: then the count of keys, in its numbering, is asked for. One
- * of 2.2 to 2.4 hangs up at PING, which it does not know, and at what does not begin with VALIDATE:
- * then the count of keys is asked for behind that.
+ * How a client reaches a server, and finds out which numbering it speaks. A server of PyTorch 2.5
+ * and on, or of kolo's, answers VALIDATE and PING. One of 1.13 to 2.1 takes these for a SET of a
+ * key of an impossible length and hangs up: then the count of keys is asked for, which is 6 in all
+ * of them; and behind it a wait is taken back as 2.1 does it, which it answers in any case, while
+ * one of 1.13 or 2.0 hangs up at an opcode that it does not know. Nothing else may be tried on such
+ * a server before that: it reads the rest of a message that it knows without looking at anybody
+ * else. One of 2.2 to 2.4 hangs up at PING, which it does not know, and at what does not begin with
+ * VALIDATE: then the count of keys is asked for behind that.
  */
 #include "store_client.h"
 
@@ -19,16 +22,16 @@
 enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 2000,
-    OLD_PROBE_MS = 2000, /* a server of 2.x may neither answer what is of 1.13 nor hang up */
+    OLD_PROBE_MS = 2000, /* a later server may neither answer what is of an older one nor hang up */
     MANY_KEYS = 1 << 30
 };
 
 /* In this order; a busy server may hang up without a meaning. */
 static const enum ko_wire_numbering probes[] = {KO_WIRE_MODERN, KO_WIRE_MODERN, KO_WIRE_MODERN,
-                                                KO_WIRE_1_13, KO_WIRE_EARLY_2};
+                                                KO_WIRE_OLD, KO_WIRE_EARLY_2};
 enum { NPROBES = sizeof probes / sizeof *probes };
 
-/* With this nonce a PING behind a VALIDATE is a length that no server of 1.13 takes memory for. */
+/* With this nonce a PING behind a VALIDATE is a length that no older server takes memory for. */
 #define PROBE_NONCE 0xFFFFFFFFu
 
 /* ---- the connection ----------------------------------------------------------------------- */
@@ -98,46 +101,78 @@ static int ask_for_pong(int fd, struct ko_buffer *question, const ko_deadline *d
 }
 
 /* No answer is as good as a hang-up, unless all time is used. */
+static int ask_old(int fd, const struct ko_buffer *question, void *answer, size_t nbytes,
+                   const ko_deadline *deadline)
+{
+    ko_deadline limit = ko_deadline_within(deadline, OLD_PROBE_MS);
+    int err = ask(fd, question, answer, nbytes, &limit);
+
+    return err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline) ? KOLO_E_PEER_LOST : err;
+}
+
+static void put_opcode(struct ko_buffer *question, enum ko_wire_numbering numbering,
+                       enum ko_store_op op)
+{
+    ko_buffer_put_u8(question, (uint8_t)ko_wire_opcode(numbering, op));
+}
+
 static int ask_for_count(int fd, struct ko_buffer *question, enum ko_wire_numbering numbering,
                          const ko_deadline *deadline)
 {
-    ko_deadline limit = ko_deadline_within(deadline, OLD_PROBE_MS);
     uint8_t number[8];
     int err;
 
-    ko_buffer_put_u8(question, (uint8_t)ko_wire_opcode(numbering, KO_STORE_NUM_KEYS));
-    err = ask(fd, question, number, sizeof number, &limit);
+    put_opcode(question, numbering, KO_STORE_NUM_KEYS);
+    err = ask_old(fd, question, number, sizeof number, deadline);
     if (!err && ko_wire_u64(number) > MANY_KEYS)
         err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of an earlier PyTorch's");
-    if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
-        err = KOLO_E_PEER_LOST;
+    return err;
+}
+
+static int ask_to_cancel(int fd, struct ko_buffer *question, const ko_deadline *deadline)
+{
+    uint8_t answer;
+    int err;
+
+    put_opcode(question, KO_WIRE_2_1, KO_STORE_CANCEL_WAIT);
+    err = ask_old(fd, question, &answer, 1, deadline);
+    if (!err && answer != KO_WIRE_WAIT_CANCELED)
+        err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of PyTorch 2.1's");
     return err;
 }
 
 /* The numbering that the next try is about. A server that has once spoken one of them is asked for
  * that first. */
-static enum ko_wire_numbering next_probe(const struct ko_client *client, int tries)
+static enum ko_wire_numbering next_probe(const struct ko_client *client, int turn)
 {
+    bool is_old = client->numbering == KO_WIRE_1_13 || client->numbering == KO_WIRE_2_1;
+    enum ko_wire_numbering known = is_old ? KO_WIRE_OLD : client->numbering;
     int first = 0;
 
-    while (client->numbering && probes[first] != client->numbering)
+    while (known && probes[first] != known)
         first++;
-    return probes[(tries + first) % NPROBES];
+    return probes[(turn + first) % NPROBES];
 }
 
-/* A server that answers so may be a later one that was busy before. If it hangs up at a PING now,
- * that is one more thing known of it, for the next try. */
-static int settle_early(struct ko_client *client, int fd, const ko_deadline *deadline)
+/* A server that has answered as one of the earlier of two forms is asked for what only the later
+ * one has, unless it is known to have hung up at that. If it hangs up now, that is one more thing
+ * known of it, for the next try. One that is taken to be of 2.2 to 2.4 may be a later one that was
+ * busy before. */
+static int settle(struct ko_client *client, int fd, enum ko_wire_numbering numbering,
+                  const ko_deadline *deadline)
 {
+    const bool is_old = numbering == KO_WIRE_OLD;
+    const enum ko_wire_numbering earlier = is_old ? KO_WIRE_1_13 : KO_WIRE_EARLY_2;
+    const enum ko_wire_numbering later = is_old ? KO_WIRE_2_1 : KO_WIRE_MODERN;
     uint8_t bytes[8];
-    struct ko_buffer ping = {.data = bytes, .cap = sizeof bytes};
+    struct ko_buffer question = {.data = bytes, .cap = sizeof bytes};
     int err;
 
-    if (client->numbering == KO_WIRE_EARLY_2)
+    if (client->numbering == earlier)
         return KOLO_OK;
-    err = ask_for_pong(fd, &ping, deadline);
+    err = is_old ? ask_to_cancel(fd, &question, deadline) : ask_for_pong(fd, &question, deadline);
     if (!err || err == KOLO_E_PEER_LOST)
-        client->numbering = err ? KO_WIRE_EARLY_2 : KO_WIRE_MODERN;
+        client->numbering = err ? earlier : later;
     return err;
 }
 
@@ -148,20 +183,21 @@ static int probe(struct ko_client *client, int fd, enum ko_wire_numbering number
     struct ko_buffer question = {.data = bytes, .cap = sizeof bytes};
     int err;
 
-    if (numbering != KO_WIRE_1_13)
+    if (numbering != KO_WIRE_OLD)
         put_validate(&question);
-    err = numbering == KO_WIRE_MODERN ? ask_for_pong(fd, &question, deadline)
-                                      : ask_for_count(fd, &question, numbering, deadline);
-    if (!err && numbering == KO_WIRE_EARLY_2)
-        return settle_early(client, fd, deadline);
+    if (numbering != KO_WIRE_MODERN) {
+        err = ask_for_count(fd, &question, numbering, deadline);
+        return err ? err : settle(client, fd, numbering, deadline);
+    }
+    err = ask_for_pong(fd, &question, deadline);
     if (!err)
-        client->numbering = numbering;
+        client->numbering = KO_WIRE_MODERN;
     return err;
 }
 
-static int shake_hands(struct ko_client *client, int fd, int tries, const ko_deadline *deadline)
+static int shake_hands(struct ko_client *client, int fd, int turn, const ko_deadline *deadline)
 {
-    enum ko_wire_numbering numbering = next_probe(client, tries);
+    enum ko_wire_numbering numbering = next_probe(client, turn);
     struct ko_gate gate;
     int err = ko_gate_begin(&gate, &client->guard, &ko_claim_store, true);
 
@@ -186,8 +222,9 @@ static int fail_handshake(const struct ko_client *client, int err, int tries,
  * take a connection and drop it. */
 static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_out)
 {
+    enum ko_wire_numbering known;
     int pause_ms = FIRST_PAUSE_MS;
-    int tries = 0;
+    int tries = 0, turn = 0;
     int left;
     int fd;
     int err;
@@ -196,7 +233,10 @@ static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_
         err = ko_socket_connect(client->host, client->port, deadline, &fd);
         if (err)
             return err;
-        err = shake_hands(client, fd, tries++, deadline);
+        known = client->numbering;
+        err = shake_hands(client, fd, turn, deadline);
+        turn = client->numbering == known ? turn + 1 : 0;
+        tries++;
         if (!err) {
             *fd_out = fd;
             return KOLO_OK;

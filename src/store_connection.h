@@ -24,9 +24,20 @@
  * introduction may take. */
 enum { KO_SILENT_KEPT = 256 };
 
-/* KO_SILENT: nothing has come. KO_BEGUN: part of a first message has. KO_UNPAIRED: a client
- * of 1.13, whose second connection still counts as silent. */
-enum ko_circle { KO_SILENT, KO_BEGUN, KO_UNPAIRED, KO_CLIENT, KO_DEAD, KO_NCIRCLES };
+/* SILENT: nothing has come. BEGUN: part of a first message has. UNPAIRED: an old client, which may
+ * be one of 1.13, whose second connection still counts as silent. UNSURE: one whose message may be
+ * that of a client of 1.13. FIRST, SECOND: the two connections of such clients. */
+enum ko_circle {
+    KO_SILENT,
+    KO_BEGUN,
+    KO_UNPAIRED,
+    KO_UNSURE,
+    KO_FIRST,
+    KO_SECOND,
+    KO_CLIENT,
+    KO_DEAD,
+    KO_NCIRCLES
+};
 
 TAILQ_HEAD(ko_connections, ko_connection);
 
@@ -37,9 +48,9 @@ struct ko_connection {
     int fd;              /* -1: cut off, to be freed at the end of the round */
     int wanted;
     enum ko_circle circle;
-    bool is_ready;    /* in ready as well */
-    bool is_claimant; /* in claimants as well */
-    ko_deadline introduction, claim;
+    bool is_ready;                   /* in ready as well */
+    bool is_claimant;                /* in claimants as well */
+    ko_deadline introduction, claim; /* introduction: also of its being unsure */
     TAILQ_ENTRY(ko_connection) link;
     TAILQ_ENTRY(ko_connection) ready_link;
     TAILQ_ENTRY(ko_connection) claim_link;
@@ -66,10 +77,17 @@ struct ko_server {
 void ko_stranger_enter(struct ko_connection *connection);
 /* Moves a connection on by what has come from it. */
 void ko_stranger_promote(struct ko_connection *connection);
-/* Cuts off those that began to introduce themselves and did not go on. */
+/* Of those that began to introduce themselves and did not go on, and of the unsure, cuts off who
+ * has taken too long. */
 void ko_strangers_cut_off(struct ko_server *server);
+/* As ko_service has it. */
+bool ko_connection_has_other_half(struct ko_session *session, enum ko_half half);
 
 void ko_connection_move(struct ko_connection *connection, enum ko_circle circle);
+/* To be run in this round, without an event. */
+void ko_connection_make_ready(struct ko_connection *connection);
+/* Says in the log, not too often, why it is closed: its owner may not see it. */
+void ko_connection_warn(const struct ko_connection *connection, const char *why);
 /* Ends it; it is freed at the end of the round. */
 void ko_connection_cut_off(struct ko_connection *connection, const char *why);
 

@@ -37,7 +37,7 @@ enum {
 
 /* ---- connections -------------------------------------------------------------------------- */
 
-static void make_ready(struct ko_connection *connection)
+void ko_connection_make_ready(struct ko_connection *connection)
 {
     if (connection->is_ready || connection->fd < 0)
         return;
@@ -54,7 +54,7 @@ static void unmake_ready(struct ko_connection *connection)
 
 static void session_woken(struct ko_session *session)
 {
-    make_ready((struct ko_connection *)session);
+    ko_connection_make_ready((struct ko_connection *)session);
 }
 
 /* Sees to it that claims end, though the client says nothing more. */
@@ -242,17 +242,16 @@ static void run(struct ko_connection *connection)
         return;
     }
     if (was_full && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)
-        make_ready(connection); /* there may be more to answer; the others first */
+        ko_connection_make_ready(connection); /* there may be more to answer; the others first */
     want(connection);
 }
 
-/* Its owner may not see why it was refused: PyTorch's clients, for one, say that the connection was
- * closed. */
-static void warn_of(const struct ko_connection *connection)
+/* PyTorch's clients, for one, say that the connection was closed. */
+void ko_connection_warn(const struct ko_connection *connection, const char *why)
 {
     char text[KO_ERROR_TEXT], peer[KO_SOCKET_NAME];
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    snprintf(text, sizeof text, "%s", why);
     ko_socket_peer_name(connection->fd, peer);
     ko_log_seldom(&connection->server->turned_away,
                   "a connection from %s to the store was closed: %s", peer, text);
@@ -269,7 +268,7 @@ static bool has_passed(struct ko_connection *connection)
         err = ko_poller_change(&connection->server->poller, connection->fd, wanted, connection);
     }
     if (err == KOLO_E_PROTOCOL)
-        warn_of(connection);
+        ko_connection_warn(connection, kolo_last_error());
     if (err && err != KO_AGAIN)
         ko_connection_cut_off(connection, kolo_last_error());
     return !err && !ko_gate_wanted(&connection->gate);
@@ -318,17 +317,30 @@ static void end_old_claims(struct ko_server *server)
     }
 }
 
+static void note_deadline(const ko_deadline *deadline, int *left_ms)
+{
+    int left = ko_deadline_left_ms(deadline);
+
+    if (left < *left_ms)
+        *left_ms = left;
+}
+
 /* Until the next of the deadlines that the loop keeps; -1: there is none. */
 static int pause_ms(const struct ko_server *server)
 {
-    const struct ko_connection *stranger = TAILQ_FIRST(&server->circles[KO_BEGUN]);
+    const struct ko_connection *begun = TAILQ_FIRST(&server->circles[KO_BEGUN]);
+    const struct ko_connection *unsure = TAILQ_FIRST(&server->circles[KO_UNSURE]);
     const struct ko_connection *claimant = TAILQ_FIRST(&server->claimants);
-    int left_ms = stranger ? ko_deadline_left_ms(&stranger->introduction) : INT_MAX;
+    int left_ms = INT_MAX;
 
     if (!TAILQ_EMPTY(&server->ready))
         return 0;
-    if (claimant && ko_deadline_left_ms(&claimant->claim) < left_ms)
-        left_ms = ko_deadline_left_ms(&claimant->claim);
+    if (begun)
+        note_deadline(&begun->introduction, &left_ms);
+    if (unsure)
+        note_deadline(&unsure->introduction, &left_ms);
+    if (claimant)
+        note_deadline(&claimant->claim, &left_ms);
     return left_ms < INT_MAX ? left_ms : -1;
 }
 
@@ -403,6 +415,7 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     if (!limits)
         limits = &standard_limits;
     server->service.budget.cap = limits->buffer_bytes;
+    server->service.has_other_half = ko_connection_has_other_half;
     server->strangers_max = limits->strangers ? limits->strangers : half_of_descriptors();
     server->introduction_ms = limits->introduction_ms ? limits->introduction_ms : INTRODUCTION_MS;
     for (enum ko_circle circle = KO_SILENT; circle < KO_NCIRCLES; circle++)

@@ -40,6 +40,27 @@ static int refuse_token(struct ko_session *session)
                                     "that serves it needs it too (KOLO_AUTH_TOKEN_FILE)");
 }
 
+static bool has_other_half(struct ko_session *session, enum ko_half half)
+{
+    return session->service->has_other_half && session->service->has_other_half(session, half);
+}
+
+/* What an opcode means, which may tell of which release an old client is. */
+static int operation_of(struct ko_session *session, uint8_t opcode)
+{
+    int operation = ko_wire_operation(session->numbering, opcode);
+
+    if (session->numbering != KO_WIRE_OLD || operation < KO_STORE_DELETE ||
+        operation == KO_STORE_APPEND)
+        return operation;
+    if (operation == KO_STORE_DELETE && !session->is_introduced &&
+        has_other_half(session, KO_HALF_SECOND))
+        session->numbering = KO_WIRE_1_13;
+    else
+        session->numbering = KO_WIRE_2_1;
+    return ko_wire_operation(session->numbering, opcode);
+}
+
 static int scan_opcode(struct ko_session *session)
 {
     struct ko_buffer *in = &session->in;
@@ -51,7 +72,7 @@ static int scan_opcode(struct ko_session *session)
         session->numbering = ko_wire_guess(ko_buffer_bytes(in), ko_buffer_fill(in));
     if (!session->numbering)
         return KO_AGAIN;
-    operation = ko_wire_operation(session->numbering, *ko_buffer_bytes(in));
+    operation = operation_of(session, *ko_buffer_bytes(in));
     if (operation < 0 && !session->is_introduced &&
         ko_handshake_is_hello(ko_buffer_bytes(in), ko_buffer_fill(in)))
         return refuse_token(session);
@@ -123,6 +144,27 @@ static int scan_field(struct ko_session *session)
     return KOLO_OK;
 }
 
+bool ko_session_is_unsure(const struct ko_session *session)
+{
+    return session->numbering == KO_WIRE_OLD &&
+           session->scan.operation == &ko_operations[KO_STORE_APPEND] && session->scan.field == 1;
+}
+
+/* Behind the key of an old client's APPEND, which may be a DELETE of 1.13. */
+static int make_sure(struct ko_session *session)
+{
+    if (has(session, 1)) {
+        session->numbering = KO_WIRE_2_1;
+        return KOLO_OK;
+    }
+    if (!has_other_half(session, KO_HALF_FIRST))
+        return KO_AGAIN;
+    session->numbering = KO_WIRE_1_13;
+    session->scan.operation = &ko_operations[KO_STORE_DELETE];
+    session->scan.field = session->scan.items = 0;
+    return KOLO_OK;
+}
+
 /* KOLO_OK when the message at in's head is complete, in scan.at bytes. */
 static int scan_message(struct ko_session *session)
 {
@@ -136,7 +178,7 @@ static int scan_message(struct ko_session *session)
     if (!err && session->scan.operation->is_list && session->scan.at == 1)
         err = scan_count(session);
     while (!err && session->scan.items > 0)
-        err = scan_field(session);
+        err = ko_session_is_unsure(session) ? make_sure(session) : scan_field(session);
     return err;
 }
 
@@ -176,8 +218,8 @@ static int look_for_cancel(struct ko_session *session)
 {
     if (session->scan.given > 0 || !has(session, 1))
         return KO_AGAIN;
-    if (session->numbering != KO_WIRE_MODERN ||
-        ko_buffer_bytes(&session->in)[session->scan.at] != KO_STORE_CANCEL_WAIT)
+    if (operation_of(session, ko_buffer_bytes(&session->in)[session->scan.at]) !=
+        KO_STORE_CANCEL_WAIT)
         return KO_AGAIN;
     ko_table_unwait(session->service->table, &session->waiter);
     next_message(session); /* the CANCEL_WAIT itself is then answered like any message */

@@ -8,10 +8,19 @@
  * A reply to MULTI_GET, which may be of any length, is put together in pieces, as the client reads;
  * one to LIST_KEYS in one piece, for which the buffers' memory is the limit.
  *
- * The first bytes tell whether a client numbers operations as PyTorch 2.x or as 1.13 does. GET and
- * MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then nothing
- * behind them is looked at but a CANCEL_WAIT. To a client of 1.13 that watches keys, updates go out
- * unasked. A client's WILL, which is kolo's own, is appended when it has gone.
+ * The first bytes tell whether a client is one of PyTorch 2.2 and on. An older one shows whether it
+ * is of 2.1 or of 1.13 and 2.0 when it first sends an opcode that these number differently. Those
+ * that only 2.1 has tell by themselves. The others are 7, DELETE or WATCH of a key, and 8, APPEND
+ * or DELETE: a client of 1.13 keeps a second connection, on which it watches, and on which nothing
+ * else comes; on its first one it waits for the answer of a DELETE, so that nothing comes behind
+ * that. So 7 behind another message is a DELETE; first of all it is a WATCH, if the connection may
+ * be such a second one; 8 is an APPEND if there is more behind the key, and a DELETE if there is
+ * not, and such a second connection; if neither is to be seen yet, the session is unsure, and asks
+ * again when it runs.
+ *
+ * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
+ * nothing behind them is looked at but a CANCEL_WAIT. To a client of 1.13 that watches keys,
+ * updates go out unasked. A client's WILL, which is kolo's own, is appended when it has gone.
  */
 #ifndef KO_STORE_SESSION_H
 #define KO_STORE_SESSION_H
@@ -29,13 +38,21 @@
 /* With so much a client that watches keys is cut off: nobody waits until it reads. */
 #define KO_SESSION_UPDATES_BOUND ((size_t)64 << 20)
 
+struct ko_operation;
+struct ko_session;
+
+/* Of the two connections of a client of 1.13: on the first one it asks, on the second it watches.
+ */
+enum ko_half { KO_HALF_FIRST, KO_HALF_SECOND };
+
 /* What the sessions of a server share. */
 struct ko_service {
     struct ko_table *table;
     struct ko_budget budget; /* of all sessions' buffers */
+    /* True if there is a connection that may be the other one of a client of 1.13, of which the
+     * session is that half. NULL: there is none. */
+    bool (*has_other_half)(struct ko_session *session, enum ko_half half);
 };
-
-struct ko_operation;
 
 struct ko_session {
     struct ko_waiter waiter; /* first, so that a waiter is its session */
@@ -62,6 +79,10 @@ struct ko_session {
 
 void ko_session_open(struct ko_session *session, struct ko_service *service,
                      void (*woken)(struct ko_session *session));
+
+/* True if it is an old client's, and waits for what tells whether its message is an APPEND of 2.1
+ * or a DELETE of 1.13. */
+bool ko_session_is_unsure(const struct ko_session *session);
 
 /* Answers all messages that can be answered. An error means that the client is to be cut off:
  * KOLO_E_PROTOCOL, KOLO_E_INVALID or KOLO_E_NOMEM. */

@@ -13,41 +13,54 @@ enum { SMALLEST = 256 };
 /* ---- opcodes ------------------------------------------------------------------------------ */
 
 /* By opcode. */
+static const uint8_t modern[] = {
+    KO_STORE_VALIDATE,    KO_STORE_SET,       KO_STORE_COMPARE_SET, KO_STORE_GET,
+    KO_STORE_ADD,         KO_STORE_CHECK,     KO_STORE_WAIT,        KO_STORE_NUM_KEYS,
+    KO_STORE_DELETE,      KO_STORE_APPEND,    KO_STORE_MULTI_GET,   KO_STORE_MULTI_SET,
+    KO_STORE_CANCEL_WAIT, KO_STORE_PING,      KO_STORE_QUEUE_PUSH,  KO_STORE_QUEUE_POP,
+    KO_STORE_QUEUE_LEN,   KO_STORE_LIST_KEYS, KO_STORE_BARRIER,
+};
 static const uint8_t of_1_13[] = {
     KO_STORE_SET,  KO_STORE_COMPARE_SET, KO_STORE_GET,   KO_STORE_ADD,    KO_STORE_CHECK,
     KO_STORE_WAIT, KO_STORE_NUM_KEYS,    KO_STORE_WATCH, KO_STORE_DELETE,
+};
+
+static const struct {
+    const uint8_t *operations;
+    int n;
+} numberings[] = {
+    [KO_WIRE_MODERN] = {modern, sizeof modern},
+    [KO_WIRE_EARLY_2] = {modern, KO_STORE_PING},
+    [KO_WIRE_OLD] = {modern + 1, KO_STORE_CANCEL_WAIT},
+    [KO_WIRE_2_1] = {modern + 1, KO_STORE_CANCEL_WAIT},
+    [KO_WIRE_1_13] = {of_1_13, sizeof of_1_13},
 };
 
 int ko_wire_operation(enum ko_wire_numbering numbering, uint8_t opcode)
 {
     if (numbering == KO_WIRE_MODERN && opcode == KO_WIRE_WILL)
         return KO_STORE_WILL;
-    if (numbering == KO_WIRE_MODERN)
-        return opcode < KO_STORE_WATCH ? opcode : -1;
-    return opcode < sizeof of_1_13 ? of_1_13[opcode] : -1;
+    return opcode < numberings[numbering].n ? numberings[numbering].operations[opcode] : -1;
 }
 
 int ko_wire_opcode(enum ko_wire_numbering numbering, enum ko_store_op op)
 {
-    int opcode = 0;
-
     if (numbering == KO_WIRE_MODERN && op == KO_STORE_WILL)
         return KO_WIRE_WILL;
-    if (numbering != KO_WIRE_1_13)
-        return op < (numbering == KO_WIRE_MODERN ? KO_STORE_WATCH : KO_STORE_PING) ? (int)op : -1;
-    while (opcode < (int)sizeof of_1_13 && of_1_13[opcode] != op)
-        opcode++;
-    return opcode < (int)sizeof of_1_13 ? opcode : -1;
+    for (int opcode = 0; opcode < numberings[numbering].n; opcode++)
+        if (numberings[numbering].operations[opcode] == op)
+            return opcode;
+    return -1;
 }
 
-/* In the numbering of 1.13 VALIDATE would be a SET of a key of more than 1 GB. */
+/* In the older numberings VALIDATE would be a SET of a key of more than 1 GB. */
 enum ko_wire_numbering ko_wire_guess(const uint8_t *bytes, size_t nbytes)
 {
     static const uint8_t validate[] = {KO_STORE_VALIDATE, 0xCE, 0xF7, 0x85, 0x3C};
     size_t n = nbytes < sizeof validate ? nbytes : sizeof validate;
 
     if (n > 0 && memcmp(bytes, validate, n) != 0)
-        return KO_WIRE_1_13;
+        return KO_WIRE_OLD;
     return n < sizeof validate ? KO_WIRE_UNKNOWN : KO_WIRE_MODERN;
 }
 

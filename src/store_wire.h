@@ -2,8 +2,12 @@
  *
  * store_wire.h: bytes as they travel between a TCP store's client and server. The format is that of
  * PyTorch's TCPStore: an opcode, then integers in little-endian order and strings as a 64-bit
- * length and their bytes; no message length, replies in the order of requests. PyTorch 1.13 and 2.x
- * number the operations differently; 2.x begins with VALIDATE.
+ * length and their bytes; no message length, replies in the order of requests. There have been
+ * three numberings of the operations, of which the last begins with VALIDATE: 1.13, 2.0   SET 0 ...
+ * GETNUMKEYS 6, WATCH 7, DELETE 8 2.1         SET 0 ... GETNUMKEYS 6, DELETE 7, APPEND 8, MULTI_GET
+ * 9, MULTI_SET 10, CANCEL_WAIT 11 2.2 and on  VALIDATE 0, and those of 2.1 moved up by one; PING 13
+ * since 2.5, the rest later (One that had WATCH 7 to CANCEL_WAIT 12 without VALIDATE was in no
+ * release.) store_session.h says how the first two are told apart.
  */
 #ifndef KO_STORE_WIRE_H
 #define KO_STORE_WIRE_H
@@ -17,9 +21,11 @@
 
 enum ko_wire_numbering {
     KO_WIRE_UNKNOWN,
-    KO_WIRE_MODERN,  /* PyTorch 2.x: the values of enum ko_store_op */
+    KO_WIRE_MODERN,  /* PyTorch 2.2 and on: the values of enum ko_store_op */
     KO_WIRE_EARLY_2, /* servers of 2.2 to 2.4: the same operations, up to PING */
-    KO_WIRE_1_13
+    KO_WIRE_OLD,     /* 2.1, or 1.13, as long as it says nothing that only that means otherwise */
+    KO_WIRE_2_1,
+    KO_WIRE_1_13 /* and 2.0 */
 };
 
 /* The operation that an opcode means, the opcode of an operation; -1 if there is none. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * What strangers may send to a store server, without sockets. The first byte of the input says how
- * much memory there is; then come pieces, each behind a byte that says whose of four clients it is
- * and how long. A piece of no length hangs up: the next one begins a new connection. Build it with
- * -fsanitize=fuzzer, or call it as tests/test_store_fuzz.c does.
+ * much memory there is, and whether old clients may have a second connection; then come pieces,
+ * each behind a byte that says whose of four clients it is and how long. A piece of no length hangs
+ * up: the next one begins a new connection. Build it with -fsanitize=fuzzer, or call it as
+ * tests/test_store_fuzz.c does.
  */
 #include "store_session.h"
 
@@ -13,7 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 enum { CLIENTS = 4, WHOLE_REST = 63 };
-enum { IS_TIGHT_TABLE = 1, IS_TIGHT_BUFFERS = 2, IS_LISTED = 4 };
+enum { IS_TIGHT_TABLE = 1, IS_TIGHT_BUFFERS = 2, IS_LISTED = 4, IS_OF_TWO = 8 };
 enum { TIGHT_TABLE = 2 << 10, TABLE = 1 << 20, TIGHT_BUFFERS = 4 << 10, BUFFERS = 4 << 20 };
 
 struct client {
@@ -64,6 +65,13 @@ static void feed(struct client *client, const uint8_t *data, size_t n)
         if (!run(client))
             return;
     }
+}
+
+static bool has_other_half(struct ko_session *session, enum ko_half half)
+{
+    (void)session;
+    (void)half;
+    return true;
 }
 
 /* What one piece has set off at the others, and what that sets off. */
@@ -153,6 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     first = *data++;
     nbytes--;
     service.budget.cap = first & IS_TIGHT_BUFFERS ? TIGHT_BUFFERS : BUFFERS;
+    service.has_other_half = first & IS_OF_TWO ? has_other_half : NULL;
     if (ko_table_open(first & IS_TIGHT_TABLE ? TIGHT_TABLE : TABLE, &service.table))
         return 0;
     for (int i = 0; i < CLIENTS; i++)
@@ -162,6 +171,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     if (first & IS_LISTED)
         check_list(&service);
     check_numbering(KO_WIRE_MODERN, first);
+    check_numbering(KO_WIRE_EARLY_2, first);
+    check_numbering(KO_WIRE_2_1, first);
     check_numbering(KO_WIRE_1_13, first);
     for (int i = 0; i < CLIENTS; i++)
         hang_up(&clients[i]);

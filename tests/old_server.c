@@ -22,6 +22,7 @@ enum { PAIRS = 64, PATIENCE_MS = 30000 };
 
 struct pair {
     int client, server; /* -1: free */
+    int second;         /* of 1.13: to the server, as its clients have one that says nothing */
     bool is_asking;     /* what comes next from the client is not the beginning of a request */
     bool has_begun;     /* nor is it the first */
 };
@@ -40,7 +41,9 @@ static void hang_up(struct pair *pair)
 {
     close(pair->client);
     close(pair->server);
-    pair->client = pair->server = -1;
+    if (pair->second >= 0)
+        close(pair->second);
+    pair->client = pair->server = pair->second = -1;
 }
 
 /* What a client sends after an answer begins with an opcode, at first perhaps behind VALIDATE. */
@@ -51,7 +54,9 @@ static bool would_hang_up(enum old_server_kind kind, bool is_first, const uint8_
 
     switch (kind) {
     case OLD_1_13:
-        return is_valid;
+        return is_valid || (n > 0 && bytes[0] >= 9);
+    case OLD_2_1:
+        return is_valid || (n > 0 && bytes[0] >= 12);
     case OLD_NO_PING:
         return is_first ? !is_valid || (n > 5 && bytes[5] >= 13) : n > 0 && bytes[0] >= 13;
     case OLD_EARLY_2:
@@ -98,6 +103,8 @@ static void take(struct old_server *server)
         return;
     }
     pair->client = fd;
+    if (server->kind == OLD_1_13)
+        ko_socket_connect("127.0.0.1", server->port, &deadline, &pair->second);
     pair->is_asking = pair->has_begun = false;
 }
 
@@ -143,7 +150,7 @@ struct old_server *old_server_open(enum old_server_kind kind, int port, int *own
     server->kind = kind;
     server->port = port;
     for (int i = 0; i < PAIRS; i++)
-        server->pairs[i] = (struct pair){.client = -1, .server = -1};
+        server->pairs[i] = (struct pair){.client = -1, .server = -1, .second = -1};
     assert_int_equal(ko_socket_listen("127.0.0.1", 0, &server->listen_fd, own_port), 0);
     assert_int_equal(pthread_create(&server->thread, NULL, run, server), 0);
     return server;

@@ -82,7 +82,8 @@ static void list_waiting(struct model *model, int c, int k)
     const struct client *client = &model->clients[c];
     struct key *key = &model->keys[k];
 
-    if (client->waits_in == KO_STORE_WAIT && !client->is_old && client->wanted == 1u << k)
+    if (client->waits_in == KO_STORE_WAIT && client->numbering == KO_WIRE_MODERN &&
+        client->wanted == 1u << k)
         key->pops[key->npops++] = c;
     else
         key->waits[key->nwaits++] = c;

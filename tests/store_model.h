@@ -28,7 +28,7 @@ struct key {
 struct client {
     struct ko_session session; /* first, so that a session is its client */
     bool is_ready;
-    bool is_old;
+    enum ko_wire_numbering numbering;
     enum ko_store_op waits_in; /* PING: in nothing */
     unsigned wanted;           /* keys of that request, as bits, in rising order */
     unsigned missing;

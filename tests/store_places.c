@@ -71,6 +71,11 @@ static void open_1_13(struct place *place)
     open_old(place, OLD_1_13);
 }
 
+static void open_2_1(struct place *place)
+{
+    open_old(place, OLD_2_1);
+}
+
 static void open_no_ping(struct place *place)
 {
     open_old(place, OLD_NO_PING);
@@ -92,9 +97,10 @@ static void open_busier(struct place *place)
 }
 
 const struct place_kind place_kinds[PLACE_NKINDS] = {
-    {"local", open_local},     {"file", open_file}, {"prefix", open_prefix},
-    {"tcp", open_tcp},         {"1.13", open_1_13}, {"2.2", open_no_ping},
-    {"early 2", open_early_2}, {"busy", open_busy}, {"busier", open_busier},
+    {"local", open_local},   {"file", open_file},       {"prefix", open_prefix},
+    {"tcp", open_tcp},       {"1.13", open_1_13},       {"2.1", open_2_1},
+    {"2.2", open_no_ping},   {"early 2", open_early_2}, {"busy", open_busy},
+    {"busier", open_busier},
 };
 
 void place_close(struct place *place)

@@ -20,7 +20,7 @@ struct place {
     bool has_queues, has_list;
 };
 
-enum { PLACE_NKINDS = 9 };
+enum { PLACE_NKINDS = 10 };
 
 extern const struct place_kind {
     const char *name;

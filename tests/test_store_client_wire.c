@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a client of ours says to a server of PyTorch 2.x and what it makes of the answers, byte by
+ * What a client of ours says to a server of PyTorch and what it makes of the answers, byte by
  * byte: a thread plays the server from a script, so that nothing here rests on our own server.
  */
 #include "clock.h"
@@ -28,6 +28,7 @@ enum { CHUNK = 64, PAUSE_MS = 250 }; /* of questions for a key each, and before 
 
 /* What the client must say and is told. With a PING behind it: its nonce, which may be any, is told
  * back. */
+#define HANG_UP NULL /* and the next turn is on another connection */
 struct turn {
     const char *hear, *say;
     bool is_pinged;
@@ -64,30 +65,62 @@ static const struct turn script[] = {
     {"0c", "01", false},
     {"04" B EMPTY, ONE, false},
 };
-enum { TURNS = sizeof script / sizeof *script };
 static const struct turn cancelled = {"0c", "01", false};
 
-/* Of a server that has VALIDATE and no PING: its connections, each of which ends where a turn says
- * nothing. */
+/* Of a server that has VALIDATE and no PING. */
 static const struct turn without_ping[] = {
-    {"00 cef7853c 0d ffffffff", "", false},
-    {"00 cef7853c 0d ffffffff", "", false},
-    {"00 cef7853c 0d ffffffff", "", false},
-    {"06", "", false}, /* 1.13 would count its keys */
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"06", HANG_UP, false}, /* 1.13 would count its keys */
     {"00 cef7853c 07", ONE, false},
-    {"0d ffffffff", "", false}, /* it is no later one that was busy */
+    {"0d ffffffff", HANG_UP, false}, /* it is no later one that was busy */
     {"00 cef7853c 07", ONE, false},
     {"01" K V "07", TWO, false},
     {"09" K V "07", TWO, false},
     {"05" ONE K, "00", false},
     {"0b" TWO A EMPTY B W "07", TWO, false},
 };
-enum { TURNS_WITHOUT_PING = sizeof without_ping / sizeof *without_ping };
+
+/* Of one of 2.1, which hangs up at VALIDATE. */
+static const struct turn of_2_1[] = {
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"06", ONE, false},
+    {"0b", "01", false},
+    {"00" K V "06", TWO, false},
+    {"08" K V "06", TWO, false},
+    {"04" ONE K, "00", false},
+    {"0a" TWO A EMPTY B W "06", TWO, false},
+    {"05" TWO A B, "00", false},
+    {"09" TWO A B, EMPTY W, false},
+    {"05" ONE X, "", false}, /* a wait that ends by its time-out is taken back */
+    {"0b", "01", false},
+    {"04" ONE X, "01", false},
+    {"07" K, ONE, false},
+};
+
+/* Of one of 1.13 or 2.0, which hangs up at what is of 2.1. */
+static const struct turn of_1_13[] = {
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"00 cef7853c 0d ffffffff", HANG_UP, false},
+    {"06", ONE, false},
+    {"0b", HANG_UP, false},
+    {"06", ONE, false}, /* which it is not asked for again */
+    {"00" K V "06", TWO, false},
+    {"04" ONE K, "00", false},
+    {"00" A EMPTY "06", TWO, false}, /* multi_set */
+    {"00" B W "06", TWO, false},
+    {"08" K, ONE, false},
+};
 
 struct player {
     pthread_t thread;
     int listen_fd, port;
-    int nplayed;
+    const struct turn *turns;
+    int nturns, nplayed;
     int nkeys; /* of the one wait, for a player who answers late */
 };
 
@@ -102,6 +135,8 @@ static bool play_turn(int fd, const struct turn *turn, const ko_deadline *deadli
     if (turn->is_pinged && (ko_socket_recv_all(fd, got, NONCE, deadline) ||
                             ko_socket_send_all(fd, got, NONCE, deadline)))
         return false;
+    if (turn->say == HANG_UP)
+        return true;
     n = wire_unhex(turn->say, expected);
     return !ko_socket_send_all(fd, expected, n, deadline);
 }
@@ -121,27 +156,16 @@ static void *play(void *argument)
 {
     struct player *player = argument;
     ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    const struct turn *turn = player->turns;
     int fd = accept_client(player, &deadline);
 
-    while (player->nplayed < TURNS && play_turn(fd, &script[player->nplayed], &deadline))
+    for (; player->nplayed < player->nturns && play_turn(fd, turn, &deadline); turn++) {
         player->nplayed++;
-    close(fd);
-    return NULL;
-}
-
-static void *play_without_ping(void *argument)
-{
-    struct player *player = argument;
-    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
-    const struct turn *turn = without_ping;
-    int fd = accept_client(player, &deadline);
-
-    for (; turn < without_ping + TURNS_WITHOUT_PING && play_turn(fd, turn, &deadline); turn++)
-        if (!*turn->say) {
+        if (turn->say == HANG_UP) {
             close(fd);
             fd = accept_client(player, &deadline);
         }
-    player->nplayed = (int)(turn - without_ping);
+    }
     close(fd);
     return NULL;
 }
@@ -271,45 +295,110 @@ static void run_out_of_time(kolo_store *store)
     assert_int_equal(kolo_store_barrier(store, "b", 2, 1), KOLO_E_TIMEOUT);
 }
 
+static void begin(struct player *player, const struct turn *turns, size_t nbytes,
+                  kolo_store **store)
+{
+    player->turns = turns;
+    player->nturns = (int)(nbytes / sizeof *turns);
+    assert_int_equal(pthread_create(&player->thread, NULL, play, player), 0);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, store),
+                     KOLO_OK);
+}
+
+static void end(struct player *player, kolo_store *store)
+{
+    kolo_store_close(store);
+    pthread_join(player->thread, NULL);
+    assert_int_equal(player->nplayed, player->nturns);
+}
+
 static void test_all(void **state)
 {
-    struct player *player = *state;
     kolo_store *store;
 
-    assert_int_equal(pthread_create(&player->thread, NULL, play, player), 0);
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
-                     KOLO_OK);
+    begin(*state, script, sizeof script, &store);
     use_values(store);
     use_several(store);
     use_queues(store);
     run_out_of_time(store);
-    kolo_store_close(store);
-    pthread_join(player->thread, NULL);
-    assert_int_equal(player->nplayed, TURNS);
+    end(*state, store);
+}
+
+static void set_several(kolo_store *store)
+{
+    static const char *const keys[] = {"a", "b"};
+    const kolo_bytes values[] = {text(""), text("w")};
+
+    assert_int_equal(kolo_store_multi_set(store, keys, values, 2), KOLO_OK);
+}
+
+static void assert_lacks_queues(kolo_store *store, const char *release)
+{
+    char expected[64];
+
+    snprintf(expected, sizeof expected, " is served by %s, which has no ", release);
+    assert_int_equal(kolo_store_queue_push(store, "x", text("v")), KOLO_E_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), expected));
+}
+
+static void assert_there(kolo_store *store, const char *key)
+{
+    int is_there;
+
+    assert_int_equal(kolo_store_check(store, &key, 1, &is_there), KOLO_OK);
+    assert_true(is_there);
 }
 
 /* PyTorch 2.2 to 2.4. */
 static void test_without_ping(void **state)
 {
-    struct player *player = *state;
-    const char *keys[] = {"a", "b"};
-    const kolo_bytes values[] = {text(""), text("w")};
     kolo_store *store;
-    int is_there;
 
-    assert_int_equal(pthread_create(&player->thread, NULL, play_without_ping, player), 0);
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
-                     KOLO_OK);
+    begin(*state, without_ping, sizeof without_ping, &store);
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
     assert_int_equal(kolo_store_append(store, "k", text("v")), KOLO_OK);
-    assert_int_equal(kolo_store_check(store, (const char *[]){"k"}, 1, &is_there), KOLO_OK);
-    assert_true(is_there);
-    assert_int_equal(kolo_store_multi_set(store, keys, values, 2), KOLO_OK);
-    assert_int_equal(kolo_store_queue_push(store, "x", text("v")), KOLO_E_UNSUPPORTED);
-    assert_non_null(strstr(kolo_last_error(), " is served by an early PyTorch 2, which has no "));
-    kolo_store_close(store);
-    pthread_join(player->thread, NULL);
-    assert_int_equal(player->nplayed, TURNS_WITHOUT_PING);
+    assert_there(store, "k");
+    set_several(store);
+    assert_lacks_queues(store, "an early PyTorch 2");
+    end(*state, store);
+}
+
+static void test_2_1(void **state)
+{
+    static const char *const keys[] = {"a", "b", "x"};
+    kolo_store *store;
+    void *values[2];
+    size_t nbytes[2];
+    int was_there;
+
+    begin(*state, of_2_1, sizeof of_2_1, &store);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    assert_int_equal(kolo_store_append(store, "k", text("v")), KOLO_OK);
+    assert_there(store, "k");
+    set_several(store);
+    assert_int_equal(kolo_store_multi_get(store, keys, 2, values, nbytes), KOLO_OK);
+    assert_text(values[0], nbytes[0], "");
+    assert_text(values[1], nbytes[1], "w");
+    assert_int_equal(kolo_store_wait(store, keys + 2, 1, 1), KOLO_E_TIMEOUT);
+    assert_int_equal(kolo_store_delete(store, "k", &was_there), KOLO_OK);
+    assert_true(was_there);
+    assert_lacks_queues(store, "an early PyTorch 2");
+    end(*state, store);
+}
+
+static void test_1_13(void **state)
+{
+    kolo_store *store;
+    int was_there;
+
+    begin(*state, of_1_13, sizeof of_1_13, &store);
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
+    assert_there(store, "k");
+    set_several(store);
+    assert_int_equal(kolo_store_delete(store, "k", &was_there), KOLO_OK);
+    assert_true(was_there);
+    assert_lacks_queues(store, "PyTorch 1.13 or 2.0");
+    end(*state, store);
 }
 
 /* A wait for nkeys keys of a server that is late; how many of them it was still asked for. */
@@ -354,6 +443,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_all, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(test_without_ping, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(test_2_1, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(test_1_13, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(missing_key_of_many, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(too_late_to_tell, open_listener, close_listener)};
 

@@ -66,7 +66,29 @@ static const struct message of_1_13[] = {
     MESSAGE("\7" KEY "/k"),
     MESSAGE("\10" KEY "/k"),
 };
-enum { NMODERN = sizeof modern / sizeof *modern, N1_13 = sizeof of_1_13 / sizeof *of_1_13 };
+static const struct message of_2_1[] = {
+    MESSAGE("\6"),
+    MESSAGE("\0" KEY "/k\3\0\0\0\0\0\0\0val"),
+    MESSAGE("\1" KEY "/k\3\0\0\0\0\0\0\0val\1\0\0\0\0\0\0\0w"),
+    MESSAGE("\2" KEY "/k"),
+    MESSAGE("\3" KEY "/n\xf9\xff\xff\xff\xff\xff\xff\xff"),
+    MESSAGE("\4\2\0\0\0\0\0\0\0" KEY "/k" KEY "/n"),
+    MESSAGE("\5\2\0\0\0\0\0\0\0" KEY "/k" KEY "/n"),
+    MESSAGE("\7" KEY "/k"),
+    MESSAGE("\10" KEY "/a\5\0\0\0\0\0\0\0again"),
+    MESSAGE("\11\2\0\0\0\0\0\0\0" KEY "/k" KEY "/a"),
+    MESSAGE("\12\2\0\0\0\0\0\0\0" KEY "/x\0\0\0\0\0\0\0\0" KEY "/y\1\0\0\0\0\0\0\0y"),
+    MESSAGE("\13"),
+};
+#define MESSAGES(of)                  \
+    {                                 \
+        of, sizeof(of) / sizeof *(of) \
+    }
+static const struct {
+    const struct message *messages;
+    uint32_t n;
+} numberings[] = {MESSAGES(modern), MESSAGES(modern), MESSAGES(of_1_13), MESSAGES(of_2_1)};
+enum { NNUMBERINGS = sizeof numberings / sizeof *numberings };
 
 /* One piece of the client's; long messages are cut. */
 static size_t put_piece(uint8_t *bytes, uint32_t client, const struct message *message)
@@ -78,28 +100,27 @@ static size_t put_piece(uint8_t *bytes, uint32_t client, const struct message *m
     return n + 1;
 }
 
-/* Clients of both kinds; at times one hangs up. */
+/* Clients of all kinds; at times one hangs up. */
 static size_t make_conversation(uint8_t *bytes)
 {
-    bool has_begun[CLIENTS] = {false}, is_modern[CLIENTS];
+    bool has_begun[CLIENTS] = {false};
+    uint32_t kinds[CLIENTS];
     size_t n = 1;
 
-    bytes[0] = (uint8_t)draw(8);
+    bytes[0] = (uint8_t)draw(16);
     while (n + WHOLE_REST < LONGEST && draw(30) > 0) {
-        uint32_t client = draw(CLIENTS);
-        const struct message *messages;
+        uint32_t client = draw(CLIENTS), which = 0;
 
         if (draw(30) == 0) {
             has_begun[client] = false;
             bytes[n++] = (uint8_t)client;
             continue;
         }
-        if (!has_begun[client])
-            is_modern[client] = draw(3) > 0;
-        messages = is_modern[client] ? modern : of_1_13;
         if (has_begun[client])
-            messages += draw(is_modern[client] ? NMODERN : N1_13);
-        n += put_piece(bytes + n, client, messages);
+            which = draw(numberings[kinds[client]].n);
+        else
+            kinds[client] = draw(NNUMBERINGS);
+        n += put_piece(bytes + n, client, &numberings[kinds[client]].messages[which]);
         has_begun[client] = true;
     }
     return n;
@@ -134,7 +155,7 @@ static void test_noise(void **state)
 
     (void)state;
     for (int round = 0; round < ROUNDS / 4; round++) {
-        bytes[0] = (uint8_t)draw(8);
+        bytes[0] = (uint8_t)draw(16);
         n = 1 + put_piece(bytes + 1, 0, &modern[0]);
         bytes[n++] = WHOLE_REST * CLIENTS;
         for (; n < LONGEST; n++)

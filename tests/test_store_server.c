@@ -222,7 +222,7 @@ static void test_garbage_is_cut_off(void **state)
         "00 cef7853c 00 cef7853d",                   /* nearly the magic, later */
         "00 cef7853c 13",                            /* unknown opcodes */
         "00 cef7853c ff",
-        "09",                                                  /* unknown in 1.13 */
+        "0c",                                                  /* unknown in 2.1 */
         "00 cef7853c 01 0000008000000000",                     /* a key of 2 GiB */
         "00 cef7853c 01 0220000000000000",                     /* a key one too long */
         "00 cef7853c 01 ffffffffffffffff",                     /* a key of "-1" */
@@ -388,6 +388,117 @@ static void test_silent_second_connection(void **state)
     close(second);
 }
 
+/* What a client of 1.13 deletes is answered at once, as soon as its second connection is there. */
+static void test_delete_of_1_13(void **state)
+{
+    enum { LONG_MS = 1000 }; /* half of the time in which one who is unsure is to be sure */
+    int first = dial(state);
+    int second = dial(state);
+    ko_deadline soon;
+
+    assert_int_equal(kolo_store_set(*state, "k", text("v")), KOLO_OK);
+    say(first, "06");
+    hear(first, "0100000000000000");
+    soon = ko_deadline_in(LONG_MS);
+    say(first, "08 0200000000000000 2f6b");
+    hear(first, "0100000000000000");
+    assert_false(ko_deadline_passed(&soon));
+    close(second);
+    say(first, "08 0200000000000000 2f6b"); /* it is known from then on */
+    hear(first, "0000000000000000");
+    close(first);
+    first = dial(state);
+    say(first, "06 08 0200000000000000 2f6b");
+    hear(first, "0000000000000000");
+    work_honestly(state); /* the server has read what it cannot tell yet */
+    soon = ko_deadline_in(LONG_MS);
+    second = dial(state);
+    hear(first, "0000000000000000");
+    assert_false(ko_deadline_passed(&soon));
+    say(second, "07 0200000000000000 2f6b");
+    hear(second, "03");
+    close(first);
+    close(second);
+}
+
+/* Of two clients of 1.13 on one host one may go with what the other was told from. */
+static void test_delete_of_two_1_13(void **state)
+{
+    int firsts[2], seconds[2];
+
+    for (int i = 0; i < 2; i++) {
+        firsts[i] = dial(state);
+        say(firsts[i], "06");
+        hear(firsts[i], "0000000000000000");
+        seconds[i] = dial(state);
+    }
+    for (int i = 1; i >= 0; i--) {
+        say(firsts[i], "08 0200000000000000 2f6b");
+        hear(firsts[i], "0000000000000000");
+        close(firsts[i]);
+        close(seconds[i]);
+        work_honestly(state);
+    }
+}
+
+/* One that watches before its first connection has said anything. */
+static void test_watch_first(void **state)
+{
+    int first = dial(state);
+    int second = dial(state);
+
+    say(second, "07 0200000000000000 2f6b");
+    hear(second, "03");
+    say(first, "08 0200000000000000 2f6b");
+    hear(first, "0000000000000000");
+    close(first);
+    close(second);
+}
+
+/* A client of 2.1 has one connection, and its DELETE and APPEND are never taken for what 1.13
+ * means, however they are cut. */
+static void test_2_1(void **state)
+{
+    int fd = dial(state);
+    void *value;
+    size_t nbytes;
+
+    say(fd, "07 0200000000000000 2f6b");
+    hear(fd, "0000000000000000");
+    close(fd);
+    fd = dial(state);
+    say(fd, "06 08 0200000000000000 2f6b");
+    hear(fd, "0000000000000000");
+    work_honestly(state);
+    say(fd, "01000000");
+    work_honestly(state);
+    say(fd, "00000000 76 09 0100000000000000 0200000000000000 2f6b");
+    hear(fd, "0100000000000000 76");
+    say(fd, "05 0100000000000000 0200000000000000 2f6e"); /* wait n */
+    say(fd, "0b");
+    hear(fd, "01");
+    close(fd);
+    assert_int_equal(kolo_store_get(*state, "k", &value, &nbytes), KOLO_OK);
+    assert_string_equal(value, "v");
+    kolo_free(value);
+}
+
+/* One of which it cannot be told what it wants is told so, and loses nothing. */
+static void test_unsure_for_too_long(void **state)
+{
+    int fd = dial(state);
+    int is_there;
+
+    assert_int_equal(kolo_store_set(*state, "k", text("v")), KOLO_OK);
+    say(fd, "06");
+    hear(fd, "0100000000000000");
+    say(fd, "08 0200000000000000 2f6b");
+    hear_end(fd);
+    assert_int_equal(kolo_store_check(*state, (const char *[]){"k"}, 1, &is_there), KOLO_OK);
+    assert_true(is_there);
+    close(fd);
+}
+
 /* A process whose descriptors have run out still serves those whom it has. */
 static void test_no_descriptors(void **state)
 {
@@ -495,14 +606,27 @@ int main(void)
 {
 #define SERVED(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
     static const struct CMUnitTest tests[] = {
-        SERVED(test_wait_and_cancel),      SERVED(test_get_waits),
-        SERVED(test_bytes_one_by_one),     SERVED(test_many_in_one_write),
-        SERVED(test_queue_hands_on),       SERVED(test_set_and_hang_up),
-        SERVED(test_garbage_is_cut_off),   SERVED(test_silence),
-        SERVED(test_never_reads),          cmocka_unit_test(test_multi_get_is_bounded),
-        SERVED(test_flood_of_connections), SERVED(test_silent_second_connection),
-        SERVED(test_no_descriptors),       cmocka_unit_test(test_hoarders),
-        SERVED(test_port_is_taken),        SERVED(test_address),
+        SERVED(test_wait_and_cancel),
+        SERVED(test_get_waits),
+        SERVED(test_bytes_one_by_one),
+        SERVED(test_many_in_one_write),
+        SERVED(test_queue_hands_on),
+        SERVED(test_set_and_hang_up),
+        SERVED(test_garbage_is_cut_off),
+        SERVED(test_silence),
+        SERVED(test_never_reads),
+        cmocka_unit_test(test_multi_get_is_bounded),
+        SERVED(test_flood_of_connections),
+        SERVED(test_silent_second_connection),
+        SERVED(test_delete_of_1_13),
+        SERVED(test_delete_of_two_1_13),
+        SERVED(test_watch_first),
+        SERVED(test_2_1),
+        SERVED(test_unsure_for_too_long),
+        SERVED(test_no_descriptors),
+        cmocka_unit_test(test_hoarders),
+        SERVED(test_port_is_taken),
+        SERVED(test_address),
     };
     return cmocka_run_group_tests_name("store server", tests, NULL, NULL);
 }

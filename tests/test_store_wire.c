@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The wire format, byte by byte, in both numberings: whole conversations as clients of PyTorch have
- * them, each message of them cut at every place; and what clients of both kinds do to one another.
+ * The wire format, byte by byte, in all numberings: whole conversations as clients of PyTorch have
+ * them, each message of them cut at every place; and what clients of all kinds do to one another.
  * Sessions without sockets.
  */
 #include "status.h"
@@ -138,8 +138,47 @@ static const struct step of_1_13[] = {
     {"06", "0300000000000000"},
     {"08" K, ONE},
     {"08" K, EMPTY},
-    {"07" A, "03"},
+    {"05" ONE N, "00"},
 };
+
+/* On its second connection. */
+static const struct step watches_of_1_13[] = {{"07" A, "03"}, {"07" K, "03"}};
+
+/* As a client of PyTorch 2.1.2 and its server said it. */
+static const struct step of_2_1[] = {
+    {"03" INIT ONE, ONE},
+    {"00" K V, ""},
+    {"05" ONE K, "00"},
+    {"02" K, V},
+    {"03" N "f9ffffffffffffff", "f9ffffffffffffff"},
+    {"01" K V W, W},
+    {"01" X V W, V},
+    {"04" TWO K X, "01"},
+    {"06", "0300000000000000"},
+    {"07" K, ONE},
+    {"07" K, EMPTY},
+    {"08" A V, ""},
+    {"08" A W, ""},
+    {"05" ONE A, "00"},
+    {"02" A, "0200000000000000 7677"},
+    {"0a" TWO A EMPTY B W, ""},
+    {"05" TWO A B, "00"},
+    {"09" TWO A B, EMPTY W},
+    {"05" ONE K, ""},
+    {"0b", "01"},
+    {"0b", "01"},
+    {"06", "0400000000000000"},
+};
+/* With what means something else in 1.13 as the first message of all. */
+static const struct step deletes_of_2_1[] = {{"07" K, EMPTY}, {"08" K V, ""}, {"07" K, ONE}};
+static const struct step appends_of_2_1[] = {{"08" K V, ""}, {"08" K EMPTY, ""}, {"02" K, V}};
+
+static bool has_other_half(struct ko_session *session, enum ko_half half)
+{
+    (void)session;
+    (void)half;
+    return true;
+}
 
 static void play(struct ko_session *client, const struct step *steps, size_t nsteps)
 {
@@ -149,43 +188,61 @@ static void play(struct ko_session *client, const struct step *steps, size_t nst
     }
 }
 
+struct conversation {
+    const struct step *steps;
+    size_t nsteps;
+    bool is_of_two; /* the client has another connection */
+};
+#define CONVERSATION(steps, is_of_two)                    \
+    &(const struct conversation)                          \
+    {                                                     \
+        steps, sizeof(steps) / sizeof *(steps), is_of_two \
+    }
+
+static void begin(const struct conversation *all, struct bench *bench)
+{
+    open_bench(bench);
+    bench->service.has_other_half = all->is_of_two ? has_other_half : NULL;
+}
+
 /* The conversation with one message in two pieces. */
-static void play_cut(const struct step *steps, size_t nsteps, size_t which, size_t at)
+static void play_cut(const struct conversation *all, size_t which, size_t at)
 {
     struct bench bench;
     struct ko_session *client = &bench.clients[0];
+    const struct step *cut = all->steps + which;
     uint8_t bytes[WIRE_LONGEST];
-    size_t n = wire_unhex(steps[which].say, bytes);
+    size_t n = wire_unhex(cut->say, bytes);
 
-    open_bench(&bench);
-    play(client, steps, which);
+    begin(all, &bench);
+    play(client, all->steps, which);
     assert_int_equal(feed(client, bytes, at), KOLO_OK);
     gets(client, "");
     assert_true(ko_session_wants(client) > 0);
     assert_int_equal(feed(client, bytes + at, n - at), KOLO_OK);
-    gets(client, steps[which].hear);
-    play(client, steps + which + 1, nsteps - which - 1);
+    gets(client, cut->hear);
+    play(client, cut + 1, all->nsteps - which - 1);
     close_bench(&bench);
 }
 
-static void play_all(const struct step *steps, size_t nsteps)
+static void play_all(const struct conversation *all)
 {
     struct bench bench;
     uint8_t bytes[WIRE_LONGEST];
     size_t n;
 
-    open_bench(&bench);
-    play(&bench.clients[0], steps, nsteps);
+    begin(all, &bench);
+    play(&bench.clients[0], all->steps, all->nsteps);
     close_bench(&bench);
-    for (size_t i = 0; i < nsteps; i++)
-        for (size_t at = 0; at < wire_unhex(steps[i].say, bytes); at++)
-            play_cut(steps, nsteps, i, at);
-    open_bench(&bench); /* byte by byte */
-    for (size_t i = 0; i < nsteps; i++) {
-        n = wire_unhex(steps[i].say, bytes);
+    for (size_t i = 0; i < all->nsteps; i++)
+        for (size_t at = 0; at < wire_unhex(all->steps[i].say, bytes); at++)
+            play_cut(all, i, at);
+    begin(all, &bench); /* byte by byte */
+    for (size_t i = 0; i < all->nsteps; i++) {
+        n = wire_unhex(all->steps[i].say, bytes);
         for (size_t at = 0; at < n; at++)
             assert_int_equal(feed(&bench.clients[0], bytes + at, 1), KOLO_OK);
-        gets(&bench.clients[0], steps[i].hear);
+        gets(&bench.clients[0], all->steps[i].hear);
     }
     close_bench(&bench);
 }
@@ -193,13 +250,22 @@ static void play_all(const struct step *steps, size_t nsteps)
 static void test_modern(void **state)
 {
     (void)state;
-    play_all(modern, sizeof modern / sizeof *modern);
+    play_all(CONVERSATION(modern, false));
 }
 
 static void test_1_13(void **state)
 {
     (void)state;
-    play_all(of_1_13, sizeof of_1_13 / sizeof *of_1_13);
+    play_all(CONVERSATION(of_1_13, true));
+    play_all(CONVERSATION(watches_of_1_13, true));
+}
+
+static void test_2_1(void **state)
+{
+    (void)state;
+    play_all(CONVERSATION(of_2_1, false));
+    play_all(CONVERSATION(deletes_of_2_1, false));
+    play_all(CONVERSATION(appends_of_2_1, false));
 }
 
 /* All messages in one piece are answered as one by one. */
@@ -257,7 +323,55 @@ static void test_both_kinds(void **state)
     asks(old_one, "02" K);
     gets(old_one, V);
     assert_int_equal(new_one->numbering, KO_WIRE_MODERN);
-    assert_int_equal(old_one->numbering, KO_WIRE_1_13);
+    assert_int_equal(old_one->numbering, KO_WIRE_OLD);
+    close_bench(&bench);
+}
+
+/* Clients of 2.1 that have said what only they say are served as such beside those of 1.13, who may
+ * be on the same host. */
+static void test_2_1_beside_1_13(void **state)
+{
+    static const char *const tells[] = {"08" K V, "09" EMPTY, "0a" EMPTY, "0b", "06 07" X};
+    static const char *const hears[] = {"", "", "", "01", "0000000000000000" EMPTY};
+    struct bench bench;
+    struct ko_session *client = &bench.clients[0];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof tells / sizeof *tells; i++) {
+        begin(CONVERSATION(of_2_1, true), &bench);
+        asks(client, tells[i]);
+        gets(client, hears[i]);
+        assert_int_equal(client->numbering, KO_WIRE_2_1);
+        asks(client, "00" A V "08" A); /* where a client of 1.13 would wait for its answer */
+        gets(client, "");
+        asks(client, W "02" A "07" A);
+        gets(client, "0200000000000000 7677" ONE);
+        assert_int_equal(feed(client, (const uint8_t *)"\x0c", 1), KOLO_E_PROTOCOL);
+        close_bench(&bench);
+    }
+}
+
+/* What may be a DELETE is none until its client is seen to be one of two connections. */
+static void test_unsure(void **state)
+{
+    struct bench bench;
+    struct ko_session *client = &bench.clients[0];
+
+    (void)state;
+    open_bench(&bench);
+    asks(client, "00" K V);
+    assert_false(ko_session_is_unsure(client));
+    asks(client, "08" K);
+    gets(client, "");
+    assert_true(ko_session_is_unsure(client));
+    bench.service.has_other_half = has_other_half;
+    gets(client, ONE);
+    assert_false(ko_session_is_unsure(client));
+    assert_int_equal(client->numbering, KO_WIRE_1_13);
+    bench.service.has_other_half = NULL;
+    asks(client, "08" K);
+    gets(client, EMPTY);
+    assert_int_equal(feed(client, (const uint8_t *)"\x09", 1), KOLO_E_PROTOCOL);
     close_bench(&bench);
 }
 
@@ -523,6 +637,7 @@ static void test_watch(void **state)
 
     (void)state;
     open_bench(&bench);
+    bench.service.has_other_half = has_other_half;
     asks(sets, "00 cef7853c");
     asks(watches, "07" K);
     gets(watches, "03");
@@ -558,6 +673,7 @@ static void test_watch_swamped(void **state)
 
     (void)state;
     open_bench(&bench);
+    bench.service.has_other_half = has_other_half;
     asks(watches, "07" K);
     for (int i = 0; i < 8 && !err; i++) {
         assert_int_equal(
@@ -574,8 +690,11 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modern),
         cmocka_unit_test(test_1_13),
+        cmocka_unit_test(test_2_1),
         cmocka_unit_test(test_pipelined),
         cmocka_unit_test(test_both_kinds),
+        cmocka_unit_test(test_2_1_beside_1_13),
+        cmocka_unit_test(test_unsure),
         cmocka_unit_test(test_compare_set_wakes),
         cmocka_unit_test(test_will),
         cmocka_unit_test(test_queue_wakes_one),
