@@ -213,16 +213,20 @@ static int answer_message(struct ko_session *session)
 }
 
 /* While a message waits, the only thing to look for behind it is its cancellation, unless a part of
- * the reply is out. */
+ * the reply is out. One of 1.13 or 2.0 has none: when its time is over it goes on with its next
+ * message, and takes what comes first for the answer of that. */
 static int look_for_cancel(struct ko_session *session)
 {
+    int operation;
+
     if (session->scan.given > 0 || !has(session, 1))
         return KO_AGAIN;
-    if (operation_of(session, ko_buffer_bytes(&session->in)[session->scan.at]) !=
-        KO_STORE_CANCEL_WAIT)
+    operation = operation_of(session, ko_buffer_bytes(&session->in)[session->scan.at]);
+    if (operation != KO_STORE_CANCEL_WAIT && session->numbering != KO_WIRE_1_13 &&
+        session->numbering != KO_WIRE_OLD)
         return KO_AGAIN;
     ko_table_unwait(session->service->table, &session->waiter);
-    next_message(session); /* the CANCEL_WAIT itself is then answered like any message */
+    next_message(session); /* a CANCEL_WAIT is then answered like any message */
     return KOLO_OK;
 }
 

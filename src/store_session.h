@@ -19,7 +19,8 @@
  * again when it runs.
  *
  * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
- * nothing behind them is looked at but a CANCEL_WAIT. To a client of 1.13 that watches keys,
+ * nothing behind them is looked at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a
+ * client of 1.13 that watches keys,
  * updates go out unasked. A client's WILL, which is kolo's own, is appended when it has gone.
  */
 #ifndef KO_STORE_SESSION_H

@@ -375,6 +375,31 @@ static void test_unsure(void **state)
     close_bench(&bench);
 }
 
+/* A client of 1.13 or 2.0 whose wait has taken too long goes on, and is told nothing of it later.
+ */
+static void test_1_13_goes_on(void **state)
+{
+    struct bench bench;
+    struct ko_session *waits = &bench.clients[0];
+    struct ko_session *sets = &bench.clients[1];
+
+    (void)state;
+    open_bench(&bench);
+    asks(waits, "05" TWO K A);
+    gets(waits, "");
+    asks(waits, "06");
+    gets(waits, EMPTY);
+    asks(waits, "05" ONE K);
+    asks(sets, "00" X V);
+    asks(waits, "02" X);
+    gets(waits, V);
+    asks(sets, "00" K V "00" A V);
+    gets(waits, "");
+    asks(waits, "05" TWO K A);
+    gets(waits, "00");
+    close_bench(&bench);
+}
+
 /* A compare_set that stores wakes, one that does not wakes nobody. */
 static void test_compare_set_wakes(void **state)
 {
@@ -695,6 +720,7 @@ int main(void)
         cmocka_unit_test(test_both_kinds),
         cmocka_unit_test(test_2_1_beside_1_13),
         cmocka_unit_test(test_unsure),
+        cmocka_unit_test(test_1_13_goes_on),
         cmocka_unit_test(test_compare_set_wakes),
         cmocka_unit_test(test_will),
         cmocka_unit_test(test_queue_wakes_one),
