@@ -33,6 +33,8 @@
     X(TCP_SOCKETS, INT, "1", 1, 16, "tcp connections between two ranks, for long messages in turns; the lower count of the two") \
     X(PORT_RANGE, TEXT, "", 0, 0, "ports on which to listen wherever any would do, like 30000-30999; default: the system's choice") \
     X(STORE_FD, INT, "-1", -1, 1048576, "descriptor of a listening socket, inherited, for the store that is to be served on its port") \
+    X(STORE_BYTES, SIZE, "4G", 1048576, 1099511627776, "memory, where a store is served over TCP, for its keys and values; who needs more is cut off") \
+    X(STORE_BUFFER_BYTES, SIZE, "1G", 134217728, 1099511627776, "memory there for what clients have half sent or not yet read; when three quarters are in use, who holds most is cut off") \
     X(AUTH_TOKEN_FILE, TEXT, "", 0, 0, "file with the job's token, for its owner alone: both ends of each connection prove that they have the same; kolorun makes one") \
     X(AUTH_TOKEN, SECRET, "", 0, 0, "the token itself, 16 to 4096 bytes; processes of the same user can read it") \
     X(AUTH, TEXT, "token", 0, 0, "token: connections to other machines need a token; none: nobody does, the network is trusted") \

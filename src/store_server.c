@@ -23,11 +23,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static const struct ko_server_limits standard_limits = {
-    .table_bytes = (size_t)4 << 30,
-    .buffer_bytes = (size_t)1 << 30,
-};
-
 enum {
     INTRODUCTION_MS = 2000, /* as usual */
     CLAIM_MS = 1000, /* a client that has been woken by a queue's value has so long to pop it */
@@ -150,7 +145,11 @@ static bool read_some(struct ko_connection *connection)
 
     if (nbytes == 0)
         return true;
-    if (ko_buffer_reserve(in, nbytes) || ko_fault(KO_FAULT_RECV))
+    if (ko_buffer_reserve(in, nbytes)) {
+        ko_connection_warn(connection, kolo_last_error());
+        return false;
+    }
+    if (ko_fault(KO_FAULT_RECV))
         return false;
     n = recv(connection->fd, in->data + in->tail, in->cap - in->tail, 0);
     if (n > 0)
@@ -211,11 +210,15 @@ static struct ko_connection *largest_of(struct ko_server *server)
  * the sake of those who hoard. */
 static void cut_off_hoarders(struct ko_server *server)
 {
+    static const char hoards[] = "it holds most of what KOLO_STORE_BUFFER_BYTES allows, of which "
+                                 "three quarters are in use";
     const struct ko_budget *budget = &server->service.budget;
     struct ko_connection *largest;
 
-    while (budget->used > budget->cap / 4 * 3 && (largest = largest_of(server)))
-        ko_connection_cut_off(largest, "it holds most of the memory, and that has run short");
+    while (budget->used > budget->cap / 4 * 3 && (largest = largest_of(server))) {
+        ko_connection_warn(largest, hoards);
+        ko_connection_cut_off(largest, hoards);
+    }
 }
 
 /* Answers what is there and sends what can be sent. */
@@ -223,11 +226,15 @@ static void run(struct ko_connection *connection)
 {
     struct ko_session *session = &connection->session;
     bool was_full;
+    int err;
 
     cut_off_hoarders(connection->server);
     if (connection->fd < 0)
         return;
-    if (ko_session_run(session)) {
+    err = ko_session_run(session);
+    if (err == KOLO_E_NOMEM)
+        ko_connection_warn(connection, kolo_last_error());
+    if (err) {
         write_some(connection); /* replies to what came before the fault */
         ko_connection_cut_off(connection, kolo_last_error());
         return;
@@ -404,16 +411,32 @@ static int half_of_descriptors(void)
     return limit.rlim_max / 2 < INT_MAX ? (int)(limit.rlim_max / 2) : INT_MAX;
 }
 
+static int read_limits(struct ko_server_limits *limits)
+{
+    int64_t table_bytes, buffer_bytes;
+    int err = ko_config_number(KO_CONFIG_STORE_BYTES, &table_bytes);
+
+    if (!err)
+        err = ko_config_number(KO_CONFIG_STORE_BUFFER_BYTES, &buffer_bytes);
+    if (!err)
+        *limits = (struct ko_server_limits){.table_bytes = (size_t)table_bytes,
+                                            .buffer_bytes = (size_t)buffer_bytes};
+    return err;
+}
+
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
                    const ko_deadline *deadline, struct ko_server **server_out)
 {
-    struct ko_server *server = ko_alloc(sizeof *server, "a store server");
-    int err;
+    struct ko_server_limits usual;
+    struct ko_server *server;
+    int err = limits ? KOLO_OK : read_limits(&usual);
 
+    if (err)
+        return err;
+    limits = limits ? limits : &usual;
+    server = ko_alloc(sizeof *server, "a store server");
     if (!server)
         return KOLO_E_NOMEM;
-    if (!limits)
-        limits = &standard_limits;
     server->service.budget.cap = limits->buffer_bytes;
     server->service.has_other_half = ko_connection_has_other_half;
     server->strangers_max = limits->strangers ? limits->strangers : half_of_descriptors();

@@ -24,7 +24,8 @@ struct ko_server_limits {
 };
 
 /* Listens on host (all its addresses, which it has the time to find until the deadline, and no
- * others) and port, 0 for any free one, and starts to serve. limits may be NULL. */
+ * others) and port, 0 for any free one, and starts to serve. limits NULL: KOLO_STORE_BYTES,
+ * KOLO_STORE_BUFFER_BYTES, and the rest as usual. */
 int ko_server_open(const char *host, int port, const struct ko_server_limits *limits,
                    const ko_deadline *deadline, struct ko_server **server);
 

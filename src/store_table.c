@@ -80,8 +80,10 @@ void *ko_table_take(struct ko_table *table, size_t nbytes)
     void *memory;
 
     if (nbytes > table->cap - table->used) {
-        ko_fail(KOLO_E_NOMEM, "the store is full: %zu of %zu bytes are used, %zu more are needed",
-                table->used, table->cap, nbytes);
+        ko_fail(
+            KOLO_E_NOMEM,
+            "the store is full: %zu of %zu bytes (KOLO_STORE_BYTES) are used, %zu more are needed",
+            table->used, table->cap, nbytes);
         return NULL;
     }
     memory = ko_alloc(nbytes, "the store's table");

@@ -91,8 +91,10 @@ static int pay(struct ko_buffer *buffer, size_t new_cap)
         return KOLO_OK;
     others = budget->used - paid_part(buffer->cap);
     if (paid_part(new_cap) > budget->cap - others)
-        return ko_fail(KOLO_E_NOMEM, "a message needs %zu bytes, of %zu for all are %zu in use",
-                       new_cap, budget->cap, others);
+        return ko_fail(
+            KOLO_E_NOMEM,
+            "a message needs %zu bytes, of %zu for all (KOLO_STORE_BUFFER_BYTES) are %zu in use",
+            new_cap, budget->cap, others);
     budget->used = others + paid_part(new_cap);
     return KOLO_OK;
 }

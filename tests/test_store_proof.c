@@ -8,7 +8,7 @@
 #include "descriptors.h"
 #include "folder.h"
 #include "kolo.h"
-#include "log.h"
+#include "log_file.h"
 #include "networks.h"
 #include "secret.h"
 #include "socket.h"
@@ -104,17 +104,11 @@ static void who_is_refused_is_named(void **state)
 {
     enum { N = 20 };
     static const char words[] = "of anybody who has no token";
-    char path[] = "/tmp/test-store-proof-XXXXXX", line[900], name[KO_SOCKET_NAME], byte;
-    const int log_fd = mkstemp(path);
+    char line[LOG_LINE], name[KO_SOCKET_NAME], byte;
     kolo_store *store;
-    int nlines = 0;
-    FILE *log;
 
     (void)state;
-    assert_true(log_fd >= 0);
-    setenv("KOLO_DEBUG", "WARN", 1);
-    setenv("KOLO_DEBUG_FILE", path, 1);
-    ko_log_reopen();
+    log_file_open("WARN");
     use_token(token);
     store = serve("127.0.0.1");
     for (int i = 0; i < N; i++) {
@@ -128,17 +122,8 @@ static void who_is_refused_is_named(void **state)
         close(fd);
     }
     kolo_store_close(store);
-    unsetenv("KOLO_DEBUG");
-    unsetenv("KOLO_DEBUG_FILE");
-    ko_log_reopen();
-    log = fdopen(log_fd, "r");
-    assert_non_null(log);
-    while (fgets(line, sizeof line, log))
-        if (strstr(line, "to the store was closed: ") && !nlines++)
-            assert_non_null(strstr(line, name));
-    assert_int_equal(nlines, 1);
-    fclose(log);
-    unlink(path);
+    assert_int_equal(log_file_close("to the store was closed: ", line), 1);
+    assert_non_null(strstr(line, name));
 }
 
 /* The clients' words and errors, each within the first moments of LIMIT_MS. */

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The memory that a store's server takes, as the environment sets it.
+ */
+#include "log_file.h"
+#include "socket.h"
+#include "status.h"
+#include "store.h"
+#include "wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 60000 };
+
+static kolo_store *serve_with(const char *variable, const char *value)
+{
+    kolo_store *store;
+
+    setenv(variable, value, 1);
+    log_file_open("WARN");
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &store), KOLO_OK);
+    unsetenv(variable);
+    return store;
+}
+
+/* Who needs more than there is, is cut off, with a warning; what was there stays. */
+static void full_store(void **state)
+{
+    enum { LARGE = 600 << 10 };
+    kolo_store *store = serve_with("KOLO_STORE_BYTES", "1M");
+    char *large = calloc(1, LARGE), line[LOG_LINE];
+    const kolo_bytes value = {large, LARGE};
+    void *got;
+    size_t nbytes;
+
+    (void)state;
+    assert_int_equal(kolo_store_set(store, "a", value), KOLO_OK);
+    assert_int_equal(kolo_store_set(store, "b", value), KOLO_E_PEER_LOST);
+    assert_int_equal(kolo_store_get(store, "a", &got, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, LARGE);
+    kolo_free(got);
+    assert_int_equal(kolo_store_delete(store, "a", NULL), KOLO_OK);
+    assert_int_equal(kolo_store_set(store, "b", value), KOLO_OK);
+    kolo_store_close(store);
+    assert_int_equal(log_file_close("the store is full", line), 1);
+    assert_non_null(strstr(line, "of 1048576 bytes (KOLO_STORE_BYTES) are used"));
+    free(large);
+}
+
+/* Two clients leave most of a long message unsaid, which is too much together. */
+static void full_buffers(void **state)
+{
+    enum { CLIENTS = 2, VALUE = 8 << 20, VALUES = 5 };
+    kolo_store *store = serve_with("KOLO_STORE_BUFFER_BYTES", "128M");
+    ko_deadline deadline = ko_deadline_in(PATIENCE_MS), soon;
+    uint8_t *values = calloc(VALUES, 17 + VALUE), byte;
+    char line[LOG_LINE];
+    int fds[CLIENTS], ncut = 0;
+
+    (void)state;
+    for (int i = 0; i < VALUES; i++)
+        wire_unhex("0100000000000000 6b 0000800000000000", values + (size_t)i * (17 + VALUE));
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(ko_socket_connect("127.0.0.1", kolo_store_port(store), &deadline, &fds[i]),
+                         KOLO_OK);
+        say(fds[i], "00 cef7853c 0b 0600000000000000");
+        ko_socket_send_all(fds[i], values, (size_t)VALUES * (17 + VALUE), &deadline);
+        assert_int_equal(kolo_store_add(store, "n", 1, NULL), KOLO_OK); /* the server goes on */
+    }
+    soon = ko_deadline_in(2000);
+    for (int i = 0; i < CLIENTS; i++) {
+        ncut += ko_socket_recv_all(fds[i], &byte, 1, &soon) == KOLO_E_PEER_LOST;
+        close(fds[i]);
+    }
+    assert_int_equal(ncut, 1);
+    kolo_store_close(store);
+    assert_int_equal(log_file_close("to the store was closed: ", line), 1);
+    assert_non_null(strstr(line, "KOLO_STORE_BUFFER_BYTES"));
+    free(values);
+}
+
+static void wrong_limits(void **state)
+{
+    static const char *const names[] = {"KOLO_STORE_BYTES", "KOLO_STORE_BUFFER_BYTES"};
+    kolo_store *store;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        setenv(names[i], "1", 1);
+        assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &store),
+                         KOLO_E_INVALID);
+        assert_non_null(strstr(kolo_last_error(), names[i]));
+        unsetenv(names[i]);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(full_store),
+                                              cmocka_unit_test(full_buffers),
+                                              cmocka_unit_test(wrong_limits)};
+
+    return cmocka_run_group_tests_name("store limits", tests, NULL, NULL);
+}
