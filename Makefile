@@ -390,7 +390,7 @@ $(BUILD)/interop/watch: tests/interop/watch.cc
 check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
-TORCH ?= 2.0.1 2.2.2 2.6.0 2.15.0
+TORCH ?= 2.0.1 2.1.2 2.2.2 2.6.0 2.15.0
 
 .PHONY: check-torch
 check-torch: all $(BUILD)/interop/store ## the same beside other versions of PyTorch, TORCH: pip installs 4 GB of each
