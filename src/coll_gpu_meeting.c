@@ -115,7 +115,7 @@ static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout la
     int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &trial);
 
     if (err)
-        return err;
+        return ko_group_fail(group, err, kolo_last_error());
     set_away(group, trial);
     ko_gpu_share_set_handles(trial, false);
     err = try_words(group, trial, are_reached);
@@ -123,25 +123,25 @@ static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout la
     return err;
 }
 
-/* For messages: all ranks, or none. */
+/* For messages: all ranks, or none. Each may have its own KOLO_CUDA_IPC. */
 static int open_places(kolo_group *group, const bool *here, enum ko_gpu_layout layout,
                        const struct ko_gpu_share *share)
 {
     struct ko_places *places;
-    bool has_pieces = true;
-    int err =
-        ko_gpu_share_has_handles(share) ? try_pieces(group, here, layout, &has_pieces) : KOLO_OK;
+    bool has_pieces = false;
+    int err = try_pieces(group, here, layout, &has_pieces);
 
-    if (!err)
-        err = ko_places_open(group->gpu, group->size, here, layout, &places);
     if (err)
         return err;
+    err = ko_places_open(group->gpu, group->size, here, layout, &places);
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
     if (has_pieces)
         ko_places_send_pieces(places);
-    if (!ko_gpu_share_has_handles(share)) {
-        ko_gpu_prefer_pieces(group->gpu);
+    if (!ko_gpu_share_has_handles(share))
         ko_places_forgo_handles(places);
-    }
+    if (!ko_gpu_share_has_handles(share) && group->hosts->n == 1)
+        ko_gpu_prefer_pieces(group->gpu);
     atomic_store(&group->places, places);
     return KOLO_OK;
 }
@@ -159,7 +159,7 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
     int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
 
     if (err)
-        return err;
+        return ko_group_fail(group, err, kolo_last_error());
     set_away(group, share);
     if (have_mates(group))
         err = share_words(group, share, &are_reached);
@@ -179,7 +179,7 @@ static int open_for_all(kolo_group *group, enum ko_gpu_layout layout)
     int err;
 
     if (!here)
-        return KOLO_E_NOMEM;
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
     for (int r = 0; r < group->size; r++)
         here[r] = is_here(group, r);
     err = open_share(group, here, layout);
@@ -209,7 +209,7 @@ static bool are_on_gpus(const kolo_group *group, const struct presence *all)
     return are;
 }
 
-/* Of ranks on several hosts: no words, nor places, and each host may be another. */
+/* Each of several hosts may be another. */
 static enum ko_gpu_layout layout_of(const kolo_group *group, const struct presence *all)
 {
     bool are_one = true, are_different = true;

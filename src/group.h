@@ -77,7 +77,7 @@ struct kolo_group {
 
     struct ko_gpu *_Atomic gpu;         /* once the group has a stream */
     struct ko_gpu_share *_Atomic share; /* once all ranks have, if those of a host reach its */
-    struct ko_places *_Atomic places;   /* then: of messages, unless handles do not serve */
+    struct ko_places *_Atomic places;   /* then: of messages */
     pthread_mutex_t ordering;           /* of calls behind the stream */
     struct ko_engine behind;            /* runs messages there (p2p_stream.h) */
     struct ko_behind *first_behind;     /* of those that are not done; under ordering */

@@ -283,9 +283,20 @@ static int reach_less(kolo_group *group, void *unused)
     return exchange(group, unused);
 }
 
+/* No two ranks have the same ways: what they find out together is the same on all. */
+static int reach_differently(kolo_group *group, void *unused)
+{
+    static const char *const ways[] = {"all", "vmm", "legacy"};
+
+    setenv("KOLO_CUDA_IPC", ways[kolo_group_rank(group)], 1);
+    return exchange(group, unused);
+}
+
 static void out_of_reach(void **state)
 {
     (void)state;
+    gpu_hosts_run("aa", reach_differently);
+    gpu_hosts_run("aaa", reach_differently);
     gpu_hosts_run("aaa", reach_less);
     setenv("KOLO_CUDA_IPC", "legacy", 1);
     gpu_hosts_run("aa", exchange);
