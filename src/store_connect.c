@@ -131,11 +131,12 @@ static int ask_for_count(int fd, struct ko_buffer *question, enum ko_wire_number
 
 static int ask_to_cancel(int fd, struct ko_buffer *question, const ko_deadline *deadline)
 {
+    const ko_deadline limit = ko_deadline_within(deadline, OLD_PROBE_MS);
     uint8_t answer;
     int err;
 
     put_opcode(question, KO_WIRE_2_1, KO_STORE_CANCEL_WAIT);
-    err = ask_old(fd, question, &answer, 1, deadline);
+    err = ask(fd, question, &answer, 1, &limit);
     if (!err && answer != KO_WIRE_WAIT_CANCELED)
         err = ko_fail(KOLO_E_PROTOCOL, "what answers is no TCPStore of PyTorch 2.1's");
     return err;
@@ -156,8 +157,8 @@ static enum ko_wire_numbering next_probe(const struct ko_client *client, int tur
 
 /* A server that has answered as one of the earlier of two forms is asked for what only the later
  * one has, unless it is known to have hung up at that. If it hangs up now, that is one more thing
- * known of it, for the next try. One that is taken to be of 2.2 to 2.4 may be a later one that was
- * busy before. */
+ * known of it, for the next try; if it does not answer in time, nothing is. One that is taken to be
+ * of 2.2 to 2.4 may be a later one that was busy before. */
 static int settle(struct ko_client *client, int fd, enum ko_wire_numbering numbering,
                   const ko_deadline *deadline)
 {
@@ -171,9 +172,11 @@ static int settle(struct ko_client *client, int fd, enum ko_wire_numbering numbe
     if (client->numbering == earlier)
         return KOLO_OK;
     err = is_old ? ask_to_cancel(fd, &question, deadline) : ask_for_pong(fd, &question, deadline);
-    if (!err || err == KOLO_E_PEER_LOST)
-        client->numbering = err ? earlier : later;
-    return err;
+    if (!err)
+        client->numbering = later;
+    else if (err == KOLO_E_PEER_LOST && client->numbering != later)
+        client->numbering = earlier;
+    return err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline) ? KOLO_E_PEER_LOST : err;
 }
 
 static int probe(struct ko_client *client, int fd, enum ko_wire_numbering numbering,

@@ -52,7 +52,23 @@ static bool pair(struct ko_connection *connection, enum ko_half half, enum ko_ci
         return false;
     ko_connection_move(connection, is_first ? KO_FIRST : KO_SECOND);
     ko_connection_move(other, is_first ? KO_SECOND : KO_FIRST);
+    if (circle == KO_UNSURE)
+        ko_connection_make_ready(other);
     return true;
+}
+
+/* An old client whose first message is still coming, which then says whose it is. */
+static bool is_beginning_beside(struct ko_connection *connection)
+{
+    const struct ko_connection *other;
+
+    TAILQ_FOREACH(other, &connection->server->circles[KO_BEGUN], link)
+    if (other != connection && other->session.numbering == KO_WIRE_OLD &&
+        ko_socket_same_host(other->fd, connection->fd)) {
+        ko_connection_move(connection, KO_SECOND);
+        return true;
+    }
+    return false;
 }
 
 /* Of several clients on one host any two may have been paired, and one of them may have gone: half
@@ -60,7 +76,7 @@ static bool pair(struct ko_connection *connection, enum ko_half half, enum ko_ci
 bool ko_connection_has_other_half(struct ko_session *session, enum ko_half half)
 {
     static const enum ko_circle seconds[] = {KO_SILENT, KO_SECOND};
-    static const enum ko_circle firsts[] = {KO_UNPAIRED, KO_SILENT, KO_FIRST};
+    static const enum ko_circle firsts[] = {KO_UNPAIRED, KO_UNSURE, KO_SILENT, KO_FIRST};
     struct ko_connection *connection = (struct ko_connection *)session;
     const bool is_first = half == KO_HALF_FIRST;
     const enum ko_circle *circles = is_first ? seconds : firsts;
@@ -69,7 +85,7 @@ bool ko_connection_has_other_half(struct ko_session *session, enum ko_half half)
 
     for (size_t i = 0; i < n && !has; i++)
         has = pair(connection, half, circles[i]);
-    return has;
+    return has || (!is_first && is_beginning_beside(connection));
 }
 
 /* Thousands that have just come are a large job that starts; each will soon say something. */
@@ -100,12 +116,13 @@ static void bound_silent(struct ko_server *server)
     }
 }
 
-/* A newcomer may be what one who is unsure lacks. */
+/* A newcomer may be what one who is unsure lacks: of several, the first that asks has it. */
 static void ask_again(const struct ko_connection *newcomer)
 {
-    struct ko_connection *unsure = other_half(newcomer, KO_UNSURE);
+    struct ko_connection *unsure;
 
-    if (unsure)
+    TAILQ_FOREACH(unsure, &newcomer->server->circles[KO_UNSURE], link)
+    if (ko_socket_same_host(unsure->fd, newcomer->fd))
         ko_connection_make_ready(unsure);
 }
 
