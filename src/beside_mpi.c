@@ -14,25 +14,6 @@
 
 typedef int ask_function(int *flag);
 
-/* "/lib/libmpi.so.40", "libmpich.so.12", of those mapped here; to be freed. */
-static char *find_library(void)
-{
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char *line = NULL, *path = NULL, *name;
-    size_t cap = 0;
-
-    while (maps && !path && getline(&line, &cap, maps) >= 0) {
-        line[strcspn(line, "\n")] = 0;
-        name = strrchr(line, '/');
-        if (name && !strncmp(name, "/libmpi", 7))
-            path = strdup(strchr(line, '/'));
-    }
-    free(line);
-    if (maps)
-        fclose(maps);
-    return path;
-}
-
 static ask_function *find(void *handle, const char *name)
 {
     void *symbol = dlsym(handle, name);
@@ -53,17 +34,35 @@ static enum ko_mpi ask(void *handle)
     return has_ended ? KO_MPI_OVER : has_begun ? KO_MPI_RUNNING : KO_MPI_BEFORE;
 }
 
+static enum ko_mpi ask_file(const char *path)
+{
+    void *const handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    const enum ko_mpi state = handle ? ask(handle) : KO_MPI_NONE;
+
+    if (handle)
+        dlclose(handle);
+    return state;
+}
+
+/* "/lib/libmpi.so.40", "libmpich.so.12", of those mapped here; but tools for MPI are called so,
+ * too.
+ */
 enum ko_mpi ko_mpi_state(void)
 {
-    char *const path = find_library();
-    void *const handle = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    FILE *maps = fopen("/proc/self/maps", "re");
     enum ko_mpi state = KO_MPI_NONE;
+    char *line = NULL, *name;
+    size_t cap = 0;
 
-    if (handle) {
-        state = ask(handle);
-        dlclose(handle);
+    while (maps && state == KO_MPI_NONE && getline(&line, &cap, maps) >= 0) {
+        line[strcspn(line, "\n")] = 0;
+        name = strrchr(line, '/');
+        if (name && !strncmp(name, "/libmpi", 7))
+            state = ask_file(strchr(line, '/'));
     }
-    free(path);
+    free(line);
+    if (maps)
+        fclose(maps);
     return state;
 }
 

@@ -189,9 +189,7 @@ int ko_pmi_share(int fd, int rank, const char *key, char text[KO_PMI_TEXT],
     int err;
 
     if (mpi == KO_MPI_OVER)
-        return ko_fail(KOLO_E_INVALID,
-                       "PMI: MPI_Finalize has taken leave of the launcher; join before it, or set "
-                       "KOLO_MASTER to rank 0's host:port");
+        return ko_fail(KOLO_E_INVALID, KO_PMI_MPI_OVER);
     err = mpi == KO_MPI_RUNNING ? KOLO_OK : begin(fd, line, deadline);
     if (!err)
         err = share(fd, rank, key, text, deadline);

@@ -21,6 +21,11 @@
     "not join. With KOLO_MASTER=host:port of rank 0, set for all, kolo names it; "             \
     "KOLO_TIMEOUT_MS sets the limit"
 
+#define KO_PMI_MPI_OVER                                                                         \
+    "MPI_Finalize has taken leave of the launcher; join before it, or set KOLO_MASTER to rank " \
+    "0's "                                                                                      \
+    "host:port"
+
 /* Gives rank 0's text to all ranks: all of them call it with one key, new each time, and it returns
  * by the deadline at the latest. text is read on rank 0 and written on the others. */
 int ko_pmi_share(int fd, int rank, const char *key, char text[KO_PMI_TEXT],

@@ -215,8 +215,12 @@ int ko_pmix_share(const struct ko_pmix *library, int rank, const char *key, char
                   const ko_deadline *deadline)
 {
     struct ko_pmix_process self;
-    int status = library->init(&self, NULL, 0);
-    int err = status == SUCCESS ? KOLO_OK : fail(library, &init_step, status);
+    int status, err;
+
+    if (ko_mpi_state() == KO_MPI_OVER) /* the library begins once more, but not well */
+        return ko_fail(KOLO_E_INVALID, KO_PMI_MPI_OVER);
+    status = library->init(&self, NULL, 0);
+    err = status == SUCCESS ? KOLO_OK : fail(library, &init_step, status);
 
     if (err)
         return err;

@@ -4,7 +4,7 @@
  *   beside_mpi within   joins twice while MPI runs
  *   beside_mpi before   joins, then begins with MPI
  *   beside_mpi alone    joins, and never begins with MPI
- *   beside_mpi after    joins when MPI is over: prints why that failed, if it did
+ *   beside_mpi after    joins when MPI is over, and prints why that failed
  * Rank 0 prints the sums of both.
  */
 #include "kolo.h"
