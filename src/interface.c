@@ -44,6 +44,38 @@ bool ko_interface_address(const char *name, char *host, size_t nbytes)
     return is_found;
 }
 
+static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
+{
+    const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
+    const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+
+    if (a->sa_family != b->sa_family)
+        return false;
+    return a->sa_family == AF_INET ? a4->sin_addr.s_addr == b4->sin_addr.s_addr
+                                   : IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
+}
+
+static bool is_of_loopback(const struct sockaddr *address)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+
+    return address->sa_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+bool ko_interface_has(const struct sockaddr *address)
+{
+    struct ifaddrs *list = NULL;
+    bool has = is_of_loopback(address);
+
+    if (has || (address->sa_family != AF_INET && address->sa_family != AF_INET6) ||
+        getifaddrs(&list))
+        return has;
+    for (const struct ifaddrs *item = list; item && !has; item = item->ifa_next)
+        has = item->ifa_addr && is_same(item->ifa_addr, address);
+    freeifaddrs(list);
+    return has;
+}
+
 bool ko_interface_wanted(char *host, size_t nbytes)
 {
     const char *text = ko_config_text(KO_CONFIG_IFADDR);

@@ -72,8 +72,9 @@ static int look_beside(struct look_up *it, const ko_deadline *deadline, struct a
     int error;
 
     if (ko_thread_start(&thread, look, it, "a thread that looks up a host's name")) {
+        error = getaddrinfo(it->host, it->service, &it->hints, list);
         free_look_up(it);
-        return EAI_AGAIN;
+        return error;
     }
     if (!await(it, deadline)) {
         pthread_detach(thread);

@@ -21,6 +21,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LOOK_UP_MS = 2000 };
+
 /* What rank 0 shares instead of an address. */
 static const char no_server[] = "none";
 
@@ -32,14 +34,21 @@ void ko_meeting_own_address(char host[KO_HOST_TEXT])
         snprintf(host, KO_HOST_TEXT, "127.0.0.1");
 }
 
-bool ko_meeting_is_on_one_node(const struct ko_placement *placement)
+static bool is_on_one_node(const struct ko_placement *placement)
 {
     return placement->nnodes == 1 || placement->local_size == placement->size;
 }
 
+bool ko_meeting_is_kept_here(const struct ko_placement *placement)
+{
+    return placement->meeting == KO_MEET_RANK0 && !is_on_one_node(placement) &&
+           (!strcmp(placement->host, "localhost") || !strncmp(placement->host, "127.", 4) ||
+            !strcmp(placement->host, "::1"));
+}
+
 static void choose_address(const struct ko_placement *placement, char host[KO_HOST_TEXT])
 {
-    if (ko_meeting_is_on_one_node(placement))
+    if (is_on_one_node(placement))
         snprintf(host, KO_HOST_TEXT, "127.0.0.1");
     else
         ko_meeting_own_address(host);
@@ -68,16 +77,20 @@ static void stand_in(enum ko_log_level level, const char *name, const char *why,
     ko_log(level, "%s %s; %s stands for it, KOLO_IFADDR would choose another", name, why, host);
 }
 
-/* 0, or an error of ko_look_up, with which host is the name. */
+/* 0, or an error of ko_look_up, with which host is the name. A name server that is silent leaves
+ * most of the time for what goes without it, or for who asks it again. */
 static int find_reachable(const char *name, const ko_deadline *deadline, char host[KO_HOST_TEXT])
 {
+    const int part_ms = ko_deadline_left_ms(deadline) / 4;
+    const ko_deadline soon =
+        ko_deadline_within(deadline, part_ms < LOOK_UP_MS ? part_ms : LOOK_UP_MS);
     struct addrinfo *list;
     int error;
 
     snprintf(host, KO_HOST_TEXT, "%s", name);
     if (is_meant(name))
         return 0;
-    error = ko_look_up(name, 0, 0, deadline, &list);
+    error = ko_look_up(name, 0, 0, &soon, &list);
     if (error)
         return error;
     /* as many systems have it for their own name */
@@ -130,7 +143,7 @@ static int open_at_rank0(const struct ko_placement *placement, const ko_deadline
     char host[KO_HOST_TEXT];
 
     snprintf(host, sizeof host, "%s", placement->host);
-    if (!ko_meeting_is_on_one_node(placement))
+    if (!is_on_one_node(placement))
         (void)find_rank0(placement, deadline, host); /* connecting goes on looking */
     return open_at(placement, host, placement->port, deadline, store);
 }
@@ -140,7 +153,7 @@ static int open_at_node0(const struct ko_placement *placement, const ko_deadline
                          kolo_store **store)
 {
     char host[KO_HOST_TEXT] = "127.0.0.1";
-    int error = ko_meeting_is_on_one_node(placement) ? 0 : find_rank0(placement, deadline, host);
+    int error = is_on_one_node(placement) ? 0 : find_rank0(placement, deadline, host);
 
     if (error && error != EAI_AGAIN && error != EAI_INPROGRESS)
         return ko_fail(KOLO_E_SYSTEM,

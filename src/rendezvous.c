@@ -218,8 +218,7 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
     *world = (struct ko_world){.store = store,
                                .is_own = is_own,
                                .has_server = is_own && ko_meeting_has_server(placement),
-                               .may_span = is_own && ko_meeting_has_server(placement) &&
-                                           !ko_meeting_is_on_one_node(placement),
+                               .is_kept_here = is_own && ko_meeting_is_kept_here(placement),
                                .may_meet_earlier = is_own && placement->rank > 0 &&
                                                    (placement->meeting == KO_MEET_RANK0 ||
                                                     placement->meeting == KO_MEET_NODE0),

@@ -135,14 +135,11 @@ static int look_for_all(struct ko_world *world, struct roster *roster)
 }
 
 /* A launcher may tell rank 0 "localhost" and the others where that is; or somebody all of them. */
-static const char *place_of_store(struct ko_world *world)
+static const char *place_of_store(const struct ko_world *world)
 {
-    char address[64];
-
-    if (!world->may_span || ko_store_own_address(world->store, address, sizeof address) ||
-        (strncmp(address, "127.", 4) != 0 && strcmp(address, "::1") != 0))
-        return "";
-    return "The store is at an address of the loopback, which no other machine reaches. ";
+    return world->is_kept_here
+               ? "The store is at an address of the loopback, which no other machine reaches. "
+               : "";
 }
 
 static int fail_missing(struct ko_world *world, const struct roster *roster,

@@ -25,7 +25,7 @@ struct ko_world {
     kolo_store *keys;  /* the same under the job's prefix */
     bool is_own;
     bool has_server;       /* rank 0 serves the store */
-    bool may_span;         /* machines, and their ranks need rank 0's address */
+    bool is_kept_here;     /* the store, at an address of the loopback */
     bool may_meet_earlier; /* at an address that an earlier group has used too */
     bool has_rounds;       /* the store outlives groups: see rendezvous_rounds.c */
     int64_t round, stale;  /* this one, and the last that is known to be none of ours */

@@ -244,11 +244,14 @@ start() {
         [ "$status" -eq 125 ] && [[ "${lines[0]}" == $sentence ]] || { echo "$use: $output"; return 1; }
     done <<'END'
 -hostfile /none/hosts true|kolorun: --hostfile: /none/hosts: No such file*
---host 192.0.2.7:2,192.0.2.8:2 true|kolorun: --host: 192.0.2.7 is another machine*run it on each machine*--nnodes*srun
--hosts localhost,192.0.2.8 true|kolorun: --host: 192.0.2.8 is another machine*
+--host 203.0.113.7:2,203.0.113.8:2 true|kolorun: --host: 203.0.113.7 is another machine*run it on each machine*--nnodes*srun
+-hosts localhost,203.0.113.8 true|kolorun: --host: 203.0.113.8 is another machine*
 -H localhost: true|kolorun: --host: localhost is ""; it takes a whole number *
 -H localhost,,localhost true|kolorun: --host: a host's name is missing
--H localhost:3000,localhost:3000 true|kolorun: -H or -f name 6000 ranks; a machine has at most 4096
+-H localhost:3000,localhost:3000 true|kolorun: --host: it names more than 4096 ranks*
+-f /dev/null true|kolorun: --hostfile: /dev/null has no host in it
+-f / true|kolorun: --hostfile: / cannot be read: *
+-H 0.0.0.0:2 true|kolorun: --host: 0.0.0.0 is another machine*
 --numa-binding exclusive true|kolorun: --numa-binding is "exclusive"; it takes node or socket*
 --rdzv-conf timeout true|kolorun: --rdzv-conf timeout: it takes NAME=VALUE,...
 --rdzv-conf join_timeout=x true|kolorun: --rdzv-conf is "x"; it takes seconds*
@@ -346,14 +349,23 @@ foreign_rows() {
 @test "torchrun's words for a rank's binding, a machine's number, and its address" {
     run "$KOLORUN" --numa-binding node --dry-run true
     [[ "$output" == "taskset -c "* ]]
-    run "$KOLORUN" --rdzv_conf=is_host=0,rank=1 --nnodes 2 --master-addr 127.0.0.1 --dry-run true
+    run "$KOLORUN" --rdzv-conf '' -H "$(hostname).domain:1" true
+    [ "$status" -eq 0 ] || [[ $(hostname) == *.* ]]
+    run "$KOLORUN" --rdzv-conf rank=1 --node-rank 0 --nnodes 2 --master-addr 127.0.0.1 --dry-run true
+    [[ "$output" == *" GROUP_RANK=0 "* ]]
+    run "$KOLORUN" --rdzv_conf="is_host=0, rank=1" --nnodes 2 --master-addr 127.0.0.1 --dry-run true
     [[ "$output" == *" GROUP_RANK=1 "* ]]
     run "$KOLORUN" --local_addr=127.0.0.1 sh -c 'echo $KOLO_IFADDR'
     [ "$output" = 127.0.0.1 ]
+    run "$KOLORUN" --local-addr lo sh -c 'echo $KOLO_IFADDR'
+    [ "$output" = 127.0.0.1 ]
+    run --separate-stderr "$KOLORUN" --local-addr 203.0.113.7 sh -c 'echo "<$KOLO_IFADDR>"'
+    [ "$output" = "<>" ]
+    [[ "$stderr" == "kolorun: --local-addr 203.0.113.7 is no address or interface of this machine"* ]]
     PET_LOCAL_ADDR=127.0.0.1 run "$KOLORUN" sh -c 'echo $KOLO_IFADDR'
     [ "$output" = 127.0.0.1 ]
-    run "$KOLORUN" --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(free_port) --rdzv-conf join_timeout=0.3 --nnodes 2 true
-    [[ "${lines[0]}" == "kolorun: waited 300 ms for 2 machines; not there: machine 1" ]]
+    run "$KOLORUN" --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(free_port) --rdzv-conf join_timeout=2 --nnodes 2 true
+    [[ "${lines[0]}" == "kolorun: waited 2000 ms for 2 machines; not there: machine 1" ]]
 }
 
 @test "--local-ranks-filter passes on the output of some, and keeps the files of all" {

@@ -7,8 +7,10 @@
 #include "launch_foreign.h"
 #include "launch_hosts.h"
 
+#include "interface.h"
 #include "kolo.h"
 #include "launcher.h"
+#include "meeting.h"
 #include "options.h"
 
 #include <argp.h>
@@ -102,7 +104,7 @@ static const struct argp_option option_list[] = {
      "as --node-rank. Others change nothing",
      2},
     {"local-addr", KEY_LOCAL_ADDR, "HOST", 0,
-     "Address at which others reach this machine. The same as -x KOLO_IFADDR=HOST", 2},
+     "Address, or interface, at which others reach this machine, as -x KOLO_IFADDR=HOST", 2},
     {"lost-after", KEY_LOST_AFTER, "SECONDS", 0,
      "Give a machine up whose kolorun has been silent for so long; 0: never. Default 30", 2},
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
@@ -258,6 +260,7 @@ struct command {
     int nprocs_again;     /* by -N, which means the same here */
     int nprocs_of_hosts;  /* by -H or -f; what -n says counts before it */
     const char *hostfile; /* that does not say */
+    int rank_of_settings; /* by --rdzv-conf; -1: not said */
     bool reads_environment;
     bool has_its_address; /* the endpoint, or the master's address, is the environment's */
     bool standalone;
@@ -336,9 +339,6 @@ static void complete_nprocs(struct argp_state *state, struct command *command)
     if (n && again && n != again)
         argp_error(state, "-n %d and -N %d both say how many ranks this machine has; give one", n,
                    again);
-    if (command->nprocs_of_hosts > MAX_RANKS)
-        argp_error(state, "-H or -f name %d ranks; a machine has at most %d",
-                   command->nprocs_of_hosts, MAX_RANKS);
     if (!n && !again && command->hostfile && !command->nprocs_of_hosts)
         argp_error(state, "--hostfile %s: it has a host without slots=N; say how many ranks by -n",
                    command->hostfile);
@@ -356,6 +356,8 @@ static void complete(struct argp_state *state, struct command *command)
 
     complete_address(state, command);
     complete_nprocs(state, command);
+    if (options->node_rank < 0)
+        options->node_rank = command->rank_of_settings;
     if (options->nnodes > 1 && command->standalone)
         argp_error(state, "--standalone and --nnodes %d contradict each other", options->nnodes);
     if (options->nnodes > 1 && !options->master_addr)
@@ -397,9 +399,13 @@ static void take_hosts(struct argp_state *state, struct command *command, const 
 
 static void take_hostfile(struct argp_state *state, struct command *command, const char *path)
 {
+    int nprocs;
+
     command->hostfile = path;
-    if (ko_hosts_file(path, &command->nprocs_of_hosts))
+    if (ko_hosts_file(path, &nprocs))
         argp_error(state, "--hostfile: %s", kolo_last_error());
+    else if (nprocs > 0)
+        command->nprocs_of_hosts = nprocs;
 }
 
 static error_t parse_foreign(int key, char *arg, struct argp_state *state)
@@ -438,28 +444,52 @@ static error_t parse_foreign(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* "join_timeout=60,is_host=1": of all that torchrun's rendezvous may be told, what is of use. */
-static void take_rendezvous(struct argp_state *state, struct ko_launch_options *options,
-                            const char *list)
+static void take_setting(struct argp_state *state, struct command *command, const char *name,
+                         const char *value)
+{
+    if (!strcmp(name, "rank"))
+        command->rank_of_settings =
+            ko_option_whole(state, "--rdzv-conf rank", value, 0, INT_MAX / MAX_RANKS);
+    else if (!strcmp(name, "join_timeout") || !strcmp(name, "timeout"))
+        command->options.join_ms = parse_seconds(state, "--rdzv-conf", value);
+}
+
+/* "join_timeout=60, is_host=1": of all that torchrun's rendezvous may be told, what is of use. */
+static void take_settings(struct argp_state *state, struct command *command, const char *list)
 {
     char *copy = strdup(list), *next = copy, *pair, *value;
 
     if (!copy)
         argp_failure(state, KO_EXIT_SELF, ENOMEM, "--rdzv-conf");
     while ((pair = strsep(&next, ","))) {
+        pair += strspn(pair, " ");
         value = strchr(pair, '=');
-        if (!value || value == pair) {
+        if (value && value > pair) {
+            *value = 0;
+            take_setting(state, command, pair, value + 1);
+        } else if (*list) {
             argp_error(state, "--rdzv-conf %s: it takes NAME=VALUE,...", list);
-            break;
         }
-        *value++ = 0;
-        if (!strcmp(pair, "rank"))
-            options->node_rank =
-                ko_option_whole(state, "--rdzv-conf rank", value, 0, INT_MAX / MAX_RANKS);
-        else if (!strcmp(pair, "join_timeout") || !strcmp(pair, "timeout"))
-            options->join_ms = parse_seconds(state, "--rdzv-conf", value);
     }
     free(copy);
+}
+
+/* An address or a name of this machine, or an interface. A name is often that of the loopback here,
+ * which is no use to others; a wrong one, as of a template for all machines, is none to anybody. */
+static void take_local_address(struct argp_state *state, struct ko_launch_options *options,
+                               const char *text)
+{
+    const ko_deadline soon = ko_deadline_in(8000);
+    char host[KO_HOST_TEXT];
+
+    ko_meeting_reachable(text, &soon, host);
+    if (ko_interface_address(text, host, sizeof host) || ko_hosts_is_here(host))
+        set_export(state, options, "KOLO_IFADDR", host);
+    else
+        fprintf(stderr,
+                "kolorun: --local-addr %s is no address or interface of this machine, and changes "
+                "nothing\n",
+                text);
 }
 
 /* What the command line says counts before what the environment says in another way. */
@@ -495,10 +525,10 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
         return 0;
     case KEY_RDZV_CONF:
-        take_rendezvous(state, &command->options, arg);
+        take_settings(state, command, arg);
         return 0;
     case KEY_LOCAL_ADDR:
-        set_export(state, &command->options, "KOLO_IFADDR", arg);
+        take_local_address(state, &command->options, arg);
         return 0;
     case KEY_LOST_AFTER:
         command->options.lost_after_ms = parse_silence(state, arg);
@@ -666,7 +696,8 @@ int main(int argc, char **argv)
                                           .grace_ms = 5000,
                                           .lost_after_ms = 30000,
                                           .join_ms = -1},
-                              .tag = -1};
+                              .tag = -1,
+                              .rank_of_settings = -1};
     int code;
 
     argp_program_version_hook = print_version;

@@ -1,38 +1,60 @@
 /* SPDX-License-Identifier: MIT */
 #include "launch_hosts.h"
 
+#include "clock.h"
 #include "config.h"
+#include "interface.h"
 #include "kolo.h"
-#include "socket.h"
+#include "look_up.h"
 #include "status.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 1 << 20 };
+enum { MOST_RANKS = 4096, LOOK_UP_MS = 5000 };
 
-/* By name, in full or up to its first dot, or by an address. */
-static bool is_this_machine(const char *host)
+/* In full, or, if one has no dot, up to the other's first. */
+static bool is_same_name(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, ".");
+
+    if (a[length] && b[strcspn(b, ".")])
+        return !strcmp(a, b);
+    return length == strcspn(b, ".") && !strncmp(a, b, length);
+}
+
+static bool is_own_address(const char *host)
+{
+    const ko_deadline soon = ko_deadline_in(LOOK_UP_MS);
+    struct addrinfo *list;
+    bool is_own = false;
+
+    if (ko_look_up(host, 0, 0, &soon, &list))
+        return false;
+    for (const struct addrinfo *entry = list; entry && !is_own; entry = entry->ai_next)
+        is_own = ko_interface_has(entry->ai_addr);
+    freeaddrinfo(list);
+    return is_own;
+}
+
+bool ko_hosts_is_here(const char *host)
 {
     char own[HOST_NAME_MAX + 1] = "";
-    const size_t length = strcspn(host, ".");
 
     (void)gethostname(own, sizeof own - 1);
-    if (!strcmp(host, "localhost") || !strcmp(host, own) ||
-        (length == strcspn(own, ".") && !strncmp(host, own, length)))
-        return true;
-    return !ko_socket_check_address("the host", host);
+    return !strcmp(host, "localhost") || is_same_name(host, own) || is_own_address(host);
 }
 
 static int check_host(const char *host)
 {
     if (!*host)
         return ko_fail(KOLO_E_INVALID, "a host's name is missing");
-    if (is_this_machine(host))
+    if (ko_hosts_is_here(host))
         return KOLO_OK;
     return ko_fail(KOLO_E_INVALID,
                    "%.100s is another machine, and kolorun starts ranks on its own; run it on each "
@@ -59,6 +81,15 @@ static int cut_count(char **host, int *nranks)
     return KOLO_OK;
 }
 
+static int add_ranks(int *nranks, int count)
+{
+    *nranks += count;
+    if (*nranks <= MOST_RANKS)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "it names more than %d ranks, which a machine has at most",
+                   MOST_RANKS);
+}
+
 int ko_hosts_list(const char *list, int *nranks)
 {
     char *const copy = strdup(list);
@@ -72,7 +103,8 @@ int ko_hosts_list(const char *list, int *nranks)
         err = cut_count(&host, &count);
         if (!err)
             err = check_host(host);
-        *nranks += count;
+        if (!err)
+            err = add_ranks(nranks, count);
     }
     free(copy);
     return err;
@@ -97,22 +129,28 @@ static int read_line(char *line, int *nranks)
     return err ? err : check_host(host);
 }
 
-static int read_lines(FILE *file, int *nranks)
+static int read_lines(FILE *file, const char *path, int *nranks)
 {
     char *line = NULL;
     size_t cap = 0;
-    bool is_known = true;
+    bool is_known = true, is_empty = true;
     int err = KOLO_OK, count;
 
     *nranks = 0;
     while (!err && getline(&line, &cap, file) >= 0) {
         err = read_line(line, &count);
         is_known = is_known && count >= 0;
-        *nranks += count;
+        is_empty = is_empty && count == 0;
+        if (!err && count > 0)
+            err = add_ranks(nranks, count);
     }
     free(line);
     if (!is_known)
         *nranks = 0;
+    if (!err && ferror(file))
+        return ko_fail(KOLO_E_INVALID, "%s cannot be read: %s", path, strerror(errno));
+    if (!err && is_empty)
+        return ko_fail(KOLO_E_INVALID, "%s has no host in it", path);
     return err;
 }
 
@@ -123,7 +161,7 @@ int ko_hosts_file(const char *path, int *nranks)
 
     if (!file)
         return ko_fail(KOLO_E_INVALID, "%s: %s", path, strerror(errno));
-    err = read_lines(file, nranks);
+    err = read_lines(file, path, nranks);
     fclose(file);
     return err;
 }

@@ -6,6 +6,11 @@
 #ifndef KO_LAUNCH_HOSTS_H
 #define KO_LAUNCH_HOSTS_H
 
+#include <stdbool.h>
+
+/* By its name, in full or without its domain, or by an address. */
+bool ko_hosts_is_here(const char *host);
+
 /* The ranks of "localhost:4,localhost", one for a host without a number. KOLO_E_INVALID says what
  * is wrong, or which host is another machine. */
 int ko_hosts_list(const char *list, int *nranks);

@@ -267,6 +267,8 @@ int main(int argc, char **argv)
             measure_row(&(struct row){STREAM, n, (kolo_dtype)dtype, KOLO_SUM}, argv + 1, argc - 1);
         measure_row(&(struct row){SCALE, 1, (kolo_dtype)dtype, KOLO_SUM}, argv + 1, argc - 1);
     }
+    if (!verdict.points)
+        return fprintf(stderr, "no row has all these words in its name\n"), 2;
     printf("%d of %d points are below %.2f of their limit; the lowest, %.2f, is %s\n",
            verdict.below, verdict.points, LEAST_RATIO, verdict.lowest, verdict.name);
     return verdict.below > 0;
