@@ -92,7 +92,9 @@ KOLO_API int kolo_store_open_local(kolo_store **store);
  * serves clients of PyTorch 1.13 and 2.x alike, and the server may be one of either. 1.13 and 2.0
  * number a delete as 2.1 does an append; the server tells their clients apart by the number of
  * their connections, two or one, so both of a client's are to come from one address: else a delete
- * of 1.13's is not guessed at, but the connection closed, with a warning in the log. */
+ * of 1.13's is not guessed at, but the connection closed, with a warning in the log. (A silent or
+ * old connection from that address counts as the second: a client of 2.1 beside one should not
+ * begin with a delete.) */
 KOLO_API int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_ms,
                                  kolo_store **store);
 

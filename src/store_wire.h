@@ -2,12 +2,13 @@
  *
  * store_wire.h: bytes as they travel between a TCP store's client and server. The format is that of
  * PyTorch's TCPStore: an opcode, then integers in little-endian order and strings as a 64-bit
- * length and their bytes; no message length, replies in the order of requests. There have been
- * three numberings of the operations, of which the last begins with VALIDATE: 1.13, 2.0   SET 0 ...
- * GETNUMKEYS 6, WATCH 7, DELETE 8 2.1         SET 0 ... GETNUMKEYS 6, DELETE 7, APPEND 8, MULTI_GET
- * 9, MULTI_SET 10, CANCEL_WAIT 11 2.2 and on  VALIDATE 0, and those of 2.1 moved up by one; PING 13
- * since 2.5, the rest later (One that had WATCH 7 to CANCEL_WAIT 12 without VALIDATE was in no
- * release.) store_session.h says how the first two are told apart.
+ * length and their bytes; no message length, replies in the order of requests.
+ *
+ * There have been three numberings of the operations. That of 1.13 and 2.0 goes from SET 0 to
+ * GETNUMKEYS 6, and on with WATCH 7 and DELETE 8. 2.1 goes on with DELETE 7, APPEND 8, MULTI_GET 9,
+ * MULTI_SET 10 and CANCEL_WAIT 11. 2.2 and later begin with VALIDATE 0 and have those of 2.1 one
+ * higher, PING 13 since 2.5, and what came later behind it. (One that had WATCH 7 to CANCEL_WAIT 12
+ * without VALIDATE was in no release.) store_session.h says how the first two are told apart.
  */
 #ifndef KO_STORE_WIRE_H
 #define KO_STORE_WIRE_H
