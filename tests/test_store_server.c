@@ -464,7 +464,7 @@ static void test_watch_beside_half_a_message(void **state)
     say(second, "07 0200000000000000 2f6b");
     hear(second, "03");
     say(first, "77");
-    hear(second, "01 0200000000000000 2f6b 0100000000000000 76 0200000000000000 7777");
+    hear(second, "00 0200000000000000 2f6b 0100000000000000 76 0200000000000000 7777");
     close(first);
     close(second);
 }
