@@ -6,6 +6,7 @@
 #include "launch.h"
 #include "launch_foreign.h"
 #include "launch_hosts.h"
+#include "launch_values.h"
 
 #include "interface.h"
 #include "kolo.h"
@@ -17,15 +18,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 4096, DEFAULT_PORT = 29500, DEFAULT_MEETING_PORT = 29400 };
+enum { DEFAULT_PORT = 29500, DEFAULT_MEETING_PORT = 29400, LOCAL_NAME_MS = 8000 };
 
 enum key {
     KEY_STANDALONE = 256,
@@ -154,103 +153,6 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "kolorun (kolo) %s\n", kolo_version());
 }
 
-/* ---- values of options -------------------------------------------------------------------- */
-
-static int parse_seconds(struct argp_state *state, const char *what, const char *text)
-{
-    char *end;
-    double seconds = strtod(text, &end);
-
-    if (end == text || *end || !isfinite(seconds) || seconds < 0 || seconds > INT_MAX / 1000)
-        argp_error(state, "%s is \"%s\"; it takes seconds from 0 to %d", what, text,
-                   INT_MAX / 1000);
-    return (int)ceil(seconds * 1000);
-}
-
-/* Signs of life come twice a second. */
-static int parse_silence(struct argp_state *state, const char *text)
-{
-    const int ms = parse_seconds(state, "--lost-after", text);
-
-    if (ms > 0 && ms < 2000)
-        argp_error(state, "--lost-after %s: at least 2 seconds, or 0 for never", text);
-    return ms;
-}
-
-static int count_processors(void)
-{
-    cpu_set_t processors;
-
-    CPU_ZERO(&processors);
-    return sched_getaffinity(0, sizeof processors, &processors) ? 1 : CPU_COUNT(&processors);
-}
-
-static int parse_nprocs(struct argp_state *state, const char *text)
-{
-    struct ko_gpu_count gpus = {.count = 0};
-
-    if (*text == 'p') /* of -np4; -np 4 is a short form of --nproc-per-node */
-        text++;
-    if (!strcmp(text, "cpu"))
-        return count_processors();
-    if (strcmp(text, "gpu") && strcmp(text, "auto"))
-        return ko_option_whole(state, "-n", text, 1, MAX_RANKS);
-    ko_gpus_count(&gpus);
-    if (gpus.count == 0 && !strcmp(text, "gpu"))
-        argp_error(state, "-n gpu: there is none: %s", gpus.reason);
-    return gpus.count ? gpus.count : count_processors();
-}
-
-/* What holds for kolorun too: it chooses rank 0's port, and meets other machines as ranks do. */
-static bool is_for_both(const char *text)
-{
-    return !strncmp(text, "KOLO_AUTH", strlen("KOLO_AUTH")) ||
-           !strncmp(text, "KOLO_PORT_RANGE=", strlen("KOLO_PORT_RANGE=")) ||
-           !strncmp(text, "KOLO_IFADDR=", strlen("KOLO_IFADDR="));
-}
-
-static void set_export(struct argp_state *state, struct ko_launch_options *options,
-                       const char *name, const char *value)
-{
-    const size_t size = sizeof *options->exports * (size_t)(options->nexports + 1);
-    char **grown = realloc(options->exports, size);
-    char *text;
-
-    if (grown)
-        options->exports = grown;
-    if (!grown || asprintf(&text, "%s=%s", name, value) < 0) {
-        argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", name);
-        return;
-    }
-    options->exports[options->nexports++] = text;
-    if (is_for_both(text))
-        setenv(name, value, 1);
-}
-
-static void add_export(struct argp_state *state, struct ko_launch_options *options,
-                       const char *text)
-{
-    const char *value = strchr(text, '=');
-    char *name = strndup(text, value ? (size_t)(value - text) : strlen(text));
-
-    if (!name)
-        argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
-    else if (!*name)
-        argp_error(state, "-x takes NAME or NAME=VALUE, not \"%s\"", text);
-    else if (value)
-        set_export(state, options, name, value + 1);
-    else if (!getenv(text)) /* else ranks inherit it */
-        argp_error(state, "-x %s: no such variable here; -x %s=VALUE sets it", text, text);
-    free(name);
-}
-
-static void free_exports(struct ko_launch_options *options)
-{
-    for (int i = 0; i < options->nexports; i++)
-        free(options->exports[i]);
-    free(options->exports);
-}
-
 /* ---- options ------------------------------------------------------------------------------ */
 
 struct command {
@@ -269,37 +171,6 @@ struct command {
     char endpoint_host[KO_HOST_TEXT], master_host[KO_HOST_TEXT];
     char run_id[32];
 };
-
-/* "2", or "2:2" as torchrun takes it. */
-static int parse_machines_count(struct argp_state *state, const char *text)
-{
-    const char *colon = strchr(text, ':');
-
-    if (colon && (strncmp(text, colon + 1, (size_t)(colon - text)) ||
-                  strlen(colon + 1) != (size_t)(colon - text)))
-        argp_error(state, "--nnodes %s: the number of machines is fixed; say one", text);
-    return ko_option_whole(state, "--nnodes", colon ? colon + 1 : text, 1, INT_MAX / MAX_RANKS);
-}
-
-static const char *check_streams(struct argp_state *state, const char *what, const char *text)
-{
-    if (ko_logs_mask(text, 0) < 0)
-        argp_error(state, "%s is \"%s\"; it takes 0 to 3, or a list like 0:1,3:2", what, text);
-    return text;
-}
-
-static enum ko_binding parse_binding(struct argp_state *state, const char *text)
-{
-    static const char *const names[] = {"none", "core", "numa", "socket", "hwthread"};
-
-    if (!strcmp(text, "package")) /* Open MPI's word for it since 5.0 */
-        text = "socket";
-    for (int i = 0; i < 5; i++)
-        if (!strcmp(text, names[i]))
-            return (enum ko_binding)i;
-    argp_error(state, "--bind-to is \"%s\"; it takes core, hwthread, numa, socket or none", text);
-    return KO_BIND_NONE;
-}
 
 /* Port 0 is any free one, as if none were given. */
 static void take_endpoint(struct argp_state *state, struct command *command)
@@ -388,7 +259,7 @@ static void add_pair(struct argp_state *state, struct ko_launch_options *options
     if (!value || !*name || strchr(name, '='))
         argp_error(state, "-genv takes a NAME and a VALUE; -x NAME=VALUE is the same");
     else
-        set_export(state, options, name, value);
+        ko_export_set(state, options, name, value);
 }
 
 static void take_hosts(struct argp_state *state, struct command *command, const char *list)
@@ -424,10 +295,10 @@ static error_t parse_foreign(int key, char *arg, struct argp_state *state)
             argp_error(state,
                        "--numa-binding is \"%s\"; it takes node or socket; --bind-to has core, too",
                        arg);
-        command->options.binding = parse_binding(state, *arg == 'n' ? "numa" : arg);
+        command->options.binding = ko_value_binding(state, *arg == 'n' ? "numa" : arg);
         return 0;
     case 'N':
-        command->nprocs_again = ko_option_whole(state, "-N", arg, 1, MAX_RANKS);
+        command->nprocs_again = ko_option_whole(state, "-N", arg, 1, KO_LAUNCH_MOST_RANKS);
         return 0;
     case KEY_PER_NODE:
         command->nprocs_again = 1;
@@ -449,9 +320,9 @@ static void take_setting(struct argp_state *state, struct command *command, cons
 {
     if (!strcmp(name, "rank"))
         command->rank_of_settings =
-            ko_option_whole(state, "--rdzv-conf rank", value, 0, INT_MAX / MAX_RANKS);
+            ko_option_whole(state, "--rdzv-conf rank", value, 0, INT_MAX / KO_LAUNCH_MOST_RANKS);
     else if (!strcmp(name, "join_timeout") || !strcmp(name, "timeout"))
-        command->options.join_ms = parse_seconds(state, "--rdzv-conf", value);
+        command->options.join_ms = ko_value_seconds(state, "--rdzv-conf", value);
 }
 
 /* "join_timeout=60, is_host=1": of all that torchrun's rendezvous may be told, what is of use. */
@@ -479,12 +350,12 @@ static void take_settings(struct argp_state *state, struct command *command, con
 static void take_local_address(struct argp_state *state, struct ko_launch_options *options,
                                const char *text)
 {
-    const ko_deadline soon = ko_deadline_in(8000);
+    const ko_deadline soon = ko_deadline_in(LOCAL_NAME_MS);
     char host[KO_HOST_TEXT];
 
     ko_meeting_reachable(text, &soon, host);
     if (ko_interface_address(text, host, sizeof host) || ko_hosts_is_here(host))
-        set_export(state, options, "KOLO_IFADDR", host);
+        ko_export_set(state, options, "KOLO_IFADDR", host);
     else
         fprintf(stderr,
                 "kolorun: --local-addr %s is no address or interface of this machine, and changes "
@@ -510,11 +381,11 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         command->standalone = true;
         return 0;
     case KEY_NNODES:
-        command->options.nnodes = parse_machines_count(state, arg);
+        command->options.nnodes = ko_value_machines(state, arg);
         return 0;
     case KEY_NODE_RANK:
         command->options.node_rank =
-            ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / MAX_RANKS);
+            ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / KO_LAUNCH_MOST_RANKS);
         return 0;
     case KEY_MASTER_ADDR:
         if (ko_host_parse("--master-addr", arg, command->master_host))
@@ -531,7 +402,7 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         take_local_address(state, &command->options, arg);
         return 0;
     case KEY_LOST_AFTER:
-        command->options.lost_after_ms = parse_silence(state, arg);
+        command->options.lost_after_ms = ko_value_silence(state, arg);
         return 0;
     case KEY_RUN_ID:
         command->options.run_id = arg;
@@ -558,10 +429,10 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
         command->options.quiet = true;
         return 0;
     case 'r':
-        command->options.redirects = check_streams(state, "-r", arg);
+        command->options.redirects = ko_value_streams(state, "-r", arg);
         return 0;
     case 't':
-        command->options.tees = check_streams(state, "-t", arg);
+        command->options.tees = ko_value_streams(state, "-t", arg);
         return 0;
     case KEY_LOG_DIR:
         command->options.log_dir = arg;
@@ -592,16 +463,16 @@ static error_t parse_start(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case 'n':
-        command->nprocs = parse_nprocs(state, arg);
+        command->nprocs = ko_value_nprocs(state, arg);
         return 0;
     case 'x':
-        add_export(state, &command->options, arg);
+        ko_export_add(state, &command->options, arg);
         return 0;
     case KEY_RESTARTS:
         command->options.max_restarts = ko_option_whole(state, "--max-restarts", arg, 0, 1000000);
         return 0;
     case KEY_BIND:
-        command->options.binding = parse_binding(state, arg);
+        command->options.binding = ko_value_binding(state, arg);
         return 0;
     case KEY_WDIR:
         if (chdir(arg))
@@ -612,10 +483,10 @@ static error_t parse_start(int key, char *arg, struct argp_state *state)
         command->options.role = arg;
         return 0;
     case KEY_TIMEOUT:
-        command->options.timeout_ms = parse_seconds(state, "--timeout", arg);
+        command->options.timeout_ms = ko_value_seconds(state, "--timeout", arg);
         return 0;
     case KEY_GRACE:
-        command->options.grace_ms = parse_seconds(state, "--grace", arg);
+        command->options.grace_ms = ko_value_seconds(state, "--grace", arg);
         return 0;
     default:
         return parse_output(key, arg, state);
@@ -706,6 +577,6 @@ int main(int argc, char **argv)
         argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_LONG_ONLY, NULL, &command))
         return KO_EXIT_SELF;
     code = ko_launch(&command.options);
-    free_exports(&command.options);
+    ko_exports_free(&command.options);
     return code;
 }

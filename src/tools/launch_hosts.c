@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "launch_hosts.h"
+#include "launch_values.h"
 
 #include "clock.h"
 #include "config.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 4096, LOOK_UP_MS = 5000 };
+enum { LOOK_UP_MS = 5000 };
 
 /* In full, or, if one has no dot, up to the other's first. */
 static bool is_same_name(const char *a, const char *b)
@@ -71,7 +72,7 @@ static int cut_count(char **host, int *nranks)
 
     if (colon && !is_address) {
         *colon = 0;
-        if (ko_config_whole(*host, colon + 1, 1, MOST_RANKS, nranks))
+        if (ko_config_whole(*host, colon + 1, 1, KO_LAUNCH_MOST_RANKS, nranks))
             return KOLO_E_INVALID;
     }
     if (bracket) {
@@ -84,10 +85,10 @@ static int cut_count(char **host, int *nranks)
 static int add_ranks(int *nranks, int count)
 {
     *nranks += count;
-    if (*nranks <= MOST_RANKS)
+    if (*nranks <= KO_LAUNCH_MOST_RANKS)
         return KOLO_OK;
     return ko_fail(KOLO_E_INVALID, "it names more than %d ranks, which a machine has at most",
-                   MOST_RANKS);
+                   KO_LAUNCH_MOST_RANKS);
 }
 
 int ko_hosts_list(const char *list, int *nranks)
@@ -125,7 +126,7 @@ static int read_line(char *line, int *nranks)
     err = cut_count(&host, nranks);
     while (!err && (word = strtok_r(NULL, blank, &rest)))
         if (!strncmp(word, "slots=", 6))
-            err = ko_config_whole("slots", word + 6, 1, MOST_RANKS, nranks);
+            err = ko_config_whole("slots", word + 6, 1, KO_LAUNCH_MOST_RANKS, nranks);
     return err ? err : check_host(host);
 }
 
