@@ -26,9 +26,10 @@
 static const double TURNS = 2;
 
 /* Costs were measured by calls of one kind, again and again; other calls, and slots of many links,
- * drive out of the caches as much as so much larger buffers would. If there are any, who comes back
- * to a core finds its nearest cache another's, too (found by measuring). */
-static const double COLDER = 1.5, COLD_CHANGE = 2;
+ * drive out of the caches as much as so much larger buffers would. Who comes back to a core finds
+ * its own cache another's, too: that costs so much more, once what is touched fills it, and less of
+ * less (found by measuring). */
+static const double COLDER = 1.5, COLD_CHANGE = 4, OWN_CACHE = 1.2e6;
 
 /* Of several parts that are reduced at once, each after the first costs so much of a reduction of
  * two in the nearest cache: it is read, from its slot, but the sum is written once (found by
@@ -392,14 +393,16 @@ static void look_up(struct world *w, const struct ko_simulation *simulation)
 {
     const struct ko_costs *costs = simulation->costs;
     const double footprint = COLDER * ko_simulate_footprint(simulation);
+    const double slots =
+        (double)simulation->call.slots * (double)(simulation->call.slice * simulation->element);
 
     for (int kind = 0; kind < KO_NLINKS; kind++) {
         w->send_byte[kind] = ko_cost_at(costs->links[kind].send_byte, footprint);
         w->receive_byte[kind] = ko_cost_at(costs->links[kind].receive_byte, footprint);
     }
-    w->near_byte = costs->links[KO_LOCAL].send_byte[0];
+    w->near_byte = ko_cost_at(costs->links[KO_LOCAL].send_byte, fmin(footprint, slots));
     w->reduce_byte = ko_cost_at(costs->reduce_byte, footprint);
-    w->change = (footprint > 0 ? COLD_CHANGE : 1) * costs->change;
+    w->change = (1 + COLD_CHANGE * fmin(1, footprint / OWN_CACHE)) * costs->change;
     w->further_byte = FURTHER * costs->reduce_byte[0];
     w->copy_byte = ko_cost_at(costs->copy_byte, footprint);
     w->near_copy_byte = costs->copy_byte[0];

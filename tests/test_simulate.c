@@ -193,12 +193,15 @@ static void the_footprint_is_that_of_all_buffers(void **state)
     free(hosts);
 }
 
-/* What a rank has just received or sent is sent at the least cost, other slices at the call's. */
+/* What a rank has just received or sent is sent at what slots of such a size cost, other slices at
+ * the call's. */
 static void what_was_touched_last_is_near(void **state)
 {
     enum { COUNT = 1 << 20 };
     const double each = (double)COUNT * PREDICTED_ELEMENT;
     struct ko_costs costs = free_costs();
+    struct ko_simulation of_large_slots =
+        predicted_call(predicted_text(KO_BROADCAST, "ring"), 3, 3, PREDICTED_SLICE, &costs);
 
     (void)state;
     for (int i = 1; i < KO_FOOTPRINTS; i++)
@@ -211,6 +214,10 @@ static void what_was_touched_last_is_near(void **state)
     for (int i = 0; i < 5; i++)
         costs.links[KO_LOCAL].send_byte[i] = i == 0;
     assert_close(predict(KO_BROADCAST, "ring", 3, 3, 64 * COUNT, &costs), 64 * each, 1e-9);
+    costs.links[KO_LOCAL].send_byte[1] = 7; /* 512 KiB: what these slots hold */
+    of_large_slots.element = 64;
+    of_large_slots.footprint = 1e9;
+    assert_close(predicted_us(&of_large_slots, ko_simulate), 7 * 64 * PREDICTED_SLICE, 1e-9);
 }
 
 /* Two ranks of one core take turns. */
@@ -304,11 +311,28 @@ static void caches_are_colder_than_measured(void **state)
                  ko_cost_at(costs.links[KO_LOCAL].receive_byte, 1.5 * COUNT * PREDICTED_ELEMENT) *
                      COUNT * PREDICTED_ELEMENT,
                  1e-6);
-    costs = free_costs();
+}
+
+/* Who comes back to a core finds the less of its own there, the more was touched meanwhile. */
+static void changes_cost_more_where_caches_are_full(void **state)
+{
+    static const struct {
+        double footprint, times;
+    } cases[] = {{4e5, 3}, {8e5, 5}, {1e9, 5}};
+    struct ko_costs costs = free_costs();
+    double least;
+
+    (void)state;
     costs.cores = 2;
     costs.change = 1;
-    assert_close(predict(KO_ALL_REDUCE, "one_shot", 4, 4, 1, &costs),
-                 2 * predict(KO_ALL_REDUCE, "one_shot", 4, 4, 0, &costs), 1e-9);
+    least = predict(KO_ALL_REDUCE, "one_shot", 4, 4, 0, &costs);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ko_simulation simulation =
+            predicted_call(predicted_text(KO_ALL_REDUCE, "one_shot"), 4, 4, 1, &costs);
+
+        simulation.footprint = cases[i].footprint;
+        assert_close(predicted_us(&simulation, ko_simulate), cases[i].times * least, 1e-9);
+    }
 }
 
 /* The ranks of a host share its wire. */
@@ -472,6 +496,7 @@ int main(void)
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),
         cmocka_unit_test(caches_are_colder_than_measured),
+        cmocka_unit_test(changes_cost_more_where_caches_are_full),
         cmocka_unit_test(the_wire_is_shared),
         cmocka_unit_test(what_stays_on_a_host_passes_no_wire),
         cmocka_unit_test(the_kernel_moves_what_is_reduced),
