@@ -495,13 +495,17 @@ bench-reduce: $(BUILD)/bench/reduce ## compare the reductions with the limits of
 bench-overlap: $(BUILD)/bench/overlap ## what a loop loses while an all_reduce goes on beside it
 	$(Q)$<
 
+.PHONY: bench-predict
+bench-predict: all ## compare what collectives take with what was predicted (tests/bench/predictions --help)
+	$(Q)tests/bench/predictions
+
 # ---- lint: every check is silent when all is well, and can be run alone --------------------------
 
 C_FILES := $(sort $(shell find include src transports kernels tests examples -name '*.[ch]' \
                       2>/dev/null))
 TIDY    := $(patsubst %.c,$(BUILD)/lint/%.tidy,$(LIB_SRC) $(wildcard src/tools/*.c))
 SCRIPTS := $(wildcard tests/gpu/check tests/gpu/sources tests/run tests/prove tests/limited tests/fuzzers tests/layers tests/exports \
-                      tests/same-options tests/idle-assertions tests/bench/peers tests/interop/run tests/interop/torches tests/interop/machines tests/interop/check-stores \
+                      tests/same-options tests/idle-assertions tests/bench/peers tests/bench/predictions tests/bench/cores.sh tests/interop/run tests/interop/torches tests/interop/machines tests/interop/check-stores \
                       tests/arm/run tests/rdma/run tests/rdma/machine tests/rdma/inside tests/rdma/beside \
                       tests/accuracy completions/* examples/demo scripts/* .ci/run)
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-bats lint-cuda lint-ib

@@ -87,16 +87,18 @@ static double measure(kolo_group *g, enum ko_collective what, const void *in, vo
     return time_round(g, what, in, out, nbytes, false) - time_round(g, what, in, out, nbytes, true);
 }
 
+/* -1: the collective has no such algorithm. */
 static int find(enum ko_collective what, const char *algorithm, size_t nbytes,
                 const struct ko_situation *situation)
 {
     double us;
 
+    if (!algorithm)
+        return ko_choose(situation, what, false, ko_size_class(nbytes), -1, &us);
     for (int row = 0; row < ko_npaper_texts; row++)
-        if (ko_paper_texts[row].what == what && algorithm &&
-            !strcmp(ko_paper_texts[row].name, algorithm))
+        if (ko_paper_texts[row].what == what && !strcmp(ko_paper_texts[row].name, algorithm))
             return row;
-    return ko_choose(situation, what, false, ko_size_class(nbytes), -1, &us);
+    return -1;
 }
 
 static double predict(enum ko_collective what, int row, const struct ko_situation *situation,
@@ -134,9 +136,12 @@ static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
     situation.hosts = hosts;
     for (int w = 0; w < NWHATS; w++)
         for (int i = 0; i < NSIZES; i++) {
-            int row = find(whats[w], rank->algorithm, sizes[i], &situation);
-            double said = predict(whats[w], row, &situation, sizes[i]), got;
+            const int row = find(whats[w], rank->algorithm, sizes[i], &situation);
+            double said, got;
 
+            if (row < 0)
+                continue;
+            said = predict(whats[w], row, &situation, sizes[i]);
             qsort(us[w][i], ROUNDS, sizeof(double), compare);
             got = us[w][i][ROUNDS / 2];
             printf("%-16s %-12s %9zu bytes %10.1f us measured %10.1f us predicted %6.2f\n",
