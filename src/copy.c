@@ -126,6 +126,11 @@ void ko_copy_far(void *to, const void *from, size_t nbytes)
     copy_by_strings(to, from, nbytes);
 }
 
+bool ko_copy_spares_fetching(size_t nbytes)
+{
+    return processor() == ZEN5 && nbytes >= KO_LONG_COPY;
+}
+
 #else
 
 void ko_copy_long(void *to, const void *from, size_t nbytes)
@@ -134,6 +139,12 @@ void ko_copy_long(void *to, const void *from, size_t nbytes)
 }
 
 bool ko_copy_depends_on_distance(size_t nbytes)
+{
+    (void)nbytes;
+    return false;
+}
+
+bool ko_copy_spares_fetching(size_t nbytes)
 {
     (void)nbytes;
     return false;

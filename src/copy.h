@@ -35,6 +35,11 @@ static inline void ko_copy(void *to, const void *from, size_t nbytes)
 bool ko_copy_depends_on_distance(size_t nbytes);
 void ko_copy_far(void *to, const void *from, size_t nbytes);
 
+/* Whether so many bytes that are computed come sooner into lines that another core has read if they
+ * are put together beside, and then copied by ko_copy, or by ko_copy_far: what is stored there word
+ * by word is fetched from that core first. */
+bool ko_copy_spares_fetching(size_t nbytes);
+
 /* The same without a call where that is most of it: two halves, which may overlap. */
 static inline void ko_copy_short(void *to_, const void *from_, size_t nbytes)
 {

@@ -214,6 +214,29 @@ KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mi
     complete_with(v, from, at(v, buffer, mine), part, v->is_streaming, false);
 }
 
+enum { SUM_BYTES = 8 << 10 }; /* in the nearest cache, beside what is read */
+
+/* What is passed on: the sum of parts, whose pointers move. Lines of the slot are in the cache of
+ * the core that has read them, and are best written whole. */
+static void reduce_into_slot(const verbs *v, struct ko_link *link, unsigned char *place,
+                             const void **parts, int nparts, size_t count)
+{
+    unsigned char sum[SUM_BYTES] __attribute__((aligned(64)));
+    size_t nbytes;
+
+    if (!link->outbox || !ko_copy_spares_fetching(count * v->element)) {
+        v->reduction->many(place, parts, nparts, count, 1);
+        return;
+    }
+    for (size_t left = count * v->element; left; left -= nbytes, place += nbytes) {
+        nbytes = left < SUM_BYTES ? left : SUM_BYTES;
+        v->reduction->many(sum, parts, nparts, nbytes / v->element, 1);
+        ko_window_fill(link, place, sum, nbytes);
+        for (int i = 0; i < nparts; i++)
+            parts[i] = (const unsigned char *)parts[i] + nbytes;
+    }
+}
+
 KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, struct ko_part mine)
 {
     struct ko_link *source = link_to(v, from), *target = link_to(v, to);
@@ -223,7 +246,8 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
 
     if (!place)
         return;
-    v->reduction->step(place, theirs, at(v, buffer, mine), mine.count);
+    reduce_into_slot(v, target, place, (const void *[]){theirs, at(v, buffer, mine)}, 2,
+                     mine.count);
     release(source);
     commit(v, target, nbytes);
 }
@@ -380,7 +404,7 @@ KO_FN void reduce_from_send(verbs *v, const int *ranks, int nranks, int to, stru
     place = room(v, target, bytes_of(v, mine));
     if (!place)
         return;
-    reduce_slices(v, place, &slices, mine.count, false);
+    reduce_into_slot(v, target, place, slices.parts, nranks, mine.count);
     let_go(&slices);
     commit(v, target, bytes_of(v, mine));
 }
