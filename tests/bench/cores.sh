@@ -26,11 +26,6 @@ is_within() { # DISTANCE DISTANCE FACTOR: whether the first is at most so many t
     awk -v one="$1" -v other="$2" -v factor="$3" 'BEGIN { exit !(one <= factor * other) }'
 }
 
-# How far from each other they are as a rule: what the middle of three readings says.
-find_usual() {
-    usual=$({ distance && distance && distance; } | sort -g | sed -n 2p)
-}
-
 is_usual() { # DISTANCE
     is_within "$1" "$usual" 1.5 && is_within "$usual" "$1" 1.5
 }
@@ -69,4 +64,14 @@ await_usual() {
         if is_within "$now" "$usual" 1; then bring far; else bring near; fi
     done
     return 1
+}
+
+# Begins at near, far, or as the cores are (''), and takes the middle of three readings for usual; 1: no such word.
+begin_at() { # near|far|''
+    case $1 in
+    '') ;;
+    near | far) bring_all_the_way "$1" ;;
+    *) return 1 ;;
+    esac
+    usual=$({ distance && distance && distance; } | sort -g | sed -n 2p)
 }

@@ -101,6 +101,11 @@ static int find(enum ko_collective what, const char *algorithm, size_t nbytes,
     return -1;
 }
 
+static bool has(enum ko_collective what, const char *algorithm)
+{
+    return !algorithm || find(what, algorithm, 0, NULL) >= 0;
+}
+
 static double predict(enum ko_collective what, int row, const struct ko_situation *situation,
                       size_t nbytes)
 {
@@ -135,13 +140,11 @@ static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
         exit(1);
     situation.hosts = hosts;
     for (int w = 0; w < NWHATS; w++)
-        for (int i = 0; i < NSIZES; i++) {
+        for (int i = 0; i < NSIZES && has(whats[w], rank->algorithm); i++) {
             const int row = find(whats[w], rank->algorithm, sizes[i], &situation);
-            double said, got;
+            const double said = predict(whats[w], row, &situation, sizes[i]);
+            double got;
 
-            if (row < 0)
-                continue;
-            said = predict(whats[w], row, &situation, sizes[i]);
             qsort(us[w][i], ROUNDS, sizeof(double), compare);
             got = us[w][i][ROUNDS / 2];
             printf("%-16s %-12s %9zu bytes %10.1f us measured %10.1f us predicted %6.2f\n",
@@ -162,7 +165,7 @@ static void run(struct rank *rank, kolo_group *group)
     memset(out, 1, MOST_BYTES);
     for (int round = 0; round < ROUNDS; round++)
         for (int w = 0; w < NWHATS; w++)
-            for (int i = 0; i < NSIZES; i++)
+            for (int i = 0; i < NSIZES && has(whats[w], rank->algorithm); i++)
                 (rank->number ? unused : us)[w][i][round] =
                     measure(group, whats[w], in, out, sizes[i]);
     if (rank->number == 0)
