@@ -81,8 +81,10 @@ assert any(r["step"] == "speed of processes 4" and r["value"] > 0 for r in rows)
 # only [OPTION...]: a check of a few steps, of a build whose records are the test's own.
 only() {
     mkdir -p "$BATS_TEST_TMPDIR/gpu"
-    ln -sfn "$PWD/$BUILD/bin" "$PWD/$BUILD/lib" "$PWD/$BUILD/tests" "$BATS_TEST_TMPDIR/"
-    ln -sf "$PWD/$BUILD"/gpu/{bits,ends,exams,probes,sources,speed} "$BATS_TEST_TMPDIR/gpu/"
+    local build
+    build=$(realpath "$BUILD")
+    ln -sfn "$build/bin" "$build/lib" "$build/tests" "$BATS_TEST_TMPDIR/"
+    ln -sf "$build"/gpu/{bits,ends,exams,probes,sources,speed} "$BATS_TEST_TMPDIR/gpu/"
     run tests/gpu/check --double --quick "$@" "$BATS_TEST_TMPDIR"
 }
 
