@@ -45,13 +45,17 @@ bring() { # near|far
     esac
 }
 
-# Goes on with that for a minute at most, until a word takes less, or more, than 0.1 us there and back: the cores of
-# one cache need about half as much, those of two twice as much.
+# near|far: the cores of one cache need about half of 0.1 us, those of two twice as much.
+kind_of() { # DISTANCE
+    awk -v us="$1" 'BEGIN { print (us < 0.1 ? "near" : "far") }'
+}
+
+# Goes on with that for a minute at most, until they are.
 bring_all_the_way() { # near|far
     [ -x $bin/limits ] || return 0
     for ((tries = 15; tries > 0; tries--)); do
         bring "$1"
-        case $1-$(distance | awk '{ print ($1 < 0.1 ? "near" : "far") }') in near-near | far-far) return ;; esac
+        [ "$(kind_of "$(distance)")" != "$1" ] || return 0
     done
     echo "${0##*/}: the cores did not become $1" >&2
 }
@@ -66,12 +70,24 @@ await_usual() {
     return 1
 }
 
-# Begins at near, far, or as the cores are (''), and takes the middle of three readings for usual; 1: no such word.
+# The middle of three readings.
+find_usual() {
+    usual=$({ distance && distance && distance; } | sort -g | sed -n 2p)
+}
+
+# Begins at near, far, or as the cores are (''), which is usual from then on; 1: no such word.
 begin_at() { # near|far|''
+    local times
     case $1 in
-    '') ;;
-    near | far) bring_all_the_way "$1" ;;
+    '') find_usual ;;
+    near | far)
+        for times in 1 2 3; do
+            bring_all_the_way "$1"
+            find_usual
+            [ -n "$usual" ] && [ "$(kind_of "$usual")" != "$1" ] || return 0
+        done
+        echo "${0##*/}: the cores did not stay $1, after $times times" >&2
+        ;;
     *) return 1 ;;
     esac
-    usual=$({ distance && distance && distance; } | sort -g | sed -n 2p)
 }
