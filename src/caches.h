@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* The share of the last-level cache that one CPU has, in bytes: a result of this size leaves it
- * before it is read again. At least 1 MiB. */
+ * before it is read again. From 1 MiB to 16, or to the second level's size if that is more. */
 size_t ko_cache_bytes(void);
 
 /* Bytes of the second-level cache, a core's own on most machines; 1 MiB if nobody knows. */

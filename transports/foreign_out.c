@@ -17,7 +17,8 @@
 #include <stdlib.h>
 
 enum {
-    PATIENCE_NS = 20000, /* with a peer that does not begin to read: some copies of a slice */
+    PATIENCE_NS = 20000, /* with a peer that does not begin to read: some copies of a short slice, */
+    BYTES_PER_NS = 4,    /* and what it may take to be done with a long one before it */
     LOOKS = 8,           /* of so many one asks for the time */
     TURN = 32,
     MOST_COPIED = 63, /* slices in turn, after some were taken back */
@@ -268,6 +269,12 @@ void ko_foreign_withdraw(struct ko_link *link)
             withdraw(&ko_window_slot(link->outbox, i)->foreign.state, is_here);
 }
 
+/* The slice before the first that has not been settled is as long as that, as a rule. */
+static int64_t patience_ns(const struct ko_link *link, const struct ko_foreign_out *out)
+{
+    return PATIENCE_NS + (int64_t)(out->left[out->settled % link->slots].nbytes / BYTES_PER_NS);
+}
+
 uint64_t ko_foreign_settled(struct ko_link *link)
 {
     struct ko_foreign_out *out = link->foreign_out;
@@ -280,7 +287,7 @@ uint64_t ko_foreign_settled(struct ko_link *link)
     now_ns = ko_now_ns();
     if (!out->since_ns)
         out->since_ns = now_ns;
-    else if (now_ns - out->since_ns > PATIENCE_NS)
+    else if (now_ns - out->since_ns > patience_ns(link, out))
         ko_foreign_take_back(link);
     return out->settled;
 }

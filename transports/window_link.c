@@ -360,14 +360,15 @@ void ko_window_give_credit(struct ko_link *link)
 }
 
 /* Who referred to memory waits to have it again, and gets credit at once. So does who sends long
- * slices through one place, but then nobody waits: no bell. */
+ * slices through one place, or may leave some where they lie, and would take these back from a peer
+ * that seems to stand still; but then nobody sleeps: no bell. */
 static void window_release(struct ko_link *link)
 {
     link->landed = 0;
     ko_foreign_released(link);
     if (!is_reference(link)) {
         ko_window_release_slot(link);
-        if (link->frame.nbytes >= KO_PROMPT && link->places.spread <= 1 &&
+        if (link->frame.nbytes >= KO_PROMPT && (link->places.spread <= 1 || link->foreign) &&
             link->given != link->received)
             ko_store_release(&link->inbox->credit, link->received);
         return;
