@@ -14,8 +14,8 @@
  * The sender fills slot step % slots and then stores step + 1 in its `step` word; the receiver
  * takes the slots in the same order and counts them in `credit`. Steps begin at 0 and never go
  * back, so slot i is free for step s when credit + slots > s. Each word has one writer, but for the
- * two sleep flags, which the sleeper sets and the waker clears, and for the state of a slice that
- * was left in its sender's process (struct ko_foreign_slice).
+ * two sleep flags, which the sleeper sets and the waker clears, for the state of a slice that was
+ * left in its sender's process (struct ko_foreign_slice), and for who copies what of it.
  */
 #ifndef KO_WINDOW_H
 #define KO_WINDOW_H
@@ -29,12 +29,14 @@
 #define KO_MOST_PLACES 64
 
 struct ko_window {
-    uint64_t credit;  /* by the receiver: slots taken so far */
-    uint64_t fences;  /* by the receiver: 1: it orders others' accesses before it sleeps */
-    uint64_t reading; /* by the receiver: what it reads in the sender's memory (foreign.h) */
-    uint64_t word;    /* by the receiver: a word of its own, for the sender to find */
-    uint64_t word_at; /* by the receiver, after it: its address; 0: it is not to be read */
-    uint64_t pad0[3];
+    uint64_t credit;   /* by the receiver: slots taken so far */
+    uint64_t fences;   /* by the receiver: 1: it orders others' accesses before it sleeps */
+    uint64_t reading;  /* by the receiver: what it reads in the sender's memory (foreign.h) */
+    uint64_t word;     /* by the receiver: a word of its own, for the sender to find */
+    uint64_t word_at;  /* by the receiver, after it: its address; 0: it is not to be read */
+    uint64_t share;    /* by both: who copies what of slices that are read (foreign_share.h) */
+    uint64_t share_to; /* by the receiver, before it: where they are to lie */
+    uint64_t written;  /* by the sender: pages that it has copied there, of all so far */
     uint64_t receiver_sleeps; /* 1: ring the bell after publishing a slot */
     uint64_t receiver_core;   /* by the receiver: where it waited last, from 1; 0: not known */
     uint64_t receiver_call;   /* by the receiver: in which call, told only to who waits there */

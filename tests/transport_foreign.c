@@ -50,16 +50,20 @@ static struct puppet open_reader(struct suite *suite, const char *protocol)
     return open_reader_of(suite, protocol, SLICE);
 }
 
-/* Its peer is this process itself, whose memory is read. */
-static struct puppet open_reading(struct suite *suite, const char *protocol)
+struct puppet suite_open_reading(struct suite *suite, const char *protocol, uint32_t slice_bytes)
 {
     static const uint64_t word = 12345;
     struct puppet puppet;
 
     suite_needs_dial(suite);
-    puppet = open_reader(suite, protocol);
+    puppet = open_reader_of(suite, protocol, slice_bytes);
     assert_true(invite(&puppet, &word, word));
     return puppet;
+}
+
+static struct puppet open_reading(struct suite *suite, const char *protocol)
+{
+    return suite_open_reading(suite, protocol, SLICE);
 }
 
 static void hostile_invitations(void **state)
@@ -110,9 +114,14 @@ static struct ko_foreign_sample copied(int64_t ns, int64_t copy_ns, int64_t gap_
     return (struct ko_foreign_sample){.ns = ns, .copy_ns = copy_ns, .gap_ns = gap_ns};
 }
 
+static struct ko_foreign_sample been_read_after(int64_t ns, int64_t gap_ns)
+{
+    return (struct ko_foreign_sample){.is_read = true, .ns = ns, .gap_ns = gap_ns};
+}
+
 static struct ko_foreign_sample been_read(int64_t ns)
 {
-    return (struct ko_foreign_sample){.is_read = true, .ns = ns};
+    return been_read_after(ns, 0);
 }
 
 /* Whether the link's window says that it is known, sooner, faster. */
@@ -164,6 +173,17 @@ static void reading_is_measured(void **state)
     take(&puppet, 131072, been_read(1249));
     take(&puppet, 131072, copied(1000, 1000, FAR));
     expect_said(&puppet, 4, true, true, false);
+    puppet.link->flow = KO_MUTUAL;
+    take(&puppet, 8192,
+         been_read_after(900, 101)); /* and so is what is between two that are read */
+    take(&puppet, 8192, copied(1000, 999, FAR));
+    expect_said(&puppet, KO_FOREIGN_LENGTHS, true, true, false);
+    take(&puppet, 16384, been_read_after(900, 99));
+    take(&puppet, 16384, copied(1000, 999, FAR));
+    expect_said(&puppet, KO_FOREIGN_LENGTHS + 1, true, true, true);
+    take(&puppet, 32768, been_read_after(900, 450)); /* it was not there sooner */
+    take(&puppet, 32768, copied(1000, 999, FAR));
+    expect_said(&puppet, KO_FOREIGN_LENGTHS + 2, true, true, true);
     puppet.link->flow = KO_FOLDED;
     take(&puppet, 8192, been_read(2001));
     take(&puppet, 8192, copied(1000, 1000, FAR));

@@ -104,6 +104,9 @@ void suite_close_puppet(struct puppet *puppet);
 int suite_refer(const struct puppet *puppet, uint32_t kind, const void *place, size_t nbytes,
                 const void **body);
 
+/* A puppet under KOLO_PROTO=protocol whose peer is this process itself, whose memory is read. */
+struct puppet suite_open_reading(struct suite *suite, const char *protocol, uint32_t slice_bytes);
+
 /* Drives the wire until it fails, and asserts that it does so with status, or KOLO_E_PEER_LOST. */
 void suite_expect_failure(struct ko_wire *wire, int status);
 void suite_expect_loss(struct ko_wire *wire);
@@ -144,9 +147,10 @@ struct suite_case {
     void (*run)(void **state);
 };
 extern const struct suite_case suite_wire_cases[], suite_loss_cases[], suite_link_cases[],
-    suite_window_cases[], suite_reference_cases[], suite_foreign_cases[], suite_piece_cases[],
-    suite_short_cases[];
+    suite_window_cases[], suite_reference_cases[], suite_foreign_cases[], suite_share_cases[],
+    suite_piece_cases[], suite_short_cases[];
 extern const size_t suite_nwire_cases, suite_nloss_cases, suite_nlink_cases, suite_nwindow_cases,
-    suite_nreference_cases, suite_nforeign_cases, suite_npiece_cases, suite_nshort_cases;
+    suite_nreference_cases, suite_nforeign_cases, suite_nshare_cases, suite_npiece_cases,
+    suite_nshort_cases;
 
 #endif

@@ -1,16 +1,8 @@
-/* SPDX-License-Identifier: MIT
- *
- * Who the peer is, the kernel says (SO_PEERCRED), not the peer. Its number may be given to another
- * process when it ends, once all others have been given away: its word is read again with a slice,
- * by the same system call, unless that was done so short a time ago that they cannot have been. (A
- * process that becomes another program with sends that have not ended loses these all the same.)
- */
+/* SPDX-License-Identifier: MIT */
 #include "foreign.h"
 
 #include "clock.h"
-#include "copy.h"
-#include "fault.h"
-#include "portable.h"
+#include "foreign_share.h"
 #include "protocols.h"
 #include "status.h"
 #include "window_pieces.h"
@@ -21,8 +13,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -30,9 +20,10 @@ enum {
     SETTLING = 16,  /* and that are not counted before, since they find caches as the other way left
                        them: half of a turn (foreign_out.c) */
     LOOKS = 64,     /* at slices of a class that is decided, for one at the time; */
-    AGAIN_MS = 100, /* it is tried again after so long */
-    RUN_BYTES = 1 << 20, /* by one call */
-    SURE_NS = 200000,    /* in which a system does not begin as many processes as it has numbers */
+    SOON_MS = 5,    /* it is tried again after so long, */
+    LATER = 4,      /* so many times as long the next time, */
+    AGAIN_MS = 100, /* and at last so */
+    RUN_BYTES = 1 << 20 /* by one call */
 };
 
 /* Of so many slices the times for 1 MiB, as far as they are kept. */
@@ -44,20 +35,19 @@ struct times {
 struct trial {
     struct times copies, longer; /* of slices through slots: what both take, the longer one */
     struct times in_row;         /* of some of these, with the time since the one before */
-    struct times reading;
+    struct times reading, reading_in_row;
     bool was_copied; /* the one before that counts was */
     bool was_read;   /* the one before */
     unsigned nalike; /* slices that went the same way as the one before them */
     unsigned looks;
     int64_t decided_ns;
+    int again_ms; /* since then: soon at first, when nothing was in the caches */
 };
 
 struct ko_foreign {
     uint64_t word; /* ours, for the peer to find */
     bool is_tried;
-    pid_t peer; /* 0: its memory is not read */
-    uint64_t peer_word, peer_word_at;
-    int64_t found_ns; /* when it was found there last */
+    struct ko_foreign_process process;
 
     const char *read_to; /* slices that follow have been read there, so many bytes */
     size_t read_ahead;
@@ -110,74 +100,24 @@ static void say(struct ko_link *link, uint64_t reading)
     ko_store_release(&link->inbox->reading, reading);
 }
 
-/* 0 if the bytes have been copied, with the peer's word or when it had just been found; ESRCH if it
- * is not there; or another errno, where only the bytes cannot be. */
-static int copy_once(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes,
-                     bool with_word)
-{
-    const int64_t began_ns = with_word ? ko_now_ns() : 0;
-    uint64_t found = ~foreign->peer_word;
-    const struct iovec here[] = {{&found, sizeof found}, {to, nbytes}};
-    const struct iovec there[] = {{(void *)(uintptr_t)foreign->peer_word_at, sizeof found},
-                                  {(void *)(uintptr_t)address, nbytes}};
-    const unsigned first = !with_word, n = 2 - first;
-    const ssize_t copied = process_vm_readv(foreign->peer, here + first, n, there + first, n, 0);
-
-    if (copied < 0 && errno != EFAULT)
-        return errno == ESRCH ? EPERM : errno; /* its first thread may have ended, and no other */
-    if (with_word && found != foreign->peer_word)
-        return ESRCH;
-    if (with_word)
-        foreign->found_ns = began_ns;
-    return copied == (ssize_t)(with_word ? sizeof found + nbytes : nbytes) ? 0 : EFAULT;
-}
-
-/* The same. The word is to have been found lately when the bytes have been copied, not only before.
- */
-static int copy_from(struct ko_foreign *foreign, uint64_t address, void *to, size_t nbytes)
-{
-    const bool with_word = ko_now_ns() - foreign->found_ns >= SURE_NS / 2;
-    int error;
-
-    if (ko_fault(KO_FAULT_FOREIGN))
-        return EPERM;
-    error = copy_once(foreign, address, to, nbytes, with_word);
-    if (!error && ko_now_ns() - foreign->found_ns >= SURE_NS)
-        error = copy_once(foreign, 0, NULL, 0, true);
-    return error;
-}
-
-/* The process at the other end of the wire; 0 if it is none that can be named here. */
-static pid_t find_peer(const struct ko_link *link)
-{
-    struct ucred peer = {0};
-    socklen_t length = sizeof peer;
-
-    if (getsockopt(link->wire->fd, SOL_SOCKET, SO_PEERCRED, &peer, &length))
-        return 0;
-    return peer.pid;
-}
-
 bool ko_foreign_is_here(const struct ko_link *link)
 {
-    return find_peer(link) == getpid();
+    return ko_foreign_pid(link) == getpid();
 }
 
 void ko_foreign_try(struct ko_link *link)
 {
     struct ko_foreign *foreign = link->foreign;
+    uint64_t word_at;
 
     if (!foreign || foreign->is_tried)
         return;
-    foreign->peer_word_at = ko_load_acquire(&link->outbox->word_at);
-    foreign->is_tried = foreign->peer_word_at != 0;
+    word_at = ko_load_acquire(&link->outbox->word_at);
+    foreign->is_tried = word_at != 0;
     if (!foreign->is_tried)
         return;
-    foreign->peer_word = link->outbox->word;
-    foreign->peer = find_peer(link);
-    if (foreign->peer <= 0 || copy_from(foreign, 0, NULL, 0))
-        foreign->peer = 0;
-    else
+    ko_foreign_process_find(&foreign->process, ko_foreign_pid(link), link->outbox->word, word_at);
+    if (foreign->process.pid)
         say(link, KO_FOREIGN_READS);
 }
 
@@ -222,9 +162,10 @@ static bool is_open(struct ko_link *link, int class)
         return false;
     if (!ko_foreign_says(link->foreign->reading, KO_FOREIGN_KNOWN, class))
         return true;
-    if (++trial->looks % LOOKS || ko_now_ns() - trial->decided_ns < AGAIN_MS * INT64_C(1000000))
+    if (++trial->looks % LOOKS ||
+        ko_now_ns() - trial->decided_ns < trial->again_ms * INT64_C(1000000))
         return false;
-    *trial = (struct trial){0};
+    *trial = (struct trial){.again_ms = trial->again_ms};
     say(link, link->foreign->reading & ~bits_of(class));
     return true;
 }
@@ -266,20 +207,27 @@ static uint32_t median(const struct times *times)
     return sorted[n / 2];
 }
 
+/* What slices take that follow each other, of which as many have been seen as will do. */
+static uint32_t of_each(const struct times *alone, const struct times *in_row)
+{
+    const uint32_t one = median(alone), each = median(in_row);
+
+    return in_row->n >= TRIES / 2 && each > one ? each : one;
+}
+
 static void decide(struct ko_link *link, int class)
 {
     struct trial *trial = link->foreign->trials[class];
-    const uint32_t reads = median(&trial->reading), in_row = median(&trial->in_row);
-    uint32_t each = median(&trial->longer);
     uint64_t reading = link->foreign->reading | UINT64_C(1) << (KO_FOREIGN_KNOWN + class);
 
-    if (trial->in_row.n >= TRIES / 2 && in_row > each)
-        each = in_row;
-    if (reads < median(&trial->copies))
+    if (median(&trial->reading) < median(&trial->copies))
         reading |= UINT64_C(1) << (KO_FOREIGN_SOONER + class);
-    if (reads < each)
+    if (of_each(&trial->reading, &trial->reading_in_row) < of_each(&trial->longer, &trial->in_row))
         reading |= UINT64_C(1) << (KO_FOREIGN_FASTER + class);
     trial->decided_ns = ko_now_ns();
+    trial->again_ms = trial->again_ms ? trial->again_ms * LATER : SOON_MS;
+    if (trial->again_ms > AGAIN_MS)
+        trial->again_ms = AGAIN_MS;
     say(link, reading);
 }
 
@@ -302,6 +250,13 @@ static void judge_copied(struct trial *trial, const struct ko_foreign_sample *sa
     add(&trial->longer, longer, nbytes);
     if (trial->was_copied && sample->gap_ns < copy_ns + copy_ns / 2)
         add(&trial->in_row, ns + sample->gap_ns, nbytes);
+}
+
+static void judge_read(struct trial *trial, const struct ko_foreign_sample *sample, uint32_t nbytes)
+{
+    add(&trial->reading, sample->ns, nbytes);
+    if (!trial->was_copied && sample->gap_ns < sample->ns / 2)
+        add(&trial->reading_in_row, sample->ns + sample->gap_ns, nbytes);
 }
 
 /* Whether both its times are known, and the ones before have settled what it finds. */
@@ -327,7 +282,7 @@ void ko_foreign_judge(struct ko_link *link, const struct ko_foreign_sample *samp
     if (!trial || !counts(trial, sample))
         return;
     if (sample->is_read)
-        add(&trial->reading, sample->ns, nbytes);
+        judge_read(trial, sample, nbytes);
     else
         judge_copied(trial, sample, class, nbytes);
     trial->was_copied = !sample->is_read;
@@ -340,10 +295,38 @@ static void judge_run(struct ko_link *link, struct ko_foreign_sample sample)
 {
     const struct ko_foreign *foreign = link->foreign;
 
-    if (foreign->nrun > 1)
+    if (foreign->nrun > 1) {
         sample.ns = sample.ns * (int64_t)link->frame.nbytes / (int64_t)foreign->run_bytes;
+        sample.gap_ns = sample.gap_ns * (int64_t)link->frame.nbytes / (int64_t)foreign->run_bytes;
+    }
     for (uint32_t i = 0; i < foreign->nrun; i++)
         ko_foreign_judge(link, &sample);
+}
+
+/* Two moments, without which slices would follow each other by so much sooner: short ones take no
+ * longer. */
+static int64_t measuring_ns(void)
+{
+    static uint64_t known; /* by whoever comes first, or by several */
+    uint64_t least = ko_load_relaxed(&known);
+
+    for (int i = 0; i < TRIES && !ko_load_relaxed(&known); i++) {
+        const struct ko_moment began = ko_moment_now();
+        uint64_t ns;
+
+        (void)ko_moment_since(&began);
+        ns = (uint64_t)(ko_now_ns() - began.ns);
+        least = i && least < ns ? least : ns;
+    }
+    ko_store_relaxed(&known, least);
+    return (int64_t)least;
+}
+
+static int64_t gap_ns(const struct ko_foreign *foreign, const struct ko_moment *began)
+{
+    const int64_t gap = began->ns - foreign->ended_ns - measuring_ns();
+
+    return gap > 0 ? gap : 0;
 }
 
 void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, bool is_read)
@@ -352,7 +335,7 @@ void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, boo
         .is_read = is_read,
         .ns = ko_moment_since(began),
         .copy_ns = link->frame.kind == KO_FRAME_DATA ? (int64_t)link->next_in->placed.copy_ns : 0,
-        .gap_ns = began->ns - link->foreign->ended_ns};
+        .gap_ns = gap_ns(link->foreign, began)};
 
     link->foreign->ended_ns = ko_now_ns();
     if (!is_read)
@@ -377,19 +360,10 @@ void ko_foreign_released(struct ko_link *link)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* KO_AGAIN: the system does not let us. */
-static int read_from(const struct ko_link *link, uint64_t address, void *to, size_t nbytes)
+struct ko_foreign_process *ko_foreign_process_of(struct ko_link *link)
 {
-    int error;
-
-    if (link->foreign->peer == getpid()) {
-        ko_copy(to, (const void *)(uintptr_t)address, nbytes);
-        return KOLO_OK;
-    }
-    error = copy_from(link->foreign, address, to, nbytes);
-    if (error == ESRCH)
-        return ko_fail(KOLO_E_PEER_LOST, "rank %d has ended while its memory was read", link->peer);
-    return error ? KO_AGAIN : KOLO_OK;
+    ko_foreign_try(link);
+    return link->foreign && link->foreign->process.pid ? &link->foreign->process : NULL;
 }
 
 /* Leaves it to the sender, who may sleep until this slice has been read. */
@@ -482,6 +456,7 @@ static void shorten(struct run *run)
 static int read_run(struct ko_link *link, void *to)
 {
     struct ko_foreign_slice *slice = &link->next_in->foreign;
+    struct ko_foreign_process *process = &link->foreign->process;
     struct run run = {.n = 0};
     int err;
 
@@ -490,10 +465,10 @@ static int read_run(struct ko_link *link, void *to)
         return KO_AGAIN;
     if (link->ahead)
         add_following(link, &run);
-    err = read_from(link, run.address, to, run.nbytes);
+    err = ko_foreign_share_read(link, process, run.address, to, run.nbytes);
     if (err == KO_AGAIN && run.n > 1) {
         shorten(&run);
-        err = read_from(link, run.address, to, run.nbytes);
+        err = ko_foreign_share_read(link, process, run.address, to, run.nbytes);
     }
     if (err == KO_AGAIN)
         decline(link, slice);
@@ -524,7 +499,7 @@ int ko_foreign_take(struct ko_link *link, void *to, const void **body)
     const uint64_t state = ko_load_acquire(&slice->state);
     int err = KOLO_OK;
 
-    if (!link->foreign || !link->foreign->peer || state > KO_FOREIGN_WITHDRAWN)
+    if (!link->foreign || !link->foreign->process.pid || state > KO_FOREIGN_WITHDRAWN)
         return ko_fail(KOLO_E_PROTOCOL, "rank %d refers to memory that is not read here",
                        link->peer);
     if (state == KO_FOREIGN_MOVED) {

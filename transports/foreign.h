@@ -14,6 +14,7 @@
 #ifndef KO_FOREIGN_H
 #define KO_FOREIGN_H
 
+#include "foreign_process.h"
 #include "link.h"
 
 /* Shorter slices cost less as two copies. */
@@ -87,6 +88,9 @@ int ko_foreign_take(struct ko_link *link, void *to, const void **body);
 
 /* Whether what comes next has been read with what was taken last. */
 bool ko_foreign_reads_ahead(const struct ko_link *link);
+
+/* Where the peer's memory is; NULL: it is not read. */
+struct ko_foreign_process *ko_foreign_process_of(struct ko_link *link);
 
 /* Whether the peer is another thread of this process. */
 bool ko_foreign_is_here(const struct ko_link *link);

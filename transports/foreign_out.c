@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "copy.h"
 #include "foreign.h"
+#include "foreign_share.h"
 #include "protocols.h"
 #include "status.h"
 #include "window_slots.h"
@@ -17,8 +18,8 @@
 #include <stdlib.h>
 
 enum {
-    PATIENCE_NS = 20000, /* with a peer that does not begin to read: some copies of a short slice, */
-    BYTES_PER_NS = 4,    /* and what it may take to be done with a long one before it */
+    PATIENCE_NS = 20000, /* with a peer that does not begin to read: some short slices, */
+    BYTES_PER_NS = 4,    /* and as long as a copy of the slice may take */
     LOOKS = 8,           /* of so many one asks for the time */
     TURN = 32,
     MOST_COPIED = 63, /* slices in turn, after some were taken back */
@@ -39,6 +40,7 @@ struct ko_foreign_out {
     unsigned looks;
     unsigned to_copy, copied; /* slices that are not to be left, and how many have not been */
     int nunreadable;
+    bool is_refused;                         /* the peer's memory cannot be written */
     unsigned char turns[KO_FOREIGN_CLASSES]; /* while it is not known what reading costs */
     struct left left[KO_MOST_SLOTS];         /* by slot */
 };
@@ -269,6 +271,39 @@ void ko_foreign_withdraw(struct ko_link *link)
             withdraw(&ko_window_slot(link->outbox, i)->foreign.state, is_here);
 }
 
+/* Bytes that lie side by side from a slice on that has been left; 0: none was at that step. */
+static size_t bytes_left(const struct ko_link *link, uint64_t step)
+{
+    const struct left *first = &link->foreign_out->left[(step - 1) % link->slots], *left = first;
+    size_t nbytes = 0;
+
+    while (left->step == step && left->from == (const char *)first->from + nbytes) {
+        nbytes += left->nbytes;
+        left = &link->foreign_out->left[step++ % link->slots];
+    }
+    return nbytes;
+}
+
+/* Copies what the peer has not come to yet of what it reads. */
+static void help(struct ko_link *link, uint64_t step)
+{
+    struct ko_foreign_out *out = link->foreign_out;
+    struct ko_foreign_process *process = out->is_refused ? NULL : ko_foreign_process_of(link);
+    const size_t nbytes = process ? bytes_left(link, step) : 0;
+
+    if (nbytes &&
+        !ko_foreign_share_help(link, process, out->left[(step - 1) % link->slots].from, nbytes))
+        out->is_refused = true;
+}
+
+void ko_foreign_help(struct ko_link *link)
+{
+    const uint64_t step = ko_foreign_share_asked(link);
+
+    if (step && link->foreign_out)
+        help(link, step);
+}
+
 /* The slice before the first that has not been settled is as long as that, as a rule. */
 static int64_t patience_ns(const struct ko_link *link, const struct ko_foreign_out *out)
 {
@@ -280,6 +315,7 @@ uint64_t ko_foreign_settled(struct ko_link *link)
     struct ko_foreign_out *out = link->foreign_out;
     int64_t now_ns;
 
+    ko_foreign_help(link);
     link->credit = ko_load_ordered(&link->outbox->credit);
     settle_released(link);
     if (out->settled >= out->last || ++out->looks % LOOKS)

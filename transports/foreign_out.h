@@ -43,6 +43,9 @@ void ko_foreign_withdraw(struct ko_link *link);
  * again and again because he waits for that: after a while it takes them back. */
 uint64_t ko_foreign_settled(struct ko_link *link);
 
+/* For who waits for the peer: helps it with what it reads (foreign_share.h). */
+void ko_foreign_help(struct ko_link *link);
+
 /* Whether the peer is just reading one. */
 bool ko_foreign_is_read(const struct ko_link *link);
 

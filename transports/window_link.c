@@ -63,6 +63,8 @@ int ko_window_ring_receiver(struct ko_link *link)
 /* Looks for the peer's credit; whether the next slot is free. */
 static __attribute__((noinline)) bool look_for_slot(struct ko_link *link)
 {
+    if (link->foreign_out)
+        ko_foreign_help(link);
     link->credit = ko_load_ordered(&link->outbox->credit);
     link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
     ko_window_places_free(link);

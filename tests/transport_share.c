@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The suite's part about slices that are left to be read, and that their sender helps to copy.
+ */
+#include "transport_suite.h"
+
+#include "clock.h"
+#include "foreign_out.h"
+#include "ranks.h"
+#include "status.h"
+#include "window_slots.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { PAGE = 4096, PAGES = 16, SLICE = PAGES * PAGE };
+
+static uint64_t offer(uint64_t step, unsigned first, unsigned end)
+{
+    return step << 32 | (uint64_t)first << 16 | end;
+}
+
+static unsigned first_of(uint64_t share)
+{
+    return (uint16_t)(share >> 16);
+}
+
+static unsigned end_of(uint64_t share)
+{
+    return (uint16_t)share;
+}
+
+/* ---- the sender helps ------------------------------------------------------------------------ */
+
+/* Two slices, side by side, are left to a peer whose end is ours to play. */
+struct helper {
+    struct puppet puppet;
+    struct ko_window *window;
+    unsigned char *from, *to; /* three slices each */
+};
+
+static struct helper open_helper(struct suite *suite)
+{
+    struct helper helper;
+
+    suite_needs_dial(suite);
+    helper.puppet = suite_open_reading(suite, "cma", SLICE);
+    helper.window = helper.puppet.link->outbox;
+    helper.from = malloc(3 * SLICE);
+    helper.to = calloc(3, SLICE);
+    assert_true(helper.from && helper.to);
+    suite_fill(helper.from, 3 * SLICE, 1);
+    helper.window->reading = 1;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(helper.puppet.link->ops->post(helper.puppet.link,
+                                                       &(const struct ko_stamp){.seq = 1},
+                                                       helper.from + i * SLICE, SLICE),
+                         KOLO_OK);
+    return helper;
+}
+
+static void close_helper(struct helper *helper)
+{
+    suite_close_puppet(&helper->puppet);
+    free(helper->from);
+    free(helper->to);
+}
+
+/* Whether those pages, and no others, are at the peer, where nothing is from then on. */
+static void expect_written(struct helper *helper, size_t first, size_t end)
+{
+    static const unsigned char nothing[3 * SLICE];
+    const size_t at = first * PAGE, behind = end * PAGE;
+
+    assert_memory_equal(helper->to, nothing, at);
+    assert_memory_equal(helper->to + at, helper->from + at, behind - at);
+    assert_memory_equal(helper->to + behind, nothing, 3 * SLICE - behind);
+    memset(helper->to, 0, 3 * SLICE);
+}
+
+static void help_with(struct helper *helper, uint64_t share)
+{
+    helper->window->share_to = (uintptr_t)helper->to;
+    ko_store_release(&helper->window->share, share);
+    ko_foreign_help(helper->puppet.link);
+}
+
+static void who_waits_writes_what_is_on_offer(void **state)
+{
+    struct suite *suite = *state;
+    struct helper helper = open_helper(suite);
+
+    help_with(&helper, 0);
+    expect_written(&helper, 0, 0);
+    help_with(&helper, offer(1, 0, 2 * PAGES));
+    expect_written(&helper, 0, 2 * PAGES);
+    assert_int_equal(first_of(helper.window->share), 2 * PAGES);
+    assert_int_equal(helper.window->written, 2 * PAGES);
+    help_with(&helper, offer(1, 3, PAGES)); /* the peer has the rest */
+    expect_written(&helper, 3, PAGES);
+    assert_int_equal(helper.window->written, 3 * PAGES - 3);
+    help_with(&helper, offer(1, PAGES, PAGES));
+    expect_written(&helper, 0, 0);
+    ko_store_release(&helper.window->share, offer(1, 0, 5));
+    assert_int_equal(ko_link_is_flushed(helper.puppet.link), KO_AGAIN); /* as who waits asks */
+    expect_written(&helper, 0, 5);
+    close_helper(&helper);
+}
+
+/* Nothing but what has been left there. */
+static void hostile_offers(void **state)
+{
+    struct suite *suite = *state;
+    struct helper helper = open_helper(suite);
+
+    help_with(&helper, offer(3, 0, PAGES)); /* which has not been sent */
+    expect_written(&helper, 0, 0);
+    help_with(&helper, offer(UINT32_MAX, 0, PAGES));
+    expect_written(&helper, 0, 0);
+    help_with(&helper, offer(0, 0, PAGES));
+    expect_written(&helper, 0, 0);
+    help_with(&helper, offer(1, 2 * PAGES, UINT16_MAX));
+    expect_written(&helper, 0, 0);
+    help_with(&helper, offer(2, 0, PAGES + 1)); /* 13 of these 17, and then no others */
+    assert_memory_equal(helper.to, helper.from + SLICE, 13 * PAGE);
+    assert_int_equal(helper.to[SLICE], 0);
+    assert_true(helper.window->written <= PAGES);
+    close_helper(&helper);
+}
+
+/* ---- the receiver has help ------------------------------------------------------------------- */
+
+enum deed { WRITES, GIVES_BACK, HANGS_UP, OVERREACHES };
+
+struct giver {
+    struct ko_window *window;
+    const unsigned char *from;
+    unsigned char *to;
+    enum deed deed;
+    int socket;
+    uint64_t is_over, has_taken;
+};
+
+static void write_page(const struct giver *giver, unsigned page)
+{
+    memcpy(giver->to + page * PAGE, giver->from + page * PAGE, PAGE);
+    ko_store_release(&giver->window->written, ko_load_acquire(&giver->window->written) + 1);
+}
+
+static void give_page_back(struct ko_window *window)
+{
+    uint64_t share;
+
+    do
+        share = ko_load_acquire(&window->share);
+    while (!ko_swap(&window->share, share, share - offer(0, 1, 0)));
+}
+
+/* Takes the first page of an offer, if it comes in time. */
+static void *give(void *argument)
+{
+    struct giver *giver = argument;
+    uint64_t *const word = &giver->window->share;
+    uint64_t share = 0, taken;
+
+    do {
+        if (ko_load_acquire(&giver->is_over))
+            return NULL;
+        share = ko_load_acquire(word);
+        taken =
+            giver->deed == OVERREACHES ? offer(share >> 32, 1, UINT16_MAX) : share + offer(0, 1, 0);
+    } while (first_of(share) >= end_of(share) || !ko_swap(word, share, taken));
+    giver->has_taken = 1;
+    if (giver->deed == WRITES)
+        write_page(giver, first_of(share));
+    else if (giver->deed == GIVES_BACK)
+        give_page_back(giver->window);
+    else if (giver->deed == HANGS_UP)
+        assert_int_equal(shutdown(giver->socket, SHUT_RDWR), 0);
+    return NULL;
+}
+
+static int land_one(const struct puppet *puppet, const unsigned char *from, unsigned char *to)
+{
+    struct ko_link *link = puppet->link;
+    struct ko_slot *slot = link->next_in;
+    const struct ko_frame *frame;
+
+    slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = SLICE};
+    slot->foreign = (struct ko_foreign_slice){(uintptr_t)from, 0, KO_FOREIGN_FREE};
+    ko_store_ordered(&slot->step, link->received + 1);
+    assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
+    return link->ops->land(link, to, false);
+}
+
+/* On one core nobody comes in between. */
+static void needs_two_cores(struct suite *suite)
+{
+    cpu_set_t cores;
+
+    suite_needs_dial(suite);
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    if (CPU_COUNT(&cores) < 2)
+        suite_skip(suite, "there is one core");
+}
+
+/* Lands slices until the giver has had a part in one: what the last one ended with. */
+static int land_with(struct suite *suite, enum deed deed)
+{
+    static unsigned char from[SLICE], to[SLICE];
+    const ko_deadline limit = ko_deadline_in(10000);
+    struct puppet puppet = suite_open_reading(suite, "cma", SLICE);
+    struct giver giver = {puppet.link->inbox, from, to, deed, puppet.socket, 0, 0};
+    int status;
+
+    do {
+        pthread_t thread;
+
+        suite_fill(from, SLICE, puppet.link->received);
+        assert_int_equal(pthread_create(&thread, NULL, give, &giver), 0);
+        sched_yield();
+        status = land_one(&puppet, from, to);
+        ko_store_release(&giver.is_over, 1);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        giver.is_over = 0;
+        if (!status)
+            assert_memory_equal(to, from, SLICE);
+    } while (!giver.has_taken && !ko_deadline_passed(&limit));
+    assert_true(giver.has_taken);
+    suite_close_puppet(&puppet);
+    return status;
+}
+
+static void what_is_taken_is_waited_for(void **state)
+{
+    struct suite *suite = *state;
+
+    needs_two_cores(suite);
+    assert_int_equal(land_with(suite, WRITES), KOLO_OK);
+    assert_int_equal(land_with(suite, GIVES_BACK), KOLO_OK);
+}
+
+static void who_takes_and_ends_is_noticed(void **state)
+{
+    struct suite *suite = *state;
+
+    needs_two_cores(suite);
+    assert_int_equal(land_with(suite, HANGS_UP), KOLO_E_PEER_LOST);
+    assert_int_equal(land_with(suite, OVERREACHES), KOLO_E_PROTOCOL);
+}
+
+#define CASE(name)            \
+    {                         \
+        "share: " #name, name \
+    }
+const struct suite_case suite_share_cases[] = {
+    CASE(who_waits_writes_what_is_on_offer), CASE(hostile_offers),
+    CASE(what_is_taken_is_waited_for), CASE(who_takes_and_ends_is_noticed)};
+const size_t suite_nshare_cases = sizeof suite_share_cases / sizeof *suite_share_cases;
