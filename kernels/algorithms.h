@@ -39,7 +39,7 @@
     X(REDUCE, "ring", ring_reduce, 0, "a chain of slices: nobody receives from two") \
     X(REDUCE, "knomial", knomial_reduce, 0, "a tree of half the depth, with three times the children") \
     X(REDUCE, "double_tree", double_tree_reduce, 0, "two trees, half of the slices each") \
-    X(BROADCAST, "direct", direct_broadcast, 0, "one hop; the root sends everything") \
+    X(BROADCAST, "direct", direct_broadcast, KO_BLOCKS, "one hop; the root sends everything") \
     X(BROADCAST, "binomial", binomial_broadcast, 0, "short: log2(n) steps") \
     X(BROADCAST, "hierarchical", hierarchical_broadcast, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
     X(BROADCAST, "hierarchical_tree", hierarchical_tree_broadcast, KO_SPREAD | KO_REREADS, "short and many hosts: log2(hosts) steps between them") \
@@ -78,7 +78,7 @@ enum ko_algorithm_flag {
     KO_REREADS = 16, /* sends or adds to what verbs for final results (verbs.h) have put into OUT */
     KO_MANY = 32,    /* among two ranks nothing but another row in more messages */
     KO_FEW = 64,     /* only where a link to every rank costs little: up to KO_FEW_RANKS */
-    KO_BLOCKS = 128  /* sends a rank its block of IN slice after slice, and takes those of OUT so */
+    KO_BLOCKS = 128  /* sends a rank its block slice after slice, and takes those of OUT so */
 };
 
 enum { KO_FEW_RANKS = 8 };

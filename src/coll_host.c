@@ -100,13 +100,22 @@ static bool is_better_copied(const kolo_group *group, const struct ko_call *call
     return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
 }
 
-/* What becomes of the slices of a block of nbytes. */
-static enum ko_flow flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
+/* Whether the one other rank copies what the root has, who has nothing else to do but help it. */
+static bool is_for_one(const kolo_group *group, const struct ko_call *call, size_t nbytes)
 {
+    return group->size == 2 && call->what == KO_BROADCAST && nbytes >= LENT_BROADCAST;
+}
+
+/* What becomes of the slices of a block of nbytes. */
+static enum ko_flow flow_of(const kolo_group *group, const struct ko_call *call, size_t nbytes)
+{
+    const enum ko_collective what = call->what;
     const bool is_few = nbytes <= KO_FEW_SLICES * ko_group_slice_bytes(group);
 
+    if (is_for_one(group, call, nbytes))
+        return KO_STREAM;
     if (what == KO_ALL_GATHER || what == KO_ALL_TO_ALL)
-        return KO_MUTUAL;
+        return is_beyond_cache(group, call, nbytes) ? KO_USED : KO_MUTUAL;
     return ko_is_passed(what, group->size, is_few) ? KO_PASSED : KO_USED;
 }
 
@@ -122,9 +131,11 @@ static enum ko_flow folded_flow_of(const kolo_group *group, enum ko_collective w
 static size_t block_that_goes(const kolo_group *group, const struct ko_call *call, size_t nbytes,
                               unsigned flags)
 {
-    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !call->held;
+    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !call->held && group->size == 2;
 
-    return goes && are_two_in_cache(group, call->what, nbytes) ? nbytes : 0;
+    return goes && (is_for_one(group, call, nbytes) || !is_beyond_cache(group, call, nbytes))
+               ? nbytes
+               : 0;
 }
 
 /* What calls of one kind have in common. */
@@ -149,7 +160,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->element = (size_t)1 << shift;
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->folded = folded_flow_of(group, call->what, nbytes);
-    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded : flow_of(group, call->what, nbytes);
+    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded : flow_of(group, call, nbytes);
     v->is_copying = is_better_copied(group, call, nbytes);
     v->is_large = is_beyond_cache(group, call, nbytes);
     v->held = call->held;
