@@ -127,14 +127,14 @@ static size_t unheard_bytes(const struct ko_correspondence *with)
 }
 
 /* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one, or one
- * that is for the peer's memory, no more than the link has slots: however fast the peer takes them,
- * its word is to be heard. */
+ * that is for the peer's memory, no more than the link has slots before its word has been listened
+ * for, however fast the peer takes them, and however often it was waited for meanwhile. */
 static int give(struct ko_correspondence *with, struct ko_letter *letter, struct ko_link *link)
 {
     const struct ko_stamp stamp = stamp_of(with, letter, link);
     const bool is_much = is_long(with, letter, link) ||
                          (is_medium(with, letter, link) && letter->nbytes > unheard_bytes(with));
-    const uint64_t most = link->sent + (is_much ? link->slots : UINT32_MAX);
+    const uint64_t most = is_much ? with->listened + link->slots : UINT64_MAX;
     const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
     const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
 

@@ -81,7 +81,7 @@ static int push_held(struct ko_mailbox *mailbox, int peer, struct ko_link *link)
 static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link,
                       const struct ko_letter *wanted)
 {
-    const struct ko_correspondence *with = &mailbox->with[peer];
+    struct ko_correspondence *with = &mailbox->with[peer];
     uint64_t received, noticed;
     bool is_moving;
     int err;
@@ -90,8 +90,10 @@ static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link
         received = link->received;
         noticed = link->noticed;
         err = ko_correspondence_drive(&mailbox->with[peer], link, wanted);
-        if (!err && (with->has_more || link->has_notice))
+        if (!err && (with->has_more || link->has_notice)) {
             err = ko_channel_listen(&mailbox->channel, peer);
+            with->listened = link->sent;
+        }
         if (mailbox->channel.ports[peer].has_left)
             mailbox->with[peer].asking = 0;
         is_moving = with->has_more || link->noticed != noticed ||

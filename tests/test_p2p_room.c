@@ -25,8 +25,9 @@ struct flood {
     ranks_body body;
 };
 
-/* Over a wire there are buffers of the system's too, which are to be filled. */
-static const struct flood shm = {"shm", "256", "2", "32K", 3000, 200, NULL},
+/* Over a wire there are buffers of the system's too, which are to be filled. What says of a message
+ * that it was laid aside takes room, too: of all together less than may be used beyond. */
+static const struct flood shm = {"shm", "256", "2", "64K", 3000, 200, NULL},
                           tcp = {"tcp", "16K", "8", "16M", 200000, 300, NULL},
                           rdma = {"rdma", "1K", "8", "1M", 20000, 300, NULL};
 
