@@ -13,6 +13,7 @@
  *   direct_nt  the same, storing past the caches
  *   pushed     all_reduce on shared buffers: each reduces one half into both outputs
  *   read       ordinary memory that each reads out of the other's process (process_vm_readv)
+ *   both       what one rank gives alone: the other reads one half, and it writes the other half
  *   socket     TCP over loopback: both send and receive at once; no sum
  *   socket_naps  the same, sleeping in the kernel when there is nothing to do for long
  *
@@ -364,6 +365,30 @@ static void reading(const struct transfer *t)
     meet();
 }
 
+/* The giver's buffer or the taker's is what the other copies from or to. */
+static void both(const struct transfer *t)
+{
+    const size_t count = t->ngive ? t->ngive : t->ntake, half = count / 2;
+    char *there;
+
+    store(&mine->source.word, t->ngive ? (uintptr_t)t->give : (uintptr_t)t->take);
+    meet();
+    there = (char *)(uintptr_t)load(&theirs->source.word);
+    if (t->ntake) {
+        if (!read_memory(t->take, there, half))
+            peer_die("limits", "the other process's memory cannot be read");
+    } else {
+        const struct iovec from = {(void *)(uintptr_t)(t->give + half),
+                                   (count - half) * sizeof(float)};
+        const struct iovec to = {there + half * sizeof(float), from.iov_len};
+
+        if (process_vm_writev((pid_t)load(&theirs->process.word), &from, 1, &to, 1, 0) !=
+            (ssize_t)from.iov_len)
+            peer_die("limits", "the other process's memory cannot be written");
+    }
+    meet();
+}
+
 /* Whether the system permits it, for all that either can tell. */
 static int may_read(void)
 {
@@ -473,16 +498,25 @@ struct method {
     int by_strings;
 };
 
-static const struct method methods[] = {
-    {"exchange", exchange, 0, NARROW, 0},     {"exchange_strings", exchange, 0, NARROW, 1},
-    {"staged", staged, 0, NARROW, 0},         {"staged_wide", staged, 0, WIDE, 0},
-    {"staged_strings", staged, 0, NARROW, 1}, {"staged_strings_wide", staged, 0, WIDE, 1},
-    {"staged_nt", staged_nt, 0, NARROW, 0},   {"staged_nt_wide", staged_nt, 0, WIDE, 0},
-    {"split", split, 0, NARROW, 0},           {"split_wide", split, 0, WIDE, 0},
-    {"split_strings", split, 0, NARROW, 1},   {"split_strings_wide", split, 0, WIDE, 1},
-    {"direct", direct, 1, NARROW, 0},         {"direct_nt", direct_nt, 1, NARROW, 0},
-    {"pushed", pushed, 1, NARROW, 0},         {"read", reading, 0, NARROW, 0},
-    {"socket", over_socket, 0, NARROW, 0},    {"socket_naps", over_socket_with_naps, 0, NARROW, 0}};
+static const struct method methods[] = {{"exchange", exchange, 0, NARROW, 0},
+                                        {"exchange_strings", exchange, 0, NARROW, 1},
+                                        {"staged", staged, 0, NARROW, 0},
+                                        {"staged_wide", staged, 0, WIDE, 0},
+                                        {"staged_strings", staged, 0, NARROW, 1},
+                                        {"staged_strings_wide", staged, 0, WIDE, 1},
+                                        {"staged_nt", staged_nt, 0, NARROW, 0},
+                                        {"staged_nt_wide", staged_nt, 0, WIDE, 0},
+                                        {"split", split, 0, NARROW, 0},
+                                        {"split_wide", split, 0, WIDE, 0},
+                                        {"split_strings", split, 0, NARROW, 1},
+                                        {"split_strings_wide", split, 0, WIDE, 1},
+                                        {"direct", direct, 1, NARROW, 0},
+                                        {"direct_nt", direct_nt, 1, NARROW, 0},
+                                        {"pushed", pushed, 1, NARROW, 0},
+                                        {"read", reading, 0, NARROW, 0},
+                                        {"both", both, 0, NARROW, 0},
+                                        {"socket", over_socket, 0, NARROW, 0},
+                                        {"socket_naps", over_socket_with_naps, 0, NARROW, 0}};
 
 static int can(enum peer_operation what, size_t bytes)
 {
@@ -490,8 +524,10 @@ static int can(enum peer_operation what, size_t bytes)
         return bytes <= EXCHANGE;
     if (run_transfer == split || run_transfer == pushed)
         return what == ALL_REDUCE && bytes >= 64;
-    if (run_transfer == reading && bytes < EXCHANGE)
+    if ((run_transfer == reading || run_transfer == both) && bytes < EXCHANGE)
         return 0;
+    if (run_transfer == both)
+        return what == BROADCAST || what == PING_PONG || what == ONE_WAY;
     return connection >= 0 || what != BARRIER;
 }
 
@@ -563,7 +599,7 @@ int main(int argc, char **argv)
         peer_die("limits", "no such method");
     map(getenv("LIMITS_FILE"));
     peer_pin(rank);
-    if (run_transfer == reading && !may_read())
+    if ((run_transfer == reading || run_transfer == both) && !may_read())
         return 0;
     peer.only_moves = run_transfer == over_socket || run_transfer == over_socket_with_naps;
     if (peer.only_moves)
