@@ -8,6 +8,7 @@
 #include "exam.h"
 #include "fault.h"
 #include "foreign.h"
+#include "foreign_needs.h"
 #include "ranks.h"
 #include "sanitized.h"
 #include "window.h"
@@ -28,15 +29,6 @@
 #include <cmocka.h>
 
 enum { SLICE_BYTES = 32 << 10, COUNT = 100003 };
-
-static void set_variables(const char *protocols)
-{
-    setenv("KOLO_TRANSPORT", "shm", 1);
-    setenv("KOLO_SLICE_BYTES", "32K", 1);
-    setenv("KOLO_SLOTS", "2", 1);
-    setenv("KOLO_DEBUG", "NONE", 1);
-    setenv("KOLO_PROTO", protocols, 1);
-}
 
 /* Whether a link of the channel is read by its peer. */
 static bool is_read(struct ko_channel *channel, int n)
@@ -99,39 +91,6 @@ static int use_everything(kolo_group *group, void *argument)
     if (!failed && *is_permitted && !is_read(&group->collectives, n))
         failed = ranks_fail("nobody reads here");
     return failed;
-}
-
-/* Whether one process may read another here. */
-static bool may_read(void)
-{
-    static volatile uint64_t word = 7;
-    uint64_t found = 0;
-    struct iovec here = {&found, 8}, there = {(void *)(uintptr_t)&word, 8};
-
-    return process_vm_readv(getppid(), &here, 1, &there, 1, 0) == 8;
-}
-
-static int find_out(kolo_group *group, void *argument)
-{
-    (void)group;
-    (void)argument;
-    return !may_read();
-}
-
-static void needs_permission(void)
-{
-    if (ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 1}, find_out, NULL))
-        skip();
-}
-
-/* Ranks that take turns on a core do not try both ways. */
-static void needs_two_cores(void)
-{
-    cpu_set_t cores;
-
-    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
-    if (CPU_COUNT(&cores) < 2)
-        skip();
 }
 
 static void everything_between_processes(void **state)
@@ -473,142 +432,6 @@ static void who_dies_is_noticed(void **state)
                      0);
 }
 
-/* ---- two copy one ---------------------------------------------------------------------------- */
-
-enum { LONG = (1 << 20) + 4321 };
-
-/* Pages that this rank has written into the other's memory. */
-static uint64_t pages_written(kolo_group *group)
-{
-    const struct ko_link *link = group->collectives.ports[1 - kolo_group_rank(group)].link;
-
-    return link->outbox ? ko_load_acquire(&link->outbox->written) : 0;
-}
-
-static unsigned char byte_at(size_t i, int call)
-{
-    return (unsigned char)(i % 251 + (size_t)call);
-}
-
-/* Broadcasts of odd lengths, to and from anywhere; *npages: of this rank's, in all. */
-static int broadcast_often(kolo_group *group, int ncalls, int roots, uint64_t *npages)
-{
-    const int rank = kolo_group_rank(group);
-    unsigned char *memory = malloc(LONG + 64);
-    int failed = !memory;
-
-    for (int call = 0; call < ncalls && !failed; call++) {
-        const size_t shift = (size_t)(7 * call + 3 * rank) % 64, nbytes = LONG - 31 * (size_t)call;
-        const int root = call % roots;
-
-        for (size_t i = 0; i < nbytes; i++)
-            memory[shift + i] = rank == root ? byte_at(i, call) : 0;
-        failed = kolo_broadcast(group, memory + shift, nbytes, KOLO_UINT8, root);
-        for (size_t i = 0; i < nbytes && !failed; i++)
-            if (memory[shift + i] != byte_at(i, call))
-                failed = ranks_fail("byte %zu of call %d", i, call);
-    }
-    free(memory);
-    *npages = pages_written(group);
-    return failed;
-}
-
-/* Shared by all ranks: whether each has helped the other, which takes both to be on a core at a
- * time. */
-static bool *have_helped;
-
-static void share_have_helped(void)
-{
-    have_helped =
-        mmap(NULL, sizeof *have_helped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(have_helped, MAP_FAILED);
-}
-
-/* Of a machine that is busy with other things nothing is said. */
-static void needs_to_have_helped(void)
-{
-    const bool have = *have_helped;
-
-    munmap(have_helped, sizeof *have_helped);
-    if (!have)
-        skip();
-}
-
-/* Each sends in turn until each has helped the other. */
-static int help_each_other(kolo_group *group, void *argument)
-{
-    int64_t have_all = 0;
-    int failed = 0;
-
-    (void)argument;
-    for (int i = 0; i < 50 && !have_all && !failed; i++) {
-        uint64_t npages;
-        int64_t has;
-
-        failed = broadcast_often(group, 6, 2, &npages);
-        has = npages != 0;
-        failed = failed || kolo_all_reduce(group, &has, &have_all, 1, KOLO_INT64, KOLO_MIN);
-    }
-    if (!kolo_group_rank(group))
-        *have_helped = have_all;
-    return failed;
-}
-
-static void who_waits_helps_to_copy(void **state)
-{
-    const enum ranks_kind kinds[] = {RANKS_PROCESSES, RANKS_THREADS};
-
-    (void)state;
-    set_variables("inline,cma");
-    setenv("KOLO_SLICE_BYTES", "128K", 1);
-    setenv("KOLO_SLOTS", "8", 1);
-    needs_two_cores();
-    needs_permission();
-    share_have_helped();
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(
-            ranks_run(&(struct ranks){.kind = kinds[i], .n = 2}, help_each_other, NULL), 0);
-    needs_to_have_helped();
-}
-
-/* Rank 0 finds once that rank 1's memory is kept from it, or that rank 1 is not who it was: the
- * calls are what they are without help. */
-static int help_no_more(kolo_group *group, void *argument)
-{
-    const bool *is_another = argument;
-    const int rank = kolo_group_rank(group);
-    uint64_t npages, nmore;
-    int failed = help_each_other(group, argument) || broadcast_often(group, 2, 1, &npages);
-
-    if (*is_another && rank)
-        *(uint64_t *)(uintptr_t)group->collectives.ports[0].link->inbox->word_at ^= 1;
-    else if (!*is_another && !rank)
-        ko_fault_arm(KO_FAULT_FOREIGN, 1);
-    for (int i = 0; i < 20 && !failed; i++)
-        failed = broadcast_often(group, 2, 1, &npages);
-    failed = failed || broadcast_often(group, 2, 1, &nmore);
-    return failed || nmore == npages ? failed : ranks_fail("%lu pages more", nmore - npages);
-}
-
-static void who_cannot_help_only_waits(void **state)
-{
-    (void)state;
-    set_variables("inline,cma");
-    setenv("KOLO_SLICE_BYTES", "128K", 1);
-    setenv("KOLO_SLOTS", "8", 1);
-    needs_two_cores();
-    needs_permission();
-    share_have_helped();
-    for (int i = 0; i < 2; i++) {
-        bool is_another = i == 1;
-
-        assert_int_equal(
-            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, help_no_more, &is_another),
-            0);
-    }
-    needs_to_have_helped();
-}
-
 /* What has the peer's number, and not its word, is not the peer. */
 static int become_another(kolo_group *group, void *argument)
 {
@@ -656,8 +479,6 @@ int main(void)
         cmocka_unit_test(sends_end_before_their_receives),
         cmocka_unit_test(sends_that_meet_end),
         cmocka_unit_test(who_dies_is_noticed),
-        cmocka_unit_test(who_waits_helps_to_copy),
-        cmocka_unit_test(who_cannot_help_only_waits),
         cmocka_unit_test(another_process_is_not_read),
     };
 

@@ -75,10 +75,12 @@ static int nap(const struct ko_link *link, int naps)
     struct pollfd wire = {.fd = link->wire->fd, .events = POLLRDHUP};
 
     if (poll(&wire, 1, 0) > 0 && wire.revents & (POLLRDHUP | POLLHUP | POLLERR))
-        return ko_fail(KOLO_E_PEER_LOST, "rank %d has ended while it wrote into memory of ours",
-                       link->peer);
+        return ko_fail(KOLO_E_PEER_LOST,
+                       "rank %d has ended while it wrote into memory of this rank's", link->peer);
     if (naps >= NAPS)
-        return ko_fail(KOLO_E_TIMEOUT, "rank %d was stopped while it wrote into memory of ours",
+        return ko_fail(KOLO_E_TIMEOUT,
+                       "rank %d has stood still for ten seconds while it wrote into memory of this "
+                       "rank's: is it stopped?",
                        link->peer);
     nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     return KOLO_OK;
