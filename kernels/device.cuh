@@ -27,8 +27,9 @@ struct alignas(16) ko_line {
 #define KO_ROLLED _Pragma("unroll 1")        /* of the loop behind it one turn is enough text */
 #define KO_UNROLLED _Pragma("unroll")        /* so that what it indexes lies in registers */
 #define KO_MEMBER __device__ __forceinline__ /* of a class, after `static` */
-#define KO_KERNEL(name, type, argument) \
-    extern "C" __global__ void __launch_bounds__(512, 2) name(const type argument)
+/* With room for so many blocks on a multiprocessor at a time, which has registers for that. */
+#define KO_KERNEL_OF(nblocks, name, type, argument) \
+    extern "C" __global__ void __launch_bounds__(512, nblocks) name(const type argument)
 
 KO_DEVICE unsigned ko_thread()
 {
@@ -159,7 +160,7 @@ KO_DEVICE void ko_rest()
 #define KO_UNROLLED
 #define KO_MEMBER inline
 /* A kernel without an argument says how long that is. */
-#define KO_KERNEL(name, type, argument)                                               \
+#define KO_KERNEL_OF(nblocks, name, type, argument)                                   \
     static void name##_text(const type &argument);                                    \
     extern "C" __attribute__((visibility("default"))) size_t name(const void *passed) \
     {                                                                                 \
@@ -261,5 +262,7 @@ KO_DEVICE ko_line ko_look_at_line(const ko_line *from)
 }
 
 #endif
+
+#define KO_KERNEL(name, type, argument) KO_KERNEL_OF(2, name, type, argument)
 
 #endif

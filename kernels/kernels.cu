@@ -9,17 +9,21 @@
 #include "epilogue.cuh"
 #include "push.cuh"
 
-#define FOLD(name, op)                                                        \
-    KO_KERNEL(ko_fold_##name##_##op, ko_fold, fold)                           \
-    {                                                                         \
-        ko_fold_share<ko_op_##op<ko_##name>>(fold, ko_as_it_is<ko_##name>()); \
+/* The more blocks a multiprocessor has, the more bytes are on their way; where a pack has many
+ * elements registers would not do for three. */
+#define BLOCKS_OF(name) (sizeof(ko_##name::bits) > 1 ? 3 : 2)
+
+#define FOLD(name, op)                                                      \
+    KO_KERNEL_OF(BLOCKS_OF(name), ko_fold_##name##_##op, ko_fold, fold)     \
+    {                                                                       \
+        ko_fold_all<ko_op_##op<ko_##name>>(fold, ko_as_it_is<ko_##name>()); \
     }
-#define PREMUL(name, op)                                           \
-    KO_KERNEL(ko_premul_##name, ko_premul_fold, premul)            \
-    {                                                              \
-        const ko_times<ko_##name> factor = {premul.factors};       \
-                                                                   \
-        ko_fold_share<ko_op_##op<ko_##name>>(premul.fold, factor); \
+#define PREMUL(name, op)                                                    \
+    KO_KERNEL_OF(BLOCKS_OF(name), ko_premul_##name, ko_premul_fold, premul) \
+    {                                                                       \
+        const ko_times<ko_##name> factor = {premul.factors};                \
+                                                                            \
+        ko_fold_all<ko_op_##op<ko_##name>>(premul.fold, factor);            \
     }
 #define ARITHMETIC(name) \
     FOLD(name, sum) FOLD(name, prod) FOLD(name, min) FOLD(name, max) PREMUL(name, sum)

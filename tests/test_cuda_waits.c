@@ -407,7 +407,7 @@ static void a_group_is_freed(void **state)
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
-    return "race:ko_fold_share\n";
+    return "race:ko_fold_all\n";
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
