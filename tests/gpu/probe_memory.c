@@ -32,6 +32,34 @@ int probe_shared_memory(kolo_group *group, ko_cu_ptr *memory)
     return is_right ? 0 : ranks_fail("memory cannot be shared");
 }
 
+static void try_open(struct probe_attempt *attempt)
+{
+    attempt->is_right =
+        !gpu.cuda->ipc_open(&attempt->memory, attempt->handle, KO_CU_IPC_LAZY_PEER_ACCESS);
+}
+
+static void try_close(struct probe_attempt *attempt)
+{
+    attempt->is_right = !gpu.cuda->ipc_close(attempt->memory);
+}
+
+int probe_opening(kolo_group *group)
+{
+    struct probe_attempt attempt = {.run = try_open};
+
+    if (kolo_group_rank(group) == 0 && (gpu.cuda->alloc(&attempt.memory, 4 * PIECE) ||
+                                        gpu.cuda->ipc_export(&attempt.handle, attempt.memory)))
+        return ranks_fail("no memory");
+    if (kolo_broadcast(group, &attempt.handle, sizeof attempt.handle, KOLO_UINT8, 0))
+        return ranks_fail("broadcast");
+    if (kolo_group_rank(group) == 1) {
+        probe_beside_a_wait("opening another process's memory", &attempt);
+        attempt.run = try_close;
+        probe_beside_a_wait("closing it", &attempt);
+    }
+    return kolo_barrier(group) ? ranks_fail("barrier") : 0;
+}
+
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 static bool make_pieces(ko_cu_ptr *memory)

@@ -2,7 +2,7 @@
  *
  * What kolo takes for granted about GPUs, or would like to know: each probe is a fact about the
  * driver and the GPU at hand. What may hang is watched: it is said to, and the next probe goes on.
- *   probes [--name]
+ *   probes [--name|--kernels|--streams]
  */
 #include "probes.h"
 
@@ -45,6 +45,13 @@ static int probe_alone(kolo_group *group, void *unused)
     return probe_waits() || probe_lines();
 }
 
+static int probe_queues(kolo_group *group, void *unused)
+{
+    (void)group;
+    (void)unused;
+    return enter() || probe_streams();
+}
+
 static int probe_together(kolo_group *group, void *unused)
 {
     ko_cu_ptr shared = 0;
@@ -55,7 +62,9 @@ static int probe_together(kolo_group *group, void *unused)
         failed = probe_shared_memory(group, &shared);
     if (!failed)
         failed = probe_turns(group, shared);
-    return failed || kolo_group_size(group) > 2 ? failed : probe_pieces(group);
+    if (!failed && kolo_group_size(group) == 2)
+        failed = probe_opening(group) || probe_pieces(group);
+    return failed;
 }
 
 /* Alone on its line: what tests/gpu/check calls its records by. */
@@ -90,6 +99,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && !strcmp(argv[1], "--kernels"))
         return tell_kernels();
+    if (argc > 1 && !strcmp(argv[1], "--streams"))
+        return ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 1}, probe_queues, NULL) != 0;
     if (argc > 1)
         return strcmp(argv[1], "--name") ? 2 : tell_name();
     failed = ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 1}, probe_alone, NULL);
