@@ -8,11 +8,13 @@
 #include "choice.h"
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
+#include "coll_gpu_handoff.h"
 #include "coll_gpu_hosts.h"
 #include "coll_gpu_pieces.h"
 #include "coll_gpu_shared.h"
 #include "config.h"
 #include "dtype.h"
+#include "group_streamed.h"
 #include "log.h"
 #include "status.h"
 
@@ -24,7 +26,8 @@ struct coll_work {
     struct kolo_work work;
     kolo_group *group;
     struct ko_call call;
-    size_t lists[]; /* its own copies of the call's */
+    struct ko_handoff handoff; /* of a call that is to go into a stream */
+    size_t lists[];            /* its own copies of the call's */
 };
 
 const char *ko_collective_name(enum ko_collective what)
@@ -367,6 +370,8 @@ static int run(kolo_group *group, const struct ko_call *call)
         err = find_way(group, call, run_plainly);
     if (call->mark)
         ko_gpu_let_go(group->gpu, call->mark);
+    else if (ko_call_is_in_stream(call))
+        ko_gpu_tidy(group->gpu);
     ko_coll_tell_failure(group);
     return err;
 }
@@ -374,9 +379,13 @@ static int run(kolo_group *group, const struct ko_call *call)
 static void run_work(struct kolo_work *work)
 {
     struct coll_work *w = (struct coll_work *)work;
+    int err;
 
     ko_log_set_rank(w->group->rank);
-    ko_work_complete(work, run(w->group, &w->call));
+    err = run(w->group, &w->call);
+    if (w->call.handoff)
+        ko_handoff_end(&w->handoff, w->group->gpu);
+    ko_work_complete(work, err);
 }
 
 static void await_work(struct kolo_work *work, const ko_deadline *deadline)
@@ -436,6 +445,10 @@ static int submit(kolo_group *group, const struct ko_call *call, kolo_work **wor
     w->work.await = await_work;
     w->group = group;
     w->call = *call;
+    if (call->is_streamed) {
+        ko_handoff_init(&w->handoff, call->epilogue != NULL);
+        w->call.handoff = &w->handoff;
+    }
     keep_lists(group, w);
     if (is_alone(group, call))
         ko_work_complete(&w->work, run_alone(call));
@@ -486,6 +499,48 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
     return KOLO_OK;
 }
 
+/* Into the caller's stream, once his peers have come (coll_gpu_handoff.h); the lock is the one of
+ * call_on_gpu. */
+static int submit_in_stream(kolo_group *group, struct ko_call *call, struct coll_work **made)
+{
+    kolo_work *work = NULL;
+    int err;
+
+    pthread_mutex_lock(&group->ordering);
+    err = ko_gpu_mark(group->gpu, false, &call->mark);
+    if (!err) {
+        err = submit(group, call, &work);
+        if (err)
+            ko_gpu_let_go(group->gpu, call->mark);
+    }
+    pthread_mutex_unlock(&group->ordering);
+    *made = (struct coll_work *)work;
+    return err;
+}
+
+static int call_in_stream(kolo_group *group, struct ko_call *call, kolo_work **work)
+{
+    struct ko_streamed *streamed = ko_streamed_new(group);
+    struct coll_work *w = NULL;
+    int err = KOLO_E_NOMEM;
+
+    call->is_streamed = true;
+    if (streamed)
+        err = submit_in_stream(group, call, &w);
+    if (err && streamed)
+        ko_streamed_forget(streamed);
+    if (err)
+        return err;
+    if (ko_handoff_await(&w->handoff, group->gpu)) {
+        *work = ko_streamed_begin(streamed, kolo_work_wait(&w->work, -1));
+        kolo_work_free(&w->work);
+    } else {
+        ko_streamed_forget(streamed);
+        *work = &w->work;
+    }
+    return KOLO_OK;
+}
+
 /* Behind what the user's stream has to do; what comes into it later waits for the end of a call
  * that the user does not wait for. The lock: the work that ends such a wait is queued before
  * another call's that comes behind it in the stream. */
@@ -501,6 +556,8 @@ static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work
             *work = ko_work_already_done();
         return err;
     }
+    if (work && ko_coll_can_be_streamed(group, call))
+        return call_in_stream(group, call, work);
     pthread_mutex_lock(&group->ordering);
     err = ko_gpu_mark(group->gpu, work != NULL, &call->mark);
     if (!err && work) {

@@ -36,19 +36,27 @@ struct ko_call {
     /* Blocks may differ, on all ranks or on none: then count is this rank's own, and the buffers
      * that have a block for each rank, where this rank knows them, list them. */
     bool is_uneven;
-    bool is_on_gpu;           /* the buffers are in GPU memory */
-    struct ko_held *held;     /* then, for ko_coll_run: the adapters of links to other hosts reach
-                                 both themselves, and all that goes to a rank of this host is
-                                 empty; NULL: as usual, the buffers are in host memory */
-    bool is_captured;         /* the stream is being captured: the call is to be part of a graph */
-    struct ko_gpu_mark *mark; /* then: what the call comes behind in the stream; NULL: nothing */
-    bool is_coalesced;        /* of several tensors, instead of in, out and count */
+    bool is_on_gpu;       /* the buffers are in GPU memory */
+    struct ko_held *held; /* then, for ko_coll_run: the adapters of links to other hosts reach
+                             both themselves, and all that goes to a rank of this host is
+                             empty; NULL: as usual, the buffers are in host memory */
+    bool is_captured;     /* the stream is being captured: the call is to be part of a graph */
+    bool is_streamed;     /* it is to go into the stream of its caller */
+    struct ko_handoff *handoff; /* and is on its way there; NULL: it is not */
+    struct ko_gpu_mark *mark;   /* then: what the call comes behind in the stream; NULL: nothing */
+    bool is_coalesced;          /* of several tensors, instead of in, out and count */
     const kolo_tensor *tensors;
     size_t ntensors;
     struct ko_blocks in_blocks, out_blocks;
     const struct ko_epilogue *epilogue; /* coll_epilogue.h; NULL: none */
     uint32_t options; /* a number for its options, by which ranks notice that theirs differ, or 0 */
 };
+
+/* Whether all that it has the GPU do is to come into the user's stream. */
+static inline bool ko_call_is_in_stream(const struct ko_call *call)
+{
+    return call->is_captured || call->handoff;
+}
 
 struct ko_epilogue;
 struct ko_verbs;

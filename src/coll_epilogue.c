@@ -160,7 +160,8 @@ static uint32_t scale_of(const struct ko_call *call, size_t first, struct ko_sca
 
 static ko_cu_stream stream_of(kolo_group *group, const struct ko_call *call)
 {
-    return call->is_captured ? ko_gpu_user_stream(group->gpu) : ko_gpu_own_stream(group->gpu);
+    return ko_call_is_in_stream(call) ? ko_gpu_user_stream(group->gpu)
+                                      : ko_gpu_own_stream(group->gpu);
 }
 
 /* Of what has been put into that stream; a graph's comes later. */
@@ -168,7 +169,7 @@ static int finish(kolo_group *group, const struct ko_call *call, int err)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
 
-    if (!err && !call->is_captured)
+    if (!err && !ko_call_is_in_stream(call))
         err = ko_gpu_finish(group->gpu, &deadline);
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
@@ -177,7 +178,8 @@ static int await_input(kolo_group *group, const struct ko_call *call)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
 
-    return call->is_captured ? KOLO_OK : ko_gpu_await_mark(group->gpu, call->mark, &deadline);
+    return ko_call_is_in_stream(call) ? KOLO_OK
+                                      : ko_gpu_await_mark(group->gpu, call->mark, &deadline);
 }
 
 /* float32 to something else, or back. */

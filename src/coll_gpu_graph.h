@@ -8,9 +8,8 @@
 
 #include "coll_gpu_plan.h"
 
-/* This rank's part, into the user's stream, which is being captured; `carrier` is the rank that
- * does the work of all, if they share one GPU. */
+/* This rank's part, into a stream, which may be being captured. */
 int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
-                    int carrier);
+                    ko_cu_stream stream);
 
 #endif

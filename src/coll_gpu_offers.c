@@ -33,7 +33,9 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_o
                           .dtype = (uint8_t)call->dtype,
                           .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
     offer->factor = call->factor;
-    offer->is_captured = call->is_captured;
+    offer->way = call->is_captured ? KO_OFFER_CAPTURED
+                 : call->handoff   ? KO_OFFER_STREAMED
+                                   : KO_OFFER_WAITED;
     offer->ready_ns = ko_now_ns();
     err = ko_gpu_share_describe(group->share, KO_GPU_ALL_RANKS, in_bytes ? call->in : NULL,
                                 in_bytes, &offer->in);
@@ -43,16 +45,21 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_o
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
+static bool is_captured(const struct ko_offer *offer)
+{
+    return offer->way == KO_OFFER_CAPTURED;
+}
+
 static int check_offers(kolo_group *group, const struct ko_offer *offers)
 {
     const struct ko_stamp *ours = &offers[group->rank].stamp;
     char text[128];
 
     for (int r = 0; r < group->size; r++)
-        if (offers[r].is_captured != offers[group->rank].is_captured) {
+        if (is_captured(&offers[r]) != is_captured(&offers[group->rank])) {
             snprintf(text, sizeof text, "rank %d captures a call for a graph, rank %d does not",
-                     offers[r].is_captured ? r : group->rank,
-                     offers[r].is_captured ? group->rank : r);
+                     is_captured(&offers[r]) ? r : group->rank,
+                     is_captured(&offers[r]) ? group->rank : r);
             return ko_group_fail(group, KOLO_E_MISMATCH, text);
         }
     for (int r = 0; r < group->size; r++)
@@ -123,7 +130,7 @@ static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reac
     if (!mine && is_new && !err)
         refuse(group, offers);
     *is_reached = is_possible && mine;
-    if (*is_reached && ours->is_captured) {
+    if (*is_reached && is_captured(ours)) {
         ko_gpu_share_keep(group->share, &ours->in);
         ko_gpu_share_keep(group->share, &ours->out);
     }

@@ -10,10 +10,14 @@
 #include "coll.h"
 #include "gpu_share.h"
 
+/* How a rank wants its part in a call: the call waits for it; it goes into the stream, which all
+ * ranks' do then; or into a graph. */
+enum ko_offer_way { KO_OFFER_WAITED, KO_OFFER_STREAMED, KO_OFFER_CAPTURED };
+
 /* What a rank says of its part in a call. */
 struct ko_offer {
     struct ko_stamp stamp;
-    uint32_t is_captured;
+    uint32_t way;       /* enum ko_offer_way */
     uint32_t is_direct; /* see ko_coll_meet */
     double factor;      /* of the input, if the op has one */
     int64_t ready_ns;   /* when its input was, by the clock that all ranks of a machine share */

@@ -11,6 +11,7 @@
 #include "coll_epilogue.h"
 #include "coll_gpu.h"
 #include "coll_gpu_graph.h"
+#include "coll_gpu_handoff.h"
 #include "coll_gpu_offers.h"
 #include "coll_gpu_pieces.h"
 #include "dtype.h"
@@ -36,6 +37,13 @@ static bool is_shared(const kolo_group *group)
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call)
 {
     return is_shared(group) && call->what != KO_BARRIER;
+}
+
+bool ko_coll_can_be_streamed(const kolo_group *group, const struct ko_call *call)
+{
+    return ko_coll_is_shared(group, call) &&
+           (group->size == 1 || ko_gpu_share_has_words(group->share)) &&
+           (!ko_call_is_cast(call) || ko_coll_casts_in_passing(group));
 }
 
 bool ko_coll_casts_in_passing(const kolo_group *group)
@@ -222,15 +230,21 @@ static int carry_out(kolo_group *group, const struct ko_call *call, const struct
     return ko_group_fail(group, err, text);
 }
 
-/* All ranks find the same one. */
-static int last_of(const struct ko_offer *offers, int n)
+/* Who begins the kernels on one GPU: the rank that came last, since its context is likely to be the
+ * one at work there. But one that came hardly later than the carrier of the call before did nothing
+ * on the GPU meanwhile, which would have taken a change of contexts (150 us, measured on an H200):
+ * that carrier's is at work then. All ranks find the same one. */
+static int choose_carrier(kolo_group *group, const struct ko_offer *offers)
 {
+    enum { CHANGE_NS = 100000 };
     int last = 0;
 
-    for (int r = 1; r < n; r++)
+    for (int r = 1; r < group->size; r++)
         if (offers[r].ready_ns > offers[last].ready_ns)
             last = r;
-    return last;
+    if (offers[last].ready_ns - offers[group->gpu_carrier].ready_ns > CHANGE_NS)
+        group->gpu_carrier = last;
+    return group->gpu_carrier;
 }
 
 /* The ranks tell each other of a call of one tensor; of a step's states as of two buffers more. */
@@ -259,16 +273,16 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct meetin
 static int run_together(kolo_group *group, const struct ko_call *call,
                         const struct meeting *meeting)
 {
-    const int last = last_of(meeting->offers, group->size);
+    const int carrier = choose_carrier(group, meeting->offers);
     unsigned char is_done = 1;
     struct ko_gpu_plan plan;
     int err = KOLO_OK;
 
-    if (last == group->rank) {
+    if (carrier == group->rank) {
         make_plan(group, call, meeting, &plan);
         err = carry_out(group, call, &plan);
     }
-    return err ? err : ko_coll_exchange(group, KO_BROADCAST, &is_done, &is_done, 1, last);
+    return err ? err : ko_coll_exchange(group, KO_BROADCAST, &is_done, &is_done, 1, carrier);
 }
 
 /* On several. Who has all that others push needs nothing else of them, nor they of him. */
@@ -301,6 +315,84 @@ static void count_places(kolo_group *group, const struct ko_offer *offers)
     }
 }
 
+static bool any_is_streamed(const kolo_group *group, const struct ko_offer *offers)
+{
+    bool any = false;
+
+    for (int r = 0; r < group->size; r++)
+        any |= offers[r].way == KO_OFFER_STREAMED;
+    return any;
+}
+
+/* Ranks of one process have one driver, which may take any thread of theirs in until all that is in
+ * the streams is done: so nobody goes on before all ranks' parts are there. */
+static int await_parts(kolo_group *group)
+{
+    unsigned char is_in = 1, all[KO_FOLD_MOST];
+    bool are_together = false;
+
+    for (int r = 0; r < group->size; r++)
+        are_together |= r != group->rank && ko_gpu_share_is_here(group->share, r);
+    return are_together ? ko_coll_exchange(group, KO_ALL_GATHER, &is_in, all, 1, 0) : KOLO_OK;
+}
+
+/* A call that this rank waits for, while others do not. */
+static int await_stream(kolo_group *group)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    struct ko_gpu_mark *mark;
+    int err = ko_gpu_mark(group->gpu, false, &mark);
+
+    if (err)
+        return ko_group_fail(group, err, kolo_last_error());
+    err = ko_gpu_await_mark(group->gpu, mark, &deadline);
+    ko_gpu_let_go(group->gpu, mark);
+    if (err && !ko_group_has_failed(group))
+        (void)ko_group_fail(group, err, kolo_last_error());
+    return ko_group_check(group);
+}
+
+/* Into the caller's stream, or, where that waits for the call, into the group's own, behind what is
+ * before the call in the other. */
+static int put_in_stream(kolo_group *group, const struct ko_call *call,
+                         const struct ko_gpu_plan *plan)
+{
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    const bool is_callers = !call->handoff || ko_handoff_take(call->handoff);
+    int err = is_callers ? KOLO_OK : ko_gpu_follow_mark(group->gpu, call->mark);
+
+    if (!err)
+        err = ko_coll_capture(group, call, plan,
+                              is_callers ? ko_gpu_user_stream(group->gpu)
+                                         : ko_gpu_own_stream(group->gpu));
+    if (!err)
+        err = await_parts(group);
+    if (!err && !is_callers)
+        err = ko_gpu_finish(group->gpu, &deadline);
+    return err;
+}
+
+/* Each rank's part into its stream, with no part of the host's later on. */
+static int run_in_stream(kolo_group *group, const struct ko_call *call,
+                         const struct meeting *meeting)
+{
+    char text[KO_ERROR_TEXT];
+    struct ko_gpu_plan plan;
+    int err = ko_group_watch(group, KO_GPU_CALLS);
+
+    make_plan(group, call, meeting, &plan);
+    if (!err)
+        err = put_in_stream(group, call, &plan);
+    if (err && !ko_group_has_failed(group)) {
+        snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(call), group->rank,
+                 kolo_last_error());
+        (void)ko_group_fail(group, err, text);
+    }
+    if (err)
+        return ko_group_check(group);
+    return call->handoff ? ko_group_check(group) : await_stream(group);
+}
+
 static int run_if_reached(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
                           bool *is_reached)
 {
@@ -310,6 +402,8 @@ static int run_if_reached(kolo_group *group, const struct ko_call *call, struct 
         return err;
     group->gpu_ways.reached += call->is_on_gpu;
     count_places(group, meeting->offers);
+    if (any_is_streamed(group, meeting->offers))
+        return run_in_stream(group, call, meeting);
     return ko_gpu_share_is_spread(group->share) ? run_share(group, call, meeting)
                                                 : run_together(group, call, meeting);
 }
@@ -340,7 +434,22 @@ static bool can_be_staged(const kolo_group *group, const struct ko_call *call,
            ko_gpu_share_has_stages(group->share);
 }
 
-/* Of one tensor, whose input is ready. */
+/* With a part of the host's, for which a call that was to go into the stream is waited for. */
+static int run_unreached(kolo_group *group, const struct ko_call *call, bool is_staged, ko_run *run)
+{
+    struct ko_call waited = *call;
+    int err = KOLO_OK;
+
+    waited.handoff = NULL;
+    if (call->handoff)
+        err = call->epilogue ? await_stream(group) : ko_coll_await_input(group, &waited);
+    if (err)
+        return err;
+    return is_staged ? ko_coll_run_staged(group, &waited, run_stage, run)
+                     : ko_coll_run_by_host(group, &waited, run);
+}
+
+/* Of one tensor; whose input is ready, unless the call goes into the stream. */
 static int run_tensor(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct meeting meeting;
@@ -349,14 +458,12 @@ static int run_tensor(kolo_group *group, const struct ko_call *call, ko_run *run
 
     if (err || is_reached)
         return err;
-    return can_be_staged(group, call, meeting.offers)
-               ? ko_coll_run_staged(group, call, run_stage, run)
-               : ko_coll_run_by_host(group, call, run);
+    return run_unreached(group, call, can_be_staged(group, call, meeting.offers), run);
 }
 
 int ko_coll_run_shared(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
-    int err = ko_coll_await_input(group, call);
+    int err = call->handoff ? KOLO_OK : ko_coll_await_input(group, call);
 
     if (err || !call->is_coalesced)
         return err ? err : run_tensor(group, call, run);
@@ -390,8 +497,7 @@ static int capture_tensor(kolo_group *group, const struct ko_call *call)
     group->gpu_ways.captured++;
     count_places(group, meeting.offers);
     make_plan(group, call, &meeting, &plan);
-    /* by turns, since a graph's calls are all as late */
-    return ko_coll_capture(group, call, &plan, (int)(group->seq % (uint64_t)group->size));
+    return ko_coll_capture(group, call, &plan, ko_gpu_user_stream(group->gpu));
 }
 
 int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
@@ -402,7 +508,7 @@ int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)
         return fail_to_capture(call, "it goes by way of the host");
     if (!ko_gpu_share_has_words(group->share) && group->size > 1)
         return fail_to_capture(call, "the ranks have no words that streams can wait for");
-    err = ko_group_watch(group);
+    err = ko_group_watch(group, KO_GPU_GRAPHS);
     for (size_t i = 0; i < (call->is_coalesced ? call->ntensors : 1) && !err; i++) {
         const struct ko_call part = call->is_coalesced ? ko_coll_tensor(call, i) : *call;
 

@@ -14,6 +14,10 @@
  */
 bool ko_coll_is_shared(const kolo_group *group, const struct ko_call *call);
 
+/* Whether a call can go into the ranks' streams, with no part of the host's once all have made it.
+ */
+bool ko_coll_can_be_streamed(const kolo_group *group, const struct ko_call *call);
+
 /* Whether elements that travel as smaller ones are cast by the kernels that reduce: where all is on
  * one GPU, which they would be read and written on once more. Between GPUs half of them has to go.
  */

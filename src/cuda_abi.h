@@ -103,6 +103,15 @@ typedef struct {
     int flags;
 } ko_cu_access; /* CUmemAccessDesc */
 
+/* CUstreamBatchMemOpParams, of words: its forms for waiting and for writing are alike as far. */
+typedef struct {
+    unsigned what; /* KO_CU_AWAIT_WORD, KO_CU_PUT_WORD */
+    ko_cu_ptr at;
+    uint64_t value; /* 32 bits of it */
+    unsigned flags;
+    uint64_t unused[2];
+} ko_cu_word_step;
+
 enum { KO_CU_LOCATION_DEVICE = 1 };       /* CUmemLocationType */
 enum { KO_CU_PIECE_PINNED = 1 };          /* CUmemAllocationType */
 enum { KO_CU_HANDLE_DESCRIPTOR = 1 };     /* CUmemAllocationHandleType */
@@ -120,6 +129,8 @@ enum { KO_CU_MOST_THREADS = 0 };                         /* CUfunction_attribute
 enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
+enum { KO_CU_AWAIT_WORD = 1, KO_CU_PUT_WORD = 2 };       /* CUstreamBatchMemOpType */
+enum { KO_CU_PUT_UNORDERED = 1 };                        /* CUstreamWriteValue_flags */
 enum { KO_CU_HOST_PORTABLE = 1, KO_CU_HOST_MAPPED = 2 }; /* CU_MEMHOSTREGISTER_ */
 
 /* CUstreamCaptureMode */
@@ -190,6 +201,7 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(stream_await_event, cuStreamWaitEvent, 3020, (ko_cu_stream stream, ko_cu_event event, unsigned flags)) \
     X(stream_await_word, cuStreamWaitValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
     X(stream_put_word, cuStreamWriteValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
+    X(stream_step, cuStreamBatchMemOp, 11070, (ko_cu_stream stream, unsigned n, ko_cu_word_step *steps, unsigned flags)) \
     X(capture_begin, cuStreamBeginCapture, 10010, (ko_cu_stream stream, int mode)) \
     X(capture_end, cuStreamEndCapture, 10000, (ko_cu_stream stream, ko_cu_graph *graph)) \
     X(capture_status, cuStreamIsCapturing, 10000, (ko_cu_stream stream, int *status)) \

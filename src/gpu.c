@@ -402,6 +402,7 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
         (void)gpu->cuda->host_unregister(gpu->page);
         free(gpu->page);
     }
+    ko_gpu_free_retired(gpu, !is_idle);
 }
 
 /* With the context. The driver keeps what is in use until it is not. */
@@ -420,26 +421,33 @@ static void destroy(struct ko_gpu *gpu)
         (void)gpu->cuda->stream_destroy(gpu->own);
 }
 
+/* A stream of the user's may stand still when a group fails, and the driver would wait for it
+ * before it takes memory away. */
 void ko_gpu_close(struct ko_gpu *gpu)
 {
-    bool is_idle = true;
+    bool is_idle = true, has_failed;
 
     if (!gpu)
         return;
+    has_failed = atomic_load(&gpu->lets_all_go);
     if (gpu->page)
         ko_gpu_let_all_go(gpu);
+    ko_gpu_forget_held(gpu);
     if (gpu->context && !ko_gpu_enter(gpu)) {
-        is_idle = !gpu->passed || ko_gpu_await_end(gpu);
+        is_idle = !has_failed && (!gpu->passed || ko_gpu_await_end(gpu)) &&
+                  ko_gpu_begin_freeing(KO_GPU_CLOSE_MS);
         free_memory(gpu, is_idle);
+        if (is_idle)
+            ko_gpu_end_freeing();
         destroy(gpu);
         ko_gpu_leave(gpu);
     }
-    if (!is_idle)
+    if (!is_idle && !has_failed)
         ko_log(KO_LOG_WARN,
                "the GPU has not finished in %d ms what a group had it do; the group's memory is "
                "left to it",
                KO_GPU_CLOSE_MS);
-    else if (gpu->is_retained)
+    else if (is_idle && gpu->is_retained)
         (void)gpu->cuda->context_release(gpu->device);
     pthread_mutex_destroy(&gpu->lock);
     free(gpu);

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "cuda_kernels.h"
+#include "gpu_memory.h"
 #include "kernel_args.h"
 
 #include <stdatomic.h>
@@ -89,6 +90,14 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
  * no other: a driver may have them. NULL is allowed. */
 void ko_gpu_let_all_go(struct ko_gpu *gpu);
 
+/* Around what a call puts into a stream, with the context: it comes behind what others have put
+ * into another one. */
+int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
+int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
+
+/* What comes into the group's own stream from now on waits for a mark. */
+int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark);
+
 /* The stream itself, and whether what comes into it is captured for a graph. */
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
 int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
@@ -98,10 +107,14 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 struct ko_gpu_page {
     _Atomic uint32_t let_go;                  /* the last ticket that was; streams wait for it */
     _Atomic uint32_t stop;                    /* not 0: kernels do not wait for other GPUs */
-    _Atomic uint32_t awaited;                 /* by a graph (group_watch.h), or 0 */
+    _Atomic uint32_t awaited[2];              /* by ko_gpu_round (group_watch.h), or 0 */
     _Atomic uint32_t stalled[KO_PUSH_BLOCKS]; /* by kernels (kernel_args.h) */
 };
 struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
+static inline bool ko_gpu_page_is_awaited(const struct ko_gpu_page *page)
+{
+    return atomic_load(&page->awaited[0]) || atomic_load(&page->awaited[1]);
+}
 ko_cu_ptr ko_gpu_page_at(const struct ko_gpu *gpu);
 
 /* From now on the page lasts as long as the process, for graphs that do. */
@@ -125,6 +138,20 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 /* At the end: whether all that was begun is done, after a bounded wait for it, although the group
  * may have failed. */
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
+
+/* The end of memory that nothing on the GPU uses any more; address 0 is allowed. It goes when no
+ * stream of the process waits for a call, at the latest with the gpu, since the driver has who
+ * takes memory away wait for all streams. Any thread. */
+enum ko_gpu_retired_kind {
+    KO_GPU_OPENED, /* another process's, by its handle */
+    KO_GPU_MAPPED, /* in pieces */
+    KO_GPU_MADE    /* one's own */
+};
+void ko_gpu_retire(struct ko_gpu *gpu, enum ko_gpu_retired_kind kind, ko_cu_ptr at, size_t nbytes);
+void ko_gpu_retire_memory(struct ko_gpu *gpu, const struct ko_gpu_memory *memory);
+
+/* Takes what has been retired away, if it can be now; as letting go of a mark does. */
+void ko_gpu_tidy(struct ko_gpu *gpu);
 
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);

@@ -33,12 +33,15 @@ struct ko_gpu {
         struct ko_gpu_memory memory;
         struct scratch *older; /* as above */
     } * scratch[KO_GPU_NPURPOSES];
-    bool prefers_pieces; /* for scratch */
+    bool prefers_pieces;     /* for scratch */
+    struct retired *retired; /* under the lock */
 
-    pthread_mutex_t lock; /* of marks */
+    pthread_mutex_t lock; /* of marks, and of what is retired */
     struct ko_gpu_mark *spare, *youngest;
     struct ko_gpu_mark *first_held, *last_held;
-    ko_cu_event passed;           /* all waits in the user's stream */
+    ko_cu_event passed; /* all waits in the user's stream */
+    ko_cu_stream used;  /* by the last call that put something into one */
+    bool is_used;
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */
     atomic_bool lets_all_go;      /* whatever is held, now and from now on */
     struct ko_gpu_page *page;     /* registered with the GPU */
@@ -46,8 +49,25 @@ struct ko_gpu {
     bool keeps_page;
 };
 
-/* With the context: true if the GPU has done all it had to do for the group, after waiting for it.
- */
+/* With the context: true if the GPU has done all it had to do for the group, and what was in the
+ * user's stream before its calls: for what stands still there the driver would wait before it takes
+ * memory away. After a wait for that. */
 bool ko_gpu_await_end(struct ko_gpu *gpu);
+
+/* Around what makes a stream wait for a mark; and how many more marks are waited for. */
+void ko_gpu_begin_waiting(void);
+void ko_gpu_count_waiting(int more);
+void ko_gpu_end_waiting(void);
+
+/* Around what takes memory away: true if no stream of the process waits for a mark, after as long
+ * as that may take; none will before the end. */
+bool ko_gpu_begin_freeing(int most_ms);
+void ko_gpu_end_freeing(void);
+
+/* Frees what has been retired, between the two and with the context, or leaves it. */
+void ko_gpu_free_retired(struct ko_gpu *gpu, bool is_left);
+
+/* At the end: no call that has a mark will let go of it any more. */
+void ko_gpu_forget_held(struct ko_gpu *gpu);
 
 #endif

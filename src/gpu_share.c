@@ -98,13 +98,11 @@ void ko_gpu_share_give_up_stages(struct ko_gpu_share *share)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* With the context. */
 static void unmap(struct ko_gpu_share *share, struct known *known)
 {
-    if (known->is_opened && known->at && known->kind == KO_GPU_LEGACY)
-        (void)share->cuda->ipc_close(known->at);
-    if (known->is_opened && known->at && known->kind == KO_GPU_PIECES)
-        ko_gpu_pieces_unmap(share->cuda, known->at, known->nbytes);
+    if (known->is_opened)
+        ko_gpu_retire(share->gpu, known->kind == KO_GPU_LEGACY ? KO_GPU_OPENED : KO_GPU_MAPPED,
+                      known->at, known->nbytes);
     known->at = 0;
 }
 
@@ -148,6 +146,7 @@ static void drop_older(struct ko_gpu_share *share, struct known **link,
             link = &known->next;
         }
     }
+    ko_gpu_tidy(share->gpu); /* what is opened next may have an address of its */
 }
 
 /* With the context. */
@@ -190,8 +189,8 @@ void ko_gpu_share_discard(struct ko_gpu_share *share)
     if (!ko_gpu_enter(share->gpu)) {
         drop_all(share, share->mine);
         if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
-            ko_gpu_memory_free(share->cuda, &share->words);
-        ko_gpu_memory_free(share->cuda, &share->spare);
+            ko_gpu_retire_memory(share->gpu, &share->words);
+        ko_gpu_retire_memory(share->gpu, &share->spare);
         for (int r = 0; r < share->n; r++)
             drop_all(share, share->ranks[r].known);
         if (share->aside)

@@ -129,6 +129,9 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
  * Without handles they are made such as can be handed over. ko_gpu_share_has_words: whether there
  * are any; the same on all ranks. */
 enum ko_gpu_word { KO_GPU_ARRIVED, KO_GPU_DONE, KO_GPU_NWORDS };
+
+/* Graphs have words of their own: they may be launched in another stream than calls go into. */
+enum ko_gpu_round { KO_GPU_CALLS, KO_GPU_GRAPHS, KO_GPU_NROUNDS };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
                              const struct ko_gpu_place *place);
@@ -136,8 +139,8 @@ bool ko_gpu_share_has_words(const struct ko_gpu_share *share);
 
 /* The address of a word of `owner`'s about `rank`; and of one that is not 0 once its owner has
  * given up a wait (kernel_args.h). */
-uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank,
-                           enum ko_gpu_word word);
+uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, enum ko_gpu_round round, int owner,
+                           int rank, enum ko_gpu_word word);
 uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner);
 
 /* Words for messages in graphs, KO_GPU_MESSAGES each way between two ranks, which these take in
@@ -150,7 +153,8 @@ uint64_t ko_gpu_share_message_word(const struct ko_gpu_share *share, int owner, 
 
 /* What the owner's words are now, by rank. */
 typedef uint32_t ko_gpu_words[KO_FOLD_MOST][KO_GPU_NWORDS];
-int ko_gpu_share_read(struct ko_gpu_share *share, int owner, ko_gpu_words words);
+int ko_gpu_share_read(struct ko_gpu_share *share, enum ko_gpu_round round, int owner,
+                      ko_gpu_words words);
 
 /* Whether a rank has given up a wait, as far as that can be found out. */
 bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank);
@@ -161,10 +165,10 @@ bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share);
 void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
                        uint64_t *scratch);
 
-/* A graph has taken in waits for these words. ko_gpu_share_let_go, for any thread, ends those that
- * streams of this rank have come to, and kernels' waits, once the group has failed; within a
- * bounded time. */
-void ko_gpu_share_captures(struct ko_gpu_share *share);
+/* Streams wait for these words from now on, or graphs do. ko_gpu_share_let_go, for any thread, ends
+ * the waits that streams of this rank have come to, and kernels' waits, once the group has failed;
+ * within a bounded time. */
+void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round);
 void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank);
 
 /* Whether that has been done: what graphs use may still be touched. NULL is allowed. */

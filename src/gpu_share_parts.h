@@ -31,9 +31,9 @@ struct ko_gpu_share {
     bool has_no_stages;
     uint64_t nspans; /* that have been described */
     enum ko_gpu_layout layout;
-    struct known *mine; /* that have been described */
-    atomic_bool has_captured, has_let_go;
-    struct ko_gpu_memory words; /* this rank's */
+    struct known *mine;                              /* that have been described */
+    atomic_bool has_waits, has_captured, has_let_go; /* of streams; of graphs */
+    struct ko_gpu_memory words;                      /* this rank's */
     struct ko_gpu_memory spare; /* that it made first, and that others may have opened */
     ko_cu_stream aside;         /* for what must not wait behind the group's own stream */
     int n;

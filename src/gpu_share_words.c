@@ -13,7 +13,7 @@ enum { LETTING_GO_MS = 2000 }; /* at most, for what a stream waits for in graphs
 /* What lies behind the words; boxes where the ranks have a GPU each. */
 enum { EPOCHS_AT = 256, GIVEN_UP_AT = 256 + KO_PUSH_BLOCKS * 4, MESSAGES_AT = 512 };
 enum { OF_RANK = 2 * KO_GPU_MESSAGES * 4, BOXES_AT = MESSAGES_AT + KO_FOLD_MOST * OF_RANK };
-_Static_assert(sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
+_Static_assert(KO_GPU_NROUNDS * sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
 _Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= MESSAGES_AT, "epochs fit");
 
 static size_t scratch_at(const struct ko_gpu_share *share)
@@ -81,10 +81,10 @@ bool ko_gpu_share_has_words(const struct ko_gpu_share *share)
     return share->ranks[0].words;
 }
 
-uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, int owner, int rank,
-                           enum ko_gpu_word word)
+uint64_t ko_gpu_share_word(const struct ko_gpu_share *share, enum ko_gpu_round round, int owner,
+                           int rank, enum ko_gpu_word word)
 {
-    return share->ranks[owner].words +
+    return share->ranks[owner].words + sizeof(ko_gpu_words) * (unsigned)round +
            sizeof(uint32_t) * (KO_GPU_NWORDS * (unsigned)rank + (unsigned)word);
 }
 
@@ -116,9 +116,11 @@ static int read_from(struct ko_gpu_share *share, ko_cu_ptr from, void *to, size_
     return ko_cuda_check(share->cuda, result, "the words that streams wait for cannot be read");
 }
 
-int ko_gpu_share_read(struct ko_gpu_share *share, int owner, ko_gpu_words words)
+int ko_gpu_share_read(struct ko_gpu_share *share, enum ko_gpu_round round, int owner,
+                      ko_gpu_words words)
 {
-    return read_from(share, share->ranks[owner].words, words, (size_t)share->n * sizeof *words);
+    return read_from(share, ko_gpu_share_word(share, round, owner, 0, (enum ko_gpu_word)0), words,
+                     (size_t)share->n * sizeof *words);
 }
 
 bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank)
@@ -149,10 +151,13 @@ void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_pus
     *scratch = share->words.at + scratch_at(share);
 }
 
-void ko_gpu_share_captures(struct ko_gpu_share *share)
+void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round)
 {
-    ko_gpu_keep_page(share->gpu);
-    atomic_store(&share->has_captured, true);
+    if (round == KO_GPU_GRAPHS) {
+        ko_gpu_keep_page(share->gpu);
+        atomic_store(&share->has_captured, true);
+    }
+    atomic_store(&share->has_waits, true);
 }
 
 /* One wait after another, since who has waited takes the words back. Others are told no more that
@@ -162,10 +167,13 @@ static void let_go_once(struct ko_gpu_share *share, int rank)
     const ko_cu_stream stream = share->aside;
 
     (void)share->cuda->stream_put_word(stream, ko_gpu_share_given_up(share, rank), 1, 0);
-    for (int r = 0; r < share->n; r++)
-        for (int word = 0; word < KO_GPU_NWORDS; word++)
-            (void)share->cuda->stream_put_word(
-                stream, ko_gpu_share_word(share, rank, r, (enum ko_gpu_word)word), 1, 0);
+    for (int i = 0; i < KO_GPU_NROUNDS * KO_GPU_NWORDS * share->n; i++)
+        (void)share->cuda->stream_put_word(
+            stream,
+            ko_gpu_share_word(share, (enum ko_gpu_round)(i % KO_GPU_NROUNDS), rank,
+                              i / KO_GPU_NROUNDS / KO_GPU_NWORDS,
+                              (enum ko_gpu_word)(i / KO_GPU_NROUNDS % KO_GPU_NWORDS)),
+            1, 0);
     (void)share->cuda->fill(share->ranks[rank].words + MESSAGES_AT, 1, (size_t)share->n * OF_RANK,
                             stream);
     (void)share->cuda->stream_sync(stream);
@@ -180,12 +188,12 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
         return;
     page = ko_gpu_page(share->gpu);
     atomic_store(&page->stop, 1);
-    if (!atomic_load(&share->has_captured))
+    if (!atomic_load(&share->has_waits))
         return;
     atomic_store(&share->has_let_go, true);
     if (ko_gpu_enter(share->gpu))
         return;
-    while (atomic_load(&page->awaited) && !ko_deadline_passed(&deadline))
+    while (ko_gpu_page_is_awaited(page) && !ko_deadline_passed(&deadline))
         let_go_once(share, rank);
     ko_gpu_leave(share->gpu);
 }

@@ -109,6 +109,7 @@ static void let_go_of_first(struct ko_gpu *gpu)
 
     while ((mark = gpu->first_held) && mark->is_let_go) {
         let_go_up_to(gpu, mark->ticket);
+        ko_gpu_count_waiting(-1);
         gpu->first_held = mark->later;
         make_spare(gpu, mark);
     }
@@ -136,6 +137,7 @@ static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
     else
         gpu->first_held = mark;
     gpu->last_held = mark;
+    ko_gpu_count_waiting(1);
     /* in one order with ko_gpu_let_all_go's: it sees the ticket, or is seen */
     atomic_store(&gpu->last_ticket, ticket);
     if (atomic_load(&gpu->lets_all_go))
@@ -189,6 +191,8 @@ static int mark_stream(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held,
 
     if (err)
         return err;
+    if (is_held)
+        ko_gpu_begin_waiting();
     pthread_mutex_lock(&gpu->lock);
     mark = take_spare(gpu);
     if (!mark)
@@ -199,6 +203,8 @@ static int mark_stream(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held,
             put_back(gpu, mark);
     }
     pthread_mutex_unlock(&gpu->lock);
+    if (is_held)
+        ko_gpu_end_waiting();
     ko_gpu_leave(gpu);
     if (!err)
         *mark_out = mark;
@@ -252,6 +258,7 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
     pthread_mutex_lock(&gpu->lock);
     put_back(gpu, mark);
     pthread_mutex_unlock(&gpu->lock);
+    ko_gpu_tidy(gpu);
 }
 
 void ko_gpu_let_all_go(struct ko_gpu *gpu)
@@ -260,6 +267,42 @@ void ko_gpu_let_all_go(struct ko_gpu *gpu)
         return;
     atomic_store(&gpu->lets_all_go, true);
     let_go_up_to(gpu, atomic_load(&gpu->last_ticket));
+}
+
+void ko_gpu_forget_held(struct ko_gpu *gpu)
+{
+    pthread_mutex_lock(&gpu->lock);
+    for (; gpu->first_held; gpu->first_held = gpu->first_held->later)
+        ko_gpu_count_waiting(-1);
+    pthread_mutex_unlock(&gpu->lock);
+}
+
+int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
+{
+    if (!gpu->is_used || gpu->used == stream)
+        return KOLO_OK;
+    return ko_cuda_check(gpu->cuda, gpu->cuda->stream_await_event(stream, gpu->passed, 0),
+                         "the stream cannot wait for the one before");
+}
+
+int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
+{
+    gpu->used = stream;
+    gpu->is_used = true;
+    return ko_cuda_check(gpu->cuda, gpu->cuda->event_record(gpu->passed, stream),
+                         "the stream cannot be followed");
+}
+
+int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
+{
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->stream_await_event(gpu->own, mark->reached, 0);
+    ko_gpu_leave(gpu);
+    return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu)
@@ -303,24 +346,40 @@ static const atomic_int never_stops;
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu)
 {
     const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
-    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried calls = {.cuda = gpu->cuda, .event = gpu->passed};
     bool rests;
 
     gpu->stop = &never_stops;
     if (ko_gpu_enter(gpu))
         return false;
-    rests = look_until(gpu, has_finished, &queried, &deadline) != KO_CU_NOT_READY;
+    rests = look_until(gpu, has_finished, &own, &deadline) != KO_CU_NOT_READY &&
+            look_until(gpu, is_at_event, &calls, &deadline) != KO_CU_NOT_READY;
     ko_gpu_leave(gpu);
     return rests;
+}
+
+/* The user may have destroyed his stream: where it is, marks know. */
+static bool has_passed_marks(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    bool has = true;
+
+    for (const struct ko_gpu_mark *mark = gpu->youngest; mark && has; mark = mark->elder) {
+        const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
+
+        has = look_until(gpu, is_at_event, &queried, deadline) != KO_CU_NOT_READY;
+    }
+    return has;
 }
 
 bool ko_gpu_await_end(struct ko_gpu *gpu)
 {
     const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
-    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
     const struct queried waits = {.cuda = gpu->cuda, .event = gpu->passed};
 
     gpu->stop = &never_stops;
-    return look_until(gpu, has_finished, &queried, &deadline) != KO_CU_NOT_READY &&
-           look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY;
+    return look_until(gpu, has_finished, &own, &deadline) != KO_CU_NOT_READY &&
+           look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY &&
+           has_passed_marks(gpu, &deadline);
 }

@@ -9,6 +9,7 @@
 #include "config.h"
 #include "error_file.h"
 #include "group_fork.h"
+#include "group_streamed.h"
 #include "group_waits.h"
 #include "group_watch.h"
 #include "group_wishes.h"
@@ -53,6 +54,7 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     atomic_init(&group->failed, 0);
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->ordering, NULL);
+    pthread_mutex_init(&group->streaming, NULL);
     pthread_cond_init(&group->fewer_behind, NULL);
     ko_engine_open(&group->engine, &endpoint->crew);
     ko_engine_open(&group->behind, &endpoint->crew);
@@ -472,7 +474,7 @@ static bool has_messages_behind(kolo_group *group)
 static bool has_unfinished(kolo_group *group)
 {
     return ko_engine_is_busy(&group->engine) || has_messages_behind(group) ||
-           ko_mailbox_is_busy(group) || ko_group_has_waiting_graph(group);
+           ko_mailbox_is_busy(group) || ko_group_has_waiting_graph(group) || ko_streamed_any(group);
 }
 
 /* A call may return while its last slices stand in a queue. Messages and collectives leave
@@ -517,6 +519,7 @@ void kolo_group_free(kolo_group *group)
     }
     ko_engine_close(&group->engine);
     ko_engine_close(&group->behind);
+    (void)ko_streamed_any(group); /* of a group that has failed they are done now */
     ko_group_watch_end(group);
     part(group);
     ko_mailbox_free(group);
@@ -540,6 +543,7 @@ void kolo_group_free(kolo_group *group)
     free(group->scaled.bytes);
     pthread_cond_destroy(&group->fewer_behind);
     pthread_mutex_destroy(&group->ordering);
+    pthread_mutex_destroy(&group->streaming);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

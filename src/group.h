@@ -82,6 +82,8 @@ struct kolo_group {
     struct ko_engine behind;            /* runs messages there (p2p_stream.h) */
     struct ko_behind *first_behind;     /* of those that are not done; under ordering */
     pthread_cond_t fewer_behind;        /* one of them is done; with ordering */
+    pthread_mutex_t streaming;          /* of: */
+    struct ko_streamed *first_streamed; /* works in the stream (group_streamed.h) */
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */
     atomic_bool has_gathered;           /* has met them: share and places stay as they are */
     atomic_bool has_gpus;               /* one of them has, all know */
@@ -95,6 +97,7 @@ struct kolo_group {
     struct ko_link **links;
     struct ko_verbs *verbs; /* of the last call of each collective; made by the first */
     struct ko_gpu_ways gpu_ways;
+    int gpu_carrier; /* who has begun the kernels of the last call on a GPU that the ranks share */
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
      * yet chosen; of whoever has the engine's turn */

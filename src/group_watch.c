@@ -40,7 +40,7 @@ struct ko_watch {
     bool is_ending;         /* under the lock */
     bool has_turn;          /* it looks in a call, which has the engine's */
     const char *kernels_of; /* a call's name */
-    struct sight graph, kernels[KO_PUSH_BLOCKS];
+    struct sight waits[KO_GPU_NROUNDS], kernels[KO_PUSH_BLOCKS];
     int64_t asked_ns; /* the store, last */
 };
 
@@ -149,22 +149,23 @@ static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
     return ko_group_fail_lost(watch->group, text);
 }
 
-/* ---- graphs ---------------------------------------------------------------------------------- */
+/* ---- streams, and graphs
+ * ---------------------------------------------------------------------------------- */
 
 static bool is_of_message(uint32_t awaited)
 {
     return (awaited >> 16 & 0xff) == KO_POINT_TO_POINT;
 }
 
-static const char *name_of(uint32_t awaited)
+static const char *name_of(enum ko_gpu_round round, uint32_t awaited)
 {
-    static const char *const names[] = {
-#define COLLECTIVE_NAME(id, name) #name " of a launched CUDA graph",
+    static const char *const names[][KO_GPU_NROUNDS] = {
+#define COLLECTIVE_NAME(id, name) {#name, #name " of a launched CUDA graph"},
         KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
 #undef COLLECTIVE_NAME
     };
     return is_of_message(awaited) ? "a message of a launched CUDA graph"
-                                  : names[awaited >> 16 & 0xff];
+                                  : names[awaited >> 16 & 0xff][round];
 }
 
 /* Where this rank itself works for all: who has given up. */
@@ -188,7 +189,8 @@ static void find_missing_there(const struct ko_watch *watch, int owner, ko_gpu_w
     is_missing[owner] |= !is_any;
 }
 
-static int find_missing(const struct ko_watch *watch, uint32_t awaited, bool *is_missing)
+static int find_missing(const struct ko_watch *watch, enum ko_gpu_round round, uint32_t awaited,
+                        bool *is_missing)
 {
     const int owner = (int)(awaited & 0xff) - 1, word = (int)(awaited >> 8 & 0xff);
     ko_gpu_words words;
@@ -203,7 +205,7 @@ static int find_missing(const struct ko_watch *watch, uint32_t awaited, bool *is
         find_given_up(watch, is_missing);
         return KOLO_OK;
     }
-    err = ko_gpu_share_read(watch->group->share, owner, words);
+    err = ko_gpu_share_read(watch->group->share, round, owner, words);
     if (err)
         return err;
     if (owner != watch->group->rank) {
@@ -215,40 +217,40 @@ static int find_missing(const struct ko_watch *watch, uint32_t awaited, bool *is
     return KOLO_OK;
 }
 
-static int judge_graph(struct ko_watch *watch, uint32_t awaited)
+static int judge_wait(struct ko_watch *watch, enum ko_gpu_round round, uint32_t awaited)
 {
-    const int64_t late_ms = lateness(watch, &watch->graph);
+    const int64_t late_ms = lateness(watch, &watch->waits[round]);
     bool is_missing[KO_FOLD_MOST];
     int first = -1, nothers = 0, err;
 
     if (late_ms < 0 && !any_is_gone(watch))
         return ask(watch);
-    err = find_missing(watch, awaited, is_missing);
+    err = find_missing(watch, round, awaited, is_missing);
     if (err)
         return ko_group_fail(watch->group, err, kolo_last_error());
-    if (atomic_load(&watch->page->awaited) != awaited) /* it has gone on meanwhile */
+    if (atomic_load(&watch->page->awaited[round]) != awaited) /* it has gone on meanwhile */
         return KOLO_OK;
     for (int r = 0; r < watch->group->size; r++) {
         if (is_missing[r] && is_gone(watch, r))
-            return fail_lost(watch, r, name_of(awaited));
+            return fail_lost(watch, r, name_of(round, awaited));
         nothers += is_missing[r] && first >= 0;
         first = is_missing[r] && first < 0 ? r : first;
     }
     if (late_ms < 0 || first < 0)
         return ask(watch);
-    return fail_late(watch, late_ms, first, nothers, name_of(awaited));
+    return fail_late(watch, late_ms, first, nothers, name_of(round, awaited));
 }
 
-static int look_at_graph(struct ko_watch *watch)
+static int look_at_wait(struct ko_watch *watch, enum ko_gpu_round round)
 {
-    uint32_t awaited = atomic_load(&watch->page->awaited);
+    uint32_t awaited = atomic_load(&watch->page->awaited[round]);
 
     if (!awaited)
         return KOLO_OK;
     if (awaited & KO_AWAITED_SEEN)
-        return judge_graph(watch, awaited);
-    watch->graph.since_ns = ko_now_ns();
-    (void)atomic_compare_exchange_strong(&watch->page->awaited, &awaited,
+        return judge_wait(watch, round, awaited);
+    watch->waits[round].since_ns = ko_now_ns();
+    (void)atomic_compare_exchange_strong(&watch->page->awaited[round], &awaited,
                                          awaited | KO_AWAITED_SEEN);
     return KOLO_OK;
 }
@@ -317,8 +319,10 @@ int ko_group_await_kernels(kolo_group *group, const char *name, const ko_deadlin
 
 static void look(struct ko_watch *watch)
 {
-    int err = ko_group_has_failed(watch->group) ? KOLO_E_ABORTED : look_at_graph(watch);
+    int err = ko_group_has_failed(watch->group) ? KOLO_E_ABORTED : KOLO_OK;
 
+    for (int round = 0; round < KO_GPU_NROUNDS && !err; round++)
+        err = look_at_wait(watch, (enum ko_gpu_round)round);
     if (!err)
         err = look_at_kernels(watch);
     if (err) /* also for graphs that are launched from now on */
@@ -359,7 +363,7 @@ static void let_graphs_end(struct ko_watch *watch)
     int64_t quiet_ns = ko_now_ns();
 
     while (ko_now_ns() - quiet_ns < QUIET_MS * INT64_C(1000000) && !ko_deadline_passed(&deadline)) {
-        if (atomic_load(&watch->page->awaited)) {
+        if (ko_gpu_page_is_awaited(watch->page)) {
             ko_gpu_share_let_go(watch->group->share, watch->group->rank);
             quiet_ns = ko_now_ns();
         }
@@ -375,12 +379,12 @@ static void free_watch(struct ko_watch *watch)
 }
 
 /* Under the group's lock. */
-static int begin(kolo_group *group)
+static int begin(kolo_group *group, enum ko_gpu_round round)
 {
     struct ko_watch *watch;
     int err;
 
-    ko_gpu_share_captures(group->share);
+    ko_gpu_share_has_round(group->share, round);
     if (group->watch || group->size == 1)
         return KOLO_OK;
     watch = ko_alloc(sizeof *watch, "a watch over graphs");
@@ -399,19 +403,19 @@ static int begin(kolo_group *group)
     return err;
 }
 
-int ko_group_watch(kolo_group *group)
+int ko_group_watch(kolo_group *group, enum ko_gpu_round round)
 {
     int err;
 
     pthread_mutex_lock(&group->lock);
-    err = begin(group);
+    err = begin(group, round);
     pthread_mutex_unlock(&group->lock);
     return err;
 }
 
 bool ko_group_has_waiting_graph(const kolo_group *group)
 {
-    return group->watch && atomic_load(&group->watch->page->awaited);
+    return group->watch && ko_gpu_page_is_awaited(group->watch->page);
 }
 
 void ko_group_watch_end(kolo_group *group)

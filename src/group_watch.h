@@ -9,10 +9,10 @@
 
 #include "group.h"
 
-/* What a graph says to its host (gpu.h's awaited): it waits until a word about each other rank is
- * set, in its own memory, or, with another owner, until that rank has done everybody's work; or for
- * a rank's part in a message. The watch adds KO_AWAITED_SEEN, which goes as soon as the graph says
- * anything. */
+/* What a stream, or a graph, says to its host (gpu.h's awaited): it waits until a word about each
+ * other rank is set, in its own memory, or, with another owner, until that rank has done
+ * everybody's work; or for a rank's part in a message. The watch adds KO_AWAITED_SEEN, which goes
+ * as soon as the graph says anything. */
 #define KO_AWAITED_SEEN (UINT32_C(1) << 31)
 static inline uint32_t ko_awaited(enum ko_collective what, enum ko_gpu_word word, int owner)
 {
@@ -24,8 +24,9 @@ static inline uint32_t ko_awaited_of_message(int peer)
     return (uint32_t)KO_POINT_TO_POINT << 16 | ((uint32_t)peer + 1);
 }
 
-/* Begins with what a graph of the group takes in first, before that. Any thread. */
-int ko_group_watch(kolo_group *group);
+/* Begins with what a graph of the group takes in first, or goes into its stream, before that. Any
+ * thread. */
+int ko_group_watch(kolo_group *group, enum ko_gpu_round round);
 
 /* Ends it, if there is one, and with it what still waits. */
 void ko_group_watch_end(kolo_group *group);

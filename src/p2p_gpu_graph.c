@@ -10,6 +10,7 @@
  */
 #include "p2p_gpu_graph.h"
 
+#include "gpu_batch.h"
 #include "group_watch.h"
 #include "p2p_gpu.h"
 #include "p2p_stream.h"
@@ -99,7 +100,7 @@ int ko_p2p_graph_begin(kolo_group *group, const kolo_p2p *ops, size_t nops,
     int err = check(group, ops, nops);
 
     if (!err)
-        err = ko_group_watch(group);
+        err = ko_group_watch(group, KO_GPU_GRAPHS);
     if (err)
         return err;
     graph = ko_alloc(sizeof *graph + nops * sizeof *graph->placed, "messages of a graph");
@@ -125,34 +126,17 @@ struct ko_placed *ko_p2p_graph_placed(struct ko_p2p_graph *graph, size_t i)
 
 /* ---- into the stream ------------------------------------------------------------------------- */
 
-static int put(kolo_group *group, ko_cu_ptr word, uint32_t value)
-{
-    const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
-
-    return ko_cuda_check(cuda,
-                         cuda->stream_put_word(ko_gpu_user_stream(group->gpu), word, value, 0),
-                         "a graph cannot write a word");
-}
-
-static int say(kolo_group *group, uint32_t awaited)
-{
-    return put(group, ko_gpu_page_at(group->gpu) + offsetof(struct ko_gpu_page, awaited), awaited);
-}
-
 /* Until the peer has done its part, which is another launch's next. */
 static int await(kolo_group *group, int peer, enum ko_gpu_message_word word, uint64_t seq)
 {
-    const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
     const ko_cu_ptr at = ko_gpu_share_message_word(group->share, group->rank, peer, word, seq);
-    int err = say(group, ko_awaited_of_message(peer));
+    struct ko_gpu_batch batch = ko_gpu_batch(group->gpu, ko_gpu_user_stream(group->gpu));
 
-    if (!err)
-        err = ko_cuda_check(
-            cuda, cuda->stream_await_word(ko_gpu_user_stream(group->gpu), at, 1, KO_CU_WAIT_GEQ),
-            "a graph cannot wait for a word");
-    if (!err)
-        err = put(group, at, 0);
-    return err ? err : say(group, 0);
+    ko_gpu_batch_say(&batch, KO_GPU_GRAPHS, ko_awaited_of_message(peer));
+    ko_gpu_batch_await(&batch, at);
+    ko_gpu_batch_put(&batch, at, 0);
+    ko_gpu_batch_say(&batch, KO_GPU_GRAPHS, 0);
+    return ko_gpu_batch_end(&batch);
 }
 
 /* Adds a word of the peer's to those that are to be told; a full list goes. */
@@ -246,6 +230,7 @@ int ko_p2p_graph_end(struct ko_p2p_graph *graph, const struct ko_letter *letters
         err = put_all(graph, letters);
         ko_gpu_leave(gpu);
     }
+    ko_gpu_tidy(gpu);
     free(graph);
     return err;
 }

@@ -10,20 +10,21 @@
 #include <type_traits>
 
 /* The same number of parameters, of the same sizes, pointers where there are pointers. */
-template <class A, class B> struct is_alike : std::false_type {};
+template <class A, class B> struct is_alike : std::false_type {
+};
 
 template <class R, class... A, class S, class... B> struct is_alike<R (*)(A...), S (*)(B...)> {
     static constexpr bool compare()
     {
         if constexpr (sizeof...(A) == sizeof...(B))
             return sizeof(R) == sizeof(S) && ((sizeof(A) == sizeof(B)) && ...) &&
-                   ((std::is_pointer_v<A> == std::is_pointer_v<B>) && ...);
+                   ((std::is_pointer_v<A> == std::is_pointer_v<B>)&&...);
         return false;
     }
     static constexpr bool value = compare();
 };
 
-#define FORM(member, name, version, parameters)                                     \
+#define FORM(member, name, version, parameters) \
     static_assert(is_alike<ko_cu_result(*) parameters, PFN_##name##_v##version>::value, #name);
 KO_CUDA_LIST(FORM)
 KO_CUDA_OPTIONAL_LIST(FORM)
@@ -118,3 +119,15 @@ SAME(CUBLAS_TRANSPOSED, CUBLAS_OP_T);
 SAME(CUBLAS_EXACT_FLOAT, CUBLAS_PEDANTIC_MATH);
 SAME(0, CUBLAS_STATUS_SUCCESS);
 #endif
+SAME(KO_CU_AWAIT_WORD, CU_STREAM_MEM_OP_WAIT_VALUE_32);
+SAME(KO_CU_PUT_WORD, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+SAME(KO_CU_PUT_UNORDERED, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
+static_assert(sizeof(ko_cu_word_step) == sizeof(CUstreamBatchMemOpParams),
+              "CUstreamBatchMemOpParams");
+#define LIKE(ours, theirs)                                                                       \
+    SAME(offsetof(ko_cu_word_step, ours), offsetof(CUstreamBatchMemOpParams, waitValue.theirs)); \
+    SAME(offsetof(ko_cu_word_step, ours), offsetof(CUstreamBatchMemOpParams, writeValue.theirs))
+LIKE(what, operation);
+LIKE(at, address);
+LIKE(value, value);
+LIKE(flags, flags);

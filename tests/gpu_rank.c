@@ -3,6 +3,7 @@
 
 #include "ranks.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -58,13 +59,16 @@ size_t gpu_rank_long_bytes(void)
     return (size_t)multiprocessors * THREADS_PER_MULTIPROCESSOR * EACH;
 }
 
+static bool is_thread(void)
+{
+    return gettid() != getpid();
+}
+
 /* The strictest kind would forbid the other threads what they do beside kolo. */
 int gpu_rank_capture(void)
 {
-    const bool is_thread = gettid() != getpid();
-
-    return gpu_rank.cuda->capture_begin(gpu_rank.stream, is_thread ? KO_CU_CAPTURE_THREAD_LOCAL
-                                                                   : KO_CU_CAPTURE_GLOBAL)
+    return gpu_rank.cuda->capture_begin(gpu_rank.stream, is_thread() ? KO_CU_CAPTURE_THREAD_LOCAL
+                                                                     : KO_CU_CAPTURE_GLOBAL)
                ? ranks_fail("no capture")
                : 0;
 }
@@ -87,13 +91,76 @@ static void relax(int *mode)
         abort();
 }
 
+/* Memory of threads, by its length, a power of two: to free some would be to wait for the streams
+ * of the other ranks, which may wait for this one's next call (kolo.h). */
+static struct {
+    pthread_mutex_t lock;
+    struct kept {
+        ko_cu_ptr memory;
+        ko_cu_device device;
+        struct kept *next;
+    } * lists[64];
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int class_of(size_t nbytes)
+{
+    return nbytes > 1 ? 64 - __builtin_clzll(nbytes - 1) : 0;
+}
+
+/* 0: there is none. */
+static ko_cu_ptr take_kept(size_t nbytes)
+{
+    struct kept **link = &pool.lists[class_of(nbytes)], *kept;
+    ko_cu_ptr memory = 0;
+
+    pthread_mutex_lock(&pool.lock);
+    while (*link && (*link)->device != gpu_rank.device)
+        link = &(*link)->next;
+    kept = *link;
+    if (kept)
+        *link = kept->next;
+    pthread_mutex_unlock(&pool.lock);
+    if (kept)
+        memory = kept->memory;
+    free(kept);
+    return memory;
+}
+
+static void keep(ko_cu_ptr memory, size_t nbytes)
+{
+    struct kept **list = &pool.lists[class_of(nbytes)], *kept = malloc(sizeof *kept);
+
+    if (!kept)
+        abort();
+    pthread_mutex_lock(&pool.lock);
+    *kept = (struct kept){memory, gpu_rank.device, *list};
+    *list = kept;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+bool gpu_rank_alloc(ko_cu_ptr *memory, size_t nbytes)
+{
+    if (!is_thread())
+        return !gpu_rank.cuda->alloc(memory, nbytes);
+    *memory = take_kept(nbytes);
+    return *memory || !gpu_rank.cuda->alloc(memory, (size_t)1 << class_of(nbytes));
+}
+
+bool gpu_rank_free(ko_cu_ptr memory, size_t nbytes)
+{
+    if (!is_thread())
+        return !gpu_rank.cuda->free(memory);
+    keep(memory, nbytes);
+    return true;
+}
+
 static void *make(const void *content, size_t nbytes)
 {
     int mode = KO_CU_CAPTURE_RELAXED;
     ko_cu_ptr memory;
 
     relax(&mode);
-    if (gpu_rank.cuda->alloc(&memory, nbytes) ||
+    if (!gpu_rank_alloc(&memory, nbytes) ||
         gpu_rank.cuda->copy(memory, (uintptr_t)content, nbytes, gpu_rank.stream))
         abort();
     relax(&mode);
@@ -106,7 +173,7 @@ static void fetch(void *content, void *memory, size_t nbytes)
 
     relax(&mode);
     if (gpu_rank.cuda->copy((uintptr_t)content, (uintptr_t)memory, nbytes, gpu_rank.stream) ||
-        gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank.cuda->free((uintptr_t)memory))
+        gpu_rank.cuda->stream_sync(gpu_rank.stream) || !gpu_rank_free((uintptr_t)memory, nbytes))
         abort();
     relax(&mode);
 }

@@ -29,6 +29,10 @@ int gpu_rank_enter_without(kolo_group *group);
 /* And last, with what has failed so far. */
 int gpu_rank_leave(int failed);
 
+/* Memory on the rank's GPU; a thread's is kept for the next one that wants as much. */
+bool gpu_rank_alloc(ko_cu_ptr *memory, size_t nbytes);
+bool gpu_rank_free(ko_cu_ptr memory, size_t nbytes);
+
 /* So many bytes that every thread of as many as the rank's GPU has room for at once has 32 of them:
  * kolo's kernels, which have half as many threads at most, go through their loops twice. */
 size_t gpu_rank_long_bytes(void);

@@ -126,7 +126,8 @@ static int die_meanwhile(kolo_group *group, void *unused)
 
     (void)unused;
     if (kolo_group_rank(group) == 2) {
-        setenv("FAKECUDA_BREAK", "cuLaunchKernel=-9", 1);
+        /* as it puts its part into its stream, or has it carried out */
+        setenv("FAKECUDA_BREAK", "cuStreamBatchMemOp=-9,cuLaunchKernel=-9", 1);
         ranks_nap_ms(300); /* to be the last */
     }
     return failed ? failed : fail_as(&side, COUNT, KOLO_E_PEER_LOST, "rank 2");
@@ -379,11 +380,11 @@ static int break_down(kolo_group *group, void *unused)
 
     (void)unused;
     if (kolo_group_rank(group) == 1)
-        setenv("FAKECUDA_BREAK", "cuLaunchKernel=719", 1);
+        setenv("FAKECUDA_BREAK", "cuStreamBatchMemOp=719,cuLaunchKernel=719", 1);
     failed = enter(group, &side);
     if (kolo_group_rank(group) == 1)
         ranks_nap_ms(300); /* to be the last */
-    return failed ? failed : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1: a kernel");
+    return failed ? failed : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1: a ");
 }
 
 /* A work that nobody waits for, in a stream that stands still: the group ends nevertheless. */

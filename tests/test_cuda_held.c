@@ -17,9 +17,7 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 1000, LONG_MS = 20000 };
-
-static atomic_bool is_over; /* rank 1 has done its part */
+enum { COUNT = 1000, LONG_MS = 20000, LATE_MS = 1500 };
 
 struct caller {
     kolo_group *group;
@@ -34,15 +32,13 @@ static int begin(struct caller *caller)
                                  KOLO_SUM, &caller->work);
 }
 
-/* Rank 0 makes a call when rank 1 has aborted; another one: what it is told is not that they
- * differ.
- */
-static int look_on(struct caller caller)
+/* Rank 0 makes its call when rank 1 does not wait for it any more, and so has left its stream
+ * waiting. */
+static int come_late(struct caller caller)
 {
-    while (!atomic_load(&is_over))
-        ranks_nap_ms(1);
+    ranks_nap_ms(LATE_MS);
     return ranks_expect(
-        kolo_all_reduce(caller.group, caller.memory, caller.memory, COUNT, KOLO_INT32, KOLO_MAX),
+        kolo_all_reduce(caller.group, caller.memory, caller.memory, COUNT, KOLO_INT32, KOLO_SUM),
         KOLO_E_ABORTED, "rank 1 aborted");
 }
 
@@ -88,12 +84,12 @@ static int check_end(struct caller *caller)
     return failed;
 }
 
-/* The engine's thread asks whether the call's input is there, and gets no answer. */
+/* The engine's thread is to put the call behind its input, and gets no answer. */
 static int hold_the_engine(struct caller caller)
 {
     int failed = 0;
 
-    gpu_hold("cuEventQuery");
+    gpu_hold("cuStreamWaitEvent");
     if (begin(&caller) || !are_held(1))
         return ranks_fail("the engine is not held");
     if (gpu_rank.cuda->stream_query(gpu_rank.stream) != KO_CU_NOT_READY)
@@ -112,14 +108,14 @@ static int hold_a_caller(struct caller caller)
     pthread_t thread;
     int failed = 0;
 
-    gpu_hold("cuEventQuery");
+    gpu_hold("cuStreamWaitEvent");
     if (begin(&caller) || !are_held(1))
         return ranks_fail("the engine is not held");
-    gpu_hold("cuEventQuery,cuEventRecord");
+    gpu_hold("cuStreamWaitEvent,cuEventRecord");
     if (pthread_create(&thread, NULL, begin_too, &other) || !are_held(2))
         return ranks_fail("the other caller is not held");
     kolo_group_abort(caller.group, "enough");
-    gpu_hold("cuEventQuery");
+    gpu_hold("cuStreamWaitEvent");
     pthread_join(thread, NULL);
     if (!goes_on())
         failed = ranks_fail("the stream stands still");
@@ -140,10 +136,9 @@ static int take(kolo_group *group, void *argument)
         return ranks_fail("the beginning");
     caller = (struct caller){.group = group, .memory = (void *)(uintptr_t)memory};
     if (kolo_group_rank(group) != 1)
-        return look_on(caller);
+        return come_late(caller);
     failed = (*body)(caller);
     gpu_hold("");
-    atomic_store(&is_over, true);
     return failed;
 }
 
@@ -151,7 +146,6 @@ static void run(int (*body)(struct caller))
 {
     const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
 
-    atomic_store(&is_over, false);
     exam_set_variables("shm", "", 4096);
     assert_int_equal(ranks_run(&ranks, take, &body), 0);
 }

@@ -32,6 +32,7 @@ static _Thread_local struct {
 struct content {
     int *host; /* for both */
     void *at;  /* what the calls are given */
+    size_t nbytes;
     bool is_on_gpu;
 };
 
@@ -50,7 +51,8 @@ static int value(int from, size_t i)
 /* Of the rank's values; from < 0: of none yet. */
 static struct content make(size_t count, int from, bool is_on_gpu)
 {
-    struct content buffer = {.host = malloc((count + 1) * sizeof(int)), .is_on_gpu = is_on_gpu};
+    const size_t nbytes = (count + 1) * sizeof(int);
+    struct content buffer = {.host = malloc(nbytes), .nbytes = nbytes, .is_on_gpu = is_on_gpu};
     ko_cu_ptr memory;
 
     for (size_t i = 0; i < count; i++)
@@ -58,7 +60,7 @@ static struct content make(size_t count, int from, bool is_on_gpu)
     buffer.at = buffer.host;
     if (!is_on_gpu)
         return buffer;
-    if (gpu_rank.cuda->alloc(&memory, (count + 1) * sizeof(int)) ||
+    if (!gpu_rank_alloc(&memory, nbytes) ||
         gpu_rank.cuda->copy(memory, (uintptr_t)buffer.host, count * sizeof(int), gpu_rank.stream))
         abort();
     buffer.at = (void *)(uintptr_t)memory;
@@ -70,10 +72,10 @@ static int check_and_free(struct content *buffer, int from, size_t count, size_t
 {
     int failed = 0;
 
-    if (buffer->is_on_gpu &&
-        (gpu_rank.cuda->copy((uintptr_t)buffer->host, (uintptr_t)buffer->at, room * sizeof(int),
-                             gpu_rank.stream) ||
-         gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank.cuda->free((uintptr_t)buffer->at)))
+    if (buffer->is_on_gpu && (gpu_rank.cuda->copy((uintptr_t)buffer->host, (uintptr_t)buffer->at,
+                                                  room * sizeof(int), gpu_rank.stream) ||
+                              gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
+                              !gpu_rank_free((uintptr_t)buffer->at, buffer->nbytes)))
         abort();
     for (size_t i = 0; i < room && !failed; i++)
         if (buffer->host[i] != (i < count ? value(from, i) : STALE))

@@ -46,6 +46,7 @@ ko_cu_result double_free(ko_cu_ptr memory)
 
     if (result || !memory)
         return result;
+    double_await_streams();
     result = KO_CU_INVALID_VALUE;
     double_ranges_lock();
     range = double_range_at(memory);
@@ -136,6 +137,7 @@ ko_cu_result double_host_unregister(void *memory)
 
     if (result)
         return result;
+    double_await_streams();
     double_ranges_lock();
     range = double_range_at((uintptr_t)memory);
     if (double_range_begins(range, (uintptr_t)memory) && range->kind == DOUBLE_HOST)
@@ -244,6 +246,7 @@ ko_cu_result double_ipc_close(ko_cu_ptr memory)
 
     if (result)
         return result;
+    double_await_streams();
     double_ranges_lock();
     range = double_range_at(memory);
     if (!double_range_begins(range, memory) || range->kind != DOUBLE_IMPORTED)

@@ -30,6 +30,8 @@ struct ko_cuda_event {
     bool has_time;
 };
 
+enum { MOST_STREAMS = 4096 };
+
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ko_cuda_stream *streams;
 
@@ -230,6 +232,26 @@ bool double_is_busy(int device)
         is = stream->context->device == device && !has_finished(stream, entered(stream));
     pthread_mutex_unlock(&list_lock);
     return is;
+}
+
+void double_await_streams(void)
+{
+    const ko_cu_context context = double_context();
+    struct join joins[MOST_STREAMS];
+    int n = 0;
+
+    pthread_mutex_lock(&list_lock);
+    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next) {
+        if (stream->context != context)
+            continue;
+        if (n == MOST_STREAMS)
+            abort();
+        joins[n++] = (struct join){.other = stream, .ticket = entered(stream)};
+    }
+    pthread_mutex_unlock(&list_lock);
+    for (int i = 0; i < n; i++)
+        while (!is_joined(&joins[i].task))
+            nap_us(5);
 }
 
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
@@ -439,9 +461,30 @@ ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t 
 {
     const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
 
-    if (at % 4 || flags)
+    if (at % 4 || flags > KO_CU_PUT_UNORDERED)
         return KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
+}
+
+/* The real one's are one node of a graph; the double's are as many as there are steps. */
+ko_cu_result double_stream_step(ko_cu_stream stream, unsigned n, ko_cu_word_step *steps,
+                                unsigned flags)
+{
+    ko_cu_result result = double_enter("cuStreamBatchMemOp");
+
+    if (!result && (!n || flags))
+        result = KO_CU_INVALID_VALUE;
+    for (unsigned i = 0; i < n && !result; i++) {
+        const uint32_t value = (uint32_t)steps[i].value;
+
+        if (steps[i].what == KO_CU_AWAIT_WORD)
+            result = double_stream_await_word(stream, steps[i].at, value, steps[i].flags);
+        else if (steps[i].what == KO_CU_PUT_WORD)
+            result = double_stream_put_word(stream, steps[i].at, value, steps[i].flags);
+        else
+            result = KO_CU_INVALID_VALUE;
+    }
+    return result;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -516,7 +559,10 @@ ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, unsigned flags)
 {
     struct mark mark = {{.run = leave_mark, .is_ready = is_reached}, event, 0};
+    ko_cu_result result = double_enter("cuStreamWaitEvent");
 
+    if (result)
+        return result;
     if (!event || flags)
         return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
     mark.count = atomic_load(&event->recorded);

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#include "gpu_batch.h"
+
+static void flush(struct ko_gpu_batch *batch)
+{
+    const struct ko_cuda *cuda = ko_gpu_driver(batch->gpu);
+
+    if (batch->n && !batch->err)
+        batch->err =
+            ko_cuda_check(cuda, cuda->stream_step(batch->stream, batch->n, batch->steps, 0),
+                          "a stream cannot wait for words");
+    batch->n = 0;
+}
+
+static void add(struct ko_gpu_batch *batch, const ko_cu_word_step *step)
+{
+    if (batch->n == KO_GPU_BATCH)
+        flush(batch);
+    batch->steps[batch->n++] = *step;
+}
+
+void ko_gpu_batch_await(struct ko_gpu_batch *batch, ko_cu_ptr word)
+{
+    const ko_cu_word_step step = {
+        .what = KO_CU_AWAIT_WORD, .at = word, .value = 1, .flags = KO_CU_WAIT_GEQ};
+
+    add(batch, &step);
+}
+
+void ko_gpu_batch_put(struct ko_gpu_batch *batch, ko_cu_ptr word, uint32_t value)
+{
+    const ko_cu_word_step step = {.what = KO_CU_PUT_WORD, .at = word, .value = value};
+
+    add(batch, &step);
+}
+
+/* Nobody takes it for more than it says, so that it need not come behind what was done before. */
+void ko_gpu_batch_say(struct ko_gpu_batch *batch, enum ko_gpu_round round, uint32_t awaited)
+{
+    const ko_cu_word_step step = {.what = KO_CU_PUT_WORD,
+                                  .at = ko_gpu_page_at(batch->gpu) +
+                                        offsetof(struct ko_gpu_page, awaited) +
+                                        sizeof(uint32_t) * (unsigned)round,
+                                  .value = awaited,
+                                  .flags = KO_CU_PUT_UNORDERED};
+
+    add(batch, &step);
+}
+
+int ko_gpu_batch_end(struct ko_gpu_batch *batch)
+{
+    flush(batch);
+    return batch->err;
+}
