@@ -130,7 +130,6 @@ enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
 enum { KO_CU_AWAIT_WORD = 1, KO_CU_PUT_WORD = 2 };       /* CUstreamBatchMemOpType */
-enum { KO_CU_PUT_UNORDERED = 1 };                        /* CUstreamWriteValue_flags */
 enum { KO_CU_HOST_PORTABLE = 1, KO_CU_HOST_MAPPED = 2 }; /* CU_MEMHOSTREGISTER_ */
 
 /* CUstreamCaptureMode */

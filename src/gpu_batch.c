@@ -34,17 +34,11 @@ void ko_gpu_batch_put(struct ko_gpu_batch *batch, ko_cu_ptr word, uint32_t value
     add(batch, &step);
 }
 
-/* Nobody takes it for more than it says, so that it need not come behind what was done before. */
 void ko_gpu_batch_say(struct ko_gpu_batch *batch, enum ko_gpu_round round, uint32_t awaited)
 {
-    const ko_cu_word_step step = {.what = KO_CU_PUT_WORD,
-                                  .at = ko_gpu_page_at(batch->gpu) +
-                                        offsetof(struct ko_gpu_page, awaited) +
-                                        sizeof(uint32_t) * (unsigned)round,
-                                  .value = awaited,
-                                  .flags = KO_CU_PUT_UNORDERED};
+    const size_t at = offsetof(struct ko_gpu_page, awaited) + sizeof awaited * (unsigned)round;
 
-    add(batch, &step);
+    ko_gpu_batch_put(batch, ko_gpu_page_at(batch->gpu) + at, awaited);
 }
 
 int ko_gpu_batch_end(struct ko_gpu_batch *batch)

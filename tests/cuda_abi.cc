@@ -121,7 +121,6 @@ SAME(0, CUBLAS_STATUS_SUCCESS);
 #endif
 SAME(KO_CU_AWAIT_WORD, CU_STREAM_MEM_OP_WAIT_VALUE_32);
 SAME(KO_CU_PUT_WORD, CU_STREAM_MEM_OP_WRITE_VALUE_32);
-SAME(KO_CU_PUT_UNORDERED, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
 static_assert(sizeof(ko_cu_word_step) == sizeof(CUstreamBatchMemOpParams),
               "CUstreamBatchMemOpParams");
 #define LIKE(ours, theirs)                                                                       \

@@ -461,7 +461,7 @@ ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t 
 {
     const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
 
-    if (at % 4 || flags > KO_CU_PUT_UNORDERED)
+    if (at % 4 || flags)
         return KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
