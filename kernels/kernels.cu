@@ -9,9 +9,13 @@
 #include "epilogue.cuh"
 #include "push.cuh"
 
-/* The more blocks a multiprocessor has, the more bytes are on their way; where a pack has many
- * elements registers would not do for three. */
+/* The more blocks a multiprocessor has, the more bytes are on their way. Three need registers for
+ * that: it has them where compute capability is 9.0, unless a pack has many elements. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 #define BLOCKS_OF(name) (sizeof(ko_##name::bits) > 1 ? 3 : 2)
+#else
+#define BLOCKS_OF(name) 2
+#endif
 
 #define FOLD(name, op)                                                      \
     KO_KERNEL_OF(BLOCKS_OF(name), ko_fold_##name##_##op, ko_fold, fold)     \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * group_streamed.h: the work of an asynchronous collective that has gone into the group's stream: it
- * is done once the stream has come that far, or the group has failed.
+ * group_streamed.h: the work of an asynchronous collective that has gone into the group's stream:
+ * it is done once the stream has come that far, or the group has failed.
  */
 #ifndef KO_GROUP_STREAMED_H
 #define KO_GROUP_STREAMED_H

@@ -127,8 +127,8 @@ struct double_task {
     struct double_task *next;
 };
 
-/* Returns when all that has been put into the streams of the thread's context is done, as the driver
- * has it before memory goes that they may use. */
+/* Returns when all that has been put into the streams of the thread's context is done, as the
+ * driver has it before memory goes that they may use. */
 void double_await_streams(void);
 
 /* Puts a copy of the task, nbytes long, at the stream's end. Doubles of other libraries do so too.
