@@ -100,10 +100,17 @@ static int share_words(kolo_group *group, struct ko_gpu_share *share, bool *are_
     return err;
 }
 
-static void set_away(const kolo_group *group, struct ko_gpu_share *share)
+static uint64_t process_of(const kolo_group *group, int rank)
+{
+    return (uint64_t)ko_endpoint_known(group->endpoint, group->world_ranks[rank])->pid;
+}
+
+static void introduce_ranks(const kolo_group *group, struct ko_gpu_share *share)
 {
     for (int r = 0; r < group->size; r++)
-        if (!ko_group_is_mate(group, r))
+        if (ko_group_is_mate(group, r))
+            ko_gpu_share_set_process(share, r, process_of(group, r));
+        else
             ko_gpu_share_set_away(share, r);
 }
 
@@ -116,7 +123,7 @@ static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout la
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
-    set_away(group, trial);
+    introduce_ranks(group, trial);
     ko_gpu_share_set_handles(trial, false);
     err = try_words(group, trial, are_reached);
     ko_gpu_share_discard(trial);
@@ -136,6 +143,8 @@ static int open_places(kolo_group *group, const bool *here, enum ko_gpu_layout l
     err = ko_places_open(group->gpu, group->size, here, layout, &places);
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
+    for (int r = 0; r < group->size; r++)
+        ko_places_set_process(places, r, process_of(group, r));
     if (has_pieces)
         ko_places_send_pieces(places);
     if (!ko_gpu_share_has_handles(share))
@@ -160,7 +169,7 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
-    set_away(group, share);
+    introduce_ranks(group, share);
     if (have_mates(group))
         err = share_words(group, share, &are_reached);
     if (err) {

@@ -5,6 +5,7 @@
  * captures, an exception is made, since any thread of his may capture at any time.
  */
 #include "gpu_parts.h"
+#include "gpu_waits.h"
 
 #include "log.h"
 #include "status.h"

@@ -139,15 +139,13 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
  * may have failed. */
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
 
-/* The end of memory that nothing on the GPU uses any more; address 0 is allowed. It goes when no
+/* The end of memory that nothing on the GPU uses any more: another process's, by its handle or in
+ * pieces, or one's own; none is allowed. It goes when no
  * stream of the process waits for a call, at the latest with the gpu, since the driver has who
  * takes memory away wait for all streams. Any thread. */
-enum ko_gpu_retired_kind {
-    KO_GPU_OPENED, /* another process's, by its handle */
-    KO_GPU_MAPPED, /* in pieces */
-    KO_GPU_MADE    /* one's own */
-};
-void ko_gpu_retire(struct ko_gpu *gpu, enum ko_gpu_retired_kind kind, ko_cu_ptr at, size_t nbytes);
+struct ko_gpu_opened;
+void ko_gpu_retire_opened(struct ko_gpu *gpu, struct ko_gpu_opened *opened);
+void ko_gpu_retire_pieces(struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes);
 void ko_gpu_retire_memory(struct ko_gpu *gpu, const struct ko_gpu_memory *memory);
 
 /* Takes what has been retired away, if it can be now; as letting go of a mark does. */

@@ -54,16 +54,6 @@ struct ko_gpu {
  * memory away. After a wait for that. */
 bool ko_gpu_await_end(struct ko_gpu *gpu);
 
-/* Around what makes a stream wait for a mark; and how many more marks are waited for. */
-void ko_gpu_begin_waiting(void);
-void ko_gpu_count_waiting(int more);
-void ko_gpu_end_waiting(void);
-
-/* Around what takes memory away: true if no stream of the process waits for a mark, after as long
- * as that may take; none will before the end. */
-bool ko_gpu_begin_freeing(int most_ms);
-void ko_gpu_end_freeing(void);
-
 /* Frees what has been retired, between the two and with the context, or leaves it. */
 void ko_gpu_free_retired(struct ko_gpu *gpu, bool is_left);
 

@@ -4,79 +4,59 @@
  * what is in them. A stream may wait for a call there, and that call for its caller: so what is of
  * no more use is kept until no stream of this process waits for a call, nor can come to.
  */
+#include "gpu_opened.h"
 #include "gpu_parts.h"
 #include "gpu_pieces.h"
+#include "gpu_waits.h"
 #include "status.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 struct retired {
-    enum ko_gpu_retired_kind kind;
+    enum { OPENED, PIECES, MADE } kind;
+    struct ko_gpu_opened *opened;
     ko_cu_ptr at;
     size_t nbytes;
     struct retired *next;
 };
 
-/* Of all groups of the process. */
-static struct {
-    pthread_mutex_t lock; /* of who makes a stream wait, and who takes memory away */
-    atomic_int n;         /* marks that streams wait for */
-} waits = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-void ko_gpu_begin_waiting(void)
-{
-    pthread_mutex_lock(&waits.lock);
-}
-
-void ko_gpu_count_waiting(int more)
-{
-    atomic_fetch_add(&waits.n, more);
-}
-
-void ko_gpu_end_waiting(void)
-{
-    pthread_mutex_unlock(&waits.lock);
-}
-
-bool ko_gpu_begin_freeing(int most_ms)
-{
-    const ko_deadline deadline = ko_deadline_in(most_ms);
-    const struct timespec nap = {.tv_nsec = 20000};
-
-    for (;;) {
-        pthread_mutex_lock(&waits.lock);
-        if (!atomic_load(&waits.n))
-            return true;
-        pthread_mutex_unlock(&waits.lock);
-        if (ko_deadline_passed(&deadline))
-            return false;
-        nanosleep(&nap, NULL);
-    }
-}
-
-void ko_gpu_end_freeing(void)
-{
-    pthread_mutex_unlock(&waits.lock);
-}
-
 /* What cannot be remembered stays until the process ends. */
-void ko_gpu_retire(struct ko_gpu *gpu, enum ko_gpu_retired_kind kind, ko_cu_ptr at, size_t nbytes)
+static void retire(struct ko_gpu *gpu, const struct retired *what)
 {
-    struct retired *retired = at ? ko_alloc(sizeof *retired, "memory that has gone") : NULL;
+    struct retired *retired = ko_alloc(sizeof *retired, "memory that has gone");
 
     if (!retired)
         return;
-    *retired = (struct retired){.kind = kind, .at = at, .nbytes = nbytes};
+    *retired = *what;
     pthread_mutex_lock(&gpu->lock);
     retired->next = gpu->retired;
     gpu->retired = retired;
     pthread_mutex_unlock(&gpu->lock);
 }
 
+void ko_gpu_retire_opened(struct ko_gpu *gpu, struct ko_gpu_opened *opened)
+{
+    const struct retired what = {.kind = OPENED, .opened = opened};
+
+    if (opened)
+        retire(gpu, &what);
+}
+
+void ko_gpu_retire_pieces(struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes)
+{
+    const struct retired what = {.kind = PIECES, .at = at, .nbytes = nbytes};
+
+    if (at)
+        retire(gpu, &what);
+}
+
 void ko_gpu_retire_memory(struct ko_gpu *gpu, const struct ko_gpu_memory *memory)
 {
-    ko_gpu_retire(gpu, memory->is_piece ? KO_GPU_MAPPED : KO_GPU_MADE, memory->at, memory->nbytes);
+    const struct retired what = {
+        .kind = memory->is_piece ? PIECES : MADE, .at = memory->at, .nbytes = memory->nbytes};
+
+    if (memory->at)
+        retire(gpu, &what);
 }
 
 static struct retired *take_all(struct ko_gpu *gpu)
@@ -94,13 +74,13 @@ static struct retired *take_all(struct ko_gpu *gpu)
 static void take_away(const struct ko_cuda *cuda, const struct retired *retired)
 {
     switch (retired->kind) {
-    case KO_GPU_OPENED:
-        (void)cuda->ipc_close(retired->at);
+    case OPENED:
+        ko_gpu_opened_give(cuda, retired->opened);
         break;
-    case KO_GPU_MAPPED:
+    case PIECES:
         ko_gpu_pieces_unmap(cuda, retired->at, retired->nbytes);
         break;
-    case KO_GPU_MADE:
+    case MADE:
         (void)cuda->free(retired->at);
         break;
     }

@@ -6,6 +6,7 @@
 #include "gpu_share_parts.h"
 
 #include "config.h"
+#include "gpu_opened.h"
 #include "log.h"
 #include "status.h"
 
@@ -63,6 +64,11 @@ bool ko_gpu_share_is_here(const struct ko_gpu_share *share, int rank)
     return share->ranks[rank].is_here;
 }
 
+void ko_gpu_share_set_process(struct ko_gpu_share *share, int rank, uint64_t process)
+{
+    share->ranks[rank].process = process;
+}
+
 void ko_gpu_share_set_away(struct ko_gpu_share *share, int rank)
 {
     share->ranks[rank].is_away = true;
@@ -100,9 +106,10 @@ void ko_gpu_share_give_up_stages(struct ko_gpu_share *share)
 
 static void unmap(struct ko_gpu_share *share, struct known *known)
 {
-    if (known->is_opened)
-        ko_gpu_retire(share->gpu, known->kind == KO_GPU_LEGACY ? KO_GPU_OPENED : KO_GPU_MAPPED,
-                      known->at, known->nbytes);
+    if (known->at && known->is_opened && known->kind == KO_GPU_LEGACY)
+        ko_gpu_retire_opened(share->gpu, known->opened);
+    else if (known->is_opened)
+        ko_gpu_retire_pieces(share->gpu, known->at, known->nbytes);
     known->at = 0;
 }
 
@@ -478,9 +485,10 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
         at = place->base;
         err = ko_cuda_check(share->cuda, ko_gpu_share_allow(share->cuda, place), "the memory");
     } else if (place->kind == KO_GPU_LEGACY) {
-        err = ko_cuda_check(share->cuda,
-                            share->cuda->ipc_open(&at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS),
-                            "the handle");
+        err = ko_cuda_check(
+            share->cuda,
+            ko_gpu_opened_take(share->cuda, share->ranks[rank].process, place, &known->opened, &at),
+            "the handle");
     } else if (place->kind == KO_GPU_PIECES) {
         memcpy(name, place->socket, sizeof name);
         name[sizeof name - 1] = 0;

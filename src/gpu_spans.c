@@ -217,7 +217,7 @@ static void drop(const struct ko_gpu_spans *spans, struct theirs *theirs, bool i
 {
     ko_gpu_import_free(spans->cuda, theirs->import);
     if (theirs->at && is_mapped)
-        ko_gpu_retire(spans->gpu, KO_GPU_MAPPED, theirs->at, theirs->nbytes);
+        ko_gpu_retire_pieces(spans->gpu, theirs->at, theirs->nbytes);
     free(theirs);
 }
 

@@ -3,6 +3,7 @@
  * The user's stream, and all that is waited for.
  */
 #include "gpu_parts.h"
+#include "gpu_waits.h"
 #include "status.h"
 
 #include <stdlib.h>

@@ -43,6 +43,11 @@ int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_l
     return KOLO_OK;
 }
 
+void ko_places_set_process(struct ko_places *places, int rank, uint64_t process)
+{
+    ko_gpu_share_set_process(places->share, rank, process);
+}
+
 void ko_places_forgo_handles(struct ko_places *places)
 {
     ko_gpu_share_set_handles(places->share, false);

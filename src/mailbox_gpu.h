@@ -23,6 +23,9 @@ struct ko_places;
 int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_layout layout,
                    struct ko_places **places);
 
+/* From the beginning on: the number of a rank's process (gpu_share.h). */
+void ko_places_set_process(struct ko_places *places, int rank, uint64_t process);
+
 /* From the beginning on: what is described by a handle the ranks do not reach. */
 void ko_places_forgo_handles(struct ko_places *places);
 

@@ -164,7 +164,7 @@ ko_cu_result double_host_address(ko_cu_ptr *at, void *memory, unsigned flags)
 
 /* What an IPC handle says. */
 struct passport {
-    uint64_t id, nbytes;
+    uint64_t id, base, nbytes;
     int pid, fd, device;
 };
 ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
@@ -178,6 +178,7 @@ ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
         result = KO_CU_INVALID_VALUE;
     if (!result) {
         const struct passport passport = {.id = range->id,
+                                          .base = (uintptr_t)range->base,
                                           .nbytes = range->nbytes,
                                           .pid = getpid(),
                                           .fd = range->fd,
@@ -198,6 +199,8 @@ static struct double_range *import(const struct passport *passport)
     char path[64];
 
     range.origin = (uint64_t)passport->pid << 32 ^ passport->id;
+    range.there = passport->base;
+    range.pid = passport->pid;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", passport->pid, passport->fd);
     range.fd = open(path, O_RDWR | O_CLOEXEC);
     range.base = range.fd < 0 ? NULL : double_map(range.fd, range.nbytes);
@@ -229,14 +232,16 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
     __atomic_fetch_or(&double_context()->peers, 1U << passport.device, __ATOMIC_SEQ_CST);
     double_ranges_lock();
     range = double_range_imported((uint64_t)passport.pid << 32 ^ passport.id);
-    if (!range)
+    if (!range && double_range_is_taken(passport.pid, passport.base, passport.nbytes))
+        result = KO_CU_ALREADY_MAPPED; /* what was there, and has been freed, is still open */
+    else if (!range)
         range = import(&passport);
     if (range) {
         range->users++;
         *memory = (uintptr_t)range->base;
     }
     double_ranges_unlock();
-    return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+    return range ? KO_CU_SUCCESS : result ? result : KO_CU_INVALID_VALUE;
 }
 
 ko_cu_result double_ipc_close(ko_cu_ptr memory)

@@ -107,6 +107,16 @@ struct double_range *double_range_imported(uint64_t origin)
     return range;
 }
 
+bool double_range_is_taken(int pid, uint64_t base, uint64_t nbytes)
+{
+    const struct double_range *range = list.first;
+
+    while (range && (range->kind != DOUBLE_IMPORTED || range->pid != pid ||
+                     base >= range->there + range->nbytes || range->there >= base + nbytes))
+        range = range->next;
+    return range;
+}
+
 struct double_range *double_range_enter(struct double_range range)
 {
     struct double_range *copy = malloc(sizeof *copy);

@@ -23,9 +23,10 @@ struct double_range {
     enum { DOUBLE_DEVICE, DOUBLE_IMPORTED, DOUBLE_HOST, DOUBLE_PIECE } kind;
     struct double_piece *piece; /* that is mapped there */
     int device, fd;
-    unsigned allowed; /* bits: GPUs that a piece has been given to */
-    int users;        /* of one that is imported */
-    uint64_t id, origin;
+    unsigned allowed;           /* bits: GPUs that a piece has been given to */
+    int users;                  /* of one that is imported */
+    uint64_t id, origin, there; /* where one that is imported lies in its process */
+    int pid;
     struct double_range *next;
 };
 
@@ -38,6 +39,9 @@ struct double_range *double_range_at(ko_cu_ptr at);
 bool double_range_begins(const struct double_range *range, ko_cu_ptr at);
 /* The one that was imported from there, or NULL. */
 struct double_range *double_range_imported(uint64_t origin);
+
+/* Whether anything is imported that lies, or has lain, at those addresses of a process's. */
+bool double_range_is_taken(int pid, uint64_t base, uint64_t nbytes);
 
 /* Enters a copy, with an id that no other has had. */
 struct double_range *double_range_enter(struct double_range range);
