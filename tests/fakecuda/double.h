@@ -18,6 +18,8 @@
  *                          0: once it has been flushed, if FAKECUDA_FLUSHES=1)
  *   FAKECUDA_LAZY=1        a kernel that is not loaded yet cannot be started beside a stream of its
  *                          context that has something to do (600), where a GPU would wait for it
+ *   FAKECUDA_STRICT=1      nothing of another process's is opened by a handle at an address where
+ *                          what that has freed is still open here (208), as a GPU's driver has it
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other

@@ -232,7 +232,8 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
     __atomic_fetch_or(&double_context()->peers, 1U << passport.device, __ATOMIC_SEQ_CST);
     double_ranges_lock();
     range = double_range_imported((uint64_t)passport.pid << 32 ^ passport.id);
-    if (!range && double_range_is_taken(passport.pid, passport.base, passport.nbytes))
+    if (!range && double_number("FAKECUDA_STRICT", 0) &&
+        double_range_is_taken(passport.pid, passport.base, passport.nbytes))
         result = KO_CU_ALREADY_MAPPED; /* what was there, and has been freed, is still open */
     else if (!range)
         range = import(&passport);
