@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory that processes hand to each other, and free, and get again at the same address: whoever of
+ * a process has it open, a message, a collective or another group's, none is in the way of what
+ * comes next.
+ */
+#include "gpu_rank.h"
+#include "group.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { N = 2, COUNT = 5000, ROUNDS = 20 };
+
+typedef int exchange(kolo_group *group, int *memory);
+
+static int reduce(kolo_group *group, int *memory)
+{
+    return kolo_all_reduce(group, memory, memory, COUNT, KOLO_INT32, KOLO_SUM);
+}
+
+/* A half of each rank's to the other. */
+static int swap(kolo_group *group, int *memory)
+{
+    const int other = 1 - kolo_group_rank(group);
+
+    return kolo_sendrecv(group, memory, COUNT / 2, other, memory + COUNT / 2, COUNT / 2, other,
+                         KOLO_INT32, 0);
+}
+
+static int check(const int *content, exchange *by, int rank)
+{
+    for (int i = 0; i < COUNT; i++) {
+        const int from = i < COUNT / 2 ? rank : 1 - rank;
+        const int value = by == reduce ? 2 * i + 1 : from + i % (COUNT / 2);
+
+        if (content[i] != value)
+            return ranks_fail("element %d is %d, not %d", i, content[i], value);
+    }
+    return 0;
+}
+
+static int take(kolo_group *group, exchange *by)
+{
+    static int content[COUNT];
+    const int rank = kolo_group_rank(group);
+    int *memory;
+
+    for (int i = 0; i < COUNT; i++)
+        content[i] = rank + i;
+    memory = gpu_rank_memory.make(content, sizeof content);
+    if (by(group, memory))
+        return ranks_fail("the exchange");
+    gpu_rank_memory.fetch(content, memory, sizeof content);
+    return check(content, by, rank);
+}
+
+static int go_around(kolo_group *group, void *unused)
+{
+    kolo_group *other = NULL;
+    int failed = gpu_rank_enter(group) || kolo_group_duplicate(group, &other) ||
+                 kolo_group_set_stream(other, gpu_rank.stream);
+
+    (void)unused;
+    for (int i = 0; i < ROUNDS && !failed; i++)
+        failed =
+            take(group, reduce) || take(group, swap) || take(other, reduce) || take(other, swap);
+    if (!failed && (group->gpu_ways.reached != ROUNDS || other->gpu_ways.reached != ROUNDS))
+        failed = ranks_fail("%d and %d calls went where the buffers are",
+                            (int)group->gpu_ways.reached, (int)other->gpu_ways.reached);
+    kolo_group_free(other);
+    return gpu_rank_leave(failed);
+}
+
+static void comes_again(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N};
+
+    (void)state;
+    exam_set_variables("shm", "", 4096);
+    setenv("FAKECUDA_STRICT", "1", 1);
+    assert_int_equal(ranks_run(&ranks, go_around, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(comes_again)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
