@@ -266,7 +266,7 @@ const struct exam_memory gpu_rank_pool = {make_pool, fetch_pieces, NULL, NULL};
 
 static int launch_captured(void)
 {
-    ko_cu_graph_exec exec;
+    ko_cu_graph_exec exec = NULL;
     int failed = gpu_rank_captured(&exec);
 
     if (failed)
