@@ -41,19 +41,14 @@ static struct ko_gpu_opened *find(ko_cu_context context, uint64_t process, uint6
 }
 
 /* With the lock: what lies where the place does has been freed since. */
-static ko_cu_result close_older(const struct ko_cuda *cuda, ko_cu_context context, uint64_t process,
-                                const struct ko_gpu_place *place, bool may_close)
+static void close_older(const struct ko_cuda *cuda, ko_cu_context context, uint64_t process,
+                        const struct ko_gpu_place *place)
 {
-    ko_cu_result result = KO_CU_SUCCESS;
-
-    for (struct ko_gpu_opened *opened = list.first; opened && !result; opened = opened->next) {
-        if (!is_of(opened, context, process) || !overlaps(opened, place))
-            continue;
-        result = may_close ? cuda->ipc_close(opened->at) : KO_CU_NOT_READY;
-        if (!result)
+    for (struct ko_gpu_opened *opened = list.first; opened; opened = opened->next)
+        if (is_of(opened, context, process) && overlaps(opened, place)) {
+            (void)cuda->ipc_close(opened->at);
             opened->at = 0;
-    }
-    return result;
+        }
 }
 
 /* With the lock. */
@@ -62,9 +57,10 @@ static ko_cu_result open_new(const struct ko_cuda *cuda, ko_cu_context context, 
                              struct ko_gpu_opened **opened_out)
 {
     struct ko_gpu_opened *opened = ko_alloc(sizeof *opened, "memory of another process's");
-    ko_cu_result result =
-        opened ? close_older(cuda, context, process, place, may_close) : KO_CU_OUT_OF_MEMORY;
+    ko_cu_result result = opened ? KO_CU_SUCCESS : KO_CU_OUT_OF_MEMORY;
 
+    if (!result && may_close)
+        close_older(cuda, context, process, place);
     if (!result)
         result = cuda->ipc_open(&opened->at, place->handle, KO_CU_IPC_LAZY_PEER_ACCESS);
     if (result) {
