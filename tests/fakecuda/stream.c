@@ -26,7 +26,7 @@ struct ko_cuda_stream {
 struct ko_cuda_event {
     atomic_int users; /* its owner, and tasks that name it */
     atomic_uint_fast64_t recorded, reached;
-    int64_t at_ns;
+    atomic_int_fast64_t at_ns;
     bool has_time;
 };
 
@@ -521,12 +521,16 @@ ko_cu_result double_event_destroy(ko_cu_event event)
     return KO_CU_SUCCESS;
 }
 
+/* Two streams may come to it, each to the place where it was recorded there: the later counts. */
 static void reach(struct double_task *task)
 {
     struct mark *mark = (struct mark *)task;
+    uint_fast64_t reached = atomic_load(&mark->event->reached);
 
-    mark->event->at_ns = now_ns();
-    atomic_store(&mark->event->reached, mark->count);
+    atomic_store(&mark->event->at_ns, now_ns());
+    while (reached < mark->count &&
+           !atomic_compare_exchange_weak(&mark->event->reached, &reached, mark->count))
+        continue;
     leave_event(mark->event);
 }
 
@@ -602,7 +606,7 @@ ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
         return KO_CU_INVALID_HANDLE;
     if (look_at_event(from) || look_at_event(to))
         return KO_CU_NOT_READY;
-    *ms = (float)((double)(to->at_ns - from->at_ns) * 1e-6);
+    *ms = (float)((double)(atomic_load(&to->at_ns) - atomic_load(&from->at_ns)) * 1e-6);
     return KO_CU_SUCCESS;
 }
 
