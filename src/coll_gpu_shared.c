@@ -18,6 +18,7 @@
 #include "gpu_share.h"
 #include "group_watch.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -336,10 +337,19 @@ static int await_parts(kolo_group *group)
     return are_together ? ko_coll_exchange(group, KO_ALL_GATHER, &is_in, all, 1, 0) : KOLO_OK;
 }
 
+/* The watch over streams fails the group, and names the rank, once the group's limit is over. */
+static ko_deadline longer_than_the_watch(const kolo_group *group)
+{
+    enum { LONGER_MS = 3000 };
+    const int limit_ms = kolo_group_timeout(group);
+
+    return ko_deadline_in(limit_ms < INT_MAX - LONGER_MS ? limit_ms + LONGER_MS : limit_ms);
+}
+
 /* A call that this rank waits for, while others do not. */
 static int await_stream(kolo_group *group)
 {
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    const ko_deadline deadline = longer_than_the_watch(group);
     struct ko_gpu_mark *mark;
     int err = ko_gpu_mark(group->gpu, false, &mark);
 
@@ -357,7 +367,7 @@ static int await_stream(kolo_group *group)
 static int put_in_stream(kolo_group *group, const struct ko_call *call,
                          const struct ko_gpu_plan *plan)
 {
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
+    const ko_deadline deadline = longer_than_the_watch(group);
     const bool is_callers = !call->handoff || ko_handoff_take(call->handoff);
     int err = is_callers ? KOLO_OK : ko_gpu_follow_mark(group->gpu, call->mark);
 

@@ -78,6 +78,8 @@ static int make_stream(struct ko_gpu *gpu)
         result = gpu->cuda->stream_create_urgent(&gpu->own, KO_CU_STREAM_NON_BLOCKING, most);
     if (!result)
         result = gpu->cuda->event_create(&gpu->passed, KO_CU_EVENT_DISABLE_TIMING);
+    if (!result)
+        result = gpu->cuda->event_create(&gpu->put, KO_CU_EVENT_DISABLE_TIMING);
     return ko_cuda_check(gpu->cuda, result, "the GPU has no stream for a group");
 }
 
@@ -418,6 +420,8 @@ static void destroy(struct ko_gpu *gpu)
     }
     if (gpu->passed)
         (void)gpu->cuda->event_destroy(gpu->passed);
+    if (gpu->put)
+        (void)gpu->cuda->event_destroy(gpu->put);
     if (gpu->own)
         (void)gpu->cuda->stream_destroy(gpu->own);
 }
@@ -435,7 +439,7 @@ void ko_gpu_close(struct ko_gpu *gpu)
         ko_gpu_let_all_go(gpu);
     ko_gpu_forget_held(gpu);
     if (gpu->context && !ko_gpu_enter(gpu)) {
-        is_idle = !has_failed && (!gpu->passed || ko_gpu_await_end(gpu)) &&
+        is_idle = !has_failed && (!gpu->put || ko_gpu_await_end(gpu)) &&
                   ko_gpu_begin_freeing(KO_GPU_CLOSE_MS);
         free_memory(gpu, is_idle);
         if (is_idle)

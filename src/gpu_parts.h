@@ -42,6 +42,7 @@ struct ko_gpu {
     ko_cu_event passed; /* all waits in the user's stream */
     ko_cu_stream used;  /* by the last call that put something into one */
     bool is_used;
+    ko_cu_event put;              /* behind that, as far as such calls have got */
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */
     atomic_bool lets_all_go;      /* whatever is held, now and from now on */
     struct ko_gpu_page *page;     /* registered with the GPU */

@@ -282,7 +282,7 @@ int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
     if (!gpu->is_used || gpu->used == stream)
         return KOLO_OK;
-    return ko_cuda_check(gpu->cuda, gpu->cuda->stream_await_event(stream, gpu->passed, 0),
+    return ko_cuda_check(gpu->cuda, gpu->cuda->stream_await_event(stream, gpu->put, 0),
                          "the stream cannot wait for the one before");
 }
 
@@ -290,7 +290,7 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
     gpu->used = stream;
     gpu->is_used = true;
-    return ko_cuda_check(gpu->cuda, gpu->cuda->event_record(gpu->passed, stream),
+    return ko_cuda_check(gpu->cuda, gpu->cuda->event_record(gpu->put, stream),
                          "the stream cannot be followed");
 }
 
@@ -344,18 +344,25 @@ void ko_gpu_keep_page(struct ko_gpu *gpu)
 
 static const atomic_int never_stops;
 
+/* With the context: the group's own stream, and what calls have put into others. */
+static bool has_carried_out(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried put = {.cuda = gpu->cuda, .event = gpu->put};
+
+    return look_until(gpu, has_finished, &own, deadline) != KO_CU_NOT_READY &&
+           look_until(gpu, is_at_event, &put, deadline) != KO_CU_NOT_READY;
+}
+
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu)
 {
     const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
-    const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
-    const struct queried calls = {.cuda = gpu->cuda, .event = gpu->passed};
     bool rests;
 
     gpu->stop = &never_stops;
     if (ko_gpu_enter(gpu))
         return false;
-    rests = look_until(gpu, has_finished, &own, &deadline) != KO_CU_NOT_READY &&
-            look_until(gpu, is_at_event, &calls, &deadline) != KO_CU_NOT_READY;
+    rests = has_carried_out(gpu, &deadline);
     ko_gpu_leave(gpu);
     return rests;
 }
@@ -376,11 +383,10 @@ static bool has_passed_marks(struct ko_gpu *gpu, const ko_deadline *deadline)
 bool ko_gpu_await_end(struct ko_gpu *gpu)
 {
     const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
-    const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
     const struct queried waits = {.cuda = gpu->cuda, .event = gpu->passed};
 
     gpu->stop = &never_stops;
-    return look_until(gpu, has_finished, &own, &deadline) != KO_CU_NOT_READY &&
+    return has_carried_out(gpu, &deadline) &&
            look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY &&
            has_passed_marks(gpu, &deadline);
 }

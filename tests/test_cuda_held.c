@@ -143,6 +143,24 @@ static int hold_a_caller(struct caller caller)
     return check_end(&caller) || failed;
 }
 
+/* Nobody is held: what has been left waiting is carried out when the other comes. */
+static int leave_waiting(struct caller caller)
+{
+    int failed = begin(&caller);
+
+    atomic_store(&has_left, true);
+    failed = failed || ranks_expect(kolo_work_wait(caller.work, -1), KOLO_OK, "");
+    kolo_work_free(caller.work);
+    return failed || !goes_on();
+}
+
+static int come_in_the_end(struct caller caller)
+{
+    while (!atomic_load(&has_left))
+        ranks_nap_ms(1);
+    return ranks_expect(reduce(&caller), KOLO_OK, "");
+}
+
 static int take(kolo_group *group, void *argument)
 {
     int (*const *body)(struct caller) = argument;
@@ -153,8 +171,11 @@ static int take(kolo_group *group, void *argument)
     if (failed || kolo_barrier(group) || gpu_rank.cuda->alloc(&memory, COUNT * sizeof(int)))
         return ranks_fail("the beginning");
     caller = (struct caller){.group = group, .memory = (void *)(uintptr_t)memory};
+    if (begin(&caller) || kolo_work_wait(caller.work, -1))
+        return ranks_fail("the call before");
+    kolo_work_free(caller.work);
     if (kolo_group_rank(group) != 1)
-        return come_late(caller);
+        return *body == leave_waiting ? come_in_the_end(caller) : come_late(caller);
     failed = (*body)(caller);
     gpu_hold("");
     return failed;
@@ -181,11 +202,18 @@ static void a_caller(void **state)
     run(hold_a_caller);
 }
 
+static void a_stream(void **state)
+{
+    (void)state;
+    run(leave_waiting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_engine),
         cmocka_unit_test(a_caller),
+        cmocka_unit_test(a_stream),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
