@@ -129,6 +129,9 @@ struct double_task {
     struct double_task *next;
 };
 
+/* What there is to run where a task only waits. */
+void double_do_nothing(struct double_task *task);
+
 /* Returns when all that has been put into the streams of the thread's context is done, as the
  * driver has it before memory goes that they may use. */
 void double_await_streams(void);

@@ -25,10 +25,4 @@ static inline void report_text(const char *what, const char *note)
     fflush(stdout);
 }
 
-/* A check: 1 or 0, "ok" or "FAILED". */
-static inline void report_check(const char *what, bool is_right)
-{
-    report(what, is_right, "", is_right ? "ok" : "FAILED");
-}
-
 #endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Words that the double's streams wait for, and write.
+ */
+#include "double.h"
+
+#include <stdatomic.h>
+
+struct word {
+    struct double_task task;
+    _Atomic uint32_t *at;
+    uint32_t value;
+    unsigned flags;
+};
+
+static bool is_word_there(struct double_task *task)
+{
+    const struct word *word = (const struct word *)task;
+    const uint32_t value = atomic_load(word->at);
+
+    return word->flags == KO_CU_WAIT_EQ ? value == word->value
+                                        : (int32_t)(value - word->value) >= 0;
+}
+
+static void put_word(struct double_task *task)
+{
+    const struct word *word = (const struct word *)task;
+
+    atomic_store(word->at, word->value);
+}
+
+ko_cu_result double_stream_await_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t value,
+                                      unsigned flags)
+{
+    const struct word word = {{.run = double_do_nothing, .is_ready = is_word_there},
+                              (_Atomic uint32_t *)(uintptr_t)at,
+                              value,
+                              flags};
+
+    if (at % 4 || flags > KO_CU_WAIT_EQ)
+        return KO_CU_INVALID_VALUE;
+    return double_enqueue(stream, &word.task, sizeof word);
+}
+
+ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t value,
+                                    unsigned flags)
+{
+    const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
+
+    if (at % 4 || flags)
+        return KO_CU_INVALID_VALUE;
+    return double_enqueue(stream, &word.task, sizeof word);
+}
+
+/* The real one's are one node of a graph; the double's are as many as there are steps. */
+ko_cu_result double_stream_step(ko_cu_stream stream, unsigned n, ko_cu_word_step *steps,
+                                unsigned flags)
+{
+    ko_cu_result result = double_enter("cuStreamBatchMemOp");
+
+    if (!result && (!n || flags))
+        result = KO_CU_INVALID_VALUE;
+    for (unsigned i = 0; i < n && !result; i++) {
+        const uint32_t value = (uint32_t)steps[i].value;
+
+        if (steps[i].what == KO_CU_AWAIT_WORD)
+            result = double_stream_await_word(stream, steps[i].at, value, steps[i].flags);
+        else if (steps[i].what == KO_CU_PUT_WORD)
+            result = double_stream_put_word(stream, steps[i].at, value, steps[i].flags);
+        else
+            result = KO_CU_INVALID_VALUE;
+    }
+    return result;
+}
