@@ -499,51 +499,46 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
     return KOLO_OK;
 }
 
-/* Into the caller's stream, once his peers have come (coll_gpu_handoff.h); the lock is the one of
- * call_on_gpu. */
-static int submit_in_stream(kolo_group *group, struct ko_call *call, struct coll_work **made)
+/* Behind what the user's stream has to do. is_held: what comes into it later waits for the end of
+ * the call. The lock: the work that ends such a wait is queued before another call's that comes
+ * behind it in the stream. work NULL: the call is only marked. */
+static int submit_behind(kolo_group *group, struct ko_call *call, bool is_held, kolo_work **work)
 {
-    kolo_work *work = NULL;
     int err;
 
     pthread_mutex_lock(&group->ordering);
-    err = ko_gpu_mark(group->gpu, false, &call->mark);
-    if (!err) {
-        err = submit(group, call, &work);
+    err = ko_gpu_mark(group->gpu, is_held, &call->mark);
+    if (!err && work) {
+        err = submit(group, call, work);
         if (err)
             ko_gpu_let_go(group->gpu, call->mark);
     }
     pthread_mutex_unlock(&group->ordering);
-    *made = (struct coll_work *)work;
     return err;
 }
 
+/* Into the caller's stream, once his peers have come (coll_gpu_handoff.h). */
 static int call_in_stream(kolo_group *group, struct ko_call *call, kolo_work **work)
 {
     struct ko_streamed *streamed = ko_streamed_new(group);
-    struct coll_work *w = NULL;
-    int err = KOLO_E_NOMEM;
+    kolo_work *carried;
+    int err;
 
+    if (!streamed)
+        return KOLO_E_NOMEM;
     call->is_streamed = true;
-    if (streamed)
-        err = submit_in_stream(group, call, &w);
-    if (err && streamed)
-        ko_streamed_forget(streamed);
-    if (err)
-        return err;
-    if (ko_handoff_await(&w->handoff, group->gpu)) {
-        *work = ko_streamed_begin(streamed, kolo_work_wait(&w->work, -1));
-        kolo_work_free(&w->work);
-    } else {
-        ko_streamed_forget(streamed);
-        *work = &w->work;
+    err = submit_behind(group, call, false, &carried);
+    if (!err && ko_handoff_await(&((struct coll_work *)carried)->handoff, group->gpu)) {
+        *work = ko_streamed_begin(streamed, kolo_work_wait(carried, -1));
+        kolo_work_free(carried);
+        return KOLO_OK;
     }
-    return KOLO_OK;
+    ko_streamed_forget(streamed);
+    if (!err)
+        *work = carried;
+    return err;
 }
 
-/* Behind what the user's stream has to do; what comes into it later waits for the end of a call
- * that the user does not wait for. The lock: the work that ends such a wait is queued before
- * another call's that comes behind it in the stream. */
 static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work)
 {
     int err = ko_gpu_is_captured(group->gpu, &call->is_captured);
@@ -558,14 +553,7 @@ static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work
     }
     if (work && ko_coll_can_be_streamed(group, call))
         return call_in_stream(group, call, work);
-    pthread_mutex_lock(&group->ordering);
-    err = ko_gpu_mark(group->gpu, work != NULL, &call->mark);
-    if (!err && work) {
-        err = submit(group, call, work);
-        if (err)
-            ko_gpu_let_go(group->gpu, call->mark);
-    }
-    pthread_mutex_unlock(&group->ordering);
+    err = submit_behind(group, call, work != NULL, work);
     return err || work ? err : run_blocking(group, call);
 }
 

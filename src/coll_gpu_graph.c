@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Calls that a graph takes in. The ranks agree while it is being captured; afterwards only streams
+ * Calls that a graph takes in, or a stream. The ranks agree beforehand; afterwards only streams
  * wait for each other, by words in GPU memory of those that wait: that another rank has arrived,
  * and that it has done its work. On one GPU one rank's part of the graph has the kernels: not that
  * of the rank that comes last, as of other calls, since at a launch no host is there to see who
  * does, but always the first rank's, so that the GPU has no other context to change to between two
- * calls (which takes 150 us, measured on an H200). A kernel in each part
- * could see that, but would need its process's turn on the GPU, of all in each call, where a word
- * that tells of an arrival is written without; and who copies, by engines, could not be settled by
- * a kernel at all. On several GPUs each part has its own. A word is 1 until who waited for it makes
- * it 0 again, so that a graph may be launched any number of times, and nobody arrives for the next
- * call before this one is done for him. All words of a wait become 0 together behind it, so that
- * those which are 0 meanwhile show who is waited for; that there is a wait the graph tells its host
- * (group_watch.h). Where each rank has a GPU of its own, what is small goes by kernels that send it
- * and wait for the others'.
+ * calls (which takes 150 us, measured on an H200). A kernel in each part could see that, but would
+ * need its process's turn on the GPU, of all in each call, where a word that tells of an arrival is
+ * written without; and who copies, by engines, could not be settled by a kernel at all. On several
+ * GPUs each part has its own. A word is 1 until who waited for it makes it 0 again, so that a graph
+ * may be launched any number of times, and nobody arrives for the next call before this one is done
+ * for him. All words of a wait become 0 together behind it, so that those which are 0 meanwhile
+ * show who is waited for; that there is a wait the graph tells its host (group_watch.h). Where each
+ * rank has a GPU of its own, what is small goes by kernels that send it and wait for the others'.
  */
 #include "coll_gpu_graph.h"
 
@@ -152,8 +151,8 @@ static int capture(kolo_group *group, const struct ko_call *call, const struct k
                                   : capture_own(group, call, stream);
 }
 
-int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
-                    ko_cu_stream stream)
+int ko_coll_put_in_stream(kolo_group *group, const struct ko_call *call,
+                          const struct ko_gpu_plan *plan, ko_cu_stream stream)
 {
     int err = ko_gpu_enter(group->gpu);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * coll_gpu_graph.h: a collective that a CUDA graph takes in, among ranks that reach each other's
- * memory: to be launched again and again with no part of the host's.
+ * coll_gpu_graph.h: a collective among ranks that reach each other's memory, in their streams, with
+ * no part of the host's: once, or as part of a CUDA graph, which is launched again and again.
  */
 #ifndef KO_COLL_GPU_GRAPH_H
 #define KO_COLL_GPU_GRAPH_H
@@ -9,7 +9,7 @@
 #include "coll_gpu_plan.h"
 
 /* This rank's part, into a stream, which may be being captured. */
-int ko_coll_capture(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan,
-                    ko_cu_stream stream);
+int ko_coll_put_in_stream(kolo_group *group, const struct ko_call *call,
+                          const struct ko_gpu_plan *plan, ko_cu_stream stream);
 
 #endif

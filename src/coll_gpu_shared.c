@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The ranks tell each other by host memory where their buffers are, once their inputs are ready: so
- * a rank that has heard all others knows that all may be read and written. On one GPU the one that
- * came last, whose context is the one at work there, begins the kernels, waits for them, and says
- * so; on several all do that. All that a group can do about wrong calls, lost peers, time-outs and
- * aborts holds for these messages.
+ * a rank that has heard all others knows that all may be read and written. On one GPU the one
+ * whose context is at work there begins the kernels, waits for them, and says so; on several all do
+ * that. Where a rank does not wait for its call, all put their parts into their streams instead.
+ * All that a group can do about wrong calls, lost peers, time-outs and aborts holds for these
+ * messages.
  */
 #include "coll_gpu_shared.h"
 
@@ -372,9 +373,9 @@ static int put_in_stream(kolo_group *group, const struct ko_call *call,
     int err = is_callers ? KOLO_OK : ko_gpu_follow_mark(group->gpu, call->mark);
 
     if (!err)
-        err = ko_coll_capture(group, call, plan,
-                              is_callers ? ko_gpu_user_stream(group->gpu)
-                                         : ko_gpu_own_stream(group->gpu));
+        err = ko_coll_put_in_stream(group, call, plan,
+                                    is_callers ? ko_gpu_user_stream(group->gpu)
+                                               : ko_gpu_own_stream(group->gpu));
     if (!err)
         err = await_parts(group);
     if (!err && !is_callers)
@@ -507,7 +508,7 @@ static int capture_tensor(kolo_group *group, const struct ko_call *call)
     group->gpu_ways.captured++;
     count_places(group, meeting.offers);
     make_plan(group, call, &meeting, &plan);
-    return ko_coll_capture(group, call, &plan, ko_gpu_user_stream(group->gpu));
+    return ko_coll_put_in_stream(group, call, &plan, ko_gpu_user_stream(group->gpu));
 }
 
 int ko_coll_run_captured(kolo_group *group, const struct ko_call *call)

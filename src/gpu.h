@@ -36,7 +36,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu);
 int ko_gpu_follow(struct ko_gpu *gpu, void *stream);
 
 /* Lets go of all that the user's stream waits for. Waits a bounded time for what is under way: if
- * the GPU stands still, the memory that it may still touch is left to it. NULL is allowed. */
+ * the GPU stands still, or the group has failed, the memory is left to it. NULL is allowed. */
 void ko_gpu_close(struct ko_gpu *gpu);
 
 /* True for memory on a GPU. */
@@ -140,9 +140,9 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
 
 /* The end of memory that nothing on the GPU uses any more: another process's, by its handle or in
- * pieces, or one's own; none is allowed. It goes when no
- * stream of the process waits for a call, at the latest with the gpu, since the driver has who
- * takes memory away wait for all streams. Any thread. */
+ * pieces, or one's own; none is allowed. It goes when no stream of the process waits for a call, at
+ * the latest with the gpu, since the driver has who takes memory away wait for all streams. Any
+ * thread. */
 struct ko_gpu_opened;
 void ko_gpu_retire_opened(struct ko_gpu *gpu, struct ko_gpu_opened *opened);
 void ko_gpu_retire_pieces(struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes);

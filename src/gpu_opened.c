@@ -6,11 +6,13 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct ko_gpu_opened {
     ko_cu_context context;
     uint64_t process, id, base, nbytes; /* there */
-    ko_cu_ptr at;                       /* here; 0: it is closed */
+    ko_cu_ipc_handle handle;
+    ko_cu_ptr at; /* here; 0: it is closed */
     int nusers;
     struct ko_gpu_opened *next;
 };
@@ -31,11 +33,14 @@ static bool overlaps(const struct ko_gpu_opened *opened, const struct ko_gpu_pla
            place->base < opened->base + opened->nbytes;
 }
 
-static struct ko_gpu_opened *find(ko_cu_context context, uint64_t process, uint64_t id)
+/* By its handle, too: a process may have the number of one that has ended. */
+static struct ko_gpu_opened *find(ko_cu_context context, uint64_t process,
+                                  const struct ko_gpu_place *place)
 {
     struct ko_gpu_opened *opened = list.first;
 
-    while (opened && !(is_of(opened, context, process) && opened->id == id))
+    while (opened && !(is_of(opened, context, process) && opened->id == place->id &&
+                       !memcmp(&opened->handle, &place->handle, sizeof opened->handle)))
         opened = opened->next;
     return opened;
 }
@@ -72,6 +77,7 @@ static ko_cu_result open_new(const struct ko_cuda *cuda, ko_cu_context context, 
     opened->id = place->id;
     opened->base = place->base;
     opened->nbytes = place->nbytes;
+    opened->handle = place->handle;
     opened->next = list.first;
     list.first = opened;
     *opened_out = opened;
@@ -89,7 +95,7 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
 
     pthread_mutex_lock(&list.lock);
     if (!result)
-        opened = find(context, process, place->id);
+        opened = find(context, process, place);
     if (!result && !opened)
         result = open_new(cuda, context, process, place, may_close, &opened);
     if (opened) {

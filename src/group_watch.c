@@ -149,8 +149,7 @@ static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
     return ko_group_fail_lost(watch->group, text);
 }
 
-/* ---- streams, and graphs
- * ---------------------------------------------------------------------------------- */
+/* ---- what waits, in streams and graphs ------------------------------------------------------- */
 
 static bool is_of_message(uint32_t awaited)
 {
