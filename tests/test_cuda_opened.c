@@ -2,7 +2,7 @@
  *
  * Memory that processes hand to each other, and free, and get again at the same address: whoever of
  * a process has it open, a message, a collective or another group's, none is in the way of what
- * comes next.
+ * comes next. And memory that goes while a call is under way.
  */
 #include "gpu_rank.h"
 #include "group.h"
@@ -77,19 +77,57 @@ static int go_around(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
-static void comes_again(void **state)
+/* Between a call and its end: the driver waits for all streams, and lets nobody start a kernel. */
+static int free_meanwhile(kolo_group *group, void *unused)
+{
+    static const int content[COUNT];
+    int *memory, failed = gpu_rank_enter(group);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    memory = gpu_rank_memory.make(content, sizeof content);
+    for (int i = 0; i < ROUNDS && !failed; i++) {
+        ko_cu_ptr other;
+        kolo_work *work;
+
+        if (gpu_rank.cuda->alloc(&other, sizeof content) ||
+            kolo_all_reduce_async(group, memory, memory, COUNT, KOLO_INT32, KOLO_SUM, &work) ||
+            gpu_rank.cuda->free(other))
+            return ranks_fail("the call, or what was freed");
+        failed = ranks_expect(kolo_work_wait(work, -1), KOLO_OK, "");
+        kolo_work_free(work);
+    }
+    return gpu_rank_leave(failed);
+}
+
+static void run(ranks_body body)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N};
 
-    (void)state;
     exam_set_variables("shm", "", 4096);
     setenv("FAKECUDA_STRICT", "1", 1);
-    assert_int_equal(ranks_run(&ranks, go_around, NULL), 0);
+    assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+}
+
+static void comes_again(void **state)
+{
+    (void)state;
+    run(go_around);
+}
+
+static void goes_in_a_call(void **state)
+{
+    (void)state;
+    run(free_meanwhile);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(comes_again)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(comes_again),
+        cmocka_unit_test(goes_in_a_call),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

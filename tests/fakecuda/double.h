@@ -19,7 +19,8 @@
  *   FAKECUDA_LAZY=1        a kernel that is not loaded yet cannot be started beside a stream of its
  *                          context that has something to do (600), where a GPU would wait for it
  *   FAKECUDA_STRICT=1      nothing of another process's is opened by a handle at an address where
- *                          what that has freed is still open here (208), as a GPU's driver has it
+ *                          what that has freed is still open here (208), and nothing is started
+ *                          while a thread frees memory, as a GPU's driver has it
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
@@ -135,6 +136,8 @@ void double_do_nothing(struct double_task *task);
 /* Returns when all that has been put into the streams of the thread's context is done, as the
  * driver has it before memory goes that they may use. */
 void double_await_streams(void);
+/* Whether a thread is in there: then no other starts a kernel, where FAKECUDA_STRICT says so. */
+bool double_is_awaiting_streams(void);
 
 /* Puts a copy of the task, nbytes long, at the stream's end. Doubles of other libraries do so too.
  */

@@ -12,6 +12,7 @@ extern "C" {
 }
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <set>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,6 +274,8 @@ ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y
     ko_cu_result result = double_enter("cuLaunchKernel");
     launch launched = {};
 
+    while (!result && double_number("FAKECUDA_STRICT", 0) && double_is_awaiting_streams())
+        sched_yield();
     if (result)
         return result;
     if (!kernel || !grid_x || !block_x || block_x > 512 || grid_y != 1 || grid_z != 1 ||

@@ -235,12 +235,20 @@ bool double_is_busy(int device)
     return is;
 }
 
+static atomic_int nawaiting; /* threads of this process */
+
+bool double_is_awaiting_streams(void)
+{
+    return atomic_load(&nawaiting);
+}
+
 void double_await_streams(void)
 {
     const ko_cu_context context = double_context();
     struct join joins[MOST_STREAMS];
     int n = 0;
 
+    atomic_fetch_add(&nawaiting, 1);
     pthread_mutex_lock(&list_lock);
     for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next) {
         if (stream->context != context)
@@ -253,6 +261,7 @@ void double_await_streams(void)
     for (int i = 0; i < n; i++)
         while (!is_joined(&joins[i].task))
             nap_us(5);
+    atomic_fetch_sub(&nawaiting, 1);
 }
 
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
