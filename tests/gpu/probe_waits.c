@@ -137,6 +137,7 @@ static void try_register(struct probe_attempt *attempt)
 static void try_unregister(struct probe_attempt *attempt)
 {
     attempt->is_right = !gpu.cuda->host_unregister(attempt->page);
+    free(attempt->page);
 }
 
 static void try_alloc(struct probe_attempt *attempt)
