@@ -167,10 +167,11 @@ static int read_offered(struct ko_link *link, struct ko_foreign_process *process
     return err ? err : status_of(link, error);
 }
 
-/* Not to who sleeps, or may have no core just now. */
+/* Not to who reads as much itself, sleeps, or may have no core just now. */
 static bool is_to_be_shared(const struct ko_link *link, size_t nbytes)
 {
-    return nbytes / PAGE >= LEAST_SHARED && nbytes / PAGE <= UINT16_MAX && !link->is_crowded &&
+    return link->flow != KO_MUTUAL && nbytes / PAGE >= LEAST_SHARED &&
+           nbytes / PAGE <= UINT16_MAX && !link->is_crowded &&
            !ko_load_relaxed(&link->inbox->sender_sleeps);
 }
 
