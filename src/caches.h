@@ -17,6 +17,10 @@ size_t ko_cache_bytes(void);
 /* Bytes of the second-level cache, a core's own on most machines; 1 MiB if nobody knows. */
 size_t ko_cache_own_bytes(void);
 
+/* Bytes that all which comes to a rank from other cores goes through, one place after the other
+ * (window_places.h). */
+size_t ko_cache_places_bytes(void);
+
 /* Bytes of the cache of a level, 2 or 3, that the first CPU has, whichever of them asks; 0 if
  * nobody knows. */
 size_t ko_cache_first_bytes(int level);

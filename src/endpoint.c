@@ -134,7 +134,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->store_rank = -1;
     endpoint->local_size = read_local_size();
     endpoint->cache_bytes = ko_cache_bytes();
-    endpoint->own_cache_bytes = ko_cache_own_bytes();
+    endpoint->places_bytes = ko_cache_places_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
     err = endpoint->contacts ? ko_poller_open_quiet(&endpoint->poller) : KOLO_E_NOMEM;
     ko_pool_open(&endpoint->pollers, endpoint->poller.epoll_fd, endpoint);

@@ -45,5 +45,5 @@ uint32_t ko_group_spread(const kolo_group *group, const struct ko_contact *peer)
     if (nranks < 2 || !ncores || ko_cache_is_one(both, KO_CONTACT_CORES / 64) ||
         is_crowded(group, peer, nranks, ncores))
         return 1;
-    return (uint32_t)((2 * endpoint->own_cache_bytes + one - 1) / one);
+    return (uint32_t)((endpoint->places_bytes + one - 1) / one);
 }

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_RANKS = 8, SLICE = 128 << 10, CACHE = 1 << 20, CPU = 1000 };
+enum { MOST_RANKS = 8, SLICE = 128 << 10, PLACES = 2 << 20, CPU = 1000 };
 
 /* A group whose rank 0 asks, and what it needs to. */
 struct bench {
@@ -39,7 +39,7 @@ static struct bench *make(int nranks)
     struct bench *bench = calloc(1, sizeof *bench);
 
     assert_non_null(bench);
-    bench->endpoint.own_cache_bytes = CACHE;
+    bench->endpoint.places_bytes = PLACES;
     bench->endpoint.contacts = bench->known;
     pthread_mutex_init(&bench->endpoint.lock, NULL);
     for (int i = 0; i < 2; i++) {
@@ -73,7 +73,7 @@ static uint32_t spread(int nranks, int a, int b, int c, int d)
     return places;
 }
 
-static void twice_the_cache_for_all_that_comes(void **state)
+static void as_many_bytes_for_all_that_comes(void **state)
 {
     (void)state;
     assert_int_equal(spread(2, 0, 0, 1, 1), 16);
@@ -156,7 +156,7 @@ static void a_pair_tells_who_takes_turns(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(twice_the_cache_for_all_that_comes),
+        cmocka_unit_test(as_many_bytes_for_all_that_comes),
         cmocka_unit_test(one_place_where_a_core_is_shared),
         cmocka_unit_test(hosts_tell_who_is_crowded),
         cmocka_unit_test(a_pair_tells_who_takes_turns),
