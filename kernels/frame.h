@@ -65,7 +65,8 @@ enum ko_frame_kind {
     KO_FRAME_WAITING,   /* the sender has long waited for the receiver, in the call of the stamp */
     KO_FRAME_FAIL,      /* the sender's group failed: struct ko_failure follows */
     KO_FRAME_ASIDE,     /* nobody receives the message of the stamp yet: others may go first */
-    KO_FRAME_RESUME,    /* a receive waits for it, or it is taken in without one */
+    KO_FRAME_RESUME,    /* a receive waits for it, or it is taken in without one; or it cannot be
+                           fetched, and is to be sent */
     KO_FRAME_REFUSE,    /* a receive has got it that has room for count bytes of dtype only */
     KO_FRAME_TAKEN,     /* the receipt of a message that asked for one, or the answer to EARLY */
     KO_FRAME_BYE,       /* the sender has freed its group: nothing will follow */

@@ -109,6 +109,7 @@ void ko_correspondence_fail(struct ko_correspondence *with, int status)
     fail_list(with, &with->sending, status);
     fail_list(with, &with->aside, status);
     fail_list(with, &with->given, status);
+    fail_list(with, &with->withdrawn, status);
     fail_list(with, &with->flushing, status);
     fail_list(with, &with->awaited, status);
     if (with->letter)
@@ -281,6 +282,8 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
 {
     int err = ko_notes_tell(with, link);
 
+    if (!err && with->withdrawn.first)
+        err = ko_send_withdrawn(with);
     if (!err)
         err = ko_send_drive(with, link);
     if (!err)
@@ -316,7 +319,8 @@ bool ko_correspondence_wants(const struct ko_correspondence *with)
     while (parcel && !parcel->taker)
         parcel = parcel->next;
     return parcel || with->sending.first || with->aside.first || with->given.first ||
-           with->flushing.first || with->awaited.first || with->letter || with->fetches;
+           with->withdrawn.first || with->flushing.first || with->awaited.first || with->letter ||
+           with->fetches;
 }
 
 void ko_correspondence_clear(struct ko_correspondence *with)

@@ -45,12 +45,13 @@ struct ko_desk {
 struct ko_correspondence {
     struct ko_desk *desk;
     int peer;
-    struct ko_letters sending;  /* the first is under way */
-    struct ko_letters aside;    /* sends that the peer has no receive for yet */
-    struct ko_letters given;    /* to the link, but the receipt has not come */
-    struct ko_letters flushing; /* given to the link, which still refers to their buffers */
-    struct ko_letters awaited;  /* receives from this rank alone, in the order posted */
-    struct ko_parcel *parcels;  /* in the order of arrival, and the last of them */
+    struct ko_letters sending;   /* the first is under way */
+    struct ko_letters aside;     /* sends that the peer has no receive for yet */
+    struct ko_letters given;     /* to the link, but the receipt has not come */
+    struct ko_letters withdrawn; /* that were to be fetched: they are copied to be sent instead */
+    struct ko_letters flushing;  /* given to the link, which still refers to their buffers */
+    struct ko_letters awaited;   /* receives from this rank alone, in the order posted */
+    struct ko_parcel *parcels;   /* in the order of arrival, and the last of them */
     struct ko_parcel *last_parcel;
     struct ko_fetch *fetches; /* messages whose places have come (mailbox_gpu.h) */
     struct ko_note *notes;    /* to be told, in this order */

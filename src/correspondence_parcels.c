@@ -95,6 +95,28 @@ void ko_parcel_free(struct ko_correspondence *with, struct ko_parcel *parcel)
 
 /* ---- keeping ------------------------------------------------------------------------------- */
 
+/* Such a parcel, behind all others. */
+static int push(struct ko_correspondence *with, const struct ko_parcel *what,
+                struct ko_parcel **parcel_out)
+{
+    struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
+    int err = parcel ? charge(with, what, sizeof *parcel) : KOLO_E_NOMEM;
+
+    if (err) {
+        free(parcel);
+        return err;
+    }
+    *parcel = *what;
+    parcel->number = ++with->desk->kept;
+    if (with->last_parcel)
+        with->last_parcel->next = parcel;
+    else
+        with->parcels = parcel;
+    with->last_parcel = parcel;
+    *parcel_out = parcel;
+    return KOLO_OK;
+}
+
 int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
 {
     const struct ko_stamp *stamp = &frame->stamp;
@@ -102,35 +124,38 @@ int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame)
     const bool is_long = may_ask && stamp->count > with->desk->eager_bytes;
     const bool lacks_room =
         may_ask && !is_long && frame->nbytes && ko_parcel_lacks_room(with->desk, stamp->count);
-    struct ko_parcel *parcel = ko_alloc(sizeof *parcel, "a message nobody waits for yet");
-    int err = parcel ? KOLO_OK : KOLO_E_NOMEM;
+    const struct ko_parcel what = {.seq = stamp->seq,
+                                   .tag = (int)stamp->root,
+                                   .dtype = (kolo_dtype)stamp->dtype,
+                                   .nbytes = stamp->count,
+                                   .is_heard = with->is_heard,
+                                   .wants_receipt = with->wants_receipt,
+                                   .is_place = with->is_place,
+                                   .is_captured = with->is_captured,
+                                   .is_aside =
+                                       is_long || lacks_room || (!frame->nbytes && stamp->count)};
+    int err = push(with, &what, &with->parcel);
 
-    if (err)
+    if (err || !frame->nbytes || !what.is_aside)
         return err;
-    parcel->seq = stamp->seq;
-    parcel->tag = (int)stamp->root;
-    parcel->dtype = (kolo_dtype)stamp->dtype;
-    parcel->nbytes = stamp->count;
-    parcel->is_heard = with->is_heard;
-    parcel->wants_receipt = with->wants_receipt;
-    parcel->is_place = with->is_place;
-    parcel->is_captured = with->is_captured;
-    parcel->is_aside = is_long || lacks_room || (!frame->nbytes && stamp->count);
-    err = charge(with, parcel, sizeof *parcel);
-    if (err) {
-        free(parcel);
-        return err;
-    }
-    parcel->number = ++with->desk->kept;
-    if (with->last_parcel)
-        with->last_parcel->next = parcel;
-    else
-        with->parcels = parcel;
-    with->last_parcel = parcel;
-    with->parcel = parcel;
-    if (!frame->nbytes || !parcel->is_aside)
-        return KOLO_OK;
-    return ko_note_room(with, KO_FRAME_ASIDE, parcel->seq, lacks_room);
+    return ko_note_room(with, KO_FRAME_ASIDE, what.seq, lacks_room);
+}
+
+/* As one that its sender had laid aside. */
+int ko_parcel_ask_for(struct ko_correspondence *with, const struct ko_fetch *fetch)
+{
+    const struct ko_parcel what = {.seq = fetch->seq,
+                                   .tag = fetch->tag,
+                                   .dtype = fetch->dtype,
+                                   .nbytes = fetch->nbytes,
+                                   .is_heard = true,
+                                   .wants_receipt = true,
+                                   .is_aside = true,
+                                   .taker = fetch->letter};
+    struct ko_parcel *parcel;
+    int err = push(with, &what, &parcel);
+
+    return err ? err : ko_note(with, KO_FRAME_RESUME, fetch->seq);
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */

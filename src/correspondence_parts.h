@@ -79,6 +79,8 @@ int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link);
 /* ---- correspondence_send.c ------------------------------------------------------------------ */
 
 int ko_send_drive(struct ko_correspondence *with, struct ko_link *link);
+/* Goes on with messages that were to be fetched, and are to be sent. */
+int ko_send_withdrawn(struct ko_correspondence *with);
 /* Completes the sends that the link no longer refers to. */
 void ko_send_finish(struct ko_correspondence *with, struct ko_link *link);
 
@@ -115,6 +117,8 @@ bool ko_parcel_lacks_room(const struct ko_desk *desk, size_t nbytes);
 /* Makes a parcel for the arriving message; a long one, or one that there is no room for, is laid
  * aside by its sender unless that was its sender's own idea. */
 int ko_parcel_keep(struct ko_correspondence *with, const struct ko_frame *frame);
+/* A message that cannot be fetched is to be sent, to the fetch's receive. */
+int ko_parcel_ask_for(struct ko_correspondence *with, const struct ko_fetch *fetch);
 /* Makes room for its first `needed` bytes. */
 int ko_parcel_make_room(struct ko_correspondence *with, struct ko_parcel *parcel, size_t needed);
 /* The parcel that came first, of n correspondences; *from is that of its sender. */

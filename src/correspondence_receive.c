@@ -137,7 +137,9 @@ int ko_receive_fetch(struct ko_correspondence *with)
             err = KOLO_OK;
             continue;
         }
-        if (!err || err == KOLO_E_UNSUPPORTED)
+        if (err == KOLO_E_UNSUPPORTED && !ko_letter_is_captured(fetch->letter))
+            err = ko_parcel_ask_for(with, fetch);
+        else if (!err || err == KOLO_E_UNSUPPORTED)
             err = end_fetch(with, fetch, err);
         if (err)
             break;

@@ -259,21 +259,12 @@ int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
 
 /* ---- what the peer tells ------------------------------------------------------------------- */
 
-/* The letter no longer lies aside. When none that there was no room for does, there may be room. */
-static void leave_aside(struct ko_correspondence *with, const struct ko_letter *letter)
-{
-    if (letter->nbytes <= with->desk->eager_bytes && !with->aside.first)
-        with->is_full = false;
-}
-
-/* Behind the one under way, whose slices the peer expects now. */
-static void resume(struct ko_correspondence *with, struct ko_letter *letter)
+/* A message that the peer takes in goes on behind the one under way, whose slices it expects now.
+ */
+static void go_on(struct ko_correspondence *with, struct ko_letter *letter)
 {
     struct ko_letter *first = with->sending.first;
 
-    ko_letters_remove(&with->aside, letter);
-    leave_aside(with, letter);
-    letter->is_aside = false;
     letter->is_wanted = true;
     if (!first || !first->has_begun) {
         letter->next = first;
@@ -286,8 +277,34 @@ static void resume(struct ko_correspondence *with, struct ko_letter *letter)
         with->sending.last = letter;
 }
 
-/* A message that lies aside, or that is under way, is to go on. */
-static void hear_wanted(struct ko_correspondence *with, uint64_t seq)
+/* The letter no longer lies aside. When none that there was no room for does, there may be room. */
+static void leave_aside(struct ko_correspondence *with, const struct ko_letter *letter)
+{
+    if (letter->nbytes <= with->desk->eager_bytes && !with->aside.first)
+        with->is_full = false;
+}
+
+static void resume(struct ko_correspondence *with, struct ko_letter *letter)
+{
+    ko_letters_remove(&with->aside, letter);
+    leave_aside(with, letter);
+    letter->is_aside = false;
+    go_on(with, letter);
+}
+
+/* The peer does not reach the GPU memory that the message lies in. */
+static int withdraw_place(struct ko_correspondence *with, struct ko_letter *letter)
+{
+    if (!letter->placed || ko_letter_is_captured(letter))
+        return KOLO_OK;
+    ko_letters_remove(&with->given, letter);
+    ko_letters_push(&with->withdrawn, letter);
+    return ko_placed_copy(letter);
+}
+
+/* A message that lies aside, or is under way, is to go on; one that was to be fetched, to be sent.
+ */
+static int hear_wanted(struct ko_correspondence *with, uint64_t seq)
 {
     struct ko_letter *letter = ko_letters_find(&with->aside, seq);
 
@@ -295,6 +312,26 @@ static void hear_wanted(struct ko_correspondence *with, uint64_t seq)
         resume(with, letter);
     else if ((letter = ko_letters_find(&with->sending, seq)))
         letter->is_wanted = true;
+    else if ((letter = ko_letters_find(&with->given, seq)))
+        return withdraw_place(with, letter);
+    return KOLO_OK;
+}
+
+int ko_send_withdrawn(struct ko_correspondence *with)
+{
+    struct ko_letter *letter;
+    int err = KOLO_OK;
+
+    while (!err && (letter = with->withdrawn.first)) {
+        err = ko_placed_replace(letter);
+        if (err)
+            break;
+        ko_letters_pop(&with->withdrawn);
+        letter->asks = KO_RECEIPT;
+        letter->moved = 0;
+        go_on(with, letter);
+    }
+    return err == KO_AGAIN ? KOLO_OK : err;
 }
 
 /* Ends a send; it is complete when the link refers to its buffer no more. */
@@ -369,9 +406,7 @@ int ko_correspondence_hear(struct ko_correspondence *with, const struct ko_link 
             lay_aside(with, letter);
         return KOLO_OK;
     }
-    if (kind == KO_FRAME_RESUME) {
-        hear_wanted(with, stamp->seq);
-        return KOLO_OK;
-    }
+    if (kind == KO_FRAME_RESUME)
+        return hear_wanted(with, stamp->seq);
     return hear_taken(with, stamp->seq);
 }

@@ -182,7 +182,8 @@ static bool is_fetching(const struct ko_mailbox *mailbox)
     bool is = false;
 
     for (int i = 0; i < mailbox->group->size && !is; i++)
-        is = mailbox->with[i].fetches || mailbox->with[i].awaits_stream;
+        is = mailbox->with[i].fetches || mailbox->with[i].withdrawn.first ||
+             mailbox->with[i].awaits_stream;
     return is;
 }
 

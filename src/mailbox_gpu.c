@@ -8,6 +8,7 @@
 
 #include "gpu_spans.h"
 #include "group.h"
+#include "log.h"
 #include "mailbox_parts.h"
 #include "status.h"
 
@@ -157,12 +158,12 @@ static int find_whole(struct ko_places *places, const struct ko_fetch *fetch, in
     return is_reached ? KOLO_OK : KOLO_E_SYSTEM;
 }
 
-/* The message's address here; KO_AGAIN as above. What came of it may be anything. */
+/* The message's address here; KO_AGAIN as above; KOLO_E_SYSTEM, without a text: it has none. What
+ * came of it may be anything. */
 static int find(struct ko_places *places, const struct ko_fetch *fetch, int from, uint64_t *at)
 {
     const struct ko_gpu_place *place = &fetch->place;
     const bool is_span = is_in_pieces(places, fetch);
-    int err;
 
     if ((!is_span && !ko_gpu_share_is_open_to(places->share, from, place)) ||
         !has_room(place, fetch->nbytes))
@@ -172,11 +173,7 @@ static int find(struct ko_places *places, const struct ko_fetch *fetch, int from
             "kind %u, where none can lie",
             fetch->nbytes, (unsigned long long)place->offset, (unsigned long long)place->nbytes,
             place->kind);
-    err = is_span ? find_span(places, fetch, from, at) : find_whole(places, fetch, from, at);
-    return err != KOLO_E_SYSTEM
-               ? err
-               : ko_fail(KOLO_E_SYSTEM, "GPU memory that a message lies in cannot be opened here; "
-                                        "KOLO_CUDA_IPC=off sends messages by way of host memory");
+    return is_span ? find_span(places, fetch, from, at) : find_whole(places, fetch, from, at);
 }
 
 static int begin(struct ko_gpu *gpu, struct ko_places *places, struct ko_fetch *fetch, int from)
@@ -186,8 +183,16 @@ static int begin(struct ko_gpu *gpu, struct ko_places *places, struct ko_fetch *
     uint64_t at;
     int err = placed ? ko_gpu_look_at_mark(gpu, placed->mark) : KOLO_OK;
 
-    if (!err)
-        err = find(places, fetch, from, &at);
+    if (err)
+        return err;
+    err = find(places, fetch, from, &at);
+    if (err == KOLO_E_SYSTEM) {
+        ko_log(KO_LOG_INFO,
+               "the GPU memory that a message of %zu bytes from rank %d lies in cannot be opened "
+               "here now: it comes by way of host memory",
+               fetch->nbytes, from);
+        return KOLO_E_UNSUPPORTED;
+    }
     if (!err)
         err = ko_gpu_copy(gpu, to, (const void *)(uintptr_t)at, fetch->nbytes);
     if (!err)
@@ -260,6 +265,48 @@ void ko_fetch_free(struct ko_fetch *fetch)
     if (fetch && fetch->copied)
         ko_gpu_let_go(fetch->letter->group->gpu, fetch->copied);
     free(fetch);
+}
+
+int ko_placed_copy(const struct ko_letter *letter)
+{
+    struct ko_gpu *gpu = letter->group->gpu;
+    struct ko_placed *placed = letter->placed;
+    int err;
+
+    placed->instead = ko_alloc_unset(letter->nbytes, "a message of a GPU's");
+    if (!placed->instead)
+        return KOLO_E_NOMEM;
+    err = ko_gpu_copy(gpu, placed->instead, letter->buffer, letter->nbytes);
+    if (!err)
+        err = ko_gpu_mark_own(gpu, &placed->copied);
+    if (err)
+        placed->instead = NULL; /* as at the end */
+    return err;
+}
+
+int ko_placed_replace(struct ko_letter *letter)
+{
+    struct ko_placed *placed = letter->placed;
+    int err = ko_gpu_look_at_mark(letter->group->gpu, placed->copied);
+
+    if (err)
+        return err;
+    ko_gpu_let_go(letter->group->gpu, placed->copied);
+    placed->copied = NULL;
+    letter->buffer = placed->instead;
+    letter->placed = NULL;
+    return KOLO_OK;
+}
+
+/* What the GPU may still write is left to it. */
+void ko_placed_end(struct ko_gpu *gpu, struct ko_placed *placed)
+{
+    const bool is_over = !placed->copied || !ko_gpu_look_at_mark(gpu, placed->copied);
+
+    ko_gpu_let_go(gpu, placed->copied);
+    ko_held_let_go(placed->held);
+    if (is_over)
+        free(placed->instead);
 }
 
 /* ---- by adapters ----------------------------------------------------------------------------- */

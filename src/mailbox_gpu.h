@@ -2,7 +2,9 @@
  *
  * mailbox_gpu.h: messages from GPU memory among ranks that reach each other's: what travels is
  * where the message lies (KO_PLACE), and the receiver fetches it from there by one copy, into its
- * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN). Of a message that
+ * own GPU's memory or the host's; the sender hears when it has (KO_FRAME_TAKEN), or that it has to
+ * send the message itself (KO_FRAME_RESUME), by way of host memory: where something that was freed
+ * there is open here still, the driver opens nothing else. Of a message that
  * both ends capture for a graph (KO_CAPTURED) the receiver keeps the place, for its launches. And
  * among ranks whose link's adapters read and write GPU memory themselves (transport.h): each end
  * decides for itself, a sender for a message, a receiver for every slice of one. Nothing here
@@ -55,6 +57,8 @@ struct ko_placed {
     const struct ko_gpu_mark *mark; /* receiving: of the stream, before which that is in use */
     bool is_fetched;                /* receiving: the message is there */
     struct ko_gpu_place place;      /* sending: of the message */
+    unsigned char *instead;         /* sending: the message, for a peer that does not reach it; */
+    struct ko_gpu_mark *copied;     /* that copy's end, before it is complete; NULL: it is */
 
     bool is_captured; /* for a graph; receiving, once a message has been found: */
     int from;
@@ -68,6 +72,12 @@ struct ko_placed {
     struct ko_held *held; /* NULL: none */
     size_t written_from, written_to;
 };
+
+/* A placed send's message is copied to host memory; then it is there instead, and KOLO_OK, KO_AGAIN
+ * before. The end of what was copied, for which the GPU may have been late. */
+int ko_placed_copy(const struct ko_letter *letter);
+int ko_placed_replace(struct ko_letter *letter);
+void ko_placed_end(struct ko_gpu *gpu, struct ko_placed *placed);
 
 /* GPU memory to send nbytes to a rank from, by the adapters of the link to it; NULL: it has none
  * that could, or is not open yet. Any thread. Until ko_held_let_go, for which NULL is allowed. */
@@ -92,8 +102,8 @@ struct ko_fetch {
     struct ko_fetch *next;
 };
 
-/* Goes on; KO_AGAIN: look again. from is the sender. KOLO_E_UNSUPPORTED: a message that is captured
- * cannot be reached here. */
+/* Goes on; KO_AGAIN: look again. from is the sender. KOLO_E_UNSUPPORTED: the message cannot be
+ * reached here. */
 int ko_fetch_step(struct ko_fetch *fetch, int from);
 
 static inline bool ko_letter_is_captured(const struct ko_letter *letter)

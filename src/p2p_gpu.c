@@ -41,7 +41,7 @@ static void free_stages(struct ko_p2p_stages *stages)
     ko_gpu_handover_end(stages->handover);
     for (size_t i = 0; i < stages->n && stages->stages; i++) {
         ko_held_let_go(stages->stages[i].held);
-        ko_held_let_go(stages->stages[i].placed.held);
+        ko_placed_end(stages->group->gpu, &stages->stages[i].placed);
     }
     free(stages->memory);
     free(stages->stages);
@@ -79,7 +79,8 @@ static void end_places(const struct ko_p2p_stages *stages, bool is_taken)
         const struct stage *stage = &stages->stages[i];
 
         if (stage->gpu && stage->is_placed && stages->ops[i].is_send)
-            ko_places_end(stages->group, stages->ops[i].peer, &stage->placed.place, is_taken);
+            ko_places_end(stages->group, stages->ops[i].peer, &stage->placed.place,
+                          is_taken && !stage->placed.instead);
     }
 }
 

@@ -33,6 +33,23 @@ static int swap(kolo_group *group, int *memory)
                          KOLO_INT32, 0);
 }
 
+/* The same while this process's stream waits for the call: nothing can be closed meanwhile. */
+static int swap_in_stream(kolo_group *group, int *memory)
+{
+    const int other = 1 - kolo_group_rank(group);
+    const kolo_p2p both[] = {
+        {.is_send = 1, .buffer = memory, .count = COUNT / 2, .dtype = KOLO_INT32, .peer = other},
+        {.buffer = memory + COUNT / 2, .count = COUNT / 2, .dtype = KOLO_INT32, .peer = other}};
+    kolo_work *work;
+    int err = kolo_batch_async(group, both, 2, &work);
+
+    if (err)
+        return err;
+    err = kolo_work_wait(work, -1);
+    kolo_work_free(work);
+    return err;
+}
+
 static int check(const int *content, exchange *by, int rank)
 {
     for (int i = 0; i < COUNT; i++) {
@@ -68,8 +85,8 @@ static int go_around(kolo_group *group, void *unused)
 
     (void)unused;
     for (int i = 0; i < ROUNDS && !failed; i++)
-        failed =
-            take(group, reduce) || take(group, swap) || take(other, reduce) || take(other, swap);
+        failed = take(group, reduce) || take(group, swap) || take(other, reduce) ||
+                 take(other, swap) || take(group, swap_in_stream);
     if (!failed && (group->gpu_ways.reached != ROUNDS || other->gpu_ways.reached != ROUNDS))
         failed = ranks_fail("%d and %d calls went where the buffers are",
                             (int)group->gpu_ways.reached, (int)other->gpu_ways.reached);
@@ -101,11 +118,11 @@ static int free_meanwhile(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
-static void run(ranks_body body)
+static void run(ranks_body body, const char *transport)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N};
 
-    exam_set_variables("shm", "", 4096);
+    exam_set_variables(transport, "", 4096);
     setenv("FAKECUDA_STRICT", "1", 1);
     assert_int_equal(ranks_run(&ranks, body, NULL), 0);
 }
@@ -113,13 +130,14 @@ static void run(ranks_body body)
 static void comes_again(void **state)
 {
     (void)state;
-    run(go_around);
+    run(go_around, "shm");
+    run(go_around, "tcp");
 }
 
 static void goes_in_a_call(void **state)
 {
     (void)state;
-    run(free_meanwhile);
+    run(free_meanwhile, "shm");
 }
 
 int main(void)

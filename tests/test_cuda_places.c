@@ -24,7 +24,8 @@
 enum { NBYTES = 20000 };
 
 static const char cannot[] = "it says where in GPU memory a message of 20000 bytes lies";
-static const char unopened[] = "GPU memory that a message lies in cannot be opened here";
+/* What cannot be opened rank 0 asks for, of a message that rank 1 has never posted. */
+static const char asked_for[] = "it told of message #2, of 1";
 
 /* What rank 1 makes of the place of a buffer of NBYTES. */
 struct forgery {
@@ -111,17 +112,17 @@ static void point_to_host(struct ko_gpu_place *place)
 }
 
 static const struct forgery forgeries[] = {
-    {end_one_later, KOLO_E_PROTOCOL, cannot}, {begin_behind, KOLO_E_PROTOCOL, cannot},
-    {wrap_around, KOLO_E_PROTOCOL, cannot},   {have_less, KOLO_E_PROTOCOL, cannot},
-    {be_nothing, KOLO_E_PROTOCOL, cannot},    {be_on_host, KOLO_E_PROTOCOL, cannot},
-    {be_in_pieces, KOLO_E_SYSTEM, unopened},  {be_unknown, KOLO_E_PROTOCOL, cannot},
-    {be_zeros, KOLO_E_PROTOCOL, cannot},      {have_more, KOLO_E_SYSTEM, unopened},
-    {have_all, KOLO_E_SYSTEM, unopened},      {wrap_base, KOLO_E_SYSTEM, unopened},
+    {end_one_later, KOLO_E_PROTOCOL, cannot},   {begin_behind, KOLO_E_PROTOCOL, cannot},
+    {wrap_around, KOLO_E_PROTOCOL, cannot},     {have_less, KOLO_E_PROTOCOL, cannot},
+    {be_nothing, KOLO_E_PROTOCOL, cannot},      {be_on_host, KOLO_E_PROTOCOL, cannot},
+    {be_in_pieces, KOLO_E_PROTOCOL, asked_for}, {be_unknown, KOLO_E_PROTOCOL, cannot},
+    {be_zeros, KOLO_E_PROTOCOL, cannot},        {have_more, KOLO_E_PROTOCOL, asked_for},
+    {have_all, KOLO_E_PROTOCOL, asked_for},     {wrap_base, KOLO_E_PROTOCOL, asked_for},
 };
 
 /* Of other processes' memory, and of this one's. */
-static const struct forgery between_processes = {spoil_handle, KOLO_E_SYSTEM, unopened};
-static const struct forgery between_threads = {point_to_host, KOLO_E_SYSTEM, unopened};
+static const struct forgery between_processes = {spoil_handle, KOLO_E_PROTOCOL, asked_for};
+static const struct forgery between_threads = {point_to_host, KOLO_E_PROTOCOL, asked_for};
 
 static void *allocate(void)
 {
@@ -169,7 +170,8 @@ static int send_forged(kolo_group *group, void *argument)
     began = ko_now_ns();
     failed = ranks_expect_soon(began, kolo_recv(group, buffer, NBYTES, KOLO_UINT8, !group->rank, 1),
                                forgery->status, forgery->says) ||
-             ranks_expect(kolo_group_error(group, NULL), forgery->status, "rank 1 (");
+             ranks_expect(kolo_group_error(group, NULL), forgery->status,
+                          forgery->says == asked_for ? "rank 0 (" : "rank 1 (");
     if (gpu_rank.cuda->free((uintptr_t)buffer))
         abort();
     return failed;
