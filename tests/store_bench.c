@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#include "store_bench.h"
+
+#include "wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+void store_bench_open(struct store_bench *bench)
+{
+    *bench = (struct store_bench){.service.budget.cap = STORE_BUFFERS_CAP};
+    assert_int_equal(ko_table_open(STORE_TABLE_CAP, &bench->service.table), KOLO_OK);
+    for (int i = 0; i < STORE_CLIENTS; i++)
+        ko_session_open(&bench->clients[i], &bench->service, NULL);
+}
+
+void store_bench_close(struct store_bench *bench)
+{
+    for (int i = 0; i < STORE_CLIENTS; i++)
+        ko_session_close(&bench->clients[i]);
+    assert_int_equal(bench->service.budget.used, 0);
+    ko_table_free(bench->service.table);
+}
+
+int store_feed(struct ko_session *client, const uint8_t *bytes, size_t n)
+{
+    assert_int_equal(ko_buffer_reserve(&client->in, n), KOLO_OK);
+    if (n > 0)
+        memcpy(client->in.data + client->in.tail, bytes, n);
+    client->in.tail += n;
+    return ko_session_run(client);
+}
+
+void store_asks(struct ko_session *client, const char *hex)
+{
+    uint8_t bytes[WIRE_LONGEST];
+
+    assert_int_equal(store_feed(client, bytes, wire_unhex(hex, bytes)), KOLO_OK);
+}
+
+void store_gets(struct ko_session *client, const char *hex)
+{
+    uint8_t bytes[WIRE_LONGEST];
+    size_t n = wire_unhex(hex, bytes);
+
+    assert_int_equal(ko_session_run(client), KOLO_OK);
+    assert_int_equal(ko_buffer_fill(&client->out), n);
+    if (n > 0)
+        assert_memory_equal(ko_buffer_bytes(&client->out), bytes, n);
+    ko_buffer_consume(&client->out, n);
+}
+
+void store_bench_open_two(struct store_bench *bench)
+{
+    store_bench_open(bench);
+    store_asks(&bench->clients[0], "00 cef7853c");
+    store_asks(&bench->clients[1], "00 cef7853c");
+}
+
+bool store_has_other_half(struct ko_session *session, enum ko_half half)
+{
+    (void)session;
+    (void)half;
+    return true;
+}

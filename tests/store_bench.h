@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store_bench.h: a server without sockets: some sessions, and what their clients say and hear, in
+ * hexadecimal (store_words.h).
+ */
+#ifndef STORE_BENCH_H
+#define STORE_BENCH_H
+
+#include "store_session.h"
+
+enum { STORE_CLIENTS = 3, STORE_TABLE_CAP = 1 << 20, STORE_BUFFERS_CAP = 1 << 20 };
+
+struct store_bench {
+    struct ko_service service;
+    struct ko_session clients[STORE_CLIENTS];
+};
+
+void store_bench_open(struct store_bench *bench);
+/* The same; two clients of today have said so. */
+void store_bench_open_two(struct store_bench *bench);
+void store_bench_close(struct store_bench *bench);
+
+/* n bytes come from a client; what its session says. */
+int store_feed(struct ko_session *client, const uint8_t *bytes, size_t n);
+
+/* A message comes, which is in order. */
+void store_asks(struct ko_session *client, const char *hex);
+
+/* Exactly these bytes are there for the client, once it has been run if it was woken. */
+void store_gets(struct ko_session *client, const char *hex);
+
+/* For a service all of whose clients have another connection. */
+bool store_has_other_half(struct ko_session *session, enum ko_half half);
+
+#endif
