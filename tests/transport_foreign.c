@@ -490,111 +490,6 @@ static void taking_what_was_left(void **state)
     suite_close_puppet(&puppet);
 }
 
-/* The next slot but `number` is left, with SLICE bytes at the address. */
-static void put(const struct puppet *puppet, uint32_t number, const unsigned char *address)
-{
-    struct ko_link *link = puppet->link;
-    struct ko_slot *slot =
-        ko_window_slot(link->inbox, (uint32_t)(link->received + number) % link->slots);
-
-    slot->frame = (struct ko_frame){.kind = KO_FRAME_FOREIGN, .nbytes = SLICE};
-    slot->foreign = (struct ko_foreign_slice){(uintptr_t)address, 0, KO_FOREIGN_FREE};
-    ko_store_ordered(&slot->step, link->received + number + 1);
-}
-
-/* Lands the next slice, behind which there is so much room. */
-static int land(const struct puppet *puppet, unsigned char *to, size_t ahead)
-{
-    struct ko_link *link = puppet->link;
-    const struct ko_frame *frame;
-    int err = link->ops->next(link, &frame);
-
-    link->ahead = ahead;
-    if (!err)
-        err = link->ops->land(link, to, false);
-    link->ahead = 0;
-    return err;
-}
-
-/* Two slices, one behind the other, of bytes that are 1. */
-static void put_two(const struct puppet *puppet, unsigned char *from)
-{
-    memset(from, 1, 2 * SLICE);
-    put(puppet, 0, from);
-    put(puppet, 1, from + SLICE);
-}
-
-/* What lies behind a slice, in both processes, is read with it. */
-static void what_follows_is_read_with_it(void **state)
-{
-    unsigned char from[3 * SLICE], to[3 * SLICE];
-    struct suite *suite = *state;
-    struct puppet puppet;
-
-    puppet = open_reading(suite, "cma");
-    for (int i = 0; i < 4; i++) { /* 0: all is well; 1: no room; 2: not behind; 3: another call */
-        struct ko_slot *second;
-
-        memset(from, 1, sizeof from);
-        memset(to, 0, sizeof to);
-        put(&puppet, 0, from);
-        put(&puppet, 1, from + (i == 2 ? 2 * SLICE : SLICE));
-        second = ko_window_slot(puppet.link->inbox, (uint32_t)(puppet.link->received + 1) % 2);
-        second->frame.stamp.seq = i == 3;
-        assert_int_equal(land(&puppet, to, i == 1 ? SLICE - 1 : SLICE), KOLO_OK);
-        assert_int_equal(to[SLICE], i == 0);
-        assert_int_equal(second->foreign.state, i == 0 ? KO_FOREIGN_READ : KO_FOREIGN_FREE);
-        memset(from, 2, sizeof from);
-        assert_int_equal(land(&puppet, to + SLICE, 0), KOLO_OK);
-        assert_int_equal(to[0], 1);
-        assert_int_equal(to[SLICE], i == 0 ? 1 : 2); /* it is not read again */
-        assert_int_equal(to[2 * SLICE], 0);
-    }
-    suite_close_puppet(&puppet);
-}
-
-/* What is used where it is read has room for one slice. */
-static void what_follows_is_not_read_to_be_used(void **state)
-{
-    unsigned char from[2 * SLICE];
-    struct suite *suite = *state;
-    const struct ko_frame *frame;
-    const void *body = NULL;
-    struct puppet puppet;
-    struct ko_link *link;
-
-    puppet = open_reading(suite, "cma");
-    link = puppet.link;
-    put_two(&puppet, from);
-    assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
-    link->ahead = SLICE;
-    assert_int_equal(link->ops->peek(link, &body), KOLO_OK);
-    assert_memory_equal(body, from, SLICE);
-    assert_int_equal(ko_window_slot(link->inbox, (uint32_t)(link->received + 1) % 2)->foreign.state,
-                     KO_FOREIGN_FREE);
-    suite_close_puppet(&puppet);
-}
-
-/* It is read again where it goes elsewhere, and not any more where it was withdrawn. */
-static void what_was_read_ahead_may_change(void **state)
-{
-    unsigned char from[2 * SLICE], to[3 * SLICE] = {0};
-    struct suite *suite = *state;
-    struct puppet puppet;
-
-    puppet = open_reading(suite, "cma");
-    put_two(&puppet, from);
-    assert_int_equal(land(&puppet, to, SLICE), KOLO_OK);
-    memset(from, 2, sizeof from);
-    assert_int_equal(land(&puppet, to + 2 * SLICE, 0), KOLO_OK);
-    assert_int_equal(to[2 * SLICE], 2);
-    put_two(&puppet, from);
-    assert_int_equal(land(&puppet, to, SLICE), KOLO_OK);
-    puppet.link->next_in->foreign.state = KO_FOREIGN_WITHDRAWN;
-    assert_int_equal(land(&puppet, to + SLICE, 0), KO_AGAIN);
-    suite_close_puppet(&puppet);
-}
-
 #define CASE(name)              \
     {                           \
         "foreign: " #name, name \
@@ -608,8 +503,5 @@ const struct suite_case suite_foreign_cases[] = {CASE(hostile_invitations),
                                                  CASE(who_cannot_read_is_left_nothing),
                                                  CASE(what_is_left_is_withdrawn),
                                                  CASE(hostile_readers),
-                                                 CASE(taking_what_was_left),
-                                                 CASE(what_follows_is_read_with_it),
-                                                 CASE(what_follows_is_not_read_to_be_used),
-                                                 CASE(what_was_read_ahead_may_change)};
+                                                 CASE(taking_what_was_left)};
 const size_t suite_nforeign_cases = sizeof suite_foreign_cases / sizeof *suite_foreign_cases;

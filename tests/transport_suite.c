@@ -149,6 +149,7 @@ size_t transport_suite_add(struct CMUnitTest *tests, const struct transport_trai
     n += add_list(tests + n, traits, suite_window_cases, suite_nwindow_cases);
     n += add_list(tests + n, traits, suite_reference_cases, suite_nreference_cases);
     n += add_list(tests + n, traits, suite_foreign_cases, suite_nforeign_cases);
+    n += add_list(tests + n, traits, suite_ahead_cases, suite_nahead_cases);
     n += add_list(tests + n, traits, suite_share_cases, suite_nshare_cases);
     n += add_list(tests + n, traits, suite_piece_cases, suite_npiece_cases);
     return n;
