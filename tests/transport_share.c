@@ -252,11 +252,47 @@ static void who_takes_and_ends_is_noticed(void **state)
     assert_int_equal(land_with(suite, OVERREACHES), KOLO_E_PROTOCOL);
 }
 
+/* Whether a slice that is landed has been on offer. */
+static bool is_offered(const struct puppet *puppet)
+{
+    static unsigned char from[SLICE], to[SLICE];
+    struct ko_window *window = puppet->link->inbox;
+
+    suite_fill(from, SLICE, puppet->link->received);
+    ko_store_release(&window->share, 0);
+    assert_int_equal(land_one(puppet, from, to), KOLO_OK);
+    assert_memory_equal(to, from, SLICE);
+    return window->share != 0;
+}
+
+static void only_who_is_idle_is_asked(void **state)
+{
+    struct suite *suite = *state;
+    struct puppet puppet;
+
+    suite_needs_dial(suite);
+    puppet = suite_open_reading(suite, "cma", SLICE);
+    puppet.link->flow = KO_STREAM;
+    assert_true(is_offered(&puppet));
+    puppet.link->flow = KO_MUTUAL; /* the sender reads as much here */
+    assert_false(is_offered(&puppet));
+    puppet.link->flow = KO_STREAM;
+    puppet.link->is_crowded = true; /* it may have no core */
+    assert_false(is_offered(&puppet));
+    puppet.link->is_crowded = false;
+    puppet.link->inbox->sender_sleeps = 1;
+    assert_false(is_offered(&puppet));
+    puppet.link->inbox->sender_sleeps = 0;
+    assert_true(is_offered(&puppet));
+    suite_close_puppet(&puppet);
+}
+
 #define CASE(name)            \
     {                         \
         "share: " #name, name \
     }
 const struct suite_case suite_share_cases[] = {
     CASE(who_waits_writes_what_is_on_offer), CASE(hostile_offers),
-    CASE(what_is_taken_is_waited_for), CASE(who_takes_and_ends_is_noticed)};
+    CASE(what_is_taken_is_waited_for), CASE(who_takes_and_ends_is_noticed),
+    CASE(only_who_is_idle_is_asked)};
 const size_t suite_nshare_cases = sizeof suite_share_cases / sizeof *suite_share_cases;
