@@ -280,7 +280,7 @@ int ko_placed_copy(const struct ko_letter *letter)
     if (!err)
         err = ko_gpu_mark_own(gpu, &placed->copied);
     if (err)
-        placed->instead = NULL; /* as at the end */
+        placed->instead = NULL; /* the GPU may still write there */
     return err;
 }
 
@@ -298,7 +298,6 @@ int ko_placed_replace(struct ko_letter *letter)
     return KOLO_OK;
 }
 
-/* What the GPU may still write is left to it. */
 void ko_placed_end(struct ko_gpu *gpu, struct ko_placed *placed)
 {
     const bool is_over = !placed->copied || !ko_gpu_look_at_mark(gpu, placed->copied);

@@ -73,10 +73,11 @@ struct ko_placed {
     size_t written_from, written_to;
 };
 
-/* A placed send's message is copied to host memory; then it is there instead, and KOLO_OK, KO_AGAIN
- * before. The end of what was copied, for which the GPU may have been late. */
+/* Begins to copy a placed send's message to host memory. */
 int ko_placed_copy(const struct ko_letter *letter);
+/* Once it is there: the letter sends it from there. KO_AGAIN before. */
 int ko_placed_replace(struct ko_letter *letter);
+/* Frees what a placed message had for itself; what the GPU may still write is left to it. */
 void ko_placed_end(struct ko_gpu *gpu, struct ko_placed *placed);
 
 /* GPU memory to send nbytes to a rank from, by the adapters of the link to it; NULL: it has none

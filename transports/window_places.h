@@ -14,10 +14,10 @@
  * - Where that costs less than to fetch a line from the common cache, which is large and far, as
  *   between cores of Intel's, a few places that stay in the caches of both are best.
  *
- * On two cores (Zen 5) with 1 MiB each behind a common cache 1 MiB goes one way in 122 us through
- * one place and in 31 us through 2 MiB of them; on two of a Xeon of the fifth generation, with 2
- * MiB each, a sum of 1 MiB gets to a root in 185 us through 2 MiB of them, in 159 through 1 MiB and
- * in 135 through 512 KiB. tests/bench/README.md says how that is read.
+ * On two cores (AMD EPYC) with 1 MiB each behind a common cache 1 MiB goes one way in 122 us
+ * through one place and in 31 us through 2 MiB of them; on two of a Xeon of the fifth generation,
+ * with 2 MiB each, a sum of 1 MiB gets to a root in 185 us through 2 MiB of them, in 159 through 1
+ * MiB and in 135 through 512 KiB. tests/bench/README.md says how that is read.
  */
 #ifndef KO_WINDOW_PLACES_H
 #define KO_WINDOW_PLACES_H
