@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "store_served.h"
 
-#include "kolo.h"
 #include "socket.h"
 #include "status.h"
+#include "store_text.h"
 #include "wire.h"
 
 #include <setjmp.h>
@@ -51,7 +51,7 @@ void store_work_honestly(void **state)
     int64_t sum = 0;
 
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(kolo_store_set(*state, "honest", (kolo_bytes){"work", 4}), KOLO_OK);
+        assert_int_equal(kolo_store_set(*state, "honest", text("work")), KOLO_OK);
         assert_int_equal(kolo_store_get(*state, "honest", &value, &nbytes), KOLO_OK);
         assert_string_equal(value, "work");
         kolo_free(value);

@@ -5,6 +5,7 @@
  */
 #include "status.h"
 #include "store.h"
+#include "store_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,11 +24,6 @@ struct fixture {
     kolo_store *base;
     kolo_store *store;
 };
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
-}
 
 /* Gets key and compares. */
 static void assert_holds(kolo_store *store, const char *key, const char *expected)

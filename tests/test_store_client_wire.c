@@ -8,6 +8,7 @@
 #include "socket.h"
 #include "status.h"
 #include "store.h"
+#include "store_text.h"
 #include "store_words.h"
 #include "wire.h"
 
@@ -212,11 +213,6 @@ static int close_listener(void **state)
 
     close(player->listen_fd);
     return 0;
-}
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
 }
 
 static void assert_text(void *value, size_t nbytes, const char *expected)

@@ -6,6 +6,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_places.h"
+#include "store_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,11 +22,6 @@
 #include <unistd.h>
 
 enum { THREADS = 4 };
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
-}
 
 /* ---- several keys ------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_session.h"
+#include "store_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,11 +24,6 @@ typedef int open_store(kolo_store **store);
 static int open_tcp(kolo_store **store)
 {
     return kolo_store_open_tcp("127.0.0.1", 0, 1, 20000, store);
-}
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
 }
 
 /* A get that must give expected. */

@@ -5,6 +5,7 @@
 #include "socket.h"
 #include "status.h"
 #include "store.h"
+#include "store_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,11 +20,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
-}
 
 /* Serves in a child of its own, which tells the port and then sleeps. */
 static pid_t start_server_process(int *port)

@@ -6,6 +6,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_served.h"
+#include "store_text.h"
 #include "store_wire.h"
 #include "wire.h"
 
@@ -22,11 +23,6 @@
 #include <unistd.h>
 
 static const char validate[] = "00 cef7853c";
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
-}
 
 /* ---- requests ----------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include "store.h"
 #include "store_served.h"
 #include "store_server.h"
+#include "store_text.h"
 #include "store_wire.h"
 #include "wire.h"
 
@@ -24,11 +25,6 @@
 #include <unistd.h>
 
 static const char validate[] = "00 cef7853c";
-
-static kolo_bytes text(const char *s)
-{
-    return (kolo_bytes){s, strlen(s)};
-}
 
 static void test_garbage_is_cut_off(void **state)
 {
