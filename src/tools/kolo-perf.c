@@ -154,7 +154,7 @@ static int tune(const struct ko_perf_options *options)
     int err = is_first ? check_writable(path) : KOLO_OK;
 
     if (!err)
-        err = ko_perf_tune(&options->placement, &costs);
+        err = ko_perf_tune(&options->placement, options->nsamples, &costs);
     if (!err && is_first)
         err = ko_tuning_write(path, &costs);
     if (err)

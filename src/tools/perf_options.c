@@ -12,6 +12,7 @@
 #include "options.h"
 #include "perf_case.h"
 #include "perf_data.h"
+#include "perf_tune.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -78,7 +79,8 @@ static const struct argp_option option_list[] = {
      2},
     {"cudagraph", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Measurement", 3},
-    {"iters", 'n', "N", 0, "Samples of each row. Default 20, with --percentiles 200", 3},
+    {"iters", 'n', "N", 0,
+     "Samples of each row. Default 20, with --percentiles 200, with --tune 15", 3},
     {"warmup-iters", 'w', "N", 0, "Operations before the first sample. Default 5", 3},
     {"warmup_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
     {"check", 'c', "N", 0, "Times that each result is checked; 0: never. Default 1", 3},
@@ -476,7 +478,9 @@ static void settle(struct argp_state *state, struct input *input)
     if (!input->has_max && options->min_bytes > options->max_bytes)
         options->max_bytes = options->min_bytes;
     if (!options->nsamples)
-        options->nsamples = options->percentiles ? SAMPLES_OF_PERCENTILES : SAMPLES;
+        options->nsamples = options->tune          ? KO_TUNE_ROUNDS
+                            : options->percentiles ? SAMPLES_OF_PERCENTILES
+                                                   : SAMPLES;
     if (options->on_gpu && !input->is_blocking && !options->together)
         options->together = options->percentiles ? 1 : TOGETHER_ON_GPU;
     if (input->is_async && !options->together)
@@ -491,6 +495,8 @@ static void settle(struct argp_state *state, struct input *input)
     else if (options->tune && (options->cases || options->load || options->nprocs > 0))
         argp_error(state, "--tune starts two ranks of its own: it takes neither an operation, "
                           "--load nor -N");
+    else if (options->tune && options->nsamples > KO_TUNE_MOST_ROUNDS)
+        argp_error(state, "--tune takes at most -n %d", KO_TUNE_MOST_ROUNDS);
     else if (options->load && options->cases)
         argp_error(state, "--load measures nothing: no operation is taken");
     else if (!options->load && !options->tune && !options->cases)

@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NRANKS = 2, MOST_RANKS = 64, NROUNDS = 15, ROUND_US = 3000, JOIN_MS = 20000 };
+enum { NRANKS = 2, MOST_RANKS = 64, ROUND_US = 3000, JOIN_MS = 20000 };
 
 enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, COPY, ALL_GATHER, NPROBES };
 
@@ -38,11 +38,14 @@ struct times {
     double us[NPROBES][KO_FOOTPRINTS];
 };
 
+/* What the ranks of a group measure together, in so many rounds; the times are rank 0's. */
+typedef int (*measurement)(kolo_group *group, int nrounds, struct times *times);
+
 struct rank {
     kolo_store *store;
-    int number, n, status;
+    int number, n, nrounds, status;
     char text[KO_ERROR_TEXT];
-    int (*measure)(kolo_group *group, struct times *times);
+    measurement measure;
     struct times *times; /* rank 0's */
 };
 
@@ -141,48 +144,48 @@ static int measure_once(kolo_group *group, const float *in, float *out, struct t
     return err;
 }
 
-static void take_medians(const struct times rounds[NROUNDS], struct times *times)
+static void take_medians(const struct times *rounds, int nrounds, struct times *times)
 {
     for (int probe = 0; probe < NPROBES; probe++)
         for (int f = 0; f < KO_FOOTPRINTS; f++) {
-            double sorted[NROUNDS];
+            double sorted[KO_TUNE_MOST_ROUNDS];
 
-            for (int i = 0; i < NROUNDS; i++)
+            for (int i = 0; i < nrounds; i++)
                 sorted[i] = rounds[i].us[probe][f];
-            qsort(sorted, NROUNDS, sizeof *sorted, compare);
-            times->us[probe][f] = sorted[NROUNDS / 2];
+            qsort(sorted, (size_t)nrounds, sizeof *sorted, compare);
+            times->us[probe][f] = sorted[nrounds / 2];
         }
 }
 
 /* A machine may be slow for a second: every figure is of rounds that lie apart. */
-static int measure_all(kolo_group *group, struct times *times)
+static int measure_all(kolo_group *group, int nrounds, struct times *times)
 {
     const size_t most = (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * (KO_FOOTPRINTS - 1));
     float *in = malloc(most), *out = malloc(most);
-    struct times rounds[NROUNDS];
+    struct times rounds[KO_TUNE_MOST_ROUNDS];
     int err = in && out ? KOLO_OK : ko_fail(KOLO_E_NOMEM, "no memory to measure with");
 
     for (size_t i = 0; !err && i < most / sizeof *in; i++)
         in[i] = out[i] = 1;
-    for (int round = 0; round < NROUNDS && !err; round++)
+    for (int round = 0; round < nrounds && !err; round++)
         err = measure_once(group, in, out, &rounds[round]);
     if (!err)
-        take_medians(rounds, times);
+        take_medians(rounds, nrounds, times);
     free(in);
     free(out);
     return err;
 }
 
 /* The EMPTY probe alone: its median goes where measure_all puts it. */
-static int measure_barrier(kolo_group *group, struct times *times)
+static int measure_barrier(kolo_group *group, int nrounds, struct times *times)
 {
-    double us[NROUNDS];
+    double us[KO_TUNE_MOST_ROUNDS];
     int err = KOLO_OK;
 
-    for (int round = 0; round < NROUNDS && !err; round++)
+    for (int round = 0; round < nrounds && !err; round++)
         err = measure(group, EMPTY, NULL, NULL, 0, &us[round]);
-    qsort(us, NROUNDS, sizeof *us, compare);
-    times->us[EMPTY][0] = us[NROUNDS / 2];
+    qsort(us, (size_t)nrounds, sizeof *us, compare);
+    times->us[EMPTY][0] = us[nrounds / 2];
     return err;
 }
 
@@ -196,7 +199,7 @@ static void *be_rank(void *argument)
     ko_perf_pin(rank->number); /* not by luck beside each other, or on one core */
     err = kolo_group_join_store(rank->store, rank->number, rank->n, JOIN_MS, &group);
     if (!err)
-        err = rank->measure(group, rank->times ? rank->times : &unused);
+        err = rank->measure(group, rank->nrounds, rank->times ? rank->times : &unused);
     rank->status = err;
     strncpy(rank->text, err ? kolo_last_error() : "", sizeof rank->text - 1);
     kolo_group_free(group);
@@ -204,8 +207,8 @@ static void *be_rank(void *argument)
 }
 
 /* Over one transport, by n ranks that are threads. */
-static int measure_over(const char *transport, int n,
-                        int (*body)(kolo_group *group, struct times *times), struct times *times)
+static int measure_over(const char *transport, int n, int nrounds, measurement body,
+                        struct times *times)
 {
     struct rank ranks[MOST_RANKS];
     pthread_t threads[MOST_RANKS];
@@ -216,8 +219,12 @@ static int measure_over(const char *transport, int n,
         return err;
     setenv("KOLO_TRANSPORT", transport, 1);
     for (int i = 0; i < n && !err; i++) {
-        ranks[i] = (struct rank){
-            .store = store, .number = i, .n = n, .measure = body, .times = i ? NULL : times};
+        ranks[i] = (struct rank){.store = store,
+                                 .number = i,
+                                 .n = n,
+                                 .nrounds = nrounds,
+                                 .measure = body,
+                                 .times = i ? NULL : times};
         if (pthread_create(&threads[i], NULL, be_rank, &ranks[i]))
             err = ko_fail(KOLO_E_SYSTEM, "no thread to measure with");
         nthreads += !err;
@@ -230,9 +237,11 @@ static int measure_over(const char *transport, int n,
     return err;
 }
 
-/* Over whatever joins two hosts, by this rank and another that a launcher has started there. */
-static int measure_between_hosts(struct times *times)
+/* Over whatever joins two hosts, by this rank and another that a launcher has started there; in
+ * rank 0's number of rounds. */
+static int measure_between_hosts(int nrounds, struct times *times)
 {
+    int32_t rounds = nrounds;
     kolo_group *group;
     int err = kolo_group_join(NULL, JOIN_MS, &group);
 
@@ -246,7 +255,12 @@ static int measure_between_hosts(struct times *times)
                       "ranks on %d: start it on one machine alone without a launcher",
                       group->size, group->hosts->n);
     if (!err)
-        err = measure_all(group, times);
+        err = kolo_broadcast(group, &rounds, 1, KOLO_INT32, 0);
+    if (!err && (rounds < 1 || rounds > KO_TUNE_MOST_ROUNDS))
+        err = ko_fail(KOLO_E_MISMATCH, "rank 0 wants %d rounds, which is another kolo-perf's",
+                      (int)rounds);
+    if (!err)
+        err = measure_all(group, rounds, times);
     kolo_group_free(group);
     return err;
 }
@@ -320,7 +334,7 @@ static int predict_barrier(const struct ko_costs *costs, int n, double *us)
 
 /* The cost of changing ranks under which the simulated barrier takes as long as the real one did,
  * which grows with it in proportion. With more ranks than are measured here it stays. */
-static int find_change(struct ko_costs *costs)
+static int find_change(struct ko_costs *costs, int nrounds)
 {
     const int n = 2 * (int)costs->cores;
     struct ko_costs trial = *costs;
@@ -331,7 +345,7 @@ static int find_change(struct ko_costs *costs)
     if (n > MOST_RANKS)
         return KOLO_OK;
     setenv("KOLO_ALGO", "barrier=dissemination", 1);
-    err = measure_over("shm", n, measure_barrier, &times);
+    err = measure_over("shm", n, nrounds, measure_barrier, &times);
     unsetenv("KOLO_ALGO");
     if (err)
         return err;
@@ -357,7 +371,7 @@ static void set_variables(void)
     setenv("KOLO_PROTO", "inline,reference", 1);
 }
 
-int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs)
+int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_costs *costs)
 {
     const bool is_launched = placement->size > 1;
     double unused[KO_FOOTPRINTS];
@@ -366,18 +380,18 @@ int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs)
 
     set_variables();
     ko_tuning_usual(costs);
-    err = is_launched ? measure_between_hosts(&remote)
-                      : measure_over("tcp", NRANKS, measure_all, &remote);
+    err = is_launched ? measure_between_hosts(nrounds, &remote)
+                      : measure_over("tcp", NRANKS, nrounds, measure_all, &remote);
     if (err || placement->rank > 0)
         return err;
-    err = measure_over("shm", NRANKS, measure_all, &local);
+    err = measure_over("shm", NRANKS, nrounds, measure_all, &local);
     if (err)
         return err;
     find_link(&remote, &costs->links[KO_REMOTE], unused);
     find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
     find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
     costs->call = local.us[EMPTY][0] * 0.2;
-    err = find_change(costs);
+    err = find_change(costs, nrounds);
     unsetenv("KOLO_TRANSPORT");
     unsetenv("KOLO_PROTO");
     return err;

@@ -9,9 +9,12 @@
 #include "costs.h"
 #include "launcher.h"
 
-/* Some ten seconds. Messages between hosts are measured between this rank and the other of two that
- * have been launched, or of one alone over loopback; the wire stays as it usually is. Costs are set
- * on rank 0. */
-int ko_perf_tune(const struct ko_placement *placement, struct ko_costs *costs);
+/* How many rounds, by default and at most; each cost is a median of theirs. */
+enum { KO_TUNE_ROUNDS = 15, KO_TUNE_MOST_ROUNDS = 100 };
+
+/* Takes a second a round, of 1 to KO_TUNE_MOST_ROUNDS. Messages between hosts are measured between
+ * this rank and the other of two that have been launched, or of one alone over loopback; the wire
+ * stays as it usually is. Costs are set on rank 0. */
+int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_costs *costs);
 
 #endif
