@@ -208,8 +208,9 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * before it sends it (bruck, binomial gather and scatter, short tensors of coalesced calls).
  *
  * Of an all_reduce whose buffers both lie in such memory, the other ranks of the host may write the
- * result there themselves. After a call has failed, one that was late may still do so, until it
- * learns of the failure or its process ends: such a buffer is best freed with the group.
+ * result there themselves, as a sender may help to copy a long message into any memory. After a call
+ * has failed, one that was late may still do so, until it learns of the failure or its process ends:
+ * a buffer of a call that has failed is best freed with the group.
  *
  * After a fork the memory is shared by parent and child. The child's groups take it for ordinary
  * memory. kolo_mem_free, of either, gives up its own access only; what was allocated before a fork

@@ -170,6 +170,8 @@ static int open_link(struct ko_channel *channel, int peer, bool is_optional)
         return ko_group_fail_lost(channel->group, kolo_last_error());
     if (err)
         return ko_group_fail(channel->group, err, kolo_last_error());
+    port->link->limit_ms = &channel->group->timeout_ms;
+    port->link->failed = &channel->group->failed;
     port->link->is_crowded = ko_group_is_crowded(channel->group, contact);
     channel->is_crowded = port->link->is_crowded || (channel->is_crowded && !channel->group->hosts);
     port->link->places.spread = ko_group_spread(channel->group, contact);

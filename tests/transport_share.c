@@ -5,13 +5,16 @@
 #include "transport_suite.h"
 
 #include "clock.h"
+#include "foreign.h"
 #include "foreign_out.h"
+#include "foreign_share.h"
 #include "ranks.h"
 #include "status.h"
 #include "window_slots.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -110,6 +113,24 @@ static void who_waits_writes_what_is_on_offer(void **state)
     close_helper(&helper);
 }
 
+/* The peer is done with a slice, and has come to the next, before its sender comes to help. */
+static void another_offer_is_left_alone(void **state)
+{
+    struct suite *suite = *state;
+    struct helper helper = open_helper(suite);
+    struct ko_link *link = helper.puppet.link;
+
+    help_with(&helper, 0); /* finds the process */
+    ko_store_release(&helper.window->share, offer(2, 0, PAGES));
+    assert_true(ko_foreign_share_help(link, ko_foreign_process_of(link), 1, helper.from, SLICE));
+    expect_written(&helper, 0, 0);
+    assert_int_equal(helper.window->share, offer(2, 0, PAGES));
+    assert_int_equal(helper.window->written, 0);
+    assert_true(ko_foreign_share_help(link, ko_foreign_process_of(link), 2, helper.from, SLICE));
+    expect_written(&helper, 0, PAGES);
+    close_helper(&helper);
+}
+
 /* Nothing but what has been left there. */
 static void hostile_offers(void **state)
 {
@@ -133,7 +154,7 @@ static void hostile_offers(void **state)
 
 /* ---- the receiver has help ------------------------------------------------------------------- */
 
-enum deed { WRITES, GIVES_BACK, HANGS_UP, OVERREACHES };
+enum deed { WRITES, GIVES_BACK, HANGS_UP, OVERREACHES, STANDS_STILL };
 
 struct giver {
     struct ko_window *window;
@@ -207,8 +228,15 @@ static void needs_two_cores(struct suite *suite)
         suite_skip(suite, "there is one core");
 }
 
+/* What the owner of a link sets. */
+struct terms {
+    atomic_int limit_ms, failed;
+};
+
+static const struct terms patient = {10000, 0}, impatient = {20, 0}, failed = {10000, 1};
+
 /* Lands slices until the giver has had a part in one: what the last one ended with. */
-static int land_with(struct suite *suite, enum deed deed)
+static int land_with(struct suite *suite, enum deed deed, const struct terms *terms)
 {
     static unsigned char from[SLICE], to[SLICE];
     const ko_deadline limit = ko_deadline_in(10000);
@@ -216,6 +244,8 @@ static int land_with(struct suite *suite, enum deed deed)
     struct giver giver = {puppet.link->inbox, from, to, deed, puppet.socket, 0, 0};
     int status;
 
+    puppet.link->limit_ms = &terms->limit_ms;
+    puppet.link->failed = &terms->failed;
     do {
         pthread_t thread;
 
@@ -239,8 +269,8 @@ static void what_is_taken_is_waited_for(void **state)
     struct suite *suite = *state;
 
     needs_two_cores(suite);
-    assert_int_equal(land_with(suite, WRITES), KOLO_OK);
-    assert_int_equal(land_with(suite, GIVES_BACK), KOLO_OK);
+    assert_int_equal(land_with(suite, WRITES, &patient), KOLO_OK);
+    assert_int_equal(land_with(suite, GIVES_BACK, &patient), KOLO_OK);
 }
 
 static void who_takes_and_ends_is_noticed(void **state)
@@ -248,8 +278,18 @@ static void who_takes_and_ends_is_noticed(void **state)
     struct suite *suite = *state;
 
     needs_two_cores(suite);
-    assert_int_equal(land_with(suite, HANGS_UP), KOLO_E_PEER_LOST);
-    assert_int_equal(land_with(suite, OVERREACHES), KOLO_E_PROTOCOL);
+    assert_int_equal(land_with(suite, HANGS_UP, &patient), KOLO_E_PEER_LOST);
+    assert_int_equal(land_with(suite, OVERREACHES, &patient), KOLO_E_PROTOCOL);
+}
+
+static void who_takes_and_stands_still_is_not_waited_for_for_ever(void **state)
+{
+    struct suite *suite = *state;
+
+    needs_two_cores(suite);
+    assert_int_equal(land_with(suite, STANDS_STILL, &impatient), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "rank 1 stood still for 20 ms"));
+    assert_int_equal(land_with(suite, STANDS_STILL, &failed), KOLO_E_TIMEOUT);
 }
 
 /* Whether a slice that is landed has been on offer. */
@@ -292,7 +332,11 @@ static void only_who_is_idle_is_asked(void **state)
         "share: " #name, name \
     }
 const struct suite_case suite_share_cases[] = {
-    CASE(who_waits_writes_what_is_on_offer), CASE(hostile_offers),
-    CASE(what_is_taken_is_waited_for), CASE(who_takes_and_ends_is_noticed),
+    CASE(who_waits_writes_what_is_on_offer),
+    CASE(another_offer_is_left_alone),
+    CASE(hostile_offers),
+    CASE(what_is_taken_is_waited_for),
+    CASE(who_takes_and_ends_is_noticed),
+    CASE(who_takes_and_stands_still_is_not_waited_for_for_ever),
     CASE(only_who_is_idle_is_asked)};
 const size_t suite_nshare_cases = sizeof suite_share_cases / sizeof *suite_share_cases;

@@ -291,8 +291,8 @@ static void help(struct ko_link *link, uint64_t step)
     struct ko_foreign_process *process = out->is_refused ? NULL : ko_foreign_process_of(link);
     const size_t nbytes = process ? bytes_left(link, step) : 0;
 
-    if (nbytes &&
-        !ko_foreign_share_help(link, process, out->left[(step - 1) % link->slots].from, nbytes))
+    if (nbytes && !ko_foreign_share_help(link, process, step,
+                                         out->left[(step - 1) % link->slots].from, nbytes))
         out->is_refused = true;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "foreign_share.h"
 
+#include "clock.h"
 #include "link.h"
 #include "status.h"
 #include "window.h"
@@ -19,8 +20,8 @@ enum {
     LEAST_SHARED = 12, /* pages: fewer are copied sooner than both ends have agreed */
     LEAST_TAKEN = 8,   /* which take a few times as long as the call that copies them */
     LOOKS = 2048,      /* at a peer that is still writing, then */
-    NAP_NS = 100000,   /* between two looks, but no more than */
-    NAPS = 100000      /* of these: ten seconds at least */
+    NAP_NS = 100000,   /* between two looks */
+    LIMIT_MS = 10000   /* of the wait for it, if the link's owner sets none */
 };
 
 struct offer {
@@ -69,19 +70,29 @@ static unsigned take_last(uint64_t *word, bool is_alone)
     }
 }
 
+static ko_deadline limit_of(const struct ko_link *link)
+{
+    return ko_deadline_in(link->limit_ms ? atomic_load(link->limit_ms) : LIMIT_MS);
+}
+
+static bool is_in_vain(const struct ko_link *link)
+{
+    return link->failed && atomic_load(link->failed);
+}
+
 /* For a peer that is writing. Who has hung up writes no more. */
-static int nap(const struct ko_link *link, int naps)
+static int nap(const struct ko_link *link, const ko_deadline *limit)
 {
     struct pollfd wire = {.fd = link->wire->fd, .events = POLLRDHUP};
 
     if (poll(&wire, 1, 0) > 0 && wire.revents & (POLLRDHUP | POLLHUP | POLLERR))
         return ko_fail(KOLO_E_PEER_LOST,
                        "rank %d has ended while it wrote into memory of this rank's", link->peer);
-    if (naps >= NAPS)
+    if (is_in_vain(link) || ko_deadline_passed(limit))
         return ko_fail(KOLO_E_TIMEOUT,
-                       "rank %d has stood still for ten seconds while it wrote into memory of this "
-                       "rank's: is it stopped?",
-                       link->peer);
+                       "rank %d stood still for %d ms while it wrote into memory of this rank's: "
+                       "is it stopped? KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the limit",
+                       link->peer, limit->timeout_ms - ko_deadline_left_ms(limit));
     nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     return KOLO_OK;
 }
@@ -90,6 +101,7 @@ static int nap(const struct ko_link *link, int naps)
 static int await_writer(const struct ko_link *link, uint64_t before)
 {
     const struct ko_window *inbox = link->inbox;
+    ko_deadline limit;
     int err = KOLO_OK;
 
     for (int looks = 0; !err; looks++) {
@@ -101,8 +113,11 @@ static int await_writer(const struct ko_link *link, uint64_t before)
             ko_pause();
         else if (looks < 2 * LOOKS)
             sched_yield();
-        else
-            err = nap(link, looks - 2 * LOOKS);
+        else {
+            if (looks == 2 * LOOKS)
+                limit = limit_of(link);
+            err = nap(link, &limit);
+        }
     }
     return err;
 }
@@ -192,9 +207,11 @@ uint64_t ko_foreign_share_asked(const struct ko_link *link)
     return pages_of(offer) ? link->sent - (uint32_t)((uint32_t)link->sent - offer.step) : 0;
 }
 
-/* Pages of what is asked for, as long as that is it; *to is where the first slice is to lie. The
- * peer has begun with its half before we come. */
-static unsigned take_first(struct ko_window *outbox, size_t most, unsigned *first, uint64_t *to)
+/* Pages of what is asked for from that step on, as long as that is it: the peer may offer another
+ * slice at any time. *to is where the first one is to lie. The peer has begun with its half before
+ * we come. */
+static unsigned take_first(struct ko_window *outbox, uint64_t step, size_t most, unsigned *first,
+                           uint64_t *to)
 {
     const uint64_t found = ko_load_acquire(&outbox->share);
     struct offer offer = offer_of(found);
@@ -203,7 +220,10 @@ static unsigned take_first(struct ko_window *outbox, size_t most, unsigned *firs
     *to = ko_load_relaxed(&outbox->share_to);
     *first = offer.first;
     offer.first = (uint16_t)(offer.first + n);
-    return n && offer.first <= most && ko_swap(&outbox->share, found, word_of(offer)) ? n : 0;
+    return n && offer.step == (uint32_t)step && offer.first <= most &&
+                   ko_swap(&outbox->share, found, word_of(offer))
+               ? n
+               : 0;
 }
 
 /* Only this end moves the front. */
@@ -219,13 +239,13 @@ static void give_back(struct ko_window *outbox, unsigned n)
     } while (!ko_swap(&outbox->share, found, word_of(offer)));
 }
 
-bool ko_foreign_share_help(struct ko_link *link, struct ko_foreign_process *process,
+bool ko_foreign_share_help(struct ko_link *link, struct ko_foreign_process *process, uint64_t step,
                            const void *from, size_t nbytes)
 {
     unsigned first, n;
     uint64_t to;
 
-    while ((n = take_first(link->outbox, nbytes / PAGE, &first, &to))) {
+    while ((n = take_first(link->outbox, step, nbytes / PAGE, &first, &to))) {
         const size_t at = (size_t)first * PAGE;
 
         if (ko_foreign_process_write(process, to + at, (const char *)from + at, (size_t)n * PAGE)) {

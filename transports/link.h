@@ -15,6 +15,8 @@
 #include "window_fill.h"
 #include "window_places.h"
 
+#include <stdatomic.h>
+
 struct ko_link;
 
 /* What the peer does with a slice, and so what it costs somebody's time if it goes through a slot.
@@ -90,6 +92,8 @@ struct ko_link {
     const struct ko_slot *end_out, *end_in; /* behind the last of them */
     unsigned protocols;                     /* protocols.h */
     uint32_t inline_end;                    /* bodies of fewer bytes lie in their slots */
+    const atomic_int *limit_ms; /* of its owner's waits, and not 0 once the owner has failed: set */
+    const atomic_int *failed;   /* before it opens, or NULL */
     bool is_crowded; /* set before it opens: ranks of this host take turns on the cores */
     bool has_waited; /* the last look found no slice */
     bool is_split;   /* both ends order others' accesses before they sleep */
