@@ -17,9 +17,11 @@ struct ko_stamp {
         count; /* collectives: elements, as the caller gave them; point to point: bytes in all */
     union {
         struct {
-            uint32_t root; /* the root, 0 if there is none; of an all_reduce, a number for its
-                              options; point to point: the tag */
-            uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN, or KO_POINT_TO_POINT */
+            uint32_t root; /* the root, 0 if there is none; a number for the options of an
+                              all_reduce, for the lengths of several tensors (behind the root, if
+                              there is one, KO_ROOT_BITS of it); point to point: the tag */
+            uint8_t what;  /* enum ko_collective, perhaps with KO_UNEVEN or KO_COALESCED, or
+                              KO_POINT_TO_POINT */
             uint8_t dtype;
             uint8_t op; /* point to point: KO_RECEIPT, KO_EARLY, KO_PLACE, that and KO_CAPTURED, or
                            0; ASIDE and TAKEN: KO_NO_ROOM or 0; REFUSED: KO_TOO_LONG and
@@ -58,6 +60,8 @@ KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
 #define KO_EARLY 16    /* its sender goes on, but wants to hear TAKEN, if only because it is kept */
 #define KO_NO_ROOM 32  /* ASIDE, TAKEN: there is no room to keep more messages in */
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
+#define KO_COALESCED 0x40 /* of several tensors, of which these are some */
+#define KO_ROOT_BITS 16
 
 enum ko_frame_kind {
     KO_FRAME_DATA = 1,  /* nbytes of a slice follow */

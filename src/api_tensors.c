@@ -7,9 +7,7 @@
 static int call_tensors(kolo_group *group, struct ko_call *call, const kolo_tensor *tensors,
                         size_t ntensors, kolo_work **work)
 {
-    call->is_coalesced = true;
-    call->tensors = tensors;
-    call->ntensors = ntensors;
+    ko_call_set_tensors(call, tensors, ntensors);
     return ko_coll_call(group, call, work);
 }
 

@@ -27,8 +27,9 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
         KO_COLLECTIVE_LIST(COLLECTIVE_NAME)
 #undef COLLECTIVE_NAME
     };
-    const bool is_uneven = stamp->what & KO_UNEVEN;
-    const unsigned what = stamp->what & ~(unsigned)KO_UNEVEN;
+    const bool is_uneven = stamp->what & KO_UNEVEN, is_coalesced = stamp->what & KO_COALESCED;
+    const unsigned what = stamp->what & ~(unsigned)(KO_UNEVEN | KO_COALESCED);
+    const uint32_t root = is_coalesced ? stamp->root & ~(~0u << KO_ROOT_BITS) : stamp->root;
     const char *name = what < KO_NCOLLECTIVES ? names[what] : "an unknown call";
     int used;
 
@@ -37,7 +38,10 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
                  (unsigned long long)stamp->seq, stamp->root, (unsigned long long)stamp->count);
         return;
     }
-    used = snprintf(text, nbytes, "%s%s #%llu", name, is_uneven ? "_v" : "",
+    used = snprintf(text, nbytes, "%s%s #%llu", name,
+                    is_uneven      ? "_v"
+                    : is_coalesced ? "_coalesced"
+                                   : "",
                     (unsigned long long)stamp->seq);
     if (is_uneven && !stamp->count) /* of which only the type is known to all */
         used += snprintf(text + used, nbytes - (size_t)used, " of %s",
@@ -49,10 +53,10 @@ void ko_stamp_describe(const struct ko_stamp *stamp, char *text, size_t nbytes)
     if (ko_is_reducing((enum ko_collective)what))
         used +=
             snprintf(text + used, nbytes - (size_t)used, ", %s", kolo_op_name((kolo_op)stamp->op));
-    if (what == KO_ALL_REDUCE && stamp->root) /* coll_epilogue.h */
+    if (stamp->what == KO_ALL_REDUCE && stamp->root) /* coll_epilogue.h */
         snprintf(text + used, nbytes - (size_t)used, ", with options %08x", stamp->root);
     if (ko_has_root((enum ko_collective)what))
-        snprintf(text + used, nbytes - (size_t)used, ", root %u", stamp->root);
+        snprintf(text + used, nbytes - (size_t)used, ", root %u", root);
 }
 
 /* " in all_reduce #5 (...)" for a channel that is in a call, else "". */
@@ -112,8 +116,13 @@ int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_st
     ours = counterpart(channel, theirs, ours);
     ko_stamp_describe(theirs, their_call, sizeof their_call);
     ko_stamp_describe(ours, our_call, sizeof our_call);
-    if (theirs->algorithm != ours->algorithm && theirs->what == ours->what &&
-        theirs->count == ours->count && theirs->dtype == ours->dtype)
+    if (theirs->what == ours->what && theirs->what & KO_COALESCED && !strcmp(their_call, our_call))
+        snprintf(text, sizeof text,
+                 "rank %d and rank %d list tensors of other lengths in %s; all ranks list as many, "
+                 "of the same lengths, in the same order",
+                 peer, channel->group->rank, our_call);
+    else if (theirs->algorithm != ours->algorithm && theirs->what == ours->what &&
+             theirs->count == ours->count && theirs->dtype == ours->dtype)
         snprintf(text, sizeof text,
                  "rank %d and rank %d take different algorithms for %s; set KOLO_ALGO and "
                  "KOLO_DETERMINISTIC alike on all ranks",

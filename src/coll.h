@@ -46,7 +46,7 @@ struct ko_call {
     struct ko_gpu_mark *mark;   /* then: what the call comes behind in the stream; NULL: nothing */
     bool is_coalesced;          /* of several tensors, instead of in, out and count */
     const kolo_tensor *tensors;
-    size_t ntensors;
+    size_t ntensors; /* also where one of them is called alone, or some together */
     struct ko_blocks in_blocks, out_blocks;
     const struct ko_epilogue *epilogue; /* coll_epilogue.h; NULL: none */
     uint32_t options; /* a number for its options, by which ranks notice that theirs differ, or 0 */
@@ -56,6 +56,13 @@ struct ko_call {
 static inline bool ko_call_is_in_stream(const struct ko_call *call)
 {
     return call->is_captured || call->handoff;
+}
+
+/* As stamps have it. */
+static inline uint8_t ko_call_what(const struct ko_call *call)
+{
+    return (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0) |
+                     (call->ntensors ? KO_COALESCED : 0));
 }
 
 struct ko_epilogue;
@@ -98,7 +105,9 @@ typedef int ko_way(kolo_group *group, const struct ko_call *call, ko_run *run);
  * engine's turn. */
 int ko_coll_choose(kolo_group *group, const struct ko_call *call);
 
-/* coll_tensors.c: the call for tensor i alone; and all of it, for whoever has the engine's turn. */
+/* coll_tensors.c: gives a call its tensors; */
+void ko_call_set_tensors(struct ko_call *call, const kolo_tensor *tensors, size_t ntensors);
+/* the call for tensor i alone; and all of it, for whoever has the engine's turn. */
 struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i);
 int ko_coll_run_tensors(kolo_group *group, const struct ko_call *call);
 

@@ -3,6 +3,7 @@
 
 #include "clock.h"
 #include "elements.h"
+#include "fingerprint.h"
 #include "gpu.h"
 #include "status.h"
 
@@ -11,7 +12,7 @@
 
 /* ---- calls ------------------------------------------------------------------------------- */
 
-/* Not 0; others of other options, most likely. */
+/* A number for the options. */
 static uint32_t number_of(const struct ko_epilogue *epilogue)
 {
     const kolo_step *step = &epilogue->step;
@@ -29,11 +30,11 @@ static uint32_t number_of(const struct ko_epilogue *epilogue)
                               ko_float_bits(step->beta2),
                               ko_float_bits(step->epsilon),
                               ko_float_bits(step->factor)};
-    uint64_t hash = 14695981039346656037u;
+    uint64_t print = KO_FINGERPRINT_BEGIN;
 
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) /* FNV-1a, of words */
-        hash = (hash ^ facts[i]) * 1099511628211u;
-    return (uint32_t)(hash >> 32 ^ hash) | 1;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        print = ko_fingerprint_add(print, facts[i]);
+    return ko_fingerprint_end(print);
 }
 
 void ko_call_set_epilogue(struct ko_call *call, const struct ko_epilogue *epilogue)

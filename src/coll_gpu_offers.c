@@ -29,7 +29,7 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_o
         (struct ko_stamp){.seq = group->seq,
                           .count = call->is_uneven ? 0 : call->count,
                           .root = (uint32_t)call->root | call->options,
-                          .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
+                          .what = ko_call_what(call),
                           .dtype = (uint8_t)call->dtype,
                           .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
     offer->factor = call->factor;

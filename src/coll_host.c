@@ -166,7 +166,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->held = call->held;
     v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & KO_REREADS);
     v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
-                                 .what = (uint8_t)(call->what | (call->is_uneven ? KO_UNEVEN : 0)),
+                                 .what = ko_call_what(call),
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
@@ -248,7 +248,8 @@ static bool is_repeatable(const kolo_group *group, const struct ko_call *call)
 {
     const size_t nbytes = call->count << ko_dtype_shift(call->dtype);
 
-    return !call->is_uneven && !call->is_scaled && !call->options && nbytes <= REPEATED_BYTES &&
+    return !call->is_uneven && !call->is_scaled && !call->options && !call->ntensors &&
+           nbytes <= REPEATED_BYTES &&
            (size_t)group->size * nbytes < group->endpoint->cache_bytes &&
            !ko_log_wants(KO_LOG_TRACE);
 }

@@ -5,6 +5,7 @@
  * copying it would cost more than the call.
  */
 #include "coll.h"
+#include "fingerprint.h"
 
 #include <string.h>
 
@@ -17,6 +18,24 @@ struct bundle {
     size_t ntensors;
     size_t count; /* of all */
 };
+
+/* A number for the tensors' lengths; a root has room before it. */
+static uint32_t number_of(const struct ko_call *call)
+{
+    uint64_t print = KO_FINGERPRINT_BEGIN;
+
+    for (size_t i = 0; i < call->ntensors; i++)
+        print = ko_fingerprint_add(print, call->tensors[i].count);
+    return ko_fingerprint_end(print) & (ko_has_root(call->what) ? ~0u << KO_ROOT_BITS : ~0u);
+}
+
+void ko_call_set_tensors(struct ko_call *call, const kolo_tensor *tensors, size_t ntensors)
+{
+    call->is_coalesced = true;
+    call->tensors = tensors;
+    call->ntensors = ntensors;
+    call->options = tensors ? number_of(call) : 0;
+}
 
 static struct bundle next_bundle(const struct ko_call *call, size_t first)
 {

@@ -411,6 +411,88 @@ static void blocks_of_other_lengths_are_told(void **state)
         ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, disagree_on_blocks, NULL), 0);
 }
 
+/* ---- several tensors --------------------------------------------------------------------------
+ */
+
+static int call_tensors(kolo_group *world, enum ko_collective what, const kolo_tensor *tensors,
+                        size_t ntensors)
+{
+    switch (what) {
+    case KO_ALL_REDUCE:
+        return kolo_all_reduce_coalesced(world, tensors, ntensors, KOLO_INT8, KOLO_SUM);
+    case KO_REDUCE:
+        return kolo_reduce_coalesced(world, tensors, ntensors, KOLO_INT8, KOLO_SUM, 1);
+    case KO_BROADCAST:
+        return kolo_broadcast_coalesced(world, tensors, ntensors, KOLO_INT8, 1);
+    case KO_ALL_GATHER:
+        return kolo_all_gather_coalesced(world, tensors, ntensors, KOLO_INT8);
+    default:
+        return kolo_reduce_scatter_coalesced(world, tensors, ntensors, KOLO_INT8, KOLO_SUM);
+    }
+}
+
+static const enum ko_collective of_tensors[] = {KO_ALL_REDUCE, KO_REDUCE, KO_BROADCAST,
+                                                KO_ALL_GATHER, KO_REDUCE_SCATTER};
+
+/* Rank 0 gives 8 elements as 4 and 4, the others as 3 and 5, or as one tensor. */
+static int disagree_on_tensors(kolo_group *world, void *argument)
+{
+    const int number = *(const int *)argument, rank = kolo_group_rank(world);
+    const enum ko_collective what = of_tensors[number / 2];
+    const size_t first = rank == 0 ? 4 : number % 2 ? 8 : 3;
+    unsigned char from[64] = {0}, to[64] = {0};
+    const kolo_tensor tensors[] = {{from, to, first}, {from + 32, to + 32, 8 - first}};
+    char calls[80];
+    int status = call_tensors(world, what, tensors, first == 8 ? 1 : 2);
+
+    if (!status) /* who only sends, or has what it asked for, is told later */
+        status = kolo_barrier(world);
+    snprintf(calls, sizeof calls, "list tensors of other lengths in %s_coalesced #1 of 8 int8",
+             ko_collective_name(what));
+    return check_failure(world, status, calls,
+                         what == KO_ALL_GATHER  ? ""
+                         : what == KO_REDUCE    ? ", sum, root 1;"
+                         : what == KO_BROADCAST ? ", root 1;"
+                                                : ", sum;",
+                         false);
+}
+
+/* One calls for several tensors, the others for as much at once. */
+static int disagree_on_number(kolo_group *world, void *argument)
+{
+    unsigned char from[8] = {0}, to[8];
+    const kolo_tensor tensors[] = {{from, to, 4}, {from + 4, to + 4, 4}};
+    int status;
+
+    (void)argument;
+    status = kolo_group_rank(world) == 1
+                 ? kolo_all_reduce_coalesced(world, tensors, 2, KOLO_INT8, KOLO_SUM)
+                 : kolo_all_reduce(world, from, to, 8, KOLO_INT8, KOLO_SUM);
+    status = status ? status : kolo_barrier(world);
+    return check_failure(world, status, "rank 1 calls all_reduce_coalesced #1 of 8 int8, sum",
+                         "calls all_reduce #1 of 8 int8, sum", false);
+}
+
+static void tensors_of_other_lengths_are_told(void **state)
+{
+    enum { NLISTS = 2 * sizeof of_tensors / sizeof *of_tensors };
+
+    (void)state;
+    for (int i = 0; i < 2 * NLISTS; i++) {
+        int number = i / 2;
+
+        set_variables(i % 2 ? "tcp" : "shm", i % 4 > 1);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2 + i % 3},
+                                   disagree_on_tensors, &number),
+                         0);
+    }
+    set_variables("shm", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, disagree_on_number, NULL), 0);
+}
+
+/* ---- variables ----------------------------------------------------------------------------- */
+
 /* A group takes its algorithm from the environment of its process. */
 static int take_other_algorithm(kolo_group *world, void *argument)
 {
@@ -451,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_does_not_call_is_named),
         cmocka_unit_test(a_rank_that_frees_its_group_is_named),
         cmocka_unit_test(blocks_of_other_lengths_are_told),
+        cmocka_unit_test(tensors_of_other_lengths_are_told),
         cmocka_unit_test(different_algorithms_are_told),
     };
 
