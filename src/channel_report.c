@@ -165,9 +165,10 @@ int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
              "rank %d waited %d ms %s %s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
              "limit",
              channel->group->rank, wait->deadline->timeout_ms, wait->what, who,
-             !port || port->is_open ? ""
-                                    : ", which has not even connected (do all ranks make the same "
-                                      "groups, of the same ranks?)",
+             !port || port->is_open || others[0] /* it waits itself */
+                 ? ""
+                 : ", which has not even connected (do all ranks make the same groups, of the same "
+                   "ranks?)",
              call, others);
     return ko_group_fail(channel->group, KOLO_E_TIMEOUT, text);
 }
