@@ -346,6 +346,11 @@ int ko_handshake_hears(struct ko_handshake *handshake, const void *bytes, size_t
     return err;
 }
 
+bool ko_handshake_is_unanswered(const struct ko_handshake *handshake)
+{
+    return !handshake->is_caller && handshake->at == CHALLENGE_END;
+}
+
 bool ko_handshake_is_over(const struct ko_handshake *handshake)
 {
     return handshake->at == PROOF_END && !handshake->has_failed;

@@ -89,6 +89,9 @@ size_t ko_handshake_wants(const struct ko_handshake *handshake);
  * be: then the connection is to be closed. */
 int ko_handshake_hears(struct ko_handshake *handshake, const void *bytes, size_t nbytes);
 
+/* True of an acceptor's that waits for the caller's proof: one with another token says none. */
+bool ko_handshake_is_unanswered(const struct ko_handshake *handshake);
+
 /* True once this end has said and heard all: the other end is proven. */
 bool ko_handshake_is_over(const struct ko_handshake *handshake);
 

@@ -274,7 +274,8 @@ static bool has_passed(struct ko_connection *connection)
         connection->wanted = wanted;
         err = ko_poller_change(&connection->server->poller, connection->fd, wanted, connection);
     }
-    if (err == KOLO_E_PROTOCOL)
+    if (err == KOLO_E_PROTOCOL ||
+        (err == KOLO_E_PEER_LOST && ko_handshake_is_unanswered(&connection->gate.handshake)))
         ko_connection_warn(connection, kolo_last_error());
     if (err && err != KO_AGAIN)
         ko_connection_cut_off(connection, kolo_last_error());

@@ -126,6 +126,28 @@ static void who_is_refused_is_named(void **state)
     assert_non_null(strstr(line, name));
 }
 
+/* A client with another token is gone as soon as it sees that; one that only knocks is not named.
+ */
+static void who_has_another_token_is_named(void **state)
+{
+    char line[LOG_LINE];
+    kolo_store *store;
+    int64_t nkeys;
+
+    (void)state;
+    log_file_open("WARN");
+    use_token(token);
+    store = serve("127.0.0.1");
+    close(dial(store));
+    use_token("another one of some length");
+    assert_int_equal(join("127.0.0.1", kolo_store_port(store)), KOLO_E_PROTOCOL);
+    assert_int_equal(kolo_store_num_keys(store, &nkeys), KOLO_OK); /* behind that one's end */
+    kolo_store_close(store);
+    assert_int_equal(log_file_close("to the store was closed: ", line), 1);
+    assert_non_null(strstr(line, "ended while the token was to be proven"));
+    assert_non_null(strstr(line, "does the other end have the same?"));
+}
+
 /* The clients' words and errors, each within the first moments of LIMIT_MS. */
 static void tokens(void **state)
 {
@@ -450,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {CASE(tokens),
                                        CASE(who_is_refused_is_named),
+                                       CASE(who_has_another_token_is_named),
                                        CASE(clients_of_pytorch),
                                        CASE(where_that_is_chosen),
                                        CASE(cut_anywhere),
