@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Arrivals are wires that others have begun. Until its hello has come an arrival is a stranger:
- * there may be few of those, for a short time, and the oldest makes room for a newcomer. Who has
- * begun a handshake may take his time over the rest: he goes on only when he next calls the
- * library. With its hello an arrival waits to be claimed by the group that it names, which may not
- * exist yet on this rank: there are as many as peers have begun to use groups that this rank has
- * not come to, which may be many.
+ * there may be few of those, and the oldest makes room for a newcomer. A silent one may be a rank
+ * that computes: it says its first byte, and goes on, only when it next calls the library. So it
+ * may take its time, unless strangers become many. With its hello an arrival waits to be claimed by
+ * the group that it names, which may not exist yet on this rank: there are as many as peers have
+ * begun to use groups that this rank has not come to, which may be many.
  */
 #include "endpoint.h"
 
@@ -25,7 +25,7 @@
 
 enum {
     MOST_STRANGERS = 256,
-    STRANGER_MS = 5000,
+    STRANGER_MS = 5000, /* of silence, where strangers have become many */
     MOST_ARRIVALS = 1 << 15,
     ACCEPTS_AT_ONCE = 64,
     REST_MS = 5000 /* of a store that has not answered */
@@ -33,7 +33,7 @@ enum {
 
 struct ko_arrival {
     struct ko_wire *wire;
-    ko_deadline deadline; /* for the hello */
+    ko_deadline deadline; /* to begin something */
     bool is_ready;        /* the hello has come; whoever claims the wire will poll it */
     char from[KO_SOCKET_NAME];
     struct ko_arrival *next;
@@ -385,12 +385,19 @@ static void accept_all(struct ko_endpoint *endpoint, struct ko_device *device)
     }
 }
 
+/* More than the ranks, and half of what there is room for beside them. */
+static bool has_many_strangers(const struct ko_endpoint *endpoint)
+{
+    return endpoint->nstrangers > MOST_STRANGERS / 2 + endpoint->size;
+}
+
 static int drive_arrival(struct ko_endpoint *endpoint, struct ko_arrival *arrival)
 {
     struct ko_wire *wire = arrival->wire;
     int err = wire->transport->drive(wire);
 
-    if (!err && !wire->has_hello && !wire->has_begun && ko_deadline_passed(&arrival->deadline))
+    if (!err && !wire->has_hello && !wire->has_begun && has_many_strangers(endpoint) &&
+        ko_deadline_passed(&arrival->deadline))
         err = ko_fail(KOLO_E_PROTOCOL, "no hello came within %d ms", STRANGER_MS);
     if (!err && wire->has_hello) {
         ko_poller_remove(&endpoint->poller, wire->fd);
