@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * group_fork.h: a child of fork has none of the threads that its parent's groups need, and shares
- * their connections with it: what it sent there would be taken for its parent's. So all groups that
- * there are have failed in the child, by the time that fork returns.
+ * group_fork.h: a child of fork has none of the threads that its parent's groups need, nor, by the
+ * time that fork returns, their connections (fork_fds.h): what it sent there would be taken for its
+ * parent's. So all groups that there are have failed in the child by then.
  */
 #ifndef KO_GROUP_FORK_H
 #define KO_GROUP_FORK_H

@@ -2,6 +2,7 @@
  *
  * How groups end: aborting, freeing, in a child of fork.
  */
+#include "clock.h"
 #include "group.h"
 #include "letters.h"
 #include "ranks.h"
@@ -9,11 +10,14 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +343,50 @@ static void children_have_no_part_in_groups(void **state)
     }
 }
 
+/* Rank 1 dies, but a child of its lives, as one that loads data does. */
+static int die_before_a_child(kolo_group *group, void *argument)
+{
+    _Atomic pid_t *child = argument;
+    int64_t began_ns;
+    char byte = 0;
+    pid_t pid;
+    int failed = ranks_exchange(group);
+
+    if (failed)
+        return failed;
+    if (kolo_group_rank(group) == 1) {
+        pid = fork();
+        if (!pid) {
+            alarm(40);
+            pause();
+        }
+        atomic_store(child, pid);
+        raise(SIGKILL);
+    }
+    began_ns = ko_now_ns();
+    failed = ranks_expect_soon(began_ns, kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2),
+                               KOLO_E_PEER_LOST, "rank 1");
+    if (atomic_load(child) > 0)
+        kill(atomic_load(child), SIGKILL);
+    return failed;
+}
+
+static void children_do_not_hide_a_death(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp", "rdma"};
+    _Atomic pid_t *child =
+        mmap(NULL, sizeof *child, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 2, .tolerated = 1};
+
+    (void)state;
+    assert_ptr_not_equal(child, MAP_FAILED);
+    for (int i = 0; i < 3; i++) {
+        letters_set(transports[i], false);
+        assert_int_equal(ranks_run(&ranks, die_before_a_child, child), 0);
+    }
+    munmap(child, sizeof *child);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +397,7 @@ int main(void)
         cmocka_unit_test(what_was_sent_arrives),
         cmocka_unit_test(looking_for_failures_changes_nothing),
         cmocka_unit_test(children_have_no_part_in_groups),
+        cmocka_unit_test(children_do_not_hide_a_death),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static bool is_polled(const struct ko_bundle *bundle)
 
 int ko_bundle_fd(const struct ko_bundle *bundle)
 {
-    return is_polled(bundle) ? bundle->poller.epoll_fd : bundle->streams[0]->fd;
+    return is_polled(bundle) ? bundle->poller.epoll_fd : bundle->streams[0]->socket.fd;
 }
 
 /* A poller is readable when anything in it is ready. */
@@ -100,8 +100,8 @@ static int poll_all(struct ko_bundle *bundle, int err)
     int failed = KOLO_OK;
 
     for (int i = 0; is_polled(bundle) && i < bundle->n && !failed; i++)
-        failed = ko_poller_keep(&bundle->poller, bundle->streams[i]->fd, wanted_of(bundle, i),
-                                bundle->streams[i], &bundle->polled[i]);
+        failed = ko_poller_keep(&bundle->poller, bundle->streams[i]->socket.fd,
+                                wanted_of(bundle, i), bundle->streams[i], &bundle->polled[i]);
     return failed ? failed : err;
 }
 
@@ -166,7 +166,7 @@ int ko_bundle_invite(struct ko_bundle *bundle, int asked, struct ko_hello *answe
     invitation->listen_fd = -1;
     if (getrandom(&invitation->secret, sizeof invitation->secret, 0) != sizeof invitation->secret)
         return ko_fail_errno(errno, "getrandom");
-    err = ko_socket_listen_beside(bundle->streams[0]->fd, &invitation->listen_fd, &port);
+    err = ko_socket_listen_beside(bundle->streams[0]->socket.fd, &invitation->listen_fd, &port);
     if (err)
         return err;
     answer->sockets = (uint16_t)n;
@@ -262,7 +262,7 @@ int ko_bundle_join(struct ko_bundle *bundle, const struct ko_hello *answer)
     hello.segment = answer->segment;
     while (bundle->n < answer->sockets && !err) {
         hello.sockets = (uint16_t)bundle->n;
-        err = ko_socket_connect_beside(first->fd, answer->port, &fd);
+        err = ko_socket_connect_beside(first->socket.fd, answer->port, &fd);
         if (!err)
             err = new_stream(bundle, fd, &bundle->streams[bundle->n]);
         if (!err)

@@ -7,6 +7,7 @@
  */
 #include "transport.h"
 
+#include "fork_fds.h"
 #include "poller.h"
 #include "shmem.h"
 #include "socket.h"
@@ -22,6 +23,7 @@
 struct shm_device {
     struct ko_device base;
     char name[KO_UNIX_NAME];
+    struct ko_fork_fd listener;
 };
 
 struct shm_wire {
@@ -47,6 +49,7 @@ static int shm_open_device(const struct ko_site *site, struct ko_device **device
         free(device);
         return err;
     }
+    ko_fork_fd_keep(&device->listener, device->base.listen_fd);
     *device_out = &device->base;
     return KOLO_OK;
 }
@@ -55,7 +58,7 @@ static void shm_close(struct ko_device *device)
 {
     if (!device)
         return;
-    close(device->listen_fd);
+    ko_fork_fd_close(&((struct shm_device *)device)->listener);
     free(device);
 }
 

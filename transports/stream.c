@@ -41,7 +41,7 @@ static void hasten(int fd)
 void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting)
 {
     memset(stream, 0, offsetof(struct ko_stream, ahead));
-    stream->fd = fd;
+    ko_fork_fd_keep(&stream->socket, fd);
     stream->is_unix = is_unix;
     stream->is_connecting = is_connecting;
     stream->pass_fd = -1;
@@ -80,14 +80,14 @@ void ko_stream_greet(struct ko_stream *stream, const struct ko_hello *hello, int
 /* A peer that refuses, or cannot be reached any more, is gone. */
 static int connected(struct ko_stream *stream)
 {
-    int err = ko_socket_connected(stream->fd);
+    int err = ko_socket_connected(stream->socket.fd);
 
     if (err == KO_AGAIN)
         return err;
     stream->is_connecting = false;
     if (err)
         return ko_fail_again(KOLO_E_PEER_LOST, kolo_last_error());
-    hasten(stream->fd);
+    hasten(stream->socket.fd);
     return KOLO_OK;
 }
 
@@ -95,7 +95,7 @@ static int connected(struct ko_stream *stream)
 static int pass(struct ko_stream *stream)
 {
     struct ko_handshake *handshake = &stream->gate.handshake;
-    int err = ko_gate_pass(&stream->gate, stream->fd);
+    int err = ko_gate_pass(&stream->gate, stream->socket.fd);
 
     if (err || stream->cipher || !handshake->claim.is_sealed)
         return err;
@@ -106,8 +106,8 @@ static ssize_t send_pieces(struct ko_stream *stream, const struct iovec *pieces,
                            int pass_fd)
 {
     if (stream->cipher)
-        return ko_cipher_send(stream->cipher, stream->fd, pieces, npieces);
-    return ko_socket_send_pieces(stream->fd, pieces, npieces, pass_fd);
+        return ko_cipher_send(stream->cipher, stream->socket.fd, pieces, npieces);
+    return ko_socket_send_pieces(stream->socket.fd, pieces, npieces, pass_fd);
 }
 
 int ko_stream_greeted(struct ko_stream *stream)
@@ -153,8 +153,8 @@ static int check_hello(const struct ko_hello *hello)
 static ssize_t receive_hello(struct ko_stream *stream, void *to, size_t nbytes)
 {
     if (stream->cipher)
-        return ko_cipher_recv(stream->cipher, stream->fd, to, nbytes);
-    return ko_socket_recv_with(stream->fd, to, nbytes, &stream->got_fd);
+        return ko_cipher_recv(stream->cipher, stream->socket.fd, to, nbytes);
+    return ko_socket_recv_with(stream->socket.fd, to, nbytes, &stream->got_fd);
 }
 
 int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
@@ -283,7 +283,7 @@ int ko_stream_flush(struct ko_stream *stream)
 bool ko_stream_has_delivered(const struct ko_stream *stream)
 {
     return stream->is_out_broken || stream->is_in_ended ||
-           (!stream->first && ko_socket_has_delivered(stream->fd));
+           (!stream->first && ko_socket_has_delivered(stream->socket.fd));
 }
 
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
@@ -330,10 +330,10 @@ static ssize_t receive_some(struct ko_stream *stream, void *to, size_t nbytes)
     ssize_t n;
 
     if (stream->cipher)
-        return ko_cipher_recv(stream->cipher, stream->fd, to, nbytes);
+        return ko_cipher_recv(stream->cipher, stream->socket.fd, to, nbytes);
     if (!stream->is_unix)
-        return recv(stream->fd, to, nbytes, MSG_DONTWAIT);
-    n = ko_socket_recv_with(stream->fd, to, nbytes, &fd);
+        return recv(stream->socket.fd, to, nbytes, MSG_DONTWAIT);
+    n = ko_socket_recv_with(stream->socket.fd, to, nbytes, &fd);
     if (fd >= 0)
         keep_fd(stream, fd);
     return n;
@@ -461,22 +461,20 @@ int ko_stream_wanted(const struct ko_stream *stream)
 void ko_stream_break(struct ko_stream *stream)
 {
     break_out(stream);
-    shutdown(stream->fd, SHUT_RDWR);
+    shutdown(stream->socket.fd, SHUT_RDWR);
 }
 
 void ko_stream_end(struct ko_stream *stream)
 {
     while (stream->first)
         drop_first(stream);
-    if (stream->fd >= 0)
-        close(stream->fd);
+    ko_fork_fd_close(&stream->socket);
     if (stream->got_fd >= 0)
         close(stream->got_fd);
     while (stream->nfds)
         close(stream->fds[--stream->nfds]);
     ko_cipher_free(stream->cipher);
     stream->cipher = NULL;
-    stream->fd = -1;
     stream->got_fd = -1;
 }
 

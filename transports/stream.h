@@ -7,6 +7,7 @@
 #define KO_STREAM_H
 
 #include "cipher.h"
+#include "fork_fds.h"
 #include "secret_gate.h"
 #include "transport.h"
 
@@ -30,7 +31,7 @@ static inline size_t ko_stream_head_bytes(size_t nbytes)
 enum { KO_STREAM_FDS = 4 };
 
 struct ko_stream {
-    int fd;
+    struct ko_fork_fd socket;
     bool is_unix;
     bool is_connecting;
     bool is_out_broken; /* writes fail: the other end is gone */

@@ -5,6 +5,7 @@
  */
 #include "bundle.h"
 #include "config.h"
+#include "fork_fds.h"
 #include "socket.h"
 #include "status.h"
 
@@ -26,6 +27,7 @@ struct tcp_address {
 
 struct tcp_device {
     struct ko_device base;
+    struct ko_fork_fd listener;
     struct tcp_address address;
     struct ko_guard guard;
     bool is_sealed; /* KOLO_ENCRYPT */
@@ -85,6 +87,7 @@ static int tcp_open(const struct ko_site *site, struct ko_device **device_out)
         free(device);
         return err;
     }
+    ko_fork_fd_keep(&device->listener, device->base.listen_fd);
     if (site->rank == 0)
         ko_guard_warn(&device->guard, device->base.listen_fd, "take part in the job");
     *device_out = &device->base;
@@ -95,7 +98,7 @@ static void tcp_close(struct ko_device *device)
 {
     if (!device)
         return;
-    close(device->listen_fd);
+    ko_fork_fd_close(&((struct tcp_device *)device)->listener);
     ko_secret_forget(&((struct tcp_device *)device)->guard.secret);
     free(device);
 }
