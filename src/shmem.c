@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -65,6 +66,20 @@ static int check_spare(size_t nbytes)
                    spare);
 }
 
+/* On older kernels any signal ends it, and a retry begins again: where a profiler's come every few
+ * milliseconds, as many pages as it takes longer to find would never be found. */
+static int reserve(int fd, size_t nbytes)
+{
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = posix_fallocate(fd, 0, (off_t)nbytes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 /* fallocate, not ftruncate: a file system's limit is an error here and not a signal later. */
 static int allocate(struct ko_segment *segment)
 {
@@ -75,7 +90,7 @@ static int allocate(struct ko_segment *segment)
     segment->fd = memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0 || fchmod(segment->fd, S_IRUSR | S_IWUSR))
         return ko_fail_errno(errno, "memfd_create");
-    error = posix_fallocate(segment->fd, 0, (off_t)segment->nbytes);
+    error = reserve(segment->fd, segment->nbytes);
     if (error)
         return ko_fail_errno(error,
                              "allocating a shared segment of %zu bytes (KOLO_SLOTS and "
