@@ -101,6 +101,14 @@ static int allocate(struct ko_segment *segment)
     return map(segment, PROT_READ | PROT_WRITE);
 }
 
+static int choose_id(uint64_t *id)
+{
+    while (!*id)
+        if (getrandom(id, sizeof *id, 0) < 0 && errno != EINTR)
+            return ko_fail_errno(errno, "getrandom, for a shared segment");
+    return KOLO_OK;
+}
+
 int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
 {
     struct ko_segment *segment = ko_alloc(sizeof *segment, "a shared segment");
@@ -110,10 +118,9 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
         return KOLO_E_NOMEM;
     (void)pthread_once(&is_watching_forks, watch_forks);
     *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = -1};
-    while (!segment->id)
-        if (getrandom(&segment->id, sizeof segment->id, 0) != sizeof segment->id)
-            segment->id = 0;
-    err = allocate(segment);
+    err = choose_id(&segment->id);
+    if (!err)
+        err = allocate(segment);
     if (err) {
         ko_segment_close_fd(segment);
         free(segment);

@@ -19,7 +19,9 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,6 +166,30 @@ static void gone_user(void **state)
     ko_segment_release(segment);
 }
 
+static int nrefusals; /* of getrandom's next calls, as by a sandbox */
+
+ssize_t getrandom(void *bytes, size_t nbytes, unsigned flags)
+{
+    if (nrefusals > 0) {
+        nrefusals--;
+        errno = EPERM;
+        return -1;
+    }
+    return syscall(SYS_getrandom, bytes, nbytes, flags);
+}
+
+static void no_random_numbers(void **state)
+{
+    struct ko_segment *segment = NULL;
+
+    (void)state;
+    nrefusals = 3;
+    assert_int_equal(ko_segment_create(4096, &segment), KOLO_E_SYSTEM);
+    assert_int_equal(nrefusals, 2);
+    assert_null(segment);
+    nrefusals = 0;
+}
+
 /* As of an older kernel to a thread that a profiler's signals come to. */
 int posix_fallocate(int fd, off_t offset, off_t nbytes)
 {
@@ -193,11 +219,15 @@ static void signals_do_not_interrupt(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(create),    cmocka_unit_test(find),
-        cmocka_unit_test(map_again), cmocka_unit_test(sealed),
-        cmocka_unit_test(refused),   cmocka_unit_test(faults),
-        cmocka_unit_test(gone_user), cmocka_unit_test(signals_do_not_interrupt)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(create),
+                                       cmocka_unit_test(find),
+                                       cmocka_unit_test(map_again),
+                                       cmocka_unit_test(sealed),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(faults),
+                                       cmocka_unit_test(gone_user),
+                                       cmocka_unit_test(no_random_numbers),
+                                       cmocka_unit_test(signals_do_not_interrupt)};
 
     return cmocka_run_group_tests_name("shmem", tests, NULL, NULL);
 }
