@@ -68,6 +68,7 @@ struct ko_correspondence {
     bool has_no_room;  /* there was none */
     int nfinished;     /* letters completed since the mailbox last counted */
     unsigned unlooked; /* times that nothing was wanted of the peer */
+    bool has_left;     /* it has freed its group: what is to be sent stays here */
     bool is_drained;   /* by the last look nothing has been left in the link */
 
     /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */

@@ -240,7 +240,7 @@ int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
     int err = KOLO_OK;
 
     with->has_more = false;
-    while ((letter = with->sending.first) && !err) {
+    while (!err && !with->has_left && (letter = with->sending.first)) {
         if (is_to_be_announced(with, letter, link)) {
             err = announce(with, letter, link);
             continue;

@@ -89,13 +89,14 @@ static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link
     do {
         received = link->received;
         noticed = link->noticed;
-        err = ko_correspondence_drive(&mailbox->with[peer], link, wanted);
+        with->has_left = mailbox->channel.ports[peer].has_left;
+        err = ko_correspondence_drive(with, link, wanted);
         if (!err && (with->has_more || link->has_notice)) {
             err = ko_channel_listen(&mailbox->channel, peer);
             with->listened = link->sent;
         }
         if (mailbox->channel.ports[peer].has_left)
-            mailbox->with[peer].asking = 0;
+            with->asking = 0;
         is_moving = with->has_more || link->noticed != noticed ||
                     (peer == mailbox->group->rank && link->received != received);
     } while (!err && is_moving);

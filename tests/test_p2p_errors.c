@@ -119,6 +119,31 @@ static void a_peer_that_frees_its_group_is_named(void **state)
     letters_run(2, leave_the_receiver);
 }
 
+/* And while rank 0 only sends to it, which it does not notice at once. */
+static int leave_a_sender(kolo_group *group, void *argument)
+{
+    const int64_t began_ns = ko_now_ns();
+    unsigned char byte = 0;
+    int err;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 1)
+        return letter_take(group, 0, 0, 0, 1);
+    if (letter_post(group, 0, 0, 1, 1))
+        return 1;
+    do {
+        ranks_nap_ms(1);
+        err = kolo_send(group, &byte, 1, KOLO_UINT8, 1, 2);
+    } while (!err && (ko_now_ns() - began_ns) / 1000000 < RANKS_SOON_MS);
+    return ranks_expect(err, KOLO_E_PEER_LOST, "has freed its group");
+}
+
+static void sends_to_nobody_fail(void **state)
+{
+    (void)state;
+    letters_run(2, leave_a_sender);
+}
+
 /* What arrived before the sender left can still be received. */
 static int leave_a_message(kolo_group *group, void *argument)
 {
@@ -253,6 +278,7 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_message_without_a_bell_is_sent_once),
         cmocka_unit_test(a_peer_that_frees_its_group_is_named),
+        cmocka_unit_test(sends_to_nobody_fail),
         cmocka_unit_test(a_message_outlives_its_senders_group),
         cmocka_unit_test(the_deadline_names_the_peer),
         cmocka_unit_test(who_keeps_a_row_waiting_is_named),
