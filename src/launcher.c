@@ -2,7 +2,9 @@
  *
  * The table says which variable holds what; the code below it is the same for all launchers, but
  * for where ranks meet. What the row that counts leaves open is taken from the rows below it that
- * give the same rank and size: srun --mpi=pmi2 sets PMI's variables and Slurm's.
+ * give the same rank and size: srun --mpi=pmi2 sets PMI's variables and Slurm's. But not what all
+ * ranks of a job must understand alike: a row below may give some of them their rank and size, and
+ * others not, as those that a shell of srun's has started.
  */
 #include "launcher.h"
 
@@ -240,10 +242,22 @@ static int read_details(char *const *environment, const struct row *row,
         err = read_slurm_local_size(environment, row, placement);
     if (!err && placement->restart == 0)
         err = read_number(environment, row->restart, 0, INT_MAX, &placement->restart);
-    if (!err && placement->attempt == 0)
-        err = read_number(environment, row->attempt, 0, INT_MAX, &placement->attempt);
     if (!err)
         err = read_job(environment, row, placement);
+    return err;
+}
+
+/* What the row that counts says, which all ranks are told alike. */
+static int read_own_row(char *const *environment, const struct row *row,
+                        struct ko_placement *placement)
+{
+    int err = read_rank(environment, row, placement);
+
+    if (!err)
+        err = read_number(environment, row->attempt, 0, INT_MAX, &placement->attempt);
+    if (!err)
+        err = read_details(environment, row, placement);
+    placement->is_job_shared = placement->job[0];
     return err;
 }
 
@@ -293,7 +307,7 @@ static int read_rows_below(char *const *environment, const struct row *row,
             snprintf(
                 placement->warning, sizeof placement->warning,
                 "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former "
-                "left over from another job?",
+                "left over from another job, or the latter of what has started this one?",
                 placement->rank_name, placement->rank, placement->size, row->rank, rank, size);
     }
     return err;
@@ -548,9 +562,7 @@ int ko_placement_read(char *const *environment, struct ko_placement *placement)
         row++;
     if (row == rows + NROWS)
         return be_alone(environment, placement);
-    err = read_rank(environment, row, placement);
-    if (!err)
-        err = read_details(environment, row, placement);
+    err = read_own_row(environment, row, placement);
     if (!err)
         err = read_rows_below(environment, row, placement);
     if (!err)

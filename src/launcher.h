@@ -34,6 +34,8 @@ struct ko_placement {
     int restart;           /* 0 at first; torchrun's ranks may be told different numbers */
     int attempt;           /* the same if all ranks are sure to be told the same number; else 0 */
     char job[KO_JOB_TEXT]; /* "": not said */
+    bool is_job_shared;    /* all ranks are told of this job; else a launcher around them said so,
+                            * perhaps not to all */
     enum ko_meeting meeting;
     char host[KO_HOST_TEXT];
     int port, pmi_fd;              /* 0, and -1: none */

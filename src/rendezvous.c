@@ -154,15 +154,15 @@ static void free_world(struct ko_world *world)
 }
 
 /* Jobs that follow one another over one store must not see each other's keys: each has its own
- * name, each attempt its number, if it is sure to be the same on all ranks; and in a store that
+ * name, each attempt its number, if they are sure to be the same on all ranks; and in a store that
  * outlives our groups each time that they join is a round. */
 static int open_keys(struct ko_world *world, const struct ko_placement *placement,
                      const ko_deadline *deadline)
 {
+    const char *job = placement->is_job_shared ? placement->job : "";
     char prefix[KO_JOB_TEXT + 32];
 
-    snprintf(prefix, sizeof prefix, "kolo/%s%s%d", placement->job, placement->job[0] ? "/" : "",
-             placement->attempt);
+    snprintf(prefix, sizeof prefix, "kolo/%s%s%d", job, *job ? "/" : "", placement->attempt);
     return world->has_rounds ? ko_world_open_round(world, prefix, deadline)
                              : kolo_store_open_prefix(world->store, prefix, &world->keys);
 }

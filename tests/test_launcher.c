@@ -75,6 +75,10 @@ static void refuse(const char *environment, const char *text)
     "SLURM_JOB_ID=7 SLURM_STEP_ID=3 SLURM_PROCID=3 SLURM_NTASKS=9 SLURM_STEP_NUM_TASKS=4 " \
     "SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 " \
     "SLURM_STEP_NODELIST=n[01-02] "
+/* Of rank 0 of two, in a job that has been started a second time. */
+#define AROUND                                                                                 \
+    "SLURM_JOB_ID=1234 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 " \
+    "SLURM_RESTART_COUNT=1 "
 
 static void every_launcher_is_understood(void **state)
 {
@@ -168,7 +172,34 @@ static void a_job_that_is_not_larger_than_one_around_it_is_doubtful(void **state
     assert_string_equal(placement.warning, "");
 }
 
-/* A batch script, or a shell that salloc has opened, has a step's number but no ranks. */
+/* Ranks that are started in a rank of another launcher's, and inherit its number: that is one of
+ * theirs and not the others'. What they look for one another by is the same on all. */
+static void only_the_row_that_counts_says_what_all_must_agree_on(void **state)
+{
+    static const char *const own[][2] = {
+        {"RANK", "WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5"},
+        {"RANK", "WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5 KOLORUN_ATTEMPT=0"},
+        {"KOLO_RANK", "KOLO_SIZE=2 KOLO_MASTER=h:5 TORCHELASTIC_RUN_ID=x RANK=0 WORLD_SIZE=2 "
+                      "KOLORUN_ATTEMPT=1"},
+        {"PMI_RANK", "PMI_SIZE=2 PMI_FD=9"}};
+    struct ko_placement placement;
+    char text[600];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            snprintf(text, sizeof text, "%s=%d %s " AROUND, own[i][0], rank, own[i][1]);
+            assert_int_equal(read_text(text, &placement), 0);
+            assert_int_equal(placement.attempt, 0);
+            assert_false(placement.is_job_shared);
+        }
+    assert_int_equal(read_text(TORCH SRUN, &placement), 0);
+    assert_true(placement.is_job_shared);
+    assert_string_equal(placement.job, "none");
+    assert_int_equal(read_text(SRUN, &placement), 0);
+    assert_true(placement.is_job_shared);
+}
+
 /* Where nothing but the step says the port, it is one that a firewall lets through. */
 static void the_port_of_a_step_is_of_the_range(void **state)
 {
@@ -189,6 +220,7 @@ static void the_port_of_a_step_is_of_the_range(void **state)
     refuse("KOLO_PORT_RANGE=5 " SRUN, "KOLO_PORT_RANGE is \"5\"; it takes two ports");
 }
 
+/* A batch script, or a shell that salloc has opened, has a step's number but no ranks. */
 static void scripts_of_slurm_are_single(void **state)
 {
     (void)state;
@@ -366,6 +398,7 @@ int main(void)
         cmocka_unit_test(more_than_one_launcher),
         cmocka_unit_test(an_address_counts_before_the_launchers_way),
         cmocka_unit_test(a_job_that_is_not_larger_than_one_around_it_is_doubtful),
+        cmocka_unit_test(only_the_row_that_counts_says_what_all_must_agree_on),
         cmocka_unit_test(the_port_of_a_step_is_of_the_range),
         cmocka_unit_test(scripts_of_slurm_are_single),
         cmocka_unit_test(half_set_environments_are_refused),

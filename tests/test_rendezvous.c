@@ -111,6 +111,48 @@ static void attempts_of_kolorun_do_not_meet(void **state)
     join_with_counts(&counts);
 }
 
+/* Ranks that are started in a shell of srun's, or by kolorun under it, inherit the variables of
+ * one of its ranks: those say what only one rank is to believe, or none. */
+static int join_inside_another(kolo_group *group, void *argument)
+{
+    const int *around = argument;
+    kolo_group *world = NULL;
+    int err;
+
+    set_number("RANK", kolo_group_rank(group));
+    set_number("WORLD_SIZE", kolo_group_size(group));
+    set_number("SLURM_PROCID", around[1 + kolo_group_rank(group)]);
+    set_number("SLURM_STEP_NUM_TASKS", kolo_group_size(group));
+    setenv("SLURM_JOB_ID", "1234", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_RESTART_COUNT", "1", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("MASTER_PORT", around[0]);
+    err = kolo_group_join("env://", 8000, &world);
+    if (!err)
+        err = kolo_barrier(world);
+    kolo_group_free(world);
+    return err ? ranks_fail("status %d: %s", err, kolo_last_error()) : 0;
+}
+
+static void ranks_inside_another_job_meet(void **state)
+{
+    int shell[] = {0, 0, 0}, kolorun[] = {0, 0, 2, 1}; /* a port, the ranks around */
+
+    (void)state;
+    if (HAS_TSAN)
+        skip();
+    shell[0] = ranks_reserve_port();
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, join_inside_another, shell), 0);
+    kolorun[0] = ranks_reserve_port();
+    setenv("KOLORUN_ATTEMPT", "0", 1);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, join_inside_another, kolorun),
+        0);
+    unsetenv("KOLORUN_ATTEMPT");
+}
+
 /* ---- ranks as threads --------------------------------------------------------------------- */
 
 struct joiner {
@@ -413,6 +455,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(torchruns_counts_may_differ),
         cmocka_unit_test(attempts_of_kolorun_do_not_meet),
+        cmocka_unit_test(ranks_inside_another_job_meet),
         cmocka_unit_test(sizes_that_differ_are_said_on_all_ranks),
         cmocka_unit_test(one_of_another_size_is_what_all_hear_of),
         cmocka_unit_test(a_late_rank_of_another_size_disturbs_nobody),
