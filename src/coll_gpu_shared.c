@@ -363,13 +363,14 @@ static int await_stream(kolo_group *group)
     return ko_group_check(group);
 }
 
-/* Into the caller's stream, or, where that waits for the call, into the group's own, behind what is
- * before the call in the other. */
+/* Into the stream of the caller who waits for that. Where he has gone on, so that it waits for the
+ * call, or has no element of it, so that his stream has nothing to do with it: into the group's
+ * own, behind what is before the call in the other. */
 static int put_in_stream(kolo_group *group, const struct ko_call *call,
                          const struct ko_gpu_plan *plan)
 {
     const ko_deadline deadline = longer_than_the_watch(group);
-    const bool is_callers = !call->handoff || ko_handoff_take(call->handoff);
+    const bool is_callers = call->handoff ? ko_handoff_take(call->handoff) : call->is_on_gpu;
     int err = is_callers ? KOLO_OK : ko_gpu_follow_mark(group->gpu, call->mark);
 
     if (!err)
@@ -401,7 +402,7 @@ static int run_in_stream(kolo_group *group, const struct ko_call *call,
     }
     if (err)
         return ko_group_check(group);
-    return call->handoff ? ko_group_check(group) : await_stream(group);
+    return call->handoff || !call->is_on_gpu ? ko_group_check(group) : await_stream(group);
 }
 
 static int run_if_reached(kolo_group *group, const struct ko_call *call, struct meeting *meeting,

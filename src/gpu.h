@@ -95,7 +95,7 @@ void ko_gpu_let_all_go(struct ko_gpu *gpu);
 int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 
-/* What comes into the group's own stream from now on waits for a mark. */
+/* What comes into the group's own stream from now on waits for a mark; NULL: for none. */
 int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark);
 
 /* The stream itself, and whether what comes into it is captured for a graph. */

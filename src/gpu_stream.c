@@ -297,9 +297,9 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
 {
     ko_cu_result result;
-    int err = ko_gpu_enter(gpu);
+    int err = mark ? ko_gpu_enter(gpu) : KOLO_OK;
 
-    if (err)
+    if (err || !mark)
         return err;
     result = gpu->cuda->stream_await_event(gpu->own, mark->reached, 0);
     ko_gpu_leave(gpu);

@@ -389,6 +389,121 @@ static void graphs(void **state)
     }
 }
 
+/* ---- ranks that have nothing ----------------------------------------------------------------- */
+
+/* Rank 1 has no element of the call, which gives rank 0 its own. */
+static int begin(kolo_group *group, enum call call, ko_cu_ptr in, ko_cu_ptr out, kolo_work **work)
+{
+    const size_t given = kolo_group_rank(group) ? 0 : COUNT, lengths[] = {given, 0};
+    const kolo_blocks blocks = {lengths, NULL};
+
+    if (call == GATHER)
+        return kolo_gather_v_async(group, at(in), given, at(out), &blocks, KOLO_INT32, 0, work);
+    if (call == SCATTER)
+        return kolo_scatter_v_async(group, at(in), &blocks, at(out), given, KOLO_INT32, 0, work);
+    return kolo_all_to_all_v_async(group, at(in), &blocks, at(out), &blocks, KOLO_INT32, work);
+}
+
+static int finish(kolo_work *work)
+{
+    int failed = ranks_expect(kolo_work_wait(work, -1), KOLO_OK, "");
+
+    kolo_work_free(work);
+    return failed;
+}
+
+static void fill_with(ko_cu_ptr memory, unsigned char byte)
+{
+    if (gpu_rank.cuda->fill(memory, byte, COUNT * sizeof(int), gpu_rank.stream))
+        abort();
+}
+
+static int expect_bytes(ko_cu_ptr memory, unsigned char byte, const char *what)
+{
+    unsigned char have[COUNT * sizeof(int)];
+
+    if (gpu_rank.cuda->copy((uintptr_t)have, memory, sizeof have, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        return ranks_fail("%s: the stream has failed", what);
+    for (size_t i = 0; i < sizeof have; i++)
+        if (have[i] != byte)
+            return ranks_fail("%s: byte %zu is %d, not %d", what, i, have[i], byte);
+    return 0;
+}
+
+/* Between the two rank 1 has made a call, and put more into its stream, and rank 0 not yet. */
+static int come_first(kolo_group *group)
+{
+    return kolo_send(group, "", 1, KOLO_UINT8, 0, 1) ? ranks_fail("a word to rank 0") : 0;
+}
+
+static int come_last(kolo_group *group)
+{
+    char word;
+
+    return kolo_recv(group, &word, 1, KOLO_UINT8, 1, 1) ? ranks_fail("a word of rank 1's") : 0;
+}
+
+/* Behind the call rank 1 receives what rank 0 has of it: its stream waits for that. */
+static int receive_behind(kolo_group *group, enum call call, ko_cu_ptr in, ko_cu_ptr out)
+{
+    const int rank = kolo_group_rank(group);
+    kolo_work *called, *message;
+    int failed;
+
+    fill_with(in, (unsigned char)(call + 1));
+    failed = rank ? 0 : come_last(group);
+    if (failed || begin(group, call, in, out, &called))
+        return ranks_fail("call %d", call);
+    if (rank ? kolo_irecv(group, at(out), COUNT, KOLO_INT32, 0, 0, &message)
+             : kolo_isend(group, at(out), COUNT, KOLO_INT32, 1, 0, &message))
+        return ranks_fail("the message behind it");
+    failed = (rank && come_first(group)) | finish(called) | finish(message);
+    return failed || expect_bytes(out, (unsigned char)(call + 1), "behind a call of nothing");
+}
+
+/* Behind the call rank 1 captures its stream for a graph, which the call has no part in. */
+static int capture_behind(kolo_group *group, enum call call, ko_cu_ptr in, ko_cu_ptr out)
+{
+    ko_cu_graph_exec exec = NULL;
+    kolo_work *called;
+    int failed;
+
+    fill_with(in, (unsigned char)(call + 1));
+    if (kolo_group_rank(group) == 0) {
+        if (come_last(group) || begin(group, call, in, out, &called))
+            return ranks_fail("call %d", call);
+        return finish(called) || expect_bytes(out, (unsigned char)(call + 1), "a call");
+    }
+    if (begin(group, call, in, out, &called) || gpu_rank_capture())
+        return ranks_fail("call %d", call);
+    fill_with(out, 99);
+    failed = come_first(group) | finish(called) | gpu_rank_captured(&exec);
+    if (failed || gpu_rank.cuda->graph_launch(exec, gpu_rank.stream))
+        return ranks_fail("the graph");
+    failed = expect_bytes(out, 99, "a graph beside a call of nothing");
+    (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
+}
+
+static int have_nothing(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group);
+    ko_cu_ptr in = alloc(COUNT * sizeof(int)), out = alloc(COUNT * sizeof(int));
+
+    (void)unused;
+    for (enum call call = GATHER; call <= EXCHANGE && !failed; call++)
+        failed = receive_behind(group, call, in, out) || capture_behind(group, call, in, out);
+    return gpu_rank_leave(failed);
+}
+
+static void ranks_without_elements(void **state)
+{
+    (void)state;
+    run_on("1", RANKS_PROCESSES, 2, have_nothing);
+    run_on("2", RANKS_PROCESSES, 2, have_nothing);
+}
+
 /* ---- what differs ---------------------------------------------------------------------------- */
 
 static int disagree(kolo_group *group, void *unused)
@@ -444,14 +559,16 @@ static void among_threads(void **state)
     run_on("1", RANKS_THREADS, 2, sum_all);
     run_on("3", RANKS_THREADS, 3, sum_all);
     run_on("1", RANKS_THREADS, 3, launch);
+    run_on("1", RANKS_THREADS, 2, have_nothing);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_byte_moves_twice), cmocka_unit_test(blocks_of_all_lengths),
-        cmocka_unit_test(sums_of_products),    cmocka_unit_test(graphs),
-        cmocka_unit_test(mismatches),          cmocka_unit_test(among_threads),
+        cmocka_unit_test(no_byte_moves_twice),    cmocka_unit_test(blocks_of_all_lengths),
+        cmocka_unit_test(sums_of_products),       cmocka_unit_test(graphs),
+        cmocka_unit_test(ranks_without_elements), cmocka_unit_test(mismatches),
+        cmocka_unit_test(among_threads),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);
