@@ -314,8 +314,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * work on copies of it, of up to 32 MiB of each buffer, in other memory of the GPU; with blocks of
  * different lengths, or the step of an optimizer, in the host's, as do messages. Where ranks that
  * are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses
- * CUDA: the GPU has 8 queues for a process's streams else, of which each rank has up to three, this
- * one and two of the library's, and a stream may stand behind another's that waits, or that has
+ * CUDA: the GPU has 8 queues for a process's streams else, of which each rank has up to four, this
+ * one and three of the library's, and a stream may stand behind another's that waits, or that has
  * other work. A group's first call of this is a collective one, which a rank without a GPU makes
  * too; any rank may have another GPU, or none. Another stream may be set later, of the same GPU;
  * until then calls use this one, barriers too, so set another before destroying it, or free the

@@ -365,7 +365,7 @@ static int await_stream(kolo_group *group)
 
 /* Into the stream of the caller who waits for that. Where he has gone on, so that it waits for the
  * call, or has no element of it, so that his stream has nothing to do with it: into the group's
- * own, behind what is before the call in the other. */
+ * late one, behind what is before the call in the other. */
 static int put_in_stream(kolo_group *group, const struct ko_call *call,
                          const struct ko_gpu_plan *plan)
 {
@@ -376,11 +376,11 @@ static int put_in_stream(kolo_group *group, const struct ko_call *call,
     if (!err)
         err = ko_coll_put_in_stream(group, call, plan,
                                     is_callers ? ko_gpu_user_stream(group->gpu)
-                                               : ko_gpu_own_stream(group->gpu));
+                                               : ko_gpu_late_stream(group->gpu));
     if (!err)
         err = await_parts(group);
     if (!err && !is_callers)
-        err = ko_gpu_finish(group->gpu, &deadline);
+        err = ko_gpu_finish_late(group->gpu, &deadline);
     return err;
 }
 

@@ -67,9 +67,9 @@ static ko_cu_result find_context(struct ko_gpu *gpu, ko_cu_stream stream)
     return result;
 }
 
-/* With the context. Ours is an urgent stream: those of one kind may share a queue of the GPU's, and
+/* With the context. Ours are urgent streams: those of one kind may share a queue of the GPU's, and
  * one of the user's that waits for us would be in our way there. */
-static int make_stream(struct ko_gpu *gpu)
+static int make_streams(struct ko_gpu *gpu)
 {
     int least, most;
     ko_cu_result result = gpu->cuda->stream_priorities(&least, &most);
@@ -77,10 +77,12 @@ static int make_stream(struct ko_gpu *gpu)
     if (!result)
         result = gpu->cuda->stream_create_urgent(&gpu->own, KO_CU_STREAM_NON_BLOCKING, most);
     if (!result)
+        result = gpu->cuda->stream_create_urgent(&gpu->late, KO_CU_STREAM_NON_BLOCKING, most);
+    if (!result)
         result = gpu->cuda->event_create(&gpu->passed, KO_CU_EVENT_DISABLE_TIMING);
     if (!result)
         result = gpu->cuda->event_create(&gpu->put, KO_CU_EVENT_DISABLE_TIMING);
-    return ko_cuda_check(gpu->cuda, result, "the GPU has no stream for a group");
+    return ko_cuda_check(gpu->cuda, result, "the GPU has no streams for a group");
 }
 
 /* With the context: words of this process's that streams can wait for. */
@@ -120,7 +122,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
         gpu->has_kernels = !ko_cuda_kernels_preload();
         if (!gpu->has_kernels)
             ko_log(KO_LOG_INFO, "collectives of GPU memory find no kernels: %s", kolo_last_error());
-        err = make_stream(gpu);
+        err = make_streams(gpu);
         if (!err)
             err = make_page(gpu);
         ko_gpu_leave(gpu);
@@ -424,6 +426,8 @@ static void destroy(struct ko_gpu *gpu)
         (void)gpu->cuda->event_destroy(gpu->put);
     if (gpu->own)
         (void)gpu->cuda->stream_destroy(gpu->own);
+    if (gpu->late)
+        (void)gpu->cuda->stream_destroy(gpu->late);
 }
 
 /* A stream of the user's may stand still when a group fails, and the driver would wait for it

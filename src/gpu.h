@@ -95,7 +95,10 @@ void ko_gpu_let_all_go(struct ko_gpu *gpu);
 int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 
-/* What comes into the group's own stream from now on waits for a mark; NULL: for none. */
+/* The group's late stream, for calls that are behind a mark: what comes into it from now on waits
+ * for that; NULL: for none. Nothing in the own one does, by which messages come, since the user's
+ * stream may have to wait for one of them before it comes to the mark. */
+ko_cu_stream ko_gpu_late_stream(struct ko_gpu *gpu);
 int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark);
 
 /* The stream itself, and whether what comes into it is captured for a graph. */
@@ -134,6 +137,9 @@ ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu);
 /* Waits until all that was begun is done. KOLO_E_TIMEOUT, KOLO_E_ABORTED: the buffers cannot be had
  * back, since the GPU may still touch them. */
 int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
+
+/* The same of the late stream. */
+int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline);
 
 /* At the end: whether all that was begun is done, after a bounded wait for it, although the group
  * may have failed. */

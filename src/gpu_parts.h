@@ -21,7 +21,7 @@ struct ko_gpu {
     bool has_kernels;
     const atomic_int *stop;
     ko_cu_stream _Atomic user;
-    ko_cu_stream own;
+    ko_cu_stream own, late;
     struct staging {
         void *memory;
         size_t nbytes;

@@ -58,9 +58,9 @@ static ko_cu_result has_finished(const void *at)
     return queried->cuda->stream_query(queried->stream);
 }
 
-int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
+static int finish(struct ko_gpu *gpu, ko_cu_stream stream, const ko_deadline *deadline)
 {
-    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried queried = {.cuda = gpu->cuda, .stream = stream};
     ko_cu_result result;
     int err = ko_gpu_enter(gpu);
 
@@ -71,6 +71,16 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
     if (result == KO_CU_NOT_READY)
         return fail_to_wait(gpu, "what the call has the GPU do", deadline);
     return ko_cuda_check(gpu->cuda, result, "the GPU has failed in the call");
+}
+
+int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    return finish(gpu, gpu->own, deadline);
+}
+
+int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    return finish(gpu, gpu->late, deadline);
 }
 
 /* ---- the user's stream ----------------------------------------------------------------------- */
@@ -294,6 +304,11 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
                          "the stream cannot be followed");
 }
 
+ko_cu_stream ko_gpu_late_stream(struct ko_gpu *gpu)
+{
+    return gpu->late;
+}
+
 int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
 {
     ko_cu_result result;
@@ -301,7 +316,7 @@ int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
 
     if (err || !mark)
         return err;
-    result = gpu->cuda->stream_await_event(gpu->own, mark->reached, 0);
+    result = gpu->cuda->stream_await_event(gpu->late, mark->reached, 0);
     ko_gpu_leave(gpu);
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
@@ -344,13 +359,15 @@ void ko_gpu_keep_page(struct ko_gpu *gpu)
 
 static const atomic_int never_stops;
 
-/* With the context: the group's own stream, and what calls have put into others. */
+/* With the context: the group's own streams, and what calls have put into others. */
 static bool has_carried_out(struct ko_gpu *gpu, const ko_deadline *deadline)
 {
     const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
+    const struct queried late = {.cuda = gpu->cuda, .stream = gpu->late};
     const struct queried put = {.cuda = gpu->cuda, .event = gpu->put};
 
     return look_until(gpu, has_finished, &own, deadline) != KO_CU_NOT_READY &&
+           look_until(gpu, has_finished, &late, deadline) != KO_CU_NOT_READY &&
            look_until(gpu, is_at_event, &put, deadline) != KO_CU_NOT_READY;
 }
 

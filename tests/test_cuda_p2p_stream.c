@@ -210,6 +210,38 @@ static int among_collectives(kolo_group *group, void *unused)
     return leave(failed);
 }
 
+/* Rank 0 leaves its stream waiting for a message, and behind it for a collective that rank 1 comes
+ * to a second later; the message comes later still. */
+static int before_a_late_collective(kolo_group *group, void *unused)
+{
+    kolo_work *works[2];
+    int failed = enter(group), word = 0;
+
+    (void)unused;
+    fill(side.a, (unsigned char)(side.rank + 1));
+    fill(side.b, 0);
+    if (failed || kolo_all_reduce(group, at(side.a), at(side.a), BYTES, KOLO_UINT8, KOLO_SUM))
+        return ranks_fail("the call before");
+    if (side.rank) {
+        failed = kolo_recv(group, &word, 1, KOLO_INT32, 0, 1);
+        close_gate();
+    }
+    failed |= side.rank ? kolo_isend(group, at(side.a), COUNT, KOLO_INT32, 0, 0, &works[0])
+                        : kolo_irecv(group, at(side.b), COUNT, KOLO_INT32, 1, 0, &works[0]);
+    if (failed || kolo_all_reduce_async(group, at(side.a), at(side.a), BYTES, KOLO_UINT8, KOLO_SUM,
+                                        &works[1]))
+        return ranks_fail("the calls");
+    if (side.rank == 0)
+        failed = kolo_send(group, &word, 1, KOLO_INT32, 1, 1);
+    else
+        ranks_nap_ms(50); /* for rank 0 to put its part behind the message */
+    open_gate();
+    failed = finish(works[0], failed);
+    failed = finish(works[1], failed);
+    failed |= check(side.a, 6, "a late collective");
+    return leave(failed || check(side.b, side.rank ? 0 : 3, "before a late collective"));
+}
+
 /* Messages of host memory: with the same tag behind those of the GPU's, with another one at once.
  */
 static int beside_host_memory(kolo_group *group, void *unused)
@@ -396,6 +428,12 @@ static void in_order(void **state)
     run_orders(RANKS_PROCESSES);
 }
 
+static void in_order_with_late_ones(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, before_a_late_collective);
+}
+
 static void *open_soon(void *gate)
 {
     ranks_nap_ms(50);
@@ -510,6 +548,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_order),
+        cmocka_unit_test(in_order_with_late_ones),
         cmocka_unit_test(in_order_with_graphs),
         cmocka_unit_test(by_way_of_the_host),
         cmocka_unit_test(lost_and_late_ranks),
