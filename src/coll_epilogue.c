@@ -205,9 +205,11 @@ static int cast(kolo_group *group, const struct ko_call *call, kolo_dtype from, 
 static int find_memory(kolo_group *group, const struct ko_call *call, void **memory)
 {
     const size_t nbytes = call->count * kolo_dtype_size(call->epilogue->wire) + 1;
+    const enum ko_gpu_purpose purpose =
+        call->is_captured ? KO_GPU_FOR_CAPTURED_CASTS : KO_GPU_FOR_CASTS;
     unsigned char *on_host;
     ko_cu_ptr on_gpu;
-    int err = call->is_on_gpu ? ko_gpu_scratch(group->gpu, KO_GPU_FOR_CASTS, nbytes, &on_gpu)
+    int err = call->is_on_gpu ? ko_gpu_scratch(group->gpu, purpose, nbytes, &on_gpu)
                               : ko_group_scaled(group, nbytes, &on_host);
 
     if (!err)

@@ -32,11 +32,6 @@ struct wait {
     int first, end;
 };
 
-static enum ko_gpu_round round_of(const struct ko_call *call)
-{
-    return call->is_captured ? KO_GPU_GRAPHS : KO_GPU_CALLS;
-}
-
 static ko_cu_ptr own_word(const kolo_group *group, const struct wait *wait, int rank)
 {
     return ko_gpu_share_word(group->share, wait->round, group->rank, rank, wait->word);
@@ -60,7 +55,7 @@ static int await_all(kolo_group *group, struct ko_gpu_batch *batch, const struct
 static int await_others(kolo_group *group, struct ko_gpu_batch *batch, const struct ko_call *call,
                         enum ko_gpu_word word)
 {
-    const struct wait wait = {round_of(call), call->what, word, group->rank, 0, group->size};
+    const struct wait wait = {ko_call_round(call), call->what, word, group->rank, 0, group->size};
 
     return await_all(group, batch, &wait);
 }
@@ -72,7 +67,7 @@ static int tell_all(kolo_group *group, const struct ko_call *call, enum ko_gpu_w
     tell->given_up = ko_gpu_share_given_up(group->share, group->rank);
     for (int r = 0; r < group->size; r++)
         tell->words[tell->n++] =
-            ko_gpu_share_word(group->share, round_of(call), r, group->rank, word);
+            ko_gpu_share_word(group->share, ko_call_round(call), r, group->rank, word);
     return ko_cuda_tell(*tell, stream);
 }
 
@@ -80,8 +75,8 @@ static int tell_all(kolo_group *group, const struct ko_call *call, enum ko_gpu_w
  * rank has given up, its own stream stands still until the host knows why. */
 static int await_carrier(kolo_group *group, struct ko_gpu_batch *batch, const struct ko_call *call)
 {
-    const struct wait wait = {round_of(call), call->what, KO_GPU_DONE,
-                              CARRIER,        CARRIER,    CARRIER + 1};
+    const struct wait wait = {ko_call_round(call), call->what, KO_GPU_DONE, CARRIER, CARRIER,
+                              CARRIER + 1};
 
     return await_all(group, batch, &wait);
 }
@@ -92,7 +87,8 @@ static void tell_carrier(kolo_group *group, struct ko_gpu_batch *batch, const st
 {
     ko_gpu_batch_put(
         batch,
-        ko_gpu_share_word(group->share, round_of(call), CARRIER, group->rank, KO_GPU_ARRIVED), 1);
+        ko_gpu_share_word(group->share, ko_call_round(call), CARRIER, group->rank, KO_GPU_ARRIVED),
+        1);
 }
 
 /* Its own arrival is for the others to see. */

@@ -7,6 +7,13 @@
 #define KO_COLL_GPU_GRAPH_H
 
 #include "coll_gpu_plan.h"
+#include "gpu_share.h"
+
+/* Whose words and boxes a call uses. */
+static inline enum ko_gpu_round ko_call_round(const struct ko_call *call)
+{
+    return call->is_captured ? KO_GPU_GRAPHS : KO_GPU_CALLS;
+}
 
 /* This rank's part, into a stream, which may be being captured. */
 int ko_coll_put_in_stream(kolo_group *group, const struct ko_call *call,

@@ -204,7 +204,7 @@ int ko_coll_begin_push(kolo_group *group, const struct ko_call *call,
 
     if (err)
         return err;
-    ko_gpu_share_push(group->share, group->rank, &push, &scratch);
+    ko_gpu_share_push(group->share, ko_call_round(call), group->rank, &push, &scratch);
     ko_gpu_plan_push(plan, group->rank, scratch, &push, &fold);
     err = ko_cuda_push(push, stream);
     if (!err && fold.nouts)

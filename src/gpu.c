@@ -402,7 +402,8 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
         free(staging);
     }
     free_scratch(gpu, gpu->scratch[KO_GPU_FOR_PIECES], !is_idle);
-    free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CASTS], !is_idle || gpu->keeps_page);
+    free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CASTS], !is_idle);
+    free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CAPTURED_CASTS], !is_idle || gpu->keeps_page);
     if (is_idle && gpu->page && !gpu->keeps_page) {
         (void)gpu->cuda->host_unregister(gpu->page);
         free(gpu->page);

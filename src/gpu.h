@@ -108,10 +108,10 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 /* Host memory by which streams and kernels hear of the host, and it of them: the address of a
  * member for the GPU is ko_gpu_page_at plus its offset. */
 struct ko_gpu_page {
-    _Atomic uint32_t let_go;                  /* the last ticket that was; streams wait for it */
-    _Atomic uint32_t stop;                    /* not 0: kernels do not wait for other GPUs */
-    _Atomic uint32_t awaited[2];              /* by ko_gpu_round (group_watch.h), or 0 */
-    _Atomic uint32_t stalled[KO_PUSH_BLOCKS]; /* by kernels (kernel_args.h) */
+    _Atomic uint32_t let_go;                     /* the last ticket that was; streams wait for it */
+    _Atomic uint32_t stop;                       /* not 0: kernels do not wait for other GPUs */
+    _Atomic uint32_t awaited[2];                 /* by ko_gpu_round (group_watch.h), or 0 */
+    _Atomic uint32_t stalled[2][KO_PUSH_BLOCKS]; /* as many, by kernels (kernel_args.h) */
 };
 struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
 static inline bool ko_gpu_page_is_awaited(const struct ko_gpu_page *page)
@@ -161,9 +161,14 @@ void ko_gpu_tidy(struct ko_gpu *gpu);
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
 
 /* The GPU's own memory, good until the next call of the same for the same; such as other processes
- * open by its handle or, from ko_gpu_prefer_pieces on, are handed. That for casts stays where it is
- * for graphs (ko_gpu_keep_page). */
-enum ko_gpu_purpose { KO_GPU_FOR_PIECES, KO_GPU_FOR_CASTS, KO_GPU_NPURPOSES };
+ * open by its handle or, from ko_gpu_prefer_pieces on, are handed. That for casts of graphs, which
+ * may be under way beside calls, stays where it is for them (ko_gpu_keep_page). */
+enum ko_gpu_purpose {
+    KO_GPU_FOR_PIECES,
+    KO_GPU_FOR_CASTS,
+    KO_GPU_FOR_CAPTURED_CASTS,
+    KO_GPU_NPURPOSES
+};
 int ko_gpu_scratch(struct ko_gpu *gpu, enum ko_gpu_purpose purpose, size_t nbytes,
                    ko_cu_ptr *memory);
 void ko_gpu_prefer_pieces(struct ko_gpu *gpu);

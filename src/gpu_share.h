@@ -133,7 +133,8 @@ uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
  * are any; the same on all ranks. */
 enum ko_gpu_word { KO_GPU_ARRIVED, KO_GPU_DONE, KO_GPU_NWORDS };
 
-/* Graphs have words of their own: they may be launched in another stream than calls go into. */
+/* Graphs have words and boxes of their own: they may be launched in another stream than calls go
+ * into, so that which of the two comes first is another question on each rank. */
 enum ko_gpu_round { KO_GPU_CALLS, KO_GPU_GRAPHS, KO_GPU_NROUNDS };
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
@@ -165,8 +166,8 @@ bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank);
 /* Where the ranks have a GPU each, if they have words: all of a ko_push (kernel_args.h) but what is
  * sent and where it goes; and memory of this rank's for KO_PUSH_BYTES from each rank. */
 bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share);
-void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
-                       uint64_t *scratch);
+void ko_gpu_share_push(const struct ko_gpu_share *share, enum ko_gpu_round round, int rank,
+                       struct ko_push *push, uint64_t *scratch);
 
 /* Streams wait for these words from now on, or graphs do. ko_gpu_share_let_go, for any thread, ends
  * the waits that streams of this rank have come to, and kernels' waits, once the group has failed;

@@ -10,15 +10,22 @@
 
 enum { LETTING_GO_MS = 2000 }; /* at most, for what a stream waits for in graphs */
 
-/* What lies behind the words; boxes where the ranks have a GPU each. */
-enum { EPOCHS_AT = 256, GIVEN_UP_AT = 256 + KO_PUSH_BLOCKS * 4, MESSAGES_AT = 512 };
+/* What lies behind the words; boxes, of each round, where the ranks have a GPU each, and behind all
+ * of them the memory for what comes in. */
+enum { EPOCHS_AT = 256, EPOCHS = KO_PUSH_BLOCKS * 4 };
+enum { GIVEN_UP_AT = EPOCHS_AT + KO_GPU_NROUNDS * EPOCHS, MESSAGES_AT = 512 };
 enum { OF_RANK = 2 * KO_GPU_MESSAGES * 4, BOXES_AT = MESSAGES_AT + KO_FOLD_MOST * OF_RANK };
 _Static_assert(KO_GPU_NROUNDS * sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
 _Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= MESSAGES_AT, "epochs fit");
 
-static size_t scratch_at(const struct ko_gpu_share *share)
+static size_t boxes_at(const struct ko_gpu_share *share, enum ko_gpu_round round)
 {
-    return BOXES_AT + (size_t)share->n * KO_PUSH_BOX;
+    return BOXES_AT + (size_t)round * (size_t)share->n * KO_PUSH_BOX;
+}
+
+static size_t scratch_at(const struct ko_gpu_share *share, enum ko_gpu_round round)
+{
+    return boxes_at(share, KO_GPU_NROUNDS) + (size_t)round * (size_t)share->n * KO_PUSH_BYTES;
 }
 
 /* With the context; as urgent as the group's own stream is. */
@@ -54,9 +61,8 @@ static ko_cu_result make(struct ko_gpu_share *share, size_t nbytes, bool is_piec
 
 int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
 {
-    const size_t nbytes = share->layout == KO_GPU_EACH
-                              ? scratch_at(share) + (size_t)share->n * KO_PUSH_BYTES
-                              : BOXES_AT;
+    const size_t nbytes =
+        share->layout == KO_GPU_EACH ? scratch_at(share, KO_GPU_NROUNDS) : BOXES_AT;
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
 
@@ -135,20 +141,20 @@ bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share)
     return share->layout == KO_GPU_EACH && share->n > 1 && ko_gpu_share_has_words(share);
 }
 
-void ko_gpu_share_push(const struct ko_gpu_share *share, int rank, struct ko_push *push,
-                       uint64_t *scratch)
+void ko_gpu_share_push(const struct ko_gpu_share *share, enum ko_gpu_round round, int rank,
+                       struct ko_push *push, uint64_t *scratch)
 {
     const ko_cu_ptr page_at = ko_gpu_page_at(share->gpu);
 
     *push = (struct ko_push){.rank = (uint32_t)rank,
                              .n = (uint32_t)share->n,
-                             .epochs = share->words.at + EPOCHS_AT,
+                             .epochs = share->words.at + EPOCHS_AT + EPOCHS * (unsigned)round,
                              .given_up = ko_gpu_share_given_up(share, rank),
                              .stop = page_at + offsetof(struct ko_gpu_page, stop),
-                             .stalled = page_at + offsetof(struct ko_gpu_page, stalled)};
+                             .stalled = page_at + offsetof(struct ko_gpu_page, stalled[round])};
     for (int r = 0; r < share->n; r++)
-        push->boxes[r] = share->ranks[r].words + BOXES_AT;
-    *scratch = share->words.at + scratch_at(share);
+        push->boxes[r] = share->ranks[r].words + boxes_at(share, round);
+    *scratch = share->words.at + scratch_at(share, round);
 }
 
 void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round)

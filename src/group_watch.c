@@ -40,7 +40,7 @@ struct ko_watch {
     bool is_ending;         /* under the lock */
     bool has_turn;          /* it looks in a call, which has the engine's */
     const char *kernels_of; /* a call's name */
-    struct sight waits[KO_GPU_NROUNDS], kernels[KO_PUSH_BLOCKS];
+    struct sight waits[KO_GPU_NROUNDS], kernels[KO_GPU_NROUNDS][KO_PUSH_BLOCKS];
     int64_t asked_ns; /* the store, last */
 };
 
@@ -267,10 +267,10 @@ static int judge_kernel(struct ko_watch *watch, const struct sight *sight, int f
 }
 
 /* What a kernel has said is taken away: it says it again as long as it waits. */
-static int look_at_kernel(struct ko_watch *watch, int block)
+static int look_at_kernel(struct ko_watch *watch, int round, int block)
 {
-    const uint32_t stalled = atomic_exchange(&watch->page->stalled[block], 0);
-    struct sight *sight = &watch->kernels[block];
+    const uint32_t stalled = atomic_exchange(&watch->page->stalled[round][block], 0);
+    struct sight *sight = &watch->kernels[round][block];
 
     if (!stalled)
         return KOLO_OK;
@@ -285,8 +285,8 @@ static int look_at_kernels(struct ko_watch *watch)
 {
     int err = KOLO_OK;
 
-    for (int i = 0; i < KO_PUSH_BLOCKS && !err; i++)
-        err = look_at_kernel(watch, i);
+    for (int i = 0; i < KO_GPU_NROUNDS * KO_PUSH_BLOCKS && !err; i++)
+        err = look_at_kernel(watch, i / KO_PUSH_BLOCKS, i % KO_PUSH_BLOCKS);
     return err;
 }
 

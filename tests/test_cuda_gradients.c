@@ -306,8 +306,68 @@ static int capture_and_launch(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+static int compress(kolo_group *group, float *values)
+{
+    return kolo_all_reduce_compressed(group, values, values, COUNT, KOLO_BFLOAT16, KOLO_SUM)
+               ? ranks_fail("compressed")
+               : 0;
+}
+
+static float *make_filled(float value)
+{
+    float content[COUNT], *made;
+
+    for (int i = 0; i < COUNT; i++)
+        content[i] = value;
+    made = gpu_rank_memory.make(content, sizeof content);
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    return made;
+}
+
+static int expect_filled(float *values, float value)
+{
+    float content[COUNT];
+
+    gpu_rank_memory.fetch(content, values, sizeof content);
+    for (int i = 0; i < COUNT; i++)
+        if (content[i] != value)
+            return ranks_fail("element %d is %g, not %g", i, (double)content[i], (double)value);
+    return 0;
+}
+
+/* A graph that has cast its elements waits in another stream for rank 0's, while all make a call
+ * that casts its own. */
+static int compress_beside_graph(kolo_group *group, void *unused)
+{
+    const int rank = kolo_group_rank(group);
+    ko_cu_graph_exec exec = NULL;
+    ko_cu_stream stream = NULL;
+    int failed = gpu_rank_enter(group);
+    float *captured = make_filled((float)(1 + rank)), *called = make_filled((float)(10 + rank));
+
+    (void)unused;
+    failed = failed || gpu_rank.cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING) ||
+             gpu_rank_capture() || compress(group, captured) || gpu_rank_captured(&exec);
+    if (!failed && rank && gpu_rank.cuda->graph_launch(exec, stream))
+        failed = ranks_fail("a launch");
+    ranks_nap_ms(20); /* it has come to its wait */
+    failed = failed || kolo_barrier(group) || compress(group, called);
+    if (!failed && !rank && gpu_rank.cuda->graph_launch(exec, stream))
+        failed = ranks_fail("rank 0's launch");
+    if (!failed && gpu_rank.cuda->stream_sync(stream))
+        failed = ranks_fail("the graph");
+    failed = failed || expect_filled(captured, 3) || expect_filled(called, 21);
+    if (!failed && kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return gpu_rank_leave(failed);
+}
+
 static void launch_on_gpus(enum ranks_kind kind)
 {
+    run_on("2", kind, 2, compress_beside_graph);
     for (int n = 1; n <= 4; n++) {
         run_on("1", kind, n, capture_and_launch);
         run_on("4", kind, n, capture_and_launch);

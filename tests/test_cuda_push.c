@@ -2,8 +2,8 @@
  *
  * Small collectives of ranks that have a GPU each, on the double of NVIDIA's driver, in CUDA graphs
  * and not: kernels send to each other and wait for each other. Any length and alignment, launched
- * again and again, several graphs and calls in turn; what goes over is what has to; a kernel that
- * waits in vain.
+ * again and again, several graphs and calls in turn, or a graph beside calls; what goes over is
+ * what has to; a kernel that waits in vain.
  */
 #include "clock.h"
 #include "exam.h"
@@ -108,19 +108,24 @@ static unsigned char result(const struct trial *trial, int n, int rank, int roun
     return (unsigned char)sum;
 }
 
-/* exec NULL: as a call. */
-static int launch(kolo_group *group, const struct trial *trial, int round, ko_cu_graph_exec exec)
+static int fill(kolo_group *group, const struct trial *trial, int round)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    const size_t in_bytes = has_blocks(trial->what) ? (size_t)n * trial->count : trial->count;
+    const size_t nbytes = has_blocks(trial->what) ? (size_t)n * trial->count : trial->count;
+
+    for (size_t i = 0; i < nbytes; i++)
+        gpu.bytes[i] = value(rank, round, i);
+    return gpu_rank.cuda->copy(gpu.in + trial->shift, (uintptr_t)gpu.bytes, nbytes, gpu_rank.stream)
+               ? ranks_fail("content")
+               : 0;
+}
+
+static int check(kolo_group *group, const struct trial *trial, int round)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
     const size_t out_bytes = is_reduced(trial->what) ? trial->count : (size_t)n * trial->count;
 
-    for (size_t i = 0; i < in_bytes; i++)
-        gpu.bytes[i] = value(rank, round, i);
-    if (gpu_rank.cuda->copy(gpu.in + trial->shift, (uintptr_t)gpu.bytes, in_bytes,
-                            gpu_rank.stream) ||
-        (exec ? gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) : call(group, trial)) ||
-        gpu_rank.cuda->copy((uintptr_t)gpu.bytes, gpu.out + trial->shift, out_bytes,
+    if (gpu_rank.cuda->copy((uintptr_t)gpu.bytes, gpu.out + trial->shift, out_bytes,
                             gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream))
         return ranks_fail("a launch");
@@ -130,6 +135,16 @@ static int launch(kolo_group *group, const struct trial *trial, int round, ko_cu
                               ko_collective_name(trial->what), trial->count, round, i, out_bytes,
                               gpu.bytes[i], result(trial, n, rank, round, i));
     return 0;
+}
+
+/* exec NULL: as a call. */
+static int launch(kolo_group *group, const struct trial *trial, int round, ko_cu_graph_exec exec)
+{
+    int failed = fill(group, trial, round);
+
+    if (!failed && (exec ? gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) : call(group, trial)))
+        failed = ranks_fail("a launch");
+    return failed ? failed : check(group, trial, round);
 }
 
 /* ---- trials ---------------------------------------------------------------------------------- */
@@ -229,6 +244,52 @@ static void threads_of_a_block(void **state)
 {
     (void)state;
     threads_of_blocks(RANKS_PROCESSES);
+}
+
+/* ---- beside calls ---------------------------------------------------------------------------- */
+
+/* Calls that begin while a graph waits in another stream; the late rank launches it after them. */
+static int call_meanwhile(kolo_group *group, const struct trial *graph, int round,
+                          ko_cu_graph_exec exec, ko_cu_stream stream)
+{
+    const struct trial called = {KO_ALL_REDUCE, KO_PUSH_BYTES, MOST};
+    const bool is_late = kolo_group_rank(group) == round % kolo_group_size(group);
+    int failed = fill(group, graph, round);
+
+    if (!failed && (gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
+                    (!is_late && gpu_rank.cuda->graph_launch(exec, stream))))
+        failed = ranks_fail("a launch");
+    for (int i = 1; i <= LAUNCHES && !failed; i++)
+        failed = launch(group, &called, round + i, NULL);
+    if (!failed && ((is_late && gpu_rank.cuda->graph_launch(exec, stream)) ||
+                    gpu_rank.cuda->stream_sync(stream)))
+        failed = ranks_fail("the graph");
+    return failed ? failed : check(group, graph, round);
+}
+
+static int launch_beside_calls(kolo_group *group, void *unused)
+{
+    const struct trial graph = {KO_ALL_REDUCE, 1000, 0};
+    ko_cu_graph_exec exec = NULL;
+    ko_cu_stream stream;
+    int failed = enter(group) || gpu_rank.cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING) ||
+                 capture(group, &graph, &exec);
+
+    (void)unused;
+    for (int round = 0; round < 2 * LAUNCHES && !failed; round++)
+        failed = call_meanwhile(group, &graph, round, exec, stream);
+    if (!failed && kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return gpu_rank_leave(failed);
+}
+
+static void a_graph_beside_calls(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, launch_beside_calls);
+    run(RANKS_PROCESSES, 3, launch_beside_calls);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -418,6 +479,7 @@ static void among_threads(void **state)
     (void)state;
     run(RANKS_THREADS, 2, take_all);
     run(RANKS_THREADS, 3, take_all);
+    run(RANKS_THREADS, 2, launch_beside_calls);
     threads_of_blocks(RANKS_THREADS);
 }
 
@@ -427,6 +489,7 @@ int main(void)
         cmocka_unit_test(graphs_push),
         cmocka_unit_test(one_slot_will_do),
         cmocka_unit_test(threads_of_a_block),
+        cmocka_unit_test(a_graph_beside_calls),
         cmocka_unit_test(nothing_goes_that_has_not_to),
         cmocka_unit_test(a_kernel_waits_in_vain),
         cmocka_unit_test(among_threads),
