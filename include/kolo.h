@@ -841,8 +841,8 @@ typedef struct kolo_sampler_options {
 
 /* Which samples this rank draws in an epoch: the rule and, bit for bit, the permutation of
  * PyTorch's DistributedSampler. kolo_sampler_indices writes kolo_sampler_length() numbers <
- * nsamples, which is below 2^32. Wrong options have length 0, and kolo_last_error() says why. Any
- * thread; nothing is sent. */
+ * nsamples, which is below 2^32. Wrong options, and more samples, have length 0, and
+ * kolo_last_error() says why. Any thread; nothing is sent. */
 KOLO_API size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options);
 KOLO_API int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options,
                                   uint64_t epoch, uint32_t *indices);

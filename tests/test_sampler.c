@@ -96,13 +96,20 @@ static void refuses_bad_options(void **state)
         options.rank = bad[i][0];
         options.size = bad[i][1];
         assert_int_equal(kolo_sampler_indices(1, &options, 0, &index), KOLO_E_INVALID);
+        assert_int_equal(kolo_sampler_length(1, &options), 0);
     }
+    assert_string_equal(kolo_last_error(), "kolo_sampler_length: -3 ranks cannot share a data set");
+    options = (kolo_sampler_options){.rank = 5, .size = 2};
+    assert_int_equal(kolo_sampler_length(100, &options), 0);
     assert_string_equal(kolo_last_error(),
-                        "kolo_sampler_indices: -3 ranks cannot share a data set");
-    assert_int_equal(kolo_sampler_length(10, &options), 0);
-    options.size = 1;
+                        "kolo_sampler_length: rank 5 of 2 ranks; it takes 0 <= rank < size");
+    options = (kolo_sampler_options){.size = 1};
     assert_int_equal(kolo_sampler_indices((size_t)UINT32_MAX + 1, &options, 0, &index),
                      KOLO_E_INVALID);
+    assert_int_equal(kolo_sampler_length((size_t)UINT32_MAX + 1, &options), 0);
+    assert_string_equal(kolo_last_error(), "kolo_sampler_length: 4294967296 samples, but their "
+                                           "numbers have 32 bits");
+    assert_int_equal(kolo_sampler_length(UINT32_MAX, &options), UINT32_MAX);
     assert_int_equal(index, 77);
 }
 

@@ -6,12 +6,18 @@
 #include "ddp/mt19937.h"
 #include "status.h"
 
-static int check_size(const char *name, const kolo_sampler_options *options)
+static int check(const char *name, size_t nsamples, const kolo_sampler_options *options)
 {
     if (!options)
         return ko_fail(KOLO_E_INVALID, "%s: options is NULL", name);
     if (options->size < 1)
         return ko_fail(KOLO_E_INVALID, "%s: %d ranks cannot share a data set", name, options->size);
+    if (options->rank < 0 || options->rank >= options->size)
+        return ko_fail(KOLO_E_INVALID, "%s: rank %d of %d ranks; it takes 0 <= rank < size", name,
+                       options->rank, options->size);
+    if (nsamples > UINT32_MAX)
+        return ko_fail(KOLO_E_INVALID, "%s: %zu samples, but their numbers have 32 bits", name,
+                       nsamples);
     return KOLO_OK;
 }
 
@@ -19,7 +25,7 @@ size_t kolo_sampler_length(size_t nsamples, const kolo_sampler_options *options)
 {
     size_t size;
 
-    if (check_size("kolo_sampler_length", options))
+    if (check("kolo_sampler_length", nsamples, options))
         return 0;
     size = (size_t)options->size;
     return nsamples / size + (!options->drop_last && nsamples % size ? 1 : 0);
@@ -43,27 +49,12 @@ static void permute(uint32_t *samples, size_t nsamples, uint64_t seed)
     }
 }
 
-static int check_options(size_t nsamples, const kolo_sampler_options *options)
-{
-    int err = check_size("kolo_sampler_indices", options);
-
-    if (err)
-        return err;
-    if (options->rank < 0 || options->rank >= options->size)
-        return ko_fail(KOLO_E_INVALID, "sampler: rank %d of %d ranks; it takes 0 <= rank < size",
-                       options->rank, options->size);
-    if (nsamples > UINT32_MAX)
-        return ko_fail(KOLO_E_INVALID, "sampler: %zu samples, but their numbers have 32 bits",
-                       nsamples);
-    return KOLO_OK;
-}
-
 int kolo_sampler_indices(size_t nsamples, const kolo_sampler_options *options, uint64_t epoch,
                          uint32_t *indices)
 {
     size_t length, size, rank;
     uint32_t *samples = NULL;
-    int err = check_options(nsamples, options);
+    int err = check("kolo_sampler_indices", nsamples, options);
 
     if (err)
         return err;
