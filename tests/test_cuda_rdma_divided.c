@@ -82,21 +82,33 @@ static int take_all(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+/* For other ways to the same texts. */
+static int take_some(kolo_group *group, void *unused)
+{
+    static const size_t counts[] = {1, 5003, 20011};
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    failed = failed || take_lengths(group, counts, 3);
+    failed = failed || exam_take_types(group, 5003, &gpu_rank_memory);
+    return gpu_rank_leave(failed);
+}
+
 static void results(void **state)
 {
     (void)state;
     run("aabb", "1", 0, take_all);
     run("abbccc", "3", 0, take_all);
     setenv("FAKEVERBS_JITTER", "100", 1);
-    run("baab", "3", 0, take_all);
+    run("baab", "3", 0, take_some);
     unsetenv("FAKEVERBS_JITTER");
     setenv("FAKEVERBS_DEVICES", "a0:roce,b0:roce", 1);
     setenv("KOLO_IB_HCA", "a0,b0", 1);
-    run("aab", "1", 0, take_all);
-    run("abc", "1", 0, take_all);
+    run("aab", "1", 0, take_some);
+    run("abc", "1", 0, take_some);
     unsetenv("KOLO_IB_HCA");
     setenv("FAKEVERBS_DEVICES", "w0:iwarp", 1);
-    run("aabb", "1", 0, take_all);
+    run("aabb", "1", 0, take_some);
     unsetenv("FAKEVERBS_DEVICES");
 }
 
@@ -239,7 +251,7 @@ static void copies_where_one_cannot(void **state)
     wish.is_direct = false;
     wish.odd_one = 3;
     run("aabb", "1", 0, count_copies);
-    run("aabb", "1", 0, take_all);
+    run("aabb", "1", 0, take_some);
     wish.odd_one = -1;
     setenv("KOLO_GPUDIRECT", "0", 1);
     run("aabb", "1", 0, count_copies);
