@@ -496,7 +496,7 @@ static bool was_read(struct ko_foreign *foreign, const struct ko_foreign_slice *
 int ko_foreign_take(struct ko_link *link, void *to, const void **body)
 {
     struct ko_foreign_slice *slice = &link->next_in->foreign;
-    const uint64_t state = ko_load_acquire(&slice->state);
+    const uint64_t state = ko_load_ordered(&slice->state); /* a sleeper's look, too */
     int err = KOLO_OK;
 
     if (!link->foreign || !link->foreign->process.pid || state > KO_FOREIGN_WITHDRAWN)

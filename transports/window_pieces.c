@@ -66,7 +66,7 @@ static bool has_come(const struct ko_link *link, size_t number)
     const uint64_t *come = ko_slot_come(link->next_in, number);
 
     for (int looks = LOOKS; looks; looks--) {
-        if (ko_load_acquire(come) == link->received + 1)
+        if (ko_load_ordered(come) == link->received + 1) /* a sleeper's look, too */
             return true;
         ko_pause();
     }
