@@ -55,7 +55,7 @@
     X(IB_SL, INT, "0", 0, 15, "service level of InfiniBand packets") \
     X(IB_TIMEOUT, INT, "18", 1, 31, "time that an adapter waits for an answer, 4.096 us times 2 to this power") \
     X(IB_RETRY, INT, "7", 0, 7, "times that it then sends again before the connection is given up") \
-    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts, and the lists of new groups") \
+    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts, and the lists of new groups; alike on all ranks") \
     X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
 
 /* Of the texts, those that are one of a few words: X(identifier, the words). */

@@ -70,13 +70,15 @@ int ko_topology_check_address(void)
 
 int ko_contact_begin(struct ko_contact *contact)
 {
-    int64_t slots, slice_bytes;
+    int64_t slots, slice_bytes, checks;
     struct stat namespace;
     struct ko_costs costs;
     int err = ko_config_number(KO_CONFIG_SLOTS, &slots);
 
     if (!err)
         err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
+    if (!err)
+        err = ko_config_number(KO_CONFIG_CHECK, &checks);
     if (!err)
         err = ko_topology_check_host();
     if (!err)
@@ -92,6 +94,7 @@ int ko_contact_begin(struct ko_contact *contact)
     contact->version = KO_HELLO_VERSION;
     contact->slots = (uint32_t)slots;
     contact->slice_bytes = (uint32_t)slice_bytes;
+    contact->checks_calls = checks != 0;
     contact->pid = (int32_t)getpid();
     contact->processes = stat("/proc/self/ns/pid", &namespace) ? 0 : namespace.st_ino;
     contact->costs = costs;
@@ -153,6 +156,22 @@ static int check_version(const struct ko_contact *contact, size_t nbytes, int ra
                    rank, contact->version, KO_HELLO_VERSION);
 }
 
+/* Of what both ends of a link have to take alike. */
+static int check_variables(const struct ko_contact *contact, int rank, const struct ko_contact *own)
+{
+    if (contact->slots != own->slots || contact->slice_bytes != own->slice_bytes)
+        return ko_fail(
+            KOLO_E_INVALID,
+            "rank %d has KOLO_SLOTS %u and KOLO_SLICE_BYTES %u, this rank %u and %u; set "
+            "them alike on all ranks",
+            rank, contact->slots, contact->slice_bytes, own->slots, own->slice_bytes);
+    if (contact->checks_calls != own->checks_calls)
+        return ko_fail(KOLO_E_INVALID,
+                       "rank %d has KOLO_CHECK %u, this rank %u; set it alike on all ranks", rank,
+                       contact->checks_calls, own->checks_calls);
+    return KOLO_OK;
+}
+
 int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_contact *own)
 {
     const struct ko_contact *contact = data;
@@ -167,13 +186,9 @@ int ko_contact_check(const void *data, size_t nbytes, int rank, const struct ko_
                        "what stands in the store for rank %d (%zu bytes) is no contact of kolo's; "
                        "is the store used by another program too?",
                        rank, nbytes);
-    if (contact->slots != own->slots || contact->slice_bytes != own->slice_bytes)
-        return ko_fail(
-            KOLO_E_INVALID,
-            "rank %d has KOLO_SLOTS %u and KOLO_SLICE_BYTES %u, this rank %u and %u; set "
-            "them alike on all ranks",
-            rank, contact->slots, contact->slice_bytes, own->slots, own->slice_bytes);
-    err = check_addresses(contact, rank);
+    err = check_variables(contact, rank, own);
+    if (!err)
+        err = check_addresses(contact, rank);
     return err ? err : check_costs(contact, rank);
 }
 

@@ -20,6 +20,7 @@ struct ko_contact {
     char host[64];      /* for messages */
     uint64_t processes; /* the pid namespace, in which pid counts */
     int32_t pid;
+    uint32_t checks_calls; /* KOLO_CHECK: 1 or 0 */
     uint32_t naddresses;
     struct ko_costs costs; /* that this rank would go by; those of the world's rank 0 count. cores
                               0: as many as the ranks of a host may run on */

@@ -140,6 +140,12 @@ static void check(void **state)
     theirs = own;
     theirs.slice_bytes++;
     assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_INVALID);
+    setenv("KOLO_CHECK", "1", 1);
+    theirs = whole();
+    unsetenv("KOLO_CHECK");
+    assert_int_equal(ko_contact_check(&theirs, sizeof theirs, 3, &own), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(),
+                        "rank 3 has KOLO_CHECK 1, this rank 0; set it alike on all ranks");
 }
 
 static void check_addresses(void **state)
