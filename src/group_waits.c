@@ -10,7 +10,7 @@
 
 enum {
     LONG_MS = 2000,
-    STORE_MS = 1000, /* at most, for one request */
+    STORE_MS = 1000, /* at most, for one request; the handle's own limit is others', too */
     KEY_BYTES = 48
 };
 
@@ -70,11 +70,15 @@ struct reading {
 static int find_told(struct reading *reading, int first, int n)
 {
     struct ko_endpoint *endpoint = reading->group->endpoint;
-    int exist, err = kolo_store_check(endpoint->store, reading->keys + first, (size_t)n, &exist);
+    struct ko_request request = {.op = KO_STORE_CHECK, .nkeys = (size_t)n};
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_reply reply;
+    int err =
+        ko_store_call_keys(endpoint->store, &request, reading->keys + first, &deadline, &reply);
 
-    if (err || (!exist && n == 1))
+    if (err || (!reply.number && n == 1))
         return ko_endpoint_after_asking(endpoint, err);
-    if (!exist) {
+    if (!reply.number) {
         err = find_told(reading, first, n / 2);
         return err ? err : find_told(reading, first + n / 2, n - n / 2);
     }
@@ -94,10 +98,12 @@ static bool is_word(const kolo_group *group, const struct ko_waits_word *word)
 static int read_told(struct reading *reading, struct ko_waits_word *words)
 {
     struct ko_endpoint *endpoint = reading->group->endpoint;
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
     struct ko_waits_word word;
-    int err = reading->ntold ? kolo_store_multi_get(endpoint->store, reading->told, reading->ntold,
-                                                    reading->values, reading->nbytes)
-                             : KOLO_OK;
+    int err = reading->ntold
+                  ? ko_store_multi_get_until(endpoint->store, reading->told, reading->ntold,
+                                             &deadline, reading->values, reading->nbytes)
+                  : KOLO_OK;
 
     if (err)
         return ko_endpoint_after_asking(endpoint, err);
@@ -114,16 +120,9 @@ static int read_told(struct reading *reading, struct ko_waits_word *words)
 
 static int read_store(struct reading *reading, struct ko_waits_word *words)
 {
-    kolo_store *store = reading->group->endpoint->store;
-    const int limit = ko_store_timeout(store);
-    int err;
+    int err = find_told(reading, 0, reading->group->size);
 
-    kolo_store_set_timeout(store, STORE_MS);
-    err = find_told(reading, 0, reading->group->size);
-    if (!err)
-        err = read_told(reading, words);
-    kolo_store_set_timeout(store, limit);
-    return err;
+    return err ? err : read_told(reading, words);
 }
 
 bool ko_waits_read(kolo_group *group, struct ko_waits_word *words)

@@ -132,6 +132,10 @@ int ko_store_will(kolo_store *store, const char *key, kolo_bytes value);
 int ko_store_wait_until(kolo_store *store, const char *const *keys, size_t n,
                         const ko_deadline *deadline);
 
+/* kolo_store_multi_get with a deadline, n > 0. */
+int ko_store_multi_get_until(kolo_store *store, const char *const *keys, size_t n,
+                             const ko_deadline *deadline, void **values, size_t *nbytes);
+
 /* The numeric address of this end of the connection to the store, "" for a local store. */
 int ko_store_own_address(kolo_store *store, char *host, size_t cap);
 

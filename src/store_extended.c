@@ -165,39 +165,35 @@ static int get_each(kolo_store *store, const char *const *keys, size_t n,
 }
 
 /* got[i].value is to be freed in any case. */
-static int get_all(kolo_store *store, const char *const *keys, size_t n, struct ko_reply *got)
+static int get_all(kolo_store *store, const char *const *keys, size_t n,
+                   const ko_deadline *deadline, struct ko_reply *got)
 {
     struct ko_request request = {.op = KO_STORE_MULTI_GET, .nkeys = n};
     struct ko_reply list = {0};
-    ko_deadline deadline = own_deadline(store, -1);
-    int err = ko_store_call_keys(store, &request, keys, &deadline, &list);
+    int err = ko_store_call_keys(store, &request, keys, deadline, &list);
 
     if (err == KOLO_E_UNSUPPORTED)
-        return get_each(store, keys, n, &deadline, got);
+        return get_each(store, keys, n, deadline, got);
     if (!err)
         err = take_list(&list, n, got);
     kolo_free(list.value);
     return err;
 }
 
-int kolo_store_multi_get(kolo_store *store, const char *const *keys, size_t nkeys, void **values,
-                         size_t *nbytes)
+int ko_store_multi_get_until(kolo_store *store, const char *const *keys, size_t n,
+                             const ko_deadline *deadline, void **values, size_t *nbytes)
 {
     struct ko_reply *got;
     int err;
 
-    if (!store || (nkeys > 0 && (!values || !nbytes)))
-        return fail_null();
-    if (nkeys == 0)
-        return KOLO_OK;
-    if (nkeys > KO_STORE_KEYS_MAX)
+    if (n > KO_STORE_KEYS_MAX)
         return ko_fail(KOLO_E_INVALID, "a call on a store takes up to %zu keys, not %zu",
-                       KO_STORE_KEYS_MAX, nkeys);
-    got = ko_alloc(nkeys * sizeof *got, "the values of a store's call");
+                       KO_STORE_KEYS_MAX, n);
+    got = ko_alloc(n * sizeof *got, "the values of a store's call");
     if (!got)
         return KOLO_E_NOMEM;
-    err = get_all(store, keys, nkeys, got);
-    for (size_t i = 0; i < nkeys; i++) {
+    err = get_all(store, keys, n, deadline, got);
+    for (size_t i = 0; i < n; i++) {
         if (err) {
             kolo_free(got[i].value);
             continue;
@@ -207,6 +203,19 @@ int kolo_store_multi_get(kolo_store *store, const char *const *keys, size_t nkey
     }
     kolo_free(got);
     return err;
+}
+
+int kolo_store_multi_get(kolo_store *store, const char *const *keys, size_t nkeys, void **values,
+                         size_t *nbytes)
+{
+    ko_deadline deadline;
+
+    if (!store || (nkeys > 0 && (!values || !nbytes)))
+        return fail_null();
+    if (nkeys == 0)
+        return KOLO_OK;
+    deadline = own_deadline(store, -1);
+    return ko_store_multi_get_until(store, keys, nkeys, &deadline, values, nbytes);
 }
 
 static int set_each(kolo_store *store, const char *const *keys, const kolo_bytes *values, size_t n,

@@ -5,6 +5,7 @@
  * by that beyond its own limit.
  */
 #include "counting_store.h"
+#include "group.h"
 #include "kolo.h"
 
 #include <setjmp.h>
@@ -66,9 +67,42 @@ static void a_silent_store_is_left_alone(void **state)
     kolo_store_close(&counting->store);
 }
 
+static atomic_bool is_read;
+
+static void *read_words(void *group)
+{
+    struct ko_waits_word word;
+
+    (void)ko_waits_read(group, &word);
+    atomic_store(&is_read, true);
+    return NULL;
+}
+
+/* What is asked only to know more has a limit of its own, and leaves that of others, who may ask
+ * meanwhile, and for longer. */
+static void a_question_leaves_the_handles_limit(void **state)
+{
+    kolo_group *group;
+    pthread_t reader;
+    int limit_ms;
+
+    (void)state;
+    counting = counting_store_open(100);
+    assert_int_equal(kolo_group_join_store(&counting->store, 0, 1, JOIN_MS, &group), KOLO_OK);
+    limit_ms = ko_store_timeout(group->endpoint->store);
+    assert_int_equal(pthread_create(&reader, NULL, read_words, group), 0);
+    while (!atomic_load(&is_read))
+        assert_int_equal(ko_store_timeout(group->endpoint->store), limit_ms);
+    pthread_join(reader, NULL);
+    assert_int_equal(ko_store_timeout(group->endpoint->store), limit_ms);
+    kolo_group_free(group);
+    kolo_store_close(&counting->store);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_silent_store_is_left_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_silent_store_is_left_alone),
+                                       cmocka_unit_test(a_question_leaves_the_handles_limit)};
 
     return cmocka_run_group_tests_name("a silent store", tests, NULL, NULL);
 }
