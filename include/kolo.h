@@ -200,8 +200,9 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * buffers lie inside, anywhere, move from there straight to where they are needed. Elsewhere it is
  * as good as any other. A send out of it is complete when its receiver has taken it. nbytes are
  * rounded up to whole pages, which are zero and take a file descriptor for each allocation: few
- * large ones are better than many small. More than the machine, or the limit of the process's
- * control group, has left is KOLO_E_NOMEM. Any thread.
+ * large ones are better than many small. 64 MiB or more are KOLO_E_NOMEM if the machine, or a limit
+ * of the process's control group (version 2), has less left; less is not looked at before, and
+ * where it is too much the kernel ends a process, as it does for any memory. Any thread.
  *
  * Copied as in other memory are parts of up to 1 KiB, which travel beside their flag; a broadcast
  * among two of less than 512 KiB, whose root need not wait then; and what an algorithm gathers
@@ -362,7 +363,9 @@ KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_
 
 /* Waits for this rank's own unfinished works, which fail, and until what finished calls have sent
  * has reached the other ranks' machines, at most the group's time-out: who sends to a rank that
- * neither receives nor frees its group may wait that long. No other thread is in a call on the
+ * neither receives nor frees its group may wait that long. Over RDMA up to five seconds more pass
+ * for each rank whose host has stopped answering, as without power, while something was on its way
+ * there; so they do in a call that fails, before it returns. No other thread is in a call on the
  * group then; threads that wait for its works are woken. Free groups made from a world before the
  * world. NULL is allowed.
  *

@@ -132,7 +132,9 @@ int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_st
 int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct ko_frame *frame,
                               size_t nbytes);
 
-/* Tells all open links of the group's failure, within a bounded time. */
+/* Tells all open links of the group's failure, and cuts those to which something is still on its
+ * way. The first takes half a second at most; over RDMA the second takes up to five for each peer
+ * that answers nothing, as one whose host is without power, one after another. So does close. */
 void ko_channel_tell_failure(struct ko_channel *channel);
 
 /* "all_reduce #5 (100 float32, sum)" */
