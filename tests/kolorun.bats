@@ -732,12 +732,26 @@ inject() {
 @test "what the system refuses is said: 125, and no rank stays" {
     local what
     for what in clone:error=EAGAIN:when=2 pipe2:error=EMFILE:when=1 pipe2:error=EMFILE:when=6 \
-        signalfd4:error=EMFILE epoll_create1:error=EMFILE bind:error=EACCES; do
+        signalfd4:error=EMFILE epoll_create1:error=EMFILE bind:error=EACCES \
+        /^p?poll$:error=ENOMEM:when=1; do
         inject $what -n 3 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"
         [ "$status" -eq 125 ] || { echo "$what: $status"; return 1; }
         [[ "$output" == *"kolorun: "*": "* ]]
     done
     for pid in $(cat "$D/pids" 2>/dev/null); do await_gone "$pid"; done
+}
+
+@test "few open files are allowed: as many ranks as these suffice for" {
+    (ulimit -n 100 && timeout -k 1 30 "$KOLORUN" -n 60 --no-tag true) # two streams each are closed
+    run bash -c 'ulimit -n 100; "$0" -n 60 true' "$KOLORUN"
+    [ "$status" -ne 0 ] && [[ "$output" == *"Too many open files"* ]]
+}
+
+@test "kolorun may have more open files than a rank" {
+    [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 1000 ] || skip "the limit is low"
+    run bash -c 'ulimit -Sn 100; "$0" -n 60 sh -c "ulimit -n"' "$KOLORUN"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '] 100$' <<<"$output")" -eq 60 ]
 }
 
 # Runs kolorun on a terminal of its own and types the text, once it has said "ready".

@@ -16,7 +16,6 @@
 #include "clock.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +66,8 @@ struct job {
     ko_deadline limit;     /* of the phase; in RUNNING of the whole job, if it has one */
     ko_deadline drain;     /* once all ranks have ended */
     struct ko_sink *sinks; /* stdout, stderr */
-    struct pollfd *polls;
+    struct ko_polls polls;
+    struct rlimit descriptors; /* before */
     int port; /* MASTER_PORT of this machine, held by port_fd if kolorun has chosen it */
     struct ko_token token;
     int signal_fd, ends_fd, port_fd;
@@ -282,24 +282,6 @@ static int next_timeout_ms(const struct job *job)
     return timeout_ms;
 }
 
-/* Fills job->polls: signals, ends, the two sinks, then both streams of every rank. -1 is skipped.
- */
-static nfds_t list_polls(struct job *job)
-{
-    struct pollfd *p = job->polls;
-
-    *p++ = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
-    *p++ = (struct pollfd){.fd = job->ends_fd, .events = POLLIN};
-    for (int i = 0; i < 2; i++)
-        *p++ = (struct pollfd){.fd = job->sinks[i].used ? job->sinks[i].fd : -1, .events = POLLOUT};
-    for (int i = 0; i < 2 * job->nworkers; i++) {
-        const struct ko_stream *stream = &job->workers[i / 2].streams[i % 2];
-
-        *p++ = (struct pollfd){.fd = ko_stream_wants(stream) ? stream->fd : -1, .events = POLLIN};
-    }
-    return (nfds_t)(p - job->polls);
-}
-
 static void flush_sink(struct job *job, int which)
 {
     struct ko_sink *sink = &job->sinks[which];
@@ -309,24 +291,38 @@ static void flush_sink(struct job *job, int which)
         on_broken_sink(job, sink);
 }
 
+/* Without it there is neither a signal nor an end that the loop would hear of. */
+static void on_failed_poll(struct job *job)
+{
+    if (errno == EINTR)
+        return;
+    ko_sink_print(&job->sinks[1], "kolorun: cannot wait for ranks: %s", strerror(errno));
+    stop_all(job, KO_EXIT_SELF, "kolorun cannot wait for its ranks");
+    kill_all(job);
+    job->limit = ko_deadline_in(0);
+}
+
 static void run_once(struct job *job)
 {
-    const struct pollfd *p = job->polls;
+    const struct pollfd *p = job->polls.list;
     bool limited =
         job->phase == STOPPING || (job->phase == RUNNING && job->options->timeout_ms > 0);
 
-    if (poll(job->polls, list_polls(job), next_timeout_ms(job)) < 0)
+    if (ko_polls_wait(&job->polls, job->sinks, job->workers, job->nworkers, next_timeout_ms(job)) <
+        0) {
+        on_failed_poll(job);
         return;
-    if (p[0].revents)
+    }
+    if (p[KO_POLL_SIGNALS].revents)
         on_signal(job);
-    if (p[1].revents)
+    if (p[KO_POLL_ENDS].revents)
         on_ends(job);
     for (int i = 0; i < 2; i++)
-        if (p[2 + i].revents)
+        if (p[KO_POLL_SINKS + i].revents)
             flush_sink(job, i);
-    for (int i = 0; i < 2 * job->nworkers; i++)
-        if (p[4 + i].revents)
-            ko_stream_read(&job->workers[i / 2].streams[i % 2]);
+    for (int i = 0; i < job->polls.nstreams; i++)
+        if (p[KO_POLL_OWN + i].revents)
+            ko_stream_read(job->polls.streams[i]);
     if (limited && ko_deadline_passed(&job->limit))
         on_limit(job);
     look_around(job);
@@ -370,16 +366,18 @@ static int set_up(struct job *job)
     signal(SIGCHLD, SIG_DFL); /* if ignored, ranks would vanish unseen */
     signal(SIGPIPE, SIG_IGN); /* a broken output is an error of write */
     job->workers = calloc((size_t)options->nprocs, sizeof *job->workers);
-    job->polls = calloc((size_t)options->nprocs * 2 + 4, sizeof *job->polls);
     job->sinks = calloc(2, sizeof *job->sinks);
-    if (!job->workers || !job->polls || !job->sinks)
+    if (!ko_polls_open(&job->polls, options->nprocs) || !job->workers || !job->sinks)
         return -1;
+    ko_descriptors_raise(options->nprocs, &job->descriptors);
     ko_sink_open(&job->sinks[0], STDOUT_FILENO);
     ko_sink_open(&job->sinks[1], STDERR_FILENO);
     if (options->nnodes > 1)
         gethostname(job->host, sizeof job->host);
     job->signal_fd = add_signals(job, false);
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
+    job->polls.list[KO_POLL_SIGNALS] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
+    job->polls.list[KO_POLL_ENDS] = (struct pollfd){.fd = job->ends_fd, .events = POLLIN};
     if (job->signal_fd < 0 || job->ends_fd < 0 || ko_token_hold(options, &job->token))
         return -1;
     return 0;
@@ -421,7 +419,8 @@ static int begin_attempt(struct job *job, int number)
                                        .port = job->port,
                                        .token_file = job->token.path,
                                        .host = job->host,
-                                       .logs = &job->logs};
+                                       .logs = &job->logs,
+                                       .descriptors = job->descriptors};
     if (job->nodes.store) {
         job->attempt.master_addr = job->master_addr;
         for (int i = 0; i < 2; i++)
@@ -500,7 +499,7 @@ static void take_down(struct job *job)
     ko_nodes_close(&job->nodes);
     ko_logs_close(&job->logs);
     free(job->workers);
-    free(job->polls);
+    ko_polls_close(&job->polls);
     free(job->sinks);
 }
 

@@ -12,9 +12,11 @@
 #include "launch_nodes.h"
 #include "launch_output.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /* kolorun's own exit codes, as those of timeout(1) and env(1). Any other is a rank's. */
@@ -65,6 +67,7 @@ struct ko_attempt {
     const char *token_file; /* KOLO_AUTH_TOKEN_FILE; NULL or "": as it is */
     const char *host;       /* this machine's name if there are others, else "" */
     struct ko_logs *logs;
+    struct rlimit descriptors; /* as ko_descriptors_restore takes it */
 };
 
 struct ko_worker {
@@ -102,6 +105,29 @@ void ko_worker_signal(const struct ko_worker *worker, int signal);
 
 /* Reaps an ended rank and closes what is open. */
 void ko_worker_free(struct ko_worker *worker);
+
+/* ---- descriptors -------------------------------------------------------------------------- */
+
+/* Raises the limit of open files to what that many ranks take, as far as is allowed. *before is for
+ * ko_descriptors_restore, in a rank: programs may count on the limit that they know. */
+void ko_descriptors_raise(int nprocs, struct rlimit *before);
+void ko_descriptors_restore(const struct rlimit *before);
+
+/* What the job's loop waits for. */
+enum { KO_POLL_SIGNALS, KO_POLL_ENDS, KO_POLL_SINKS, KO_POLL_OWN = KO_POLL_SINKS + 2 };
+
+struct ko_polls {
+    struct pollfd *list;        /* signals and ends are set by the job, the rest by each wait */
+    struct ko_stream **streams; /* list[KO_POLL_OWN + i] is streams[i]'s */
+    int nstreams;
+};
+
+/* False if there is no memory; to be closed in any case. */
+bool ko_polls_open(struct ko_polls *polls, int nprocs);
+/* As poll(2), for sinks that hold something too, and for streams that want to be read. */
+int ko_polls_wait(struct ko_polls *polls, const struct ko_sink sinks[2], struct ko_worker *workers,
+                  int nworkers, int timeout_ms);
+void ko_polls_close(struct ko_polls *polls);
 
 /* ---- the machine -------------------------------------------------------------------------- */
 

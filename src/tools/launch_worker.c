@@ -129,6 +129,7 @@ static _Noreturn void run_child(const struct start *start, pid_t parent)
         set_environment(start);
         if (start->options->binding != KO_BIND_NONE)
             sched_setaffinity(0, sizeof start->processors, &start->processors);
+        ko_descriptors_restore(&start->attempt->descriptors);
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, start->mask, NULL);
         execvp(start->options->program[0], start->options->program);
