@@ -69,6 +69,22 @@ static int read_all(const char *path, int fd, char *text, size_t *nbytes)
     return KOLO_OK;
 }
 
+/* kolorun's file lies below /proc, where a process's descriptors are there for those of its own
+ * user namespace alone, and its number for those of its own process namespace. */
+static int fail_to_open(const char *path, int error)
+{
+    const bool is_hidden = error == EACCES || error == EPERM || error == ENOENT;
+
+    if (!is_hidden || strncmp(path, "/proc/", 6) != 0)
+        return ko_fail_errno(error, "KOLO_AUTH_TOKEN_FILE: opening %s", path);
+    return ko_fail_errno(error,
+                         "KOLO_AUTH_TOKEN_FILE is kolorun's, which has ended, or this rank runs in "
+                         "a namespace of its own, as in a container, where it cannot be read: give "
+                         "kolorun -x KOLO_AUTH_TOKEN_FILE=FILE, with a file of your own that all "
+                         "ranks can read; opening %s",
+                         path);
+}
+
 static int read_file(const char *path, struct ko_secret *secret)
 {
     char text[FILE_BYTES];
@@ -77,7 +93,7 @@ static int read_file(const char *path, struct ko_secret *secret)
     int err;
 
     if (fd < 0)
-        return ko_fail_errno(errno, "KOLO_AUTH_TOKEN_FILE: opening %s", path);
+        return fail_to_open(path, errno);
     err = check_private(path, fd);
     if (!err)
         err = read_all(path, fd, text, &nbytes);

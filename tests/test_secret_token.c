@@ -199,13 +199,30 @@ static void stores(void **state)
     assert_int_equal(ko_guard_read_for_store(&guard), KOLO_E_INVALID);
 }
 
+/* As the file that kolorun makes, for a rank in a namespace of its own. */
+static void below_proc(void **state)
+{
+    static const char *const paths[] = {"/proc/2147483647/fd/5", "/nowhere/2147483647/fd/5"};
+    struct ko_guard guard;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        setenv("KOLO_AUTH_TOKEN_FILE", paths[i], 1);
+        assert_int_equal(ko_guard_read(&guard), KOLO_E_SYSTEM);
+        assert_non_null(strstr(kolo_last_error(), paths[i]));
+        assert_int_equal(!strstr(kolo_last_error(), "in a namespace of its own"), i);
+        assert_int_equal(!strstr(kolo_last_error(), "-x KOLO_AUTH_TOKEN_FILE=FILE"), i);
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, forget_all, forget_all)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(none),         CASE(from_both_places), CASE(lengths),        CASE(from_a_descriptor),
-        CASE(private_only), CASE(not_there),        CASE(contradictions), CASE(stores)};
+        CASE(private_only), CASE(not_there),        CASE(contradictions), CASE(stores),
+        CASE(below_proc)};
 
     return cmocka_run_group_tests_name("secret token", tests, folder_make, folder_remove);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The job's token lies in memory, under a descriptor of kolorun's that ranks do not inherit: they
- * open it by its path below /proc, which the system allows processes of the same user only. So it
+ * open it by its path below /proc, which the system allows processes of the same user only, unless
+ * they are in a user namespace of their own (rootless containers), who need a file instead. So it
  * stands in no environment, command line or folder, needs no descriptor to survive the programs
  * between kolorun and a rank, and is gone when kolorun is, however it ends.
  */
