@@ -143,9 +143,13 @@ int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
         result = gpu->cuda->stream_context(stream, &context);
     if (!result && context != gpu->context)
         return ko_fail(KOLO_E_INVALID, "the stream is of another GPU than the group's first one");
-    if (!result)
-        atomic_store(&gpu->user, (ko_cu_stream)stream);
-    return ko_cuda_check(gpu->cuda, result, "the stream has no context");
+    if (result)
+        return ko_cuda_check(gpu->cuda, result, "the stream has no context");
+    pthread_mutex_lock(&gpu->lock);
+    atomic_store(&gpu->user, (ko_cu_stream)stream);
+    gpu->is_new = true; /* though it may have the handle of one that is no more */
+    pthread_mutex_unlock(&gpu->lock);
+    return KOLO_OK;
 }
 
 int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid)

@@ -70,7 +70,8 @@ void ko_gpu_leave(struct ko_gpu *gpu);
 
 /* ---- the user's stream ----------------------------------------------------------------------- */
 
-/* Marks what the user has put into his stream so far. is_held: what he puts there from now on waits
+/* Marks what the user has put into his stream so far, and, if that has been set since, what calls
+ * have put into another one. is_held: what he puts there from now on waits
  * until this mark is let go, and all that were held before it. */
 int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
 

@@ -36,13 +36,13 @@ struct ko_gpu {
     bool prefers_pieces;     /* for scratch */
     struct retired *retired; /* under the lock */
 
-    pthread_mutex_t lock; /* of marks, and of what is retired */
+    pthread_mutex_t lock; /* of marks, of what is put into streams, and of what is retired */
     struct ko_gpu_mark *spare, *youngest;
     struct ko_gpu_mark *first_held, *last_held;
-    ko_cu_event passed; /* all waits in the user's stream */
-    ko_cu_stream used;  /* by the last call that put something into one */
-    bool is_used;
+    ko_cu_event passed;           /* all waits in the user's stream */
+    ko_cu_stream used;            /* by the last call that put something into one */
     ko_cu_event put;              /* behind that, as far as such calls have got */
+    bool is_new;                  /* the user's stream, and is not behind that */
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */
     atomic_bool lets_all_go;      /* whatever is held, now and from now on */
     struct ko_gpu_page *page;     /* registered with the GPU */

@@ -175,20 +175,33 @@ static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
     return KOLO_OK;
 }
 
-/* With the lock and the context. */
-static int set_mark(struct ko_gpu *gpu, ko_cu_stream user, bool is_held, struct ko_gpu_mark *mark)
+/* With the lock and the context: behind what calls have put into another one. */
+static ko_cu_result come_behind(struct ko_gpu *gpu, ko_cu_stream stream)
 {
-    ko_cu_result result = gpu->cuda->event_record(mark->reached, user);
+    const ko_cu_result result = gpu->cuda->stream_await_event(stream, gpu->put, 0);
 
+    if (!result && stream == atomic_load(&gpu->user))
+        gpu->is_new = false;
+    return result;
+}
+
+/* With the lock and the context. */
+static int set_mark(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held, struct ko_gpu_mark *mark)
+{
+    ko_cu_result result =
+        gpu->is_new && stream != gpu->own ? come_behind(gpu, stream) : KO_CU_SUCCESS;
+
+    if (!result)
+        result = gpu->cuda->event_record(mark->reached, stream);
     mark->ticket = 0;
     if (!result && is_held) {
         const uint32_t ticket = atomic_load(&gpu->last_ticket) + 1;
 
         result = gpu->cuda->stream_await_word(
-            user, gpu->page_at + offsetof(struct ko_gpu_page, let_go), ticket, KO_CU_WAIT_GEQ);
+            stream, gpu->page_at + offsetof(struct ko_gpu_page, let_go), ticket, KO_CU_WAIT_GEQ);
         if (!result) {
             hold(gpu, mark, ticket);
-            result = gpu->cuda->event_record(gpu->passed, user);
+            result = gpu->cuda->event_record(gpu->passed, stream);
         }
     }
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
@@ -290,18 +303,24 @@ void ko_gpu_forget_held(struct ko_gpu *gpu)
 
 int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
-    if (!gpu->is_used || gpu->used == stream)
-        return KOLO_OK;
-    return ko_cuda_check(gpu->cuda, gpu->cuda->stream_await_event(stream, gpu->put, 0),
-                         "the stream cannot wait for the one before");
+    ko_cu_result result = KO_CU_SUCCESS;
+
+    pthread_mutex_lock(&gpu->lock);
+    if (gpu->used != stream || gpu->is_new)
+        result = come_behind(gpu, stream);
+    pthread_mutex_unlock(&gpu->lock);
+    return ko_cuda_check(gpu->cuda, result, "the stream cannot wait for the one before");
 }
 
 int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
+    ko_cu_result result;
+
+    pthread_mutex_lock(&gpu->lock);
     gpu->used = stream;
-    gpu->is_used = true;
-    return ko_cuda_check(gpu->cuda, gpu->cuda->event_record(gpu->put, stream),
-                         "the stream cannot be followed");
+    result = gpu->cuda->event_record(gpu->put, stream);
+    pthread_mutex_unlock(&gpu->lock);
+    return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
 ko_cu_stream ko_gpu_late_stream(struct ko_gpu *gpu)

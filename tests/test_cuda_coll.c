@@ -10,6 +10,7 @@
 #include "gpu_rank.h"
 #include "ranks.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -265,6 +266,57 @@ static void streams_change(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
+static void *open_soon(void *gate)
+{
+    ranks_nap_ms(50);
+    __atomic_store_n((uint32_t *)gate, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* A call that comes behind another one, which the stream before, that stands still, has to do. */
+static int follow_calls(kolo_group *group, void *unused)
+{
+    static uint32_t gate;
+    const int n = kolo_group_size(group);
+    int failed = gpu_rank_enter(group), value = 1, sum = 0;
+    void *in = gpu_rank_memory.make(&value, sizeof value);
+    void *out = gpu_rank_memory.make(&sum, sizeof sum);
+    ko_cu_stream second;
+    pthread_t opener;
+    kolo_work *work;
+
+    (void)unused;
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream) || kolo_barrier(group) ||
+        gpu_rank.cuda->stream_create(&second, KO_CU_STREAM_NON_BLOCKING) ||
+        (kolo_group_rank(group) == 0 &&
+         gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ)))
+        return ranks_fail("the start");
+    if (failed || kolo_all_reduce_async(group, in, in, 1, KOLO_INT32, KOLO_SUM, &work) ||
+        kolo_group_set_stream(group, second) || pthread_create(&opener, NULL, open_soon, &gate))
+        return ranks_fail("the call before");
+    if (kolo_all_reduce(group, in, out, 1, KOLO_INT32, KOLO_SUM))
+        failed = ranks_fail("the call");
+    gpu_rank_memory.fetch(&sum, out, sizeof sum);
+    if (sum != n * n)
+        failed = ranks_fail("the sum is %d", sum);
+    pthread_join(opener, NULL);
+    failed |= kolo_work_wait(work, -1) && ranks_fail("%s", kolo_last_error());
+    kolo_work_free(work);
+    gpu_rank_memory.fetch(&value, in, sizeof value);
+    return gpu_rank_leave(failed || kolo_group_set_stream(group, gpu_rank.stream));
+}
+
+static void calls_follow_each_other(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    for (int i = 0; i < 2; i++) {
+        setenv("FAKECUDA_DEVICES", i ? "2" : "1", 1);
+        run(RANKS_PROCESSES, 2, follow_calls);
+    }
+    unsetenv("FAKECUDA_DEVICES");
+}
+
 /* A driver that fails in the middle of it. */
 static int lack_something(kolo_group *group, void *unused)
 {
@@ -305,6 +357,7 @@ int main(void)
         cmocka_unit_test(tensors_are_reduced),
         cmocka_unit_test(mixed_buffers_are_refused),
         cmocka_unit_test(streams_change),
+        cmocka_unit_test(calls_follow_each_other),
         cmocka_unit_test(drivers_that_fail),
         cmocka_unit_test(a_stream_that_stands_still),
         cmocka_unit_test(among_threads),
