@@ -287,7 +287,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 
 /* Lets the group's collectives have buffers in GPU memory, all of a call's or none, and its
  * messages, whatever the other end has. stream is a CUDA stream (a CUstream or cudaStream_t), NULL
- * the legacy stream of the calling thread's GPU. What the caller has put into it before a call
+ * the legacy stream of the calling thread's GPU; cudaStreamPerThread, another one in each thread,
+ * is KOLO_E_INVALID. What the caller has put into it before a call
  * comes before the call; a blocking call, and the wait for an asynchronous one, return when the
  * result is there. What he puts into it after an asynchronous call comes after it, and so does the
  * next call: the stream waits, until the result is there and what was sent may be overwritten, and

@@ -128,6 +128,7 @@ enum { KO_CU_RANGE_DMA_BUF = 1 };                          /* CUmemRangeHandleTy
 
 enum { KO_CU_MOST_THREADS = 0 };                         /* CUfunction_attribute */
 enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
+enum { KO_CU_STREAM_PER_THREAD = 2 };                    /* a handle */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */
 enum { KO_CU_AWAIT_WORD = 1, KO_CU_PUT_WORD = 2 };       /* CUstreamBatchMemOpType */

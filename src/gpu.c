@@ -103,11 +103,25 @@ static int make_page(struct ko_gpu *gpu)
                          "a registered page has no address on the GPU");
 }
 
+/* Calls go on in threads of the group's, where that handle is another stream. */
+static int check_stream(void *stream)
+{
+    if ((uintptr_t)stream != KO_CU_STREAM_PER_THREAD)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "the stream is cudaStreamPerThread, another one in each thread; "
+                                   "a group takes one that is the same in all, such as "
+                                   "cudaStreamCreate makes");
+}
+
 int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
 {
-    struct ko_gpu *gpu = ko_alloc(sizeof *gpu, "a group's GPU");
-    int err = gpu ? ko_cuda_open(&gpu->cuda) : KOLO_E_NOMEM;
+    struct ko_gpu *gpu;
+    int err = check_stream(stream);
 
+    if (err)
+        return err;
+    gpu = ko_alloc(sizeof *gpu, "a group's GPU");
+    err = gpu ? ko_cuda_open(&gpu->cuda) : KOLO_E_NOMEM;
     if (err) {
         free(gpu);
         return err;
@@ -136,12 +150,15 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
 
 int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
 {
-    ko_cu_context context = gpu->context;
-    ko_cu_result result = KO_CU_SUCCESS;
+    ko_cu_context context = NULL;
+    ko_cu_result result;
+    int err = check_stream(stream);
 
-    if (stream)
-        result = gpu->cuda->stream_context(stream, &context);
-    if (!result && context != gpu->context)
+    if (err)
+        return err;
+    result =
+        stream ? gpu->cuda->stream_context(stream, &context) : gpu->cuda->context_current(&context);
+    if (!result && context && context != gpu->context)
         return ko_fail(KOLO_E_INVALID, "the stream is of another GPU than the group's first one");
     if (result)
         return ko_cuda_check(gpu->cuda, result, "the stream has no context");

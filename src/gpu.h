@@ -28,11 +28,13 @@ struct ko_gpu_mark {
 };
 
 /* On the GPU of the user's stream; NULL: the legacy stream of the calling thread's current GPU, or
- * of GPU 0 if it has none. As soon as *stop is not 0 (it belongs to the caller, and outlives the
- * gpu) no call waits for the GPU any more. KOLO_E_UNSUPPORTED: there is no driver. */
+ * of GPU 0 if it has none. KOLO_E_INVALID: the handle means another stream in each thread. As soon
+ * as *stop is not 0 (it belongs to the caller, and outlives the gpu) no call waits for the GPU any
+ * more. KOLO_E_UNSUPPORTED: there is no driver. */
 int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu);
 
-/* From now on in the order of another stream of the same GPU; KOLO_E_INVALID of another one. */
+/* From now on in the order of another stream of the same GPU; NULL: its legacy stream, if no other
+ * GPU is the calling thread's current one. KOLO_E_INVALID: of another one; as above. */
 int ko_gpu_follow(struct ko_gpu *gpu, void *stream);
 
 /* Lets go of all that the user's stream waits for. Waits a bounded time for what is under way: if
@@ -71,8 +73,8 @@ void ko_gpu_leave(struct ko_gpu *gpu);
 /* ---- the user's stream ----------------------------------------------------------------------- */
 
 /* Marks what the user has put into his stream so far, and, if that has been set since, what calls
- * have put into another one. is_held: what he puts there from now on waits
- * until this mark is let go, and all that were held before it. */
+ * have put into another one. is_held: what he puts there from now on waits until this mark is let
+ * go, and all that were held before it. */
 int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
 
 /* Waits until the user's stream has come to the mark. Nothing is begun before that, since what

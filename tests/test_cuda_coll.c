@@ -250,11 +250,29 @@ static int change_streams(kolo_group *group, void *unused)
     if (failed)
         return failed;
     if (gpu_rank.cuda->context_retain(&other, 1) || gpu_rank.cuda->context_push(other) ||
-        gpu_rank.cuda->stream_create(&stream, 0) || gpu_rank.cuda->context_pop(&other))
+        gpu_rank.cuda->stream_create(&stream, 0))
         return ranks_fail("another GPU");
-    if (kolo_group_set_stream(group, stream) != KOLO_E_INVALID)
-        return ranks_fail("a stream of another GPU was taken");
-    return gpu_rank_leave(reduce_one(group));
+    failed = ranks_expect(kolo_group_set_stream(group, NULL), KOLO_E_INVALID, "of another GPU");
+    if (gpu_rank.cuda->context_pop(&other))
+        return ranks_fail("another GPU");
+    failed |= ranks_expect(kolo_group_set_stream(group, stream), KOLO_E_INVALID, "of another GPU");
+    failed |= ranks_expect(kolo_group_set_stream(group, (void *)2), KOLO_E_INVALID,
+                           "is cudaStreamPerThread, another one in each thread");
+    return gpu_rank_leave(reduce_one(group) || failed);
+}
+
+/* And not as a group's first one, either; the ranks meet all the same. */
+static int begin_with_a_threads_own(kolo_group *group, void *unused)
+{
+    int value = 1, sum = 0;
+
+    (void)unused;
+    if (ranks_expect(kolo_group_set_stream(group, (void *)2), KOLO_E_INVALID,
+                     "is cudaStreamPerThread"))
+        return 1;
+    return kolo_all_reduce(group, &value, &sum, 1, KOLO_INT32, KOLO_SUM) || sum != 2
+               ? ranks_fail("the sum is %d", sum)
+               : 0;
 }
 
 static void streams_change(void **state)
@@ -263,6 +281,7 @@ static void streams_change(void **state)
     exam_set_variables("shm", "", SLICE_BYTES);
     setenv("FAKECUDA_DEVICES", "2", 1);
     run(RANKS_PROCESSES, 2, change_streams);
+    run(RANKS_PROCESSES, 2, begin_with_a_threads_own);
     unsetenv("FAKECUDA_DEVICES");
 }
 
