@@ -147,6 +147,19 @@ static int capture(kolo_group *group, const struct ko_call *call, const struct k
                                   : capture_own(group, call, stream);
 }
 
+/* What has begun ends, whatever has become of it. */
+static int put_between(kolo_group *group, const struct ko_call *call,
+                       const struct ko_gpu_plan *plan, ko_cu_stream stream)
+{
+    int err = ko_gpu_begin_in_stream(group->gpu, stream), end;
+
+    if (err)
+        return err;
+    err = capture(group, call, plan, stream);
+    end = ko_gpu_end_in_stream(group->gpu, stream);
+    return err ? err : end;
+}
+
 int ko_coll_put_in_stream(kolo_group *group, const struct ko_call *call,
                           const struct ko_gpu_plan *plan, ko_cu_stream stream)
 {
@@ -154,11 +167,8 @@ int ko_coll_put_in_stream(kolo_group *group, const struct ko_call *call,
 
     if (err)
         return err;
-    err = call->is_captured ? KOLO_OK : ko_gpu_begin_in_stream(group->gpu, stream);
-    if (!err)
-        err = capture(group, call, plan, stream);
-    if (!err && !call->is_captured)
-        err = ko_gpu_end_in_stream(group->gpu, stream);
+    err = call->is_captured ? capture(group, call, plan, stream)
+                            : put_between(group, call, plan, stream);
     ko_gpu_leave(group->gpu);
     return err;
 }

@@ -17,6 +17,7 @@
 #include "coll_gpu_pieces.h"
 #include "dtype.h"
 #include "gpu_share.h"
+#include "gpu_waits.h"
 #include "group_watch.h"
 
 #include <limits.h>
@@ -219,12 +220,17 @@ static int carry_out(kolo_group *group, const struct ko_call *call, const struct
     const bool pushes = ko_coll_pushes(group, plan);
     const ko_cu_stream stream = ko_gpu_own_stream(group->gpu);
     char text[KO_ERROR_TEXT];
-    int err = pushes ? ko_coll_begin_push(group, call, plan, stream)
-                     : ko_coll_begin_plan(group, call, plan, stream);
+    int err;
 
+    if (pushes)
+        ko_gpu_add_waiting();
+    err = pushes ? ko_coll_begin_push(group, call, plan, stream)
+                 : ko_coll_begin_plan(group, call, plan, stream);
     if (!err)
         err = pushes ? ko_group_await_kernels(group, ko_call_name(call), &deadline)
                      : ko_gpu_finish(group->gpu, &deadline);
+    if (pushes)
+        ko_gpu_count_waiting(-1);
     if (!err)
         return KOLO_OK;
     snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(call), group->rank,

@@ -5,7 +5,6 @@
  * captures, an exception is made, since any thread of his may capture at any time.
  */
 #include "gpu_parts.h"
-#include "gpu_waits.h"
 
 #include "log.h"
 #include "status.h"
@@ -141,11 +140,14 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
             err = make_page(gpu);
         ko_gpu_leave(gpu);
     }
-    if (err)
+    if (err) {
         ko_gpu_close(gpu);
-    else
-        *gpu_out = gpu;
-    return err;
+        return err;
+    }
+    gpu->waiter.is_waiting = ko_gpu_is_waiting;
+    ko_gpu_enter_waiter(&gpu->waiter);
+    *gpu_out = gpu;
+    return KOLO_OK;
 }
 
 int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
@@ -460,6 +462,7 @@ void ko_gpu_close(struct ko_gpu *gpu)
 
     if (!gpu)
         return;
+    ko_gpu_leave_waiter(&gpu->waiter);
     has_failed = atomic_load(&gpu->lets_all_go);
     if (gpu->page)
         ko_gpu_let_all_go(gpu);

@@ -94,7 +94,7 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark);
 void ko_gpu_let_all_go(struct ko_gpu *gpu);
 
 /* Around what a call puts into a stream, with the context: it comes behind what others have put
- * into another one. */
+ * into another one. Once it has begun it ends, also where it puts in only a part. */
 int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CLOSING_MS = 300 }; /* at most, for streams that wait */
+
 struct ko_gpu_opened {
     ko_cu_context context;
     uint64_t process, id, base, nbytes; /* there */
@@ -42,6 +44,19 @@ static struct ko_gpu_opened *find(ko_cu_context context, uint64_t process,
     while (opened && !(is_of(opened, context, process) && opened->id == place->id &&
                        !memcmp(&opened->handle, &place->handle, sizeof opened->handle)))
         opened = opened->next;
+    return opened;
+}
+
+static bool has_older(ko_cu_context context, uint64_t process, const struct ko_gpu_place *place)
+{
+    const struct ko_gpu_opened *opened;
+
+    pthread_mutex_lock(&list.lock);
+    opened = list.first;
+    while (opened &&
+           !(is_of(opened, context, process) && overlaps(opened, place) && opened->id != place->id))
+        opened = opened->next;
+    pthread_mutex_unlock(&list.lock);
     return opened;
 }
 
@@ -88,10 +103,12 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
                                 const struct ko_gpu_place *place, struct ko_gpu_opened **opened_out,
                                 ko_cu_ptr *at)
 {
-    const bool may_close = ko_gpu_begin_freeing(0); /* its lock is the outer one */
     struct ko_gpu_opened *opened = NULL;
     ko_cu_context context;
     ko_cu_result result = cuda->context_current(&context);
+    const bool is_in_the_way = !result && has_older(context, process, place);
+    /* its lock is the outer one */
+    const bool may_close = ko_gpu_begin_freeing_in_call(is_in_the_way ? CLOSING_MS : 0);
 
     pthread_mutex_lock(&list.lock);
     if (!result)

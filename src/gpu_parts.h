@@ -7,6 +7,7 @@
 
 #include "gpu.h"
 #include "gpu_memory.h"
+#include "gpu_waits.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -43,6 +44,8 @@ struct ko_gpu {
     ko_cu_stream used;            /* by the last call that put something into one */
     ko_cu_event put;              /* behind that, as far as such calls have got */
     bool is_new;                  /* the user's stream, and is not behind that */
+    struct ko_gpu_waiter waiter;  /* such calls, and graphs */
+    int64_t stalled_ns;           /* when a graph's kernel was last seen to wait */
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */
     atomic_bool lets_all_go;      /* whatever is held, now and from now on */
     struct ko_gpu_page *page;     /* registered with the GPU */
@@ -54,6 +57,9 @@ struct ko_gpu {
  * user's stream before its calls: for what stands still there the driver would wait before it takes
  * memory away. After a wait for that. */
 bool ko_gpu_await_end(struct ko_gpu *gpu);
+
+/* Whether what calls have put into streams is not done yet, or a graph waits. */
+bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter);
 
 /* Frees what has been retired, between the two and with the context, or leaves it. */
 void ko_gpu_free_retired(struct ko_gpu *gpu, bool is_left);

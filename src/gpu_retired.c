@@ -7,7 +7,6 @@
 #include "gpu_opened.h"
 #include "gpu_parts.h"
 #include "gpu_pieces.h"
-#include "gpu_waits.h"
 #include "status.h"
 
 #include <stdlib.h>

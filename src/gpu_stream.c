@@ -3,7 +3,6 @@
  * The user's stream, and all that is waited for.
  */
 #include "gpu_parts.h"
-#include "gpu_waits.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -305,13 +304,18 @@ int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
     ko_cu_result result = KO_CU_SUCCESS;
 
+    ko_gpu_tidy(gpu); /* once it has begun, nothing can go until it is done */
+    ko_gpu_add_waiting();
     pthread_mutex_lock(&gpu->lock);
     if (gpu->used != stream || gpu->is_new)
         result = come_behind(gpu, stream);
     pthread_mutex_unlock(&gpu->lock);
+    if (result)
+        ko_gpu_count_waiting(-1);
     return ko_cuda_check(gpu->cuda, result, "the stream cannot wait for the one before");
 }
 
+/* From then on ko_gpu_is_waiting sees it, until it is done. */
 int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
     ko_cu_result result;
@@ -320,7 +324,36 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
     gpu->used = stream;
     result = gpu->cuda->event_record(gpu->put, stream);
     pthread_mutex_unlock(&gpu->lock);
+    ko_gpu_count_waiting(-1);
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
+}
+
+/* Kernels of graphs say that they wait in another word, again and again as long as they do: it is
+ * taken away, and what has been said lately holds. */
+static bool has_waiting_kernel(struct ko_gpu *gpu)
+{
+    enum { LATELY_MS = 2 };
+    const int64_t now_ns = ko_now_ns();
+
+    for (int i = 0; i < KO_PUSH_BLOCKS; i++)
+        if (atomic_exchange(&gpu->page->stalled[1][i], 0))
+            gpu->stalled_ns = now_ns;
+    return gpu->stalled_ns && now_ns - gpu->stalled_ns < LATELY_MS * INT64_C(1000000);
+}
+
+/* No call puts anything into a stream meanwhile: it would be counted. */
+bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter)
+{
+    struct ko_gpu *gpu = (struct ko_gpu *)((uintptr_t)waiter - offsetof(struct ko_gpu, waiter));
+    ko_cu_result result;
+
+    if (ko_gpu_page_is_awaited(gpu->page) || has_waiting_kernel(gpu))
+        return true;
+    if (ko_gpu_enter(gpu))
+        return false;
+    result = gpu->cuda->event_query(gpu->put);
+    ko_gpu_leave(gpu);
+    return result == KO_CU_NOT_READY;
 }
 
 ko_cu_stream ko_gpu_late_stream(struct ko_gpu *gpu)

@@ -13,9 +13,24 @@ void ko_gpu_begin_waiting(void);
 void ko_gpu_count_waiting(int more);
 void ko_gpu_end_waiting(void);
 
+/* One more, which ko_gpu_count_waiting(-1) takes back. */
+void ko_gpu_add_waiting(void);
+
+/* Streams that may wait for other ranks with no count of theirs: they are asked, with the lock,
+ * before memory goes. */
+struct ko_gpu_waiter {
+    bool (*is_waiting)(struct ko_gpu_waiter *waiter);
+    struct ko_gpu_waiter *next;
+};
+void ko_gpu_enter_waiter(struct ko_gpu_waiter *waiter);
+void ko_gpu_leave_waiter(struct ko_gpu_waiter *waiter); /* that has been entered, or not */
+
 /* Around what takes memory away: true if no stream waits, after as long as that may take; none will
  * before the end. */
 bool ko_gpu_begin_freeing(int most_ms);
 void ko_gpu_end_freeing(void);
+
+/* The same for a call, which others of this process may wait for: it waits for none of these. */
+bool ko_gpu_begin_freeing_in_call(int most_ms);
 
 #endif

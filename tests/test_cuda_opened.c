@@ -2,7 +2,7 @@
  *
  * Memory that processes hand to each other, and free, and get again at the same address: whoever of
  * a process has it open, a message, a collective or another group's, none is in the way of what
- * comes next. And memory that goes while a call is under way.
+ * comes next. And memory that goes while a call is under way, of this group or of another one.
  */
 #include "gpu_rank.h"
 #include "group.h"
@@ -118,6 +118,113 @@ static int free_meanwhile(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+/* ---- beside another group -------------------------------------------------------------------- */
+
+/* A group of three, and of its first and last a second one, with a stream and memory of its own. */
+struct pair {
+    kolo_group *group;
+    ko_cu_stream stream;
+    int *memory;
+};
+
+static int *make_filled(int value)
+{
+    int content[COUNT], *memory;
+
+    for (int i = 0; i < COUNT; i++)
+        content[i] = value;
+    memory = gpu_rank_memory.make(content, sizeof content);
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    return memory;
+}
+
+static int expect_filled(const int *memory, int value, ko_cu_stream stream)
+{
+    int content[COUNT];
+
+    if (gpu_rank.cuda->copy((uintptr_t)content, (uintptr_t)memory, sizeof content, stream) ||
+        gpu_rank.cuda->stream_sync(stream))
+        return ranks_fail("no content");
+    for (int i = 0; i < COUNT; i++)
+        if (content[i] != value)
+            return ranks_fail("element %d is %d, not %d", i, content[i], value);
+    return 0;
+}
+
+static int enter_pair(kolo_group *group, struct pair *pair)
+{
+    const int rank = kolo_group_rank(group);
+
+    pair->memory = make_filled(rank);
+    return kolo_group_split(group, rank == 1 ? -1 : 0, 0, &pair->group) ||
+                   gpu_rank.cuda->stream_create(&pair->stream, KO_CU_STREAM_NON_BLOCKING) ||
+                   (pair->group && (kolo_group_set_stream(pair->group, pair->stream) ||
+                                    reduce(pair->group, pair->memory)))
+               ? ranks_fail("the pair")
+               : 0;
+}
+
+/* The last rank's memory goes, and what comes is elsewhere, or at its address. */
+static void change_memory(struct pair *pair, bool is_elsewhere)
+{
+    int *elsewhere = make_filled(2);
+
+    if (gpu_rank.cuda->free((uintptr_t)pair->memory))
+        abort();
+    pair->memory = is_elsewhere ? elsewhere : make_filled(2);
+}
+
+/* While rank 1's stream stands still, and the others' wait for it. */
+static int reduce_beside(kolo_group *group, struct pair *pair)
+{
+    unsigned char is_done = 1;
+
+    return reduce(pair->group, pair->memory) || expect_filled(pair->memory, 4, pair->stream) ||
+                   (kolo_group_rank(group) == 0 && kolo_send(group, &is_done, 1, KOLO_UINT8, 1, 0))
+               ? ranks_fail("the pair's call")
+               : 0;
+}
+
+/* Rank 1's does until it hears that the pair is done. */
+static int stand_still(kolo_group *group, ko_cu_ptr word)
+{
+    unsigned char is_done;
+    ko_cu_stream stream;
+    int err = kolo_recv(group, &is_done, 1, KOLO_UINT8, 0, 0);
+
+    if (gpu_rank.cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING) ||
+        gpu_rank.cuda->stream_put_word(stream, word, 1, 0))
+        abort();
+    return err ? ranks_fail("the pair waits") : 0;
+}
+
+static int close_beside(kolo_group *group, void *is_elsewhere)
+{
+    const int rank = kolo_group_rank(group);
+    int failed = gpu_rank_enter(group);
+    int *const memory = make_filled(rank), *const word = make_filled(0);
+    struct pair pair;
+    kolo_work *work = NULL;
+
+    failed = failed || reduce(group, memory) || enter_pair(group, &pair);
+    if (!failed && rank == 2)
+        change_memory(&pair, *(bool *)is_elsewhere);
+    if (!failed && rank == 1)
+        failed =
+            gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)word, 1, KO_CU_WAIT_GEQ);
+    if (failed || kolo_all_reduce_async(group, memory, memory, COUNT, KOLO_INT32, KOLO_SUM, &work))
+        return ranks_fail("the group's call");
+    failed = rank == 1 ? stand_still(group, (uintptr_t)word) : reduce_beside(group, &pair);
+    failed = kolo_work_wait(work, -1) || failed;
+    kolo_work_free(work);
+    failed = failed || expect_filled(memory, 9, gpu_rank.stream);
+    kolo_group_free(pair.group);
+    return gpu_rank_leave(failed);
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
 static void run(ranks_body body, const char *transport)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N};
@@ -140,11 +247,22 @@ static void goes_in_a_call(void **state)
     run(free_meanwhile, "shm");
 }
 
+static void another_group_waits(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .timeout_ms = 3000};
+
+    (void)state;
+    exam_set_variables("shm", "", 4096);
+    for (int is_elsewhere = 0; is_elsewhere < 2; is_elsewhere++)
+        assert_int_equal(ranks_run(&ranks, close_beside, &(bool){is_elsewhere}), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_again),
         cmocka_unit_test(goes_in_a_call),
+        cmocka_unit_test(another_group_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
