@@ -221,7 +221,9 @@ start() {
     run --separate-stderr "$KOLORUN" --wdir "$D/in" --log-dir logs ./prog
     [ "$status" -eq 0 ]
     [ "${lines[0]}" = "$D/in" ]
-    [[ "${lines[1]}" == logs/kolorun_* ]]
+    [[ "${lines[1]}" == "$D"/in/logs/kolorun_* ]] # wherever the rank goes
+    program=$(realpath "$KOLORUN")
+    (cd "$D" && TMPDIR=in "$program" sh -c 'cd / && >"$TORCHELASTIC_ERROR_FILE"')
     [ -d "$D/in/logs" ]
     run "$KOLORUN" -wd "$D/in" --dry-run ./prog
     run sh -c "${lines[0]}"

@@ -35,6 +35,16 @@ const char *ko_logs_place(const char *dir)
     return dir ? dir : temporary && *temporary ? temporary : "/tmp";
 }
 
+/* Ranks may have gone elsewhere when they look for it. */
+static void make_absolute(char *folder, size_t cap)
+{
+    char *path = realpath(folder, NULL);
+
+    if (path && strlen(path) < cap)
+        strcpy(folder, path);
+    free(path);
+}
+
 int ko_logs_open(struct ko_logs *logs, const char *dir, const char *run_id, bool is_kept)
 {
     char name[64];
@@ -46,10 +56,12 @@ int ko_logs_open(struct ko_logs *logs, const char *dir, const char *run_id, bool
         if (*c == '/')
             *c = '_';
     if (snprintf(logs->folder, sizeof logs->folder, "%s/kolorun_%s_XXXXXX", dir, name) >=
-        (int)sizeof logs->folder)
+        (int)sizeof logs->folder) {
         errno = ENAMETOOLONG;
-    else if ((!is_kept || !make_folders(dir)) && mkdtemp(logs->folder))
+    } else if ((!is_kept || !make_folders(dir)) && mkdtemp(logs->folder)) {
+        make_absolute(logs->folder, sizeof logs->folder);
         return 0;
+    }
     logs->folder[0] = 0;
     return is_kept ? -1 : 0;
 }

@@ -14,7 +14,7 @@
 enum { KO_ERROR_CAP = 512 };
 
 struct ko_logs {
-    char folder[PATH_MAX / 2]; /* "": there is none, and no file either */
+    char folder[PATH_MAX / 2]; /* from the root on; "": there is none, and no file either */
     bool is_kept;              /* asked for; else it goes with the job */
 };
 
