@@ -426,6 +426,14 @@ foreign_rows() {
 
 @test "-x sets a variable" {
     run "$KOLORUN" -n 1 -x 'A=b c=d' -x EMPTY= -x HOME sh -c 'echo "$A,${EMPTY-unset},$HOME"'
+@test "kolo's own variables say nothing to ranks, unless by -x" {
+    export KOLO_RANK=0 KOLO_SIZE=1 KOLO_MASTER=h:5
+    say='echo "$RANK/$KOLO_RANK/$KOLO_SIZE/$KOLO_MASTER"'
+    [ "$("$KOLORUN" -n 2 --no-tag sh -c "$say" | sort)" = $'0///\n1///' ]
+    [ "$("$KOLORUN" -x KOLO_MASTER -x KOLO_SIZE=2 sh -c "$say")" = 0//2/h:5 ]
+    [ "$(eval "$("$KOLORUN" -x KOLO_MASTER -x KOLO_SIZE=2 --dry-run sh -c "$say")")" = 0//2/h:5 ]
+}
+
     [ "$output" = "b c=d,,$HOME" ]
 }
 

@@ -118,16 +118,17 @@ void ko_export_set(struct argp_state *state, struct ko_launch_options *options, 
 
 void ko_export_add(struct argp_state *state, struct ko_launch_options *options, const char *text)
 {
-    const char *value = strchr(text, '=');
-    char *name = strndup(text, value ? (size_t)(value - text) : strlen(text));
+    const char *equals = strchr(text, '=');
+    char *name = strndup(text, equals ? (size_t)(equals - text) : strlen(text));
+    const char *value = equals ? equals + 1 : getenv(text);
 
     if (!name)
         argp_failure(state, KO_EXIT_SELF, ENOMEM, "-x %s", text);
     else if (!*name)
         argp_error(state, "-x takes NAME or NAME=VALUE, not \"%s\"", text);
     else if (value)
-        ko_export_set(state, options, name, value + 1);
-    else if (!getenv(text)) /* else ranks inherit it */
+        ko_export_set(state, options, name, value);
+    else
         argp_error(state, "-x %s: no such variable here; -x %s=VALUE sets it", text, text);
     free(name);
 }

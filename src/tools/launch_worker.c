@@ -43,15 +43,19 @@ static void put_number(put_variable put, const char *name, int value)
     put(name, text);
 }
 
-/* Whether ranks have the variable without our doing: from here, or by -x. */
-static bool is_inherited(const struct ko_launch_options *options, const char *name)
+/* They would count before what kolorun says: see launcher.h. */
+static const char *const by_hand[] = {"KOLO_RANK", "KOLO_SIZE", "KOLO_MASTER"};
+enum { NBY_HAND = sizeof by_hand / sizeof *by_hand };
+
+/* By -x. */
+static bool is_exported(const struct ko_launch_options *options, const char *name)
 {
     const size_t length = strlen(name);
 
     for (int i = 0; i < options->nexports; i++)
         if (!strncmp(options->exports[i], name, length) && options->exports[i][length] == '=')
             return true;
-    return getenv(name) != NULL;
+    return false;
 }
 
 /* The names that torchrun gives them, which kolo_group_join reads too. */
@@ -62,7 +66,8 @@ static void put_environment(const struct start *start, put_variable put)
     int world = options->nprocs * options->nnodes;
     char path[PATH_MAX];
 
-    if (options->nprocs > 1 && !is_inherited(options, "OMP_NUM_THREADS"))
+    if (options->nprocs > 1 && !is_exported(options, "OMP_NUM_THREADS") &&
+        !getenv("OMP_NUM_THREADS"))
         put("OMP_NUM_THREADS", "1");
     put_number(put, "RANK", start->worker->rank);
     put_number(put, "WORLD_SIZE", world);
@@ -95,6 +100,8 @@ static void set_variable(const char *name, const char *value)
 
 static void set_environment(const struct start *start)
 {
+    for (int i = 0; i < NBY_HAND; i++)
+        unsetenv(by_hand[i]);
     for (int i = 0; i < start->options->nexports; i++)
         putenv(start->options->exports[i]);
     put_environment(start, set_variable);
@@ -389,6 +396,9 @@ void ko_worker_print(const struct ko_worker *worker, const struct ko_launch_opti
         printf(" -C ");
         print_word(options->wdir);
     }
+    for (int i = 0; i < NBY_HAND; i++)
+        if (getenv(by_hand[i]) && !is_exported(options, by_hand[i]))
+            printf(" -u %s", by_hand[i]);
     for (int i = 0; i < options->nexports; i++) {
         putchar(' ');
         print_word(options->exports[i]);
