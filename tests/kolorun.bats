@@ -204,6 +204,8 @@ start() {
     [ "$output" = "[0] a" ]
     run "$KOLORUN" -t0 -r 0 -xA=b -n2 --no-tag sh -c 'echo $A' # short ones stay what they are
     [ "$output" = $'b\nb' ]
+    run "$KOLORUN" -nproc_per_node=2 -no_tag -xA_B=c sh -c 'echo $WORLD_SIZE $A_B'
+    [ "$output" = $'2 c\n2 c' ]
 }
 
 @test "options of other launchers that change nothing here are taken" {
@@ -424,8 +426,6 @@ foreign_rows() {
     [ "$(sort <<<"$output")" = $'4/6 0 2/3 far.example:29500 job7\n5/6 1 2/3 far.example:29500 job7' ]
 }
 
-@test "-x sets a variable" {
-    run "$KOLORUN" -n 1 -x 'A=b c=d' -x EMPTY= -x HOME sh -c 'echo "$A,${EMPTY-unset},$HOME"'
 @test "kolo's own variables say nothing to ranks, unless by -x" {
     export KOLO_RANK=0 KOLO_SIZE=1 KOLO_MASTER=h:5
     say='echo "$RANK/$KOLO_RANK/$KOLO_SIZE/$KOLO_MASTER"'
@@ -434,6 +434,8 @@ foreign_rows() {
     [ "$(eval "$("$KOLORUN" -x KOLO_MASTER -x KOLO_SIZE=2 --dry-run sh -c "$say")")" = 0//2/h:5 ]
 }
 
+@test "-x sets a variable" {
+    run "$KOLORUN" -n 1 -x 'A=b c=d' -x EMPTY= -x HOME sh -c 'echo "$A,${EMPTY-unset},$HOME"'
     [ "$output" = "b c=d,,$HOME" ]
 }
 

@@ -156,6 +156,7 @@ static void print_version(FILE *stream, struct argp_state *state)
 /* ---- options ------------------------------------------------------------------------------ */
 
 struct command {
+    const struct argp_option *all; /* options, with those of other launchers */
     struct ko_launch_options options;
     int tag;              /* -1: not said */
     int nprocs;           /* by -n; 0: not said */
@@ -493,12 +494,27 @@ static error_t parse_start(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Names with underscores, as torchrun's were, are those with hyphens. */
-static void hyphenate(char *word)
+static bool is_option(const struct argp_option *options, const char *name, size_t length)
 {
-    for (size_t i = 0; !strncmp(word, "--", 2) && word[i] && word[i] != '='; i++)
-        if (word[i] == '_')
-            word[i] = '-';
+    for (; options->name || options->key || options->doc; options++)
+        if (options->name && !strncmp(options->name, name, length) && !options->name[length])
+            return true;
+    return false;
+}
+
+/* Names with underscores, as torchrun's were, are those with hyphens; behind a single hyphen only
+ * the whole name of an option, since else it may be a short one's value. */
+static void hyphenate(const struct argp_option *options, char *word)
+{
+    const size_t length = strcspn(word, "=");
+    char *name = strndup(word, length);
+
+    for (char *c = name; c && *c; c++)
+        if (*c == '_')
+            *c = '-';
+    if (name && *name == '-' && (name[1] == '-' || is_option(options, name + 1, length - 1)))
+        memcpy(word, name, length);
+    free(name);
 }
 
 /* After an option comes another, or the program: never a value. */
@@ -507,7 +523,7 @@ static void hyphenate_next(const struct argp_state *state)
     const int next = state->next > 0 ? state->next : 1;
 
     if (next < state->argc)
-        hyphenate(state->argv[next]);
+        hyphenate(((struct command *)state->input)->all, state->argv[next]);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -562,7 +578,8 @@ int main(int argc, char **argv)
                               .parser = parse,
                               .args_doc = "PROGRAM [ARGUMENT...]",
                               .doc = doc};
-    struct command command = {.options = {.nnodes = 1,
+    struct command command = {.all = argp.options,
+                              .options = {.nnodes = 1,
                                           .node_rank = -1,
                                           .grace_ms = 5000,
                                           .lost_after_ms = 30000,
