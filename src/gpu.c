@@ -351,19 +351,21 @@ int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
     return err;
 }
 
-/* With the context. */
+/* With the context. What grows often does so seldom, if there is room for that. */
 static int grow_scratch(struct ko_gpu *gpu, struct scratch **list, size_t nbytes)
 {
     const size_t twice = *list ? 2 * (*list)->memory.nbytes : 0;
     struct scratch *scratch = ko_alloc(sizeof *scratch, "a group's memory on its GPU");
+    ko_cu_result result;
     int err;
 
     if (!scratch)
         return KOLO_E_NOMEM;
-    err = ko_cuda_check(gpu->cuda,
-                        ko_gpu_memory_make(gpu->cuda, nbytes > twice ? nbytes : twice,
-                                           gpu->prefers_pieces, &scratch->memory),
-                        "the GPU has no memory for what a call reduces");
+    result = ko_gpu_memory_make(gpu->cuda, nbytes > twice ? nbytes : twice, gpu->prefers_pieces,
+                                &scratch->memory);
+    if (result == KO_CU_OUT_OF_MEMORY && nbytes < twice)
+        result = ko_gpu_memory_make(gpu->cuda, nbytes, gpu->prefers_pieces, &scratch->memory);
+    err = ko_cuda_check(gpu->cuda, result, "the GPU has no memory for what a call reduces");
     if (err) {
         free(scratch);
         return err;

@@ -13,6 +13,7 @@
  *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated);
  *                          below 0: the process gets the signal -E
  *   FAKECUDA_WITHOUT=NAME,...  functions that the driver does not have
+ *   FAKECUDA_LONGEST=BYTES memory of more is not to be had at once (2; no limit)
  *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0)
  *   FAKECUDA_ORDERING=N    what adapters write is seen by a GPU's streams as N says (100: at once;
  *                          0: once it has been flushed, if FAKECUDA_FLUSHES=1)
@@ -79,6 +80,11 @@ struct double_home {
 bool double_find(ko_cu_ptr at, int by, struct double_home *home);
 /* True if all nbytes lie in device memory, or none of them does. */
 bool double_is_valid(ko_cu_ptr at, size_t nbytes);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+
+/* Whether FAKECUDA_LONGEST leaves room for nbytes at once. */
+bool double_has_room(size_t nbytes);
 
 /* ---- traffic.c ------------------------------------------------------------------------------- */
 

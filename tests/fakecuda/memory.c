@@ -13,6 +13,13 @@
 
 /* ---- its own --------------------------------------------------------------------------------- */
 
+bool double_has_room(size_t nbytes)
+{
+    const int most = double_number("FAKECUDA_LONGEST", 0);
+
+    return !most || nbytes <= (size_t)most;
+}
+
 ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
 {
     struct double_range range = {
@@ -22,6 +29,8 @@ ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
 
     if (!result && (!nbytes || !context))
         result = context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    if (!result && !double_has_room(nbytes))
+        result = KO_CU_OUT_OF_MEMORY;
     if (result)
         return result;
     range.device = context->device;

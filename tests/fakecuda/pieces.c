@@ -64,6 +64,8 @@ ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_
 
     if (!result && (!is_right(kind) || !nbytes || nbytes % DOUBLE_GRAIN || flags))
         result = KO_CU_INVALID_VALUE;
+    if (!result && !double_has_room(nbytes))
+        result = KO_CU_OUT_OF_MEMORY;
     if (result)
         return result;
     snprintf(name, sizeof name, "piece of %d", kind->location.id);
