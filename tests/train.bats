@@ -297,6 +297,10 @@ on_gpu() {
     run "$TRAIN" --help
     [ "$status" -eq 0 ]
     [[ "$output" == *"kolorun -n 2 kolo-train --epochs 3"* ]]
+    help=$output
+    run "$TRAIN" -h
+    [ "$status" -eq 0 ]
+    [ "$output" = "$help" ]
     run "$TRAIN" --version
     [ "$status" -eq 0 ]
     [ "$output" = "kolo-train (kolo) $(awk '/^VERSION/ { print $3 }' Makefile)" ]

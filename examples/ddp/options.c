@@ -24,6 +24,7 @@ enum option_key {
     KEY_DATA = 'd',
     KEY_RESUME = 'r',
     KEY_CHECKPOINT = 'c',
+    KEY_HELP = 'h',
     KEY_MAX_STEPS = 256,
     KEY_CURVE,
     KEY_LOG_LOSSES,
@@ -74,6 +75,7 @@ static const struct argp_option option_list[] = {
     {"compress", KEY_COMPRESS, "TYPE", 0,
      "half the bytes: gradients travel as bf16, with fewer digits, or fp16, up to 65504", 0},
     {"no-overlap", KEY_NO_OVERLAP, 0, 0, "reduce after backward instead of during it", 0},
+    {NULL, KEY_HELP, NULL, 0, "The same as --help", -1}, /* which argp has as -? alone */
     {0},
 };
 
@@ -225,6 +227,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return parse_compress(text, options);
     case KEY_SEED:
         return parse_seed(text, options);
+    case KEY_HELP:
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        return 0;
     case ARGP_KEY_ARG:
         train_fail("there are no arguments but options; '%s' is none (see --help)", text);
         return PRINTED;
