@@ -28,8 +28,7 @@ static int fail_listen(int error, const char *host, int port)
     const char *advice = "";
 
     if (error == EADDRINUSE)
-        advice =
-            " (another process has this port: end it, or take another port; 0 is any free one)";
+        advice = " (another process has this port: end it, or take another port)";
     else if (error == EADDRNOTAVAIL)
         advice = " (this machine has no such address: listen on one of its own)";
     return ko_fail_errno(error, "cannot listen on %s:%d%s", *host ? host : "*", port, advice);
