@@ -2,7 +2,8 @@
  *
  * Groups: some ranks of a group, with numbers of their own. What happens in one has nothing to do
  * with what happens in another: messages do not mix, a time-out of one is not the other's. Making
- * one sends nothing, and an idle one costs next to nothing, so a program may have thousands.
+ * one of a list sends nothing, and an idle one costs next to nothing, so a program may have
+ * thousands. A split is a collective call: its ranks tell each other their colors.
  *
  *     kolorun -n 4 build/bin/05_groups
  */

@@ -5,8 +5,11 @@
  *
  * Errors. Every function that can fail returns 0 (KOLO_OK) or a positive KOLO_E_ code, and leaves
  * one sentence in kolo_last_error(), which is the calling thread's own. Outputs are set on success
- * only. A group that met an error (a lost peer, a time-out, a mismatch, an abort) stays failed:
- * every later call on it returns the same code and sentence.
+ * only, but for data: what a buffer holds that a failed collective or receive was to fill is
+ * undefined. A group in which a call had begun and met an error (a lost peer, a time-out,
+ * collectives that differ, an abort) stays failed: every later call on it returns the same code and
+ * sentence. An argument that is refused does not fail it, nor does a message that does not fit its
+ * receive.
  *
  * Threads. Different groups may be used by different threads at once. Calls on one group may come
  * from any thread; its collectives run one after another in the order in which they were made, and
@@ -450,7 +453,8 @@ KOLO_API int kolo_op_free(kolo_group *group, kolo_op op);
  * the buffers; if they do not, the error names both sides. A rank that only sends in a call, as a
  * broadcast's root, returns without an answer: that others take it for another call is then told by
  * a later one, or in the log when the group is freed; with KOLO_CHECK=1 by this call, before it
- * moves anything. n is the group's size. */
+ * moves anything. (Of the lists of counts in the calls below in _v it compares the sums of
+ * all_gather_v's and reduce_scatter_v's alone.) n is the group's size. */
 
 /* out[count] = reduction of every rank's in[count]; the same bits on all ranks. in == out allowed.
  */
@@ -528,8 +532,10 @@ typedef struct kolo_blocks {
 } kolo_blocks;
 
 /* The calls above for blocks of different lengths, which may be 0. What one rank says of a block's
- * length must be what the others say of it, and a rank's own block as long in one buffer as in the
- * other, or it is KOLO_E_INVALID. */
+ * length must be what the others say of it: else it is KOLO_E_MISMATCH, on the rank that the block
+ * goes to at least, and the group fails; a rank that was done by then has returned KOLO_OK, with
+ * KOLO_CHECK=1 too, and hears of it by a later call. A rank's own block is as long in one buffer as
+ * in the other, or it is KOLO_E_INVALID there. */
 
 /* out's block r = in of rank r; this rank's in has the count of its own block, and may be that
  * block. All ranks give the same counts. */

@@ -17,7 +17,7 @@
     X(DEBUG, TEXT, "WARN", 0, 0, "what to log: NONE ERROR WARN INFO DEBUG TRACE") \
     X(DEBUG_FILE, TEXT, "", 0, 0, "log to this file instead of stderr; %h host, %p process, %r rank") \
     X(TIMEOUT_MS, INT, "300000", 1, 2147483647, "limit of each call, and of joining, in milliseconds") \
-    X(RANK, TEXT, "", 0, 0, "number of this process in its job, before what any launcher says; needs KOLO_SIZE and KOLO_MASTER") \
+    X(RANK, TEXT, "", 0, 0, "number of this process in its job, before what any launcher says; needs KOLO_SIZE and, of more than one, KOLO_MASTER or MASTER_ADDR and MASTER_PORT") \
     X(SIZE, TEXT, "", 0, 0, "number of processes in the job, with KOLO_RANK") \
     X(MASTER, TEXT, "", 0, 0, "host:port where rank 0 serves the store, before what any launcher says; under srun a host alone will do") \
     X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, rdma, tcp") \
@@ -55,7 +55,7 @@
     X(IB_SL, INT, "0", 0, 15, "service level of InfiniBand packets") \
     X(IB_TIMEOUT, INT, "18", 1, 31, "time that an adapter waits for an answer, 4.096 us times 2 to this power") \
     X(IB_RETRY, INT, "7", 0, 7, "times that it then sends again before the connection is given up") \
-    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts, and the lists of new groups; alike on all ranks") \
+    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts, but for lists of counts, and the lists of new groups; alike on all ranks") \
     X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
 
 /* Of the texts, those that are one of a few words: X(identifier, the words). */

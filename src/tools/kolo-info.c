@@ -38,8 +38,9 @@ static const struct argp_option option_list[] = {
 static const char doc[] =
     "Show kolo's build, this machine, and every KOLO_ variable with its value and where it is from."
     "\vThe exit code is 0 if all is well, 1 if a KOLO_ variable of the environment is malformed or "
-    "unknown or a launcher's variables are refused or, with --rdma, if there is no port to use, "
-    "125 if kolo-info was misused or its output could not be written.";
+    "unknown or a launcher's variables are refused or, with --rdma, if there is no port to use "
+    "or, with --algorithms, if the costs or KOLO_ALGO are wrong, 125 if kolo-info was misused or "
+    "its output could not be written.";
 
 static void print_version(FILE *stream, struct argp_state *state)
 {
