@@ -16,7 +16,14 @@ int64_t ko_now_ns(void);
 typedef struct ko_deadline {
     int64_t at_ns;      /* as ko_now_ns */
     int32_t timeout_ms; /* what it was made from, for messages */
+    bool is_given;      /* that was a caller's, and not KOLO_TIMEOUT_MS */
 } ko_deadline;
+
+/* What sets the limit, for messages. */
+static inline const char *ko_deadline_source(const ko_deadline *deadline)
+{
+    return deadline->is_given ? "the timeout_ms that was given" : "KOLO_TIMEOUT_MS";
+}
 
 /* timeout_ms from now; a negative one is taken as 0. */
 ko_deadline ko_deadline_in(int timeout_ms);

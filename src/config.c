@@ -90,6 +90,16 @@ int ko_config_timeout(int *timeout_ms)
     return err;
 }
 
+int ko_config_deadline(int *timeout_ms, ko_deadline *deadline)
+{
+    const bool is_given = *timeout_ms >= 0;
+    int err = ko_config_timeout(timeout_ms);
+
+    *deadline = ko_deadline_in(*timeout_ms);
+    deadline->is_given = is_given;
+    return err;
+}
+
 /* "all, legacy, vmm or off" */
 static void list_words(enum ko_config_id id, char list[LIST_CAP])
 {

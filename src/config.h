@@ -6,6 +6,8 @@
 #ifndef KO_CONFIG_H
 #define KO_CONFIG_H
 
+#include "clock.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -112,6 +114,8 @@ int ko_config_number(enum ko_config_id id, int64_t *value);
 
 /* Puts KOLO_TIMEOUT_MS in place of a negative time-out. */
 int ko_config_timeout(int *timeout_ms);
+/* The same, and the deadline that it makes from now on. */
+int ko_config_deadline(int *timeout_ms, ko_deadline *deadline);
 
 /* The value of one that takes a few words. KOLO_E_INVALID names the variable, its value and them.
  */

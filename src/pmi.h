@@ -19,7 +19,7 @@
 #define KO_PMI_WHO                                                                             \
     "the launcher does not tell who is missing: look for a rank that has ended, or that does " \
     "not join. With KOLO_MASTER=host:port of rank 0, set for all, kolo names it; "             \
-    "KOLO_TIMEOUT_MS sets the limit"
+    "KOLO_TIMEOUT_MS, or the timeout_ms of the join, sets the limit"
 
 #define KO_PMI_MPI_OVER                                                                         \
     "MPI_Finalize has taken leave of the launcher; join before it, or set KOLO_MASTER to rank " \

@@ -45,10 +45,11 @@ static const struct step put_step = {"PMIx_Put", NULL, "does the launcher still 
 static const struct step fence_step = {
     "PMIx_Fence", "for all ranks to come; " KO_PMI_WHO,
     "a rank may have ended before it came, which the launcher says itself"};
-static const struct step get_step = {"PMIx_Get",
-                                     "for the address that rank 0 has left; KOLO_TIMEOUT_MS sets "
-                                     "the limit, and KOLO_MASTER=host:port of rank 0 does without",
-                                     "rank 0 may have ended, which the launcher says itself"};
+static const struct step get_step = {
+    "PMIx_Get",
+    "for the address that rank 0 has left; KOLO_TIMEOUT_MS, or the "
+    "timeout_ms of the join, sets the limit, and KOLO_MASTER=host:port of rank 0 does without",
+    "rank 0 may have ended, which the launcher says itself"};
 
 /* ---- the library ------------------------------------------------------------------------- */
 

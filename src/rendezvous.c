@@ -177,7 +177,7 @@ static int join_rounds(struct ko_world *world, const struct ko_placement *placem
         err = open_keys(world, placement, deadline);
         if (err)
             return err;
-        kolo_store_set_timeout(world->keys, ko_deadline_left_ms(deadline));
+        ko_store_limit(world->keys, deadline);
         err = join_world(world, timeout_ms, deadline, group);
         if (err != KO_AGAIN || !world->has_rounds)
             return err;
@@ -252,11 +252,10 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
                        size);
     err = ko_config_check();
     if (!err)
-        err = ko_config_timeout(&timeout_ms);
+        err = ko_config_deadline(&timeout_ms, &deadline);
     if (!err)
         err = ko_placement_attempt(environ, &placement.attempt);
     ko_log_set_rank(rank);
-    deadline = ko_deadline_in(timeout_ms);
     if (err)
         return err;
     find_place(store, &placement, &place);
@@ -288,7 +287,7 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
     int err = ko_config_check();
 
     if (!err)
-        err = ko_config_timeout(&timeout_ms);
+        err = ko_config_deadline(&timeout_ms, &deadline);
     if (!err)
         err = ko_init_method_read(method, &placement);
     if (err)
@@ -296,7 +295,6 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
     ko_log_set_rank(placement.rank);
     log_placement(&placement);
     find_place(NULL, &placement, &place);
-    deadline = ko_deadline_in(timeout_ms);
     for (;;) {
         err = ko_meeting_open(&placement, &deadline, &store);
         if (!err)

@@ -156,9 +156,9 @@ static int fail_missing(struct ko_world *world, const struct roster *roster,
     return ko_fail(
         KOLO_E_TIMEOUT,
         "rank %d of %d waited %d ms for all ranks to join; %d%s have not come: rank %s. Were "
-        "they started, with this store's address? KOLO_TIMEOUT_MS sets the limit. %sHere are %s",
+        "they started, with this store's address? %s sets the limit. %sHere are %s",
         world->rank, world->size, deadline->timeout_ms, missing, of, missing ? list : "(none)",
-        place_of_store(world), roster->come);
+        ko_deadline_source(deadline), place_of_store(world), roster->come);
 }
 
 /* Whatever there is to look at, one rank does: all others would ask the same of one server at the

@@ -60,14 +60,15 @@ static int await_next(const struct ko_world *world, kolo_store *rounds, const ko
     err = ko_store_wait_until(rounds, keys, 1, deadline);
     if (err != KOLO_E_TIMEOUT)
         return err;
-    return ko_fail(KOLO_E_TIMEOUT,
-                   "rank %d of %d waited %d ms for all ranks to join; rank 0 has not come, with "
-                   "whom that begins. Was it started, with this store's address? %sKOLO_TIMEOUT_MS "
-                   "sets the limit",
-                   world->rank, world->size, deadline->timeout_ms,
-                   world->stale ? "The store holds only what an earlier job has left, or another "
-                                  "process of this rank has joined. "
-                                : "");
+    return ko_fail(
+        KOLO_E_TIMEOUT,
+        "rank %d of %d waited %d ms for all ranks to join; rank 0 has not come, with "
+        "whom that begins. Was it started, with this store's address? %s%s sets the limit",
+        world->rank, world->size, deadline->timeout_ms,
+        world->stale ? "The store holds only what an earlier job has left, or another "
+                       "process of this rank has joined. "
+                     : "",
+        ko_deadline_source(deadline));
 }
 
 /* KO_AGAIN: the newest is stale. */
@@ -107,7 +108,7 @@ int ko_world_open_round(struct ko_world *world, const char *prefix, const ko_dea
 
     if (err)
         return err;
-    kolo_store_set_timeout(rounds, ko_deadline_left_ms(deadline));
+    ko_store_limit(rounds, deadline);
     err = world->rank == 0 ? begin(rounds, &world->round) : find(world, rounds, deadline);
     if (!err)
         err = open_keys_of(rounds, world->round, &world->keys);

@@ -16,10 +16,12 @@
 
 int ko_store_init(kolo_store *store, const struct ko_store_ops *ops, int timeout_ms)
 {
+    const bool is_given = timeout_ms >= 0;
     int err = ko_config_timeout(&timeout_ms);
 
     if (err)
         return err;
+    store->is_limit_given = is_given;
     pthread_mutex_init(&store->count_lock, NULL);
     store->ops = ops;
     store->handles = 1;
@@ -84,13 +86,46 @@ int ko_store_timeout(kolo_store *store)
     return timeout_ms;
 }
 
-void kolo_store_set_timeout(kolo_store *store, int timeout_ms)
+ko_deadline ko_store_deadline(kolo_store *store, int timeout_ms)
 {
-    if (!store)
-        return;
+    ko_deadline deadline;
+    bool is_given = true;
+
+    pthread_mutex_lock(&store->count_lock);
+    if (timeout_ms < 0) {
+        timeout_ms = store->timeout_ms;
+        is_given = store->is_limit_given;
+    }
+    pthread_mutex_unlock(&store->count_lock);
+    deadline = ko_deadline_in(timeout_ms);
+    deadline.is_given = is_given;
+    return deadline;
+}
+
+static void set_limit(kolo_store *store, int timeout_ms, bool is_given)
+{
     pthread_mutex_lock(&store->count_lock);
     store->timeout_ms = timeout_ms < 0 ? 0 : timeout_ms;
+    store->is_limit_given = is_given;
     pthread_mutex_unlock(&store->count_lock);
+}
+
+void ko_store_limit(kolo_store *store, const ko_deadline *deadline)
+{
+    set_limit(store, ko_deadline_left_ms(deadline), deadline->is_given);
+}
+
+void ko_store_limit_as(kolo_store *store, kolo_store *other)
+{
+    const ko_deadline deadline = ko_store_deadline(other, -1);
+
+    set_limit(store, deadline.timeout_ms, deadline.is_given);
+}
+
+void kolo_store_set_timeout(kolo_store *store, int timeout_ms)
+{
+    if (store)
+        set_limit(store, timeout_ms, true);
 }
 
 int kolo_store_port(const kolo_store *store)
@@ -161,9 +196,8 @@ int ko_store_fail_missing(const struct ko_request *request, const bool *missing,
         snprintf(what, sizeof what,
                  "%zu keys, and was not told in time which of them nobody has set", request->nkeys);
     return ko_fail(KOLO_E_TIMEOUT,
-                   "waited %d ms at %s for %s: %s%s (has every rank started? KOLO_TIMEOUT_MS is "
-                   "the limit)",
-                   deadline->timeout_ms, where, what, list, more);
+                   "waited %d ms at %s for %s: %s%s (has every rank started? %s is the limit)",
+                   deadline->timeout_ms, where, what, list, more, ko_deadline_source(deadline));
 }
 
 bool ko_store_are_there(const struct ko_request *request, ko_store_has *has, const void *place)
@@ -198,8 +232,9 @@ int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const 
         snprintf(how_many, sizeof how_many, "%lld", (long long)come);
     return ko_fail(KOLO_E_TIMEOUT,
                    "waited %d ms at the barrier \"%s\" of %s: %s of %lld have come "
-                   "(KOLO_TIMEOUT_MS is the limit)",
-                   deadline->timeout_ms, key, where, how_many, (long long)request->delta);
+                   "(%s is the limit)",
+                   deadline->timeout_ms, key, where, how_many, (long long)request->delta,
+                   ko_deadline_source(deadline));
 }
 
 int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
@@ -318,7 +353,7 @@ static int call_one_key(kolo_store *store, struct ko_request *request, const cha
 
     if (!store)
         return ko_fail(KOLO_E_INVALID, "the store is NULL");
-    deadline = ko_deadline_in(ko_store_timeout(store));
+    deadline = ko_store_deadline(store, -1);
     return ko_store_call_key(store, request, key, &deadline, reply);
 }
 
@@ -395,7 +430,7 @@ int kolo_store_num_keys(kolo_store *store, int64_t *count)
 
     if (!store || !count)
         return ko_fail(KOLO_E_INVALID, "the %s is NULL", store ? "count" : "store");
-    deadline = ko_deadline_in(ko_store_timeout(store));
+    deadline = ko_store_deadline(store, -1);
     err = ko_store_call(store, &request, &deadline, &reply);
     if (!err)
         *count = reply.number;
@@ -411,7 +446,7 @@ int kolo_store_check(kolo_store *store, const char *const *keys, size_t nkeys, i
 
     if (!store || !all_exist)
         return ko_fail(KOLO_E_INVALID, "the %s is NULL", store ? "place for the answer" : "store");
-    deadline = ko_deadline_in(ko_store_timeout(store));
+    deadline = ko_store_deadline(store, -1);
     err = nkeys == 0 ? KOLO_OK : ko_store_call_keys(store, &request, keys, &deadline, &reply);
     if (!err)
         *all_exist = nkeys == 0 || reply.number > 0;
@@ -435,6 +470,6 @@ int kolo_store_wait(kolo_store *store, const char *const *keys, size_t nkeys, in
 
     if (!store)
         return ko_fail(KOLO_E_INVALID, "the store is NULL");
-    deadline = ko_deadline_in(timeout_ms < 0 ? ko_store_timeout(store) : timeout_ms);
+    deadline = ko_store_deadline(store, timeout_ms);
     return ko_store_wait_until(store, keys, nkeys, &deadline);
 }

@@ -91,6 +91,7 @@ struct kolo_store {
     int handles;
     int calls;
     int timeout_ms;
+    bool is_limit_given; /* that is no KOLO_TIMEOUT_MS */
 };
 
 /* For the makers of stores: an open handle with one reference; timeout_ms < 0: KOLO_TIMEOUT_MS. */
@@ -106,6 +107,11 @@ void ko_store_enter(kolo_store *store);
 void ko_store_leave(kolo_store *store);
 
 int ko_store_timeout(kolo_store *store);
+/* timeout_ms from now; negative: the handle's own. */
+ko_deadline ko_store_deadline(kolo_store *store, int timeout_ms);
+/* From now on the handle's own is what is left of the deadline, or that of another handle. */
+void ko_store_limit(kolo_store *store, const ko_deadline *deadline);
+void ko_store_limit_as(kolo_store *store, kolo_store *other);
 
 /* Checks the arguments, the request's value too, and calls. */
 int ko_store_call_key(kolo_store *store, struct ko_request *request, const char *key,

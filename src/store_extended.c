@@ -17,11 +17,6 @@
 
 enum { SUFFIX = 16, TOKEN = 32 };
 
-static ko_deadline own_deadline(kolo_store *store, int timeout_ms)
-{
-    return ko_deadline_in(timeout_ms < 0 ? ko_store_timeout(store) : timeout_ms);
-}
-
 static int fail_null(void)
 {
     return ko_fail(KOLO_E_INVALID, "the store, or a place for what it gives, is NULL");
@@ -125,7 +120,7 @@ int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value)
 
     if (!store)
         return fail_null();
-    deadline = own_deadline(store, -1);
+    deadline = ko_store_deadline(store, -1);
     err = ko_store_call_key(store, &request, key, &deadline, &reply);
     if (err == KOLO_E_UNSUPPORTED)
         err = append_by_lock(store, key, value, &deadline);
@@ -136,7 +131,7 @@ int ko_store_will(kolo_store *store, const char *key, kolo_bytes value)
 {
     struct ko_request request = {.op = KO_STORE_WILL, .value = value};
     struct ko_reply reply;
-    const ko_deadline deadline = own_deadline(store, -1);
+    const ko_deadline deadline = ko_store_deadline(store, -1);
 
     return ko_store_call_key(store, &request, key, &deadline, &reply);
 }
@@ -214,7 +209,7 @@ int kolo_store_multi_get(kolo_store *store, const char *const *keys, size_t nkey
         return fail_null();
     if (nkeys == 0)
         return KOLO_OK;
-    deadline = own_deadline(store, -1);
+    deadline = ko_store_deadline(store, -1);
     return ko_store_multi_get_until(store, keys, nkeys, &deadline, values, nbytes);
 }
 
@@ -244,7 +239,7 @@ int kolo_store_multi_set(kolo_store *store, const char *const *keys, const kolo_
         return fail_null();
     if (nkeys == 0)
         return KOLO_OK;
-    deadline = own_deadline(store, -1);
+    deadline = ko_store_deadline(store, -1);
     err = ko_store_call_keys(store, &request, keys, &deadline, &reply);
     if (err == KOLO_E_UNSUPPORTED)
         err = set_each(store, keys, values, nkeys, &deadline);
@@ -281,7 +276,7 @@ int kolo_store_list_keys(kolo_store *store, char ***keys, size_t *nkeys)
 
     if (!store || !keys || !nkeys)
         return fail_null();
-    deadline = own_deadline(store, -1);
+    deadline = ko_store_deadline(store, -1);
     err = ko_store_call(store, &request, &deadline, &list);
     if (!err)
         err = unpack_keys(&list, keys);
@@ -301,7 +296,7 @@ int kolo_store_queue_push(kolo_store *store, const char *key, kolo_bytes value)
 
     if (!store)
         return fail_null();
-    deadline = own_deadline(store, -1);
+    deadline = ko_store_deadline(store, -1);
     return ko_store_call_key(store, &request, key, &deadline, &reply);
 }
 
@@ -315,7 +310,7 @@ int kolo_store_queue_pop(kolo_store *store, const char *key, int timeout_ms, voi
 
     if (!store || !value || !nbytes)
         return fail_null();
-    deadline = own_deadline(store, timeout_ms);
+    deadline = ko_store_deadline(store, timeout_ms);
     err = ko_store_call_key(store, &request, key, &deadline, &reply);
     if (err)
         return err;
@@ -333,7 +328,7 @@ int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length)
 
     if (!store || !length)
         return fail_null();
-    deadline = own_deadline(store, -1);
+    deadline = ko_store_deadline(store, -1);
     err = ko_store_call_key(store, &request, key, &deadline, &reply);
     if (!err)
         *length = reply.number;
@@ -346,7 +341,7 @@ int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length)
 static int barrier_by_add(kolo_store *store, const char *key, int size, const ko_deadline *deadline)
 {
     struct ko_request request = {.op = KO_STORE_ADD, .delta = 1};
-    ko_deadline own = own_deadline(store, -1);
+    ko_deadline own = ko_store_deadline(store, -1);
     struct ko_reply come;
     char *open;
     int err = join_suffix(key, "/open", &open);
@@ -373,7 +368,7 @@ int kolo_store_barrier(kolo_store *store, const char *key, int size, int timeout
         return fail_null();
     if (size < 1)
         return ko_fail(KOLO_E_INVALID, "a barrier of %d cannot be", size);
-    deadline = own_deadline(store, timeout_ms);
+    deadline = ko_store_deadline(store, timeout_ms);
     err = ko_store_call_key(store, &request, key, &deadline, &reply);
     if (err == KOLO_E_UNSUPPORTED)
         err = barrier_by_add(store, key, size, &deadline);

@@ -392,7 +392,7 @@ static int open_records(struct file_store *store, const char *path, int timeout_
     err = ko_store_init(&store->store, &file_ops, timeout_ms);
     if (err)
         return err;
-    deadline = ko_deadline_in(ko_store_timeout(&store->store));
+    deadline = ko_store_deadline(&store->store, -1);
     pthread_mutex_lock(&store->file.lock);
     err = come(store, &deadline);
     pthread_mutex_unlock(&store->file.lock);

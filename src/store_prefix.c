@@ -138,6 +138,7 @@ static int open_over(kolo_store *base, const char *text, size_t nbytes, kolo_sto
         free(prefix);
         return err;
     }
+    ko_store_limit_as(&prefix->store, base);
     memcpy(prefix->prefix, text, nbytes);
     prefix->prefix[nbytes] = '/';
     prefix->prefix_nbytes = nbytes + 1;

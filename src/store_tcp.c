@@ -131,7 +131,7 @@ static int open_connected(const char *host, int port, int timeout_ms, bool is_fo
     }
     open_turns(tcp);
     err = ko_client_open(&tcp->client, host, port, is_foreign);
-    deadline = ko_deadline_in(ko_store_timeout(&tcp->store));
+    deadline = ko_store_deadline(&tcp->store, -1);
     if (!err)
         err = ko_client_connect(&tcp->client, &deadline);
     if (err) {
@@ -147,8 +147,12 @@ static int tcp_clone(kolo_store *store, kolo_store **clone)
 {
     const struct ko_client *client = &((struct tcp_store *)store)->client;
 
-    return open_connected(client->host, client->port, ko_store_timeout(store), client->is_foreign,
-                          NULL, clone);
+    int err = open_connected(client->host, client->port, ko_store_timeout(store),
+                             client->is_foreign, NULL, clone);
+
+    if (!err)
+        ko_store_limit_as(*clone, store);
+    return err;
 }
 
 static int check_address(const char *host, int port, int lowest, kolo_store **store)
@@ -182,7 +186,7 @@ int kolo_store_count_in(kolo_store *store, int64_t *count)
         return ko_fail(KOLO_E_UNSUPPORTED,
                        "a %s store waits for no number of clients; a TCPStore of PyTorch's does",
                        store->ops->name);
-    deadline = ko_deadline_in(ko_store_timeout(store));
+    deadline = ko_store_deadline(store, -1);
     err = ko_store_call(store, &request, &deadline, &reply);
     if (!err && count)
         *count = reply.number;
@@ -200,12 +204,12 @@ int kolo_store_open_tcp(const char *host, int port, int is_server, int timeout_m
                         kolo_store **store)
 {
     struct ko_server *server = NULL;
+    int limit_ms = timeout_ms;
     ko_deadline deadline;
     int err = check_address(host, port, is_server ? 0 : 1, store);
 
     if (!err)
-        err = ko_config_timeout(&timeout_ms);
-    deadline = ko_deadline_in(timeout_ms);
+        err = ko_config_deadline(&limit_ms, &deadline);
     if (!err && is_server)
         err = ko_server_open(host, port, NULL, &deadline, &server);
     if (err)

@@ -218,8 +218,16 @@ static void missing_ranks_are_named(void **state)
         assert_int_equal(joiners[i].err, KOLO_E_TIMEOUT);
         assert_non_null(strstr(joiners[i].text, "3 have not come: rank 1, 2, 4."));
         assert_non_null(strstr(joiners[i].text, "Here are 0 ("));
-        assert_non_null(strstr(joiners[i].text, "KOLO_TIMEOUT_MS"));
+        assert_non_null(strstr(joiners[i].text, "the timeout_ms that was given sets the limit"));
     }
+    kolo_store_close(store);
+    setenv("KOLO_TIMEOUT_MS", "100", 1);
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    joiners[0] = (struct joiner){.store = store, .rank = 0, .size = 2, .timeout_ms = -1};
+    join_all(joiners, 1);
+    unsetenv("KOLO_TIMEOUT_MS");
+    assert_int_equal(joiners[0].err, KOLO_E_TIMEOUT);
+    assert_non_null(strstr(joiners[0].text, "address? KOLO_TIMEOUT_MS sets the limit"));
     kolo_store_close(store);
     assert_int_equal(kolo_store_open_local(&store), 0);
     joiners[0] = (struct joiner){.store = store, .rank = 0, .size = 30, .timeout_ms = 100};

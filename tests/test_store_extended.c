@@ -274,6 +274,7 @@ static void test_queue(struct place *place)
     assert_int_equal(nbytes, 0);
     kolo_free(value);
     assert_int_equal(kolo_store_queue_pop(place->store, "q", 20, &value, &nbytes), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "the timeout_ms that was given is the limit"));
     assert_int_equal(kolo_store_queue_len(place->store, "q", &length), KOLO_OK);
     assert_int_equal(length, 0);
     assert_int_equal(kolo_store_queue_push(place->store, "q", text("x")), KOLO_OK);
