@@ -2,6 +2,7 @@
 #include "error_file.h"
 
 #include "status.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,20 +12,25 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As a string of JSON, without its quotes; cut at cap. */
+/* As a string of JSON, without its quotes, U+FFFD in place of each byte that is not UTF-8; cut at
+ * cap, between characters. */
 static void escape(const char *text, char *json, size_t cap)
 {
     size_t used = 0;
+    int length;
 
-    for (; *text && used + 8 < cap; text++) {
-        unsigned char c = (unsigned char)*text;
+    for (; *text && used + 8 < cap; text += length ? length : 1) {
+        const unsigned char c = (unsigned char)*text;
 
-        if (c < ' ' || c == 0x7f)
+        length = ko_utf8_length(text);
+        if (length == 0)
+            used += (size_t)snprintf(json + used, cap - used, "\\ufffd");
+        else if (c < ' ' || c == 0x7f)
             used += (size_t)snprintf(json + used, cap - used, "\\u%04x", c);
         else if (c == '"' || c == '\\')
             used += (size_t)snprintf(json + used, cap - used, "\\%c", c);
         else
-            json[used++] = (char)c;
+            used += (size_t)snprintf(json + used, cap - used, "%.*s", length, text);
     }
     json[used] = 0;
 }

@@ -53,11 +53,38 @@ static void any_text_is_json(void **state)
     (void)state;
     ko_error_file_write("a \"b\" \\ \n\x1b \xc3\xa9");
     expect(path, "{\"message\": {\"message\": \"a \\\"b\\\" \\\\ \\u000a\\u001b \xc3\xa9\", ");
+    path = use("broken"); /* text that was cut, bytes that begin nothing, a surrogate */
+    ko_error_file_write("\xc3 \xa9\xff \xed\xa0\x80 \xe2\x82");
+    expect(path, "{\"message\": {\"message\": \"\\ufffd \\ufffd\\ufffd \\ufffd\\ufffd\\ufffd "
+                 "\\ufffd\\ufffd\", ");
     memset(text, '\n', sizeof text);
     text[sizeof text - 1] = 0;
     path = use("long");
     ko_error_file_write(text);
     expect(path, "{\"message\": {\"message\": \"\\u000a\\u000a");
+}
+
+/* Whatever its length: with one byte more or less before it, the cut would be within a character.
+ */
+static void text_is_cut_between_characters(void **state)
+{
+    char text[4000], got[8000], *end;
+    const char *path;
+
+    (void)state;
+    for (int before = 0; before < 3; before++) {
+        memset(text, 'x', (size_t)before);
+        for (size_t i = (size_t)before; i < sizeof text - 1; i++)
+            text[i] = "\xe2\x82\xac"[(i - (size_t)before) % 3];
+        text[sizeof text - 1] = 0;
+        path = use("cut");
+        unlink(path);
+        ko_error_file_write(text);
+        folder_read(path, got, sizeof got);
+        end = strstr(got, "\", \"extraInfo\"");
+        assert_non_null(end);
+        assert_memory_equal(end - 3, "\xe2\x82\xac", 3);
+    }
 }
 
 static void a_rank_that_cannot_join_says_why(void **state)
@@ -102,6 +129,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_is_kept),
         cmocka_unit_test(any_text_is_json),
+        cmocka_unit_test(text_is_cut_between_characters),
         cmocka_unit_test(a_rank_that_cannot_join_says_why),
         cmocka_unit_test(a_group_that_fails_says_why),
         cmocka_unit_test(without_a_place_nothing_happens),
