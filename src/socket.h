@@ -10,6 +10,7 @@
 #include "clock.h"
 
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -45,6 +46,13 @@ int ko_socket_adopt(int inherited, int *fd, int *port);
  * growing pauses until the deadline. The error's text says for each address how it failed last, and
  * how often it was tried. */
 int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd);
+
+/* The same, but KOLO_E_ABORTED soon after another thread has set *is_stopped (NULL: none will). */
+int ko_socket_connect_unless(const char *host, int port, const ko_deadline *deadline,
+                             const atomic_bool *is_stopped, int *fd);
+
+/* Until ms have passed, or a little after another thread has set *is_stopped (NULL: none will). */
+void ko_socket_pause(int ms, const atomic_bool *is_stopped);
 
 /* One race of all addresses of a list: 0 and *fd, or an errno. EAGAIN: none was there by the limit,
  * and cause says of each why. */

@@ -23,6 +23,7 @@ enum {
     LONGEST_ROUND_MS = 20000,
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 2000,
+    LOOK_MS = 50, /* between looks at whether a search is to end */
     ADDRESS = 64
 };
 
@@ -36,6 +37,7 @@ struct race {
     int nracers, nstarted;
     struct racer racers[RACERS];
     ko_deadline next_start;
+    const atomic_bool *is_stopped; /* NULL: nobody stops it */
 };
 
 struct search {
@@ -43,8 +45,20 @@ struct search {
     int port;
     int tries;
     int round_ms;
-    char cause[240]; /* of the last round's failure */
+    const atomic_bool *is_stopped; /* as in a race */
+    char cause[240];               /* of the last round's failure */
 };
+
+/* Relaxed: nothing that another thread has written is read because of it. */
+static bool is_set(const atomic_bool *flag)
+{
+    return flag && atomic_load_explicit(flag, memory_order_relaxed);
+}
+
+static int at_most(int ms, const atomic_bool *is_stopped)
+{
+    return is_stopped && ms > LOOK_MS ? LOOK_MS : ms;
+}
 
 /* ---- one round ---------------------------------------------------------------------------- */
 
@@ -122,7 +136,7 @@ static void wait_for_news(const struct race *race, const ko_deadline *limit)
             entries[n++] = (struct pollfd){.fd = race->racers[i].fd, .events = POLLOUT};
     if (race->nstarted < race->nracers && lead_ms < pause_ms)
         pause_ms = lead_ms;
-    poll(entries, n, pause_ms);
+    poll(entries, n, at_most(pause_ms, race->is_stopped));
 }
 
 /* 0 and *fd, or an errno: EAGAIN if nobody has won. */
@@ -139,7 +153,7 @@ static int run_race(struct race *race, const ko_deadline *limit, int *fd)
         winner = look(race, &running);
         if (winner || (running == 0 && race->nstarted < race->nracers))
             continue;
-        if (running == 0 || ko_deadline_passed(limit))
+        if (running == 0 || ko_deadline_passed(limit) || is_set(race->is_stopped))
             error = error ? error : EAGAIN;
         else
             wait_for_news(race, limit);
@@ -173,10 +187,10 @@ static void say_causes(const struct race *race, char *cause, size_t cap)
     }
 }
 
-int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *fd, char *cause,
-                   size_t cap)
+static int race_of(const struct addrinfo *list, const ko_deadline *limit,
+                   const atomic_bool *is_stopped, int *fd, char *cause, size_t cap)
 {
-    struct race race = {0};
+    struct race race = {.is_stopped = is_stopped};
     int error;
 
     line_up(&race, list);
@@ -184,6 +198,12 @@ int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *f
     if (error == EAGAIN)
         say_causes(&race, cause, cap);
     return error;
+}
+
+int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *fd, char *cause,
+                   size_t cap)
+{
+    return race_of(list, limit, NULL, fd, cause, cap);
 }
 
 /* KOLO_OK, KO_AGAIN with search->cause, or an error that waiting will not mend. */
@@ -199,7 +219,7 @@ static int search_once(struct search *search, const ko_deadline *deadline, int *
         return KO_AGAIN; /* the name of a host that is still starting may appear later */
     }
     limit = ko_deadline_within(deadline, search->round_ms);
-    error = ko_socket_race(list, &limit, fd, search->cause, sizeof search->cause);
+    error = race_of(list, &limit, search->is_stopped, fd, search->cause, sizeof search->cause);
     freeaddrinfo(list);
     if (error && error != EAGAIN)
         return ko_fail_errno(error, "cannot make a socket to connect to %s:%d", search->host,
@@ -209,19 +229,34 @@ static int search_once(struct search *search, const ko_deadline *deadline, int *
 
 /* ---- until the deadline ------------------------------------------------------------------- */
 
+void ko_socket_pause(int ms, const atomic_bool *is_stopped)
+{
+    const ko_deadline end = ko_deadline_in(ms);
+
+    while (!is_set(is_stopped) && !ko_deadline_passed(&end))
+        poll(NULL, 0, at_most(ko_deadline_left_ms(&end), is_stopped));
+}
+
 /* base_ms give or take a quarter, and not past the deadline. */
-static void pause_about(int base_ms, const ko_deadline *deadline)
+static void pause_about(int base_ms, const ko_deadline *deadline, const atomic_bool *is_stopped)
 {
     uint64_t mix = ((uint64_t)ko_now_ns() ^ (uint64_t)getpid() << 20) * 0x9E3779B97F4A7C15u;
     int ms = base_ms * 3 / 4 + (int)((mix >> 33) % (uint64_t)(base_ms / 2 + 1));
     int left = ko_deadline_left_ms(deadline);
 
-    poll(NULL, 0, ms < left ? ms : left);
+    ko_socket_pause(ms < left ? ms : left, is_stopped);
 }
 
 int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, int *fd)
 {
-    struct search search = {.host = host, .port = port, .round_ms = FIRST_ROUND_MS};
+    return ko_socket_connect_unless(host, port, deadline, NULL, fd);
+}
+
+int ko_socket_connect_unless(const char *host, int port, const ko_deadline *deadline,
+                             const atomic_bool *is_stopped, int *fd)
+{
+    struct search search = {
+        .host = host, .port = port, .round_ms = FIRST_ROUND_MS, .is_stopped = is_stopped};
     int pause_ms = FIRST_PAUSE_MS;
     int err;
 
@@ -234,13 +269,15 @@ int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, i
         err = search_once(&search, deadline, fd);
         if (err != KO_AGAIN)
             return err;
+        if (is_set(is_stopped))
+            return ko_fail(KOLO_E_ABORTED, "connecting to %s:%d was stopped", host, port);
         if (ko_deadline_passed(deadline))
             return ko_fail(KOLO_E_TIMEOUT,
                            "cannot connect to %s:%d within %d ms: %s (tried %d time%s); is it "
                            "running there, and does a firewall let it through?",
                            host, port, deadline->timeout_ms, search.cause, search.tries,
                            search.tries == 1 ? "" : "s");
-        pause_about(pause_ms, deadline);
+        pause_about(pause_ms, deadline, is_stopped);
         pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
         if (search.round_ms < LONGEST_ROUND_MS)
             search.round_ms *= 2;

@@ -358,8 +358,8 @@ static int connect_again(struct ko_client *client, const ko_deadline *deadline)
     ko_deadline soon = ko_deadline_within(deadline, RECONNECT_MS);
     int err = ko_client_connect(client, &soon);
 
-    if (!err)
-        return KOLO_OK;
+    if (!err || err == KOLO_E_ABORTED)
+        return err;
     if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
         err = KOLO_E_PEER_LOST;
     return ko_client_fail_with(client, err, "connecting again after a call that failed");
@@ -405,7 +405,7 @@ int ko_client_open(struct ko_client *client, const char *host, int port, bool is
 void ko_client_stop(struct ko_client *client)
 {
     pthread_mutex_lock(&client->fd_lock);
-    client->is_stopped = true;
+    atomic_store_explicit(&client->is_stopped, true, memory_order_relaxed); /* as it is read */
     if (client->fd >= 0)
         shutdown(client->fd, SHUT_RDWR);
     pthread_mutex_unlock(&client->fd_lock);

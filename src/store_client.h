@@ -10,12 +10,14 @@
 #include "store.h"
 #include "store_wire.h"
 
+#include <stdatomic.h>
+
 enum { KO_CLIENT_HOST = 256 };
 
 struct ko_client {
-    pthread_mutex_t fd_lock; /* guards fd and is_stopped */
+    pthread_mutex_t fd_lock; /* guards fd, and that it is shut down if is_stopped */
     int fd;                  /* -1: not connected */
-    bool is_stopped;
+    atomic_bool is_stopped;
     struct ko_buffer out; /* the request that is being put together */
     struct ko_guard guard;
     bool is_foreign; /* the server is PyTorch's, which knows no token */

@@ -14,7 +14,6 @@
 #include "socket.h"
 #include "status.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,14 +35,10 @@ enum { NPROBES = sizeof probes / sizeof *probes };
 
 /* ---- the connection ----------------------------------------------------------------------- */
 
+/* Relaxed: it may as well be called a moment later. */
 bool ko_client_is_stopped(struct ko_client *client)
 {
-    bool stopped;
-
-    pthread_mutex_lock(&client->fd_lock);
-    stopped = client->is_stopped;
-    pthread_mutex_unlock(&client->fd_lock);
-    return stopped;
+    return atomic_load_explicit(&client->is_stopped, memory_order_relaxed);
 }
 
 int ko_client_fail_stopped(const struct ko_client *client)
@@ -221,9 +216,19 @@ static int fail_handshake(const struct ko_client *client, int err, int tries,
                    client->where, deadline->timeout_ms, cause, tries, tries == 1 ? "" : "s");
 }
 
+/* From here on ko_client_stop ends what waits for the other end. */
+static void attach(struct ko_client *client, int fd)
+{
+    pthread_mutex_lock(&client->fd_lock);
+    client->fd = fd;
+    if (ko_client_is_stopped(client))
+        shutdown(fd, SHUT_RDWR);
+    pthread_mutex_unlock(&client->fd_lock);
+}
+
 /* Connects and shakes hands, again and again until the deadline: a server whose queue is full may
  * take a connection and drop it. */
-static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_out)
+static int reach(struct ko_client *client, const ko_deadline *deadline)
 {
     enum ko_wire_numbering known;
     int pause_ms = FIRST_PAUSE_MS;
@@ -233,39 +238,31 @@ static int reach(struct ko_client *client, const ko_deadline *deadline, int *fd_
     int err;
 
     for (;;) {
-        err = ko_socket_connect(client->host, client->port, deadline, &fd);
+        err = ko_socket_connect_unless(client->host, client->port, deadline, &client->is_stopped,
+                                       &fd);
         if (err)
             return err;
+        attach(client, fd);
         known = client->numbering;
         err = shake_hands(client, fd, turn, deadline);
         turn = client->numbering == known ? turn + 1 : 0;
         tries++;
-        if (!err) {
-            *fd_out = fd;
+        if (!err)
             return KOLO_OK;
-        }
-        close(fd);
+        ko_client_disconnect(client);
         left = ko_deadline_left_ms(deadline);
         if (err != KOLO_E_PEER_LOST || left == 0 || ko_client_is_stopped(client))
             return fail_handshake(client, err, tries, deadline);
         if (tries < NPROBES)
             continue; /* the other numberings, at once */
-        poll(NULL, 0, pause_ms < left ? pause_ms : left);
+        ko_socket_pause(pause_ms < left ? pause_ms : left, &client->is_stopped);
         pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
     }
 }
 
 int ko_client_connect(struct ko_client *client, const ko_deadline *deadline)
 {
-    int fd = -1;
-    int err = reach(client, deadline, &fd);
+    const int err = reach(client, deadline);
 
-    if (err)
-        return err;
-    pthread_mutex_lock(&client->fd_lock);
-    client->fd = fd;
-    if (client->is_stopped)
-        shutdown(fd, SHUT_RDWR);
-    pthread_mutex_unlock(&client->fd_lock);
-    return KOLO_OK;
+    return err && ko_client_is_stopped(client) ? ko_client_fail_stopped(client) : err;
 }

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,6 +118,57 @@ static void test_server_is_frozen(void **state)
     kolo_store_close(store);
 }
 
+struct caller {
+    kolo_store *store;
+    int err;
+    char text[300];
+};
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+
+    caller->err = kolo_store_set(caller->store, "k", (kolo_bytes){"v", 1});
+    snprintf(caller->text, sizeof caller->text, "%s", kolo_last_error());
+    return NULL;
+}
+
+/* A call that connects again ends when its store is closed: where nobody is at the address, and
+ * where somebody takes connections and says nothing. */
+static void test_closed_while_connecting_again(void **state)
+{
+    struct caller caller;
+    pthread_t thread;
+    ko_deadline soon;
+    pid_t server;
+
+    (void)state;
+    for (int is_mute = 0; is_mute < 2; is_mute++) {
+        struct sockaddr_in address = {.sin_family = AF_INET};
+        const int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+        int port = 0;
+
+        server = start_server_process(&port);
+        assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 20000, &caller.store), 0);
+        stop_server_process(server);
+        assert_int_equal(kolo_store_num_keys(caller.store, &(int64_t){0}), KOLO_E_PEER_LOST);
+        address.sin_port = htons((uint16_t)port);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+        assert_int_equal(is_mute && listen(fd, 8), 0);
+        assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
+        usleep(200000);
+        soon = ko_deadline_in(3000);
+        kolo_store_close(caller.store);
+        pthread_join(thread, NULL);
+        if (caller.err != KOLO_E_ABORTED || !strstr(caller.text, "was closed during the call"))
+            fail_msg("status %d: %s", caller.err, caller.text);
+        assert_false(ko_deadline_passed(&soon));
+        close(fd);
+    }
+}
+
 static void test_nobody_there(void **state)
 {
     kolo_store *store = NULL;
@@ -143,6 +196,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_server_is_killed),
         cmocka_unit_test(test_server_is_frozen),
+        cmocka_unit_test(test_closed_while_connecting_again),
         cmocka_unit_test(test_nobody_there),
     };
     return cmocka_run_group_tests_name("store lost", tests, NULL, NULL);
