@@ -404,11 +404,9 @@ static int open_listeners(struct ko_server *server, const char *host, int port,
 /* The limit is raised as they come (descriptors.h). */
 static int half_of_descriptors(void)
 {
-    struct rlimit limit = {.rlim_max = 0};
+    struct rlimit limit = {.rlim_max = 2 * KO_SILENT_KEPT};
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max / 2 <= KO_SILENT_KEPT)
-        return KO_SILENT_KEPT;
     return limit.rlim_max / 2 < INT_MAX ? (int)(limit.rlim_max / 2) : INT_MAX;
 }
 

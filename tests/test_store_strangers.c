@@ -19,9 +19,12 @@
 #include <cmocka.h>
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char validate[] = "00 cef7853c";
@@ -357,6 +360,56 @@ static void test_no_descriptors(void **state)
     close(waiting);
 }
 
+/* Serves in a child that may have few descriptors, until it is killed. */
+static pid_t serve_with_few(rlim_t few, int *port)
+{
+    int channel[2];
+    kolo_store *store;
+    pid_t child;
+
+    assert_int_equal(pipe(channel), 0);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){few, few});
+        if (kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &store))
+            _exit(1);
+        *port = kolo_store_port(store);
+        if (write(channel[1], port, sizeof *port) != sizeof *port)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    close(channel[1]);
+    assert_int_equal(read(channel[0], port, sizeof *port), sizeof *port);
+    close(channel[0]);
+    return child;
+}
+
+/* The silent take half of its descriptors, however few that is. */
+static void test_few_descriptors(void **state)
+{
+    enum { FEW = 64, SILENT = 2 * FEW };
+    int fds[SILENT], port;
+    pid_t server = serve_with_few(FEW, &port);
+    ko_deadline deadline = ko_deadline_in(30000);
+    kolo_store *honest;
+    void *honest_state;
+
+    (void)state;
+    for (int i = 0; i < SILENT; i++)
+        assert_int_equal(ko_socket_connect("127.0.0.1", port, &deadline, &fds[i]), KOLO_OK);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 10000, &honest), KOLO_OK);
+    honest_state = honest;
+    store_work_honestly(&honest_state);
+    kolo_store_close(honest);
+    for (int i = 0; i < SILENT; i++)
+        close(fds[i]);
+    kill(server, SIGKILL);
+    assert_int_equal(waitpid(server, NULL, 0), server);
+}
+
 /* Clients that leave large messages half-sent fill the server's memory until the largest go. */
 static void test_hoarders(void **state)
 {
@@ -411,6 +464,7 @@ int main(void)
         STORE_SERVED(test_2_1),
         STORE_SERVED(test_unsure_for_too_long),
         STORE_SERVED(test_no_descriptors),
+        cmocka_unit_test(test_few_descriptors),
         cmocka_unit_test(test_hoarders),
     };
     return cmocka_run_group_tests_name("store strangers", tests, NULL, NULL);
