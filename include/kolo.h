@@ -77,7 +77,8 @@ KOLO_API void kolo_free(void *memory);
  * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone (each later
  * call looks for 5 s whether it is back). A list has up to 131072 keys, of any length
  * together. Over TCP what is longer than 16 MiB, the values of a multi_set included, goes in parts,
- * between which the server serves others. */
+ * between which the server serves others. A key has a slash before it there: a server of PyTorch's
+ * by libuv takes 8 KiB, and so keys of up to 8191 bytes. */
 typedef struct kolo_store kolo_store;
 
 typedef struct kolo_bytes {
@@ -212,9 +213,9 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * before it sends it (bruck, binomial gather and scatter, short tensors of coalesced calls).
  *
  * Of an all_reduce whose buffers both lie in such memory, the other ranks of the host may write the
- * result there themselves, as a sender may help to copy a long message into any memory. After a call
- * has failed, one that was late may still do so, until it learns of the failure or its process ends:
- * a buffer of a call that has failed is best freed with the group.
+ * result there themselves, as a sender may help to copy a long message into any memory. After a
+ * call has failed, one that was late may still do so, until it learns of the failure or its process
+ * ends: a buffer of a call that has failed is best freed with the group.
  *
  * After a fork the memory is shared by parent and child. The child's groups take it for ordinary
  * memory. kolo_mem_free, of either, gives up its own access only; what was allocated before a fork
