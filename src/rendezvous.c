@@ -43,12 +43,13 @@ static int agree_on_id(struct ko_world *world, uint64_t *id)
         err = kolo_store_set(world->keys, "id", (kolo_bytes){id, sizeof *id});
     } else {
         err = kolo_store_get(world->keys, "id", &value, &nbytes);
-        if (!err && nbytes != sizeof *id)
-            err = ko_fail(KOLO_E_PROTOCOL, "the store holds a job id of %zu bytes", nbytes);
-        else if (!err)
+        if (err)
+            return err;
+        if (nbytes == sizeof *id)
             memcpy(id, value, sizeof *id);
-        if (!err)
-            kolo_free(value);
+        else
+            err = ko_fail(KOLO_E_PROTOCOL, "the store holds a job id of %zu bytes", nbytes);
+        kolo_free(value);
     }
     return err;
 }

@@ -281,6 +281,21 @@ static void a_late_rank_of_another_size_disturbs_nobody(void **state)
     kolo_store_close(store);
 }
 
+/* What others have put into the store is not trusted, nor kept (LeakSanitizer looks). */
+static void an_id_of_another_length_is_refused(void **state)
+{
+    kolo_group *world;
+    kolo_store *store;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    assert_int_equal(kolo_store_add(store, "kolo/0/come", 1, NULL), 0);
+    assert_int_equal(kolo_store_set(store, "kolo/0/id", (kolo_bytes){"short", 5}), 0);
+    assert_int_equal(kolo_group_join_store(store, 1, 2, PATIENCE_MS, &world), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "the store holds a job id of 5 bytes"));
+    kolo_store_close(store);
+}
+
 /* ---- what an earlier job has left ---------------------------------------------------------- */
 
 static void join_all(const char *url, int n)
@@ -458,6 +473,7 @@ int main(void)
         cmocka_unit_test(ranks_inside_another_job_meet),
         cmocka_unit_test(sizes_that_differ_are_said_on_all_ranks),
         cmocka_unit_test(one_of_another_size_is_what_all_hear_of),
+        cmocka_unit_test(an_id_of_another_length_is_refused),
         cmocka_unit_test(a_late_rank_of_another_size_disturbs_nobody),
         cmocka_unit_test(jobs_of_all_sizes_follow_one_another),
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
