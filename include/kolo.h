@@ -345,7 +345,9 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * later launches, which may leave anything in any rank's buffers of their calls; a stream that has
  * come to its end while kolo_group_error says nothing has the right results. Free the group when no
  * graph of it is under way. Other streams may be captured, in any mode and by any thread, while
- * calls are under way. */
+ * calls are under way, but where this one is the legacy stream: while one is captured that waits
+ * for that, as all do which are made without cudaStreamNonBlocking, a call of GPU memory is
+ * KOLO_E_UNSUPPORTED, and one that is under way may fail the group. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

@@ -388,6 +388,11 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured)
         return err;
     result = gpu->cuda->capture_status(ko_gpu_user_stream(gpu), &status);
     ko_gpu_leave(gpu);
+    if (result == KO_CU_CAPTURE_IMPLICIT)
+        return ko_fail(KOLO_E_UNSUPPORTED,
+                       "the group's stream is the legacy one, into which nothing can be put while "
+                       "a stream is captured that waits for it: give the group another one, or "
+                       "make that with cudaStreamNonBlocking");
     *is_captured = status == KO_CU_CAPTURE_ACTIVE;
     return ko_cuda_check(gpu->cuda, result, "the stream does not say whether it is captured");
 }

@@ -176,6 +176,46 @@ static void calls_that_are_under_way(void **state)
     unsetenv("KOLO_CUDA_IPC");
 }
 
+/* ---- the legacy stream ----------------------------------------------------------------------- */
+
+static int refuse(int err)
+{
+    return ranks_expect(err, KOLO_E_UNSUPPORTED,
+                        "the group's stream is the legacy one, into which nothing can be put while "
+                        "a stream is captured that waits for it");
+}
+
+/* Which takes nothing while another one is captured that waits for it. */
+static int wait_for_captures(kolo_group *group, void *unused)
+{
+    int failed = enter(group), value = 1;
+    void *on_gpu = gpu_rank_memory.make(&value, sizeof value);
+    ko_cu_stream beside = aside;
+
+    (void)unused;
+    if (failed || gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
+        kolo_group_set_stream(group, NULL) || gpu_rank.cuda->stream_create(&aside, 0) ||
+        begin_capture())
+        return ranks_fail("the start");
+    failed = refuse(kolo_all_reduce(group, on_gpu, on_gpu, 1, KOLO_INT32, KOLO_SUM)) |
+             refuse(kolo_send(group, on_gpu, 1, KOLO_INT32, 0, 0)) | end_capture();
+    aside = beside;
+    if (kolo_barrier(group) || begin_capture() ||
+        kolo_all_reduce(group, on_gpu, on_gpu, 1, KOLO_INT32, KOLO_SUM))
+        failed = ranks_fail("beside a stream that does not wait");
+    failed |= end_capture();
+    gpu_rank_memory.fetch(&value, on_gpu, sizeof value);
+    if (value != 2)
+        failed = ranks_fail("the sum is %d", value);
+    return gpu_rank_leave(failed || kolo_group_set_stream(group, gpu_rank.stream));
+}
+
+static void the_legacy_stream(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 2, wait_for_captures);
+}
+
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
 static void among_threads(void **state)
 {
@@ -188,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_that_are_made_meanwhile),
         cmocka_unit_test(calls_that_are_under_way),
+        cmocka_unit_test(the_legacy_stream),
         cmocka_unit_test(among_threads),
     };
 

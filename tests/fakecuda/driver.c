@@ -157,6 +157,7 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
                  {KO_CU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
                  {KO_CU_CAPTURE_FORBIDS, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
                  {KO_CU_CAPTURE_BROKEN, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+                 {KO_CU_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
                  {KO_CU_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"}};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -30,7 +30,7 @@ struct ko_cuda_event {
     bool has_time;
 };
 
-enum { MOST_STREAMS = 4096 };
+enum { MOST_STREAMS = 4096, MOST_WORDS = 32 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ko_cuda_stream *streams;
@@ -364,8 +364,6 @@ struct transfer {
     int device; /* that copies */
 };
 
-enum { MOST_WORDS = 32 };
-
 /* A few words come each as a whole, so that those which others write may be looked at. */
 static bool are_words(const struct transfer *transfer)
 {
@@ -580,10 +578,23 @@ ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
     return double_capture_close(capture, graph);
 }
 
+/* Whether the stream is the legacy one, and one is captured that waits for it. */
+static bool is_in_the_way(ko_cu_stream stream)
+{
+    bool is = false;
+
+    pthread_mutex_lock(&list_lock);
+    for (struct ko_cuda_stream *other = streams; other && !is; other = other->next)
+        is = other->captured && other->is_blocking && other->context->legacy == stream;
+    pthread_mutex_unlock(&list_lock);
+    return is;
+}
+
 ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
 {
     ko_cu_result result = double_enter("cuStreamIsCapturing");
 
+    stream = resolve(stream);
     *status = stream && stream->captured ? KO_CU_CAPTURE_ACTIVE : KO_CU_CAPTURE_NONE;
-    return result;
+    return result || !is_in_the_way(stream) ? result : KO_CU_CAPTURE_IMPLICIT;
 }
