@@ -131,14 +131,26 @@ ko_cu_result ko_cuda_preload(const struct ko_cuda *cuda, ko_cu_kernel kernel)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* Whether the program has opened it, perhaps. */
-static bool is_loaded(void)
+/* Whether the program uses a GPU in this thread: a driver that it has loaded, and not started, is
+ * not started by the question. */
+static bool has_context(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *current = NULL;
+    ko_cu_result (*context_current)(ko_cu_context * context);
+    ko_cu_context context = NULL;
+    ko_cu_finder find;
+    int found;
 
-    if (library)
-        dlclose(library);
-    return library;
+    if (!library)
+        return false;
+    *(void **)&find = dlsym(library, KO_CU_FINDER);
+    if (find && !find("cuCtxGetCurrent", &current, 4000, 0, &found) && current) {
+        *(void **)&context_current = current;
+        if (context_current(&context))
+            context = NULL;
+    }
+    dlclose(library);
+    return context;
 }
 
 int ko_cuda_numa_node(void)
@@ -148,7 +160,7 @@ int ko_cuda_numa_node(void)
     ko_cu_device device;
     char id[32], folder[64];
 
-    if (!is_loaded() || ko_cuda_open(&cuda) || cuda->context_current(&context) || !context ||
+    if (!has_context() || ko_cuda_open(&cuda) || cuda->context_current(&context) || !context ||
         cuda->context_device(&device) || cuda->device_pci(id, sizeof id, device))
         return -1;
     for (char *digit = id; *digit; digit++)

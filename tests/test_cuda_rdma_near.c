@@ -69,6 +69,19 @@ static void near_the_processor(void **state)
     assert_int_equal(has_driver(), had_driver);
 }
 
+/* Nor one started that it has loaded, perhaps for later, as the double would end the process. */
+static void beside_a_driver_that_rests(void **state)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    (void)state;
+    assert_non_null(driver);
+    setenv("FAKECUDA_BREAK", "cuInit=-9", 1);
+    expect("a0", "active, on this NUMA node");
+    unsetenv("FAKECUDA_BREAK");
+    dlclose(driver);
+}
+
 static void near_the_gpu(void **state)
 {
     (void)state;
@@ -84,6 +97,7 @@ static void near_the_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_processor),
+                                       cmocka_unit_test(beside_a_driver_that_rests),
                                        cmocka_unit_test(near_the_gpu)};
 
     setenv("FAKEVERBS_DEVICES", "a0:roce,b0:roce", 1);
