@@ -14,6 +14,7 @@ struct ko_p2p_stages {
     const struct ko_gpu_mark *mark;   /* in the stream, when the call was made */
     struct ko_gpu_handover *handover; /* of what is sent, while the letters are under way */
     unsigned char *memory;
+    bool is_left; /* to the GPU, which may still touch the memory */
     size_t n;
     struct stage {
         void *gpu;            /* the user's buffer; NULL: it is in host memory, and stays */
@@ -43,7 +44,8 @@ static void free_stages(struct ko_p2p_stages *stages)
         ko_held_let_go(stages->stages[i].held);
         ko_placed_end(stages->group->gpu, &stages->stages[i].placed);
     }
-    free(stages->memory);
+    if (!stages->is_left)
+        free(stages->memory);
     free(stages->stages);
     free(stages);
 }
@@ -157,10 +159,15 @@ static int copy(struct ko_p2p_stages *stages, bool is_send)
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(stages->group));
     int err = ko_gpu_await_mark(gpu, stages->mark, &deadline);
 
+    if (err)
+        return err;
     for (size_t i = 0; i < stages->n && !err; i++)
         if (stages->stages[i].gpu && is_send == (stages->ops[i].is_send != 0))
             err = copy_one(stages, i);
-    return err ? err : ko_gpu_finish(gpu, &deadline);
+    if (!err)
+        err = ko_gpu_finish(gpu, &deadline);
+    stages->is_left = err != KOLO_OK;
+    return err;
 }
 
 static bool sends_from_gpu(const struct ko_p2p_stages *stages)
