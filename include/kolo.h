@@ -368,7 +368,12 @@ KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
  * with it the store that rank 0 serves, is told that, and that the others may have given it up. */
 KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
 
-/* Waits for this rank's own unfinished works, which fail, and until what finished calls have sent
+/* A program frees its groups before it ends, also where all its calls have succeeded: others may
+ * still be in the call that this rank has finished, and a process that ends without is a lost rank
+ * to them, whose death fails that call with KOLO_E_PEER_LOST. Of one that has freed its group they
+ * know that it was done.
+ *
+ * Waits for this rank's own unfinished works, which fail, and until what finished calls have sent
  * has reached the other ranks' machines, at most the group's time-out: who sends to a rank that
  * neither receives nor frees its group may wait that long. Over RDMA up to five seconds more pass
  * for each rank whose host has stopped answering, as without power, while something was on its way
