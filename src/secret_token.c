@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,13 +28,21 @@ static int read_choice(enum ko_config_id id, bool *is_none)
 }
 
 /* A token is what stands between spaces, and the newline at a file's end. */
-static int make_secret(const char *text, size_t nbytes, struct ko_secret *secret)
+static int make_secret(enum ko_config_id id, const char *text, size_t nbytes,
+                       struct ko_secret *secret)
 {
+    char why[KO_ERROR_TEXT];
+    int err;
+
     while (nbytes && isspace((unsigned char)text[nbytes - 1]))
         nbytes--;
     for (; nbytes && isspace((unsigned char)*text); nbytes--)
         text++;
-    return ko_secret_make(text, nbytes, secret);
+    err = ko_secret_make(text, nbytes, secret);
+    if (!err)
+        return KOLO_OK;
+    snprintf(why, sizeof why, "%s", kolo_last_error());
+    return ko_fail(err, "%s: %s", ko_config_table[id].name, why);
 }
 
 static int check_private(const char *path, int fd)
@@ -98,7 +107,7 @@ static int read_file(const char *path, struct ko_secret *secret)
     if (!err)
         err = read_all(path, fd, text, &nbytes);
     if (!err)
-        err = make_secret(text, nbytes, secret);
+        err = make_secret(KO_CONFIG_AUTH_TOKEN_FILE, text, nbytes, secret);
     sodium_memzero(text, sizeof text);
     close(fd);
     return err;
@@ -118,8 +127,8 @@ static int read_secret(struct ko_guard *guard)
                                        "KOLO_AUTH, or KOLO_AUTH_TOKEN and KOLO_AUTH_TOKEN_FILE");
     if (!*token && !*path)
         return KOLO_OK;
-    err =
-        *path ? read_file(path, &guard->secret) : make_secret(token, strlen(token), &guard->secret);
+    err = *path ? read_file(path, &guard->secret)
+                : make_secret(KO_CONFIG_AUTH_TOKEN, token, strlen(token), &guard->secret);
     guard->has_secret = !err;
     return err;
 }

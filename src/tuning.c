@@ -257,12 +257,30 @@ static int read_numbers(struct reader *reader, struct ko_costs *costs)
     return err;
 }
 
+/* What can be opened and cannot be read, as a folder, is found out by the first byte. */
+static FILE *open_readable(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    const int first = file ? getc(file) : EOF;
+    int error;
+
+    if (file && ferror(file)) {
+        error = errno;
+        fclose(file);
+        errno = error;
+        return NULL;
+    }
+    if (file)
+        ungetc(first, file);
+    return file;
+}
+
 static int read_file(struct reader *reader, struct ko_costs *costs)
 {
     struct ko_costs read = {.cores = 0};
     int err;
 
-    reader->file = fopen(reader->path, "re");
+    reader->file = open_readable(reader->path);
     if (!reader->file)
         return ko_fail(KOLO_E_INVALID, "%s: %s cannot be read: %s; %s", reader->name, reader->path,
                        strerror(errno), HOW);

@@ -239,6 +239,9 @@ with_old_verbs() {
 }
 
 @test "numbers have bounds, and nothing else has" {
+    run "$INFO"
+    [[ "$output" == *$'\n      slots of a link in each direction; 2 to 64\n'* ]]
+    [[ "$output" == *$'\n      use NVIDIA\'s driver where a program uses it too\n'* ]]
     run "$INFO" --json
     json 'all(("low" in v) == (v["type"] in ("INT", "SIZE", "BOOL")) for v in d["variables"])' <<<"$output"
     json '{v["type"] for v in d["variables"]} == {"TEXT", "SECRET", "INT", "SIZE", "BOOL"}' <<<"$output"
@@ -275,6 +278,7 @@ wrong() {
     wrong KOLO_ALGO all_reduce=foo 'KOLO_ALGO asks for all_reduce by "foo", which it does not have'
     wrong KOLO_ALGO reduction=ring 'KOLO_ALGO names "reduction", which is no collective; there are all_reduce, reduce,'
     wrong KOLO_TUNING /no/such 'KOLO_TUNING: /no/such cannot be read: '
+    wrong KOLO_TUNING /tmp 'KOLO_TUNING: /tmp cannot be read: Is a directory'
     wrong KOLO_IFADDR eth-none 'KOLO_IFADDR is "eth-none"; it takes an address of this machine, or an interface that'
     wrong KOLO_IFADDR 192.0.2.1 'KOLO_IFADDR is "192.0.2.1"; it takes an address of this machine'
     wrong KOLO_PORT_RANGE 5 'KOLO_PORT_RANGE is "5"; it takes two ports'
@@ -283,7 +287,7 @@ wrong() {
     wrong KOLO_STORE_FD x 'KOLO_STORE_FD is "x"; it takes a whole number'
     wrong KOLO_GPUDIRECT q 'KOLO_GPUDIRECT is "q"; it takes auto or 0'
     wrong KOLO_CUDA_IPC q 'KOLO_CUDA_IPC is "q"; it takes all, legacy, vmm or off'
-    wrong KOLO_AUTH_TOKEN short 'the token has 5 bytes; it takes 16'
+    wrong KOLO_AUTH_TOKEN short 'KOLO_AUTH_TOKEN: the token has 5 bytes; it takes 16'
     wrong KOLO_AUTH_TOKEN_FILE /no/such 'KOLO_AUTH_TOKEN_FILE: opening /no/such: '
     wrong KOLO_AUTH foo 'KOLO_AUTH is "foo"; it takes token or none'
     KOLO_AUTH_TOKEN=0123456789abcdef wrong KOLO_AUTH foo 'KOLO_AUTH is "foo"; it takes token or none'

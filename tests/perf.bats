@@ -441,6 +441,9 @@ refuses() {
     refuses '/nonexistent/a: No such file' "$PERF" all_reduce --csv /nonexistent/a
     refuses '/nonexistent/a: No such file' "$PERF" all_reduce --plot /nonexistent/a
     refuses 'base.json: No such file' "$PERF" all_reduce --compare base.json
+    : >base.json
+    refuses 'base.json: the file is empty' "$PERF" all_reduce --compare base.json
+    refuses 'base.json: the file is empty' "$PERF" --load base.json
     echo '{"rows": [' >base.json
     refuses 'base.json:2: this is no value' "$PERF" all_reduce --compare base.json
     echo '{"rows": []}' >base.json

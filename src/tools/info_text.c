@@ -107,7 +107,10 @@ static void print_variable(FILE *file, const struct ko_variable *variable)
         fprintf(file, " (environment; default %s)", *entry->standard ? entry->standard : "-");
     else
         fputs(" (default)", file);
-    fprintf(file, "\n      %s\n", entry->help);
+    fprintf(file, "\n      %s", entry->help);
+    if (entry->type == KO_CONFIG_TYPE_INT || entry->type == KO_CONFIG_TYPE_SIZE)
+        fprintf(file, "; %lld to %lld", (long long)entry->low, (long long)entry->high);
+    putc('\n', file);
     if (variable->problem[0]) {
         fputs("      WRONG: ", file);
         print_clean(file, variable->problem, 0);

@@ -323,7 +323,8 @@ int ko_json_read(const char *path, struct ko_json **document)
     FILE *file = fopen(path, "re");
     char *text = file ? read_all(file) : NULL;
     int err = text ? ko_json_parse(path, text, document)
-                   : ko_fail(KOLO_E_INVALID, "%s: %s", path, strerror(errno));
+                   : ko_fail(KOLO_E_INVALID, "%s: %s", path,
+                             errno == ENODATA ? "the file is empty" : strerror(errno));
 
     if (file)
         fclose(file);
