@@ -12,6 +12,7 @@
 #include "coll_gpu_hosts.h"
 #include "coll_gpu_pieces.h"
 #include "coll_gpu_shared.h"
+#include "coll_places.h"
 #include "config.h"
 #include "dtype.h"
 #include "group_streamed.h"
@@ -121,6 +122,18 @@ static int check_buffer(const kolo_group *group, const struct ko_call *call, boo
     return KOLO_OK;
 }
 
+static int fail_overlap(const struct ko_call *call)
+{
+    const char *where = ko_has_blocks(call->what, true)    ? "in is not out + rank*count"
+                        : ko_has_blocks(call->what, false) ? "out is not in + rank*count"
+                                                           : "are not the same";
+
+    if (call->what == KO_ALL_TO_ALL)
+        return ko_fail(KOLO_E_INVALID, "%s: in and out must be different buffers",
+                       ko_call_name(call));
+    return ko_fail(KOLO_E_INVALID, "%s: in and out overlap, and %s", ko_call_name(call), where);
+}
+
 static int check_buffers(const kolo_group *group, const struct ko_call *call)
 {
     const bool is_root = !ko_has_root(call->what) || call->root == group->rank;
@@ -130,10 +143,11 @@ static int check_buffers(const kolo_group *group, const struct ko_call *call)
 
     if (!err)
         err = check_buffer(group, call, true, needs_out);
-    if (!err && call->what == KO_ALL_TO_ALL && call->in && call->in == call->out)
-        err =
-            ko_fail(KOLO_E_INVALID, "%s: in and out must be different buffers", ko_call_name(call));
-    return err;
+    if (err || !call->in || !call->out)
+        return err;
+    if (call->is_uneven && call->what == KO_ALL_TO_ALL && call->in == call->out)
+        return fail_overlap(call);
+    return ko_call_is_placed(group, call) ? KOLO_OK : fail_overlap(call);
 }
 
 /* Puts the call's name before what went wrong. */
@@ -168,8 +182,7 @@ static bool is_plainly_right(const kolo_group *group, const struct ko_call *call
 {
     return ko_dtype_is_valid(call->dtype) && !call->is_coalesced && !call->is_uneven &&
            call->count < (size_t)1 << 32 && call->in && call->out &&
-           (call->what != KO_ALL_TO_ALL || call->in != call->out) &&
-           (unsigned)call->root < (unsigned)group->size &&
+           (unsigned)call->root < (unsigned)group->size && ko_call_is_placed(group, call) &&
            (!ko_is_reducing(call->what) || ko_reduction_of(call->dtype, call->op));
 }
 

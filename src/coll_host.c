@@ -265,6 +265,7 @@ int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm)
     if (call->options)
         ko_stamp_set_root(&v->stamp, (uint32_t)call->root | call->options);
     v->is_repeatable = is_repeatable(group, call);
+    v->places = ko_places_of(call->what, call->count * v->element, group->size, group->rank);
     if (call->is_scaled)
         v->status = scale(v, call);
     return v->status ? v->status : carry_out(v);
@@ -275,11 +276,11 @@ static verbs *repeated(kolo_group *group, const struct ko_plain_call *call)
 {
     verbs *v = group->verbs ? &group->verbs[call->what] : NULL;
     const bool has_buffers = (call->in && call->out) || !call->count;
-    const bool is_in_place = call->in == call->out && call->what == KO_ALL_TO_ALL;
 
     return v && v->is_repeatable && !v->status && v->count == call->count &&
                    v->stamp.dtype == call->dtype && v->stamp.op == call->op &&
-                   (unsigned)call->root < (unsigned)v->n && has_buffers && !is_in_place
+                   (unsigned)call->root < (unsigned)v->n && has_buffers &&
+                   ko_places_allow(&v->places, call->in, call->out)
                ? v
                : NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "chunk.h"
 #include "coll.h"
+#include "coll_places.h"
 #include "copy.h"
 #include "window_slots.h"
 
@@ -43,7 +44,8 @@ typedef struct ko_verbs {
     ko_deadline deadline;      /* of the whole call; set by its first wait: */
     uint64_t waited;           /* the number of that call */
     int status;                /* the first error */
-    bool is_repeatable;        /* the next call may be like this one (ko_coll_again) */
+    bool is_repeatable;        /* the next call may be like this one (ko_coll_again), */
+    struct ko_places places;   /* if its buffers may lie so */
 } verbs;
 
 /* What a peer is waited for. */

@@ -60,6 +60,43 @@ static int list_wrongly(kolo_group *group, void *argument)
     return failed;
 }
 
+/* Of elements of two bytes: one too near before, and behind; and in the place of the other rank. */
+static int overlap(kolo_group *group, char *in, int mine)
+{
+    static const char same[] = "in and out overlap, and are not the same";
+    static const char of_out[] = "in and out overlap, and in is not out + rank*count";
+    static const char of_in[] = "in and out overlap, and out is not in + rank*count";
+    static const char apart[] = "all_to_all: in and out must be different buffers";
+    kolo_tensor tensors[] = {{in, in, 3}, {in, in + 5, 3}};
+    char *theirs = in + 6 * (1 - mine);
+    int failed = 0;
+
+    for (int by = -5; by <= 5; by += 10)
+        failed |=
+            ranks_expect(kolo_all_reduce(group, in + 8, in + 8 + by, 3, KOLO_FLOAT16, KOLO_SUM),
+                         KOLO_E_INVALID, same);
+    failed |= ranks_expect(kolo_reduce(group, in, in + 2, 3, KOLO_FLOAT16, KOLO_SUM, mine),
+                           KOLO_E_INVALID, same);
+    failed |=
+        ranks_expect(kolo_all_gather(group, theirs, in, 3, KOLO_FLOAT16), KOLO_E_INVALID, of_out);
+    failed |=
+        ranks_expect(kolo_gather(group, theirs, in, 3, KOLO_FLOAT16, mine), KOLO_E_INVALID, of_out);
+    failed |= ranks_expect(kolo_reduce_scatter(group, in, theirs, 3, KOLO_FLOAT16, KOLO_SUM),
+                           KOLO_E_INVALID, of_in);
+    failed |=
+        ranks_expect(kolo_scatter(group, in, theirs, 3, KOLO_FLOAT16, mine), KOLO_E_INVALID, of_in);
+    failed |=
+        ranks_expect(kolo_all_to_all(group, in, in + 11, 3, KOLO_FLOAT16), KOLO_E_INVALID, apart);
+    failed |= ranks_expect(kolo_all_reduce_coalesced(group, tensors, 2, KOLO_FLOAT16, KOLO_SUM),
+                           KOLO_E_INVALID, same);
+    /* side by side, and in place */
+    failed |= kolo_all_reduce(group, in, in + 6, 3, KOLO_FLOAT16, KOLO_SUM);
+    failed |= kolo_all_to_all(group, in + 12, in, 3, KOLO_FLOAT16);
+    failed |= kolo_all_gather(group, in + 6 * mine, in, 3, KOLO_FLOAT16);
+    failed |= kolo_reduce_scatter(group, in, in + 6 * mine, 3, KOLO_FLOAT16, KOLO_SUM);
+    return failed;
+}
+
 static int call_wrongly(kolo_group *group, void *argument)
 {
     const size_t huge = SIZE_MAX / 6;
@@ -103,6 +140,7 @@ static int call_wrongly(kolo_group *group, void *argument)
                            "gather: out is NULL");
     failed |= ranks_expect(kolo_all_to_all(group, in, in, 3, KOLO_INT8), KOLO_E_INVALID,
                            "all_to_all: in and out must be different buffers");
+    failed |= overlap(group, in, mine);
     failed |= ranks_expect(kolo_all_reduce_async(group, in, out, 1, KOLO_INT8, KOLO_SUM, NULL),
                            KOLO_E_INVALID, "all_reduce_async: work is NULL");
     failed |= ranks_expect(kolo_barrier_async(group, NULL), KOLO_E_INVALID,
@@ -131,6 +169,10 @@ static int call_wrongly_after(kolo_group *group, void *argument)
                            KOLO_E_INVALID, "all_reduce: in is NULL, with 3 elements");
     failed |= ranks_expect(kolo_all_reduce(group, in, NULL, 3, KOLO_INT8, KOLO_SUM), KOLO_E_INVALID,
                            "all_reduce: out is NULL, with 3 elements");
+    failed |= ranks_expect(kolo_all_reduce(group, in, in + 2, 3, KOLO_INT8, KOLO_SUM),
+                           KOLO_E_INVALID, "all_reduce: in and out overlap, and are not the same");
+    failed |= ranks_expect(kolo_gather(group, out, out + 1, 3, KOLO_INT8, mine), KOLO_E_INVALID,
+                           "gather: in and out overlap");
     failed |=
         ranks_expect(kolo_all_reduce(group, in, out, 3, (kolo_dtype)(KOLO_INT8 + 256), KOLO_SUM),
                      KOLO_E_INVALID, "all_reduce: 256 is no dtype");
