@@ -289,17 +289,20 @@ int kolo_group_error(const kolo_group *group, const char **text)
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes)
 {
     const struct ko_contact *contact = ko_endpoint_known(group->endpoint, group->world_ranks[rank]);
+    const int in_world = group->world_ranks[rank];
+    char name[96], world[40] = "";
     const char *why;
-    char name[96];
     uint32_t index;
 
+    if (in_world != rank)
+        snprintf(world, sizeof world, "rank %d of the world", in_world);
     if (!contact ||
         !ko_topology_find(&group->endpoint->own, contact, rank == group->rank, &index, &why)) {
-        snprintf(text, nbytes, "rank %d", rank);
+        snprintf(text, nbytes, *world ? "rank %d (%s)" : "rank %d%s", rank, world);
         return;
     }
     ko_contact_name(contact, name, sizeof name);
-    snprintf(text, nbytes, "rank %d (%s, over %s)", rank, name,
+    snprintf(text, nbytes, "rank %d (%s%s%s, over %s)", rank, world, *world ? ", " : "", name,
              contact->addresses[index].transport);
 }
 

@@ -169,7 +169,7 @@ int ko_group_fail_lost(kolo_group *group, const char *text);
 /* Fails the group if the store has gone, and with it the rank of this group that serves it. */
 int ko_group_check_server(kolo_group *group, const char *text);
 
-/* "rank 2 (host:1234, over shm)" */
+/* "rank 2 (host:1234, over shm)", "rank 2 (rank 4 of the world, host:1234, over shm)" */
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes);
 
 /* The factor of an op of the group; KOLO_E_INVALID if it is none. Any thread. */

@@ -341,11 +341,31 @@ static int duplicate(kolo_group *world, void *argument)
     return failed;
 }
 
+/* An error of a group's has a rank's number there and, if it is another, in the world. */
+static int name_in_both(kolo_group *world, void *argument)
+{
+    static const int from_behind[] = {2, 0};
+    const int rank = kolo_group_rank(world);
+    kolo_group *ends;
+    int got, failed = kolo_group_new(world, from_behind, 2, &ends);
+
+    (void)argument;
+    if (rank == 0) {
+        failed |= kolo_group_set_timeout(ends, 100);
+        failed |= ranks_expect(kolo_recv(ends, &got, 1, KOLO_INT32, 0, 6), KOLO_E_TIMEOUT,
+                               "rank 0 (rank 2 of the world");
+    }
+    failed |= kolo_barrier(world);
+    kolo_group_free(ends);
+    return failed;
+}
+
 static void groups_have_groups(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run_all_ways(8, halve), 0);
     assert_int_equal(ranks_run_all_ways(2, duplicate), 0);
+    assert_int_equal(ranks_run_all_ways(3, name_in_both), 0);
 }
 
 /* ---- lists that differ ------------------------------------------------------------------- */
