@@ -348,7 +348,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * graph of it is under way. Other streams may be captured, in any mode and by any thread, while
  * calls are under way, but where this one is the legacy stream: while one is captured that waits
  * for that, as all do which are made without cudaStreamNonBlocking, a call of GPU memory is
- * KOLO_E_UNSUPPORTED, and one that is under way may fail the group. */
+ * KOLO_E_UNSUPPORTED, and one that is under way may fail the group.
+ *
+ * Ranks that are threads and share a GPU take a stream each, which, where another's is the legacy
+ * one, is non-blocking: else one's part in an asynchronous collective could only come behind
+ * another's that waits for it, so that such a call is KOLO_E_INVALID, and ends the group. */
 KOLO_API int kolo_group_set_stream(kolo_group *group, void *stream);
 
 /* 0, or the code of the error that ended this group; *text (may be NULL) is its sentence, valid

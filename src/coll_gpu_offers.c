@@ -25,13 +25,12 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_o
     const size_t out_bytes = ko_coll_is_written(group, call) ? ko_call_bytes(group, call, true) : 0;
     int err;
 
-    offer->stamp =
-        (struct ko_stamp){.seq = group->seq,
-                          .count = call->is_uneven ? 0 : call->count,
-                          .root = (uint32_t)call->root | call->options,
-                          .what = ko_call_what(call),
-                          .dtype = (uint8_t)call->dtype,
-                          .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
+    offer->stamp = (struct ko_stamp){.seq = group->seq,
+                                     .count = call->is_uneven ? 0 : call->count,
+                                     .root = (uint32_t)call->root | call->options,
+                                     .what = ko_call_what(call),
+                                     .dtype = (uint8_t)call->dtype,
+                                     .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op)};
     offer->factor = call->factor;
     offer->way = call->is_captured ? KO_OFFER_CAPTURED
                  : call->handoff   ? KO_OFFER_STREAMED
@@ -42,6 +41,8 @@ static int make_offer(kolo_group *group, const struct ko_call *call, struct ko_o
     if (!err)
         err = ko_gpu_share_describe(group->share, KO_GPU_ALL_RANKS, out_bytes ? call->out : NULL,
                                     out_bytes, &offer->out);
+    if (!err)
+        err = ko_gpu_find_order(group->gpu, &offer->order);
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 

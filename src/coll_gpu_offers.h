@@ -22,6 +22,7 @@ struct ko_offer {
     double factor;      /* of the input, if the op has one */
     int64_t ready_ns;   /* when its input was, by the clock that all ranks of a machine share */
     struct ko_gpu_place in, out;
+    struct ko_gpu_order order; /* of its stream */
 };
 
 /* A collective of bytes among all ranks, over the links that calls of host memory go by. */

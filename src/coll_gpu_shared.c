@@ -344,6 +344,32 @@ static int await_parts(kolo_group *group)
     return are_together ? ko_coll_exchange(group, KO_ALL_GATHER, &is_in, all, 1, 0) : KOLO_OK;
 }
 
+static bool are_in_order(const kolo_group *group, const struct ko_offer *offers, int r, int other)
+{
+    return ko_gpu_share_is_here(group->share, r) && ko_gpu_share_is_here(group->share, other) &&
+           ko_gpu_are_in_order(&offers[r].order, &offers[other].order);
+}
+
+/* Of ranks that are threads one's part waits for the other's, which may not come behind it. */
+static int check_streams(kolo_group *group, const struct ko_offer *offers)
+{
+    char text[KO_ERROR_TEXT];
+
+    for (int r = 1; r < group->size; r++)
+        for (int other = 0; other < r; other++) {
+            if (!are_in_order(group, offers, r, other))
+                continue;
+            snprintf(text, sizeof text,
+                     "ranks %d and %d, threads of one process, have streams that wait for each "
+                     "other (one for both, or the legacy one beside one that is not non-blocking), "
+                     "so that no asynchronous call can be in both: give each a non-blocking stream "
+                     "of its own",
+                     other, r);
+            return ko_group_fail(group, KOLO_E_INVALID, text);
+        }
+    return KOLO_OK;
+}
+
 /* The watch over streams fails the group, and names the rank, once the group's limit is over. */
 static ko_deadline longer_than_the_watch(const kolo_group *group)
 {
@@ -396,8 +422,10 @@ static int run_in_stream(kolo_group *group, const struct ko_call *call,
 {
     char text[KO_ERROR_TEXT];
     struct ko_gpu_plan plan;
-    int err = ko_group_watch(group, KO_GPU_CALLS);
+    int err = check_streams(group, meeting->offers);
 
+    if (!err)
+        err = ko_group_watch(group, KO_GPU_CALLS);
     make_plan(group, call, meeting, &plan);
     if (!err)
         err = put_in_stream(group, call, &plan);

@@ -200,6 +200,7 @@ typedef ko_cu_result (*ko_cu_finder)(const char *name, void **function, int vers
     X(stream_sync, cuStreamSynchronize, 2000, (ko_cu_stream stream)) \
     X(stream_query, cuStreamQuery, 2000, (ko_cu_stream stream)) \
     X(stream_context, cuStreamGetCtx, 9020, (ko_cu_stream stream, ko_cu_context *context)) \
+    X(stream_flags, cuStreamGetFlags, 5050, (ko_cu_stream stream, unsigned *flags)) \
     X(stream_await_event, cuStreamWaitEvent, 3020, (ko_cu_stream stream, ko_cu_event event, unsigned flags)) \
     X(stream_await_word, cuStreamWaitValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \
     X(stream_put_word, cuStreamWriteValue32, 11070, (ko_cu_stream stream, ko_cu_ptr at, uint32_t value, unsigned flags)) \

@@ -104,6 +104,21 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream);
 ko_cu_stream ko_gpu_late_stream(struct ko_gpu *gpu);
 int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark);
 
+/* What ranks of one process compare: whether what they put into their streams waits for each other,
+ * as in the same one, or in the legacy one and another of its context that is not non-blocking. */
+struct ko_gpu_order {
+    uint64_t context, stream; /* 0: the legacy one */
+    uint64_t is_blocking;
+};
+int ko_gpu_find_order(struct ko_gpu *gpu, struct ko_gpu_order *order);
+static inline bool ko_gpu_are_in_order(const struct ko_gpu_order *a, const struct ko_gpu_order *b)
+{
+    const bool is_legacy = !a->stream || !b->stream;
+
+    return a->context == b->context &&
+           (a->stream == b->stream || (is_legacy && a->is_blocking && b->is_blocking));
+}
+
 /* The stream itself, and whether what comes into it is captured for a graph. */
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu);
 int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);

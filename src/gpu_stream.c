@@ -373,6 +373,25 @@ int ko_gpu_follow_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark)
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
+int ko_gpu_find_order(struct ko_gpu *gpu, struct ko_gpu_order *order)
+{
+    const ko_cu_stream stream = atomic_load(&gpu->user);
+    ko_cu_result result = KO_CU_SUCCESS;
+    unsigned flags = 0;
+    int err = stream ? ko_gpu_enter(gpu) : KOLO_OK;
+
+    if (err)
+        return err;
+    if (stream) {
+        result = gpu->cuda->stream_flags(stream, &flags);
+        ko_gpu_leave(gpu);
+    }
+    *order = (struct ko_gpu_order){.context = (uintptr_t)gpu->context,
+                                   .stream = (uintptr_t)stream,
+                                   .is_blocking = !(flags & KO_CU_STREAM_NON_BLOCKING)};
+    return ko_cuda_check(gpu->cuda, result, "the stream does not say what it waits for");
+}
+
 ko_cu_stream ko_gpu_user_stream(struct ko_gpu *gpu)
 {
     return atomic_load(&gpu->user);

@@ -336,6 +336,81 @@ static void calls_follow_each_other(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
+/* The ranks' first streams: NULL, or of a kind. */
+struct streams {
+    bool is_legacy[2];
+    unsigned flags;
+    int status; /* of an asynchronous call */
+};
+
+static int reduce_in_stream(kolo_group *group, int status)
+{
+    const int n = kolo_group_size(group);
+    int value = kolo_group_rank(group);
+    void *on_gpu = gpu_rank_memory.make(&value, sizeof value);
+    kolo_work *work = NULL;
+    int err = gpu_rank.cuda->stream_sync(gpu_rank.stream)
+                  ? KOLO_E_SYSTEM
+                  : kolo_all_reduce_async(group, on_gpu, on_gpu, 1, KOLO_INT32, KOLO_SUM, &work);
+
+    if (!err)
+        err = kolo_work_wait(work, -1);
+    kolo_work_free(work);
+    if (status)
+        return ranks_expect(err, status, "ranks 0 and 1, threads of one process");
+    gpu_rank_memory.fetch(&value, on_gpu, sizeof value);
+    return err || value != n * (n - 1) / 2 ? ranks_fail("the sum is %d", value) : 0;
+}
+
+/* What waits for the call needs none of them. */
+static int take_streams(kolo_group *group, void *argument)
+{
+    const struct streams *streams = argument;
+    const int rank = kolo_group_rank(group);
+    ko_cu_context context;
+    ko_cu_stream stream = NULL;
+    int n, failed = gpu_rank_enter(NULL);
+
+    failed = failed || gpu_rank.cuda->device_count(&n) ||
+             gpu_rank.cuda->context_retain(&context, rank % n) ||
+             gpu_rank.cuda->context_push(context) ||
+             gpu_rank.cuda->stream_create(&gpu_rank.stream, KO_CU_STREAM_NON_BLOCKING) ||
+             (!streams->is_legacy[rank] && gpu_rank.cuda->stream_create(&stream, streams->flags)) ||
+             kolo_group_set_stream(group, stream) || reduce_one(group);
+    return failed || kolo_barrier(group) ? ranks_fail("a call that waits")
+                                         : reduce_in_stream(group, streams->status);
+}
+
+static void take_streams_on(const char *ngpus, enum ranks_kind kind, struct streams streams)
+{
+    setenv("FAKECUDA_DEVICES", ngpus, 1);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = kind, .n = 2, .timeout_ms = 5000},
+                               take_streams, &streams),
+                     0);
+    unsetenv("FAKECUDA_DEVICES");
+}
+
+static void legacy_streams(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", SLICE_BYTES);
+    take_streams_on("1", RANKS_PROCESSES, (struct streams){.is_legacy = {true, true}});
+}
+
+/* Of which only such can be in order that do not wait for each other. */
+static void take_streams_of_threads(void)
+{
+    take_streams_on("1", RANKS_THREADS,
+                    (struct streams){.is_legacy = {true, true}, .status = KOLO_E_INVALID});
+    take_streams_on("1", RANKS_THREADS,
+                    (struct streams){.is_legacy = {false, true}, .status = KOLO_E_INVALID});
+    take_streams_on(
+        "1", RANKS_THREADS,
+        (struct streams){.is_legacy = {false, true}, .flags = KO_CU_STREAM_NON_BLOCKING});
+    take_streams_on("1", RANKS_THREADS, (struct streams){.flags = 0});
+    take_streams_on("2", RANKS_THREADS, (struct streams){.is_legacy = {true, true}});
+}
+
 /* A driver that fails in the middle of it. */
 static int lack_something(kolo_group *group, void *unused)
 {
@@ -365,6 +440,7 @@ static void among_threads(void **state)
     exam_set_variables("shm", "", SLICE_BYTES);
     run(RANKS_THREADS, 3, take_all);
     run(RANKS_THREADS, 2, reduce_tensors);
+    take_streams_of_threads();
 }
 
 int main(void)
@@ -377,6 +453,7 @@ int main(void)
         cmocka_unit_test(mixed_buffers_are_refused),
         cmocka_unit_test(streams_change),
         cmocka_unit_test(calls_follow_each_other),
+        cmocka_unit_test(legacy_streams),
         cmocka_unit_test(drivers_that_fail),
         cmocka_unit_test(a_stream_that_stands_still),
         cmocka_unit_test(among_threads),

@@ -354,6 +354,15 @@ ko_cu_result double_stream_context(ko_cu_stream stream, ko_cu_context *context)
     return KO_CU_SUCCESS;
 }
 
+ko_cu_result double_stream_flags(ko_cu_stream stream, unsigned *flags)
+{
+    stream = resolve(stream);
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
+    *flags = stream->is_blocking ? 0 : KO_CU_STREAM_NON_BLOCKING;
+    return KO_CU_SUCCESS;
+}
+
 /* ---- operations ------------------------------------------------------------------------------ */
 
 struct transfer {
