@@ -350,6 +350,10 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * for that, as all do which are made without cudaStreamNonBlocking, a call of GPU memory is
  * KOLO_E_UNSUPPORTED, and one that is under way may fail the group.
  *
+ * A process of many streams, of its own or of several groups, sets CUDA_DEVICE_MAX_CONNECTIONS as
+ * above, too: what ends a wait after a failure may stand behind another stream's work else, and is
+ * given up after two seconds.
+ *
  * Ranks that are threads and share a GPU take a stream each, which, where another's is the legacy
  * one, is non-blocking: else one's part in an asynchronous collective could only come behind
  * another's that waits for it, so that such a call is KOLO_E_INVALID, and ends the group. */

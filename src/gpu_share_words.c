@@ -8,6 +8,8 @@
 #include "kernel_args.h"
 #include "status.h"
 
+#include <time.h>
+
 enum { LETTING_GO_MS = 2000 }; /* at most, for what a stream waits for in graphs */
 
 /* What lies behind the words; boxes, of each round, where the ranks have a GPU each, and behind all
@@ -166,9 +168,19 @@ void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round)
     atomic_store(&share->has_waits, true);
 }
 
+/* What comes into the stream may stand behind another's work (CUDA_DEVICE_MAX_CONNECTIONS). */
+static void await_aside(struct ko_gpu_share *share, const ko_deadline *deadline)
+{
+    const struct timespec nap = {.tv_nsec = 20000};
+
+    while (share->cuda->stream_query(share->aside) == KO_CU_NOT_READY &&
+           !ko_deadline_passed(deadline))
+        nanosleep(&nap, NULL);
+}
+
 /* One wait after another, since who has waited takes the words back. Others are told no more that
  * this rank is done, since it has not got what it waited for. */
-static void let_go_once(struct ko_gpu_share *share, int rank)
+static void let_go_once(struct ko_gpu_share *share, int rank, const ko_deadline *deadline)
 {
     const ko_cu_stream stream = share->aside;
 
@@ -182,7 +194,7 @@ static void let_go_once(struct ko_gpu_share *share, int rank)
             1, 0);
     (void)share->cuda->fill(share->ranks[rank].words + MESSAGES_AT, 1, (size_t)share->n * OF_RANK,
                             stream);
-    (void)share->cuda->stream_sync(stream);
+    await_aside(share, deadline);
 }
 
 void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
@@ -200,6 +212,6 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
     if (ko_gpu_enter(share->gpu))
         return;
     while (ko_gpu_page_is_awaited(page) && !ko_deadline_passed(&deadline))
-        let_go_once(share, rank);
+        let_go_once(share, rank, &deadline);
     ko_gpu_leave(share->gpu);
 }
