@@ -350,6 +350,18 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * for that, as all do which are made without cudaStreamNonBlocking, a call of GPU memory is
  * KOLO_E_UNSUPPORTED, and one that is under way may fail the group.
  *
+ * An asynchronous collective that is in the ranks' streams, and a graph, wait for other ranks
+ * there, and GPU memory that the process frees meanwhile (as by cuMemFree or cudaFree) goes no
+ * earlier than those have come. If one does not come, neither the group's limit nor
+ * kolo_group_abort may get the driver to end the wait, since to do that is to call the driver,
+ * which the free may have to itself: free what a graph or call under way leaves no need of when its
+ * stream has passed it.
+ *
+ * Two launched graphs of a group, and two captured calls, are in no order of their own: a rank lets
+ * a graph of the group begin when the one before has ended, as in one stream or behind an event,
+ * and captures the group's calls one behind another, never in two branches that have been forked,
+ * since both would wait for the same words. A graph may be under way beside calls.
+ *
  * A process of many streams, of its own or of several groups, sets CUDA_DEVICE_MAX_CONNECTIONS as
  * above, too: what ends a wait after a failure may stand behind another stream's work else, and is
  * given up after two seconds.

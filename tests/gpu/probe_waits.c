@@ -219,6 +219,45 @@ static void probe_beside_a_free(struct probe_attempt *kernel)
                              : "waits, too");
 }
 
+static void try_put_word(struct probe_attempt *attempt)
+{
+    attempt->is_right = !gpu.cuda->stream_put_word(attempt->stream, attempt->memory, 1, 0) &&
+                        watch_ends(gpu.cuda, attempt->stream, WATCH_MS);
+}
+
+/* What ends a wait for another rank, by a word in the GPU's memory: beside a free that waits for
+ * that stream. */
+static void probe_word_beside_a_free(ko_cu_stream stream)
+{
+    struct probe_attempt freeing = {.run = try_free};
+    struct probe_attempt putting = {.run = try_put_word, .stream = stream};
+    bool has_freed, has_put;
+    pthread_t threads[2];
+    double us;
+
+    try_alloc(&freeing);
+    try_alloc(&putting);
+    (void)gpu.cuda->fill(putting.memory, 0, sizeof(uint32_t), stream);
+    (void)gpu.cuda->stream_sync(stream);
+    (void)gpu.cuda->stream_await_word(gpu.stream, word_at, atomic_load(word) + 1, KO_CU_WAIT_GEQ);
+    (void)gpu.cuda->stream_await_word(gpu.stream, putting.memory, 1, KO_CU_WAIT_GEQ);
+    threads[0] = begin(&freeing);
+    watch_nap_us(10000);
+    threads[1] = begin(&putting);
+    us = await(&putting);
+    has_freed = atomic_load(&freeing.is_done);
+    has_put = atomic_load(&putting.is_done);
+    atomic_fetch_add(word, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    (void)gpu.cuda->stream_sync(gpu.stream);
+    report("beside a free that waits for that: a word of the GPU's", us, "us",
+           !putting.is_right ? "FAILED"
+           : has_freed       ? "the free does not wait"
+           : has_put         ? "ok"
+                             : "waits, too");
+}
+
 /* What kolo has to do while streams wait for it, and what it must not. */
 static void probe_all_beside_a_wait(void)
 {
@@ -242,6 +281,7 @@ static void probe_all_beside_a_wait(void)
         probe_beside_a_wait(tries[i].what, &attempt);
     }
     probe_beside_a_free(&attempt);
+    probe_word_beside_a_free(attempt.stream);
 }
 
 /* Do many streams that wait leave a queue for an urgent one, and for one like themselves? */
