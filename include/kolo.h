@@ -17,8 +17,8 @@
  *
  * Buffers stay the caller's. A blocking call is done with them when it returns; an asynchronous one
  * when its work has completed. in == out is allowed where a function says so; any other overlap of
- * the two is not, and KOLO_E_INVALID where a call's blocks are all of one length. Counts are numbers
- * of elements, never bytes.
+ * the two is not, and KOLO_E_INVALID where a call's blocks are all of one length. Counts are
+ * numbers of elements, never bytes.
  */
 #ifndef KOLO_H
 #define KOLO_H
