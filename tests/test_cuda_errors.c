@@ -185,7 +185,8 @@ static int take_too_much(kolo_group *group, void *unused)
                 "all_reduce: in is too short: it takes 8000 bytes of GPU memory, "
                 "which ends after "))
         return ranks_fail("an in that is too short: %s", kolo_last_error());
-    if (kolo_all_gather(group, memory, memory + 200, COUNT / N, KOLO_INT32) != KOLO_E_INVALID ||
+    if (kolo_all_gather(group, memory, memory + COUNT / N * 4, COUNT / N, KOLO_INT32) !=
+            KOLO_E_INVALID ||
         !strstr(kolo_last_error(), "all_gather: out is too short"))
         return ranks_fail("an out that is too short: %s", kolo_last_error());
     if (kolo_send(group, memory + 200, COUNT, KOLO_INT32, next, 0) != KOLO_E_INVALID ||
