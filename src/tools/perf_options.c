@@ -80,7 +80,7 @@ static const struct argp_option option_list[] = {
     {"cudagraph", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Measurement", 3},
     {"iters", 'n', "N", 0,
-     "Samples of each row. Default 20, with --percentiles 200, with --tune 15", 3},
+     "Samples of each row, rounds of --tune. Default 20, 15 of --tune, 200 with --percentiles", 3},
     {"warmup-iters", 'w', "N", 0, "Operations before the first sample. Default 5", 3},
     {"warmup_iters", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 3},
     {"check", 'c', "N", 0, "Times that each result is checked; 0: never. Default 1", 3},
