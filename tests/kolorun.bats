@@ -756,7 +756,8 @@ inject() {
 @test "few open files are allowed: as many ranks as these suffice for" {
     (ulimit -n 100 && timeout -k 1 30 "$KOLORUN" -n 60 --no-tag true) # two streams each are closed
     run bash -c 'ulimit -n 100; "$0" -n 60 true' "$KOLORUN"
-    [ "$status" -ne 0 ] && [[ "$output" == *"Too many open files"* ]]
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"Too many open files"* ]]
 }
 
 @test "kolorun may have more open files than a rank" {

@@ -39,9 +39,10 @@ const char *ko_logs_place(const char *dir)
 static void make_absolute(char *folder, size_t cap)
 {
     char *path = realpath(folder, NULL);
+    const size_t nbytes = path ? strlen(path) + 1 : 0;
 
-    if (path && strlen(path) < cap)
-        strcpy(folder, path);
+    if (path && nbytes <= cap)
+        memcpy(folder, path, nbytes);
     free(path);
 }
 
