@@ -272,28 +272,6 @@ static void test_wait_times_out(void **state)
     assert_holds(store, "rank/2", "");
 }
 
-/* Of a handle that has been given no limit, and of one on top of it. */
-static void test_variable_limit(void **state)
-{
-    kolo_store *stores[2];
-    void *value;
-    size_t nbytes;
-
-    (void)state;
-    setenv("KOLO_TIMEOUT_MS", "20", 1);
-    assert_int_equal(kolo_store_open_local(&stores[0]), KOLO_OK);
-    unsetenv("KOLO_TIMEOUT_MS");
-    assert_int_equal(kolo_store_open_prefix(stores[0], "p", &stores[1]), KOLO_OK);
-    for (int i = 1; i >= 0; i--) {
-        assert_int_equal(kolo_store_get(stores[i], "rank/1", &value, &nbytes), KOLO_E_TIMEOUT);
-        assert_non_null(strstr(kolo_last_error(), "waited 20 ms"));
-        assert_non_null(strstr(kolo_last_error(), "started? KOLO_TIMEOUT_MS is the limit"));
-        assert_int_equal(kolo_store_barrier(stores[i], "b", 2, 10), KOLO_E_TIMEOUT);
-        assert_non_null(strstr(kolo_last_error(), "(the timeout_ms that was given is the limit)"));
-        kolo_store_close(stores[i]);
-    }
-}
-
 struct helper {
     kolo_store *store;
     int err;
@@ -608,8 +586,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         TESTS(LOCAL) TESTS(FILED) TESTS(TCP) TESTS(PREFIX_LOCAL) TESTS(PREFIX_TCP)
-            PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(variable_limit) LOCAL(long_list)
-                TCP(long_list) LOCAL(count_in) FILED(count_in) TCP(count_in) PREFIX_TCP(count_in)};
+            PREFIX_LOCAL(prefix) PREFIX_TCP(prefix) LOCAL(long_list) TCP(long_list) LOCAL(count_in)
+                FILED(count_in) TCP(count_in) PREFIX_TCP(count_in)};
 
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }
