@@ -13,6 +13,12 @@
 
 #include <cmocka.h>
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 int store_served_open(void **state)
 {
     kolo_store *store = NULL;
@@ -26,6 +32,40 @@ int store_served_close(void **state)
 {
     kolo_store_close(*state);
     return 0;
+}
+
+pid_t store_start_process(int *port, unsigned most_files)
+{
+    const struct rlimit limit = {most_files, most_files};
+    int channel[2];
+    kolo_store *store;
+    pid_t child;
+
+    assert_int_equal(pipe(channel), 0);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (most_files && setrlimit(RLIMIT_NOFILE, &limit))
+            _exit(1);
+        if (kolo_store_open_tcp("127.0.0.1", *port, 1, 60000, &store))
+            _exit(1);
+        *port = kolo_store_port(store);
+        if (write(channel[1], port, sizeof *port) != sizeof *port)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    close(channel[1]);
+    assert_int_equal(read(channel[0], port, sizeof *port), sizeof *port);
+    close(channel[0]);
+    return child;
+}
+
+void store_stop_process(pid_t server)
+{
+    kill(server, SIGKILL);
+    assert_int_equal(waitpid(server, NULL, 0), server);
 }
 
 int store_dial(void **state)

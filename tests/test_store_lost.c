@@ -5,6 +5,7 @@
 #include "socket.h"
 #include "status.h"
 #include "store.h"
+#include "store_served.h"
 #include "store_text.h"
 
 #include <setjmp.h>
@@ -19,41 +20,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* Serves in a child of its own, which tells the port and then sleeps. */
-static pid_t start_server_process(int *port)
-{
-    int channel[2];
-    kolo_store *store;
-    pid_t child;
-
-    assert_int_equal(pipe(channel), 0);
-    child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (kolo_store_open_tcp("127.0.0.1", *port, 1, 10000, &store))
-            _exit(1);
-        *port = kolo_store_port(store);
-        if (write(channel[1], port, sizeof *port) != sizeof *port)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    assert_true(child > 0);
-    close(channel[1]);
-    assert_int_equal(read(channel[0], port, sizeof *port), sizeof *port);
-    close(channel[0]);
-    return child;
-}
-
-static void stop_server_process(pid_t child)
-{
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-}
 
 static void *kill_soon(void *argument)
 {
@@ -68,7 +36,7 @@ static void test_server_is_killed(void **state)
     kolo_store *store;
     pthread_t killer;
     int port = 0;
-    pid_t child = start_server_process(&port);
+    pid_t child = store_start_process(&port, 0);
     char where[32];
 
     (void)state;
@@ -88,10 +56,10 @@ static void test_server_is_killed(void **state)
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_PEER_LOST);
     assert_non_null(strstr(kolo_last_error(), where));
     assert_non_null(strstr(kolo_last_error(), "connecting again"));
-    child = start_server_process(&port); /* and somebody there again */
+    child = store_start_process(&port, 0); /* and somebody there again */
     kolo_store_set_timeout(store, 30000);
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
-    stop_server_process(child);
+    store_stop_process(child);
     kolo_store_close(store);
 }
 
@@ -99,7 +67,7 @@ static void test_server_is_frozen(void **state)
 {
     kolo_store *store;
     int port = 0;
-    pid_t child = start_server_process(&port);
+    pid_t child = store_start_process(&port, 0);
     int64_t sum;
 
     (void)state;
@@ -114,7 +82,7 @@ static void test_server_is_frozen(void **state)
     assert_int_equal(kolo_store_set(store, "n", text("1")), KOLO_OK); /* in step: not the add's */
     assert_int_equal(kolo_store_add(store, "n", 1, &sum), KOLO_OK);
     assert_int_equal(sum, 2);
-    stop_server_process(child);
+    store_stop_process(child);
     kolo_store_close(store);
 }
 
@@ -148,9 +116,9 @@ static void test_closed_while_connecting_again(void **state)
         const int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
         int port = 0;
 
-        server = start_server_process(&port);
+        server = store_start_process(&port, 0);
         assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 20000, &caller.store), 0);
-        stop_server_process(server);
+        store_stop_process(server);
         assert_int_equal(kolo_store_num_keys(caller.store, &(int64_t){0}), KOLO_E_PEER_LOST);
         address.sin_port = htons((uint16_t)port);
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -22,9 +22,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const char validate[] = "00 cef7853c";
@@ -360,39 +358,12 @@ static void test_no_descriptors(void **state)
     close(waiting);
 }
 
-/* Serves in a child that may have few descriptors, until it is killed. */
-static pid_t serve_with_few(rlim_t few, int *port)
-{
-    int channel[2];
-    kolo_store *store;
-    pid_t child;
-
-    assert_int_equal(pipe(channel), 0);
-    child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        setrlimit(RLIMIT_NOFILE, &(struct rlimit){few, few});
-        if (kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &store))
-            _exit(1);
-        *port = kolo_store_port(store);
-        if (write(channel[1], port, sizeof *port) != sizeof *port)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    assert_true(child > 0);
-    close(channel[1]);
-    assert_int_equal(read(channel[0], port, sizeof *port), sizeof *port);
-    close(channel[0]);
-    return child;
-}
-
 /* The silent take half of its descriptors, however few that is. */
 static void test_few_descriptors(void **state)
 {
     enum { FEW = 64, SILENT = 2 * FEW };
-    int fds[SILENT], port;
-    pid_t server = serve_with_few(FEW, &port);
+    int fds[SILENT], port = 0;
+    pid_t server = store_start_process(&port, FEW);
     ko_deadline deadline = ko_deadline_in(30000);
     kolo_store *honest;
     void *honest_state;
@@ -406,8 +377,7 @@ static void test_few_descriptors(void **state)
     kolo_store_close(honest);
     for (int i = 0; i < SILENT; i++)
         close(fds[i]);
-    kill(server, SIGKILL);
-    assert_int_equal(waitpid(server, NULL, 0), server);
+    store_stop_process(server);
 }
 
 /* Clients that leave large messages half-sent fill the server's memory until the largest go. */
