@@ -105,9 +105,10 @@ typedef int ko_way(kolo_group *group, const struct ko_call *call, ko_run *run);
  * engine's turn. */
 int ko_coll_choose(kolo_group *group, const struct ko_call *call);
 
-/* coll_tensors.c: gives a call its tensors; */
+/* coll_tensors.c: makes it a call of several tensors, of which the user's list stays his. */
 void ko_call_set_tensors(struct ko_call *call, const kolo_tensor *tensors, size_t ntensors);
-/* the call for tensor i alone; and all of it, for whoever has the engine's turn. */
+
+/* The call for tensor i alone; and all of it, for whoever has the engine's turn. */
 struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i);
 int ko_coll_run_tensors(kolo_group *group, const struct ko_call *call);
 

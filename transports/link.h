@@ -92,8 +92,8 @@ struct ko_link {
     const struct ko_slot *end_out, *end_in; /* behind the last of them */
     unsigned protocols;                     /* protocols.h */
     uint32_t inline_end;                    /* bodies of fewer bytes lie in their slots */
-    const atomic_int *limit_ms; /* of its owner's waits, and not 0 once the owner has failed: set */
-    const atomic_int *failed;   /* before it opens, or NULL */
+    const atomic_int *limit_ms;             /* of its owner's waits; set before it opens, or NULL */
+    const atomic_int *failed;               /* not 0 once its owner has failed; likewise */
     bool is_crowded; /* set before it opens: ranks of this host take turns on the cores */
     bool has_waited; /* the last look found no slice */
     bool is_split;   /* both ends order others' accesses before they sleep */

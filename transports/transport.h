@@ -20,8 +20,8 @@
  * Rules for every function:
  *   - None ever blocks. KO_AGAIN means "not yet: call again after drive, or when fd is ready".
  *   - One thread at a time accepts at a device, and one at a time uses the wires of one channel of
- * a group, which may have things in common; all others are independent. Several threads may connect
- * from a device at once, beside one that accepts: what they share it guards itself.
+ *     a group, which may have things in common; all others are independent. Several threads may
+ *     connect from a device at once, beside one that accepts: what they share it guards itself.
  *   - Errors are positive KOLO_E_ codes, with ko_fail's text. KOLO_E_PEER_LOST: the other end is
  * gone. What had arrived before is still delivered first.
  *   - Whatever comes from outside (hellos, frames, lengths) is checked before it is believed.
