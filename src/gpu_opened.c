@@ -106,9 +106,9 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
     struct ko_gpu_opened *opened = NULL;
     ko_cu_context context;
     ko_cu_result result = cuda->context_current(&context);
-    const bool is_in_the_way = !result && has_older(context, process, place);
-    /* its lock is the outer one */
-    const bool may_close = ko_gpu_begin_freeing_in_call(is_in_the_way ? CLOSING_MS : 0);
+    /* nothing is asked of streams where nothing is to be closed; that lock is the outer one */
+    const bool may_close =
+        !result && has_older(context, process, place) && ko_gpu_begin_freeing_in_call(CLOSING_MS);
 
     pthread_mutex_lock(&list.lock);
     if (!result)
