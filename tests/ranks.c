@@ -291,9 +291,12 @@ int ranks_run_all_ways(int n, ranks_body body)
 
     setenv("KOLO_DEBUG", "NONE", 1);
     for (int i = 0; i < 6 && !failed; i++) {
+        const enum ranks_kind kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS;
+
+        if (kind == RANKS_PROCESSES && HAS_TSAN)
+            continue; /* it sees no more of them (sanitized.h) */
         setenv("KOLO_TRANSPORT", transports[i / 2], 1);
-        failed = ranks_run(&(struct ranks){.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = n},
-                           body, NULL);
+        failed = ranks_run(&(struct ranks){.kind = kind, .n = n}, body, NULL);
     }
     return failed;
 }

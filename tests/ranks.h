@@ -40,8 +40,8 @@ int ranks_run(const struct ranks *ranks, ranks_body body, void *argument);
  * cap - 1 bytes are kept. */
 int ranks_run_logged(int n, ranks_body body, char *text, size_t cap);
 
-/* The same as threads and as processes, over shared memory, RDMA (a double's) and TCP,
- * until one fails. */
+/* The same as threads and, but for ThreadSanitizer, as processes, over shared memory, RDMA (a
+ * double's) and TCP, until one fails. */
 int ranks_run_all_ways(int n, ranks_body body);
 
 /* Keeps the text of the calling rank's failure, with kolo_last_error(); returns 1. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every text of kernels/ proved on paper for up to 64 ranks; what it sends and how many steps it
- * takes against the theory. Of many ranks only samples of roots and counts are taken; with the
- * argument "all" every one is, which takes minutes; "all 1 8" takes part 1 of 8 of the texts.
+ * Every text of kernels/ proved on paper for 2 to 64 ranks (one alone runs none: src/coll.c); what
+ * it sends and how many steps it takes against the theory. Of many ranks only samples of roots and
+ * counts are taken; with the argument "all" every one is, which takes minutes; "all 1 8" takes part
+ * 1 of 8 of the texts.
  */
 #include "coll.h"
 #include "paper.h"
