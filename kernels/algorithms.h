@@ -62,6 +62,7 @@
     X(SCATTER, "binomial", binomial_scatter, KO_EVEN, "log2(n) steps") \
     X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, KO_BLOCKS, "one peer after the other, no rank the target of two") \
     X(ALL_TO_ALL, "direct", direct_all_to_all, KO_BLOCKS, "all peers at once") \
+    X(ALL_TO_ALL, "hierarchical", hierarchical_all_to_all, KO_SPREAD | KO_EVEN | KO_SMALL, "short: a message to each other host, not to each rank there") \
     X(ALL_TO_ALL, "bruck", bruck_all_to_all, KO_EVEN | KO_SMALL, "short and many ranks: log2(n) messages") \
     X(BARRIER, "hierarchical", hierarchical_barrier, KO_SPREAD, "the fewest rounds between hosts") \
     X(BARRIER, "dissemination", dissemination_barrier, 0, "log2(n) rounds") \

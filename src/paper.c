@@ -15,6 +15,7 @@
 #include "direct.h"
 #include "doubling.h"
 #include "hierarchical.h"
+#include "hierarchical_all_to_all.h"
 #include "hierarchical_blocks.h"
 #include "hierarchical_doubling.h"
 #include "hierarchical_rooted.h"
