@@ -205,9 +205,10 @@ KOLO_API void kolo_store_close(kolo_store *store);
  * buffers lie inside, anywhere, move from there straight to where they are needed. Elsewhere it is
  * as good as any other. A send out of it is complete when its receiver has taken it. nbytes are
  * rounded up to whole pages, which are zero and take a file descriptor for each allocation: few
- * large ones are better than many small. 64 MiB or more are KOLO_E_NOMEM if the machine, or a limit
- * of the process's control group (version 2), has less left; less is not looked at before, and
- * where it is too much the kernel ends a process, as it does for any memory. Any thread.
+ * large ones are better than many small. What is left of the machine's memory, and of a limit of
+ * the process's control group (version 2), is looked at after each 64 MiB that the process has been
+ * given in all, sooner where there is little: with less than 64 MiB to be left it is KOLO_E_NOMEM.
+ * Any thread.
  *
  * Copied as in other memory are parts of up to 1 KiB, which travel beside their flag; a broadcast
  * among two of less than 512 KiB, whose root need not wait then; and what an algorithm gathers

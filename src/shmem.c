@@ -53,17 +53,29 @@ static int map(struct ko_segment *segment, int protection)
 }
 
 /* Who asks for more pages than there are gets them one after another until the kernel kills
- * something. To look takes longer than to be given a few. */
+ * something. To look takes longer than to be given a few: those are counted, and there is a look
+ * when they have become many. The less is left the sooner comes the next one, since other ranks of
+ * the machine take of the same, each without the others' knowledge. */
 static int check_spare(size_t nbytes)
 {
-    enum { FEW = 64 << 20 };
-    const size_t spare = nbytes < FEW ? SIZE_MAX : ko_spare_memory();
+    enum { MANY = 64 << 20, KEPT = 64 << 20, TAKERS = 64 };
+    static atomic_llong until_look = MANY;
+    size_t spare, left;
 
-    if (nbytes <= spare)
+    if (atomic_fetch_sub(&until_look, (long long)nbytes) >= (long long)nbytes)
         return KOLO_OK;
+    spare = ko_spare_memory();
+    left = nbytes < spare ? spare - nbytes : 0;
+    if (left >= KEPT) {
+        atomic_store(&until_look, left / TAKERS < MANY ? (long long)(left / TAKERS) : MANY);
+        return KOLO_OK;
+    }
+    atomic_store(&until_look, 0);
     return ko_fail(KOLO_E_NOMEM,
-                   "a shared segment of %zu bytes: this process could still be given %zu", nbytes,
-                   spare);
+                   "%zu bytes of shared memory: this process could still be given %zu, of which %d "
+                   "MiB are left alone (fewer groups at once, or smaller KOLO_SLICE_BYTES and "
+                   "KOLO_SLOTS, take less)",
+                   nbytes, spare, KEPT >> 20);
 }
 
 /* On older kernels any signal ends it, and a retry begins again: where a profiler's come every few
