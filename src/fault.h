@@ -12,6 +12,7 @@
 enum ko_fault_point {
     KO_FAULT_ALLOC,   /* ko_alloc finds no memory */
     KO_FAULT_SEGMENT, /* a shared segment cannot be made or mapped */
+    KO_FAULT_PAGES,   /* a part of one that has no memory yet is given none */
     KO_FAULT_SOCKET,  /* a socket cannot be made, bound or connected */
     KO_FAULT_SEND,    /* a socket's write fails */
     KO_FAULT_RECV,    /* a socket's read fails */

@@ -6,18 +6,25 @@
 #include "shmem.h"
 
 #include "fault.h"
+#include "numa.h"
 #include "spare_memory.h"
 #include "status.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE /* older headers */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ko_segment *registry;
@@ -92,17 +99,39 @@ static int reserve(int fd, size_t nbytes)
     return error;
 }
 
-/* fallocate, not ftruncate: a file system's limit is an error here and not a signal later. */
-static int allocate(struct ko_segment *segment)
+/* Whether memory can be had later, without a descriptor: from Linux 5.14 on. */
+static bool can_populate(void)
 {
-    int error = check_spare(segment->nbytes);
+    return !madvise(NULL, 0, MADV_POPULATE_WRITE);
+}
+
+/* Pages that are had later lie near this thread, which reads them, and not near who writes there
+ * first. Where that is refused, as in some containers, they lie there. */
+static void keep_near(const struct ko_segment *segment)
+{
+    enum { BITS = 8 * sizeof(unsigned long), MOST = 1024 };
+    const int node = ko_numa_of_thread();
+    unsigned long nodes[MOST / BITS] = {0};
+
+    if (node < 0 || node >= MOST)
+        return;
+    nodes[node / BITS] = 1UL << node % BITS;
+    (void)syscall(SYS_mbind, segment->memory, segment->nbytes, MPOL_PREFERRED, nodes, MOST, 0);
+}
+
+/* fallocate, not ftruncate alone: a file system's limit is an error here and not a signal later. */
+static int allocate(struct ko_segment *segment, size_t front)
+{
+    int error = check_spare(front);
 
     if (error)
         return error;
     segment->fd = memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0 || fchmod(segment->fd, S_IRUSR | S_IWUSR))
         return ko_fail_errno(errno, "memfd_create");
-    error = reserve(segment->fd, segment->nbytes);
+    error = reserve(segment->fd, front);
+    if (!error && front < segment->nbytes && ftruncate(segment->fd, (off_t)segment->nbytes))
+        error = errno;
     if (error)
         return ko_fail_errno(error,
                              "allocating a shared segment of %zu bytes (KOLO_SLOTS and "
@@ -110,7 +139,10 @@ static int allocate(struct ko_segment *segment)
                              segment->nbytes);
     if (fcntl(segment->fd, F_ADD_SEALS, seals))
         return ko_fail_errno(errno, "sealing a shared segment");
-    return map(segment, PROT_READ | PROT_WRITE);
+    error = map(segment, PROT_READ | PROT_WRITE);
+    if (!error && front < segment->nbytes)
+        keep_near(segment);
+    return error;
 }
 
 static int choose_id(uint64_t *id)
@@ -121,7 +153,7 @@ static int choose_id(uint64_t *id)
     return KOLO_OK;
 }
 
-int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
+int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment_out)
 {
     struct ko_segment *segment = ko_alloc(sizeof *segment, "a shared segment");
     int err;
@@ -132,7 +164,7 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
     *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = -1};
     err = choose_id(&segment->id);
     if (!err)
-        err = allocate(segment);
+        err = allocate(segment, front < nbytes && can_populate() ? front : nbytes);
     if (err) {
         ko_segment_close_fd(segment);
         free(segment);
@@ -144,6 +176,27 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment_out)
     unlock_registry();
     *segment_out = segment;
     return KOLO_OK;
+}
+
+int ko_segment_create(size_t nbytes, struct ko_segment **segment)
+{
+    return ko_segment_begin(nbytes, nbytes, segment);
+}
+
+int ko_segment_reserve(void *from, size_t nbytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)from % page;
+    int err = check_spare(nbytes);
+
+    if (err)
+        return err;
+    if (ko_fault(KO_FAULT_PAGES))
+        errno = EFAULT;
+    else if (!madvise((char *)from - before, before + nbytes, MADV_POPULATE_WRITE))
+        return KOLO_OK;
+    if (errno == EINVAL) /* an older kernel: all has been reserved at once */
+        return KOLO_OK;
+    return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes of a shared segment", nbytes);
 }
 
 struct ko_segment *ko_segment_find(uint64_t id)

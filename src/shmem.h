@@ -2,8 +2,9 @@
  *
  * shmem.h: shared segments: memory of this process that a peer maps too. They have no name in any
  * file system (memfd), so nothing is left behind whoever dies; they are their user's alone, and
- * allocated and sealed, so that neither side can meet SIGBUS. Within one process a segment is found
- * by its id and keeps one address, with a count of its users. Any thread.
+ * allocated before they are written, and sealed, so that neither side can meet SIGBUS. Within one
+ * process a segment is found by its id and keeps one address, with a count of its users. Any
+ * thread.
  */
 #ifndef KO_SHMEM_H
 #define KO_SHMEM_H
@@ -26,6 +27,12 @@ struct ko_segment {
 
 /* Makes a segment with one user. */
 int ko_segment_create(size_t nbytes, struct ko_segment **segment);
+
+/* The same with memory for the first `front` bytes only: whoever wants to write behind them, of
+ * either side, reserves that part of its mapping before. What lies there, zeros at first, stays.
+ * KOLO_E_NOMEM. */
+int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment);
+int ko_segment_reserve(void *from, size_t nbytes);
 
 /* The segment with this id if this process made it: one user more. NULL if it is not here. */
 struct ko_segment *ko_segment_find(uint64_t id);

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
  * Many groups at once: each is used, all are alive, and what one costs its rank is bounded. Counted
- * are descriptors, threads, mappings and bytes, never time.
+ * are descriptors, threads, mappings and bytes, those of shared memory too, never time.
  */
 #include "exam.h"
 #include "ranks.h"
 #include "sanitized.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -175,7 +181,7 @@ static int settle(int rank, void *argument)
     return setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static void run(const char *transport, int ngroups, ranks_body body)
+static void run(const char *transport, int n, int ngroups, ranks_body body)
 {
     for (int is_async = 0; is_async < 2; is_async++) {
         struct plan plan = {.ngroups = ngroups, .is_async = is_async};
@@ -183,7 +189,7 @@ static void run(const char *transport, int ngroups, ranks_body body)
         setenv("KOLO_TRANSPORT", transport, 1);
         setenv("KOLO_DEBUG", "ERROR", 1);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES,
-                                                   .n = 2,
+                                                   .n = n,
                                                    .timeout_ms = 60000,
                                                    .settle = settle},
                                    body, &plan),
@@ -194,13 +200,13 @@ static void run(const char *transport, int ngroups, ranks_body body)
 static void a_thousand_over_shm(void **state)
 {
     (void)state;
-    run("shm", 1000, make_and_use);
+    run("shm", 2, 1000, make_and_use);
 }
 
 static void a_thousand_over_tcp(void **state)
 {
     (void)state;
-    run("tcp", 1000, make_and_use);
+    run("tcp", 2, 1000, make_and_use);
 }
 
 /* Rank 0 begins with all groups before rank 1 has come to any, which then begins with the last. */
@@ -232,8 +238,75 @@ static int use_from_both_ends(kolo_group *world, void *argument)
 static void ranks_may_come_to_them_in_any_order(void **state)
 {
     (void)state;
-    run("shm", 300, use_from_both_ends);
-    run("tcp", 300, use_from_both_ends);
+    run("shm", 2, 300, use_from_both_ends);
+    run("tcp", 2, 300, use_from_both_ends);
+}
+
+/* This process's own segments, whose descriptors the library closes. */
+enum { MOST_SEGMENTS = 2000 };
+static int segments[MOST_SEGMENTS];
+static atomic_int nsegments;
+static atomic_bool keeps_segments;
+
+int memfd_create(const char *name, unsigned flags)
+{
+    const int fd = (int)syscall(SYS_memfd_create, name, flags);
+
+    if (fd >= 0 && keeps_segments && nsegments < MOST_SEGMENTS)
+        segments[nsegments++] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return fd;
+}
+
+/* Of a rank's segments, in so many groups of n, only what short slices need has memory. */
+static int take_little(int ngroups, int n)
+{
+    enum { SEGMENT_BYTES = 32 << 10 };
+    size_t nbytes = 0;
+
+    for (int i = 0; i < nsegments; i++) {
+        struct stat status = {0};
+
+        if (fstat(segments[i], &status))
+            return ranks_fail("segment %d", i);
+        nbytes += (size_t)status.st_blocks * 512;
+    }
+    return nbytes && nbytes <= (size_t)(ngroups * (n - 1)) * SEGMENT_BYTES
+               ? 0
+               : ranks_fail("%d segments of %d groups take %zu bytes", nsegments, ngroups, nbytes);
+}
+
+static int use_each_once(kolo_group *world, void *argument)
+{
+    enum { N = 4, LOOK = 50 };
+    static const int all[N] = {0, 1, 2, 3};
+    const int ngroups = ((const struct plan *)argument)->ngroups;
+    kolo_group **groups = calloc((size_t)ngroups, sizeof *groups);
+    const struct exam exam = {.what = KO_ALL_REDUCE, .dtype = KOLO_INT32, .count = N};
+    int failed = !groups;
+
+    keeps_segments = true;
+    for (int g = 0; g < ngroups && !failed; g++) {
+        failed = kolo_group_new(world, all, N, &groups[g]) ? ranks_fail("making group %d", g)
+                                                           : exam_take(groups[g], &exam);
+        if (!failed && (g % LOOK == 0 || g + 1 == ngroups))
+            failed = take_little(g + 1, N);
+    }
+    failed |= failed || kolo_barrier(world);
+    for (int i = 0; i < nsegments; i++)
+        close(segments[i]);
+    if (groups)
+        free_all(groups, ngroups);
+    return failed;
+}
+
+static void of_four_share_little(void **state)
+{
+    enum { POPULATE_WRITE = 23 }; /* MADV_POPULATE_WRITE, which older headers do not have */
+
+    (void)state;
+    if (madvise(NULL, 0, POPULATE_WRITE))
+        skip(); /* on kernels before 5.14 they have all at once */
+    run("shm", 4, 300, use_each_once);
 }
 
 int main(void)
@@ -242,6 +315,7 @@ int main(void)
         cmocka_unit_test(a_thousand_over_shm),
         cmocka_unit_test(a_thousand_over_tcp),
         cmocka_unit_test(ranks_may_come_to_them_in_any_order),
+        cmocka_unit_test(of_four_share_little),
     };
 
     return cmocka_run_group_tests_name("group_many", tests, NULL, NULL);

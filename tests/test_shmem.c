@@ -263,6 +263,44 @@ static void small_ones_are_counted(void **state)
     ko_segment_release(segments[0]);
 }
 
+static size_t bytes_of(const struct ko_segment *segment)
+{
+    struct stat status;
+
+    assert_int_equal(fstat(segment->fd, &status), 0);
+    return (size_t)status.st_blocks * 512;
+}
+
+/* Behind its front a segment has what either side has reserved, and keeps what lies there. */
+static void by_parts(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), nbytes = 64 * page + 1;
+    struct ko_segment *own, *other;
+    unsigned char *bytes;
+
+    (void)state;
+    assert_int_equal(ko_segment_begin(nbytes, page + 1, &own), KOLO_OK);
+    if (bytes_of(own) > nbytes) { /* an older kernel, where it has all at once */
+        ko_segment_release(own);
+        skip();
+    }
+    assert_int_equal(ko_segment_map(dup(own->fd), nbytes, &other), KOLO_OK);
+    bytes = own->memory;
+    assert_int_equal(bytes_of(own), 2 * page);
+    bytes[2 * page - 1] = 7;
+    assert_int_equal(ko_segment_reserve(bytes + 2 * page - 1, 2 * page), KOLO_OK);
+    assert_int_equal(bytes_of(own), 4 * page);
+    assert_int_equal(ko_segment_reserve((unsigned char *)other->memory + 64 * page, 1), KOLO_OK);
+    assert_int_equal(bytes_of(own), 5 * page);
+    assert_int_equal(bytes[2 * page - 1], 7);
+    assert_int_equal(bytes[2 * page], 0);
+    ko_fault_arm(KO_FAULT_PAGES, 1);
+    assert_int_equal(ko_segment_reserve(bytes + 8 * page, 1), KOLO_E_NOMEM);
+    assert_int_equal(bytes_of(own), 5 * page);
+    ko_segment_release(own);
+    ko_segment_release(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(create),
@@ -274,7 +312,8 @@ int main(void)
                                        cmocka_unit_test(gone_user),
                                        cmocka_unit_test(no_random_numbers),
                                        cmocka_unit_test(signals_do_not_interrupt),
-                                       cmocka_unit_test(small_ones_are_counted)};
+                                       cmocka_unit_test(small_ones_are_counted),
+                                       cmocka_unit_test(by_parts)};
 
     return cmocka_run_group_tests_name("shmem", tests, NULL, NULL);
 }

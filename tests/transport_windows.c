@@ -6,9 +6,11 @@
 #include "transport_suite.h"
 
 #include "clock.h"
+#include "fault.h"
 #include "foreign.h"
 #include "link.h"
 #include "memory.h"
+#include "protocols.h"
 #include "shmem.h"
 #include "socket.h"
 #include "status.h"
@@ -234,12 +236,45 @@ static void hostile_lengths(void **state)
     suite_free_links(&links);
 }
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* A place has memory from the first slice on that is to lie there; if there is none for it, there
+ * is an error and no signal, and all is as it was. */
+static void places_come_with_slices(void **state)
+{
+    static unsigned char sent[TAKEN], got[TAKEN];
+    const struct ko_stamp stamp = {.count = TAKEN}, of_short = {.count = KO_INLINE};
+    struct ko_message message = {.room = TAKEN};
+    const struct links links = suite_open_links(*state, TAKEN);
+    struct ko_link *from = links.from, *to = links.to;
+
+    from->protocols &= KO_PROTO_INLINE; /* no slice stays where it is */
+    suite_fill(sent, TAKEN, 1);
+    ko_fault_arm(KO_FAULT_PAGES, 1);
+    assert_int_equal(from->ops->post(from, &of_short, sent, KO_INLINE), KOLO_OK);
+    assert_true(ko_window_take(to, &message, got, 1));
+    assert_int_equal(from->ops->post(from, &stamp, sent, TAKEN), KOLO_E_NOMEM);
+    assert_false(ko_window_take(to, &message, got, 1));
+    for (int i = 0; i < 10; i++) {
+        ko_fault_arm(KO_FAULT_PAGES, i >= 4); /* once all places have been used that are */
+        assert_int_equal(from->ops->post(from, &stamp, sent, TAKEN), KOLO_OK);
+        assert_true(ko_window_take(to, &message, got, 1));
+        assert_true(suite_matches(got, TAKEN, 1));
+    }
+    ko_fault_arm(KO_FAULT_PAGES, 0);
+    suite_free_links(&links);
+}
+
 #define CASE(name)              \
     {                           \
         "windows: " #name, name \
     }
-const struct suite_case suite_window_cases[] = {
-    CASE(shared_both_ways),  CASE(hostile_segments), CASE(short_segment_of_ours),
-    CASE(read_only_segment), CASE(bad_frames),       CASE(taken_at_once),
-    CASE(hostile_lengths)};
+const struct suite_case suite_window_cases[] = {CASE(shared_both_ways),
+                                                CASE(hostile_segments),
+                                                CASE(short_segment_of_ours),
+                                                CASE(read_only_segment),
+                                                CASE(bad_frames),
+                                                CASE(taken_at_once),
+                                                CASE(hostile_lengths),
+                                                CASE(places_come_with_slices)};
 const size_t suite_nwindow_cases = sizeof suite_window_cases / sizeof *suite_window_cases;

@@ -93,7 +93,8 @@ static void use_socket(struct shm_wire *wire, int fd)
 static int greet(struct shm_wire *wire)
 {
     const struct ko_hello *hello = &wire->own_hello;
-    int err = ko_segment_create(ko_window_bytes(hello->slots, hello->slice_bytes), &wire->own);
+    int err = ko_segment_begin(ko_window_bytes(hello->slots, hello->slice_bytes),
+                               ko_window_front(hello->slots), &wire->own);
 
     if (err)
         return err;

@@ -81,6 +81,9 @@ static bool has_slot(struct ko_link *link, size_t nbytes)
 
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
 {
+    uint64_t at;
+    int err;
+
     if (!has_slot(link, nbytes))
         return KO_AGAIN;
     if (ko_window_goes_inline(link, nbytes)) {
@@ -88,8 +91,11 @@ static int window_room(struct ko_link *link, size_t nbytes, void **place)
         return KOLO_OK;
     }
     ko_window_places_free(link);
-    *place = ko_window_body(link->outbox, link->slots, ko_window_choose_place(link, nbytes));
-    return KOLO_OK;
+    at = ko_window_choose_place(link, nbytes);
+    err = ko_window_is_reserved(&link->places) ? KOLO_OK : ko_window_reserve_place(link);
+    if (!err)
+        *place = ko_window_body(link->outbox, link->slots, at);
+    return err;
 }
 
 static inline int publish(struct ko_link *link, enum ko_frame_kind kind,

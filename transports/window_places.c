@@ -2,6 +2,7 @@
 #include "window_places.h"
 
 #include "link.h"
+#include "shmem.h"
 #include "window.h"
 
 void ko_window_places_free(struct ko_link *link)
@@ -43,6 +44,18 @@ uint64_t ko_window_choose_place(struct ko_link *link, size_t nbytes)
         places->place = (uint32_t)__builtin_ctzll(~places->taken);
     places->at = places->place * place + part_of(places, place, nbytes);
     return places->at;
+}
+
+int ko_window_reserve_place(struct ko_link *link)
+{
+    struct ko_window_places *places = &link->places;
+    const size_t nbytes = ko_window_place(link->slice_bytes);
+    int err = ko_segment_reserve(ko_window_body(link->outbox, link->slots, places->place * nbytes),
+                                 nbytes);
+
+    if (!err)
+        places->reserved |= UINT64_C(1) << places->place;
+    return err;
 }
 
 void ko_window_take_place(struct ko_link *link)

@@ -35,6 +35,7 @@ struct ko_window_places {
     uint32_t place;      /* chosen last */
     uint64_t at;         /* bytes to its body from the first place */
     uint64_t taken;      /* bits of places */
+    uint64_t reserved;   /* likewise: those that have memory */
     uint64_t freed;      /* slots whose places are free again */
     uint32_t next_freed; /* freed % slots */
     unsigned char of[KO_MOST_SLOTS]; /* by slot: its place, counted from 1; 0: none */
@@ -53,6 +54,14 @@ static inline bool ko_window_is_due(const struct ko_window_places *places)
 
 /* Chooses the place of a body of nbytes for the next slot, which is free; the bytes to it. */
 uint64_t ko_window_choose_place(struct ko_link *link, size_t nbytes);
+
+/* Whether the place that was chosen has memory; and gives it that. KOLO_E_NOMEM. Most links never
+ * have a long slice, and those of many groups would take all memory there is. */
+static inline bool ko_window_is_reserved(const struct ko_window_places *places)
+{
+    return places->reserved >> places->place & 1;
+}
+int ko_window_reserve_place(struct ko_link *link);
 
 /* The next slot has the one that was chosen. */
 void ko_window_take_place(struct ko_link *link);
