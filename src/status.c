@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Here they are defined; status.h's macros are for those who call them. */
 #undef ko_fail
@@ -68,6 +69,19 @@ int ko_fail(int status, const char *format, ...)
     return status;
 }
 
+/* The one that a user meets by no fault of anybody's says what sets it. */
+static const char *reason_of(int error, char *text, size_t cap)
+{
+    const char *reason = strerror_r(error, text, cap);
+    struct rlimit limit;
+
+    if (error != EMFILE || getrlimit(RLIMIT_NOFILE, &limit))
+        return reason;
+    snprintf(text, cap, "Too many open files (the limit is %llu: ulimit -n)",
+             (unsigned long long)limit.rlim_cur);
+    return text;
+}
+
 int ko_fail_errno(int error, const char *format, ...)
 {
     char text[KO_ERROR_TEXT - 64];
@@ -78,7 +92,7 @@ int ko_fail_errno(int error, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     return ko_fail(error == ENOMEM ? KOLO_E_NOMEM : KOLO_E_SYSTEM, "%s: %s", text,
-                   strerror_r(error, reason, sizeof reason));
+                   reason_of(error, reason, sizeof reason));
 }
 
 int ko_fail_again(int status, const char *text)

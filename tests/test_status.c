@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 #include <errno.h>
@@ -70,6 +71,20 @@ static void fail_errno_appends_the_reason(void **state)
     assert_string_equal(kolo_last_error(), "open f: No such file or directory");
     assert_int_equal(ko_fail_errno(ENOMEM, "map"), KOLO_E_NOMEM);
     assert_string_equal(kolo_last_error(), "map: Cannot allocate memory");
+}
+
+/* That one can be mended, if one knows what by. */
+static void too_many_files_are_how_many(void **state)
+{
+    struct rlimit limit;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = 345;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(ko_fail_errno(EMFILE, "memfd_create"), KOLO_E_SYSTEM);
+    assert_string_equal(kolo_last_error(),
+                        "memfd_create: Too many open files (the limit is 345: ulimit -n)");
 }
 
 static void long_texts_are_cut(void **state)
@@ -154,6 +169,7 @@ int main(void)
         cmocka_unit_test(version_is_the_headers),
         cmocka_unit_test(fail_keeps_code_and_text),
         cmocka_unit_test(fail_errno_appends_the_reason),
+        cmocka_unit_test(too_many_files_are_how_many),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(texts_are_the_threads_own),
         cmocka_unit_test(alloc_gives_zeroed_memory),
