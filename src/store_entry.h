@@ -44,9 +44,9 @@ struct ko_entry {
     LIST_HEAD(, ko_sight) sights;
     STAILQ_HEAD(, ko_item) queue;
     size_t nqueued;
-    size_t nclaims; /* poppers who have been woken and may still pop */
-    char *value;    /* NULL: none */
-    size_t value_nbytes;
+    size_t nclaims;                  /* poppers who have been woken and may still pop */
+    char *value;                     /* NULL: none */
+    size_t value_nbytes, value_room; /* room: of its memory */
     size_t key_nbytes;
     char key[];
 };

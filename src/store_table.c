@@ -177,14 +177,14 @@ void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
     ko_table_give(table, entry, sizeof *entry + entry->key_nbytes);
 }
 
-/* A value's memory is one byte longer than it, so that an empty value is not NULL. */
+/* A value's memory is at least one byte longer than it, so that an empty value is not NULL. */
 static void drop_value(struct ko_table *table, struct ko_entry *entry)
 {
     if (entry->value)
         table->nvalues--;
-    ko_table_give(table, entry->value, entry->value_nbytes + 1);
+    ko_table_give(table, entry->value, entry->value_room);
     entry->value = NULL;
-    entry->value_nbytes = 0;
+    entry->value_nbytes = entry->value_room = 0;
 }
 
 /* ---- the operations ----------------------------------------------------------------------- */
@@ -206,15 +206,22 @@ bool ko_table_has(const struct ko_table *table, kolo_bytes key)
     return entry && (entry->value || entry->nqueued > 0);
 }
 
-/* Stores head followed by tail, either of which may lie in the old value. */
-static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head, kolo_bytes tail)
+static void wake_for_value(struct ko_table *table, struct ko_entry *entry)
+{
+    ko_entry_wake_all(table, &entry->waits);
+    ko_entry_wake_all(table, &entry->pops);
+}
+
+/* Stores head followed by tail, either of which may lie in the old value, in so much memory. */
+static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head, kolo_bytes tail,
+                        size_t room)
 {
     size_t nbytes = head.nbytes + tail.nbytes;
-    char *value = ko_table_take(table, nbytes + 1);
+    char *value = ko_table_take(table, room);
     struct ko_entry *entry = value ? ko_table_find_or_make(table, key) : NULL;
 
     if (!entry) {
-        ko_table_give(table, value, nbytes + 1);
+        ko_table_give(table, value, room);
         return KOLO_E_NOMEM;
     }
     if (head.nbytes > 0)
@@ -226,25 +233,54 @@ static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head,
     drop_value(table, entry);
     entry->value = value;
     entry->value_nbytes = nbytes;
+    entry->value_room = room;
     table->nvalues++;
-    ko_entry_wake_all(table, &entry->waits);
-    ko_entry_wake_all(table, &entry->pops);
+    wake_for_value(table, entry);
     return KOLO_OK;
 }
 
 int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
-    return store_joined(table, key, value, (kolo_bytes){0});
+    return store_joined(table, key, value, (kolo_bytes){0}, value.nbytes + 1);
 }
 
+/* Puts tail into the memory that is left behind a value; true if it is enough. */
+static bool append_in_place(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail)
+{
+    size_t nbytes = entry->value_nbytes + tail.nbytes;
+
+    if (entry->value_room <= nbytes)
+        return false;
+    if (tail.nbytes > 0)
+        memcpy(entry->value + entry->value_nbytes, tail.data, tail.nbytes);
+    ko_entry_tell(entry, KO_CHANGE_UPDATED, (kolo_bytes){entry->value, entry->value_nbytes},
+                  (kolo_bytes){entry->value, nbytes});
+    entry->value_nbytes = nbytes;
+    wake_for_value(table, entry);
+    return true;
+}
+
+/* A value that is appended to gets half as much room again, where the cap leaves that, so that each
+ * of its bytes is copied a few times only, however many appends it is made of. */
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
+    struct ko_entry *entry = ko_table_find(table, key);
     kolo_bytes held = {0};
+    size_t room, spare;
     int err;
 
-    ko_table_get(table, key, &held);
+    if (entry && entry->value)
+        held = (kolo_bytes){entry->value, entry->value_nbytes};
     err = ko_store_check_joined(held, value);
-    return err ? err : store_joined(table, key, held, value);
+    if (err || (held.data && append_in_place(table, entry, value)))
+        return err;
+    room = held.nbytes + value.nbytes + 1;
+    spare = held.nbytes / 2;
+    if (spare > KO_STORE_VALUE_MAX + 1 - room)
+        spare = KO_STORE_VALUE_MAX + 1 - room;
+    if (spare > table->cap - table->used || room > table->cap - table->used - spare)
+        spare = 0;
+    return store_joined(table, key, held, value, room + spare);
 }
 
 /* Strictly [-]digits that fit. */

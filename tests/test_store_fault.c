@@ -226,6 +226,40 @@ static void test_append_is_bounded(void **state)
     ko_table_free(table);
 }
 
+/* Many small appends to a large value move it a few times, and where the cap leaves no room for
+ * that, take no more than they need. */
+static void test_appends_move_seldom(void **state)
+{
+    enum { HELD = 256 << 10, APPENDS = 2000, CAP = 2 * HELD + (8 << 10) };
+    static const size_t caps[] = {SIZE_MAX, CAP};
+    static char large[HELD];
+    struct ko_table *table;
+    kolo_bytes value;
+    const void *at;
+    int moves;
+
+    (void)state;
+    for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
+        moves = 0;
+        at = NULL;
+        assert_int_equal(ko_table_open(caps[c], &table), KOLO_OK);
+        assert_int_equal(ko_table_set(table, text("k"), (kolo_bytes){large, HELD}), KOLO_OK);
+        for (int i = 0; i < APPENDS; i++) {
+            assert_int_equal(ko_table_append(table, text("k"), text(i % 2 ? "y" : "x")), KOLO_OK);
+            assert_true(ko_table_get(table, text("k"), &value));
+            moves += value.data != at;
+            at = value.data;
+        }
+        assert_int_equal(value.nbytes, HELD + APPENDS);
+        assert_memory_equal((const char *)value.data + HELD + APPENDS - 4, "xyxy", 4);
+        if (caps[c] == SIZE_MAX)
+            assert_int_equal(moves, 1);
+        assert_true(ko_table_delete(table, text("k")));
+        assert_true(ko_table_used(table) < 8 << 10);
+        ko_table_free(table);
+    }
+}
+
 static void test_budget(void **state)
 {
     struct ko_budget budget = {.cap = 100 << 10};
@@ -263,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_while_timing_out),
         cmocka_unit_test(test_table_is_full),
         cmocka_unit_test(test_append_is_bounded),
+        cmocka_unit_test(test_appends_move_seldom),
         cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests_name("store faults", tests, NULL, NULL);
