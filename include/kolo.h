@@ -78,7 +78,8 @@ KOLO_API void kolo_free(void *memory);
  * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone (each later
  * call looks for 5 s whether it is back). A list has up to 131072 keys, of any length
  * together. Over TCP what is longer than 16 MiB, the values of a multi_set included, goes in parts,
- * between which the server serves others. A key has a slash before it there: a server of PyTorch's
+ * and a list of more than some dozens of keys is gone through in turns, between which the server
+ * serves others. A key has a slash before it there: a server of PyTorch's
  * by libuv takes 8 KiB, and so keys of up to 8191 bytes. */
 typedef struct kolo_store kolo_store;
 

@@ -7,7 +7,6 @@
 #include "status.h"
 #include "store.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- taking a complete message apart ------------------------------------------------------ */
@@ -89,35 +88,71 @@ static int answer_add(struct ko_session *session, const uint8_t *args)
     return err ? err : reply_i64(session, sum);
 }
 
+/* What is next of a list whose items begin at items. */
+static const uint8_t *next_item(const struct ko_session *session, const uint8_t *items)
+{
+    return items + session->scan.done_nbytes;
+}
+
+/* An item, which ends at at, has been dealt with. */
+static void finish_item(struct ko_session *session, const uint8_t *items, const uint8_t *at)
+{
+    size_t nbytes = (size_t)(at - items);
+
+    ko_session_spend(session, nbytes - session->scan.done_nbytes);
+    session->scan.done++;
+    session->scan.done_nbytes = nbytes;
+}
+
+static void rewind_items(struct ko_session *session)
+{
+    session->scan.done = 0;
+    session->scan.done_nbytes = 0;
+}
+
 static int answer_check(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
     bool ready = true;
+    const uint8_t *at;
 
-    for (; n > 0 && ready; n--)
-        ready = ko_table_has(session->service->table, ko_list_next(&args));
+    while (session->scan.done < n && ready) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        at = next_item(session, args);
+        ready = ko_table_has(session->service->table, ko_list_next(&at));
+        finish_item(session, args, at);
+    }
     return reply_u8(session, ready ? KO_WIRE_READY : KO_WIRE_NOT_READY);
 }
 
-/* KOLO_OK if n keys at args are all there, KO_AGAIN once the session waits for them. */
-static int wait_for(struct ko_session *session, uint64_t n, const uint8_t *args)
+/* KOLO_OK if the key at args is there, KO_AGAIN once the session waits for it. */
+static int wait_for_one(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes one;
-    kolo_bytes *keys = &one;
-    int err;
+    kolo_bytes key = ko_list_next(&args);
 
-    if (n == 0)
-        return KOLO_OK;
-    if (n > 1)
-        keys = ko_alloc((size_t)n * sizeof *keys, "the keys of a wait");
-    if (!keys)
-        return KOLO_E_NOMEM;
-    for (uint64_t i = 0; i < n; i++)
-        keys[i] = ko_list_next(&args);
-    err = ko_table_wait(session->service->table, keys, (size_t)n, &session->waiter);
-    if (keys != &one)
-        kolo_free(keys);
-    return err;
+    return ko_table_wait(session->service->table, &key, 1, &session->waiter);
+}
+
+/* KOLO_OK if n keys at keys are all there, or those have come that were not; KO_AGAIN once the
+ * session waits for them, or its turn is over. */
+static int wait_for_all(struct ko_session *session, uint64_t n, const uint8_t *keys)
+{
+    struct ko_table *table = session->service->table;
+    const uint8_t *at;
+    kolo_bytes key;
+    int err = KOLO_OK;
+
+    while (session->scan.done < n && !err) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        at = next_item(session, keys);
+        key = ko_list_next(&at);
+        if (!ko_table_has(table, key))
+            err = ko_table_wait_for(table, key, (size_t)(n - session->scan.done), &session->waiter);
+        finish_item(session, keys, at);
+    }
+    return err || !session->waiter.is_held ? err : ko_table_wait_end(table, &session->waiter);
 }
 
 static int answer_wait(struct ko_session *session, const uint8_t *args)
@@ -125,8 +160,9 @@ static int answer_wait(struct ko_session *session, const uint8_t *args)
     uint64_t n = take_u64(&args);
     int err;
 
-    session->waiter.is_popper = session->numbering == KO_WIRE_MODERN; /* others have no queues */
-    err = session->awake ? KOLO_OK : wait_for(session, n, args);
+    /* One that waits for two keys pops none of them; old clients have no queues. */
+    session->waiter.is_popper = session->numbering == KO_WIRE_MODERN && n == 1;
+    err = wait_for_all(session, n, args);
     session->waiter.is_popper = false;
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
 }
@@ -142,7 +178,7 @@ static kolo_bytes value_of(const struct ko_session *session, kolo_bytes key)
 
 static int answer_get(struct ko_session *session, const uint8_t *args)
 {
-    int err = wait_for(session, 1, args);
+    int err = wait_for_one(session, args);
 
     return err ? err : reply_bytes(session, value_of(session, ko_list_next(&args)));
 }
@@ -150,40 +186,62 @@ static int answer_get(struct ko_session *session, const uint8_t *args)
 /* The next of the values of a MULTI_GET, which is waited for again if it has been deleted since. */
 static int give_next(struct ko_session *session, const uint8_t *keys)
 {
-    const uint8_t *at = keys + session->scan.given_nbytes;
-    int err = wait_for(session, 1, at);
+    const uint8_t *at = next_item(session, keys);
+    int err = wait_for_one(session, at);
+    kolo_bytes value;
 
-    if (!err)
-        err = reply_bytes(session, value_of(session, ko_list_next(&at)));
     if (err)
         return err;
-    session->scan.given++;
-    session->scan.given_nbytes = (size_t)(at - keys);
+    value = value_of(session, ko_list_next(&at));
+    err = reply_bytes(session, value);
+    if (err)
+        return err;
+    ko_session_spend(session, value.nbytes);
+    finish_item(session, keys, at);
     return KOLO_OK;
 }
 
-/* However long the values are, they go out as the client reads them: no more is put together at
- * once than another reply may be long. */
+/* True if it may be gone on with within this turn: however long a reply is, it goes out as the
+ * client reads it, and no more is put together at once than another reply may be long. */
+static bool may_give(const struct ko_session *session)
+{
+    return session->left > 0 && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND;
+}
+
+/* When those that were absent have come, all keys are looked at again. */
 static int answer_multi_get(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
-    int err = session->scan.given > 0 ? KOLO_OK : wait_for(session, n, args);
+    int err = KOLO_OK;
 
-    while (!err && session->scan.given < n)
-        err = ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND ? give_next(session, args)
-                                                                      : KO_AGAIN;
+    if (!session->scan.is_giving) {
+        if (session->scan.done == n)
+            rewind_items(session);
+        err = wait_for_all(session, n, args);
+        if (err)
+            return err;
+        session->scan.is_giving = true;
+        rewind_items(session);
+    }
+    while (!err && session->scan.done < n)
+        err = may_give(session) ? give_next(session, args) : KO_AGAIN;
     return err;
 }
 
 static int answer_multi_set(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
+    const uint8_t *at;
     kolo_bytes key;
     int err = KOLO_OK;
 
-    for (; n > 0 && !err; n--) {
-        key = ko_list_next(&args);
-        err = ko_table_set(session->service->table, key, ko_list_next(&args));
+    while (session->scan.done < n && !err) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        at = next_item(session, args);
+        key = ko_list_next(&at);
+        err = ko_table_set(session->service->table, key, ko_list_next(&at));
+        finish_item(session, args, at);
     }
     return err;
 }

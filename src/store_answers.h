@@ -13,7 +13,8 @@ struct ko_operation {
     bool is_list;       /* a 64-bit count, then so many times the fields */
     const char *fields; /* k: key, v: value, 4 and 8: integers of so many bytes */
     /* Answers a complete message, of which args is what follows the opcode. KO_AGAIN: not before
-     * session->waiter has been woken, or if that waits for nothing, the client has read more. */
+     * session->waiter has been woken; or if that waits for nothing, or is held, the client has read
+     * more or has another turn. */
     int (*answer)(struct ko_session *session, const uint8_t *args);
 };
 

@@ -45,7 +45,8 @@ struct ko_connection {
     struct ko_session session; /* first, so that a session is its connection */
     struct ko_server *server;
     struct ko_gate gate; /* to be passed before the session sees a byte */
-    int fd;              /* -1: cut off, to be freed at the end of the round */
+    int fd;         /* -1: cut off, to be freed at the end of the round in which it is closed */
+    bool is_closed; /* its session is */
     int wanted;
     enum ko_circle circle;
     bool is_ready;                   /* in ready as well */

@@ -26,6 +26,7 @@
 enum {
     INTRODUCTION_MS = 2000, /* as usual */
     CLAIM_MS = 1000, /* a client that has been woken by a queue's value has so long to pop it */
+    SEND_MOST = 128 << 10, /* to a client at once */
     ACCEPTS_PER_ROUND = 64,
     EVENTS_PER_ROUND = 128
 };
@@ -80,21 +81,27 @@ void ko_connection_cut_off(struct ko_connection *connection, const char *why)
     ko_poller_remove(&server->poller, connection->fd);
     close(connection->fd);
     connection->fd = -1;
-    ko_session_close(&connection->session);
+    connection->is_closed = ko_session_close_some(&connection->session);
     time_claim(connection);
     unmake_ready(connection);
     ko_connection_move(connection, KO_DEAD);
 }
 
+/* One whose end takes longer than a turn stays for the next rounds. */
 static void bury_dead(struct ko_server *server)
 {
-    struct ko_connection *connection;
+    struct ko_connection *connection, *next;
 
-    while ((connection = TAILQ_FIRST(&server->circles[KO_DEAD]))) {
+    for (connection = TAILQ_FIRST(&server->circles[KO_DEAD]); connection; connection = next) {
+        next = TAILQ_NEXT(connection, link);
+        if (!connection->is_closed)
+            connection->is_closed = ko_session_close_some(&connection->session);
+        if (!connection->is_closed)
+            continue;
         TAILQ_REMOVE(&server->circles[KO_DEAD], connection, link);
+        server->counts[KO_DEAD]--;
         free(connection);
     }
-    server->counts[KO_DEAD] = 0;
 }
 
 static void welcome(struct ko_server *server, int fd)
@@ -141,6 +148,7 @@ static bool read_some(struct ko_connection *connection)
 {
     struct ko_buffer *in = &connection->session.in;
     size_t nbytes = ko_session_wants(&connection->session);
+    size_t room;
     ssize_t n;
 
     if (nbytes == 0)
@@ -151,25 +159,30 @@ static bool read_some(struct ko_connection *connection)
     }
     if (ko_fault(KO_FAULT_RECV))
         return false;
-    n = recv(connection->fd, in->data + in->tail, in->cap - in->tail, 0);
+    room = in->cap - in->tail;
+    room = room < KO_SESSION_READ_MOST ? room : KO_SESSION_READ_MOST;
+    n = recv(connection->fd, in->data + in->tail, room, 0);
     if (n > 0)
         in->tail += (size_t)n;
     return n > 0 || (n < 0 && ko_socket_is_not_yet(errno));
 }
 
-/* Sends what the socket takes. False if the client has gone. */
+/* Sends what the socket takes, up to a bound. False if the client has gone. */
 static bool write_some(struct ko_connection *connection)
 {
     struct ko_buffer *out = &connection->session.out;
+    size_t left = SEND_MOST, nbytes;
     ssize_t n;
 
-    while (ko_buffer_fill(out) > 0) {
+    while (ko_buffer_fill(out) > 0 && left > 0) {
         if (ko_fault(KO_FAULT_SEND))
             return false;
-        n = send(connection->fd, ko_buffer_bytes(out), ko_buffer_fill(out), MSG_NOSIGNAL);
+        nbytes = ko_buffer_fill(out) < left ? ko_buffer_fill(out) : left;
+        n = send(connection->fd, ko_buffer_bytes(out), nbytes, MSG_NOSIGNAL);
         if (n < 0)
             return ko_socket_is_not_yet(errno);
         ko_buffer_consume(out, (size_t)n);
+        left -= (size_t)n;
     }
     return true;
 }
@@ -248,7 +261,7 @@ static void run(struct ko_connection *connection)
         ko_connection_cut_off(connection, "it cannot be sent to");
         return;
     }
-    if (was_full && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)
+    if (session->has_more || (was_full && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND))
         ko_connection_make_ready(connection); /* there may be more to answer; the others first */
     want(connection);
 }
@@ -284,6 +297,7 @@ static bool has_passed(struct ko_connection *connection)
 
 static void serve(struct ko_connection *connection, int happened)
 {
+    struct ko_session *session = &connection->session;
     bool is_there = true;
 
     if (connection->fd < 0 || (connection->gate.kind && !has_passed(connection)))
@@ -291,12 +305,12 @@ static void serve(struct ko_connection *connection, int happened)
     if (happened & KO_POLL_OUT)
         is_there = write_some(connection);
     if (is_there && happened & (KO_POLL_IN | KO_POLL_HUP))
-        is_there = ko_session_wants(&connection->session) > 0 ? read_some(connection)
-                                                              : !(happened & KO_POLL_HUP);
-    if (is_there)
-        run(connection);
-    else
+        is_there = ko_session_wants(session) > 0 ? read_some(connection)
+                                                 : session->has_more || !(happened & KO_POLL_HUP);
+    if (!is_there)
         ko_connection_cut_off(connection, "it has gone");
+    else if (!session->has_more) /* else its next turn comes behind the others */
+        run(connection);
 }
 
 /* ---- the thread --------------------------------------------------------------------------- */
@@ -341,7 +355,7 @@ static int pause_ms(const struct ko_server *server)
     const struct ko_connection *claimant = TAILQ_FIRST(&server->claimants);
     int left_ms = INT_MAX;
 
-    if (!TAILQ_EMPTY(&server->ready))
+    if (!TAILQ_EMPTY(&server->ready) || !TAILQ_EMPTY(&server->circles[KO_DEAD]))
         return 0;
     if (begun)
         note_deadline(&begun->introduction, &left_ms);
@@ -483,7 +497,8 @@ void ko_server_close(struct ko_server *server)
     for (enum ko_circle circle = KO_SILENT; circle < KO_DEAD; circle++)
         while ((connection = TAILQ_FIRST(&server->circles[circle])))
             ko_connection_cut_off(connection, "the store closes");
-    bury_dead(server);
+    while (!TAILQ_EMPTY(&server->circles[KO_DEAD]))
+        bury_dead(server);
     ko_listeners_close(&server->listeners);
     ko_poller_close(&server->poller);
     ko_table_free(server->service.table);

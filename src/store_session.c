@@ -13,7 +13,10 @@
 
 #include <string.h>
 
-enum { SMALLEST_READ = 4096, LARGEST_READ = 256 << 10, COUNT_NBYTES = 8 };
+enum { SMALLEST_READ = 4096, LARGEST_READ = KO_SESSION_READ_MOST, COUNT_NBYTES = 8 };
+
+/* What is done in a turn, and what parts of it count, in nanoseconds of a usual machine, about. */
+enum { TURN = 16384, PER_FIELD = 16, PER_ITEM = 256, BYTES_PER_NS = 4 };
 
 /* A server's keys carry a "/" more than the user's. */
 #define WIRE_KEY_MAX (KO_STORE_KEY_MAX + 1)
@@ -177,8 +180,12 @@ static int scan_message(struct ko_session *session)
     }
     if (!err && session->scan.operation->is_list && session->scan.at == 1)
         err = scan_count(session);
-    while (!err && session->scan.items > 0)
+    while (!err && session->scan.items > 0) {
+        if (session->scan.operation->is_list && session->left <= 0)
+            return KO_AGAIN;
+        session->left -= PER_FIELD;
         err = ko_session_is_unsure(session) ? make_sure(session) : scan_field(session);
+    }
     return err;
 }
 
@@ -190,10 +197,17 @@ static void next_message(struct ko_session *session)
     session->awake = false;
 }
 
+void ko_session_spend(struct ko_session *session, size_t nbytes)
+{
+    session->left -= PER_ITEM + (int64_t)(nbytes / BYTES_PER_NS);
+}
+
 /* What a client says next tells whether it was to pop that a queue's value has woken it. */
 static int answer_message(struct ko_session *session)
 {
     bool is_pop = session->scan.operation == &ko_operations[KO_STORE_QUEUE_POP];
+    bool is_list = session->scan.operation->is_list;
+    size_t fill = ko_buffer_fill(&session->out);
     int err;
 
     if (!is_pop && !session->deferred)
@@ -202,14 +216,26 @@ static int answer_message(struct ko_session *session)
     if (is_pop)
         ko_session_end_claim(session);
     session->is_introduced = true;
+    if (!is_list) /* lists count their items */
+        ko_session_spend(session, session->scan.at + ko_buffer_fill(&session->out) - fill);
     if (!err)
         next_message(session);
     if (err == KO_AGAIN) {
         session->deferred = true;
-        session->awake = !session->waiter.watches;
+        session->awake = !session->waiter.watches || session->waiter.is_held;
         err = KOLO_OK;
     }
     return err;
+}
+
+/* True when the wait has ended; else its turn is over. */
+static bool end_wait_some(struct ko_session *session)
+{
+    size_t n = (size_t)(session->left > 0 ? session->left : 1) / PER_ITEM + 1;
+
+    n = n < session->waiter.nwatched ? n : session->waiter.nwatched;
+    session->left -= (int64_t)n * PER_ITEM;
+    return ko_table_unwait_some(session->service->table, &session->waiter, n);
 }
 
 /* While a message waits, the only thing to look for behind it is its cancellation, unless a part of
@@ -219,13 +245,14 @@ static int look_for_cancel(struct ko_session *session)
 {
     int operation;
 
-    if (session->scan.given > 0 || !has(session, 1))
+    if ((session->scan.is_giving && session->scan.done > 0) || !has(session, 1))
         return KO_AGAIN;
     operation = operation_of(session, ko_buffer_bytes(&session->in)[session->scan.at]);
     if (operation != KO_STORE_CANCEL_WAIT && session->numbering != KO_WIRE_1_13 &&
         session->numbering != KO_WIRE_OLD)
         return KO_AGAIN;
-    ko_table_unwait(session->service->table, &session->waiter);
+    if (!end_wait_some(session))
+        return KO_AGAIN;
     next_message(session); /* a CANCEL_WAIT is then answered like any message */
     return KOLO_OK;
 }
@@ -236,7 +263,8 @@ int ko_session_run(struct ko_session *session)
 
     if (session->is_swamped)
         return ko_fail(KOLO_E_NOMEM, "a client watches keys and does not read of them");
-    while (!err && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND) {
+    session->left = TURN;
+    while (!err && session->left > 0 && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND) {
         if (session->deferred && !session->awake) {
             err = look_for_cancel(session);
             continue;
@@ -246,6 +274,7 @@ int ko_session_run(struct ko_session *session)
         if (!err)
             err = answer_message(session);
     }
+    session->has_more = session->left <= 0;
     return err == KO_AGAIN ? KOLO_OK : err;
 }
 
@@ -253,7 +282,7 @@ size_t ko_session_wants(const struct ko_session *session)
 {
     size_t need = session->scan.need;
 
-    if (ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND)
+    if (session->has_more || ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND)
         return 0;
     if (session->deferred && ko_buffer_fill(&session->in) > session->scan.at)
         return 0;
@@ -314,11 +343,21 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->out.budget = &service->budget;
 }
 
-void ko_session_close(struct ko_session *session)
+bool ko_session_close_some(struct ko_session *session)
 {
-    ko_table_unwait(session->service->table, &session->waiter);
+    bool has_ended;
+
+    session->left = TURN;
+    has_ended = end_wait_some(session);
     ko_table_unobserve(session->service->table, &session->observer);
     ko_will_carry_out(&session->will, session->service->table);
     ko_buffer_free(&session->in);
     ko_buffer_free(&session->out);
+    return has_ended;
+}
+
+void ko_session_close(struct ko_session *session)
+{
+    while (!ko_session_close_some(session))
+        continue;
 }

@@ -18,6 +18,11 @@
  * not, and such a second connection; if neither is to be seen yet, the session is unsure, and asks
  * again when it runs.
  *
+ * A session is run in turns of some microseconds, so that others wait no longer for it however much
+ * a client sends at once. A turn counts what it does rather than look at a clock. It may end
+ * between two messages, and within a message between two keys of a list: others may see a part of a
+ * MULTI_SET, and a CHECK says of each key whether it was there when it was looked at.
+ *
  * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
  * nothing behind them is looked at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a
  * client of 1.13 that watches keys,
@@ -38,6 +43,9 @@
 #define KO_SESSION_OUTPUT_BOUND ((size_t)1 << 20)
 /* With so much a client that watches keys is cut off: nobody waits until it reads. */
 #define KO_SESSION_UPDATES_BOUND ((size_t)64 << 20)
+
+/* So much is read of a client at once. */
+#define KO_SESSION_READ_MOST ((size_t)32 << 10)
 
 struct ko_operation;
 struct ko_session;
@@ -67,14 +75,17 @@ struct ko_session {
     bool deferred;      /* the message at in's head is understood, and waits */
     bool awake;         /* what it waits for has come */
     bool is_swamped;    /* an update found no room */
+    bool has_more;      /* its turn is over, and it is to be run again behind the others */
+    int64_t left;       /* of its turn, in about nanoseconds */
     struct {
         const struct ko_operation *operation; /* NULL before the opcode */
         size_t field;                         /* next one of its fields */
         uint64_t items;                       /* of a list, that are not complete yet */
         size_t at;                            /* bytes of the message understood so far */
         size_t need;                          /* bytes that the next field lacks */
-        uint64_t given;      /* values of a MULTI_GET that have been put into out */
-        size_t given_nbytes; /* of their keys */
+        uint64_t done;                        /* items of a list that have been dealt with */
+        size_t done_nbytes;                   /* of them */
+        bool is_giving; /* a MULTI_GET's keys have come; done: values that are in out */
     } scan;
 };
 
@@ -85,8 +96,9 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
  * or a DELETE of 1.13. */
 bool ko_session_is_unsure(const struct ko_session *session);
 
-/* Answers all messages that can be answered. An error means that the client is to be cut off:
- * KOLO_E_PROTOCOL, KOLO_E_INVALID or KOLO_E_NOMEM. */
+/* Answers what can be answered in one turn, behind which has_more says whether it is to be run
+ * again. An error means that the client is to be cut off: KOLO_E_PROTOCOL, KOLO_E_INVALID or
+ * KOLO_E_NOMEM. */
 int ko_session_run(struct ko_session *session);
 
 /* How many bytes to make room for before the next read; 0: read nothing now. */
@@ -97,7 +109,12 @@ size_t ko_session_wants(const struct ko_session *session);
 bool ko_session_has_claim(const struct ko_session *session);
 void ko_session_end_claim(struct ko_session *session);
 
+/* Counts an item of so many bytes against its turn. */
+void ko_session_spend(struct ko_session *session, size_t nbytes);
+
 /* Ends its wait, carries out its will and frees its buffers. */
 void ko_session_close(struct ko_session *session);
+/* The same, of a wait for many keys as much as a turn has time for; true when it has ended. */
+bool ko_session_close_some(struct ko_session *session);
 
 #endif

@@ -28,8 +28,10 @@ struct ko_waiter {
      * ko_table_wait, unless it has a claim. */
     void (*wake)(struct ko_waiter *waiter);
     bool is_popper;           /* it may be about to take a value out of the queue it waits for */
+    bool is_held;             /* it is being begun or ended in pieces, and is not woken */
     struct ko_watch *watches; /* NULL when not waiting */
-    size_t nwatches;
+    size_t nwatches;          /* that there is room for */
+    size_t nwatched;          /* of them, in use */
     size_t nmissing;
 };
 
@@ -88,6 +90,11 @@ void ko_table_queue_pop(struct ko_table *table, kolo_bytes key);
  * claim to that: it is to call ko_table_unwait when it has popped, or will not. */
 int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
                   struct ko_waiter *waiter);
+/* The same in pieces, between which others may change the table: for each key that is missing by
+ * then, of which n may still come. ko_table_wait_end says whether they have come meanwhile, and is
+ * not called unless one was missing. */
+int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct ko_waiter *waiter);
+int ko_table_wait_end(struct ko_table *table, struct ko_waiter *waiter);
 /* Adds 1 to the number under key. KOLO_OK if it is size or more by that, which wakes all who wait
  * at the barrier of that name. KO_AGAIN: waiter->wake will be called once, when it is. */
 int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
@@ -95,6 +102,8 @@ int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
 /* Ends a wait without a wake, or a claim: a value that is left over wakes the next popper. Safe on
  * a waiter that has neither. */
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter);
+/* The same for up to n of its keys, of which it is woken no more. True when it has ended. */
+bool ko_table_unwait_some(struct ko_table *table, struct ko_waiter *waiter, size_t n);
 /* True if a queue's value has woken it and it has not called ko_table_unwait since. */
 bool ko_waiter_has_claim(const struct ko_waiter *waiter);
 

@@ -22,8 +22,9 @@ static void finish(struct ko_table *table, struct ko_waiter *waiter)
 {
     ko_table_give(table, waiter->watches, waiter->nwatches * sizeof *waiter->watches);
     waiter->watches = NULL;
-    waiter->nwatches = 0;
+    waiter->nwatches = waiter->nwatched = 0;
     waiter->nmissing = 0;
+    waiter->is_held = false;
 }
 
 void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list)
@@ -35,7 +36,7 @@ void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list)
         waiter = watch->waiter;
         TAILQ_REMOVE(list, watch, link);
         watch->entry = NULL;
-        if (--waiter->nmissing > 0)
+        if (--waiter->nmissing > 0 || waiter->is_held)
             continue;
         finish(table, waiter);
         waiter->wake(waiter);
@@ -56,34 +57,46 @@ static void wake_poppers(struct ko_entry *entry)
     }
 }
 
+static void leave(struct ko_table *table, struct ko_watch *watch)
+{
+    struct ko_entry *entry = watch->entry;
+
+    if (!entry)
+        return;
+    if (watch->list) {
+        TAILQ_REMOVE(watch->list, watch, link);
+    } else {
+        entry->nclaims--;
+        wake_poppers(entry);
+    }
+    ko_table_drop_if_unused(table, entry);
+}
+
+bool ko_table_unwait_some(struct ko_table *table, struct ko_waiter *waiter, size_t n)
+{
+    for (; n > 0 && waiter->nwatched > 0; n--)
+        leave(table, &waiter->watches[--waiter->nwatched]);
+    waiter->is_held = waiter->nwatched > 0;
+    if (!waiter->is_held)
+        finish(table, waiter);
+    return !waiter->is_held;
+}
+
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter)
 {
-    struct ko_entry *entry;
-
-    for (size_t i = 0; i < waiter->nwatches; i++) {
-        entry = waiter->watches[i].entry;
-        if (!entry)
-            continue;
-        if (waiter->watches[i].list) {
-            TAILQ_REMOVE(waiter->watches[i].list, &waiter->watches[i], link);
-        } else {
-            entry->nclaims--;
-            wake_poppers(entry);
-        }
-        ko_table_drop_if_unused(table, entry);
-    }
-    finish(table, waiter);
+    ko_table_unwait_some(table, waiter, waiter->nwatched);
 }
 
 bool ko_waiter_has_claim(const struct ko_waiter *waiter)
 {
-    return waiter->watches && waiter->nmissing == 0;
+    return waiter->watches && waiter->nmissing == 0 && !waiter->is_held;
 }
 
 static void watch_next(struct ko_waiter *waiter, struct ko_entry *entry, struct ko_watch_list *list)
 {
-    struct ko_watch *watch = &waiter->watches[waiter->nmissing++];
+    struct ko_watch *watch = &waiter->watches[waiter->nwatched++];
 
+    waiter->nmissing++;
     *watch = (struct ko_watch){.entry = entry, .list = list, .waiter = waiter};
     TAILQ_INSERT_TAIL(list, watch, link);
 }
@@ -119,6 +132,29 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
         watch_next(waiter, entry, waiter->is_popper && nkeys == 1 ? &entry->pops : &entry->waits);
     }
     return KO_AGAIN;
+}
+
+int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct ko_waiter *waiter)
+{
+    struct ko_entry *entry;
+
+    if (!waiter->watches && take_watches(table, waiter, n))
+        return KOLO_E_NOMEM;
+    waiter->is_held = true;
+    entry = ko_table_find_or_make(table, key);
+    if (!entry)
+        return KOLO_E_NOMEM;
+    watch_next(waiter, entry, waiter->is_popper ? &entry->pops : &entry->waits);
+    return KOLO_OK;
+}
+
+int ko_table_wait_end(struct ko_table *table, struct ko_waiter *waiter)
+{
+    waiter->is_held = false;
+    if (waiter->nmissing > 0)
+        return KO_AGAIN;
+    finish(table, waiter);
+    return KOLO_OK;
 }
 
 int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size, struct ko_waiter *waiter)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store_wire.h"
 
+#include "fault.h"
 #include "status.h"
 
 #include <assert.h>
@@ -105,6 +106,16 @@ static void unpay(struct ko_buffer *buffer)
         buffer->budget->used -= paid_part(buffer->cap);
 }
 
+/* The system moves the pages of what is large, and copies no byte of it. */
+static uint8_t *widened(uint8_t *data, size_t cap)
+{
+    uint8_t *wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(data, cap);
+
+    if (!wider)
+        ko_fail(KOLO_E_NOMEM, "no memory for a store's message (%zu bytes)", cap);
+    return wider;
+}
+
 int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes)
 {
     size_t fill = ko_buffer_fill(buffer);
@@ -114,27 +125,26 @@ int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes)
 
     if (buffer->cap - buffer->tail >= nbytes)
         return KOLO_OK;
-    if (buffer->cap >= fill + fill / 2 + nbytes) { /* moving is paid for by what was taken out */
+    if (buffer->head > 0) {
         memmove(buffer->data, buffer->data + buffer->head, fill);
         buffer->head = 0;
         buffer->tail = fill;
-        return KOLO_OK;
     }
+    if (buffer->cap >= fill + fill / 2 + nbytes) /* moving is paid for by what was taken out */
+        return KOLO_OK;
     while (cap < fill + fill / 2 + nbytes)
         cap *= 2;
     if (pay(buffer, cap))
         return KOLO_E_NOMEM;
-    wider = ko_alloc(cap, "a store's message");
+    wider = widened(buffer->data, cap);
     if (!wider) {
         buffer->cap = cap; /* undo the payment */
         pay(buffer, old_cap);
         buffer->cap = old_cap;
         return KOLO_E_NOMEM;
     }
-    if (fill > 0)
-        memcpy(wider, buffer->data + buffer->head, fill);
-    free(buffer->data);
-    *buffer = (struct ko_buffer){wider, 0, fill, cap, buffer->budget};
+    buffer->data = wider;
+    buffer->cap = cap;
     return KOLO_OK;
 }
 

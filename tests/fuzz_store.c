@@ -38,8 +38,10 @@ static void hang_up(struct client *client)
 static bool run(struct client *client)
 {
     client->is_woken = false;
-    if (ko_session_run(&client->session))
-        hang_up(client);
+    do
+        if (ko_session_run(&client->session))
+            hang_up(client);
+    while (client->is_open && client->session.has_more);
     return client->is_open;
 }
 

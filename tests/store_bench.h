@@ -20,6 +20,9 @@ void store_bench_open(struct store_bench *bench);
 void store_bench_open_two(struct store_bench *bench);
 void store_bench_close(struct store_bench *bench);
 
+/* Runs it for as many turns as it needs. */
+int store_run(struct ko_session *client);
+
 /* n bytes come from a client; what its session says. */
 int store_feed(struct ko_session *client, const uint8_t *bytes, size_t n);
 

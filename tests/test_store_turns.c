@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Clients that make a store work: however much one sends at once, it is served in turns, between
+ * which others are.
+ */
+#include "socket.h"
+#include "status.h"
+#include "store.h"
+#include "store_bench.h"
+#include "store_served.h"
+#include "store_words.h"
+#include "wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEYS = 1000, FEWEST_TURNS = 10, MOST_TURNS = 200 };
+
+/* ---- what clients say --------------------------------------------------------------------- */
+
+static void say_byte(struct ko_session *client, uint8_t byte)
+{
+    assert_int_equal(ko_buffer_reserve(&client->in, 1), KOLO_OK);
+    ko_buffer_put_u8(&client->in, byte);
+}
+
+static void say_number(struct ko_session *client, uint64_t number)
+{
+    assert_int_equal(ko_buffer_reserve(&client->in, 8), KOLO_OK);
+    ko_buffer_put_u64(&client->in, number);
+}
+
+static kolo_bytes key_text(int i, char text[16])
+{
+    return (kolo_bytes){text, (size_t)snprintf(text, 16, "/%d", i)};
+}
+
+static void say_key(struct ko_session *client, int i)
+{
+    char text[16];
+
+    assert_int_equal(ko_list_put(&client->in, key_text(i, text)), KOLO_OK);
+}
+
+/* A message about KEYS keys, each with a value behind it if there is one; nothing runs yet. */
+static void say_list(struct ko_session *client, uint8_t opcode, const char *value)
+{
+    say_byte(client, opcode);
+    say_number(client, KEYS);
+    for (int i = 0; i < KEYS; i++) {
+        say_key(client, i);
+        if (value)
+            assert_int_equal(ko_list_put(&client->in, (kolo_bytes){value, 1}), KOLO_OK);
+    }
+}
+
+static bool has(const struct store_bench *bench, int i)
+{
+    char text[16];
+
+    return ko_table_has(bench->service.table, key_text(i, text));
+}
+
+static void set(const struct store_bench *bench, int i)
+{
+    char text[16];
+
+    assert_int_equal(ko_table_set(bench->service.table, key_text(i, text), (kolo_bytes){"v", 1}),
+                     KOLO_OK);
+}
+
+/* ---- turns -------------------------------------------------------------------------------- */
+
+/* Lets the busy one have all the turns that it needs, and another between them, whose request is
+ * answered each time at once. */
+static void take_turns(struct ko_session *busy, struct ko_session *honest)
+{
+    int turns = 0;
+
+    do {
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+        if (!busy->has_more)
+            break;
+        assert_int_equal(ko_session_wants(busy), 0); /* nothing more is read of it meanwhile */
+        store_asks(honest, "01" K V "03" K);
+        assert_false(honest->has_more);
+        store_gets(honest, V);
+    } while (++turns < MOST_TURNS);
+    assert_in_range(turns, FEWEST_TURNS, MOST_TURNS - 1);
+    assert_true(ko_session_wants(busy) > 0);
+}
+
+static void test_many_messages(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    for (int i = 0; i < KEYS; i++) {
+        say_byte(busy, 1);
+        say_key(busy, i);
+        say_number(busy, 0);
+    }
+    assert_int_equal(ko_session_run(busy), KOLO_OK);
+    assert_true(has(&bench, 0));
+    assert_false(has(&bench, KEYS - 1));
+    take_turns(busy, &bench.clients[1]);
+    assert_true(has(&bench, KEYS - 1));
+    store_gets(busy, "");
+    store_bench_close(&bench);
+}
+
+static void test_long_multi_set(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    say_list(busy, 0x0b, "v");
+    take_turns(busy, &bench.clients[1]);
+    for (int i = 0; i < KEYS; i++)
+        assert_true(has(&bench, i));
+    store_gets(busy, "");
+    store_bench_close(&bench);
+}
+
+static void test_long_check(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    for (int i = 0; i < KEYS; i++)
+        set(&bench, i);
+    say_list(busy, 5, NULL);
+    take_turns(busy, &bench.clients[1]);
+    store_gets(busy, "00");
+    ko_table_delete(bench.service.table, (kolo_bytes){"/999", 4});
+    say_list(busy, 5, NULL);
+    take_turns(busy, &bench.clients[1]);
+    store_gets(busy, "01");
+    store_bench_close(&bench);
+}
+
+/* Keys that come while a wait is only being begun do not end it before its last key is looked at.
+ */
+static void test_long_wait(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    say_list(busy, 6, NULL);
+    while (busy->waiter.nwatched == 0) {
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+        assert_true(busy->has_more);
+    }
+    for (int i = 0; i < KEYS / 2; i++) /* all that are waited for, and others */
+        set(&bench, i);
+    assert_int_equal(busy->waiter.nmissing, 0);
+    take_turns(busy, &bench.clients[1]);
+    assert_int_equal(busy->waiter.nmissing, KEYS / 2);
+    store_gets(busy, "");
+    for (int i = KEYS / 2; i < KEYS; i++)
+        set(&bench, i);
+    store_gets(busy, "00");
+    store_bench_close(&bench);
+}
+
+/* All of them come before it has begun to wait in earnest. */
+static void test_wait_is_over_before_it_begins(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    say_list(busy, 6, NULL);
+    while (busy->waiter.nwatched == 0)
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+    for (int i = 0; i < KEYS; i++)
+        set(&bench, i);
+    take_turns(busy, &bench.clients[1]);
+    store_gets(busy, "00");
+    assert_null(busy->waiter.watches);
+    store_bench_close(&bench);
+}
+
+/* A wait that is being cancelled is not woken, and one whose client has gone takes turns as well.
+ */
+static void test_long_wait_ends(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+    size_t used;
+
+    (void)state;
+    store_bench_open_two(&bench);
+    store_asks(&bench.clients[1], "01" K V);
+    used = ko_table_used(bench.service.table);
+    say_list(busy, 6, NULL);
+    take_turns(busy, &bench.clients[1]);
+    say_byte(busy, 0x0c);
+    assert_int_equal(ko_session_run(busy), KOLO_OK);
+    assert_true(busy->has_more);
+    assert_in_range(busy->waiter.nwatched, 1, KEYS - 1);
+    for (int i = 0; i < KEYS; i++)
+        set(&bench, i);
+    take_turns(busy, &bench.clients[1]);
+    store_gets(busy, "01");
+    for (int i = 0; i < KEYS; i++) {
+        char text[16];
+
+        ko_table_delete(bench.service.table, key_text(i, text));
+    }
+    say_list(busy, 6, NULL);
+    take_turns(busy, &bench.clients[1]);
+    assert_false(ko_session_close_some(busy));
+    assert_int_equal(ko_buffer_fill(&busy->in), 0); /* its buffers go at once */
+    set(&bench, 0);
+    assert_false(busy->awake);
+    ko_table_delete(bench.service.table, (kolo_bytes){"/0", 2});
+    while (!ko_session_close_some(busy))
+        continue;
+    assert_in_range(ko_table_used(bench.service.table), used, used + (64 << 10)); /* its buckets */
+    store_bench_close(&bench);
+}
+
+/* Its keys are looked at in turns, waited for, and given in turns. */
+static void test_long_multi_get(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    say_list(busy, 0x0a, NULL);
+    take_turns(busy, &bench.clients[1]);
+    for (int i = 0; i < KEYS - 1; i++)
+        set(&bench, i);
+    store_gets(busy, "");
+    set(&bench, KEYS - 1);
+    take_turns(busy, &bench.clients[1]);
+    assert_int_equal(ko_buffer_fill(&busy->out), KEYS * 9);
+    for (int i = 0; i < KEYS; i++)
+        assert_memory_equal(ko_buffer_bytes(&busy->out) + 9 * i, "\1\0\0\0\0\0\0\0v", 9);
+    store_bench_close(&bench);
+}
+
+/* ---- a server ----------------------------------------------------------------------------- */
+
+/* What a client has sent before it went is carried out, in turns as well. */
+static void test_sends_much_and_goes(void **state)
+{
+    enum { MESSAGES = 20000, NBYTES = 21 };
+    uint8_t one[NBYTES + 1];
+    uint8_t *all = malloc((size_t)MESSAGES * NBYTES);
+    const ko_deadline deadline = ko_deadline_in(60000);
+    int fd = store_dial(state);
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(wire_unhex("09" N TWO "6162", one), NBYTES);
+    for (size_t i = 0; i < MESSAGES; i++)
+        memcpy(all + i * NBYTES, one, NBYTES);
+    say(fd, "00 cef7853c");
+    assert_int_equal(ko_socket_send_all(fd, all, (size_t)MESSAGES * NBYTES, &deadline), KOLO_OK);
+    say(fd, "01" X V);
+    close(fd);
+    assert_int_equal(kolo_store_wait(*state, (const char *[]){"x"}, 1, 60000), KOLO_OK);
+    assert_int_equal(kolo_store_get(*state, "n", &value, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, 2 * MESSAGES);
+    kolo_free(value);
+    free(all);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_messages),
+        cmocka_unit_test(test_long_multi_set),
+        cmocka_unit_test(test_long_check),
+        cmocka_unit_test(test_long_wait),
+        cmocka_unit_test(test_wait_is_over_before_it_begins),
+        cmocka_unit_test(test_long_wait_ends),
+        cmocka_unit_test(test_long_multi_get),
+        STORE_SERVED(test_sends_much_and_goes),
+    };
+    return cmocka_run_group_tests_name("store turns", tests, NULL, NULL);
+}
