@@ -238,19 +238,23 @@ static bool end_wait_some(struct ko_session *session)
     return ko_table_unwait_some(session->service->table, &session->waiter, n);
 }
 
-/* While a message waits, the only thing to look for behind it is its cancellation, unless a part of
- * the reply is out. One of 1.13 or 2.0 has none: when its time is over it goes on with its next
- * message, and takes what comes first for the answer of that. */
+/* While a message waits, the only thing to look for behind it is its cancellation. Once a part of a
+ * reply is out its client cannot be told of that. One of 1.13 or 2.0 has none: when its time is
+ * over it goes on with its next message, and takes what comes first for the answer of that. */
 static int look_for_cancel(struct ko_session *session)
 {
+    bool is_half_given = session->scan.is_giving && session->scan.done > 0;
     int operation;
 
-    if ((session->scan.is_giving && session->scan.done > 0) || !has(session, 1))
+    if (!has(session, 1))
         return KO_AGAIN;
     operation = operation_of(session, ko_buffer_bytes(&session->in)[session->scan.at]);
     if (operation != KO_STORE_CANCEL_WAIT && session->numbering != KO_WIRE_1_13 &&
         session->numbering != KO_WIRE_OLD)
         return KO_AGAIN;
+    if (is_half_given)
+        return ko_fail(KOLO_E_ABORTED, "a client gave up its MULTI_GET, of which it has been sent "
+                                       "a part, when a key of the others had been deleted");
     if (!end_wait_some(session))
         return KO_AGAIN;
     next_message(session); /* a CANCEL_WAIT is then answered like any message */

@@ -97,8 +97,8 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
 bool ko_session_is_unsure(const struct ko_session *session);
 
 /* Answers what can be answered in one turn, behind which has_more says whether it is to be run
- * again. An error means that the client is to be cut off: KOLO_E_PROTOCOL, KOLO_E_INVALID or
- * KOLO_E_NOMEM. */
+ * again. An error means that the client is to be cut off: KOLO_E_PROTOCOL, KOLO_E_INVALID,
+ * KOLO_E_NOMEM, or KOLO_E_ABORTED, when it has given up what cannot be taken back. */
 int ko_session_run(struct ko_session *session);
 
 /* How many bytes to make room for before the next read; 0: read nothing now. */
