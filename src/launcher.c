@@ -247,6 +247,23 @@ static int read_details(char *const *environment, const struct row *row,
     return err;
 }
 
+/* Agents number their nodes by the ranks that they start there. Slurm need not, nor does it leave
+ * one of the two out. */
+static int check_group(char *const *environment, const struct row *row,
+                       const struct ko_placement *placement)
+{
+    if (row->step || placement->node < 0)
+        return KOLO_OK;
+    if (!look_up(environment, row->nnodes))
+        return ko_fail(KOLO_E_INVALID, "%s is not set, but %s is: set both (%s), or neither",
+                       row->nnodes, row->node, row->launcher);
+    if (placement->node > placement->rank)
+        return ko_fail(KOLO_E_INVALID,
+                       "%s: node %d cannot be rank %d's: the %d before it have lower ranks (%s)",
+                       row->node, placement->node, placement->rank, placement->node, row->launcher);
+    return KOLO_OK;
+}
+
 /* What the row that counts says, which all ranks are told alike. */
 static int read_own_row(char *const *environment, const struct row *row,
                         struct ko_placement *placement)
@@ -257,6 +274,8 @@ static int read_own_row(char *const *environment, const struct row *row,
         err = read_number(environment, row->attempt, 0, INT_MAX, &placement->attempt);
     if (!err)
         err = read_details(environment, row, placement);
+    if (!err)
+        err = check_group(environment, row, placement);
     placement->is_job_shared = placement->job[0];
     return err;
 }
@@ -288,47 +307,50 @@ static bool peek(char *const *environment, const struct row *row, int *rank, int
     return true;
 }
 
+/* Another launcher's rank, not the same. Who starts ranks inside one of its, an agent of torchrun
+ * or mpirun, says how many are on the node, and numbers them as it likes; a shell of srun's, or of
+ * a single rank's, says nothing. Else one of the two is a mistake, as RANK exported once for all.
+ */
+static int compare(char *const *environment, const struct row *row, const struct row *below,
+                   const int other[2], struct ko_placement *placement)
+{
+    const bool is_started = look_up(environment, row->local_size) || row->meeting != KO_MEET_RANK0;
+    const int rank = other[0], size = other[1];
+
+    if (size < placement->size && (is_started || size == 1))
+        return KOLO_OK;
+    if (size == placement->size && !is_started && row->local_size &&
+        !look_up(environment, "SLURM_STEP_ID"))
+        return ko_fail(KOLO_E_INVALID,
+                       "%s says rank %d of %d, but %s says rank %d of %d (%s): unset %s and %s, "
+                       "and the latter counts, or set KOLO_RANK and KOLO_SIZE, which count first",
+                       row->rank, placement->rank, placement->size, below->rank, rank, size,
+                       below->launcher, row->rank, row->size);
+    snprintf(placement->warning, sizeof placement->warning,
+             "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former left "
+             "over from another job, or the latter of what has started this one?",
+             row->rank, placement->rank, placement->size, below->rank, rank, size);
+    return KOLO_OK;
+}
+
 /* Rows below the one that counts: they know more of the same job, or tell of another around it. */
 static int read_rows_below(char *const *environment, const struct row *row,
                            struct ko_placement *placement)
 {
+    const struct row *below = row;
     int err = KOLO_OK;
 
-    while (!err && ++row < rows + NROWS) {
-        int rank, size;
+    while (!err && ++below < rows + NROWS) {
+        int other[2]; /* rank and size */
 
-        if (!peek(environment, row, &rank, &size)) {
-            note_half_set(environment, row, placement);
-            continue;
-        }
-        if (rank == placement->rank && size == placement->size)
-            err = read_details(environment, row, placement);
-        else if (size >= placement->size)
-            snprintf(
-                placement->warning, sizeof placement->warning,
-                "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former "
-                "left over from another job, or the latter of what has started this one?",
-                placement->rank_name, placement->rank, placement->size, row->rank, rank, size);
+        if (!peek(environment, below, other, other + 1))
+            note_half_set(environment, below, placement);
+        else if (other[0] == placement->rank && other[1] == placement->size)
+            err = read_details(environment, below, placement);
+        else
+            err = compare(environment, row, below, other, placement);
     }
     return err;
-}
-
-static int check_details(const struct ko_placement *placement)
-{
-    if (placement->local_size >= 0 && placement->local_rank >= placement->local_size)
-        return ko_fail(KOLO_E_INVALID,
-                       "%s: local rank %d cannot be, with %d ranks on this node (%s)",
-                       placement->rank_name, placement->local_rank, placement->local_size,
-                       placement->launcher);
-    if (placement->local_size > placement->size)
-        return ko_fail(KOLO_E_INVALID, "%s: %d ranks on this node cannot be, of %d in all (%s)",
-                       placement->rank_name, placement->local_size, placement->size,
-                       placement->launcher);
-    if (placement->nnodes >= 0 && placement->node >= placement->nnodes)
-        return ko_fail(KOLO_E_INVALID, "%s: node %d cannot be, with %d nodes (%s)",
-                       placement->rank_name, placement->node, placement->nnodes,
-                       placement->launcher);
-    return KOLO_OK;
 }
 
 /* ---- where they meet --------------------------------------------------------------------- */
@@ -524,7 +546,10 @@ static int find_meeting(char *const *environment, const struct row *row,
 
 static int be_alone(char *const *environment, struct ko_placement *placement)
 {
-    static const char *const names[] = {"KOLO_MASTER", "MASTER_ADDR", "MASTER_PORT"};
+    static const char *const names[] = {
+        "KOLO_MASTER",    "MASTER_ADDR",      "MASTER_PORT",      "LOCAL_RANK",
+        "GROUP_RANK",     "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MPI_LOCALRANKID"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (look_up(environment, names[i]))
@@ -566,7 +591,7 @@ int ko_placement_read(char *const *environment, struct ko_placement *placement)
     if (!err)
         err = read_rows_below(environment, row, placement);
     if (!err)
-        err = check_details(placement);
+        err = ko_placement_check(placement);
     if (!err)
         err = find_meeting(environment, row, placement);
     return err ? err : check_pmix(environment, placement);

@@ -39,13 +39,16 @@ struct ko_placement {
     enum ko_meeting meeting;
     char host[KO_HOST_TEXT];
     int port, pmi_fd;              /* 0, and -1: none */
-    char warning[KO_WARNING_TEXT]; /* "", or that a launcher around this one says of a larger job */
+    char warning[KO_WARNING_TEXT]; /* "", or that another launcher says of another job */
     char note[KO_WARNING_TEXT];    /* "", or that one which does not count is half set */
 };
 
 /* Reads an environment, "NAME=VALUE" texts up to a NULL; an empty value counts as not set. On
  * KOLO_E_INVALID, for one that is half set or contradicts itself, *placement is undefined. */
 int ko_placement_read(char *const *environment, struct ko_placement *placement);
+
+/* KOLO_E_INVALID if rank, size, node and what is said of them cannot be, taken together. */
+int ko_placement_check(const struct ko_placement *placement);
 
 /* Whether a launcher's agent serves a store at this address: then no rank is to. */
 bool ko_placement_is_agents(char *const *environment, const char *host, int port);

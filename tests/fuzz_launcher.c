@@ -96,6 +96,8 @@ static void check_placement(char *const *variables, const struct ko_placement *p
         abort();
     if (placement->local_size >= 0 && placement->local_rank >= placement->local_size)
         abort();
+    if (placement->local_rank > placement->rank)
+        abort();
     if (placement->meeting == KO_MEET_AGENT &&
         !ko_placement_is_agents(variables, placement->host, placement->port))
         abort();

@@ -125,6 +125,11 @@ static void more_than_one_launcher(void **state)
     expect("PMI_RANK=3 PMI_SIZE=4 PMI_FD=8 " SRUN,
            "rank 3 of 4 by PMI_RANK (PMI: MPICH or srun), local rank 0 of 1, node 1, 2 nodes, job "
            "7.3; rank 0 serves the store and says where over PMI");
+    /* of which the local rank alone may be left */
+    expect("LOCAL_RANK=0 KOLO_RANK=0 KOLO_SIZE=1",
+           "rank 0 of 1 by KOLO_RANK (set by hand); it is alone");
+    expect("LOCAL_RANK=0 PMI_RANK=0 PMI_SIZE=1",
+           "rank 0 of 1 by PMI_RANK (PMI: MPICH or srun); it is alone");
     /* another one around it that does not count may be half set, or wrong */
     expect("KOLO_RANK=0 KOLO_SIZE=1 RANK=3 PMI_SIZE=x SLURM_STEP_ID=1",
            "rank 0 of 1 by KOLO_RANK (set by hand); it is alone");
@@ -154,22 +159,56 @@ static void an_address_counts_before_the_launchers_way(void **state)
     expect("PMI_RANK=0 PMI_SIZE=1", "rank 0 of 1 by PMI_RANK (PMI: MPICH or srun); it is alone");
 }
 
+/* A warning that has the text, or none for "". */
+static void expect_warning(const char *environment, const char *text)
+{
+    struct ko_placement placement;
+
+    if (read_text(environment, &placement))
+        fail_msg("%s: %s", environment, kolo_last_error());
+    if (*text ? !strstr(placement.warning, text) : *placement.warning)
+        fail_msg("%s: \"%s\" without \"%s\"", environment, placement.warning, text);
+}
+
+#define BY_HAND(rank, size) "RANK=" #rank " WORLD_SIZE=" #size " MASTER_ADDR=h MASTER_PORT=5 "
+
 /* A job inside another launcher's has all of its ranks, and most often numbers them alike, unless
  * its variables are an older job's. */
 static void a_job_that_is_not_larger_than_one_around_it_is_doubtful(void **state)
 {
-    struct ko_placement placement;
-
     (void)state;
-    assert_int_equal(read_text("RANK=0 WORLD_SIZE=1 " MPICH, &placement), 0);
-    assert_non_null(strstr(placement.warning, "RANK says rank 0 of 1, which counts; but PMI_RANK "
-                                              "says rank 1 of 3: is the former left over"));
-    assert_int_equal(
-        read_text("RANK=0 WORLD_SIZE=3 MASTER_ADDR=h MASTER_PORT=5 " MPICH, &placement), 0);
-    assert_non_null(strstr(placement.warning, "RANK says rank 0 of 3, which counts; but PMI_RANK "
-                                              "says rank 1 of 3: is the former left over"));
-    assert_int_equal(read_text(TORCH MPICH, &placement), 0);
-    assert_string_equal(placement.warning, "");
+    expect_warning("RANK=0 WORLD_SIZE=1 " MPICH,
+                   "RANK says rank 0 of 1, which counts; but PMI_RANK says rank 1 of 3: is the "
+                   "former left over");
+    expect_warning(BY_HAND(0, 3) "LOCAL_WORLD_SIZE=1 " MPICH,
+                   "RANK says rank 0 of 3, which counts; but PMI_RANK says rank 1 of 3: is the "
+                   "former left over");
+    expect_warning(BY_HAND(0, 2) AROUND, "");
+    expect_warning(BY_HAND(1, 2) AROUND, "RANK says rank 1 of 2, which counts; but SLURM_PROCID");
+    expect_warning("KOLO_RANK=0 KOLO_SIZE=3 KOLO_MASTER=h:5 " MPICH,
+                   "KOLO_RANK says rank 0 of 3, which counts; but PMI_RANK says rank 1 of 3");
+}
+
+/* Who starts more ranks inside of each rank of another launcher's says how many. */
+static void a_larger_job_is_doubtful_if_nobody_has_started_it(void **state)
+{
+    (void)state;
+    expect_warning(TORCH MPICH, "");
+    expect_warning(OPEN_MPI AROUND, "");
+    expect_warning(BY_HAND(3, 4) "PMI_RANK=0 PMI_SIZE=1", ""); /* from a single rank's shell */
+    expect_warning(BY_HAND(0, 4) MPICH, "RANK says rank 0 of 4, which counts; but PMI_RANK says");
+    expect_warning("KOLO_RANK=0 KOLO_SIZE=4 KOLO_MASTER=h:5 " MPICH,
+                   "KOLO_RANK says rank 0 of 4, which counts; but PMI_RANK says rank 1 of 3");
+}
+
+static void two_ranks_of_one_size_are_refused(void **state)
+{
+    (void)state;
+    refuse(BY_HAND(0, 3) MPICH,
+           "RANK says rank 0 of 3, but PMI_RANK says rank 1 of 3 (PMI: MPICH or srun): unset RANK "
+           "and WORLD_SIZE, and the latter counts, or set KOLO_RANK and KOLO_SIZE, which count "
+           "first");
+    refuse(BY_HAND(3, 4) OPEN_MPI, "RANK says rank 3 of 4, but OMPI_COMM_WORLD_RANK says rank 2");
 }
 
 /* Ranks that are started in a rank of another launcher's, and inherit its number: that is one of
@@ -252,6 +291,11 @@ static void half_set_environments_are_refused(void **state)
            "SLURM_JOB_ID is not set");
     refuse("MASTER_ADDR=h MASTER_PORT=5", "MASTER_ADDR is set, but nothing says which rank");
     refuse("KOLO_MASTER=h:5", "KOLO_MASTER is set, but nothing says which rank");
+    refuse("LOCAL_RANK=0", "LOCAL_RANK is set, but nothing says which rank");
+    refuse("GROUP_RANK=0 GROUP_WORLD_SIZE=1", "GROUP_RANK is set, but nothing says which rank");
+    refuse("OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_RANK is set, but nothing");
+    refuse("RANK=0 WORLD_SIZE=1 GROUP_RANK=0",
+           "GROUP_WORLD_SIZE is not set, but GROUP_RANK is: set both (torchrun or kolorun)");
     refuse("RANK=0 WORLD_SIZE=2", "nothing says where rank 0 is: set MASTER_ADDR and MASTER_PORT");
     refuse("KOLO_RANK=0 KOLO_SIZE=2", "nothing says where rank 0 is: set KOLO_MASTER");
     refuse("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not set, but MASTER_ADDR is");
@@ -296,8 +340,13 @@ static void contradictions_are_refused(void **state)
     refuse("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\"");
     refuse("RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
            "RANK: local rank 2 cannot be, with 2 ranks on this node");
+    refuse("RANK=1 WORLD_SIZE=8 LOCAL_RANK=3 LOCAL_WORLD_SIZE=4",
+           "RANK: local rank 3 cannot be rank 1's: the 3 before it on its node have lower ranks");
+    refuse("RANK=0 WORLD_SIZE=2 LOCAL_RANK=1", "RANK: local rank 1 cannot be rank 0's");
+    refuse("RANK=0 WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2",
+           "GROUP_RANK: node 1 cannot be rank 0's: the 1 before it have lower ranks");
     refuse("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "RANK: 3 ranks on this node cannot be, of 2");
-    refuse("RANK=0 WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=1", "RANK: node 1 cannot be");
+    refuse("RANK=1 WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=1", "RANK: node 1 cannot be");
     refuse("RANK=0 WORLD_SIZE=2 LOCAL_RANK=1.5", "LOCAL_RANK is \"1.5\"");
     refuse("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=70000", "MASTER_PORT is \"70000\"");
     refuse("RANK=0 WORLD_SIZE=2 KOLO_MASTER=h", "KOLO_MASTER is \"h\"; it takes host:port");
@@ -398,6 +447,8 @@ int main(void)
         cmocka_unit_test(more_than_one_launcher),
         cmocka_unit_test(an_address_counts_before_the_launchers_way),
         cmocka_unit_test(a_job_that_is_not_larger_than_one_around_it_is_doubtful),
+        cmocka_unit_test(a_larger_job_is_doubtful_if_nobody_has_started_it),
+        cmocka_unit_test(two_ranks_of_one_size_are_refused),
         cmocka_unit_test(only_the_row_that_counts_says_what_all_must_agree_on),
         cmocka_unit_test(the_port_of_a_step_is_of_the_range),
         cmocka_unit_test(scripts_of_slurm_are_single),
