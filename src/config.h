@@ -40,7 +40,7 @@
     X(AUTH_TOKEN_FILE, TEXT, "", 0, 0, "file with the job's token, for its owner alone: both ends of each connection prove that they have the same; kolorun makes one") \
     X(AUTH_TOKEN, SECRET, "", 0, 0, "the token itself, 16 to 4096 bytes; processes of the same user can read it") \
     X(AUTH, TEXT, "token", 0, 0, "token: connections to other machines need a token; none: nobody does, the network is trusted") \
-    X(AUTH_STORE, TEXT, "token", 0, 0, "token: the store asks for the token if there is one; none: it does not, as PyTorch's clients and servers cannot") \
+    X(AUTH_STORE, TEXT, "token", 0, 0, "token: the store asks for the token if there is one; none: it does not, as PyTorch's clients and servers cannot, and that of torchrun's agent on another machine may be joined so") \
     X(ENCRYPT, BOOL, "0", 0, 1, "encrypt what ranks say to each other over tcp; takes a token, and the same on all ranks") \
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
     X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \

@@ -39,11 +39,17 @@ static bool is_on_one_node(const struct ko_placement *placement)
     return placement->nnodes == 1 || placement->local_size == placement->size;
 }
 
+/* As it is spelled, so that all ranks find the same. */
+static bool is_at_loopback(const struct ko_placement *placement)
+{
+    return !strcmp(placement->host, "localhost") || !strncmp(placement->host, "127.", 4) ||
+           !strcmp(placement->host, "::1");
+}
+
 bool ko_meeting_is_kept_here(const struct ko_placement *placement)
 {
     return placement->meeting == KO_MEET_RANK0 && !is_on_one_node(placement) &&
-           (!strcmp(placement->host, "localhost") || !strncmp(placement->host, "127.", 4) ||
-            !strcmp(placement->host, "::1"));
+           is_at_loopback(placement);
 }
 
 static void choose_address(const struct ko_placement *placement, char host[KO_HOST_TEXT])
@@ -163,29 +169,37 @@ static int open_at_node0(const struct ko_placement *placement, const ko_deadline
     return open_at(placement, host, placement->port, deadline, store);
 }
 
-/* A store of PyTorch's asks for no token and shows none. */
-static int log_agent(const struct ko_placement *placement)
+/* A store of PyTorch's asks for no token and shows none: who has one is to say that it may do so,
+ * but within the machine, where only a process of this machine can be in its place. */
+static int check_agent(const struct ko_placement *placement)
 {
     struct ko_guard guard;
-    int err = ko_guard_read(&guard);
+    int err = ko_guard_read_for_store(&guard);
 
-    if (!err)
-        ko_log(guard.has_secret ? KO_LOG_WARN : KO_LOG_INFO,
-               "the launcher's store at %s:%d is joined without proof of a token%s",
-               placement->host, placement->port,
-               guard.has_secret ? ", though this job has one: it protects only the connections "
-                                  "between ranks"
-                                : "");
-    if (!err)
-        ko_secret_forget(&guard.secret);
-    return err;
+    if (err)
+        return err;
+    ko_secret_forget(&guard.secret);
+    if (guard.has_secret && !is_at_loopback(placement))
+        return ko_fail(KOLO_E_INVALID,
+                       "this job has a token, of which the launcher's store at %s:%d "
+                       "(TORCHELASTIC_USE_AGENT_STORE) asks and shows no proof: set "
+                       "KOLO_AUTH_STORE=none on all ranks to meet there all the same, or use "
+                       "--rdzv-backend c10d, with which rank 0 serves the store",
+                       placement->host, placement->port);
+    ko_log(guard.has_secret ? KO_LOG_WARN : KO_LOG_INFO,
+           "the launcher's store at %s:%d is joined without proof of a token%s", placement->host,
+           placement->port,
+           guard.has_secret ? ", though this job has one: it protects only the connections "
+                              "between ranks"
+                            : "");
+    return KOLO_OK;
 }
 
 static int open_at_agent(const struct ko_placement *placement, const ko_deadline *deadline,
                          kolo_store **store)
 {
     char cause[KO_ERROR_TEXT];
-    int err = log_agent(placement);
+    int err = check_agent(placement);
 
     if (err)
         return err;

@@ -553,6 +553,29 @@ static void a_token_that_the_agents_store_does_not_ask_for_is_a_warning(void **s
     ko_log_reopen();
 }
 
+/* Elsewhere than on the loopback it takes a word. */
+static void a_token_that_an_agent_elsewhere_does_not_ask_for_is_refused(void **state)
+{
+    struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .port = 1};
+    static const char *const hosts[] = {"0.0.0.0", "one.test"};
+    const ko_deadline at_once = ko_deadline_in(SHORT_MS);
+    kolo_store *store;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        snprintf(placement.host, sizeof placement.host, "%s", hosts[i]);
+        setenv("KOLO_AUTH_TOKEN", "the token of this test", 1);
+        assert_int_equal(ko_meeting_open(&placement, &at_once, &store), KOLO_E_INVALID);
+        assert_non_null(
+            strstr(kolo_last_error(), "asks and shows no proof: set KOLO_AUTH_STORE=none"));
+        setenv("KOLO_AUTH_STORE", "none", 1);
+        assert_int_not_equal(ko_meeting_open(&placement, &at_once, &store), KOLO_E_INVALID);
+        unsetenv("KOLO_AUTH_STORE");
+        unsetenv("KOLO_AUTH_TOKEN");
+        assert_int_not_equal(ko_meeting_open(&placement, &at_once, &store), KOLO_E_INVALID);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -568,6 +591,7 @@ int main(void)
         cmocka_unit_test(a_group_can_be_joined_again_at_once),
         cmocka_unit_test(an_agent_that_does_not_serve_is_said),
         cmocka_unit_test(a_token_that_the_agents_store_does_not_ask_for_is_a_warning),
+        cmocka_unit_test(a_token_that_an_agent_elsewhere_does_not_ask_for_is_refused),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);
