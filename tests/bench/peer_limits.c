@@ -13,86 +13,27 @@
  *   direct_nt  the same, storing past the caches
  *   pushed     all_reduce on shared buffers: each reduces one half into both outputs
  *   read       ordinary memory that each reads out of the other's process (process_vm_readv)
+ *   read_split  all_reduce like read, each rank adding up one half and reading the other's
+ *   ..._wide   these two reading pieces of 256 KiB at a time instead of 64 before they add them
  *   both       what one rank gives alone: the other reads one half, and it writes the other half
  *   socket     TCP over loopback: both send and receive at once; no sum
- *   socket_naps  the same, sleeping in the kernel when there is nothing to do for long
+ *   socket_reno, socket_cubic  the same by this congestion control instead of the system's
+ *   ..._naps   these three sleeping in the kernel when there is nothing to do for long
+ *   ..._256k, ..._1m, ..._4m  with such buffers of the system, from 64 KiB
  *
  * Nobody else's waits ever sleep and nobody checks for errors: a library has to do both. The ranks
  * meet in the file LIMITS_FILE.
  */
+#include "limits_reads.h"
+#include "limits_sides.h"
+#include "limits_socket.h"
 #include "limits_sums.h"
 #include "peer.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <immintrin.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <stdint.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
-enum {
-    LINE = 64,
-    CHUNK = 64 << 10,
-    NARROW = 8, /* slots, which stay in a cache of 1 MiB, and which do not */
-    WIDE = 32,
-    EXCHANGE = 4096,
-    SHARED_BYTES = 256 << 20
-};
-
-struct line {
-    uint64_t word;
-    char pad[LINE - sizeof(uint64_t)];
-};
-
-/* By the rank that writes it. */
-struct side {
-    struct line posted, taken, met, process, source;
-    char exchange[2][EXCHANGE + LINE];
-    char slots[WIDE][CHUNK];
-    char buffers[];
-};
-
-static int rank;
-static unsigned nslots = NARROW;
-static struct side *mine, *theirs;
-static uint64_t met, steps_out, steps_in;
+static uint64_t steps_out, steps_in;
 static size_t allocated;
 
-static uint64_t load(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-static void store(uint64_t *word, uint64_t value)
-{
-    __atomic_store_n(word, value, __ATOMIC_RELEASE);
-}
-
-static void await(const uint64_t *word, uint64_t value)
-{
-    while (load(word) < value)
-        _mm_pause();
-}
-
-static void meet(void)
-{
-    store(&mine->met.word, ++met);
-    await(&theirs->met.word, met);
-}
-
 /* ---- what an operation is: elements given, elements taken --------------------------------- */
-
-/* give[ngive] goes to the peer; take[ntake] = theirs, plus own if there is one; at_peer is where
- * the peer's give lies in its in (shared buffers). keep[nkeep] is copied to kept. */
-struct transfer {
-    const float *give, *own, *keep;
-    float *take, *kept;
-    size_t ngive, ntake, nkeep, at_peer;
-};
 
 static struct transfer transfer_of(enum peer_operation what, float *in, float *out, size_t count,
                                    int source)
@@ -149,11 +90,6 @@ static void exchange(const struct transfer *t)
     await((uint64_t *)(void *)(from + LINE - 8), round);
     if (t->ntake)
         combine(t->take, t->own, (float *)(void *)(from + head), t->ntake);
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* Chunks small enough that the first arrives soon. */
@@ -273,116 +209,6 @@ static void pushed(const struct transfer *t)
     meet();
 }
 
-static int read_memory(float *out, const char *from, size_t count)
-{
-    const struct iovec here = {out, count * sizeof *out};
-    const struct iovec there = {(void *)(uintptr_t)from, here.iov_len};
-
-    return process_vm_readv((pid_t)load(&theirs->process.word), &here, 1, &there, 1, 0) ==
-           (ssize_t)here.iov_len;
-}
-
-/* What is to be added up is read in pieces that stay in the cache. */
-static void reading(const struct transfer *t)
-{
-    static float piece[CHUNK / sizeof(float)];
-    const size_t chunk = t->own ? least(t->ntake, CHUNK / sizeof(float)) : t->ntake;
-    const char *from;
-
-    store(&mine->source.word, (uintptr_t)t->give);
-    meet();
-    from = (const char *)(uintptr_t)load(&theirs->source.word);
-    for (size_t at = 0; at < t->ntake; at += chunk) {
-        const size_t count = least(chunk, t->ntake - at);
-
-        if (!read_memory(t->own ? piece : t->take + at, from + at * sizeof(float), count))
-            peer_die("limits", "the other process's memory cannot be read");
-        if (t->own)
-            combine(t->take + at, t->own + at, piece, count);
-    }
-    meet();
-}
-
-/* The giver's buffer or the taker's is what the other copies from or to. */
-static void both(const struct transfer *t)
-{
-    const size_t count = t->ngive ? t->ngive : t->ntake, half = count / 2;
-    char *there;
-
-    store(&mine->source.word, t->ngive ? (uintptr_t)t->give : (uintptr_t)t->take);
-    meet();
-    there = (char *)(uintptr_t)load(&theirs->source.word);
-    if (t->ntake) {
-        if (!read_memory(t->take, there, half))
-            peer_die("limits", "the other process's memory cannot be read");
-    } else {
-        const struct iovec from = {(void *)(uintptr_t)(t->give + half),
-                                   (count - half) * sizeof(float)};
-        const struct iovec to = {there + half * sizeof(float), from.iov_len};
-
-        if (process_vm_writev((pid_t)load(&theirs->process.word), &from, 1, &to, 1, 0) !=
-            (ssize_t)from.iov_len)
-            peer_die("limits", "the other process's memory cannot be written");
-    }
-    meet();
-}
-
-/* Whether the system permits it, for all that either can tell. */
-static int may_read(void)
-{
-    float first;
-
-    store(&mine->process.word, (uint64_t)getpid());
-    store(&mine->source.word, (uintptr_t)&met);
-    meet();
-    return read_memory(&first, (const char *)(uintptr_t)load(&theirs->source.word), 1);
-}
-
-static int connection = -1;
-
-/* Looks that find nothing before a sleep; 0: never sleeps. */
-static int looks_before_nap;
-
-static void nap(int gives, int takes)
-{
-    struct pollfd entry = {.fd = connection};
-
-    entry.events = (short)((gives ? POLLOUT : 0) | (takes ? POLLIN : 0));
-    poll(&entry, 1, -1);
-}
-
-static void over_socket(const struct transfer *t)
-{
-    size_t given = 0, got = 0;
-    const size_t give = t->ngive * sizeof(float), take = t->ntake * sizeof(float);
-    int looks = 0;
-
-    while (given < give || got < take) {
-        const size_t before = given + got;
-        ssize_t n;
-
-        if (given < give) {
-            n = send(connection, (const char *)t->give + given, give - given, MSG_DONTWAIT);
-            given += n > 0 ? (size_t)n : 0;
-        }
-        if (got < take) {
-            n = recv(connection, (char *)t->take + got, take - got, MSG_DONTWAIT);
-            got += n > 0 ? (size_t)n : 0;
-        }
-        looks = given + got > before ? 0 : looks + 1;
-        if (looks_before_nap && looks == looks_before_nap) {
-            nap(given < give, got < take);
-            looks = 0;
-        }
-    }
-}
-
-static void over_socket_with_naps(const struct transfer *t)
-{
-    looks_before_nap = 100;
-    over_socket(t);
-}
-
 /* ---- operations --------------------------------------------------------------------------- */
 
 static void go(enum peer_operation what, float *in, float *out, size_t count, int source)
@@ -434,27 +260,56 @@ struct method {
     int is_shared;
     unsigned nslots;
     int by_strings;
+    struct wire wire;
 };
 
-static const struct method methods[] = {{"exchange", exchange, 0, NARROW, 0},
-                                        {"exchange_strings", exchange, 0, NARROW, 1},
-                                        {"staged", staged, 0, NARROW, 0},
-                                        {"staged_wide", staged, 0, WIDE, 0},
-                                        {"staged_strings", staged, 0, NARROW, 1},
-                                        {"staged_strings_wide", staged, 0, WIDE, 1},
-                                        {"staged_nt", staged_nt, 0, NARROW, 0},
-                                        {"staged_nt_wide", staged_nt, 0, WIDE, 0},
-                                        {"split", split, 0, NARROW, 0},
-                                        {"split_wide", split, 0, WIDE, 0},
-                                        {"split_strings", split, 0, NARROW, 1},
-                                        {"split_strings_wide", split, 0, WIDE, 1},
-                                        {"direct", direct, 1, NARROW, 0},
-                                        {"direct_nt", direct_nt, 1, NARROW, 0},
-                                        {"pushed", pushed, 1, NARROW, 0},
-                                        {"read", reading, 0, NARROW, 0},
-                                        {"both", both, 0, NARROW, 0},
-                                        {"socket", over_socket, 0, NARROW, 0},
-                                        {"socket_naps", over_socket_with_naps, 0, NARROW, 0}};
+enum { NAPS = 100, KIB = 1 << 10, MIB = 1 << 20 };
+
+static const struct method methods[] = {
+    {"exchange", exchange, 0, NARROW, 0, {0}},
+    {"exchange_strings", exchange, 0, NARROW, 1, {0}},
+    {"staged", staged, 0, NARROW, 0, {0}},
+    {"staged_wide", staged, 0, WIDE, 0, {0}},
+    {"staged_strings", staged, 0, NARROW, 1, {0}},
+    {"staged_strings_wide", staged, 0, WIDE, 1, {0}},
+    {"staged_nt", staged_nt, 0, NARROW, 0, {0}},
+    {"staged_nt_wide", staged_nt, 0, WIDE, 0, {0}},
+    {"split", split, 0, NARROW, 0, {0}},
+    {"split_wide", split, 0, WIDE, 0, {0}},
+    {"split_strings", split, 0, NARROW, 1, {0}},
+    {"split_strings_wide", split, 0, WIDE, 1, {0}},
+    {"direct", direct, 1, NARROW, 0, {0}},
+    {"direct_nt", direct_nt, 1, NARROW, 0, {0}},
+    {"pushed", pushed, 1, NARROW, 0, {0}},
+    {"read", reading, 0, NARROW, 0, {0}},
+    {"read_wide", reading, 0, WIDE, 0, {0}},
+    {"read_split", read_split, 0, NARROW, 0, {0}},
+    {"read_split_wide", read_split, 0, WIDE, 0, {0}},
+    {"both", both, 0, NARROW, 0, {0}},
+    {"socket", over_socket, 0, NARROW, 0, {NULL, 0, 0}},
+    {"socket_naps", over_socket, 0, NARROW, 0, {NULL, 0, NAPS}},
+    {"socket_reno", over_socket, 0, NARROW, 0, {"reno", 0, 0}},
+    {"socket_reno_naps", over_socket, 0, NARROW, 0, {"reno", 0, NAPS}},
+    {"socket_reno_256k", over_socket, 0, NARROW, 0, {"reno", 256 * KIB, 0}},
+    {"socket_reno_1m", over_socket, 0, NARROW, 0, {"reno", 1 * MIB, 0}},
+    {"socket_reno_4m", over_socket, 0, NARROW, 0, {"reno", 4 * MIB, 0}},
+    {"socket_cubic", over_socket, 0, NARROW, 0, {"cubic", 0, 0}},
+    {"socket_cubic_naps", over_socket, 0, NARROW, 0, {"cubic", 0, NAPS}},
+    {"socket_cubic_256k", over_socket, 0, NARROW, 0, {"cubic", 256 * KIB, 0}},
+    {"socket_cubic_1m", over_socket, 0, NARROW, 0, {"cubic", 1 * MIB, 0}},
+    {"socket_cubic_4m", over_socket, 0, NARROW, 0, {"cubic", 4 * MIB, 0}}};
+
+/* Whether it is by the system's reading of the other's memory. */
+static int reads(void)
+{
+    return run_transfer == reading || run_transfer == read_split || run_transfer == both;
+}
+
+/* Pieces are of what is added up. */
+static int has_pieces(enum peer_operation what)
+{
+    return what == ALL_REDUCE || what == REDUCE || what == REDUCE_SCATTER;
+}
 
 static int can(enum peer_operation what, size_t bytes)
 {
@@ -462,10 +317,16 @@ static int can(enum peer_operation what, size_t bytes)
         return bytes <= EXCHANGE;
     if (run_transfer == split || run_transfer == pushed)
         return what == ALL_REDUCE && bytes >= 64;
-    if ((run_transfer == reading || run_transfer == both) && bytes < EXCHANGE)
+    if (reads() && bytes < EXCHANGE)
         return 0;
+    if (run_transfer == read_split)
+        return what == ALL_REDUCE;
+    if (run_transfer == reading && nslots == WIDE)
+        return has_pieces(what);
     if (run_transfer == both)
         return what == BROADCAST || what == PING_PONG || what == ONE_WAY;
+    if (wire.buffer_bytes)
+        return what != BARRIER && bytes >= CHUNK;
     return connection >= 0 || what != BARRIER;
 }
 
@@ -475,46 +336,6 @@ static float *allocate(size_t nbytes)
 
     allocated += (nbytes + 4095) / 4096 * 4096;
     return buffer;
-}
-
-static void map(const char *path)
-{
-    const size_t each = (sizeof(struct side) + SHARED_BYTES + 4095) / 4096 * 4096;
-    int fd = open(path, O_RDWR);
-    char *memory;
-
-    if (fd < 0 || ftruncate(fd, (off_t)(2 * each)))
-        peer_die("limits", "LIMITS_FILE cannot be used");
-    memory = mmap(NULL, 2 * each, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        peer_die("limits", "LIMITS_FILE cannot be mapped");
-    mine = (struct side *)(void *)(memory + (size_t)rank * each);
-    theirs = (struct side *)(void *)(memory + (size_t)(1 - rank) * each);
-}
-
-/* Rank 0 listens and leaves its port where rank 1 finds it. */
-static int connect_ranks(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1, taken_fd;
-
-    if (rank == 0) {
-        if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, 1) ||
-            getsockname(fd, (struct sockaddr *)&address, &length))
-            peer_die("limits", "cannot listen");
-        store(&mine->met.word, address.sin_port + 1U);
-        taken_fd = accept(fd, NULL, NULL);
-        close(fd);
-        fd = taken_fd;
-    } else {
-        await(&theirs->met.word, 1);
-        address.sin_port = (in_port_t)(load(&theirs->met.word) - 1);
-        if (connect(fd, (struct sockaddr *)&address, length))
-            peer_die("limits", "cannot connect");
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    return fd;
 }
 
 int main(int argc, char **argv)
@@ -532,16 +353,17 @@ int main(int argc, char **argv)
             peer.allocate = methods[i].is_shared ? allocate : NULL;
             nslots = methods[i].nslots;
             by_strings = methods[i].by_strings;
+            wire = methods[i].wire;
         }
     if (!run_transfer)
         peer_die("limits", "no such method");
     map(getenv("LIMITS_FILE"));
     peer_pin(rank);
-    if ((run_transfer == reading || run_transfer == both) && !may_read())
+    if (reads() && !may_read())
         return 0;
-    peer.only_moves = run_transfer == over_socket || run_transfer == over_socket_with_naps;
-    if (peer.only_moves)
-        connection = connect_ranks();
+    peer.only_moves = run_transfer == over_socket;
+    if (peer.only_moves && !connect_ranks())
+        return 0;
     peer_measure(&peer, &plan);
     return 0;
 }
