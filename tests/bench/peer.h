@@ -2,7 +2,8 @@
  *
  * peer.h: how one library is measured; the same text for all of them, in C and C++. A program per
  * library fills in a struct peer and calls peer_measure, which prints "library,operation,bytes,
- * median us,least us" on rank 0. tests/bench/README.md says what the figures mean.
+ * median us,least us" on rank 0: of samples that are each the slowest rank's. tests/bench/README.md
+ * says what the figures mean.
  */
 #ifndef PEER_H
 #define PEER_H
@@ -275,6 +276,21 @@ static void peer_shorten(const struct peer *peer, double budget_us, struct peer_
     point->batch = nroots * peer_agree(peer, point->out, PATIENCE * budget_us / took, 1, most);
 }
 
+/* The slowest rank's time of each sample, on all ranks: by broadcasts from each of them, which are
+ * all that every library has. */
+static void peer_slowest(const struct peer *peer, float *out, double *samples, long nsamples)
+{
+    for (long i = 0; i < nsamples; i++) {
+        const double own = samples[i];
+
+        for (int root = 0; root < peer->size; root++) {
+            out[0] = (float)own;
+            peer->run(BROADCAST, NULL, out, 1, root);
+            samples[i] = (double)out[0] > samples[i] ? (double)out[0] : samples[i];
+        }
+    }
+}
+
 static void peer_report(const struct peer *peer, const struct peer_point *point, double *samples,
                         long nsamples)
 {
@@ -307,6 +323,7 @@ static void peer_measure_point(const struct peer *peer, double budget_us, struct
                    PEER_SAMPLES);
     for (long i = 0; i < nsamples; i++)
         samples[i] = peer_batch(peer, point);
+    peer_slowest(peer, point->out, samples, nsamples);
     if (peer->rank == 0)
         peer_report(peer, point, samples, nsamples);
 }
