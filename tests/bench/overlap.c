@@ -3,8 +3,8 @@
  * overlap: what a loop that computes loses while an all_reduce of 64 MiB goes on beside it, and
  * what it loses beside a thread that copies as many bytes through a slot. Two ranks, threads of one
  * process, each with a loop of its own: as many loops as ranks, so on as many cores a byte copied
- * is time lost. Exit code 1 if the all_reduce costs a loop a tenth more than its bytes do.
- *   overlap [ROUNDS]
+ * is time lost. Each figure is that of the rank whose loop loses more. Exit code 1 if the
+ * all_reduce costs a loop a tenth more than its bytes do. overlap [ROUNDS]
  */
 #include "clock.h"
 #include "kolo.h"
@@ -221,28 +221,66 @@ static double median(double *values, int n)
     return values[n / 2];
 }
 
+/* Medians of one loop on one rank, in ms, and what the all_reduce costs it beyond its bytes. */
+struct loss {
+    double looped[NBESIDES], over[NBESIDES], ratio;
+};
+
+static struct loss loss_of(struct times *times, enum loop loop, int nrounds)
+{
+    struct loss loss;
+
+    for (int beside = 0; beside < NBESIDES; beside++) {
+        loss.looped[beside] = median(times->looped[loop][beside], nrounds);
+        loss.over[beside] = median(times->over[loop][beside], nrounds);
+    }
+    loss.ratio = loss.looped[ALL_REDUCE] / loss.looped[COPIES];
+    return loss;
+}
+
+static struct loss worst_loss(struct rank *ranks, enum loop loop, int nrounds)
+{
+    struct loss worst = loss_of(&ranks[0].times, loop, nrounds);
+
+    for (int i = 1; i < NRANKS; i++) {
+        const struct loss loss = loss_of(&ranks[i].times, loop, nrounds);
+
+        if (loss.ratio > worst.ratio)
+            worst = loss;
+    }
+    return worst;
+}
+
+static double slowest_all_reduce(struct rank *ranks, int nrounds)
+{
+    double slowest = 0;
+
+    for (int i = 0; i < NRANKS; i++) {
+        const double ms = median(ranks[i].times.all_reduce, nrounds);
+
+        slowest = ms > slowest ? ms : slowest;
+    }
+    return slowest;
+}
+
 /* How many loops lose more than they may. */
-static int print(struct times *times, int nrounds)
+static int print(struct rank *ranks, int nrounds)
 {
     static const char *const names[] = {"registers", "memory"};
     int missed = 0;
 
-    printf("all_reduce of %d MiB alone: %.2f ms; medians of %d rounds, in ms\n", NBYTES >> 20,
-           median(times->all_reduce, nrounds), nrounds);
+    printf("all_reduce of %d MiB alone: %.2f ms; medians of %d rounds on the rank that loses more, "
+           "in ms\n",
+           NBYTES >> 20, slowest_all_reduce(ranks, nrounds), nrounds);
     printf("%-10s %8s %13s %17s %10s %24s\n", "loop", "alone", "beside copies", "beside all_reduce",
            "ratio", "until both are over");
     for (int loop = 0; loop < NLOOPS; loop++) {
-        double looped[NBESIDES], over[NBESIDES], ratio;
+        const struct loss loss = worst_loss(ranks, (enum loop)loop, nrounds);
 
-        for (int beside = 0; beside < NBESIDES; beside++) {
-            looped[beside] = median(times->looped[loop][beside], nrounds);
-            over[beside] = median(times->over[loop][beside], nrounds);
-        }
-        ratio = looped[ALL_REDUCE] / looped[COPIES];
-        missed += ratio > most_ratio;
-        printf("%-10s %8.2f %13.2f %17.2f %10.2f %15.2f %8.2f%s\n", names[loop], looped[ALONE],
-               looped[COPIES], looped[ALL_REDUCE], ratio, over[COPIES], over[ALL_REDUCE],
-               ratio > most_ratio ? "  MISSED" : "");
+        missed += loss.ratio > most_ratio;
+        printf("%-10s %8.2f %13.2f %17.2f %10.2f %15.2f %8.2f%s\n", names[loop], loss.looped[ALONE],
+               loss.looped[COPIES], loss.looped[ALL_REDUCE], loss.ratio, loss.over[COPIES],
+               loss.over[ALL_REDUCE], loss.ratio > most_ratio ? "  MISSED" : "");
     }
     printf("at most %.2f of what copies of its bytes cost: %s\n", most_ratio,
            missed ? "missed" : "met");
@@ -269,5 +307,5 @@ int main(int argc, char **argv)
     for (int i = 0; i < NRANKS; i++)
         pthread_join(threads[i], NULL);
     kolo_store_close(store);
-    return print(&ranks[0].times, nrounds) > 0;
+    return print(ranks, nrounds) > 0;
 }
