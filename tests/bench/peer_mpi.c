@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compiled once for each MPI library; LIBRARY is its name, unless one follows the plan: the same
- * library in another way.
+ * Compiled once for each MPI library; LIBRARY is its name.
  */
 #include "peer.h"
 
@@ -74,7 +73,7 @@ static void run(enum peer_operation what, float *in, float *out, size_t count, i
 int main(int argc, char **argv)
 {
     struct peer_plan plan = peer_read_plan(argc, argv);
-    struct peer peer = {.name = argc > 5 ? argv[5] : LIBRARY, .run = run};
+    struct peer peer = {.name = LIBRARY, .run = run};
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
