@@ -400,6 +400,10 @@ static int stage_in_a_crowd(kolo_group *group, void *unused)
 static void memory_of_a_pool(void **state)
 {
     (void)state;
+    if (HAS_TSAN) {
+        run(RANKS_PROCESSES, 2, stage_most);
+        return;
+    }
     for (int n = IS_SANITIZED ? 3 : 1; n <= 3; n++) {
         run(RANKS_PROCESSES, n, stage_all);
         run(RANKS_PROCESSES, n, stage_most);
