@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { COPIED_AT_ONCE = 16 << 10 };
+
 /* ---- taking a complete message apart ------------------------------------------------------ */
 
 static uint64_t take_u64(const uint8_t **at)
@@ -54,11 +56,48 @@ static int answer_validate(struct ko_session *session, const uint8_t *args)
     return KOLO_OK;
 }
 
+/* Copies what its turn has time for of a large value. */
+static int make_value(struct ko_session *session, kolo_bytes value)
+{
+    char *made = session->making.value;
+    size_t part;
+
+    if (!made) {
+        made = ko_table_make(session->service->table, value.nbytes);
+        if (!made)
+            return KOLO_E_NOMEM;
+        session->making.value = made;
+        session->making.nbytes = value.nbytes;
+        session->making.filled = 0;
+    }
+    while (session->making.filled < value.nbytes) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        part = value.nbytes - session->making.filled;
+        part = part < COPIED_AT_ONCE ? part : COPIED_AT_ONCE;
+        memcpy(made + session->making.filled, (const char *)value.data + session->making.filled,
+               part);
+        session->making.filled += part;
+        ko_session_spend(session, part);
+    }
+    return KOLO_OK;
+}
+
 static int answer_set(struct ko_session *session, const uint8_t *args)
 {
+    struct ko_table *table = session->service->table;
     kolo_bytes key = ko_list_next(&args);
+    kolo_bytes value = ko_list_next(&args);
+    int err;
 
-    return ko_table_set(session->service->table, key, ko_list_next(&args));
+    if (value.nbytes <= COPIED_AT_ONCE)
+        return ko_table_set(table, key, value);
+    err = make_value(session, value);
+    if (!err)
+        err = ko_table_set_made(table, key, session->making.value, value.nbytes);
+    if (!err)
+        session->making.value = NULL;
+    return err;
 }
 
 static int answer_append(struct ko_session *session, const uint8_t *args)

@@ -355,6 +355,8 @@ bool ko_session_close_some(struct ko_session *session)
     has_ended = end_wait_some(session);
     ko_table_unobserve(session->service->table, &session->observer);
     ko_will_carry_out(&session->will, session->service->table);
+    ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
+    session->making.value = NULL;
     ko_buffer_free(&session->in);
     ko_buffer_free(&session->out);
     return has_ended;

@@ -69,6 +69,10 @@ struct ko_session {
     struct ko_service *service;
     struct ko_buffer in, out;
     struct ko_will will;
+    struct {
+        char *value; /* of the table; NULL: none */
+        size_t nbytes, filled;
+    } making; /* a large value of a SET, which is copied in turns */
     void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
     enum ko_wire_numbering numbering;
     bool is_introduced; /* it has sent a whole message */

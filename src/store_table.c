@@ -75,7 +75,7 @@ static uint64_t hash_of(const struct ko_table *table, kolo_bytes key)
 /* ---- entries ------------------------------------------------------------------------------ */
 
 /* Memory that counts; NULL after ko_fail. */
-void *ko_table_take(struct ko_table *table, size_t nbytes)
+static void *take(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, const char *))
 {
     void *memory;
 
@@ -86,10 +86,15 @@ void *ko_table_take(struct ko_table *table, size_t nbytes)
             table->used, table->cap, nbytes);
         return NULL;
     }
-    memory = ko_alloc(nbytes, "the store's table");
+    memory = alloc(nbytes, "the store's table");
     if (memory)
         table->used += nbytes;
     return memory;
+}
+
+void *ko_table_take(struct ko_table *table, size_t nbytes)
+{
+    return take(table, nbytes, ko_alloc);
 }
 
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
@@ -212,6 +217,40 @@ static void wake_for_value(struct ko_table *table, struct ko_entry *entry)
     ko_entry_wake_all(table, &entry->pops);
 }
 
+/* The value, in so much memory, is the entry's from now on. */
+static void put_value(struct ko_table *table, struct ko_entry *entry, char *value, size_t nbytes,
+                      size_t room)
+{
+    ko_entry_tell(entry, entry->value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
+                  (kolo_bytes){entry->value, entry->value_nbytes}, (kolo_bytes){value, nbytes});
+    drop_value(table, entry);
+    entry->value = value;
+    entry->value_nbytes = nbytes;
+    entry->value_room = room;
+    table->nvalues++;
+    wake_for_value(table, entry);
+}
+
+char *ko_table_make(struct ko_table *table, size_t nbytes)
+{
+    return take(table, nbytes + 1, ko_alloc_unset);
+}
+
+int ko_table_set_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes)
+{
+    struct ko_entry *entry = ko_table_find_or_make(table, key);
+
+    if (!entry)
+        return KOLO_E_NOMEM;
+    put_value(table, entry, made, nbytes, nbytes + 1);
+    return KOLO_OK;
+}
+
+void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes)
+{
+    ko_table_give(table, made, nbytes + 1);
+}
+
 /* Stores head followed by tail, either of which may lie in the old value, in so much memory. */
 static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head, kolo_bytes tail,
                         size_t room)
@@ -228,14 +267,7 @@ static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head,
         memcpy(value, head.data, head.nbytes);
     if (tail.nbytes > 0)
         memcpy(value + head.nbytes, tail.data, tail.nbytes);
-    ko_entry_tell(entry, entry->value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
-                  (kolo_bytes){entry->value, entry->value_nbytes}, (kolo_bytes){value, nbytes});
-    drop_value(table, entry);
-    entry->value = value;
-    entry->value_nbytes = nbytes;
-    entry->value_room = room;
-    table->nvalues++;
-    wake_for_value(table, entry);
+    put_value(table, entry, value, nbytes, room);
     return KOLO_OK;
 }
 

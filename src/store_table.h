@@ -65,6 +65,11 @@ struct ko_table_place {
 bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, kolo_bytes *key);
 
 int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value);
+/* The same in pieces: memory for a value of so many bytes, to be filled, and then stored or given
+ * back. NULL after ko_fail. Only ko_table_set_made that succeeds takes it over. */
+char *ko_table_make(struct ko_table *table, size_t nbytes);
+int ko_table_set_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
+void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes);
 /* KOLO_E_INVALID if the value would become longer than KO_STORE_VALUE_MAX. */
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 /* KOLO_E_INVALID if the value is no decimal number, or the sum does not fit in 64 bits. */

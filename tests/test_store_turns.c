@@ -120,6 +120,46 @@ static void test_many_messages(void **state)
     store_bench_close(&bench);
 }
 
+/* A large value is copied in turns, and is the key's at once when the last of them is over; one
+ * whose client goes before that leaves nothing behind. */
+static void test_large_set(void **state)
+{
+    enum { LARGE = STORE_TABLE_CAP / 2 };
+    char *large = malloc(LARGE);
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+    kolo_bytes value;
+    size_t used;
+
+    (void)state;
+    memset(large, 'l', LARGE);
+    store_bench_open_two(&bench);
+    bench.service.budget.cap = 4 * STORE_BUFFERS_CAP;
+    store_asks(&bench.clients[1], "01" K V "01" X W);
+    used = ko_table_used(bench.service.table);
+    for (int i = 0; i < 2; i++) {
+        say_byte(busy, 1);
+        assert_int_equal(ko_list_put(&busy->in, (kolo_bytes){"/x", 2}), KOLO_OK);
+        assert_int_equal(ko_list_put(&busy->in, (kolo_bytes){large, LARGE}), KOLO_OK);
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+        assert_true(busy->has_more);
+        store_asks(&bench.clients[1], "03" X);
+        store_gets(&bench.clients[1], W);
+        if (i == 0) {
+            ko_session_close(busy);
+            assert_int_equal(ko_table_used(bench.service.table), used);
+            ko_session_open(busy, &bench.service, NULL);
+            store_asks(busy, "00 cef7853c");
+        }
+    }
+    assert_int_equal(store_run(busy), KOLO_OK);
+    assert_true(ko_table_get(bench.service.table, (kolo_bytes){"/x", 2}, &value));
+    assert_int_equal(value.nbytes, LARGE);
+    assert_memory_equal(value.data, large, LARGE);
+    store_bench_close(&bench);
+    free(large);
+}
+
 static void test_long_multi_set(void **state)
 {
     struct store_bench bench;
@@ -291,6 +331,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_messages),
+        cmocka_unit_test(test_large_set),
         cmocka_unit_test(test_long_multi_set),
         cmocka_unit_test(test_long_check),
         cmocka_unit_test(test_long_wait),
