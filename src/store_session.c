@@ -16,7 +16,7 @@
 enum { SMALLEST_READ = 4096, LARGEST_READ = KO_SESSION_READ_MOST, COUNT_NBYTES = 8 };
 
 /* What is done in a turn, and what parts of it count, in nanoseconds of a usual machine, about. */
-enum { TURN = 16384, PER_FIELD = 16, PER_ITEM = 256, BYTES_PER_NS = 4 };
+enum { TURN = 8192, PER_FIELD = 16, PER_ITEM = 256, BYTES_PER_NS = 4 };
 
 /* A server's keys carry a "/" more than the user's. */
 #define WIRE_KEY_MAX (KO_STORE_KEY_MAX + 1)
