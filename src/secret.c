@@ -66,9 +66,10 @@ int ko_secret_make(const void *token, size_t nbytes, struct ko_secret *secret)
     static const char use[] = "kolo: a job's token, 1";
 
     if (nbytes < KO_TOKEN_LEAST || nbytes > KO_TOKEN_MOST)
-        return ko_fail(KOLO_E_INVALID,
-                       "the token has %zu bytes; it takes %d to %d, as from: openssl rand -hex 32",
-                       nbytes, KO_TOKEN_LEAST, KO_TOKEN_MOST);
+        return ko_fail(
+            KOLO_E_INVALID,
+            "the token has %zu bytes; it takes %d to %d, as from: kolorun --make-token FILE",
+            nbytes, KO_TOKEN_LEAST, KO_TOKEN_MOST);
     hmac(token, nbytes, use, sizeof use, secret->key);
     return KOLO_OK;
 }

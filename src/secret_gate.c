@@ -36,11 +36,12 @@ static int check_machine(int fd)
     if (ko_socket_is_within_machine(fd))
         return KOLO_OK;
     ko_socket_peer_name(fd, peer);
-    return ko_fail(KOLO_E_PROTOCOL,
-                   "%s is on another machine, and there is no token to know each other by: set "
-                   "KOLO_AUTH_TOKEN_FILE or KOLO_AUTH_TOKEN on all ranks, or KOLO_AUTH=none to "
-                   "trust the network",
-                   peer);
+    return ko_fail(
+        KOLO_E_PROTOCOL,
+        "%s is on another machine, and there is no token to know each other by: set "
+        "KOLO_AUTH_TOKEN_FILE (kolorun --make-token FILE makes one) or KOLO_AUTH_TOKEN on "
+        "all ranks, or KOLO_AUTH=none to trust the network",
+        peer);
 }
 
 /* ---- the handshake ----------------------------------------------------------------------- */

@@ -1518,6 +1518,28 @@ END
     [[ "$output" == *"other machines need the job's token"* ]]
 }
 
+@test "--make-token makes a file that ranks take, once, and starts nothing" {
+    (umask 0; "$KOLORUN" --make-token "$D/token")
+    [ "$(stat -c %a "$D/token")" = 600 ]
+    [[ "$(cat "$D/token")" =~ ^[0-9a-f]{64}$ ]]
+    KOLO_AUTH_TOKEN_FILE=$D/token "$KOLORUN" -n 2 "${KOLORUN%run}-perf" barrier -n 1 -w 0
+    cp "$D/token" "$D/before"
+    run "$KOLORUN" --make-token "$D/token"
+    [ "$status" -eq 125 ]
+    [ "$output" = "kolorun: --make-token $D/token: it is there already, and stays as it is" ]
+    cmp "$D/token" "$D/before"
+    ln -s none "$D/link"
+    run "$KOLORUN" --make-token "$D/link"
+    [ "$status" -eq 125 ]
+    run "$KOLORUN" --make-token "$D/no/token"
+    [ "$status" -eq 125 ]
+    [ "$output" = "kolorun: --make-token $D/no/token: No such file or directory" ]
+    run "$KOLORUN" --make-token "$D/other" touch "$D/ran"
+    [ "$status" -eq 125 ]
+    [ ! -e "$D/other" ] && [ ! -e "$D/ran" ]
+    [[ "$(PATH= "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr far.example true 2>&1)" == *"(kolorun --make-token FILE makes one)"* ]]
+}
+
 @test "machines that are to meet without a token are refused at once, in one line" {
     local address
     for address in 10.0.0.1 far.example ::2 localhost.example; do

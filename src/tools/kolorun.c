@@ -52,7 +52,8 @@ enum key {
     KEY_PER_NODE,
     KEY_RDZV_CONF,
     KEY_LOCAL_ADDR,
-    KEY_NUMA_BINDING
+    KEY_NUMA_BINDING,
+    KEY_MAKE_TOKEN
 };
 
 static const struct argp_option option_list[] = {
@@ -108,6 +109,9 @@ static const struct argp_option option_list[] = {
      "Give a machine up whose kolorun has been silent for so long; 0: never. Default 30", 2},
     {"run-id", KEY_RUN_ID, "ID", 0, "TORCHELASTIC_RUN_ID, the same on all machines", 2},
     {"rdzv-id", 0, NULL, OPTION_ALIAS, NULL, 2},
+    {"make-token", KEY_MAKE_TOKEN, "FILE", 0,
+     "Start nothing, but make a file with a new token, for KOLO_AUTH_TOKEN_FILE on all machines",
+     2},
 
     {"host", 'H', "HOSTS", 0, "Ranks by host, all on this machine, like localhost:4", 3},
     {"hosts", 0, NULL, OPTION_ALIAS, NULL, 3},
@@ -131,7 +135,7 @@ static const char doc[] =
     "  kolorun -n 4 -x KOLO_DEBUG=INFO --timeout 60 ./prog\n"
     "  kolorun -n 4 --max-restarts 3 --log-dir logs --tee 3 ./prog\n"
     "Two machines, with a token that both have, made in the home of one:\n"
-    "  (umask 077; openssl rand -hex 32 >token); scp -p token 10.0.0.2:\n"
+    "  kolorun --make-token token; scp -p token 10.0.0.2:\n"
     "On both export KOLO_AUTH_TOKEN_FILE=$HOME/token, then one line on each:\n"
     "  kolorun -n 8 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 ./prog\n"
     "  kolorun -n 8 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 ./prog\n"
@@ -169,6 +173,7 @@ struct command {
     bool standalone;
     bool numbers_machines; /* --rdzv-backend c10d */
     const char *endpoint;
+    const char *token_file; /* to be made; nothing is started */
     char endpoint_host[KO_HOST_TEXT], master_host[KO_HOST_TEXT];
     char run_id[32];
 };
@@ -411,6 +416,9 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
     case KEY_ENDPOINT:
         set_address(command, &command->endpoint, arg);
         return 0;
+    case KEY_MAKE_TOKEN:
+        command->token_file = arg;
+        return 0;
     case KEY_BACKEND:
         if (strcmp(arg, "static") && strcmp(arg, "c10d"))
             argp_error(state, "--rdzv-backend is \"%s\"; it takes static or c10d", arg);
@@ -494,36 +502,13 @@ static error_t parse_start(int key, char *arg, struct argp_state *state)
     }
 }
 
-static bool is_option(const struct argp_option *options, const char *name, size_t length)
-{
-    for (; options->name || options->key || options->doc; options++)
-        if (options->name && !strncmp(options->name, name, length) && !options->name[length])
-            return true;
-    return false;
-}
-
-/* Names with underscores, as torchrun's were, are those with hyphens; behind a single hyphen only
- * the whole name of an option, since else it may be a short one's value. */
-static void hyphenate(const struct argp_option *options, char *word)
-{
-    const size_t length = strcspn(word, "=");
-    char *name = strndup(word, length);
-
-    for (char *c = name; c && *c; c++)
-        if (*c == '_')
-            *c = '-';
-    if (name && *name == '-' && (name[1] == '-' || is_option(options, name + 1, length - 1)))
-        memcpy(word, name, length);
-    free(name);
-}
-
 /* After an option comes another, or the program: never a value. */
 static void hyphenate_next(const struct argp_state *state)
 {
     const int next = state->next > 0 ? state->next : 1;
 
     if (next < state->argc)
-        hyphenate(((struct command *)state->input)->all, state->argv[next]);
+        ko_foreign_hyphenate(((struct command *)state->input)->all, state->argv[next]);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -539,12 +524,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         hyphenate_next(state);
         return 0;
     case ARGP_KEY_ARGS: /* the program; what follows it is its own */
+        if (command->token_file)
+            argp_error(state, "--make-token makes a file and starts nothing; give no program");
         ko_foreign_check_program(state, state->next);
         command->options.program = state->argv + state->next;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which program?");
-        return EINVAL;
+        if (!command->token_file)
+            argp_error(state, "which program?");
+        return 0;
     case 'h':
         ko_option_help(state);
         return 0;
@@ -593,7 +581,7 @@ int main(int argc, char **argv)
     if (!open_standard_descriptors() ||
         argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_LONG_ONLY, NULL, &command))
         return KO_EXIT_SELF;
-    code = ko_launch(&command.options);
+    code = command.token_file ? ko_token_make(command.token_file) : ko_launch(&command.options);
     ko_exports_free(&command.options);
     return code;
 }

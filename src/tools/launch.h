@@ -155,6 +155,10 @@ struct ko_token {
  * errno. */
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token);
 
+/* Makes a file, which must not be there yet, with a token for several machines. The exit code,
+ * after saying on stderr what went wrong. */
+int ko_token_make(const char *path);
+
 /* -1 after saying so on stderr if other machines will ask for a token, and there is none, nor a
  * word that none is needed. */
 int ko_token_check(const struct ko_launch_options *options);

@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,29 @@ error_t ko_foreign_parse(int key, struct argp_state *state)
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
+}
+
+/* ---- spelling ----------------------------------------------------------------------------- */
+
+static bool is_option(const struct argp_option *all, const char *name, size_t length)
+{
+    for (; all->name || all->key || all->doc; all++)
+        if (all->name && !strncmp(all->name, name, length) && !all->name[length])
+            return true;
+    return false;
+}
+
+void ko_foreign_hyphenate(const struct argp_option *all, char *word)
+{
+    const size_t length = strcspn(word, "=");
+    char *name = strndup(word, length);
+
+    for (char *c = name; c && *c; c++)
+        if (*c == '_')
+            *c = '-';
+    if (name && *name == '-' && (name[1] == '-' || is_option(all, name + 1, length - 1)))
+        memcpy(word, name, length);
+    free(name);
 }
 
 /* ---- torchrun's variables ---------------------------------------------------------------- */

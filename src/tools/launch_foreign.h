@@ -15,6 +15,10 @@ const struct argp_option *ko_foreign_options(const struct argp_option *own);
 /* Takes one of those; ends the program if it is refused. ARGP_ERR_UNKNOWN: it is none. */
 error_t ko_foreign_parse(int key, struct argp_state *state);
 
+/* Names with underscores, as torchrun's were, are those with hyphens; behind a single hyphen only
+ * the whole name of an option, since else it may be a short one's value. Changes word. */
+void ko_foreign_hyphenate(const struct argp_option *all, char *word);
+
 /* torchrun takes each option from a variable too, --nnodes from PET_NNODES: passes those of the
  * list that are set to the parser. */
 void ko_foreign_environment(const struct argp_option *own, argp_parser_t parse,

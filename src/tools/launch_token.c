@@ -9,6 +9,8 @@
 #include "launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,16 +43,16 @@ static bool is_loopback(const char *host)
 }
 
 /* In hexadecimal digits: spaces around a token do not belong to it. */
-static int write_token(int fd)
+static int write_token(int fd, mode_t mode)
 {
     unsigned char bytes[RANDOM_BYTES];
-    char text[2 * RANDOM_BYTES + 1];
+    char text[2 * RANDOM_BYTES + 2];
 
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
         return -1;
     for (int i = 0; i < RANDOM_BYTES; i++)
-        snprintf(text + 2 * (size_t)i, 3, "%02x", bytes[i]);
-    return fchmod(fd, S_IRUSR) || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1;
+        snprintf(text + 2 * (size_t)i, 4, "%02x\n", bytes[i]);
+    return fchmod(fd, mode) || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1;
 }
 
 int ko_token_hold(const struct ko_launch_options *options, struct ko_token *token)
@@ -59,10 +61,32 @@ int ko_token_hold(const struct ko_launch_options *options, struct ko_token *toke
     if (options->nnodes > 1 || is_given())
         return 0;
     token->fd = memfd_create("kolo-token", MFD_CLOEXEC);
-    if (token->fd < 0 || write_token(token->fd))
+    if (token->fd < 0 || write_token(token->fd, S_IRUSR))
         return -1;
     snprintf(token->path, sizeof token->path, "/proc/%d/fd/%d", (int)getpid(), token->fd);
     return 0;
+}
+
+static int fail_to_make(const char *path)
+{
+    fprintf(stderr, "kolorun: --make-token %s: %s\n", path,
+            errno == EEXIST ? "it is there already, and stays as it is" : strerror(errno));
+    return KO_EXIT_SELF;
+}
+
+/* What others could read at any moment is no token. */
+int ko_token_make(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR), code = 0;
+    const bool is_written = fd >= 0 && !write_token(fd, S_IRUSR | S_IWUSR);
+
+    if (!is_written)
+        code = fail_to_make(path);
+    if (fd >= 0 && close(fd) && is_written)
+        code = fail_to_make(path);
+    if (fd >= 0 && code)
+        unlink(path);
+    return code;
 }
 
 int ko_token_check(const struct ko_launch_options *options)
@@ -70,7 +94,7 @@ int ko_token_check(const struct ko_launch_options *options)
     if (options->nnodes == 1 || is_loopback(options->master_addr) || is_given())
         return 0;
     fprintf(stderr, "kolorun: ranks on other machines need the job's token: set "
-                    "KOLO_AUTH_TOKEN_FILE to a file that holds the same on all of them, or "
-                    "KOLO_AUTH=none to trust the network\n");
+                    "KOLO_AUTH_TOKEN_FILE to a file that holds the same on all of them (kolorun "
+                    "--make-token FILE makes one), or KOLO_AUTH=none to trust the network\n");
     return -1;
 }
