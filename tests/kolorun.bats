@@ -257,6 +257,15 @@ start() {
 -f / true|kolorun: --hostfile: / cannot be read: *
 -H 0.0.0.0:2 true|kolorun: --host: 0.0.0.0 is another machine*
 --numa-binding exclusive true|kolorun: --numa-binding is "exclusive"; it takes node or socket*
+--numa-binding core-complex true|kolorun: --numa-binding is "core-complex"; it takes node or socket; *--bind-to core*
+--bind-to l3cache true|kolorun: --bind-to l3cache: *caches*numa*
+--bind-to core:2 true|kolorun: --bind-to core:2: *one core*
+--bind-to core: true|kolorun: --bind-to core:: *
+--bind-to core:overload-allowed,x true|kolorun: --bind-to core:overload-allowed,x: *
+--bind-to cor true|kolorun: --bind-to is "cor"; it takes *
+--stdin all true|kolorun: --stdin all: rank 0 alone *
+--display map true|kolorun: --display: *--report-bindings*
+--merge-stderr-to-stdout true|kolorun: --merge-stderr-to-stdout: *2>&1*
 --rdzv-conf timeout true|kolorun: --rdzv-conf timeout: it takes NAME=VALUE,...
 --rdzv-conf join_timeout=x true|kolorun: --rdzv-conf is "x"; it takes seconds*
 --rdzv-conf rank=2 --nnodes 2 --master-addr h true|kolorun: --node-rank 2 is not below --nnodes 2
@@ -308,7 +317,7 @@ foreign_rows() {
 
 @test "options of other launchers that mean the same as one here" {
     local use
-    for use in "-N 2" --npernode=2 "-npernode 2" "--ppn 2" "-ppn 2" "-perhost 2" "--n 2" "--np 2" "-n 2 -N 2"; do
+    for use in "-N 2" --npernode=2 "-npernode 2" "--ppn 2" "-ppn 2" "-perhost 2" "--n 2" "--np 2" "-n 2 -N 2" "-c 2" -c2; do
         run "$KOLORUN" $use --no-tag sh -c 'echo $WORLD_SIZE'
         [ "$output" = $'2\n2' ] || { echo "$use: $output"; return 1; }
     done
@@ -320,8 +329,12 @@ foreign_rows() {
     done
     run "$KOLORUN" -genv A 'b c' -env D_E f -x G=h sh -c 'echo "$A $D_E $G"' # D_E keeps its underscore
     [ "$output" = "b c f h" ]
-    run "$KOLORUN" --bind-to package true
-    [ "$status" -eq 0 ]
+    for use in package core:overload-allowed socket:if-supported,overload-allowed package:no-overload; do
+        run "$KOLORUN" --bind-to $use true
+        [ "$status" -eq 0 ] || { echo "$use: $output"; return 1; }
+    done
+    [ "$("$KOLORUN" --stdin none cat <<<words)" = "" ]
+    [ "$("$KOLORUN" -stdin 0 cat <<<words)" = words ]
     start -n 1 --shutdown-timeout 0.2 --timeout 0.2 sh -c 'trap "" TERM; while :; do sleep 0.05; done'
     code=0; wait $job || code=$?
     [ $code -eq 124 ]

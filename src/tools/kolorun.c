@@ -53,7 +53,8 @@ enum key {
     KEY_RDZV_CONF,
     KEY_LOCAL_ADDR,
     KEY_NUMA_BINDING,
-    KEY_MAKE_TOKEN
+    KEY_MAKE_TOKEN,
+    KEY_STDIN
 };
 
 static const struct argp_option option_list[] = {
@@ -63,6 +64,7 @@ static const struct argp_option option_list[] = {
      1},
     {"np", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"n", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
+    {NULL, 'c', "N", OPTION_HIDDEN, NULL, 1}, /* mpirun's */
     {NULL, 'x', "NAME[=VALUE]", 0,
      "Set a variable for every rank; without =VALUE it must be set here", 1},
     {"max-restarts", KEY_RESTARTS, "R", 0,
@@ -118,6 +120,7 @@ static const struct argp_option option_list[] = {
     {"hostfile", 'f', "FILE", 0, "The same from a file with lines like localhost slots=4", 3},
     {"machinefile", 0, NULL, OPTION_ALIAS, NULL, 3},
     {"numa-binding", KEY_NUMA_BINDING, "WHAT", 0, "node is --bind-to numa, socket its own name", 3},
+    {"stdin", KEY_STDIN, "none|0", 0, "none: no rank reads standard input, as all but rank 0", 3},
     {"map-by", KEY_MAP_BY, "ANY", 0, "Taken, and ignored: ranks go by --bind-to", 3},
     {"npernode", 'N', "N", 0, "The same as -n, which counts the ranks of one machine here", 3},
     {"ppn", 0, NULL, OPTION_ALIAS, NULL, 3},
@@ -296,12 +299,11 @@ static error_t parse_foreign(int key, char *arg, struct argp_state *state)
     case 'f':
         take_hostfile(state, command, arg);
         return 0;
-    case KEY_NUMA_BINDING: /* torchrun's word for a NUMA node */
-        if (strcmp(arg, "node") && strcmp(arg, "socket"))
-            argp_error(state,
-                       "--numa-binding is \"%s\"; it takes node or socket; --bind-to has core, too",
-                       arg);
-        command->options.binding = ko_value_binding(state, *arg == 'n' ? "numa" : arg);
+    case KEY_NUMA_BINDING:
+        command->options.binding = ko_value_numa_binding(state, arg);
+        return 0;
+    case KEY_STDIN:
+        command->options.reads_nothing = ko_value_reads_nothing(state, arg);
         return 0;
     case 'N':
         command->nprocs_again = ko_option_whole(state, "-N", arg, 1, KO_LAUNCH_MOST_RANKS);
@@ -471,6 +473,7 @@ static error_t parse_start(int key, char *arg, struct argp_state *state)
     struct command *command = state->input;
 
     switch (key) {
+    case 'c':
     case 'n':
         command->nprocs = ko_value_nprocs(state, arg);
         return 0;

@@ -43,10 +43,11 @@ struct ko_launch_options {
     const char *log_dir;     /* NULL: none was asked for */
     enum ko_binding binding;
     bool reports_bindings;
-    const char *role; /* ROLE_NAME; NULL: default */
-    const char *wdir; /* where kolorun has gone already; NULL: nowhere */
-    bool dry;         /* only print what would be started */
-    char **exports;   /* "NAME=VALUE" each, put into every rank's environment */
+    bool reads_nothing; /* rank 0 has no standard input either */
+    const char *role;   /* ROLE_NAME; NULL: default */
+    const char *wdir;   /* where kolorun has gone already; NULL: nowhere */
+    bool dry;           /* only print what would be started */
+    char **exports;     /* "NAME=VALUE" each, put into every rank's environment */
     int nexports;
     int timeout_ms;    /* of the whole job; 0: none */
     int grace_ms;      /* from SIGTERM to SIGKILL */

@@ -75,17 +75,64 @@ const char *ko_value_streams(struct argp_state *state, const char *what, const c
     return text;
 }
 
+/* Open MPI's "core:overload-allowed,if-supported" asks for no more than "core" does. MPICH's
+ * "core:2" does: two for each rank. */
+static bool is_idle(const char *modifiers)
+{
+    static const char *const words[] = {"overload-allowed", "no-overload", "if-supported",
+                                        "ordered"};
+    const size_t length = strcspn(modifiers, ",:");
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (length == strlen(words[i]) && !strncmp(modifiers, words[i], length))
+            return !modifiers[length] || is_idle(modifiers + length + 1);
+    return false;
+}
+
 enum ko_binding ko_value_binding(struct argp_state *state, const char *text)
 {
     static const char *const names[] = {"none", "core", "numa", "socket", "hwthread"};
+    const size_t length = strcspn(text, ":");
+    const bool is_package = length == 7 && !strncmp(text, "package", 7);
 
-    if (!strcmp(text, "package")) /* Open MPI's word for it since 5.0 */
-        text = "socket";
+    if (length >= 5 && !strncmp(text + length - 5, "cache", 5))
+        argp_error(state,
+                   "--bind-to %s: kolorun binds to no caches; core, or numa for the last level, is "
+                   "nearest",
+                   text);
+    if (text[length] && !is_idle(text + length + 1))
+        argp_error(state,
+                   "--bind-to %s: what is behind the colon cannot be heeded; each rank gets one "
+                   "core, hwthread, numa node or socket",
+                   text);
+    if (is_package) /* Open MPI's word for it since 5.0 */
+        return KO_BIND_SOCKET;
     for (int i = 0; i < 5; i++)
-        if (!strcmp(text, names[i]))
+        if (length == strlen(names[i]) && !strncmp(text, names[i], length))
             return (enum ko_binding)i;
     argp_error(state, "--bind-to is \"%s\"; it takes core, hwthread, numa, socket or none", text);
     return KO_BIND_NONE;
+}
+
+/* torchrun's word for a NUMA node is "node". */
+enum ko_binding ko_value_numa_binding(struct argp_state *state, const char *text)
+{
+    if (!strcmp(text, "node") || !strcmp(text, "socket"))
+        return *text == 'n' ? KO_BIND_NUMA : KO_BIND_SOCKET;
+    argp_error(state,
+               "--numa-binding is \"%s\"; it takes node or socket; --bind-to core gives each rank "
+               "a core of its own%s",
+               text,
+               strcmp(text, "core-complex") != 0 ? "" : ", and those of a cache go by taskset(1)");
+    return KO_BIND_NONE;
+}
+
+bool ko_value_reads_nothing(struct argp_state *state, const char *text)
+{
+    if (strcmp(text, "none") && strcmp(text, "0"))
+        argp_error(state, "--stdin %s: rank 0 alone can read it, by 0, or none; others take a file",
+                   text);
+    return *text == 'n';
 }
 
 /* ---- variables ---------------------------------------------------------------------------- */

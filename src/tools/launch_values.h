@@ -9,6 +9,7 @@
 #include "launch.h"
 
 #include <argp.h>
+#include <stdbool.h>
 
 /* Of a machine. */
 enum { KO_LAUNCH_MOST_RANKS = 4096 };
@@ -22,6 +23,9 @@ int ko_value_nprocs(struct argp_state *state, const char *text);
 
 int ko_value_machines(struct argp_state *state, const char *text);
 enum ko_binding ko_value_binding(struct argp_state *state, const char *text);
+enum ko_binding ko_value_numa_binding(struct argp_state *state, const char *text);
+/* Of --stdin. */
+bool ko_value_reads_nothing(struct argp_state *state, const char *text);
 
 /* text, if ko_logs_mask takes it. */
 const char *ko_value_streams(struct argp_state *state, const char *what, const char *text);

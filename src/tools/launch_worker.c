@@ -112,7 +112,8 @@ static void set_environment(const struct start *start)
 /* Rank 0 reads kolorun's standard input, unless it is a terminal that several would fight for. */
 static bool set_descriptors(const struct start *start)
 {
-    bool reads = start->worker->rank == 0 && (!start->worker->own_group || !isatty(STDIN_FILENO));
+    bool reads = !start->options->reads_nothing && start->worker->rank == 0 &&
+                 (!start->worker->own_group || !isatty(STDIN_FILENO));
     int null = reads ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     if (!reads && (null < 0 || dup2(null, STDIN_FILENO) < 0))
