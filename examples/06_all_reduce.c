@@ -4,6 +4,9 @@
  * call, and nobody says who sends what to whom: kolo chooses that, by how long it would take.
  *
  *     kolorun -n 4 build/bin/06_all_reduce
+ *
+ * An argument is where ranks meet that no launcher has started, as
+ * tcp://host:port?rank=0&world_size=2.
  */
 #include <kolo.h>
 
@@ -15,13 +18,13 @@ static int fail(const char *what)
     return 1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     float mine[3], sum[3];
     kolo_group *world;
     int rank;
 
-    if (kolo_group_join("env://", -1, &world))
+    if (kolo_group_join(argc > 1 ? argv[1] : "env://", -1, &world))
         return fail("joining");
     rank = kolo_group_rank(world);
     for (int i = 0; i < 3; i++)

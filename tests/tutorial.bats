@@ -44,6 +44,20 @@ plain() {
     done
 }
 
+@test "the page's ranks without a launcher meet" {
+    local port command count=0
+    port=$("${TEST_BUILD:-build}/bin/kolorun" printenv MASTER_PORT)
+    while IFS= read -r command; do
+        command=${command//build\/bin/${TEST_BUILD:-build}/bin}
+        command=${command//29512/$port}
+        run env -u RANK -u WORLD_SIZE timeout 60 sh -c "${command//\/tmp\/meet/$D/meet}"
+        [ "$(sort <<<"$output")" = $'rank 0 of 2: 0 1 2 became 10 12 14\nrank 1 of 2: 10 11 12 became 10 12 14' ] ||
+            { echo "$command: $output"; return 1; }
+        count=$((count + 1))
+    done < <(sed -n 's/^\$ \(build.*wait\)$/\1/p' $PAGE)
+    [ $count -eq 2 ]
+}
+
 @test "tasks are handed out over every transport, and by a rank that is alone" {
     for transport in shm tcp; do
         run env KOLO_TRANSPORT=$transport "${TEST_BUILD:-build}/bin/kolorun" -n 4 \
