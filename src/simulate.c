@@ -7,6 +7,7 @@
 
 #include "status.h"
 
+#include <math.h>
 #include <stdint.h>
 
 /* At most so many actions are carried out one by one if the caller does not say. */
@@ -20,6 +21,9 @@ enum { PROBE_ACTIONS = 1000 * 1000 };
 
 /* Of so many ranks the actions are counted. */
 enum { MOST_PROBES = 8 };
+
+/* Actions for an element that differ by this factor are not alike. */
+static const double UNLIKE = 1.25;
 
 /* ---- a part that tells how the rest is ----------------------------------------------------- */
 
@@ -115,8 +119,8 @@ static int probed_rank(const struct ko_paper_call *call, int i)
     return call->n <= MOST_PROBES ? i : (int)((uint64_t)scattered * (uint64_t)call->n >> 32);
 }
 
-/* Actions of all ranks, by a look at some of them; a long call has as many more as it is longer
- * than one of some slices for each rank. */
+/* Actions of a rank on average, by a look at some of them; a long call has as many more as it is
+ * longer than one of some slices for each rank. */
 static int count_actions(const struct ko_paper_call *call, size_t probe_count, double *nactions)
 {
     const int probes = call->n < MOST_PROBES ? call->n : MOST_PROBES;
@@ -131,7 +135,7 @@ static int count_actions(const struct ko_paper_call *call, size_t probe_count, d
             return err;
         found += (double)nactions_of_rank;
     }
-    *nactions = found * call->n / probes;
+    *nactions = found / probes;
     if (probe.count)
         *nactions *= (double)call->count / (double)probe.count;
     return KOLO_OK;
@@ -153,19 +157,53 @@ static size_t part_of(const struct ko_paper_call *call, double nactions, double 
     return part / (6 * call->slice) * (6 * call->slice);
 }
 
-/* The part by which a call of so many actions is told; 0: no part of it. */
-static size_t telling_part(const struct ko_paper_call *call, double nactions, double most)
+static int count_part(const struct ko_paper_call *call, size_t part, double *nactions)
 {
-    const size_t part = call->count ? part_of(call, nactions, most) : 0;
+    const struct ko_paper_call shorter = shortened(call, part);
 
-    return part < call->count ? part : 0;
+    return count_actions(&shorter, part, nactions);
+}
+
+/* Whether the last third of the part has as many actions for its length as the rest of the call
+ * has. Where chunks hold less than a slice a part has all actions, only shorter ones, and tells
+ * nothing of what more of them cost. */
+static int look_at_part(const struct ko_paper_call *call, double nactions, size_t part,
+                        bool *is_like)
+{
+    const size_t before = part / 3 * 2;
+    double of_part = 0, of_before = 0, last, rest;
+    int err = count_part(call, part, &of_part);
+
+    if (!err)
+        err = count_part(call, before, &of_before);
+    last = (of_part - of_before) / (double)(part - before);
+    rest = (nactions - of_part) / (double)(call->count - part);
+    *is_like = 2 * of_part < nactions && last < UNLIKE * rest && rest < UNLIKE * last;
+    return err;
+}
+
+/* The part by which a call is told of which a rank has so many actions; 0: no part of it. */
+static int find_part(const struct ko_paper_call *call, double nactions, double most, size_t *part)
+{
+    const size_t found = call->count ? part_of(call, nactions, most) : 0;
+    bool is_like = false;
+    int err = KOLO_OK;
+
+    if (found && found < call->count)
+        err = look_at_part(call, nactions, found, &is_like);
+    *part = is_like ? found : 0;
+    return err;
 }
 
 /* Whether it can be carried out, wholly or in part. Some parts have up to four times as many
  * actions as are wanted; so may a call of which no part tells. */
-static bool is_feasible(const struct ko_paper_call *call, double nactions, double most)
+static int is_feasible(const struct ko_paper_call *call, double nactions, double most, bool *is)
 {
-    return nactions <= 4 * most || telling_part(call, nactions, most);
+    size_t part = 0;
+    int err = nactions > 4 * most ? find_part(call, nactions, most, &part) : KOLO_OK;
+
+    *is = nactions <= 4 * most || part;
+    return err;
 }
 
 /* Of a buffer that is shorter; the rest is as the last third of that was. */
@@ -173,15 +211,16 @@ static int simulate_part(const struct ko_simulation *simulation, int period, siz
                          double *us)
 {
     const size_t before = part / 3 * 2;
-    double before_us;
+    double before_us, more_us;
     int err = ko_simulate_world(simulation, part, period, us);
 
     if (!err)
         err = ko_simulate_world(simulation, before, period, &before_us);
-    if (!err)
-        *us +=
-            (*us - before_us) / (double)(part - before) * (double)(simulation->call.count - part);
-    return err;
+    if (err)
+        return err;
+    more_us = fmax(*us - before_us, 0);
+    *us += more_us / (double)(part - before) * (double)(simulation->call.count - part);
+    return KOLO_OK;
 }
 
 static int check(const struct ko_paper_call *call)
@@ -193,38 +232,56 @@ static int check(const struct ko_paper_call *call)
     return KOLO_OK;
 }
 
+/* By ranks 0 to period - 1, of which each has so many actions and may carry out `most` of them. */
+static int simulate_by(const struct ko_simulation *simulation, int period, double nactions,
+                       double most, double *us)
+{
+    const struct ko_paper_call *call = &simulation->call;
+    size_t part = 0;
+    int err = nactions > most ? find_part(call, nactions, most, &part) : KOLO_OK;
+
+    if (err)
+        return err;
+    if (part)
+        return simulate_part(simulation, period, part, us);
+    if (nactions <= 4 * most)
+        return ko_simulate_world(simulation, call->count, period, us);
+    return ko_fail(KOLO_E_UNSUPPORTED,
+                   "%s among %d ranks is %.0f actions, more than the %.0f that are simulated",
+                   call->text->name, call->n, nactions * period, most * period);
+}
+
+/* How many ranks stand for all. */
+static int find_period(const struct ko_simulation *simulation, size_t probe, double nactions,
+                       double most, int *period)
+{
+    const struct ko_paper_call *call = &simulation->call;
+    const int each = call->hosts->least;
+    bool is_of_use = !simulation->is_whole && nactions * call->n > FEW_ACTIONS;
+    int err = KOLO_OK;
+
+    if (is_of_use)
+        err = is_feasible(call, nactions, most / each, &is_of_use);
+    *period = !err && is_of_use && is_same_on_all_hosts(call, probe) ? each : call->n;
+    return err;
+}
+
 int ko_simulate(const struct ko_simulation *simulation, double *us)
 {
     const struct ko_paper_call *call = &simulation->call;
     const double most = simulation->most_actions ? (double)simulation->most_actions : USUAL_ACTIONS;
-    double nactions = 0, fewest;
-    size_t probe = 0, part = 0;
+    double nactions = 0;
+    size_t probe = 0;
     int period, err = check(call);
 
-    if (err)
-        return err;
-    period = call->n;
-    err = measure_probe(call, &probe);
+    if (!err)
+        err = measure_probe(call, &probe);
     if (!err)
         err = count_actions(call, probe, &nactions);
-    if (err)
-        return err;
-    fewest = nactions * call->hosts->least / call->n;
-    if (!simulation->is_whole && nactions > FEW_ACTIONS && is_feasible(call, fewest, most) &&
-        is_same_on_all_hosts(call, probe)) {
-        nactions = fewest;
-        period = call->hosts->least;
-    }
-    if (nactions > most)
-        part = telling_part(call, nactions, most);
-    if (part)
-        err = simulate_part(simulation, period, part, us);
-    else if (is_feasible(call, nactions, most))
-        err = ko_simulate_world(simulation, call->count, period, us);
-    else
-        err = ko_fail(KOLO_E_UNSUPPORTED,
-                      "%s among %d ranks is %.0f actions, more than the %.0f that are simulated",
-                      call->text->name, call->n, nactions, most);
+    if (!err)
+        err = find_period(simulation, probe, nactions, most, &period);
+    if (!err)
+        err = simulate_by(simulation, period, nactions, most / period, us);
     if (!err)
         *us += simulation->costs->call;
     return err;

@@ -4,12 +4,14 @@
  */
 #include "layout.h"
 #include "predictions.h"
+#include "sanitized.h"
 #include "simulate_world.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +149,65 @@ static void long_calls_are_extended(void **state)
             predict_wholly(KO_ALL_REDUCE, names[i], 8, 4, 1 << 20, &ko_default_costs, 6000, false);
 
         assert_close(part, whole, 0.02);
+    }
+}
+
+/* A number of 0 to n - 1, the next of a seed. */
+static unsigned draw(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1103515245 + 12345;
+    return (*seed >> 8) % n;
+}
+
+/* Microseconds; 0: too large to be simulated. */
+static double predict_usual(const struct ko_paper_text *text, int n, int per_host, size_t nbytes,
+                            const struct ko_costs *costs)
+{
+    struct ko_simulation simulation = predicted_call(text, n, per_host, nbytes, costs);
+    double us = 0;
+    int err;
+
+    simulation.element = 1;
+    simulation.call.slice = 131072; /* as usual */
+    simulation.most_actions = 6000; /* as for a choice */
+    err = ko_simulate(&simulation, &us);
+    free((void *)(uintptr_t)simulation.call.hosts);
+    assert_true(!err || err == KOLO_E_UNSUPPORTED);
+    return us;
+}
+
+static void assert_growing(const struct ko_paper_text *text, int n, int per_host, double cores)
+{
+    struct ko_costs costs = ko_default_costs;
+    double last = 0;
+
+    costs.cores = cores;
+    for (size_t nbytes = 1024; nbytes <= 512 << 20; nbytes *= 2) {
+        const double us = predict_usual(text, n, per_host, nbytes, &costs);
+
+        assert_true(us >= 0);
+        if (us > 0 && us < 0.99 * last)
+            fail_msg("%s among %d ranks, %d on a host: %zu bytes take %g us, half of them %g",
+                     text->name, n, per_host, nbytes, us, last);
+        last = us > 0 ? us : last;
+    }
+}
+
+/* Whether they are carried out whole or in part: samples of texts, ranks and hosts with a core for
+ * each rank, since those who take turns on one may be done sooner with longer messages. */
+static void longer_calls_take_longer(void **state)
+{
+    unsigned seed = 1;
+
+    (void)state;
+    assert_growing(predicted_text(KO_BROADCAST, "scatter"), 1000, 8, 2);
+    for (int i = 0; i < (IS_SANITIZED ? 15 : 60); i++) {
+        const int row = (int)draw(&seed, (unsigned)ko_npaper_texts);
+        const int per_host = 1 << draw(&seed, 5), nhosts = 2 + (int)draw(&seed, 7);
+        const struct ko_paper_text *text = &ko_paper_texts[row];
+
+        if (text->what != KO_BARRIER && (per_host > 1 || !(text->flags & KO_SPREAD)))
+            assert_growing(text, nhosts * per_host, per_host, per_host);
     }
 }
 
@@ -488,6 +549,7 @@ int main(void)
         cmocka_unit_test(trees_take_as_long_as_they_are_deep),
         cmocka_unit_test(one_host_stands_for_all),
         cmocka_unit_test(long_calls_are_extended),
+        cmocka_unit_test(longer_calls_take_longer),
         cmocka_unit_test(costs_follow_the_footprint),
         cmocka_unit_test(the_footprint_is_that_of_all_buffers),
         cmocka_unit_test(what_was_touched_last_is_near),
