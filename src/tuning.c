@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char HEADER[] = "kolo tuning 1";
+static const char HEADER[] = "kolo tuning 2";
 static const char HOW[] = "make a new one with kolo-perf --tune";
 
 struct number {
@@ -165,15 +165,50 @@ static int next_line(struct reader *reader)
     return KOLO_OK;
 }
 
-static int read_head(struct reader *reader)
+/* "0.1.0, slices of 131072 bytes": with which costs were measured, as they hold for no others. */
+static int name_maker(char *text, size_t nbytes)
+{
+    int64_t slice_bytes = 0;
+    int err = ko_config_number(KO_CONFIG_SLICE_BYTES, &slice_bytes);
+
+    if (!err)
+        snprintf(text, nbytes, "%s, slices of %lld bytes", kolo_version(), (long long)slice_bytes);
+    return err;
+}
+
+static int read_format(struct reader *reader)
+{
+    const size_t length = strcspn(HEADER, "0123456789");
+    int err = next_line(reader);
+
+    if (err || !strcmp(reader->text, HEADER))
+        return err;
+    if (strncmp(reader->text, HEADER, length) != 0)
+        return wrong(reader, "this is no tuning file");
+    return wrong(reader, "this tuning file is stale: another version of kolo wrote it");
+}
+
+static int read_maker(struct reader *reader)
+{
+    char maker[LINE_BYTES], what[2 * LINE_BYTES + 64];
+    int err = next_line(reader);
+
+    if (!err && strncmp(reader->text, "kolo ", 5) != 0)
+        err = wrong(reader, "the version of kolo is missing");
+    if (!err)
+        err = name_maker(maker, sizeof maker);
+    if (err || reader->is_of_any || !strcmp(reader->text + 5, maker))
+        return err;
+    snprintf(what, sizeof what, "it is stale: kolo %.200s measured it, but this is kolo %s",
+             reader->text + 5, maker);
+    return wrong(reader, what);
+}
+
+static int read_machine(struct reader *reader)
 {
     char machine[LINE_BYTES], what[2 * LINE_BYTES + 64];
     int err = next_line(reader);
 
-    if (!err && strcmp(reader->text, HEADER) != 0)
-        err = wrong(reader, "this is no tuning file of this version of kolo");
-    if (!err)
-        err = next_line(reader);
     if (err)
         return err;
     ko_tuning_machine(machine, sizeof machine);
@@ -284,7 +319,11 @@ static int read_file(struct reader *reader, struct ko_costs *costs)
     if (!reader->file)
         return ko_fail(KOLO_E_INVALID, "%s: %s cannot be read: %s; %s", reader->name, reader->path,
                        strerror(errno), HOW);
-    err = read_head(reader);
+    err = read_format(reader);
+    if (!err)
+        err = read_maker(reader);
+    if (!err)
+        err = read_machine(reader);
     if (!err)
         err = read_numbers(reader, &read);
     fclose(reader->file);
@@ -325,12 +364,12 @@ static int fail_write(const char *path)
                    strerror(errno));
 }
 
-static int write_all(FILE *file, const struct ko_costs *costs)
+static int write_all(FILE *file, const char *maker, const struct ko_costs *costs)
 {
     char machine[LINE_BYTES];
 
     ko_tuning_machine(machine, sizeof machine);
-    fprintf(file, "%s\nmachine %s\n", HEADER, machine);
+    fprintf(file, "%s\nkolo %s\nmachine %s\n", HEADER, maker, machine);
     for (size_t i = 0; i < NNUMBERS; i++)
         fprintf(file, "%s %.6g\n", numbers[i].name, value(costs, &numbers[i]));
     fprintf(file, "end\n");
@@ -339,10 +378,12 @@ static int write_all(FILE *file, const struct ko_costs *costs)
 
 int ko_tuning_write(const char *path, const struct ko_costs *costs)
 {
-    char half[4096];
+    char half[4096], maker[LINE_BYTES];
     FILE *file;
     int failed, err = ko_costs_check(costs);
 
+    if (!err)
+        err = name_maker(maker, sizeof maker);
     if (err)
         return err;
     if ((size_t)snprintf(half, sizeof half, "%s.%d", path, (int)getpid()) >= sizeof half)
@@ -350,7 +391,7 @@ int ko_tuning_write(const char *path, const struct ko_costs *costs)
     file = fopen(half, "we");
     if (!file)
         return fail_write(half);
-    failed = write_all(file, costs);
+    failed = write_all(file, maker, costs);
     failed |= fclose(file);
     if (failed || rename(half, path)) {
         err = fail_write(path);

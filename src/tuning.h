@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * tuning.h: costs that were measured on a machine, in a file:
- *   kolo tuning 1
+ *   kolo tuning 2
+ *   kolo 0.1.0, slices of 131072 bytes
  *   machine AMD EPYC 9354 family 25 model 17 stepping 1, 32 cores, caches of 1024 and 262144 KiB
  *   local.latency 0.05
  *   ... one line for each number, in microseconds, bytes or cores
@@ -17,11 +18,13 @@
 
 /* What this process goes by: the file that KOLO_TUNING names, or what usually holds, with this
  * machine's cores. KOLO_E_INVALID if the file is not one, is cut off, or is of another machine, as
- * one of more cores is; the text names the file, the line and what to do. */
+ * one of more cores is, or was measured by another version of kolo or with other KOLO_SLICE_BYTES;
+ * the text names the file, the line and what to do. */
 int ko_tuning_get(struct ko_costs *costs);
 
 int ko_tuning_read(const char *path, struct ko_costs *costs);
-/* The same of a file that may be of another machine; name is what has said its path. */
+/* The same of a file that may be of another machine, version or slice; name is what has said its
+ * path. */
 int ko_tuning_read_any(const char *name, const char *path, struct ko_costs *costs);
 
 /* What usually holds, with this machine's cores. */

@@ -243,6 +243,12 @@ static void costs_survive_a_file(void **state)
     setenv("KOLO_TUNING", scratch->path, 1);
     assert_int_equal(ko_tuning_get(&read), 0);
     assert_memory_equal(&read, &costs, sizeof costs);
+    setenv("KOLO_SLICE_BYTES", "64K", 1);
+    assert_int_equal(ko_tuning_get(&read), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "but this is kolo"));
+    assert_non_null(strstr(kolo_last_error(), "slices of 65536 bytes; make a new one"));
+    assert_int_equal(ko_tuning_read_any("--costs", scratch->path, &read), 0);
+    unsetenv("KOLO_SLICE_BYTES");
     unsetenv("KOLO_TUNING");
     assert_int_equal(ko_tuning_get(&read), 0);
     assert_true(read.cores >= 1);
@@ -301,21 +307,24 @@ static void wrong_files_are_refused(void **state)
     static const struct {
         const char *from, *to, *end, *says;
     } cases[] = {
-        {"kolo tuning 1", "kolo tuning 9", NULL, "line 1: this is no tuning file of this version"},
-        {"kolo tuning 1\n", "", NULL, "line 1: this is no tuning file"},
-        {"machine ", "machine Z80 and ", NULL, "line 2: it was measured on \"Z80 and "},
-        {"machine ", "engine ", NULL, "line 2: the machine is missing"},
-        {"local.latency ", "local.latency x", NULL, "line 3: what follows the name is no number"},
+        {"kolo tuning 2", "kolo tuning 1", NULL, "line 1: this tuning file is stale"},
+        {"kolo tuning 2\n", "", NULL, "line 1: this is no tuning file"},
+        {"kolo 0", "kolo 990", NULL, "line 2: it is stale: kolo 990."},
+        {"slices of ", "slices of 9", NULL, "line 2: it is stale: kolo "},
+        {"kolo 0", "made by 0", NULL, "line 2: the version of kolo is missing"},
+        {"machine ", "machine Z80 and ", NULL, "line 3: it was measured on \"Z80 and "},
+        {"machine ", "engine ", NULL, "line 3: the machine is missing"},
+        {"local.latency ", "local.latency x", NULL, "line 4: what follows the name is no number"},
         {"local.latency ", "local.latency -", NULL, "local.latency is -0.06, which it cannot be"},
-        {"local.latency ", "local.latency", NULL, "line 3: this is no name with a number"},
-        {"local.latency ", "local.lateness ", NULL, "line 3: no number has this name"},
-        {"local.send ", "local.latency ", NULL, "line 4: the number is there twice"},
+        {"local.latency ", "local.latency", NULL, "line 4: this is no name with a number"},
+        {"local.latency ", "local.lateness ", NULL, "line 4: no number has this name"},
+        {"local.send ", "local.latency ", NULL, "line 5: the number is there twice"},
         {"local.latency 0.06\n", "", NULL, "local.latency is missing"},
-        {"local.latency ", "local.latency nan", "0.06", "line 3: the line is too long, or cut off"},
+        {"local.latency ", "local.latency nan", "0.06", "line 4: the line is too long, or cut off"},
         {"\ncores 1", "\ncores 0.5", NULL, "cores is 0.5"},
         {"\ncores 1", "\ncores 65000", NULL, "cores is 65000, but this machine has "},
-        {"\nend\n", "\nend\nkolo tuning 1\n", NULL, "there is more behind the \"end\""},
-        {", caches of ", ", caches of 1", NULL, "line 2: it was measured on "},
+        {"\nend\n", "\nend\nkolo tuning 2\n", NULL, "there is more behind the \"end\""},
+        {", caches of ", ", caches of 1", NULL, "line 3: it was measured on "},
         {"kolo", "kolo", "call", "the file ends without its \"end\""},
         {"kolo", "kolo", "06\n", "the line is too long, or cut off"},
     };
