@@ -26,8 +26,38 @@ struct shape {
     int sizes[MOST_RANKS];
 };
 
-/* Ranks in the order of their hosts; the smallest host first; dealt out to the hosts in turn. */
-enum order { LARGEST_FIRST, SMALLEST_FIRST, DEALT, NORDERS };
+/* Ranks in the order of their hosts; the smallest host first; dealt out to the hosts in turn; hosts
+ * in any order. */
+enum order { LARGEST_FIRST, SMALLEST_FIRST, DEALT, SHUFFLED, NORDERS };
+
+/* Without the argument "all" only one shape of so many is shuffled as well. */
+enum { SHUFFLED_OF = 6 };
+
+/* The same for each shape in every run, and another one for each. */
+static unsigned seed_of(const struct shape *shape)
+{
+    unsigned seed = (unsigned)shape->n;
+
+    for (int h = 0; h < shape->nhosts; h++)
+        seed = (seed ^ (unsigned)shape->sizes[h]) * 2654435761U;
+    return seed ^ seed >> 16;
+}
+
+/* Which host is the i-th. */
+static void put_in_order(const struct shape *shape, enum order order, int hosts[MOST_RANKS])
+{
+    unsigned seed = seed_of(shape);
+
+    for (int i = 0; i < shape->nhosts; i++)
+        hosts[i] = order == SMALLEST_FIRST ? shape->nhosts - 1 - i : i;
+    for (int i = shape->nhosts - 1; order == SHUFFLED && i > 0; i--) {
+        const int j = (int)((seed >> 8) % (unsigned)(i + 1)), host = hosts[i];
+
+        hosts[i] = hosts[j];
+        hosts[j] = host;
+        seed = seed * 1103515245 + 12345;
+    }
+}
 
 static struct ko_hosts *lay_out(const struct shape *shape, enum order order)
 {
@@ -35,14 +65,12 @@ static struct ko_hosts *lay_out(const struct shape *shape, enum order order)
                                         "i", "j", "k", "l", "m", "n", "o", "p"};
     const char *machines[MOST_RANKS];
     struct ko_hosts *hosts;
-    int rank = 0;
+    int rank = 0, of[MOST_RANKS];
 
-    for (int i = 0; order != DEALT && i < shape->nhosts; i++) {
-        const int h = order == LARGEST_FIRST ? i : shape->nhosts - 1 - i;
-
-        for (int k = 0; k < shape->sizes[h]; k++)
-            machines[rank++] = names[h];
-    }
+    put_in_order(shape, order, of);
+    for (int i = 0; order != DEALT && i < shape->nhosts; i++)
+        for (int k = 0; k < shape->sizes[of[i]]; k++)
+            machines[rank++] = names[of[i]];
     for (int k = 0; order == DEALT && rank < shape->n; k++)
         for (int h = 0; h < shape->nhosts; h++)
             if (k < shape->sizes[h])
@@ -281,7 +309,9 @@ static void prove_counts(const struct proof *proof, struct ko_paper_call *call, 
 /* What goes with two slots goes with more: samples. */
 static void prove_shape(const struct proof *proof, const struct shape *shape)
 {
-    for (int order = 0; order < NORDERS; order++) {
+    const bool is_shuffled = proof->is_whole || seed_of(shape) % SHUFFLED_OF == 0;
+
+    for (int order = 0; order < NORDERS - !is_shuffled; order++) {
         struct ko_hosts *hosts = lay_out(shape, (enum order)order);
         struct ko_paper_call call = {
             .text = proof->text, .n = shape->n, .slice = SLICE, .hosts = hosts};
