@@ -2,9 +2,10 @@
  *
  * KOLO_DETERMINISTIC: sums of floats have the bits of one sum in the order of the ranks, whatever
  * the count, the type, the collective, the algorithm asked for, the transport and the hosts: so do
- * averages, and sums of what each rank multiplies. Smaller floats are summed in float32.
+ * averages, products, and sums of what each rank multiplies. Smaller floats are summed in float32.
  */
 #include "dtype.h"
+#include "elements.h"
 #include "kolo.h"
 #include "ranks.h"
 #include "sanitized.h"
@@ -24,7 +25,7 @@ enum { MOST = 40000 };
 /* What is reduced, and how. */
 struct kind {
     kolo_dtype dtype;
-    kolo_op op;     /* SUM or AVG */
+    kolo_op op;     /* SUM, AVG or PROD */
     bool is_scaled; /* each rank multiplies first */
 };
 
@@ -33,6 +34,12 @@ struct kind {
 static void store(kolo_dtype dtype, void *buffer, size_t i, double value)
 {
     switch (dtype) {
+    case KOLO_FLOAT8_E4M3:
+        ((uint8_t *)buffer)[i] = ko_float8_e4m3_of_float((float)value);
+        return;
+    case KOLO_FLOAT8_E5M2:
+        ((uint8_t *)buffer)[i] = ko_float8_e5m2_of_float((float)value);
+        return;
     case KOLO_FLOAT16:
         ((uint16_t *)buffer)[i] = ko_float16_of_float((float)value);
         return;
@@ -50,6 +57,10 @@ static void store(kolo_dtype dtype, void *buffer, size_t i, double value)
 static double rounded(kolo_dtype dtype, double value)
 {
     switch (dtype) {
+    case KOLO_FLOAT8_E4M3:
+        return (double)ko_float_of_float8_e4m3(ko_float8_e4m3_of_float((float)value));
+    case KOLO_FLOAT8_E5M2:
+        return (double)ko_float_of_float8_e5m2(ko_float8_e5m2_of_float((float)value));
     case KOLO_FLOAT16:
         return (double)ko_float_of_float16(ko_float16_of_float((float)value));
     case KOLO_BFLOAT16:
@@ -79,13 +90,24 @@ static double mixed(int rank, size_t i)
  * shows even in smaller floats, whose sums of nothing but such elements are nearly exact. */
 static double element(kolo_dtype dtype, int n, int rank, size_t i)
 {
+    const bool is_byte = kolo_dtype_size(dtype) == 1;
     const double first = 128 * (1 + mixed(0, i) * 0x1p-10), value = mixed(rank, i) * 0x1p-6;
+    const double large = is_byte ? 1 : dtype == KOLO_FLOAT16 ? 128 : 1e6;
 
     if (i % 2)
-        return rounded(dtype, mixed(rank, i));
+        return rounded(dtype, mixed(rank, i) * (is_byte ? 0x1p-5 : 1));
     if (rank % (n - 1) == 0)
-        return rounded(dtype, (rank ? -1 : 1) * (dtype == KOLO_FLOAT16 ? 128 : 1e6) * first);
+        return rounded(dtype, (rank ? -1 : 1) * large * first);
     return rounded(dtype, value);
+}
+
+/* From a half to one, with as many digits as the type has: what a product loses depends on where.
+ */
+static double part(kolo_dtype dtype, int rank, size_t i)
+{
+    const double value = mixed(rank, i) * 0x1p7;
+
+    return rounded(dtype, 0.5 + 0.5 * (value - (double)(int64_t)value) * (value < 0 ? -1 : 1));
 }
 
 /* The same for the first and the last. */
@@ -97,7 +119,8 @@ static double factor(int n, int rank)
 /* What a rank adds. */
 static double summand(const struct kind *kind, int n, int rank, size_t i)
 {
-    const double value = element(kind->dtype, n, rank, i);
+    const double value =
+        kind->op == KOLO_PROD ? part(kind->dtype, rank, i) : element(kind->dtype, n, rank, i);
 
     if (!kind->is_scaled)
         return value;
@@ -111,7 +134,10 @@ static double sum_of_doubles(const struct kind *kind, int n, size_t i)
     double sum = summand(kind, n, 0, i);
 
     for (int rank = 1; rank < n; rank++)
-        sum += summand(kind, n, rank, i);
+        if (kind->op == KOLO_PROD)
+            sum *= summand(kind, n, rank, i);
+        else
+            sum += summand(kind, n, rank, i);
     return kind->op == KOLO_AVG ? sum / n : sum;
 }
 
@@ -120,7 +146,10 @@ static float sum_of_floats(const struct kind *kind, int n, size_t i)
     float sum = (float)summand(kind, n, 0, i);
 
     for (int rank = 1; rank < n; rank++)
-        sum += (float)summand(kind, n, rank, i);
+        if (kind->op == KOLO_PROD)
+            sum *= (float)summand(kind, n, rank, i);
+        else
+            sum += (float)summand(kind, n, rank, i);
     return kind->op == KOLO_AVG ? sum / (float)n : sum;
 }
 
@@ -183,7 +212,8 @@ static int reduce_all_counts(kolo_group *group, const struct kind *kind, struct 
     if (kind->is_scaled && kolo_op_premul_sum(group, factor(n, rank), &op))
         return ranks_fail("premul_sum");
     for (size_t i = 0; i < MOST; i++)
-        store(kind->dtype, buffers->in, i, element(kind->dtype, n, rank, i));
+        store(kind->dtype, buffers->in, i,
+              summand(&(struct kind){kind->dtype, kind->op, false}, n, rank, i));
     expect(kind, n, buffers->expected);
     for (size_t i = 0; i < sizeof counts / sizeof *counts && !failed; i++)
         failed = reduce_all_ways(group, kind, buffers, op, counts[i]);
@@ -194,7 +224,8 @@ static int reduce_all_counts(kolo_group *group, const struct kind *kind, struct 
 
 static int reduce_all_kinds(kolo_group *group, void *argument)
 {
-    static const kolo_dtype dtypes[] = {KOLO_FLOAT32, KOLO_FLOAT16, KOLO_BFLOAT16, KOLO_FLOAT64};
+    static const kolo_dtype dtypes[] = {KOLO_FLOAT32, KOLO_FLOAT16,     KOLO_BFLOAT16,
+                                        KOLO_FLOAT64, KOLO_FLOAT8_E4M3, KOLO_FLOAT8_E5M2};
     struct buffers *buffers = malloc(sizeof *buffers);
     int failed = 0;
 
@@ -204,9 +235,10 @@ static int reduce_all_kinds(kolo_group *group, void *argument)
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         const struct kind kinds[] = {{dtypes[i], KOLO_SUM, false},
                                      {dtypes[i], KOLO_AVG, false},
-                                     {dtypes[i], KOLO_SUM, true}};
+                                     {dtypes[i], KOLO_SUM, true},
+                                     {dtypes[i], KOLO_PROD, false}};
 
-        for (int k = 0; k < 3 && !failed; k++)
+        for (int k = 0; k < 4 && !failed; k++)
             failed = reduce_all_counts(group, &kinds[k], buffers);
     }
     free(buffers);
