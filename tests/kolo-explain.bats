@@ -60,7 +60,9 @@ root_option() {
 @test "every algorithm is told as JSON, of odd sizes and in small slices" {
     local collective algorithm
     while read -r collective algorithm most; do
-        [ "$algorithm" = bruck ] && [ "$collective" = all_to_all ] && continue
+        case "$collective $algorithm" in
+        "all_to_all bruck" | "all_to_all hierarchical") continue ;; # all blocks fit into a slice
+        esac
         "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 5 --count 7 --slice 2 --slots 2 \
             $(root_option "$collective" 3) --json >>"$D/all.json"
         "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 3 --count 0 --json >>"$D/all.json"
