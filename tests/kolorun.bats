@@ -1549,7 +1549,8 @@ END
     [ "$output" = "kolorun: --make-token $D/no/token: No such file or directory" ]
     run "$KOLORUN" --make-token "$D/other" touch "$D/ran"
     [ "$status" -eq 125 ]
-    [ ! -e "$D/other" ] && [ ! -e "$D/ran" ]
+    [ ! -e "$D/other" ]
+    [ ! -e "$D/ran" ]
     [[ "$(PATH= "$KOLORUN" --nnodes 2 --node-rank 0 --master-addr far.example true 2>&1)" == *"(kolorun --make-token FILE makes one)"* ]]
 }
 
