@@ -183,20 +183,31 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment)
     return ko_segment_begin(nbytes, nbytes, segment);
 }
 
-int ko_segment_reserve(void *from, size_t nbytes)
+/* Gives the pages around these bytes memory. False if there is none, of which the kernel says that
+ * the address is bad. */
+static bool populate(void *from, size_t nbytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)from % page;
-    int err = check_spare(nbytes);
+    int error;
 
-    if (err)
-        return err;
     if (ko_fault(KO_FAULT_PAGES))
-        errno = EFAULT;
-    else if (!madvise((char *)from - before, before + nbytes, MADV_POPULATE_WRITE))
-        return KOLO_OK;
-    if (errno == EINVAL) /* an older kernel: all has been reserved at once */
-        return KOLO_OK;
-    return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes of a shared segment", nbytes);
+        return false;
+    do
+        error = madvise((char *)from - before, before + nbytes, MADV_POPULATE_WRITE) ? errno : 0;
+    while (error == EINTR || error == EAGAIN);
+    return !error || error == EINVAL; /* an older kernel: all has been reserved at once */
+}
+
+int ko_segment_reserve(void *from, size_t nbytes)
+{
+    const int err = check_spare(nbytes);
+
+    if (err || populate(from, nbytes))
+        return err;
+    return ko_fail(KOLO_E_NOMEM,
+                   "there is no memory for %zu bytes of a shared segment, for a long slice (fewer "
+                   "groups at once, or smaller KOLO_SLICE_BYTES and KOLO_SLOTS, take less)",
+                   nbytes);
 }
 
 struct ko_segment *ko_segment_find(uint64_t id)
