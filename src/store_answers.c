@@ -143,6 +143,27 @@ static void finish_item(struct ko_session *session, const uint8_t *items, const 
     session->scan.done_nbytes = nbytes;
 }
 
+/* Deals with an item, of left that there are, and moves *at past it. */
+typedef int (*deal_with)(struct ko_session *session, const uint8_t **at, size_t left);
+
+/* Deals with the n items of a list from the one that is next, until one is no KOLO_OK; KO_AGAIN
+ * also once the turn is over. */
+static int deal_with_items(struct ko_session *session, uint64_t n, const uint8_t *items,
+                           deal_with deal)
+{
+    const uint8_t *at;
+    int err = KOLO_OK;
+
+    while (session->scan.done < n && !err) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        at = next_item(session, items);
+        err = deal(session, &at, (size_t)(n - session->scan.done));
+        finish_item(session, items, at);
+    }
+    return err;
+}
+
 static void rewind_items(struct ko_session *session)
 {
     session->scan.done = 0;
@@ -173,25 +194,24 @@ static int wait_for_one(struct ko_session *session, const uint8_t *args)
     return ko_table_wait(session->service->table, &key, 1, &session->waiter);
 }
 
+static int wait_if_absent(struct ko_session *session, const uint8_t **at, size_t left)
+{
+    struct ko_table *table = session->service->table;
+    kolo_bytes key = ko_list_next(at);
+
+    return ko_table_has(table, key) ? KOLO_OK
+                                    : ko_table_wait_for(table, key, left, &session->waiter);
+}
+
 /* KOLO_OK if n keys at keys are all there, or those have come that were not; KO_AGAIN once the
  * session waits for them, or its turn is over. */
 static int wait_for_all(struct ko_session *session, uint64_t n, const uint8_t *keys)
 {
-    struct ko_table *table = session->service->table;
-    const uint8_t *at;
-    kolo_bytes key;
-    int err = KOLO_OK;
+    int err = deal_with_items(session, n, keys, wait_if_absent);
 
-    while (session->scan.done < n && !err) {
-        if (session->left <= 0)
-            return KO_AGAIN;
-        at = next_item(session, keys);
-        key = ko_list_next(&at);
-        if (!ko_table_has(table, key))
-            err = ko_table_wait_for(table, key, (size_t)(n - session->scan.done), &session->waiter);
-        finish_item(session, keys, at);
-    }
-    return err || !session->waiter.is_held ? err : ko_table_wait_end(table, &session->waiter);
+    return err || !session->waiter.is_held
+               ? err
+               : ko_table_wait_end(session->service->table, &session->waiter);
 }
 
 static int answer_wait(struct ko_session *session, const uint8_t *args)
@@ -267,22 +287,19 @@ static int answer_multi_get(struct ko_session *session, const uint8_t *args)
     return err;
 }
 
+static int set_one(struct ko_session *session, const uint8_t **at, size_t left)
+{
+    kolo_bytes key = ko_list_next(at);
+
+    (void)left;
+    return ko_table_set(session->service->table, key, ko_list_next(at));
+}
+
 static int answer_multi_set(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
-    const uint8_t *at;
-    kolo_bytes key;
-    int err = KOLO_OK;
 
-    while (session->scan.done < n && !err) {
-        if (session->left <= 0)
-            return KO_AGAIN;
-        at = next_item(session, args);
-        key = ko_list_next(&at);
-        err = ko_table_set(session->service->table, key, ko_list_next(&at));
-        finish_item(session, args, at);
-    }
-    return err;
+    return deal_with_items(session, n, args, set_one);
 }
 
 static int answer_num_keys(struct ko_session *session, const uint8_t *args)
