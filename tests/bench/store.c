@@ -29,7 +29,6 @@
 #include <unistd.h>
 
 enum { USUAL_FILES = 1024 };
-enum { LISTED = 131072, KEY_NBYTES = 8, LARGE = 4 << 20, FLOOD = 64 << 20 };
 enum { THREADS = 8, CROWD = 5000, WAITS = 10000, EVENTS = 512, PROBES = 20000, HELD = 400 };
 
 static const double seconds_of_rate = 2;
@@ -421,118 +420,9 @@ static void be_slow(int port)
     }
 }
 
-/* ---- clients that make work --------------------------------------------------------------- */
+#include "store_floods.h"
 
-static char *put_u64(char *at, uint64_t number)
-{
-    for (int i = 0; i < 8; i++)
-        *at++ = (char)(number >> (8 * i));
-    return at;
-}
-
-/* The i-th of a list's keys, which all are of one length. */
-static char *put_key(char *at, const char *name, size_t i)
-{
-    at = put_u64(at, KEY_NBYTES);
-    return at + sprintf(at, "/%s%06zu", name, i);
-}
-
-/* A list with a value of no bytes behind each key, or without. */
-static char *put_list(char *at, char opcode, const char *name, bool has_values)
-{
-    *at++ = opcode;
-    at = put_u64(at, LISTED);
-    for (size_t i = 0; i < LISTED; i++) {
-        at = put_key(at, name, i);
-        at = has_values ? put_u64(at, 0) : at;
-    }
-    return at;
-}
-
-/* Sends all of it over and over, and reads what comes. */
-static void flood(int port, const char *bytes, size_t nbytes)
-{
-    int fd = enter(port);
-    struct pollfd poll_fd = {.fd = fd, .events = POLLIN | POLLOUT};
-    char heard[4096];
-    size_t at = 0;
-    ssize_t n;
-
-    (void)!send(fd, HELLO, sizeof HELLO - 1, MSG_NOSIGNAL);
-    while (poll(&poll_fd, 1, -1) > 0) {
-        if (poll_fd.revents & POLLIN && recv(fd, heard, sizeof heard, MSG_DONTWAIT) == 0)
-            break;
-        n = send(fd, bytes + at, nbytes - at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        at = n > 0 ? (at + (size_t)n) % nbytes : at;
-    }
-    check(false, "a hostile client's connection");
-}
-
-static char *new_flood(void)
-{
-    char *bytes = malloc(FLOOD);
-
-    check(bytes != NULL, "memory");
-    return bytes;
-}
-
-static void be_many_sets(int port)
-{
-    char *bytes = new_flood();
-    char *at = bytes;
-
-    for (size_t i = 0; i < LISTED; i++) {
-        *at++ = 1;
-        at = put_u64(put_key(at, "s", i % 100), 0);
-    }
-    flood(port, bytes, (size_t)(at - bytes));
-}
-
-/* A large value, and bytes one by one behind it. */
-static void be_many_appends(int port)
-{
-    char *bytes = new_flood();
-    char *at = bytes;
-
-    *at++ = 1;
-    at = put_u64(put_key(at, "a", 0), LARGE);
-    memset(at, 'x', LARGE);
-    at += LARGE;
-    for (size_t i = 0; i < LISTED; i++) {
-        *at++ = 9;
-        at = put_u64(put_key(at, "a", 0), 1);
-        *at++ = 'y';
-    }
-    flood(port, bytes, (size_t)(at - bytes));
-}
-
-static void be_multi_set(int port)
-{
-    char *bytes = new_flood();
-
-    flood(port, bytes, (size_t)(put_list(bytes, 11, "m", true) - bytes));
-}
-
-/* Of keys that are there, which it sets first. */
-static void be_check(int port)
-{
-    char *bytes = new_flood();
-    char *at = put_list(bytes, 11, "c", true);
-
-    for (int i = 0; i < 8; i++)
-        at = put_list(at, 5, "c", false);
-    flood(port, bytes, (size_t)(at - bytes));
-}
-
-/* For keys that never come, taken back each time. */
-static void be_wait(int port)
-{
-    char *bytes = new_flood();
-    char *at = put_list(bytes, 6, "w", false);
-
-    *at++ = 12;
-    flood(port, bytes, (size_t)(at - bytes));
-}
+/* ---- what it is beside them ----------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
