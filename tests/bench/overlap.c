@@ -4,7 +4,9 @@
  * what it loses beside a thread that copies as many bytes through a slot. Two ranks, threads of one
  * process, each with a loop of its own: as many loops as ranks, so on as many cores a byte copied
  * is time lost. Each figure is that of the rank whose loop loses more. Exit code 1 if the
- * all_reduce costs a loop a tenth more than its bytes do. overlap [ROUNDS]
+ * all_reduce costs a loop a tenth more than its bytes do.
+ *
+ *   overlap [ROUNDS]
  */
 #include "clock.h"
 #include "kolo.h"
