@@ -66,12 +66,9 @@ struct plan {
     bool is_async;
 };
 
-/* Mappings of threads, of which a busy machine has more at once: a stack and its guard, an arena of
- * malloc's and what it has reserved. */
-static long mappings_of(long threads)
-{
-    return 4 * threads;
-}
+/* A busy machine has more threads at once. Each maps a stack and its guard, an arena of malloc's
+ * and what it has reserved, and libc keeps these for threads to come when it has ended. */
+enum { MOST_THREADS = 100, MOST_MAPPINGS = 4 * MOST_THREADS + 100 };
 
 /* What groups of two ranks may take, some of which are in use, beyond what there was before. Memory
  * of those that were used before may stay with the threads that have used them. */
@@ -82,9 +79,9 @@ static int are_cheap(const struct holdings *before, long ngroups, long nused, lo
     const long threads = now.threads - before->threads;
     const long mappings = now.mappings - before->mappings, kib = now.kib - before->kib;
 
-    if (descriptors <= 2 * nused + 50 && threads <= 100 &&
-        (IS_SANITIZED || (mappings <= 4 * nused + mappings_of(threads) + 100 &&
-                          kib <= 6 * ngroups + 66 * nused_ever + 2000)))
+    if (descriptors <= 2 * nused + 50 && threads <= MOST_THREADS &&
+        (IS_SANITIZED ||
+         (mappings <= 4 * nused + MOST_MAPPINGS && kib <= 6 * ngroups + 66 * nused_ever + 2000)))
         return 0;
     return ranks_fail("%ld groups, %ld used: %ld descriptors, %ld threads, %ld mappings, %ld KiB",
                       ngroups, nused, descriptors, threads, mappings, kib);
@@ -98,7 +95,7 @@ static int has_left_open(const struct holdings *before)
     const long threads = now.threads - before->threads;
     const long mappings = now.mappings - before->mappings;
 
-    return descriptors > 50 || (!IS_SANITIZED && mappings > mappings_of(threads) + 100)
+    return descriptors > 50 || (!IS_SANITIZED && mappings > MOST_MAPPINGS)
                ? ranks_fail("%ld descriptors, %ld threads, %ld mappings are left", descriptors,
                             threads, mappings)
                : 0;
