@@ -140,10 +140,40 @@ static void who_cannot_help_only_waits(void **state)
     needs_to_have_helped();
 }
 
+/* Where both read, one that is done first waits for the other, too. */
+static int read_both_at_once(kolo_group *group, void *argument)
+{
+    enum { COUNT = 8192, CALLS = 400 }; /* 64 KiB, in any cache */
+    double *in = malloc(sizeof *in * 2 * COUNT), *out = malloc(sizeof *out * 2 * COUNT);
+    int failed = !in || !out;
+
+    (void)argument;
+    for (size_t i = 0; i < (failed ? 0 : 2 * COUNT); i++)
+        in[i] = (double)(i % 1000 + (size_t)kolo_group_rank(group));
+    for (int call = 0; call < CALLS && !failed; call++)
+        failed = kolo_reduce_scatter(group, in, out, COUNT, KOLO_FLOAT64, KOLO_SUM) ||
+                 kolo_all_gather(group, in, out, COUNT, KOLO_FLOAT64);
+    free(in);
+    free(out);
+    if (!failed && pages_written(group))
+        failed = ranks_fail("%lu pages were written for the peer", pages_written(group));
+    return failed;
+}
+
+static void who_reads_as_much_itself_is_not_asked(void **state)
+{
+    (void)state;
+    prepare();
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, read_both_at_once, NULL), 0);
+    munmap(have_helped, sizeof *have_helped);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_helps_to_copy),
+        cmocka_unit_test(who_reads_as_much_itself_is_not_asked),
         cmocka_unit_test(who_cannot_help_only_waits),
     };
 

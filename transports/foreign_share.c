@@ -185,9 +185,8 @@ static int read_offered(struct ko_link *link, struct ko_foreign_process *process
 /* Not to who reads as much itself, sleeps, or may have no core just now. */
 static bool is_to_be_shared(const struct ko_link *link, size_t nbytes)
 {
-    return link->flow != KO_MUTUAL && nbytes / PAGE >= LEAST_SHARED &&
-           nbytes / PAGE <= UINT16_MAX && !link->is_crowded &&
-           !ko_load_relaxed(&link->inbox->sender_sleeps);
+    return link->flow < KO_MUTUAL && nbytes / PAGE >= LEAST_SHARED && nbytes / PAGE <= UINT16_MAX &&
+           !link->is_crowded && !ko_load_relaxed(&link->inbox->sender_sleeps);
 }
 
 int ko_foreign_share_read(struct ko_link *link, struct ko_foreign_process *process,
