@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * How messages leave a stream: each as one write, of its frame and its body where that lies, and
- * those that may wait together. The socket keeps the bounds of writes (SOCK_SEQPACKET).
+ * those that may wait together. The socket keeps the bounds of writes (SOCK_SEQPACKET). And how
+ * short ones pass from hand to hand, over TCP.
  */
 #include "stream.h"
 
+#include "fault.h"
+#include "kolo.h"
+#include "status.h"
+
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,11 +103,193 @@ static void what_may_wait_goes_with_the_next(void **state)
     close_pair(&pair);
 }
 
+static struct ko_frame frame_of(uint64_t seq, size_t nbytes)
+{
+    return (struct ko_frame){.kind = KO_FRAME_DATA,
+                             .nbytes = (uint32_t)nbytes,
+                             .stamp = {.seq = seq, .count = nbytes, .call = 7}};
+}
+
+static struct ko_message message_of(uint64_t seq, size_t room)
+{
+    return (struct ko_message){.seq = seq, .call = 7, .room = room};
+}
+
+static void what_is_given_is_one_write(void **state)
+{
+    static const size_t lengths[] = {0, 1, 24, KO_STREAM_SHORT};
+    static const unsigned char body[KO_STREAM_SHORT + 1] = {1, 2, 3};
+    static unsigned char got[ROOM];
+    const struct ko_frame too_long = frame_of(1, sizeof body);
+    struct ko_post post = post_of(body, 100);
+    struct pair pair;
+
+    (void)state;
+    open_pair(&pair);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const struct ko_frame frame = frame_of(i, lengths[i]);
+
+        assert_true(ko_stream_give(&pair.stream, &frame, body));
+        assert_int_equal(next_write(&pair, got), sizeof frame + lengths[i]);
+        assert_memory_equal(got, &frame, sizeof frame);
+        assert_memory_equal(got + sizeof frame, body, lengths[i]);
+    }
+    assert_false(ko_stream_give(&pair.stream, &too_long, body));
+    post.may_wait = true;
+    assert_int_equal(ko_stream_send(&pair.stream, &post), 0);
+    assert_false(ko_stream_give(&pair.stream, &post.frame, body)); /* behind it */
+    assert_int_equal(next_write(&pair, got), 0);
+    assert_int_equal(ko_stream_flush(&pair.stream), 0);
+    ko_fault_arm(KO_FAULT_SEND, 1);
+    assert_false(ko_stream_give(&pair.stream, &post.frame, body)); /* nobody is there */
+    assert_true(pair.stream.is_out_broken);
+    close_pair(&pair);
+}
+
+/* Both ends of a connection over loopback. */
+static void open_streams(struct ko_stream streams[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    const int listener = socket(AF_INET, SOCK_STREAM, 0), small = 1;
+    socklen_t nbytes = sizeof address;
+    int fds[2];
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, nbytes), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &nbytes), 0);
+    fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    assert_int_equal(connect(fds[0], (struct sockaddr *)&address, nbytes), 0);
+    fds[1] = accept(listener, NULL, NULL);
+    assert_true(fds[1] >= 0);
+    close(listener);
+    for (int i = 0; i < 2; i++)
+        ko_stream_begin(&streams[i], fds[i], false, false);
+}
+
+static void close_streams(struct ko_stream streams[2])
+{
+    ko_stream_end(&streams[0]);
+    ko_stream_end(&streams[1]);
+}
+
+enum { BODY = 777 }; /* which no segment is a multiple of */
+
+static const unsigned char *body_of(uint64_t seq)
+{
+    static unsigned char body[BODY];
+
+    for (size_t i = 0; i < sizeof body; i++)
+        body[i] = (unsigned char)(seq * 31 + i);
+    return body;
+}
+
+/* Gives until the socket takes no more: the last number. */
+static uint64_t give_all(struct ko_stream *stream, uint64_t seq)
+{
+    struct ko_frame frame;
+
+    do
+        frame = frame_of(++seq, BODY);
+    while (ko_stream_give(stream, &frame, body_of(seq)));
+    return seq - 1;
+}
+
+/* Takes those up to `last`, for all of whose bytes the other end sees to. */
+static void take_all(struct ko_stream streams[2], uint64_t seq, uint64_t last)
+{
+    unsigned char got[BODY + 1];
+
+    while (seq++ < last) {
+        struct ko_message message = message_of(seq, sizeof got);
+
+        while (!ko_stream_take(&streams[1], &message, got, 100))
+            assert_int_equal(ko_stream_flush(&streams[0]), 0);
+        assert_int_equal(message.nbytes, BODY);
+        assert_memory_equal(got, body_of(seq), BODY);
+    }
+}
+
+static void what_is_given_in_part_follows(void **state)
+{
+    struct ko_stream streams[2];
+    int npartial = 0;
+
+    (void)state;
+    open_streams(streams);
+    for (uint64_t turn = 0, seq = 0, last; turn < 50; turn++, seq = last) {
+        last = give_all(&streams[0], seq);
+        assert_true(last > seq);
+        npartial += streams[0].first != NULL;
+        take_all(streams, seq, last);
+    }
+    assert_true(npartial > 0);
+    assert_int_equal(streams[0].moved, streams[1].moved);
+    close_streams(streams);
+}
+
+/* Nothing is done to what is not the message that is wanted. */
+static void another_message_is_left(void **state)
+{
+    static unsigned char got[KO_STREAM_SHORT + 1];
+    struct ko_message message = message_of(2, BODY);
+    const struct ko_frame frame = frame_of(1, BODY);
+    const struct ko_frame *found = NULL;
+    struct ko_stream streams[2];
+
+    (void)state;
+    open_streams(streams);
+    assert_false(ko_stream_take(&streams[1], &message, got, 3)); /* none has come */
+    assert_true(ko_stream_give(&streams[0], &frame, body_of(1)));
+    assert_false(ko_stream_take(&streams[1], &message, got, 100));
+    message = message_of(1, BODY - 1);
+    assert_false(ko_stream_take(&streams[1], &message, got, 100));
+    message = message_of(1, sizeof got); /* there might come a long one */
+    assert_false(ko_stream_take(&streams[1], &message, got, 100));
+    assert_int_equal(ko_stream_next(&streams[1], BODY, &found), 0);
+    message = message_of(1, BODY);
+    assert_false(ko_stream_take(&streams[1], &message, got, 100)); /* it is being landed */
+    assert_memory_equal(found, &frame, sizeof frame);
+    assert_int_equal(ko_stream_land(&streams[1], got), 0);
+    assert_memory_equal(got, body_of(1), BODY);
+    close_streams(streams);
+}
+
+/* Who takes in vain learns why from who asks for the next message. */
+static void an_end_is_told_each_time(void **state)
+{
+    struct ko_message message = message_of(1, 8);
+    const struct ko_frame *frame;
+    struct ko_stream streams[2];
+    unsigned char got[8];
+
+    (void)state;
+    for (int is_reset = 0; is_reset < 2; is_reset++) {
+        open_streams(streams);
+        if (is_reset)
+            ko_fault_arm(KO_FAULT_RECV, 1);
+        else
+            ko_stream_break(&streams[0]);
+        assert_false(ko_stream_take(&streams[1], &message, got, 1000));
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(ko_stream_next(&streams[1], 8, &frame), KOLO_E_PEER_LOST);
+            assert_string_equal(kolo_last_error(), is_reset ? "its connection was reset"
+                                                            : "its connection was closed");
+        }
+        close_streams(streams);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_is_one_write),
         cmocka_unit_test(what_may_wait_goes_with_the_next),
+        cmocka_unit_test(what_is_given_is_one_write),
+        cmocka_unit_test(what_is_given_in_part_follows),
+        cmocka_unit_test(another_message_is_left),
+        cmocka_unit_test(an_end_is_told_each_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

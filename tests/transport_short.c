@@ -103,7 +103,7 @@ static void others(void **state)
  * what waits. */
 static void order(void **state)
 {
-    enum { MOST = 10000, LONG = 3 << 17 };
+    enum { MOST = 30000, LONG = 3 << 17 };
     static unsigned char body[LONG], got[LONG];
     struct suite *suite = *state;
     struct ends ends = suite_open(suite, SLICE);
@@ -119,11 +119,11 @@ static void order(void **state)
     assert_true(suite_matches(got, LONG, 9));
     while (post.is_queued)
         assert_int_equal(suite_settle(ends.from, ends.to), KOLO_OK);
-    while (n < MOST && give(ends.from, 8, n + 2))
+    while (n < MOST && give(ends.from, SHORT, n + 2))
         n++;
     assert_in_range(n, 1, MOST - 1);
     for (uint64_t i = 0; i < n; i++)
-        await(ends.to, ends.from, i + 2, 8);
+        await(ends.to, ends.from, i + 2, SHORT);
     for (const ko_deadline deadline = ko_deadline_in(LIMIT_MS); !give(ends.from, 8, n + 2);) {
         assert_false(ko_deadline_passed(&deadline));
         assert_int_equal(suite_settle(ends.from, ends.to), KOLO_OK);

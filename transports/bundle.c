@@ -331,6 +331,24 @@ int ko_bundle_land(struct ko_bundle *bundle, void *to)
     return err == KO_AGAIN ? poll_all(bundle, err) : err;
 }
 
+/* Short ones, after which nobody else has the turn. */
+bool ko_bundle_give(struct ko_bundle *bundle, const struct ko_frame *frame, const void *body)
+{
+    struct ko_stream *stream = bundle->streams[bundle->out];
+    const bool is_given = ko_stream_give(stream, frame, body);
+
+    if (stream->is_out_broken)
+        end_together(bundle);
+    if (stream->first)
+        (void)poll_all(bundle, KOLO_OK); /* what fails here fails at the next wait */
+    return is_given;
+}
+
+bool ko_bundle_take(struct ko_bundle *bundle, struct ko_message *message, void *to, int looks)
+{
+    return ko_stream_take(bundle->streams[bundle->in], message, to, looks);
+}
+
 int ko_bundle_drive(struct ko_bundle *bundle)
 {
     int err = KOLO_OK;

@@ -305,6 +305,43 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
     return post->may_wait && stream->held < KO_STREAM_HELD ? KOLO_OK : ko_stream_flush(stream);
 }
 
+/* Queues what the socket has not taken of what was given. */
+static void queue_rest(struct ko_stream *stream, const struct ko_frame *frame, size_t n)
+{
+    stream->given = (struct ko_post){
+        .frame = *frame, .body = stream->short_out + sizeof *frame, .is_queued = true};
+    stream->first = stream->last = &stream->given;
+    stream->first_done = n;
+}
+
+/* What a cipher has made of it is bound to leave next, whether the socket takes it now or not. */
+bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, const void *body)
+{
+    const struct iovec whole = {stream->short_out, sizeof *frame + frame->nbytes};
+    ssize_t n;
+
+    if (stream->first || stream->is_out_broken || stream->is_in_ended ||
+        frame->nbytes > KO_STREAM_SHORT)
+        return false;
+    memcpy(stream->short_out, frame, sizeof *frame);
+    memcpy(stream->short_out + sizeof *frame, body, frame->nbytes);
+    if (ko_fault(KO_FAULT_SEND))
+        n = (errno = EPIPE, -1);
+    else if (stream->cipher)
+        n = ko_cipher_send(stream->cipher, stream->socket.fd, &whole, 1);
+    else
+        n = send(stream->socket.fd, whole.iov_base, whole.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && is_gone(errno))
+        break_out(stream);
+    if (n < 0 && !is_not_yet(errno))
+        return false;
+    n = n < 0 ? 0 : n;
+    stream->moved += (size_t)n;
+    if ((size_t)n < whole.iov_len)
+        queue_rest(stream, frame, (size_t)n);
+    return true;
+}
+
 /* ---- in ---------------------------------------------------------------------------------- */
 
 static void keep_fd(struct ko_stream *stream, int fd)
@@ -339,12 +376,28 @@ static ssize_t receive_some(struct ko_stream *stream, void *to, size_t nbytes)
     return n;
 }
 
-/* recv with the end of the stream as an error. *n is 0 only with KO_AGAIN. */
+static int fail_ended(const struct ko_stream *stream)
+{
+    const int error = stream->in_errno;
+
+    if (error == EBADMSG)
+        return ko_fail(KOLO_E_PROTOCOL,
+                       "what came was changed on its way: it is not what the other "
+                       "end has encrypted");
+    if (error && !is_gone(error))
+        return ko_fail_errno(error, "reading from a peer");
+    return ko_fail(KOLO_E_PEER_LOST, "its connection %s", error ? "was reset" : "was closed");
+}
+
+/* recv with the end of the stream as an error, the same each time. *n is 0 only with KO_AGAIN. */
 static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
 {
-    ssize_t got =
-        ko_fault(KO_FAULT_RECV) ? (errno = ECONNRESET, -1) : receive_some(stream, to, nbytes);
+    ssize_t got;
+
     *n = 0;
+    if (stream->is_in_ended)
+        return fail_ended(stream);
+    got = ko_fault(KO_FAULT_RECV) ? (errno = ECONNRESET, -1) : receive_some(stream, to, nbytes);
     if (got > 0) {
         *n = (size_t)got;
         stream->moved += *n;
@@ -353,13 +406,8 @@ static int receive(struct ko_stream *stream, void *to, size_t nbytes, size_t *n)
     if (got < 0 && is_not_yet(errno))
         return KO_AGAIN;
     stream->is_in_ended = true;
-    if (got < 0 && errno == EBADMSG)
-        return ko_fail(KOLO_E_PROTOCOL,
-                       "what came was changed on its way: it is not what the other "
-                       "end has encrypted");
-    if (got < 0 && !is_gone(errno))
-        return ko_fail_errno(errno, "reading from a peer");
-    return ko_fail(KOLO_E_PEER_LOST, "its connection %s", got < 0 ? "was reset" : "was closed");
+    stream->in_errno = got < 0 ? errno : 0;
+    return fail_ended(stream);
 }
 
 /* Bytes of a message with its head. */
@@ -445,6 +493,34 @@ int ko_stream_land(struct ko_stream *stream, void *to)
     stream->has_frame = false;
     stream->is_landing = false;
     return KOLO_OK;
+}
+
+/* Has at least nbytes in the buffer within so many looks. */
+static bool comes_soon(struct ko_stream *stream, size_t nbytes, int *looks)
+{
+    int err;
+
+    while ((err = look_ahead(stream, nbytes)) == KO_AGAIN && --*looks > 0)
+        ;
+    return !err;
+}
+
+bool ko_stream_take(struct ko_stream *stream, struct ko_message *message, void *to, int looks)
+{
+    struct ko_frame frame;
+
+    if (message->room > KO_STREAM_SHORT || stream->has_frame || stream->is_in_ended ||
+        !comes_soon(stream, sizeof frame, &looks))
+        return false;
+    memcpy(&frame, stream->ahead + stream->ahead_at, sizeof frame);
+    if (frame.kind != KO_FRAME_DATA || !ko_frame_is_message(&frame, message) ||
+        !comes_soon(stream, whole(&frame), &looks))
+        return false;
+    memcpy(to, stream->ahead + stream->ahead_at + sizeof frame, frame.nbytes);
+    stream->ahead_at += whole(&frame);
+    stream->frame = frame;
+    message->nbytes = frame.nbytes;
+    return true;
 }
 
 int ko_stream_wanted(const struct ko_stream *stream)

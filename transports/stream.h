@@ -19,6 +19,10 @@ enum { KO_STREAM_AHEAD = 16384 + 2 * sizeof(struct ko_frame), KO_STREAM_LITTLE =
 /* Bytes that wait for others to go with them, at most. */
 enum { KO_STREAM_HELD = 32768 };
 
+/* The longest body that is copied behind its head, to be sent as one piece: a list of pieces costs
+ * the kernel more. */
+enum { KO_STREAM_SHORT = 1024 };
+
 /* Bytes in front of a body. A long one begins a cache line's length behind its frame, not half of
  * it: the kernel copies to and from what is equally aligned, and that costs a sixth less. */
 static inline size_t ko_stream_head_bytes(size_t nbytes)
@@ -35,7 +39,8 @@ struct ko_stream {
     bool is_unix;
     bool is_connecting;
     bool is_out_broken; /* writes fail: the other end is gone */
-    bool is_in_ended;   /* everything that ever came has been read */
+    bool is_in_ended;   /* everything that ever came has been read; */
+    int in_errno;       /* why; 0: the other end has closed it */
     bool has_frame;
     bool is_landing; /* somebody waits for the body */
 
@@ -53,7 +58,9 @@ struct ko_stream {
     struct ko_post *first, *last; /* queued */
     size_t first_done;            /* bytes of the first that have left, its frame included */
     size_t held; /* bytes of all queued posts that nothing but may_wait keeps here; 0: none are */
-    uint64_t moved; /* bytes, in and out */
+    uint64_t moved;       /* bytes, in and out */
+    struct ko_post given; /* what is queued of a message that was given */
+    unsigned char short_out[sizeof(struct ko_frame) + KO_STREAM_SHORT]; /* it */
 
     struct ko_frame frame; /* before the first: of no bytes */
     size_t body_done;
@@ -79,6 +86,12 @@ int ko_stream_greeted(struct ko_stream *stream);
 
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post);
 int ko_stream_flush(struct ko_stream *stream);
+
+/* As those of a transport, for short bodies, and room for no longer ones. Of what is given some may
+ * still be queued. */
+bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, const void *body);
+bool ko_stream_take(struct ko_stream *stream, struct ko_message *message, void *to, int looks);
+
 /* Over TCP: nothing of what was sent would be lost by ko_stream_end, or it is lost anyway. */
 bool ko_stream_has_delivered(const struct ko_stream *stream);
 int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame);

@@ -299,6 +299,26 @@ static int tcp_land(struct ko_wire *base, void *to)
     return after(wire, ko_bundle_land(&wire->bundle, to));
 }
 
+static bool tcp_give(struct ko_wire *base, const struct ko_frame *frame, const void *body)
+{
+    struct tcp_wire *wire = (struct tcp_wire *)base;
+
+    if (base->state != KO_WIRE_OPEN || !ko_bundle_give(&wire->bundle, frame, body))
+        return false;
+    (void)after(wire, KOLO_OK);
+    return true;
+}
+
+static bool tcp_take(struct ko_wire *base, struct ko_message *message, void *to, int looks)
+{
+    struct tcp_wire *wire = (struct tcp_wire *)base;
+    const bool has_come =
+        base->state == KO_WIRE_OPEN && ko_bundle_take(&wire->bundle, message, to, looks);
+
+    (void)after(wire, KOLO_OK);
+    return has_come;
+}
+
 const struct ko_transport ko_transport_tcp = {
     .name = "tcp",
     .kind = KO_MESSAGE,
@@ -312,6 +332,8 @@ const struct ko_transport ko_transport_tcp = {
     .send = tcp_send,
     .next = tcp_next,
     .land = tcp_land,
+    .give = tcp_give,
+    .take = tcp_take,
     .deliver = tcp_deliver,
     .hangup = tcp_hangup,
 };
