@@ -363,6 +363,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * which the free may have to itself: free what a graph or call under way leaves no need of when its
  * stream has passed it.
  *
+ * A collective that has failed on a rank is carried out on its buffers no more when a late rank
+ * comes. One that was under way on a GPU when it failed, by its limit or an abort, may go on there
+ * until that is done: what lies in the call's buffers is then anybody's guess until the group has
+ * been freed on all ranks.
+ *
  * Two launched graphs of a group, and two captured calls, are in no order of their own: a rank lets
  * a graph of the group begin when the one before has ended, as in one stream or behind an event,
  * and captures the group's calls one behind another, never in two branches that have been forked,

@@ -277,6 +277,15 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct meetin
     return ko_coll_meet(group, &states, false, meeting->states, is_reached);
 }
 
+/* A rank that has told where its buffers are may have given up since, and have them back: it does
+ * not say that it still waits. To root, or to all by an all_gather. */
+static int hear_that_all_wait(kolo_group *group, enum ko_collective what, int root)
+{
+    unsigned char waits = 1, all[KO_FOLD_MOST];
+
+    return ko_coll_exchange(group, what, &waits, all, 1, root);
+}
+
 /* On one GPU. */
 static int run_together(kolo_group *group, const struct ko_call *call,
                         const struct meeting *meeting)
@@ -284,16 +293,17 @@ static int run_together(kolo_group *group, const struct ko_call *call,
     const int carrier = choose_carrier(group, meeting->offers);
     unsigned char is_done = 1;
     struct ko_gpu_plan plan;
-    int err = KOLO_OK;
+    int err = hear_that_all_wait(group, KO_GATHER, carrier);
 
-    if (carrier == group->rank) {
+    if (!err && carrier == group->rank) {
         make_plan(group, call, meeting, &plan);
         err = carry_out(group, call, &plan);
     }
     return err ? err : ko_coll_exchange(group, KO_BROADCAST, &is_done, &is_done, 1, carrier);
 }
 
-/* On several. Who has all that others push needs nothing else of them, nor they of him. */
+/* On several. Who has all that others push needs nothing else of them, nor they of him; and nobody
+ * writes into another's buffers. */
 static int run_share(kolo_group *group, const struct ko_call *call, const struct meeting *meeting)
 {
     unsigned char is_done = 1, all[KO_FOLD_MOST];
@@ -301,10 +311,12 @@ static int run_share(kolo_group *group, const struct ko_call *call, const struct
     int err;
 
     make_plan(group, call, meeting, &plan);
-    err = carry_out(group, call, &plan);
-    return err || ko_coll_pushes(group, &plan)
-               ? err
-               : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
+    if (ko_coll_pushes(group, &plan))
+        return carry_out(group, call, &plan);
+    err = hear_that_all_wait(group, KO_ALL_GATHER, 0);
+    if (!err)
+        err = carry_out(group, call, &plan);
+    return err ? err : ko_coll_exchange(group, KO_ALL_GATHER, &is_done, all, 1, 0);
 }
 
 static void count_place(kolo_group *group, int rank, const struct ko_gpu_place *place)

@@ -13,10 +13,12 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -321,6 +323,77 @@ static void aborts(void **state)
     run(give_up, 0);
 }
 
+/* ---- ranks that come too late ---------------------------------------------------------------- */
+
+/* Shared by all ranks: how many have been told that the call has failed, and how often the last one
+ * has come too late. */
+static struct {
+    _Atomic int ntold, nlate;
+} * turns;
+
+enum { REFILLED = 7777 };
+
+static int refill(const struct side *side)
+{
+    int numbers[COUNT];
+
+    for (int i = 0; i < COUNT; i++)
+        numbers[i] = REFILLED;
+    return side->cuda->copy(side->memory, (uintptr_t)numbers, sizeof numbers, side->stream) ||
+                   side->cuda->stream_sync(side->stream)
+               ? ranks_fail("the memory cannot be filled")
+               : 0;
+}
+
+static int expect_refilled(const struct side *side)
+{
+    int numbers[COUNT], nother = 0;
+
+    if (side->cuda->copy((uintptr_t)numbers, side->memory, sizeof numbers, side->stream) ||
+        side->cuda->stream_sync(side->stream))
+        return ranks_fail("the memory cannot be read");
+    for (int i = 0; i < COUNT; i++)
+        nother += numbers[i] != REFILLED;
+    return nother ? ranks_fail("%d elements were written after the call had failed", nother) : 0;
+}
+
+/* The others abort their call, and use its memory for something else, when the last rank comes. */
+static int come_too_late(kolo_group *group, void *unused)
+{
+    const int nlate = turns->nlate;
+    struct side side;
+    pthread_t thread;
+    int failed = enter(group, &side) || reduce(&side, COUNT, NULL) || refill(&side);
+
+    (void)unused;
+    if (!failed && kolo_group_rank(group) == 2) {
+        while (turns->ntold < (nlate + 1) * (N - 1))
+            ranks_nap_ms(1);
+        failed = reduce(&side, COUNT, NULL) ? 0 : ranks_fail("the call came too late");
+        turns->nlate++;
+        return failed | expect_refilled(&side);
+    }
+    if (failed || pthread_create(&thread, NULL, abort_soon, group))
+        return ranks_fail("no thread");
+    if (reduce(&side, COUNT, NULL) != KOLO_E_ABORTED)
+        failed = ranks_fail("not aborted");
+    failed |= refill(&side);
+    turns->ntold++;
+    while (turns->nlate == nlate)
+        ranks_nap_ms(1);
+    pthread_join(thread, NULL);
+    return failed | expect_refilled(&side);
+}
+
+static void late_ranks(void **state)
+{
+    (void)state;
+    turns = mmap(NULL, sizeof *turns, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(turns, MAP_FAILED);
+    run(come_too_late, 0);
+    munmap(turns, sizeof *turns);
+}
+
 /* ---- ends somewhere in a call ---------------------------------------------------------------- */
 
 enum { SOME_MS = 60 };
@@ -449,7 +522,7 @@ int main(void)
         cmocka_unit_test(killed_ranks), cmocka_unit_test(mismatches),
         cmocka_unit_test(time_outs),    cmocka_unit_test(aborts),
         cmocka_unit_test(sudden_ends),  cmocka_unit_test(broken_gpus),
-        cmocka_unit_test(late_kernels),
+        cmocka_unit_test(late_kernels), cmocka_unit_test(late_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
