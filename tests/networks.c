@@ -106,19 +106,56 @@ void networks_close(struct networks *networks)
     close(networks->home);
 }
 
-uint64_t networks_sent(void)
+/* Of an Ethernet frame, of IPv4, and of TCP with time stamps; and what a segment has beside. */
+enum { HEADERS = 14 + 20 + 32, SEGMENT = 1500 - 20 - 32 };
+
+/* Finds the line that begins so, of digits behind that, and reads its numbers of these places. */
+static void read_numbers(const char *path, const char *begins, const int *places, int64_t **numbers)
 {
-    FILE *file = fopen("/proc/thread-self/net/dev", "re");
-    unsigned long long sent = 0;
-    char line[512];
+    FILE *file = fopen(path, "re");
+    char line[1024];
 
     while (file && fgets(line, sizeof line, file)) {
-        const char *figures = strstr(line, "k0:");
+        const char *at = strstr(line, begins);
 
-        if (figures)
-            (void)sscanf(figures + 3, "%*u %*u %*u %*u %*u %*u %*u %*u %llu", &sent);
+        if (!at || !strpbrk(at += strlen(begins), "0123456789"))
+            continue;
+        for (int place = 0, i = 0; numbers[i]; place++) {
+            char *end;
+            const long long number = strtoll(at, &end, 10);
+
+            if (end == at)
+                break;
+            if (place == places[i])
+                *numbers[i++] = number;
+            at = end;
+        }
     }
     if (file)
         fclose(file);
-    return sent;
+}
+
+struct networks_traffic networks_traffic(void)
+{
+    struct networks_traffic traffic = {0};
+    int64_t *of_device[] = {&traffic.bytes, &traffic.frames, NULL},
+            *of_tcp[] = {&traffic.again, NULL};
+
+    read_numbers("/proc/thread-self/net/dev", "k0:", (const int[]){8, 9}, of_device);
+    read_numbers("/proc/thread-self/net/snmp", "Tcp:", (const int[]){11}, of_tcp);
+    return traffic;
+}
+
+struct networks_payload networks_payload(const struct networks_traffic *since)
+{
+    const struct networks_traffic now = networks_traffic();
+    const int64_t all = now.bytes - since->bytes - HEADERS * (now.frames - since->frames);
+
+    return (struct networks_payload){.least = all - SEGMENT * (now.again - since->again),
+                                     .most = all};
+}
+
+uint64_t networks_sent(void)
+{
+    return (uint64_t)networks_traffic().bytes;
 }

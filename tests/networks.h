@@ -30,7 +30,24 @@ int networks_enter(const struct networks *networks, int host);
 /* "10.77.0.1" for host 0 */
 const char *networks_address(int host, char *text, int nbytes);
 
-/* Bytes that this thread's host has sent over its interface so far, frames and all. */
+/* What this thread's host has sent over its interface so far. */
+struct networks_traffic {
+    int64_t bytes;  /* headers and all */
+    int64_t frames; /* each with a header; TCP's segments may leave in bundles, with one */
+    int64_t again;  /* TCP's segments that were sent before, among them */
+};
+
+struct networks_traffic networks_traffic(void);
+
+/* What programs have written of it, since then: without headers, of which acknowledgements have
+ * nothing else, and without what was sent again; at least, and at most. */
+struct networks_payload {
+    int64_t least, most;
+};
+
+struct networks_payload networks_payload(const struct networks_traffic *since);
+
+/* The bytes alone. */
 uint64_t networks_sent(void);
 
 #endif
