@@ -57,8 +57,10 @@
     X(REDUCE_SCATTER, "bruck", bruck_reduce_scatter, KO_EVEN, "short and many ranks: log2(n) steps") \
     X(REDUCE_SCATTER, "ring", ring_reduce_scatter, 0, "each link carries each block once") \
     X(GATHER, "direct", direct_gather, 0, "each block travels once") \
+    X(GATHER, "hierarchical", hierarchical_gather, KO_SPREAD | KO_EVEN | KO_SMALL, "short: a message from each other host, not from each rank there") \
     X(GATHER, "binomial", binomial_gather, KO_EVEN, "log2(n) steps") \
     X(SCATTER, "direct", direct_scatter, 0, "each block travels once") \
+    X(SCATTER, "hierarchical", hierarchical_scatter, KO_SPREAD | KO_EVEN | KO_SMALL, "short: a message to each other host, not to each rank there") \
     X(SCATTER, "binomial", binomial_scatter, KO_EVEN, "log2(n) steps") \
     X(ALL_TO_ALL, "pairwise", pairwise_all_to_all, KO_BLOCKS, "one peer after the other, no rank the target of two") \
     X(ALL_TO_ALL, "direct", direct_all_to_all, KO_BLOCKS, "all peers at once") \

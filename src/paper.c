@@ -18,6 +18,7 @@
 #include "hierarchical_all_to_all.h"
 #include "hierarchical_blocks.h"
 #include "hierarchical_doubling.h"
+#include "hierarchical_gather.h"
 #include "hierarchical_rooted.h"
 #include "ring.h"
 #include "tree.h"

@@ -61,7 +61,7 @@ root_option() {
     local collective algorithm
     while read -r collective algorithm most; do
         case "$collective $algorithm" in
-        "all_to_all bruck" | "all_to_all hierarchical") continue ;; # all blocks fit into a slice
+        "all_to_all bruck" | "all_to_all hierarchical" | "gather hierarchical" | "scatter hierarchical") continue ;; # all blocks fit into a slice
         esac
         "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 5 --count 7 --slice 2 --slots 2 \
             $(root_option "$collective" 3) --json >>"$D/all.json"
