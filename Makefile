@@ -45,17 +45,19 @@ TESTS     := $(patsubst tests/%.c,%,$(sort $(wildcard tests/test_*.c))) \
              $(patsubst tests/%,%,$(sort $(wildcard tests/*.bats)))
 TEST_LIB_SRC := $(filter-out tests/test_%.c tests/fuzz_%.c tests/bench_%.c,$(sort $(wildcard tests/*.c)))
 
-OBJ  := $(BUILD)/obj
-PIC  := $(BUILD)/pic
-TOBJ := $(BUILD)/test-pic
+# With sanitizers, which nobody ships, each source is compiled once, as the tests have it.
+TOBJ   := $(BUILD)/test-pic
+TIMAGE := $(BUILD)/test-image
+OBJ    := $(if $(SAN),$(TOBJ),$(BUILD)/obj)
+PIC    := $(if $(SAN),$(TOBJ),$(BUILD)/pic)
 
 LIB_OBJ      := $(LIB_SRC:%.c=$(OBJ)/%.o) $(OBJ)/cuda_image.o
 LIB_PIC      := $(LIB_SRC:%.c=$(PIC)/%.o) $(PIC)/cuda_image.o
-LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o) $(TOBJ)/cuda_image.o
+LIB_TEST     := $(LIB_SRC:%.c=$(TOBJ)/%.o) $(TIMAGE)/cuda_image.o
 TEST_LIB_OBJ := $(TEST_LIB_SRC:%.c=$(TOBJ)/%.o)
 TOOL_LIB_OBJ := $(TOOL_LIB_SRC:%.c=$(OBJ)/%.o) $(OBJ)/prose.o
 TRAIN_TEST   := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out examples/ddp/train.c,$(TRAIN_SRC))) \
-                $(TOBJ)/train_image.o
+                $(TIMAGE)/train_image.o
 
 STATIC := $(BUILD)/lib/libkolo.a
 SHARED := $(BUILD)/lib/libkolo.so.$(VERSION)
@@ -78,7 +80,7 @@ $(OBJ)/%.o: %.c
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
 
 # Without its header the compiler's own words would be a riddle.
-$(foreach objects,$(OBJ) $(PIC) $(TOBJ),$(objects)/src/secret.o): | $(BUILD)/has-sodium
+$(addsuffix /src/secret.o,$(sort $(OBJ) $(PIC) $(TOBJ))): | $(BUILD)/has-sodium
 
 $(BUILD)/has-sodium:
 	@mkdir -p $(@D)
@@ -153,7 +155,7 @@ $(IMAGES)/kernels.fatbin: $(CUBINS) $(IMAGES)/kernels/last.ptx $(KERNELS_OF)
 	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$(a),file=$(IMAGES)/kernels/sm_$(a).cubin) \
 	    --image3=kind=ptx,sm=$(LAST_ARCH),file=$(IMAGES)/kernels/last.ptx
 
-$(OBJ)/cuda_image.o $(PIC)/cuda_image.o: $(FATBIN) scripts/cuda_image $(KERNELS_OF)
+$(sort $(OBJ)/cuda_image.o $(PIC)/cuda_image.o): $(FATBIN) scripts/cuda_image $(KERNELS_OF)
 	@mkdir -p $(@D)
 	$(Q)scripts/cuda_image $(FATBIN) | $(CC) -c -x assembler - -o $@
 
@@ -174,12 +176,12 @@ $(OBJ)/%_image.o: $(if $(NVCC),$(IMAGES)/%.fatbin) scripts/cuda_image $(KERNELS_
 	@mkdir -p $(@D)
 	$(Q)NAME=$*_image scripts/cuda_image $(filter %.fatbin,$^) | $(CC) -c -x assembler - -o $@
 
-$(TOBJ)/%_image.o: scripts/cuda_image
+$(TIMAGE)/%_image.o: scripts/cuda_image
 	@mkdir -p $(@D)
 	$(Q)NAME=$*_image scripts/cuda_image scripts/cuda_image | $(CC) -c -x assembler - -o $@
 
 # Tests have some image in any case: the double of the driver has the kernels itself.
-$(TOBJ)/cuda_image.o: scripts/cuda_image
+$(TIMAGE)/cuda_image.o: scripts/cuda_image
 	@mkdir -p $(@D)
 	$(Q)scripts/cuda_image scripts/cuda_image | $(CC) -c -x assembler - -o $@
 
@@ -188,6 +190,7 @@ $(PIC)/%.o: %.c
 	$(if $(Q),@echo "  CC    $< (pic)")
 	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) $(NO_VIEWS) -fPIC -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
 
+# The last of the rules for $(OBJ), where all three are one folder.
 $(TOBJ)/%.o: %.c
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC    $< (test)")
@@ -353,7 +356,7 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_train_*.c)): \
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(KO_LDFLAGS) $(TEST_LDFLAGS) $(LDFLAGS) $^ -lcmocka -lopenblas -lz $(LIB_LIBS) -lm -o $@
 
--include $(shell find $(OBJ) $(PIC) $(TOBJ) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
+-include $(shell find $(sort $(OBJ) $(PIC) $(TOBJ)) $(BUILD)/tests/fakecuda -name '*.d' 2>/dev/null)
 
 .PHONY: tests
 tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_SOURCES) ## build the test programs
