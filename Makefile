@@ -361,8 +361,9 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_train_*.c)): \
 .PHONY: tests
 tests: $(TEST_BINS) $(FAKECUDA) $(FAKECUBLAS) $(FAKEVERBS) $(GPU_SOURCES) ## build the test programs
 
+# Bats files are about the tools, too; for test programs alone nothing else is built.
 .PHONY: check
-check: all tests $(if $(NVCC),lint-ptx) ## run all tests (TESTS=... for some of them)
+check: $(if $(filter %.bats,$(TESTS)),all tests,$(TEST_BINS)) $(if $(NVCC),lint-ptx) ## run all tests (TESTS=... for some of them)
 	$(Q)tests/prove $(BUILD) $(TESTS)
 
 .PHONY: prove
