@@ -22,6 +22,11 @@ static bool is_signed(kolo_dtype dtype)
     return dtype == KOLO_INT8 || dtype == KOLO_INT32 || dtype == KOLO_INT64 || is_float(dtype);
 }
 
+bool exam_is_reducing(enum ko_collective what)
+{
+    return what == KO_ALL_REDUCE || what == KO_REDUCE || what == KO_REDUCE_SCATTER;
+}
+
 bool exam_allows(kolo_dtype dtype, kolo_op op)
 {
     if (dtype == KOLO_BOOL)
@@ -177,4 +182,38 @@ void exam_write_number(kolo_dtype dtype, int64_t value, void *to)
     else if (dtype == KOLO_FLOAT8_E5M2)
         bits = small_float(dtype, value, 2, 15);
     memcpy(to, &bits, kolo_dtype_size(dtype)); /* little-endian */
+}
+
+/* Far from all elements of exams of other seeds. */
+static uint64_t seeded(const struct exam *exam, size_t i)
+{
+    return (uint64_t)exam->seed << 32 | i;
+}
+
+void exam_write_inputs(const struct exam *exam, int n, int rank, struct exam_part part, void *to)
+{
+    const size_t size = kolo_dtype_size(exam->dtype);
+    const bool is_reducing = exam_is_reducing(exam->what);
+
+    for (size_t i = 0; i < part.count; i++) {
+        const uint64_t at = seeded(exam, part.first + i), any = exam_scramble((uint64_t)rank, at);
+        unsigned char *place = (unsigned char *)to + i * size;
+
+        if (is_reducing)
+            exam_write_number(exam->dtype, exam_number(exam->dtype, exam->op, rank, at, n), place);
+        else
+            memcpy(place, &any, size);
+    }
+}
+
+void exam_write_reduced(const struct exam *exam, int n, struct exam_part part, void *to)
+{
+    const size_t size = kolo_dtype_size(exam->dtype);
+
+    for (size_t i = 0; i < part.count; i++) {
+        const uint64_t at = seeded(exam, part.first + i);
+
+        exam_write_number(exam->dtype, exam_reduced(exam->dtype, exam->op, at, n),
+                          (unsigned char *)to + i * size);
+    }
 }

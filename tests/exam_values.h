@@ -22,4 +22,13 @@ int64_t exam_reduced(kolo_dtype dtype, kolo_op op, uint64_t i, int n);
 /* The number as dtype holds it. */
 void exam_write_number(kolo_dtype dtype, int64_t value, void *to);
 
+/* Elements of a buffer, or of what is reduced. */
+struct exam_part {
+    size_t first, count;
+};
+
+/* Those of the rank's input, and those of what the inputs of all n ranks come to. */
+void exam_write_inputs(const struct exam *exam, int n, int rank, struct exam_part part, void *to);
+void exam_write_reduced(const struct exam *exam, int n, struct exam_part part, void *to);
+
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What exams of collectives rely on: that calls of different seeds have different contents and
- * results, so that what is left of an earlier call is seen to be wrong.
+ * results, so that what is left of an earlier call is seen to be wrong; and that one wrong byte
+ * anywhere is seen.
  */
 #include "exam_values.h"
 #include "ranks.h"
@@ -15,6 +16,9 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 enum { COUNT = 67, MANY = 5003, MOST_BUFFERS = 2 };
 
 /* ---- contents -------------------------------------------------------------------------------- */
@@ -25,9 +29,9 @@ static _Thread_local struct {
     int n, next;
 } kept;
 
-static unsigned char *copy_of(const void *content, size_t nbytes)
+static void *copy_of(const void *content, size_t nbytes)
 {
-    unsigned char *copy = malloc(nbytes);
+    void *copy = malloc(nbytes);
 
     if (!copy)
         abort();
@@ -94,6 +98,70 @@ static void what_is_stale_is_seen(void **state)
     assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 1}, take_two, NULL), 0);
 }
 
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Of all buffers of an exam, guards and gaps too: the byte that is spoilt, and how many there are.
+ */
+static _Thread_local struct {
+    size_t at, n;
+} spoilt;
+
+static void fetch_spoilt(void *content, void *memory, size_t nbytes)
+{
+    fetch(content, memory, nbytes);
+    if (spoilt.at >= spoilt.n && spoilt.at < spoilt.n + nbytes)
+        ((unsigned char *)content)[spoilt.at - spoilt.n] ^= 1;
+    spoilt.n += nbytes;
+}
+
+static int spoil_each_byte(kolo_group *group, struct exam exam)
+{
+    static const struct exam_memory spoiling = {copy_of, fetch_spoilt, NULL, NULL};
+    bool is_found = true;
+
+    exam.count = 3;
+    exam.memory = &spoiling;
+    for (spoilt.at = 0, spoilt.n = 1; is_found && spoilt.at < spoilt.n; spoilt.at++) {
+        spoilt.n = 0;
+        is_found = exam_take(group, &exam);
+    }
+    /* where the last byte has been, none is spoilt */
+    spoilt.n = 0;
+    return is_found && spoilt.at > 2 * 48 && !exam_take(group, &exam) ? 0 : (int)spoilt.at;
+}
+
+static int spoil_all(kolo_group *group, void *at_out)
+{
+    static const struct exam exams[] = {
+        {.what = KO_ALL_REDUCE, .dtype = KOLO_INT32, .shift = 3},
+        {.what = KO_REDUCE_SCATTER, .dtype = KOLO_FLOAT16, .is_in_place = true},
+        {.what = KO_BROADCAST, .dtype = KOLO_UINT8},
+        {.what = KO_ALL_TO_ALL, .dtype = KOLO_FLOAT64, .is_uneven = true},
+    };
+    int *at = at_out;
+
+    for (size_t i = 0; i < sizeof exams / sizeof *exams && !*at; i++)
+        *at = spoil_each_byte(group, exams[i]);
+    return 0;
+}
+
+/* What the exams say of it, some hundred times, nobody wants to read. */
+static void a_wrong_byte_is_seen(void **state)
+{
+    const int said = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int at = 0, failed;
+
+    (void)state;
+    assert_true(said >= 0 && nowhere >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);
+    exam_set_variables("shm", "", 4096);
+    failed = ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 1}, spoil_all, &at);
+    dup2(said, STDERR_FILENO);
+    close(said);
+    close(nowhere);
+    assert_int_equal(failed, 0);
+    assert_int_equal(at, 0);
+}
+
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Whether some element comes to something else where all numbers are those of other elements, far
@@ -123,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_stale_is_seen),
+        cmocka_unit_test(a_wrong_byte_is_seen),
         cmocka_unit_test(each_type_and_op_has_other_results),
     };
 
