@@ -2,7 +2,7 @@
  *
  * The proof of the texts for several hosts: every way to spread up to 16 ranks over hosts. Of
  * counts and slots only samples are taken, and each in place or not; with the argument "all" more
- * are, and both, which takes minutes; "all 1 8" takes part 1 of 8 of the texts.
+ * counts are, and both, which takes minutes; "all 1 8" takes part 1 of 8 of the texts.
  */
 #include "layout.h"
 #include "paper.h"
@@ -312,7 +312,7 @@ static void prove_counts(const struct proof *proof, struct ko_paper_call *call, 
         prove_uneven_blocks(proof, call, turn);
 }
 
-/* What goes with two slots goes with more: samples. */
+/* What goes with two slots goes with more (test_paper.c): samples. */
 static void prove_shape(const struct proof *proof, const struct shape *shape)
 {
     const bool is_shuffled = proof->is_whole || seed_of(shape) % SHUFFLED_OF == 0;
@@ -322,8 +322,7 @@ static void prove_shape(const struct proof *proof, const struct shape *shape)
         struct ko_paper_call call = {
             .text = proof->text, .n = shape->n, .slice = SLICE, .hosts = hosts};
 
-        for (call.slots = 2; call.slots <= (proof->is_whole || order == DEALT ? 8 : 2);
-             call.slots += 6)
+        for (call.slots = 2; call.slots <= (order == DEALT ? 8 : 2); call.slots += 6)
             prove_counts(proof, &call, order);
         free(hosts);
     }
