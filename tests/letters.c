@@ -2,6 +2,7 @@
 #include "letters.h"
 
 #include "mailbox_parts.h"
+#include "sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,9 +38,24 @@ void letters_run(int n, ranks_body body)
     for (int i = 0; i < 3; i++) {
         letters_set(transports[i], true);
         assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = n}, body, NULL), 0);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL),
-                         0);
+        if (!HAS_TSAN) /* which sees no more there */
+            assert_int_equal(
+                ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n}, body, NULL), 0);
     }
+}
+
+/* Contents come again after so many bytes: of what is longer only the first are written, or looked
+ * at, one by one, which would take most of the time under a sanitizer. */
+enum { PERIOD = 1 << 16 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static unsigned char content_at(size_t i, unsigned id)
+{
+    return (unsigned char)(i * 7 + id * 31 + (i >> 8));
 }
 
 unsigned char *letter_make(size_t nbytes, unsigned id)
@@ -48,15 +64,20 @@ unsigned char *letter_make(size_t nbytes, unsigned id)
 
     if (!bytes)
         abort();
-    for (size_t i = 0; i < nbytes; i++)
-        bytes[i] = (unsigned char)(i * 7 + id * 31 + (i >> 8));
+    for (size_t i = 0; i < smaller(nbytes, PERIOD); i++)
+        bytes[i] = content_at(i, id);
+    for (size_t i = PERIOD; i < nbytes; i += PERIOD)
+        memcpy(bytes + i, bytes, smaller(nbytes - i, PERIOD));
     return bytes;
 }
 
 bool letter_is(const unsigned char *bytes, size_t nbytes, unsigned id)
 {
-    for (size_t i = 0; i < nbytes; i++)
-        if (bytes[i] != (unsigned char)(i * 7 + id * 31 + (i >> 8)))
+    for (size_t i = 0; i < smaller(nbytes, PERIOD); i++)
+        if (bytes[i] != content_at(i, id))
+            return false;
+    for (size_t i = PERIOD; i < nbytes; i += PERIOD)
+        if (memcmp(bytes + i, bytes, smaller(nbytes - i, PERIOD)) != 0)
             return false;
     return true;
 }

@@ -37,16 +37,16 @@ static int unset_limits(void **state)
     return 0;
 }
 
-/* As letters_run, with the usual slots: what is much goes faster. */
+/* As letters_run, with the usual slots: what is much goes faster. Ranks that are to die are
+ * processes; ThreadSanitizer sees no more of others that are. */
 static void run_much(ranks_body body, int tolerated)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = tolerated ? 2 : 0; i < (HAS_TSAN && !tolerated ? 2 : 4); i++) {
         const struct ranks ranks = {
             .kind = i / 2 ? RANKS_PROCESSES : RANKS_THREADS, .n = 2, .tolerated = tolerated};
 
         letters_set(i % 2 ? "tcp" : "shm", false);
-        if (i / 2 || !tolerated)
-            assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+        assert_int_equal(ranks_run(&ranks, body, NULL), 0);
     }
 }
 
