@@ -92,8 +92,8 @@ $(OBJ)/src/tools/info_facts.o: KO_CFLAGS += -DKO_BUILD_ABI='"$(ABI)"' \
                                 -DKO_BUILD_FLAGS='"$(strip $(CFLAGS) $(SAN))"'
 
 # Most of what exams cost is to work out what they expect: arithmetic in which no thread meets another.
-$(TOBJ)/tests/exam_values.o: KO_CFLAGS += $(if $(SAN),-fno-sanitize=thread)
-$(TOBJ)/tests/exam_values.o: override CFLAGS += -O2
+$(OBJ)/tests/exam_values.o $(TOBJ)/tests/exam_values.o: KO_CFLAGS += $(if $(SAN),-fno-sanitize=thread)
+$(OBJ)/tests/exam_values.o $(TOBJ)/tests/exam_values.o: override CFLAGS += -O2
 
 # What kolo-explain says of the algorithms.
 $(OBJ)/prose.c: scripts/prose $(wildcard kernels/*.h)

@@ -77,7 +77,7 @@ static void run_all(ranks_body body)
 {
     static const int sizes[] = {1, 2, 3, 8};
 
-    for (int i = IS_SANITIZED ? 2 : 0; i < 4; i++)
+    for (int i = IS_SANITIZED ? 2 : 0; i < (HAS_TSAN ? 3 : 4); i++)
         run(RANKS_PROCESSES, sizes[i], body);
 }
 
@@ -215,6 +215,8 @@ static void nor_in_a_graph(void **state)
 
 static const enum ko_collective reducing[] = {KO_ALL_REDUCE, KO_REDUCE, KO_REDUCE_SCATTER};
 
+/* What the kernels of the types and ops do is all the same to ThreadSanitizer: it takes each type,
+ * and each op. */
 static int reduce_everything(kolo_group *group, void *unused)
 {
     int failed = gpu_rank_enter(group);
@@ -229,6 +231,8 @@ static int reduce_everything(kolo_group *group, void *unused)
                                                          .share = COUNT,
                                                          .is_in_place = (op + i) % 2};
 
+                if (HAS_TSAN && (dtype + op) % EXAM_STEP != 0)
+                    continue;
                 if (ko_reduction_of(reduction.dtype, reduction.op))
                     failed = bits_take_reduction(group, &gpu_rank_memory, &reduction,
                                                  (unsigned)(dtype * KOLO_NOPS + op));
@@ -540,7 +544,7 @@ static void among_threads(void **state)
     static const int sizes[] = {1, 2, 3, 5, MOST_RANKS};
 
     (void)state;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i += IS_SANITIZED ? 2 : 1) {
         const int n = sizes[i];
 
         run(RANKS_THREADS, n, chain);
