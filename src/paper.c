@@ -38,6 +38,12 @@ void ko_paper_note(verbs *v, struct ko_paper_action action)
         list->n++;
         return;
     }
+    if (list->reader) {
+        if (!list->is_cut)
+            list->reader->read(list->reader->context, &action, list->ranks);
+        list->nranks = 0;
+        return;
+    }
     if (list->n == list->cap && !list->is_cut) {
         size_t cap = list->cap ? 2 * list->cap : 64;
         struct ko_paper_action *grown = realloc(list->actions, cap * sizeof *grown);
@@ -180,10 +186,17 @@ static void list_blocks(const struct ko_paper_call *call, int rank, size_t *numb
     }
 }
 
+/* Ranks that a text lists at once: those of a host, and what they meet of others; or all, of a call
+ * that does not say where its ranks sit. */
+static size_t listed_room(const struct ko_paper_call *call)
+{
+    return call->hosts ? (size_t)call->hosts->most + KO_MOST_CHILDREN + 1 : (size_t)call->n;
+}
+
 static int run_text(const struct ko_paper_call *call, int rank, struct ko_paper_list *list)
 {
-    const size_t n = (size_t)call->n;
-    int few[KO_PAPER_MOST_RANKS], *ranks = few;
+    const size_t n = (size_t)call->n, room = listed_room(call);
+    int few[KO_PAPER_MOST_RANKS + KO_MOST_CHILDREN + 1], *ranks = few;
     size_t *numbers = NULL;
     verbs v = {.n = call->n,
                .rank = rank,
@@ -196,8 +209,8 @@ static int run_text(const struct ko_paper_call *call, int rank, struct ko_paper_
                .list = list};
     int err = KOLO_E_NOMEM;
 
-    if (call->n > KO_PAPER_MOST_RANKS) /* as simulations are of */
-        ranks = ko_alloc(n * sizeof *ranks, "a list of ranks");
+    if (room > sizeof few / sizeof *few) /* as of simulations */
+        ranks = ko_alloc_unset(room * sizeof *ranks, "a list of ranks");
     if (call->counts)
         numbers = ko_alloc(4 * n * sizeof *numbers, "blocks on paper");
     if (!ranks || (call->counts && !numbers))
@@ -225,6 +238,17 @@ int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_l
         ko_paper_free(&list);
     else
         *list_out = list;
+    return err;
+}
+
+int ko_paper_tell(const struct ko_paper_call *call, int rank, const struct ko_paper_reader *reader)
+{
+    struct ko_paper_list list = {.reader = reader};
+    int err = run_text(call, rank, &list);
+
+    if (!err && list.is_cut)
+        err = ko_fail(KOLO_E_NOMEM, "no memory for the ranks that rank %d reduces from", rank);
+    ko_paper_free(&list);
     return err;
 }
 

@@ -92,14 +92,24 @@ struct ko_paper_list {
     size_t n, cap;
     int *ranks; /* of REDUCE_FROM, one list behind the other */
     size_t nranks, ranks_cap;
-    size_t scratch; /* elements of TMP */
-    bool is_tally;  /* n and nranks are counted, nothing is kept */
-    bool is_cut;    /* no memory for more */
+    size_t scratch;                       /* elements of TMP */
+    bool is_tally;                        /* n and nranks are counted, nothing is kept */
+    bool is_cut;                          /* no memory for more */
+    const struct ko_paper_reader *reader; /* gets the actions in place of the list */
+};
+
+/* Is told what a rank does, action by action; ranks: those that the action lists. */
+struct ko_paper_reader {
+    void (*read)(void *context, const struct ko_paper_action *action, const int *ranks);
+    void *context;
 };
 
 /* Writes down what rank does in the call; list is to be freed. */
 int ko_paper_write(const struct ko_paper_call *call, int rank, struct ko_paper_list *list);
 void ko_paper_free(struct ko_paper_list *list);
+
+/* Tells a reader the same, without the memory for it. */
+int ko_paper_tell(const struct ko_paper_call *call, int rank, const struct ko_paper_reader *reader);
 
 /* How many actions and listed ranks that would be, without the memory for them. */
 int ko_paper_tally(const struct ko_paper_call *call, int rank, size_t *nactions);

@@ -71,23 +71,36 @@ static bool is_turned(const struct ko_paper_action *a, const struct ko_paper_act
            is_alike(a->part.count, b->part.count) && a->nranks == b->nranks;
 }
 
+/* A rank's list, and how far another one's was found to be that, turned. */
+struct comparison {
+    struct ko_paper_list list;
+    int turn, n;
+    size_t nread;
+    bool is_same;
+};
+
+static void compare_action(void *context, const struct ko_paper_action *action, const int *ranks)
+{
+    struct comparison *comparison = context;
+    const size_t at = comparison->nread++;
+
+    (void)ranks;
+    comparison->is_same =
+        comparison->is_same && at < comparison->list.n &&
+        is_turned(&comparison->list.actions[at], action, comparison->turn, comparison->n);
+}
+
 static bool lists_are_turned(const struct ko_paper_call *call, int rank, int turn)
 {
-    struct ko_paper_list a, b;
-    bool is_same;
+    struct comparison comparison = {.turn = turn, .n = call->n, .is_same = true};
+    const struct ko_paper_reader reader = {compare_action, &comparison};
+    int err = ko_paper_write(call, rank, &comparison.list);
 
-    if (ko_paper_write(call, rank, &a))
+    if (err)
         return false;
-    if (ko_paper_write(call, (rank + turn) % call->n, &b)) {
-        ko_paper_free(&a);
-        return false;
-    }
-    is_same = a.n == b.n;
-    for (size_t i = 0; i < a.n && is_same; i++)
-        is_same = is_turned(&a.actions[i], &b.actions[i], turn, call->n);
-    ko_paper_free(&a);
-    ko_paper_free(&b);
-    return is_same;
+    err = ko_paper_tell(call, (rank + turn) % call->n, &reader);
+    ko_paper_free(&comparison.list);
+    return !err && comparison.is_same && comparison.nread == comparison.list.n;
 }
 
 /* Whether all hosts are of one size, their ranks one behind the other, and ranks of one place do

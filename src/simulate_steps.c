@@ -17,10 +17,18 @@ struct entry {
     uint32_t wire;
 };
 
+/* Where a slice lies. */
+struct place {
+    enum buffer buffer;
+    size_t at;
+};
+
 struct writer {
     const struct ko_paper_call *call;
-    struct ko_paper_list list; /* of the rank that is written */
     int rank, period, ncores;
+    bool has_last;     /* the rank that is written has touched a slice */
+    struct place last; /* which it touched last */
+    int err;
     size_t element;
     struct ko_steps *steps;
     struct entry *entries; /* a hash table */
@@ -166,35 +174,27 @@ static int add_receive(struct writer *w, enum ko_step_kind kind, int from, size_
     return err ? err : add_step(w, step);
 }
 
-static int add_listed(struct writer *w, const struct ko_paper_action *action)
+static int add_listed(struct writer *w, const struct ko_paper_action *action, const int *ranks)
 {
     enum ko_step_kind kind = KO_STEP_REDUCE;
     int err = KOLO_OK;
 
     for (int i = 0; i < action->nranks && !err; i++) {
-        const int peer = w->list.ranks[action->ranks_at + (size_t)i];
-
-        if (peer == w->rank)
+        if (ranks[i] == w->rank)
             continue;
-        err = add_receive(w, kind, peer, action->mine.count);
+        err = add_receive(w, kind, ranks[i], action->mine.count);
         kind = KO_STEP_REDUCE_TOO;
     }
     return err;
 }
 
 /* Whether an action reads the slice that the one before it, if there is one, has touched last. */
-static bool is_near(const struct ko_paper_list *list, const struct ko_paper_action *action)
+static bool is_near(const struct writer *w, const struct ko_paper_action *action)
 {
-    const struct ko_paper_action *before = action - 1;
-
-    if (action == list->actions)
-        return false;
-    if (before->part.count)
-        return action->buffer == before->target && action->mine.at == before->part.at;
-    return action->buffer == before->buffer && action->mine.at == before->mine.at;
+    return w->has_last && action->buffer == w->last.buffer && action->mine.at == w->last.at;
 }
 
-static int add_action(struct writer *w, const struct ko_paper_action *action)
+static int add_action(struct writer *w, const struct ko_paper_action *action, const int *ranks)
 {
     int err;
 
@@ -202,7 +202,7 @@ static int add_action(struct writer *w, const struct ko_paper_action *action)
     case KO_PAPER_SEND:
     case KO_PAPER_SEND_COPY:
     case KO_PAPER_SEND_COMB:
-        return add_send(w, is_near(&w->list, action) ? KO_STEP_SEND_NEAR : KO_STEP_SEND, action->to,
+        return add_send(w, is_near(w, action) ? KO_STEP_SEND_NEAR : KO_STEP_SEND, action->to,
                         action->mine.count);
     case KO_PAPER_RECV:
     case KO_PAPER_RECV_COMB:
@@ -213,9 +213,9 @@ static int add_action(struct writer *w, const struct ko_paper_action *action)
         err = add_receive(w, KO_STEP_REDUCE, action->from, action->mine.count);
         return err ? err : add_send(w, KO_STEP_PASS, action->to, action->mine.count);
     case KO_PAPER_REDUCE_FROM:
-        return add_listed(w, action);
+        return add_listed(w, action, ranks);
     case KO_PAPER_REDUCE_FROM_SEND:
-        err = add_listed(w, action);
+        err = add_listed(w, action, ranks);
         return err ? err : add_send(w, KO_STEP_PASS, action->to, action->mine.count);
     default:
         return add_step(w, (struct ko_step){.kind = KO_STEP_COPY,
@@ -223,19 +223,28 @@ static int add_action(struct writer *w, const struct ko_paper_action *action)
     }
 }
 
+static void read_action(void *context, const struct ko_paper_action *action, const int *ranks)
+{
+    struct writer *w = context;
+
+    if (!w->err)
+        w->err = add_action(w, action, ranks);
+    w->has_last = true;
+    w->last = action->part.count ? (struct place){action->target, action->part.at}
+                                 : (struct place){action->buffer, action->mine.at};
+}
+
 static int add_rank(struct writer *w, int rank)
 {
-    int err = ko_paper_write(w->call, rank, &w->list);
+    const struct ko_paper_reader reader = {read_action, w};
+    int err;
 
-    if (err)
-        return err;
     w->rank = rank;
+    w->has_last = false;
     w->steps->begins[rank] = w->steps->nsteps;
-    for (size_t i = 0; i < w->list.n && !err; i++)
-        err = add_action(w, &w->list.actions[i]);
+    err = ko_paper_tell(w->call, rank, &reader);
     w->steps->begins[rank + 1] = w->steps->nsteps;
-    ko_paper_free(&w->list);
-    return err;
+    return err ? err : w->err;
 }
 
 int ko_steps_write(const struct ko_paper_call *call, size_t element, int period, int ncores,

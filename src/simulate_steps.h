@@ -28,7 +28,7 @@ struct ko_step {
     uint8_t link;   /* KO_LOCAL or KO_REMOTE, of costs.h */
     bool is_beside; /* the other rank shares the core */
     bool is_away;   /* it sits on another host */
-    uint32_t wire;  /* on which it sends or receives */
+    uint32_t wire;  /* on which it sends or receives; COPY: 0 */
     uint32_t nbytes;
 };
 

@@ -44,8 +44,8 @@ enum { SOON = 7, SOONER = 3 };
 struct wire {
     uint32_t sent, received;
     int sender, receiver; /* who waits for room, for a message; -1: nobody */
-    size_t moments;       /* of the world's: the first of this wire's */
     double each;          /* what it took to send a byte of the last one */
+    double moments[];     /* as many as slots, or as messages if these are fewer */
 };
 
 struct actor {
@@ -70,9 +70,8 @@ struct world {
     int period;               /* ranks that are simulated: all, or those of the first host */
     struct actor *actors;
     struct ko_steps steps;
-    struct wire *wires;
-    double *moments; /* of all wires, one behind the other */
-    int *ready;      /* actors that go on whatever the others do, the last first */
+    double *wires; /* one behind the other, each where its steps say */
+    int *ready;    /* actors that go on whatever the others do, the last first */
     int nready;
     struct turn *heap; /* those that go on in the order of time, the earliest first */
     int nheap;
@@ -86,16 +85,15 @@ struct world {
 
 /* ---- who moves next ---------------------------------------------------------------------- */
 
+/* Without a branch, which could not be foretold. */
 static bool is_before(const struct turn *a, const struct turn *b)
 {
-    return a->clock < b->clock || (a->clock <= b->clock && a->rank < b->rank);
+    return (int)(a->clock < b->clock) | ((int)(a->clock <= b->clock) & (int)(a->rank < b->rank));
 }
 
-static void push(struct world *w, int rank)
+/* Puts a turn where there is room, or above that. */
+static void rise(struct world *w, int at, struct turn turn)
 {
-    const struct turn turn = {w->actors[rank].clock, rank};
-    int at = w->nheap++;
-
     while (at > 0 && is_before(&turn, &w->heap[(at - 1) / 2])) {
         w->heap[at] = w->heap[(at - 1) / 2];
         at = (at - 1) / 2;
@@ -103,20 +101,24 @@ static void push(struct world *w, int rank)
     w->heap[at] = turn;
 }
 
+static void push(struct world *w, int rank)
+{
+    rise(w, w->nheap++, (struct turn){w->actors[rank].clock, rank});
+}
+
+/* The room that the first leaves goes down to the end, where what was the last most often stays. */
 static int pop(struct world *w)
 {
-    const int first = w->heap[0].rank;
-    const struct turn last = w->heap[--w->nheap];
+    const int first = w->heap[0].rank, n = --w->nheap;
+    struct turn *heap = w->heap;
     int at = 0;
 
-    for (int child = 1; child < w->nheap; child = 2 * at + 1) {
-        child += child + 1 < w->nheap && is_before(&w->heap[child + 1], &w->heap[child]);
-        if (!is_before(&w->heap[child], &last))
-            break;
-        w->heap[at] = w->heap[child];
+    for (int child = 1; child < n; child = 2 * at + 1) {
+        child += (int)is_before(&heap[child + 1], &heap[child]); /* the last is there still */
+        heap[at] = heap[child];
         at = child;
     }
-    w->heap[at] = last;
+    rise(w, at, heap[n]);
     return first;
 }
 
@@ -233,9 +235,14 @@ static bool wait_until(struct world *w, int rank, const struct ko_step *step, do
     return true;
 }
 
-static double *moment(const struct world *w, const struct wire *wire, uint32_t message)
+static struct wire *wire_of(const struct world *w, const struct ko_step *step)
 {
-    return &w->moments[wire->moments + message % (uint32_t)w->call->slots];
+    return (struct wire *)(void *)&w->wires[step->wire];
+}
+
+static double *moment(const struct world *w, struct wire *wire, uint32_t message)
+{
+    return &wire->moments[message % (uint32_t)w->call->slots];
 }
 
 static double send_byte(const struct world *w, const struct ko_step *step)
@@ -264,7 +271,7 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
     const struct ko_link_costs *costs = &w->costs->links[step->link];
     const double nbytes = step->nbytes;
     const uint32_t slots = (uint32_t)w->call->slots;
-    struct wire *wire = &w->wires[step->wire];
+    struct wire *wire = wire_of(w, step);
     struct actor *actor = &w->actors[rank];
     double leaves;
 
@@ -318,7 +325,7 @@ static void take(struct world *w, int rank, const struct ko_step *step, const st
 
 static bool receive_message(struct world *w, int rank, const struct ko_step *step)
 {
-    struct wire *wire = &w->wires[step->wire];
+    struct wire *wire = wire_of(w, step);
     double *arrives;
 
     if (wire->sent == wire->received) {
@@ -425,7 +432,7 @@ static int open_actors(struct world *w)
 {
     w->actors = ko_alloc((size_t)w->period * sizeof *w->actors, "ranks of a simulation");
     w->ready = ko_alloc((size_t)w->period * sizeof *w->ready, "ranks of a simulation");
-    w->heap = ko_alloc((size_t)w->period * sizeof *w->heap, "ranks of a simulation");
+    w->heap = ko_alloc(((size_t)w->period + 1) * sizeof *w->heap, "ranks of a simulation");
     if (!w->actors || !w->ready || !w->heap)
         return KOLO_E_NOMEM;
     for (int rank = 0; rank < w->period; rank++) {
@@ -443,23 +450,47 @@ static int open_actors(struct world *w)
     return KOLO_OK;
 }
 
-/* A wire has as many moments as slots, or as messages if these are fewer. */
-static int open_wires(struct world *w)
+/* Doubles that a wire of so many messages takes. */
+static size_t wire_room(const struct world *w, uint32_t messages)
 {
-    const size_t slots = (size_t)w->call->slots;
-    size_t nmoments = 0;
+    const uint32_t slots = (uint32_t)w->call->slots;
 
-    w->wires = ko_alloc_unset(w->steps.nwires * sizeof *w->wires, "links of a simulation");
+    return sizeof(struct wire) / sizeof(double) + (messages < slots ? messages : slots);
+}
+
+/* Lays the wires out. Those who look for one find its moments in the same line of a cache; *places
+ * gets where each begins, in the stead of how many messages it has. */
+static int lay_wires(struct world *w, uint32_t *places)
+{
+    size_t room = 0;
+
+    for (size_t i = 0; i < w->steps.nwires; i++)
+        room += wire_room(w, places[i]);
+    if (room > UINT32_MAX)
+        return ko_fail(KOLO_E_NOMEM, "%zu links are more than a simulation can number",
+                       w->steps.nwires);
+    w->wires = ko_alloc_unset(room * sizeof *w->wires, "links of a simulation");
     if (!w->wires)
         return KOLO_E_NOMEM;
+    room = 0;
     for (size_t i = 0; i < w->steps.nwires; i++) {
-        const size_t messages = w->steps.messages[i];
+        const size_t next = room + wire_room(w, places[i]);
 
-        w->wires[i] = (struct wire){.sender = -1, .receiver = -1, .moments = nmoments};
-        nmoments += messages < slots ? messages : slots;
+        *(struct wire *)(void *)&w->wires[room] = (struct wire){.sender = -1, .receiver = -1};
+        places[i] = (uint32_t)room;
+        room = next;
     }
-    w->moments = ko_alloc_unset(nmoments * sizeof *w->moments, "slots of a simulation");
-    return w->moments ? KOLO_OK : KOLO_E_NOMEM;
+    return KOLO_OK;
+}
+
+static int open_wires(struct world *w)
+{
+    int err = lay_wires(w, w->steps.messages);
+
+    for (size_t i = 0; i < w->steps.nsteps && !err; i++)
+        if (w->steps.steps[i].kind != KO_STEP_COPY)
+            w->steps.steps[i].wire = w->steps.messages[w->steps.steps[i].wire];
+    return err;
 }
 
 static int open_hosts(struct world *w)
@@ -496,7 +527,6 @@ static void close_world(struct world *w)
     free(w->ready);
     free(w->heap);
     free(w->wires);
-    free(w->moments);
     free(w->cores);
     free(w->last);
     free(w->leaves);

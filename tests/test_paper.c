@@ -6,6 +6,7 @@
  * 1 of 8 of the texts.
  */
 #include "coll.h"
+#include "layout.h"
 #include "paper.h"
 #include "proofs.h"
 #include "sanitized.h"
@@ -518,6 +519,56 @@ static void a_tally_counts_what_is_written(void **state)
         }
 }
 
+/* What a reader is told so far, beside the list. */
+struct told {
+    const struct ko_paper_list *list;
+    size_t n;
+};
+
+static void compare_told(void *context, const struct ko_paper_action *action, const int *ranks)
+{
+    struct told *told = context;
+    const struct ko_paper_action *want = &told->list->actions[told->n];
+    char got_text[128], want_text[128];
+
+    assert_true(told->n < told->list->n);
+    ko_paper_describe(action, got_text, sizeof got_text);
+    ko_paper_describe(want, want_text, sizeof want_text);
+    assert_string_equal(got_text, want_text);
+    assert_int_equal(action->nranks, want->nranks);
+    for (int i = 0; i < want->nranks; i++)
+        assert_int_equal(ranks[i], told->list->ranks[want->ranks_at + (size_t)i]);
+    told->n++;
+}
+
+/* A reader is told action by action what a list has. */
+static void a_reader_is_told_what_is_written(void **state)
+{
+    enum { RANKS = 12, COUNT = 1000, SLICE = 64 };
+    struct ko_hosts *hosts;
+
+    (void)state;
+    assert_int_equal(ko_layout_even(RANKS, 4, &hosts), 0);
+    for (int row = 0; row < ko_npaper_texts; row++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            const struct ko_paper_call call = {.text = &ko_paper_texts[row],
+                                               .n = RANKS,
+                                               .count = COUNT,
+                                               .slice = SLICE,
+                                               .slots = 2,
+                                               .hosts = hosts};
+            struct ko_paper_list list;
+            struct told told = {.list = &list};
+            const struct ko_paper_reader reader = {compare_told, &told};
+
+            assert_int_equal(ko_paper_write(&call, rank, &list), 0);
+            assert_int_equal(ko_paper_tell(&call, rank, &reader), 0);
+            assert_int_equal(told.n, list.n);
+            ko_paper_free(&list);
+        }
+    free(hosts);
+}
+
 static void impossible_calls_are_refused(void **state)
 {
     const struct ko_paper_text *text = &ko_paper_texts[0]; /* direct all_reduce */
@@ -548,6 +599,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_ring_of_two_reads_as_expected),
         cmocka_unit_test(every_text_is_proved),
         cmocka_unit_test(a_tally_counts_what_is_written),
+        cmocka_unit_test(a_reader_is_told_what_is_written),
         cmocka_unit_test(impossible_calls_are_refused),
     };
 
