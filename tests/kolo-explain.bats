@@ -350,6 +350,17 @@ tuning() {
     json 'd["sizes"][0]["estimated"] == ["scatter"] and d["sizes"][0]["us"]["scatter"] > 0' <<<"$output"
 }
 
+@test "simulate: of several sizes among many ranks the table has what is predicted of them" {
+    local call="all_to_all --simulate --ranks 1200 --algo bruck,hierarchical --bytes 8:512:64"
+    run -0 "$EXPLAIN" $call
+    [ "${lines[2]}" = '                 bruck   hierarchical  kolo takes' ]
+    grep -qE '^     8 B +[0-9]+\* +[0-9]+  bruck$' <<<"${lines[3]}"
+    grep -qE '^   512 B +-  +-  [a-z]+$' <<<"${lines[4]}"
+    [ "${lines[5]}" = '-: the blocks of all ranks have to fit into a slice, of 128 KiB: bruck, hierarchical' ]
+    "$EXPLAIN" $call --json >"$D/json"
+    json "'%.0f' % d['sizes'][0]['us']['bruck'] == '$(tr -d '*' <<<"${lines[3]}" | awk '{ print $3 }')'" <"$D/json"
+}
+
 @test "simulate: the growth that the manual page shows" {
     local n
     for n in 10 100 1000 10000; do

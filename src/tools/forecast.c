@@ -6,6 +6,7 @@
 #include "forecast.h"
 
 #include "config.h"
+#include "forecast_cells.h"
 #include "group_wishes.h"
 #include "layout.h"
 #include "status.h"
@@ -19,13 +20,10 @@
 static const size_t LEAST = 8, MOST = 64 << 20;
 
 /* From size to size, if the caller does not say: for many ranks fewer sizes. */
-enum { FACTOR = 4, LARGE_FACTOR = 64, LARGE_RANKS = 1000 };
+enum { FACTOR = 4, LARGE_FACTOR = 64 };
 
 /* On one host, and on each of several, if the caller does not say. */
 enum { MOST_ALONE = 64, USUAL_PER_HOST = 8 };
-
-/* Actions of a simulation: all of them together take a second, or, for many ranks, one of them. */
-enum { MOST_ACTIONS = 200 * 1000, LARGE_MOST_ACTIONS = 4 * 1000 * 1000 };
 
 /* A crossing is looked for until the two times differ by so little, or so often. */
 static const double CLOSE = 2e-4;
@@ -100,7 +98,7 @@ static void choose_sizes(struct ko_forecast *forecast, const struct ko_forecast_
     size_t next = wish->most ? wish->least : LEAST, factor = wish->factor;
 
     if (!factor)
-        factor = forecast->situation.n > LARGE_RANKS ? LARGE_FACTOR : FACTOR;
+        factor = forecast->situation.n > KO_FORECAST_LARGE ? LARGE_FACTOR : FACTOR;
     if (forecast->what == KO_BARRIER) {
         forecast->sizes[forecast->nsizes++].nbytes = 0;
         return;
@@ -160,36 +158,6 @@ static int choose_rows(struct ko_forecast *forecast, const struct ko_explain_wis
 
 /* ---- predicting -------------------------------------------------------------------------- */
 
-/* *us is 0 for what cannot be predicted; what is too large to simulate as it is, is estimated by
- * what fewer ranks take. */
-static int predict(const struct ko_forecast *forecast, int i, size_t nbytes, double *us,
-                   bool *is_estimated)
-{
-    const struct ko_situation *situation = &forecast->situation;
-    const int row = forecast->rows[i];
-    const struct ko_simulation simulation = {
-        .call = {.text = &ko_paper_texts[row],
-                 .n = situation->n,
-                 .count = nbytes,
-                 .slice = situation->slice_bytes,
-                 .slots = situation->slots,
-                 .hosts = situation->hosts},
-        .element = 1,
-        .costs = situation->costs,
-        .most_actions = situation->n > LARGE_RANKS ? LARGE_MOST_ACTIONS : MOST_ACTIONS};
-    int err;
-
-    *us = 0;
-    *is_estimated = false;
-    if (!ko_choice_allows(situation, row, false, ko_size_class(nbytes)))
-        return KOLO_OK;
-    err = ko_simulate(&simulation, us);
-    *is_estimated = err == KOLO_E_UNSUPPORTED;
-    if (*is_estimated)
-        err = ko_simulate_many(&simulation, us);
-    return err == KOLO_E_UNSUPPORTED ? KOLO_OK : err;
-}
-
 /* Whether row i is so much faster than the one that is the fastest so far. */
 static bool is_faster(const struct ko_forecast_size *size, int i)
 {
@@ -200,20 +168,37 @@ static bool is_faster(const struct ko_forecast_size *size, int i)
 }
 
 /* last: the fastest of the size before; it stays that among equals. -1: none. */
-static int predict_size(const struct ko_forecast *forecast, int wanted, int last,
-                        struct ko_forecast_size *size)
+static void judge_size(const struct ko_forecast *forecast, int wanted, int last,
+                       struct ko_forecast_size *size)
 {
     double unused;
-    int err = KOLO_OK;
 
-    for (int i = 0; i < forecast->nrows && !err; i++)
-        err = predict(forecast, i, size->nbytes, &size->us[i], &size->is_estimated[i]);
     size->fastest = last >= 0 && size->us[last] > 0 ? last : -1;
     for (int i = 0; i < forecast->nrows; i++)
         if (is_faster(size, i))
             size->fastest = i;
     size->chosen = ko_choose(&forecast->situation, forecast->what, false,
                              ko_size_class(size->nbytes), wanted, &unused);
+}
+
+/* Tells each size as soon as it is predicted, if anybody wants to know. */
+static int predict_sizes(struct ko_forecast *forecast, int wanted, FILE *table)
+{
+    struct ko_forecast_cells cells;
+    int err = KOLO_OK;
+
+    if (table)
+        ko_forecast_text_begin(forecast, true, table);
+    ko_forecast_cells_begin(&cells, forecast);
+    for (int k = 0; k < forecast->nsizes && !err; k++) {
+        err = ko_forecast_cells_await(&cells, k);
+        if (err)
+            break;
+        judge_size(forecast, wanted, k ? forecast->sizes[k - 1].fastest : -1, &forecast->sizes[k]);
+        if (table)
+            ko_forecast_text_size(forecast, k, true, table);
+    }
+    ko_forecast_cells_end(&cells);
     return err;
 }
 
@@ -229,7 +214,7 @@ struct bracket {
 static int find_crossing(const struct ko_forecast *forecast, struct ko_crossing *crossing,
                          struct bracket bracket)
 {
-    const int most = forecast->situation.n > LARGE_RANKS ? LARGE_MOST_TRIES : MOST_TRIES;
+    const int most = forecast->situation.n > KO_FORECAST_LARGE ? LARGE_MOST_TRIES : MOST_TRIES;
 
     for (int tries = 0; tries < most && bracket.high - bracket.low > CLOSE; tries++) {
         const double part = bracket.at_low / (bracket.at_low - bracket.at_high);
@@ -239,9 +224,11 @@ static int find_crossing(const struct ko_forecast *forecast, struct ko_crossing 
         int err;
 
         crossing->nbytes = floor(exp(middle) + 0.5);
-        err = predict(forecast, crossing->from, (size_t)crossing->nbytes, &from_us, &unused);
+        err = ko_forecast_predict(forecast, crossing->from, (size_t)crossing->nbytes, &from_us,
+                                  &unused);
         if (!err)
-            err = predict(forecast, crossing->to, (size_t)crossing->nbytes, &to_us, &unused);
+            err = ko_forecast_predict(forecast, crossing->to, (size_t)crossing->nbytes, &to_us,
+                                      &unused);
         if (err || from_us <= 0 || to_us <= 0)
             return err;
         crossing->us = to_us;
@@ -285,8 +272,10 @@ static int find_third(const struct ko_forecast *forecast, const struct ko_crossi
 
     *middle = (struct ko_forecast_size){.nbytes = (size_t)crossing->nbytes};
     *is_there = false;
-    for (int i = 0; i < forecast->nrows && !err && forecast->situation.n <= LARGE_RANKS; i++) {
-        err = predict(forecast, i, middle->nbytes, &middle->us[i], &middle->is_estimated[i]);
+    for (int i = 0; i < forecast->nrows && !err && forecast->situation.n <= KO_FORECAST_LARGE;
+         i++) {
+        err = ko_forecast_predict(forecast, i, middle->nbytes, &middle->us[i],
+                                  &middle->is_estimated[i]);
         if (middle->us[i] <= 0 || !ko_choice_is_better(middle->us[i], best_us))
             continue;
         *is_there = i != crossing->from && i != crossing->to;
@@ -352,9 +341,11 @@ int ko_forecast_make(struct ko_forecast *forecast, const struct ko_forecast_wish
         err = choose_rows(forecast, &wish->call);
     if (!err)
         choose_sizes(forecast, wish);
-    for (int k = 0; k < forecast->nsizes && !err; k++)
-        err = predict_size(forecast, wanted[forecast->what],
-                           k ? forecast->sizes[k - 1].fastest : -1, &forecast->sizes[k]);
+    forecast->is_told =
+        wish->table && forecast->situation.n > KO_FORECAST_LARGE && forecast->nsizes > 1;
+    if (!err)
+        err =
+            predict_sizes(forecast, wanted[forecast->what], forecast->is_told ? wish->table : NULL);
     return err ? err : find_crossings(forecast);
 }
 

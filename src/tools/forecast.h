@@ -10,6 +10,7 @@
 #include "choice.h"
 #include "explain.h"
 
+enum { KO_FORECAST_LARGE = 1000 }; /* more ranks are many */
 enum { KO_FORECAST_RANKS = 100000, KO_FORECAST_ROWS = 16, KO_FORECAST_SIZES = 64 };
 
 /* most is 2^40 at most, so that all sizes have room. */
@@ -19,6 +20,7 @@ struct ko_forecast_wish {
     const char *costs_path;      /* of any machine's; NULL: those in use */
     size_t least, most;          /* bytes; most 0: what fits */
     size_t factor;               /* from size to size, 2 at least; 0: what fits */
+    FILE *table; /* gets several sizes among many ranks as they are predicted; NULL: none does */
 };
 
 struct ko_forecast_size {
@@ -49,6 +51,7 @@ struct ko_forecast {
     int nsizes;
     struct ko_crossing crossings[KO_FORECAST_SIZES]; /* ascending */
     int ncrossings;
+    bool is_told; /* the sizes are in the wish's table already */
 };
 
 /* Slices, slots and order as the variables say, for such links as these hosts' ranks have (NULL:
@@ -66,7 +69,11 @@ const char *ko_forecast_name(const struct ko_forecast *forecast, int i);
 /* "all_reduce among 16 ranks: 2 hosts of 8 ranks and 4 cores, costs that usually hold" */
 void ko_forecast_title(const struct ko_forecast *forecast, char *text, size_t nbytes);
 
-void ko_forecast_text(const struct ko_forecast *forecast, FILE *file);
+/* The table: what stands above the sizes, one of them, and what stands below. is_early: the later
+ * sizes are not predicted yet, and columns are as wide as any time may be. */
+void ko_forecast_text_begin(const struct ko_forecast *forecast, bool is_early, FILE *file);
+void ko_forecast_text_size(const struct ko_forecast *forecast, int k, bool is_early, FILE *file);
+void ko_forecast_text_end(const struct ko_forecast *forecast, FILE *file);
 void ko_forecast_json(const struct ko_forecast *forecast, FILE *file);
 
 /* forecast_svg.c: a line for each row, the lowest in bold, each crossing with its size. */

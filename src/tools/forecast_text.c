@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { CELL = 16, TITLE = 512 };
+enum { CELL = 16, TITLE = 512, USUAL_WIDTH = 12 };
 
 static int most_on_a_host(const struct ko_hosts *hosts)
 {
@@ -54,11 +54,13 @@ static void write_cell(char cell[CELL], const struct ko_forecast_size *size, int
         snprintf(cell, CELL, "-");
 }
 
-static int column_width(const struct ko_forecast *forecast, int i)
+static int column_width(const struct ko_forecast *forecast, int i, bool is_early)
 {
     size_t width = strlen(ko_forecast_name(forecast, i));
 
-    for (int k = 0; k < forecast->nsizes; k++) {
+    if (is_early)
+        width = width < USUAL_WIDTH ? USUAL_WIDTH : width;
+    for (int k = 0; k < forecast->nsizes && !is_early; k++) {
         char cell[CELL];
 
         write_cell(cell, &forecast->sizes[k], i);
@@ -67,9 +69,9 @@ static int column_width(const struct ko_forecast *forecast, int i)
     return (int)width;
 }
 
-static void print_row(const struct ko_forecast *forecast, const struct ko_forecast_size *size,
-                      FILE *file)
+void ko_forecast_text_size(const struct ko_forecast *forecast, int k, bool is_early, FILE *file)
 {
+    const struct ko_forecast_size *size = &forecast->sizes[k];
     char text[KO_BYTES_TEXT];
 
     ko_bytes_text((double)size->nbytes, text);
@@ -78,9 +80,11 @@ static void print_row(const struct ko_forecast *forecast, const struct ko_foreca
         char cell[CELL];
 
         write_cell(cell, size, i);
-        fprintf(file, "  %*s%c", column_width(forecast, i), cell, i == size->fastest ? '*' : ' ');
+        fprintf(file, "  %*s%c", column_width(forecast, i, is_early), cell,
+                i == size->fastest ? '*' : ' ');
     }
     fprintf(file, " %s\n", ko_paper_texts[size->chosen].name);
+    fflush(file);
 }
 
 /* "fastest: doubling, from 2.1 KiB ring, from 1 MiB two_shot" */
@@ -109,7 +113,7 @@ static bool has_estimates(const struct ko_forecast *forecast)
     return has;
 }
 
-void ko_forecast_text(const struct ko_forecast *forecast, FILE *file)
+void ko_forecast_text_begin(const struct ko_forecast *forecast, bool is_early, FILE *file)
 {
     char title[TITLE];
 
@@ -117,13 +121,40 @@ void ko_forecast_text(const struct ko_forecast *forecast, FILE *file)
     fprintf(file,
             "%s\nmicroseconds for each size of a block; * the fastest, or an equal%s\n\n"
             "%8s",
-            title, has_estimates(forecast) ? "; ~ by what fewer ranks take" : "", "");
+            title, is_early || has_estimates(forecast) ? "; ~ by what fewer ranks take" : "", "");
     for (int i = 0; i < forecast->nrows; i++)
-        fprintf(file, "  %*s ", column_width(forecast, i), ko_forecast_name(forecast, i));
+        fprintf(file, "  %*s ", column_width(forecast, i, is_early), ko_forecast_name(forecast, i));
     fputs(" kolo takes\n", file);
-    for (int k = 0; k < forecast->nsizes; k++)
-        print_row(forecast, &forecast->sizes[k], file);
+    fflush(file);
+}
+
+/* "-: all blocks have to fit into a slice of 128 KiB: bruck" */
+static void print_impossible(const struct ko_forecast *forecast, FILE *file)
+{
+    char text[KO_BYTES_TEXT];
+    bool is_first = true;
+
+    ko_bytes_text((double)forecast->situation.slice_bytes, text);
+    for (int i = 0; i < forecast->nrows; i++) {
+        bool is_empty = false;
+
+        for (int k = 0; k < forecast->nsizes; k++)
+            is_empty |= forecast->sizes[k].us[i] <= 0;
+        if (!is_empty || !(ko_paper_texts[forecast->rows[i]].flags & KO_SMALL))
+            continue;
+        if (is_first)
+            fprintf(file, "\n-: the blocks of all ranks have to fit into a slice, of %s: ", text);
+        fprintf(file, "%s%s", is_first ? "" : ", ", ko_forecast_name(forecast, i));
+        is_first = false;
+    }
+    if (!is_first)
+        putc('\n', file);
+}
+
+void ko_forecast_text_end(const struct ko_forecast *forecast, FILE *file)
+{
     print_crossings(forecast, file);
+    print_impossible(forecast, file);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------- */

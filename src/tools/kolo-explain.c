@@ -345,6 +345,17 @@ static int explain(const struct command *command)
     return err;
 }
 
+/* The table, or, where its lines are there already, what stands below. */
+static void print_forecast(const struct ko_forecast *forecast)
+{
+    if (!forecast->is_told) {
+        ko_forecast_text_begin(forecast, false, stdout);
+        for (int k = 0; k < forecast->nsizes; k++)
+            ko_forecast_text_size(forecast, k, false, stdout);
+    }
+    ko_forecast_text_end(forecast, stdout);
+}
+
 static int show_forecast(const struct command *command, const struct ko_forecast *forecast)
 {
     const bool is_picture = command->svg && !strcmp(command->svg, "-");
@@ -357,7 +368,7 @@ static int show_forecast(const struct command *command, const struct ko_forecast
     if (!err && command->is_json)
         ko_forecast_json(forecast, stdout);
     else if (!err && !is_picture)
-        ko_forecast_text(forecast, stdout);
+        print_forecast(forecast);
     return err;
 }
 
@@ -369,6 +380,8 @@ static int predict(const struct command *command)
     int err;
 
     wish.call = command->wish;
+    if (!command->is_json && !(command->svg && !strcmp(command->svg, "-")))
+        wish.table = stdout;
     err = ko_forecast_make(&forecast, &wish);
     if (!err)
         err = show_forecast(command, &forecast);
