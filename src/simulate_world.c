@@ -85,15 +85,16 @@ struct world {
 
 /* ---- who moves next ---------------------------------------------------------------------- */
 
-/* Without a branch, which could not be foretold. */
 static bool is_before(const struct turn *a, const struct turn *b)
 {
-    return (int)(a->clock < b->clock) | ((int)(a->clock <= b->clock) & (int)(a->rank < b->rank));
+    return a->clock < b->clock || (a->clock <= b->clock && a->rank < b->rank);
 }
 
-/* Puts a turn where there is room, or above that. */
-static void rise(struct world *w, int at, struct turn turn)
+static void push(struct world *w, int rank)
 {
+    const struct turn turn = {w->actors[rank].clock, rank};
+    int at = w->nheap++;
+
     while (at > 0 && is_before(&turn, &w->heap[(at - 1) / 2])) {
         w->heap[at] = w->heap[(at - 1) / 2];
         at = (at - 1) / 2;
@@ -101,24 +102,20 @@ static void rise(struct world *w, int at, struct turn turn)
     w->heap[at] = turn;
 }
 
-static void push(struct world *w, int rank)
-{
-    rise(w, w->nheap++, (struct turn){w->actors[rank].clock, rank});
-}
-
-/* The room that the first leaves goes down to the end, where what was the last most often stays. */
 static int pop(struct world *w)
 {
-    const int first = w->heap[0].rank, n = --w->nheap;
-    struct turn *heap = w->heap;
+    const int first = w->heap[0].rank;
+    const struct turn last = w->heap[--w->nheap];
     int at = 0;
 
-    for (int child = 1; child < n; child = 2 * at + 1) {
-        child += (int)is_before(&heap[child + 1], &heap[child]); /* the last is there still */
-        heap[at] = heap[child];
+    for (int child = 1; child < w->nheap; child = 2 * at + 1) {
+        child += child + 1 < w->nheap && is_before(&w->heap[child + 1], &w->heap[child]);
+        if (!is_before(&w->heap[child], &last))
+            break;
+        w->heap[at] = w->heap[child];
         at = child;
     }
-    rise(w, at, heap[n]);
+    w->heap[at] = last;
     return first;
 }
 
@@ -432,7 +429,7 @@ static int open_actors(struct world *w)
 {
     w->actors = ko_alloc((size_t)w->period * sizeof *w->actors, "ranks of a simulation");
     w->ready = ko_alloc((size_t)w->period * sizeof *w->ready, "ranks of a simulation");
-    w->heap = ko_alloc(((size_t)w->period + 1) * sizeof *w->heap, "ranks of a simulation");
+    w->heap = ko_alloc((size_t)w->period * sizeof *w->heap, "ranks of a simulation");
     if (!w->actors || !w->ready || !w->heap)
         return KOLO_E_NOMEM;
     for (int rank = 0; rank < w->period; rank++) {
