@@ -144,11 +144,15 @@ static void check_list(struct ko_service *service)
 }
 
 /* Numbers and operations belong together both ways. */
-static void check_numbering(enum ko_wire_numbering numbering, uint8_t opcode)
+static void check_numbering(enum ko_wire_numbering numbering, uint8_t number)
 {
-    int operation = ko_wire_operation(numbering, opcode);
+    const enum ko_store_op operation = number % KO_STORE_NOPS;
+    int meant = ko_wire_operation(numbering, number);
+    int opcode = ko_wire_opcode(numbering, operation);
 
-    if (operation >= 0 && ko_wire_opcode(numbering, (enum ko_store_op)operation) != opcode)
+    if (meant >= 0 && ko_wire_opcode(numbering, (enum ko_store_op)meant) != number)
+        abort();
+    if (opcode >= 0 && ko_wire_operation(numbering, (uint8_t)opcode) != (int)operation)
         abort();
 }
 

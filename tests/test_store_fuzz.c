@@ -54,6 +54,7 @@ static const struct message modern[] = {
     MESSAGE("\20" KEY "/q"),
     MESSAGE("\21"),
     MESSAGE("\22" KEY "/b\2\0\0\0\0\0\0\0"),
+    MESSAGE("\360" KEY "/w\4\0\0\0\0\0\0\0gone"),
 };
 static const struct message of_1_13[] = {
     MESSAGE("\6"),
