@@ -28,6 +28,7 @@ static atomic_int level_now = -1; /* -1: not read yet */
 static atomic_int output = STDERR_FILENO;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int log_rank = -1;
+static _Thread_local bool is_hushed;
 
 /* Copies pattern to path with %h, %p and %r replaced by host, process and rank ("x" if unknown). */
 static void expand_path(const char *pattern, char *path, size_t cap)
@@ -161,6 +162,11 @@ void ko_log_set_rank(int rank)
     log_rank = rank;
 }
 
+void ko_log_hush(bool hush)
+{
+    is_hushed = hush;
+}
+
 void ko_log(enum ko_log_level level, const char *format, ...)
 {
     char line[1024];
@@ -170,7 +176,7 @@ void ko_log(enum ko_log_level level, const char *format, ...)
     int saved = errno;
     va_list arguments;
 
-    if (!ko_log_wants(level))
+    if (!ko_log_wants(level) || (is_hushed && level == KO_LOG_INFO))
         return;
     gethostname(host, sizeof host - 1);
     if (log_rank >= 0)

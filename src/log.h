@@ -26,6 +26,10 @@ bool ko_log_wants(enum ko_log_level level);
 /* The rank that the calling thread's lines carry from now on; -1 for none. */
 void ko_log_set_rank(int rank);
 
+/* Until it is taken back the calling thread's lines of the level INFO are left out: of errors that
+ * it means to have. */
+void ko_log_hush(bool hush);
+
 /* Reads KOLO_DEBUG and KOLO_DEBUG_FILE again; the first ko_log does it by itself. */
 void ko_log_reopen(void);
 

@@ -2,8 +2,9 @@
  *
  * The wait until all ranks have come, and what is said if they do not.
  */
-#include "rank_list.h"
+#include "log.h"
 #include "rendezvous_parts.h"
+#include "rendezvous_roster.h"
 #include "status.h"
 #include "store.h"
 
@@ -15,15 +16,9 @@
 
 enum {
     LEAVE_JOIN_MS = 1000,
-    LOOKED_AT_ONCE = 64, /* ranks, of each request for all of them */
-    LONGEST_NAMES = 40,  /* of a host and its address */
-    LONGEST_PLACE = 56   /* of a rank, in a list */
+    FIRST_SAID_MS = 500, /* who has come, at the level INFO */
+    SAID_AGAIN_MS = 3000
 };
-
-static void come_key(int rank, char *key, size_t nbytes)
-{
-    snprintf(key, nbytes, "come/%d", rank);
-}
 
 /* Where this rank is, for those who ask who has come: of a long name the address's part is kept. */
 static void say_place(struct ko_world *world, char *place, size_t nbytes)
@@ -34,22 +29,8 @@ static void say_place(struct ko_world *world, char *place, size_t nbytes)
     (void)gethostname(host, sizeof host - 1);
     if (ko_store_own_address(world->store, address, sizeof address))
         address[0] = 0;
-    room = LONGEST_NAMES - 1 - (int)strnlen(address, LONGEST_NAMES - 1);
+    room = KO_ROSTER_PLACE - 1 - (int)strnlen(address, KO_ROSTER_PLACE - 1);
     snprintf(place, nbytes, "%.*s%s%s", room, host, address[0] ? " " : "", address);
-}
-
-/* ", 0 (node1 10.0.0.1)" behind what the list holds already, while there is room. */
-static bool list_come(struct ko_world *world, int rank, const char *key, char *list, size_t cap)
-{
-    size_t used = strlen(list), nbytes;
-    void *place;
-
-    if (used + LONGEST_PLACE > cap || kolo_store_get(world->keys, key, &place, &nbytes))
-        return false;
-    snprintf(list + used, cap - used, "%s%d (%.*s)", used ? ", " : "", rank, LONGEST_NAMES,
-             (char *)place);
-    kolo_free(place);
-    return true;
 }
 
 static const char *awaited_key(const struct ko_world *world)
@@ -72,66 +53,65 @@ static bool has_verdict(struct ko_world *world)
     return !kolo_store_check(world->keys, keys, 1, &exists) && exists;
 }
 
-struct roster {
-    bool *is_missing;
-    int looked;     /* at the first so many ranks */
-    char come[160]; /* where some are that have come */
-    int more;       /* and as many as there was no room for */
-};
-
-static int look_for_one(struct ko_world *world, int rank, struct roster *roster)
-{
-    char key[32];
-    const char *const keys[] = {key};
-    int exists;
-
-    come_key(rank, key, sizeof key);
-    if (kolo_store_check(world->keys, keys, 1, &exists))
-        return KOLO_E_PEER_LOST; /* there is no store any more to time out at */
-    roster->is_missing[rank] = !exists;
-    if (exists && !list_come(world, rank, key, roster->come, sizeof roster->come - 24))
-        roster->more++;
-    return KOLO_OK;
-}
-
-/* True if the next n ranks have all come, by one request. */
-static bool are_there(struct ko_world *world, int first, int n)
-{
-    char names[LOOKED_AT_ONCE][32];
-    const char *keys[LOOKED_AT_ONCE];
-    int exist;
-
-    for (int i = 0; i < n; i++) {
-        come_key(first + i, names[i], sizeof names[i]);
-        keys[i] = names[i];
-    }
-    return !kolo_store_check(world->keys, keys, (size_t)n, &exist) && exist;
-}
-
 /* Which ranks have not said that they wait for the others. KO_AGAIN: another has said so. */
-static int look_for_all(struct ko_world *world, struct roster *roster)
+static int look_for_all(struct ko_world *world, struct ko_roster *roster)
 {
     const ko_deadline limit = ko_deadline_in(LEAVE_JOIN_MS);
     int err = KOLO_OK;
 
-    while (roster->looked < world->size && !ko_deadline_passed(&limit)) {
-        const int left = world->size - roster->looked;
-        const int n = left < LOOKED_AT_ONCE ? left : LOOKED_AT_ONCE;
+    while (roster->looked < world->size && !err && !ko_deadline_passed(&limit))
+        err = has_verdict(world) ? KO_AGAIN : ko_roster_look(roster, world->keys);
+    return err;
+}
 
-        if (has_verdict(world))
-            return KO_AGAIN;
-        if (*roster->come && are_there(world, roster->looked, n))
-            roster->more += n; /* a few are named */
-        else
-            for (int i = 0; i < n && !err; i++)
-                err = look_for_one(world, roster->looked + i, roster);
-        if (err)
+/* Says who has come if more have since, and that within the time that looking may take. */
+static void say_roster(struct ko_world *world, struct ko_roster *roster)
+{
+    const ko_deadline limit = ko_deadline_in(LEAVE_JOIN_MS);
+    int64_t come;
+    int err = kolo_store_add(world->keys, "come", 0, &come);
+
+    roster->looked = 0;
+    if (come == roster->said)
+        return;
+    while (!err && roster->looked < world->size && !ko_deadline_passed(&limit))
+        err = ko_roster_look(roster, world->keys);
+    if (!err)
+        ko_roster_say(roster);
+}
+
+/* Waits as await_verdict does, and says now and then for whom. Of pauses that end nothing is said.
+ */
+static int await_and_say(struct ko_world *world, struct ko_roster *roster,
+                         const ko_deadline *deadline)
+{
+    ko_deadline pause = ko_deadline_within(deadline, FIRST_SAID_MS);
+    int err;
+
+    for (;;) {
+        ko_log_hush(true);
+        err = await_verdict(world, &pause);
+        ko_log_hush(false);
+        if (err != KOLO_E_TIMEOUT || ko_deadline_passed(deadline) || !ko_deadline_passed(&pause))
             return err;
-        roster->looked += n;
+        say_roster(world, roster);
+        pause = ko_deadline_within(deadline, SAID_AGAIN_MS);
     }
-    if (roster->more)
-        snprintf(roster->come + strlen(roster->come), 24, " and %d more", roster->more);
-    return KOLO_OK;
+}
+
+/* One rank of those whose log wants it says who has come: all others would ask the same. */
+static int await_others(struct ko_world *world, const ko_deadline *deadline)
+{
+    struct ko_roster roster;
+    int64_t turn;
+    int err;
+
+    if (!ko_log_wants(KO_LOG_INFO) || kolo_store_add(world->keys, "saying", 1, &turn) || turn > 1 ||
+        ko_roster_open(world->size, &roster))
+        return await_verdict(world, deadline);
+    err = await_and_say(world, &roster, deadline);
+    ko_roster_close(&roster);
+    return err;
 }
 
 /* A launcher may tell rank 0 "localhost" and the others where that is; or somebody all of them. */
@@ -142,15 +122,13 @@ static const char *place_of_store(const struct ko_world *world)
                : "";
 }
 
-static int fail_missing(struct ko_world *world, const struct roster *roster,
+static int fail_missing(struct ko_world *world, struct ko_roster *roster,
                         const ko_deadline *deadline)
 {
-    char list[160], of[32] = "";
-    int missing = 0;
+    char list[120], come[216], of[32] = "";
+    const int missing = ko_roster_missing(roster, list, sizeof list);
 
-    ko_rank_list(roster->is_missing, roster->looked, list, sizeof list);
-    for (int r = 0; r < roster->looked; r++)
-        missing += roster->is_missing[r];
+    ko_roster_come(roster, come, sizeof come);
     if (roster->looked < world->size)
         snprintf(of, sizeof of, " of the first %d", roster->looked);
     return ko_fail(
@@ -158,7 +136,7 @@ static int fail_missing(struct ko_world *world, const struct roster *roster,
         "rank %d of %d waited %d ms for all ranks to join; %d%s have not come: rank %s. Were "
         "they started, with this store's address? %s sets the limit. %sHere are %s",
         world->rank, world->size, deadline->timeout_ms, missing, of, missing ? list : "(none)",
-        ko_deadline_source(deadline), place_of_store(world), roster->come);
+        ko_deadline_source(deadline), place_of_store(world), come);
 }
 
 /* Whatever there is to look at, one rank does: all others would ask the same of one server at the
@@ -166,7 +144,7 @@ static int fail_missing(struct ko_world *world, const struct roster *roster,
 static int name_missing(struct ko_world *world, const ko_deadline *deadline)
 {
     const ko_deadline soon = ko_deadline_in(LEAVE_JOIN_MS);
-    struct roster roster = {0};
+    struct ko_roster roster;
     int64_t turn;
     int err = kolo_store_add(world->keys, "looking", 1, &turn);
 
@@ -174,14 +152,13 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
         return KOLO_E_PEER_LOST;
     if (turn > 1 && !await_verdict(world, &soon))
         return KO_AGAIN;
-    roster.is_missing =
-        ko_alloc((size_t)world->size * sizeof *roster.is_missing, "a list of ranks");
-    if (!roster.is_missing)
-        return KOLO_E_NOMEM;
+    err = ko_roster_open(world->size, &roster);
+    if (err)
+        return err;
     err = look_for_all(world, &roster);
     if (!err)
         err = fail_missing(world, &roster, deadline);
-    kolo_free(roster.is_missing);
+    ko_roster_close(&roster);
     return err;
 }
 
@@ -344,11 +321,11 @@ static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
     char key[32], place[136];
     int err;
 
-    come_key(world->rank, key, sizeof key);
+    ko_roster_key(world->rank, key, sizeof key);
     say_place(world, place, sizeof place);
     err = kolo_store_set(world->keys, key, (kolo_bytes){place, strlen(place)});
     if (!err)
-        err = await_verdict(world, deadline);
+        err = await_others(world, deadline);
     if (!err)
         err = take_verdict(world);
     else if (err == KOLO_E_TIMEOUT)

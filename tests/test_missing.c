@@ -4,6 +4,8 @@
  */
 #include "counting_store.h"
 #include "kolo.h"
+#include "log_file.h"
+#include "rendezvous_roster.h"
 #include "sanitized.h"
 #include "status.h"
 #include "store.h"
@@ -72,7 +74,7 @@ static void many_do_not_all_look(void **state)
     for (int i = 0; i < HALF; i++) {
         assert_int_equal(joiners[i].err, KOLO_E_TIMEOUT);
         assert_non_null(strstr(joiners[i].text, "96 have not come: rank 1, 3, 5"));
-        assert_non_null(strstr(joiners[i].text, "Here are 0 ("));
+        assert_non_null(strstr(joiners[i].text, "Here are 0, 2, 4, 6, "));
         assert_string_equal(joiners[i].text, joiners[0].text);
     }
     assert_in_range(checks, 1, HALF * SIZE / 4);
@@ -113,7 +115,7 @@ static void some_are_always_named(void **state)
     for (int i = 0; i < LAST; i++) {
         pthread_join(joiners[i].thread, NULL);
         assert_non_null(strstr(joiners[i].text, "128 have not come: rank 0-127."));
-        assert_non_null(strstr(joiners[i].text, "Here are 128 ("));
+        assert_non_null(strstr(joiners[i].text, "Here are 128, 129 ("));
     }
     kolo_store_close(store);
 }
@@ -133,6 +135,84 @@ static void looking_has_an_end(void **state)
     kolo_store_close(&counting->store);
 }
 
+/* Ranks of three machines, of which the second has every fourth and the third 301 alone. */
+static void fill(struct ko_roster *roster, int size)
+{
+    assert_int_equal(ko_roster_open(size, roster), KOLO_OK);
+    roster->looked = size;
+    for (int r = 0; r < size; r++)
+        if (r < 290)
+            snprintf(roster->places[r], sizeof roster->places[r], "host%d", r % 4 == 3);
+    snprintf(roster->places[301], sizeof roster->places[301], "host2");
+}
+
+/* By machine, as far as there is room. */
+static void those_of_a_place_are_told_together(void **state)
+{
+    struct ko_roster roster;
+    char text[216], list[64];
+
+    (void)state;
+    fill(&roster, 320);
+    assert_int_equal(ko_roster_missing(&roster, list, sizeof list), 29);
+    assert_string_equal(list, "290-300, 302-319");
+    ko_roster_come(&roster, text, sizeof text);
+    assert_string_equal(text, "0-2, 4-6, 8-10, 12-14, 16-18, 20-22, 24-26 and 197 more (host0), "
+                              "3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47 and 60 more (host1), "
+                              "301 (host2)");
+    roster.places[0][4] = 0; /* one more machine, for which there is no room */
+    ko_roster_come(&roster, text, 170);
+    assert_string_equal(
+        text, "0 (host), 1, 2, 4-6, 8-10, 12-14, 16-18, 20-22, 24-26 and 197 more (host0), "
+              "3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47 and 60 more (host1) "
+              "and 1 more");
+    ko_roster_close(&roster);
+}
+
+/* The log has the ranks of fifty machines, and once what has not changed. */
+static void a_roster_is_logged_whole(void **state)
+{
+    enum { SIZE = 400 };
+    struct ko_roster roster;
+    char line[LOG_LINE];
+
+    (void)state;
+    assert_int_equal(ko_roster_open(SIZE, &roster), KOLO_OK);
+    roster.looked = SIZE;
+    for (int r = 0; r < SIZE; r++)
+        snprintf(roster.places[r], sizeof roster.places[r], "machine%d", r / 8);
+    log_file_open("INFO");
+    ko_roster_say(&roster);
+    ko_roster_say(&roster);
+    assert_int_equal(log_file_close(" kolo INFO have joined: ", line), 2);
+    assert_non_null(strstr(line, ": 0-7 (machine0), 8-15 (machine1), 16-23 (machine2), "));
+    assert_null(strstr(line, "more"));
+    roster.said = -1;
+    log_file_open("INFO");
+    ko_roster_say(&roster);
+    assert_int_equal(log_file_close("392-399 (machine49)\n", line), 1);
+    ko_roster_close(&roster);
+}
+
+/* While they wait; and nothing is said of the pauses. */
+static void a_roster_is_logged_by_who_waits(void **state)
+{
+    static const char *const texts[] = {"1 of 3 ranks have joined; missing: rank 0, 2\n",
+                                        "have joined: 1 (", "keys that nobody has set"};
+    struct joiner joiner = {.rank = 1, .size = 3, .limit_ms = 900};
+    char line[LOG_LINE];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kolo_store_open_local(&joiner.store), KOLO_OK);
+        log_file_open("INFO");
+        (void)join(&joiner);
+        assert_int_equal(joiner.err, KOLO_E_TIMEOUT);
+        assert_int_equal(log_file_close(texts[i], line), i < 2);
+        kolo_store_close(joiner.store);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +220,9 @@ int main(void)
         cmocka_unit_test(one_that_dies_keeps_nobody),
         cmocka_unit_test(some_are_always_named),
         cmocka_unit_test(looking_has_an_end),
+        cmocka_unit_test(those_of_a_place_are_told_together),
+        cmocka_unit_test(a_roster_is_logged_whole),
+        cmocka_unit_test(a_roster_is_logged_by_who_waits),
     };
 
     setenv("KOLO_TRANSPORT", "shm", 1);

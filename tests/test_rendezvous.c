@@ -410,9 +410,9 @@ static void a_roster_says_from_where(void **state)
     for (int r = 0; r < 2; r++)
         start(&joiners[r], url, r, 3, SHORT_MS);
     snprintf(here, sizeof here,
-             "an address of the loopback, which no other machine reaches. Here are 0 (%.30s "
-             "127.0.0.1), 1 (%.30s 127.0.0.1)",
-             host, host);
+             "an address of the loopback, which no other machine reaches. Here are 0, 1 (%.30s "
+             "127.0.0.1)",
+             host);
     for (int r = 0; r < 2; r++)
         expect(&joiners[r], KOLO_E_TIMEOUT, here);
 }
