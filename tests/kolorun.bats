@@ -1004,6 +1004,16 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
     grep -q '^kolorun:        rank 0 of 2 waited 300 ms for all ranks to join; 1 have not come: rank 1' <<<"$output"
 }
 
+@test "the table shows who had ended well before others failed" {
+    KOLO_DEBUG=NONE KOLO_TIMEOUT_MS=300 run "$KOLORUN" -n 3 sh -c '
+        [ $RANK != 1 ] || exit 0; [ $RANK = 0 ] || exec sleep 1000; exec "$0"' "${KOLORUN%/*}/kolo-train"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"2 have not come: rank 1, 2."* ]]
+    grep -qE '^kolorun: +0 .* first$' <<<"$output"
+    grep -qE '^kolorun: +1 +[0-9]+ +exit code 0 .* s  earlier$' <<<"$output"
+    grep -qE '^kolorun: +2 .* stopped$' <<<"$output"
+}
+
 @test "the table begins with the rank that failed first" {
     run "$KOLORUN" -n 4 sh -c '[ $RANK != 2 ] || exit 42; exec sleep 1000'
     [[ "$(grep -A1 'ended with  ' <<<"$output" | tail -n 1)" =~ ^kolorun:\ +2\ .*first$ ]]

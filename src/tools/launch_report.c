@@ -36,6 +36,8 @@ static const char *remark(const struct ko_worker *worker, const struct ko_worker
         return worker->how == CLD_KILLED && worker->code == SIGKILL
                    ? "first (out of memory? see dmesg)"
                    : "first";
+    if (first && worker->ended && !worker->was_stopped && worker->ended_ns < first->ended_ns)
+        return "earlier"; /* by 0, perhaps without having joined those who then failed */
     return worker->was_stopped ? "stopped" : "";
 }
 
