@@ -105,14 +105,14 @@ static int cancel_wait(struct ko_client *client, bool *came)
     ko_deadline grace = ko_deadline_in(GRACE_MS);
     uint8_t cancel = (uint8_t)ko_wire_opcode(client->numbering, KO_STORE_CANCEL_WAIT);
     uint8_t answer = KO_WIRE_STOP_WAITING;
-    int err = ko_socket_send_all(client->fd, &cancel, 1, &grace);
+    int err = ko_socket_send_all(client->socket.fd, &cancel, 1, &grace);
     bool answered = false;
 
     if (!err)
-        err = ko_socket_recv_all(client->fd, &answer, 1, &grace);
+        err = ko_socket_recv_all(client->socket.fd, &answer, 1, &grace);
     if (!err && answer == KO_WIRE_STOP_WAITING) {
         answered = true;
-        err = ko_socket_recv_all(client->fd, &answer, 1, &grace);
+        err = ko_socket_recv_all(client->socket.fd, &answer, 1, &grace);
     }
     if (!err && answer != KO_WIRE_WAIT_CANCELED)
         err = ko_fail(KOLO_E_PROTOCOL, "a wrong answer to a CANCEL_WAIT came");
@@ -143,7 +143,7 @@ static int check_each(struct ko_client *client, const struct ko_request *request
         if (!err)
             err = ko_client_flush(client, &grace);
         if (!err)
-            err = ko_socket_recv_all(client->fd, answers, n, &grace);
+            err = ko_socket_recv_all(client->socket.fd, answers, n, &grace);
         for (size_t i = 0; i < n && !err; i++)
             missing[done + i] = answers[i] != KO_WIRE_READY;
     }
@@ -155,7 +155,7 @@ static int fail_missing(struct ko_client *client, const struct ko_request *reque
 {
     ko_deadline grace = ko_deadline_in(GRACE_MS);
     bool *missing = ko_alloc(request->nkeys * sizeof *missing, "the list of missing keys");
-    bool known = missing && (client->fd >= 0 || !ko_client_connect(client, &grace)) &&
+    bool known = missing && (client->socket.fd >= 0 || !ko_client_connect(client, &grace)) &&
                  !check_each(client, request, deadline->timeout_ms, missing);
     int err;
 
@@ -181,7 +181,7 @@ static int wait_long(struct ko_client *client, const struct ko_request *request,
         err = ko_client_flush(client, &sending);
     if (err)
         return fail_request(client, request, err);
-    err = ko_socket_recv_all(client->fd, &answer, 1, deadline);
+    err = ko_socket_recv_all(client->socket.fd, &answer, 1, deadline);
     if (!err && answer != KO_WIRE_STOP_WAITING)
         err = ko_fail(KOLO_E_PROTOCOL, "a wrong answer to a WAIT came");
     if (err != KOLO_E_TIMEOUT)
@@ -372,7 +372,7 @@ int ko_client_call(struct ko_client *client, const struct ko_request *request,
 
     if (ko_client_is_stopped(client))
         return ko_client_fail_stopped(client);
-    err = client->fd < 0 ? connect_again(client, deadline) : KOLO_OK;
+    err = client->socket.fd < 0 ? connect_again(client, deadline) : KOLO_OK;
     if (err)
         return err;
     ko_buffer_consume(&client->out, ko_buffer_fill(&client->out)); /* what a failed call left */
@@ -392,7 +392,7 @@ int ko_client_open(struct ko_client *client, const char *host, int port, bool is
     int err;
 
     *client = (struct ko_client){
-        .fd = -1, .is_foreign = is_foreign, .port = port, .nonce = (uint32_t)getpid() << 8};
+        .socket.fd = -1, .is_foreign = is_foreign, .port = port, .nonce = (uint32_t)getpid() << 8};
     pthread_mutex_init(&client->fd_lock, NULL);
     snprintf(client->host, sizeof client->host, "%s", host);
     snprintf(client->where, sizeof client->where, "the store at %s:%d", host, port);
@@ -406,8 +406,8 @@ void ko_client_stop(struct ko_client *client)
 {
     pthread_mutex_lock(&client->fd_lock);
     atomic_store_explicit(&client->is_stopped, true, memory_order_relaxed); /* as it is read */
-    if (client->fd >= 0)
-        shutdown(client->fd, SHUT_RDWR);
+    if (client->socket.fd >= 0)
+        shutdown(client->socket.fd, SHUT_RDWR);
     pthread_mutex_unlock(&client->fd_lock);
 }
 
@@ -426,8 +426,8 @@ int ko_client_own_address(struct ko_client *client, char *host, size_t cap)
     char *end;
 
     pthread_mutex_lock(&client->fd_lock);
-    if (client->fd >= 0)
-        ko_socket_own_name(client->fd, name);
+    if (client->socket.fd >= 0)
+        ko_socket_own_name(client->socket.fd, name);
     pthread_mutex_unlock(&client->fd_lock);
     end = strrchr(name, ':');
     if (end && text[0] == '[') {

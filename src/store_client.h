@@ -6,6 +6,7 @@
 #ifndef KO_STORE_CLIENT_H
 #define KO_STORE_CLIENT_H
 
+#include "fork_fds.h"
 #include "secret_gate.h"
 #include "store.h"
 #include "store_wire.h"
@@ -15,8 +16,8 @@
 enum { KO_CLIENT_HOST = 256 };
 
 struct ko_client {
-    pthread_mutex_t fd_lock; /* guards fd, and that it is shut down if is_stopped */
-    int fd;                  /* -1: not connected */
+    pthread_mutex_t fd_lock;  /* guards socket, and that it is shut down if is_stopped */
+    struct ko_fork_fd socket; /* -1: not connected, as in a child of fork */
     atomic_bool is_stopped;
     struct ko_buffer out; /* the request that is being put together */
     struct ko_guard guard;

@@ -49,9 +49,7 @@ int ko_client_fail_stopped(const struct ko_client *client)
 void ko_client_disconnect(struct ko_client *client)
 {
     pthread_mutex_lock(&client->fd_lock);
-    if (client->fd >= 0)
-        close(client->fd);
-    client->fd = -1;
+    ko_fork_fd_close(&client->socket);
     pthread_mutex_unlock(&client->fd_lock);
 }
 
@@ -220,7 +218,7 @@ static int fail_handshake(const struct ko_client *client, int err, int tries,
 static void attach(struct ko_client *client, int fd)
 {
     pthread_mutex_lock(&client->fd_lock);
-    client->fd = fd;
+    ko_fork_fd_keep(&client->socket, fd);
     if (ko_client_is_stopped(client))
         shutdown(fd, SHUT_RDWR);
     pthread_mutex_unlock(&client->fd_lock);

@@ -9,6 +9,7 @@
 #define KO_STORE_CONNECTION_H
 
 #include "clock.h"
+#include "fork_fds.h"
 #include "log_seldom.h"
 #include "poller.h"
 #include "secret_gate.h"
@@ -45,7 +46,8 @@ struct ko_connection {
     struct ko_session session; /* first, so that a session is its connection */
     struct ko_server *server;
     struct ko_gate gate; /* to be passed before the session sees a byte */
-    int fd;         /* -1: cut off, to be freed at the end of the round in which it is closed */
+    struct ko_fork_fd
+        socket;     /* -1: cut off, to be freed at the end of the round in which it is closed */
     bool is_closed; /* its session is */
     int wanted;
     enum ko_circle circle;

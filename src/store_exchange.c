@@ -147,7 +147,8 @@ int ko_client_put(struct ko_client *client, const struct ko_request *request)
 int ko_client_flush(struct ko_client *client, const ko_deadline *deadline)
 {
     size_t nbytes = ko_buffer_fill(&client->out);
-    int err = ko_socket_send_all(client->fd, ko_buffer_bytes(&client->out), nbytes, deadline);
+    int err =
+        ko_socket_send_all(client->socket.fd, ko_buffer_bytes(&client->out), nbytes, deadline);
 
     ko_buffer_consume(&client->out, nbytes);
     return err;
@@ -161,7 +162,7 @@ static int receive_bytes(struct ko_client *client, const ko_deadline *deadline,
     uint8_t length[8];
     uint64_t nbytes;
     char *value;
-    int err = ko_socket_recv_all(client->fd, length, sizeof length, deadline);
+    int err = ko_socket_recv_all(client->socket.fd, length, sizeof length, deadline);
 
     if (err)
         return err;
@@ -172,7 +173,7 @@ static int receive_bytes(struct ko_client *client, const ko_deadline *deadline,
     value = ko_alloc((size_t)nbytes + 1, "a store's value");
     if (!value)
         return KOLO_E_NOMEM;
-    err = ko_socket_recv_all(client->fd, value, (size_t)nbytes, deadline);
+    err = ko_socket_recv_all(client->socket.fd, value, (size_t)nbytes, deadline);
     if (err) {
         kolo_free(value);
         return err;
@@ -192,11 +193,11 @@ static int receive_until(struct ko_client *client, struct ko_buffer *got, size_t
     int err = ko_buffer_reserve(got, more);
 
     while (!err && ko_buffer_fill(got) < nbytes) {
-        n = recv(client->fd, got->data + got->tail, got->cap - got->tail, 0);
+        n = recv(client->socket.fd, got->data + got->tail, got->cap - got->tail, 0);
         if (n > 0)
             got->tail += (size_t)n;
         else if (n < 0 && ko_socket_is_not_yet(errno))
-            err = ko_socket_wait(client->fd, KO_POLL_IN, deadline);
+            err = ko_socket_wait(client->socket.fd, KO_POLL_IN, deadline);
         else
             err = ko_fail(KOLO_E_PEER_LOST, "the connection ended within an answer");
     }
@@ -260,7 +261,7 @@ static int receive_keys(struct ko_client *client, int64_t n, const ko_deadline *
 static int receive_number(struct ko_client *client, const ko_deadline *deadline, int64_t *number)
 {
     uint8_t raw[8];
-    int err = ko_socket_recv_all(client->fd, raw, sizeof raw, deadline);
+    int err = ko_socket_recv_all(client->socket.fd, raw, sizeof raw, deadline);
 
     if (!err)
         *number = (int64_t)ko_wire_u64(raw);
@@ -275,7 +276,7 @@ static int receive_pong(struct ko_client *client, const ko_deadline *deadline)
 
     if (client->numbering != KO_WIRE_MODERN)
         return receive_number(client, deadline, &nkeys);
-    err = ko_socket_recv_all(client->fd, raw, sizeof raw, deadline);
+    err = ko_socket_recv_all(client->socket.fd, raw, sizeof raw, deadline);
     if (!err && ko_wire_u32(raw) != client->nonce)
         err = ko_fail(KOLO_E_PROTOCOL, "a wrong answer to a PING came");
     return err;
@@ -284,7 +285,7 @@ static int receive_pong(struct ko_client *client, const ko_deadline *deadline)
 static int receive_byte(struct ko_client *client, const ko_deadline *deadline, int64_t *is_ready)
 {
     uint8_t byte;
-    int err = ko_socket_recv_all(client->fd, &byte, 1, deadline);
+    int err = ko_socket_recv_all(client->socket.fd, &byte, 1, deadline);
 
     if (!err && byte > 1)
         err = ko_fail(KOLO_E_PROTOCOL, "the byte %d came in answer; 0 and 1 are the answers", byte);

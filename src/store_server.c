@@ -35,7 +35,7 @@ enum {
 
 void ko_connection_make_ready(struct ko_connection *connection)
 {
-    if (connection->is_ready || connection->fd < 0)
+    if (connection->is_ready || connection->socket.fd < 0)
         return;
     connection->is_ready = true;
     TAILQ_INSERT_TAIL(&connection->server->ready, connection, ready_link);
@@ -72,15 +72,14 @@ void ko_connection_cut_off(struct ko_connection *connection, const char *why)
     struct ko_server *server = connection->server;
     char peer[KO_SOCKET_NAME];
 
-    if (connection->fd < 0)
+    if (connection->socket.fd < 0)
         return;
     if (ko_log_wants(KO_LOG_DEBUG)) {
-        ko_socket_peer_name(connection->fd, peer);
+        ko_socket_peer_name(connection->socket.fd, peer);
         ko_log(KO_LOG_DEBUG, "store server: closing the connection of %s: %s", peer, why);
     }
-    ko_poller_remove(&server->poller, connection->fd);
-    close(connection->fd);
-    connection->fd = -1;
+    ko_poller_remove(&server->poller, connection->socket.fd);
+    ko_fork_fd_close(&connection->socket);
     connection->is_closed = ko_session_close_some(&connection->session);
     time_claim(connection);
     unmake_ready(connection);
@@ -116,7 +115,7 @@ static void welcome(struct ko_server *server, int fd)
     }
     ko_session_open(&connection->session, &server->service, session_woken);
     connection->server = server;
-    connection->fd = fd;
+    ko_fork_fd_keep(&connection->socket, fd);
     connection->wanted = KO_POLL_IN;
     ko_stranger_enter(connection);
 }
@@ -161,7 +160,7 @@ static bool read_some(struct ko_connection *connection)
         return false;
     room = in->cap - in->tail;
     room = room < KO_SESSION_READ_MOST ? room : KO_SESSION_READ_MOST;
-    n = recv(connection->fd, in->data + in->tail, room, 0);
+    n = recv(connection->socket.fd, in->data + in->tail, room, 0);
     if (n > 0)
         in->tail += (size_t)n;
     return n > 0 || (n < 0 && ko_socket_is_not_yet(errno));
@@ -178,7 +177,7 @@ static bool write_some(struct ko_connection *connection)
         if (ko_fault(KO_FAULT_SEND))
             return false;
         nbytes = ko_buffer_fill(out) < left ? ko_buffer_fill(out) : left;
-        n = send(connection->fd, ko_buffer_bytes(out), nbytes, MSG_NOSIGNAL);
+        n = send(connection->socket.fd, ko_buffer_bytes(out), nbytes, MSG_NOSIGNAL);
         if (n < 0)
             return ko_socket_is_not_yet(errno);
         ko_buffer_consume(out, (size_t)n);
@@ -196,7 +195,7 @@ static void want(struct ko_connection *connection)
     if (wanted == connection->wanted)
         return;
     connection->wanted = wanted;
-    if (ko_poller_change(&connection->server->poller, connection->fd, wanted, connection))
+    if (ko_poller_change(&connection->server->poller, connection->socket.fd, wanted, connection))
         ko_connection_cut_off(connection, kolo_last_error());
 }
 
@@ -242,7 +241,7 @@ static void run(struct ko_connection *connection)
     int err;
 
     cut_off_hoarders(connection->server);
-    if (connection->fd < 0)
+    if (connection->socket.fd < 0)
         return;
     err = ko_session_run(session);
     if (err == KOLO_E_NOMEM || err == KOLO_E_ABORTED)
@@ -254,7 +253,7 @@ static void run(struct ko_connection *connection)
     }
     time_claim(connection);
     ko_stranger_promote(connection);
-    if (connection->fd < 0)
+    if (connection->socket.fd < 0)
         return;
     was_full = ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND;
     if (!write_some(connection)) {
@@ -272,7 +271,7 @@ void ko_connection_warn(const struct ko_connection *connection, const char *why)
     char text[KO_ERROR_TEXT], peer[KO_SOCKET_NAME];
 
     snprintf(text, sizeof text, "%s", why);
-    ko_socket_peer_name(connection->fd, peer);
+    ko_socket_peer_name(connection->socket.fd, peer);
     ko_log_seldom(&connection->server->turned_away,
                   "a connection from %s to the store was closed: %s", peer, text);
 }
@@ -280,12 +279,13 @@ void ko_connection_warn(const struct ko_connection *connection, const char *why)
 /* True once the connection has shown that it may be here. */
 static bool has_passed(struct ko_connection *connection)
 {
-    int err = ko_gate_pass(&connection->gate, connection->fd);
+    int err = ko_gate_pass(&connection->gate, connection->socket.fd);
     int wanted = ko_gate_wanted(&connection->gate);
 
     if (err == KO_AGAIN && wanted != connection->wanted) {
         connection->wanted = wanted;
-        err = ko_poller_change(&connection->server->poller, connection->fd, wanted, connection);
+        err = ko_poller_change(&connection->server->poller, connection->socket.fd, wanted,
+                               connection);
     }
     if (err == KOLO_E_PROTOCOL ||
         (err == KOLO_E_PEER_LOST && ko_handshake_is_unanswered(&connection->gate.handshake)))
@@ -300,7 +300,7 @@ static void serve(struct ko_connection *connection, int happened)
     struct ko_session *session = &connection->session;
     bool is_there = true;
 
-    if (connection->fd < 0 || (connection->gate.kind && !has_passed(connection)))
+    if (connection->socket.fd < 0 || (connection->gate.kind && !has_passed(connection)))
         return;
     if (happened & KO_POLL_OUT)
         is_there = write_some(connection);

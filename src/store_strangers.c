@@ -36,7 +36,7 @@ static struct ko_connection *other_half(const struct ko_connection *connection,
     struct ko_connection *other;
 
     TAILQ_FOREACH(other, &connection->server->circles[circle], link)
-    if (other != connection && ko_socket_same_host(other->fd, connection->fd))
+    if (other != connection && ko_socket_same_host(other->socket.fd, connection->socket.fd))
         return other;
     return NULL;
 }
@@ -64,7 +64,7 @@ static bool is_beginning_beside(struct ko_connection *connection)
 
     TAILQ_FOREACH(other, &connection->server->circles[KO_BEGUN], link)
     if (other != connection && other->session.numbering == KO_WIRE_OLD &&
-        ko_socket_same_host(other->fd, connection->fd)) {
+        ko_socket_same_host(other->socket.fd, connection->socket.fd)) {
         ko_connection_move(connection, KO_SECOND);
         return true;
     }
@@ -122,7 +122,7 @@ static void ask_again(const struct ko_connection *newcomer)
     struct ko_connection *unsure;
 
     TAILQ_FOREACH(unsure, &newcomer->server->circles[KO_UNSURE], link)
-    if (ko_socket_same_host(unsure->fd, newcomer->fd))
+    if (ko_socket_same_host(unsure->socket.fd, newcomer->socket.fd))
         ko_connection_make_ready(unsure);
 }
 

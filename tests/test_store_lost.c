@@ -16,10 +16,12 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,6 +161,49 @@ static void test_nobody_there(void **state)
     assert_int_equal(kolo_store_open_tcp("localhost", 1, 0, 120, NULL), KOLO_E_INVALID);
 }
 
+/* How many of this process's descriptors are a connection of the server at port. */
+static int count_connections(int port)
+{
+    struct sockaddr_in ends[2];
+    socklen_t length;
+    int n = 0;
+
+    for (int fd = 3; fd < 256; fd++) {
+        length = sizeof *ends;
+        if (getpeername(fd, (struct sockaddr *)&ends[0], &length))
+            continue;
+        length = sizeof *ends;
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&ends[1], &length), 0);
+        n += ends[0].sin_port == htons((uint16_t)port) || ends[1].sin_port == htons((uint16_t)port);
+    }
+    return n;
+}
+
+/* A child of fork that lives on does not keep the connections of its parent, which may die. */
+static void test_children_keep_no_connection(void **state)
+{
+    kolo_store *server, *client;
+    pid_t child;
+    int port, how;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, &server), KOLO_OK);
+    port = kolo_store_port(server);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, 60000, &client), KOLO_OK);
+    assert_int_equal(kolo_store_set(client, "k", text("v")), KOLO_OK);
+    assert_int_equal(count_connections(port), 4); /* both ends of two clients' */
+    child = fork();
+    if (child == 0)
+        _exit(count_connections(port));
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+    assert_int_equal(kolo_store_set(client, "k", text("w")), KOLO_OK); /* the parent's live on */
+    assert_int_equal(kolo_store_set(server, "k", text("x")), KOLO_OK);
+    kolo_store_close(client);
+    kolo_store_close(server);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -166,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_server_is_frozen),
         cmocka_unit_test(test_closed_while_connecting_again),
         cmocka_unit_test(test_nobody_there),
+        cmocka_unit_test(test_children_keep_no_connection),
     };
     return cmocka_run_group_tests_name("store lost", tests, NULL, NULL);
 }
