@@ -750,7 +750,9 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  *
  * A send is complete when its buffer may be used again. For a message of up to KOLO_EAGER_BYTES the
  * receiver need not have asked by then: it waits in the receiver's memory, of which
- * KOLO_UNEXPECTED_BYTES may be taken, by all messages together. One that there is no room for stays
+ * KOLO_UNEXPECTED_BYTES may be taken, by all messages of one group together; each group has as much
+ * of its own, since one whose receives are late must neither hold up nor fail another: with
+ * hundreds of groups set it lower. One that there is no room for stays
  * with its sender until its receive is posted, if it is longer than a slice (KOLO_SLICE_BYTES; over
  * tcp and rdma four of these); what is not, and what was on its way when the sender heard, may take
  * half as much again; beyond that the group fails. Do not rely on a message longer than
