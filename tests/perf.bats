@@ -166,10 +166,10 @@ on_gpu() {
 }
 
 @test "on a GPU operations can be replayed as a graph" {
-    on_gpu "$PERF" -N 2 all_reduce broadcast all_to_all allgathercoalesced -b 8 -e 32K -f 64 -G 3 --json r.json
+    on_gpu "$PERF" -N 2 all_reduce broadcast barrier all_to_all allgathercoalesced -b 8 -e 32K -f 64 -G 3 --json r.json
     [[ "$output" != *"it goes by way of the host"* ]] || skip "built without nvcc: no graphs"
     [ "$status" -eq 0 ]
-    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 4 ]
+    [ "$(grep -c ' : 0 OK' <<<"$output")" -eq 5 ]
     rows | awk '$9 !~ /^(0|N\/A)$/ || $13 !~ /^(0|N\/A)$/ { exit 1 }'
     grep -q ' graph: 3 ' <<<"$output"
     grep -q "by a stream's events, as a graph$" <<<"$output"
@@ -424,8 +424,7 @@ refuses() {
     refuses 'are for --device cpu' "$PERF" all_reduce --device cuda --dirty
     refuses 'are for --device cpu' "$PERF" all_reduce --device cuda --memory shared
     refuses '-z 1: a graph' "$PERF" all_reduce --device cuda -G 1 -z 1
-    refuses 'neither a barrier nor one_way' "$PERF" one_way --device cuda -G 1
-    refuses 'neither a barrier nor one_way' "$PERF" barrier --device cuda -G 1
+    refuses 'one_way cannot be part of a graph' "$PERF" one_way --device cuda -G 1
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
     refuses 'only one of --json, --csv and --plot' "$PERF" all_reduce --json - --csv -
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json

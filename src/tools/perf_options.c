@@ -451,8 +451,8 @@ static const char *refuse_on_gpu(const struct input *input)
     if (options->launches && input->is_blocking)
         return "-z 1: a graph has no blocking calls";
     for (int i = 0; i < ncases && options->launches; i++)
-        if (options->cases & 1U << i && cases[i].flags & (KO_PERF_IS_EMPTY | KO_PERF_BY_HOST))
-            return "-G: neither a barrier nor one_way can be part of a graph";
+        if (options->cases & 1U << i && cases[i].flags & KO_PERF_BY_HOST)
+            return "-G: one_way cannot be part of a graph";
     return NULL;
 }
 
