@@ -8,6 +8,7 @@
 #include "store_table.h"
 #include "store_entry.h"
 
+#include "fault.h"
 #include "status.h"
 #include "store.h"
 
@@ -74,16 +75,21 @@ static uint64_t hash_of(const struct ko_table *table, kolo_bytes key)
 
 /* ---- entries ------------------------------------------------------------------------------ */
 
+static int fail_full(const struct ko_table *table, size_t nbytes)
+{
+    return ko_fail(
+        KOLO_E_NOMEM,
+        "the store is full: %zu of %zu bytes (KOLO_STORE_BYTES) are used, %zu more are needed",
+        table->used, table->cap, nbytes);
+}
+
 /* Memory that counts; NULL after ko_fail. */
 static void *take(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, const char *))
 {
     void *memory;
 
     if (nbytes > table->cap - table->used) {
-        ko_fail(
-            KOLO_E_NOMEM,
-            "the store is full: %zu of %zu bytes (KOLO_STORE_BYTES) are used, %zu more are needed",
-            table->used, table->cap, nbytes);
+        (void)fail_full(table, nbytes);
         return NULL;
     }
     memory = alloc(nbytes, "the store's table");
@@ -251,68 +257,87 @@ void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes)
     ko_table_give(table, made, nbytes + 1);
 }
 
-/* Stores head followed by tail, either of which may lie in the old value, in so much memory. */
-static int store_joined(struct ko_table *table, kolo_bytes key, kolo_bytes head, kolo_bytes tail,
-                        size_t room)
-{
-    size_t nbytes = head.nbytes + tail.nbytes;
-    char *value = ko_table_take(table, room);
-    struct ko_entry *entry = value ? ko_table_find_or_make(table, key) : NULL;
-
-    if (!entry) {
-        ko_table_give(table, value, room);
-        return KOLO_E_NOMEM;
-    }
-    if (head.nbytes > 0)
-        memcpy(value, head.data, head.nbytes);
-    if (tail.nbytes > 0)
-        memcpy(value + head.nbytes, tail.data, tail.nbytes);
-    put_value(table, entry, value, nbytes, room);
-    return KOLO_OK;
-}
-
+/* The value may lie in the old one. */
 int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
-    return store_joined(table, key, value, (kolo_bytes){0}, value.nbytes + 1);
+    char *made = ko_table_make(table, value.nbytes);
+    int err;
+
+    if (!made)
+        return KOLO_E_NOMEM;
+    if (value.nbytes > 0)
+        memcpy(made, value.data, value.nbytes);
+    err = ko_table_set_made(table, key, made, value.nbytes);
+    if (err)
+        ko_table_unmake(table, made, value.nbytes);
+    return err;
 }
 
-/* Puts tail into the memory that is left behind a value; true if it is enough. */
-static bool append_in_place(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail)
+/* Puts tail into the memory that is left behind a value. */
+static void append_in_place(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail)
 {
-    size_t nbytes = entry->value_nbytes + tail.nbytes;
+    const size_t nbytes = entry->value_nbytes + tail.nbytes;
 
-    if (entry->value_room <= nbytes)
-        return false;
     if (tail.nbytes > 0)
         memcpy(entry->value + entry->value_nbytes, tail.data, tail.nbytes);
     ko_entry_tell(entry, KO_CHANGE_UPDATED, (kolo_bytes){entry->value, entry->value_nbytes},
                   (kolo_bytes){entry->value, nbytes});
     entry->value_nbytes = nbytes;
     wake_for_value(table, entry);
-    return true;
 }
 
-/* A value that is appended to gets half as much room again, where the cap leaves that, so that each
- * of its bytes is copied a few times only, however many appends it is made of. */
-int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+/* More memory behind a value: where it lies if that is free, and the pages of a large one move as
+ * they are. */
+static int widen(struct ko_table *table, struct ko_entry *entry, size_t room)
+{
+    const size_t more = room - entry->value_room;
+    char *wider;
+
+    if (more > table->cap - table->used)
+        return fail_full(table, more);
+    wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(entry->value, room);
+    if (!wider)
+        return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes: the store's table", room);
+    table->used += more;
+    entry->value = wider;
+    entry->value_room = room;
+    return KOLO_OK;
+}
+
+/* A value that is appended to gets half as much room again, where cap and limit leave that, so that
+ * it is seldom moved, however many appends it is made of. */
+static int make_room(struct ko_table *table, struct ko_entry *entry, size_t tail_nbytes)
+{
+    const size_t room = entry->value_nbytes + tail_nbytes + 1;
+    size_t spare = entry->value_nbytes / 2;
+
+    if (room <= entry->value_room)
+        return KOLO_OK;
+    if (spare > KO_STORE_VALUE_MAX + 1 - room)
+        spare = KO_STORE_VALUE_MAX + 1 - room;
+    if (room + spare - entry->value_room > table->cap - table->used)
+        spare = 0;
+    return widen(table, entry, room + spare);
+}
+
+/* The tail lies in no value. */
+int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail)
 {
     struct ko_entry *entry = ko_table_find(table, key);
     kolo_bytes held = {0};
-    size_t room, spare;
     int err;
 
     if (entry && entry->value)
         held = (kolo_bytes){entry->value, entry->value_nbytes};
-    err = ko_store_check_joined(held, value);
-    if (err || (held.data && append_in_place(table, entry, value)))
+    err = ko_store_check_joined(held, tail);
+    if (err)
         return err;
-    room = held.nbytes + value.nbytes + 1;
-    spare = held.nbytes / 2;
-    if (spare > KO_STORE_VALUE_MAX + 1 - room)
-        spare = KO_STORE_VALUE_MAX + 1 - room;
-    if (spare > table->cap - table->used || room > table->cap - table->used - spare)
-        spare = 0;
-    return store_joined(table, key, held, value, room + spare);
+    if (!held.data)
+        return ko_table_set(table, key, tail);
+    err = make_room(table, entry, tail.nbytes);
+    if (!err)
+        append_in_place(table, entry, tail);
+    return err;
 }
 
 /* Strictly [-]digits that fit. */

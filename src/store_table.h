@@ -70,8 +70,9 @@ int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 char *ko_table_make(struct ko_table *table, size_t nbytes);
 int ko_table_set_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
 void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes);
-/* KOLO_E_INVALID if the value would become longer than KO_STORE_VALUE_MAX. */
-int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes value);
+/* The tail lies in no value. KOLO_E_INVALID if the value would become longer than
+ * KO_STORE_VALUE_MAX. */
+int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail);
 /* KOLO_E_INVALID if the value is no decimal number, or the sum does not fit in 64 bits. */
 int ko_table_add(struct ko_table *table, kolo_bytes key, int64_t delta, int64_t *sum);
 /* The same for a value that is not in a table; key is for the error's text. */

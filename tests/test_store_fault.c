@@ -230,7 +230,7 @@ static void test_append_is_bounded(void **state)
  * that, take no more than they need. */
 static void test_appends_move_seldom(void **state)
 {
-    enum { HELD = 256 << 10, APPENDS = 2000, CAP = 2 * HELD + (8 << 10) };
+    enum { HELD = 256 << 10, APPENDS = 2000, CAP = HELD + (8 << 10) };
     static const size_t caps[] = {SIZE_MAX, CAP};
     static char large[HELD];
     struct ko_table *table;
