@@ -336,26 +336,26 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * group. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that the driver knows to end
  * before the call's last byte, or whose address is no multiple of an element's length, is
  * KOLO_E_INVALID, since the GPU would not survive it. While the stream is captured for a CUDA
- * graph, on all ranks, a collective becomes part of the graph, a barrier too, unless it goes by way
- * of host memory (KOLO_E_UNSUPPORTED): it returns at once, with a work that is done, and happens
- * each time that all ranks launch their graphs, in any stream, with no part of the host's; on one
- * GPU the work of all is in the first rank's graph. So does a message of GPU memory, or of no
- * elements, in a group of one host whose ranks share it as above, by one copy: its two ends find
- * each other while both are captured, so that a call waits until the other rank captures its own,
- * and a receive may be longer, or take any rank or tag. A batch in a graph sends at once and
- * receives in the order of its operations; at most 64 of it go to one rank. Memory in pieces its
- * sender hands to the other process while both capture, once for each allocation. A message from
- * memory that cannot be handed to another process, as above, is KOLO_E_UNSUPPORTED in a graph, on
- * both ranks, and a collective of such on all; so is a batch that has some in host memory. A
- * message that only one of the two ranks captures is KOLO_E_MISMATCH. A graph that waits for a rank
- * longer than the group's limit, or for one whose process has ended, fails the group with an error
- * that names the rank. Then, as after kolo_group_abort, its stream goes on, and so do those of
- * later launches, which may leave anything in any rank's buffers of their calls; a stream that has
- * come to its end while kolo_group_error says nothing has the right results. Free the group when no
- * graph of it is under way. Other streams may be captured, in any mode and by any thread, while
- * calls are under way, but where this one is the legacy stream: while one is captured that waits
- * for that, as all do which are made without cudaStreamNonBlocking, a call of GPU memory is
- * KOLO_E_UNSUPPORTED, and one that is under way may fail the group.
+ * graph, as one that has joined by an event too, on all ranks, a collective becomes part of the
+ * graph, a barrier too, unless it goes by way of host memory (KOLO_E_UNSUPPORTED): it returns at
+ * once, with a work that is done, and happens each time that all ranks launch their graphs, in any
+ * stream, with no part of the host's; on one GPU the work of all is in the first rank's graph. So
+ * does a message of GPU memory, or of no elements, in a group of one host whose ranks share it as
+ * above, by one copy: its two ends find each other while both are captured, so that a call waits
+ * until the other rank captures its own, and a receive may be longer, or take any rank or tag. A
+ * batch in a graph sends at once and receives in the order of its operations; at most 64 of it go
+ * to one rank. Memory in pieces its sender hands to the other process while both capture, once for
+ * each allocation. A message from memory that cannot be handed to another process, as above, is
+ * KOLO_E_UNSUPPORTED in a graph, on both ranks, and a collective of such on all; so is a batch that
+ * has some in host memory. A message that only one of the two ranks captures is KOLO_E_MISMATCH. A
+ * graph that waits for a rank longer than the group's limit, or for one whose process has ended,
+ * fails the group with an error that names the rank. Then, as after kolo_group_abort, its stream
+ * goes on, and so do those of later launches, which may leave anything in any rank's buffers of
+ * their calls; a stream that has come to its end while kolo_group_error says nothing has the right
+ * results. Free the group when no graph of it is under way. Other streams may be captured, in any
+ * mode and by any thread, while calls are under way, but where this one is the legacy stream: while
+ * one is captured that waits for that, as all do which are made without cudaStreamNonBlocking, a
+ * call of GPU memory is KOLO_E_UNSUPPORTED, and one that is under way may fail the group.
  *
  * An asynchronous collective that is in the ranks' streams, and a graph, wait for other ranks
  * there, and GPU memory that the process frees meanwhile (as by cuMemFree or cudaFree) goes no

@@ -217,6 +217,103 @@ static void the_legacy_stream(void **state)
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
+/* ---- streams that join a capture ------------------------------------------------------------- */
+
+/* Two groups, each with a stream of its own, as libraries have that are called side by side. */
+struct branches {
+    kolo_group *group, *other;
+    ko_cu_event fork, join;
+    ko_cu_ptr memory; /* COUNT numbers for each */
+};
+
+static int open_branches(kolo_group *group, struct branches *branches)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+
+    *branches = (struct branches){.group = group};
+    return kolo_group_duplicate(group, &branches->other) ||
+                   kolo_group_set_stream(branches->other, aside) ||
+                   cuda->event_create(&branches->fork, KO_CU_EVENT_DISABLE_TIMING) ||
+                   cuda->event_create(&branches->join, KO_CU_EVENT_DISABLE_TIMING) ||
+                   cuda->alloc(&branches->memory, 2 * COUNT * sizeof(int))
+               ? ranks_fail("two branches")
+               : 0;
+}
+
+static int reduce_in_both(const struct branches *branches)
+{
+    void *first = (void *)(uintptr_t)branches->memory;
+    void *second = (void *)(uintptr_t)(branches->memory + COUNT * sizeof(int));
+
+    return kolo_all_reduce(branches->group, first, first, COUNT, KOLO_INT32, KOLO_SUM) ||
+           kolo_all_reduce(branches->other, second, second, COUNT, KOLO_INT32, KOLO_MAX);
+}
+
+/* The side stream joins by an event, and is joined again, unless it is forgotten. */
+static int capture_branches(const struct branches *branches, bool is_joined, ko_cu_graph *graph)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+    const ko_cu_stream stream = gpu_rank.stream;
+
+    if (cuda->capture_begin(stream, KO_CU_CAPTURE_RELAXED) ||
+        cuda->event_record(branches->fork, stream) ||
+        cuda->stream_await_event(aside, branches->fork, 0))
+        return ranks_fail("the fork");
+    if (reduce_in_both(branches))
+        return ranks_fail("%s", "a captured call");
+    if (is_joined && (cuda->event_record(branches->join, aside) ||
+                      cuda->stream_await_event(stream, branches->join, 0)))
+        return ranks_fail("the join");
+    return !cuda->capture_end(stream, graph) == is_joined ? 0 : ranks_fail("the capture's end");
+}
+
+/* Each rank has its number + 1 of all, and so do they after the launch. */
+static int launch_branches(const struct branches *branches, ko_cu_graph_exec exec, int n, int rank)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+    const size_t nbytes = 2 * COUNT * sizeof(int);
+    static _Thread_local int numbers[2 * COUNT];
+    int nwrong = 0;
+
+    for (size_t i = 0; i < 2 * COUNT; i++)
+        numbers[i] = rank + 1;
+    if (cuda->copy(branches->memory, (uintptr_t)numbers, nbytes, gpu_rank.stream) ||
+        cuda->graph_launch(exec, gpu_rank.stream) ||
+        cuda->copy((uintptr_t)numbers, branches->memory, nbytes, gpu_rank.stream) ||
+        cuda->stream_sync(gpu_rank.stream))
+        return ranks_fail("a launch");
+    for (int i = 0; i < 2 * COUNT; i++)
+        nwrong += numbers[i] != (i < COUNT ? n * (n + 1) / 2 : n);
+    return nwrong ? ranks_fail("%d of %d are wrong", nwrong, 2 * COUNT) : 0;
+}
+
+static int take_branches(kolo_group *group, void *unused)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    struct branches branches;
+    ko_cu_graph graph = NULL;
+    ko_cu_graph_exec exec = NULL;
+    int failed = enter(group) || open_branches(group, &branches) || reduce_in_both(&branches) ||
+                 capture_branches(&branches, true, &graph);
+
+    (void)unused;
+    failed = failed || gpu_rank.cuda->graph_prepare(&exec, graph, 0);
+    for (int launch = 0; launch < 3 && !failed; launch++)
+        failed = launch_branches(&branches, exec, n, rank);
+    failed = failed || kolo_barrier(group) || capture_branches(&branches, false, &graph);
+    kolo_group_free(branches.other);
+    return gpu_rank_leave(failed);
+}
+
+static void two_branches(void **state)
+{
+    (void)state;
+    run(RANKS_PROCESSES, 3, take_branches);
+    setenv("FAKECUDA_DEVICES", "2", 1);
+    run(RANKS_PROCESSES, 3, take_branches);
+    unsetenv("FAKECUDA_DEVICES");
+}
+
 static void among_threads(void **state)
 {
     (void)state;
@@ -229,6 +326,7 @@ int main(void)
         cmocka_unit_test(calls_that_are_made_meanwhile),
         cmocka_unit_test(calls_that_are_under_way),
         cmocka_unit_test(the_legacy_stream),
+        cmocka_unit_test(two_branches),
         cmocka_unit_test(among_threads),
     };
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 struct double_capture {
+    uint64_t number;
     pthread_t thread; /* that began it */
     int mode;
     bool is_broken;
@@ -19,6 +20,7 @@ struct double_capture {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, and what is in it */
 static struct double_capture *captures;
+static uint64_t ncaptures;
 static _Thread_local int own_mode = KO_CU_CAPTURE_GLOBAL;
 
 struct double_capture *double_capture_open(int mode)
@@ -29,8 +31,25 @@ struct double_capture *double_capture_open(int mode)
     capture->mode = mode;
     capture->graph = double_graph_new();
     pthread_mutex_lock(&lock);
+    capture->number = ++ncaptures;
     capture->next = captures;
     captures = capture;
+    pthread_mutex_unlock(&lock);
+    return capture;
+}
+
+uint64_t double_capture_number(const struct double_capture *capture)
+{
+    return capture->number;
+}
+
+struct double_capture *double_capture_find(uint64_t number)
+{
+    struct double_capture *capture;
+
+    pthread_mutex_lock(&lock);
+    for (capture = captures; capture && capture->number != number;)
+        capture = capture->next;
     pthread_mutex_unlock(&lock);
     return capture;
 }
@@ -46,7 +65,8 @@ bool double_capture_is_ended_here(const struct double_capture *capture)
     return capture->mode == KO_CU_CAPTURE_RELAXED || pthread_equal(capture->thread, pthread_self());
 }
 
-ko_cu_result double_capture_close(struct double_capture *capture, ko_cu_graph *graph)
+ko_cu_result double_capture_close(struct double_capture *capture, bool are_joined,
+                                  ko_cu_graph *graph)
 {
     struct double_capture **link = &captures;
     ko_cu_result result = KO_CU_SUCCESS;
@@ -57,10 +77,10 @@ ko_cu_result double_capture_close(struct double_capture *capture, ko_cu_graph *g
     *link = capture->next;
     pthread_mutex_unlock(&lock);
     *graph = capture->graph;
-    if (capture->is_broken) {
+    if (capture->is_broken || !are_joined) {
         (void)double_graph_destroy(capture->graph);
         *graph = NULL;
-        result = KO_CU_CAPTURE_BROKEN;
+        result = capture->is_broken ? KO_CU_CAPTURE_BROKEN : DOUBLE_CAPTURE_UNJOINED;
     }
     free(capture);
     return result;

@@ -160,14 +160,29 @@ bool double_is_busy(int device);
 /* double_enter, of a function that captures forbid (KO_CU_CAPTURE_FORBIDS). */
 ko_cu_result double_enter_unsafe(const char *function);
 
-/* A stream's. What is added makes the graph, if nothing that it forbids comes between. */
+/* Of which kolo itself hears nothing. */
+enum {
+    DOUBLE_CAPTURE_UNMATCHED = 903, /* ended in a stream that did not begin it */
+    DOUBLE_CAPTURE_UNJOINED =
+        904, /* a stream that has joined did something behind its last event */
+    DOUBLE_CAPTURE_ISOLATED = 905, /* two captures would depend on each other */
+    DOUBLE_CAPTURED_EVENT = 907    /* of a capture that has ended */
+};
+
+/* A stream's, and of those that have joined it by its events. What is added makes the graph, if
+ * nothing that it forbids comes between; the order is that in which it came, which keeps what one
+ * branch waits for before what waits. */
 struct double_capture;
 struct double_capture *double_capture_open(int mode);
+uint64_t double_capture_number(const struct double_capture *capture); /* not 0 */
+struct double_capture *double_capture_find(uint64_t number);          /* NULL: it has ended */
 void double_capture_add(struct double_capture *capture, const struct double_task *task,
                         size_t nbytes);
-/* Whether the calling thread may close it; the end of it. */
+/* Whether the calling thread may close it; the end of it, for which all streams that have joined
+ * have to be joined. */
 bool double_capture_is_ended_here(const struct double_capture *capture);
-ko_cu_result double_capture_close(struct double_capture *capture, ko_cu_graph *graph);
+ko_cu_result double_capture_close(struct double_capture *capture, bool are_joined,
+                                  ko_cu_graph *graph);
 
 /* ---- graph.c --------------------------------------------------------------------------------- */
 

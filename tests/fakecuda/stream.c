@@ -21,6 +21,8 @@ struct ko_cuda_stream {
     struct double_task *first, *last;
     struct ko_cuda_stream *next;     /* of all */
     struct double_capture *captured; /* what comes goes there; NULL: it is to be done */
+    bool has_joined;                 /* another stream's */
+    uint64_t ncaptured, nawaited;    /* tasks that came; those that others there wait for */
 };
 
 struct ko_cuda_event {
@@ -28,6 +30,9 @@ struct ko_cuda_event {
     atomic_uint_fast64_t recorded, reached;
     atomic_int_fast64_t at_ns;
     bool has_time;
+    uint64_t capture; /* number of that in which it was recorded last; 0: in none */
+    ko_cu_stream by;  /* in this stream, */
+    uint64_t behind;  /* after so many tasks there */
 };
 
 enum { MOST_STREAMS = 4096 };
@@ -272,6 +277,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
     pthread_mutex_lock(&list_lock);
     if (stream->captured) {
         double_capture_add(stream->captured, task, nbytes);
+        stream->ncaptured++;
     } else {
         join_others(stream);
         push(stream, task, nbytes);
@@ -422,18 +428,49 @@ static void leave_mark(struct double_task *task)
     leave_event(((struct mark *)task)->event);
 }
 
+/* In a captured stream, for others to join its capture. */
+static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
+{
+    pthread_mutex_lock(&list_lock);
+    event->capture = stream && stream->captured ? double_capture_number(stream->captured) : 0;
+    event->by = stream;
+    event->behind = event->capture ? stream->ncaptured : 0;
+    pthread_mutex_unlock(&list_lock);
+    return event->capture;
+}
+
 ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 {
     struct mark mark = {{.run = reach}, event, 0};
     ko_cu_result result = double_enter("cuEventRecord");
 
-    if (result)
-        return result;
-    if (!event || (stream && stream->captured)) /* kolo has no use for captured events */
-        return event ? KO_CU_NOT_PERMITTED : KO_CU_INVALID_HANDLE;
+    if (result || !event)
+        return result ? result : KO_CU_INVALID_HANDLE;
+    if (is_recorded_in_capture(event, resolve(stream)))
+        return KO_CU_SUCCESS;
     mark.count = atomic_fetch_add(&event->recorded, 1) + 1;
     atomic_fetch_add(&event->users, 1);
     return double_enqueue(stream, &mark.task, sizeof mark);
+}
+
+/* Joins the capture in which the event was recorded. Locked. */
+static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
+{
+    struct double_capture *capture = double_capture_find(event->capture);
+
+    if (!capture || !stream)
+        return stream ? DOUBLE_CAPTURED_EVENT : KO_CU_INVALID_CONTEXT;
+    if (stream->captured && stream->captured != capture)
+        return DOUBLE_CAPTURE_ISOLATED;
+    if (!stream->captured) {
+        stream->captured = capture;
+        stream->has_joined = true;
+        stream->ncaptured = stream->nawaited = 0;
+    }
+    for (struct ko_cuda_stream *by = streams; by; by = by->next)
+        if (by == event->by && by != stream && by->nawaited < event->behind)
+            by->nawaited = event->behind;
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, unsigned flags)
@@ -445,6 +482,13 @@ ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, u
         return result;
     if (!event || flags)
         return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
+    if (event->capture) {
+        stream = resolve(stream);
+        pthread_mutex_lock(&list_lock);
+        result = join_capture(stream, event);
+        pthread_mutex_unlock(&list_lock);
+        return result;
+    }
     mark.count = atomic_load(&event->recorded);
     atomic_fetch_add(&event->users, 1);
     return double_enqueue(stream, &mark.task, sizeof mark);
@@ -494,23 +538,41 @@ ko_cu_result double_capture_begin(ko_cu_stream stream, int mode)
         return KO_CU_INVALID_VALUE;
     pthread_mutex_lock(&list_lock);
     stream->captured = double_capture_open(mode);
+    stream->has_joined = false;
     pthread_mutex_unlock(&list_lock);
     return KO_CU_SUCCESS;
+}
+
+/* Takes all streams out; false: one that has joined did something that none there waits for. */
+static bool leave_capture(const struct double_capture *capture)
+{
+    bool are_joined = true;
+
+    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next) {
+        if (stream->captured != capture)
+            continue;
+        are_joined &= !stream->has_joined || stream->ncaptured <= stream->nawaited;
+        stream->captured = NULL;
+    }
+    return are_joined;
 }
 
 ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
 {
     struct double_capture *capture;
+    bool are_joined;
 
     if (!stream || !stream->captured)
         return KO_CU_INVALID_VALUE;
+    if (stream->has_joined)
+        return DOUBLE_CAPTURE_UNMATCHED;
     if (!double_capture_is_ended_here(stream->captured))
         return KO_CU_CAPTURE_WRONG_THREAD;
     pthread_mutex_lock(&list_lock);
     capture = stream->captured;
-    stream->captured = NULL;
+    are_joined = leave_capture(capture);
     pthread_mutex_unlock(&list_lock);
-    return double_capture_close(capture, graph);
+    return double_capture_close(capture, are_joined, graph);
 }
 
 /* Whether the stream is the legacy one, and one is captured that waits for it. */
