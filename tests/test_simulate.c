@@ -159,6 +159,8 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (*seed >> 8) % n;
 }
 
+enum { SLICE = 131072 }; /* as usual */
+
 /* Microseconds; 0: too large to be simulated. */
 static double predict_usual(const struct ko_paper_text *text, int n, int per_host, size_t nbytes,
                             const struct ko_costs *costs)
@@ -168,7 +170,7 @@ static double predict_usual(const struct ko_paper_text *text, int n, int per_hos
     int err;
 
     simulation.element = 1;
-    simulation.call.slice = 131072; /* as usual */
+    simulation.call.slice = SLICE;
     simulation.most_actions = 6000; /* as for a choice */
     err = ko_simulate(&simulation, &us);
     free((void *)(uintptr_t)simulation.call.hosts);
@@ -176,13 +178,15 @@ static double predict_usual(const struct ko_paper_text *text, int n, int per_hos
     return us;
 }
 
+/* Up to the longest blocks that the text is for. */
 static void assert_growing(const struct ko_paper_text *text, int n, int per_host, double cores)
 {
+    const size_t most = text->flags & KO_SMALL ? SLICE / (size_t)n : 512 << 20;
     struct ko_costs costs = ko_default_costs;
     double last = 0;
 
     costs.cores = cores;
-    for (size_t nbytes = 1024; nbytes <= 512 << 20; nbytes *= 2) {
+    for (size_t nbytes = text->flags & KO_SMALL ? 8 : 1024; nbytes <= most; nbytes *= 2) {
         const double us = predict_usual(text, n, per_host, nbytes, &costs);
 
         assert_true(us >= 0);
