@@ -256,6 +256,21 @@ static void another_message_is_left(void **state)
     close_streams(streams);
 }
 
+/* Of no bytes there need be no memory. */
+static void an_empty_message_passes(void **state)
+{
+    const struct ko_frame frame = frame_of(1, 0);
+    struct ko_message message = message_of(1, 0);
+    struct ko_stream streams[2];
+
+    (void)state;
+    open_streams(streams);
+    assert_true(ko_stream_give(&streams[0], &frame, NULL));
+    assert_true(ko_stream_take(&streams[1], &message, NULL, 1000000));
+    assert_int_equal(message.nbytes, 0);
+    close_streams(streams);
+}
+
 /* Who takes in vain learns why from who asks for the next message. */
 static void an_end_is_told_each_time(void **state)
 {
@@ -289,6 +304,7 @@ int main(void)
         cmocka_unit_test(what_is_given_is_one_write),
         cmocka_unit_test(what_is_given_in_part_follows),
         cmocka_unit_test(another_message_is_left),
+        cmocka_unit_test(an_empty_message_passes),
         cmocka_unit_test(an_end_is_told_each_time),
     };
 

@@ -324,7 +324,8 @@ bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, cons
         frame->nbytes > KO_STREAM_SHORT)
         return false;
     memcpy(stream->short_out, frame, sizeof *frame);
-    memcpy(stream->short_out + sizeof *frame, body, frame->nbytes);
+    if (frame->nbytes)
+        memcpy(stream->short_out + sizeof *frame, body, frame->nbytes);
     if (ko_fault(KO_FAULT_SEND))
         n = (errno = EPIPE, -1);
     else if (stream->cipher)
@@ -516,7 +517,8 @@ bool ko_stream_take(struct ko_stream *stream, struct ko_message *message, void *
     if (frame.kind != KO_FRAME_DATA || !ko_frame_is_message(&frame, message) ||
         !comes_soon(stream, whole(&frame), &looks))
         return false;
-    memcpy(to, stream->ahead + stream->ahead_at + sizeof frame, frame.nbytes);
+    if (frame.nbytes)
+        memcpy(to, stream->ahead + stream->ahead_at + sizeof frame, frame.nbytes);
     stream->ahead_at += whole(&frame);
     stream->frame = frame;
     message->nbytes = frame.nbytes;
