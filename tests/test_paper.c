@@ -544,7 +544,7 @@ static void compare_told(void *context, const struct ko_paper_action *action, co
 /* A reader is told action by action what a list has. */
 static void a_reader_is_told_what_is_written(void **state)
 {
-    enum { RANKS = 12, COUNT = 1000, SLICE = 64 };
+    enum { RANKS = 12, COUNT = 1000, READ_SLICE = 64 };
     struct ko_hosts *hosts;
 
     (void)state;
@@ -554,7 +554,7 @@ static void a_reader_is_told_what_is_written(void **state)
             const struct ko_paper_call call = {.text = &ko_paper_texts[row],
                                                .n = RANKS,
                                                .count = COUNT,
-                                               .slice = SLICE,
+                                               .slice = READ_SLICE,
                                                .slots = 2,
                                                .hosts = hosts};
             struct ko_paper_list list;
