@@ -240,6 +240,16 @@ static int open_branches(kolo_group *group, struct branches *branches)
                : 0;
 }
 
+static void close_branches(struct branches *branches)
+{
+    const struct ko_cuda *cuda = gpu_rank.cuda;
+
+    kolo_group_free(branches->other);
+    (void)cuda->event_destroy(branches->fork);
+    (void)cuda->event_destroy(branches->join);
+    (void)cuda->free(branches->memory);
+}
+
 static int reduce_in_both(const struct branches *branches)
 {
     void *first = (void *)(uintptr_t)branches->memory;
@@ -297,11 +307,13 @@ static int take_branches(kolo_group *group, void *unused)
                  capture_branches(&branches, true, &graph);
 
     (void)unused;
-    failed = failed || gpu_rank.cuda->graph_prepare(&exec, graph, 0);
+    failed = failed || gpu_rank.cuda->graph_prepare(&exec, graph, 0) ||
+             gpu_rank.cuda->graph_destroy(graph);
     for (int launch = 0; launch < 3 && !failed; launch++)
         failed = launch_branches(&branches, exec, n, rank);
-    failed = failed || kolo_barrier(group) || capture_branches(&branches, false, &graph);
-    kolo_group_free(branches.other);
+    failed = failed || kolo_barrier(group) || gpu_rank.cuda->graph_exec_destroy(exec) ||
+             capture_branches(&branches, false, &graph);
+    close_branches(&branches);
     return gpu_rank_leave(failed);
 }
 

@@ -30,9 +30,9 @@ struct ko_cuda_event {
     atomic_uint_fast64_t recorded, reached;
     atomic_int_fast64_t at_ns;
     bool has_time;
-    uint64_t capture; /* number of that in which it was recorded last; 0: in none */
-    ko_cu_stream by;  /* in this stream, */
-    uint64_t behind;  /* after so many tasks there */
+    atomic_uint_fast64_t capture; /* number of that in which it was recorded last; 0: in none */
+    ko_cu_stream by;              /* in this stream, */
+    uint64_t behind;              /* after so many tasks there */
 };
 
 enum { MOST_STREAMS = 4096 };
@@ -431,12 +431,17 @@ static void leave_mark(struct double_task *task)
 /* In a captured stream, for others to join its capture. */
 static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
 {
+    uint64_t capture = 0;
+
     pthread_mutex_lock(&list_lock);
-    event->capture = stream && stream->captured ? double_capture_number(stream->captured) : 0;
-    event->by = stream;
-    event->behind = event->capture ? stream->ncaptured : 0;
+    if (stream && stream->captured) {
+        capture = double_capture_number(stream->captured);
+        event->by = stream;
+        event->behind = stream->ncaptured;
+    }
+    atomic_store(&event->capture, capture);
     pthread_mutex_unlock(&list_lock);
-    return event->capture;
+    return capture;
 }
 
 ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
@@ -456,7 +461,7 @@ ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 /* Joins the capture in which the event was recorded. Locked. */
 static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
 {
-    struct double_capture *capture = double_capture_find(event->capture);
+    struct double_capture *capture = double_capture_find(atomic_load(&event->capture));
 
     if (!capture || !stream)
         return stream ? DOUBLE_CAPTURED_EVENT : KO_CU_INVALID_CONTEXT;
@@ -482,7 +487,7 @@ ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, u
         return result;
     if (!event || flags)
         return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
-    if (event->capture) {
+    if (atomic_load(&event->capture)) {
         stream = resolve(stream);
         pthread_mutex_lock(&list_lock);
         result = join_capture(stream, event);
@@ -548,28 +553,26 @@ static bool leave_capture(const struct double_capture *capture)
 {
     bool are_joined = true;
 
-    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next) {
-        if (stream->captured != capture)
-            continue;
-        are_joined &= !stream->has_joined || stream->ncaptured <= stream->nawaited;
-        stream->captured = NULL;
-    }
+    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next)
+        if (stream->captured == capture) {
+            are_joined &= !stream->has_joined || stream->ncaptured <= stream->nawaited;
+            stream->captured = NULL;
+        }
     return are_joined;
 }
 
 ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
 {
-    struct double_capture *capture;
+    struct double_capture *capture = stream ? stream->captured : NULL;
     bool are_joined;
 
-    if (!stream || !stream->captured)
+    if (!capture)
         return KO_CU_INVALID_VALUE;
     if (stream->has_joined)
         return DOUBLE_CAPTURE_UNMATCHED;
-    if (!double_capture_is_ended_here(stream->captured))
+    if (!double_capture_is_ended_here(capture))
         return KO_CU_CAPTURE_WRONG_THREAD;
     pthread_mutex_lock(&list_lock);
-    capture = stream->captured;
     are_joined = leave_capture(capture);
     pthread_mutex_unlock(&list_lock);
     return double_capture_close(capture, are_joined, graph);
