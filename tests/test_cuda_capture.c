@@ -154,7 +154,7 @@ static int go_on_with_all(kolo_group *group, void *unused)
 {
     static const struct trial trials[] = {
         {{reduce, reduce}}, {{receive, send}}, {{receive_on_host, send}}};
-    kolo_group *meeting;
+    kolo_group *meeting = NULL;
     int failed = enter(group) || kolo_group_duplicate(group, &meeting);
 
     (void)unused;
@@ -300,7 +300,7 @@ static int launch_branches(const struct branches *branches, ko_cu_graph_exec exe
 static int take_branches(kolo_group *group, void *unused)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    struct branches branches;
+    struct branches branches = {0};
     ko_cu_graph graph = NULL;
     ko_cu_graph_exec exec = NULL;
     int failed = enter(group) || open_branches(group, &branches) || reduce_in_both(&branches) ||
