@@ -15,6 +15,7 @@ enum ko_fault_point {
     KO_FAULT_PAGES,   /* a part of one that has no memory yet is given none */
     KO_FAULT_SOCKET,  /* a socket cannot be made, bound or connected */
     KO_FAULT_SEND,    /* a socket's write fails */
+    KO_FAULT_SHORT,   /* a socket takes half of what is written */
     KO_FAULT_RECV,    /* a socket's read fails */
     KO_FAULT_FOREIGN, /* a peer's memory cannot be read */
     KO_FAULT_THREAD,  /* a thread cannot be started */

@@ -366,11 +366,18 @@ bool ko_socket_is_within_machine(int fd)
            ((is_loopback(&own) && is_loopback(&other)) || IN6_ARE_ADDR_EQUAL(&own, &other));
 }
 
+bool ko_socket_is_acknowledged(int fd)
+{
+    int unacknowledged = 0;
+
+    return ioctl(fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
+}
+
 /* The other end may be waiting for the same: neither may keep its acknowledgements back. */
 bool ko_socket_has_delivered(int fd)
 {
-    int one = 1, unacknowledged = 0;
+    int one = 1;
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
-    return ioctl(fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
+    return ko_socket_is_acknowledged(fd);
 }
