@@ -312,6 +312,16 @@ int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_let
     return KOLO_OK;
 }
 
+void ko_correspondence_enter_given(struct ko_correspondence *with, struct ko_letter *letter,
+                                   const struct ko_link *link)
+{
+    letter->has_begun = true;
+    letter->moved = letter->nbytes;
+    letter->flushed_at = link->referenced;
+    letter->seq = with->sent;
+    ko_letters_push(&with->flushing, letter);
+}
+
 bool ko_correspondence_wants(const struct ko_correspondence *with)
 {
     const struct ko_parcel *parcel = with->parcels;

@@ -91,6 +91,11 @@ struct ko_correspondence {
  * `with` on, any other n = 1. */
 int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_letter *letter);
 
+/* Takes in a send that the link has been given, and is done when it has left: when the link has
+ * flushed what it refers to now. */
+void ko_correspondence_enter_given(struct ko_correspondence *with, struct ko_letter *letter,
+                                   const struct ko_link *link);
+
 /* Moves what can be moved now. A message that no receive waits for stays in the link, which costs
  * nothing, unless that would keep `wanted` from being done; NULL: nothing is wanted. */
 int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link,

@@ -65,12 +65,13 @@ int ko_mailbox_post(struct ko_letter *letter);
  * on, who looks for less time than a letter takes. */
 enum { KO_LOOKS_OF_A_WAITER = 64, KO_LOOKS_OF_A_PASSER = 8 };
 
-/* True if the message could go, or came: its slot, or the message, is looked for `looks` times.
- * False: nothing was done, it takes a letter. call is of ko_message_call; a message that is
- * received says its call and its room, to be told its nbytes. */
+/* Sends a message if it can go at once, or receives it if it is there or comes: its slot, or the
+ * message, is looked for `looks` times. KO_AGAIN, or false: nothing was done, it takes a letter.
+ * call is of ko_message_call; a message that is received says its call and its room, to be told its
+ * nbytes. */
 // NOLINTNEXTLINE(readability-function-size): in registers, which a struct is not
-bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes,
-                     int looks);
+int ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes,
+                    int looks);
 bool ko_mailbox_receive(kolo_group *group, int from, struct ko_message *message, void *to,
                         int looks);
 

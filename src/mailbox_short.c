@@ -59,17 +59,40 @@ static inline bool send(struct ko_correspondence *with, struct ko_link *link,
     return true;
 }
 
+/* Of a message that a socket has taken only a part of the rest is a letter's, flushing: its sender
+ * waits for that as for any. */
+static __attribute__((noinline)) int await_rest(struct ko_mailbox *mailbox, int to,
+                                                const struct ko_stamp *stamp, const void *from)
+{
+    struct ko_letter letter = {.group = mailbox->group,
+                               .peer = to,
+                               .tag = (int)stamp->root,
+                               .dtype = (kolo_dtype)stamp->dtype,
+                               .is_send = true,
+                               .buffer = (unsigned char *)(uintptr_t)from,
+                               .nbytes = stamp->count};
+    int err;
+
+    ko_work_init(&letter.work);
+    ko_correspondence_enter_given(&mailbox->with[to], &letter, mailbox->channel.ports[to].link);
+    mailbox->nopen++;
+    ko_mailbox_await_locked(mailbox, &letter, NULL);
+    err = ko_work_result(&letter.work);
+    ko_work_clear(&letter.work);
+    return err;
+}
+
 // NOLINTNEXTLINE(readability-function-size): in registers, which a struct is not
-bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes,
-                     int looks)
+int ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, size_t nbytes,
+                    int looks)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(group);
     struct ko_correspondence *with;
     struct ko_link *link;
-    bool is_done = false;
+    int err = KO_AGAIN;
 
     if (!mailbox)
-        return false;
+        return err;
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[to].link;
     with = &mailbox->with[to];
@@ -77,12 +100,16 @@ bool ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from,
         mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 
-        is_done = send(with, link, &stamp, from, looks_of(mailbox, looks));
-        with->sent += is_done;
-        mailbox->visits += is_done;
+        if (send(with, link, &stamp, from, looks_of(mailbox, looks))) {
+            err = KOLO_OK;
+            with->sent++;
+            mailbox->visits++;
+            if (link->posts && link->flushed < link->sent)
+                err = await_rest(mailbox, to, &stamp, from);
+        }
     }
     ko_biased_lock_give(&mailbox->lock);
-    return is_done;
+    return err;
 }
 
 /* Whether the next message from there is the next receive's. */

@@ -93,8 +93,8 @@ static int judge(struct ko_letter *letters, size_t nletters, int err)
     for (size_t i = 0; i < nletters; i++) {
         struct kolo_work *work = &letters[i].work;
 
-        if (work->status && !err)
-            err = ko_fail_again(work->status, ko_work_text(work));
+        if (!err)
+            err = ko_work_result(work);
         ko_work_clear(work);
     }
     return err;
@@ -168,11 +168,13 @@ static inline bool is_plainly_right(const kolo_group *group, const void *buffer,
            !ko_group_has_stream(group);
 }
 
-static inline bool send_at_once(kolo_group *group, const void *in, size_t count, kolo_dtype dtype,
-                                int to, int tag, int looks)
+/* KO_AGAIN: not at once. */
+static inline int send_at_once(kolo_group *group, const void *in, size_t count, kolo_dtype dtype,
+                               int to, int tag, int looks)
 {
-    return is_plainly_right(group, in, count, dtype, to, tag) &&
-           ko_mailbox_send(group, to, ko_message_call(tag, dtype), in,
+    if (!is_plainly_right(group, in, count, dtype, to, tag))
+        return KO_AGAIN;
+    return ko_mailbox_send(group, to, ko_message_call(tag, dtype), in,
                            count << ko_dtype_shift(dtype), looks);
 }
 
@@ -204,8 +206,10 @@ static __attribute__((noinline)) int run_one(const char *name, kolo_group *group
 
 int kolo_send(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag)
 {
-    if (send_at_once(group, in, count, dtype, to, tag, KO_LOOKS_OF_A_WAITER))
-        return KOLO_OK;
+    const int err = send_at_once(group, in, count, dtype, to, tag, KO_LOOKS_OF_A_WAITER);
+
+    if (err != KO_AGAIN)
+        return err;
     return run_one("kolo_send", group,
                    &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL});
 }
@@ -333,7 +337,7 @@ static inline int finished(kolo_work **work)
 int kolo_isend(kolo_group *group, const void *in, size_t count, kolo_dtype dtype, int to, int tag,
                kolo_work **work)
 {
-    if (work && send_at_once(group, in, count, dtype, to, tag, KO_LOOKS_OF_A_PASSER))
+    if (work && !send_at_once(group, in, count, dtype, to, tag, KO_LOOKS_OF_A_PASSER))
         return finished(work);
     return start("kolo_isend", group,
                  &(kolo_p2p){1, to, tag, dtype, count, (void *)(uintptr_t)in, NULL}, work);

@@ -366,18 +366,11 @@ bool ko_socket_is_within_machine(int fd)
            ((is_loopback(&own) && is_loopback(&other)) || IN6_ARE_ADDR_EQUAL(&own, &other));
 }
 
-bool ko_socket_is_acknowledged(int fd)
-{
-    int unacknowledged = 0;
-
-    return ioctl(fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
-}
-
 /* The other end may be waiting for the same: neither may keep its acknowledgements back. */
 bool ko_socket_has_delivered(int fd)
 {
-    int one = 1;
+    int one = 1, unacknowledged = 0;
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
-    return ko_socket_is_acknowledged(fd);
+    return ioctl(fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
 }

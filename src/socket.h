@@ -92,9 +92,8 @@ ssize_t ko_socket_send_pieces(int fd, const struct iovec *pieces, int npieces, i
 ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd);
 ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd);
 
-/* True if the other end's machine has acknowledged all that was sent over a connection over TCP.
- * The second: of which this end's then acknowledges at once what has come. */
-bool ko_socket_is_acknowledged(int fd);
+/* True if the other end's machine has acknowledged all that was sent over a connection over TCP, of
+ * which this end's then acknowledges at once what has come. */
 bool ko_socket_has_delivered(int fd);
 
 /* Waits until fd has one of the KO_POLL_ bits wanted (poller.h). */

@@ -72,7 +72,7 @@ int64_t ko_work_completed_ns(const kolo_work *work)
     return atomic_load(&work->is_done) ? work->completed_ns : 0;
 }
 
-static int result(struct kolo_work *work)
+int ko_work_result(const struct kolo_work *work)
 {
     return work->status ? ko_fail_again(work->status, ko_work_text(work)) : KOLO_OK;
 }
@@ -84,13 +84,13 @@ int kolo_work_wait(kolo_work *work, int timeout_ms)
     if (!work)
         return ko_fail(KOLO_E_INVALID, "kolo_work_wait: work is NULL");
     if (atomic_load(&work->is_done)) /* often, and then without asking for the time */
-        return result(work);
+        return ko_work_result(work);
     deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
     work->await(work, &deadline);
     if (!atomic_load(&work->is_done))
         return ko_fail(KOLO_E_TIMEOUT, "the work was not done within %d ms; it goes on",
                        timeout_ms);
-    return result(work);
+    return ko_work_result(work);
 }
 
 int kolo_work_test(kolo_work *work, int *done)
@@ -104,7 +104,7 @@ int kolo_work_test(kolo_work *work, int *done)
         work->await(work, &now);
     }
     *done = atomic_load(&work->is_done);
-    return *done ? result(work) : KOLO_OK;
+    return *done ? ko_work_result(work) : KOLO_OK;
 }
 
 const char *kolo_work_error(const kolo_work *work)

@@ -42,8 +42,9 @@ void ko_work_release(struct kolo_work *work);
 /* Ends it with this status, and the calling thread's error text if that is an error. */
 void ko_work_complete(struct kolo_work *work, int status);
 
-/* What went wrong with a work that is done. */
+/* What went wrong with a work that is done, and its status, that as the calling thread's error. */
 const char *ko_work_text(const struct kolo_work *work);
+int ko_work_result(const struct kolo_work *work);
 
 /* The moment of completion, as ko_now_ns; 0 before. */
 int64_t ko_work_completed_ns(const kolo_work *work);

@@ -94,6 +94,43 @@ static void a_message_without_a_bell_is_sent_once(void **state)
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, ring_in_vain, NULL), 0);
 }
 
+/* Sends of which the socket takes half at first: the sender, which does nothing else for the group
+ * until it has been received, returns when the rest has left. */
+static int send_in_halves(kolo_group *group, void *argument)
+{
+    enum { ROUNDS = 20, BYTES = 700 };
+    int failed = ranks_exchange(group), halves = 0;
+    unsigned char *bytes;
+
+    (void)argument;
+    for (unsigned i = 0; i < ROUNDS && !failed; i++) {
+        if (kolo_group_rank(group) == 1) {
+            failed = letter_take(group, BYTES, i, 0, 3) || letter_post(group, 0, i, 0, 4);
+            continue;
+        }
+        ko_fault_arm(KO_FAULT_SHORT, 1);
+        bytes = letter_make(BYTES, i);
+        failed = kolo_send(group, bytes, BYTES, KOLO_UINT8, 1, 3) ? ranks_fail("send") : 0;
+        explicit_bzero(bytes, BYTES); /* it is the sender's again */
+        free(bytes);
+        halves += !ko_fault(KO_FAULT_SHORT);
+        ranks_nap_ms(1);
+        failed = failed || letter_take(group, 0, i, 1, 4);
+    }
+    ko_fault_arm(KO_FAULT_SHORT, 0);
+    if (!failed && kolo_group_rank(group) == 0 && !halves)
+        return ranks_fail("no message was sent in halves");
+    return failed || ranks_exchange(group);
+}
+
+static void what_a_socket_takes_in_part_is_sent_once(void **state)
+{
+    (void)state;
+    letters_set("tcp", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, send_in_halves, NULL), 0);
+}
+
 /* Rank 1 frees its group while rank 0 waits for a message of it. */
 static int leave_the_receiver(kolo_group *group, void *argument)
 {
@@ -277,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_message_without_a_bell_is_sent_once),
+        cmocka_unit_test(what_a_socket_takes_in_part_is_sent_once),
         cmocka_unit_test(a_peer_that_frees_its_group_is_named),
         cmocka_unit_test(sends_to_nobody_fail),
         cmocka_unit_test(a_message_outlives_its_senders_group),

@@ -101,7 +101,7 @@ static void what_is_ready_goes_together(void **state)
         pair = rdma_pair_new();
         settle(pair.from);
         (void)count_posts();
-        assert_true(rdma->give(pair.from, &frame, body));
+        assert_true(rdma->give(pair.from, &frame, body, NULL));
         expect_posts(1, 1);
         settle(pair.from);
         assert_int_equal(rdma->send(pair.from, &post), KOLO_OK);

@@ -122,7 +122,7 @@ static void what_is_given_is_one_write(void **state)
     static const unsigned char body[KO_STREAM_SHORT + 1] = {1, 2, 3};
     static unsigned char got[ROOM];
     const struct ko_frame too_long = frame_of(1, sizeof body);
-    struct ko_post post = post_of(body, 100);
+    struct ko_post post = post_of(body, 100), rest = {.is_queued = false};
     struct pair pair;
 
     (void)state;
@@ -130,21 +130,22 @@ static void what_is_given_is_one_write(void **state)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const struct ko_frame frame = frame_of(i, lengths[i]);
 
-        assert_true(ko_stream_give(&pair.stream, &frame, body));
+        assert_true(ko_stream_give(&pair.stream, &frame, body, &rest));
+        assert_false(rest.is_queued);
         assert_int_equal(next_write(&pair, got), sizeof frame + lengths[i]);
         assert_memory_equal(got, &frame, sizeof frame);
         assert_memory_equal(got + sizeof frame, body, lengths[i]);
     }
-    assert_false(ko_stream_give(&pair.stream, &too_long, body));
+    assert_false(ko_stream_give(&pair.stream, &too_long, body, &rest));
     post.may_wait = true;
     assert_int_equal(ko_stream_send(&pair.stream, &post), 0);
-    assert_false(ko_stream_give(&pair.stream, &post.frame, body)); /* behind it */
+    assert_false(ko_stream_give(&pair.stream, &post.frame, body, &rest)); /* behind it */
     assert_int_equal(next_write(&pair, got), 0);
     assert_int_equal(ko_stream_flush(&pair.stream), 0);
-    assert_false(ko_stream_give(&pair.stream, &post.frame, body)); /* it may not have come */
     assert_int_equal(next_write(&pair, got), ko_stream_head_bytes(100) + 100);
     ko_fault_arm(KO_FAULT_SEND, 1);
-    assert_false(ko_stream_give(&pair.stream, &post.frame, body)); /* nobody is there */
+    assert_false(ko_stream_give(&pair.stream, &post.frame, body, &rest)); /* nobody is there */
+    assert_false(rest.is_queued);
     assert_true(pair.stream.is_out_broken);
     close_pair(&pair);
 }
@@ -188,16 +189,6 @@ static const unsigned char *body_of(uint64_t seq)
     return body;
 }
 
-/* Gives one, once all before it is acknowledged. */
-static void give_soon(struct ko_stream *stream, uint64_t seq)
-{
-    const ko_deadline limit = ko_deadline_in(LIMIT_MS);
-    const struct ko_frame frame = frame_of(seq, BODY);
-
-    while (!ko_stream_give(stream, &frame, body_of(seq)))
-        assert_false(ko_deadline_passed(&limit));
-}
-
 static void take_soon(struct ko_stream *stream, struct ko_stream *other, uint64_t seq)
 {
     const ko_deadline limit = ko_deadline_in(LIMIT_MS);
@@ -212,11 +203,12 @@ static void take_soon(struct ko_stream *stream, struct ko_stream *other, uint64_
     assert_memory_equal(got, body_of(seq), BODY);
 }
 
-/* Of one who reads nothing only so much is given as leaves at once, since nobody drives the rest.
- */
-static void nothing_is_given_that_stays(void **state)
+/* To one who reads nothing as much is given as the socket takes, of the last perhaps a part. */
+static void a_full_socket_is_given_nothing(void **state)
 {
     enum { MOST = 100000 };
+    struct ko_post rest = {.is_queued = false};
+    unsigned char last[BODY];
     struct ko_stream streams[2];
     uint64_t n = 0;
     struct ko_frame frame;
@@ -225,24 +217,30 @@ static void nothing_is_given_that_stays(void **state)
     open_streams(streams);
     do
         frame = frame_of(++n, BODY);
-    while (n < MOST && ko_stream_give(&streams[0], &frame, body_of(n)));
+    while (n < MOST && ko_stream_give(&streams[0], &frame, body_of(n), &rest));
     assert_in_range(n, 1, MOST - 1);
-    assert_null(streams[0].first);
+    assert_ptr_equal(streams[0].first, rest.is_queued ? &rest : NULL);
+    rest.body = memcpy(last, body_of(n - 1), BODY);
     for (uint64_t seq = 1; seq < n; seq++)
         take_soon(&streams[1], &streams[0], seq);
+    assert_false(rest.is_queued);
     close_streams(streams);
 }
 
 static void what_is_given_in_part_follows(void **state)
 {
+    struct ko_post rest = {.is_queued = false};
     struct ko_stream streams[2];
 
     (void)state;
     open_streams(streams);
     for (uint64_t seq = 1; seq <= 6; seq++) {
+        const struct ko_frame frame = frame_of(seq, BODY);
+
         ko_fault_arm(KO_FAULT_SHORT, seq % 2 ? 1 : 0);
-        give_soon(&streams[0], seq);
-        assert_int_equal(streams[0].first != NULL, seq % 2);
+        assert_true(ko_stream_give(&streams[0], &frame, body_of(seq), &rest));
+        assert_int_equal(rest.is_queued, seq % 2);
+        assert_ptr_equal(streams[0].first, rest.is_queued ? &rest : NULL);
         take_soon(&streams[1], &streams[0], seq);
     }
     assert_int_equal(streams[0].moved, streams[1].moved);
@@ -255,13 +253,14 @@ static void another_message_is_left(void **state)
     static unsigned char got[KO_STREAM_SHORT + 1];
     struct ko_message message = message_of(2, BODY);
     const struct ko_frame frame = frame_of(1, BODY);
+    struct ko_post rest = {.is_queued = false};
     const struct ko_frame *found = NULL;
     struct ko_stream streams[2];
 
     (void)state;
     open_streams(streams);
     assert_false(ko_stream_take(&streams[1], &message, got, 3)); /* none has come */
-    assert_true(ko_stream_give(&streams[0], &frame, body_of(1)));
+    assert_true(ko_stream_give(&streams[0], &frame, body_of(1), &rest));
     assert_false(ko_stream_take(&streams[1], &message, got, 100));
     message = message_of(1, BODY - 1);
     assert_false(ko_stream_take(&streams[1], &message, got, 100));
@@ -281,11 +280,12 @@ static void an_empty_message_passes(void **state)
 {
     const struct ko_frame frame = frame_of(1, 0);
     struct ko_message message = message_of(1, 0);
+    struct ko_post rest = {.is_queued = false};
     struct ko_stream streams[2];
 
     (void)state;
     open_streams(streams);
-    assert_true(ko_stream_give(&streams[0], &frame, NULL));
+    assert_true(ko_stream_give(&streams[0], &frame, NULL, &rest));
     assert_true(ko_stream_take(&streams[1], &message, NULL, 1000000));
     assert_int_equal(message.nbytes, 0);
     close_streams(streams);
@@ -322,7 +322,7 @@ int main(void)
         cmocka_unit_test(a_message_is_one_write),
         cmocka_unit_test(what_may_wait_goes_with_the_next),
         cmocka_unit_test(what_is_given_is_one_write),
-        cmocka_unit_test(nothing_is_given_that_stays),
+        cmocka_unit_test(a_full_socket_is_given_nothing),
         cmocka_unit_test(what_is_given_in_part_follows),
         cmocka_unit_test(another_message_is_left),
         cmocka_unit_test(an_empty_message_passes),

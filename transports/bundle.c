@@ -332,10 +332,11 @@ int ko_bundle_land(struct ko_bundle *bundle, void *to)
 }
 
 /* Short ones, after which nobody else has the turn. */
-bool ko_bundle_give(struct ko_bundle *bundle, const struct ko_frame *frame, const void *body)
+bool ko_bundle_give(struct ko_bundle *bundle, const struct ko_frame *frame, const void *body,
+                    struct ko_post *rest)
 {
     struct ko_stream *stream = bundle->streams[bundle->out];
-    const bool is_given = ko_stream_give(stream, frame, body);
+    const bool is_given = ko_stream_give(stream, frame, body, rest);
 
     if (stream->is_out_broken)
         end_together(bundle);

@@ -172,9 +172,10 @@ bool ko_message_give(struct ko_link *link, const struct ko_stamp *stamp, const v
         .kind = KO_FRAME_DATA, .nbytes = (uint32_t)stamp->count, .stamp = *stamp};
 
     if (!transport->give || stamp->count > link->longest || ko_link_is_flushed(link) ||
-        !transport->give(link->wire, &frame, from))
+        !transport->give(link->wire, &frame, from, &link->posts[link->sent % link->slots]))
         return false;
-    link->flushed = link->referenced = ++link->sent;
+    link->referenced = ++link->sent;
+    (void)ko_link_is_flushed(link);
     return true;
 }
 

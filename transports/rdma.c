@@ -461,10 +461,12 @@ static int rdma_land(struct ko_wire *base, void *to)
     return after(wire, ko_rdma_land(wire, to));
 }
 
-static bool rdma_give(struct ko_wire *base, const struct ko_frame *frame, const void *body)
+static bool rdma_give(struct ko_wire *base, const struct ko_frame *frame, const void *body,
+                      struct ko_post *rest)
 {
     struct ko_rdma_wire *wire = (struct ko_rdma_wire *)base;
 
+    (void)rest;
     return !wire->ended_ns && ko_rdma_give(wire, frame, body);
 }
 

@@ -305,29 +305,21 @@ int ko_stream_send(struct ko_stream *stream, struct ko_post *post)
     return post->may_wait && stream->held < KO_STREAM_HELD ? KOLO_OK : ko_stream_flush(stream);
 }
 
-/* Queues what the socket has not taken, as where the system has no memory for it. */
-static void queue_rest(struct ko_stream *stream, const struct ko_frame *frame, size_t n)
+/* Of what a socket takes only a part, or a cipher has sealed, the rest is bound to leave next. */
+bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, const void *body,
+                    struct ko_post *rest)
 {
-    stream->given = (struct ko_post){
-        .frame = *frame, .body = stream->short_out + sizeof *frame, .is_queued = true};
-    stream->first = stream->last = &stream->given;
-    stream->first_done = n;
-}
-
-/* Nobody drives what is left of a message that its sender is done with. A socket of which nothing
- * is unacknowledged takes as much at once. What a cipher has made of it is bound to leave next. */
-bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, const void *body)
-{
-    struct iovec piece = {stream->short_out, sizeof *frame + frame->nbytes};
-    const size_t whole = piece.iov_len;
+    unsigned char whole[sizeof *frame + KO_STREAM_SHORT];
+    struct iovec piece = {whole, sizeof *frame + frame->nbytes};
+    const size_t nbytes = piece.iov_len;
     ssize_t n;
 
     if (stream->first || stream->is_out_broken || stream->is_in_ended ||
-        frame->nbytes > KO_STREAM_SHORT || !ko_socket_is_acknowledged(stream->socket.fd))
+        frame->nbytes > KO_STREAM_SHORT)
         return false;
-    memcpy(stream->short_out, frame, sizeof *frame);
+    memcpy(whole, frame, sizeof *frame);
     if (frame->nbytes)
-        memcpy(stream->short_out + sizeof *frame, body, frame->nbytes);
+        memcpy(whole + sizeof *frame, body, frame->nbytes);
     if (ko_fault(KO_FAULT_SHORT))
         piece.iov_len /= 2;
     if (ko_fault(KO_FAULT_SEND))
@@ -335,15 +327,18 @@ bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, cons
     else if (stream->cipher)
         n = ko_cipher_send(stream->cipher, stream->socket.fd, &piece, 1);
     else
-        n = send(stream->socket.fd, piece.iov_base, piece.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = send(stream->socket.fd, whole, piece.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && is_gone(errno))
         break_out(stream);
     if (n < 0 && !(stream->cipher && is_not_yet(errno)))
         return false;
     n = n < 0 ? 0 : n;
     stream->moved += (size_t)n;
-    if ((size_t)n < whole)
-        queue_rest(stream, frame, (size_t)n);
+    if ((size_t)n < nbytes) {
+        *rest = (struct ko_post){.frame = *frame, .body = body, .is_queued = true};
+        stream->first = stream->last = rest;
+        stream->first_done = (size_t)n;
+    }
     return true;
 }
 

@@ -58,9 +58,7 @@ struct ko_stream {
     struct ko_post *first, *last; /* queued */
     size_t first_done;            /* bytes of the first that have left, its frame included */
     size_t held; /* bytes of all queued posts that nothing but may_wait keeps here; 0: none are */
-    uint64_t moved;       /* bytes, in and out */
-    struct ko_post given; /* what is queued of a message that was given */
-    unsigned char short_out[sizeof(struct ko_frame) + KO_STREAM_SHORT]; /* it */
+    uint64_t moved; /* bytes, in and out */
 
     struct ko_frame frame; /* before the first: of no bytes */
     size_t body_done;
@@ -87,9 +85,9 @@ int ko_stream_greeted(struct ko_stream *stream);
 int ko_stream_send(struct ko_stream *stream, struct ko_post *post);
 int ko_stream_flush(struct ko_stream *stream);
 
-/* As those of a transport, for short bodies, and room for no longer ones. Of what is given some may
- * still be queued. */
-bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, const void *body);
+/* As those of a transport, for short bodies, and room for no longer ones. */
+bool ko_stream_give(struct ko_stream *stream, const struct ko_frame *frame, const void *body,
+                    struct ko_post *rest);
 bool ko_stream_take(struct ko_stream *stream, struct ko_message *message, void *to, int looks);
 
 /* Over TCP: nothing of what was sent would be lost by ko_stream_end, or it is lost anyway. */

@@ -299,11 +299,12 @@ static int tcp_land(struct ko_wire *base, void *to)
     return after(wire, ko_bundle_land(&wire->bundle, to));
 }
 
-static bool tcp_give(struct ko_wire *base, const struct ko_frame *frame, const void *body)
+static bool tcp_give(struct ko_wire *base, const struct ko_frame *frame, const void *body,
+                     struct ko_post *rest)
 {
     struct tcp_wire *wire = (struct tcp_wire *)base;
 
-    if (base->state != KO_WIRE_OPEN || !ko_bundle_give(&wire->bundle, frame, body))
+    if (base->state != KO_WIRE_OPEN || !ko_bundle_give(&wire->bundle, frame, body, rest))
         return false;
     (void)after(wire, KOLO_OK);
     return true;

@@ -173,9 +173,11 @@ struct ko_transport {
 
     /* Short messages between two ranks that wait for each other, without all that a longer wait
      * would need; NULL, both, for transports that cannot. give: sends one if it leaves at once,
-     * behind all before it. take: lands the first one if it is this, and all of it is here or comes
-     * within so many looks. False: nothing was done, and send and next say why. */
-    bool (*give)(struct ko_wire *wire, const struct ko_frame *frame, const void *body);
+     * behind all before it; what is left of one that has begun to is queued as the rest, a post
+     * that was not. take: lands the first one if it is this, and all of it is here or comes within
+     * so many looks. False: nothing was done, and send and next say why. */
+    bool (*give)(struct ko_wire *wire, const struct ko_frame *frame, const void *body,
+                 struct ko_post *rest);
     bool (*take)(struct ko_wire *wire, struct ko_message *message, void *to, int looks);
 
     /* GPU memory, for messages from it and into it that the processor has no part in. NULL, all
