@@ -274,7 +274,7 @@ $(BUILD)/tests/fakecuda/%.cc.o: tests/fakecuda/%.cc
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CXX   $< (double)")
 	$(Q)$(CXX) -std=c++17 -Isrc -Ikernels -Wall -Wextra $(if $(WERROR),-Werror) -ffp-contract=off \
-	    -pthread -MMD -MP $(SAN) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+	    -pthread -MMD -MP $(SAN) $(CFLAGS) -fPIC -fvisibility=hidden -ftls-model=initial-exec -c $< -o $@
 
 $(FAKECUDA): $(FAKECUDA_OBJ)
 	$(if $(Q),@echo "  LD    $@")

@@ -19,6 +19,8 @@ extern "C" {
 #include <utility>
 #include <vector>
 
+/* Looked at with every access: without a call for it, as for what little there is of a thread's own
+ * in a library that is opened late. */
 thread_local ko_player ko_played;
 
 typedef size_t (*kernel_text)(const void *argument);
@@ -45,21 +47,23 @@ struct view {
     uint64_t read, written;
 };
 
-static thread_local struct {
+struct sight {
     int device;
     unsigned n, last; /* views; the one that was touched last */
     uint64_t narrow;
     view views[4 * KO_FOLD_MOST + 4];
-} seen;
+};
+
+static thread_local sight *seen; /* of the launch that this thread plays */
 
 static void count_views()
 {
-    for (unsigned i = 0; i < seen.n; i++)
-        double_count(seen.device, seen.views[i].home.device, seen.views[i].read,
-                     seen.views[i].written);
-    double_count_narrow(seen.narrow);
-    seen.n = seen.last = 0;
-    seen.narrow = 0;
+    for (unsigned i = 0; i < seen->n; i++)
+        double_count(seen->device, seen->views[i].home.device, seen->views[i].read,
+                     seen->views[i].written);
+    double_count_narrow(seen->narrow);
+    seen->n = seen->last = 0;
+    seen->narrow = 0;
 }
 
 static bool is_in(const view &view, ko_cu_ptr at)
@@ -72,21 +76,21 @@ static view *look_up(ko_cu_ptr at)
 {
     double_home home;
 
-    for (unsigned i = 0; i < seen.n; i++, seen.last = (seen.last + 1) % seen.n)
-        if (is_in(seen.views[seen.last], at))
-            return &seen.views[seen.last];
-    if (!double_find(at, seen.device, &home))
+    for (unsigned i = 0; i < seen->n; i++, seen->last = (seen->last + 1) % seen->n)
+        if (is_in(seen->views[seen->last], at))
+            return &seen->views[seen->last];
+    if (!double_find(at, seen->device, &home))
         return NULL;
     if (!home.is_allowed) {
         fprintf(stderr, "a kernel of GPU %d touches memory of GPU %d, which it has no access to\n",
-                seen.device, home.device);
+                seen->device, home.device);
         abort();
     }
-    if (seen.n == sizeof seen.views / sizeof *seen.views)
+    if (seen->n == sizeof seen->views / sizeof *seen->views)
         count_views();
-    seen.last = seen.n++;
-    seen.views[seen.last] = {home, 0, 0};
-    return &seen.views[seen.last];
+    seen->last = seen->n++;
+    seen->views[seen->last] = {home, 0, 0};
+    return &seen->views[seen->last];
 }
 
 void ko_touch(const void *at, size_t nbytes, bool is_write)
@@ -100,22 +104,28 @@ void ko_touch(const void *at, size_t nbytes, bool is_write)
     if (touched)
         *(is_write ? &touched->written : &touched->read) += nbytes;
     if (touched && nbytes < sizeof(ko_pack))
-        seen.narrow += nbytes;
+        seen->narrow += nbytes;
 }
 
 void ko_rest()
 {
-    double_block_rest(seen.device);
+    double_block_rest(seen->device);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
 static void play(const launch *of, const ko_player &player)
 {
+    sight own;
+
+    own.device = of->device;
+    own.n = own.last = 0;
+    own.narrow = 0;
     ko_played = player;
-    seen.device = of->device;
+    seen = &own;
     of->text(of->argument);
     count_views();
+    seen = NULL;
 }
 
 static void *play_thread(void *argument)
