@@ -4,6 +4,7 @@
  */
 #include "coll.h"
 
+#include "coll_flow.h"
 #include "dtype.h"
 #include "log.h"
 
@@ -25,10 +26,7 @@
 #include "ring.h"
 #include "tree.h"
 
-enum {
-    LENT_BROADCAST = 512 << 10, /* bytes, from which on a broadcast's are lent */
-    REPEATED_BYTES = 64 << 10   /* of blocks; for longer ones a check is nothing */
-};
+enum { REPEATED_BYTES = 64 << 10 /* of blocks; for longer ones a check is nothing */ };
 
 const struct ko_algorithm ko_algorithms[] = {
 #define ALGORITHM_ROW(what, name, text, flags, why) {KO_##what, name, text, flags, why},
@@ -65,91 +63,43 @@ static uint64_t agreed_count(const kolo_group *group, const struct ko_call *call
     return sum;
 }
 
-/* Blocks that one of n ranks has of IN and OUT. */
-static size_t blocks_of(enum ko_collective what, size_t n)
+static struct ko_extent extent_of(const kolo_group *group, const struct ko_call *call,
+                                  size_t nbytes)
 {
-    const bool has_all_in =
-        what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER;
-    const bool has_all_out = what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER;
-
-    return (has_all_in ? n : 1) + (has_all_out ? n : 1);
-}
-
-/* Whether a result will have left the cache before it is read again: by measurement, if the call
- * touches on each rank about as much as two ranks have of it, or one has where a root alone has a
- * result. Results that take their inputs' place stay, since those are there already. */
-static bool is_beyond_cache(const kolo_group *group, const struct ko_call *call, size_t nbytes)
-{
-    const enum ko_collective what = call->what;
-    const size_t n = (size_t)group->size, cache = group->endpoint->cache_bytes;
-
-    if (n * nbytes < cache || call->in == call->out)
-        return false;
-    return blocks_of(what, n) * nbytes >= (what == KO_REDUCE ? 1 : 2) * cache;
-}
-
-/* Whether there are two ranks, and all that they touch is in the cache: only so has it been
- * measured that slices are better read where they lie in the ways below. */
-static bool are_two_in_cache(const kolo_group *group, enum ko_collective what, size_t nbytes)
-{
-    return group->size == 2 && 2 * blocks_of(what, 2) * nbytes < group->endpoint->cache_bytes;
+    return (struct ko_extent){.what = call->what,
+                              .n = (size_t)group->size,
+                              .nbytes = nbytes,
+                              .cache_bytes = group->endpoint->cache_bytes,
+                              .slice_bytes = ko_group_slice_bytes(group),
+                              .is_in_place = call->in == call->out};
 }
 
 /* Whether OUT does better to be copied than to be mapped and read where it lies: by measurement,
  * among two, since a root waits until all is read. */
-static bool is_better_copied(const kolo_group *group, const struct ko_call *call, size_t nbytes)
+static bool is_better_copied(const struct ko_extent *extent)
 {
-    return group->size == 2 && call->what == KO_BROADCAST && nbytes < LENT_BROADCAST;
-}
-
-/* Whether the one other rank copies what the root has, who has nothing else to do but help it. */
-static bool is_for_one(const kolo_group *group, const struct ko_call *call, size_t nbytes)
-{
-    return group->size == 2 && call->what == KO_BROADCAST && nbytes >= LENT_BROADCAST;
-}
-
-/* What becomes of the slices of a block of nbytes. */
-static enum ko_flow flow_of(const kolo_group *group, const struct ko_call *call, size_t nbytes)
-{
-    const enum ko_collective what = call->what;
-    const bool is_few = nbytes <= KO_FEW_SLICES * ko_group_slice_bytes(group);
-
-    if (is_for_one(group, call, nbytes))
-        return KO_STREAM;
-    if (what == KO_ALL_GATHER || what == KO_ALL_TO_ALL)
-        return is_beyond_cache(group, call, nbytes) ? KO_USED : KO_MUTUAL;
-    return ko_is_passed(what, group->size, is_few) ? KO_PASSED : KO_USED;
-}
-
-/* The same of slices that are reduced by both at a time. */
-static enum ko_flow folded_flow_of(const kolo_group *group, enum ko_collective what, size_t nbytes)
-{
-    const bool may_be = what == KO_REDUCE_SCATTER || what == KO_ALL_REDUCE;
-
-    return may_be && are_two_in_cache(group, what, nbytes) ? KO_FOLDED : KO_USED;
+    return extent->n == 2 && extent->what == KO_BROADCAST && extent->nbytes < KO_LENT_BROADCAST;
 }
 
 /* Bytes of a block of which several slices may be left to a peer to be read at once, or 0. */
-static size_t block_that_goes(const kolo_group *group, const struct ko_call *call, size_t nbytes,
+static size_t block_that_goes(const struct ko_call *call, const struct ko_extent *extent,
                               unsigned flags)
 {
-    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !call->held && group->size == 2;
+    const bool goes = flags & KO_BLOCKS && !call->is_uneven && !call->held && extent->n == 2;
 
-    return goes && (is_for_one(group, call, nbytes) || !is_beyond_cache(group, call, nbytes))
-               ? nbytes
-               : 0;
+    return goes && (ko_is_for_one(extent) || !ko_is_beyond_cache(extent)) ? extent->nbytes : 0;
 }
 
 /* What calls of one kind have in common. */
 static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int algorithm)
 {
     const unsigned shift = ko_dtype_shift(call->dtype);
-    const size_t nbytes = call->count << shift;
+    const struct ko_extent extent = extent_of(group, call, call->count << shift);
 
     v->n = group->size;
     v->rank = group->rank;
     v->count = call->count;
-    v->slice = ko_group_slice_bytes(group) >> shift;
+    v->slice = extent.slice_bytes >> shift;
     v->in_blocks = call->in_blocks;
     v->in_blocks.count = call->is_uneven ? 0 : call->count;
     v->out_blocks = call->out_blocks;
@@ -161,10 +111,10 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->channel = &group->collectives;
     v->element = (size_t)1 << shift;
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
-    v->folded = folded_flow_of(group, call->what, nbytes);
-    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded : flow_of(group, call, nbytes);
-    v->is_copying = is_better_copied(group, call, nbytes);
-    v->is_large = is_beyond_cache(group, call, nbytes);
+    v->folded = ko_folded_flow_of(&extent);
+    v->flow = call->what == KO_REDUCE_SCATTER ? v->folded : ko_flow_of(&extent);
+    v->is_copying = is_better_copied(&extent);
+    v->is_large = ko_is_beyond_cache(&extent);
     v->held = call->held;
     v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & KO_REREADS);
     v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
@@ -172,7 +122,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
                                  .dtype = (uint8_t)call->dtype,
                                  .op = (uint8_t)(call->is_scaled ? KO_PREMUL : call->op),
                                  .algorithm = (uint8_t)algorithm};
-    v->block = block_that_goes(group, call, nbytes, ko_algorithms[algorithm].flags);
+    v->block = block_that_goes(call, &extent, ko_algorithms[algorithm].flags);
     v->ngone = 0;
     v->has_posted = false;
     v->is_waiting = false;
