@@ -24,11 +24,21 @@ struct ko_link_costs {
 
 enum { KO_LOCAL, KO_REMOTE, KO_NLINKS };
 
+/* Of slices that their receiver reads out of its peer's process, by one copy, in the stead of two
+ * through a slot (foreign.h): where that is sooner, as links find out. */
+struct ko_reading_costs {
+    double call; /* of the system, for each slice */
+    double byte[KO_FOOTPRINTS];
+    double helped_byte[KO_FOOTPRINTS]; /* where the sender has nothing to do but write a part */
+    double cache; /* bytes that each rank has of the last level; 0: nothing is read */
+};
+
 struct ko_costs {
     struct ko_link_costs links[KO_NLINKS]; /* of two ranks of one host, and of two hosts */
     double reduce_byte[KO_FOOTPRINTS];     /* of a part that is reduced with another */
     double copy_byte[KO_FOOTPRINTS];
-    double cores;  /* of a host */
+    struct ko_reading_costs reading; /* between ranks of one host */
+    double cores;                    /* of a host */
     double change; /* of a core from one rank to the next of those that share it */
     double spin;   /* after which who waits sleeps */
     double wake;   /* then to be woken */

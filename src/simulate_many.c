@@ -10,7 +10,7 @@
  * the other does not: of a buffer in ever smaller chunks each doubling of the ranks adds less than
  * the one before, and so on.
  */
-#include "simulate_world.h"
+#include "simulate_prices.h"
 
 #include "layout.h"
 #include "status.h"

@@ -147,13 +147,23 @@ static int add_step(struct writer *w, struct ko_step step)
     return KOLO_OK;
 }
 
-static int add_send(struct writer *w, enum ko_step_kind kind, int to, size_t count)
+/* What is copied at once does not stay, unless no verb writes there. */
+static bool stays(const struct ko_paper_action *action)
 {
+    return action->verb == KO_PAPER_SEND ||
+           (action->verb == KO_PAPER_SEND_COPY && action->buffer == IN);
+}
+
+static int add_send(struct writer *w, enum ko_step_kind kind, const struct ko_paper_action *action)
+{
+    const int to = action->to;
     struct ko_step step = {.kind = (uint8_t)kind,
+                           .stays = stays(action),
+                           .is_lent = action->is_lent,
                            .link = link_kind(w->call->hosts, w->rank, to),
                            .is_beside = is_beside(w, to),
                            .is_away = is_away(w, to),
-                           .nbytes = (uint32_t)(count * w->element)};
+                           .nbytes = (uint32_t)(action->mine.count * w->element)};
     int err = find_wire(w, w->rank, to, &step.wire);
 
     if (err)
@@ -202,8 +212,7 @@ static int add_action(struct writer *w, const struct ko_paper_action *action, co
     case KO_PAPER_SEND:
     case KO_PAPER_SEND_COPY:
     case KO_PAPER_SEND_COMB:
-        return add_send(w, is_near(w, action) ? KO_STEP_SEND_NEAR : KO_STEP_SEND, action->to,
-                        action->mine.count);
+        return add_send(w, is_near(w, action) ? KO_STEP_SEND_NEAR : KO_STEP_SEND, action);
     case KO_PAPER_RECV:
     case KO_PAPER_RECV_COMB:
         return add_receive(w, KO_STEP_RECEIVE, action->from, action->part.count);
@@ -211,12 +220,12 @@ static int add_action(struct writer *w, const struct ko_paper_action *action, co
         return add_receive(w, KO_STEP_REDUCE, action->from, action->part.count);
     case KO_PAPER_RECV_REDUCE_SEND:
         err = add_receive(w, KO_STEP_REDUCE, action->from, action->mine.count);
-        return err ? err : add_send(w, KO_STEP_PASS, action->to, action->mine.count);
+        return err ? err : add_send(w, KO_STEP_PASS, action);
     case KO_PAPER_REDUCE_FROM:
         return add_listed(w, action, ranks);
     case KO_PAPER_REDUCE_FROM_SEND:
         err = add_listed(w, action, ranks);
-        return err ? err : add_send(w, KO_STEP_PASS, action->to, action->mine.count);
+        return err ? err : add_send(w, KO_STEP_PASS, action);
     default:
         return add_step(w, (struct ko_step){.kind = KO_STEP_COPY,
                                             .nbytes = (uint32_t)(action->part.count * w->element)});

@@ -25,10 +25,12 @@ enum ko_step_kind {
 /* A verb, or a part of one. */
 struct ko_step {
     uint8_t kind;
-    uint8_t link;   /* KO_LOCAL or KO_REMOTE, of costs.h */
-    bool is_beside; /* the other rank shares the core */
-    bool is_away;   /* it sits on another host */
-    uint32_t wire;  /* on which it sends or receives; COPY: 0 */
+    uint8_t link;       /* KO_LOCAL or KO_REMOTE, of costs.h */
+    bool is_beside : 1; /* the other rank shares the core */
+    bool is_away : 1;   /* it sits on another host */
+    bool stays : 1;     /* of what is sent: its sender writes it no more, so that it can be read */
+    bool is_lent : 1;   /* and its receiver reduces it */
+    uint32_t wire;      /* on which it sends or receives; COPY: 0 */
     uint32_t nbytes;
 };
 

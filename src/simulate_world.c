@@ -13,6 +13,7 @@
  */
 #include "simulate_world.h"
 
+#include "simulate_prices.h"
 #include "simulate_steps.h"
 #include "status.h"
 #include "window_pieces.h"
@@ -25,17 +26,6 @@
  */
 static const double TURNS = 2;
 
-/* Costs were measured by calls of one kind, again and again; other calls, and slots of many links,
- * drive out of the caches as much as so much larger buffers would. Who comes back to a core finds
- * its own cache another's, too: that costs so much more, once what is touched fills it, and less of
- * less (found by measuring). */
-static const double COLDER = 1.5, COLD_CHANGE = 4, OWN_CACHE = 1.2e6;
-
-/* Of several parts that are reduced at once, each after the first costs so much of a reduction of
- * two in the nearest cache: it is read, from its slot, but the sum is written once (found by
- * measuring). */
-static const double FURTHER = 0.6;
-
 /* So many of those that move next are looked at ahead (found by measuring). */
 enum { SOON = 7, SOONER = 3 };
 
@@ -45,7 +35,8 @@ struct wire {
     uint32_t sent, received;
     int sender, receiver; /* who waits for room, for a message; -1: nobody */
     double each;          /* what it took to send a byte of the last one */
-    double moments[];     /* as many as slots, or as messages if these are fewer */
+    uint64_t left;    /* a bit for each slot: its message stays where it lies, to be read there */
+    double moments[]; /* as many as slots, or as messages if these are fewer */
 };
 
 struct actor {
@@ -64,10 +55,8 @@ struct turn {
 struct world {
     const struct ko_paper_call *call;
     const struct ko_costs *costs;
-    double send_byte[KO_NLINKS], receive_byte[KO_NLINKS], reduce_byte, copy_byte;
-    double near_byte, near_copy_byte, further_byte, change;
-    double out_byte, in_byte; /* what it takes more that a slot is another core's rank's */
-    int period;               /* ranks that are simulated: all, or those of the first host */
+    struct ko_prices prices;
+    int period; /* ranks that are simulated: all, or those of the first host */
     struct actor *actors;
     struct ko_steps steps;
     double *wires; /* one behind the other, each where its steps say */
@@ -191,7 +180,7 @@ static bool is_put_off(struct world *w, int rank, const struct ko_step *step)
  */
 static double change(const struct world *w, const struct actor *actor)
 {
-    return w->change * host_size(w->call->hosts, actor->host) / w->ncores;
+    return w->prices.change * host_size(w->call->hosts, actor->host) / w->ncores;
 }
 
 /* The actor works for so long, on its core if its host has fewer of them than ranks. */
@@ -237,6 +226,12 @@ static struct wire *wire_of(const struct world *w, const struct ko_step *step)
     return (struct wire *)(void *)&w->wires[step->wire];
 }
 
+/* A call has at most as many slots as bits (KOLO_SLOTS). */
+static uint64_t bit(const struct world *w, uint32_t message)
+{
+    return UINT64_C(1) << (message % (uint32_t)w->call->slots & 63);
+}
+
 static double *moment(const struct world *w, struct wire *wire, uint32_t message)
 {
     return &wire->moments[message % (uint32_t)w->call->slots];
@@ -245,12 +240,12 @@ static double *moment(const struct world *w, struct wire *wire, uint32_t message
 static double send_byte(const struct world *w, const struct ko_step *step)
 {
     if (step->link == KO_REMOTE) /* the kernel takes all of it */
-        return w->send_byte[KO_REMOTE];
+        return w->prices.send_byte[KO_REMOTE];
     if (step->kind == KO_STEP_PASS) /* in its slot */
-        return step->is_beside ? 0 : w->out_byte;
+        return step->is_beside ? 0 : w->prices.out_byte;
     if (step->kind == KO_STEP_SEND_NEAR)
-        return step->is_beside ? w->near_copy_byte : w->near_byte;
-    return w->send_byte[KO_LOCAL] - (step->is_beside ? w->out_byte : 0);
+        return step->is_beside ? w->prices.near_copy_byte : w->prices.near_byte;
+    return w->prices.send_byte[KO_LOCAL] - (step->is_beside ? w->prices.out_byte : 0);
 }
 
 /* Bytes of a slice that are copied in behind its first piece, while that is copied out. */
@@ -262,6 +257,13 @@ static double behind_first(const struct world *w, const struct actor *actor,
     return is_in_pieces ? (double)(step->nbytes - ko_window_piece(step->nbytes)) : 0;
 }
 
+/* Whether it is left to its receiver. Links whose ranks take turns on the cores do not try. */
+static bool is_read(const struct world *w, const struct actor *actor, const struct ko_step *step)
+{
+    return !actor->is_crowded && step->link == KO_LOCAL &&
+           ko_prices_say_read(&w->prices, &w->costs->links[KO_LOCAL], step);
+}
+
 /* false: it has to be tried again later. */
 static bool send_message(struct world *w, int rank, const struct ko_step *step)
 {
@@ -271,6 +273,7 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
     struct wire *wire = wire_of(w, step);
     struct actor *actor = &w->actors[rank];
     double leaves;
+    bool is_left;
 
     if (wire->sent - wire->received >= slots) {
         wire->sender = rank;
@@ -278,7 +281,9 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
     }
     if (wire->sent >= slots && wait_until(w, rank, step, *moment(w, wire, wire->sent)))
         return false;
-    wire->each = send_byte(w, step);
+    is_left = is_read(w, actor, step);
+    wire->left = is_left ? wire->left | bit(w, wire->sent) : wire->left & ~bit(w, wire->sent);
+    wire->each = is_left ? 0 : send_byte(w, step);
     work(w, rank, costs->send + nbytes * wire->each);
     leaves = actor->clock - behind_first(w, actor, step) * wire->each;
     if (takes_wire(w, step)) {
@@ -293,18 +298,21 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
 }
 
 /* What is reduced is read out of the slot it lies in, to which the kernel has moved what comes from
- * another host. */
-static double receive_byte(const struct world *w, const struct ko_step *step)
+ * another host; what was left has just been read into the nearest cache. */
+static double receive_byte(const struct world *w, const struct ko_step *step, bool is_left)
 {
     const bool is_moved = step->kind == KO_STEP_RECEIVE || step->link == KO_REMOTE;
-    const double moved = is_moved ? w->receive_byte[step->link] : 0;
-    const double saved = step->is_beside ? w->in_byte : 0;
+    const double moved = is_moved ? w->prices.receive_byte[step->link] : 0;
+    const double saved = step->is_beside ? w->prices.in_byte : 0;
 
+    if (is_left)
+        return w->prices.read_byte +
+               (step->kind == KO_STEP_RECEIVE ? 0 : w->prices.near_reduce_byte);
     if (step->kind == KO_STEP_RECEIVE)
         return moved - saved;
     if (step->kind == KO_STEP_REDUCE_TOO)
-        return moved + w->further_byte;
-    return moved + fmax(w->reduce_byte - saved, 0);
+        return moved + w->prices.further_byte;
+    return moved + fmax(w->prices.reduce_byte - saved, 0);
 }
 
 /* Works on a slice that has begun to come, and not before its last piece has come. */
@@ -312,10 +320,13 @@ static void take(struct world *w, int rank, const struct ko_step *step, const st
                  double arrives)
 {
     struct actor *actor = &w->actors[rank];
-    const double each = receive_byte(w, step), behind = behind_first(w, actor, step);
+    const bool is_left = wire->left & bit(w, wire->received);
+    const double each = receive_byte(w, step, is_left);
+    const double behind = behind_first(w, actor, step);
+    const double call = is_left ? w->prices.read : 0;
     const double last = arrives + behind * wire->each + (step->nbytes - behind) * each;
 
-    work(w, rank, w->costs->links[step->link].receive + step->nbytes * each);
+    work(w, rank, w->costs->links[step->link].receive + call + step->nbytes * each);
     if (behind > 0)
         actor->clock = fmax(actor->clock, last);
 }
@@ -345,7 +356,7 @@ static bool move_once(struct world *w, int rank, const struct ko_step *step)
         return send_message(w, rank, step);
     if (step->kind != KO_STEP_COPY)
         return receive_message(w, rank, step);
-    work(w, rank, step->nbytes * w->copy_byte);
+    work(w, rank, step->nbytes * w->prices.copy_byte);
     return true;
 }
 
@@ -372,47 +383,6 @@ static int run(struct world *w, double *us)
 }
 
 /* ---- one world --------------------------------------------------------------------------- */
-
-/* Elements of a rank's buffers; a broadcast has one only. */
-static size_t touched(const struct ko_paper_call *call, int rank)
-{
-    const size_t out = ko_paper_out_count(call, rank);
-
-    return call->text->what == KO_BROADCAST ? out : ko_paper_in_count(call, rank) + out;
-}
-
-double ko_simulate_footprint(const struct ko_simulation *simulation)
-{
-    const struct ko_paper_call *call = &simulation->call;
-    const double root = (double)touched(call, call->root);
-    const double other = (double)touched(call, (call->root + 1) % call->n);
-
-    if (simulation->footprint > 0)
-        return simulation->footprint;
-    return (root + other * (call->n - 1)) * (double)simulation->element / call->hosts->n / 2;
-}
-
-/* Looks the costs up for what the whole call touches, of whatever part of it this world is. */
-static void look_up(struct world *w, const struct ko_simulation *simulation)
-{
-    const struct ko_costs *costs = simulation->costs;
-    const double footprint = COLDER * ko_simulate_footprint(simulation);
-    const double slots =
-        (double)simulation->call.slots * (double)(simulation->call.slice * simulation->element);
-
-    for (int kind = 0; kind < KO_NLINKS; kind++) {
-        w->send_byte[kind] = ko_cost_at(costs->links[kind].send_byte, footprint);
-        w->receive_byte[kind] = ko_cost_at(costs->links[kind].receive_byte, footprint);
-    }
-    w->near_byte = ko_cost_at(costs->links[KO_LOCAL].send_byte, fmin(footprint, slots));
-    w->reduce_byte = ko_cost_at(costs->reduce_byte, footprint);
-    w->change = (1 + COLD_CHANGE * fmin(1, footprint / OWN_CACHE)) * costs->change;
-    w->further_byte = FURTHER * costs->reduce_byte[0];
-    w->copy_byte = ko_cost_at(costs->copy_byte, footprint);
-    w->near_copy_byte = costs->copy_byte[0];
-    w->out_byte = fmax(w->send_byte[KO_LOCAL] - w->copy_byte, 0);
-    w->in_byte = fmax(w->receive_byte[KO_LOCAL] - w->copy_byte, 0);
-}
 
 /* No more than a host has ranks: the others stay idle. */
 static int count_cores(const struct world *w)
@@ -535,7 +505,7 @@ int ko_simulate_world(const struct ko_simulation *simulation, size_t count, int 
     struct world w = {.call = &call, .costs = simulation->costs, .period = period};
     int err;
 
-    look_up(&w, simulation);
+    ko_prices_find(&w.prices, simulation);
     w.is_passed = ko_is_passed(call.text->what, call.n, call.count <= KO_FEW_SLICES * call.slice);
     call.count = count;
     err = open_world(&w, simulation->element);

@@ -11,7 +11,4 @@
  * that sit a multiple of period later. */
 int ko_simulate_world(const struct ko_simulation *simulation, size_t count, int period, double *us);
 
-/* The bytes that the call touches on each of two ranks of a host. */
-double ko_simulate_footprint(const struct ko_simulation *simulation);
-
 #endif

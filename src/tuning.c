@@ -3,6 +3,7 @@
 
 #include "caches.h"
 #include "config.h"
+#include "protocols.h"
 #include "status.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char HEADER[] = "kolo tuning 2";
+static const char HEADER[] = "kolo tuning 3";
 static const char HOW[] = "make a new one with kolo-perf --tune";
 
 struct number {
@@ -38,9 +39,19 @@ struct number {
         NUMBER(name ".wire_byte", links[link].wire_byte)
 
 static const struct number numbers[] = {
-    LINK("local", KO_LOCAL),       LINK("remote", KO_REMOTE), BYTES("reduce_byte", reduce_byte),
-    BYTES("copy_byte", copy_byte), NUMBER("cores", cores),    NUMBER("change", change),
-    NUMBER("spin", spin),          NUMBER("wake", wake),      NUMBER("call", call),
+    LINK("local", KO_LOCAL),
+    LINK("remote", KO_REMOTE),
+    BYTES("reduce_byte", reduce_byte),
+    BYTES("copy_byte", copy_byte),
+    NUMBER("reading.call", reading.call),
+    BYTES("reading.byte", reading.byte),
+    BYTES("reading.helped_byte", reading.helped_byte),
+    NUMBER("reading.cache", reading.cache),
+    NUMBER("cores", cores),
+    NUMBER("change", change),
+    NUMBER("spin", spin),
+    NUMBER("wake", wake),
+    NUMBER("call", call),
 };
 
 enum { NNUMBERS = sizeof numbers / sizeof *numbers, LINE_BYTES = 256 };
@@ -350,10 +361,16 @@ void ko_tuning_usual(struct ko_costs *costs)
 
 int ko_tuning_get(struct ko_costs *costs)
 {
-    if (ko_config_is_set(KO_CONFIG_TUNING))
-        return ko_tuning_read(ko_config_text(KO_CONFIG_TUNING), costs);
-    ko_tuning_usual(costs);
-    return KOLO_OK;
+    unsigned protocols = 0;
+    int err = ko_protocols_read(&protocols);
+
+    if (!err && ko_config_is_set(KO_CONFIG_TUNING))
+        err = ko_tuning_read(ko_config_text(KO_CONFIG_TUNING), costs);
+    else
+        ko_tuning_usual(costs);
+    if (!(protocols & (KO_PROTO_CMA | KO_PROTO_TRY_CMA)))
+        costs->reading.cache = 0;
+    return err;
 }
 
 /* ---- writing ----------------------------------------------------------------------------- */
@@ -371,7 +388,7 @@ static int write_all(FILE *file, const char *maker, const struct ko_costs *costs
     ko_tuning_machine(machine, sizeof machine);
     fprintf(file, "%s\nkolo %s\nmachine %s\n", HEADER, maker, machine);
     for (size_t i = 0; i < NNUMBERS; i++)
-        fprintf(file, "%s %.6g\n", numbers[i].name, value(costs, &numbers[i]));
+        fprintf(file, "%s %.9g\n", numbers[i].name, value(costs, &numbers[i]));
     fprintf(file, "end\n");
     return ferror(file) | fflush(file) | fsync(fileno(file));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * tuning.h: costs that were measured on a machine, in a file:
- *   kolo tuning 2
+ *   kolo tuning 3
  *   kolo 0.1.0, slices of 131072 bytes
  *   machine AMD EPYC 9354 family 25 model 17 stepping 1, 32 cores, caches of 1024 and 262144 KiB
  *   local.latency 0.05
@@ -17,7 +17,7 @@
 #include <stdio.h>
 
 /* What this process goes by: the file that KOLO_TUNING names, or what usually holds, with this
- * machine's cores. KOLO_E_INVALID if the file is not one, is cut off, or is of another machine, as
+ * machine's cores; no reading of other processes' memory unless KOLO_PROTO has it. KOLO_E_INVALID if the file is not one, is cut off, or is of another machine, as
  * one of more cores is, or was measured by another version of kolo or with other KOLO_SLICE_BYTES;
  * the text names the file, the line and what to do. */
 int ko_tuning_get(struct ko_costs *costs);

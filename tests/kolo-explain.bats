@@ -257,25 +257,25 @@ reduce_scatter 9 0.60"
 # A tuning file in which nothing costs anything but what is given: NAME=NUMBER...
 tuning() {
     local name number bytes size maker machine
-    printf 'kolo tuning 2\nkolo none\nend\n' >"$D/none"
+    printf 'kolo tuning 3\nkolo none\nend\n' >"$D/none"
     maker=$(KOLO_TUNING=$D/none "$EXPLAIN" all_reduce --simulate 2>&1 | sed -n 's/.*but this is kolo \(.*\); .*/\1/p')
     [ -n "$maker" ]
-    printf '%s\n' 'kolo tuning 2' "kolo $maker" 'machine none' end >"$D/none"
+    printf '%s\n' 'kolo tuning 3' "kolo $maker" 'machine none' end >"$D/none"
     machine=$(KOLO_TUNING=$D/none "$EXPLAIN" all_reduce --simulate 2>&1 | sed -n 's/.*but this is "\(.*\)"; .*/\1/p')
     [ -n "$machine" ]
     bytes="128K 512K 2M 8M 32M 128M"
-    echo "kolo tuning 2"
+    echo "kolo tuning 3"
     echo "kolo $maker"
     echo "machine $machine"
-    for name in {local,remote}.{latency,send,receive,wire_byte} cores change spin wake call \
-        {{local,remote}.{send,receive},reduce,copy}_byte; do
+    for name in {local,remote}.{latency,send,receive,wire_byte} reading.{call,cache} cores change spin wake call \
+        {{local,remote}.{send,receive},reduce,copy,reading.helped}_byte reading.byte; do
         number=0
         [[ $name != spin ]] || number=1000
         [[ $name != cores ]] || number=$(nproc)
         for size; do
             [[ ${size%=*} != "$name" ]] || number=${size#*=}
         done
-        if [[ $name == *wire_byte || $name != *_byte ]]; then
+        if [[ $name == *wire_byte || $name != *[._]byte ]]; then
             echo "$name $number"
         else
             for size in $bytes; do

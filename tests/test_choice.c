@@ -237,6 +237,7 @@ static void costs_survive_a_file(void **state)
 
     costs.links[KO_REMOTE].latency = 12.5;
     costs.copy_byte[5] = 3e-4;
+    costs.reading = (struct ko_reading_costs){0.25, {1e-4, 2e-4}, {[5] = 3e-4}, 4e6};
     assert_int_equal(ko_tuning_write(scratch->path, &costs), 0);
     assert_int_equal(ko_tuning_read(scratch->path, &read), 0);
     assert_memory_equal(&read, &costs, sizeof costs);
@@ -252,6 +253,29 @@ static void costs_survive_a_file(void **state)
     unsetenv("KOLO_TUNING");
     assert_int_equal(ko_tuning_get(&read), 0);
     assert_true(read.cores >= 1);
+}
+
+/* Where slices are not read out of other processes, no price for that counts. */
+static void costs_follow_the_protocols(void **state)
+{
+    const struct scratch *scratch = *state;
+    const struct ko_costs costs = costs_of_one_core();
+    struct ko_costs read;
+
+    assert_int_equal(ko_tuning_write(scratch->path, &costs), 0);
+    for (int has_file = 0; has_file < 2; has_file++) {
+        setenv("KOLO_PROTO", "inline,try-cma", 1);
+        assert_int_equal(ko_tuning_get(&read), 0);
+        assert_true(read.reading.cache > 0);
+        setenv("KOLO_PROTO", "inline,reference", 1);
+        assert_int_equal(ko_tuning_get(&read), 0);
+        assert_true(read.reading.cache <= 0);
+        setenv("KOLO_PROTO", "inlin", 1);
+        assert_int_equal(ko_tuning_get(&read), KOLO_E_INVALID);
+        setenv("KOLO_TUNING", scratch->path, 1);
+    }
+    unsetenv("KOLO_PROTO");
+    unsetenv("KOLO_TUNING");
 }
 
 /* Ranks are often bound to a core each; the file is of the machine all the same. */
@@ -307,8 +331,8 @@ static void wrong_files_are_refused(void **state)
     static const struct {
         const char *from, *to, *end, *says;
     } cases[] = {
-        {"kolo tuning 2", "kolo tuning 1", NULL, "line 1: this tuning file is stale"},
-        {"kolo tuning 2\n", "", NULL, "line 1: this is no tuning file"},
+        {"kolo tuning 3", "kolo tuning 2", NULL, "line 1: this tuning file is stale"},
+        {"kolo tuning 3\n", "", NULL, "line 1: this is no tuning file"},
         {"kolo 0", "kolo 990", NULL, "line 2: it is stale: kolo 990."},
         {"slices of ", "slices of 9", NULL, "line 2: it is stale: kolo "},
         {"kolo 0", "made by 0", NULL, "line 2: the version of kolo is missing"},
@@ -320,12 +344,14 @@ static void wrong_files_are_refused(void **state)
         {"local.latency ", "local.lateness ", NULL, "line 4: no number has this name"},
         {"local.send ", "local.latency ", NULL, "line 5: the number is there twice"},
         {"local.latency 0.06\n", "", NULL, "local.latency is missing"},
+        {"reading.call 0.5\n", "", NULL, "reading.call is missing"},
+        {"reading.cache ", "reading.cache -", NULL, "which it cannot be"},
         {"local.latency ", "local.latency nan", "0.06", "line 4: the line is too long, or cut off"},
         {"\ncores 1", "\ncores 0.5", NULL, "cores is 0.5"},
         {"\ncores 1", "\ncores 65000", NULL, "cores is 65000, but this machine has "},
-        {"\nend\n", "\nend\nkolo tuning 2\n", NULL, "there is more behind the \"end\""},
+        {"\nend\n", "\nend\nkolo tuning 3\n", NULL, "there is more behind the \"end\""},
         {", caches of ", ", caches of 1", NULL, "line 3: it was measured on "},
-        {"kolo", "kolo", "call", "the file ends without its \"end\""},
+        {"kolo", "kolo", "wake", "the file ends without its \"end\""},
         {"kolo", "kolo", "06\n", "the line is too long, or cut off"},
     };
     struct ko_costs costs;
@@ -400,6 +426,7 @@ int main(void)
         cmocka_unit_test(wishes_are_read),
         cmocka_unit_test(collectives_are_spelt_in_several_ways),
         cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(costs_follow_the_protocols, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_are_those_of_a_bound_rank_too, open_scratch,
                                         close_scratch),
         cmocka_unit_test_setup_teardown(wrong_files_are_refused, open_scratch, close_scratch),
