@@ -9,13 +9,21 @@
  *   copy             each rank's copy of its own, as of a block that stays
  *   all_gather       copies in and out, and one of the own block
  *
- * and what it costs that ranks share cores by a barrier of twice as many ranks as there are cores,
- * which is then simulated under what has been found.
+ * What is read out of a peer's process, and not out of a thread's memory, is measured by two
+ * processes, the same way:
+ *
+ *   all_gather       one copy of the other's block by the system, and one of the own block
+ *   broadcast        one copy of which the root, who only waits, does a part
+ *
+ * What it costs that ranks share cores is found by a barrier of twice as many ranks as there are
+ * cores, which is then simulated under what has been found.
  */
 #include "perf_tune.h"
 
+#include "caches.h"
 #include "clock.h"
 #include "copy.h"
+#include "foreign.h"
 #include "group.h"
 #include "kolo.h"
 #include "layout.h"
@@ -24,10 +32,15 @@
 #include "status.h"
 #include "tuning.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { NRANKS = 2, MOST_RANKS = 64, ROUND_US = 3000, JOIN_MS = 20000 };
 
@@ -36,6 +49,7 @@ enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, COPY, ALL_GATHER, NPROBES
 /* Microseconds of a call, by probe and footprint. */
 struct times {
     double us[NPROBES][KO_FOOTPRINTS];
+    bool is_read; /* by the receiver, out of its peer's memory */
 };
 
 /* What the ranks of a group measure together, in so many rounds; the times are rank 0's. */
@@ -132,13 +146,14 @@ static int measure(kolo_group *group, enum probe probe, const float *in, float *
     return err;
 }
 
-/* Every probe once at each footprint. */
-static int measure_once(kolo_group *group, const float *in, float *out, struct times *times)
+/* Every probe of a set, a bit for each, once at each footprint. */
+static int measure_once(kolo_group *group, unsigned probes, const float *in, float *out,
+                        struct times *times)
 {
     int err = KOLO_OK;
 
     for (int probe = 0; probe < NPROBES && !err; probe++)
-        for (int f = 0; f < KO_FOOTPRINTS && !err; f++)
+        for (int f = 0; f < KO_FOOTPRINTS && !err && probes >> probe & 1; f++)
             err = measure(group, (enum probe)probe, in, out,
                           (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f), &times->us[probe][f]);
     return err;
@@ -158,21 +173,36 @@ static void take_medians(const struct times *rounds, int nrounds, struct times *
 }
 
 /* A machine may be slow for a second: every figure is of rounds that lie apart. */
-static int measure_all(kolo_group *group, int nrounds, struct times *times)
+static int measure_probes(kolo_group *group, unsigned probes, int nrounds, struct times *times)
 {
     const size_t most = (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * (KO_FOOTPRINTS - 1));
     float *in = malloc(most), *out = malloc(most);
-    struct times rounds[KO_TUNE_MOST_ROUNDS];
+    struct times rounds[KO_TUNE_MOST_ROUNDS] = {{.is_read = false}};
     int err = in && out ? KOLO_OK : ko_fail(KOLO_E_NOMEM, "no memory to measure with");
 
     for (size_t i = 0; !err && i < most / sizeof *in; i++)
         in[i] = out[i] = 1;
     for (int round = 0; round < nrounds && !err; round++)
-        err = measure_once(group, in, out, &rounds[round]);
+        err = measure_once(group, probes, in, out, &rounds[round]);
     if (!err)
         take_medians(rounds, nrounds, times);
     free(in);
     free(out);
+    return err;
+}
+
+static int measure_all(kolo_group *group, int nrounds, struct times *times)
+{
+    return measure_probes(group, (1U << NPROBES) - 1, nrounds, times);
+}
+
+static int measure_reading(kolo_group *group, int nrounds, struct times *times)
+{
+    const unsigned probes = 1U << EMPTY | 1U << BROADCAST | 1U << ALL_GATHER;
+    int err = measure_probes(group, probes, nrounds, times);
+
+    if (!err)
+        times->is_read = ko_foreign_process_of(group->collectives.ports[!group->rank].link) != NULL;
     return err;
 }
 
@@ -189,9 +219,8 @@ static int measure_barrier(kolo_group *group, int nrounds, struct times *times)
     return err;
 }
 
-static void *be_rank(void *argument)
+static void be_rank(struct rank *rank)
 {
-    struct rank *rank = argument;
     kolo_group *group = NULL;
     struct times unused;
     int err;
@@ -203,7 +232,21 @@ static void *be_rank(void *argument)
     rank->status = err;
     strncpy(rank->text, err ? kolo_last_error() : "", sizeof rank->text - 1);
     kolo_group_free(group);
+}
+
+static void *be_thread(void *rank)
+{
+    be_rank(rank);
     return NULL;
+}
+
+/* The first rank's error. */
+static int error_of(const struct rank *ranks, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (ranks[i].status)
+            return ko_fail_again(ranks[i].status, ranks[i].text);
+    return KOLO_OK;
 }
 
 /* Over one transport, by n ranks that are threads. */
@@ -225,15 +268,92 @@ static int measure_over(const char *transport, int n, int nrounds, measurement b
                                  .nrounds = nrounds,
                                  .measure = body,
                                  .times = i ? NULL : times};
-        if (pthread_create(&threads[i], NULL, be_rank, &ranks[i]))
+        if (pthread_create(&threads[i], NULL, be_thread, &ranks[i]))
             err = ko_fail(KOLO_E_SYSTEM, "no thread to measure with");
         nthreads += !err;
     }
     for (int i = 0; i < nthreads; i++)
         pthread_join(threads[i], NULL);
-    for (int i = 0; i < nthreads && !err; i++)
-        err = ranks[i].status ? ko_fail_again(ranks[i].status, ranks[i].text) : KOLO_OK;
+    err = err ? err : error_of(ranks, nthreads);
     kolo_store_close(store);
+    return err;
+}
+
+/* What two processes write, for the one that has started them. */
+struct shared {
+    char path[sizeof "/tmp/kolo-tune-XXXXXX"]; /* of their store */
+    struct rank ranks[NRANKS];
+    struct times times;
+};
+
+static _Noreturn void be_process(struct shared *shared, struct rank *rank)
+{
+    int err = kolo_store_open_file(shared->path, NRANKS, JOIN_MS, &rank->store);
+
+    if (!err)
+        be_rank(rank);
+    else
+        strncpy(rank->text, kolo_last_error(), sizeof rank->text - 1);
+    rank->status = err ? err : rank->status;
+    kolo_store_close(rank->store);
+    _exit(0);
+}
+
+/* Until it has said how it went it has failed. */
+static pid_t start_process(struct shared *shared, int number, int nrounds)
+{
+    struct rank *rank = &shared->ranks[number];
+    pid_t pid;
+
+    *rank = (struct rank){.number = number,
+                          .n = NRANKS,
+                          .nrounds = nrounds,
+                          .status = KOLO_E_SYSTEM,
+                          .text = "a process that was to measure has not",
+                          .measure = measure_reading,
+                          .times = number ? NULL : &shared->times};
+    pid = fork();
+    if (!pid)
+        be_process(shared, rank);
+    return pid;
+}
+
+static int measure_in(struct shared *shared, int nrounds, struct times *times)
+{
+    pid_t pids[NRANKS];
+    int err;
+
+    for (int i = 0; i < NRANKS; i++)
+        pids[i] = start_process(shared, i, nrounds);
+    for (int i = 0; i < NRANKS; i++)
+        if (pids[i] > 0)
+            (void)waitpid(pids[i], NULL, 0);
+    err = error_of(shared->ranks, NRANKS);
+    *times = shared->times;
+    return err;
+}
+
+/* Over shared memory, by two processes, as between threads the system copies nothing. */
+static int measure_by_processes(int nrounds, struct times *times)
+{
+    struct shared *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int fd, err;
+
+    if (shared == MAP_FAILED)
+        return ko_fail_errno(errno, "mmap");
+    strcpy(shared->path, "/tmp/kolo-tune-XXXXXX");
+    fd = mkstemp(shared->path);
+    err = fd < 0 ? ko_fail_errno(errno, "a file in /tmp") : KOLO_OK;
+    if (!err) {
+        setenv("KOLO_TRANSPORT", "shm", 1);
+        setenv("KOLO_PROTO", "inline,reference,cma", 1);
+        err = measure_in(shared, nrounds, times);
+        setenv("KOLO_PROTO", "inline,reference", 1);
+        unlink(shared->path);
+        close(fd);
+    }
+    munmap(shared, sizeof *shared);
     return err;
 }
 
@@ -313,6 +433,37 @@ static void find_copies(const struct times *times, struct ko_link_costs *link, d
     }
 }
 
+/* What a call of the system's takes to read a word out of a process; the middle of some batches. */
+static double time_call(void)
+{
+    enum { BATCHES = 15, CALLS = 1000 };
+    uint64_t word = 0, found;
+    const struct iovec here = {&found, sizeof found}, there = {&word, sizeof word};
+    double us[BATCHES];
+
+    for (int i = 0; i < BATCHES; i++) {
+        const int64_t began = ko_now_ns();
+
+        for (int k = 0; k < CALLS; k++)
+            (void)process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+        us[i] = (double)(ko_now_ns() - began) / 1e3 / CALLS;
+    }
+    qsort(us, BATCHES, sizeof *us, compare);
+    return us[BATCHES / 2];
+}
+
+/* Without the copy of the own block. What is not read where it lies has no cache to lie in. */
+static void find_reading(const struct times *times, const double *copies,
+                         struct ko_reading_costs *reading)
+{
+    reading->cache = times->is_read ? (double)ko_cache_bytes() : 0;
+    reading->call = time_call();
+    for (int f = 0; f < KO_FOOTPRINTS; f++) {
+        reading->byte[f] = rest(per_byte(times, ALL_GATHER, f), copies[f]);
+        reading->helped_byte[f] = per_byte(times, BROADCAST, f);
+    }
+}
+
 /* Predicts a barrier of n ranks of one host. */
 static int predict_barrier(const struct ko_costs *costs, int n, double *us)
 {
@@ -375,7 +526,7 @@ int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_co
 {
     const bool is_launched = placement->size > 1;
     double unused[KO_FOOTPRINTS];
-    struct times local, remote;
+    struct times local, remote, reading;
     int err;
 
     set_variables();
@@ -385,11 +536,14 @@ int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_co
     if (err || placement->rank > 0)
         return err;
     err = measure_over("shm", NRANKS, nrounds, measure_all, &local);
+    if (!err)
+        err = measure_by_processes(nrounds, &reading);
     if (err)
         return err;
     find_link(&remote, &costs->links[KO_REMOTE], unused);
     find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
     find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
+    find_reading(&reading, costs->copy_byte, &costs->reading);
     costs->call = local.us[EMPTY][0] * 0.2;
     err = find_change(costs, nrounds);
     unsetenv("KOLO_TRANSPORT");
