@@ -17,9 +17,10 @@
 #include <stdio.h>
 
 /* What this process goes by: the file that KOLO_TUNING names, or what usually holds, with this
- * machine's cores; no reading of other processes' memory unless KOLO_PROTO has it. KOLO_E_INVALID if the file is not one, is cut off, or is of another machine, as
- * one of more cores is, or was measured by another version of kolo or with other KOLO_SLICE_BYTES;
- * the text names the file, the line and what to do. */
+ * machine's cores; no reading of other processes' memory unless KOLO_PROTO has it. KOLO_E_INVALID
+ * if the file is not one, is cut off, or is of another machine, as one of more cores is, or was
+ * measured by another version of kolo or with other KOLO_SLICE_BYTES; the text names the file, the
+ * line and what to do. */
 int ko_tuning_get(struct ko_costs *costs);
 
 int ko_tuning_read(const char *path, struct ko_costs *costs);

@@ -23,6 +23,10 @@ static int call(kolo_group *g, enum ko_collective what, const void *in, void *ou
         return kolo_all_gather(g, in, out, block, KOLO_FLOAT32);
     case KO_REDUCE_SCATTER:
         return kolo_reduce_scatter(g, in, out, block, KOLO_FLOAT32, KOLO_SUM);
+    case KO_GATHER:
+        return kolo_gather(g, in, out, block, KOLO_FLOAT32, 0);
+    case KO_SCATTER:
+        return kolo_scatter(g, in, out, block, KOLO_FLOAT32, 0);
     case KO_ALL_TO_ALL:
         return kolo_all_to_all(g, in, out, block, KOLO_FLOAT32);
     default:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * predict: measures collectives among ranks of this machine and puts beside them what the
- * simulation says, under the costs of KOLO_TUNING.
+ * predict: measures collectives among ranks of this machine, processes, and puts beside them what
+ * the simulation says, under the costs of KOLO_TUNING.
  *   predict RANKS [ALGORITHM]     the algorithm of every collective that has it
  */
 #include "call.h"
@@ -13,11 +13,12 @@
 #include "tuning.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_RANKS = 16, ROUNDS = 9, NSIZES = 6, MOST_BYTES = 64 << 20 };
@@ -25,7 +26,7 @@ enum { MOST_RANKS = 16, ROUNDS = 9, NSIZES = 6, MOST_BYTES = 64 << 20 };
 static const size_t sizes[NSIZES] = {65536, 262144, 1 << 20, 4 << 20, 16 << 20, MOST_BYTES};
 
 struct rank {
-    kolo_store *store;
+    const char *path; /* of the store */
     int number, n;
     const char *algorithm;
     const struct ko_costs *costs;
@@ -43,11 +44,13 @@ struct span {
     int64_t began, ended;
 };
 
+/* What all ranks see. */
+static struct span *spans;
+
 /* Nanoseconds from when the first rank began to when the last had ended: of ranks that share a core
  * one may begin when the other is nearly done. All ranks get the same. */
 static int64_t longest_span(kolo_group *g, struct span own)
 {
-    static struct span spans[MOST_RANKS];
     const int n = kolo_group_size(g);
     struct span all = own;
 
@@ -109,7 +112,7 @@ static bool has(enum ko_collective what, const char *algorithm)
 static double predict(enum ko_collective what, int row, const struct ko_situation *situation,
                       size_t nbytes)
 {
-    const bool has_blocks = what >= KO_ALL_GATHER && what <= KO_ALL_TO_ALL;
+    const bool has_blocks = ko_has_blocks(what, false) || ko_has_blocks(what, true);
     const struct ko_simulation simulation = {
         .call = {.text = &ko_paper_texts[row],
                  .n = situation->n,
@@ -126,8 +129,9 @@ static double predict(enum ko_collective what, int row, const struct ko_situatio
     return us;
 }
 
-static const enum ko_collective whats[] = {KO_ALL_REDUCE, KO_REDUCE,         KO_BROADCAST,
-                                           KO_ALL_GATHER, KO_REDUCE_SCATTER, KO_ALL_TO_ALL};
+static const enum ko_collective whats[] = {KO_ALL_REDUCE,     KO_REDUCE,    KO_BROADCAST,
+                                           KO_ALL_GATHER,     KO_GATHER,    KO_SCATTER,
+                                           KO_REDUCE_SCATTER, KO_ALL_TO_ALL};
 enum { NWHATS = sizeof whats / sizeof *whats };
 
 static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
@@ -156,7 +160,7 @@ static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
 
 static void run(struct rank *rank, kolo_group *group)
 {
-    static double us[NWHATS][NSIZES][ROUNDS], unused[NWHATS][NSIZES][ROUNDS];
+    static double us[NWHATS][NSIZES][ROUNDS];
     char *in = malloc(MOST_BYTES), *out = malloc(MOST_BYTES);
 
     if (!in || !out)
@@ -166,8 +170,7 @@ static void run(struct rank *rank, kolo_group *group)
     for (int round = 0; round < ROUNDS; round++)
         for (int w = 0; w < NWHATS; w++)
             for (int i = 0; i < NSIZES && has(whats[w], rank->algorithm); i++)
-                (rank->number ? unused : us)[w][i][round] =
-                    measure(group, whats[w], in, out, sizes[i]);
+                us[w][i][round] = measure(group, whats[w], in, out, sizes[i]);
     if (rank->number == 0)
         print(rank, us);
     free(in);
@@ -185,41 +188,67 @@ static void pin(const struct rank *rank)
     (void)sched_setaffinity(0, sizeof mine, &mine);
 }
 
-static void *be_rank(void *argument)
+static void be_rank(struct rank *rank)
 {
-    struct rank *rank = argument;
+    kolo_store *store = NULL;
     kolo_group *group;
 
     pin(rank);
-    if (kolo_group_join_store(rank->store, rank->number, rank->n, 20000, &group)) {
+    if (kolo_store_open_file(rank->path, rank->n, 20000, &store) ||
+        kolo_group_join_store(store, rank->number, rank->n, 20000, &group)) {
         fprintf(stderr, "%s\n", kolo_last_error());
         exit(1);
     }
     run(rank, group);
     kolo_group_free(group);
-    return NULL;
+    kolo_store_close(store);
+}
+
+static pid_t start(struct rank *rank)
+{
+    const pid_t pid = fork();
+
+    if (!pid) {
+        be_rank(rank);
+        exit(0);
+    }
+    return pid;
+}
+
+/* Whether all have ended well. */
+static bool run_all(int n, const char *path, const char *algorithm, const struct ko_costs *costs)
+{
+    pid_t pids[MOST_RANKS];
+    bool is_well = true;
+
+    for (int i = 0; i < n; i++)
+        pids[i] = start(&(struct rank){path, i, n, algorithm, costs});
+    for (int i = 0; i < n; i++) {
+        int status = 1;
+
+        is_well = pids[i] > 0 && waitpid(pids[i], &status, 0) == pids[i] && !status && is_well;
+    }
+    return is_well;
 }
 
 int main(int argc, char **argv)
 {
     const int n = argc > 1 ? atoi(argv[1]) : 2;
-    struct rank ranks[MOST_RANKS];
-    pthread_t threads[MOST_RANKS];
+    char path[] = "/tmp/predict-XXXXXX";
     struct ko_costs costs;
-    kolo_store *store;
+    bool is_well;
+    int fd;
 
-    if (n < 2 || n > MOST_RANKS || ko_tuning_get(&costs) || kolo_store_open_local(&store))
+    if (n < 2 || n > MOST_RANKS || ko_tuning_get(&costs))
         return 1;
-    setenv("KOLO_PROTO", "inline,reference", 0); /* through slots, as the model has it */
     if (argc > 2)
         setenv("KOLO_ALGO", argv[2], 1);
-    for (int i = 0; i < n; i++) {
-        ranks[i] = (struct rank){store, i, n, argc > 2 ? argv[2] : NULL, &costs};
-        if (pthread_create(&threads[i], NULL, be_rank, &ranks[i]))
-            return 1;
-    }
-    for (int i = 0; i < n; i++)
-        pthread_join(threads[i], NULL);
-    kolo_store_close(store);
-    return 0;
+    spans = mmap(NULL, MOST_RANKS * sizeof *spans, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fd = mkstemp(path);
+    if (spans == MAP_FAILED || fd < 0)
+        return 1;
+    is_well = run_all(n, path, argc > 2 ? argv[2] : NULL, &costs);
+    unlink(path);
+    return !is_well;
 }
