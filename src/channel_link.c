@@ -33,12 +33,15 @@ static struct ko_hello hello_to(struct ko_channel *channel, int peer)
 
 static int connect_to(struct ko_channel *channel, int peer)
 {
+    struct ko_endpoint *endpoint = channel->group->endpoint;
+    const int world_rank = channel->group->world_ranks[peer];
     struct ko_hello hello = hello_to(channel, peer);
     struct ko_port *port = &channel->ports[peer];
 
     port->is_begun = true;
-    return ko_endpoint_connect(channel->group->endpoint, channel->group->world_ranks[peer], &hello,
-                               &port->opening);
+    if (channel->number == KO_CHANNEL_P2P && channel->group->rank < peer)
+        ko_endpoint_expect_crossing(endpoint, world_rank);
+    return ko_endpoint_connect(endpoint, world_rank, &hello, &port->opening);
 }
 
 /* What the other end of a wire says of itself, in its hello or in its answer to ours. */

@@ -136,7 +136,9 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->cache_bytes = ko_cache_bytes();
     endpoint->places_bytes = ko_cache_places_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
-    err = endpoint->contacts ? ko_poller_open_quiet(&endpoint->poller) : KOLO_E_NOMEM;
+    endpoint->crossings = ko_alloc((size_t)size * sizeof *endpoint->crossings, "crossings");
+    err = endpoint->contacts && endpoint->crossings ? ko_poller_open_quiet(&endpoint->poller)
+                                                    : KOLO_E_NOMEM;
     ko_pool_open(&endpoint->pollers, endpoint->poller.epoll_fd, endpoint);
     if (!err)
         err = ko_contact_begin(&endpoint->own);
@@ -195,6 +197,7 @@ static void close_endpoint(struct ko_endpoint *endpoint)
     for (int i = 0; endpoint->contacts && i < endpoint->size; i++)
         free(endpoint->contacts[i]);
     free(endpoint->contacts);
+    free(endpoint->crossings);
     kolo_store_close(endpoint->store);
     pthread_mutex_destroy(&endpoint->groups_lock);
     pthread_mutex_destroy(&endpoint->lock);
@@ -408,14 +411,46 @@ static int drive_arrival(struct ko_endpoint *endpoint, struct ko_arrival *arriva
     return err;
 }
 
+void ko_endpoint_expect_crossing(struct ko_endpoint *endpoint, int rank)
+{
+    pthread_mutex_lock(&endpoint->lock);
+    endpoint->crossings[rank]++;
+    pthread_mutex_unlock(&endpoint->lock);
+}
+
+/* Whether this is the end of what a rank gives up for a wire of ours: whatever else may be wrong
+ * between the two shows there. Who says that he is the rank has not proven it, so that each wire of
+ * ours excuses one such end. */
+static bool has_crossed(struct ko_endpoint *endpoint, const struct ko_wire *wire, int status)
+{
+    if (status != KOLO_E_PEER_LOST || !wire->has_begun || wire->caller < 0 ||
+        wire->caller >= endpoint->size || !endpoint->crossings[wire->caller])
+        return false;
+    endpoint->crossings[wire->caller]--;
+    return true;
+}
+
+static void log_end(struct ko_endpoint *endpoint, const struct ko_arrival *arrival, int status)
+{
+    const char *transport = arrival->wire->transport->name;
+
+    if (has_crossed(endpoint, arrival->wire, status))
+        ko_log(KO_LOG_DEBUG, "a connection over %s from %s was given up for one to rank %d",
+               transport, arrival->from, (int)arrival->wire->caller);
+    else
+        ko_log_seldom(&endpoint->turned_away, "a connection over %s from %s was closed: %s",
+                      transport, arrival->from, kolo_last_error());
+}
+
 static void drive_arrivals(struct ko_endpoint *endpoint)
 {
     struct ko_arrival **link = &endpoint->arrivals;
 
     while (*link) {
-        if (!(*link)->is_ready && drive_arrival(endpoint, *link)) {
-            ko_log_seldom(&endpoint->turned_away, "a connection over %s from %s was closed: %s",
-                          (*link)->wire->transport->name, (*link)->from, kolo_last_error());
+        int err = (*link)->is_ready ? KOLO_OK : drive_arrival(endpoint, *link);
+
+        if (err) {
+            log_end(endpoint, *link, err);
             dismiss(endpoint, link);
             continue;
         }

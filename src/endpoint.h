@@ -43,6 +43,7 @@ struct ko_endpoint {
     kolo_group *groups;            /* over this endpoint, by their `next` */
     struct ko_arrival *arrivals;
     int narrivals, nstrangers;    /* strangers: their hello has not come yet */
+    unsigned *crossings;          /* by world rank: arrivals that it may yet give up */
     struct ko_seldom turned_away; /* warnings of strangers */
 };
 
@@ -80,6 +81,10 @@ bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank);
 /* Begins a wire to a world rank over the transport that topology chooses. */
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
                         struct ko_wire **wire);
+
+/* To be called before that where the rank may be beginning a wire to this one, which it then gives
+ * up for ours: its end is no stranger's. */
+void ko_endpoint_expect_crossing(struct ko_endpoint *endpoint, int rank);
 
 /* Takes in what others have begun, without waiting. */
 void ko_endpoint_accept(struct ko_endpoint *endpoint);

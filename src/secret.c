@@ -186,6 +186,11 @@ static int say_hello(struct ko_handshake *handshake)
     return draw_nonce(handshake, bytes + AT_CALLERS_NONCE);
 }
 
+int32_t ko_handshake_caller(const struct ko_handshake *handshake)
+{
+    return (int32_t)get(handshake->bytes + AT_FROM, 4);
+}
+
 bool ko_handshake_is_hello(const void *bytes, size_t nbytes)
 {
     return memcmp(bytes, magic, nbytes < sizeof magic ? nbytes : sizeof magic) == 0;
@@ -211,7 +216,8 @@ static int check_hello(struct ko_handshake *handshake)
     if (bytes[AT_SEALED] != claim->is_sealed)
         return ko_fail(KOLO_E_PROTOCOL,
                        "KOLO_ENCRYPT is %d on rank %d and %d on rank %d; it takes the same on all",
-                       bytes[AT_SEALED], (int)get(bytes + AT_FROM, 4), claim->is_sealed, (int)to);
+                       bytes[AT_SEALED], (int)ko_handshake_caller(handshake), claim->is_sealed,
+                       (int)to);
     return KOLO_OK;
 }
 
@@ -242,7 +248,7 @@ static int check_proof(struct ko_handshake *handshake)
 {
     if (!is_code_right(handshake, AT_CALLERS_CODE))
         return fail_code();
-    handshake->claim.from = (int32_t)get(handshake->bytes + AT_FROM, 4);
+    handshake->claim.from = ko_handshake_caller(handshake);
     return make_keys(handshake);
 }
 

@@ -95,6 +95,9 @@ bool ko_handshake_is_unanswered(const struct ko_handshake *handshake);
 /* True once this end has said and heard all: the other end is proven. */
 bool ko_handshake_is_over(const struct ko_handshake *handshake);
 
+/* The rank that a caller's hello, all of which has come, says is his; nobody has proven it yet. */
+int32_t ko_handshake_caller(const struct ko_handshake *handshake);
+
 /* True if bytes, the first nbytes of a connection, could be those of a caller's hello. */
 bool ko_handshake_is_hello(const void *bytes, size_t nbytes);
 

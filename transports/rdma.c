@@ -127,6 +127,7 @@ static size_t rdma_address(struct ko_device *device, unsigned char *address)
 static void copy_head(struct ko_rdma_wire *wire)
 {
     wire->base.has_begun = wire->tcp->has_begun;
+    wire->base.caller = wire->tcp->caller;
     wire->base.has_hello = wire->tcp->has_hello;
     wire->base.hello = wire->tcp->hello;
     memset(wire->base.hello.card, 0, sizeof wire->base.hello.card);

@@ -224,6 +224,7 @@ static int hear(struct tcp_wire *wire)
     int err = ko_stream_hear(first, &wire->base.hello);
 
     wire->base.has_begun = first->gate.handshake.at >= KO_HANDSHAKE_HELLO;
+    wire->base.caller = ko_handshake_caller(&first->gate.handshake);
     if (err)
         return err;
     wire->base.has_hello = true;

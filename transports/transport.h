@@ -79,6 +79,7 @@ struct ko_wire {
     const struct ko_transport *transport;
     enum ko_wire_state state;
     bool has_begun;        /* somebody who speaks kolo has begun what comes before a hello */
+    int32_t caller;        /* if so: the rank in the world that he says he is */
     bool has_hello;        /* an accepted wire has received the other end's hello */
     struct ko_hello hello; /* the other end's, valid if has_hello or open */
     int fd;                /* readiness for the bits in wanted means "call drive"; -1: none */
