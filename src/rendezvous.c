@@ -7,6 +7,7 @@
 #include "error_file.h"
 #include "group.h"
 #include "init_method.h"
+#include "launcher_joins.h"
 #include "log.h"
 #include "meeting.h"
 #include "rendezvous_parts.h"
@@ -278,13 +279,29 @@ static void log_placement(const struct ko_placement *placement)
         ko_log(KO_LOG_INFO, "%s", placement->note);
 }
 
-static int join_by(const char *method, int timeout_ms, kolo_group **world)
+static int join_at(const struct ko_placement *placement, int timeout_ms,
+                   const ko_deadline *deadline, kolo_group **world)
 {
     const struct timespec nap = {.tv_nsec = REJOIN_NAP_MS * 1000000};
-    struct ko_placement placement;
     struct ko_place place;
-    ko_deadline deadline;
     kolo_store *store;
+    int err;
+
+    find_place(NULL, placement, &place);
+    for (;;) {
+        err = ko_meeting_open(placement, deadline, &store);
+        if (!err)
+            err = join(store, true, placement, timeout_ms, deadline, world);
+        if (err != KO_AGAIN)
+            return ko_world_blame_twin(&place, err);
+        nanosleep(&nap, NULL);
+    }
+}
+
+static int join_by(const char *method, int timeout_ms, kolo_group **world)
+{
+    struct ko_placement placement;
+    ko_deadline deadline;
     int err = ko_config_check();
 
     if (!err)
@@ -295,15 +312,10 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
         return err;
     ko_log_set_rank(placement.rank);
     log_placement(&placement);
-    find_place(NULL, &placement, &place);
-    for (;;) {
-        err = ko_meeting_open(&placement, &deadline, &store);
-        if (!err)
-            err = join(store, true, &placement, timeout_ms, &deadline, world);
-        if (err != KO_AGAIN)
-            return ko_world_blame_twin(&place, err);
-        nanosleep(&nap, NULL);
-    }
+    ko_joins_say(&placement, KO_JOIN_WAITS);
+    err = join_at(&placement, timeout_ms, &deadline, world);
+    ko_joins_say(&placement, err ? KO_JOIN_FAILED : KO_JOIN_DONE);
+    return err;
 }
 
 int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)

@@ -1005,13 +1005,51 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
 }
 
 @test "the table shows who had ended well before others failed" {
-    KOLO_DEBUG=NONE KOLO_TIMEOUT_MS=300 run "$KOLORUN" -n 3 sh -c '
-        [ $RANK != 1 ] || exit 0; [ $RANK = 0 ] || exec sleep 1000; exec "$0"' "${KOLORUN%/*}/kolo-train"
-    [ "$status" -eq 1 ]
-    [[ "$output" == *"2 have not come: rank 1, 2."* ]]
+    run "$KOLORUN" -n 3 sh -c '
+        [ $RANK != 1 ] || { echo $$ >"$0/pid"; exit 0; }
+        [ $RANK = 0 ] || exec sleep 1000
+        until [ -s "$0/pid" ] && grep -q " Z " "/proc/$(cat "$0/pid")/stat"; do sleep 0.05; done; exit 3' "$D"
+    [ "$status" -eq 3 ]
     grep -qE '^kolorun: +0 .* first$' <<<"$output"
     grep -qE '^kolorun: +1 +[0-9]+ +exit code 0 .* s  earlier$' <<<"$output"
     grep -qE '^kolorun: +2 .* stopped$' <<<"$output"
+}
+
+@test "who ends before he has joined those who wait for him fails the job at once" {
+    export JOIN=${KOLORUN%/*}/06_all_reduce KOLO_TIMEOUT_MS=600000
+    for early in 0 2; do
+        run timeout 60 "$KOLORUN" -n 3 sh -c "[ \$RANK = $early ] || exec \"\$JOIN\"; sleep 0.2"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"kolorun: rank $early ended with exit code 0, and rank "[012]" waits for it to join; stopping 2 others"* ]]
+        grep -qE "^kolorun: +$early .* exit code 0 .* first \(others waited for it to join\)$" <<<"$output"
+        [ "$(grep -cE 'SIGTERM .* stopped$' <<<"$output")" -eq 2 ]
+    done
+    # those who come later
+    run timeout 60 "$KOLORUN" -n 2 sh -c '[ $RANK = 0 ] || exit 0; sleep 0.5; exec "$JOIN"'
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"rank 1 ended with exit code 0, and rank 0 waits for it to join"* ]]
+    # a second time
+    run timeout 60 "$KOLORUN" -n 3 sh -c '"$JOIN"; [ $RANK = 1 ] || exec "$JOIN"'
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"rank 1 ended with exit code 0, and rank "[02]" waits for it to join"* ]]
+    run timeout 60 "$KOLORUN" -q -n 2 --max-restarts 1 sh -c '[ "$RANK $KOLORUN_ATTEMPT" = "1 0" ] || exec "$JOIN"'
+    [ "$status" -eq 0 ]
+}
+
+@test "nobody misses a rank that he does not wait for" {
+    export JOIN=${KOLORUN%/*}/06_all_reduce
+    run --separate-stderr "$KOLORUN" -n 3 sh -c '[ $RANK != 1 ] || exit 0; sleep 0.3'
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    # another world than kolorun's
+    run --separate-stderr "$KOLORUN" -n 3 sh -c '[ $RANK != 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 exec "$JOIN"'
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    for i in 1 2 3 4 5; do
+        run --separate-stderr "$KOLORUN" -n 4 sh -c '"$JOIN" && exec "$JOIN"'
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+    done
 }
 
 @test "the table begins with the rank that failed first" {

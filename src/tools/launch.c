@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 enum {
@@ -33,7 +32,6 @@ enum {
 static const char wait_for_machine[] =
     "; for the machine that was lost this waits until kolorun is "
     "started there again, or on another";
-static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 enum phase {
     RUNNING,
@@ -70,6 +68,7 @@ struct job {
     struct rlimit descriptors; /* before */
     int port; /* MASTER_PORT of this machine, held by port_fd if kolorun has chosen it */
     struct ko_token token;
+    struct ko_joins joins;
     int signal_fd, ends_fd, port_fd;
     sigset_t old_mask;
 };
@@ -123,19 +122,31 @@ static bool is_as_wished(const struct job *job, const struct ko_worker *worker)
     return job->interrupted && ko_worker_exit_code(worker) == KO_EXIT_SIGNAL + SIGINT;
 }
 
-static void blame(struct job *job, const struct ko_worker *worker)
+/* waiting: a rank that it has not joined, which makes an end with 0 a failure; or NULL. */
+static void blame(struct job *job, const struct ko_worker *worker, const struct ko_worker *waiting)
 {
-    char how[64], text[KO_NODES_TEXT];
+    char text[KO_NODES_TEXT];
     int others = job->nworkers - job->nended;
 
     job->first = worker;
     job->may_restart = true;
-    ko_worker_describe(worker, how, sizeof how);
-    snprintf(text, sizeof text, "rank %d ended with %s", worker->rank, how);
+    ko_worker_describe_failure(worker, waiting, text, sizeof text);
     if (!job->options->quiet && others > 0 && !is_as_wished(job, worker))
         ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d other%s", text, others,
                       others == 1 ? "" : "s");
-    stop_all(job, ko_worker_exit_code(worker), text);
+    stop_all(job, waiting ? KO_EXIT_MISSED : ko_worker_exit_code(worker), text);
+}
+
+/* Once a rank has ended, or said something. */
+static void look_for_missed(struct job *job)
+{
+    const struct ko_worker *missed, *waiting;
+
+    ko_joins_read(&job->joins, job->workers, job->nworkers, job->attempt.number,
+                  job->options->nprocs * job->options->nnodes);
+    missed = ko_joins_find_missed(job->workers, job->nworkers, &waiting);
+    if (missed && job->phase == RUNNING)
+        blame(job, missed, waiting);
 }
 
 static void on_end(struct job *job, struct ko_worker *worker)
@@ -148,7 +159,7 @@ static void on_end(struct job *job, struct ko_worker *worker)
     if (++job->nended == job->nworkers)
         job->drain = ko_deadline_in(DRAIN_MS);
     if (job->phase == RUNNING && ko_worker_exit_code(worker) != 0)
-        blame(job, worker);
+        blame(job, worker, NULL);
 }
 
 static void on_ends(struct job *job)
@@ -157,14 +168,6 @@ static void on_ends(struct job *job)
 
     while (epoll_wait(job->ends_fd, &event, 1, 0) == 1)
         on_end(job, event.data.ptr);
-}
-
-/* The terminal sends what its keys mean to the whole foreground group, hence also to a rank in
- * kolorun's own; but its hangup to the session's leader alone. */
-static bool has_come_from_terminal(const struct job *job, const struct signalfd_siginfo *info)
-{
-    return !job->workers[0].own_group && info->ssi_code == SI_KERNEL &&
-           (info->ssi_signo == SIGINT || info->ssi_signo == SIGQUIT);
 }
 
 static void on_signal(struct job *job)
@@ -189,7 +192,7 @@ static void on_signal(struct job *job)
     job->was_told_to_end |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
     if (job->was_told_to_end && job->nended == job->nworkers && !job->exit_code) /* only waiting */
         stop_all(job, KO_EXIT_SIGNAL + (int)info.ssi_signo, "it was told to end");
-    if (!has_come_from_terminal(job, &info))
+    if (!ko_signals_is_heard(&info, &job->workers[0]))
         signal_all(job, (int)info.ssi_signo);
 }
 
@@ -317,6 +320,8 @@ static void run_once(struct job *job)
         on_signal(job);
     if (p[KO_POLL_ENDS].revents)
         on_ends(job);
+    if (p[KO_POLL_SIGNALS].revents || p[KO_POLL_ENDS].revents || p[KO_POLL_JOINS].revents)
+        look_for_missed(job);
     for (int i = 0; i < 2; i++)
         if (p[KO_POLL_SINKS + i].revents)
             flush_sink(job, i);
@@ -345,20 +350,6 @@ static int complain(const char *what)
     return KO_EXIT_SELF;
 }
 
-static int add_signals(struct job *job, bool with_children)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
-        sigaddset(&set, forwarded[i]);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, job->signal_fd < 0 ? &job->old_mask : NULL);
-    if (!with_children)
-        sigdelset(&set, SIGCHLD);
-    return signalfd(job->signal_fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 static int set_up(struct job *job)
 {
     const struct ko_launch_options *options = job->options;
@@ -374,10 +365,12 @@ static int set_up(struct job *job)
     ko_sink_open(&job->sinks[1], STDERR_FILENO);
     if (options->nnodes > 1)
         gethostname(job->host, sizeof job->host);
-    job->signal_fd = add_signals(job, false);
+    job->signal_fd = ko_signals_open(-1, false, &job->old_mask);
+    ko_joins_open(&job->joins);
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
     job->polls.list[KO_POLL_SIGNALS] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
     job->polls.list[KO_POLL_ENDS] = (struct pollfd){.fd = job->ends_fd, .events = POLLIN};
+    job->polls.list[KO_POLL_JOINS] = (struct pollfd){.fd = job->joins.fds[0], .events = POLLIN};
     if (job->signal_fd < 0 || job->ends_fd < 0 || ko_token_hold(options, &job->token))
         return -1;
     return 0;
@@ -418,6 +411,7 @@ static int begin_attempt(struct job *job, int number)
                                        .master_addr = options->master_addr,
                                        .port = job->port,
                                        .token_file = job->token.path,
+                                       .joins = job->joins.path,
                                        .host = job->host,
                                        .logs = &job->logs,
                                        .descriptors = job->descriptors};
@@ -455,7 +449,7 @@ static int start_worker(struct job *job)
         return code;
     }
     if (worker->pid_fd < 0 || epoll_ctl(job->ends_fd, EPOLL_CTL_ADD, worker->pid_fd, &event))
-        add_signals(job, true);
+        (void)ko_signals_open(job->signal_fd, true, NULL);
     return 0;
 }
 
@@ -496,6 +490,7 @@ static void take_down(struct job *job)
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);
+    ko_joins_close(&job->joins);
     ko_nodes_close(&job->nodes);
     ko_logs_close(&job->logs);
     free(job->workers);
@@ -565,8 +560,12 @@ static void run_job(struct job *job)
 
 int ko_launch(const struct ko_launch_options *options)
 {
-    struct job job = {
-        .options = options, .token.fd = -1, .signal_fd = -1, .ends_fd = -1, .port_fd = -1};
+    struct job job = {.options = options,
+                      .token.fd = -1,
+                      .joins.fds = {-1, -1},
+                      .signal_fd = -1,
+                      .ends_fd = -1,
+                      .port_fd = -1};
 
     job.nodes = (struct ko_nodes){.node_rank = options->node_rank,
                                   .join_ms = options->join_ms,

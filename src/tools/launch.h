@@ -8,11 +8,13 @@
 #define KO_LAUNCH_H
 
 #include "launch_binding.h"
+#include "launch_descriptors.h"
+#include "launch_joins.h"
 #include "launch_logs.h"
 #include "launch_nodes.h"
 #include "launch_output.h"
+#include "launch_signals.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +23,7 @@
 
 /* kolorun's own exit codes, as those of timeout(1) and env(1). Any other is a rank's. */
 enum {
+    KO_EXIT_MISSED = 1,    /* a rank ended with 0, and others wait for it to join them */
     KO_EXIT_TIMEOUT = 124, /* the job ran past --timeout */
     KO_EXIT_SELF = 125,    /* kolorun was misused or failed itself */
     KO_EXIT_NO_EXEC = 126, /* the program cannot be executed */
@@ -66,6 +69,7 @@ struct ko_attempt {
     const char *master_addr;
     int port;               /* MASTER_PORT */
     const char *token_file; /* KOLO_AUTH_TOKEN_FILE; NULL or "": as it is */
+    const char *joins;      /* KOLORUN_JOINS; NULL: as it is */
     const char *host;       /* this machine's name if there are others, else "" */
     struct ko_logs *logs;
     struct rlimit descriptors; /* as ko_descriptors_restore takes it */
@@ -78,9 +82,11 @@ struct ko_worker {
     int pid_fd;     /* readable when it has ended; -1 on kernels without pidfd_open */
     bool own_group; /* pid is a process group; not so when it must read from the terminal */
     bool ended;
-    bool was_stopped; /* it ended after kolorun had begun to stop the job */
-    int how;          /* CLD_EXITED, CLD_KILLED or CLD_DUMPED */
-    int code;         /* exit code, or signal */
+    bool was_stopped;   /* it ended after kolorun had begun to stop the job */
+    bool waits_to_join; /* as it has said, as this: */
+    int njoined;
+    int how;  /* CLD_EXITED, CLD_KILLED or CLD_DUMPED */
+    int code; /* exit code, or signal */
     int64_t started_ns, ended_ns;
     struct ko_stream streams[2]; /* stdout, stderr; closed when the output is not tagged */
 };
@@ -106,29 +112,6 @@ void ko_worker_signal(const struct ko_worker *worker, int signal);
 
 /* Reaps an ended rank and closes what is open. */
 void ko_worker_free(struct ko_worker *worker);
-
-/* ---- descriptors -------------------------------------------------------------------------- */
-
-/* Raises the limit of open files to what that many ranks take, as far as is allowed. *before is for
- * ko_descriptors_restore, in a rank: programs may count on the limit that they know. */
-void ko_descriptors_raise(int nprocs, struct rlimit *before);
-void ko_descriptors_restore(const struct rlimit *before);
-
-/* What the job's loop waits for. */
-enum { KO_POLL_SIGNALS, KO_POLL_ENDS, KO_POLL_SINKS, KO_POLL_OWN = KO_POLL_SINKS + 2 };
-
-struct ko_polls {
-    struct pollfd *list;        /* signals and ends are set by the job, the rest by each wait */
-    struct ko_stream **streams; /* list[KO_POLL_OWN + i] is streams[i]'s */
-    int nstreams;
-};
-
-/* False if there is no memory; to be closed in any case. */
-bool ko_polls_open(struct ko_polls *polls, int nprocs);
-/* As poll(2), for sinks that hold something too, and for streams that want to be read. */
-int ko_polls_wait(struct ko_polls *polls, const struct ko_sink sinks[2], struct ko_worker *workers,
-                  int nworkers, int timeout_ms);
-void ko_polls_close(struct ko_polls *polls);
 
 /* ---- the machine -------------------------------------------------------------------------- */
 
@@ -176,6 +159,10 @@ void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworke
 
 /* "exit code 3", "SIGSEGV (core dumped)", "still running". */
 void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap);
+
+/* Why a job fails: "rank 2 ended with" that; waiting: a rank that it has not joined, or NULL. */
+void ko_worker_describe_failure(const struct ko_worker *worker, const struct ko_worker *waiting,
+                                char *text, size_t cap);
 
 /* Prints what would be started, and starts nothing; returns kolorun's exit code. */
 int ko_launch_dry(const struct ko_launch_options *options);

@@ -4,6 +4,8 @@
  * no list that is longer than the limit of open files, whatever is in it: so what is closed, or not
  * to be read now, is not in the list.
  */
+#include "launch_descriptors.h"
+
 #include "launch.h"
 
 #include <stdlib.h>

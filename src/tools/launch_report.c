@@ -30,14 +30,25 @@ void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap)
     }
 }
 
+void ko_worker_describe_failure(const struct ko_worker *worker, const struct ko_worker *waiting,
+                                char *text, size_t cap)
+{
+    char how[64], vain[64] = "";
+
+    ko_worker_describe(worker, how, sizeof how);
+    if (waiting)
+        snprintf(vain, sizeof vain, ", and rank %d waits for it to join", waiting->rank);
+    snprintf(text, cap, "rank %d ended with %s%s", worker->rank, how, vain);
+}
+
 static const char *remark(const struct ko_worker *worker, const struct ko_worker *first)
 {
+    if (worker == first && worker->how == CLD_KILLED && worker->code == SIGKILL)
+        return "first (out of memory? see dmesg)";
     if (worker == first)
-        return worker->how == CLD_KILLED && worker->code == SIGKILL
-                   ? "first (out of memory? see dmesg)"
-                   : "first";
+        return ko_worker_exit_code(worker) ? "first" : "first (others waited for it to join)";
     if (first && worker->ended && !worker->was_stopped && worker->ended_ns < first->ended_ns)
-        return "earlier"; /* by 0, perhaps without having joined those who then failed */
+        return "earlier"; /* by 0 */
     return worker->was_stopped ? "stopped" : "";
 }
 

@@ -86,6 +86,8 @@ static void put_environment(const struct start *start, put_variable put)
     put("TORCHELASTIC_RUN_ID", options->run_id);
     if (attempt->token_file && *attempt->token_file)
         put("KOLO_AUTH_TOKEN_FILE", attempt->token_file);
+    if (attempt->joins)
+        put("KOLORUN_JOINS", attempt->joins);
     put("TORCHELASTIC_USE_AGENT_STORE", "False"); /* rank 0 serves the store itself */
     if (!attempt->logs->folder[0])
         return;
