@@ -832,6 +832,48 @@ while b"ready" not in os.read(fd, 4096): pass' \
     for pid in $(cat "$D/pids"); do await_gone "$pid"; done
 }
 
+# In a shell, whose end would end them too, on the same terminal.
+@test "a single rank at the terminal leaves nothing behind when it fails" {
+    cat >"$D/rank" <<'END'
+sleep 1000 & echo $! >>"$0.pids"
+sh -c 'trap "" TERM HUP; sleep 1000 & echo $$ $! >>"$0"; wait' "$0.pids" &
+until [ "$(wc -w <"$0.pids")" -eq 3 ]; do sleep 0.05; done
+[ "$1" = stays ] || exit "$1"
+exec sleep 1000
+END
+    cat >"$D/shell" <<'END'
+rm -f "$0/rank.pids"
+"$@"
+echo "status $?"
+for pid in $(cat "$0/rank.pids"); do ! kill -KILL $pid 2>/dev/null || echo "left $pid"; done
+END
+    on_terminal '' /bin/sh -c '. "$0/shell"' "$D" "$KOLORUN" -n 1 sh "$D/rank" 3
+    [[ "$output" == *"status 3"* ]]
+    [[ "$output" != *left* ]]
+    on_terminal '' /bin/sh -c '. "$0/shell"' "$D" "$KOLORUN" -n 1 --timeout 1 sh "$D/rank" stays
+    [[ "$output" == *"status 124"* ]]
+    [[ "$output" != *left* ]]
+    on_terminal '' /bin/sh -c '. "$0/shell"' "$D" "$KOLORUN" -n 1 sh "$D/rank" 0
+    [[ "$output" == *"status 0"* ]]
+    [ "$(grep -c left <<<"$output")" -eq 3 ] # as it wished
+}
+
+# One that ends meanwhile is reaped; what kolorun has not started itself is let be.
+@test "a single rank at the terminal may have orphans" {
+    on_terminal '' "$KOLORUN" -n 1 sh -c '(sh -c "exec true" & echo $! >"$0/pid")
+        while [ -e "/proc/$(cat "$0/pid")" ]; do sleep 0.05; done; echo reaped' "$D"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *reaped* ]]
+    cat >"$D/shell" <<'END'
+sh -c 'sleep 1000 & echo $! >"$0/pid"; exec "$@"' "$0" "$@"
+echo "status $?"
+! kill -KILL "$(cat "$0/pid")" || echo spared
+END
+    on_terminal '' /bin/sh -c '. "$0/shell"' "$D" "$KOLORUN" -n 1 sh -c 'exit 4'
+    [[ "$output" == *"status 4"* ]]
+    [[ "$output" == *spared* ]]
+}
+
 @test "several ranks do not read the terminal" {
     on_terminal '' "$KOLORUN" -n 2 sh -c 'read a || echo nothing'
     [ "$(grep -c nothing <<<"$output")" -eq 2 ]

@@ -448,7 +448,8 @@ static int start_worker(struct job *job)
         job->nended++;
         return code;
     }
-    if (worker->pid_fd < 0 || epoll_ctl(job->ends_fd, EPOLL_CTL_ADD, worker->pid_fd, &event))
+    if (worker->pid_fd < 0 || epoll_ctl(job->ends_fd, EPOLL_CTL_ADD, worker->pid_fd, &event) ||
+        worker->is_adopted)
         (void)ko_signals_open(job->signal_fd, true, NULL);
     return 0;
 }

@@ -79,8 +79,9 @@ struct ko_worker {
     int local_rank;
     int rank;
     pid_t pid;
-    int pid_fd;     /* readable when it has ended; -1 on kernels without pidfd_open */
-    bool own_group; /* pid is a process group; not so when it must read from the terminal */
+    int pid_fd;      /* readable when it has ended; -1 on kernels without pidfd_open */
+    bool own_group;  /* pid is a process group; not so when it must read from the terminal */
+    bool is_adopted; /* if not: what it leaves behind is kolorun's, see launch_strays.h */
     bool ended;
     bool was_stopped;   /* it ended after kolorun had begun to stop the job */
     bool waits_to_join; /* as it has said, as this: */

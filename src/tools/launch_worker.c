@@ -7,6 +7,7 @@
 #include "launch.h"
 
 #include "clock.h"
+#include "launch_strays.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -297,6 +298,7 @@ int ko_worker_start(struct ko_worker *worker, const struct ko_launch_options *op
     start.mask = mask;
     /* A single rank may talk to the terminal, which serves one process group at a time. */
     worker->own_group = options->nprocs > 1 || !isatty(STDIN_FILENO);
+    worker->is_adopted = !worker->own_group && ko_strays_adopt();
     if (!open_outputs(&start) || !open_streams(worker, &start)) {
         complain("no pipe or file for a rank's output", errno);
         goto undo_pipes;
@@ -327,6 +329,8 @@ bool ko_worker_check(struct ko_worker *worker)
 {
     siginfo_t info = {0};
 
+    if (worker->is_adopted)
+        ko_strays_reap(worker->pid);
     if (worker->ended || waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) ||
         info.si_pid == 0)
         return false;
@@ -348,6 +352,8 @@ void ko_worker_signal(const struct ko_worker *worker, int signal)
 {
     if (worker->pid > 0)
         kill(worker->own_group ? -worker->pid : worker->pid, signal);
+    if (worker->is_adopted && signal == SIGKILL)
+        ko_strays_kill(worker->pid);
 }
 
 void ko_worker_free(struct ko_worker *worker)
