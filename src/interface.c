@@ -44,6 +44,11 @@ bool ko_interface_address(const char *name, char *host, size_t nbytes)
     return is_found;
 }
 
+bool ko_interface_exists(const char *name)
+{
+    return if_nametoindex(name) != 0;
+}
+
 static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
 {
     const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;

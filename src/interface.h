@@ -15,6 +15,9 @@ enum { KO_INTERFACE_TEXT = 256 };
  * IPv4, else of IPv6 that is not link-local. False: there is none. */
 bool ko_interface_address(const char *name, char *host, size_t nbytes);
 
+/* Whether this host has an interface of that name, whatever its addresses. */
+bool ko_interface_exists(const char *name);
+
 /* Whether this host has the address, of IPv4 or IPv6 and whatever port; all of 127.0.0.0/8 are. */
 bool ko_interface_has(const struct sockaddr *address);
 

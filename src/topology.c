@@ -64,8 +64,14 @@ int ko_topology_check_address(void)
 {
     char host[KO_INTERFACE_TEXT];
 
-    return ko_interface_wanted(host, sizeof host) ? ko_socket_check_address("KOLO_IFADDR", host)
-                                                  : KOLO_OK;
+    if (!ko_interface_wanted(host, sizeof host))
+        return KOLO_OK;
+    if (ko_interface_exists(host)) /* no address of it has been found */
+        return ko_fail(KOLO_E_INVALID,
+                       "KOLO_IFADDR is \"%s\", an interface of this machine that is down or has no "
+                       "address; ip address lists those that have one",
+                       host);
+    return ko_socket_check_address("KOLO_IFADDR", host);
 }
 
 int ko_contact_begin(struct ko_contact *contact)

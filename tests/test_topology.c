@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -264,6 +265,35 @@ static void checks_address(void **state)
     unsetenv("KOLO_IFADDR");
 }
 
+/* In a network whose only interface is down. 77: there can be none here. */
+static int check_where_lo_is_down(void)
+{
+    struct ko_contact contact;
+
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET))
+        return 77;
+    setenv("KOLO_IFADDR", "lo", 1);
+    if (ko_contact_begin(&contact) != KOLO_E_INVALID)
+        return 1;
+    return !strstr(kolo_last_error(), "KOLO_IFADDR is \"lo\", an interface of this machine that is "
+                                      "down or has no address");
+}
+
+/* It is not taken for a host's name, which a name server may be asked for in vain for long. */
+static void an_interface_without_address_is_told_at_once(void **state)
+{
+    const pid_t child = fork();
+    int status;
+
+    (void)state;
+    if (child == 0)
+        _exit(check_where_lo_is_down());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(status, 0);
+}
+
 static void expect(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
                    const char *transport, const char *reason)
 {
@@ -320,17 +350,19 @@ static void gone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(begin),
-                                       cmocka_unit_test(a_host_of_its_own),
-                                       cmocka_unit_test(add),
-                                       cmocka_unit_test(check),
-                                       cmocka_unit_test(check_addresses),
-                                       cmocka_unit_test(check_costs),
-                                       cmocka_unit_test(allows),
-                                       cmocka_unit_test(checks_transports),
-                                       cmocka_unit_test(checks_address),
-                                       cmocka_unit_test(choose),
-                                       cmocka_unit_test(gone)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(begin),
+        cmocka_unit_test(a_host_of_its_own),
+        cmocka_unit_test(add),
+        cmocka_unit_test(check),
+        cmocka_unit_test(check_addresses),
+        cmocka_unit_test(check_costs),
+        cmocka_unit_test(allows),
+        cmocka_unit_test(checks_transports),
+        cmocka_unit_test(checks_address),
+        cmocka_unit_test(an_interface_without_address_is_told_at_once),
+        cmocka_unit_test(choose),
+        cmocka_unit_test(gone)};
 
     return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
 }
