@@ -2,7 +2,8 @@
  *
  * What a store's server bears: requests per second, thousands of clients that join and meet, the
  * release of many blocked waits, and an honest client's latency beside hostile ones; without a
- * token, or with -t under one, as kolorun's jobs are. The server is a process of its own, with the
+ * token, or with -t under one, as kolorun's jobs are; with -o NAME beside those clients alone whose
+ * lines have that text. The server is a process of its own, with the
  * usual limit of open files; the crowds are plain sockets of this one. Exit code 1 if a figure is
  * missed.
  */
@@ -501,17 +502,38 @@ static void report(const char *what, double value, const char *unit, double limi
     fflush(stdout);
 }
 
-/* Whether there is to be a token: that of -t, and else none, whatever the environment says. */
-static bool wants_token(int argc, char **argv)
+struct wish {
+    bool has_token;   /* that of -t, and else none, whatever the environment says */
+    const char *only; /* these hostile clients and no other figure; NULL: all */
+};
+
+static struct wish read_wish(int argc, char **argv)
 {
-    check(argc == 1 || (argc == 2 && !strcmp(argv[1], "-t")), "it takes -t, or nothing");
+    struct wish wish = {0};
+    int option;
+
+    while ((option = getopt(argc, argv, "to:")) != -1) {
+        check(option != '?', "it takes -t, and -o with a part of a hostile client's name");
+        wish.has_token |= option == 't';
+        wish.only = option == 'o' ? optarg : wish.only;
+    }
     unsetenv("KOLO_AUTH");
     unsetenv("KOLO_AUTH_STORE");
     unsetenv("KOLO_AUTH_TOKEN");
     unsetenv("KOLO_AUTH_TOKEN_FILE");
-    if (argc == 2)
+    if (wish.has_token)
         setenv("KOLO_AUTH_TOKEN", "the token of this bench", 1);
-    return argc == 2;
+    return wish;
+}
+
+static void report_server(void)
+{
+    double mb;
+
+    report("requests of 8 clients", measure_rate(), "/s", 40000, true);
+    report("5000 clients join and pass a barrier", measure_join(&mb) * 1e3, "ms", 2000, false);
+    report("the server's memory for them", mb, "MB", 64, false);
+    report("10000 blocked waits released by one set", measure_release() * 1e3, "ms", 200, false);
 }
 
 int main(int argc, char **argv)
@@ -530,17 +552,15 @@ int main(int argc, char **argv)
                    {"honest p99 / quiet p99: sets of 131072 keys", be_multi_set, false},
                    {"honest p99 / quiet p99: checks of 131072 keys", be_check, false},
                    {"honest p99 / quiet p99: waits for 131072 keys", be_wait, false}};
-    const bool has_token = wants_token(argc, argv);
-    double mb;
+    const struct wish wish = read_wish(argc, argv);
 
     check(!ko_guard_read_for_store(&guard), "the token");
     limit_files(false);
-    report("requests of 8 clients", measure_rate(), "/s", 40000, true);
-    report("5000 clients join and pass a barrier", measure_join(&mb) * 1e3, "ms", 2000, false);
-    report("the server's memory for them", mb, "MB", 64, false);
-    report("10000 blocked waits released by one set", measure_release() * 1e3, "ms", 200, false);
+    if (!wish.only)
+        report_server();
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++)
-        if (has_token || !hostile[i].is_for_tokens)
+        if ((wish.has_token || !hostile[i].is_for_tokens) &&
+            (!wish.only || strstr(hostile[i].what, wish.only)))
             report(hostile[i].what, measure_hostile(hostile[i].be), "", 2, false);
     return failed;
 }
