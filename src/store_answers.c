@@ -103,8 +103,17 @@ static int answer_set(struct ko_session *session, const uint8_t *args)
 static int answer_append(struct ko_session *session, const uint8_t *args)
 {
     kolo_bytes key = ko_list_next(&args);
+    kolo_bytes tail = ko_list_next(&args);
+    int err;
 
-    return ko_table_append(session->service->table, key, ko_list_next(&args));
+    do {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        err = ko_table_append_some(session->service->table, key, tail, COPIED_AT_ONCE);
+        if (err == KO_AGAIN)
+            ko_session_spend(session, COPIED_AT_ONCE);
+    } while (err == KO_AGAIN);
+    return err;
 }
 
 static int answer_compare_set(struct ko_session *session, const uint8_t *args)

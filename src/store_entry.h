@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * store_entry.h: the inside of a table, for the files that make it up: store_table.c has the keys
- * and their values, store_waits.c all that happens when a key changes. Threads as store_table.h
+ * and their values, store_append.c makes values longer, store_waits.c has all that happens when a
+ * key changes. Threads as store_table.h
  * says.
  */
 #ifndef KO_STORE_ENTRY_H
@@ -35,6 +36,12 @@ struct ko_item {
     char data[];
 };
 
+/* Of a value that moves to where it has more room. */
+struct ko_move {
+    char *value;
+    size_t room, filled;
+};
+
 struct ko_entry {
     struct ko_entry *next; /* in its bucket */
     uint64_t hash;
@@ -47,6 +54,7 @@ struct ko_entry {
     size_t nclaims;                  /* poppers who have been woken and may still pop */
     char *value;                     /* NULL: none */
     size_t value_nbytes, value_room; /* room: of its memory */
+    struct ko_move *move;            /* NULL: it stays where it is */
     size_t key_nbytes;
     char key[];
 };
@@ -60,6 +68,8 @@ struct ko_table {
     uint64_t secret[2];
 };
 
+/* KOLO_E_NOMEM: so many bytes do not fit. */
+int ko_table_fail_full(const struct ko_table *table, size_t nbytes);
 /* Zeroed memory that counts, to be given back; NULL after ko_fail. */
 void *ko_table_take(struct ko_table *table, size_t nbytes);
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
@@ -72,6 +82,12 @@ void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry);
 
 /* The key has come: tells all who wait for it. */
 void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);
+
+/* The key has a value, or a longer one: wakes all who wait for that. */
+void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry);
+
+/* The value will not be there any more, or has moved. */
+void ko_entry_end_move(struct ko_table *table, struct ko_entry *entry);
 
 /* Tells the observers what the value was and what it is. */
 void ko_entry_tell(const struct ko_entry *entry, enum ko_change change, kolo_bytes was,

@@ -75,7 +75,7 @@ static uint64_t hash_of(const struct ko_table *table, kolo_bytes key)
 
 /* ---- entries ------------------------------------------------------------------------------ */
 
-static int fail_full(const struct ko_table *table, size_t nbytes)
+int ko_table_fail_full(const struct ko_table *table, size_t nbytes)
 {
     return ko_fail(
         KOLO_E_NOMEM,
@@ -89,7 +89,7 @@ static void *take(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, 
     void *memory;
 
     if (nbytes > table->cap - table->used) {
-        (void)fail_full(table, nbytes);
+        (void)ko_table_fail_full(table, nbytes);
         return NULL;
     }
     memory = alloc(nbytes, "the store's table");
@@ -193,6 +193,7 @@ static void drop_value(struct ko_table *table, struct ko_entry *entry)
 {
     if (entry->value)
         table->nvalues--;
+    ko_entry_end_move(table, entry);
     ko_table_give(table, entry->value, entry->value_room);
     entry->value = NULL;
     entry->value_nbytes = entry->value_room = 0;
@@ -217,7 +218,7 @@ bool ko_table_has(const struct ko_table *table, kolo_bytes key)
     return entry && (entry->value || entry->nqueued > 0);
 }
 
-static void wake_for_value(struct ko_table *table, struct ko_entry *entry)
+void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry)
 {
     ko_entry_wake_all(table, &entry->waits);
     ko_entry_wake_all(table, &entry->pops);
@@ -234,7 +235,7 @@ static void put_value(struct ko_table *table, struct ko_entry *entry, char *valu
     entry->value_nbytes = nbytes;
     entry->value_room = room;
     table->nvalues++;
-    wake_for_value(table, entry);
+    ko_entry_wake_for_value(table, entry);
 }
 
 char *ko_table_make(struct ko_table *table, size_t nbytes)
@@ -270,73 +271,6 @@ int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
     err = ko_table_set_made(table, key, made, value.nbytes);
     if (err)
         ko_table_unmake(table, made, value.nbytes);
-    return err;
-}
-
-/* Puts tail into the memory that is left behind a value. */
-static void append_in_place(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail)
-{
-    const size_t nbytes = entry->value_nbytes + tail.nbytes;
-
-    if (tail.nbytes > 0)
-        memcpy(entry->value + entry->value_nbytes, tail.data, tail.nbytes);
-    ko_entry_tell(entry, KO_CHANGE_UPDATED, (kolo_bytes){entry->value, entry->value_nbytes},
-                  (kolo_bytes){entry->value, nbytes});
-    entry->value_nbytes = nbytes;
-    wake_for_value(table, entry);
-}
-
-/* More memory behind a value: where it lies if that is free, and the pages of a large one move as
- * they are. */
-static int widen(struct ko_table *table, struct ko_entry *entry, size_t room)
-{
-    const size_t more = room - entry->value_room;
-    char *wider;
-
-    if (more > table->cap - table->used)
-        return fail_full(table, more);
-    wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(entry->value, room);
-    if (!wider)
-        return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes: the store's table", room);
-    table->used += more;
-    entry->value = wider;
-    entry->value_room = room;
-    return KOLO_OK;
-}
-
-/* A value that is appended to gets half as much room again, where cap and limit leave that, so that
- * it is seldom moved, however many appends it is made of. */
-static int make_room(struct ko_table *table, struct ko_entry *entry, size_t tail_nbytes)
-{
-    const size_t room = entry->value_nbytes + tail_nbytes + 1;
-    size_t spare = entry->value_nbytes / 2;
-
-    if (room <= entry->value_room)
-        return KOLO_OK;
-    if (spare > KO_STORE_VALUE_MAX + 1 - room)
-        spare = KO_STORE_VALUE_MAX + 1 - room;
-    if (room + spare - entry->value_room > table->cap - table->used)
-        spare = 0;
-    return widen(table, entry, room + spare);
-}
-
-/* The tail lies in no value. */
-int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail)
-{
-    struct ko_entry *entry = ko_table_find(table, key);
-    kolo_bytes held = {0};
-    int err;
-
-    if (entry && entry->value)
-        held = (kolo_bytes){entry->value, entry->value_nbytes};
-    err = ko_store_check_joined(held, tail);
-    if (err)
-        return err;
-    if (!held.data)
-        return ko_table_set(table, key, tail);
-    err = make_room(table, entry, tail.nbytes);
-    if (!err)
-        append_in_place(table, entry, tail);
     return err;
 }
 
@@ -487,6 +421,7 @@ void ko_table_free(struct ko_table *table)
         for (struct ko_entry *e = table->buckets[i]; e; e = next) {
             next = e->next;
             ko_entry_drop_queue(table, e);
+            ko_entry_end_move(table, e);
             free(e->value);
             free(e);
         }

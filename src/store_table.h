@@ -73,6 +73,9 @@ void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes);
 /* The tail lies in no value. KOLO_E_INVALID if the value would become longer than
  * KO_STORE_VALUE_MAX. */
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail);
+/* The same in pieces, of which each copies at most so many bytes of a value that has to move for
+ * it, and between which others may change the table: KO_AGAIN before the last of them. */
+int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail, size_t nbytes);
 /* KOLO_E_INVALID if the value is no decimal number, or the sum does not fit in 64 bits. */
 int ko_table_add(struct ko_table *table, kolo_bytes key, int64_t delta, int64_t *sum);
 /* The same for a value that is not in a table; key is for the error's text. */
