@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { SMALLEST_READ = 4096, LARGEST_READ = KO_SESSION_READ_MOST, COUNT_NBYTES = 8 };
+enum { EXPECTED_FROM = 64 << 10 };
 
 /* What is done in a turn, and what parts of it count, in nanoseconds of a usual machine, about. */
 enum { TURN = 8192, PER_FIELD = 16, PER_ITEM = 256, BYTES_PER_NS = 4 };
@@ -126,6 +127,14 @@ static int field_size(struct ko_session *session, size_t *nbytes)
     return KOLO_OK;
 }
 
+/* So much of a message has come that the rest of a field may be expected. */
+static int wait_for_rest(struct ko_session *session)
+{
+    if (ko_buffer_fill(&session->in) >= EXPECTED_FROM)
+        ko_buffer_expect(&session->in, session->scan.need + SMALLEST_READ);
+    return KO_AGAIN;
+}
+
 static int scan_field(struct ko_session *session)
 {
     size_t nbytes = 0;
@@ -137,7 +146,7 @@ static int scan_field(struct ko_session *session)
         return ko_fail(KOLO_E_PROTOCOL, "a client's %s is longer than %zu bytes",
                        session->scan.operation->name, KO_SESSION_MESSAGE_MAX);
     if (!has(session, nbytes))
-        return KO_AGAIN;
+        return wait_for_rest(session);
     session->scan.at += nbytes;
     session->scan.field++;
     if (!session->scan.operation->fields[session->scan.field]) {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALLEST = 256 };
+/* CHEAP: so little is moved to a buffer's front before it becomes more. */
+enum { SMALLEST = 256, CHEAP = 64 << 10 };
 
 /* ---- opcodes ------------------------------------------------------------------------------ */
 
@@ -102,50 +103,77 @@ static int pay(struct ko_buffer *buffer, size_t new_cap)
 
 static void unpay(struct ko_buffer *buffer)
 {
-    if (buffer->budget)
-        buffer->budget->used -= paid_part(buffer->cap);
+    if (!buffer->budget)
+        return;
+    buffer->budget->used -= paid_part(buffer->cap);
+    buffer->budget->expected -= buffer->expected;
 }
 
-/* The system moves the pages of what is large, and copies no byte of it. */
-static uint8_t *widened(uint8_t *data, size_t cap)
+static bool widen(struct ko_buffer *buffer, size_t room)
 {
-    uint8_t *wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(data, cap);
+    uint8_t *wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(buffer->data, room);
 
     if (!wider)
-        ko_fail(KOLO_E_NOMEM, "no memory for a store's message (%zu bytes)", cap);
-    return wider;
+        return false;
+    buffer->data = wider;
+    buffer->room = room;
+    return true;
+}
+
+void ko_buffer_expect(struct ko_buffer *buffer, size_t nbytes)
+{
+    struct ko_budget *budget = buffer->budget;
+
+    if (buffer->tail + nbytes <= buffer->room || nbytes > budget->cap - budget->expected)
+        return;
+    if (!widen(buffer, buffer->tail + nbytes))
+        return;
+    buffer->expected += nbytes;
+    budget->expected += nbytes;
+}
+
+static void move_to_front(struct ko_buffer *buffer)
+{
+    const size_t fill = ko_buffer_fill(buffer);
+
+    memmove(buffer->data, buffer->data + buffer->head, fill);
+    buffer->head = 0;
+    buffer->tail = fill;
+}
+
+/* What a buffer that holds fill bytes is to have for nbytes more. */
+static size_t cap_for(const struct ko_buffer *buffer, size_t fill, size_t nbytes)
+{
+    size_t cap = buffer->cap > 0 ? buffer->cap : SMALLEST;
+
+    while (cap < fill + fill / 2 + nbytes)
+        cap *= 2;
+    return cap > buffer->room && fill + nbytes <= buffer->room ? buffer->room : cap;
 }
 
 int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes)
 {
-    size_t fill = ko_buffer_fill(buffer);
-    size_t cap = buffer->cap > 0 ? buffer->cap : SMALLEST;
-    size_t old_cap = buffer->cap;
-    uint8_t *wider;
+    const size_t fill = ko_buffer_fill(buffer);
+    const size_t old_cap = buffer->cap;
+    size_t cap;
 
+    if (buffer->head > 0 && fill <= CHEAP)
+        move_to_front(buffer);
     if (buffer->cap - buffer->tail >= nbytes)
         return KOLO_OK;
-    if (buffer->head > 0) {
-        memmove(buffer->data, buffer->data + buffer->head, fill);
-        buffer->head = 0;
-        buffer->tail = fill;
-    }
+    if (buffer->head > 0)
+        move_to_front(buffer);
     if (buffer->cap >= fill + fill / 2 + nbytes) /* moving is paid for by what was taken out */
         return KOLO_OK;
-    while (cap < fill + fill / 2 + nbytes)
-        cap *= 2;
+    cap = cap_for(buffer, fill, nbytes);
     if (pay(buffer, cap))
         return KOLO_E_NOMEM;
-    wider = widened(buffer->data, cap);
-    if (!wider) {
-        buffer->cap = cap; /* undo the payment */
-        pay(buffer, old_cap);
-        buffer->cap = old_cap;
-        return KOLO_E_NOMEM;
-    }
-    buffer->data = wider;
     buffer->cap = cap;
-    return KOLO_OK;
+    if (cap <= buffer->room || widen(buffer, cap))
+        return KOLO_OK;
+    pay(buffer, old_cap); /* which undoes it */
+    buffer->cap = old_cap;
+    return ko_fail(KOLO_E_NOMEM, "no memory for a store's message (%zu bytes)", cap);
 }
 
 void ko_buffer_free(struct ko_buffer *buffer)

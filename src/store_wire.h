@@ -44,15 +44,18 @@ enum { KO_WIRE_READY = 0, KO_WIRE_NOT_READY = 1 };            /* to CHECK */
 enum { KO_WIRE_STOP_WAITING = 0, KO_WIRE_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */
 enum { KO_WIRE_WATCHING = 3 };                                /* to WATCH */
 
-/* A budget that buffers share: their memory beyond a small free part each counts against it. */
+/* A budget that buffers share: their memory beyond a small free part each counts against it. What
+ * they expect is not used yet; they take no more than cap for that in all. */
 struct ko_budget {
-    size_t used, cap;
+    size_t used, expected, cap;
 };
 
 /* A queue of bytes: put in at tail, taken out at head. All zero is an empty one. */
 struct ko_buffer {
     uint8_t *data;
     size_t head, tail, cap;
+    size_t room;              /* of its memory; cap is what is used of that */
+    size_t expected;          /* how much of the budget's is its */
     struct ko_budget *budget; /* NULL: no limit */
 };
 
@@ -63,6 +66,9 @@ size_t ko_buffer_fill(const struct ko_buffer *buffer);
 const uint8_t *ko_buffer_bytes(const struct ko_buffer *buffer);
 /* Makes room for nbytes more at tail; KOLO_E_NOMEM changes nothing. */
 int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes);
+/* It will come to hold nbytes more. Takes memory for them, if there is, so that what it holds need
+ * not move as they come, which is when they count as used. */
+void ko_buffer_expect(struct ko_buffer *buffer, size_t nbytes);
 /* Drops nbytes at head; a buffer that becomes empty gives back what is beyond its free part. */
 void ko_buffer_consume(struct ko_buffer *buffer, size_t nbytes);
 void ko_buffer_free(struct ko_buffer *buffer);

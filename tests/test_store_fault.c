@@ -285,6 +285,64 @@ static void test_budget(void **state)
     assert_int_equal(budget.used, 0);
 }
 
+/* What is expected counts as used only as it comes, and what has come stays where it is. */
+static void test_expected(void **state)
+{
+    enum { COME = 64 << 10, WHOLE = 1 << 20, PART = 32 << 10 };
+    struct ko_budget budget = {.cap = WHOLE + COME};
+    struct ko_buffer one = {.budget = &budget};
+    struct ko_buffer two = {.budget = &budget};
+    const uint8_t *at;
+
+    (void)state;
+    assert_int_equal(ko_buffer_reserve(&one, COME), KOLO_OK);
+    one.tail = COME;
+    ko_fault_arm(KO_FAULT_ALLOC, 1);
+    ko_buffer_expect(&one, WHOLE - COME);
+    assert_int_equal(budget.expected, 0); /* no memory: it does without */
+    ko_buffer_expect(&one, WHOLE - COME);
+    assert_int_equal(budget.expected, WHOLE - COME);
+    assert_int_equal(budget.used, COME - KO_BUFFER_FREE_PART);
+    at = one.data;
+    while (one.tail < WHOLE) {
+        assert_int_equal(ko_buffer_reserve(&one, PART), KOLO_OK);
+        assert_ptr_equal(one.data, at);
+        one.tail += PART;
+    }
+    assert_int_equal(budget.used, WHOLE - KO_BUFFER_FREE_PART);
+    ko_buffer_expect(&two, WHOLE); /* more than there is for all */
+    assert_null(two.data);
+    ko_buffer_consume(&one, WHOLE);
+    assert_int_equal(budget.expected, 0);
+    assert_int_equal(budget.used, 0);
+    ko_buffer_free(&two);
+}
+
+/* An append whose value cannot move for want of memory changes nothing. */
+static void test_append_without_memory(void **state)
+{
+    enum { HELD = 256 << 10 };
+    static char large[HELD];
+    struct ko_table *table;
+    kolo_bytes value;
+    size_t used;
+
+    (void)state;
+    assert_int_equal(ko_table_open(SIZE_MAX, &table), KOLO_OK);
+    assert_int_equal(ko_table_set(table, text("k"), (kolo_bytes){large, HELD}), KOLO_OK);
+    used = ko_table_used(table);
+    for (int n = 1; n <= 2; n++) {
+        ko_fault_arm(KO_FAULT_ALLOC, n);
+        assert_int_equal(ko_table_append(table, text("k"), text("x")), KOLO_E_NOMEM);
+        ko_fault_arm(KO_FAULT_ALLOC, 0);
+        assert_int_equal(ko_table_used(table), used);
+        assert_true(ko_table_get(table, text("k"), &value));
+        assert_int_equal(value.nbytes, HELD);
+    }
+    assert_int_equal(ko_table_append(table, text("k"), text("x")), KOLO_OK);
+    ko_table_free(table);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -298,6 +356,8 @@ int main(void)
         cmocka_unit_test(test_table_is_full),
         cmocka_unit_test(test_append_is_bounded),
         cmocka_unit_test(test_appends_move_seldom),
+        cmocka_unit_test(test_append_without_memory),
+        cmocka_unit_test(test_expected),
         cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests_name("store faults", tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void full_store(void **state)
 /* Two clients leave most of a long message unsaid, which is too much together. */
 static void full_buffers(void **state)
 {
-    enum { CLIENTS = 2, VALUE = 8 << 20, VALUES = 5 };
+    enum { CLIENTS = 2, VALUE = 8 << 20, VALUES = 7 };
     kolo_store *store = serve_with("KOLO_STORE_BUFFER_BYTES", "128M");
     ko_deadline deadline = ko_deadline_in(PATIENCE_MS), soon;
     uint8_t *values = calloc(VALUES, 17 + VALUE), byte;
@@ -72,7 +72,7 @@ static void full_buffers(void **state)
     for (int i = 0; i < CLIENTS; i++) {
         assert_int_equal(ko_socket_connect("127.0.0.1", kolo_store_port(store), &deadline, &fds[i]),
                          KOLO_OK);
-        say(fds[i], "00 cef7853c 0b 0600000000000000");
+        say(fds[i], "00 cef7853c 0b 0800000000000000");
         ko_socket_send_all(fds[i], values, (size_t)VALUES * (17 + VALUE), &deadline);
         assert_int_equal(kolo_store_add(store, "n", 1, NULL), KOLO_OK); /* the server goes on */
     }
