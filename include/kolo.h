@@ -190,7 +190,7 @@ KOLO_API int kolo_store_queue_pop(kolo_store *store, const char *key, int timeou
 KOLO_API int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length);
 /* *keys are *nkeys strings in no order, of a prefix store those under its prefix, without it. All
  * are one piece of memory, to be freed with kolo_free(*keys). A server lists up to 512 MiB of
- * them. */
+ * them, in turns with what others ask: a key that comes or goes meanwhile may be among them. */
 KOLO_API int kolo_store_list_keys(kolo_store *store, char ***keys, size_t *nkeys);
 /* Returns when size callers have come to the barrier of this name; timeout_ms < 0 means the
  * store's. A name is good for one barrier. */

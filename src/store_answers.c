@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-enum { COPIED_AT_ONCE = 16 << 10 };
+/* PER_BUCKET: what looking into one counts of a turn. */
+enum { COPIED_AT_ONCE = 16 << 10, PER_BUCKET = 16 };
 
 /* ---- taking a complete message apart ------------------------------------------------------ */
 
@@ -370,24 +371,69 @@ static int answer_queue_len(struct ko_session *session, const uint8_t *args)
                      ko_table_queue_first(session->service->table, ko_list_next(&args), &value));
 }
 
-static int answer_list_keys(struct ko_session *session, const uint8_t *args)
+/* What the keys that are to come may take, by those that have. */
+static void expect_keys(struct ko_session *session)
+{
+    struct ko_buffer *keys = &session->listing.keys;
+    const size_t fill = ko_buffer_fill(keys);
+    const int64_t left = ko_table_count(session->service->table) - (int64_t)session->scan.done;
+
+    if (fill > COPIED_AT_ONCE && keys->expected == 0 && left > 0)
+        ko_buffer_expect(keys, fill / session->scan.done * (size_t)left * 9 / 8 + fill);
+}
+
+static int list_key(void *context, kolo_bytes key)
+{
+    struct ko_session *session = context;
+
+    ko_session_spend(session, key.nbytes);
+    expect_keys(session);
+    session->scan.done++;
+    return ko_list_put(&session->listing.keys, key);
+}
+
+/* The number of keys, which comes first, is known when all of them have been visited. */
+static int list_keys(struct ko_session *session)
 {
     const struct ko_table *table = session->service->table;
-    struct ko_table_place place = {0};
-    kolo_bytes key;
-    size_t nbytes = 8;
-    int err;
+    int err = KO_AGAIN;
 
-    (void)args;
-    while (ko_table_next(table, &place, &key))
-        nbytes += 8 + key.nbytes;
-    err = ko_buffer_reserve(&session->out, nbytes);
+    while (err == KO_AGAIN && session->left > 0) {
+        session->left -= PER_BUCKET;
+        err = ko_table_visit(table, &session->listing.place, list_key, session);
+    }
+    if (!err)
+        err = reply_i64(session, (int64_t)session->scan.done);
+    session->listing.is_whole = !err;
+    return err;
+}
+
+static int give_keys(struct ko_session *session)
+{
+    struct ko_buffer *keys = &session->listing.keys;
+    const size_t fill = ko_buffer_fill(keys);
+    const size_t part = fill < COPIED_AT_ONCE ? fill : COPIED_AT_ONCE;
+    int err = ko_buffer_reserve(&session->out, part);
+
     if (err)
         return err;
-    ko_buffer_put_u64(&session->out, (uint64_t)ko_table_count(table));
-    for (place = (struct ko_table_place){0}; ko_table_next(table, &place, &key);)
-        ko_buffer_put_bytes(&session->out, key);
+    memcpy(session->out.data + session->out.tail, ko_buffer_bytes(keys), part);
+    session->out.tail += part;
+    ko_buffer_consume(keys, part);
+    ko_session_spend(session, part);
     return KOLO_OK;
+}
+
+static int answer_list_keys(struct ko_session *session, const uint8_t *args)
+{
+    int err = session->listing.is_whole ? KOLO_OK : list_keys(session);
+
+    (void)args;
+    while (!err && ko_buffer_fill(&session->listing.keys) > 0)
+        err = may_give(session) ? give_keys(session) : KO_AGAIN;
+    if (!err)
+        session->listing.is_whole = false;
+    return err;
 }
 
 static int answer_barrier(struct ko_session *session, const uint8_t *args)

@@ -354,6 +354,7 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
         .waiter.wake = wake, .observer.changed = changed, .service = service, .woken = woken};
     session->in.budget = &service->budget;
     session->out.budget = &service->budget;
+    session->listing.keys.budget = &service->budget;
 }
 
 bool ko_session_close_some(struct ko_session *session)
@@ -368,6 +369,7 @@ bool ko_session_close_some(struct ko_session *session)
     session->making.value = NULL;
     ko_buffer_free(&session->in);
     ko_buffer_free(&session->out);
+    ko_buffer_free(&session->listing.keys);
     return has_ended;
 }
 

@@ -6,7 +6,8 @@
  * at once. Every length is checked against its cap before memory is taken for it.
  *
  * A reply to MULTI_GET, which may be of any length, is put together in pieces, as the client reads;
- * one to LIST_KEYS in one piece, for which the buffers' memory is the limit.
+ * one to LIST_KEYS in turns, since it begins with the number of keys, and then given so: the
+ * buffers' memory is its limit.
  *
  * The first bytes tell whether a client is one of PyTorch 2.2 and on. An older one shows whether it
  * is of 2.1 or of 1.13 and 2.0 when it first sends an opcode that these number differently. Those
@@ -21,7 +22,8 @@
  * A session is run in turns of some microseconds, so that others wait no longer for it however much
  * a client sends at once. A turn counts what it does rather than look at a clock. It may end
  * between two messages, and within a message between two keys of a list: others may see a part of a
- * MULTI_SET, and a CHECK says of each key whether it was there when it was looked at.
+ * MULTI_SET, and a CHECK says of each key whether it was there when it was looked at. A LIST_KEYS
+ * has each key that is there all the while, and may have one that comes or goes meanwhile.
  *
  * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
  * nothing behind them is looked at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a
@@ -73,6 +75,11 @@ struct ko_session {
         char *value; /* of the table; NULL: none */
         size_t nbytes, filled;
     } making; /* a large value of a SET, which is copied in turns */
+    struct {
+        struct ko_buffer keys; /* that have not been given yet */
+        size_t place;
+        bool is_whole;
+    } listing; /* of a LIST_KEYS; scan.done: the keys that are in it */
     void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
     enum ko_wire_numbering numbering;
     bool is_introduced; /* it has sent a whole message */

@@ -380,6 +380,30 @@ bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, k
     return entry != NULL;
 }
 
+/* Counts up in the bits of place from the highest down: when the buckets double, those that have
+ * been visited are split into such as have, and the others into such as have not. */
+static size_t behind(size_t place, size_t nbuckets)
+{
+    size_t bit = nbuckets / 2;
+
+    for (; bit > 0 && place & bit; bit /= 2)
+        place -= bit;
+    return place + bit;
+}
+
+int ko_table_visit(const struct ko_table *table, size_t *place, ko_table_visitor visit,
+                   void *context)
+{
+    const struct ko_entry *entry = table->buckets[*place];
+    int err = KOLO_OK;
+
+    for (; entry && !err; entry = entry->next)
+        if (entry->value)
+            err = visit(context, (kolo_bytes){entry->key, entry->key_nbytes});
+    *place = behind(*place, table->nbuckets);
+    return err || *place == 0 ? err : KO_AGAIN;
+}
+
 int64_t ko_table_count(const struct ko_table *table)
 {
     return table->nvalues;

@@ -64,6 +64,14 @@ struct ko_table_place {
 };
 bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, kolo_bytes *key);
 
+/* The same in pieces, of some keys each, between which others may change the table: a key that is
+ * there from the first to the last is visited once, one that comes or goes meanwhile once or not at
+ * all. *place is 0 at first. KO_AGAIN: there may be more; else what visit says, whose errors end
+ * it. */
+typedef int (*ko_table_visitor)(void *context, kolo_bytes key);
+int ko_table_visit(const struct ko_table *table, size_t *place, ko_table_visitor visit,
+                   void *context);
+
 int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 /* The same in pieces: memory for a value of so many bytes, to be filled, and then stored or given
  * back. NULL after ko_fail. Only ko_table_set_made that succeeds takes it over. */

@@ -378,6 +378,76 @@ static void test_long_multi_get(void **state)
     store_bench_close(&bench);
 }
 
+/* How often each of n keys is in a list of keys that has been given whole. */
+static void count_listed(const struct ko_session *client, int n, int *times)
+{
+    const uint8_t *at = ko_buffer_bytes(&client->out) + 8;
+    const uint64_t listed = ko_wire_u64(ko_buffer_bytes(&client->out));
+    char text[16];
+    kolo_bytes key;
+    int i;
+
+    memset(times, 0, (size_t)n * sizeof *times);
+    for (uint64_t k = 0; k < listed; k++) {
+        key = ko_list_next(&at);
+        snprintf(text, sizeof text, "%.*s", (int)key.nbytes, (const char *)key.data);
+        i = atoi(text + 1);
+        assert_in_range(i, 0, n - 1);
+        times[i]++;
+    }
+    assert_ptr_equal(at, ko_buffer_bytes(&client->out) + ko_buffer_fill(&client->out));
+}
+
+/* Keys are listed in turns: those that are there all the while once, however many come and go
+ * meanwhile, and the table grows. */
+static void test_long_list(void **state)
+{
+    enum { ADDED = 40, ALL = KEYS + MOST_TURNS * ADDED };
+    static int times[ALL];
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+    char text[16];
+    int turns = 0;
+
+    (void)state;
+    store_bench_open_two(&bench);
+    for (int i = 0; i < KEYS; i++)
+        set(&bench, i);
+    say_byte(busy, 0x11);
+    for (;; turns++) {
+        assert_in_range(turns, 0, MOST_TURNS - 1);
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+        if (!busy->has_more)
+            break;
+        assert_true(ko_table_delete(bench.service.table, key_text(KEYS - 1 - turns, text)));
+        for (int i = 0; i < ADDED; i++)
+            set(&bench, KEYS + turns * ADDED + i);
+    }
+    assert_true(turns >= FEWEST_TURNS);
+    count_listed(busy, ALL, times);
+    for (int i = 0; i < KEYS - turns; i++)
+        assert_int_equal(times[i], 1);
+    for (int i = KEYS - turns; i < ALL; i++)
+        assert_in_range(times[i], 0, 1);
+    store_bench_close(&bench);
+}
+
+/* One that goes before its list is whole leaves nothing behind. */
+static void test_long_list_ends(void **state)
+{
+    struct store_bench bench;
+
+    (void)state;
+    store_bench_open_two(&bench);
+    for (int i = 0; i < KEYS; i++)
+        set(&bench, i);
+    say_byte(&bench.clients[0], 0x11);
+    assert_int_equal(ko_session_run(&bench.clients[0]), KOLO_OK);
+    assert_true(ko_buffer_fill(&bench.clients[0].listing.keys) > 0);
+    assert_int_equal(ko_buffer_fill(&bench.clients[0].out), 0);
+    store_bench_close(&bench);
+}
+
 /* ---- a server ----------------------------------------------------------------------------- */
 
 /* What a client has sent before it went is carried out, in turns as well. */
@@ -418,6 +488,8 @@ int main(void)
         cmocka_unit_test(test_wait_is_over_before_it_begins),
         cmocka_unit_test(test_long_wait_ends),
         cmocka_unit_test(test_long_multi_get),
+        cmocka_unit_test(test_long_list),
+        cmocka_unit_test(test_long_list_ends),
         STORE_SERVED(test_sends_much_and_goes),
     };
     return cmocka_run_group_tests_name("store turns", tests, NULL, NULL);

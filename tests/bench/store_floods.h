@@ -40,7 +40,7 @@ static void flood(int port, const char *bytes, size_t nbytes)
 {
     int fd = enter(port);
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN | POLLOUT};
-    char heard[4096];
+    char heard[65536];
     size_t at = 0;
     ssize_t n;
 
@@ -108,6 +108,16 @@ static void be_check(int port)
     for (int i = 0; i < 8; i++)
         at = put_list(at, 5, "c", false);
     flood(port, bytes, (size_t)(at - bytes));
+}
+
+/* Of all keys, which it sets first. */
+static void be_list(int port)
+{
+    char *bytes = new_flood();
+    char *at = put_list(bytes, 11, "l", true);
+
+    memset(at, 17, LISTED);
+    flood(port, bytes, (size_t)(at - bytes) + LISTED);
 }
 
 /* For keys that never come, taken back each time. */
