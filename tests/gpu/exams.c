@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "exam_values.h"
 #include "gpu_rank.h"
+#include "gpu_share.h"
 #include "gradient_exam.h"
 #include "group.h"
 #include "ranks.h"
@@ -39,6 +40,8 @@ static struct wish {
 static struct counts {
     atomic_long calls, long_calls, odd_calls;
     atomic_long reached, staged, divided, by_host, captured, by_handles, by_descriptors;
+    atomic_long taken_by_handles; /* of those, in the exams of collectives themselves */
+    atomic_bool are_spread;       /* over several GPUs */
 } * counts;
 
 /* Bytes by which buffers are off alignment: whole packs of the kernels and halves of them, or any
@@ -127,10 +130,22 @@ static int train(kolo_group *group, unsigned seed)
     return exams[seed % 3](group, wish.memory, seed / 3);
 }
 
+static int take_collective(kolo_group *group, const struct exam *exam)
+{
+    const uint64_t before = group->gpu_ways.by_handles;
+    int failed = exam_take(group, exam);
+
+    atomic_fetch_add(&counts->taken_by_handles, (long)(group->gpu_ways.by_handles - before));
+    return failed;
+}
+
 /* ---- the ways that they took ----------------------------------------------------------------- */
 
-static void count_ways(const struct ko_gpu_ways *ways)
+static void count_ways(const kolo_group *group)
 {
+    const struct ko_gpu_ways *ways = &group->gpu_ways;
+
+    atomic_store(&counts->are_spread, group->share && ko_gpu_share_is_spread(group->share));
     atomic_fetch_add(&counts->reached, (long)ways->reached);
     atomic_fetch_add(&counts->staged, (long)ways->staged);
     atomic_fetch_add(&counts->divided, (long)ways->divided);
@@ -152,15 +167,23 @@ static bool is_ipc(const char *way)
     return wanted && !strcmp(wanted, way);
 }
 
+/* Of other processes' buffers in pieces, which have no handles. But between GPUs gradients travel
+ * as smaller floats in memory of the library's, which has some where they are allowed. */
+static bool were_pieces_reached_as_wanted(void)
+{
+    const bool may_cast_by_handles = counts->are_spread && !is_ipc("vmm");
+
+    return counts->by_descriptors &&
+           !(may_cast_by_handles ? counts->taken_by_handles : counts->by_handles);
+}
+
 /* Of other processes' buffers, how they were reached. */
 static bool were_reached_as_wanted(void)
 {
-    const bool by_handles = counts->by_handles, by_descriptors = counts->by_descriptors;
-
     if (wish.kind == RANKS_THREADS)
-        return !by_handles && !by_descriptors;
-    return is_kind("pieces") || is_ipc("vmm") ? by_descriptors && !by_handles
-                                              : by_handles && !by_descriptors;
+        return !counts->by_handles && !counts->by_descriptors;
+    return is_kind("pieces") || is_ipc("vmm") ? were_pieces_reached_as_wanted()
+                                              : counts->by_handles && !counts->by_descriptors;
 }
 
 /* Those of all ranks' numbers in the order of the ranks, as a kernel adds them that reaches all. */
@@ -214,7 +237,7 @@ static int take(kolo_group *group, void *unused)
             lengthen(&exam, wish.n);
         if (exam.seed % 3 == 0) /* each rank's is another */
             exam.shift += (size_t)kolo_group_rank(group) * kolo_dtype_size(exam.dtype);
-        failed = exam_take(group, &exam);
+        failed = take_collective(group, &exam);
         atomic_fetch_add(&counts->odd_calls, exam.shift % 8 != 0);
         atomic_fetch_add(&counts->long_calls, is_long);
         if (!failed && !is_long)
@@ -228,7 +251,7 @@ static int take(kolo_group *group, void *unused)
         if (!failed && kolo_all_reduce(group, &goes_on, &goes_on, 1, KOLO_INT32, KOLO_MIN))
             failed = ranks_fail("all_reduce");
     }
-    count_ways(&group->gpu_ways);
+    count_ways(group);
     return failed;
 }
 
