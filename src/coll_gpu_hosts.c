@@ -502,19 +502,19 @@ static int carry_out(struct divided *d)
 int ko_coll_run_divided(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct divided divided = {.group = group, .call = call};
-    bool is_reached = false;
+    enum ko_reach reach = KO_UNREACHED;
     int err = begin(&divided);
 
     if (!err)
         err = ko_coll_await_input(group, call);
     if (!err) {
         hold_slots(&divided);
-        err = ko_coll_meet(group, call, divided.held, divided.offers, &is_reached);
+        err = ko_coll_meet(group, call, divided.held, divided.offers, &reach);
     }
-    group->gpu_ways.divided += !err && is_reached;
-    if (!err && is_reached)
+    group->gpu_ways.divided += !err && reach == KO_REACHED;
+    if (!err && reach == KO_REACHED)
         err = carry_out(&divided);
     ko_held_let_go(divided.held);
     free(divided.offers);
-    return err || is_reached ? err : ko_coll_run_by_host(group, call, run);
+    return err || reach == KO_REACHED ? err : ko_coll_run_by_host(group, call, run);
 }

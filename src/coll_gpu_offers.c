@@ -82,21 +82,33 @@ static int serve(kolo_group *group, const struct ko_offer *offer)
     return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
 }
 
-/* What is new in a call that some rank cannot take part in is not reached by any, from now on. */
-static void refuse(kolo_group *group, const struct ko_offer *offers)
+/* What is new in a call that some rank cannot take part in is not reached by any, from now on; what
+ * it only cannot yet, all ask about again. */
+static void reject(kolo_group *group, int rank, const struct ko_gpu_place *place,
+                   enum ko_reach reach)
+{
+    if (!place->is_new)
+        return;
+    if (reach == KO_UNREACHED)
+        ko_gpu_share_refuse(group->share, rank, place);
+    else
+        ko_gpu_share_forget(group->share, rank, place);
+    if (reach == KO_NOT_YET_REACHED && rank == group->rank)
+        ko_gpu_share_tell_again(group->share, place);
+}
+
+static void reject_all(kolo_group *group, const struct ko_offer *offers, enum ko_reach reach)
 {
     for (int r = 0; r < group->size; r++) {
-        if (offers[r].in.is_new)
-            ko_gpu_share_refuse(group->share, r, &offers[r].in);
-        if (offers[r].out.is_new)
-            ko_gpu_share_refuse(group->share, r, &offers[r].out);
+        reject(group, r, &offers[r].in, reach);
+        reject(group, r, &offers[r].out, reach);
     }
 }
 
-/* Whether all ranks say yes. */
-static int ask_all(kolo_group *group, bool mine, bool *all)
+/* The least that a rank says. */
+static int ask_all(kolo_group *group, enum ko_reach mine, enum ko_reach *all)
 {
-    const unsigned char own = mine;
+    const unsigned char own = (unsigned char)mine;
     unsigned char least = own;
     const struct ko_call call = {.what = KO_ALL_REDUCE,
                                  .in = &own,
@@ -106,16 +118,29 @@ static int ask_all(kolo_group *group, bool mine, bool *all)
                                  .op = KOLO_MIN};
     int err = group->size > 1 ? ko_coll_run(group, &call, ko_coll_choose(group, &call)) : KOLO_OK;
 
-    *all = least;
+    *all = (enum ko_reach)least;
     return err;
+}
+
+static enum ko_reach least_of(enum ko_reach a, enum ko_reach b)
+{
+    return a < b ? a : b;
+}
+
+static enum ko_reach look_at(kolo_group *group, int rank, const struct ko_gpu_place *place)
+{
+    if (ko_gpu_share_reaches(group->share, rank, place))
+        return KO_REACHED;
+    return ko_gpu_share_has_put_off(group->share, rank, place) ? KO_NOT_YET_REACHED : KO_UNREACHED;
 }
 
 /* Whether all ranks reach all buffers. The ranks ask each other only about allocations that are
  * new: of others, all of them have the same answer. */
-static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reached)
+static int agree(kolo_group *group, const struct ko_offer *offers, enum ko_reach *reach)
 {
     const struct ko_offer *ours = &offers[group->rank];
-    bool mine = true, is_new = false, is_possible = true;
+    enum ko_reach mine = KO_REACHED;
+    bool is_new = false, is_possible = true;
     int err = KOLO_OK;
 
     for (int r = 0; r < group->size && !err; r++) {
@@ -123,15 +148,15 @@ static int agree(kolo_group *group, const struct ko_offer *offers, bool *is_reac
             err = serve(group, &offers[r]);
         is_possible &= offers[r].in.kind != KO_GPU_HOST && offers[r].out.kind != KO_GPU_HOST;
         is_new |= offers[r].in.is_new || offers[r].out.is_new;
-        mine &= ko_gpu_share_reaches(group->share, r, &offers[r].in);
-        mine &= ko_gpu_share_reaches(group->share, r, &offers[r].out);
+        mine = least_of(mine, look_at(group, r, &offers[r].in));
+        mine = least_of(mine, look_at(group, r, &offers[r].out));
     }
     if (!err && is_new)
         err = ask_all(group, mine, &mine);
-    if (!mine && is_new && !err)
-        refuse(group, offers);
-    *is_reached = is_possible && mine;
-    if (*is_reached && is_captured(ours)) {
+    if (mine != KO_REACHED && is_new && !err)
+        reject_all(group, offers, mine);
+    *reach = is_possible ? mine : KO_UNREACHED;
+    if (*reach == KO_REACHED && is_captured(ours)) {
         ko_gpu_share_keep(group->share, &ours->in);
         ko_gpu_share_keep(group->share, &ours->out);
     }
@@ -148,7 +173,7 @@ int ko_coll_await_input(kolo_group *group, const struct ko_call *call)
 }
 
 int ko_coll_meet(kolo_group *group, const struct ko_call *call, bool is_direct,
-                 struct ko_offer *all, bool *is_reached)
+                 struct ko_offer *all, enum ko_reach *reach)
 {
     struct ko_offer mine = {.is_direct = is_direct};
     int err = make_offer(group, call, &mine);
@@ -157,5 +182,5 @@ int ko_coll_meet(kolo_group *group, const struct ko_call *call, bool is_direct,
         err = ko_coll_exchange(group, KO_ALL_GATHER, &mine, all, sizeof mine, 0);
     if (!err)
         err = check_offers(group, all);
-    return err ? err : agree(group, all, is_reached);
+    return err ? err : agree(group, all, reach);
 }

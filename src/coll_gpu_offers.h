@@ -32,10 +32,13 @@ int ko_coll_exchange(kolo_group *group, enum ko_collective what, const void *in,
 /* Waits until the call's input is ready. */
 int ko_coll_await_input(kolo_group *group, const struct ko_call *call);
 
+/* Whether every buffer of a call is reached by those who are to; or may be by another call. */
+enum ko_reach { KO_UNREACHED, KO_NOT_YET_REACHED, KO_REACHED };
+
 /* The ranks tell each other where buffers of theirs are, for a call of one tensor: all[] by rank,
- * and whether every buffer is reached by those who are to; the same on all ranks. is_direct: what
- * this rank has to say to its being so. */
+ * and how they reach them; the same on all ranks. is_direct: what this rank has to say to its being
+ * so. */
 int ko_coll_meet(kolo_group *group, const struct ko_call *call, bool is_direct,
-                 struct ko_offer *all, bool *is_reached);
+                 struct ko_offer *all, enum ko_reach *reach);
 
 #endif

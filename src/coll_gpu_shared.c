@@ -257,12 +257,12 @@ static int choose_carrier(kolo_group *group, const struct ko_offer *offers)
 
 /* The ranks tell each other of a call of one tensor; of a step's states as of two buffers more. */
 static int meet_for(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
-                    bool *is_reached)
+                    enum ko_reach *reach)
 {
     struct ko_call states = *call;
-    int err = ko_coll_meet(group, call, false, meeting->offers, is_reached);
+    int err = ko_coll_meet(group, call, false, meeting->offers, reach);
 
-    if (err || !*is_reached)
+    if (err || *reach != KO_REACHED)
         return err;
     for (int r = 0; r < group->size; r++)
         meeting->factors[r] = meeting->offers[r].factor;
@@ -274,7 +274,7 @@ static int meet_for(kolo_group *group, const struct ko_call *call, struct meetin
     states.out = call->epilogue->states[1];
     states.dtype = KOLO_FLOAT32;
     states.epilogue = NULL;
-    return ko_coll_meet(group, &states, false, meeting->states, is_reached);
+    return ko_coll_meet(group, &states, false, meeting->states, reach);
 }
 
 /* A rank that has told where its buffers are may have given up since, and have them back: it does
@@ -452,11 +452,11 @@ static int run_in_stream(kolo_group *group, const struct ko_call *call,
 }
 
 static int run_if_reached(kolo_group *group, const struct ko_call *call, struct meeting *meeting,
-                          bool *is_reached)
+                          enum ko_reach *reach)
 {
-    int err = meet_for(group, call, meeting, is_reached);
+    int err = meet_for(group, call, meeting, reach);
 
-    if (err || !*is_reached)
+    if (err || *reach != KO_REACHED)
         return err;
     group->gpu_ways.reached += call->is_on_gpu;
     count_places(group, meeting->offers);
@@ -470,12 +470,13 @@ static int run_if_reached(kolo_group *group, const struct ko_call *call, struct 
 static int run_stage(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct meeting meeting;
-    bool is_reached;
-    int err = run_if_reached(group, call, &meeting, &is_reached);
+    enum ko_reach reach;
+    int err = run_if_reached(group, call, &meeting, &reach);
 
-    if (err || is_reached)
+    if (err || reach == KO_REACHED)
         return err;
-    ko_gpu_share_give_up_stages(group->share);
+    if (reach == KO_UNREACHED)
+        ko_gpu_share_give_up_stages(group->share);
     return ko_coll_run_by_host(group, call, run);
 }
 
@@ -511,10 +512,10 @@ static int run_unreached(kolo_group *group, const struct ko_call *call, bool is_
 static int run_tensor(kolo_group *group, const struct ko_call *call, ko_run *run)
 {
     struct meeting meeting;
-    bool is_reached;
-    int err = run_if_reached(group, call, &meeting, &is_reached);
+    enum ko_reach reach;
+    int err = run_if_reached(group, call, &meeting, &reach);
 
-    if (err || is_reached)
+    if (err || reach == KO_REACHED)
         return err;
     return run_unreached(group, call, can_be_staged(group, call, meeting.offers), run);
 }
@@ -545,12 +546,12 @@ static int capture_tensor(kolo_group *group, const struct ko_call *call)
 {
     struct meeting meeting;
     struct ko_gpu_plan plan;
-    bool is_reached;
-    int err = meet_for(group, call, &meeting, &is_reached);
+    enum ko_reach reach;
+    int err = meet_for(group, call, &meeting, &reach);
 
     if (err)
         return err;
-    if (!is_reached)
+    if (reach != KO_REACHED)
         return fail_to_capture(call, "its buffers are not in memory that all ranks reach");
     group->gpu_ways.captured++;
     count_places(group, meeting.offers);

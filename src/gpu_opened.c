@@ -107,8 +107,8 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
     ko_cu_context context;
     ko_cu_result result = cuda->context_current(&context);
     /* nothing is asked of streams where nothing is to be closed; that lock is the outer one */
-    const bool may_close =
-        !result && has_older(context, process, place) && ko_gpu_begin_freeing_in_call(CLOSING_MS);
+    const bool is_in_the_way = !result && has_older(context, process, place);
+    const bool may_close = is_in_the_way && ko_gpu_begin_freeing_in_call(CLOSING_MS);
 
     pthread_mutex_lock(&list.lock);
     if (!result)
@@ -123,7 +123,7 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
     pthread_mutex_unlock(&list.lock);
     if (may_close)
         ko_gpu_end_freeing();
-    return result;
+    return result && is_in_the_way && !may_close ? KO_CU_NOT_READY : result;
 }
 
 void ko_gpu_opened_give(const struct ko_cuda *cuda, struct ko_gpu_opened *opened)

@@ -468,6 +468,20 @@ static int check_length(const struct ko_cuda *cuda, ko_cu_ptr at, const struct k
 }
 
 /* With the context. */
+static int open_handle(struct ko_gpu_share *share, int rank, struct known *known,
+                       const struct ko_gpu_place *place, ko_cu_ptr *at)
+{
+    const ko_cu_result result =
+        ko_gpu_opened_take(share->cuda, share->ranks[rank].process, place, &known->opened, at);
+
+    known->is_put_off = result == KO_CU_NOT_READY;
+    return known->is_put_off
+               ? ko_fail(KOLO_E_SYSTEM,
+                         "other memory that was there cannot be closed while a stream waits")
+               : ko_cuda_check(share->cuda, result, "the handle");
+}
+
+/* With the context. */
 static void open_place(struct ko_gpu_share *share, int rank, struct known *known,
                        const struct ko_gpu_place *place)
 {
@@ -485,10 +499,7 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
         at = place->base;
         err = ko_cuda_check(share->cuda, ko_gpu_share_allow(share->cuda, place), "the memory");
     } else if (place->kind == KO_GPU_LEGACY) {
-        err = ko_cuda_check(
-            share->cuda,
-            ko_gpu_opened_take(share->cuda, share->ranks[rank].process, place, &known->opened, &at),
-            "the handle");
+        err = open_handle(share, rank, known, place, &at);
     } else if (place->kind == KO_GPU_PIECES) {
         memcpy(name, place->socket, sizeof name);
         name[sizeof name - 1] = 0;
@@ -501,9 +512,9 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
         unmap(share, known);
     if (err)
         ko_log(KO_LOG_INFO,
-               "memory of rank %d's cannot be opened here, so that its calls go by way of the "
+               "memory of rank %d's cannot be opened here%s, so that its calls go by way of the "
                "host: %s",
-               rank, kolo_last_error());
+               rank, known->is_put_off ? " yet" : "", kolo_last_error());
 }
 
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
@@ -524,6 +535,14 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
     return known && known->at;
 }
 
+bool ko_gpu_share_has_put_off(const struct ko_gpu_share *share, int rank,
+                              const struct ko_gpu_place *place)
+{
+    const struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
+
+    return known && known->is_put_off;
+}
+
 void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
     struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
@@ -532,6 +551,28 @@ void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_g
         return;
     unmap(share, known);
     ko_gpu_leave(share->gpu);
+}
+
+void ko_gpu_share_forget(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
+{
+    struct known **link = &share->ranks[rank].known;
+    struct known *known = find(*link, place->id, place->nbytes);
+
+    if (!known || known->kind == KO_GPU_PIECES || ko_gpu_enter(share->gpu))
+        return;
+    while (*link != known)
+        link = &(*link)->next;
+    *link = known->next;
+    drop(share, known);
+    ko_gpu_leave(share->gpu);
+}
+
+void ko_gpu_share_tell_again(struct ko_gpu_share *share, const struct ko_gpu_place *place)
+{
+    struct known *known = find(share->mine, place->id, place->nbytes);
+
+    if (known && known->kind != KO_GPU_PIECES)
+        known->holders = 0;
 }
 
 void ko_gpu_share_keep(struct ko_gpu_share *share, const struct ko_gpu_place *place)

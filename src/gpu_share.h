@@ -115,8 +115,17 @@ bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,
 /* Whether this rank can reach what another one has described so; opens what is new. */
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
 
+/* Of one that it does not: whether it may later on, when no stream of this process waits. */
+bool ko_gpu_share_has_put_off(const struct ko_gpu_share *share, int rank,
+                              const struct ko_gpu_place *place);
+
 /* From now on it does not, since another rank does not. */
 void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
+
+/* It is as if a rank had not described it so; and of this rank's own, which is new the next time.
+ * Of pieces, whose descriptors have been handed over, neither. */
+void ko_gpu_share_forget(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place);
+void ko_gpu_share_tell_again(struct ko_gpu_share *share, const struct ko_gpu_place *place);
 
 /* From now on graphs use what this rank has described so: others go on to reach it as long as any
  * of its pieces are left. */

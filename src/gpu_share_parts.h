@@ -16,6 +16,7 @@ struct known {
     ko_cu_ipc_handle handle;      /* of one's own */
     ko_cu_ptr at;                 /* of another rank's: where it is here; 0: it cannot be reached */
     bool is_opened;               /* of another process's: has to be closed */
+    bool is_put_off;              /* it cannot be reached yet, as what lay there has to go first */
     struct ko_gpu_opened *opened; /* by a handle */
     struct ko_gpu_pieces *pieces; /* of one's own that are to be handed over */
     struct ko_gpu_span *span;     /* of one's own in pieces */

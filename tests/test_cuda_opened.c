@@ -118,6 +118,87 @@ static int free_meanwhile(kolo_group *group, void *unused)
     return gpu_rank_leave(failed);
 }
 
+/* ---- while the call's own stream waits for it ------------------------------------------------ */
+
+enum { RATE = 2, SUM = 1 + 2 /* of the ranks' gradients */ };
+
+/* Which has its content, so that this may go. */
+static void *make_settled(const void *content, size_t nbytes)
+{
+    void *memory = gpu_rank_memory.make(content, nbytes);
+
+    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    return memory;
+}
+
+static float *make_floats(float value)
+{
+    float content[COUNT];
+
+    for (int i = 0; i < COUNT; i++)
+        content[i] = value;
+    return make_settled(content, sizeof content);
+}
+
+/* An asynchronous step of gradients that travel as smaller floats, between GPUs: its stream waits
+ * until it has been carried out. */
+static int step_in_stream(kolo_group *group, float *param)
+{
+    const kolo_step step = {
+        .optimizer = KOLO_SGD, .number = 1, .rate = RATE, .wire = KOLO_BFLOAT16};
+    const kolo_update update = {
+        .grad = make_floats((float)(kolo_group_rank(group) + 1)), .param = param, .count = COUNT};
+    kolo_work *work;
+    int err = kolo_all_reduce_step_async(group, &update, KOLO_FLOAT32, KOLO_SUM, &step, &work);
+
+    if (err)
+        return err;
+    err = kolo_work_wait(work, -1);
+    kolo_work_free(work);
+    return err || gpu_rank.cuda->stream_sync(gpu_rank.stream) ||
+           gpu_rank.cuda->free((uintptr_t)update.grad);
+}
+
+/* Two of them with new parameters, where those of before have been: what is open there cannot be
+ * closed before the first is over, which goes by way of the host; the second one need not. */
+static int step_twice(kolo_group *group, bool has_older, uintptr_t *at)
+{
+    const struct ko_gpu_ways before = group->gpu_ways;
+    float content[COUNT], *param = make_floats(100);
+    struct ko_gpu_ways ways[2];
+
+    if (has_older && (uintptr_t)param != *at)
+        return ranks_fail("other memory is elsewhere");
+    *at = (uintptr_t)param;
+    for (int i = 0; i < 2; i++) {
+        if (step_in_stream(group, param))
+            return ranks_fail("step %d", i);
+        ways[i] = group->gpu_ways;
+    }
+    gpu_rank_memory.fetch(content, param, sizeof content);
+    for (int i = 0; i < COUNT; i++)
+        if (content[i] != 100 - 2 * RATE * SUM)
+            return ranks_fail("element %d is %g", i, (double)content[i]);
+    if (ways[0].by_host - before.by_host != has_older ||
+        ways[0].reached - before.reached == has_older)
+        return ranks_fail("the first goes elsewhere");
+    return ways[1].by_host != ways[0].by_host || ways[1].reached == ways[0].reached
+               ? ranks_fail("the second goes by way of the host")
+               : 0;
+}
+
+static int go_on_in_stream(kolo_group *group, void *unused)
+{
+    uintptr_t at = 0;
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    for (int i = 0; i < ROUNDS && !failed; i++)
+        failed = step_twice(group, i > 0, &at);
+    return gpu_rank_leave(failed);
+}
+
 /* ---- beside another group -------------------------------------------------------------------- */
 
 /* A group of three, and of its first and last a second one, with a stream and memory of its own. */
@@ -129,14 +210,11 @@ struct pair {
 
 static int *make_filled(int value)
 {
-    int content[COUNT], *memory;
+    int content[COUNT];
 
     for (int i = 0; i < COUNT; i++)
         content[i] = value;
-    memory = gpu_rank_memory.make(content, sizeof content);
-    if (gpu_rank.cuda->stream_sync(gpu_rank.stream))
-        abort();
-    return memory;
+    return make_settled(content, sizeof content);
 }
 
 static int expect_filled(const int *memory, int value, ko_cu_stream stream)
@@ -241,6 +319,15 @@ static void comes_again(void **state)
     run(go_around, "tcp");
 }
 
+static void comes_again_between_gpus(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_DEVICES", "3", 1);
+    run(go_around, "shm");
+    run(go_on_in_stream, "shm");
+    unsetenv("FAKECUDA_DEVICES");
+}
+
 static void goes_in_a_call(void **state)
 {
     (void)state;
@@ -261,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_again),
+        cmocka_unit_test(comes_again_between_gpus),
         cmocka_unit_test(goes_in_a_call),
         cmocka_unit_test(another_group_waits),
     };
