@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LONGEST_INPUT = 1 << 16 };
+enum { LONGEST_INPUT = 1 << 18 };
 
 /* In memory of its own length, so that a sanitizer sees what reads past it. */
 static bool replay_file(const char *path, int (*target)(const uint8_t *data, size_t nbytes))

@@ -122,8 +122,14 @@ static void check_list(struct ko_service *service)
     struct client client = {.is_open = true};
     uint8_t *list;
     const uint8_t *at;
-    size_t nkeys, nslashed = 0, nkept;
+    struct ko_table_place place = {0};
+    size_t nkeys, nslashed = 0, nkept, nfound = 0;
+    kolo_bytes found;
 
+    while (ko_table_next(service->table, &place, &found))
+        nfound++;
+    if (nfound != (size_t)ko_table_count(service->table))
+        abort();
     ko_session_open(&client.session, service, wake_client);
     feed(&client, list_keys, sizeof list_keys - 1);
     if (!client.is_open) /* no memory for the list */
