@@ -6,11 +6,12 @@
 
 #include "status.h"
 #include "store.h"
+#include "store_large.h"
 
 #include <string.h>
 
-/* PER_BUCKET: what looking into one counts of a turn. */
-enum { COPIED_AT_ONCE = 16 << 10, PER_BUCKET = 16 };
+/* What looking into one counts of a turn. */
+enum { PER_BUCKET = 16 };
 
 /* ---- taking a complete message apart ------------------------------------------------------ */
 
@@ -42,11 +43,6 @@ static int reply_i64(struct ko_session *session, int64_t value)
     return err;
 }
 
-static int reply_bytes(struct ko_session *session, kolo_bytes bytes)
-{
-    return ko_list_put(&session->out, bytes);
-}
-
 /* ---- the operations ----------------------------------------------------------------------- */
 
 static int answer_validate(struct ko_session *session, const uint8_t *args)
@@ -57,48 +53,9 @@ static int answer_validate(struct ko_session *session, const uint8_t *args)
     return KOLO_OK;
 }
 
-/* Copies what its turn has time for of a large value. */
-static int make_value(struct ko_session *session, kolo_bytes value)
-{
-    char *made = session->making.value;
-    size_t part;
-
-    if (!made) {
-        made = ko_table_make(session->service->table, value.nbytes);
-        if (!made)
-            return KOLO_E_NOMEM;
-        session->making.value = made;
-        session->making.nbytes = value.nbytes;
-        session->making.filled = 0;
-    }
-    while (session->making.filled < value.nbytes) {
-        if (session->left <= 0)
-            return KO_AGAIN;
-        part = value.nbytes - session->making.filled;
-        part = part < COPIED_AT_ONCE ? part : COPIED_AT_ONCE;
-        memcpy(made + session->making.filled, (const char *)value.data + session->making.filled,
-               part);
-        session->making.filled += part;
-        ko_session_spend(session, part);
-    }
-    return KOLO_OK;
-}
-
 static int answer_set(struct ko_session *session, const uint8_t *args)
 {
-    struct ko_table *table = session->service->table;
-    kolo_bytes key = ko_list_next(&args);
-    kolo_bytes value = ko_list_next(&args);
-    int err;
-
-    if (value.nbytes <= COPIED_AT_ONCE)
-        return ko_table_set(table, key, value);
-    err = make_value(session, value);
-    if (!err)
-        err = ko_table_set_made(table, key, session->making.value, value.nbytes);
-    if (!err)
-        session->making.value = NULL;
-    return err;
+    return ko_large_put(session, &args, ko_table_set, ko_table_set_made);
 }
 
 static int answer_append(struct ko_session *session, const uint8_t *args)
@@ -110,22 +67,35 @@ static int answer_append(struct ko_session *session, const uint8_t *args)
     do {
         if (session->left <= 0)
             return KO_AGAIN;
-        err = ko_table_append_some(session->service->table, key, tail, COPIED_AT_ONCE);
+        err = ko_table_append_some(session->service->table, key, tail, KO_LARGE_FROM);
         if (err == KO_AGAIN)
-            ko_session_spend(session, COPIED_AT_ONCE);
+            ko_session_spend(session, KO_LARGE_FROM);
     } while (err == KO_AGAIN);
     return err;
 }
 
+/* An absent key compares as empty; then what was expected is the answer. */
 static int answer_compare_set(struct ko_session *session, const uint8_t *args)
 {
     kolo_bytes key = ko_list_next(&args);
     kolo_bytes expected = ko_list_next(&args);
     kolo_bytes desired = ko_list_next(&args);
     kolo_bytes held;
-    int err = ko_table_compare_set(session->service->table, key, expected, desired, &held);
+    int err = KOLO_OK;
 
-    return err ? err : reply_bytes(session, held);
+    if (session->giving.is_on && !session->giving.view)
+        return ko_large_go_on(session, expected.data);
+    if (session->giving.is_on)
+        return ko_large_give_value(session, key);
+    if (expected.nbytes > KO_LARGE_FROM || desired.nbytes > KO_LARGE_FROM)
+        err = ko_large_compare_set(session, key, expected, desired);
+    else
+        err = ko_table_compare_set(session->service->table, key, expected, desired, &held);
+    if (err)
+        return err;
+    if (ko_table_get(session->service->table, key, &held))
+        return ko_large_give_value(session, key);
+    return ko_large_give(session, NULL, expected);
 }
 
 static int answer_add(struct ko_session *session, const uint8_t *args)
@@ -151,27 +121,6 @@ static void finish_item(struct ko_session *session, const uint8_t *items, const 
     ko_session_spend(session, nbytes - session->scan.done_nbytes);
     session->scan.done++;
     session->scan.done_nbytes = nbytes;
-}
-
-/* Deals with an item, of left that there are, and moves *at past it. */
-typedef int (*deal_with)(struct ko_session *session, const uint8_t **at, size_t left);
-
-/* Deals with the n items of a list from the one that is next, until one is no KOLO_OK; KO_AGAIN
- * also once the turn is over. */
-static int deal_with_items(struct ko_session *session, uint64_t n, const uint8_t *items,
-                           deal_with deal)
-{
-    const uint8_t *at;
-    int err = KOLO_OK;
-
-    while (session->scan.done < n && !err) {
-        if (session->left <= 0)
-            return KO_AGAIN;
-        at = next_item(session, items);
-        err = deal(session, &at, (size_t)(n - session->scan.done));
-        finish_item(session, items, at);
-    }
-    return err;
 }
 
 static void rewind_items(struct ko_session *session)
@@ -204,10 +153,9 @@ static int wait_for_one(struct ko_session *session, const uint8_t *args)
     return ko_table_wait(session->service->table, &key, 1, &session->waiter);
 }
 
-static int wait_if_absent(struct ko_session *session, const uint8_t **at, size_t left)
+static int wait_if_absent(struct ko_session *session, kolo_bytes key, size_t left)
 {
     struct ko_table *table = session->service->table;
-    kolo_bytes key = ko_list_next(at);
 
     return ko_table_has(table, key) ? KOLO_OK
                                     : ko_table_wait_for(table, key, left, &session->waiter);
@@ -217,8 +165,16 @@ static int wait_if_absent(struct ko_session *session, const uint8_t **at, size_t
  * session waits for them, or its turn is over. */
 static int wait_for_all(struct ko_session *session, uint64_t n, const uint8_t *keys)
 {
-    int err = deal_with_items(session, n, keys, wait_if_absent);
+    const uint8_t *at;
+    int err = KOLO_OK;
 
+    while (session->scan.done < n && !err) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        at = next_item(session, keys);
+        err = wait_if_absent(session, ko_list_next(&at), (size_t)(n - session->scan.done));
+        finish_item(session, keys, at);
+    }
     return err || !session->waiter.is_held
                ? err
                : ko_table_wait_end(session->service->table, &session->waiter);
@@ -236,36 +192,25 @@ static int answer_wait(struct ko_session *session, const uint8_t *args)
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
 }
 
-/* A key that has a queue alone counts as there for those who wait for it; its value is empty. */
-static kolo_bytes value_of(const struct ko_session *session, kolo_bytes key)
-{
-    kolo_bytes value = {0};
-
-    ko_table_get(session->service->table, key, &value);
-    return value;
-}
-
 static int answer_get(struct ko_session *session, const uint8_t *args)
 {
-    int err = wait_for_one(session, args);
+    int err = session->giving.is_on ? KOLO_OK : wait_for_one(session, args);
 
-    return err ? err : reply_bytes(session, value_of(session, ko_list_next(&args)));
+    return err ? err : ko_large_give_value(session, ko_list_next(&args));
 }
 
 /* The next of the values of a MULTI_GET, which is waited for again if it has been deleted since. */
 static int give_next(struct ko_session *session, const uint8_t *keys)
 {
     const uint8_t *at = next_item(session, keys);
-    int err = wait_for_one(session, at);
-    kolo_bytes value;
+    const size_t fill = ko_buffer_fill(&session->out);
+    int err = session->giving.is_on ? KOLO_OK : wait_for_one(session, at);
 
+    if (!err)
+        err = ko_large_give_value(session, ko_list_next(&at));
     if (err)
         return err;
-    value = value_of(session, ko_list_next(&at));
-    err = reply_bytes(session, value);
-    if (err)
-        return err;
-    ko_session_spend(session, value.nbytes);
+    ko_session_spend(session, ko_buffer_fill(&session->out) - fill);
     finish_item(session, keys, at);
     return KOLO_OK;
 }
@@ -274,7 +219,8 @@ static int give_next(struct ko_session *session, const uint8_t *keys)
  * client reads it, and no more is put together at once than another reply may be long. */
 static bool may_give(const struct ko_session *session)
 {
-    return session->left > 0 && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND;
+    return session->left > 0 &&
+           (session->giving.is_on || ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND);
 }
 
 /* When those that were absent have come, all keys are looked at again. */
@@ -297,19 +243,22 @@ static int answer_multi_get(struct ko_session *session, const uint8_t *args)
     return err;
 }
 
-static int set_one(struct ko_session *session, const uint8_t **at, size_t left)
-{
-    kolo_bytes key = ko_list_next(at);
-
-    (void)left;
-    return ko_table_set(session->service->table, key, ko_list_next(at));
-}
-
 static int answer_multi_set(struct ko_session *session, const uint8_t *args)
 {
     uint64_t n = take_u64(&args);
+    const uint8_t *at;
+    int err;
 
-    return deal_with_items(session, n, args, set_one);
+    while (session->scan.done < n) {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        at = next_item(session, args);
+        err = ko_large_put(session, &at, ko_table_set, ko_table_set_made);
+        if (err)
+            return err;
+        finish_item(session, args, at);
+    }
+    return KOLO_OK;
 }
 
 static int answer_num_keys(struct ko_session *session, const uint8_t *args)
@@ -341,25 +290,35 @@ static int answer_ping(struct ko_session *session, const uint8_t *args)
 
 static int answer_queue_push(struct ko_session *session, const uint8_t *args)
 {
-    kolo_bytes key = ko_list_next(&args);
-
-    return ko_table_queue_push(session->service->table, key, ko_list_next(&args));
+    return ko_large_put(session, &args, ko_table_queue_push, ko_table_queue_push_made);
 }
 
 static int answer_queue_pop(struct ko_session *session, const uint8_t *args)
 {
+    struct ko_table *table = session->service->table;
     kolo_bytes key = ko_list_next(&args);
     kolo_bytes value = {0};
-    int64_t n = ko_table_queue_first(session->service->table, key, &value);
-    int err = ko_buffer_reserve(&session->out, 16 + value.nbytes);
+    struct ko_view *view = NULL;
+    int64_t n;
+    int err;
 
+    if (session->giving.is_on)
+        return ko_large_give_value(session, key);
+    n = ko_table_queue_first(table, key, &value);
+    err = ko_buffer_reserve(&session->out, 16);
+    if (!err && value.nbytes > KO_LARGE_FROM)
+        view = ko_table_queue_take(table, key);
+    if (!err && !view)
+        err = ko_buffer_reserve(&session->out, 16 + value.nbytes);
     if (err)
         return err;
     ko_buffer_put_u64(&session->out, (uint64_t)n);
+    if (view)
+        return ko_large_give(session, view, value);
     if (n == 0)
         return KOLO_OK;
     ko_buffer_put_bytes(&session->out, value);
-    ko_table_queue_pop(session->service->table, key);
+    ko_table_queue_pop(table, key);
     return KOLO_OK;
 }
 
@@ -378,7 +337,7 @@ static void expect_keys(struct ko_session *session)
     const size_t fill = ko_buffer_fill(keys);
     const int64_t left = ko_table_count(session->service->table) - (int64_t)session->scan.done;
 
-    if (fill > COPIED_AT_ONCE && keys->expected == 0 && left > 0)
+    if (fill > KO_LARGE_FROM && keys->expected == 0 && left > 0)
         ko_buffer_expect(keys, fill / session->scan.done * (size_t)left * 9 / 8 + fill);
 }
 
@@ -412,7 +371,7 @@ static int give_keys(struct ko_session *session)
 {
     struct ko_buffer *keys = &session->listing.keys;
     const size_t fill = ko_buffer_fill(keys);
-    const size_t part = fill < COPIED_AT_ONCE ? fill : COPIED_AT_ONCE;
+    const size_t part = fill < KO_LARGE_FROM ? fill : KO_LARGE_FROM;
     int err = ko_buffer_reserve(&session->out, part);
 
     if (err)

@@ -35,10 +35,10 @@ static void append_in_place(struct ko_table *table, struct ko_entry *entry, kolo
 /* Moves a small value, or one for which there is not room twice. */
 static int widen(struct ko_table *table, struct ko_entry *entry, size_t room)
 {
-    const size_t more = room - entry->value_room;
+    const size_t more = entry->view ? room : room - entry->value_room;
     char *wider;
 
-    if (more > table->cap - table->used)
+    if (entry->view || more > table->cap - table->used) /* who reads it keeps what it has */
         return ko_table_fail_full(table, more);
     wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(entry->value, room);
     if (!wider)
@@ -79,18 +79,16 @@ static int move_some(struct ko_table *table, struct ko_entry *entry, size_t nbyt
 {
     struct ko_move *move = entry->move;
     size_t left = entry->value_nbytes - move->filled;
-    char *old = entry->value;
-    size_t part = left < nbytes ? left : nbytes;
+    const size_t part = left < nbytes ? left : nbytes;
 
-    memcpy(move->value + move->filled, old + move->filled, part);
+    memcpy(move->value + move->filled, entry->value + move->filled, part);
     move->filled += part;
     if (part < left)
         return KO_AGAIN;
+    ko_entry_leave_value(table, entry);
     entry->value = move->value;
-    move->value = old;
-    part = entry->value_room;
     entry->value_room = move->room;
-    move->room = part;
+    move->value = NULL;
     ko_entry_end_move(table, entry);
     return KOLO_OK;
 }

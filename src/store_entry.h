@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * store_entry.h: the inside of a table, for the files that make it up: store_table.c has the keys
- * and their values, store_append.c makes values longer, store_waits.c has all that happens when a
- * key changes. Threads as store_table.h
- * says.
+ * and their values, store_append.c makes values longer, store_views.c keeps those that are read,
+ * store_waits.c has all that happens when a key changes. Threads as store_table.h says.
  */
 #ifndef KO_STORE_ENTRY_H
 #define KO_STORE_ENTRY_H
@@ -32,8 +31,16 @@ struct ko_sight {
 
 struct ko_item {
     STAILQ_ENTRY(ko_item) link;
-    size_t nbytes;
-    char data[];
+    char *value;
+    size_t nbytes; /* its memory has one more */
+};
+
+/* The memory of a value that is read in pieces. */
+struct ko_view {
+    struct ko_entry *entry; /* whose value it is; NULL: nobody's any more */
+    char *memory;
+    size_t room; /* of that, once it is nobody's */
+    size_t nusers;
 };
 
 /* Of a value that moves to where it has more room. */
@@ -55,6 +62,7 @@ struct ko_entry {
     char *value;                     /* NULL: none */
     size_t value_nbytes, value_room; /* room: of its memory */
     struct ko_move *move;            /* NULL: it stays where it is */
+    struct ko_view *view;            /* of it; NULL: nobody reads it in pieces */
     size_t key_nbytes;
     char key[];
 };
@@ -74,6 +82,9 @@ int ko_table_fail_full(const struct ko_table *table, size_t nbytes);
 void *ko_table_take(struct ko_table *table, size_t nbytes);
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
 
+/* A value's memory, a copy of these bytes; NULL after ko_fail. */
+char *ko_table_make_of(struct ko_table *table, kolo_bytes value);
+
 struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key);
 /* Makes it if need be; NULL after ko_fail. */
 struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key);
@@ -85,6 +96,9 @@ void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);
 
 /* The key has a value, or a longer one: wakes all who wait for that. */
 void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry);
+
+/* The value's memory is the entry's no more: it is given back, or left to who reads it. */
+void ko_entry_leave_value(struct ko_table *table, struct ko_entry *entry);
 
 /* The value will not be there any more, or has moved. */
 void ko_entry_end_move(struct ko_table *table, struct ko_entry *entry);

@@ -277,7 +277,8 @@ int ko_session_run(struct ko_session *session)
     if (session->is_swamped)
         return ko_fail(KOLO_E_NOMEM, "a client watches keys and does not read of them");
     session->left = TURN;
-    while (!err && session->left > 0 && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND) {
+    while (!err && session->left > 0 &&
+           (session->giving.is_on || ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)) {
         if (session->deferred && !session->awake) {
             err = look_for_cancel(session);
             continue;
@@ -367,6 +368,10 @@ bool ko_session_close_some(struct ko_session *session)
     ko_will_carry_out(&session->will, session->service->table);
     ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
     session->making.value = NULL;
+    ko_table_unview(session->service->table, session->giving.view);
+    ko_table_unview(session->service->table, session->comparing.view);
+    session->giving.view = session->comparing.view = NULL;
+    session->giving.is_on = false;
     ko_buffer_free(&session->in);
     ko_buffer_free(&session->out);
     ko_buffer_free(&session->listing.keys);

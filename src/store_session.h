@@ -21,14 +21,15 @@
  *
  * A session is run in turns of some microseconds, so that others wait no longer for it however much
  * a client sends at once. A turn counts what it does rather than look at a clock. It may end
- * between two messages, and within a message between two keys of a list: others may see a part of a
- * MULTI_SET, and a CHECK says of each key whether it was there when it was looked at. A LIST_KEYS
- * has each key that is there all the while, and may have one that comes or goes meanwhile.
+ * between two messages, within a message between two keys of a list, and within a large value:
+ * others may see a part of a MULTI_SET, but a value whole or not at all. A CHECK says of each key
+ * whether it was there when it was looked at. A LIST_KEYS has each key that is there all the while,
+ * and may have one that comes or goes meanwhile.
  *
  * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
  * nothing behind them is looked at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a
- * client of 1.13 that watches keys,
- * updates go out unasked. A client's WILL, which is kolo's own, is appended when it has gone.
+ * client of 1.13 that watches keys updates go out unasked. A client's WILL, which is kolo's own, is
+ * appended when it has gone.
  */
 #ifndef KO_STORE_SESSION_H
 #define KO_STORE_SESSION_H
@@ -74,7 +75,16 @@ struct ko_session {
     struct {
         char *value; /* of the table; NULL: none */
         size_t nbytes, filled;
-    } making; /* a large value of a SET, which is copied in turns */
+    } making; /* a large value, which is copied in turns to where it is to be */
+    struct {
+        bool is_on;
+        struct ko_view *view; /* NULL: it is of the message */
+        size_t nbytes, given;
+    } giving; /* a large value, which the reply gets in turns */
+    struct {
+        struct ko_view *view; /* NULL: nothing is */
+        size_t nbytes;        /* that are equal */
+    } comparing;              /* a large value, by a COMPARE_SET */
     struct {
         struct ko_buffer keys; /* that have not been given yet */
         size_t place;

@@ -194,7 +194,7 @@ static void drop_value(struct ko_table *table, struct ko_entry *entry)
     if (entry->value)
         table->nvalues--;
     ko_entry_end_move(table, entry);
-    ko_table_give(table, entry->value, entry->value_room);
+    ko_entry_leave_value(table, entry);
     entry->value = NULL;
     entry->value_nbytes = entry->value_room = 0;
 }
@@ -258,18 +258,22 @@ void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes)
     ko_table_give(table, made, nbytes + 1);
 }
 
+char *ko_table_make_of(struct ko_table *table, kolo_bytes value)
+{
+    char *made = ko_table_make(table, value.nbytes);
+
+    if (made && value.nbytes > 0)
+        memcpy(made, value.data, value.nbytes);
+    return made;
+}
+
 /* The value may lie in the old one. */
 int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
-    char *made = ko_table_make(table, value.nbytes);
-    int err;
+    char *made = ko_table_make_of(table, value);
+    int err = made ? ko_table_set_made(table, key, made, value.nbytes) : KOLO_E_NOMEM;
 
-    if (!made)
-        return KOLO_E_NOMEM;
-    if (value.nbytes > 0)
-        memcpy(made, value.data, value.nbytes);
-    err = ko_table_set_made(table, key, made, value.nbytes);
-    if (err)
+    if (made && err)
         ko_table_unmake(table, made, value.nbytes);
     return err;
 }

@@ -18,6 +18,7 @@
 
 struct ko_table;
 struct ko_watch;
+struct ko_view;
 struct ko_sight;
 struct ko_entry;
 
@@ -51,6 +52,14 @@ void ko_table_free(struct ko_table *table);
 
 /* False if absent. *value points into the table and is valid until the next change. */
 bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
+/* The memory of the value that the key has, whose bytes stay as they are until ko_table_unview, so
+ * that they can be read in pieces, between which others may change the table. Of views there may be
+ * several. NULL after ko_fail: no memory for that. ko_table_unview is safe on NULL. */
+struct ko_view *ko_table_view(struct ko_table *table, kolo_bytes key);
+const char *ko_view_data(const struct ko_view *view);
+/* Whether it still is the key's; it may have become longer. */
+bool ko_view_is_current(const struct ko_view *view);
+void ko_table_unview(struct ko_table *table, struct ko_view *view);
 /* True if the key has a value or a queue. */
 bool ko_table_has(const struct ko_table *table, kolo_bytes key);
 /* The keys that have a value; those with a queue alone do not count. */
@@ -97,10 +106,15 @@ bool ko_table_delete(struct ko_table *table, kolo_bytes key);
 /* Puts value at the queue's end. Wakes all who wait for the key, but of the poppers only the one
  * that came first. */
 int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value);
+/* The same of one that ko_table_make has made, as with ko_table_set_made. */
+int ko_table_queue_push_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
 /* How many values the queue has; if any, *value is the first, valid until the next change. */
 int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
 /* Drops the first; there must be one. */
 void ko_table_queue_pop(struct ko_table *table, kolo_bytes key);
+/* The same, but that its value may be read, in pieces, until ko_table_unview. NULL after ko_fail,
+ * and nothing is dropped. */
+struct ko_view *ko_table_queue_take(struct ko_table *table, kolo_bytes key);
 
 /* KOLO_OK if all keys exist. KO_AGAIN: waiter->wake will be called once, when each missing key has
  * been stored at least once from now on. A popper of one key that a queue's value has woken has a

@@ -180,23 +180,32 @@ int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size, struc
 
 /* ---- queues ------------------------------------------------------------------------------- */
 
-int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+int ko_table_queue_push_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes)
 {
-    struct ko_item *item = ko_table_take(table, sizeof *item + value.nbytes);
+    struct ko_item *item = ko_table_take(table, sizeof *item);
     struct ko_entry *entry = item ? ko_table_find_or_make(table, key) : NULL;
 
     if (!entry) {
-        ko_table_give(table, item, sizeof *item + value.nbytes);
+        ko_table_give(table, item, sizeof *item);
         return KOLO_E_NOMEM;
     }
-    item->nbytes = value.nbytes;
-    if (value.nbytes > 0)
-        memcpy(item->data, value.data, value.nbytes);
+    item->value = made;
+    item->nbytes = nbytes;
     STAILQ_INSERT_TAIL(&entry->queue, item, link);
     entry->nqueued++;
     ko_entry_wake_all(table, &entry->waits);
     wake_poppers(entry);
     return KOLO_OK;
+}
+
+int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+{
+    char *made = ko_table_make_of(table, value);
+    int err = made ? ko_table_queue_push_made(table, key, made, value.nbytes) : KOLO_E_NOMEM;
+
+    if (made && err)
+        ko_table_unmake(table, made, value.nbytes);
+    return err;
 }
 
 int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_bytes *value)
@@ -206,7 +215,7 @@ int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_
 
     if (!item)
         return 0;
-    *value = (kolo_bytes){item->data, item->nbytes};
+    *value = (kolo_bytes){item->value, item->nbytes};
     return (int64_t)entry->nqueued;
 }
 
@@ -216,7 +225,8 @@ static void drop_first(struct ko_table *table, struct ko_entry *entry)
 
     STAILQ_REMOVE_HEAD(&entry->queue, link);
     entry->nqueued--;
-    ko_table_give(table, item, sizeof *item + item->nbytes);
+    ko_table_give(table, item->value, item->nbytes + 1);
+    ko_table_give(table, item, sizeof *item);
 }
 
 void ko_table_queue_pop(struct ko_table *table, kolo_bytes key)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * What strangers may send to a store server, without sockets. The first byte of the input says how
- * much memory there is, and whether old clients may have a second connection; then come pieces,
- * each behind a byte that says whose of four clients it is and how long. A piece of no length hangs
- * up: the next one begins a new connection. Build it with -fsanitize=fuzzer, or call it as
- * tests/test_store_fuzz.c does.
+ * much memory there is, whether old clients may have a second connection, and whether clients have
+ * one turn for each piece or as many as they need; then come pieces, each behind a byte that says
+ * whose of four clients it is and how long. A piece of no length hangs up: the next one begins a
+ * new connection. Build it with -fsanitize=fuzzer, or call it as tests/test_store_fuzz.c does.
  */
 #include "store_session.h"
 
@@ -14,12 +14,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 enum { CLIENTS = 4, WHOLE_REST = 63 };
-enum { IS_TIGHT_TABLE = 1, IS_TIGHT_BUFFERS = 2, IS_LISTED = 4, IS_OF_TWO = 8 };
+enum { IS_TIGHT_TABLE = 1, IS_TIGHT_BUFFERS = 2, IS_LISTED = 4, IS_OF_TWO = 8, IS_BY_TURNS = 16 };
 enum { TIGHT_TABLE = 2 << 10, TABLE = 1 << 20, TIGHT_BUFFERS = 4 << 10, BUFFERS = 4 << 20 };
 
 struct client {
     struct ko_session session; /* first, so that a session is its client */
-    bool is_open, is_woken;
+    bool is_open, is_woken, has_one_turn;
 };
 
 static void wake_client(struct ko_session *session)
@@ -34,14 +34,14 @@ static void hang_up(struct client *client)
     client->is_open = false;
 }
 
-/* Runs it; a client that is to be cut off is. False if it is no more. */
+/* Runs it, for a turn or more; a client that is to be cut off is. False if it is no more. */
 static bool run(struct client *client)
 {
     client->is_woken = false;
     do
         if (ko_session_run(&client->session))
             hang_up(client);
-    while (client->is_open && client->session.has_more);
+    while (client->is_open && client->session.has_more && !client->has_one_turn);
     return client->is_open;
 }
 
@@ -74,6 +74,14 @@ static bool has_other_half(struct ko_session *session, enum ko_half half)
     (void)session;
     (void)half;
     return true;
+}
+
+/* The next turn of those that have more to do. */
+static void run_others(struct client *clients, const struct client *client)
+{
+    for (int i = 0; i < CLIENTS; i++)
+        if (&clients[i] != client && clients[i].is_open && clients[i].session.has_more)
+            run(&clients[i]);
 }
 
 /* What one piece has set off at the others, and what that sets off. */
@@ -110,6 +118,7 @@ static void take_piece(struct ko_service *service, struct client *clients, const
         feed(client, *data, n);
     else
         hang_up(client);
+    run_others(clients, client);
     run_woken(clients);
     *data += n;
     *nbytes -= n;
@@ -177,7 +186,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     if (ko_table_open(first & IS_TIGHT_TABLE ? TIGHT_TABLE : TABLE, &service.table))
         return 0;
     for (int i = 0; i < CLIENTS; i++)
-        clients[i].is_open = clients[i].is_woken = false;
+        clients[i] = (struct client){.has_one_turn = first & IS_BY_TURNS};
     while (nbytes > 0)
         take_piece(&service, clients, &data, &nbytes);
     if (first & IS_LISTED)

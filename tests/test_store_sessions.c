@@ -294,7 +294,7 @@ static void test_multi_get_in_pieces(void **state)
     store_asks(sets, "08" X);
     store_gets(sets, ONE);
     ko_buffer_consume(&reads->out, 3 * (8 + LARGE));
-    assert_int_equal(ko_session_run(reads), KOLO_OK);
+    assert_int_equal(store_run(reads), KOLO_OK);
     assert_int_equal(ko_buffer_fill(&reads->out), 8 + LARGE);
     assert_int_equal(ko_wire_u64(ko_buffer_bytes(&reads->out)), LARGE);
     ko_buffer_consume(&reads->out, 8 + LARGE);

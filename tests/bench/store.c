@@ -549,6 +549,8 @@ int main(int argc, char **argv)
                    {"honest p99 / quiet p99: a slow reader", be_slow, false},
                    {"honest p99 / quiet p99: small sets at once", be_many_sets, false},
                    {"honest p99 / quiet p99: appends to 4 MiB", be_many_appends, false},
+                   {"honest p99 / quiet p99: gets of 4 MiB", be_many_gets, false},
+                   {"honest p99 / quiet p99: a queue's values of 4 MiB", be_queue, false},
                    {"honest p99 / quiet p99: sets of 131072 keys", be_multi_set, false},
                    {"honest p99 / quiet p99: checks of 131072 keys", be_check, false},
                    {"honest p99 / quiet p99: waits for 131072 keys", be_wait, false},

@@ -74,21 +74,50 @@ static void be_many_sets(int port)
     flood(port, bytes, (size_t)(at - bytes));
 }
 
+/* Stores a large value under a key, or at its queue's end. */
+static char *put_large(char *at, char opcode, const char *name)
+{
+    *at++ = opcode;
+    at = put_u64(put_key(at, name, 0), LARGE);
+    memset(at, 'x', LARGE);
+    return at + LARGE;
+}
+
 /* A large value, and bytes one by one behind it. */
 static void be_many_appends(int port)
 {
     char *bytes = new_flood();
-    char *at = bytes;
+    char *at = put_large(bytes, 1, "a");
 
-    *at++ = 1;
-    at = put_u64(put_key(at, "a", 0), LARGE);
-    memset(at, 'x', LARGE);
-    at += LARGE;
     for (size_t i = 0; i < LISTED; i++) {
         *at++ = 9;
         at = put_u64(put_key(at, "a", 0), 1);
         *at++ = 'y';
     }
+    flood(port, bytes, (size_t)(at - bytes));
+}
+
+/* A large value, asked for over and over. */
+static void be_many_gets(int port)
+{
+    char *bytes = new_flood();
+    char *at = put_large(bytes, 1, "g");
+
+    for (size_t i = 0; i < 100; i++) {
+        *at++ = 3;
+        at = put_key(at, "g", 0);
+    }
+    flood(port, bytes, (size_t)(at - bytes));
+}
+
+/* Large values, into a queue and out of it. */
+static void be_queue(int port)
+{
+    char *bytes = new_flood();
+    char *at = put_large(bytes, 14, "q");
+
+    *at++ = 15;
+    at = put_key(at, "q", 0);
     flood(port, bytes, (size_t)(at - bytes));
 }
 

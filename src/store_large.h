@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store_large.h: of a store's session, what it does with large values in turns: others are served
+ * between them, and may do with the keys what they like. KO_AGAIN: its turn is over, the same call
+ * goes on with it in the next one. Threads as store_session.h says.
+ */
+#ifndef KO_STORE_LARGE_H
+#define KO_STORE_LARGE_H
+
+#include "store_session.h"
+
+/* Bytes up to which a value is copied at once, and of a larger one at a time. */
+enum { KO_LARGE_FROM = 16 << 10 };
+
+/* What puts a value in its place, and one that ko_table_make has made. */
+typedef int (*ko_large_put_value)(struct ko_table *table, kolo_bytes key, kolo_bytes value);
+typedef int (*ko_large_put_made)(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
+
+/* Puts the value, behind its key at *at, which moves past them. */
+int ko_large_put(struct ko_session *session, const uint8_t **at, ko_large_put_value put,
+                 ko_large_put_made put_it);
+
+/* Replies with a value, large or not. view: what keeps it, the session's from now on; NULL: it is
+ * part of the message. ko_large_go_on is for the next turns, while session->giving.is_on. */
+int ko_large_give(struct ko_session *session, struct ko_view *view, kolo_bytes value);
+int ko_large_go_on(struct ko_session *session, const char *value);
+
+/* Replies with the key's value, or goes on with that. Without memory for a view it goes at once. */
+int ko_large_give_value(struct ko_session *session, kolo_bytes key);
+
+/* As ko_table_compare_set, but replies nothing. */
+int ko_large_compare_set(struct ko_session *session, kolo_bytes key, kolo_bytes expected,
+                         kolo_bytes desired);
+
+#endif
