@@ -756,7 +756,7 @@ inject() {
 
 @test "what the system refuses is said: 125, and no rank stays" {
     local what
-    for what in clone:error=EAGAIN:when=2 pipe2:error=EMFILE:when=1 pipe2:error=EMFILE:when=6 \
+    for what in clone:error=EAGAIN:when=2 pipe2:error=EMFILE:when=1 pipe2:error=EMFILE:when=2 pipe2:error=EMFILE:when=7 \
         signalfd4:error=EMFILE epoll_create1:error=EMFILE bind:error=EACCES \
         /^p?poll$:error=ENOMEM:when=1; do
         inject $what -n 3 sh -c 'echo $$ >>"$0/pids"; exec sleep 1000' "$D"

@@ -366,14 +366,13 @@ static int set_up(struct job *job)
     if (options->nnodes > 1)
         gethostname(job->host, sizeof job->host);
     job->signal_fd = ko_signals_open(-1, false, &job->old_mask);
-    ko_joins_open(&job->joins);
     job->ends_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (job->signal_fd < 0 || job->ends_fd < 0 || !ko_joins_open(&job->joins))
+        return -1;
     job->polls.list[KO_POLL_SIGNALS] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
     job->polls.list[KO_POLL_ENDS] = (struct pollfd){.fd = job->ends_fd, .events = POLLIN};
     job->polls.list[KO_POLL_JOINS] = (struct pollfd){.fd = job->joins.fds[0], .events = POLLIN};
-    if (job->signal_fd < 0 || job->ends_fd < 0 || ko_token_hold(options, &job->token))
-        return -1;
-    return 0;
+    return ko_token_hold(options, &job->token);
 }
 
 static int take_port(struct job *job)

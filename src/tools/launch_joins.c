@@ -12,13 +12,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void ko_joins_open(struct ko_joins *joins)
+bool ko_joins_open(struct ko_joins *joins)
 {
-    joins->path[0] = '\0';
-    if (pipe2(joins->fds, O_CLOEXEC | O_NONBLOCK))
-        joins->fds[0] = joins->fds[1] = -1; /* then nobody says anything */
-    else
-        ko_joins_path(joins->fds[1], joins->path);
+    if (pipe2(joins->fds, O_CLOEXEC | O_NONBLOCK)) {
+        joins->fds[0] = joins->fds[1] = -1;
+        return false;
+    }
+    ko_joins_path(joins->fds[1], joins->path);
+    return true;
 }
 
 void ko_joins_close(struct ko_joins *joins)

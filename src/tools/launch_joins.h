@@ -11,11 +11,12 @@
 struct ko_worker;
 
 struct ko_joins {
-    int fds[2];               /* of a pipe; -1: there is none, and nobody says anything */
-    char path[KO_JOINS_PATH]; /* KOLORUN_JOINS; "" */
+    int fds[2];               /* of a pipe; -1: none */
+    char path[KO_JOINS_PATH]; /* KOLORUN_JOINS */
 };
 
-void ko_joins_open(struct ko_joins *joins);
+/* False with errno set. */
+bool ko_joins_open(struct ko_joins *joins);
 void ko_joins_close(struct ko_joins *joins);
 
 /* Takes in what the ranks of an attempt have said since. size is that of the world. */
