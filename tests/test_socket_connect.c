@@ -138,7 +138,7 @@ static void test_families_take_turns(void **state)
 
 static void test_causes(void **state)
 {
-    ko_deadline limit = ko_deadline_in(300);
+    ko_deadline limit = ko_deadline_in(2000);
     struct book book = {0};
     struct hole hole;
     char cause[200] = "";
