@@ -120,16 +120,21 @@ static bool widen(struct ko_buffer *buffer, size_t room)
     return true;
 }
 
+/* At least half as much again, so that many fields, one behind the other, seldom move it. */
 void ko_buffer_expect(struct ko_buffer *buffer, size_t nbytes)
 {
     struct ko_budget *budget = buffer->budget;
+    const size_t wider = buffer->room + buffer->room / 2;
+    size_t room = buffer->tail + nbytes, more;
 
-    if (buffer->tail + nbytes <= buffer->room || nbytes > budget->cap - budget->expected)
+    if (room <= buffer->room)
         return;
-    if (!widen(buffer, buffer->tail + nbytes))
+    room = room > wider ? room : wider;
+    more = room - buffer->room;
+    if (more > budget->cap - budget->expected || !widen(buffer, room))
         return;
-    buffer->expected += nbytes;
-    budget->expected += nbytes;
+    buffer->expected += more;
+    budget->expected += more;
 }
 
 static void move_to_front(struct ko_buffer *buffer)
