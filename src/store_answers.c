@@ -55,7 +55,7 @@ static int answer_validate(struct ko_session *session, const uint8_t *args)
 
 static int answer_set(struct ko_session *session, const uint8_t *args)
 {
-    return ko_large_put(session, &args, ko_table_set, ko_table_set_made);
+    return ko_large_put(session, &args, ko_table_set_made);
 }
 
 static int answer_append(struct ko_session *session, const uint8_t *args)
@@ -253,7 +253,7 @@ static int answer_multi_set(struct ko_session *session, const uint8_t *args)
         if (session->left <= 0)
             return KO_AGAIN;
         at = next_item(session, args);
-        err = ko_large_put(session, &at, ko_table_set, ko_table_set_made);
+        err = ko_large_put(session, &at, ko_table_set_made);
         if (err)
             return err;
         finish_item(session, args, at);
@@ -290,7 +290,7 @@ static int answer_ping(struct ko_session *session, const uint8_t *args)
 
 static int answer_queue_push(struct ko_session *session, const uint8_t *args)
 {
-    return ko_large_put(session, &args, ko_table_queue_push, ko_table_queue_push_made);
+    return ko_large_put(session, &args, ko_table_queue_push_made);
 }
 
 static int answer_queue_pop(struct ko_session *session, const uint8_t *args)

@@ -82,9 +82,6 @@ int ko_table_fail_full(const struct ko_table *table, size_t nbytes);
 void *ko_table_take(struct ko_table *table, size_t nbytes);
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
 
-/* A value's memory, a copy of these bytes; NULL after ko_fail. */
-char *ko_table_make_of(struct ko_table *table, kolo_bytes value);
-
 struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key);
 /* Makes it if need be; NULL after ko_fail. */
 struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key);

@@ -38,8 +38,7 @@ static int make_value(struct ko_session *session, kolo_bytes value)
     return KOLO_OK;
 }
 
-int ko_large_put(struct ko_session *session, const uint8_t **at, ko_large_put_value put,
-                 ko_large_put_made put_it)
+int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_made put)
 {
     struct ko_table *table = session->service->table;
     kolo_bytes key = ko_list_next(at);
@@ -47,10 +46,10 @@ int ko_large_put(struct ko_session *session, const uint8_t **at, ko_large_put_va
     int err;
 
     if (value.nbytes <= KO_LARGE_FROM)
-        return put(table, key, value);
+        return ko_table_put(table, key, value, put);
     err = make_value(session, value);
     if (!err)
-        err = put_it(table, key, session->making.value, value.nbytes);
+        err = put(table, key, session->making.value, value.nbytes);
     if (!err)
         session->making.value = NULL;
     return err;

@@ -12,13 +12,8 @@
 /* Bytes up to which a value is copied at once, and of a larger one at a time. */
 enum { KO_LARGE_FROM = 16 << 10 };
 
-/* What puts a value in its place, and one that ko_table_make has made. */
-typedef int (*ko_large_put_value)(struct ko_table *table, kolo_bytes key, kolo_bytes value);
-typedef int (*ko_large_put_made)(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
-
 /* Puts the value, behind its key at *at, which moves past them. */
-int ko_large_put(struct ko_session *session, const uint8_t **at, ko_large_put_value put,
-                 ko_large_put_made put_it);
+int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_made put);
 
 /* Replies with a value, large or not. view: what keeps it, the session's from now on; NULL: it is
  * part of the message. ko_large_go_on is for the next turns, while session->giving.is_on. */

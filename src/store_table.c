@@ -258,24 +258,25 @@ void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes)
     ko_table_give(table, made, nbytes + 1);
 }
 
-char *ko_table_make_of(struct ko_table *table, kolo_bytes value)
+/* The value may lie in the old one. */
+int ko_table_put(struct ko_table *table, kolo_bytes key, kolo_bytes value, ko_table_put_made put)
 {
     char *made = ko_table_make(table, value.nbytes);
+    int err;
 
-    if (made && value.nbytes > 0)
+    if (!made)
+        return KOLO_E_NOMEM;
+    if (value.nbytes > 0)
         memcpy(made, value.data, value.nbytes);
-    return made;
-}
-
-/* The value may lie in the old one. */
-int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
-{
-    char *made = ko_table_make_of(table, value);
-    int err = made ? ko_table_set_made(table, key, made, value.nbytes) : KOLO_E_NOMEM;
-
-    if (made && err)
+    err = put(table, key, made, value.nbytes);
+    if (err)
         ko_table_unmake(table, made, value.nbytes);
     return err;
+}
+
+int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value)
+{
+    return ko_table_put(table, key, value, ko_table_set_made);
 }
 
 /* Strictly [-]digits that fit. */

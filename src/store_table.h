@@ -87,6 +87,9 @@ int ko_table_set(struct ko_table *table, kolo_bytes key, kolo_bytes value);
 char *ko_table_make(struct ko_table *table, size_t nbytes);
 int ko_table_set_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
 void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes);
+/* ko_table_set_made, or what takes a value over as it does; and the whole of that at once. */
+typedef int (*ko_table_put_made)(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
+int ko_table_put(struct ko_table *table, kolo_bytes key, kolo_bytes value, ko_table_put_made put);
 /* The tail lies in no value. KOLO_E_INVALID if the value would become longer than
  * KO_STORE_VALUE_MAX. */
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail);

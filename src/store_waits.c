@@ -200,12 +200,7 @@ int ko_table_queue_push_made(struct ko_table *table, kolo_bytes key, char *made,
 
 int ko_table_queue_push(struct ko_table *table, kolo_bytes key, kolo_bytes value)
 {
-    char *made = ko_table_make_of(table, value);
-    int err = made ? ko_table_queue_push_made(table, key, made, value.nbytes) : KOLO_E_NOMEM;
-
-    if (made && err)
-        ko_table_unmake(table, made, value.nbytes);
-    return err;
+    return ko_table_put(table, key, value, ko_table_queue_push_made);
 }
 
 int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_bytes *value)

@@ -197,7 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     check_numbering(KO_WIRE_1_13, first);
     for (int i = 0; i < CLIENTS; i++)
         hang_up(&clients[i]);
-    if (service.budget.used != 0)
+    if (service.budget.used != 0 || service.budget.expected != 0)
         abort();
     ko_table_free(service.table);
     return 0;

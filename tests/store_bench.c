@@ -25,6 +25,7 @@ void store_bench_close(struct store_bench *bench)
     for (int i = 0; i < STORE_CLIENTS; i++)
         ko_session_close(&bench->clients[i]);
     assert_int_equal(bench->service.budget.used, 0);
+    assert_int_equal(bench->service.budget.expected, 0);
     ko_table_free(bench->service.table);
 }
 
