@@ -26,11 +26,7 @@ struct ko_extent {
 /* Blocks that one of n ranks has of IN and OUT. */
 static inline size_t ko_blocks_of(enum ko_collective what, size_t n)
 {
-    const bool has_all_in =
-        what == KO_REDUCE_SCATTER || what == KO_ALL_TO_ALL || what == KO_SCATTER;
-    const bool has_all_out = what == KO_ALL_GATHER || what == KO_ALL_TO_ALL || what == KO_GATHER;
-
-    return (has_all_in ? n : 1) + (has_all_out ? n : 1);
+    return (ko_has_blocks(what, false) ? n : 1) + (ko_has_blocks(what, true) ? n : 1);
 }
 
 /* Whether a result will have left the cache before it is read again: by measurement, if the call
