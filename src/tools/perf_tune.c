@@ -35,6 +35,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -309,12 +310,14 @@ static pid_t start_process(struct shared *shared, int number, int nrounds)
                           .n = NRANKS,
                           .nrounds = nrounds,
                           .status = KOLO_E_SYSTEM,
-                          .text = "a process that was to measure has not",
+                          .text = "a process that was to measure ended before it had",
                           .measure = measure_reading,
                           .times = number ? NULL : &shared->times};
     pid = fork();
     if (!pid)
         be_process(shared, rank);
+    if (pid < 0)
+        snprintf(rank->text, sizeof rank->text, "no process to measure with: %s", strerror(errno));
     return pid;
 }
 
