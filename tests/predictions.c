@@ -3,6 +3,7 @@
 
 #include "layout.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,17 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+struct ko_costs free_costs(void)
+{
+    return (struct ko_costs){.cores = 1e6, .spin = 1e12};
+}
+
+void assert_close(double got, double want, double tolerance)
+{
+    if (fabs(got - want) > tolerance * fabs(want) + 1e-9)
+        fail_msg("%g instead of %g", got, want);
+}
 
 const struct ko_paper_text *predicted_text(enum ko_collective what, const char *name)
 {

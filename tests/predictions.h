@@ -10,6 +10,12 @@
 
 enum { PREDICTED_SLICE = 1024, PREDICTED_SLOTS = 8, PREDICTED_ELEMENT = 4 };
 
+/* Nothing but what the caller adds. */
+struct ko_costs free_costs(void);
+
+/* Within this part of what is wanted. */
+void assert_close(double got, double want, double tolerance);
+
 const struct ko_paper_text *predicted_text(enum ko_collective what, const char *name);
 
 /* The simulation of a call, to be changed, and what it says; that frees its hosts. */
