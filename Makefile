@@ -387,16 +387,25 @@ THREADED = $(patsubst tests/%.c,%,$(shell grep -li thread $(wildcard $(TESTS:%=t
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
 TSAN := -fsanitize=thread
 
+IN_ASAN = ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS $(MAKE) --no-print-directory BUILD=$(BUILD)/asan \
+          IMAGES=$(BUILD) SAN="$(ASAN)" CFLAGS="-O1 -g1" TESTS="$(INSTRUMENTED)"
+IN_TSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan IMAGES=$(BUILD) SAN="$(TSAN)" CFLAGS="-O1 -g1" \
+          TESTS="$(THREADED)"
+
 .PHONY: check-asan
 check-asan: ## run them under AddressSanitizer and UBSan, in build/asan
-	$(Q)ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS \
-	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan IMAGES=$(BUILD) SAN="$(ASAN)" CFLAGS="-O1 -g1" \
-	    TESTS="$(INSTRUMENTED)" check
+	$(Q)$(IN_ASAN) check
 
 .PHONY: check-tsan
 check-tsan: ## run those with threads under ThreadSanitizer, in build/tsan
-	$(if $(THREADED),$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan IMAGES=$(BUILD) SAN="$(TSAN)" \
-	    CFLAGS="-O1 -g1" TESTS="$(THREADED)" check,@echo "no test has threads")
+	$(if $(THREADED),$(Q)$(IN_TSAN) check,@echo "no test has threads")
+
+# What these run, built.
+.PHONY: tests-asan tests-tsan
+tests-asan:
+	$(Q)$(IN_ASAN) all tests
+tests-tsan:
+	$(Q)$(IN_TSAN) tests
 
 $(BUILD)/interop/%: tests/interop/%.c $(STATIC)
 	@mkdir -p $(@D)
