@@ -106,21 +106,12 @@ int ko_paper_board_open(struct ko_paper_board *board, const struct ko_paper_call
     return err;
 }
 
-static void close_link(struct ko_paper_link *link)
-{
-    if (!link->slots)
-        return;
-    free(link->slots->values); /* one block for all slots, as is that of the clocks */
-    free(link->slots->clock);
-    free(link->slots);
-}
-
 void ko_paper_board_close(struct ko_paper_board *board)
 {
     const int n = board->call->n;
 
     for (int i = 0; board->links && i < n * n; i++)
-        close_link(&board->links[i]);
+        free(board->links[i].slots);
     for (int rank = 0; rank < n; rank++) {
         ko_paper_free(&board->players[rank].list);
         free(board->players[rank].memory);
@@ -185,16 +176,21 @@ static int check_loans(struct ko_paper_board *board, int rank, struct ko_part wh
     return KOLO_OK;
 }
 
+int ko_paper_write_at(struct ko_paper_board *board, int rank, enum buffer buffer,
+                      struct ko_part part, struct ko_paper_value **values)
+{
+    const size_t at = board->players[rank].places[buffer].at + part.at;
+    int err = ko_paper_at(board, rank, buffer, part, values);
+
+    return err ? err : check_loans(board, rank, (struct ko_part){at, part.count});
+}
+
 int ko_paper_put(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                  const struct ko_paper_value *values)
 {
-    struct ko_paper_player *player = &board->players[rank];
     struct ko_paper_value *to;
-    int err = ko_paper_at(board, rank, buffer, part, &to);
+    int err = ko_paper_write_at(board, rank, buffer, part, &to);
 
-    if (!err)
-        err = check_loans(board, rank,
-                          (struct ko_part){player->places[buffer].at + part.at, part.count});
     if (!err && part.count)
         memmove(to, values, part.count * sizeof *to);
     return err;

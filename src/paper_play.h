@@ -90,7 +90,11 @@ int ko_paper_at(struct ko_paper_board *board, int rank, enum buffer buffer, stru
 int ko_paper_read(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                   struct ko_paper_value **values);
 
-/* Puts values into a part of a buffer, unless one of it is lent. They may be the buffer's own. */
+/* The same to be written: nothing of it is lent. */
+int ko_paper_write_at(struct ko_paper_board *board, int rank, enum buffer buffer,
+                      struct ko_part part, struct ko_paper_value **values);
+
+/* Writes values there. They may be the buffer's own. */
 int ko_paper_put(struct ko_paper_board *board, int rank, enum buffer buffer, struct ko_part part,
                  const struct ko_paper_value *values);
 
