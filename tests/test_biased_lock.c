@@ -5,6 +5,7 @@
  */
 #include "biased_lock.h"
 
+#include "sanitized.h"
 #include "thread.h"
 
 #include <sched.h>
@@ -18,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { TURNS = 20000, THREADS = 4 };
+enum { TURNS = IS_EMULATED ? 2000 : 20000, THREADS = 4 };
 
 struct common {
     struct ko_biased_lock lock;
