@@ -4,7 +4,6 @@
  * wait for conditions or only try.
  */
 #include "biased_lock.h"
-
 #include "sanitized.h"
 #include "thread.h"
 
