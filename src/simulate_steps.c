@@ -1,20 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * A wire is looked up by its two ends once, while its steps are written; whoever carries them out
- * finds it by its number.
+ * A rank numbers the ends of wires in the order in which it first needs them, and its steps name
+ * them so: then ranks that do the same have the same steps, which are kept once. The two ends of a
+ * wire find each other when all ranks are written.
  */
 #include "simulate_steps.h"
 
 #include "costs.h"
 #include "status.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---- numbers of wires -------------------------------------------------------------------- */
+/* So many of the last lists are looked at for one that is the same. */
+enum { RECENT = 4096 };
 
-struct entry {
-    uint64_t key; /* 0: none */
-    uint32_t wire;
+static const uint32_t NONE = UINT32_MAX;
+
+/* Of a wire, at one of its two ranks. */
+struct end {
+    uint32_t gap;      /* from who sends to who receives, around */
+    uint32_t other;    /* the other end; while it is looked for, the next of the same receiver */
+    uint32_t messages; /* that are sent */
+    uint8_t link;      /* as in a step */
+    bool sends : 1, is_beside : 1, is_away : 1;
 };
 
 /* Where a slice lies. */
@@ -31,85 +41,29 @@ struct writer {
     int err;
     size_t element;
     struct ko_steps *steps;
-    struct entry *entries; /* a hash table */
-    size_t nentries;
+    struct end *ends; /* of all ranks, as many as the steps have */
+    size_t ends_room;
+    uint32_t *out, *in; /* by rank: the end to it, or from it, that was added last, and 1 */
+    uint32_t *recent;   /* by hash: a rank with such a list, and 1 */
 };
 
-/* Both halves of the key reach the upper bits of the product, and no others do. Wires of one length
- * to eight ranks in a row lie side by side: they are looked up one soon after the other. */
-static size_t hash(uint64_t key, size_t room)
+/* ---- ends of wires ----------------------------------------------------------------------- */
+
+/* Room for one item more; NULL without memory, and the items stay. */
+static void *make_room(void *items, size_t nitems, size_t nbytes, size_t *room)
 {
-    const uint64_t row = key >> 3;
+    const size_t most = *room ? 2 * *room : 4096;
+    void *grown = items;
 
-    return ((size_t)((row * 0x9e3779b97f4a7c15U) >> 33) << 3 | (size_t)(key & 7)) & (room - 1);
+    if (nitems < *room)
+        return items;
+    grown = realloc(items, most * nbytes);
+    if (grown)
+        *room = most;
+    else
+        ko_fail(KOLO_E_NOMEM, "no memory for %zu steps of a simulation", most);
+    return grown;
 }
-
-/* Where the key is, or would be. */
-static struct entry *entry_of(struct entry *entries, size_t room, uint64_t key)
-{
-    size_t at = hash(key, room);
-
-    while (entries[at].key && entries[at].key != key)
-        at = (at + 1) & (room - 1);
-    return &entries[at];
-}
-
-static int grow_entries(struct writer *w)
-{
-    const size_t old = w->nentries, most = old ? 4 * old : 256;
-    struct entry *entries = ko_alloc(most * sizeof *entries, "links of a simulation");
-
-    if (!entries)
-        return KOLO_E_NOMEM;
-    for (size_t i = 0; i < old; i++)
-        if (w->entries[i].key)
-            *entry_of(entries, most, w->entries[i].key) = w->entries[i];
-    free(w->entries);
-    w->entries = entries;
-    w->nentries = most;
-    return KOLO_OK;
-}
-
-static int add_wire(struct ko_steps *steps)
-{
-    if (steps->nwires == steps->wires_room) {
-        const size_t room = steps->wires_room ? 2 * steps->wires_room : 256;
-        uint32_t *grown = realloc(steps->messages, room * sizeof *grown);
-
-        if (!grown)
-            return ko_fail(KOLO_E_NOMEM, "no memory for %zu links of a simulation", room);
-        steps->messages = grown;
-        steps->wires_room = room;
-    }
-    steps->messages[steps->nwires++] = 0;
-    return KOLO_OK;
-}
-
-/* The wire from rank `from` to rank `to`, of which one is simulated: turned so that the receiver
- * is. */
-static int find_wire(struct writer *w, int from, int to, uint32_t *wire)
-{
-    const int n = w->call->n, receiver = to % w->period, gap = (to - from + n) % n;
-    const uint64_t key = ((uint64_t)(uint32_t)gap << 32 | (uint32_t)receiver) + 1;
-    struct entry *entry;
-    int err = KOLO_OK;
-
-    if (2 * w->steps->nwires >= w->nentries)
-        err = grow_entries(w);
-    if (err)
-        return err;
-    entry = entry_of(w->entries, w->nentries, key);
-    if (!entry->key) {
-        err = add_wire(w->steps);
-        if (err)
-            return err;
-        *entry = (struct entry){key, (uint32_t)(w->steps->nwires - 1)};
-    }
-    *wire = entry->wire;
-    return KOLO_OK;
-}
-
-/* ---- steps ------------------------------------------------------------------------------- */
 
 /* Where ranks share no memory, those of one host have no better links. */
 static uint8_t link_kind(const struct ko_hosts *hosts, int a, int b)
@@ -130,21 +84,135 @@ static bool is_beside(const struct writer *w, int other)
            ko_core_of(hosts, w->rank, w->ncores) == ko_core_of(hosts, other, w->ncores);
 }
 
-static int add_step(struct writer *w, struct ko_step step)
+static int add_end(struct writer *w, bool sends, int other)
+{
+    const int n = w->call->n;
+    const int gap = sends ? other - w->rank : w->rank - other;
+    struct end *ends = make_room(w->ends, w->steps->nends, sizeof *ends, &w->ends_room);
+
+    if (!ends)
+        return KOLO_E_NOMEM;
+    w->ends = ends;
+    if (w->steps->nends == NONE - 1)
+        return ko_fail(KOLO_E_NOMEM, "%u ends of links are more than a simulation can number",
+                       NONE - 1);
+    ends[w->steps->nends++] = (struct end){.gap = (uint32_t)(gap < 0 ? gap + n : gap),
+                                           .other = NONE,
+                                           .link = link_kind(w->call->hosts, w->rank, other),
+                                           .sends = sends,
+                                           .is_beside = is_beside(w, other),
+                                           .is_away = is_away(w, other)};
+    return KOLO_OK;
+}
+
+/* The rank's end of the wire to or from another. */
+static int find_end(struct writer *w, bool sends, int other, struct end **end)
+{
+    uint32_t *number = sends ? &w->out[other] : &w->in[other];
+
+    if (*number <= w->steps->scripts[w->rank].wires) { /* another rank's */
+        int err = add_end(w, sends, other);
+
+        if (err)
+            return err;
+        *number = (uint32_t)w->steps->nends;
+    }
+    *end = &w->ends[*number - 1];
+    return KOLO_OK;
+}
+
+/* Those that a rank receives by; `list`: the other ends. of[gap] is NONE before and after. */
+static void pair_ends(const struct writer *w, int rank, uint32_t list, uint32_t *of)
+{
+    const struct ko_script *scripts = w->steps->scripts;
+    struct end *ends = w->ends;
+
+    for (uint32_t i = list; i != NONE; i = ends[i].other)
+        of[ends[i].gap] = i;
+    for (size_t i = scripts[rank].wires; i < scripts[rank + 1].wires; i++)
+        if (!ends[i].sends)
+            ends[i].other = of[ends[i].gap];
+    for (uint32_t i = list, next; i != NONE; i = next) {
+        next = ends[i].other;
+        of[ends[i].gap] = NONE;
+        ends[i].other = NONE;
+    }
+    for (size_t i = scripts[rank].wires; i < scripts[rank + 1].wires; i++)
+        if (!ends[i].sends && ends[i].other != NONE)
+            ends[ends[i].other].other = (uint32_t)i;
+}
+
+/* Of a wire one rank stands for all: turned so that the receiver is simulated. */
+static void pair_all_ends(const struct writer *w)
+{
+    const struct ko_script *scripts = w->steps->scripts;
+    uint32_t *lists = w->out, *of = w->in;
+
+    for (int rank = 0; rank < w->call->n; rank++)
+        lists[rank] = of[rank] = NONE;
+    for (int rank = 0; rank < w->period; rank++)
+        for (size_t i = scripts[rank].wires; i < scripts[rank + 1].wires; i++) {
+            struct end *end = &w->ends[i];
+            const uint32_t receiver = ((uint32_t)rank + end->gap) % (uint32_t)w->period;
+
+            if (!end->sends)
+                continue;
+            end->other = lists[receiver];
+            lists[receiver] = (uint32_t)i;
+        }
+    for (int rank = 0; rank < w->period; rank++)
+        pair_ends(w, rank, lists[rank], of);
+}
+
+/* Numbers wires in the order of their first ends: those that are needed together lie together. */
+static int number_wires(const struct writer *w)
 {
     struct ko_steps *steps = w->steps;
 
-    if (steps->nsteps == steps->room) {
-        const size_t room = steps->room ? 2 * steps->room : 4096;
-        struct ko_step *grown = realloc(steps->steps, room * sizeof *grown);
+    steps->wires = ko_alloc_unset((steps->nends + 1) * sizeof *steps->wires, "links on paper");
+    steps->messages =
+        ko_alloc_unset((steps->nends + 1) * sizeof *steps->messages, "links on paper");
+    if (!steps->wires || !steps->messages)
+        return KOLO_E_NOMEM;
+    assert(w->ends || !steps->nends);
+    steps->wires[steps->nends] = 0; /* of copies by who has none */
+    for (size_t i = 0; i < steps->nends; i++) {
+        const struct end *end = &w->ends[i];
 
-        if (!grown)
-            return ko_fail(KOLO_E_NOMEM, "no memory for %zu steps of a simulation", room);
-        steps->steps = grown;
-        steps->room = room;
+        if (end->other < i) {
+            steps->wires[i] = steps->wires[end->other];
+            continue;
+        }
+        steps->wires[i] = (uint32_t)steps->nwires;
+        steps->messages[steps->nwires++] =
+            end->sends || end->other == NONE ? end->messages : w->ends[end->other].messages;
     }
+    return KOLO_OK;
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
+
+static int add_step(struct writer *w, struct ko_step step)
+{
+    struct ko_steps *steps = w->steps;
+    struct ko_step *grown = make_room(steps->steps, steps->nsteps, sizeof step, &steps->room);
+
+    if (!grown)
+        return KOLO_E_NOMEM;
+    steps->steps = grown;
     steps->steps[steps->nsteps++] = step;
     return KOLO_OK;
+}
+
+/* A step on a wire. */
+static int add_message(struct writer *w, struct ko_step step, const struct end *end, size_t count)
+{
+    step.link = end->link;
+    step.is_beside = end->is_beside;
+    step.is_away = end->is_away;
+    step.end = (uint32_t)((size_t)(end - w->ends) - w->steps->scripts[w->rank].wires);
+    step.nbytes = (uint32_t)(count * w->element);
+    return add_step(w, step);
 }
 
 /* What is copied at once does not stay, unless no verb writes there. */
@@ -156,32 +224,23 @@ static bool stays(const struct ko_paper_action *action)
 
 static int add_send(struct writer *w, enum ko_step_kind kind, const struct ko_paper_action *action)
 {
-    const int to = action->to;
-    struct ko_step step = {.kind = (uint8_t)kind,
-                           .stays = stays(action),
-                           .is_lent = action->is_lent,
-                           .link = link_kind(w->call->hosts, w->rank, to),
-                           .is_beside = is_beside(w, to),
-                           .is_away = is_away(w, to),
-                           .nbytes = (uint32_t)(action->mine.count * w->element)};
-    int err = find_wire(w, w->rank, to, &step.wire);
+    const struct ko_step step = {
+        .kind = (uint8_t)kind, .stays = stays(action), .is_lent = action->is_lent};
+    struct end *end;
+    int err = find_end(w, true, action->to, &end);
 
     if (err)
         return err;
-    w->steps->messages[step.wire]++;
-    return add_step(w, step);
+    end->messages++;
+    return add_message(w, step, end, action->mine.count);
 }
 
 static int add_receive(struct writer *w, enum ko_step_kind kind, int from, size_t count)
 {
-    struct ko_step step = {.kind = (uint8_t)kind,
-                           .link = link_kind(w->call->hosts, w->rank, from),
-                           .is_beside = is_beside(w, from),
-                           .is_away = is_away(w, from),
-                           .nbytes = (uint32_t)(count * w->element)};
-    int err = find_wire(w, from, w->rank, &step.wire);
+    struct end *end;
+    int err = find_end(w, false, from, &end);
 
-    return err ? err : add_step(w, step);
+    return err ? err : add_message(w, (struct ko_step){.kind = (uint8_t)kind}, end, count);
 }
 
 static int add_listed(struct writer *w, const struct ko_paper_action *action, const int *ranks)
@@ -243,17 +302,78 @@ static void read_action(void *context, const struct ko_paper_action *action, con
                                  : (struct place){action->buffer, action->mine.at};
 }
 
+/* ---- lists ------------------------------------------------------------------------------- */
+
+static uint64_t hash(const struct ko_step *steps, size_t nsteps)
+{
+    uint64_t hash = nsteps;
+
+    for (size_t i = 0; i < nsteps; i++) {
+        hash ^= (uint64_t)steps[i].end << 32 ^ (uint64_t)steps[i].kind << 28 ^ steps[i].nbytes;
+        hash *= 0x9e3779b97f4a7c15U;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Gives the rank, whose list is the last, that of another one if it is the same. */
+static void share_list(struct writer *w, int rank)
+{
+    struct ko_steps *steps = w->steps;
+    struct ko_script *script = &steps->scripts[rank];
+    const size_t nsteps = script->end - script->begin;
+    const struct ko_step *list = &steps->steps[script->begin];
+    uint32_t *last = &w->recent[hash(list, nsteps) % RECENT];
+
+    if (*last) {
+        const struct ko_script *other = &steps->scripts[*last - 1];
+
+        if (other->end - other->begin == nsteps &&
+            !memcmp(&steps->steps[other->begin], list, nsteps * sizeof *list)) {
+            steps->nsteps = script->begin;
+            script->begin = other->begin;
+            script->end = other->end;
+            return;
+        }
+    }
+    *last = (uint32_t)rank + 1;
+}
+
 static int add_rank(struct writer *w, int rank)
 {
     const struct ko_paper_reader reader = {read_action, w};
+    struct ko_script *script = &w->steps->scripts[rank];
     int err;
 
     w->rank = rank;
     w->has_last = false;
-    w->steps->begins[rank] = w->steps->nsteps;
+    script->begin = w->steps->nsteps;
     err = ko_paper_tell(w->call, rank, &reader);
-    w->steps->begins[rank + 1] = w->steps->nsteps;
-    return err ? err : w->err;
+    if (err || w->err)
+        return err ? err : w->err;
+    script->end = w->steps->nsteps;
+    script[1].wires = w->steps->nends;
+    if (w->steps->nsteps > script->begin)
+        share_list(w, rank);
+    return KOLO_OK;
+}
+
+static int add_ranks(struct writer *w)
+{
+    const size_t n = (size_t)w->call->n;
+    int err = KOLO_OK;
+
+    w->out = ko_alloc(n * sizeof *w->out, "ranks of a simulation");
+    w->in = ko_alloc(n * sizeof *w->in, "ranks of a simulation");
+    w->recent = ko_alloc(RECENT * sizeof *w->recent, "ranks of a simulation");
+    if (!w->out || !w->in || !w->recent)
+        return KOLO_E_NOMEM;
+    for (int rank = 0; rank < w->period && !err; rank++)
+        err = add_rank(w, rank);
+    if (err)
+        return err;
+    pair_all_ends(w);
+    return number_wires(w);
 }
 
 int ko_steps_write(const struct ko_paper_call *call, size_t element, int period, int ncores,
@@ -261,21 +381,25 @@ int ko_steps_write(const struct ko_paper_call *call, size_t element, int period,
 {
     struct writer w = {
         .call = call, .period = period, .ncores = ncores, .element = element, .steps = steps};
-    int err = KOLO_OK;
+    int err;
 
     *steps = (struct ko_steps){.steps = NULL};
-    steps->begins = ko_alloc(((size_t)period + 1) * sizeof *steps->begins, "ranks of a simulation");
-    if (!steps->begins)
+    steps->scripts =
+        ko_alloc(((size_t)period + 1) * sizeof *steps->scripts, "ranks of a simulation");
+    if (!steps->scripts)
         return KOLO_E_NOMEM;
-    for (int rank = 0; rank < period && !err; rank++)
-        err = add_rank(&w, rank);
-    free(w.entries);
+    err = add_ranks(&w);
+    free(w.ends);
+    free(w.out);
+    free(w.in);
+    free(w.recent);
     return err;
 }
 
 void ko_steps_free(struct ko_steps *steps)
 {
+    free(steps->scripts);
     free(steps->steps);
-    free(steps->begins);
+    free(steps->wires);
     free(steps->messages);
 }

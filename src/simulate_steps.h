@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * simulate_steps.h: what the ranks of a simulation do, in a few bytes for each verb, and the wires
- * between them, which are numbered.
+ * between them, which are numbered. Ranks that do the same, each on its own wires, share a list.
  */
 #ifndef KO_SIMULATE_STEPS_H
 #define KO_SIMULATE_STEPS_H
@@ -30,18 +30,24 @@ struct ko_step {
     bool is_away : 1;   /* it sits on another host */
     bool stays : 1;     /* of what is sent: its sender writes it no more, so that it can be read */
     bool is_lent : 1;   /* and its receiver reduces it */
-    uint32_t wire;      /* on which it sends or receives; COPY: 0 */
+    uint32_t end;       /* of the rank's wires, on which it sends or receives; COPY: 0 */
     uint32_t nbytes;
 };
 
-/* Of ranks 0 to period - 1, of which each stands for those that sit a multiple of period later:
- * those of rank r are steps[begins[r]] to steps[begins[r + 1] - 1]. */
+/* What a rank does: steps[begin] to steps[end - 1], on wires[wires + 0], wires[wires + 1] ... */
+struct ko_script {
+    size_t begin, end, wires;
+};
+
+/* Of ranks 0 to period - 1, of which each stands for those that sit a multiple of period later. */
 struct ko_steps {
+    struct ko_script *scripts; /* by rank */
     struct ko_step *steps;
-    size_t *begins;
     size_t nsteps, room;
+    uint32_t *wires; /* by the ends of all ranks: their numbers */
+    size_t nends;
     uint32_t *messages; /* by wire: how many are sent on it */
-    size_t nwires, wires_room;
+    size_t nwires;
 };
 
 /* The core of its host on which a rank runs: they take the cores in turn. */

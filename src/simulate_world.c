@@ -41,9 +41,11 @@ struct wire {
 
 struct actor {
     double clock;
-    size_t at, end;  /* of the steps */
-    int host, core;  /* of all */
-    bool is_crowded; /* the ranks of its host take turns on the cores */
+    const struct ko_step *step, *end; /* the next one, and behind the last */
+    const uint32_t *wires;            /* by the ends of its steps: where they lie */
+    int host, core;                   /* of all */
+    bool is_crowded;                  /* the ranks of its host take turns on the cores */
+    bool is_among_others;             /* on its host */
 };
 
 /* An actor that goes on in its turn. */
@@ -59,7 +61,7 @@ struct world {
     int period; /* ranks that are simulated: all, or those of the first host */
     struct actor *actors;
     struct ko_steps steps;
-    double *wires; /* one behind the other, each where its steps say */
+    double *wires; /* one behind the other, each where its ends say */
     int *ready;    /* actors that go on whatever the others do, the last first */
     int nready;
     struct turn *heap; /* those that go on in the order of time, the earliest first */
@@ -117,6 +119,12 @@ static void rouse(struct world *w, int rank)
         w->ready[w->nready++] = rank;
 }
 
+static struct wire *wire_of(const struct world *w, const struct actor *actor,
+                            const struct ko_step *step)
+{
+    return (struct wire *)(void *)&w->wires[actor->wires[step->end]];
+}
+
 static void wake(struct world *w, int *who)
 {
     if (*who >= 0)
@@ -136,10 +144,14 @@ static int next(struct world *w)
         rank = pop(w);
     for (int i = 0; i < SOON && i < w->nheap; i++)
         __builtin_prefetch(&w->actors[w->heap[i].rank]);
-    for (int i = 0; i < SOONER && i < w->nheap; i++)
-        __builtin_prefetch(&w->steps.steps[w->actors[w->heap[i].rank].at]);
+    for (int i = 0; i < SOONER && i < w->nheap; i++) {
+        const struct actor *actor = &w->actors[w->heap[i].rank];
+
+        __builtin_prefetch(&actor->wires[actor->step->end]);
+    }
     if (w->nheap)
-        __builtin_prefetch(&w->wires[w->steps.steps[w->actors[w->heap[0].rank].at].wire]);
+        __builtin_prefetch(
+            wire_of(w, &w->actors[w->heap[0].rank], w->actors[w->heap[0].rank].step));
     return rank;
 }
 
@@ -156,8 +168,7 @@ static bool is_for_the_first(const struct world *w, const struct actor *actor,
 {
     if (w->is_ordered)
         return !actor->is_crowded;
-    return step->kind <= KO_STEP_PASS && takes_wire(w, step) &&
-           host_size(w->call->hosts, actor->host) > 1;
+    return actor->is_among_others && step->kind <= KO_STEP_PASS && takes_wire(w, step);
 }
 
 /* Puts the actor off if the step is for the first and it is not. */
@@ -221,11 +232,6 @@ static bool wait_until(struct world *w, int rank, const struct ko_step *step, do
     return true;
 }
 
-static struct wire *wire_of(const struct world *w, const struct ko_step *step)
-{
-    return (struct wire *)(void *)&w->wires[step->wire];
-}
-
 /* A call has at most as many slots as bits (KOLO_SLOTS). */
 static uint64_t bit(const struct world *w, uint32_t message)
 {
@@ -270,8 +276,8 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
     const struct ko_link_costs *costs = &w->costs->links[step->link];
     const double nbytes = step->nbytes;
     const uint32_t slots = (uint32_t)w->call->slots;
-    struct wire *wire = wire_of(w, step);
     struct actor *actor = &w->actors[rank];
+    struct wire *wire = wire_of(w, actor, step);
     double leaves;
     bool is_left;
 
@@ -333,7 +339,7 @@ static void take(struct world *w, int rank, const struct ko_step *step, const st
 
 static bool receive_message(struct world *w, int rank, const struct ko_step *step)
 {
-    struct wire *wire = wire_of(w, step);
+    struct wire *wire = wire_of(w, &w->actors[rank], step);
     double *arrives;
 
     if (wire->sent == wire->received) {
@@ -364,17 +370,18 @@ static int run(struct world *w, double *us)
 {
     *us = 0;
     for (int rank = w->period - 1; rank >= 0; rank--)
-        rouse(w, rank);
+        if (w->actors[rank].step < w->actors[rank].end)
+            rouse(w, rank);
     for (int rank = next(w); rank >= 0; rank = next(w)) {
         struct actor *actor = &w->actors[rank];
-        const struct ko_step *step = &w->steps.steps[actor->at], *end = &w->steps.steps[actor->end];
+        const struct ko_step *step = actor->step;
 
-        while (step < end && !is_put_off(w, rank, step) && move_once(w, rank, step))
+        while (step < actor->end && !is_put_off(w, rank, step) && move_once(w, rank, step))
             step++;
-        actor->at = (size_t)(step - w->steps.steps);
+        actor->step = step;
     }
     for (int rank = 0; rank < w->period; rank++) {
-        if (w->actors[rank].at < w->actors[rank].end)
+        if (w->actors[rank].step < w->actors[rank].end)
             return ko_fail(KOLO_E_INTERNAL, "%s: rank %d of %d waits for ever", w->call->text->name,
                            rank, w->call->n);
         *us = w->actors[rank].clock > *us ? w->actors[rank].clock : *us;
@@ -403,15 +410,18 @@ static int open_actors(struct world *w)
     if (!w->actors || !w->ready || !w->heap)
         return KOLO_E_NOMEM;
     for (int rank = 0; rank < w->period; rank++) {
+        const struct ko_script *script = &w->steps.scripts[rank];
         const int host = w->call->hosts->host[rank];
         const bool is_crowded = host_size(w->call->hosts, host) > w->ncores;
 
         w->actors[rank] =
-            (struct actor){.at = w->steps.begins[rank],
-                           .end = w->steps.begins[rank + 1],
+            (struct actor){.step = w->steps.steps + script->begin,
+                           .end = w->steps.steps + script->end,
+                           .wires = w->steps.wires + script->wires,
                            .host = host,
                            .core = host * w->ncores + ko_core_of(w->call->hosts, rank, w->ncores),
-                           .is_crowded = is_crowded};
+                           .is_crowded = is_crowded,
+                           .is_among_others = host_size(w->call->hosts, host) > 1};
         w->is_ordered = w->is_ordered || is_crowded;
     }
     return KOLO_OK;
@@ -454,9 +464,8 @@ static int open_wires(struct world *w)
 {
     int err = lay_wires(w, w->steps.messages);
 
-    for (size_t i = 0; i < w->steps.nsteps && !err; i++)
-        if (w->steps.steps[i].kind != KO_STEP_COPY)
-            w->steps.steps[i].wire = w->steps.messages[w->steps.steps[i].wire];
+    for (size_t i = 0; i < w->steps.nends && !err; i++)
+        w->steps.wires[i] = w->steps.messages[w->steps.wires[i]];
     return err;
 }
 
