@@ -27,6 +27,7 @@ struct writer {
     const struct ko_paper_call *call;
     int rank, period, ncores;
     bool has_last;     /* the rank that is written has touched a slice */
+    bool has_sent;     /* and sent one */
     struct place last; /* which it touched last */
     int err;
     size_t element;
@@ -168,6 +169,7 @@ static int add_send(struct writer *w, enum ko_step_kind kind, const struct ko_pa
 
     if (err)
         return err;
+    w->has_sent = true;
     w->steps->messages[step.wire]++;
     return add_step(w, step);
 }
@@ -243,15 +245,23 @@ static void read_action(void *context, const struct ko_paper_action *action, con
                                  : (struct place){action->buffer, action->mine.at};
 }
 
+static void mark_idle(struct ko_steps *steps, size_t begin)
+{
+    for (size_t i = begin; i < steps->nsteps; i++)
+        steps->steps[i].is_idle = true;
+}
+
 static int add_rank(struct writer *w, int rank)
 {
     const struct ko_paper_reader reader = {read_action, w};
     int err;
 
     w->rank = rank;
-    w->has_last = false;
+    w->has_last = w->has_sent = false;
     w->steps->begins[rank] = w->steps->nsteps;
     err = ko_paper_tell(w->call, rank, &reader);
+    if (!w->has_sent)
+        mark_idle(w->steps, w->steps->begins[rank]);
     w->steps->begins[rank + 1] = w->steps->nsteps;
     return err ? err : w->err;
 }
