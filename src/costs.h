@@ -15,11 +15,12 @@ enum { KO_FOOTPRINTS = 6, KO_LEAST_FOOTPRINT = 17 /* log2 of the first */ };
 
 /* Of a kind of link. Between ranks that share a core slices do not cross: they cost copy_byte. */
 struct ko_link_costs {
-    double latency;                  /* from when it left the sender to when it can be seen */
-    double send, receive;            /* of each end, for each message */
-    double send_byte[KO_FOOTPRINTS]; /* into a slot, or into the kernel */
-    double receive_byte[KO_FOOTPRINTS];
-    double wire_byte; /* of what all ranks of a host share; 0: nothing */
+    double latency;                     /* from when it left the sender to when it can be seen */
+    double send, receive;               /* of each end, for each message */
+    double send_byte[KO_FOOTPRINTS];    /* into a slot, or into the kernel */
+    double receive_byte[KO_FOOTPRINTS]; /* out of one, of a rank that sends as well */
+    double waiting_byte[KO_FOOTPRINTS]; /* of one that does not: while its peer copies in others */
+    double wire_byte;                   /* of what all ranks of a host share; 0: nothing */
 };
 
 enum { KO_LOCAL, KO_REMOTE, KO_NLINKS };

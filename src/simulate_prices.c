@@ -78,6 +78,7 @@ void ko_prices_find(struct ko_prices *prices, const struct ko_simulation *simula
     for (int kind = 0; kind < KO_NLINKS; kind++) {
         prices->send_byte[kind] = ko_cost_at(costs->links[kind].send_byte, footprint);
         prices->receive_byte[kind] = ko_cost_at(costs->links[kind].receive_byte, footprint);
+        prices->waiting_byte[kind] = ko_cost_at(costs->links[kind].waiting_byte, footprint);
     }
     prices->near_byte = ko_cost_at(costs->links[KO_LOCAL].send_byte, fmin(footprint, slots));
     prices->reduce_byte = ko_cost_at(costs->reduce_byte, footprint);
@@ -87,7 +88,7 @@ void ko_prices_find(struct ko_prices *prices, const struct ko_simulation *simula
     prices->copy_byte = ko_cost_at(costs->copy_byte, footprint);
     prices->near_copy_byte = costs->copy_byte[0];
     prices->out_byte = fmax(prices->send_byte[KO_LOCAL] - prices->copy_byte, 0);
-    prices->in_byte = fmax(prices->receive_byte[KO_LOCAL] - prices->copy_byte, 0);
+    prices->in_byte = fmax(prices->waiting_byte[KO_LOCAL] - prices->copy_byte, 0);
     find_flows(prices, simulation);
     find_reading(prices, &costs->reading, footprint);
 }
@@ -100,7 +101,7 @@ static double slot_us(const struct ko_prices *prices, const struct ko_link_costs
     const double out = link->receive + nbytes * prices->receive_byte[KO_LOCAL];
 
     if (flow == KO_STREAM)
-        return fmax(in, out);
+        return fmax(in, link->receive + nbytes * prices->waiting_byte[KO_LOCAL]);
     return flow == KO_FOLDED ? in + nbytes * prices->reduce_byte : in + out;
 }
 

@@ -11,7 +11,8 @@
 
 /* Of a byte, but the change, and the call of the system by which a slice is read. */
 struct ko_prices {
-    double send_byte[KO_NLINKS], receive_byte[KO_NLINKS], reduce_byte, copy_byte;
+    double send_byte[KO_NLINKS], receive_byte[KO_NLINKS], waiting_byte[KO_NLINKS];
+    double reduce_byte, copy_byte;
     double near_byte, near_copy_byte, near_reduce_byte, further_byte;
     double out_byte, in_byte; /* what it takes more that a slot is another core's rank's */
     double change;

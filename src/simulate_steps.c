@@ -37,6 +37,7 @@ struct writer {
     const struct ko_paper_call *call;
     int rank, period, ncores;
     bool has_last;     /* the rank that is written has touched a slice */
+    bool has_sent;     /* and sent one */
     struct place last; /* which it touched last */
     int err;
     size_t element;
@@ -231,6 +232,7 @@ static int add_send(struct writer *w, enum ko_step_kind kind, const struct ko_pa
 
     if (err)
         return err;
+    w->has_sent = true;
     end->messages++;
     return add_message(w, step, end, action->mine.count);
 }
@@ -339,6 +341,12 @@ static void share_list(struct writer *w, int rank)
     *last = (uint32_t)rank + 1;
 }
 
+static void mark_idle(struct ko_steps *steps, size_t begin)
+{
+    for (size_t i = begin; i < steps->nsteps; i++)
+        steps->steps[i].is_idle = true;
+}
+
 static int add_rank(struct writer *w, int rank)
 {
     const struct ko_paper_reader reader = {read_action, w};
@@ -346,11 +354,13 @@ static int add_rank(struct writer *w, int rank)
     int err;
 
     w->rank = rank;
-    w->has_last = false;
+    w->has_last = w->has_sent = false;
     script->begin = w->steps->nsteps;
     err = ko_paper_tell(w->call, rank, &reader);
     if (err || w->err)
         return err ? err : w->err;
+    if (!w->has_sent)
+        mark_idle(w->steps, script->begin);
     script->end = w->steps->nsteps;
     script[1].wires = w->steps->nends;
     if (w->steps->nsteps > script->begin)

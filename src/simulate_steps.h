@@ -30,6 +30,7 @@ struct ko_step {
     bool is_away : 1;   /* it sits on another host */
     bool stays : 1;     /* of what is sent: its sender writes it no more, so that it can be read */
     bool is_lent : 1;   /* and its receiver reduces it */
+    bool is_idle : 1;   /* of what is received: its rank sends nothing in the call */
     uint32_t end;       /* of the rank's wires, on which it sends or receives; COPY: 0 */
     uint32_t nbytes;
 };

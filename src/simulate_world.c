@@ -308,14 +308,15 @@ static bool send_message(struct world *w, int rank, const struct ko_step *step)
 static double receive_byte(const struct world *w, const struct ko_step *step, bool is_left)
 {
     const bool is_moved = step->kind == KO_STEP_RECEIVE || step->link == KO_REMOTE;
-    const double moved = is_moved ? w->prices.receive_byte[step->link] : 0;
+    const double *each = step->is_idle ? w->prices.waiting_byte : w->prices.receive_byte;
+    const double moved = is_moved ? each[step->link] : 0;
     const double saved = step->is_beside ? w->prices.in_byte : 0;
 
     if (is_left)
         return w->prices.read_byte +
                (step->kind == KO_STEP_RECEIVE ? 0 : w->prices.near_reduce_byte);
     if (step->kind == KO_STEP_RECEIVE)
-        return moved - saved;
+        return step->is_beside ? fmin(moved, w->prices.copy_byte) : moved;
     if (step->kind == KO_STEP_REDUCE_TOO)
         return moved + w->prices.further_byte;
     return moved + fmax(w->prices.reduce_byte - saved, 0);

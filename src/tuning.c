@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char HEADER[] = "kolo tuning 3";
+static const char HEADER[] = "kolo tuning 4";
 static const char HOW[] = "make a new one with kolo-perf --tune";
 
 struct number {
@@ -36,6 +36,7 @@ struct number {
         NUMBER(name ".receive", links[link].receive),                                     \
         BYTES(name ".send_byte", links[link].send_byte),                                  \
         BYTES(name ".receive_byte", links[link].receive_byte),                            \
+        BYTES(name ".waiting_byte", links[link].waiting_byte),                            \
         NUMBER(name ".wire_byte", links[link].wire_byte)
 
 static const struct number numbers[] = {

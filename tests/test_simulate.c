@@ -32,7 +32,7 @@ static void the_ring_takes_its_formula(void **state)
     link->receive = 0.25;
     for (int i = 0; i < KO_FOOTPRINTS; i++) {
         link->send_byte[i] = 1e-3;
-        link->receive_byte[i] = 2e-3;
+        link->receive_byte[i] = link->waiting_byte[i] = 2e-3;
         costs.reduce_byte[i] = 3e-3;
     }
     costs.call = 7;
@@ -86,7 +86,7 @@ static void the_tree_takes_its_formula(void **state)
     costs.call = 7;
     for (int k = 0; k < KO_FOOTPRINTS; k++) {
         costs.links[KO_REMOTE].send_byte[k] = 1e-3;
-        costs.links[KO_REMOTE].receive_byte[k] = 2e-3;
+        costs.links[KO_REMOTE].receive_byte[k] = costs.links[KO_REMOTE].waiting_byte[k] = 2e-3;
         costs.reduce_byte[k] = 3e-3;
     }
     for (int depth = 1; depth <= 16; depth++)
@@ -280,7 +280,8 @@ static void cores_are_shared(void **state)
     double two, one;
 
     (void)state;
-    costs.links[KO_LOCAL].receive_byte[0] = costs.copy_byte[0] = 1;
+    costs.links[KO_LOCAL].receive_byte[0] = costs.links[KO_LOCAL].waiting_byte[0] =
+        costs.copy_byte[0] = 1;
     costs.cores = 2;
     two = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
     costs.cores = 1;
@@ -306,7 +307,7 @@ static void what_stays_on_a_core_is_copied(void **state)
 
     (void)state;
     costs.links[KO_LOCAL].send_byte[0] = 4;
-    costs.links[KO_LOCAL].receive_byte[0] = 3;
+    costs.links[KO_LOCAL].receive_byte[0] = costs.links[KO_LOCAL].waiting_byte[0] = 3;
     costs.reduce_byte[0] = 5;
     costs.copy_byte[0] = 1;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -314,6 +315,34 @@ static void what_stays_on_a_core_is_copied(void **state)
         assert_close(predict(calls[i].what, calls[i].name, calls[i].n, calls[i].n, 64, &costs),
                      calls[i].times * 64 * PREDICTED_ELEMENT, 1e-9);
     }
+}
+
+/* Who sends nothing copies out of slots while others copy in, at another cost than who does both in
+ * turn: the leaves of a tree, the root of a gather. */
+static void who_only_receives_has_a_cost_of_its_own(void **state)
+{
+    enum { COUNT = 64 };
+    static const struct {
+        enum ko_collective what;
+        const char *name;
+        int n;
+        double times; /* a byte's cost of a block */
+    } calls[] = {{KO_BROADCAST, "direct", 2, 3},       {KO_BROADCAST, "direct", 5, 3},
+                 {KO_BROADCAST, "ring", 4, 5 + 5 + 3}, {KO_GATHER, "direct", 4, 3 * 3},
+                 {KO_SCATTER, "direct", 4, 3},         {KO_ALL_GATHER, "direct", 2, 5},
+                 {KO_ALL_TO_ALL, "pairwise", 3, 2 * 5}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (int link = 0; link < KO_NLINKS; link++) {
+            struct ko_costs costs = free_costs();
+
+            costs.links[link].receive_byte[0] = 5;
+            costs.links[link].waiting_byte[0] = 3;
+            assert_close(predict(calls[i].what, calls[i].name, calls[i].n,
+                                 link == KO_LOCAL ? calls[i].n : 1, COUNT, &costs),
+                         calls[i].times * COUNT * PREDICTED_ELEMENT, 1e-9);
+        }
 }
 
 /* Parts that are reduced at once are read each, and written once. */
@@ -359,7 +388,7 @@ static void caches_are_colder_than_measured(void **state)
 
     (void)state;
     for (int i = 0; i < KO_FOOTPRINTS; i++)
-        costs.links[KO_LOCAL].receive_byte[i] = 1 << i;
+        costs.links[KO_LOCAL].receive_byte[i] = costs.links[KO_LOCAL].waiting_byte[i] = 1 << i;
     assert_close(predict(KO_BROADCAST, "direct", 2, 2, COUNT, &costs),
                  ko_cost_at(costs.links[KO_LOCAL].receive_byte, 1.5 * COUNT * PREDICTED_ELEMENT) *
                      COUNT * PREDICTED_ELEMENT,
@@ -443,7 +472,8 @@ static void the_kernel_moves_what_is_reduced(void **state)
 
     (void)state;
     for (int link = 0; link < KO_NLINKS; link++)
-        costs.links[link].send_byte[0] = costs.links[link].receive_byte[0] = 1;
+        costs.links[link].send_byte[0] = costs.links[link].receive_byte[0] =
+            costs.links[link].waiting_byte[0] = 1;
     costs.reduce_byte[0] = costs.copy_byte[0] = 1;
     assert_close(predict(KO_ALL_REDUCE, "ring", 3, 3, 3, &costs), (3 + 2 + 2) * PREDICTED_ELEMENT,
                  1e-9);
@@ -474,7 +504,8 @@ static void hosts_work_while_the_wire_does(void **state)
         double inside_us, wire_us, both_us;
 
         for (int k = 0; k < KO_FOOTPRINTS; k++)
-            inside.links[KO_LOCAL].receive_byte[k] = inside.reduce_byte[k] = 1e-3;
+            inside.links[KO_LOCAL].receive_byte[k] = inside.links[KO_LOCAL].waiting_byte[k] =
+                inside.reduce_byte[k] = 1e-3;
         wire.links[KO_REMOTE].latency = 6;
         both = inside;
         both.links[KO_REMOTE] = wire.links[KO_REMOTE];
@@ -500,6 +531,7 @@ int main(void)
         cmocka_unit_test(what_was_touched_last_is_near),
         cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(what_stays_on_a_core_is_copied),
+        cmocka_unit_test(who_only_receives_has_a_cost_of_its_own),
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),
         cmocka_unit_test(caches_are_colder_than_measured),

@@ -36,7 +36,7 @@ static void pieces_follow_each_other(void **state)
     link->latency = 5;
     for (int k = 0; k < KO_FOOTPRINTS; k++) {
         link->send_byte[k] = costs.copy_byte[k] = 1e-3;
-        link->receive_byte[k] = costs.reduce_byte[k] = 2e-3;
+        link->receive_byte[k] = link->waiting_byte[k] = costs.reduce_byte[k] = 2e-3;
     }
     assert_close(predict_long(KO_BROADCAST, "direct", 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
     assert_close(predict_long(KO_BROADCAST, "direct", 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
@@ -48,7 +48,7 @@ static void pieces_follow_each_other(void **state)
     costs.cores = 3;
     for (int k = 0; k < KO_FOOTPRINTS; k++) {
         link->send_byte[k] = 2e-3;
-        link->receive_byte[k] = 1e-3;
+        link->receive_byte[k] = link->waiting_byte[k] = 1e-3;
     }
     assert_close(predict_long(KO_BROADCAST, "direct", 2, 1, &costs), 5 + b * 2.5e-3, 1e-9);
     assert_close(predict_long(KO_BROADCAST, "direct", 2, 2, &costs), 5 + b * 4.5e-3, 1e-9);
@@ -69,7 +69,7 @@ static struct ko_costs reading_costs(void)
 
     for (int k = 0; k < KO_FOOTPRINTS; k++) {
         link->send_byte[k] = 1e-3;
-        link->receive_byte[k] = 2e-3;
+        link->receive_byte[k] = link->waiting_byte[k] = 2e-3;
         costs.reduce_byte[k] = 4e-3;
         costs.reading.byte[k] = 2.5e-3;
         costs.reading.helped_byte[k] = 1.25e-3;

@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Costs are found by measuring what stresses one or two of them, between two ranks at work at once,
- * in the order in which they can be told apart:
- *
- *   broadcast        the receiver's copies out of slots, with which the root's into them keep up
- *   reduce           the root's reductions
- *   reduce_scatter   a rank's copies into slots, and its reductions
- *   copy             each rank's copy of its own, as of a block that stays
- *   all_gather       copies in and out, and one of the own block
- *
- * What is read out of a peer's process, and not out of a thread's memory, is measured by two
- * processes, the same way:
- *
- *   all_gather       one copy of the other's block by the system, and one of the own block
- *   broadcast        one copy of which the root, who only waits, does a part
+ * The probes of perf_tune_costs.h are carried out between two threads, over shared memory and over
+ * what joins hosts, and some between two processes.
  *
  * What it costs that ranks share cores is found by a barrier of twice as many ranks as there are
  * cores, which is then simulated under what has been found.
@@ -28,6 +16,7 @@
 #include "kolo.h"
 #include "layout.h"
 #include "perf.h"
+#include "perf_tune_costs.h"
 #include "simulate.h"
 #include "status.h"
 #include "tuning.h"
@@ -45,37 +34,16 @@
 
 enum { NRANKS = 2, MOST_RANKS = 64, ROUND_US = 3000, JOIN_MS = 20000 };
 
-enum probe { EMPTY, BROADCAST, REDUCE, REDUCE_SCATTER, COPY, ALL_GATHER, NPROBES };
-
-/* Microseconds of a call, by probe and footprint. */
-struct times {
-    double us[NPROBES][KO_FOOTPRINTS];
-    bool is_read; /* by the receiver, out of its peer's memory */
-};
-
 /* What the ranks of a group measure together, in so many rounds; the times are rank 0's. */
-typedef int (*measurement)(kolo_group *group, int nrounds, struct times *times);
+typedef int (*measurement)(kolo_group *group, int nrounds, struct ko_probe_times *times);
 
 struct rank {
     kolo_store *store;
     int number, n, nrounds, status;
     char text[KO_ERROR_TEXT];
     measurement measure;
-    struct times *times; /* rank 0's */
+    struct ko_probe_times *times; /* rank 0's */
 };
-
-/* How many bytes a message has in all if the buffers of the two ranks are to have that footprint
- * (costs.h): one each, three of the two, three blocks each, two of its own each. */
-static double length(enum probe probe, double footprint)
-{
-    static const double share[NPROBES] = {[BROADCAST] = 1,
-                                          [REDUCE] = 2.0 / 3,
-                                          [REDUCE_SCATTER] = 1.0 / 3,
-                                          [COPY] = 1.0 / 2,
-                                          [ALL_GATHER] = 1.0 / 3};
-
-    return footprint * share[probe];
-}
 
 /* As the host's verbs copy a rank's own block. */
 static void copy(const kolo_group *group, void *to, const void *from, size_t nbytes)
@@ -86,21 +54,21 @@ static void copy(const kolo_group *group, void *to, const void *from, size_t nby
         ko_copy_short(to, from, nbytes);
 }
 
-static int call(kolo_group *group, enum probe probe, const float *in, float *out, size_t footprint)
+static int call(kolo_group *group, enum ko_probe probe, const float *in, float *out, int footprint)
 {
-    const size_t count = (size_t)length(probe, (double)footprint) / sizeof *in;
+    const size_t count = ko_probe_bytes(probe, footprint) / sizeof *in;
 
     switch (probe) {
-    case BROADCAST:
+    case KO_PROBE_BROADCAST:
         return kolo_broadcast(group, out, count, KOLO_FLOAT32, 0);
-    case REDUCE:
+    case KO_PROBE_REDUCE:
         return kolo_reduce(group, in, out, count, KOLO_FLOAT32, KOLO_SUM, 0);
-    case REDUCE_SCATTER:
+    case KO_PROBE_REDUCE_SCATTER:
         return kolo_reduce_scatter(group, in, out, count, KOLO_FLOAT32, KOLO_SUM);
-    case COPY:
+    case KO_PROBE_COPY:
         copy(group, out, in, count * sizeof *in);
         return KOLO_OK;
-    case ALL_GATHER:
+    case KO_PROBE_ALL_GATHER:
         return kolo_all_gather(group, in, out, count, KOLO_FLOAT32);
     default:
         return kolo_barrier(group);
@@ -115,32 +83,32 @@ static int compare(const void *a, const void *b)
 }
 
 /* How many calls make a round; the ranks agree on rank 0's. */
-static int count_calls(kolo_group *group, enum probe probe, const float *in, float *out,
-                       size_t nbytes, int32_t *ncalls)
+static int count_calls(kolo_group *group, enum ko_probe probe, const float *in, float *out,
+                       int footprint, int32_t *ncalls)
 {
     int64_t began = 0;
     int err = KOLO_OK;
 
     for (int i = 0; i < 3 && !err; i++) {
         began = ko_now_ns();
-        err = call(group, probe, in, out, nbytes);
+        err = call(group, probe, in, out, footprint);
     }
     *ncalls = (int32_t)(ROUND_US * 1000 / (ko_now_ns() - began + 100)) + 1;
     return err ? err : kolo_broadcast(group, ncalls, 1, KOLO_INT32, 0);
 }
 
-static int measure(kolo_group *group, enum probe probe, const float *in, float *out, size_t nbytes,
-                   double *us)
+static int measure(kolo_group *group, enum ko_probe probe, const float *in, float *out,
+                   int footprint, double *us)
 {
     int32_t ncalls = 1;
     int64_t began;
-    int err = count_calls(group, probe, in, out, nbytes, &ncalls);
+    int err = count_calls(group, probe, in, out, footprint, &ncalls);
 
     if (!err)
         err = kolo_barrier(group);
     began = ko_now_ns();
     for (int i = 0; i < ncalls && !err; i++)
-        err = call(group, probe, in, out, nbytes);
+        err = call(group, probe, in, out, footprint);
     if (!err) /* a root is done before the others are */
         err = kolo_barrier(group);
     *us = (double)(ko_now_ns() - began) / 1e3 / ncalls;
@@ -149,20 +117,20 @@ static int measure(kolo_group *group, enum probe probe, const float *in, float *
 
 /* Every probe of a set, a bit for each, once at each footprint. */
 static int measure_once(kolo_group *group, unsigned probes, const float *in, float *out,
-                        struct times *times)
+                        struct ko_probe_times *times)
 {
     int err = KOLO_OK;
 
-    for (int probe = 0; probe < NPROBES && !err; probe++)
+    for (int probe = 0; probe < KO_NPROBES && !err; probe++)
         for (int f = 0; f < KO_FOOTPRINTS && !err && probes >> probe & 1; f++)
-            err = measure(group, (enum probe)probe, in, out,
-                          (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * f), &times->us[probe][f]);
+            err = measure(group, (enum ko_probe)probe, in, out, f, &times->us[probe][f]);
     return err;
 }
 
-static void take_medians(const struct times *rounds, int nrounds, struct times *times)
+static void take_medians(const struct ko_probe_times *rounds, int nrounds,
+                         struct ko_probe_times *times)
 {
-    for (int probe = 0; probe < NPROBES; probe++)
+    for (int probe = 0; probe < KO_NPROBES; probe++)
         for (int f = 0; f < KO_FOOTPRINTS; f++) {
             double sorted[KO_TUNE_MOST_ROUNDS];
 
@@ -174,11 +142,12 @@ static void take_medians(const struct times *rounds, int nrounds, struct times *
 }
 
 /* A machine may be slow for a second: every figure is of rounds that lie apart. */
-static int measure_probes(kolo_group *group, unsigned probes, int nrounds, struct times *times)
+static int measure_probes(kolo_group *group, unsigned probes, int nrounds,
+                          struct ko_probe_times *times)
 {
-    const size_t most = (size_t)1 << (KO_LEAST_FOOTPRINT + 2 * (KO_FOOTPRINTS - 1));
+    const size_t most = ko_probe_footprint(KO_FOOTPRINTS - 1);
     float *in = malloc(most), *out = malloc(most);
-    struct times rounds[KO_TUNE_MOST_ROUNDS] = {{.is_read = false}};
+    struct ko_probe_times rounds[KO_TUNE_MOST_ROUNDS] = {{.is_read = false}};
     int err = in && out ? KOLO_OK : ko_fail(KOLO_E_NOMEM, "no memory to measure with");
 
     for (size_t i = 0; !err && i < most / sizeof *in; i++)
@@ -192,14 +161,15 @@ static int measure_probes(kolo_group *group, unsigned probes, int nrounds, struc
     return err;
 }
 
-static int measure_all(kolo_group *group, int nrounds, struct times *times)
+static int measure_all(kolo_group *group, int nrounds, struct ko_probe_times *times)
 {
-    return measure_probes(group, (1U << NPROBES) - 1, nrounds, times);
+    return measure_probes(group, (1U << KO_NPROBES) - 1, nrounds, times);
 }
 
-static int measure_reading(kolo_group *group, int nrounds, struct times *times)
+static int measure_reading(kolo_group *group, int nrounds, struct ko_probe_times *times)
 {
-    const unsigned probes = 1U << EMPTY | 1U << BROADCAST | 1U << ALL_GATHER;
+    const unsigned probes =
+        1U << KO_PROBE_EMPTY | 1U << KO_PROBE_BROADCAST | 1U << KO_PROBE_ALL_GATHER;
     int err = measure_probes(group, probes, nrounds, times);
 
     if (!err)
@@ -207,23 +177,23 @@ static int measure_reading(kolo_group *group, int nrounds, struct times *times)
     return err;
 }
 
-/* The EMPTY probe alone: its median goes where measure_all puts it. */
-static int measure_barrier(kolo_group *group, int nrounds, struct times *times)
+/* The empty probe alone: its median goes where measure_all puts it. */
+static int measure_barrier(kolo_group *group, int nrounds, struct ko_probe_times *times)
 {
     double us[KO_TUNE_MOST_ROUNDS];
     int err = KOLO_OK;
 
     for (int round = 0; round < nrounds && !err; round++)
-        err = measure(group, EMPTY, NULL, NULL, 0, &us[round]);
+        err = measure(group, KO_PROBE_EMPTY, NULL, NULL, 0, &us[round]);
     qsort(us, (size_t)nrounds, sizeof *us, compare);
-    times->us[EMPTY][0] = us[nrounds / 2];
+    times->us[KO_PROBE_EMPTY][0] = us[nrounds / 2];
     return err;
 }
 
 static void be_rank(struct rank *rank)
 {
     kolo_group *group = NULL;
-    struct times unused;
+    struct ko_probe_times unused;
     int err;
 
     ko_perf_pin(rank->number); /* not by luck beside each other, or on one core */
@@ -252,7 +222,7 @@ static int error_of(const struct rank *ranks, int n)
 
 /* Over one transport, by n ranks that are threads. */
 static int measure_over(const char *transport, int n, int nrounds, measurement body,
-                        struct times *times)
+                        struct ko_probe_times *times)
 {
     struct rank ranks[MOST_RANKS];
     pthread_t threads[MOST_RANKS];
@@ -284,7 +254,7 @@ static int measure_over(const char *transport, int n, int nrounds, measurement b
 struct shared {
     char path[sizeof "/tmp/kolo-tune-XXXXXX"]; /* of their store */
     struct rank ranks[NRANKS];
-    struct times times;
+    struct ko_probe_times times;
 };
 
 static _Noreturn void be_process(struct shared *shared, struct rank *rank)
@@ -321,7 +291,7 @@ static pid_t start_process(struct shared *shared, int number, int nrounds)
     return pid;
 }
 
-static int measure_in(struct shared *shared, int nrounds, struct times *times)
+static int measure_in(struct shared *shared, int nrounds, struct ko_probe_times *times)
 {
     pid_t pids[NRANKS];
     int err;
@@ -337,7 +307,7 @@ static int measure_in(struct shared *shared, int nrounds, struct times *times)
 }
 
 /* Over shared memory, by two processes, as between threads the system copies nothing. */
-static int measure_by_processes(int nrounds, struct times *times)
+static int measure_by_processes(int nrounds, struct ko_probe_times *times)
 {
     struct shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -362,7 +332,7 @@ static int measure_by_processes(int nrounds, struct times *times)
 
 /* Over whatever joins two hosts, by this rank and another that a launcher has started there; in
  * rank 0's number of rounds. */
-static int measure_between_hosts(int nrounds, struct times *times)
+static int measure_between_hosts(int nrounds, struct ko_probe_times *times)
 {
     int32_t rounds = nrounds;
     kolo_group *group;
@@ -388,53 +358,7 @@ static int measure_between_hosts(int nrounds, struct times *times)
     return err;
 }
 
-/* ---- from times to costs ----------------------------------------------------------------- */
-
-/* What is left of a sum without its other parts; noise must not make it nothing. */
-static double rest(double sum, double parts)
-{
-    return sum - parts > sum / 10 ? sum - parts : sum / 10;
-}
-
-/* Of a probe's call at a footprint, beyond what an empty one takes. */
-static double per_byte(const struct times *times, enum probe probe, int footprint)
-{
-    const double nbytes = (double)((size_t)1 << (KO_LEAST_FOOTPRINT + 2 * footprint));
-
-    return rest(times->us[probe][footprint], times->us[EMPTY][0]) / length(probe, nbytes);
-}
-
-static void find_link(const struct times *times, struct ko_link_costs *link, double *reduce)
-{
-    const double empty = times->us[EMPTY][0];
-
-    link->latency = empty * 0.4;
-    link->send = link->receive = empty * 0.2;
-    for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        link->receive_byte[f] = per_byte(times, BROADCAST, f);
-        reduce[f] = per_byte(times, REDUCE, f);
-        /* a broadcast is as slow as the slower of its two ends */
-        link->send_byte[f] =
-            fmin(rest(per_byte(times, REDUCE_SCATTER, f), reduce[f]), link->receive_byte[f]);
-    }
-}
-
-/* What a rank copies itself. To copy out of slots takes less of one that copies into some
- * meanwhile, as in all_gather, than of one that waits for each, but not less than a part of that
- * (found by measuring). */
-static void find_copies(const struct times *times, struct ko_link_costs *link, double *copies)
-{
-    static const double least_part = 0.4;
-
-    for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        const double waiting = link->receive_byte[f];
-        double at_work;
-
-        copies[f] = per_byte(times, COPY, f);
-        at_work = per_byte(times, ALL_GATHER, f) - link->send_byte[f] - copies[f];
-        link->receive_byte[f] = fmin(waiting, fmax(at_work, least_part * waiting));
-    }
-}
+/* ---- costs that no probe tells ------------------------------------------------------------ */
 
 /* What a call of the system's takes to read a word out of a process; the middle of some batches. */
 static double time_call(void)
@@ -453,18 +377,6 @@ static double time_call(void)
     }
     qsort(us, BATCHES, sizeof *us, compare);
     return us[BATCHES / 2];
-}
-
-/* Without the copy of the own block. What is not read where it lies has no cache to lie in. */
-static void find_reading(const struct times *times, const double *copies,
-                         struct ko_reading_costs *reading)
-{
-    reading->cache = times->is_read ? (double)ko_cache_bytes() : 0;
-    reading->call = time_call();
-    for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        reading->byte[f] = rest(per_byte(times, ALL_GATHER, f), copies[f]);
-        reading->helped_byte[f] = per_byte(times, BROADCAST, f);
-    }
 }
 
 /* Predicts a barrier of n ranks of one host. */
@@ -493,7 +405,7 @@ static int find_change(struct ko_costs *costs, int nrounds)
     const int n = 2 * (int)costs->cores;
     struct ko_costs trial = *costs;
     double none, one;
-    struct times times = {0};
+    struct ko_probe_times times = {0};
     int err;
 
     if (n > MOST_RANKS)
@@ -509,7 +421,7 @@ static int find_change(struct ko_costs *costs, int nrounds)
     if (!err)
         err = predict_barrier(&trial, n, &one);
     if (!err)
-        costs->change = rest(times.us[EMPTY][0], none) / (one - none);
+        costs->change = ko_rest(times.us[KO_PROBE_EMPTY][0], none) / (one - none);
     return err;
 }
 
@@ -529,7 +441,7 @@ int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_co
 {
     const bool is_launched = placement->size > 1;
     double unused[KO_FOOTPRINTS];
-    struct times local, remote, reading;
+    struct ko_probe_times local, remote, reading;
     int err;
 
     set_variables();
@@ -543,11 +455,13 @@ int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_co
         err = measure_by_processes(nrounds, &reading);
     if (err)
         return err;
-    find_link(&remote, &costs->links[KO_REMOTE], unused);
-    find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
-    find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
-    find_reading(&reading, costs->copy_byte, &costs->reading);
-    costs->call = local.us[EMPTY][0] * 0.2;
+    ko_find_link(&remote, &costs->links[KO_REMOTE], unused);
+    ko_find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
+    ko_find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
+    costs->reading.cache = reading.is_read ? (double)ko_cache_bytes() : 0;
+    costs->reading.call = time_call();
+    ko_find_reading(&reading, costs->copy_byte, &costs->reading);
+    costs->call = local.us[KO_PROBE_EMPTY][0] * 0.2;
     err = find_change(costs, nrounds);
     unsetenv("KOLO_TRANSPORT");
     unsetenv("KOLO_PROTO");

@@ -7,6 +7,14 @@
 
 #include "coll.h"
 
+/* Of the call below: by which an algorithm is chosen. */
+static inline size_t block_bytes(enum ko_collective what, size_t nbytes, int n)
+{
+    const bool has_blocks = ko_has_blocks(what, false) || ko_has_blocks(what, true);
+
+    return nbytes / 4 / (has_blocks ? (size_t)n : 1) * 4;
+}
+
 /* nbytes of the longer buffer; the root is rank 0. */
 static int call(kolo_group *g, enum ko_collective what, const void *in, void *out, size_t nbytes)
 {

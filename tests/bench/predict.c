@@ -9,8 +9,6 @@
 #include "clock.h"
 #include "coll.h"
 #include "group.h"
-#include "layout.h"
-#include "tuning.h"
 
 #include <math.h>
 #include <sched.h>
@@ -21,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 16, ROUNDS = 9, NSIZES = 6, MOST_BYTES = 64 << 20 };
+enum { MOST_RANKS = 16, ROUNDS = 9, NSIZES = 6, MOST_BYTES = 64 << 20, TRIED_BYTES = 32 << 20 };
 
 static const size_t sizes[NSIZES] = {65536, 262144, 1 << 20, 4 << 20, 16 << 20, MOST_BYTES};
 
@@ -29,7 +27,6 @@ struct rank {
     const char *path; /* of the store */
     int number, n;
     const char *algorithm;
-    const struct ko_costs *costs;
 };
 
 static int compare(const void *a, const void *b)
@@ -82,46 +79,50 @@ static double time_round(kolo_group *g, enum ko_collective what, const void *in,
     return (double)longest_span(g, span) / 1e3 / ncalls;
 }
 
+/* Links try from time to time what takes less, reading or slots (foreign.h), and that takes longer
+ * than either: so much goes through them before that it is known. Ranks that take turns on the
+ * cores try nothing. */
+static int count_before(kolo_group *g, size_t nbytes)
+{
+    const bool is_tried = kolo_group_size(g) <= sysconf(_SC_NPROCESSORS_ONLN);
+
+    return is_tried ? (int)(TRIED_BYTES / nbytes) + 1 : 1;
+}
+
 static double measure(kolo_group *g, enum ko_collective what, const void *in, void *out,
                       size_t nbytes)
 {
-    if (call(g, what, in, out, nbytes))
-        abort();
+    for (int k = count_before(g, nbytes); k > 0; k--)
+        if (call(g, what, in, out, nbytes))
+            abort();
     return time_round(g, what, in, out, nbytes, false) - time_round(g, what, in, out, nbytes, true);
-}
-
-/* -1: the collective has no such algorithm. */
-static int find(enum ko_collective what, const char *algorithm, size_t nbytes,
-                const struct ko_situation *situation)
-{
-    double us;
-
-    if (!algorithm)
-        return ko_choose(situation, what, false, ko_size_class(nbytes), -1, &us);
-    for (int row = 0; row < ko_npaper_texts; row++)
-        if (ko_paper_texts[row].what == what && !strcmp(ko_paper_texts[row].name, algorithm))
-            return row;
-    return -1;
 }
 
 static bool has(enum ko_collective what, const char *algorithm)
 {
-    return !algorithm || find(what, algorithm, 0, NULL) >= 0;
+    for (int row = 0; row < ko_npaper_texts; row++)
+        if (ko_paper_texts[row].what == what &&
+            (!algorithm || !strcmp(ko_paper_texts[row].name, algorithm)))
+            return true;
+    return false;
 }
 
-static double predict(enum ko_collective what, int row, const struct ko_situation *situation,
-                      size_t nbytes)
+/* What the group has chosen for calls like those that were measured. */
+static int row_of(const kolo_group *group, enum ko_collective what, size_t block)
 {
-    const bool has_blocks = ko_has_blocks(what, false) || ko_has_blocks(what, true);
-    const struct ko_simulation simulation = {
-        .call = {.text = &ko_paper_texts[row],
-                 .n = situation->n,
-                 .count = nbytes / (has_blocks ? (size_t)situation->n : 1),
-                 .slice = situation->slice_bytes,
-                 .slots = situation->slots,
-                 .hosts = situation->hosts},
-        .element = 1,
-        .costs = situation->costs};
+    return group->choices[what][false][ko_size_class(block)] - 1;
+}
+
+static double predict(const kolo_group *group, int row, size_t block, const struct ko_costs *costs)
+{
+    const struct ko_simulation simulation = {.call = {.text = &ko_paper_texts[row],
+                                                      .n = group->size,
+                                                      .count = block,
+                                                      .slice = ko_group_slice_bytes(group),
+                                                      .slots = (int)group->endpoint->own.slots,
+                                                      .hosts = group->hosts},
+                                             .element = 1,
+                                             .costs = costs};
     double us = 0;
 
     if (ko_simulate(&simulation, &us))
@@ -134,19 +135,17 @@ static const enum ko_collective whats[] = {KO_ALL_REDUCE,     KO_REDUCE,    KO_B
                                            KO_REDUCE_SCATTER, KO_ALL_TO_ALL};
 enum { NWHATS = sizeof whats / sizeof *whats };
 
-static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
+static void print(const struct rank *rank, const kolo_group *group,
+                  double us[NWHATS][NSIZES][ROUNDS])
 {
-    struct ko_hosts *hosts;
-    struct ko_situation situation = {
-        .n = rank->n, .slice_bytes = 131072, .slots = 8, .costs = rank->costs};
+    struct ko_costs costs;
 
-    if (ko_layout_even(rank->n, rank->n, &hosts))
-        exit(1);
-    situation.hosts = hosts;
+    ko_group_costs(group, &costs);
     for (int w = 0; w < NWHATS; w++)
         for (int i = 0; i < NSIZES && has(whats[w], rank->algorithm); i++) {
-            const int row = find(whats[w], rank->algorithm, sizes[i], &situation);
-            const double said = predict(whats[w], row, &situation, sizes[i]);
+            const size_t block = block_bytes(whats[w], sizes[i], rank->n);
+            const int row = row_of(group, whats[w], block);
+            const double said = predict(group, row, block, &costs);
             double got;
 
             qsort(us[w][i], ROUNDS, sizeof(double), compare);
@@ -155,7 +154,6 @@ static void print(const struct rank *rank, double us[NWHATS][NSIZES][ROUNDS])
                    ko_collective_name(whats[w]), ko_paper_texts[row].name, sizes[i], got, said,
                    said / got);
         }
-    free(hosts);
 }
 
 static void run(struct rank *rank, kolo_group *group)
@@ -172,7 +170,7 @@ static void run(struct rank *rank, kolo_group *group)
             for (int i = 0; i < NSIZES && has(whats[w], rank->algorithm); i++)
                 us[w][i][round] = measure(group, whats[w], in, out, sizes[i]);
     if (rank->number == 0)
-        print(rank, us);
+        print(rank, group, us);
     free(in);
     free(out);
 }
@@ -216,13 +214,13 @@ static pid_t start(struct rank *rank)
 }
 
 /* Whether all have ended well. */
-static bool run_all(int n, const char *path, const char *algorithm, const struct ko_costs *costs)
+static bool run_all(int n, const char *path, const char *algorithm)
 {
     pid_t pids[MOST_RANKS];
     bool is_well = true;
 
     for (int i = 0; i < n; i++)
-        pids[i] = start(&(struct rank){path, i, n, algorithm, costs});
+        pids[i] = start(&(struct rank){path, i, n, algorithm});
     for (int i = 0; i < n; i++) {
         int status = 1;
 
@@ -235,11 +233,10 @@ int main(int argc, char **argv)
 {
     const int n = argc > 1 ? atoi(argv[1]) : 2;
     char path[] = "/tmp/predict-XXXXXX";
-    struct ko_costs costs;
     bool is_well;
     int fd;
 
-    if (n < 2 || n > MOST_RANKS || ko_tuning_get(&costs))
+    if (n < 2 || n > MOST_RANKS)
         return 1;
     if (argc > 2)
         setenv("KOLO_ALGO", argv[2], 1);
@@ -248,7 +245,7 @@ int main(int argc, char **argv)
     fd = mkstemp(path);
     if (spans == MAP_FAILED || fd < 0)
         return 1;
-    is_well = run_all(n, path, argc > 2 ? argv[2] : NULL, &costs);
+    is_well = run_all(n, path, argc > 2 ? argv[2] : NULL);
     unlink(path);
     return !is_well;
 }
