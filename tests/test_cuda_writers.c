@@ -14,11 +14,13 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -33,7 +35,8 @@ enum {
     LONG_MS = 6000
 };
 
-/* The last rank begins the kernels; it is held up where it does for so long since its call. */
+/* The last rank begins the kernels; it is held up for so long where it does, and the rest happens
+ * meanwhile. */
 struct scene {
     size_t count;
     int held_ms, limit_ms; /* the group's */
@@ -108,10 +111,21 @@ static int expect_used(const struct side *side)
 
 /* ---- what happens meanwhile ------------------------------------------------------------------ */
 
+static atomic_bool *is_held; /* the last rank, for all ranks to see */
+
+static void await_held(const struct side *side)
+{
+    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
+
+    while (side->scene->held_ms && !atomic_load(is_held) && !ko_deadline_passed(&deadline))
+        ranks_nap_ms(1);
+}
+
 static void *abort_later(void *argument)
 {
     const struct side *side = argument;
 
+    await_held(side);
     ranks_nap_ms(side->scene->abort_ms);
     kolo_group_abort(side->group, "enough");
     return NULL;
@@ -121,6 +135,7 @@ static void *kill_later(void *argument)
 {
     const struct side *side = argument;
 
+    await_held(side);
     ranks_nap_ms(side->scene->kill_ms);
     raise(SIGKILL);
     return NULL;
@@ -128,8 +143,12 @@ static void *kill_later(void *argument)
 
 static void *let_go_later(void *argument)
 {
+    const ko_deadline deadline = ko_deadline_in(LIMIT_MS);
     const struct side *side = argument;
 
+    while (!gpu_held() && !ko_deadline_passed(&deadline))
+        ranks_nap_ms(1);
+    atomic_store(is_held, true);
     ranks_nap_ms(side->scene->held_ms);
     gpu_hold("");
     return NULL;
@@ -190,10 +209,10 @@ static int fail_in_call(kolo_group *group, void *argument)
         gpu_hold("cuLaunchKernel");
     if (is_slow && scene->dies)
         setenv("FAKECUDA_BREAK", "cuLaunchKernel=-9", 1);
-    if (is_slow)
-        ranks_nap_ms(100); /* to be the last */
-    if (pthread_create(&thread, NULL, part_of(&side), &side))
+    if (kolo_barrier(group) || pthread_create(&thread, NULL, part_of(&side), &side))
         return ranks_fail("no thread");
+    if (is_slow)
+        ranks_nap_ms(300); /* to be the last */
     began_ns = ko_now_ns();
     do
         err = call(&side);
@@ -225,6 +244,7 @@ static void run(enum ranks_kind kind, int ngpus, int nhosts, const struct scene 
     struct scene copy = *scene;
 
     exam_set_variables("shm,tcp", "", 4096);
+    atomic_store(is_held, false);
     setenv("KOLO_CUDA_PIECE_BYTES", "2048", 1);
     setenv("FAKECUDA_DEVICES", (const char *[]){"0", "1", "2", "3"}[ngpus], 1);
     assert_int_equal(ranks_run(&ranks, fail_in_call, &copy), 0);
@@ -233,17 +253,21 @@ static void run(enum ranks_kind kind, int ngpus, int nhosts, const struct scene 
 /* ---- scenes ---------------------------------------------------------------------------------- */
 
 /* Who begins the kernels does so when the others have given up. */
-static void late_kernels(void **state)
+static struct scene late(void)
 {
-    struct scene scene = {.count = COUNT,
-                          .held_ms = 500,
+    return (struct scene){.count = COUNT,
+                          .held_ms = 300,
                           .limit_ms = LIMIT_MS,
-                          .abort_ms = 250,
+                          .abort_ms = 50,
                           .status = KOLO_E_ABORTED,
                           .text = "rank 0 aborted"};
+}
+
+static void late_kernels(void **state)
+{
+    struct scene scene = late();
 
     (void)state;
-    run(RANKS_THREADS, 1, 1, &scene);
     run(RANKS_PROCESSES, 1, 1, &scene);
     run(RANKS_PROCESSES, 2, 1, &scene);
     scene.count = LONG;
@@ -286,16 +310,20 @@ static void slow_copies(void **state)
 }
 
 /* The others' patience is over before. */
+static struct scene impatient(void)
+{
+    return (struct scene){.count = COUNT,
+                          .held_ms = 2000,
+                          .limit_ms = 1000,
+                          .status = KOLO_E_TIMEOUT,
+                          .text = "rank 2"};
+}
+
 static void time_outs(void **state)
 {
-    const struct scene scene = {.count = COUNT,
-                                .held_ms = 900,
-                                .limit_ms = 300,
-                                .status = KOLO_E_TIMEOUT,
-                                .text = "rank 2"};
+    const struct scene scene = impatient();
 
     (void)state;
-    run(RANKS_THREADS, 1, 1, &scene);
     run(RANKS_PROCESSES, 1, 1, &scene);
     run(RANKS_PROCESSES, 2, 1, &scene);
 }
@@ -304,9 +332,9 @@ static void time_outs(void **state)
 static void lost_ranks(void **state)
 {
     const struct scene scene = {.count = COUNT,
-                                .held_ms = 900,
+                                .held_ms = 600,
                                 .limit_ms = LIMIT_MS,
-                                .kill_ms = 300,
+                                .kill_ms = 50,
                                 .status = KOLO_E_PEER_LOST,
                                 .text = "rank 1"};
 
@@ -325,7 +353,7 @@ static void stuck_ranks(void **state)
                                .text = "rank 2"};
     const struct scene stuck = {.count = COUNT,
                                 .held_ms = LONG_MS,
-                                .limit_ms = 300,
+                                .limit_ms = 1000,
                                 .is_stuck = true,
                                 .status = KOLO_E_TIMEOUT,
                                 .text = "rank 2"};
@@ -335,13 +363,32 @@ static void stuck_ranks(void **state)
     run(RANKS_PROCESSES, 1, 1, &stuck);
 }
 
+/* Behind all processes, which ThreadSanitizer does not have fork from threads. */
+static void threads(void **state)
+{
+    const struct scene scenes[] = {late(), impatient()};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        run(RANKS_THREADS, 1, 1, &scenes[i]);
+}
+
+static int share(void **state)
+{
+    (void)state;
+    is_held =
+        mmap(NULL, sizeof *is_held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return is_held == MAP_FAILED ? -1 : 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_kernels), cmocka_unit_test(slow_kernels),
         cmocka_unit_test(slow_copies),  cmocka_unit_test(time_outs),
         cmocka_unit_test(lost_ranks),   cmocka_unit_test(stuck_ranks),
+        cmocka_unit_test(threads),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share, NULL);
 }
