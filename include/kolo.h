@@ -365,9 +365,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * stream has passed it.
  *
  * A collective that has failed on a rank is carried out on its buffers no more when a late rank
- * comes. One that was under way on a GPU when it failed, by its limit or an abort, may go on there
- * until that is done: what lies in the call's buffers is then anybody's guess until the group has
- * been freed on all ranks.
+ * comes. One that was under way on GPUs when it failed, by its limit, an abort or a lost rank,
+ * returns its error when they are done with its buffers on this rank, or, as the log says then, two
+ * seconds later if they are not. But what is in streams, as a graph and an asynchronous collective
+ * that stays on GPUs, may go on there: what lies in its buffers is anybody's guess until the group
+ * has been freed on all ranks.
  *
  * Two launched graphs of a group, and two captured calls, are in no order of their own: a rank lets
  * a graph of the group begin when the one before has ended, as in one stream or behind an event,

@@ -12,6 +12,7 @@
 #include "coll_gpu_hosts.h"
 #include "coll_gpu_pieces.h"
 #include "coll_gpu_shared.h"
+#include "coll_gpu_writers.h"
 #include "coll_places.h"
 #include "config.h"
 #include "dtype.h"
@@ -386,6 +387,8 @@ static int run(kolo_group *group, const struct ko_call *call)
     else if (ko_call_is_in_stream(call))
         ko_gpu_tidy(group->gpu);
     ko_coll_tell_failure(group);
+    if (err && ko_group_has_failed(group))
+        ko_coll_settle(group);
     return err;
 }
 

@@ -16,6 +16,7 @@
 #include "coll_gpu_division.h"
 #include "coll_gpu_offers.h"
 #include "coll_gpu_pieces.h"
+#include "coll_gpu_writers.h"
 #include "config.h"
 #include "dtype.h"
 #include "gpu_direct.h"
@@ -495,7 +496,11 @@ static int carry_out(struct divided *d)
     settle(d);
     err = make_room(d);
     if (!err)
+        err = ko_coll_begin_writing(d->group);
+    if (!err)
         err = ko_coll_run_pieces(&piecework, d);
+    if (!err)
+        ko_coll_end_writing(d->group);
     return err ? err : ko_coll_exchange(d->group, KO_BARRIER, NULL, NULL, 0, 0);
 }
 

@@ -4,6 +4,7 @@
  * GPU, or GPUs that reach each other's memory, and how they reach each other there.
  */
 #include "coll.h"
+#include "coll_gpu_writers.h"
 #include "config.h"
 #include "gpu_share.h"
 #include "kernel_args.h"
@@ -178,6 +179,8 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
     }
     if (are_reached)
         err = open_places(group, here, layout, share);
+    if (!err && have_mates(group) && group->size > 1)
+        err = ko_coll_meet_writers(group, here);
     atomic_store(&group->share, share);
     return err;
 }

@@ -15,6 +15,7 @@
 #include "coll_gpu_handoff.h"
 #include "coll_gpu_offers.h"
 #include "coll_gpu_pieces.h"
+#include "coll_gpu_writers.h"
 #include "dtype.h"
 #include "gpu_share.h"
 #include "gpu_waits.h"
@@ -220,8 +221,10 @@ static int carry_out(kolo_group *group, const struct ko_call *call, const struct
     const bool pushes = ko_coll_pushes(group, plan);
     const ko_cu_stream stream = ko_gpu_own_stream(group->gpu);
     char text[KO_ERROR_TEXT];
-    int err;
+    int err = pushes ? KOLO_OK : ko_coll_begin_writing(group);
 
+    if (err)
+        return err;
     if (pushes)
         ko_gpu_add_waiting();
     err = pushes ? ko_coll_begin_push(group, call, plan, stream)
@@ -231,8 +234,10 @@ static int carry_out(kolo_group *group, const struct ko_call *call, const struct
                      : ko_gpu_finish(group->gpu, &deadline);
     if (pushes)
         ko_gpu_count_waiting(-1);
-    if (!err)
+    if (!err) {
+        ko_coll_end_writing(group);
         return KOLO_OK;
+    }
     snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(call), group->rank,
              kolo_last_error());
     return ko_group_fail(group, err, text);

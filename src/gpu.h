@@ -156,7 +156,13 @@ ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu);
  * back, since the GPU may still touch them. */
 int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 
-/* The same of the late stream. */
+/* When calls have failed: until when all of them together wait for GPUs, which begins with the
+ * first that asks; and whether what the group's own stream was given is done by then, although the
+ * group has failed. */
+ko_deadline ko_gpu_settling(struct ko_gpu *gpu);
+bool ko_gpu_settle(struct ko_gpu *gpu, const ko_deadline *deadline);
+
+/* ko_gpu_finish of the late stream. */
 int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline);
 
 /* At the end: whether all that was begun is done, after a bounded wait for it, although the group

@@ -48,6 +48,7 @@ struct ko_gpu {
     int64_t stalled_ns;           /* when a graph's kernel was last seen to wait */
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */
     atomic_bool lets_all_go;      /* whatever is held, now and from now on */
+    _Atomic int64_t settled_ns;   /* until when ko_gpu_settling says; 0: nobody has asked */
     struct ko_gpu_page *page;     /* registered with the GPU */
     ko_cu_ptr page_at;            /* for the GPU */
     bool keeps_page;

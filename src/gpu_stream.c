@@ -8,18 +8,20 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { LEAST_NAP_NS = 5000, MOST_NAP_NS = 1000000 };
+enum { LEAST_NAP_NS = 5000, MOST_NAP_NS = 1000000, SETTLING_MS = 2000 };
+
+static const atomic_int never_stops;
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* What is waited for takes perhaps microseconds, perhaps seconds: naps are a small part of it. */
-static ko_cu_result look_until(struct ko_gpu *gpu, ko_cu_result (*look)(const void *at),
+static ko_cu_result look_until(const atomic_int *stop, ko_cu_result (*look)(const void *at),
                                const void *at, const ko_deadline *deadline)
 {
     const int64_t began_ns = ko_now_ns();
     ko_cu_result result = look(at);
 
-    while (result == KO_CU_NOT_READY && !atomic_load(gpu->stop) && !ko_deadline_passed(deadline)) {
+    while (result == KO_CU_NOT_READY && !atomic_load(stop) && !ko_deadline_passed(deadline)) {
         const int64_t nap_ns = (ko_now_ns() - began_ns) / 16;
         const struct timespec nap = {.tv_nsec = nap_ns < MOST_NAP_NS ? nap_ns : MOST_NAP_NS};
 
@@ -65,7 +67,7 @@ static int finish(struct ko_gpu *gpu, ko_cu_stream stream, const ko_deadline *de
 
     if (err)
         return err;
-    result = look_until(gpu, has_finished, &queried, deadline);
+    result = look_until(gpu->stop, has_finished, &queried, deadline);
     ko_gpu_leave(gpu);
     if (result == KO_CU_NOT_READY)
         return fail_to_wait(gpu, "what the call has the GPU do", deadline);
@@ -75,6 +77,28 @@ static int finish(struct ko_gpu *gpu, ko_cu_stream stream, const ko_deadline *de
 int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
 {
     return finish(gpu, gpu->own, deadline);
+}
+
+ko_deadline ko_gpu_settling(struct ko_gpu *gpu)
+{
+    ko_deadline deadline = ko_deadline_in(SETTLING_MS);
+    int64_t by_ns = 0;
+
+    if (!atomic_compare_exchange_strong(&gpu->settled_ns, &by_ns, deadline.at_ns))
+        deadline.at_ns = by_ns;
+    return deadline;
+}
+
+bool ko_gpu_settle(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+    bool is_done;
+
+    if (ko_gpu_enter(gpu))
+        return false;
+    is_done = look_until(&never_stops, has_finished, &queried, deadline) != KO_CU_NOT_READY;
+    ko_gpu_leave(gpu);
+    return is_done;
 }
 
 int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline)
@@ -267,7 +291,7 @@ int ko_gpu_await_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
     if (err || !mark)
         return err;
     queried = (struct queried){.cuda = gpu->cuda, .event = mark->reached};
-    result = look_until(gpu, is_at_event, &queried, deadline);
+    result = look_until(gpu->stop, is_at_event, &queried, deadline);
     ko_gpu_leave(gpu);
     if (result == KO_CU_NOT_READY)
         return fail_to_wait(gpu, "what was put into the GPU's stream before the call", deadline);
@@ -433,8 +457,6 @@ void ko_gpu_keep_page(struct ko_gpu *gpu)
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-static const atomic_int never_stops;
-
 /* With the context: the group's own streams, and what calls have put into others. */
 static bool has_carried_out(struct ko_gpu *gpu, const ko_deadline *deadline)
 {
@@ -442,9 +464,9 @@ static bool has_carried_out(struct ko_gpu *gpu, const ko_deadline *deadline)
     const struct queried late = {.cuda = gpu->cuda, .stream = gpu->late};
     const struct queried put = {.cuda = gpu->cuda, .event = gpu->put};
 
-    return look_until(gpu, has_finished, &own, deadline) != KO_CU_NOT_READY &&
-           look_until(gpu, has_finished, &late, deadline) != KO_CU_NOT_READY &&
-           look_until(gpu, is_at_event, &put, deadline) != KO_CU_NOT_READY;
+    return look_until(gpu->stop, has_finished, &own, deadline) != KO_CU_NOT_READY &&
+           look_until(gpu->stop, has_finished, &late, deadline) != KO_CU_NOT_READY &&
+           look_until(gpu->stop, is_at_event, &put, deadline) != KO_CU_NOT_READY;
 }
 
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu)
@@ -468,7 +490,7 @@ static bool has_passed_marks(struct ko_gpu *gpu, const ko_deadline *deadline)
     for (const struct ko_gpu_mark *mark = gpu->youngest; mark && has; mark = mark->elder) {
         const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
 
-        has = look_until(gpu, is_at_event, &queried, deadline) != KO_CU_NOT_READY;
+        has = look_until(gpu->stop, is_at_event, &queried, deadline) != KO_CU_NOT_READY;
     }
     return has;
 }
@@ -480,6 +502,6 @@ bool ko_gpu_await_end(struct ko_gpu *gpu)
 
     gpu->stop = &never_stops;
     return has_carried_out(gpu, &deadline) &&
-           look_until(gpu, is_at_event, &waits, &deadline) != KO_CU_NOT_READY &&
+           look_until(gpu->stop, is_at_event, &waits, &deadline) != KO_CU_NOT_READY &&
            has_passed_marks(gpu, &deadline);
 }

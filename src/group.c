@@ -8,6 +8,7 @@
 
 #include "config.h"
 #include "error_file.h"
+#include "gpu_writers.h"
 #include "group_fork.h"
 #include "group_streamed.h"
 #include "group_waits.h"
@@ -532,6 +533,7 @@ void kolo_group_free(kolo_group *group)
     ko_endpoint_release(group->endpoint);
     ko_places_close(group->places, group->share);
     ko_gpu_share_close(group->share);
+    ko_gpu_writers_free(group->writers);
     ko_gpu_close(group->gpu);
     free(group->world_ranks);
     free(group->hosts);

@@ -21,6 +21,7 @@
 
 enum { KO_CHANNEL_COLLECTIVES, KO_CHANNEL_P2P };
 
+struct ko_gpu_writers;
 struct ko_verbs; /* coll_host.c */
 struct ko_watch; /* group_watch.c */
 struct ko_world; /* what only the world group has: the store it joined by */
@@ -89,6 +90,8 @@ struct kolo_group {
     atomic_bool has_gpus;               /* one of them has, all know */
     struct ko_watch *_Atomic watch;     /* once a graph has taken anything in; under the lock */
     struct ko_hosts *_Atomic hosts;     /* found by the first collective */
+    /* of the host's ranks: NULL, or set when share is */
+    struct ko_gpu_writers *_Atomic writers;
     /* of whoever has the engine's turn */
     struct ko_memory scratch, packing, scaled; /* grow as needed */
     int *ranks;                                /* this and the next three: one for each rank */
@@ -97,6 +100,8 @@ struct kolo_group {
     struct ko_link **links;
     struct ko_verbs *verbs; /* of the last call of each collective; made by the first */
     struct ko_gpu_ways gpu_ways;
+    /* GPUs have been waited for, as a call had failed */
+    bool has_settled;
     int gpu_carrier; /* who has begun the kernels of the last call on a GPU that the ranks share */
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not

@@ -240,6 +240,15 @@ static bool is_any_written(const struct ko_p2p_stages *stages)
     return false;
 }
 
+/* Of a group that has failed: what is being copied into a call's buffers is not later on. */
+static void settle(kolo_group *group)
+{
+    const ko_deadline deadline = ko_gpu_settling(group->gpu);
+
+    (void)ko_gpu_settle(group->gpu, &deadline);
+    (void)ko_group_check(group); /* the thread's text again */
+}
+
 int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
 {
     end_places(stages, !err);
@@ -250,6 +259,8 @@ int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
     for (size_t i = 0; i < stages->n && !err; i++)
         if (stages->stages[i].asked)
             *stages->stages[i].asked = stages->stages[i].message;
+    if (err && ko_group_has_failed(stages->group))
+        settle(stages->group);
     free_stages(stages);
     return err;
 }
