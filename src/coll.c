@@ -268,55 +268,6 @@ int ko_coll_choose(kolo_group *group, const struct ko_call *call)
     return *choice - 1;
 }
 
-/* ---- one rank alone ---------------------------------------------------------------------- */
-
-static int scale_alone(const struct ko_call *call, void *out, const void *in, size_t count)
-{
-    struct ko_reduction reduction;
-    int err = ko_reduction_find(call->dtype, call->op, &reduction);
-
-    if (!err)
-        reduction.scale(out, in, count, call->factor);
-    return err;
-}
-
-static int run_alone_once(const struct ko_call *call)
-{
-    const size_t element = kolo_dtype_size(call->dtype);
-    const struct ko_blocks *ins = &call->in_blocks, *outs = &call->out_blocks;
-    const unsigned char *in = call->in;
-    unsigned char *out = call->out;
-    size_t count = call->count;
-
-    if (ins->counts) {
-        in += ins->starts[0] * element;
-        count = ins->counts[0];
-    }
-    if (outs->counts)
-        out += outs->starts[0] * element;
-    if (call->is_scaled)
-        return scale_alone(call, out, in, count);
-    if (ko_is_reducing(call->what))
-        return ko_reduce_single(call->dtype, call->op, out, in, count);
-    if (out != in && count)
-        memmove(out, in, count * element);
-    return KOLO_OK;
-}
-
-static int run_alone(const struct ko_call *call)
-{
-    int err = KOLO_OK;
-
-    if (!call->is_coalesced)
-        return run_alone_once(call);
-    for (size_t i = 0; i < call->ntensors && !err; i++) {
-        const struct ko_call part = ko_coll_tensor(call, i);
-
-        err = run_alone_once(&part);
-    }
-    return err;
-}
-
 /* ---- turn -------------------------------------------------------------------------------- */
 
 static int run_one(kolo_group *group, const struct ko_call *call)
@@ -333,7 +284,7 @@ static int run_one(kolo_group *group, const struct ko_call *call)
 static int run_plainly(kolo_group *group, const struct ko_call *call)
 {
     if (group->size == 1)
-        return run_alone(call);
+        return ko_coll_run_alone(call);
     return call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
 }
 
@@ -467,7 +418,7 @@ static int submit(kolo_group *group, const struct ko_call *call, kolo_work **wor
     }
     keep_lists(group, w);
     if (is_alone(group, call))
-        ko_work_complete(&w->work, run_alone(call));
+        ko_work_complete(&w->work, ko_coll_run_alone(call));
     else
         err = ko_engine_submit(&group->engine, &w->work);
     if (err)
@@ -484,7 +435,7 @@ static int run_blocking(kolo_group *group, const struct ko_call *call)
     int err;
 
     if (is_alone(group, call))
-        return run_alone(call);
+        return ko_coll_run_alone(call);
     if (ko_engine_try_begin(&group->engine)) {
         err = run(group, call);
         ko_engine_finish(&group->engine);

@@ -123,6 +123,9 @@ static inline void ko_coll_tell_failure(kolo_group *group)
  * the engine's turn. */
 int ko_coll_run(kolo_group *group, const struct ko_call *call, int algorithm);
 
+/* Carries the call out in a group of one rank. */
+int ko_coll_run_alone(const struct ko_call *call);
+
 /* Carries a blocking call out that differs from the last of its collective by buffers and root at
  * most: then it is right too, goes by the same algorithm, and what was found then is left out.
  * KO_AGAIN: it does not, or nothing can be carried out at once, and it takes a ko_coll_call. */
