@@ -108,6 +108,8 @@ static int take_thread(struct ko_engine *engine)
 {
     int err;
 
+    if (engine->is_stopping)
+        return ko_fail(KOLO_E_ABORTED, "the group is being freed");
     if (engine->has_thread)
         return KOLO_OK;
     engine->keeps_thread = engine->keeps_thread || ko_crew_keep(engine->crew);
@@ -184,6 +186,10 @@ void ko_engine_close(struct ko_engine *engine)
     stop_thread(engine);
     abort_queued(engine);
     pthread_mutex_unlock(&engine->lock);
+}
+
+void ko_engine_destroy(struct ko_engine *engine)
+{
     pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->lock);
 }

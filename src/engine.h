@@ -60,7 +60,8 @@ static inline void ko_engine_finish(struct ko_engine *engine)
  * the watch (group_watch.h), which only listens. */
 bool ko_engine_is_busy(struct ko_engine *engine);
 
-/* Queues a work; its `run` is called on a thread of the crew, with the turn. */
+/* Queues a work; its `run` is called on a thread of the crew, with the turn. KOLO_E_ABORTED once the
+ * engine is closed. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
 
 /* Waits until a work that was submitted is done, or for the deadline. */
@@ -68,7 +69,10 @@ void ko_engine_await(struct ko_engine *engine, const struct kolo_work *work,
                      const ko_deadline *deadline);
 
 /* Waits for what runs, fails what is queued with KOLO_E_ABORTED, gives the thread back; those who
- * await a work have left the engine then. */
+ * await a work have left the engine then. The turn can still be taken. */
 void ko_engine_close(struct ko_engine *engine);
+
+/* Of one that is closed, when nobody has to do with it any more. */
+void ko_engine_destroy(struct ko_engine *engine);
 
 #endif

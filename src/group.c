@@ -20,6 +20,7 @@
 #include "protocols.h"
 #include "store.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +57,11 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->ordering, NULL);
     pthread_mutex_init(&group->streaming, NULL);
+    pthread_mutex_init(&group->writing, NULL);
     pthread_cond_init(&group->fewer_behind, NULL);
     ko_engine_open(&group->engine, &endpoint->crew);
     ko_engine_open(&group->behind, &endpoint->crew);
+    ko_work_init(&group->telling);
 }
 
 /* Lists of calls, one at a time, that have an entry for each rank. */
@@ -150,19 +153,28 @@ static int ask_store(const kolo_group *group, struct ko_request *request, struct
 }
 
 /* First writer wins, so that all ranks that look here read one text. Errors change nothing. */
-void ko_group_write_failure(kolo_group *group)
+static void write_failure(kolo_group *group)
 {
     struct ko_failure failure = {.status = atomic_load(&group->failed)};
     struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {&failure, sizeof failure}};
     struct ko_reply reply;
 
-    if (group->size == 1 || atomic_exchange(&group->has_written, true) ||
-        atomic_load(&group->endpoint->store_is_lost))
-        return;
     memcpy(failure.text, group->failure_text, sizeof failure.text);
     if (!ask_store(group, &request, &reply))
         kolo_free(reply.value);
     (void)ko_group_check(group); /* the thread's text again: the store may have failed too */
+}
+
+/* Who finds another thread at it waits: it may be about to end a connection. */
+void ko_group_write_failure(kolo_group *group)
+{
+    if (group->size == 1 || atomic_load(&group->has_written))
+        return;
+    pthread_mutex_lock(&group->writing);
+    if (!atomic_load(&group->has_written) && !atomic_load(&group->endpoint->store_is_lost))
+        write_failure(group);
+    atomic_store(&group->has_written, true);
+    pthread_mutex_unlock(&group->writing);
 }
 
 static bool become_failed(kolo_group *group, int status, const char *text)
@@ -179,14 +191,37 @@ static bool become_failed(kolo_group *group, int status, const char *text)
     return is_first;
 }
 
-/* If another thread is in a call, it tells its peers itself, and is awake now. */
-static void tell_collectives(kolo_group *group)
+/* False: another thread is in a call. It is awake now. */
+static bool try_tell_collectives(kolo_group *group)
 {
     ko_channel_wake(&group->collectives);
     if (!ko_engine_try_turn(&group->engine))
-        return;
+        return false;
     ko_channel_tell_failure(&group->collectives);
     ko_engine_finish(&group->engine);
+    return true;
+}
+
+/* A work of the engine. */
+static void tell(struct kolo_work *telling)
+{
+    kolo_group *group = (kolo_group *)((char *)telling - offsetof(kolo_group, telling));
+
+    ko_channel_tell_failure(&group->collectives);
+    ko_mailbox_tell_failure(group);
+    ko_work_complete(telling, KOLO_OK);
+}
+
+/* Threads that are in calls tell their peers themselves, unless they have looked for failures for
+ * the last time: a work behind them sees to that. */
+static void tell_peers(kolo_group *group)
+{
+    const bool have_heard[] = {try_tell_collectives(group), ko_mailbox_try_tell_failure(group)};
+
+    if (have_heard[0] && have_heard[1])
+        return;
+    group->telling.run = tell;
+    (void)ko_engine_submit(&group->engine, &group->telling);
 }
 
 int ko_group_fail(kolo_group *group, int status, const char *text)
@@ -196,8 +231,7 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
     ko_gpu_let_all_go(group->gpu);
     ko_gpu_share_let_go(group->share, group->rank);
-    tell_collectives(group);
-    ko_mailbox_tell_failure(group);
+    tell_peers(group);
     ko_error_file_write(group->failure_text);
     return ko_group_check(group);
 }
@@ -525,6 +559,8 @@ void kolo_group_free(kolo_group *group)
     ko_engine_close(&group->behind);
     (void)ko_streamed_any(group); /* of a group that has failed they are done now */
     ko_group_watch_end(group);
+    if (ko_group_has_failed(group))
+        ko_channel_tell_failure(&group->collectives);
     part(group);
     ko_mailbox_free(group);
     ko_channel_close(&group->collectives);
@@ -546,9 +582,13 @@ void kolo_group_free(kolo_group *group)
     free(group->verbs);
     free(group->packing.bytes);
     free(group->scaled.bytes);
+    ko_work_clear(&group->telling);
+    ko_engine_destroy(&group->engine);
+    ko_engine_destroy(&group->behind);
     pthread_cond_destroy(&group->fewer_behind);
     pthread_mutex_destroy(&group->ordering);
     pthread_mutex_destroy(&group->streaming);
+    pthread_mutex_destroy(&group->writing);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

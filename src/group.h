@@ -117,7 +117,9 @@ struct kolo_group {
     atomic_bool has_told_waits; /* the store has this rank's word (group_waits.h) */
     atomic_int failed;          /* 0, or the KOLO_E_ code; set once, after failure_text */
     char failure_text[KO_ERROR_TEXT];
-    atomic_bool has_written; /* the failure, into the store */
+    pthread_mutex_t writing; /* of the failure, into the store */
+    atomic_bool has_written;
+    struct kolo_work telling; /* of the failure, behind whoever might have seen it too late */
 };
 
 /* True once kolo_group_set_stream has given it one. */

@@ -86,11 +86,23 @@ void ko_mailbox_tell_failure(kolo_group *group)
 
     if (!mailbox)
         return;
-    ko_channel_wake(&mailbox->channel);
-    if (!ko_biased_lock_try(&mailbox->lock))
-        return;
+    ko_biased_lock_take(&mailbox->lock);
     ko_channel_tell_failure(&mailbox->channel);
     ko_biased_lock_give(&mailbox->lock);
+}
+
+bool ko_mailbox_try_tell_failure(kolo_group *group)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+
+    if (!mailbox)
+        return true;
+    ko_channel_wake(&mailbox->channel);
+    if (!ko_biased_lock_try(&mailbox->lock))
+        return false;
+    ko_channel_tell_failure(&mailbox->channel);
+    ko_biased_lock_give(&mailbox->lock);
+    return true;
 }
 
 /* ---- posting ----------------------------------------------------------------------------- */

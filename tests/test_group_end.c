@@ -106,6 +106,62 @@ static void the_last_to_come_hears_why(void **state)
                      0);
 }
 
+/* ---- a thread that is about to leave --------------------------------------------------------- */
+
+static void *abort_now(void *group)
+{
+    kolo_group_abort(group, "enough");
+    return NULL;
+}
+
+static void abort_from_thread(kolo_group *group)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, abort_now, group))
+        abort();
+    pthread_join(thread, NULL);
+}
+
+/* A thread of rank 0 has looked for failures for the last time when another aborts: the peer hears
+ * of it all the same, and rank 0 does nothing more. */
+static int abort_behind_the_last_look(kolo_group *group, void *argument)
+{
+    const int64_t began_ns = ko_now_ns();
+    const ko_deadline late = ko_deadline_in(RANKS_SOON_MS + 1000);
+    atomic_bool *has_heard = argument;
+    int failed;
+
+    if (kolo_barrier(group))
+        return ranks_fail("meeting");
+    if (kolo_group_rank(group) == 1) {
+        failed = ranks_expect_soon(began_ns, kolo_barrier(group), KOLO_E_ABORTED,
+                                   "rank 0 aborted the group: enough");
+        atomic_store(has_heard, true);
+        return failed;
+    }
+    while (!ko_engine_try_turn(&group->engine))
+        ranks_nap_ms(1);
+    abort_from_thread(group);
+    ko_engine_finish(&group->engine);
+    while (!atomic_load(has_heard) && !ko_deadline_passed(&late))
+        ranks_nap_ms(1);
+    return 0;
+}
+
+static void aborting_is_told_whoever_is_about_to_leave(void **state)
+{
+    atomic_bool has_heard = false;
+
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2},
+                               abort_behind_the_last_look, &has_heard),
+                     0);
+}
+
+/* ---- freeing --------------------------------------------------------------------------------- */
+
 struct waiter {
     kolo_work *work;
     int status;
@@ -392,6 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(the_last_to_come_hears_why),
+        cmocka_unit_test(aborting_is_told_whoever_is_about_to_leave),
         cmocka_unit_test(freeing_fails_unfinished_works),
         cmocka_unit_test(freeing_spares_finished_works),
         cmocka_unit_test(what_was_sent_arrives),
