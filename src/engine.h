@@ -60,8 +60,8 @@ static inline void ko_engine_finish(struct ko_engine *engine)
  * the watch (group_watch.h), which only listens. */
 bool ko_engine_is_busy(struct ko_engine *engine);
 
-/* Queues a work; its `run` is called on a thread of the crew, with the turn. KOLO_E_ABORTED once the
- * engine is closed. */
+/* Queues a work; its `run` is called on a thread of the crew, with the turn. KOLO_E_ABORTED once
+ * the engine is closed. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
 
 /* Waits until a work that was submitted is done, or for the deadline. */

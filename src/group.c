@@ -216,9 +216,9 @@ static void tell(struct kolo_work *telling)
  * the last time: a work behind them sees to that. */
 static void tell_peers(kolo_group *group)
 {
-    const bool have_heard[] = {try_tell_collectives(group), ko_mailbox_try_tell_failure(group)};
+    const bool has_told = try_tell_collectives(group);
 
-    if (have_heard[0] && have_heard[1])
+    if (ko_mailbox_try_tell_failure(group) && has_told)
         return;
     group->telling.run = tell;
     (void)ko_engine_submit(&group->engine, &group->telling);

@@ -100,8 +100,9 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
  * waiting: who sends is not kept waiting by a rank that is busy in another group. */
 void ko_mailbox_answer_all(struct ko_endpoint *endpoint);
 
-/* Tells the peers that the group has failed; `try` does not if another thread uses the mailbox, which
- * is woken, and tells them itself if it has not looked for failures for the last time: false then. */
+/* Tells the peers that the group has failed; `try` does not if another thread uses the mailbox,
+ * which is woken, and tells them itself unless it has looked for failures for the last time: false
+ * then. */
 void ko_mailbox_tell_failure(kolo_group *group);
 bool ko_mailbox_try_tell_failure(kolo_group *group);
 
