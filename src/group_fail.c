@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A group fails once. Whoever decides it keeps the text, wakes this rank's waiters, writes the text
+ * into the store for ranks that no link of ours reaches, and tells it over every open link; a rank
+ * that is told does the same, so the news travels against every wait there is.
+ */
+#include "group.h"
+
+#include "error_file.h"
+#include "log.h"
+#include "mailbox_gpu.h"
+#include "store.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STORE_MS = 1000 }; /* at most, for the store's part in a failure */
+
+int ko_group_error(kolo_group *group)
+{
+    return ko_fail_again(atomic_load(&group->failed), group->failure_text);
+}
+
+/* Of the key under which ranks leave word of a failure. The limit is this request's alone: what
+ * others ask of the same store may take longer. */
+static int ask_store(const kolo_group *group, struct ko_request *request, struct ko_reply *reply)
+{
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_endpoint *endpoint = group->endpoint;
+    char key[40];
+
+    snprintf(key, sizeof key, "failed/%016llx", (unsigned long long)group->id);
+    return ko_endpoint_after_asking(
+        endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, reply));
+}
+
+/* First writer wins, so that all ranks that look here read one text. Errors change nothing. */
+static void write_failure(kolo_group *group)
+{
+    struct ko_failure failure = {.status = atomic_load(&group->failed)};
+    struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {&failure, sizeof failure}};
+    struct ko_reply reply;
+
+    memcpy(failure.text, group->failure_text, sizeof failure.text);
+    if (!ask_store(group, &request, &reply))
+        kolo_free(reply.value);
+    (void)ko_group_check(group); /* the thread's text again: the store may have failed too */
+}
+
+/* Who finds another thread at it waits: it may be about to end a connection. */
+void ko_group_write_failure(kolo_group *group)
+{
+    if (group->size == 1 || atomic_load(&group->has_written))
+        return;
+    pthread_mutex_lock(&group->writing);
+    if (!atomic_load(&group->has_written) && !atomic_load(&group->endpoint->store_is_lost))
+        write_failure(group);
+    atomic_store(&group->has_written, true);
+    pthread_mutex_unlock(&group->writing);
+}
+
+static bool become_failed(kolo_group *group, int status, const char *text)
+{
+    bool is_first;
+
+    pthread_mutex_lock(&group->lock);
+    is_first = !atomic_load(&group->failed);
+    if (is_first) {
+        snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+        atomic_store(&group->failed, status); /* releases the text */
+    }
+    pthread_mutex_unlock(&group->lock);
+    return is_first;
+}
+
+/* False: another thread is in a call. It is awake now. */
+static bool try_tell_collectives(kolo_group *group)
+{
+    ko_channel_wake(&group->collectives);
+    if (!ko_engine_try_turn(&group->engine))
+        return false;
+    ko_channel_tell_failure(&group->collectives);
+    ko_engine_finish(&group->engine);
+    return true;
+}
+
+/* A work of the engine. */
+static void tell(struct kolo_work *telling)
+{
+    kolo_group *group = (kolo_group *)((char *)telling - offsetof(kolo_group, telling));
+
+    ko_channel_tell_failure(&group->collectives);
+    ko_mailbox_tell_failure(group);
+    ko_work_complete(telling, KOLO_OK);
+}
+
+/* Threads that are in calls tell their peers themselves, unless they have looked for failures for
+ * the last time: a work behind them sees to that. */
+static void tell_peers(kolo_group *group)
+{
+    const bool has_told = try_tell_collectives(group);
+
+    if (ko_mailbox_try_tell_failure(group) && has_told)
+        return;
+    group->telling.run = tell;
+    (void)ko_engine_submit(&group->engine, &group->telling);
+}
+
+int ko_group_fail(kolo_group *group, int status, const char *text)
+{
+    if (!become_failed(group, status, text))
+        return ko_group_check(group);
+    ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
+    ko_gpu_let_all_go(group->gpu);
+    ko_gpu_share_let_go(group->share, group->rank);
+    tell_peers(group);
+    ko_error_file_write(group->failure_text);
+    return ko_group_check(group);
+}
+
+/* The failure that stands in the store; false if there is none, or no store any more. */
+static bool read_failure(kolo_group *group, struct ko_failure *failure)
+{
+    struct ko_request check = {.op = KO_STORE_CHECK}, get = {.op = KO_STORE_GET};
+    struct ko_reply reply;
+    bool is_whole;
+
+    if (ask_store(group, &check, &reply) || !reply.number || ask_store(group, &get, &reply))
+        return false;
+    is_whole = reply.nbytes == sizeof *failure;
+    if (is_whole)
+        memcpy(failure, reply.value, sizeof *failure);
+    kolo_free(reply.value);
+    failure->text[sizeof failure->text - 1] = 0;
+    return is_whole;
+}
+
+int ko_group_check_store(kolo_group *group)
+{
+    struct ko_failure failure;
+
+    if (group->size > 1 && !atomic_load(&group->failed) && ko_endpoint_may_ask(group->endpoint) &&
+        read_failure(group, &failure))
+        return ko_group_fail(group, ko_failure_status(&failure), failure.text);
+    return ko_group_check(group);
+}
+
+/* The rank of this group that serves the store, if the store has gone; else -1. */
+static int lost_server(const kolo_group *group)
+{
+    const struct ko_endpoint *endpoint = group->endpoint;
+
+    if (!atomic_load(&endpoint->store_is_lost) || endpoint->store_rank < 0)
+        return -1;
+    for (int r = 0; r < group->size; r++)
+        if (group->world_ranks[r] == endpoint->store_rank)
+            return r == group->rank ? -1 : r;
+    return -1;
+}
+
+int ko_group_check_server(kolo_group *group, const char *text)
+{
+    int server = lost_server(group);
+    char who[160], whole[KO_ERROR_TEXT];
+
+    if (server < 0)
+        return ko_group_check(group);
+    ko_group_describe_rank(group, server, who, sizeof who);
+    snprintf(whole, sizeof whole, "%s, which serves the store, was lost%s%.300s", who,
+             *text ? "; then: " : "", text);
+    return ko_group_fail(group, KOLO_E_PEER_LOST, whole);
+}
+
+int ko_group_fail_lost(kolo_group *group, const char *text)
+{
+    char copy[KO_ERROR_TEXT];
+    int err;
+
+    snprintf(copy, sizeof copy, "%s", text); /* which may be the thread's own */
+    err = ko_group_check_store(group);
+    if (!err)
+        err = ko_group_check_server(group, copy);
+    return err ? err : ko_group_fail(group, KOLO_E_PEER_LOST, copy);
+}
+
+void kolo_group_abort(kolo_group *group, const char *reason)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (!group)
+        return;
+    snprintf(text, sizeof text, "rank %d aborted the group: %s", group->rank,
+             reason && *reason ? reason : "no reason given");
+    (void)ko_group_fail(group, KOLO_E_ABORTED, text);
+}
+
+int kolo_group_error(const kolo_group *group, const char **text)
+{
+    int failed = group ? atomic_load(&group->failed) : KOLO_E_INVALID;
+
+    if (text)
+        *text = group && failed ? group->failure_text : "";
+    return failed;
+}
+
+void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes)
+{
+    const struct ko_contact *contact = ko_endpoint_known(group->endpoint, group->world_ranks[rank]);
+    const int in_world = group->world_ranks[rank];
+    char name[96], world[40] = "";
+    const char *why;
+    uint32_t index;
+
+    if (in_world != rank)
+        snprintf(world, sizeof world, "rank %d of the world", in_world);
+    if (!contact ||
+        !ko_topology_find(&group->endpoint->own, contact, rank == group->rank, &index, &why)) {
+        snprintf(text, nbytes, *world ? "rank %d (%s)" : "rank %d%s", rank, world);
+        return;
+    }
+    ko_contact_name(contact, name, sizeof name);
+    snprintf(text, nbytes, "rank %d (%s%s%s, over %s)", rank, world, *world ? ", " : "", name,
+             contact->addresses[index].transport);
+}
