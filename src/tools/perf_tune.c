@@ -77,7 +77,7 @@ static int call(kolo_group *group, enum ko_probe probe, const float *in, float *
         copy(group, out, in, count * sizeof *in);
         return KOLO_OK;
     case KO_PROBE_ALL_GATHER:
-        return kolo_all_gather(group, in, out, count, KOLO_FLOAT32);
+        return kolo_all_gather(group, out + count * (size_t)group->rank, out, count, KOLO_FLOAT32);
     default:
         return kolo_barrier(group);
     }
@@ -499,7 +499,7 @@ static int measure_local(struct ko_costs *costs, int nrounds, double *apart)
     ko_find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
     costs->reading.cache = reading.is_read ? (double)ko_cache_bytes() : 0;
     costs->reading.call = time_call();
-    ko_find_reading(&reading, costs->copy_byte, &costs->reading);
+    ko_find_reading(&reading, &costs->reading);
     costs->call = local.us[KO_PROBE_EMPTY][0] * 0.2;
     return find_change(costs, nrounds, apart);
 }
