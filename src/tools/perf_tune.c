@@ -35,9 +35,9 @@
 
 enum { NRANKS = 2, MOST_RANKS = 64, ROUND_US = 3000, JOIN_MS = 20000 };
 
-/* How often cores may be found otherwise, once and for each round, and how often all is measured
- * anew where they were more often. */
-enum { TRIES = 8, MORE_TRIES = 2, ATTEMPTS = 3 };
+/* How often cores may be found otherwise, for each round, and how often all is measured anew where
+ * they were more often. */
+enum { TRIES = 4, ATTEMPTS = 3 };
 
 /* What the ranks of a group measure together, in so many rounds, while the cores are as usual; the
  * times are rank 0's. */
@@ -253,9 +253,8 @@ static int error_of(const struct rank *ranks, int n)
 /* *usual, or as they are found; NULL: however they are. */
 static struct ko_cores cores_for(struct ko_ball *ball, const double *usual, int nrounds)
 {
-    return (struct ko_cores){.ball = usual ? ball : NULL,
-                             .usual = usual ? *usual : 0,
-                             .tries = TRIES + MORE_TRIES * nrounds};
+    return (struct ko_cores){
+        .ball = usual ? ball : NULL, .usual = usual ? *usual : 0, .tries = TRIES * nrounds};
 }
 
 /* Over one transport, by n ranks that are threads, among cores that are *usual apart, or as they
