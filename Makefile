@@ -519,6 +519,7 @@ $(BUILD)/bench/%: tests/bench/%.c $(STATIC)
 	$(Q)$(CC) $(KO_CFLAGS) -O3 -march=native -Itests $(CPPFLAGS) $(filter %.c %.a,$^) $(LIB_LIBS) -o $@
 
 $(BUILD)/bench/hosts: tests/networks.c
+$(BUILD)/bench/predict: src/tools/perf_cores.c
 
 .PHONY: bench-store
 bench-store: $(BUILD)/bench/store ## what a store's server bears: rates, crowds, hostile clients

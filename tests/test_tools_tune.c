@@ -29,6 +29,7 @@ static const struct {
 static double time_probe(enum ko_probe probe, int footprint, const struct ko_costs *costs)
 {
     struct ko_simulation simulation;
+    double own;
 
     if (probe == KO_PROBE_COPY)
         return (double)ko_probe_bytes(probe, footprint) * costs->copy_byte[footprint] +
@@ -37,7 +38,11 @@ static double time_probe(enum ko_probe probe, int footprint, const struct ko_cos
                                 probe ? ko_probe_bytes(probe, footprint) : 0, costs);
     simulation.element = 1;
     simulation.call.slice = SLICE;
-    return predicted_us(&simulation, ko_simulate);
+    simulation.call.is_in_place = probe == KO_PROBE_ALL_GATHER;
+    own = probe == KO_PROBE_ALL_GATHER
+              ? (double)ko_probe_bytes(probe, footprint) * costs->copy_byte[footprint]
+              : 0;
+    return predicted_us(&simulation, ko_simulate) - own;
 }
 
 static void time_probes(const struct ko_costs *costs, struct ko_probe_times *times)

@@ -146,21 +146,31 @@ static int perform(struct results *results)
     return err ? KO_PERF_FAILED : code;
 }
 
+static void say_tuned(const char *path, double apart)
+{
+    printf("%s: set KOLO_TUNING to it; kolo-info --algorithms shows what it changes\n", path);
+    if (apart > 0)
+        printf("measured by cores %.3g us from each other and back\n", apart);
+    else
+        printf("measured by cores that came near each other and went far: costs may be of both\n");
+}
+
 static int tune(const struct ko_perf_options *options)
 {
     const char *path = options->tune;
     const bool is_first = options->placement.rank == 0;
     struct ko_costs costs;
+    double apart = 0;
     int err = is_first ? check_writable(path) : KOLO_OK;
 
     if (!err)
-        err = ko_perf_tune(&options->placement, options->nsamples, &costs);
+        err = ko_perf_tune(&options->placement, options->nsamples, &costs, &apart);
     if (!err && is_first)
         err = ko_tuning_write(path, &costs);
     if (err)
         fprintf(stderr, "kolo-perf: %s\n", kolo_last_error());
     else if (is_first)
-        printf("%s: set KOLO_TUNING to it; kolo-info --algorithms shows what it changes\n", path);
+        say_tuned(path, apart);
     return err ? KO_PERF_FAILED : KO_PERF_FINE;
 }
 

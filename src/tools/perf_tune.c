@@ -16,6 +16,7 @@
 #include "kolo.h"
 #include "layout.h"
 #include "perf.h"
+#include "perf_cores.h"
 #include "perf_tune_costs.h"
 #include "simulate.h"
 #include "status.h"
@@ -34,14 +35,21 @@
 
 enum { NRANKS = 2, MOST_RANKS = 64, ROUND_US = 3000, JOIN_MS = 20000 };
 
-/* What the ranks of a group measure together, in so many rounds; the times are rank 0's. */
-typedef int (*measurement)(kolo_group *group, int nrounds, struct ko_probe_times *times);
+/* How often cores may be found otherwise, for each round, and how often all is measured anew where
+ * they were more often. */
+enum { TRIES = 4, ATTEMPTS = 3 };
+
+/* What the ranks of a group measure together, in so many rounds, while the cores are as usual; the
+ * times are rank 0's. */
+typedef int (*measurement)(kolo_group *group, struct ko_cores *cores, int nrounds,
+                           struct ko_probe_times *times);
 
 struct rank {
     kolo_store *store;
     int number, n, nrounds, status;
     char text[KO_ERROR_TEXT];
     measurement measure;
+    struct ko_cores cores;
     struct ko_probe_times *times; /* rank 0's */
 };
 
@@ -69,7 +77,7 @@ static int call(kolo_group *group, enum ko_probe probe, const float *in, float *
         copy(group, out, in, count * sizeof *in);
         return KOLO_OK;
     case KO_PROBE_ALL_GATHER:
-        return kolo_all_gather(group, in, out, count, KOLO_FLOAT32);
+        return kolo_all_gather(group, out + count * (size_t)group->rank, out, count, KOLO_FLOAT32);
     default:
         return kolo_barrier(group);
     }
@@ -115,15 +123,33 @@ static int measure(kolo_group *group, enum ko_probe probe, const float *in, floa
     return err;
 }
 
+/* Again if the cores have moved meanwhile. KOLO_E_TIMEOUT: they do not come back. */
+static int measure_steadily(kolo_group *group, struct ko_cores *cores, enum ko_probe probe,
+                            const float *in, float *out, int footprint, double *us)
+{
+    bool are_usual = false;
+    int err = KOLO_OK;
+
+    while (!err && !are_usual) {
+        err = ko_cores_await(group, cores);
+        if (!err)
+            err = measure(group, probe, in, out, footprint, us);
+        if (!err)
+            err = ko_cores_look(group, cores, &are_usual);
+    }
+    return err;
+}
+
 /* Every probe of a set, a bit for each, once at each footprint. */
-static int measure_once(kolo_group *group, unsigned probes, const float *in, float *out,
-                        struct ko_probe_times *times)
+static int measure_once(kolo_group *group, struct ko_cores *cores, unsigned probes, const float *in,
+                        float *out, struct ko_probe_times *times)
 {
     int err = KOLO_OK;
 
     for (int probe = 0; probe < KO_NPROBES && !err; probe++)
         for (int f = 0; f < KO_FOOTPRINTS && !err && probes >> probe & 1; f++)
-            err = measure(group, (enum ko_probe)probe, in, out, f, &times->us[probe][f]);
+            err = measure_steadily(group, cores, (enum ko_probe)probe, in, out, f,
+                                   &times->us[probe][f]);
     return err;
 }
 
@@ -142,7 +168,7 @@ static void take_medians(const struct ko_probe_times *rounds, int nrounds,
 }
 
 /* A machine may be slow for a second: every figure is of rounds that lie apart. */
-static int measure_probes(kolo_group *group, unsigned probes, int nrounds,
+static int measure_probes(kolo_group *group, struct ko_cores *cores, unsigned probes, int nrounds,
                           struct ko_probe_times *times)
 {
     const size_t most = ko_probe_footprint(KO_FOOTPRINTS - 1);
@@ -153,7 +179,7 @@ static int measure_probes(kolo_group *group, unsigned probes, int nrounds,
     for (size_t i = 0; !err && i < most / sizeof *in; i++)
         in[i] = out[i] = 1;
     for (int round = 0; round < nrounds && !err; round++)
-        err = measure_once(group, probes, in, out, &rounds[round]);
+        err = measure_once(group, cores, probes, in, out, &rounds[round]);
     if (!err)
         take_medians(rounds, nrounds, times);
     free(in);
@@ -161,16 +187,18 @@ static int measure_probes(kolo_group *group, unsigned probes, int nrounds,
     return err;
 }
 
-static int measure_all(kolo_group *group, int nrounds, struct ko_probe_times *times)
+static int measure_all(kolo_group *group, struct ko_cores *cores, int nrounds,
+                       struct ko_probe_times *times)
 {
-    return measure_probes(group, (1U << KO_NPROBES) - 1, nrounds, times);
+    return measure_probes(group, cores, (1U << KO_NPROBES) - 1, nrounds, times);
 }
 
-static int measure_reading(kolo_group *group, int nrounds, struct ko_probe_times *times)
+static int measure_reading(kolo_group *group, struct ko_cores *cores, int nrounds,
+                           struct ko_probe_times *times)
 {
     const unsigned probes =
         1U << KO_PROBE_EMPTY | 1U << KO_PROBE_BROADCAST | 1U << KO_PROBE_ALL_GATHER;
-    int err = measure_probes(group, probes, nrounds, times);
+    int err = measure_probes(group, cores, probes, nrounds, times);
 
     if (!err)
         times->is_read = ko_foreign_process_of(group->collectives.ports[!group->rank].link) != NULL;
@@ -178,13 +206,14 @@ static int measure_reading(kolo_group *group, int nrounds, struct ko_probe_times
 }
 
 /* The empty probe alone: its median goes where measure_all puts it. */
-static int measure_barrier(kolo_group *group, int nrounds, struct ko_probe_times *times)
+static int measure_barrier(kolo_group *group, struct ko_cores *cores, int nrounds,
+                           struct ko_probe_times *times)
 {
     double us[KO_TUNE_MOST_ROUNDS];
     int err = KOLO_OK;
 
     for (int round = 0; round < nrounds && !err; round++)
-        err = measure(group, KO_PROBE_EMPTY, NULL, NULL, 0, &us[round]);
+        err = measure_steadily(group, cores, KO_PROBE_EMPTY, NULL, NULL, 0, &us[round]);
     qsort(us, (size_t)nrounds, sizeof *us, compare);
     times->us[KO_PROBE_EMPTY][0] = us[nrounds / 2];
     return err;
@@ -199,7 +228,8 @@ static void be_rank(struct rank *rank)
     ko_perf_pin(rank->number); /* not by luck beside each other, or on one core */
     err = kolo_group_join_store(rank->store, rank->number, rank->n, JOIN_MS, &group);
     if (!err)
-        err = rank->measure(group, rank->nrounds, rank->times ? rank->times : &unused);
+        err =
+            rank->measure(group, &rank->cores, rank->nrounds, rank->times ? rank->times : &unused);
     rank->status = err;
     strncpy(rank->text, err ? kolo_last_error() : "", sizeof rank->text - 1);
     kolo_group_free(group);
@@ -220,11 +250,20 @@ static int error_of(const struct rank *ranks, int n)
     return KOLO_OK;
 }
 
-/* Over one transport, by n ranks that are threads. */
-static int measure_over(const char *transport, int n, int nrounds, measurement body,
+/* *usual, or as they are found; NULL: however they are. */
+static struct ko_cores cores_for(struct ko_ball *ball, const double *usual, int nrounds)
+{
+    return (struct ko_cores){
+        .ball = usual ? ball : NULL, .usual = usual ? *usual : 0, .tries = TRIES * nrounds};
+}
+
+/* Over one transport, by n ranks that are threads, among cores that are *usual apart, or as they
+ * are found; NULL: however they are. */
+static int measure_over(const char *transport, int n, int nrounds, measurement body, double *usual,
                         struct ko_probe_times *times)
 {
     struct rank ranks[MOST_RANKS];
+    struct ko_ball ball = {0};
     pthread_t threads[MOST_RANKS];
     kolo_store *store;
     int nthreads = 0, err = kolo_store_open_local(&store);
@@ -238,6 +277,7 @@ static int measure_over(const char *transport, int n, int nrounds, measurement b
                                  .n = n,
                                  .nrounds = nrounds,
                                  .measure = body,
+                                 .cores = cores_for(&ball, usual, nrounds),
                                  .times = i ? NULL : times};
         if (pthread_create(&threads[i], NULL, be_thread, &ranks[i]))
             err = ko_fail(KOLO_E_SYSTEM, "no thread to measure with");
@@ -246,6 +286,8 @@ static int measure_over(const char *transport, int n, int nrounds, measurement b
     for (int i = 0; i < nthreads; i++)
         pthread_join(threads[i], NULL);
     err = err ? err : error_of(ranks, nthreads);
+    if (!err && usual)
+        *usual = ranks[0].cores.usual;
     kolo_store_close(store);
     return err;
 }
@@ -254,6 +296,7 @@ static int measure_over(const char *transport, int n, int nrounds, measurement b
 struct shared {
     char path[sizeof "/tmp/kolo-tune-XXXXXX"]; /* of their store */
     struct rank ranks[NRANKS];
+    struct ko_ball ball;
     struct ko_probe_times times;
 };
 
@@ -271,7 +314,7 @@ static _Noreturn void be_process(struct shared *shared, struct rank *rank)
 }
 
 /* Until it has said how it went it has failed. */
-static pid_t start_process(struct shared *shared, int number, int nrounds)
+static pid_t start_process(struct shared *shared, int number, int nrounds, const double *usual)
 {
     struct rank *rank = &shared->ranks[number];
     pid_t pid;
@@ -282,6 +325,7 @@ static pid_t start_process(struct shared *shared, int number, int nrounds)
                           .status = KOLO_E_SYSTEM,
                           .text = "a process that was to measure ended before it had",
                           .measure = measure_reading,
+                          .cores = cores_for(&shared->ball, usual, nrounds),
                           .times = number ? NULL : &shared->times};
     pid = fork();
     if (!pid)
@@ -291,13 +335,14 @@ static pid_t start_process(struct shared *shared, int number, int nrounds)
     return pid;
 }
 
-static int measure_in(struct shared *shared, int nrounds, struct ko_probe_times *times)
+static int measure_in(struct shared *shared, int nrounds, const double *usual,
+                      struct ko_probe_times *times)
 {
     pid_t pids[NRANKS];
     int err;
 
     for (int i = 0; i < NRANKS; i++)
-        pids[i] = start_process(shared, i, nrounds);
+        pids[i] = start_process(shared, i, nrounds, usual);
     for (int i = 0; i < NRANKS; i++)
         if (pids[i] > 0)
             (void)waitpid(pids[i], NULL, 0);
@@ -307,7 +352,7 @@ static int measure_in(struct shared *shared, int nrounds, struct ko_probe_times 
 }
 
 /* Over shared memory, by two processes, as between threads the system copies nothing. */
-static int measure_by_processes(int nrounds, struct ko_probe_times *times)
+static int measure_by_processes(int nrounds, const double *usual, struct ko_probe_times *times)
 {
     struct shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -321,7 +366,7 @@ static int measure_by_processes(int nrounds, struct ko_probe_times *times)
     if (!err) {
         setenv("KOLO_TRANSPORT", "shm", 1);
         setenv("KOLO_PROTO", "inline,reference,cma", 1);
-        err = measure_in(shared, nrounds, times);
+        err = measure_in(shared, nrounds, usual, times);
         setenv("KOLO_PROTO", "inline,reference", 1);
         unlink(shared->path);
         close(fd);
@@ -335,6 +380,7 @@ static int measure_by_processes(int nrounds, struct ko_probe_times *times)
 static int measure_between_hosts(int nrounds, struct ko_probe_times *times)
 {
     int32_t rounds = nrounds;
+    struct ko_cores any = {.ball = NULL};
     kolo_group *group;
     int err = kolo_group_join(NULL, JOIN_MS, &group);
 
@@ -353,7 +399,7 @@ static int measure_between_hosts(int nrounds, struct ko_probe_times *times)
         err = ko_fail(KOLO_E_MISMATCH, "rank 0 wants %d rounds, which is another kolo-perf's",
                       (int)rounds);
     if (!err)
-        err = measure_all(group, rounds, times);
+        err = measure_all(group, &any, rounds, times);
     kolo_group_free(group);
     return err;
 }
@@ -400,7 +446,7 @@ static int predict_barrier(const struct ko_costs *costs, int n, double *us)
 
 /* The cost of changing ranks under which the simulated barrier takes as long as the real one did,
  * which grows with it in proportion. With more ranks than are measured here it stays. */
-static int find_change(struct ko_costs *costs, int nrounds)
+static int find_change(struct ko_costs *costs, int nrounds, double *apart)
 {
     const int n = 2 * (int)costs->cores;
     struct ko_costs trial = *costs;
@@ -411,7 +457,7 @@ static int find_change(struct ko_costs *costs, int nrounds)
     if (n > MOST_RANKS)
         return KOLO_OK;
     setenv("KOLO_ALGO", "barrier=dissemination", 1);
-    err = measure_over("shm", n, nrounds, measure_barrier, &times);
+    err = measure_over("shm", n, nrounds, measure_barrier, apart, &times);
     unsetenv("KOLO_ALGO");
     if (err)
         return err;
@@ -437,32 +483,64 @@ static void set_variables(void)
     setenv("KOLO_PROTO", "inline,reference", 1);
 }
 
-int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_costs *costs)
+/* By two ranks of this machine, and by more of them than cores: among cores that are all the time
+ * as far from each other as at first, *apart; NULL: however they are. */
+static int measure_local(struct ko_costs *costs, int nrounds, double *apart)
 {
-    const bool is_launched = placement->size > 1;
-    double unused[KO_FOOTPRINTS];
-    struct ko_probe_times local, remote, reading;
-    int err;
+    struct ko_probe_times local, reading;
+    int err = measure_over("shm", NRANKS, nrounds, measure_all, apart, &local);
 
-    set_variables();
-    ko_tuning_usual(costs);
-    err = is_launched ? measure_between_hosts(nrounds, &remote)
-                      : measure_over("tcp", NRANKS, nrounds, measure_all, &remote);
-    if (err || placement->rank > 0)
-        return err;
-    err = measure_over("shm", NRANKS, nrounds, measure_all, &local);
     if (!err)
-        err = measure_by_processes(nrounds, &reading);
+        err = measure_by_processes(nrounds, apart, &reading);
     if (err)
         return err;
-    ko_find_link(&remote, &costs->links[KO_REMOTE], unused);
     ko_find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
     ko_find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
     costs->reading.cache = reading.is_read ? (double)ko_cache_bytes() : 0;
     costs->reading.call = time_call();
-    ko_find_reading(&reading, costs->copy_byte, &costs->reading);
+    ko_find_reading(&reading, &costs->reading);
     costs->call = local.us[KO_PROBE_EMPTY][0] * 0.2;
-    err = find_change(costs, nrounds);
+    return find_change(costs, nrounds, apart);
+}
+
+/* Anew where they have moved for long. */
+static int measure_local_steadily(struct ko_costs *costs, int nrounds, double *apart)
+{
+    int err = KOLO_E_TIMEOUT;
+
+    for (int i = 0; i < ATTEMPTS && err == KOLO_E_TIMEOUT; i++) {
+        *apart = 0;
+        err = measure_local(costs, nrounds, apart);
+    }
+    if (err != KOLO_E_TIMEOUT)
+        return err;
+    *apart = 0;
+    return measure_local(costs, nrounds, NULL);
+}
+
+/* Between hosts, or what stands for that: over loopback. */
+static int measure_remote(bool is_launched, struct ko_costs *costs, int nrounds)
+{
+    struct ko_probe_times times;
+    double unused[KO_FOOTPRINTS];
+    int err = is_launched ? measure_between_hosts(nrounds, &times)
+                          : measure_over("tcp", NRANKS, nrounds, measure_all, NULL, &times);
+
+    if (!err)
+        ko_find_link(&times, &costs->links[KO_REMOTE], unused);
+    return err;
+}
+
+int ko_perf_tune(const struct ko_placement *placement, int nrounds, struct ko_costs *costs,
+                 double *apart)
+{
+    int err;
+
+    set_variables();
+    ko_tuning_usual(costs);
+    err = measure_remote(placement->size > 1, costs, nrounds);
+    if (!err && placement->rank <= 0)
+        err = measure_local_steadily(costs, nrounds, apart);
     unsetenv("KOLO_TRANSPORT");
     unsetenv("KOLO_PROTO");
     return err;

@@ -5,12 +5,12 @@
 
 size_t ko_probe_bytes(enum ko_probe probe, int footprint)
 {
-    /* one buffer each, three of the two, three blocks each, two of its own each */
+    /* one buffer each, three of the two, three blocks each, two of its own each, two blocks each */
     static const double share[KO_NPROBES] = {[KO_PROBE_BROADCAST] = 1,
                                              [KO_PROBE_REDUCE] = 2.0 / 3,
                                              [KO_PROBE_REDUCE_SCATTER] = 1.0 / 3,
                                              [KO_PROBE_COPY] = 1.0 / 2,
-                                             [KO_PROBE_ALL_GATHER] = 1.0 / 3};
+                                             [KO_PROBE_ALL_GATHER] = 1.0 / 2};
 
     return (size_t)((double)ko_probe_footprint(footprint) * share[probe]) / sizeof(float) *
            sizeof(float);
@@ -51,16 +51,14 @@ void ko_find_copies(const struct ko_probe_times *times, struct ko_link_costs *li
     for (int f = 0; f < KO_FOOTPRINTS; f++) {
         copies[f] = per_byte(times, KO_PROBE_COPY, f);
         link->receive_byte[f] =
-            ko_rest(per_byte(times, KO_PROBE_ALL_GATHER, f), link->send_byte[f] + copies[f]);
+            ko_rest(per_byte(times, KO_PROBE_ALL_GATHER, f), link->send_byte[f]);
     }
 }
 
-/* Without the copy of the own block. */
-void ko_find_reading(const struct ko_probe_times *times, const double copies[KO_FOOTPRINTS],
-                     struct ko_reading_costs *reading)
+void ko_find_reading(const struct ko_probe_times *times, struct ko_reading_costs *reading)
 {
     for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        reading->byte[f] = ko_rest(per_byte(times, KO_PROBE_ALL_GATHER, f), copies[f]);
+        reading->byte[f] = per_byte(times, KO_PROBE_ALL_GATHER, f);
         reading->helped_byte[f] = per_byte(times, KO_PROBE_BROADCAST, f);
     }
 }

@@ -7,12 +7,12 @@
  *   reduce           the root's reductions
  *   reduce_scatter   a rank's copies into slots, and its reductions
  *   copy             each rank's copy of its own, as of a block that stays
- *   all_gather       copies in and out, and one of the own block
+ *   all_gather       copies in and out; the own block lies where it belongs
  *
  * What is read out of a peer's process, and not out of a thread's memory, is measured by two
  * processes, the same way:
  *
- *   all_gather       one copy of the other's block by the system, and one of the own block
+ *   all_gather       one copy of the other's block by the system
  *   broadcast        one copy of which the root, who only waits, does a part
  */
 #ifndef KO_PERF_TUNE_COSTS_H
@@ -61,7 +61,6 @@ void ko_find_copies(const struct ko_probe_times *times, struct ko_link_costs *li
                     double copies[KO_FOOTPRINTS]);
 
 /* Of what is read, whose `call` is known. */
-void ko_find_reading(const struct ko_probe_times *times, const double copies[KO_FOOTPRINTS],
-                     struct ko_reading_costs *reading);
+void ko_find_reading(const struct ko_probe_times *times, struct ko_reading_costs *reading);
 
 #endif
