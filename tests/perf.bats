@@ -483,13 +483,13 @@ END
     [[ "$PERF" != *san/bin/* ]] || skip "would measure the sanitizer, for minutes"
     # what is to be replaced is not asked, nor what would bend the measuring
     echo stale >"$BATS_TEST_TMPDIR/costs"
-    KOLO_TUNING=$BATS_TEST_TMPDIR/costs KOLO_ALGO=broadcast=ring KOLO_CHECK=1 KOLO_PROTO=simple \
+    TMPDIR=$BATS_TEST_TMPDIR KOLO_TUNING=$BATS_TEST_TMPDIR/costs KOLO_ALGO=broadcast=ring KOLO_CHECK=1 KOLO_PROTO=simple \
         run "$PERF" -n 1 --tune "$BATS_TEST_TMPDIR/costs"
     [ "$status" -eq 0 ]
     grep -qx 'kolo tuning 4' "$BATS_TEST_TMPDIR/costs"
     awk '$1 == "change" { found = $2 > 0 && $2 < 1e6 } END { exit !found }' "$BATS_TEST_TMPDIR/costs"
     awk '$1 ~ /^reading\.(call$|byte|helped_byte)/ { n += $2 > 0 && $2 < 1e3 } END { exit n != 13 }' "$BATS_TEST_TMPDIR/costs"
-    ls -d /tmp/kolo-tune-* && return 1 # its ranks' store has gone
+    ls -d "$BATS_TEST_TMPDIR"/kolo-tune-* && return 1 # its ranks' store has gone
     KOLO_TUNING="$BATS_TEST_TMPDIR/costs" run "$PERF" -t 2 all_reduce -b 64 -e 64 "${QUICK[@]}"
     [ "$status" -eq 0 ]
     run "$PERF" --tune /no/such/folder/costs

@@ -23,6 +23,7 @@
 #include "tuning.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -294,7 +295,7 @@ static int measure_over(const char *transport, int n, int nrounds, measurement b
 
 /* What two processes write, for the one that has started them. */
 struct shared {
-    char path[sizeof "/tmp/kolo-tune-XXXXXX"]; /* of their store */
+    char path[PATH_MAX]; /* of their store */
     struct rank ranks[NRANKS];
     struct ko_ball ball;
     struct ko_probe_times times;
@@ -356,13 +357,15 @@ static int measure_by_processes(int nrounds, const double *usual, struct ko_prob
 {
     struct shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *folder = getenv("TMPDIR");
     int fd, err;
 
     if (shared == MAP_FAILED)
         return ko_fail_errno(errno, "mmap");
-    strcpy(shared->path, "/tmp/kolo-tune-XXXXXX");
+    snprintf(shared->path, sizeof shared->path, "%s/kolo-tune-XXXXXX",
+             folder && *folder ? folder : "/tmp");
     fd = mkstemp(shared->path);
-    err = fd < 0 ? ko_fail_errno(errno, "a file in /tmp") : KOLO_OK;
+    err = fd < 0 ? ko_fail_errno(errno, "%s", shared->path) : KOLO_OK;
     if (!err) {
         setenv("KOLO_TRANSPORT", "shm", 1);
         setenv("KOLO_PROTO", "inline,reference,cma", 1);
