@@ -10,6 +10,7 @@
 #include "error_file.h"
 #include "gpu_writers.h"
 #include "group_fork.h"
+#include "group_let_go.h"
 #include "group_streamed.h"
 #include "group_waits.h"
 #include "group_watch.h"
@@ -230,7 +231,7 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
         return ko_group_check(group);
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
     ko_gpu_let_all_go(group->gpu);
-    ko_gpu_share_let_go(group->share, group->rank);
+    ko_group_let_go(group);
     tell_peers(group);
     ko_error_file_write(group->failure_text);
     return ko_group_check(group);
@@ -557,7 +558,7 @@ void kolo_group_free(kolo_group *group)
     }
     ko_engine_close(&group->engine);
     ko_engine_close(&group->behind);
-    (void)ko_streamed_any(group); /* of a group that has failed they are done now */
+    ko_streamed_end(group);
     ko_group_watch_end(group);
     if (ko_group_has_failed(group))
         ko_channel_tell_failure(&group->collectives);
@@ -569,6 +570,7 @@ void kolo_group_free(kolo_group *group)
     ko_endpoint_release(group->endpoint);
     ko_places_close(group->places, group->share);
     ko_gpu_share_close(group->share);
+    ko_group_tell_last_progress(group);
     ko_gpu_writers_free(group->writers);
     ko_gpu_close(group->gpu);
     free(group->world_ranks);
