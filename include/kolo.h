@@ -367,9 +367,10 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * A collective that has failed on a rank is carried out on its buffers no more when a late rank
  * comes. One that was under way on GPUs when it failed, by its limit, an abort or a lost rank,
  * returns its error when they are done with its buffers on this rank, or, as the log says then, two
- * seconds later if they are not. But what is in streams, as a graph and an asynchronous collective
- * that stays on GPUs, may go on there: what lies in its buffers is anybody's guess until the group
- * has been freed on all ranks.
+ * seconds later if they are not. So does the wait for an asynchronous one; and where that stays on
+ * GPUs, the stream goes past it no earlier either. But a stream that waits for the host, as above,
+ * goes on at once, and a launched graph may go on: what lies in the buffers of a graph's calls is
+ * anybody's guess until the group has been freed on all ranks.
  *
  * Two launched graphs of a group, and two captured calls, are in no order of their own: a rank lets
  * a graph of the group begin when the one before has ended, as in one stream or behind an event,

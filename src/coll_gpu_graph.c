@@ -17,6 +17,7 @@
 #include "coll_gpu_graph.h"
 
 #include "coll_gpu_shared.h"
+#include "coll_gpu_writers.h"
 #include "gpu_batch.h"
 #include "gpu_share.h"
 #include "group_watch.h"
@@ -37,6 +38,14 @@ static ko_cu_ptr own_word(const kolo_group *group, const struct wait *wait, int 
     return ko_gpu_share_word(group->share, wait->round, group->rank, rank, wait->word);
 }
 
+/* For the host, of a call that is in the stream but once: its number. */
+static void say_done(kolo_group *group, struct ko_gpu_batch *batch, const struct ko_call *call)
+{
+    if (!call->is_captured)
+        ko_gpu_batch_put(batch, ko_gpu_page_at(group->gpu) + offsetof(struct ko_gpu_page, done),
+                         group->nstreamed);
+}
+
 /* For itself a rank waits only where it waits for one. */
 static int await_all(kolo_group *group, struct ko_gpu_batch *batch, const struct wait *wait)
 {
@@ -48,6 +57,9 @@ static int await_all(kolo_group *group, struct ko_gpu_batch *batch, const struct
             ko_gpu_batch_await(batch, own_word(group, wait, r));
     for (int r = wait->first; r < wait->end; r++)
         ko_gpu_batch_put(batch, own_word(group, wait, r), 0);
+    if (wait->round == KO_GPU_CALLS && wait->word == KO_GPU_DONE)
+        ko_gpu_batch_await_number(batch, ko_gpu_share_passable(group->share, group->rank),
+                                  ko_gpu_passage(group->nstreamed));
     ko_gpu_batch_say(batch, wait->round, 0);
     return ko_gpu_batch_end(batch);
 }
@@ -107,6 +119,7 @@ static int capture_carrier(kolo_group *group, const struct ko_call *call,
         err = ko_coll_begin_plan(group, call, plan, stream);
     if (!err)
         err = tell_all(group, call, KO_GPU_DONE, &tell, stream);
+    say_done(group, &end, call);
     return err ? err : await_carrier(group, &end, call);
 }
 
@@ -115,6 +128,7 @@ static int capture_own(kolo_group *group, const struct ko_call *call, ko_cu_stre
     struct ko_gpu_batch batch = ko_gpu_batch(group->gpu, stream);
 
     tell_carrier(group, &batch, call);
+    say_done(group, &batch, call);
     return await_carrier(group, &batch, call);
 }
 
@@ -131,6 +145,7 @@ static int capture_share(kolo_group *group, const struct ko_call *call,
         err = ko_coll_begin_plan(group, call, plan, stream);
     if (!err)
         err = tell_all(group, call, KO_GPU_DONE, &done, stream);
+    say_done(group, &end, call);
     return err ? err : await_others(group, &end, call, KO_GPU_DONE);
 }
 
@@ -160,11 +175,22 @@ static int put_between(kolo_group *group, const struct ko_call *call,
     return err ? err : end;
 }
 
+/* A group of one waits for nobody, and kernels that send and wait write into no buffer of others.
+ */
+static int begin(kolo_group *group, const struct ko_call *call, const struct ko_gpu_plan *plan)
+{
+    if (call->is_captured || group->size == 1 || ko_coll_pushes(group, plan))
+        return KOLO_OK;
+    return ko_coll_begin_streaming(group, plan->is_spread || group->rank == CARRIER);
+}
+
 int ko_coll_put_in_stream(kolo_group *group, const struct ko_call *call,
                           const struct ko_gpu_plan *plan, ko_cu_stream stream)
 {
-    int err = ko_gpu_enter(group->gpu);
+    int err = begin(group, call, plan);
 
+    if (!err)
+        err = ko_gpu_enter(group->gpu);
     if (err)
         return err;
     err = call->is_captured ? capture(group, call, plan, stream)

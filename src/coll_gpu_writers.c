@@ -9,6 +9,7 @@
 #include "coll_gpu_writers.h"
 
 #include "gpu_writers.h"
+#include "group_let_go.h"
 #include "log.h"
 
 #include <stdio.h>
@@ -19,21 +20,6 @@ enum {
     HEARING_MS = 2000, /* for a rank that has given up to tell why */
     NAP_NS = 200000
 };
-
-static int place_of(const kolo_group *group, int rank)
-{
-    return group->hosts->place[rank];
-}
-
-static int count_mates(const kolo_group *group)
-{
-    return host_size(group->hosts, group->hosts->host[group->rank]);
-}
-
-static int mate_at(const kolo_group *group, int place)
-{
-    return rank_at(group->hosts, group->hosts->host[group->rank], place);
-}
 
 /* ---- meeting --------------------------------------------------------------------------------- */
 
@@ -52,8 +38,8 @@ static int count_others(const kolo_group *group, const bool *here)
 {
     int n = 0;
 
-    for (int i = 0; i < count_mates(group); i++)
-        n += !here[mate_at(group, i)];
+    for (int i = 0; i < ko_group_count_mates(group); i++)
+        n += !here[ko_group_mate_at(group, i)];
     return n;
 }
 
@@ -61,7 +47,7 @@ static int count_others(const kolo_group *group, const bool *here)
 static int ask(const kolo_group *group, const bool *here, const struct ko_gpu_writers_place *all,
                struct ko_gpu_writers **writers)
 {
-    const int first = mate_at(group, 0);
+    const int first = ko_group_mate_at(group, 0);
 
     if (first == group->rank)
         return KOLO_OK;
@@ -74,11 +60,12 @@ static int ask(const kolo_group *group, const bool *here, const struct ko_gpu_wr
 static int fetch(const kolo_group *group, const bool *here, struct ko_gpu_writers *writers)
 {
     const ko_deadline deadline = ko_deadline_in(ASKING_MS);
-    const int first = mate_at(group, 0);
+    const int first = ko_group_mate_at(group, 0);
 
     if (first == group->rank)
         return ko_gpu_writers_hand(writers, count_others(group, here), &deadline);
-    return here[first] ? KOLO_OK : ko_gpu_writers_take(writers, count_mates(group), &deadline);
+    return here[first] ? KOLO_OK
+                       : ko_gpu_writers_take(writers, ko_group_count_mates(group), &deadline);
 }
 
 static bool is_there(int err)
@@ -98,8 +85,8 @@ static int meet(kolo_group *group, const bool *here, struct ko_gpu_writers_place
     struct ko_gpu_writers_place mine = {0};
     int err, failed = KOLO_OK;
 
-    if (mate_at(group, 0) == group->rank)
-        failed = ko_gpu_writers_make(count_mates(group), writers, &mine);
+    if (ko_group_mate_at(group, 0) == group->rank)
+        failed = ko_gpu_writers_make(ko_group_count_mates(group), writers, &mine);
     err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
     if (!err && !failed)
         failed = ask(group, here, all, writers);
@@ -153,34 +140,47 @@ int ko_coll_begin_writing(kolo_group *group)
 {
     int which = 0;
 
-    if (!group->writers || ko_gpu_writers_begin(group->writers, count_mates(group),
-                                                place_of(group, group->rank), &which))
+    if (!group->writers || ko_gpu_writers_begin(group->writers, ko_group_count_mates(group),
+                                                ko_group_place_of(group, group->rank), &which))
         return KOLO_OK;
-    return hear_why(group, mate_at(group, which));
+    return hear_why(group, ko_group_mate_at(group, which));
+}
+
+int ko_coll_begin_streaming(kolo_group *group, bool writes)
+{
+    const uint32_t call = atomic_fetch_add(&group->nstreamed, 1) + 1;
+    int which = 0;
+
+    if (!group->writers || !writes ||
+        ko_gpu_writers_put(group->writers, ko_group_count_mates(group),
+                           ko_group_place_of(group, group->rank), call, &which))
+        return KOLO_OK;
+    return hear_why(group, ko_group_mate_at(group, which));
 }
 
 void ko_coll_end_writing(kolo_group *group)
 {
     if (group->writers)
-        ko_gpu_writers_end(group->writers, place_of(group, group->rank));
-}
-
-static bool is_gone(const kolo_group *group, int rank)
-{
-    return ko_endpoint_is_gone(group->endpoint, group->world_ranks[rank]);
+        ko_gpu_writers_end(group->writers, ko_group_place_of(group, group->rank));
 }
 
 /* What a process had GPUs do has ended with it. */
+static bool still_writes(const kolo_group *group, int place)
+{
+    const int rank = ko_group_mate_at(group, place);
+
+    return (ko_gpu_writers_has_begun(group->writers, place) &&
+            !ko_endpoint_is_gone(group->endpoint, group->world_ranks[rank])) ||
+           ko_group_is_streaming(group, rank, group->nstreamed);
+}
+
 static void await_writer(kolo_group *group, int place, const ko_deadline *deadline)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
-    const int rank = mate_at(group, place);
 
-    while (ko_gpu_writers_has_begun(group->writers, place) && !is_gone(group, rank)) {
+    while (still_writes(group, place)) {
         if (ko_deadline_passed(deadline)) {
-            ko_log(KO_LOG_WARN,
-                   "rank %d still has a GPU write into buffers of a call that has failed here",
-                   rank);
+            ko_group_warn_of_writer(group, ko_group_mate_at(group, place));
             return;
         }
         nanosleep(&nap, NULL);
@@ -189,9 +189,17 @@ static void await_writer(kolo_group *group, int place, const ko_deadline *deadli
 
 static void await_writers(kolo_group *group, const ko_deadline *deadline)
 {
-    for (int i = 0; i < count_mates(group); i++)
-        if (i != place_of(group, group->rank))
+    for (int i = 0; i < ko_group_count_mates(group); i++)
+        if (i != ko_group_place_of(group, group->rank))
             await_writer(group, i, deadline);
+}
+
+/* The end is seen here of a call, too, of which not all has come into the stream. */
+static void settle_streams(kolo_group *group, const ko_deadline *deadline)
+{
+    if (ko_gpu_settle_streams(group->gpu, deadline) && group->writers)
+        ko_gpu_writers_have_done(group->writers, ko_group_place_of(group, group->rank),
+                                 group->nstreamed);
 }
 
 void ko_coll_settle(kolo_group *group)
@@ -202,11 +210,13 @@ void ko_coll_settle(kolo_group *group)
         return;
     group->has_settled = true;
     if (group->writers)
-        ko_gpu_writers_give_up(group->writers, place_of(group, group->rank));
+        ko_gpu_writers_give_up(group->writers, ko_group_place_of(group, group->rank));
     deadline = ko_gpu_settling(group->gpu);
     if (ko_gpu_settle(group->gpu, &deadline))
         ko_coll_end_writing(group);
     if (group->writers)
         await_writers(group, &deadline);
+    if (group->nstreamed)
+        settle_streams(group, &deadline);
     (void)ko_group_check(group); /* the thread's text again */
 }

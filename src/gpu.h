@@ -126,9 +126,10 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 /* Host memory by which streams and kernels hear of the host, and it of them: the address of a
  * member for the GPU is ko_gpu_page_at plus its offset. */
 struct ko_gpu_page {
-    _Atomic uint32_t let_go;                     /* the last ticket that was; streams wait for it */
-    _Atomic uint32_t stop;                       /* not 0: kernels do not wait for other GPUs */
-    _Atomic uint32_t awaited[2];                 /* by ko_gpu_round (group_watch.h), or 0 */
+    _Atomic uint32_t let_go;     /* the last ticket that was; streams wait for it */
+    _Atomic uint32_t stop;       /* not 0: kernels do not wait for other GPUs */
+    _Atomic uint32_t done;       /* own part in calls up to this one is, in streams */
+    _Atomic uint32_t awaited[2]; /* by ko_gpu_round (group_watch.h), or 0 */
     _Atomic uint32_t stalled[2][KO_PUSH_BLOCKS]; /* as many, by kernels (kernel_args.h) */
 };
 struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
@@ -161,6 +162,11 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
  * group has failed. */
 ko_deadline ko_gpu_settling(struct ko_gpu *gpu);
 bool ko_gpu_settle(struct ko_gpu *gpu, const ko_deadline *deadline);
+
+/* The same of a mark, and of what calls have put into the user's stream or the late one. */
+bool ko_gpu_settle_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
+                        const ko_deadline *deadline);
+bool ko_gpu_settle_streams(struct ko_gpu *gpu, const ko_deadline *deadline);
 
 /* ko_gpu_finish of the late stream. */
 int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline);

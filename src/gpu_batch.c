@@ -19,12 +19,17 @@ static void add(struct ko_gpu_batch *batch, const ko_cu_word_step *step)
     batch->steps[batch->n++] = *step;
 }
 
-void ko_gpu_batch_await(struct ko_gpu_batch *batch, ko_cu_ptr word)
+void ko_gpu_batch_await_number(struct ko_gpu_batch *batch, ko_cu_ptr word, uint32_t number)
 {
     const ko_cu_word_step step = {
-        .what = KO_CU_AWAIT_WORD, .at = word, .value = 1, .flags = KO_CU_WAIT_GEQ};
+        .what = KO_CU_AWAIT_WORD, .at = word, .value = number, .flags = KO_CU_WAIT_GEQ};
 
     add(batch, &step);
+}
+
+void ko_gpu_batch_await(struct ko_gpu_batch *batch, ko_cu_ptr word)
+{
+    ko_gpu_batch_await_number(batch, word, 1);
 }
 
 void ko_gpu_batch_put(struct ko_gpu_batch *batch, ko_cu_ptr word, uint32_t value)

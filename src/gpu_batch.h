@@ -26,8 +26,9 @@ static inline struct ko_gpu_batch ko_gpu_batch(struct ko_gpu *gpu, ko_cu_stream 
     return (struct ko_gpu_batch){.gpu = gpu, .stream = stream};
 }
 
-/* Until the word is 1 or more. */
+/* Until the word is 1 or more, or a number or more, which may have come round. */
 void ko_gpu_batch_await(struct ko_gpu_batch *batch, ko_cu_ptr word);
+void ko_gpu_batch_await_number(struct ko_gpu_batch *batch, ko_cu_ptr word, uint32_t number);
 
 /* Behind all that the stream has done. */
 void ko_gpu_batch_put(struct ko_gpu_batch *batch, ko_cu_ptr word, uint32_t value);

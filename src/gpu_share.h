@@ -178,11 +178,24 @@ bool ko_gpu_share_has_boxes(const struct ko_gpu_share *share);
 void ko_gpu_share_push(const struct ko_gpu_share *share, enum ko_gpu_round round, int rank,
                        struct ko_push *push, uint64_t *scratch);
 
-/* Streams wait for these words from now on, or graphs do. ko_gpu_share_let_go, for any thread, ends
- * the waits that streams of this rank have come to, and kernels' waits, once the group has failed;
- * within a bounded time. */
+/* Up to which call a rank's streams may go past it: at the end of each they wait until the word is
+ * as much as ko_gpu_passage says of its number. It is 0 at first, which is enough for all. */
+uint64_t ko_gpu_share_passable(const struct ko_gpu_share *share, int owner);
+static inline uint32_t ko_gpu_passage(uint32_t call)
+{
+    const uint32_t round = UINT32_C(1) << 30;
+
+    return call % round - round; /* below 0 */
+}
+
+/* Streams wait for these words from now on, or graphs do. Once the group has failed any thread ends
+ * these waits: ko_gpu_share_stop kernels', which have ended soon; true: streams may come to some,
+ * too. Then ko_gpu_share_let_go, again and again, those which streams of this rank have come to;
+ * but they go past the call `last` only when they may go past another one. */
 void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round);
-void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank);
+bool ko_gpu_share_stop(struct ko_gpu_share *share);
+void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last,
+                         const ko_deadline *deadline);
 
 /* Whether that has been done: what graphs use may still be touched. NULL is allowed. */
 bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share);

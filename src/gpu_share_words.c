@@ -10,15 +10,14 @@
 
 #include <time.h>
 
-enum { LETTING_GO_MS = 2000 }; /* at most, for what a stream waits for in graphs */
-
 /* What lies behind the words; boxes, of each round, where the ranks have a GPU each, and behind all
  * of them the memory for what comes in. */
 enum { EPOCHS_AT = 256, EPOCHS = KO_PUSH_BLOCKS * 4 };
-enum { GIVEN_UP_AT = EPOCHS_AT + KO_GPU_NROUNDS * EPOCHS, MESSAGES_AT = 512 };
+enum { GIVEN_UP_AT = EPOCHS_AT + KO_GPU_NROUNDS * EPOCHS, PASSABLE_AT = GIVEN_UP_AT + 4 };
+enum { MESSAGES_AT = 512 };
 enum { OF_RANK = 2 * KO_GPU_MESSAGES * 4, BOXES_AT = MESSAGES_AT + KO_FOLD_MOST * OF_RANK };
 _Static_assert(KO_GPU_NROUNDS * sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
-_Static_assert(GIVEN_UP_AT + sizeof(uint32_t) <= MESSAGES_AT, "epochs fit");
+_Static_assert(PASSABLE_AT + sizeof(uint32_t) <= MESSAGES_AT, "epochs fit");
 
 static size_t boxes_at(const struct ko_gpu_share *share, enum ko_gpu_round round)
 {
@@ -109,6 +108,11 @@ uint64_t ko_gpu_share_given_up(const struct ko_gpu_share *share, int owner)
     return share->ranks[owner].words + GIVEN_UP_AT;
 }
 
+uint64_t ko_gpu_share_passable(const struct ko_gpu_share *share, int owner)
+{
+    return share->ranks[owner].words + PASSABLE_AT;
+}
+
 static int read_from(struct ko_gpu_share *share, ko_cu_ptr from, void *to, size_t nbytes)
 {
     const ko_cu_stream stream = share->aside;
@@ -179,12 +183,15 @@ static void await_aside(struct ko_gpu_share *share, const ko_deadline *deadline)
 }
 
 /* One wait after another, since who has waited takes the words back. Others are told no more that
- * this rank is done, since it has not got what it waited for. */
-static void let_go_once(struct ko_gpu_share *share, int rank, const ko_deadline *deadline)
+ * this rank is done, since it has not got what it waited for. What streams may go past is said
+ * before. */
+static void let_go(struct ko_gpu_share *share, int rank, uint32_t last)
 {
     const ko_cu_stream stream = share->aside;
 
     (void)share->cuda->stream_put_word(stream, ko_gpu_share_given_up(share, rank), 1, 0);
+    (void)share->cuda->stream_put_word(stream, ko_gpu_share_passable(share, rank),
+                                       ko_gpu_passage(last), 0);
     for (int i = 0; i < KO_GPU_NROUNDS * KO_GPU_NWORDS * share->n; i++)
         (void)share->cuda->stream_put_word(
             stream,
@@ -194,24 +201,23 @@ static void let_go_once(struct ko_gpu_share *share, int rank, const ko_deadline 
             1, 0);
     (void)share->cuda->fill(share->ranks[rank].words + MESSAGES_AT, 1, (size_t)share->n * OF_RANK,
                             stream);
-    await_aside(share, deadline);
 }
 
-void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank)
+bool ko_gpu_share_stop(struct ko_gpu_share *share)
 {
-    const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
-    struct ko_gpu_page *page;
-
-    if (!share)
-        return;
-    page = ko_gpu_page(share->gpu);
-    atomic_store(&page->stop, 1);
+    atomic_store(&ko_gpu_page(share->gpu)->stop, 1);
     if (!atomic_load(&share->has_waits))
-        return;
+        return false;
     atomic_store(&share->has_let_go, true);
+    return true;
+}
+
+void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last,
+                         const ko_deadline *deadline)
+{
     if (ko_gpu_enter(share->gpu))
         return;
-    while (ko_gpu_page_is_awaited(page) && !ko_deadline_passed(&deadline))
-        let_go_once(share, rank, &deadline);
+    let_go(share, rank, last);
+    await_aside(share, deadline);
     ko_gpu_leave(share->gpu);
 }

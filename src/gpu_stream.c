@@ -89,16 +89,38 @@ ko_deadline ko_gpu_settling(struct ko_gpu *gpu)
     return deadline;
 }
 
-bool ko_gpu_settle(struct ko_gpu *gpu, const ko_deadline *deadline)
+static bool settle(struct ko_gpu *gpu, ko_cu_result (*look)(const void *at),
+                   const struct queried *queried, const ko_deadline *deadline)
 {
-    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
     bool is_done;
 
     if (ko_gpu_enter(gpu))
         return false;
-    is_done = look_until(&never_stops, has_finished, &queried, deadline) != KO_CU_NOT_READY;
+    is_done = look_until(&never_stops, look, queried, deadline) != KO_CU_NOT_READY;
     ko_gpu_leave(gpu);
     return is_done;
+}
+
+bool ko_gpu_settle(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .stream = gpu->own};
+
+    return settle(gpu, has_finished, &queried, deadline);
+}
+
+bool ko_gpu_settle_mark(struct ko_gpu *gpu, const struct ko_gpu_mark *mark,
+                        const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
+
+    return settle(gpu, is_at_event, &queried, deadline);
+}
+
+bool ko_gpu_settle_streams(struct ko_gpu *gpu, const ko_deadline *deadline)
+{
+    const struct queried queried = {.cuda = gpu->cuda, .event = gpu->put};
+
+    return settle(gpu, is_at_event, &queried, deadline);
 }
 
 int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline)

@@ -22,6 +22,7 @@ enum { LINE_BYTES = 64 };
 struct words {
     _Alignas(LINE_BYTES) _Atomic uint32_t writes;
     _Atomic uint32_t has_given_up;
+    _Atomic uint32_t put, done; /* calls in streams: the last, and the last that is over */
 };
 
 struct ko_gpu_writers {
@@ -158,17 +159,24 @@ int ko_gpu_writers_take(struct ko_gpu_writers *writers, int n, const ko_deadline
 
 /* ---- what they say --------------------------------------------------------------------------- */
 
+bool ko_gpu_writers_any_gave_up(const struct ko_gpu_writers *writers, int n, int rank, int *which)
+{
+    for (int r = 0; r < n; r++)
+        if (r != rank && atomic_load(&words_of(writers, r)->has_given_up)) {
+            *which = r;
+            return true;
+        }
+    return false;
+}
+
 /* In one order with give_up and has_begun: each of the two says first, and looks then. */
 bool ko_gpu_writers_begin(struct ko_gpu_writers *writers, int n, int rank, int *which)
 {
     atomic_store(&words_of(writers, rank)->writes, 1);
-    for (int r = 0; r < n; r++)
-        if (r != rank && atomic_load(&words_of(writers, r)->has_given_up)) {
-            *which = r;
-            ko_gpu_writers_end(writers, rank);
-            return false;
-        }
-    return true;
+    if (!ko_gpu_writers_any_gave_up(writers, n, rank, which))
+        return true;
+    ko_gpu_writers_end(writers, rank);
+    return false;
 }
 
 void ko_gpu_writers_end(struct ko_gpu_writers *writers, int rank)
@@ -184,4 +192,42 @@ void ko_gpu_writers_give_up(struct ko_gpu_writers *writers, int rank)
 bool ko_gpu_writers_has_begun(const struct ko_gpu_writers *writers, int rank)
 {
     return atomic_load(&words_of(writers, rank)->writes);
+}
+
+/* ---- of streams ------------------------------------------------------------------------------ */
+
+static bool is_before(uint32_t call, uint32_t other)
+{
+    return (int32_t)(call - other) < 0;
+}
+
+/* As ko_gpu_writers_begin. */
+bool ko_gpu_writers_put(struct ko_gpu_writers *writers, int n, int rank, uint32_t call, int *which)
+{
+    const uint32_t before = atomic_exchange(&words_of(writers, rank)->put, call);
+
+    if (!ko_gpu_writers_any_gave_up(writers, n, rank, which))
+        return true;
+    atomic_store(&words_of(writers, rank)->put, before);
+    return false;
+}
+
+/* Of calls that it has no part in it says nothing, so that the two stay near each other. The word
+ * only grows, as threads may come here with what they have seen at different times. */
+void ko_gpu_writers_have_done(struct ko_gpu_writers *writers, int rank, uint32_t call)
+{
+    struct words *words = words_of(writers, rank);
+    const uint32_t put = atomic_load(&words->put), last = is_before(put, call) ? put : call;
+    uint32_t done = atomic_load(&words->done);
+
+    while (is_before(done, last) && !atomic_compare_exchange_weak(&words->done, &done, last))
+        continue;
+}
+
+bool ko_gpu_writers_stream(const struct ko_gpu_writers *writers, int rank, uint32_t call)
+{
+    const struct words *words = words_of(writers, rank);
+    const uint32_t put = atomic_load(&words->put), last = is_before(put, call) ? put : call;
+
+    return is_before(atomic_load(&words->done), last);
 }

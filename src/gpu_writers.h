@@ -4,8 +4,8 @@
  * words about itself in host memory that all of them share: who is about to begin such work says so
  * and then looks whether another one has given up its call; who gives up says so and then waits for
  * those who write. Whichever says it first, the other one sees it. No driver comes between, which
- * may have its callers wait for a GPU that stands still. Any thread, but for one rank's begin and
- * end, which are whoever's who carries out its calls.
+ * may have its callers wait for a GPU that stands still. Any thread, but for one rank's begin, end
+ * and put, which are whoever's who carries out its calls.
  */
 #ifndef KO_GPU_WRITERS_H
 #define KO_GPU_WRITERS_H
@@ -50,5 +50,18 @@ void ko_gpu_writers_end(struct ko_gpu_writers *writers, int rank);
 /* From now on nobody begins to write there. */
 void ko_gpu_writers_give_up(struct ko_gpu_writers *writers, int rank);
 bool ko_gpu_writers_has_begun(const struct ko_gpu_writers *writers, int rank);
+
+/* Whether any other of n ranks has, which *which is then. */
+bool ko_gpu_writers_any_gave_up(const struct ko_gpu_writers *writers, int n, int rank, int *which);
+
+/* The same of calls that stay in streams, of which there may be several. They have numbers, the
+ * same for all ranks, one after another; which may come round. As ko_gpu_writers_begin: */
+bool ko_gpu_writers_put(struct ko_gpu_writers *writers, int n, int rank, uint32_t call, int *which);
+
+/* The rank's streams have done their part in all calls up to this one. Any thread. */
+void ko_gpu_writers_have_done(struct ko_gpu_writers *writers, int rank, uint32_t call);
+
+/* Whether the rank has put a part in any call up to this one into a stream that has not done it. */
+bool ko_gpu_writers_stream(const struct ko_gpu_writers *writers, int rank, uint32_t call);
 
 #endif

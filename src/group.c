@@ -7,6 +7,7 @@
 #include "config.h"
 #include "gpu_writers.h"
 #include "group_fork.h"
+#include "group_let_go.h"
 #include "group_streamed.h"
 #include "group_waits.h"
 #include "group_watch.h"
@@ -340,7 +341,7 @@ void kolo_group_free(kolo_group *group)
     }
     ko_engine_close(&group->engine);
     ko_engine_close(&group->behind);
-    (void)ko_streamed_any(group); /* of a group that has failed they are done now */
+    ko_streamed_end(group);
     ko_group_watch_end(group);
     if (ko_group_has_failed(group))
         ko_channel_tell_failure(&group->collectives);
@@ -352,6 +353,7 @@ void kolo_group_free(kolo_group *group)
     ko_endpoint_release(group->endpoint);
     ko_places_close(group->places, group->share);
     ko_gpu_share_close(group->share);
+    ko_group_tell_last_progress(group);
     ko_gpu_writers_free(group->writers);
     ko_gpu_close(group->gpu);
     free(group->world_ranks);

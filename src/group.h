@@ -102,6 +102,10 @@ struct kolo_group {
     struct ko_gpu_ways gpu_ways;
     /* GPUs have been waited for, as a call had failed */
     bool has_settled;
+    atomic_bool has_warned; /* that another rank's GPU still writes */
+    /* collectives in streams which wait for others' there, so far; the same on all ranks; set by
+     * whoever has the engine's turn */
+    _Atomic uint32_t nstreamed;
     int gpu_carrier; /* who has begun the kernels of the last call on a GPU that the ranks share */
 
     /* by collective, whether its blocks are uneven, and size: a row of algorithms.h plus 1; 0: not
@@ -198,6 +202,28 @@ static inline bool ko_group_is_mate(const kolo_group *group, int rank)
     const struct ko_hosts *hosts = group->hosts;
 
     return hosts->host[rank] == hosts->host[group->rank];
+}
+
+/* The ranks of this one's host, itself too, have places there from 0 on. */
+static inline int ko_group_count_mates(const kolo_group *group)
+{
+    const struct ko_hosts *hosts = group->hosts;
+
+    return host_size(hosts, hosts->host[group->rank]);
+}
+
+static inline int ko_group_mate_at(const kolo_group *group, int place)
+{
+    const struct ko_hosts *hosts = group->hosts;
+
+    return rank_at(hosts, hosts->host[group->rank], place);
+}
+
+static inline int ko_group_place_of(const kolo_group *group, int rank)
+{
+    const struct ko_hosts *hosts = group->hosts;
+
+    return hosts->place[rank];
 }
 
 /* The costs by which the group's collectives are chosen, once its hosts are known: the same on all

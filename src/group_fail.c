@@ -7,6 +7,7 @@
 #include "group.h"
 
 #include "error_file.h"
+#include "group_let_go.h"
 #include "log.h"
 #include "mailbox_gpu.h"
 #include "store.h"
@@ -113,7 +114,7 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
         return ko_group_check(group);
     ko_log(KO_LOG_WARN, "%s: %s", kolo_status_name(status), group->failure_text);
     ko_gpu_let_all_go(group->gpu);
-    ko_gpu_share_let_go(group->share, group->rank);
+    ko_group_let_go(group);
     tell_peers(group);
     ko_error_file_write(group->failure_text);
     return ko_group_check(group);

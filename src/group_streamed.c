@@ -7,6 +7,8 @@
 
 #include "gpu.h"
 
+#include <limits.h>
+
 struct ko_streamed {
     struct kolo_work work;
     kolo_group *group;
@@ -73,6 +75,19 @@ static void end_asking(struct ko_streamed *streamed, bool is_over)
         ko_work_release(&streamed->work);
 }
 
+/* In a group that has failed the stream goes on when nobody writes into the call's buffers any more
+ * (group_let_go.h). */
+static int await_settled(kolo_group *group, const struct ko_gpu_mark *mark,
+                         const ko_deadline *deadline)
+{
+    const ko_deadline settling = ko_gpu_settling(group->gpu);
+    const bool is_last = settling.at_ns <= deadline->at_ns;
+
+    return ko_gpu_settle_mark(group->gpu, mark, is_last ? &settling : deadline) || is_last
+               ? KOLO_OK
+               : KOLO_E_TIMEOUT;
+}
+
 static void await_streamed(struct kolo_work *work, const ko_deadline *deadline)
 {
     struct ko_streamed *streamed = (struct ko_streamed *)work;
@@ -83,6 +98,8 @@ static void await_streamed(struct kolo_work *work, const ko_deadline *deadline)
     if (!mark)
         return;
     err = ko_gpu_await_mark(group->gpu, mark, deadline);
+    if (err && ko_group_has_failed(group))
+        err = await_settled(group, mark, deadline);
     if (err && err != KOLO_E_TIMEOUT && !ko_group_has_failed(group))
         (void)ko_group_fail(group, err, kolo_last_error());
     end_asking(streamed, err != KOLO_E_TIMEOUT);
@@ -143,4 +160,15 @@ bool ko_streamed_any(kolo_group *group)
         streamed = is_done ? find_any(group) : NULL;
     }
     return !is_done;
+}
+
+void ko_streamed_end(kolo_group *group)
+{
+    const ko_deadline never = ko_deadline_in(INT_MAX);
+    struct ko_streamed *streamed;
+
+    while ((streamed = find_any(group))) {
+        await_streamed(&streamed->work, &never);
+        ko_work_release(&streamed->work);
+    }
 }

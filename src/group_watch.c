@@ -8,6 +8,7 @@
  */
 #include "group_watch.h"
 
+#include "group_let_go.h"
 #include "log.h"
 #include "status.h"
 #include "thread.h"
@@ -17,12 +18,13 @@
 
 enum {
     MOST_NAP_MS = 50,
+    URGENT_NAP_MS = 1,    /* while other ranks wait for this one's streams, or these to be let go */
     NAPS = 8,             /* at least, in the group's limit */
     ASK_MS = 200,         /* between questions to the store, while something waits */
     GRACE_MS = 2000,      /* for another rank that has given up to tell why */
     LAST_LOOKS_MS = 1000, /* of a call, which has not seen its kernels wait from the beginning */
     QUIET_MS = 200,       /* without a wait: the graphs of a group that has failed have ended */
-    MOST_QUIET_MS = 2000
+    MOST_QUIET_MS = 2500  /* longer than streams may stay */
 };
 
 /* One thing that waits, since when. */
@@ -191,7 +193,7 @@ static void find_missing_there(const struct ko_watch *watch, int owner, ko_gpu_w
 static int find_missing(const struct ko_watch *watch, enum ko_gpu_round round, uint32_t awaited,
                         bool *is_missing)
 {
-    const int owner = (int)(awaited & 0xff) - 1, word = (int)(awaited >> 8 & 0xff);
+    const int owner = (int)(awaited & 0xff) - 1, word = (int)ko_awaited_word(awaited);
     ko_gpu_words words;
     int err;
 
@@ -325,13 +327,21 @@ static void look(struct ko_watch *watch)
     if (!err)
         err = look_at_kernels(watch);
     if (err) /* also for graphs that are launched from now on */
-        ko_gpu_share_let_go(watch->group->share, watch->group->rank);
+        ko_group_let_go(watch->group);
+}
+
+/* Whether there is something to be done soon. */
+static bool is_urgent(const struct ko_watch *watch)
+{
+    return ko_group_tell_progress(watch->group) ||
+           (ko_group_has_failed(watch->group) && ko_gpu_page_is_awaited(watch->page));
 }
 
 /* With the lock. */
 static void nap(struct ko_watch *watch)
 {
-    const ko_deadline deadline = ko_deadline_in(nap_ms(watch->group));
+    const ko_deadline deadline =
+        ko_deadline_in(is_urgent(watch) ? URGENT_NAP_MS : nap_ms(watch->group));
     const struct timespec until = ko_deadline_timespec(&deadline);
 
     while (!watch->is_ending && !ko_deadline_passed(&deadline))
@@ -363,7 +373,7 @@ static void let_graphs_end(struct ko_watch *watch)
 
     while (ko_now_ns() - quiet_ns < QUIET_MS * INT64_C(1000000) && !ko_deadline_passed(&deadline)) {
         if (ko_gpu_page_is_awaited(watch->page)) {
-            ko_gpu_share_let_go(watch->group->share, watch->group->rank);
+            ko_group_let_go(watch->group);
             quiet_ns = ko_now_ns();
         }
         nanosleep(&nap, NULL);

@@ -19,6 +19,11 @@ static inline uint32_t ko_awaited(enum ko_collective what, enum ko_gpu_word word
     return (uint32_t)what << 16 | (uint32_t)word << 8 | ((uint32_t)owner + 1);
 }
 
+static inline enum ko_gpu_word ko_awaited_word(uint32_t awaited)
+{
+    return (enum ko_gpu_word)(awaited >> 8 & 0xff);
+}
+
 static inline uint32_t ko_awaited_of_message(int peer)
 {
     return (uint32_t)KO_POINT_TO_POINT << 16 | ((uint32_t)peer + 1);

@@ -32,7 +32,7 @@ enum {
     LONG = 20000,
     USED = 7777,
     LIMIT_MS = 20000,
-    LONG_MS = 6000
+    LONG_MS = 3500
 };
 
 /* The last rank begins the kernels; it is held up for so long where it does, and the rest happens
@@ -212,7 +212,7 @@ static int fail_in_call(kolo_group *group, void *argument)
     if (kolo_barrier(group) || pthread_create(&thread, NULL, part_of(&side), &side))
         return ranks_fail("no thread");
     if (is_slow)
-        ranks_nap_ms(300); /* to be the last */
+        ranks_nap_ms(100); /* to be the last */
     began_ns = ko_now_ns();
     do
         err = call(&side);
@@ -222,7 +222,7 @@ static int fail_in_call(kolo_group *group, void *argument)
     else if (!is_slow)
         failed = ranks_expect_soon(began_ns, err, scene->status, scene->text);
     failed |= use(&side);
-    ranks_nap_ms(scene->is_stuck ? 0 : 500 + (is_slow ? 0 : scene->held_ms));
+    ranks_nap_ms(scene->is_stuck ? 0 : 200 + (is_slow ? 0 : scene->held_ms));
     pthread_join(thread, NULL);
     return failed | (scene->is_stuck ? 0 : expect_used(&side));
 }
@@ -313,8 +313,8 @@ static void slow_copies(void **state)
 static struct scene impatient(void)
 {
     return (struct scene){.count = COUNT,
-                          .held_ms = 2000,
-                          .limit_ms = 1000,
+                          .held_ms = 1200,
+                          .limit_ms = 500,
                           .status = KOLO_E_TIMEOUT,
                           .text = "rank 2"};
 }
@@ -332,7 +332,7 @@ static void time_outs(void **state)
 static void lost_ranks(void **state)
 {
     const struct scene scene = {.count = COUNT,
-                                .held_ms = 600,
+                                .held_ms = 400,
                                 .limit_ms = LIMIT_MS,
                                 .kill_ms = 50,
                                 .status = KOLO_E_PEER_LOST,
@@ -353,7 +353,7 @@ static void stuck_ranks(void **state)
                                .text = "rank 2"};
     const struct scene stuck = {.count = COUNT,
                                 .held_ms = LONG_MS,
-                                .limit_ms = 1000,
+                                .limit_ms = 500,
                                 .is_stuck = true,
                                 .status = KOLO_E_TIMEOUT,
                                 .text = "rank 2"};
