@@ -349,7 +349,7 @@ void kolo_group_free(kolo_group *group)
     ko_mailbox_free(group);
     ko_channel_close(&group->collectives);
     ko_waits_forget(group);
-    ko_world_leave(group->world, atomic_load(&group->failed));
+    ko_world_leave(group->world, group->endpoint, atomic_load(&group->failed));
     ko_endpoint_release(group->endpoint);
     ko_places_close(group->places, group->share);
     ko_gpu_share_close(group->share);

@@ -264,8 +264,8 @@ int ko_group_make(struct ko_endpoint *endpoint, uint64_t id, int *world_ranks, i
                   int timeout_ms, kolo_group **group);
 
 /* ko_world, rendezvous.c: tells the store that this rank leaves; the rank that serves the store
- * waits a bounded time for the others. status: of the group's failure, or KOLO_OK. Frees. NULL
- * allowed. */
-void ko_world_leave(struct ko_world *world, int status);
+ * waits a bounded time for the others, which are the endpoint's. status: of the group's failure, or
+ * KOLO_OK. Frees the world. NULL allowed. */
+void ko_world_leave(struct ko_world *world, struct ko_endpoint *endpoint, int status);
 
 #endif

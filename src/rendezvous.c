@@ -338,17 +338,29 @@ static bool has_given_up_one(int status)
     return status == KOLO_E_PEER_LOST || status == KOLO_E_TIMEOUT;
 }
 
-/* The rank that serves the store stays until all others have left: a bounded time, since a lost
- * rank never will; and a short one when only one is missing after a failure in which one was given
- * up, which may still be one that is slow to hear of it. kolo.h says so of kolo_group_free. */
-static void wait_for_leavers(struct ko_world *world, int64_t left, int status)
+/* As far as that can be seen: those of other machines never are. */
+static bool are_others_gone(const struct ko_world *world, struct ko_endpoint *endpoint)
+{
+    for (int r = 0; r < world->size; r++)
+        if (r != world->rank && !ko_endpoint_is_gone(endpoint, r))
+            return false;
+    return true;
+}
+
+/* The rank that serves the store stays until all others have left or are gone: a bounded time,
+ * since a lost rank never will leave; and a short one when only one is missing after a failure in
+ * which one was given up, which may still be one that is slow to hear of it. kolo.h says so of
+ * kolo_group_free. */
+static void wait_for_leavers(struct ko_world *world, struct ko_endpoint *endpoint, int64_t left,
+                             int status)
 {
     ko_deadline deadline = ko_deadline_in(status ? LEAVE_FAILED_MS : LEAVE_MS);
     const struct timespec nap = {.tv_nsec = 2000000};
     bool is_last = false;
     int err = KOLO_OK;
 
-    while (!err && left < world->size && !ko_deadline_passed(&deadline)) {
+    while (!err && left < world->size && !ko_deadline_passed(&deadline) &&
+           !are_others_gone(world, endpoint)) {
         if (has_given_up_one(status) && left == world->size - 1 && !is_last) {
             is_last = true;
             deadline = ko_deadline_within(&deadline, LEAVE_LAST_MS);
@@ -359,7 +371,7 @@ static void wait_for_leavers(struct ko_world *world, int64_t left, int status)
 }
 
 /* Every rank says that it leaves. */
-void ko_world_leave(struct ko_world *world, int status)
+void ko_world_leave(struct ko_world *world, struct ko_endpoint *endpoint, int status)
 {
     const char *const all[] = {"all"};
     int64_t left = 0;
@@ -374,6 +386,6 @@ void ko_world_leave(struct ko_world *world, int status)
     if (world->is_own && !err)
         err = kolo_store_add(world->keys, "left", 1, &left);
     if (world->has_server && world->rank == 0 && !err)
-        wait_for_leavers(world, left, status);
+        wait_for_leavers(world, endpoint, left, status);
     free_world(world);
 }

@@ -160,6 +160,30 @@ static void aborting_is_told_whoever_is_about_to_leave(void **state)
                      0);
 }
 
+/* ---- a rank that has ended ------------------------------------------------------------------- */
+
+static int end_behind_the_last_call(kolo_group *group, void *argument)
+{
+    (void)argument;
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    if (kolo_group_rank(group) == 1)
+        raise(SIGKILL);
+    return 0;
+}
+
+/* Nobody had to do with it any more, and rank 0, which serves the store, does not wait for it. */
+static void the_dead_are_not_waited_for(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+    const int64_t began_ns = ko_now_ns();
+
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run(&ranks, end_behind_the_last_call, NULL), 0);
+    assert_true(ko_now_ns() - began_ns < RANKS_SOON_MS * INT64_C(1000000));
+}
+
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 struct waiter {
@@ -449,6 +473,7 @@ int main(void)
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(the_last_to_come_hears_why),
         cmocka_unit_test(aborting_is_told_whoever_is_about_to_leave),
+        cmocka_unit_test(the_dead_are_not_waited_for),
         cmocka_unit_test(freeing_fails_unfinished_works),
         cmocka_unit_test(freeing_spares_finished_works),
         cmocka_unit_test(what_was_sent_arrives),
