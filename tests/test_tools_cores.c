@@ -97,6 +97,18 @@ static void all_hear_that_cores_are_not_as_usual(void **state)
     }
 }
 
+/* What is measured may move them each time, though they are as usual before. */
+static void who_has_looked_too_often_gives_up(void **state)
+{
+    struct plan plan = {.tries = 0};
+    struct rank ranks[NRANKS];
+
+    (void)state;
+    run(&plan, ranks);
+    for (int i = 0; i < NRANKS; i++)
+        assert_int_equal(ranks[i].awaited, KOLO_E_TIMEOUT);
+}
+
 static void who_throws_alone_does_not_wait_for_ever(void **state)
 {
     struct ko_ball ball = {0};
@@ -121,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_found_first_is_usual),
         cmocka_unit_test(all_hear_that_cores_are_not_as_usual),
+        cmocka_unit_test(who_has_looked_too_often_gives_up),
         cmocka_unit_test(who_throws_alone_does_not_wait_for_ever),
         cmocka_unit_test(without_a_ball_all_is_usual),
     };

@@ -107,7 +107,7 @@ int ko_cores_await(kolo_group *group, struct ko_cores *cores)
         }
         err = ko_cores_look(group, cores, &are_usual);
     }
-    if (err || are_usual)
+    if (err || !cores->ball || (are_usual && cores->tries > 0))
         return err;
     return ko_fail(KOLO_E_TIMEOUT, "the cores, which were %.3g us from each other, became %.3g us",
                    cores->usual, cores->apart);

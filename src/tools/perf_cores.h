@@ -34,7 +34,8 @@ struct ko_cores {
 int ko_cores_look(kolo_group *group, struct ko_cores *cores, bool *are_usual);
 
 /* Waits until they are, at rest if they are too far and at work if they are too near.
- * KOLO_E_TIMEOUT: they have been found otherwise too often. */
+ * KOLO_E_TIMEOUT: they have been found otherwise too often, however they are now: what is measured
+ * may itself move them. */
 int ko_cores_await(kolo_group *group, struct ko_cores *cores);
 
 #endif
