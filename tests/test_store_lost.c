@@ -254,7 +254,7 @@ static void test_nobody_there(void **state)
 /* How many of this process's descriptors are a connection of the server at port. */
 static int count_connections(int port)
 {
-    struct sockaddr_in ends[2];
+    struct sockaddr_in ends[2] = {0};
     socklen_t length;
     int n = 0;
 
