@@ -369,6 +369,11 @@ static int file_own_address(kolo_store *store, char *host, size_t cap)
     return KOLO_OK;
 }
 
+static const char *file_where(const kolo_store *store)
+{
+    return ((const struct file_store *)store)->file.where;
+}
+
 static const struct ko_store_ops file_ops = {
     .name = "file",
     .call = file_call,
@@ -377,6 +382,7 @@ static const struct ko_store_ops file_ops = {
     .free = file_free,
     .port = file_port,
     .own_address = file_own_address,
+    .where = file_where,
 };
 
 static int open_records(struct file_store *store, const char *path, int timeout_ms)
