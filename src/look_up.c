@@ -5,12 +5,15 @@
  */
 #include "look_up.h"
 
+#include "log.h"
 #include "status.h"
 #include "thread.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { SLOW_MS = 1000 };
 
 struct look_up {
     pthread_mutex_t lock;
@@ -51,15 +54,30 @@ static void *look(void *argument)
     return NULL;
 }
 
+/* With the lock held. */
+static void await_until(struct look_up *it, const ko_deadline *deadline)
+{
+    const struct timespec at = ko_deadline_timespec(deadline);
+
+    while (!it->has_ended && !ko_deadline_passed(deadline))
+        pthread_cond_timedwait(&it->end, &it->lock, &at);
+}
+
 /* True if it has ended; else its thread frees it. */
 static bool await(struct look_up *it, const ko_deadline *deadline)
 {
-    const struct timespec at = ko_deadline_timespec(deadline);
+    const ko_deadline soon = ko_deadline_within(deadline, SLOW_MS);
     bool has_ended;
 
     pthread_mutex_lock(&it->lock);
-    while (!it->has_ended && !ko_deadline_passed(deadline))
-        pthread_cond_timedwait(&it->end, &it->lock, &at);
+    await_until(it, &soon);
+    if (!it->has_ended && !ko_deadline_passed(deadline)) {
+        ko_log(KO_LOG_WARN,
+               "the address of \"%.200s\" is still looked up after %d ms: the name server is "
+               "silent; an address in place of the name needs none",
+               it->host, SLOW_MS);
+        await_until(it, deadline);
+    }
     has_ended = it->has_ended;
     it->is_left = !has_ended;
     pthread_mutex_unlock(&it->lock);

@@ -2,8 +2,10 @@
  *
  * Connecting to a host that may have several addresses, some of which lead nowhere. In each round
  * all of them race: the families take turns, each starts a little after the one before it, or as
- * soon as that has failed, and the first that is there wins. A round without a winner is followed
- * by a pause that grows, with some jitter so that the ranks of a job do not knock in step.
+ * soon as that has failed, and the first that is there wins. One that has failed starts again,
+ * after a pause, while another is still open: that one may lead nowhere, and keep the round for as
+ * long as it may take. A round without a winner is followed by a pause. The pauses grow, with some
+ * jitter so that the ranks of a job do not knock in step.
  */
 #include "socket.h"
 
@@ -23,18 +25,25 @@ enum {
     LONGEST_ROUND_MS = 20000,
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 2000,
-    LOOK_MS = 50, /* between looks at whether a search is to end */
-    ADDRESS = 64
+    LOOK_MS = 50,   /* between looks at whether a search is to end */
+    HASTY_MS = 100, /* a silence that is no longer than this tells nothing */
+    ADDRESS = 64,
+    CAUSE = 240
 };
 
 struct racer {
     const struct addrinfo *address;
     int fd;    /* -1: not started, or failed */
     int error; /* of its last failure */
+    int tries;
+    int pause_ms; /* after its next failure */
+    int64_t started_ns;
+    ko_deadline next_try; /* if it has failed */
 };
 
 struct race {
     int nracers, nstarted;
+    int tries; /* of the racer that was tried most often */
     struct racer racers[RACERS];
     ko_deadline next_start;
     const atomic_bool *is_stopped; /* NULL: nobody stops it */
@@ -46,7 +55,7 @@ struct search {
     int tries;
     int round_ms;
     const atomic_bool *is_stopped; /* as in a race */
-    char cause[240];               /* of the last round's failure */
+    char cause[CAUSE];             /* of the last round's failure */
 };
 
 /* Relaxed: nothing that another thread has written is read because of it. */
@@ -58,6 +67,19 @@ static bool is_set(const atomic_bool *flag)
 static int at_most(int ms, const atomic_bool *is_stopped)
 {
     return is_stopped && ms > LOOK_MS ? LOOK_MS : ms;
+}
+
+/* Give or take a quarter. */
+static int about(int ms)
+{
+    uint64_t mix = ((uint64_t)ko_now_ns() ^ (uint64_t)getpid() << 20) * 0x9E3779B97F4A7C15u;
+
+    return ms * 3 / 4 + (int)((mix >> 33) % (uint64_t)(ms / 2 + 1));
+}
+
+static int longer_pause(int ms)
+{
+    return ms * 3 / 2 < LONGEST_PAUSE_MS ? ms * 3 / 2 : LONGEST_PAUSE_MS;
 }
 
 /* ---- one round ---------------------------------------------------------------------------- */
@@ -74,7 +96,8 @@ static void line_up(struct race *race, const struct addrinfo *list)
         while (*turn && ((*turn)->ai_family == list->ai_family) != is_same)
             *turn = (*turn)->ai_next;
         if (*turn) {
-            race->racers[race->nracers++] = (struct racer){*turn, -1, EINPROGRESS};
+            race->racers[race->nracers++] =
+                (struct racer){.address = *turn, .fd = -1, .pause_ms = FIRST_PAUSE_MS};
             *turn = (*turn)->ai_next;
         }
         turn = is_same ? &other : &same;
@@ -87,6 +110,8 @@ static void fail_racer(struct racer *racer, int error)
         close(racer->fd);
     racer->fd = -1;
     racer->error = error;
+    racer->next_try = ko_deadline_in(about(racer->pause_ms));
+    racer->pause_ms = longer_pause(racer->pause_ms);
 }
 
 static bool is_hopeless(int error)
@@ -95,13 +120,34 @@ static bool is_hopeless(int error)
 }
 
 /* 0, or an errno that is of this machine rather than of the address. */
+static int start(struct race *race, struct racer *racer)
+{
+    const int error =
+        ko_socket_start(racer->address->ai_addr, racer->address->ai_addrlen, &racer->fd);
+
+    racer->started_ns = ko_now_ns();
+    racer->tries++;
+    if (racer->tries > race->tries)
+        race->tries = racer->tries;
+    if (error)
+        fail_racer(racer, error);
+    return is_hopeless(error) ? error : 0;
+}
+
 static int start_next(struct race *race)
 {
-    struct racer *racer = &race->racers[race->nstarted++];
-
     race->next_start = ko_deadline_in(LEAD_MS);
-    racer->error = ko_socket_start(racer->address->ai_addr, racer->address->ai_addrlen, &racer->fd);
-    return is_hopeless(racer->error) ? racer->error : 0;
+    return start(race, &race->racers[race->nstarted++]);
+}
+
+static int start_again(struct race *race)
+{
+    int error = 0;
+
+    for (int i = 0; i < race->nstarted && !error; i++)
+        if (race->racers[i].fd < 0 && ko_deadline_passed(&race->racers[i].next_try))
+            error = start(race, &race->racers[i]);
+    return error;
 }
 
 /* Looks at who runs. The winner, or NULL; *running is how many are left. */
@@ -124,19 +170,33 @@ static struct racer *look(struct race *race, int *running)
     return NULL;
 }
 
+static ko_deadline earlier(ko_deadline one, ko_deadline other)
+{
+    return one.at_ns < other.at_ns ? one : other;
+}
+
 static void wait_for_news(const struct race *race, const ko_deadline *limit)
 {
     struct pollfd entries[RACERS];
-    int pause_ms = ko_deadline_left_ms(limit);
-    int lead_ms = ko_deadline_left_ms(&race->next_start);
+    ko_deadline next = *limit;
     nfds_t n = 0;
 
+    if (race->nstarted < race->nracers)
+        next = earlier(next, race->next_start);
     for (int i = 0; i < race->nstarted; i++)
         if (race->racers[i].fd >= 0)
             entries[n++] = (struct pollfd){.fd = race->racers[i].fd, .events = POLLOUT};
-    if (race->nstarted < race->nracers && lead_ms < pause_ms)
-        pause_ms = lead_ms;
-    poll(entries, n, at_most(pause_ms, race->is_stopped));
+        else
+            next = earlier(next, race->racers[i].next_try);
+    poll(entries, n, at_most(ko_deadline_left_ms(&next), race->is_stopped));
+}
+
+/* At the end of a round. One that has only just begun again has failed as it did before. */
+static void give_up(struct racer *racer)
+{
+    const bool is_hasty = ko_now_ns() - racer->started_ns < HASTY_MS * 1000000LL;
+
+    fail_racer(racer, racer->tries > 1 && is_hasty ? racer->error : ETIMEDOUT);
 }
 
 /* 0 and *fd, or an errno: EAGAIN if nobody has won. */
@@ -150,6 +210,8 @@ static int run_race(struct race *race, const ko_deadline *limit, int *fd)
         if (race->nstarted < race->nracers &&
             (running == 0 || ko_deadline_passed(&race->next_start)))
             error = start_next(race);
+        else if (running > 0)
+            error = start_again(race);
         winner = look(race, &running);
         if (winner || (running == 0 && race->nstarted < race->nracers))
             continue;
@@ -165,7 +227,7 @@ static int run_race(struct race *race, const ko_deadline *limit, int *fd)
     }
     for (int i = 0; i < race->nstarted; i++)
         if (race->racers[i].fd >= 0)
-            fail_racer(&race->racers[i], ETIMEDOUT);
+            give_up(&race->racers[i]);
     return error;
 }
 
@@ -187,41 +249,55 @@ static void say_causes(const struct race *race, char *cause, size_t cap)
     }
 }
 
-static int race_of(const struct addrinfo *list, const ko_deadline *limit,
-                   const atomic_bool *is_stopped, int *fd, char *cause, size_t cap)
+static int race_of(struct race *race, const struct addrinfo *list, const ko_deadline *limit,
+                   int *fd, char *cause, size_t cap)
 {
-    struct race race = {.is_stopped = is_stopped};
     int error;
 
-    line_up(&race, list);
-    error = run_race(&race, limit, fd);
+    line_up(race, list);
+    error = run_race(race, limit, fd);
     if (error == EAGAIN)
-        say_causes(&race, cause, cap);
+        say_causes(race, cause, cap);
     return error;
 }
 
 int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *fd, char *cause,
                    size_t cap)
 {
-    return race_of(list, limit, NULL, fd, cause, cap);
+    struct race race = {0};
+
+    return race_of(&race, list, limit, fd, cause, cap);
+}
+
+/* What has failed for want of time says less than the failure before it. */
+static void note_cause(struct search *search, bool is_hasty, const char *cause)
+{
+    if (!is_hasty || !*search->cause)
+        snprintf(search->cause, sizeof search->cause, "%s", cause);
 }
 
 /* KOLO_OK, KO_AGAIN with search->cause, or an error that waiting will not mend. */
 static int search_once(struct search *search, const ko_deadline *deadline, int *fd)
 {
+    const bool is_hasty = ko_deadline_left_ms(deadline) < HASTY_MS;
+    struct race race = {.is_stopped = search->is_stopped};
     struct addrinfo *list;
     ko_deadline limit;
+    char cause[CAUSE];
     int error = ko_look_up(search->host, search->port, 0, deadline, &list);
 
-    search->tries++;
     if (error) {
-        snprintf(search->cause, sizeof search->cause, "%s", ko_look_up_error(error));
+        search->tries++;
+        note_cause(search, is_hasty, ko_look_up_error(error));
         return KO_AGAIN; /* the name of a host that is still starting may appear later */
     }
     limit = ko_deadline_within(deadline, search->round_ms);
-    error = race_of(list, &limit, search->is_stopped, fd, search->cause, sizeof search->cause);
+    error = race_of(&race, list, &limit, fd, cause, sizeof cause);
+    search->tries += race.tries;
     freeaddrinfo(list);
-    if (error && error != EAGAIN)
+    if (error == EAGAIN)
+        note_cause(search, is_hasty, cause);
+    else if (error)
         return ko_fail_errno(error, "cannot make a socket to connect to %s:%d", search->host,
                              search->port);
     return error ? KO_AGAIN : KOLO_OK;
@@ -237,11 +313,10 @@ void ko_socket_pause(int ms, const atomic_bool *is_stopped)
         poll(NULL, 0, at_most(ko_deadline_left_ms(&end), is_stopped));
 }
 
-/* base_ms give or take a quarter, and not past the deadline. */
+/* Not past the deadline. */
 static void pause_about(int base_ms, const ko_deadline *deadline, const atomic_bool *is_stopped)
 {
-    uint64_t mix = ((uint64_t)ko_now_ns() ^ (uint64_t)getpid() << 20) * 0x9E3779B97F4A7C15u;
-    int ms = base_ms * 3 / 4 + (int)((mix >> 33) % (uint64_t)(base_ms / 2 + 1));
+    int ms = about(base_ms);
     int left = ko_deadline_left_ms(deadline);
 
     ko_socket_pause(ms < left ? ms : left, is_stopped);
@@ -278,7 +353,7 @@ int ko_socket_connect_unless(const char *host, int port, const ko_deadline *dead
                            host, port, deadline->timeout_ms, search.cause, search.tries,
                            search.tries == 1 ? "" : "s");
         pause_about(pause_ms, deadline, is_stopped);
-        pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
+        pause_ms = longer_pause(pause_ms);
         if (search.round_ms < LONGEST_ROUND_MS)
             search.round_ms *= 2;
     }

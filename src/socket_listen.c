@@ -21,12 +21,28 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ACCEPT_PAUSE_MS = 5, LOOK_UP_MS = 10000 };
+enum { ACCEPT_PAUSE_MS = 5, LOOK_UP_MS = 10000, ANY_TRIES = 16 };
 
-static int fail_listen(int error, const char *host, int port)
+/* Those that one who takes any port may have. */
+struct ports {
+    int low, high; /* 0: all */
+    int turn;      /* how many of them have been looked at */
+};
+
+static int read_ports(struct ports *ports)
+{
+    *ports = (struct ports){0};
+    return ko_config_port_range(ko_config_text(KO_CONFIG_PORT_RANGE), &ports->low, &ports->high);
+}
+
+/* ports is NULL for a port that was given. */
+static int fail_listen(int error, const char *host, int port, const struct ports *ports)
 {
     const char *advice = "";
 
+    if (error == EADDRINUSE && ports && ports->low > 0)
+        return ko_fail(KOLO_E_SYSTEM, "all ports of KOLO_PORT_RANGE, %d to %d, are taken",
+                       ports->low, ports->high);
     if (error == EADDRINUSE)
         advice = " (another process has this port: end it, or take another port)";
     else if (error == EADDRNOTAVAIL)
@@ -42,51 +58,45 @@ static void share_port(int fd, bool is_shared)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
-/* Binds to some free port from low to high, or to any. At first only to one that no socket has: one
- * that is bound and does not listen is held for somebody (tools/launch_port.c). Then to one on
+/* Binds to the next free one of the ports, and says which. At first only to one that no socket has:
+ * one that is bound and does not listen is held for somebody (tools/launch_port.c). Then to one on
  * which nobody listens: connections that have ended keep theirs for a minute. It begins at a place
  * that differs from process to process, so that they need not all go through those that are
  * taken. 0 or an errno. */
-static int bind_within(int fd, struct sockaddr_storage *address, socklen_t length, int low,
-                       int high)
+static int bind_next(int fd, struct sockaddr_storage *address, socklen_t length,
+                     struct ports *ports)
 {
-    const int n = high - low + 1;
+    const int n = ports->low > 0 ? ports->high - ports->low + 1 : ANY_TRIES;
     const int first = (int)((uint32_t)getpid() * 2654435761u % (uint32_t)n);
     int error = EADDRINUSE;
 
-    for (int i = 0; i < 2 * n && error == EADDRINUSE; i++) {
-        share_port(fd, i >= n);
-        ko_socket_set_port(address, low + (first + i) % n);
+    for (; ports->turn < 2 * n && error == EADDRINUSE; ports->turn++) {
+        share_port(fd, ports->turn >= n);
+        ko_socket_set_port(address, ports->low > 0 ? ports->low + (first + ports->turn) % n : 0);
         error = bind(fd, (struct sockaddr *)address, length) ? errno : 0;
     }
     share_port(fd, true);
+    if (!error && getsockname(fd, (struct sockaddr *)address, &length))
+        error = errno;
     return error;
 }
 
 int ko_socket_bind_any(int fd, const char *host, struct sockaddr_storage *address, socklen_t length)
 {
-    int low = 0, high = 0;
-    int err = ko_config_port_range(ko_config_text(KO_CONFIG_PORT_RANGE), &low, &high);
+    struct ports ports;
+    int err = read_ports(&ports);
     int error;
 
     if (err)
         return err;
-    error = bind_within(fd, address, length, low, high);
-    if (error == EADDRINUSE && low > 0)
-        return ko_fail(KOLO_E_SYSTEM, "all ports of KOLO_PORT_RANGE, %d to %d, are taken", low,
-                       high);
-    if (!error && getsockname(fd, (struct sockaddr *)address, &length))
-        error = errno;
-    return error ? fail_listen(error, host, 0) : KOLO_OK;
+    error = bind_next(fd, address, length, &ports);
+    return error ? fail_listen(error, host, 0, &ports) : KOLO_OK;
 }
 
-static int bind_given(int fd, const char *host, const struct sockaddr_storage *address,
-                      socklen_t length)
+static int bind_given(int fd, const struct sockaddr_storage *address, socklen_t length)
 {
     share_port(fd, true);
-    if (!bind(fd, (const struct sockaddr *)address, length))
-        return KOLO_OK;
-    return fail_listen(errno, host, ko_socket_port_of(address));
+    return bind(fd, (const struct sockaddr *)address, length) ? errno : 0;
 }
 
 /* 0 or an errno. */
@@ -103,30 +113,30 @@ static int bind_to(const struct addrinfo *address)
     return error;
 }
 
-/* Listens on the address, whose port is 0 for any; then it is the one taken. IPv6's wildcard leaves
- * IPv4's to another socket if there is to be one. */
-static int listen_on(const char *host, struct sockaddr_storage *address, socklen_t length,
-                     bool is_alone, int *fd_out)
+/* Listens on the address, whose port is 0 for one of the ports; then it is the one taken. IPv6's
+ * wildcard leaves IPv4's to another socket if there is to be one. 0 or an errno. */
+static int listen_on(struct sockaddr_storage *address, socklen_t length, bool is_alone,
+                     struct ports *ports, int *fd_out)
 {
     int fd = ko_socket_open(address->ss_family);
     int is_v6_only = !is_alone;
-    int err;
+    int error;
 
     if (fd < 0)
-        return fail_listen(errno, host, ko_socket_port_of(address));
+        return errno;
     if (address->ss_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &is_v6_only, sizeof is_v6_only);
     if (ko_socket_port_of(address))
-        err = bind_given(fd, host, address, length);
+        error = bind_given(fd, address, length);
     else
-        err = ko_socket_bind_any(fd, host, address, length);
-    if (!err && listen(fd, SOMAXCONN))
-        err = fail_listen(errno, host, ko_socket_port_of(address));
-    if (err)
+        error = bind_next(fd, address, length, ports);
+    if (!error && listen(fd, SOMAXCONN))
+        error = errno;
+    if (error)
         close(fd);
     else
         *fd_out = fd;
-    return err;
+    return error;
 }
 
 /* Whether a list has the same address before this entry. */
@@ -146,30 +156,55 @@ static bool has_address(const struct addrinfo *entry)
     return error != EAFNOSUPPORT && error != EADDRNOTAVAIL;
 }
 
-/* The first decides on which port all listen, if any will do. */
-static int listen_each(const struct addrinfo *list, const char *host, int cap, int *fds, int *n,
+/* The first decides on which port all listen, if any will do. 0 or an errno. */
+static int listen_each(const struct addrinfo *list, int cap, struct ports *ports, int *fds, int *n,
                        int *port)
 {
     bool is_alone = !list->ai_next || cap == 1;
-    int err = KOLO_OK;
+    int error = 0;
 
-    for (const struct addrinfo *entry = list; entry && *n < cap && !err; entry = entry->ai_next) {
+    for (const struct addrinfo *entry = list; entry && *n < cap && !error; entry = entry->ai_next) {
         struct sockaddr_storage address = {0};
 
         if (!is_alone && (is_repeated(list, entry) || !has_address(entry)))
             continue;
         memcpy(&address, entry->ai_addr, entry->ai_addrlen);
-        if (*n > 0)
-            ko_socket_set_port(&address, *port);
-        err = listen_on(host, &address, entry->ai_addrlen, is_alone, &fds[*n]);
-        if (err)
+        ko_socket_set_port(&address, *port);
+        error = listen_on(&address, entry->ai_addrlen, is_alone, ports, &fds[*n]);
+        if (error)
             break;
         *port = ko_socket_port_of(&address);
         ++*n;
     }
-    if (!err && *n == 0)
-        err = fail_listen(EADDRNOTAVAIL, host, *port);
-    return err;
+    return !error && *n == 0 ? EADDRNOTAVAIL : error;
+}
+
+static void close_all(int *fds, int *n)
+{
+    while (*n > 0)
+        close(fds[--*n]);
+}
+
+/* If any port will do, one that is taken at a later address is not the last. */
+static int listen_at(const struct addrinfo *list, const char *host, int cap, int *fds, int *n,
+                     int *port)
+{
+    const int given = *port;
+    struct ports ports;
+    int err = given ? KOLO_OK : read_ports(&ports);
+    int error;
+
+    if (err)
+        return err;
+    while ((error = listen_each(list, cap, &ports, fds, n, port)) == EADDRINUSE && !given &&
+           *n > 0) {
+        close_all(fds, n);
+        *port = 0;
+    }
+    if (!error)
+        return KOLO_OK;
+    close_all(fds, n);
+    return fail_listen(error, host, *port, given ? NULL : &ports);
 }
 
 int ko_socket_listen_all(const char *host, int port, const ko_deadline *deadline, int *fds, int cap,
@@ -188,10 +223,8 @@ int ko_socket_listen_all(const char *host, int port, const ko_deadline *deadline
         return ko_fail(error == EAI_INPROGRESS ? KOLO_E_TIMEOUT : KOLO_E_SYSTEM,
                        "cannot listen on %s:%d: %s", host, port, ko_look_up_error(error));
     *port_out = port;
-    err = listen_each(list, host, cap, fds, n, port_out);
+    err = listen_at(list, host, cap, fds, n, port_out);
     freeaddrinfo(list);
-    while (err && *n > 0)
-        close(fds[--*n]);
     return err;
 }
 
@@ -251,15 +284,20 @@ int ko_socket_listen_beside(int fd, int *listen_fd, int *port)
 {
     struct sockaddr_storage own = {0};
     socklen_t length = sizeof own;
-    int err;
+    struct ports ports;
+    int err = read_ports(&ports);
+    int error;
 
+    if (err)
+        return err;
     if (getsockname(fd, (struct sockaddr *)&own, &length))
         return ko_fail_errno(errno, "cannot listen for further connections");
     ko_socket_set_port(&own, 0);
-    err = listen_on("", &own, length, true, listen_fd);
-    if (!err)
-        *port = ko_socket_port_of(&own);
-    return err;
+    error = listen_on(&own, length, true, &ports, listen_fd);
+    if (error)
+        return fail_listen(error, "", 0, &ports);
+    *port = ko_socket_port_of(&own);
+    return KOLO_OK;
 }
 
 static void tell_out_of_descriptors(int error)

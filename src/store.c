@@ -156,6 +156,11 @@ int ko_store_own_address(kolo_store *store, char *host, size_t cap)
     return store->ops->own_address(store, host, cap);
 }
 
+const char *ko_store_where(const kolo_store *store)
+{
+    return store->ops->where(store);
+}
+
 void ko_store_key_text(kolo_bytes key, char text[KO_STORE_KEY_TEXT])
 {
     const char *from = key.data;

@@ -83,6 +83,7 @@ struct ko_store_ops {
     void (*free)(kolo_store *store);
     int (*port)(const kolo_store *store);
     int (*own_address)(kolo_store *store, char *host, size_t cap);
+    const char *(*where)(const kolo_store *store); /* "the store at host:port", for texts */
 };
 
 struct kolo_store {
@@ -144,6 +145,9 @@ int ko_store_multi_get_until(kolo_store *store, const char *const *keys, size_t 
 
 /* The numeric address of this end of the connection to the store, "" for a local store. */
 int ko_store_own_address(kolo_store *store, char *host, size_t cap);
+
+/* "the store at host:port", for texts; as long as the store lives. */
+const char *ko_store_where(const kolo_store *store);
 
 /* Fails with KOLO_E_TIMEOUT and the request's keys, of which missing[i] is true (missing NULL:
  * nobody knows which). where names the store. */

@@ -21,6 +21,7 @@
 enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 2000,
+    HASTY_MS = 100,      /* a silence that is no longer than this tells nothing */
     OLD_PROBE_MS = 2000, /* a later server may neither answer what is of an older one nor hang up */
     MANY_KEYS = 1 << 30
 };
@@ -191,27 +192,57 @@ static int probe(struct ko_client *client, int fd, enum ko_wire_numbering number
     return err;
 }
 
-static int shake_hands(struct ko_client *client, int fd, int turn, const ko_deadline *deadline)
+/* What is known of the tries to reach a server. */
+struct approach {
+    int tries, turn;
+    bool is_hasty;             /* the present one has no time for an answer */
+    bool is_unproven;          /* the one that cause is of got no further than the token's proof */
+    char cause[KO_ERROR_TEXT]; /* of the last one that had the time */
+};
+
+static void note_failure(struct approach *approach, int err, bool is_unproven)
 {
-    enum ko_wire_numbering numbering = next_probe(client, turn);
+    if (approach->is_hasty && err == KOLO_E_TIMEOUT && *approach->cause)
+        return;
+    approach->is_unproven = is_unproven && (err == KOLO_E_PEER_LOST || err == KOLO_E_TIMEOUT);
+    snprintf(approach->cause, sizeof approach->cause, "%s", kolo_last_error());
+}
+
+static int shake_hands(struct ko_client *client, int fd, struct approach *approach,
+                       const ko_deadline *deadline)
+{
+    const enum ko_wire_numbering known = client->numbering;
+    enum ko_wire_numbering numbering = next_probe(client, approach->turn);
     struct ko_gate gate;
     int err = ko_gate_begin(&gate, &client->guard, &ko_claim_store, true);
+    bool is_unproven;
 
     if (!err)
         err = ko_gate_pass_until(&gate, fd, deadline);
-    return err ? err : probe(client, fd, numbering, deadline);
+    is_unproven = err && client->guard.has_secret;
+    if (!err)
+        err = probe(client, fd, numbering, deadline);
+    approach->turn = client->numbering == known ? approach->turn + 1 : 0;
+    approach->tries++;
+    if (err)
+        note_failure(approach, err, is_unproven);
+    return err;
 }
 
-static int fail_handshake(const struct ko_client *client, int err, int tries,
+static int fail_handshake(const struct ko_client *client, int err, const struct approach *approach,
                           const ko_deadline *deadline)
 {
-    char cause[KO_ERROR_TEXT];
+    const char *advice = approach->is_unproven
+                             ? "; this end has a token, of which a store of PyTorch's own asks and "
+                               "shows no proof: set KOLO_AUTH_STORE=none on all ranks to meet "
+                               "there all the same"
+                             : "";
 
-    snprintf(cause, sizeof cause, "%s", kolo_last_error());
     return ko_fail(err == KOLO_E_PEER_LOST ? KOLO_E_TIMEOUT : err,
                    "%s answers connections, but not with the store's handshake, within %d ms: %s "
-                   "(tried %d time%s)",
-                   client->where, deadline->timeout_ms, cause, tries, tries == 1 ? "" : "s");
+                   "(tried %d time%s)%s",
+                   client->where, deadline->timeout_ms, approach->cause, approach->tries,
+                   approach->tries == 1 ? "" : "s", advice);
 }
 
 /* From here on ko_client_stop ends what waits for the other end. */
@@ -228,33 +259,34 @@ static void attach(struct ko_client *client, int fd)
  * take a connection and drop it. */
 static int reach(struct ko_client *client, const ko_deadline *deadline)
 {
-    enum ko_wire_numbering known;
+    struct approach approach = {0};
     int pause_ms = FIRST_PAUSE_MS;
-    int tries = 0, turn = 0;
     int left;
     int fd;
     int err;
 
     for (;;) {
+        approach.is_hasty = ko_deadline_left_ms(deadline) < HASTY_MS;
         err = ko_socket_connect_unless(client->host, client->port, deadline, &client->is_stopped,
                                        &fd);
+        if (err == KOLO_E_TIMEOUT && approach.is_hasty && approach.tries > 0)
+            return fail_handshake(client, err, &approach, deadline);
         if (err)
             return err;
         attach(client, fd);
-        known = client->numbering;
-        err = shake_hands(client, fd, turn, deadline);
-        turn = client->numbering == known ? turn + 1 : 0;
-        tries++;
+        err = shake_hands(client, fd, &approach, deadline);
         if (!err)
             return KOLO_OK;
         ko_client_disconnect(client);
-        left = ko_deadline_left_ms(deadline);
-        if (err != KOLO_E_PEER_LOST || left == 0 || ko_client_is_stopped(client))
-            return fail_handshake(client, err, tries, deadline);
-        if (tries < NPROBES)
-            continue; /* the other numberings, at once */
-        ko_socket_pause(pause_ms < left ? pause_ms : left, &client->is_stopped);
-        pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
+        if (err != KOLO_E_PEER_LOST || ko_client_is_stopped(client))
+            return fail_handshake(client, err, &approach, deadline);
+        if (approach.tries >= NPROBES) { /* before that the other numberings, at once */
+            left = ko_deadline_left_ms(deadline);
+            ko_socket_pause(pause_ms < left ? pause_ms : left, &client->is_stopped);
+            pause_ms = pause_ms * 3 / 2 < LONGEST_PAUSE_MS ? pause_ms * 3 / 2 : LONGEST_PAUSE_MS;
+        }
+        if (ko_deadline_passed(deadline))
+            return fail_handshake(client, err, &approach, deadline);
     }
 }
 

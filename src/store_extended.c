@@ -15,7 +15,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { SUFFIX = 16, TOKEN = 32 };
+enum { SUFFIX = 16, TOKEN = 32, GRACE_MS = 1000 };
 
 static int fail_null(void)
 {
@@ -337,6 +337,22 @@ int kolo_store_queue_len(kolo_store *store, const char *key, int64_t *length)
 
 /* ---- barrier ------------------------------------------------------------------------------ */
 
+/* How many have come, instead of the second key, which nobody knows; if the store still answers. */
+static int fail_barrier(kolo_store *store, const char *key, int size, const ko_deadline *deadline)
+{
+    const kolo_bytes bytes = {key, strlen(key)};
+    struct ko_request look = {.op = KO_STORE_ADD};
+    const ko_deadline grace = ko_deadline_in(GRACE_MS);
+    struct ko_reply come;
+    char cause[KO_ERROR_TEXT];
+
+    snprintf(cause, sizeof cause, "%s", kolo_last_error());
+    if (ko_store_call_key(store, &look, key, &grace, &come))
+        return ko_fail_again(KOLO_E_TIMEOUT, cause);
+    look = (struct ko_request){.keys = &bytes, .nkeys = 1, .delta = size};
+    return ko_store_fail_barrier(&look, come.number, ko_store_where(store), deadline);
+}
+
 /* Counts under key; the last one opens the rest by a second key. */
 static int barrier_by_add(kolo_store *store, const char *key, int size, const ko_deadline *deadline)
 {
@@ -349,10 +365,15 @@ static int barrier_by_add(kolo_store *store, const char *key, int size, const ko
     if (err)
         return err;
     err = ko_store_call_key(store, &request, key, &own, &come);
-    request.op = !err && come.number >= size ? KO_STORE_SET : KO_STORE_WAIT;
-    if (!err)
-        err = ko_store_call_key(store, &request, open,
-                                request.op == KO_STORE_WAIT ? deadline : &own, &come);
+    if (!err && come.number >= size) {
+        request.op = KO_STORE_SET;
+        err = ko_store_call_key(store, &request, open, &own, &come);
+    } else if (!err) {
+        request.op = KO_STORE_WAIT;
+        err = ko_store_call_key(store, &request, open, deadline, &come);
+        if (err == KOLO_E_TIMEOUT)
+            err = fail_barrier(store, key, size, deadline);
+    }
     kolo_free(open);
     return err;
 }

@@ -9,6 +9,7 @@
 #include "store.h"
 #include "store_records.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,6 +370,11 @@ static int file_own_address(kolo_store *store, char *host, size_t cap)
     return KOLO_OK;
 }
 
+static const char *file_where(const kolo_store *store)
+{
+    return ((const struct file_store *)store)->file.where;
+}
+
 static const struct ko_store_ops file_ops = {
     .name = "file",
     .call = file_call,
@@ -377,19 +383,46 @@ static const struct ko_store_ops file_ops = {
     .free = file_free,
     .port = file_port,
     .own_address = file_own_address,
+    .where = file_where,
 };
+
+static int fail_path(void)
+{
+    return ko_fail(KOLO_E_INVALID,
+                   "a file store needs a path of up to %d bytes and a place for the store",
+                   PATH_MAX - 1);
+}
+
+/* From the root on, so that it means the same file wherever the process goes later. */
+static int take_path(struct ko_records *file, const char *path)
+{
+    size_t n = 0;
+
+    if (*path != '/') {
+        if (!getcwd(file->path, sizeof file->path))
+            return ko_fail_errno(errno, "the file store %.400s: the folder that this process is in",
+                                 path);
+        n = strlen(file->path);
+        if (n + 1 + strlen(path) >= sizeof file->path)
+            return fail_path();
+        file->path[n++] = '/';
+    }
+    snprintf(file->path + n, sizeof file->path - n, "%s", path);
+    snprintf(file->where, sizeof file->where, "the file store %s", file->path);
+    return KOLO_OK;
+}
 
 static int open_records(struct file_store *store, const char *path, int timeout_ms)
 {
     ko_deadline deadline;
-    int err = ko_table_open(SIZE_MAX, &store->file.table);
+    int err;
 
-    if (err)
-        return err;
-    snprintf(store->file.path, sizeof store->file.path, "%s", path);
-    snprintf(store->file.where, sizeof store->file.where, "the file store %s", path);
     pthread_mutex_init(&store->file.lock, NULL);
-    err = ko_store_init(&store->store, &file_ops, timeout_ms);
+    err = take_path(&store->file, path);
+    if (!err)
+        err = ko_table_open(SIZE_MAX, &store->file.table);
+    if (!err)
+        err = ko_store_init(&store->store, &file_ops, timeout_ms);
     if (err)
         return err;
     deadline = ko_store_deadline(&store->store, -1);
@@ -407,10 +440,7 @@ int kolo_store_open_file(const char *path, int nprocesses, int timeout_ms, kolo_
     int err;
 
     if (!path || !*path || !store || strlen(path) >= PATH_MAX)
-        return ko_fail(KOLO_E_INVALID,
-                       "a file store needs a path of up to %d bytes and a place for "
-                       "the store",
-                       PATH_MAX - 1);
+        return fail_path();
     own = ko_alloc(sizeof *own, "a file store");
     if (!own)
         return KOLO_E_NOMEM;

@@ -21,6 +21,8 @@ struct sleeper {
     LIST_ENTRY(sleeper) link;
 };
 
+static const char where[] = "the local store";
+
 struct local_store {
     kolo_store store; /* first, so that a store is its local store */
     pthread_mutex_t lock;
@@ -80,9 +82,8 @@ static int wait_as(struct local_store *local, struct sleeper *sleeper,
     sleep_until(local, sleeper, deadline);
     if (sleeper->is_awake)
         return KOLO_OK;
-    return local->is_stopped
-               ? fail_stopped()
-               : ko_store_fail_absent(request, has, local->table, "the local store", deadline);
+    return local->is_stopped ? fail_stopped()
+                             : ko_store_fail_absent(request, has, local->table, where, deadline);
 }
 
 static int wait_for(struct local_store *local, const struct ko_request *request,
@@ -108,7 +109,7 @@ static int barrier(struct local_store *local, const struct ko_request *request,
     if (local->is_stopped)
         return fail_stopped();
     (void)ko_table_add(local->table, request->keys[0], 0, &come);
-    return ko_store_fail_barrier(request, come, "the local store", deadline);
+    return ko_store_fail_barrier(request, come, where, deadline);
 }
 
 /* ---- requests, with the lock held --------------------------------------------------------- */
@@ -340,6 +341,12 @@ static int local_own_address(kolo_store *store, char *host, size_t cap)
     return KOLO_OK;
 }
 
+static const char *local_where(const kolo_store *store)
+{
+    (void)store;
+    return where;
+}
+
 static const struct ko_store_ops local_ops = {
     .name = "local",
     .call = local_call,
@@ -348,6 +355,7 @@ static const struct ko_store_ops local_ops = {
     .free = local_free,
     .port = local_port,
     .own_address = local_own_address,
+    .where = local_where,
 };
 
 int kolo_store_open_local(kolo_store **store)

@@ -116,6 +116,11 @@ static int prefix_own_address(kolo_store *store, char *host, size_t cap)
     return ko_store_own_address(((struct prefix_store *)store)->base, host, cap);
 }
 
+static const char *prefix_where(const kolo_store *store)
+{
+    return ko_store_where(((const struct prefix_store *)store)->base);
+}
+
 static const struct ko_store_ops prefix_ops = {
     .name = "prefix",
     .call = prefix_call,
@@ -124,6 +129,7 @@ static const struct ko_store_ops prefix_ops = {
     .free = prefix_free,
     .port = prefix_port,
     .own_address = prefix_own_address,
+    .where = prefix_where,
 };
 
 static int open_over(kolo_store *base, const char *text, size_t nbytes, kolo_store **store)

@@ -102,6 +102,11 @@ static int tcp_own_address(kolo_store *store, char *host, size_t cap)
     return ko_client_own_address(&((struct tcp_store *)store)->client, host, cap);
 }
 
+static const char *tcp_where(const kolo_store *store)
+{
+    return ((const struct tcp_store *)store)->client.where;
+}
+
 static int tcp_clone(kolo_store *store, kolo_store **clone);
 
 static const struct ko_store_ops tcp_ops = {
@@ -112,6 +117,7 @@ static const struct ko_store_ops tcp_ops = {
     .free = tcp_free,
     .port = tcp_port,
     .own_address = tcp_own_address,
+    .where = tcp_where,
 };
 
 /* Opens a store and connects it; server, which may be NULL, becomes its own on success. */

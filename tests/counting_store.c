@@ -60,6 +60,11 @@ static int counting_own_address(kolo_store *store, char *host, size_t cap)
     return ko_store_own_address(((struct counting_store *)store)->inner, host, cap);
 }
 
+static const char *counting_where(const kolo_store *store)
+{
+    return ko_store_where(((const struct counting_store *)store)->inner);
+}
+
 struct counting_store *counting_store_open(int nap_ms)
 {
     static const struct ko_store_ops ops = {.name = "counting",
@@ -68,7 +73,8 @@ struct counting_store *counting_store_open(int nap_ms)
                                             .stop = counting_stop,
                                             .free = counting_free,
                                             .port = counting_port,
-                                            .own_address = counting_own_address};
+                                            .own_address = counting_own_address,
+                                            .where = counting_where};
     struct counting_store *counting = calloc(1, sizeof *counting);
 
     assert_non_null(counting);

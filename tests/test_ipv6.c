@@ -104,6 +104,56 @@ static void nobody_else_answers_at_one_of_them(void **state)
     kolo_store_close(store);
 }
 
+enum { RANGE = 4 };
+
+/* Ports in a row that are free in both families; and sets KOLO_PORT_RANGE to them. */
+static int free_range(void)
+{
+    char range[32];
+    int fds[2 * RANGE], low = 0, port, n = 0;
+
+    while (n < 2 * RANGE) {
+        unsetenv("KOLO_PORT_RANGE");
+        assert_int_equal(ko_socket_listen("127.0.0.1", 0, &fds[0], &low), KOLO_OK);
+        close(fds[0]);
+        low = low > 65000 ? low - RANGE : low;
+        for (n = 0; n < 2 * RANGE; n++)
+            if (ko_socket_listen(n % 2 ? "127.0.0.1" : "::1", low + n / 2, &fds[n], &port))
+                break;
+        for (int i = 0; i < n; i++)
+            close(fds[i]);
+    }
+    snprintf(range, sizeof range, "%d-%d", low, low + RANGE - 1);
+    setenv("KOLO_PORT_RANGE", range, 1);
+    return low;
+}
+
+/* Whichever port of a range is the only one that is free at all addresses, it is found. */
+static void a_port_that_is_free_at_each_address(void **state)
+{
+    kolo_store *store;
+    int fds[RANGE], low, port;
+
+    (void)state;
+    if (lacks_ipv6())
+        skip();
+    low = free_range();
+    for (int i = 0; i < RANGE; i++)
+        assert_int_equal(ko_socket_listen("127.0.0.1", low + i, &fds[i], &port), KOLO_OK);
+    for (int i = 0; i < RANGE; i++) {
+        close(fds[i]);
+        assert_int_equal(kolo_store_open_tcp("both.test", 0, 1, LIMIT_MS, &store), KOLO_OK);
+        assert_int_equal(kolo_store_port(store), low + i);
+        kolo_store_close(store);
+        assert_int_equal(ko_socket_listen("127.0.0.1", low + i, &fds[i], &port), KOLO_OK);
+    }
+    assert_int_equal(kolo_store_open_tcp("both.test", 0, 1, LIMIT_MS, &store), KOLO_E_SYSTEM);
+    assert_non_null(strstr(kolo_last_error(), "all ports of KOLO_PORT_RANGE"));
+    for (int i = 0; i < RANGE; i++)
+        close(fds[i]);
+    unsetenv("KOLO_PORT_RANGE");
+}
+
 /* The wildcard of one family that is named, and that of all. */
 static void wildcards_take_both(void **state)
 {
@@ -156,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_served_at_all_its_addresses),
         cmocka_unit_test(nobody_else_answers_at_one_of_them),
+        cmocka_unit_test(a_port_that_is_free_at_each_address),
         cmocka_unit_test(wildcards_take_both),
         cmocka_unit_test(groups_over_ipv6),
     };

@@ -8,6 +8,7 @@
 #include "folder.h"
 #include "kolo.h"
 #include "log.h"
+#include "log_file.h"
 #include "meeting.h"
 #include "pmi.h"
 #include "ranks.h"
@@ -429,6 +430,21 @@ static void a_silent_name_server_keeps_nobody(void **state)
     pthread_join(speaker, NULL);
 }
 
+/* And the log has it while there is still time to wait. */
+static void a_silent_name_server_is_named(void **state)
+{
+    char line[LOG_LINE];
+    kolo_store *store;
+
+    (void)state;
+    log_file_open("WARN");
+    atomic_store(&is_silent, true);
+    assert_int_equal(kolo_store_open_tcp("silent.test", 1, 0, 1500, &store), KOLO_E_TIMEOUT);
+    atomic_store(&is_silent, false);
+    assert_int_equal(log_file_close("the address of \"silent.test\" is still looked up", line), 1);
+    assert_non_null(strstr(line, "the name server is silent"));
+}
+
 /* ---- an agent's store ------------------------------------------------------------------------ */
 
 struct joiner {
@@ -587,6 +603,7 @@ int main(void)
         cmocka_unit_test(ranks_meet_at_the_first_node),
         cmocka_unit_test(rank_0_need_not_know_its_own_name),
         cmocka_unit_test(a_silent_name_server_keeps_nobody),
+        cmocka_unit_test(a_silent_name_server_is_named),
         cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
         cmocka_unit_test(a_group_can_be_joined_again_at_once),
         cmocka_unit_test(an_agent_that_does_not_serve_is_said),

@@ -407,13 +407,16 @@ static void *pass_barriers(void *argument)
 static void test_barrier(struct place *place)
 {
     struct helper helpers[THREADS];
+    char expected[KO_ERROR_TEXT];
 
     run_all(place->store, helpers, pass_barriers);
     assert_int_equal(kolo_store_barrier(place->store, "alone", 1, 0), KOLO_OK);
     assert_int_equal(kolo_store_barrier(place->store, "b", 0, 0), KOLO_E_INVALID);
     assert_int_equal(kolo_store_barrier(place->store, "b", 3, 30), KOLO_E_TIMEOUT);
-    if (place->has_queues)
-        assert_non_null(strstr(kolo_last_error(), "1 of 3 have come"));
+    snprintf(expected, sizeof expected, "b\" of %s: 1 of 3 have come (",
+             ko_store_where(place->store));
+    assert_non_null(strstr(kolo_last_error(), expected));
+    assert_memory_equal(kolo_last_error(), "waited 30 ms at the barrier ", 28);
     assert_int_equal(kolo_store_barrier(place->store, "b", 2, 1000), KOLO_OK);
 }
 

@@ -340,6 +340,32 @@ static void test_processes(void **state)
     unlink(path);
 }
 
+/* A path that begins where this process is means that place, wherever the process goes. */
+static void test_relative_path(void **state)
+{
+    char back[4096], parent[4096];
+    kolo_store *store;
+
+    (void)state;
+    assert_non_null(getcwd(back, sizeof back));
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(kolo_store_open_file("store", 1, 60000, &store), KOLO_OK);
+    set(store, "k", "v");
+    assert_int_equal(chdir("/"), 0);
+    expect(store, "k", "v");
+    set(store, "l", "w");
+    assert_int_equal(access("/store", F_OK), -1);
+    assert_int_equal(chdir(folder), 0);
+    kolo_store_close(store);
+    assert_int_equal(access("store", F_OK), -1);
+    assert_int_equal(chdir(back), 0);
+    /* and too long with that place before it */
+    memset(parent, 'x', sizeof parent - 5);
+    parent[sizeof parent - 5] = '\0';
+    assert_int_equal(kolo_store_open_file(parent, 1, 1000, &store), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "a path of up to"));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -355,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_locked),
         cmocka_unit_test(test_closed_while_waiting),
         cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_relative_path),
     };
     return cmocka_run_group_tests_name("store file", tests, make_folder, remove_folder);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A client whose server is killed, frozen, or was never there.
+ * A client whose server is killed, frozen, never there, or none that it knows.
  */
 #include "socket.h"
 #include "status.h"
@@ -19,7 +19,9 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -139,6 +141,94 @@ static void test_closed_while_connecting_again(void **state)
     }
 }
 
+/* Takes connections until its listener is shut down; hangs up at the first bytes, or says nothing.
+ */
+struct stranger {
+    int listener, port;
+    bool is_mute;
+    pthread_t thread;
+};
+
+static void *be_a_stranger(void *argument)
+{
+    const struct stranger *stranger = argument;
+    int fds[64], n = 0;
+    char bytes[256];
+
+    while (n < 64 && (fds[n] = accept(stranger->listener, NULL, NULL)) >= 0) {
+        (void)!recv(fds[n], bytes, sizeof bytes, 0);
+        if (stranger->is_mute)
+            n++;
+        else
+            close(fds[n]);
+    }
+    while (n > 0)
+        close(fds[--n]);
+    return NULL;
+}
+
+static void begin_stranger(struct stranger *stranger)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    stranger->listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(stranger->listener, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(stranger->listener, 64), 0);
+    assert_int_equal(getsockname(stranger->listener, (struct sockaddr *)&address, &length), 0);
+    stranger->port = ntohs(address.sin_port);
+    assert_int_equal(pthread_create(&stranger->thread, NULL, be_a_stranger, stranger), 0);
+}
+
+static void end_stranger(struct stranger *stranger)
+{
+    shutdown(stranger->listener, SHUT_RDWR);
+    pthread_join(stranger->thread, NULL);
+    close(stranger->listener);
+}
+
+/* The text of opening a store there, in vain. */
+static const char *open_at_stranger(bool is_mute, int timeout_ms)
+{
+    struct stranger stranger = {.is_mute = is_mute};
+    kolo_store *store;
+
+    begin_stranger(&stranger);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", stranger.port, 0, timeout_ms, &store),
+                     KOLO_E_TIMEOUT);
+    end_stranger(&stranger);
+    return kolo_last_error();
+}
+
+/* However little time the last of its tries had. */
+static void test_server_hangs_up(void **state)
+{
+    (void)state;
+    for (int timeout_ms = 300; timeout_ms <= 500; timeout_ms += 50) {
+        const char *text = open_at_stranger(false, timeout_ms);
+
+        if (!strstr(text, "it closed the connection") || strstr(text, "timed out"))
+            fail_msg("%s", text);
+        assert_non_null(strstr(text, "answers connections, but not with the store's handshake"));
+        assert_null(strstr(text, "token"));
+    }
+}
+
+/* As one of PyTorch's does, by its version. */
+static void test_server_knows_no_token(void **state)
+{
+    static const char advice[] = "asks and shows no proof: set KOLO_AUTH_STORE=none on all ranks";
+
+    (void)state;
+    setenv("KOLO_AUTH_TOKEN", "the token of this test", 1);
+    assert_non_null(strstr(open_at_stranger(false, 300), advice));
+    assert_non_null(strstr(kolo_last_error(), "the connection ended while the token was to be"));
+    assert_non_null(strstr(open_at_stranger(true, 300), advice));
+    unsetenv("KOLO_AUTH_TOKEN");
+    assert_null(strstr(open_at_stranger(true, 300), advice));
+}
+
 static void test_nobody_there(void **state)
 {
     kolo_store *store = NULL;
@@ -164,7 +254,7 @@ static void test_nobody_there(void **state)
 /* How many of this process's descriptors are a connection of the server at port. */
 static int count_connections(int port)
 {
-    struct sockaddr_in ends[2];
+    struct sockaddr_in ends[2] = {0};
     socklen_t length;
     int n = 0;
 
@@ -210,6 +300,8 @@ int main(void)
         cmocka_unit_test(test_server_is_killed),
         cmocka_unit_test(test_server_is_frozen),
         cmocka_unit_test(test_closed_while_connecting_again),
+        cmocka_unit_test(test_server_hangs_up),
+        cmocka_unit_test(test_server_knows_no_token),
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_children_keep_no_connection),
     };
