@@ -413,6 +413,39 @@ foreign_rows() {
     [ "${lines[0]}" = 'kolorun: PET_STANDALONE: it is "yes"; it takes 0 or 1' ]
 }
 
+# by_variable EXPECTED NAME=VALUE... kolorun's options: what a rank is told then.
+by_variable() {
+    local want=$1
+    shift
+    run env "${@:1:$#-1}" "$KOLORUN" ${!#} --no-tag sh -c 'echo $WORLD_SIZE $LOCAL_WORLD_SIZE $RANK $MASTER_ADDR $MASTER_PORT'
+    [[ "$status ${lines[0]}" == $want ]] || { echo "$*: $status $output"; return 1; }
+}
+
+@test "the command line counts before PET_ variables that say the same in another way" {
+    local n="PET_NPROC_PER_NODE=3"
+    for use in "-N 2" "-ppn 2" "-H localhost:2" "-n 2 -N 2" "--np 2"; do by_variable "0 2 2 *" $n "$use"; done
+    by_variable "0 1 1 *" $n -pernode
+    echo localhost >"$D/vague"
+    by_variable "0 3 3 *" $n "-f $D/vague"
+    by_variable "0 2 1 0 h 29500" PET_STANDALONE=1 KOLO_AUTH=none "--nnodes 2 --node-rank 0 --master-addr h"
+    by_variable "0 1 1 0 127.0.0.1 *" PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=h PET_MASTER_PORT=7 --standalone
+    by_variable "0 1 1 0 127.0.0.1 *" PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=h:7 --standalone
+    by_variable "125 *contradict each other" PET_STANDALONE=1 PET_NNODES=2 --master-addr=h
+    by_variable "125 *contradict each other" A=b "--standalone --nnodes 2 --master-addr h"
+    by_variable "0 2 1 1 127.0.0.1 7" PET_NODE_RANK=0 "--nnodes 2 --rdzv-conf rank=1 --rdzv-endpoint 127.0.0.1:7"
+    by_variable "0 2 1 0 127.0.0.1 7" PET_RDZV_CONF=rank=1 "--nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:7"
+    by_variable "0 2 1 1 127.0.0.1 9" PET_RDZV_ENDPOINT=127.0.0.1:7 "--nnodes 2 --node-rank 1 --master-port 9"
+    by_variable "0 2 1 1 127.0.0.1 8" PET_MASTER_PORT=7 "--nnodes 2 --node-rank 1 --rdzv-endpoint 127.0.0.1:8"
+}
+
+@test "PET_ variables of options that are refused are refused too" {
+    by_variable "125 kolorun: PET_MODULE: --module: *python3 -m MODULE" PET_MODULE=1 "-n 2"
+    by_variable "125 kolorun: PET_RUN_PATH: --run-path: *" PET_RUN_PATH=1 "-n 2"
+    by_variable "125 kolorun: PET_LOGS_SPECS: --logs-specs: *" PET_LOGS_SPECS=x "-n 2"
+    by_variable "125 kolorun: PET_MODULE: it is \"True\"; it takes 0 or 1" PET_MODULE=True "-n 2"
+    by_variable "0 2 *" PET_MODULE=0 PET_NO_PYTHON=1 PET_START_METHOD=spawn "-n 2"
+}
+
 @test "every rank's environment" {
     env -u OMP_NUM_THREADS "$KOLORUN" -n 2 sh -c 'env >"$0/env$RANK"' "$D"
     for line in RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 \

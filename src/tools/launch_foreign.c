@@ -161,27 +161,48 @@ static void take_variable(int key, bool is_flag, char *value, argp_parser_t pars
         parse(key, value, state);
 }
 
+/* NULL: it is not set. Else errors name it from now on. */
+static char *find_variable(const char *option, char name[96], struct argp_state *state)
+{
+    char variable[64], *value;
+
+    name_variable(option, variable);
+    value = getenv(variable);
+    if (!value || !*value)
+        return NULL;
+    snprintf(name, 96, "%s: %s", program_invocation_short_name, variable);
+    state->name = name;
+    return value;
+}
+
+static error_t parse_row(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    return ko_foreign_parse(key, state);
+}
+
 void ko_foreign_environment(const struct argp_option *own, argp_parser_t parse,
                             struct argp_state *state)
 {
     const struct argp_option *real = own; /* of which the option may be an alias */
     char *const program = state->name;
-    char variable[64], name[96], *value;
+    char name[96], *value;
 
     for (; own->name || own->key || own->doc; own++) {
         if (!(own->flags & OPTION_ALIAS))
             real = own;
         if (!own->name || own->group > OWN_GROUPS)
             continue;
-        name_variable(own->name, variable);
-        value = getenv(variable);
-        if (!value || !*value)
-            continue;
-        snprintf(name, sizeof name, "%s: %s", program_invocation_short_name, variable);
-        state->name = name; /* that errors name it */
-        take_variable(real->key, !real->arg, value, parse, state);
-        state->name = program;
+        value = find_variable(own->name, name, state);
+        if (value)
+            take_variable(real->key, !real->arg, value, parse, state);
     }
+    for (int i = 0; i < NOPTIONS; i++) {
+        value = options[i].name ? find_variable(options[i].name, name, state) : NULL;
+        if (value)
+            take_variable(FIRST_KEY + i, !options[i].argument, value, parse_row, state);
+    }
+    state->name = program;
 }
 
 /* ---- several programs -------------------------------------------------------------------- */
