@@ -315,6 +315,53 @@ foreign_rows() {
     [ $count -gt 40 ]
 }
 
+# Every option that the helps of Open MPI's mpirun 4.1 and MPICH's mpiexec 4.0 name, with its arguments.
+theirs() {
+    tr ';' '\n' <<'END' | grep .
+-H 1;-N 1;-V;-allow-run-as-root;-am 1;-app 1;-bind-to 1;-bind-to-core;-bind-to-socket;-bycore;-bynode;-byslot;
+-c 1;-cartofile 1;-cf 1;-configfile 1;-continuous;-cpu-list 1;-cpu-set 1;-cpus-per-proc 1;-cpus-per-rank 1;-d;
+-debug;-debug-daemons;-debug-daemons-file;-debug-devel;-debugger 1;-default-hostfile 1;-demux 1;
+-disable-auto-cleanup;-disable-hostname-propagation;-disable-recovery;-disable-x;-display-allocation;
+-display-devel-allocation;-display-devel-map;-display-diffable-map;-display-map;-display-topo;-do-not-launch;
+-do-not-resolve;-dvm;-enable-instant-on-support;-enable-recovery;-enable-x;-env 1 1;-envall;-envlist 1;-envnone;
+-errfile-pattern 1;-f 1;-fwd-mpirun-port;-genv 1 1;-genvall;-genvlist 1;-genvnone;-get-stack-traces;-gmca 1 1;
+-gpus-per-proc 1;-h 1;-help 1;-hnp 1;-host 1;-hostfile 1;-hosts 1;-iface 1;-index-argv-by-rank;-info;
+-launch-agent 1;-launcher 1;-launcher-exec 1;-leave-session-attached;-localhost 1;-machinefile 1;-map-by 1;
+-max-restarts 1;-max-vm-size 1;-mca 1 1;-membind 1;-merge-stderr-to-stdout;-n 1;-nameserver 1;-nolocal;
+-nooversubscribe;-noprefix;-novm;-np 1;-npernode 1;-npersocket 1;-ompi-server 1;-order-nodes 1;
+-outfile-pattern 1;-output-filename 1;-output-proctable;-oversubscribe;-path 1;-pernode;-personality 1;
+-pmi-port;-ppn 1;-ppr 1;-prefix 1;-preload-binary;-preload-files 1;-prepend-pattern 1;-prepend-rank;
+-print-all-exitcodes;-profile;-q;-quiet;-rank-by 1;-rankfile 1;-report-bindings;-report-child-jobs-separately;
+-report-events 1;-report-pid 1;-report-state-on-timeout;-report-uri 1;-rf 1;-rmk 1;-s;-set-cwd-to-session-dir;
+-show-progress;-skip-launch-node;-stdin 1;-tag-output;-timeout 1;-timestamp-output;-topolib 1;-tune 1;-tv;
+-use-hwthread-cpus;-use-regexp;-usize 1;-v;-verbose;-version;-wd 1;-wdir 1;-x 1;-xml;-xml-file 1;-xterm 1;
+END
+}
+
+# What those that are installed say of themselves: "-name"
+their_helps() {
+    local topic
+    for topic in general debug output input mapping ranking binding devel compatibility launch dvm unsupported; do
+        ! command -v mpirun.openmpi >/dev/null || mpirun.openmpi --allow-run-as-root --help $topic 2>&1 || true
+    done | sed -nE 's/^ *(-[^ ]+).*/\1/p' | tr '|' '\n' | sed 's/^--*/-/' | sort -u
+    ! command -v mpiexec.mpich >/dev/null || mpiexec.mpich --help 2>&1 | sed -nE 's/^ *(-[^ ]+) .*/\1/p' | tr '/' '\n'
+}
+
+@test "no option of mpirun's and mpiexec's is unknown here, or taken for another" {
+    local option first
+    theirs >"$D/theirs"
+    while read -r option; do
+        run "$KOLORUN" $option sh -c 'echo ran' </dev/null
+        first=${lines[0]#kolorun: }
+        [[ "$status" == @(0|1|125) && "$first" != *@(unrecognized|ambiguous|invalid option)* ]] || { echo "$option: $output"; return 1; }
+        # "-n is olocal", of -nolocal
+        [[ ! "$first" =~ ^-[a-zA-Z]\  ]] || [[ "${option%% *}" == -[a-zA-Z] ]] || { echo "$option: $output"; return 1; }
+    done <"$D/theirs"
+    for option in $(their_helps); do
+        grep -q -- "^$option\( \|\$\)" "$D/theirs" || { echo "not in the list: $option"; return 1; }
+    done
+}
+
 @test "options of other launchers that mean the same as one here" {
     local use
     for use in "-N 2" --npernode=2 "-npernode 2" "--ppn 2" "-ppn 2" "-perhost 2" "--n 2" "--np 2" "-n 2 -N 2" "-c 2" -c2; do
