@@ -532,6 +532,38 @@ by_variable() {
     [ "$output" = "b c=d,,$HOME" ]
 }
 
+@test "-x of what kolorun says itself is refused, with the option that says it, unless it says the same" {
+    local use hint
+    while IFS='|' read -r use hint; do
+        MASTER_ADDR=h MASTER_PORT=7 run "$KOLORUN" $use true
+        [ "$status" -eq 125 ] && [[ "${lines[0]}" == "kolorun: -x "*": "$hint ]] || { echo "$use: $output"; return 1; }
+    done <<'END'
+-x MASTER_PORT=12345|kolorun sets MASTER_PORT itself; say --master-port 12345
+-genv MASTER_PORT 12345|kolorun sets MASTER_PORT itself; say --master-port 12345
+-x MASTER_PORT|kolorun sets MASTER_PORT itself; say --master-port 7
+-x MASTER_ADDR|kolorun sets MASTER_ADDR itself; say --master-addr h
+-x MASTER_PORT=8 --master-port 7|kolorun sets MASTER_PORT itself; say --master-port 8
+-x RANK=7|kolorun sets RANK itself, for each rank
+-x LOCAL_RANK=0|kolorun sets LOCAL_RANK itself, for each rank
+-n 2 -x WORLD_SIZE=4|kolorun sets WORLD_SIZE itself, by -n and --nnodes
+-n 2 -x LOCAL_WORLD_SIZE=4|kolorun sets LOCAL_WORLD_SIZE itself, by -n and --nnodes
+-x GROUP_RANK=1|kolorun sets GROUP_RANK itself; say --node-rank 1
+-x GROUP_WORLD_SIZE=2|kolorun sets GROUP_WORLD_SIZE itself; say --nnodes 2
+-x ROLE_NAME=a|kolorun sets ROLE_NAME itself; say --role a
+-x TORCHELASTIC_RUN_ID=a|kolorun sets TORCHELASTIC_RUN_ID itself; say --run-id a
+-x TORCHELASTIC_MAX_RESTARTS=3|kolorun sets TORCHELASTIC_MAX_RESTARTS itself; say --max-restarts 3
+-x TORCHELASTIC_ERROR_FILE=e|kolorun sets TORCHELASTIC_ERROR_FILE itself; *--log-dir*
+-x KOLORUN_ATTEMPT=3|kolorun sets KOLORUN_ATTEMPT itself*
+--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:7 -x KOLO_AUTH=none -x MASTER_ADDR|kolorun sets MASTER_ADDR itself, as the machines agree on it
+END
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=7 WORLD_SIZE=2
+    run "$KOLORUN" -n 2 --no-tag --master-addr 127.0.0.1 --master-port 7 -x MASTER_ADDR -x MASTER_PORT=7 -x WORLD_SIZE \
+        -x ROLE_NAME=default -x GROUP_RANK=0 sh -c 'echo $MASTER_ADDR:$MASTER_PORT'
+    [ "$output" = $'127.0.0.1:7\n127.0.0.1:7' ]
+    run "$KOLORUN" -x RANKS=3 -x MASTER_POR=4 sh -c 'echo $RANKS $MASTER_POR' # only like ours
+    [ "$output" = "3 4" ]
+}
+
 @test "MASTER_PORT is free, also for a second job, and rank 0 can serve on it" {
     command -v python3 >/dev/null || skip "no python3"
     run "$KOLORUN" -n 1 "$KOLORUN" -n 1 python3 -c '

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "launch_command.h"
+#include "launch_values.h"
 
 #include "kolo.h"
 
@@ -137,4 +138,5 @@ void ko_command_complete(struct argp_state *state, struct ko_command *command)
                  (unsigned)getpid());
         options->run_id = options->nnodes > 1 ? "none" : command->run_id;
     }
+    ko_exports_check(state, options);
 }
