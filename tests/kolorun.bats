@@ -1726,6 +1726,17 @@ hit_machine_1() {
     grep -q 'kolorun: machine 1 (.*) was lost: its kolorun has ended' "$D/out0"
 }
 
+@test "a machine to which nobody comes leaves as soon as it has said so" {
+    strace -qq -o /dev/null true 2>/dev/null || skip "no strace"
+    # LeakSanitizer cannot work under strace.
+    ASAN_OPTIONS=detect_leaks=0 run timeout 60 strace -qq -e trace=/^p?poll -o "$D/trace" "$KOLORUN" --nnodes 2 \
+        --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(free_port) --rdzv-conf join_timeout=0.1 true
+    [ "$status" -eq 125 ]
+    [ "$output" = "kolorun: waited 100 ms for 2 machines; not there: machine 1" ]
+    grep -q 'poll(\[' "$D/trace"             # for others to come
+    ! grep -q 'poll(NULL, 0' "$D/trace" || false # for them to read that it has left
+}
+
 @test "machines that do not come are named" {
     KOLO_TIMEOUT_MS=500 run timeout 60 "$KOLORUN" --nnodes 3 --node-rank 0 --max-restarts 1 \
         --master-addr 127.0.0.1 --master-port "$(free_port)" true
