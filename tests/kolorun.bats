@@ -886,6 +886,25 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     [ -z "$output" ]
 }
 
+# wait_in_vain RANKS TEXT: rank 1 does not join; how long the others take to wait depends on the machine.
+wait_in_vain() {
+    local limit
+    for limit in 1 5 30; do
+        run "$KOLORUN" -n $1 --timeout $limit sh -c '[ $RANK != 1 ] || exec sleep 1000; exec "$JOIN"'
+        [ "$status" -eq 124 ]
+        [[ "$output" != *"ran past its limit of $limit s; stopping it. $2 for others to join"$'\n'* ]] || return 0
+    done
+    echo "$output" && return 1
+}
+
+@test "--timeout says who still waits for others to join" {
+    export JOIN=${KOLORUN%/*}/06_all_reduce KOLO_TIMEOUT_MS=600000
+    wait_in_vain 2 "Rank 0 waits"
+    wait_in_vain 3 "Ranks 0, 2 wait"
+    run "$KOLORUN" -n 2 --timeout 0.1 sleep 1000
+    [[ "$output" == *"; stopping it"$'\n'* ]]
+}
+
 @test "a grandchild that keeps the pipe open does not hold the job" {
     run timeout 60 "$KOLORUN" -n 2 sh -c 'sleep 100 & echo $! >>"$0/pids"; echo said' "$D"
     kill $(cat "$D/pids")
@@ -1190,6 +1209,13 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
             >"$TORCHELASTIC_ERROR_FILE"; exit 1'
     [ "$status" -eq 1 ]
     grep -qx 'kolorun:        no shard 2' <<<"$output"
+    grep -qx 'kolorun:        more' <<<"$output"
+    run "$KOLORUN" -n 2 sh -c 'printf %s "{\"message\": \"Traceback:\\r\\n  at\\tx\\n\\nboom\\n\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$(grep -A3 '^kolorun:        Traceback:$' <<<"$output" | head -n 3)" = \
+        $'kolorun:        Traceback:\nkolorun:          at x\nkolorun:        boom' ]
+    run "$KOLORUN" -n 1 sh -c 'printf "{\"message\": \"%sthe end\"}" "$(seq -f "line %.0f\\n" -s "" 1000)" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$(grep '^kolorun:        ' <<<"$output" | cut -c17- | tr '\n' '|')" = \
+        'line 1|...|line 994|line 995|line 996|line 997|line 998|line 999|line 1000|the end|' ]
     run "$KOLORUN" -n 2 sh -c 'echo "{\"message\": \"plain\\u001b\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
     grep -qx 'kolorun:        plain?' <<<"$output"
     run "$KOLORUN" -n 2 sh -c 'echo "{ no json" >"$TORCHELASTIC_ERROR_FILE"; exit 1'

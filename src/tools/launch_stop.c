@@ -42,10 +42,21 @@ void ko_job_stop_all(struct ko_job *job, int exit_code, const char *how)
         job->limit = ko_deadline_in(job->options->grace_ms);
 }
 
-/* ---- who has not ended -------------------------------------------------------------------- */
+/* ---- at a limit --------------------------------------------------------------------------- */
 
-/* "3", "0-2, 5": the ranks that run, cut at cap; their number. */
-static int list_running(const struct ko_job *job, char *list, size_t cap)
+static bool runs(const struct ko_worker *worker)
+{
+    return !worker->ended;
+}
+
+static bool waits_to_join(const struct ko_worker *worker)
+{
+    return !worker->ended && worker->waits_to_join;
+}
+
+/* "3", "0-2, 5": the ranks that are so, cut at cap; their number. */
+static int list_ranks(const struct ko_job *job, bool (*is_so)(const struct ko_worker *), char *list,
+                      size_t cap)
 {
     int n = 0;
 
@@ -53,7 +64,7 @@ static int list_running(const struct ko_job *job, char *list, size_t cap)
     for (int i = 0, end; i < job->nworkers; i = end + 1) {
         const size_t used = strlen(list);
 
-        for (end = i; end < job->nworkers && !job->workers[end].ended; end++)
+        for (end = i; end < job->nworkers && is_so(&job->workers[end]); end++)
             continue;
         n += end - i;
         if (end == i + 1)
@@ -70,7 +81,7 @@ static int list_running(const struct ko_job *job, char *list, size_t cap)
 static void name_running(const struct ko_job *job, int signal, char *text, size_t cap)
 {
     char list[256];
-    const int n = list_running(job, list, sizeof list);
+    const int n = list_ranks(job, runs, list, sizeof list);
 
     snprintf(text, cap, "rank%s %s %s not ended within %g s (--grace) of SIG%s; killing %s",
              n == 1 ? "" : "s", list, n == 1 ? "has" : "have", job->options->grace_ms / 1000.0,
@@ -97,6 +108,19 @@ static void end_grace(struct ko_job *job)
     ko_job_kill_all(job);
 }
 
+/* Where ranks wait for each other in vain, that is why. */
+static void say_limit(struct ko_job *job)
+{
+    char list[256], waiting[320] = "";
+    const int n = list_ranks(job, waits_to_join, list, sizeof list);
+
+    if (n > 0)
+        snprintf(waiting, sizeof waiting, ". Rank%s %s wait%s for others to join",
+                 n == 1 ? "" : "s", list, n == 1 ? "s" : "");
+    ko_sink_print(&job->sinks[1], "kolorun: the job ran past its limit of %g s; stopping it%s",
+                  job->options->timeout_ms / 1000.0, waiting);
+}
+
 void ko_job_on_limit(struct ko_job *job)
 {
     if (job->phase == KO_STOPPING || job->was_left_grace) {
@@ -104,8 +128,7 @@ void ko_job_on_limit(struct ko_job *job)
         return;
     }
     if (!job->options->quiet)
-        ko_sink_print(&job->sinks[1], "kolorun: the job ran past its limit of %g s; stopping it",
-                      job->options->timeout_ms / 1000.0);
+        say_limit(job);
     ko_job_stop_all(job, KO_EXIT_TIMEOUT, "it ran past its limit of time");
 }
 
