@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "hostlist.h"
+#include "launcher_around.h"
 #include "status.h"
 
 #include <arpa/inet.h>
@@ -307,30 +308,31 @@ static bool peek(char *const *environment, const struct row *row, int *rank, int
     return true;
 }
 
-/* Another launcher's rank, not the same. Who starts ranks inside one of its, an agent of torchrun
- * or mpirun, says how many are on the node, and numbers them as it likes; a shell of srun's, or of
- * a single rank's, says nothing. Else one of the two is a mistake, as RANK exported once for all.
- */
+/* srun starts shells too; mpirun programs alone, elsewhere by a daemon that is in a step itself. */
+static bool may_be_shell(char *const *environment, const struct row *row)
+{
+    return row->meeting == KO_MEET_RANK0 || row->mark ||
+           (row->meeting == KO_MEET_PMI && look_up(environment, "SLURM_STEP_ID"));
+}
+
+/* Not the same rank and size. An agent says of which job. */
 static int compare(char *const *environment, const struct row *row, const struct row *below,
                    const int other[2], struct ko_placement *placement)
 {
-    const bool is_started = look_up(environment, row->local_size) || row->meeting != KO_MEET_RANK0;
-    const int rank = other[0], size = other[1];
+    const bool says_local = look_up(environment, row->local_size);
+    const struct ko_around around = {.launcher = below->launcher,
+                                     .rank_name = below->rank,
+                                     .size_name = size_name(environment, below),
+                                     .rank = other[0],
+                                     .size = other[1],
+                                     .starts_programs = !may_be_shell(environment, below),
+                                     .own_size_name = row->size,
+                                     .own_local_size = says_local ? placement->local_size : 0,
+                                     .is_started = row->meeting != KO_MEET_RANK0 ||
+                                                   (says_local && look_up(environment, row->job)),
+                                     .is_explicit = !row->local_size};
 
-    if (size < placement->size && (is_started || size == 1))
-        return KOLO_OK;
-    if (size == placement->size && !is_started && row->local_size &&
-        !look_up(environment, "SLURM_STEP_ID"))
-        return ko_fail(KOLO_E_INVALID,
-                       "%s says rank %d of %d, but %s says rank %d of %d (%s): unset %s and %s, "
-                       "and the latter counts, or set KOLO_RANK and KOLO_SIZE, which count first",
-                       row->rank, placement->rank, placement->size, below->rank, rank, size,
-                       below->launcher, row->rank, row->size);
-    snprintf(placement->warning, sizeof placement->warning,
-             "%s says rank %d of %d, which counts; but %s says rank %d of %d: is the former left "
-             "over from another job, or the latter of what has started this one?",
-             row->rank, placement->rank, placement->size, below->rank, rank, size);
-    return KOLO_OK;
+    return ko_placement_compare(&around, placement);
 }
 
 /* Rows below the one that counts: they know more of the same job, or tell of another around it. */

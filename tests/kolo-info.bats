@@ -213,7 +213,7 @@ with_old_verbs() {
     PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO" --json
     [ "$status" -eq 0 ]
     json 'd["job"]["rank"] == 1 and d["job"]["size"] == 3 and "PMI" in d["job"]["launcher"]' <<<"$output"
-    RANK=0 WORLD_SIZE=1 PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO"
+    KOLO_RANK=0 KOLO_SIZE=1 PMI_RANK=1 PMI_SIZE=3 PMI_FD=9 run "$INFO"
     [[ "$output" == *"  warning "*"is the former left over from another job, or the latter of what"* ]]
     RANK=0 WORLD_SIZE=1 PMI_SIZE=3 run "$INFO"
     [ "$status" -eq 0 ]

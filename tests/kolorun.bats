@@ -315,6 +315,53 @@ foreign_rows() {
     [ $count -gt 40 ]
 }
 
+# Every option that the helps of Open MPI's mpirun 4.1 and MPICH's mpiexec 4.0 name, with its arguments.
+theirs() {
+    tr ';' '\n' <<'END' | grep .
+-H 1;-N 1;-V;-allow-run-as-root;-am 1;-app 1;-bind-to 1;-bind-to-core;-bind-to-socket;-bycore;-bynode;-byslot;
+-c 1;-cartofile 1;-cf 1;-configfile 1;-continuous;-cpu-list 1;-cpu-set 1;-cpus-per-proc 1;-cpus-per-rank 1;-d;
+-debug;-debug-daemons;-debug-daemons-file;-debug-devel;-debugger 1;-default-hostfile 1;-demux 1;
+-disable-auto-cleanup;-disable-hostname-propagation;-disable-recovery;-disable-x;-display-allocation;
+-display-devel-allocation;-display-devel-map;-display-diffable-map;-display-map;-display-topo;-do-not-launch;
+-do-not-resolve;-dvm;-enable-instant-on-support;-enable-recovery;-enable-x;-env 1 1;-envall;-envlist 1;-envnone;
+-errfile-pattern 1;-f 1;-fwd-mpirun-port;-genv 1 1;-genvall;-genvlist 1;-genvnone;-get-stack-traces;-gmca 1 1;
+-gpus-per-proc 1;-h 1;-help 1;-hnp 1;-host 1;-hostfile 1;-hosts 1;-iface 1;-index-argv-by-rank;-info;
+-launch-agent 1;-launcher 1;-launcher-exec 1;-leave-session-attached;-localhost 1;-machinefile 1;-map-by 1;
+-max-restarts 1;-max-vm-size 1;-mca 1 1;-membind 1;-merge-stderr-to-stdout;-n 1;-nameserver 1;-nolocal;
+-nooversubscribe;-noprefix;-novm;-np 1;-npernode 1;-npersocket 1;-ompi-server 1;-order-nodes 1;
+-outfile-pattern 1;-output-filename 1;-output-proctable;-oversubscribe;-path 1;-pernode;-personality 1;
+-pmi-port;-ppn 1;-ppr 1;-prefix 1;-preload-binary;-preload-files 1;-prepend-pattern 1;-prepend-rank;
+-print-all-exitcodes;-profile;-q;-quiet;-rank-by 1;-rankfile 1;-report-bindings;-report-child-jobs-separately;
+-report-events 1;-report-pid 1;-report-state-on-timeout;-report-uri 1;-rf 1;-rmk 1;-s;-set-cwd-to-session-dir;
+-show-progress;-skip-launch-node;-stdin 1;-tag-output;-timeout 1;-timestamp-output;-topolib 1;-tune 1;-tv;
+-use-hwthread-cpus;-use-regexp;-usize 1;-v;-verbose;-version;-wd 1;-wdir 1;-x 1;-xml;-xml-file 1;-xterm 1;
+END
+}
+
+# What those that are installed say of themselves: "-name"
+their_helps() {
+    local topic
+    for topic in general debug output input mapping ranking binding devel compatibility launch dvm unsupported; do
+        ! command -v mpirun.openmpi >/dev/null || mpirun.openmpi --allow-run-as-root --help $topic 2>&1 || true
+    done | sed -nE 's/^ *(-[^ ]+).*/\1/p' | tr '|' '\n' | sed 's/^--*/-/' | sort -u
+    ! command -v mpiexec.mpich >/dev/null || mpiexec.mpich --help 2>&1 | sed -nE 's/^ *(-[^ ]+) .*/\1/p' | tr '/' '\n'
+}
+
+@test "no option of mpirun's and mpiexec's is unknown here, or taken for another" {
+    local option first
+    theirs >"$D/theirs"
+    while read -r option; do
+        run "$KOLORUN" $option sh -c 'echo ran' </dev/null
+        first=${lines[0]#kolorun: }
+        [[ "$status" == @(0|1|125) && "$first" != *@(unrecognized|ambiguous|invalid option)* ]] || { echo "$option: $output"; return 1; }
+        # "-n is olocal", of -nolocal
+        [[ ! "$first" =~ ^-[a-zA-Z]\  ]] || [[ "${option%% *}" == -[a-zA-Z] ]] || { echo "$option: $output"; return 1; }
+    done <"$D/theirs"
+    for option in $(their_helps); do
+        grep -q -- "^$option\( \|\$\)" "$D/theirs" || { echo "not in the list: $option"; return 1; }
+    done
+}
+
 @test "options of other launchers that mean the same as one here" {
     local use
     for use in "-N 2" --npernode=2 "-npernode 2" "--ppn 2" "-ppn 2" "-perhost 2" "--n 2" "--np 2" "-n 2 -N 2" "-c 2" -c2; do
@@ -413,6 +460,39 @@ foreign_rows() {
     [ "${lines[0]}" = 'kolorun: PET_STANDALONE: it is "yes"; it takes 0 or 1' ]
 }
 
+# by_variable EXPECTED NAME=VALUE... kolorun's options: what a rank is told then.
+by_variable() {
+    local want=$1
+    shift
+    run env "${@:1:$#-1}" "$KOLORUN" ${!#} --no-tag sh -c 'echo $WORLD_SIZE $LOCAL_WORLD_SIZE $RANK $MASTER_ADDR $MASTER_PORT'
+    [[ "$status ${lines[0]}" == $want ]] || { echo "$*: $status $output"; return 1; }
+}
+
+@test "the command line counts before PET_ variables that say the same in another way" {
+    local n="PET_NPROC_PER_NODE=3"
+    for use in "-N 2" "-ppn 2" "-H localhost:2" "-n 2 -N 2" "--np 2"; do by_variable "0 2 2 *" $n "$use"; done
+    by_variable "0 1 1 *" $n -pernode
+    echo localhost >"$D/vague"
+    by_variable "0 3 3 *" $n "-f $D/vague"
+    by_variable "0 2 1 0 h 29500" PET_STANDALONE=1 KOLO_AUTH=none "--nnodes 2 --node-rank 0 --master-addr h"
+    by_variable "0 1 1 0 127.0.0.1 *" PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=h PET_MASTER_PORT=7 --standalone
+    by_variable "0 1 1 0 127.0.0.1 *" PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=h:7 --standalone
+    by_variable "125 *contradict each other" PET_STANDALONE=1 PET_NNODES=2 --master-addr=h
+    by_variable "125 *contradict each other" A=b "--standalone --nnodes 2 --master-addr h"
+    by_variable "0 2 1 1 127.0.0.1 7" PET_NODE_RANK=0 "--nnodes 2 --rdzv-conf rank=1 --rdzv-endpoint 127.0.0.1:7"
+    by_variable "0 2 1 0 127.0.0.1 7" PET_RDZV_CONF=rank=1 "--nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:7"
+    by_variable "0 2 1 1 127.0.0.1 9" PET_RDZV_ENDPOINT=127.0.0.1:7 "--nnodes 2 --node-rank 1 --master-port 9"
+    by_variable "0 2 1 1 127.0.0.1 8" PET_MASTER_PORT=7 "--nnodes 2 --node-rank 1 --rdzv-endpoint 127.0.0.1:8"
+}
+
+@test "PET_ variables of options that are refused are refused too" {
+    by_variable "125 kolorun: PET_MODULE: --module: *python3 -m MODULE" PET_MODULE=1 "-n 2"
+    by_variable "125 kolorun: PET_RUN_PATH: --run-path: *" PET_RUN_PATH=1 "-n 2"
+    by_variable "125 kolorun: PET_LOGS_SPECS: --logs-specs: *" PET_LOGS_SPECS=x "-n 2"
+    by_variable "125 kolorun: PET_MODULE: it is \"True\"; it takes 0 or 1" PET_MODULE=True "-n 2"
+    by_variable "0 2 *" PET_MODULE=0 PET_NO_PYTHON=1 PET_START_METHOD=spawn "-n 2"
+}
+
 @test "every rank's environment" {
     env -u OMP_NUM_THREADS "$KOLORUN" -n 2 sh -c 'env >"$0/env$RANK"' "$D"
     for line in RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 \
@@ -450,6 +530,38 @@ foreign_rows() {
 @test "-x sets a variable" {
     run "$KOLORUN" -n 1 -x 'A=b c=d' -x EMPTY= -x HOME sh -c 'echo "$A,${EMPTY-unset},$HOME"'
     [ "$output" = "b c=d,,$HOME" ]
+}
+
+@test "-x of what kolorun says itself is refused, with the option that says it, unless it says the same" {
+    local use hint
+    while IFS='|' read -r use hint; do
+        MASTER_ADDR=h MASTER_PORT=7 run "$KOLORUN" $use true
+        [ "$status" -eq 125 ] && [[ "${lines[0]}" == "kolorun: -x "*": "$hint ]] || { echo "$use: $output"; return 1; }
+    done <<'END'
+-x MASTER_PORT=12345|kolorun sets MASTER_PORT itself; say --master-port 12345
+-genv MASTER_PORT 12345|kolorun sets MASTER_PORT itself; say --master-port 12345
+-x MASTER_PORT|kolorun sets MASTER_PORT itself; say --master-port 7
+-x MASTER_ADDR|kolorun sets MASTER_ADDR itself; say --master-addr h
+-x MASTER_PORT=8 --master-port 7|kolorun sets MASTER_PORT itself; say --master-port 8
+-x RANK=7|kolorun sets RANK itself, for each rank
+-x LOCAL_RANK=0|kolorun sets LOCAL_RANK itself, for each rank
+-n 2 -x WORLD_SIZE=4|kolorun sets WORLD_SIZE itself, by -n and --nnodes
+-n 2 -x LOCAL_WORLD_SIZE=4|kolorun sets LOCAL_WORLD_SIZE itself, by -n and --nnodes
+-x GROUP_RANK=1|kolorun sets GROUP_RANK itself; say --node-rank 1
+-x GROUP_WORLD_SIZE=2|kolorun sets GROUP_WORLD_SIZE itself; say --nnodes 2
+-x ROLE_NAME=a|kolorun sets ROLE_NAME itself; say --role a
+-x TORCHELASTIC_RUN_ID=a|kolorun sets TORCHELASTIC_RUN_ID itself; say --run-id a
+-x TORCHELASTIC_MAX_RESTARTS=3|kolorun sets TORCHELASTIC_MAX_RESTARTS itself; say --max-restarts 3
+-x TORCHELASTIC_ERROR_FILE=e|kolorun sets TORCHELASTIC_ERROR_FILE itself; *--log-dir*
+-x KOLORUN_ATTEMPT=3|kolorun sets KOLORUN_ATTEMPT itself*
+--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:7 -x KOLO_AUTH=none -x MASTER_ADDR|kolorun sets MASTER_ADDR itself, as the machines agree on it
+END
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=7 WORLD_SIZE=2
+    run "$KOLORUN" -n 2 --no-tag --master-addr 127.0.0.1 --master-port 7 -x MASTER_ADDR -x MASTER_PORT=7 -x WORLD_SIZE \
+        -x ROLE_NAME=default -x GROUP_RANK=0 sh -c 'echo $MASTER_ADDR:$MASTER_PORT'
+    [ "$output" = $'127.0.0.1:7\n127.0.0.1:7' ]
+    run "$KOLORUN" -x RANKS=3 -x MASTER_POR=4 sh -c 'echo $RANKS $MASTER_POR' # only like ours
+    [ "$output" = "3 4" ]
 }
 
 @test "MASTER_PORT is free, also for a second job, and rank 0 can serve on it" {
@@ -657,16 +769,76 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     [ $code -eq 143 ]
 }
 
-@test "a second SIGINT kills at once" {
-    env --default-signal=INT "$KOLORUN" -n 2 --grace 1000 sh -c '
-        trap "" INT TERM; echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D" 2>"$D/err" 3>&- &
-    job=$!
+@test "a second signal kills at once" {
+    local signals
+    for signals in "INT INT 130" "TERM TERM 143" "INT TERM 143" "HUP INT 130"; do
+        read -r first second want <<<"$signals"
+        rm -f "$D/pids"
+        env --default-signal=INT "$KOLORUN" -n 2 --grace 1000 sh -c '
+            trap "" INT TERM HUP; echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D" 2>"$D/err" 3>&- &
+        job=$!
+        await_lines "$D/pids" 2
+        kill -$first $job
+        sleep 0.3 # two that come at once are one
+        while kill -$second $job; do sleep 0.3; done
+        code=0; wait $job || code=$?
+        [ $code -eq "$want" ] || { echo "$signals: $code"; cat "$D/err"; return 1; }
+        [ "$(grep -c SIGKILL "$D/err")" -eq 2 ]
+        for pid in $(cat "$D/pids"); do await_gone "$pid"; done
+    done
+}
+
+@test "two signals that come at once, as by timeout(1), leave ranks their grace" {
+    start -n 2 --grace 1000 sh -c '
+        trap "sleep 0.5; exit 0" TERM HUP; echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D"
     await_lines "$D/pids" 2
-    while kill -INT $job; do sleep 0.2; done # two that come at once are one
+    kill -STOP $job
+    kill -TERM $job
+    kill -HUP $job
+    kill -CONT $job
+    wait $job
+    rm "$D/pids"
+    run timeout 1 "$KOLORUN" -n 2 --grace 1000 sh -c '
+        trap "sleep 0.5; echo saved; exit 0" TERM; while :; do sleep 0.05; done'
+    [ "$(grep -c saved <<<"$output")" -eq 2 ]
+}
+
+@test "a rank that does not end by a signal to kolorun is killed after the grace" {
+    local signal
+    for signal in "INT 130" "TERM 143" "HUP 129" "QUIT 131"; do
+        read -r signal want <<<"$signal"
+        rm -f "$D/pids"
+        env --default-signal=INT,QUIT "$KOLORUN" -n 3 --grace 0.5 sh -c '
+            [ $RANK = 1 ] || trap "" INT TERM HUP QUIT
+            [ $RANK != 1 ] || trap "exit 0" INT TERM HUP QUIT
+            echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D" >"$D/out" 2>"$D/err" 3>&- &
+        job=$!
+        await_lines "$D/pids" 3
+        kill -$signal $job
+        code=0; wait $job || code=$?
+        [ $code -eq "$want" ] || { echo "$signal: $code"; cat "$D/err"; return 1; }
+        grep -qx "kolorun: ranks 0, 2 have not ended within 0.5 s (--grace) of SIG$signal; killing them" "$D/err"
+        [ "$(grep -c 'SIGKILL .* stopped' "$D/err")" -eq 2 ]
+    done
+}
+
+@test "after a signal one grace counts for all, whatever fails meanwhile" {
+    start -n 2 --grace 1.5 sh -c '
+        [ $RANK = 0 ] || trap "sleep 1; exit 3" TERM
+        [ $RANK = 1 ] || trap "" TERM
+        echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$D"
+    await_lines "$D/pids" 2
+    kill -TERM $job
     code=0; wait $job || code=$?
-    [ $code -eq 130 ]
-    [ "$(grep -c SIGKILL "$D/err")" -eq 2 ]
-    for pid in $(cat "$D/pids"); do await_gone "$pid"; done
+    [ $code -eq 3 ]
+    grep -qx "kolorun: rank 0 has not ended within 1.5 s (--grace) of SIGTERM; killing it" "$D/err"
+}
+
+@test "signals that end nothing begin no grace" {
+    start -n 1 --grace 0.1 sh -c 'trap "" USR1; echo $$ >"$0/pids"; sleep 0.2; sleep 0.2; sleep 0.2' "$D"
+    await_lines "$D/pids" 1
+    kill -USR1 $job
+    wait $job
 }
 
 @test "a rank that is killed ends the job" {
@@ -684,6 +856,7 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
         if [ $RANK = 1 ]; then until [ -e "$0/deaf" ]; do sleep 0.05; done; exit 5; fi
         trap "" TERM; : >"$0/deaf"; while :; do sleep 0.05; done' "$D"
     [ "$status" -eq 5 ]
+    [[ "$output" == *"kolorun: rank 0 has not ended within 0.3 s (--grace) of SIGTERM; killing it"* ]]
     [[ "$output" == *"SIGKILL"*"stopped"* ]]
 }
 
@@ -711,6 +884,25 @@ subprocess.run([sys.argv[2], "-x", "KOLO_PORT_RANGE={0}-{0}".format(*sys.argv[1:
     run "$KOLORUN" -n 2 --timeout 1000 true
     [ "$status" -eq 0 ]
     [ -z "$output" ]
+}
+
+# wait_in_vain RANKS TEXT: rank 1 does not join; how long the others take to wait depends on the machine.
+wait_in_vain() {
+    local limit
+    for limit in 1 5 30; do
+        run "$KOLORUN" -n $1 --timeout $limit sh -c '[ $RANK != 1 ] || exec sleep 1000; exec "$JOIN"'
+        [ "$status" -eq 124 ]
+        [[ "$output" != *"ran past its limit of $limit s; stopping it. $2 for others to join"$'\n'* ]] || return 0
+    done
+    echo "$output" && return 1
+}
+
+@test "--timeout says who still waits for others to join" {
+    export JOIN=${KOLORUN%/*}/06_all_reduce KOLO_TIMEOUT_MS=600000
+    wait_in_vain 2 "Rank 0 waits"
+    wait_in_vain 3 "Ranks 0, 2 wait"
+    run "$KOLORUN" -n 2 --timeout 0.1 sleep 1000
+    [[ "$output" == *"; stopping it"$'\n'* ]]
 }
 
 @test "a grandchild that keeps the pipe open does not hold the job" {
@@ -1017,6 +1209,13 @@ print("served", flush=True); os._exit(1 - int(os.environ["TORCHELASTIC_RESTART_C
             >"$TORCHELASTIC_ERROR_FILE"; exit 1'
     [ "$status" -eq 1 ]
     grep -qx 'kolorun:        no shard 2' <<<"$output"
+    grep -qx 'kolorun:        more' <<<"$output"
+    run "$KOLORUN" -n 2 sh -c 'printf %s "{\"message\": \"Traceback:\\r\\n  at\\tx\\n\\nboom\\n\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$(grep -A3 '^kolorun:        Traceback:$' <<<"$output" | head -n 3)" = \
+        $'kolorun:        Traceback:\nkolorun:          at x\nkolorun:        boom' ]
+    run "$KOLORUN" -n 1 sh -c 'printf "{\"message\": \"%sthe end\"}" "$(seq -f "line %.0f\\n" -s "" 1000)" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
+    [ "$(grep '^kolorun:        ' <<<"$output" | cut -c17- | tr '\n' '|')" = \
+        'line 1|...|line 994|line 995|line 996|line 997|line 998|line 999|line 1000|the end|' ]
     run "$KOLORUN" -n 2 sh -c 'echo "{\"message\": \"plain\\u001b\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
     grep -qx 'kolorun:        plain?' <<<"$output"
     run "$KOLORUN" -n 2 sh -c 'echo "{ no json" >"$TORCHELASTIC_ERROR_FILE"; exit 1'
@@ -1331,7 +1530,7 @@ await_signals() {
     await_lines "$D/pids" 4
     while kill -INT ${jobs[1]}; do sleep 0.2; done
     ended 130 1 0
-    grep -q 'machine 1: it was interrupted twice; stopping 2 ranks here' "$D/out0"
+    grep -q 'machine 1: it was told to end twice; stopping 2 ranks here' "$D/out0"
 }
 
 @test "a machine that is told to end after a failure is not waited for" {
@@ -1551,6 +1750,17 @@ hit_machine_1() {
     left_over=1
     ended 125 0
     grep -q 'kolorun: machine 1 (.*) was lost: its kolorun has ended' "$D/out0"
+}
+
+@test "a machine to which nobody comes leaves as soon as it has said so" {
+    strace -qq -o /dev/null true 2>/dev/null || skip "no strace"
+    # LeakSanitizer cannot work under strace.
+    ASAN_OPTIONS=detect_leaks=0 run timeout 60 strace -qq -e trace=/^p?poll -o "$D/trace" "$KOLORUN" --nnodes 2 \
+        --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(free_port) --rdzv-conf join_timeout=0.1 true
+    [ "$status" -eq 125 ]
+    [ "$output" = "kolorun: waited 100 ms for 2 machines; not there: machine 1" ]
+    grep -q 'poll(\[' "$D/trace"             # for others to come
+    ! grep -q 'poll(NULL, 0' "$D/trace" || false # for them to read that it has left
 }
 
 @test "machines that do not come are named" {

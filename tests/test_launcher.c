@@ -172,43 +172,56 @@ static void expect_warning(const char *environment, const char *text)
 
 #define BY_HAND(rank, size) "RANK=" #rank " WORLD_SIZE=" #size " MASTER_ADDR=h MASTER_PORT=5 "
 
-/* A job inside another launcher's has all of its ranks, and most often numbers them alike, unless
- * its variables are an older job's. */
-static void a_job_that_is_not_larger_than_one_around_it_is_doubtful(void **state)
-{
-    (void)state;
-    expect_warning("RANK=0 WORLD_SIZE=1 " MPICH,
-                   "RANK says rank 0 of 1, which counts; but PMI_RANK says rank 1 of 3: is the "
-                   "former left over");
-    expect_warning(BY_HAND(0, 3) "LOCAL_WORLD_SIZE=1 " MPICH,
-                   "RANK says rank 0 of 3, which counts; but PMI_RANK says rank 1 of 3: is the "
-                   "former left over");
-    expect_warning(BY_HAND(0, 2) AROUND, "");
-    expect_warning(BY_HAND(1, 2) AROUND, "RANK says rank 1 of 2, which counts; but SLURM_PROCID");
-    expect_warning("KOLO_RANK=0 KOLO_SIZE=3 KOLO_MASTER=h:5 " MPICH,
-                   "KOLO_RANK says rank 0 of 3, which counts; but PMI_RANK says rank 1 of 3");
-}
+/* As a torchrun sets them for a rank, which its agent has started. */
+#define AGENTS(rank, size, local)                                                       \
+    BY_HAND(rank, size)                                                                 \
+    "LOCAL_RANK=0 LOCAL_WORLD_SIZE=" #local " GROUP_RANK=0 GROUP_WORLD_SIZE=" #size " " \
+    "TORCHELASTIC_RUN_ID=none "
 
-/* Who starts more ranks inside of each rank of another launcher's says how many. */
-static void a_larger_job_is_doubtful_if_nobody_has_started_it(void **state)
+/* Who starts ranks inside of each rank of another launcher's says how many are on the node, and
+ * numbers them as it likes; a shell of srun's says nothing. */
+static void a_job_inside_another_launchers_counts(void **state)
 {
     (void)state;
     expect_warning(TORCH MPICH, "");
     expect_warning(OPEN_MPI AROUND, "");
     expect_warning(BY_HAND(3, 4) "PMI_RANK=0 PMI_SIZE=1", ""); /* from a single rank's shell */
-    expect_warning(BY_HAND(0, 4) MPICH, "RANK says rank 0 of 4, which counts; but PMI_RANK says");
+    expect_warning(BY_HAND(5, 6) "LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 " MPICH, "");
+    expect_warning(BY_HAND(0, 2) AROUND, "");
+    expect_warning(BY_HAND(5, 6) "LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 " AROUND, "");
+    expect_warning(AGENTS(2, 3, 1) MPICH, "RANK says rank 2 of 3, which counts; but PMI_RANK says");
+    expect_warning(BY_HAND(0, 3) "LOCAL_WORLD_SIZE=1 " MPICH,
+                   "RANK says rank 0 of 3, which counts; but PMI_RANK says rank 1 of 3: is the "
+                   "former left over");
+    expect_warning(BY_HAND(1, 2) AROUND, "RANK says rank 1 of 2, which counts; but SLURM_PROCID");
     expect_warning("KOLO_RANK=0 KOLO_SIZE=4 KOLO_MASTER=h:5 " MPICH,
                    "KOLO_RANK says rank 0 of 4, which counts; but PMI_RANK says rank 1 of 3");
+    expect_warning("KOLO_RANK=1 KOLO_SIZE=8 KOLO_MASTER=h:5 " TORCH,
+                   "KOLO_RANK says rank 1 of 8, which counts; but RANK says rank 5 of 8");
 }
 
-static void two_ranks_of_one_size_are_refused(void **state)
+/* Variables of an older job, or set once for all, under a launcher that starts programs. */
+static void what_is_left_over_is_refused(void **state)
 {
     (void)state;
     refuse(BY_HAND(0, 3) MPICH,
            "RANK says rank 0 of 3, but PMI_RANK says rank 1 of 3 (PMI: MPICH or srun): unset RANK "
-           "and WORLD_SIZE, and the latter counts, or set KOLO_RANK and KOLO_SIZE, which count "
-           "first");
+           "and WORLD_SIZE if they are left over or set alike for all, else PMI_RANK and PMI_SIZE");
     refuse(BY_HAND(3, 4) OPEN_MPI, "RANK says rank 3 of 4, but OMPI_COMM_WORLD_RANK says rank 2");
+    refuse(
+        BY_HAND(0, 4) "LOCAL_RANK=0 LOCAL_WORLD_SIZE=4 " OPEN_MPI,
+        "RANK says rank 0 of 4, but OMPI_COMM_WORLD_RANK says rank 2 of 4 (Open MPI): unset RANK "
+        "and WORLD_SIZE if they are left over or set alike for all, else OMPI_COMM_WORLD_RANK "
+        "and OMPI_COMM_WORLD_SIZE");
+    refuse(BY_HAND(0, 8) "LOCAL_RANK=0 LOCAL_WORLD_SIZE=8 " OPEN_MPI, "RANK says rank 0 of 8, but");
+    refuse(BY_HAND(0, 1) "LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 " OPEN_MPI, "RANK says rank 0 of 1, but");
+    refuse("RANK=0 WORLD_SIZE=1 " MPICH, "RANK says rank 0 of 1, but PMI_RANK says rank 1 of 3");
+    refuse(BY_HAND(0, 4) MPICH, "RANK says rank 0 of 4, but PMI_RANK says rank 1 of 3");
+    refuse("KOLO_RANK=0 KOLO_SIZE=3 KOLO_MASTER=h:5 " MPICH,
+           "KOLO_RANK says rank 0 of 3, but PMI_RANK says rank 1 of 3 (PMI: MPICH or srun): unset "
+           "KOLO_RANK and KOLO_SIZE if they are left over");
+    /* mpirun's daemon on another node of a Slurm job is in a step itself */
+    refuse(BY_HAND(0, 4) OPEN_MPI AROUND, "RANK says rank 0 of 4, but OMPI_COMM_WORLD_RANK says");
 }
 
 /* Ranks that are started in a rank of another launcher's, and inherit its number: that is one of
@@ -446,9 +459,8 @@ int main(void)
         cmocka_unit_test(every_launcher_is_understood),
         cmocka_unit_test(more_than_one_launcher),
         cmocka_unit_test(an_address_counts_before_the_launchers_way),
-        cmocka_unit_test(a_job_that_is_not_larger_than_one_around_it_is_doubtful),
-        cmocka_unit_test(a_larger_job_is_doubtful_if_nobody_has_started_it),
-        cmocka_unit_test(two_ranks_of_one_size_are_refused),
+        cmocka_unit_test(a_job_inside_another_launchers_counts),
+        cmocka_unit_test(what_is_left_over_is_refused),
         cmocka_unit_test(only_the_row_that_counts_says_what_all_must_agree_on),
         cmocka_unit_test(the_port_of_a_step_is_of_the_range),
         cmocka_unit_test(scripts_of_slurm_are_single),

@@ -4,6 +4,7 @@
  * command line; launch.h is the rest.
  */
 #include "launch.h"
+#include "launch_command.h"
 #include "launch_foreign.h"
 #include "launch_hosts.h"
 #include "launch_values.h"
@@ -21,10 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { DEFAULT_PORT = 29500, DEFAULT_MEETING_PORT = 29400, LOCAL_NAME_MS = 8000 };
+enum { LOCAL_NAME_MS = 8000 };
 
 enum key {
     KEY_STANDALONE = 256,
@@ -162,104 +162,6 @@ static void print_version(FILE *stream, struct argp_state *state)
 
 /* ---- options ------------------------------------------------------------------------------ */
 
-struct command {
-    const struct argp_option *all; /* options, with those of other launchers */
-    struct ko_launch_options options;
-    int tag;              /* -1: not said */
-    int nprocs;           /* by -n; 0: not said */
-    int nprocs_again;     /* by -N, which means the same here */
-    int nprocs_of_hosts;  /* by -H or -f; what -n says counts before it */
-    const char *hostfile; /* that does not say */
-    int rank_of_settings; /* by --rdzv-conf; -1: not said */
-    bool reads_environment;
-    bool has_its_address; /* the endpoint, or the master's address, is the environment's */
-    bool standalone;
-    bool numbers_machines; /* --rdzv-backend c10d */
-    const char *endpoint;
-    const char *token_file; /* to be made; nothing is started */
-    char endpoint_host[KO_HOST_TEXT], master_host[KO_HOST_TEXT];
-    char run_id[32];
-};
-
-/* Port 0 is any free one, as if none were given. */
-static void take_endpoint(struct argp_state *state, struct command *command)
-{
-    char text[KO_HOST_TEXT + 16];
-    size_t length;
-
-    snprintf(text, sizeof text, "%s", command->endpoint);
-    length = strlen(text);
-    if (length > 2 && !strcmp(text + length - 2, ":0"))
-        text[length - 2] = 0;
-    if (ko_address_parse("--rdzv-endpoint", text, true, command->endpoint_host,
-                         &command->options.master_port))
-        argp_error(state, "%s", kolo_last_error());
-    command->options.master_addr = command->endpoint_host;
-}
-
-/* Where several machines meet, or rank 0 of a job on one. */
-static void complete_address(struct argp_state *state, struct command *command)
-{
-    struct ko_launch_options *options = &command->options;
-
-    if (command->endpoint && options->master_addr)
-        argp_error(state, "--rdzv-endpoint and --master-addr say the same; give one");
-    if (command->endpoint)
-        take_endpoint(state, command);
-    if (options->nnodes > 1 && options->master_port == 0)
-        options->master_port = command->numbers_machines ? DEFAULT_MEETING_PORT : DEFAULT_PORT;
-    if (options->nnodes == 1 && !options->master_addr)
-        options->master_addr = "127.0.0.1";
-}
-
-static void complete_nprocs(struct argp_state *state, struct command *command)
-{
-    const int n = command->nprocs, again = command->nprocs_again;
-
-    if (n && again && n != again)
-        argp_error(state, "-n %d and -N %d both say how many ranks this machine has; give one", n,
-                   again);
-    if (!n && !again && command->hostfile && !command->nprocs_of_hosts)
-        argp_error(state, "--hostfile %s: it has a host without slots=N; say how many ranks by -n",
-                   command->hostfile);
-    command->options.nprocs = again                      ? again
-                              : n                        ? n
-                              : command->nprocs_of_hosts ? command->nprocs_of_hosts
-                                                         : 1;
-}
-
-/* Defaults that depend on other options, and options that contradict each other. */
-static void complete(struct argp_state *state, struct command *command)
-{
-    struct ko_launch_options *options = &command->options;
-    struct timespec now;
-
-    complete_address(state, command);
-    complete_nprocs(state, command);
-    if (options->node_rank < 0)
-        options->node_rank = command->rank_of_settings;
-    if (options->nnodes > 1 && command->standalone)
-        argp_error(state, "--standalone and --nnodes %d contradict each other", options->nnodes);
-    if (options->nnodes > 1 && !options->master_addr)
-        argp_error(state, "--nnodes %d needs --master-addr, or --rdzv-endpoint", options->nnodes);
-    if (options->nnodes > 1 && options->node_rank < 0 && !command->numbers_machines)
-        argp_error(state, "--nnodes %d needs --node-rank, or --rdzv-backend c10d", options->nnodes);
-    if (options->node_rank >= options->nnodes)
-        argp_error(state, "--node-rank %d is not below --nnodes %d", options->node_rank,
-                   options->nnodes);
-    options->meets =
-        options->nnodes > 1 && (command->numbers_machines || options->max_restarts > 0);
-    if (!options->meets && options->node_rank < 0)
-        options->node_rank = 0;
-    options->tag = command->tag < 0 ? options->nprocs > 1 : command->tag;
-    if (!options->run_id) {
-        clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(command->run_id, sizeof command->run_id, "%llx-%x", (unsigned long long)now.tv_sec,
-                 (unsigned)getpid());
-        options->run_id = options->nnodes > 1 ? "none" : command->run_id;
-    }
-}
-
 /* -genv NAME VALUE */
 static void add_pair(struct argp_state *state, struct ko_launch_options *options, const char *name)
 {
@@ -271,13 +173,13 @@ static void add_pair(struct argp_state *state, struct ko_launch_options *options
         ko_export_set(state, options, name, value);
 }
 
-static void take_hosts(struct argp_state *state, struct command *command, const char *list)
+static void take_hosts(struct argp_state *state, struct ko_command *command, const char *list)
 {
     if (ko_hosts_list(list, &command->nprocs_of_hosts))
         argp_error(state, "--host: %s", kolo_last_error());
 }
 
-static void take_hostfile(struct argp_state *state, struct command *command, const char *path)
+static void take_hostfile(struct argp_state *state, struct ko_command *command, const char *path)
 {
     int nprocs;
 
@@ -290,7 +192,7 @@ static void take_hostfile(struct argp_state *state, struct command *command, con
 
 static error_t parse_foreign(int key, char *arg, struct argp_state *state)
 {
-    struct command *command = state->input;
+    struct ko_command *command = state->input;
 
     switch (key) {
     case 'H':
@@ -323,18 +225,20 @@ static error_t parse_foreign(int key, char *arg, struct argp_state *state)
     }
 }
 
-static void take_setting(struct argp_state *state, struct command *command, const char *name,
+static void take_setting(struct argp_state *state, struct ko_command *command, const char *name,
                          const char *value)
 {
-    if (!strcmp(name, "rank"))
+    if (!strcmp(name, "rank")) {
         command->rank_of_settings =
             ko_option_whole(state, "--rdzv-conf rank", value, 0, INT_MAX / KO_LAUNCH_MOST_RANKS);
-    else if (!strcmp(name, "join_timeout") || !strcmp(name, "timeout"))
+        ko_command_note(command, KO_SAYS_SETTINGS_RANK);
+    } else if (!strcmp(name, "join_timeout") || !strcmp(name, "timeout")) {
         command->options.join_ms = ko_value_seconds(state, "--rdzv-conf", value);
+    }
 }
 
 /* "join_timeout=60, is_host=1": of all that torchrun's rendezvous may be told, what is of use. */
-static void take_settings(struct argp_state *state, struct command *command, const char *list)
+static void take_settings(struct argp_state *state, struct ko_command *command, const char *list)
 {
     char *copy = strdup(list), *next = copy, *pair, *value;
 
@@ -371,29 +275,32 @@ static void take_local_address(struct argp_state *state, struct ko_launch_option
                 text);
 }
 
-/* What the command line says counts before what the environment says in another way. */
-static void set_address(struct command *command, const char **address, const char *text)
+/* Whatever the environment said of a rank's place in another way. */
+static void set_address(struct ko_command *command, const char **address, const char *text)
 {
-    if (command->has_its_address && !command->reads_environment)
+    if (command->by_environment & KO_SAYS_ADDRESS && !command->reads_environment)
         command->endpoint = command->options.master_addr = NULL;
-    command->has_its_address = command->reads_environment;
+    ko_command_note(command, KO_SAYS_ADDRESS);
     *address = text;
 }
 
 static error_t parse_machines(int key, char *arg, struct argp_state *state)
 {
-    struct command *command = state->input;
+    struct ko_command *command = state->input;
 
     switch (key) {
     case KEY_STANDALONE:
         command->standalone = true;
+        ko_command_note(command, KO_SAYS_STANDALONE);
         return 0;
     case KEY_NNODES:
         command->options.nnodes = ko_value_machines(state, arg);
+        ko_command_note(command, KO_SAYS_NNODES);
         return 0;
     case KEY_NODE_RANK:
         command->options.node_rank =
             ko_option_whole(state, "--node-rank", arg, 0, INT_MAX / KO_LAUNCH_MOST_RANKS);
+        ko_command_note(command, KO_SAYS_NODE_RANK);
         return 0;
     case KEY_MASTER_ADDR:
         if (ko_host_parse("--master-addr", arg, command->master_host))
@@ -402,6 +309,7 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MASTER_PORT:
         command->options.master_port = ko_option_whole(state, "--master-port", arg, 0, 65535);
+        ko_command_note(command, KO_SAYS_PORT);
         return 0;
     case KEY_RDZV_CONF:
         take_settings(state, command, arg);
@@ -433,7 +341,7 @@ static error_t parse_machines(int key, char *arg, struct argp_state *state)
 
 static error_t parse_output(int key, char *arg, struct argp_state *state)
 {
-    struct command *command = state->input;
+    struct ko_command *command = state->input;
 
     switch (key) {
     case 'q':
@@ -470,12 +378,13 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
 
 static error_t parse_start(int key, char *arg, struct argp_state *state)
 {
-    struct command *command = state->input;
+    struct ko_command *command = state->input;
 
     switch (key) {
     case 'c':
     case 'n':
         command->nprocs = ko_value_nprocs(state, arg);
+        ko_command_note(command, KO_SAYS_NPROCS);
         return 0;
     case 'x':
         ko_export_add(state, &command->options, arg);
@@ -511,12 +420,12 @@ static void hyphenate_next(const struct argp_state *state)
     const int next = state->next > 0 ? state->next : 1;
 
     if (next < state->argc)
-        ko_foreign_hyphenate(((struct command *)state->input)->all, state->argv[next]);
+        ko_foreign_hyphenate(((struct ko_command *)state->input)->all, state->argv[next]);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct command *command = state->input;
+    struct ko_command *command = state->input;
     error_t err = 0;
 
     switch (key) {
@@ -540,7 +449,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         ko_option_help(state);
         return 0;
     case ARGP_KEY_END:
-        complete(state, command);
+        ko_command_complete(state, command);
         return 0;
     default:
         err = parse_start(key, arg, state);
@@ -569,14 +478,14 @@ int main(int argc, char **argv)
                               .parser = parse,
                               .args_doc = "PROGRAM [ARGUMENT...]",
                               .doc = doc};
-    struct command command = {.all = argp.options,
-                              .options = {.nnodes = 1,
-                                          .node_rank = -1,
-                                          .grace_ms = 5000,
-                                          .lost_after_ms = 30000,
-                                          .join_ms = -1},
-                              .tag = -1,
-                              .rank_of_settings = -1};
+    struct ko_command command = {.all = argp.options,
+                                 .options = {.nnodes = 1,
+                                             .node_rank = -1,
+                                             .grace_ms = 5000,
+                                             .lost_after_ms = 30000,
+                                             .join_ms = -1},
+                                 .tag = -1,
+                                 .rank_of_settings = -1};
     int code;
 
     argp_program_version_hook = print_version;

@@ -11,7 +11,7 @@
  * A job is one attempt, or several if ranks fail and may be started again. Of several machines that
  * agree (launch_nodes.h) each looks some times a second how the others do.
  */
-#include "launch.h"
+#include "launch_job.h"
 
 #include "clock.h"
 
@@ -24,106 +24,25 @@
 #include <unistd.h>
 
 enum {
-    DRAIN_MS = 200,       /* after the last rank's end, for pipes that its children keep open */
-    UNKILLABLE_MS = 5000, /* after SIGKILL, for a rank stuck in the kernel */
-    LOOK_MS = 100         /* between looks at other machines */
+    DRAIN_MS = 200, /* after the last rank's end, for pipes that its children keep open */
+    LOOK_MS = 100   /* between looks at other machines */
 };
 
 static const char wait_for_machine[] =
     "; for the machine that was lost this waits until kolorun is "
     "started there again, or on another";
 
-enum phase {
-    RUNNING,
-    STOPPING, /* SIGTERM has been sent */
-    KILLING   /* SIGKILL has been sent */
-};
-
-struct job {
-    const struct ko_launch_options *options;
-    struct ko_worker *workers;
-    int nworkers; /* started so far */
-    int nended;
-    const struct ko_worker *first; /* whose failure ended the attempt */
-    int exit_code;
-    bool may_restart; /* a rank has failed, here or on another machine */
-    bool is_over_everywhere;
-    enum phase phase;
-    bool interrupted;
-    bool was_told_to_end; /* by a signal */
-    bool start_failed;
-    bool has_named_loss; /* of a machine, where there is one */
-    bool awaits_machine; /* in place of that */
-    struct ko_attempt attempt;
-    struct ko_logs logs;
-    struct ko_nodes nodes;
-    char master_addr[KO_NODES_TEXT];
-    char host[HOST_NAME_MAX + 1];
-    ko_deadline look;      /* at the other machines, next */
-    ko_deadline whole;     /* the job's, if it has one */
-    ko_deadline limit;     /* of the phase; in RUNNING of the whole job, if it has one */
-    ko_deadline drain;     /* once all ranks have ended */
-    struct ko_sink *sinks; /* stdout, stderr */
-    struct ko_polls polls;
-    struct rlimit descriptors; /* before */
-    int port; /* MASTER_PORT of this machine, held by port_fd if kolorun has chosen it */
-    struct ko_token token;
-    struct ko_joins joins;
-    int signal_fd, ends_fd, port_fd;
-    sigset_t old_mask;
-};
-
-/* ---- stopping ----------------------------------------------------------------------------- */
-
-static void signal_all(const struct job *job, int signal)
-{
-    for (int i = 0; i < job->nworkers; i++)
-        ko_worker_signal(&job->workers[i], signal);
-}
-
-static void kill_all(struct job *job)
-{
-    signal_all(job, SIGKILL);
-    job->phase = KILLING;
-    job->limit = ko_deadline_in(UNKILLABLE_MS);
-}
-
-/* Asks all ranks to end; exit_code is the job's from now on, how says why to the other machines. */
-static void stop_all(struct job *job, int exit_code, const char *how)
-{
-    job->exit_code = exit_code;
-    if (job->phase != RUNNING)
-        return;
-    ko_nodes_fail(&job->nodes, job->attempt.number, exit_code, how,
-                  !job->may_restart || job->was_told_to_end);
-    signal_all(job, SIGTERM);
-    signal_all(job, SIGCONT); /* a stopped process cannot handle anything */
-    job->phase = STOPPING;
-    job->limit = ko_deadline_in(job->options->grace_ms);
-}
-
-static void on_limit(struct job *job)
-{
-    if (job->phase == STOPPING) {
-        kill_all(job);
-        return;
-    }
-    if (!job->options->quiet)
-        ko_sink_print(&job->sinks[1], "kolorun: the job ran past its limit of %g s; stopping it",
-                      job->options->timeout_ms / 1000.0);
-    stop_all(job, KO_EXIT_TIMEOUT, "it ran past its limit of time");
-}
-
 /* ---- what happens ------------------------------------------------------------------------- */
 
 /* Who presses Ctrl-C knows why the ranks have ended. */
-static bool is_as_wished(const struct job *job, const struct ko_worker *worker)
+static bool is_as_wished(const struct ko_job *job, const struct ko_worker *worker)
 {
     return job->interrupted && ko_worker_exit_code(worker) == KO_EXIT_SIGNAL + SIGINT;
 }
 
 /* waiting: a rank that it has not joined, which makes an end with 0 a failure; or NULL. */
-static void blame(struct job *job, const struct ko_worker *worker, const struct ko_worker *waiting)
+static void blame(struct ko_job *job, const struct ko_worker *worker,
+                  const struct ko_worker *waiting)
 {
     char text[KO_NODES_TEXT];
     int others = job->nworkers - job->nended;
@@ -134,35 +53,35 @@ static void blame(struct job *job, const struct ko_worker *worker, const struct 
     if (!job->options->quiet && others > 0 && !is_as_wished(job, worker))
         ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d other%s", text, others,
                       others == 1 ? "" : "s");
-    stop_all(job, waiting ? KO_EXIT_MISSED : ko_worker_exit_code(worker), text);
+    ko_job_stop_all(job, waiting ? KO_EXIT_MISSED : ko_worker_exit_code(worker), text);
 }
 
 /* Once a rank has ended, or said something. */
-static void look_for_missed(struct job *job)
+static void look_for_missed(struct ko_job *job)
 {
     const struct ko_worker *missed, *waiting;
 
     ko_joins_read(&job->joins, job->workers, job->nworkers, job->attempt.number,
                   job->options->nprocs * job->options->nnodes);
     missed = ko_joins_find_missed(job->workers, job->nworkers, &waiting);
-    if (missed && job->phase == RUNNING)
+    if (missed && job->phase == KO_RUNNING)
         blame(job, missed, waiting);
 }
 
-static void on_end(struct job *job, struct ko_worker *worker)
+static void on_end(struct ko_job *job, struct ko_worker *worker)
 {
     if (!ko_worker_check(worker))
         return;
     if (worker->pid_fd >= 0)
         epoll_ctl(job->ends_fd, EPOLL_CTL_DEL, worker->pid_fd, NULL);
-    worker->was_stopped = job->phase != RUNNING;
+    worker->was_stopped = job->phase != KO_RUNNING;
     if (++job->nended == job->nworkers)
         job->drain = ko_deadline_in(DRAIN_MS);
-    if (job->phase == RUNNING && ko_worker_exit_code(worker) != 0)
+    if (job->phase == KO_RUNNING && ko_worker_exit_code(worker) != 0)
         blame(job, worker, NULL);
 }
 
-static void on_ends(struct job *job)
+static void on_ends(struct ko_job *job)
 {
     struct epoll_event event;
 
@@ -170,7 +89,7 @@ static void on_ends(struct job *job)
         on_end(job, event.data.ptr);
 }
 
-static void on_signal(struct job *job)
+static void on_signal(struct ko_job *job)
 {
     struct signalfd_siginfo info;
 
@@ -181,28 +100,16 @@ static void on_signal(struct job *job)
             on_end(job, &job->workers[i]);
         return;
     }
-    if (info.ssi_signo == SIGINT && job->interrupted) {
-        job->exit_code = KO_EXIT_SIGNAL + SIGINT;
-        ko_nodes_fail(&job->nodes, job->attempt.number, job->exit_code, "it was interrupted twice",
-                      true);
-        kill_all(job);
-        return;
-    }
-    job->interrupted |= info.ssi_signo == SIGINT;
-    job->was_told_to_end |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
-    if (job->was_told_to_end && job->nended == job->nworkers && !job->exit_code) /* only waiting */
-        stop_all(job, KO_EXIT_SIGNAL + (int)info.ssi_signo, "it was told to end");
-    if (!ko_signals_is_heard(&info, &job->workers[0]))
-        signal_all(job, (int)info.ssi_signo);
+    ko_job_on_signal(job, &info);
 }
 
-static bool has_others(const struct job *job)
+static bool has_others(const struct ko_job *job)
 {
     return job->nodes.store && !job->nodes.is_lost;
 }
 
 /* How the other machines do; they look at this one too. */
-static void look_around(struct job *job)
+static void look_around(struct ko_job *job)
 {
     char how[KO_NODES_TEXT];
     enum ko_nodes_state state;
@@ -224,17 +131,17 @@ static void look_around(struct job *job)
         ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d rank%s here", how,
                       job->nworkers - job->nended, job->nworkers - job->nended == 1 ? "" : "s");
     job->has_named_loss = true; /* which is "how", if there is one */
-    stop_all(job, code, how);
+    ko_job_stop_all(job, code, how);
 }
 
-static void on_broken_sink(struct job *job, struct ko_sink *sink)
+static void on_broken_sink(struct ko_job *job, struct ko_sink *sink)
 {
     if (sink == &job->sinks[0] && sink->error != EPIPE)
         ko_sink_print(&job->sinks[1], "kolorun: standard output cannot be written: %s",
                       strerror(sink->error));
-    if (job->phase == RUNNING)
-        stop_all(job, sink->error == EPIPE ? KO_EXIT_SIGNAL + SIGPIPE : KO_EXIT_SELF,
-                 "its output cannot be written");
+    if (job->phase == KO_RUNNING)
+        ko_job_stop_all(job, sink->error == EPIPE ? KO_EXIT_SIGNAL + SIGPIPE : KO_EXIT_SELF,
+                        "its output cannot be written");
 }
 
 /* ---- the loop ----------------------------------------------------------------------------- */
@@ -246,16 +153,16 @@ static bool is_drained(const struct ko_stream *stream, bool late)
 }
 
 /* Whether other machines may still make this one begin again. */
-static bool is_awaited(const struct job *job)
+static bool is_awaited(const struct ko_job *job)
 {
-    return has_others(job) && !job->exit_code && !job->is_over_everywhere && !job->was_told_to_end;
+    return has_others(job) && !job->exit_code && !job->is_over_everywhere && !job->told;
 }
 
-static bool is_over(const struct job *job)
+static bool is_over(const struct ko_job *job)
 {
     bool late;
 
-    if (job->phase == KILLING && ko_deadline_passed(&job->limit))
+    if (job->phase == KO_KILLING && ko_deadline_passed(&job->limit))
         return true;
     if (job->nended < job->nworkers || is_awaited(job))
         return false;
@@ -272,10 +179,9 @@ static int sooner(int timeout_ms, int other_ms)
     return timeout_ms < 0 || other_ms < timeout_ms ? other_ms : timeout_ms;
 }
 
-static int next_timeout_ms(const struct job *job)
+static int next_timeout_ms(const struct ko_job *job)
 {
-    bool limited = job->phase != RUNNING || job->options->timeout_ms > 0;
-    int timeout_ms = limited ? ko_deadline_left_ms(&job->limit) : -1;
+    int timeout_ms = job->is_limited ? ko_deadline_left_ms(&job->limit) : -1;
     int drain_ms = job->nended == job->nworkers ? ko_deadline_left_ms(&job->drain) : -1;
 
     if (drain_ms > 0)
@@ -285,7 +191,7 @@ static int next_timeout_ms(const struct job *job)
     return timeout_ms;
 }
 
-static void flush_sink(struct job *job, int which)
+static void flush_sink(struct ko_job *job, int which)
 {
     struct ko_sink *sink = &job->sinks[which];
 
@@ -295,21 +201,20 @@ static void flush_sink(struct job *job, int which)
 }
 
 /* Without it there is neither a signal nor an end that the loop would hear of. */
-static void on_failed_poll(struct job *job)
+static void on_failed_poll(struct ko_job *job)
 {
     if (errno == EINTR)
         return;
     ko_sink_print(&job->sinks[1], "kolorun: cannot wait for ranks: %s", strerror(errno));
-    stop_all(job, KO_EXIT_SELF, "kolorun cannot wait for its ranks");
-    kill_all(job);
+    ko_job_stop_all(job, KO_EXIT_SELF, "kolorun cannot wait for its ranks");
+    ko_job_kill_all(job);
     job->limit = ko_deadline_in(0);
 }
 
-static void run_once(struct job *job)
+static void run_once(struct ko_job *job)
 {
     const struct pollfd *p = job->polls.list;
-    bool limited =
-        job->phase == STOPPING || (job->phase == RUNNING && job->options->timeout_ms > 0);
+    const bool may_pass = job->is_limited && job->phase != KO_KILLING;
 
     if (ko_polls_wait(&job->polls, job->sinks, job->workers, job->nworkers, next_timeout_ms(job)) <
         0) {
@@ -328,14 +233,14 @@ static void run_once(struct job *job)
     for (int i = 0; i < job->polls.nstreams; i++)
         if (p[KO_POLL_OWN + i].revents)
             ko_stream_read(job->polls.streams[i]);
-    if (limited && ko_deadline_passed(&job->limit))
-        on_limit(job);
+    if (may_pass && ko_deadline_passed(&job->limit))
+        ko_job_on_limit(job);
     look_around(job);
 }
 
 /* Writes the rest. A reader who never reads holds kolorun up as he would hold up any program; a
  * signal ends that, since the mask is restored here. */
-static void finish_output(struct job *job)
+static void finish_output(struct ko_job *job)
 {
     sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
     for (int i = 0; i < 2; i++)
@@ -350,7 +255,7 @@ static int complain(const char *what)
     return KO_EXIT_SELF;
 }
 
-static int set_up(struct job *job)
+static int set_up(struct ko_job *job)
 {
     const struct ko_launch_options *options = job->options;
 
@@ -375,7 +280,7 @@ static int set_up(struct job *job)
     return ko_token_hold(options, &job->token);
 }
 
-static int take_port(struct job *job)
+static int take_port(struct ko_job *job)
 {
     job->port = job->options->master_port;
     if (!job->options->meets && job->port != 0)
@@ -385,7 +290,7 @@ static int take_port(struct job *job)
 }
 
 /* Of an attempt that does not begin: the other machines hear of it. */
-static int give_up(struct job *job, int code, const char *how)
+static int give_up(struct ko_job *job, int code, const char *how)
 {
     job->exit_code = code ? code : KO_EXIT_SELF;
     ko_nodes_fail(&job->nodes, job->attempt.number, job->exit_code, how, true);
@@ -394,7 +299,7 @@ static int give_up(struct job *job, int code, const char *how)
 
 /* Everything as before the first attempt; what has come from its ranks stays in the sinks. -1:
  * there is no attempt, and the exit code is set. */
-static int begin_attempt(struct job *job, int number)
+static int begin_attempt(struct ko_job *job, int number)
 {
     const struct ko_launch_options *options = job->options;
     const int last_code = job->exit_code;
@@ -402,8 +307,9 @@ static int begin_attempt(struct job *job, int number)
     job->nworkers = job->nended = job->exit_code = 0;
     job->first = NULL;
     job->may_restart = job->is_over_everywhere = job->has_named_loss = false;
-    job->phase = RUNNING;
+    job->phase = KO_RUNNING;
     job->limit = job->whole;
+    job->is_limited = options->timeout_ms > 0;
     job->look = ko_deadline_in(LOOK_MS);
     job->attempt = (struct ko_attempt){.number = number,
                                        .node_rank = job->nodes.node_rank,
@@ -429,7 +335,7 @@ static int begin_attempt(struct job *job, int number)
     return 0;
 }
 
-static int start_worker(struct job *job)
+static int start_worker(struct ko_job *job)
 {
     const struct ko_launch_options *options = job->options;
     const int local_rank = job->nworkers++;
@@ -453,7 +359,7 @@ static int start_worker(struct job *job)
     return 0;
 }
 
-static void start_all(struct job *job)
+static void start_all(struct ko_job *job)
 {
     int code = 0;
 
@@ -465,7 +371,7 @@ static void start_all(struct job *job)
         job->drain = ko_deadline_in(DRAIN_MS);
     job->start_failed = code != 0;
     if (code)
-        stop_all(job, code, "a rank cannot be started");
+        ko_job_stop_all(job, code, "a rank cannot be started");
     /* Without pidfds an end before SIGCHLD was asked for has left no sign. */
     for (int i = 0; i < job->nworkers; i++)
         if (job->workers[i].pid_fd < 0)
@@ -473,16 +379,16 @@ static void start_all(struct job *job)
 }
 
 /* After an attempt: whatever it has left behind in its ranks' groups, if it has failed. */
-static void end_attempt(struct job *job)
+static void end_attempt(struct ko_job *job)
 {
     if (job->workers && job->exit_code)
-        signal_all(job, SIGKILL);
+        ko_job_signal_all(job, SIGKILL);
     for (int i = 0; job->workers && i < job->nworkers; i++)
         ko_worker_free(&job->workers[i]);
     job->nworkers = 0;
 }
 
-static void take_down(struct job *job)
+static void take_down(struct ko_job *job)
 {
     const int fds[] = {job->signal_fd, job->ends_fd, job->port_fd, job->token.fd};
 
@@ -499,14 +405,14 @@ static void take_down(struct job *job)
 }
 
 /* Not for a program that could not be started, nor when the reader of the output has had enough. */
-static bool wants_report(const struct job *job)
+static bool wants_report(const struct ko_job *job)
 {
     return job->exit_code && !job->options->quiet && !job->start_failed &&
            job->sinks[0].error != EPIPE && !(job->first && is_as_wished(job, job->first));
 }
 
 /* A machine may have been lost which made ranks here fail: they say less of it. */
-static void name_loss(struct job *job)
+static void name_loss(struct ko_job *job)
 {
     char how[KO_NODES_TEXT];
 
@@ -517,7 +423,7 @@ static void name_loss(struct job *job)
 }
 
 /* Runs the attempt to its end. */
-static void run_attempt(struct job *job)
+static void run_attempt(struct ko_job *job)
 {
     start_all(job);
     while (!is_over(job))
@@ -532,14 +438,14 @@ static void run_attempt(struct job *job)
 }
 
 /* True if the failed attempt is to be followed by another. */
-static bool wants_restart(const struct job *job)
+static bool wants_restart(const struct ko_job *job)
 {
     int left = job->options->max_restarts - job->attempt.number;
 
-    return job->exit_code && job->may_restart && !job->was_told_to_end && left > 0;
+    return job->exit_code && job->may_restart && !job->told && left > 0;
 }
 
-static void run_job(struct job *job)
+static void run_job(struct ko_job *job)
 {
     int number = job->nodes.attempt;
 
@@ -560,12 +466,12 @@ static void run_job(struct job *job)
 
 int ko_launch(const struct ko_launch_options *options)
 {
-    struct job job = {.options = options,
-                      .token.fd = -1,
-                      .joins.fds = {-1, -1},
-                      .signal_fd = -1,
-                      .ends_fd = -1,
-                      .port_fd = -1};
+    struct ko_job job = {.options = options,
+                         .token.fd = -1,
+                         .joins.fds = {-1, -1},
+                         .signal_fd = -1,
+                         .ends_fd = -1,
+                         .port_fd = -1};
 
     job.nodes = (struct ko_nodes){.node_rank = options->node_rank,
                                   .join_ms = options->join_ms,

@@ -20,7 +20,7 @@ error_t ko_foreign_parse(int key, struct argp_state *state);
 void ko_foreign_hyphenate(const struct argp_option *all, char *word);
 
 /* torchrun takes each option from a variable too, --nnodes from PET_NNODES: passes those of the
- * list that are set to the parser. */
+ * list that are set to the parser, and then takes or refuses those of others. */
 void ko_foreign_environment(const struct argp_option *own, argp_parser_t parse,
                             struct argp_state *state);
 

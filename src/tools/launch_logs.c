@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Of a message; LINES of at most LINE_MOST characters are less than KO_ERROR_CAP. */
+enum { LINES = 10, LINE_MOST = 400 };
+
 /* ---- folders ----------------------------------------------------------------------------- */
 
 /* Makes a folder and those above it. */
@@ -115,6 +118,44 @@ static const char *find_message(const struct ko_json *document)
     return text ? text : ko_json_text(ko_json_member(message, "message"));
 }
 
+static size_t line_length(const char *line)
+{
+    return strcspn(line, "\r\n");
+}
+
+static const char *skip_ends(const char *line)
+{
+    return line + strspn(line, "\r\n");
+}
+
+/* Behind others, without control characters. */
+static void add_line(char text[KO_ERROR_CAP], const char *line, size_t length)
+{
+    const size_t used = strlen(text);
+
+    if (length > LINE_MOST)
+        length = LINE_MOST;
+    snprintf(text + used, KO_ERROR_CAP - used, "%s%.*s", used ? "\n" : "", (int)length, line);
+    for (char *c = text + used + (used > 0); *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = *c == '\t' ? ' ' : '?';
+}
+
+/* What went wrong stands in the first line of some, and in the last of a traceback. */
+static void add_lines(char text[KO_ERROR_CAP], const char *message)
+{
+    int n = 0, i = 0;
+
+    message = skip_ends(message);
+    for (const char *line = message; *line; line = skip_ends(line + line_length(line)))
+        n++;
+    for (; *message; message = skip_ends(message + line_length(message)), i++)
+        if (n <= LINES || i == 0 || i > n - LINES + 1)
+            add_line(text, message, line_length(message));
+        else if (i == 1)
+            add_line(text, "...", 3);
+}
+
 void ko_logs_error(const struct ko_logs *logs, int attempt, int local_rank, char text[KO_ERROR_CAP])
 {
     char path[PATH_MAX];
@@ -127,10 +168,7 @@ void ko_logs_error(const struct ko_logs *logs, int attempt, int local_rank, char
         return;
     message = find_message(document);
     if (message)
-        snprintf(text, KO_ERROR_CAP, "%.*s", (int)strcspn(message, "\r\n"), message);
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+        add_lines(text, message);
     ko_json_free(document);
 }
 

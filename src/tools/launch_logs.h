@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { KO_ERROR_CAP = 512 };
+enum { KO_ERROR_CAP = 4096 };
 
 struct ko_logs {
     char folder[PATH_MAX / 2]; /* from the root on; "": there is none, and no file either */
@@ -32,8 +32,8 @@ int ko_logs_begin(struct ko_logs *logs, int attempt, int nprocs);
 void ko_logs_path(const struct ko_logs *logs, int attempt, int local_rank, const char *name,
                   char path[PATH_MAX]);
 
-/* The message of a rank's error.json, its first line, without control characters. "" if there is
- * none. */
+/* The message of a rank's error.json, without control characters but for newlines between its
+ * lines; of many lines the first and the last. "" if there is none. */
 void ko_logs_error(const struct ko_logs *logs, int attempt, int local_rank,
                    char text[KO_ERROR_CAP]);
 

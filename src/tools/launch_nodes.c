@@ -275,14 +275,29 @@ static int say_goodbye(struct ko_nodes *nodes, int64_t *left)
     return err ? err : kolo_store_add(nodes->keys, "left", 1, left);
 }
 
+/* How many have ever come, of those that have numbers. */
+static int count_come(struct ko_nodes *nodes, int *err)
+{
+    char key[32];
+    const char *keys[] = {key};
+    int exists = 0, n = 0;
+
+    for (int i = 0; i < nodes->nnodes && !*err; i++) {
+        snprintf(key, sizeof key, "where/%d", i);
+        *err = kolo_store_check(nodes->keys, keys, 1, &exists);
+        n += !*err && exists;
+    }
+    return n;
+}
+
 void ko_nodes_close(struct ko_nodes *nodes)
 {
     ko_deadline deadline = ko_deadline_in(LEAVE_MS);
     int64_t left = 0;
     int err = say_goodbye(nodes, &left);
+    const int come = nodes->is_server && !err ? count_come(nodes, &err) : 0;
 
-    while (!err && nodes->is_server && left + ko_losses_count(nodes) < nodes->nnodes &&
-           !ko_deadline_passed(&deadline)) {
+    while (!err && left + ko_losses_count(nodes) < come && !ko_deadline_passed(&deadline)) {
         poll(NULL, 0, NAP_MS);
         err = kolo_store_add(nodes->keys, "left", 0, &left);
     }

@@ -80,8 +80,8 @@ bool ko_nodes_has_loss(struct ko_nodes *nodes, int attempt, char how[KO_NODES_TE
 /* For one that does not look how the attempt stands: shows that it is there. */
 void ko_nodes_stay(struct ko_nodes *nodes, int attempt);
 
-/* Leaves; the machine that serves the store waits some seconds for the others to read. Safe on one
- * that is all zero. */
+/* Leaves; the machine that serves the store waits some seconds for the others that have come to
+ * read. Safe on one that is all zero. */
 void ko_nodes_close(struct ko_nodes *nodes);
 
 #endif

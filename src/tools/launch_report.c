@@ -64,11 +64,11 @@ static int host_width(const struct ko_attempt *attempt)
 static void print_error(struct ko_sink *sink, const struct ko_worker *worker,
                         const struct ko_attempt *attempt)
 {
-    char error[KO_ERROR_CAP], path[PATH_MAX];
+    char error[KO_ERROR_CAP], path[PATH_MAX], *rest = error, *line;
 
     ko_logs_error(attempt->logs, attempt->number, worker->local_rank, error);
-    if (*error)
-        ko_sink_print(sink, "kolorun:        %s", error);
+    while (*error && (line = strsep(&rest, "\n")))
+        ko_sink_print(sink, "kolorun:        %s", line);
     ko_logs_path(attempt->logs, attempt->number, worker->local_rank, "error.json", path);
     if (attempt->logs->is_kept && !access(path, F_OK))
         ko_sink_print(sink, "kolorun:        in %s", path);

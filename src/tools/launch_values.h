@@ -35,6 +35,9 @@ void ko_export_set(struct argp_state *state, struct ko_launch_options *options, 
                    const char *value);
 /* The same of "NAME=VALUE", or of "NAME", which must be set here. */
 void ko_export_add(struct argp_state *state, struct ko_launch_options *options, const char *text);
+/* Ends the program if one of them is what kolorun itself sets, and would say otherwise. The options
+ * are complete. */
+void ko_exports_check(struct argp_state *state, const struct ko_launch_options *options);
 void ko_exports_free(struct ko_launch_options *options);
 
 #endif
