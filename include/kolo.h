@@ -397,11 +397,12 @@ KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
 /* A barrier for finding out who is missing. timeout_ms (< 0: the group's) counts from when rank 0
  * calls it. The others give rank 0 as long to come; then they wait until it has found who is
  * missing, as long again and two seconds at most. If not all come the group fails on every rank,
- * also on those that are in another call, with a sentence that names the first rank that rank 0
- * missed; with wait_all all of them, and which of their processes have ended (else that is told as
- * soon as it is seen). The store carries it, so the state of links is no matter, and works under
- * way go on; it is slower than kolo_barrier. A missing rank that comes when rank 0 has gone, and
- * with it the store that rank 0 serves, is told that, and that the others may have given it up. */
+ * also on those that are in another call or come later, with a sentence that names the first rank
+ * that rank 0 missed; with wait_all all of them, and which of their processes have ended (else that
+ * is told as soon as it is seen). The store carries it, so the state of links is no matter, and
+ * works under way go on; it is slower than kolo_barrier. A missing rank that comes when rank 0 has
+ * gone, and with it the store that rank 0 serves, is told that, and that the others may have given
+ * it up. */
 KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
 
 /* A program frees its groups before it ends, also where all its calls have succeeded: others may
