@@ -419,12 +419,12 @@ KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_
  * world. NULL is allowed.
  *
  * Where rank 0 serves the store of a world, as with "tcp://" and wherever a launcher's agent does
- * not, its kolo_group_free also waits until the others have freed theirs, or all of them have ended
- * on its machine: 30 s at most, of a group that has failed 3 s, and half a second when but one is
- * missing after a time-out or the loss of a rank. Then the store ends under those that go on: calls
- * over links that are open may pass still, but what opens a link, a monitored barrier, and a
- * collective that waits in a group that rank 0 is in fail with rank 0 as the lost one, and freeing
- * takes a second or so. */
+ * not, its kolo_group_free also waits until the others have freed theirs, or those that have not
+ * have ended on its machine: 30 s at most, of a group that has failed 3 s, and half a second when
+ * but one is missing after a time-out or the loss of a rank. The log (WARN) says after two seconds
+ * for whom. Then the store ends under those that go on: calls over links that are open may pass
+ * still, but what opens a link, a monitored barrier, and a collective that waits in a group that
+ * rank 0 is in fail with rank 0 as the lost one, and freeing takes a second or so. */
 KOLO_API void kolo_group_free(kolo_group *group);
 
 /* ---- asynchronous requests ---------------------------------------------------------------- */
