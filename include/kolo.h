@@ -397,11 +397,12 @@ KOLO_API void kolo_group_abort(kolo_group *group, const char *reason);
 /* A barrier for finding out who is missing. timeout_ms (< 0: the group's) counts from when rank 0
  * calls it. The others give rank 0 as long to come; then they wait until it has found who is
  * missing, as long again and two seconds at most. If not all come the group fails on every rank,
- * also on those that are in another call, with a sentence that names the first rank that rank 0
- * missed; with wait_all all of them, and which of their processes have ended (else that is told as
- * soon as it is seen). The store carries it, so the state of links is no matter, and works under
- * way go on; it is slower than kolo_barrier. A missing rank that comes when rank 0 has gone, and
- * with it the store that rank 0 serves, is told that, and that the others may have given it up. */
+ * also on those that are in another call or come later, with a sentence that names the first rank
+ * that rank 0 missed; with wait_all all of them, and which of their processes have ended (else that
+ * is told as soon as it is seen). The store carries it, so the state of links is no matter, and
+ * works under way go on; it is slower than kolo_barrier. A missing rank that comes when rank 0 has
+ * gone, and with it the store that rank 0 serves, is told that, and that the others may have given
+ * it up. */
 KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all);
 
 /* A program frees its groups before it ends, also where all its calls have succeeded: others may
@@ -418,12 +419,12 @@ KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_
  * world. NULL is allowed.
  *
  * Where rank 0 serves the store of a world, as with "tcp://" and wherever a launcher's agent does
- * not, its kolo_group_free also waits until the others have freed theirs, or all of them have ended
- * on its machine: 30 s at most, of a group that has failed 3 s, and half a second when but one is
- * missing after a time-out or the loss of a rank. Then the store ends under those that go on: calls
- * over links that are open may pass still, but what opens a link, a monitored barrier, and a
- * collective that waits in a group that rank 0 is in fail with rank 0 as the lost one, and freeing
- * takes a second or so. */
+ * not, its kolo_group_free also waits until the others have freed theirs, or those that have not
+ * have ended on its machine: 30 s at most, of a group that has failed 3 s, and half a second when
+ * but one is missing after a time-out or the loss of a rank. The log (WARN) says after two seconds
+ * for whom. Then the store ends under those that go on: calls over links that are open may pass
+ * still, but what opens a link, a monitored barrier, and a collective that waits in a group that
+ * rank 0 is in fail with rank 0 as the lost one, and freeing takes a second or so. */
 KOLO_API void kolo_group_free(kolo_group *group);
 
 /* ---- asynchronous requests ---------------------------------------------------------------- */

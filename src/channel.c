@@ -376,10 +376,10 @@ static int ask_peers(struct ko_channel *channel, struct ko_wait *wait)
 /* Once for a collective, or for a user's wait for a message. */
 static void leave_word(struct ko_channel *channel, struct ko_wait *wait)
 {
-    const struct ko_waits_word word = {.what =
-                                           channel->is_in_call ? KO_WAITS_IN_CALL : wait->message,
-                                       .peer = wait->peer,
-                                       .call = channel->seq};
+    const struct ko_waits_word word = {
+        .what = channel->is_in_call ? KO_WAITS_IN_CALL : wait->message,
+        .peer = wait->peer,
+        .call = channel->is_in_call ? channel->seq : (uint32_t)wait->tag};
 
     if (!word.what || wait->has_left_word ||
         (channel->is_in_call && channel->told_waiting == channel->seq))

@@ -62,12 +62,17 @@ struct ko_wait {
     bool is_armed;
     uint64_t heard;        /* when it was armed */
     enum ko_waits message; /* of a user's: KO_WAITS_FOR_MESSAGE or KO_WAITS_TO_SEND; else 0 */
+    int tag;               /* of that message; negative: any */
     bool has_left_word;    /* of that */
     bool has_asked;        /* the peer has been told that it is waited for */
     int64_t spin_until_ns; /* 0: to be set by the next turn */
     uint64_t moved;        /* between this rank and the peer, when that was set */
     unsigned nread;        /* times since then that the peer was found at work on a slice of ours */
     int64_t began_ns, store_checked_ns;
+
+    /* NULL, or for the time-out's text: sets `what`, and writes "", or "; " and what the waiter
+     * knows more. */
+    void (*describe)(struct ko_wait *wait, char *text, size_t nbytes);
 };
 
 /* Safe to close after a failure. */
@@ -123,6 +128,13 @@ int ko_channel_listen(struct ko_channel *channel, int peer);
 
 /* An error of a link, with the peer's name, as the group's. */
 int ko_channel_link_failed(struct ko_channel *channel, int peer, int status);
+
+/* "", or "; " and the ranks that have left (has_left), each for its reason. */
+void ko_channel_describe_gone(const struct ko_channel *channel, char *text, size_t nbytes);
+
+/* " of tag 3", behind what speaks of a message; "" if it may be of any. */
+enum { KO_TAG_TEXT = 24 };
+void ko_channel_describe_tag(int tag, char text[KO_TAG_TEXT]);
 
 /* Both sides of a mismatch, as the group's error. theirs came from peer. */
 int ko_channel_mismatch(struct ko_channel *channel, int peer, const struct ko_stamp *theirs,

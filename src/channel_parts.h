@@ -27,12 +27,12 @@ int ko_channel_answer_arrivals(struct ko_channel *channel);
 int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
                             const struct ko_stamp *stamp);
 
-/* "", or "; " and what others wait for while this rank has waited in vain for the peer, -1: for
- * any. */
+/* "", or "; " and what others wait for while this rank has waited in vain for the peer; -1: for
+ * any, and then also who has left. */
 void ko_channel_describe_others(struct ko_channel *channel, int peer, char *text, size_t nbytes);
 
 /* The deadline of a wait has passed: the group's error. */
-int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait);
+int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait);
 
 /* Where ranks take turns: whether to look again for what is waited for before another has his. */
 bool ko_channel_keeps_turn(const struct ko_channel *channel, const struct ko_wait *wait);

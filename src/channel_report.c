@@ -150,26 +150,30 @@ int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct
     return ko_group_fail(channel->group, KOLO_E_MISMATCH, text);
 }
 
-int ko_channel_timed_out(struct ko_channel *channel, const struct ko_wait *wait)
+int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait)
 {
-    char who[160] = "any rank", call[160], others[256], text[KO_ERROR_TEXT + 256];
+    char who[160] = "any rank", call[160], more[160] = "", others[256];
+    char text[KO_ERROR_TEXT + 512];
     const struct ko_port *port = wait->peer < 0 ? NULL : &channel->ports[wait->peer];
 
     if (port)
         ko_group_describe_rank(channel->group, wait->peer, who, sizeof who);
     describe_call(channel, call, sizeof call);
+    if (wait->describe)
+        wait->describe(wait, more, sizeof more);
     if (ko_group_check_store(channel->group)) /* it may explain the wait */
         return ko_group_check(channel->group);
     ko_channel_describe_others(channel, wait->peer, others, sizeof others);
-    snprintf(text, sizeof text,
-             "rank %d waited %d ms %s %s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
-             "limit",
-             channel->group->rank, wait->deadline->timeout_ms, wait->what, who,
-             !port || port->is_open || others[0] /* it waits itself */
-                 ? ""
-                 : ", which has not even connected (do all ranks make the same groups, of the same "
-                   "ranks?)",
-             call, others);
+    snprintf(
+        text, sizeof text,
+        "rank %d waited %d ms %s %s%s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
+        "limit",
+        channel->group->rank, wait->deadline->timeout_ms, wait->what, who,
+        !port || port->is_open || others[0] /* it waits itself */
+            ? ""
+            : ", which has not even connected (do all ranks make the same groups, of the same "
+              "ranks?)",
+        call, more, others);
     return ko_group_fail(channel->group, KOLO_E_TIMEOUT, text);
 }
 

@@ -118,6 +118,11 @@ static inline bool ko_correspondence_is_awaited(const struct ko_correspondence *
 /* True if a letter that needs this peer is not complete. */
 bool ko_correspondence_wants(const struct ko_correspondence *with);
 
+/* How many of the peer's messages have come, or been announced, that no receive has asked for, of
+ * this tag or of any (KOLO_ANY_TAG); and the first of them. */
+size_t ko_correspondence_count_unasked(const struct ko_correspondence *with, int tag,
+                                       kolo_message *first);
+
 /* The peer will not hear what it was to be told. */
 void ko_notes_drop(struct ko_correspondence *with);
 

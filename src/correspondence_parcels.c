@@ -6,6 +6,7 @@
  */
 #include "copy.h"
 #include "correspondence_parts.h"
+#include "dtype.h"
 #include "fault.h"
 #include "status.h"
 
@@ -258,4 +259,19 @@ int ko_parcel_end(struct ko_correspondence *with, struct ko_parcel *parcel)
     ko_letter_deliver(with, parcel->taker, parcel->tag, parcel->dtype, parcel->nbytes);
     ko_parcel_free(with, parcel);
     return KOLO_OK;
+}
+
+size_t ko_correspondence_count_unasked(const struct ko_correspondence *with, int tag,
+                                       kolo_message *first)
+{
+    size_t n = 0;
+
+    for (const struct ko_parcel *parcel = with->parcels; parcel; parcel = parcel->next) {
+        if (parcel->taker || (tag != KOLO_ANY_TAG && tag != parcel->tag))
+            continue;
+        if (!n++)
+            *first = (kolo_message){with->peer, parcel->tag, parcel->dtype,
+                                    parcel->nbytes >> ko_dtype_shift(parcel->dtype)};
+    }
+    return n;
 }

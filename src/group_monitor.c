@@ -3,18 +3,24 @@
  * A barrier that names who is missing. It goes by the store, not by links: there each rank leaves
  * word that it has come, and rank 0 that all have. So it does not matter in what call a missing
  * rank is, whether it lives, or what its links are worth. Rank 0's deadline counts; the others give
- * it as much time from its own coming, and a little to say what it has found.
+ * it as much time from its own coming, and a little to say what it has found. Whoever gives up says
+ * so under the same key as rank 0 that all have come: the first to say something there decides for
+ * all of them, so that none leaves in peace while another fails.
  */
 #include "group.h"
 #include "rank_list.h"
+#include "store.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LOOK_MS = 100, /* between two looks at the group; in a wait for the store others wait for it */
-    VERDICT_MS = 2000 /* for rank 0 to tell */
+    VERDICT_MS = 2000, /* for rank 0 to tell */
+    STORE_MS = 1000    /* at most, for whoever gives up to say so */
 };
 
 struct barrier {
@@ -24,7 +30,7 @@ struct barrier {
     bool wait_all;
 };
 
-enum { ALL = -1 }; /* whose word is rank 0's that all have come */
+enum { ALL = -1 }; /* whose word is the verdict: all have come, or why the group fails */
 
 static void key_of(const struct barrier *barrier, uint64_t number, int rank, char *key,
                    size_t nbytes)
@@ -48,12 +54,12 @@ static int after_store(const struct barrier *barrier, int err)
 }
 
 /* A store that has gone may have done so since the others waited for this very rank. */
-static int leave_word(const struct barrier *barrier, int rank)
+static int leave_word(const struct barrier *barrier)
 {
     char key[64], text[KO_ERROR_TEXT];
     int err;
 
-    key_of(barrier, barrier->number, rank, key, sizeof key);
+    key_of(barrier, barrier->number, barrier->group->rank, key, sizeof key);
     err = kolo_store_set(store_of(barrier), key, (kolo_bytes){"", 0});
     if (err == KOLO_E_PEER_LOST) {
         snprintf(text, sizeof text,
@@ -114,6 +120,102 @@ static bool has_ended(kolo_group *group, int rank)
            ko_contact_is_gone(&group->endpoint->own, contact);
 }
 
+/* ---- the verdict ------------------------------------------------------------------------- */
+
+/* What stands there, a ko_failure without what its text leaves unused; of status KOLO_OK: all have
+ * come. Any other fails the group here too. */
+static int obey(const struct barrier *barrier, const void *value, size_t nbytes)
+{
+    struct ko_failure verdict = {.status = KOLO_E_PROTOCOL, .text = "no verdict of a barrier"};
+
+    if (nbytes >= offsetof(struct ko_failure, text) && nbytes <= sizeof verdict) {
+        verdict.text[0] = 0;
+        memcpy(&verdict, value, nbytes);
+        verdict.text[sizeof verdict.text - 1] = 0;
+    }
+    return verdict.status == KOLO_OK
+               ? KOLO_OK
+               : ko_group_fail(barrier->group, ko_failure_status(&verdict), verdict.text);
+}
+
+/* The first to say something counts: *value is what that said. PyTorch's server wakes nobody who
+ * waits for a key when it is compared and set: setting it once more, to the same, does. */
+static int say_first(const struct barrier *barrier, kolo_bytes said, const ko_deadline *deadline,
+                     struct ko_reply *reply)
+{
+    struct ko_request decide = {.op = KO_STORE_COMPARE_SET, .value = said};
+    struct ko_request wake = {.op = KO_STORE_SET, .value = said};
+    struct ko_reply none;
+    char key[64];
+    int err;
+
+    key_of(barrier, barrier->number, ALL, key, sizeof key);
+    err = ko_store_call_key(store_of(barrier), &decide, key, deadline, reply);
+    if (!err && reply->nbytes == said.nbytes && !memcmp(reply->value, said.data, said.nbytes))
+        (void)ko_store_call_key(store_of(barrier), &wake, key, deadline, &none);
+    return err;
+}
+
+static kolo_bytes bytes_of(const struct ko_failure *verdict)
+{
+    return (kolo_bytes){verdict, offsetof(struct ko_failure, text) + strlen(verdict->text)};
+}
+
+/* Unless another has given up just before, or the group has failed, perhaps while rank 0 was not
+ * yet here. */
+static int say_all(const struct barrier *barrier)
+{
+    const struct ko_failure verdict = {.status = KOLO_OK};
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(barrier->group));
+    struct ko_reply reply;
+    int err = ko_group_check_store(barrier->group);
+
+    if (err)
+        return err;
+    err = after_store(barrier, say_first(barrier, bytes_of(&verdict), &deadline, &reply));
+    if (err)
+        return err;
+    err = obey(barrier, reply.value, reply.nbytes);
+    kolo_free(reply.value);
+    return err;
+}
+
+/* Fails the group with this text, unless the verdict is another: perhaps that all have come, just
+ * now. A store that does not answer is not waited for. */
+static int give_up(const struct barrier *barrier, int status, const char *text)
+{
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_failure verdict = {.status = status};
+    struct ko_reply reply;
+    int err;
+
+    snprintf(verdict.text, sizeof verdict.text, "%s", text);
+    err = say_first(barrier, bytes_of(&verdict), &deadline, &reply);
+    if (err == KOLO_E_PEER_LOST)
+        return after_store(barrier, err);
+    if (err)
+        return ko_group_fail(barrier->group, status, verdict.text);
+    err = obey(barrier, reply.value, reply.nbytes);
+    kolo_free(reply.value);
+    return err;
+}
+
+static int take_verdict(const struct barrier *barrier)
+{
+    char key[64];
+    void *value;
+    size_t nbytes;
+    int err;
+
+    key_of(barrier, barrier->number, ALL, key, sizeof key);
+    err = after_store(barrier, kolo_store_get(store_of(barrier), key, &value, &nbytes));
+    if (err)
+        return err;
+    err = obey(barrier, value, nbytes);
+    kolo_free(value);
+    return err;
+}
+
 /* ---- who is missing ---------------------------------------------------------------------- */
 
 /* One is missing for certain, and perhaps ended. */
@@ -131,7 +233,7 @@ static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
             "%s has not come to the monitored barrier within %d ms; whether others have is not "
             "known, wait_all asks",
             who, barrier->timeout_ms);
-    return ko_group_fail(barrier->group, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
+    return give_up(barrier, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
 }
 
 static int fail_listed(const struct barrier *barrier, const bool *is_missing, const bool *is_ended)
@@ -150,7 +252,7 @@ static int fail_listed(const struct barrier *barrier, const bool *is_missing, co
              "%d of %d ranks have not come to the monitored barrier within %d ms: rank %s%s%s",
              count, n, barrier->timeout_ms, missing,
              nended ? "; processes that have ended: rank " : "", ended);
-    return ko_group_fail(barrier->group, KOLO_E_TIMEOUT, text);
+    return give_up(barrier, KOLO_E_TIMEOUT, text);
 }
 
 /* The time is over: fails the group with what the store knows of each rank. */
@@ -163,7 +265,7 @@ static int fail_missing(const struct barrier *barrier)
     int err = KOLO_OK;
 
     if (!is_missing)
-        return ko_group_fail(barrier->group, KOLO_E_NOMEM, kolo_last_error());
+        return give_up(barrier, KOLO_E_NOMEM, kolo_last_error());
     for (int r = 0; r < n && !err; r++) {
         err = has_come(barrier, r, &has);
         is_missing[r] = !has;
@@ -197,12 +299,12 @@ static int await_rank(const struct barrier *barrier, int rank, const ko_deadline
 static int gather_all(const struct barrier *barrier)
 {
     const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms);
-    int err = leave_word(barrier, 0);
+    int err = leave_word(barrier);
 
     for (int r = 1; r < barrier->group->size && !err; r++)
         err = await_rank(barrier, r, &deadline);
     if (!err)
-        err = leave_word(barrier, ALL);
+        err = say_all(barrier);
     if (err)
         return err;
     take_back(barrier, barrier->number, 0);
@@ -223,23 +325,34 @@ static int await_verdict(const struct barrier *barrier)
                  "rank 0 has come to the monitored barrier, but did not say within %d ms that all "
                  "have",
                  barrier->timeout_ms + VERDICT_MS);
-        return ko_group_fail(barrier->group, KOLO_E_TIMEOUT, text);
+        return give_up(barrier, KOLO_E_TIMEOUT, text);
     }
-    return err;
+    return err ? err : take_verdict(barrier);
 }
 
-/* Rank 0 may have taken its own word back already, when all have come. */
+/* It may have taken its own word back already, when all have come. */
 static int await_rank_0(const struct barrier *barrier)
 {
     const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms);
     bool is_over = false;
-    int err = leave_word(barrier, barrier->group->rank);
+    int err;
 
-    while (!err && !is_over && (err = await_word(barrier, 0, &deadline)) == KO_AGAIN) {
+    while ((err = await_word(barrier, 0, &deadline)) == KO_AGAIN) {
         err = has_come(barrier, ALL, &is_over);
-        if (!err && !is_over && ko_deadline_passed(&deadline))
+        if (err || is_over)
+            return err;
+        if (ko_deadline_passed(&deadline))
             return fail_missing(barrier);
     }
+    return err;
+}
+
+static int come_to_rank_0(const struct barrier *barrier)
+{
+    int err = leave_word(barrier);
+
+    if (!err)
+        err = await_rank_0(barrier);
     if (!err)
         err = await_verdict(barrier);
     if (!err)
@@ -263,5 +376,5 @@ int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all)
     pthread_mutex_lock(&group->lock);
     barrier.number = ++group->nmonitored;
     pthread_mutex_unlock(&group->lock);
-    return group->rank == 0 ? gather_all(&barrier) : await_rank_0(&barrier);
+    return group->rank == 0 ? gather_all(&barrier) : come_to_rank_0(&barrier);
 }

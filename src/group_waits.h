@@ -19,7 +19,7 @@ enum ko_waits { KO_WAITS_NOT, KO_WAITS_IN_CALL, KO_WAITS_FOR_MESSAGE, KO_WAITS_T
 struct ko_waits_word {
     uint32_t what;
     int32_t peer;  /* of a message; -1: any rank */
-    uint64_t call; /* the number of the collective */
+    uint64_t call; /* the number of the collective, or the tag of the message */
 };
 
 /* How long a wait within a limit is, when it is told of. */

@@ -10,8 +10,6 @@
 #include "mailbox_parts.h"
 #include "portable.h"
 
-#include <stdio.h>
-
 enum { BRIEF_TURNS = 128, COURIER_NAP_MS = 1 };
 
 /* ---- finishing --------------------------------------------------------------------------- */
@@ -148,15 +146,9 @@ static bool is_in_vain(const struct ko_mailbox *mailbox)
  * who waits does so in vain: before that, this rank may still send to itself. */
 static int check_all_gone(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
 {
-    char text[KO_ERROR_TEXT];
-
     if (!wanted || wanted->peer >= 0 || atomic_load(&wanted->work.is_done) || !is_in_vain(mailbox))
         return KOLO_OK;
-    snprintf(text, sizeof text,
-             "all other ranks have freed their groups or ended, while rank %d waits for a message "
-             "from any",
-             mailbox->group->rank);
-    return ko_group_fail_lost(mailbox->group, text);
+    return ko_mailbox_fail_alone(mailbox, wanted);
 }
 
 int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted)
@@ -217,19 +209,6 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         ko_mailbox_fail_all(mailbox);
 }
 
-/* For the text of a time-out. */
-static const char *purpose(const struct ko_mailbox *mailbox, const struct ko_letter *letter)
-{
-    if (!letter->is_send)
-        return "for a message from";
-    if (!letter->is_aside)
-        return "to send a message to";
-    return letter->nbytes > mailbox->desk.eager_bytes
-               ? "to send a message, longer than KOLO_EAGER_BYTES and not yet received, to"
-               : "to send a message, for which its KOLO_UNEXPECTED_BYTES had no room and which is "
-                 "not yet received, to";
-}
-
 /* One who asks again and again without waiting must hear, now and then, what sleepers hear. */
 static int look_in_passing(struct ko_mailbox *mailbox)
 {
@@ -243,25 +222,30 @@ static int look_in_passing(struct ko_mailbox *mailbox)
 static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *letter,
                              const ko_deadline *deadline, const ko_deadline *limit)
 {
-    struct ko_wait wait = {.deadline = limit,
-                           .peer = letter->peer,
-                           .is_for_slice = !letter->is_send,
-                           .message = letter->is_send ? KO_WAITS_TO_SEND : KO_WAITS_FOR_MESSAGE};
+    struct ko_letter_wait waiting = {
+        .wait = {.deadline = limit,
+                 .peer = letter->peer,
+                 .is_for_slice = !letter->is_send,
+                 .message = letter->is_send ? KO_WAITS_TO_SEND : KO_WAITS_FOR_MESSAGE,
+                 .tag = letter->tag,
+                 .describe = ko_mailbox_describe_wait},
+        .mailbox = mailbox,
+        .letter = letter};
+    struct ko_wait *wait = &waiting.wait;
 
     mailbox->is_driven = true;
     while (!atomic_load(&letter->work.is_done) && !ko_mailbox_drive(mailbox, letter)) {
         if (atomic_load(&letter->work.is_done))
             break;
-        wait.what = purpose(mailbox, letter);
         if (ko_deadline_passed(deadline)) { /* perhaps before there was a sleep that would tell */
-            if (ko_deadline_passed(limit) ? ko_channel_look_around(&mailbox->channel, &wait)
+            if (ko_deadline_passed(limit) ? ko_channel_look_around(&mailbox->channel, wait)
                                           : look_in_passing(mailbox))
                 ko_mailbox_fail_all(mailbox);
             break;
         }
-        drive_or_sleep(mailbox, &wait, deadline);
+        drive_or_sleep(mailbox, wait, deadline);
     }
-    if (wait.has_left_word)
+    if (wait->has_left_word)
         ko_channel_take_back(&mailbox->channel);
     mailbox->is_driven = false;
     wake_users(mailbox);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * mailbox_parts.h: what the files of the mailbox share: mailbox.c makes it and posts letters,
- * mailbox_drive.c moves them. With the mailbox's lock unless said.
+ * mailbox_drive.c moves them, mailbox_report.c says why one has waited in vain. With the mailbox's
+ * lock unless said.
  */
 #ifndef KO_MAILBOX_PARTS_H
 #define KO_MAILBOX_PARTS_H
@@ -55,6 +56,20 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
 
 /* Moves everything that can be moved. */
 int ko_mailbox_drive(struct ko_mailbox *mailbox, const struct ko_letter *wanted);
+
+/* A user's wait for a letter. */
+struct ko_letter_wait {
+    struct ko_wait wait; /* first */
+    const struct ko_mailbox *mailbox;
+    const struct ko_letter *letter;
+    char what[128]; /* of the wait, once it is described */
+};
+
+/* ko_wait.describe, of these. */
+void ko_mailbox_describe_wait(struct ko_wait *wait, char *text, size_t nbytes);
+
+/* Fails the group: the receive takes any rank, and there is no other any more. */
+int ko_mailbox_fail_alone(struct ko_mailbox *mailbox, const struct ko_letter *receive);
 
 /* ko_mailbox_await; a letter that is done costs a look. */
 void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * How ranks find each other once they know where (init_method.h, meeting.h). Also the end: the rank
- * that serves the store leaves last.
+ * How ranks find each other once they know where (init_method.h, meeting.h).
  */
 #include "config.h"
 #include "error_file.h"
@@ -22,9 +21,6 @@
 #include <unistd.h>
 
 enum {
-    LEAVE_MS = 30000,
-    LEAVE_FAILED_MS = 3000,
-    LEAVE_LAST_MS = 500,
     REJOIN_MS = 2000, /* in which the store of an earlier group may close while it is being met */
     REJOIN_NAP_MS = 5
 };
@@ -145,16 +141,6 @@ static int join_world(struct ko_world *world, int timeout_ms, const ko_deadline 
     return ko_group_make(endpoint, id, ranks, world->rank, world->size, timeout_ms, group);
 }
 
-static void free_world(struct ko_world *world)
-{
-    if (!world)
-        return;
-    kolo_store_close(world->keys);
-    if (world->is_own)
-        kolo_store_close(world->store);
-    free(world);
-}
-
 /* Jobs that follow one another over one store must not see each other's keys: each has its own
  * name, each attempt its number, if they are sure to be the same on all ranks; and in a store that
  * outlives our groups each time that they join is a round. */
@@ -230,7 +216,7 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
     find_place(is_own ? NULL : store, placement, &world->place);
     err = join_rounds(world, placement, timeout_ms, deadline, &group);
     if (err) {
-        free_world(world);
+        ko_world_free(world);
         return err;
     }
     ko_world_enroll(world);
@@ -328,64 +314,4 @@ int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
     if (err)
         ko_error_file_write(kolo_last_error());
     return err;
-}
-
-/* ---- the end ----------------------------------------------------------------------------- */
-
-/* The one that is missing is likely to be the one that was given up. */
-static bool has_given_up_one(int status)
-{
-    return status == KOLO_E_PEER_LOST || status == KOLO_E_TIMEOUT;
-}
-
-/* As far as that can be seen: those of other machines never are. */
-static bool are_others_gone(const struct ko_world *world, struct ko_endpoint *endpoint)
-{
-    for (int r = 0; r < world->size; r++)
-        if (r != world->rank && !ko_endpoint_is_gone(endpoint, r))
-            return false;
-    return true;
-}
-
-/* The rank that serves the store stays until all others have left or are gone: a bounded time,
- * since a lost rank never will leave; and a short one when only one is missing after a failure in
- * which one was given up, which may still be one that is slow to hear of it. kolo.h says so of
- * kolo_group_free. */
-static void wait_for_leavers(struct ko_world *world, struct ko_endpoint *endpoint, int64_t left,
-                             int status)
-{
-    ko_deadline deadline = ko_deadline_in(status ? LEAVE_FAILED_MS : LEAVE_MS);
-    const struct timespec nap = {.tv_nsec = 2000000};
-    bool is_last = false;
-    int err = KOLO_OK;
-
-    while (!err && left < world->size && !ko_deadline_passed(&deadline) &&
-           !are_others_gone(world, endpoint)) {
-        if (has_given_up_one(status) && left == world->size - 1 && !is_last) {
-            is_last = true;
-            deadline = ko_deadline_within(&deadline, LEAVE_LAST_MS);
-        }
-        nanosleep(&nap, NULL);
-        err = kolo_store_add(world->keys, "left", 0, &left);
-    }
-}
-
-/* Every rank says that it leaves. */
-void ko_world_leave(struct ko_world *world, struct ko_endpoint *endpoint, int status)
-{
-    const char *const all[] = {"all"};
-    int64_t left = 0;
-    int exists, err;
-
-    if (!world)
-        return;
-    ko_world_strike_off(world);
-    kolo_store_set_timeout(world->keys, LEAVE_FAILED_MS);
-    /* A store that has gone fails a check at once, where an add would look for its reason. */
-    err = status ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
-    if (world->is_own && !err)
-        err = kolo_store_add(world->keys, "left", 1, &left);
-    if (world->has_server && world->rank == 0 && !err)
-        wait_for_leavers(world, endpoint, left, status);
-    free_world(world);
 }

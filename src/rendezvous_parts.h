@@ -47,6 +47,9 @@ int ko_world_open_round(struct ko_world *world, const char *prefix, const ko_dea
 /* Sends the ranks that wait in a round, whose keys these are, to a later one. */
 int ko_world_end_round(kolo_store *keys);
 
+/* Closes its stores. NULL is allowed. */
+void ko_world_free(struct ko_world *world);
+
 /* From the time that this process has joined until it leaves. */
 void ko_world_enroll(struct ko_world *world);
 void ko_world_strike_off(struct ko_world *world);

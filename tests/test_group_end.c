@@ -184,6 +184,73 @@ static void the_dead_are_not_waited_for(void **state)
     assert_true(ko_now_ns() - began_ns < RANKS_SOON_MS * INT64_C(1000000));
 }
 
+/* Rank 1 dies, rank 2 frees its group and lives on for as long as rank 0 does. */
+static struct {
+    atomic_bool has_ended, is_late; /* rank 0; it lived as long as rank 2 would wait */
+} * rank_0;
+
+static void end_rank_0(void)
+{
+    atomic_store(&rank_0->has_ended, true);
+}
+
+static void await_rank_0(void)
+{
+    const ko_deadline late = ko_deadline_in(RANKS_SOON_MS);
+
+    while (!atomic_load(&rank_0->has_ended) && !ko_deadline_passed(&late))
+        ranks_nap_ms(5);
+    if (!atomic_load(&rank_0->has_ended))
+        atomic_store(&rank_0->is_late, true);
+}
+
+static int outlive_rank_0(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+
+    if (end_behind_the_last_call(group, argument))
+        return 1;
+    return atexit(rank ? await_rank_0 : end_rank_0) ? ranks_fail("atexit") : 0;
+}
+
+static void the_dead_are_told_from_those_who_left(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
+    (void)state;
+    rank_0 = mmap(NULL, sizeof *rank_0, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(rank_0, MAP_FAILED);
+    letters_set("shm", false);
+    assert_int_equal(ranks_run(&ranks, outlive_rank_0, NULL), 0);
+    assert_false(atomic_load(&rank_0->is_late));
+    munmap(rank_0, sizeof *rank_0);
+}
+
+/* Ranks 1 and 3 take their time. */
+static int leave_late(kolo_group *group, void *argument)
+{
+    (void)argument;
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    ranks_nap_ms(kolo_group_rank(group) % 2 * 3000);
+    return 0;
+}
+
+static void who_is_waited_for_is_logged(void **state)
+{
+    static const char text[] = "WARN rank 0 serves the store, and waits in kolo_group_free, for "
+                               "30000 ms at most, for 2 of 4 ranks that have not freed the group: "
+                               "rank 1, 3\n";
+    char log[1 << 14], *found;
+
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run_logged(4, leave_late, log, sizeof log), 0);
+    found = strstr(log, text);
+    assert_non_null(found);
+    assert_null(strstr(found + sizeof text - 1, "waits in kolo_group_free"));
+}
+
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 struct waiter {
@@ -470,10 +537,12 @@ static void children_do_not_hide_a_death(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_waited_for_is_logged), /* before anything has opened the log here */
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(the_last_to_come_hears_why),
         cmocka_unit_test(aborting_is_told_whoever_is_about_to_leave),
         cmocka_unit_test(the_dead_are_not_waited_for),
+        cmocka_unit_test(the_dead_are_told_from_those_who_left),
         cmocka_unit_test(freeing_fails_unfinished_works),
         cmocka_unit_test(freeing_spares_finished_works),
         cmocka_unit_test(what_was_sent_arrives),

@@ -250,6 +250,60 @@ static void rank_0_may_be_missing(void **state)
     run(4, rank_0_is_missing, NULL);
 }
 
+/* The others have given up long before rank 0 comes, no link tells it, and their words are still
+ * there. */
+static int rank_0_is_late(kolo_group *group, void *argument)
+{
+    const int timeout_ms = *(const int *)argument;
+    int err;
+
+    if (kolo_group_rank(group) == 0) {
+        ranks_nap_ms(1200);
+        err = kolo_monitored_barrier(group, timeout_ms, 0);
+    } else {
+        err = kolo_monitored_barrier(group, 400, 0);
+    }
+    return ranks_expect(err, KOLO_E_TIMEOUT,
+                        "of 3 ranks have not come to the monitored barrier within 400 ms: rank 0");
+}
+
+static void rank_0_may_be_late(void **state)
+{
+    int timeout_ms = 0;
+
+    (void)state;
+    run(3, rank_0_is_late, &timeout_ms);
+    timeout_ms = 20000;
+    run(3, rank_0_is_late, &timeout_ms);
+}
+
+/* Rank 1 gives up 2340 ms after rank 0 has come, and just behind that rank 2 comes, for which rank
+ * 0 would wait on. */
+static int come_as_one_gives_up(kolo_group *group, void *argument)
+{
+    static const int timeouts_ms[] = {60000, 340, 60000};
+    const int rank = kolo_group_rank(group);
+    int *results = argument;
+
+    if (rank == 2)
+        ranks_nap_ms(2360);
+    results[rank] = kolo_monitored_barrier(group, timeouts_ms[rank], 0);
+    return 0;
+}
+
+static void all_hear_the_same(void **state)
+{
+    int results[3];
+
+    (void)state;
+    set_variables();
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, come_as_one_gives_up, results),
+        0);
+    assert_int_equal(results[0], results[1]);
+    assert_int_equal(results[0], results[2]);
+}
+
 /* Rank 2 of four dies. */
 static int one_dies(kolo_group *group, void *argument)
 {
@@ -302,6 +356,8 @@ int main(void)
         cmocka_unit_test(others_hear_at_once),
         cmocka_unit_test(late_ranks_hear_why),
         cmocka_unit_test(rank_0_may_be_missing),
+        cmocka_unit_test(rank_0_may_be_late),
+        cmocka_unit_test(all_hear_the_same),
         cmocka_unit_test(dead_ranks_are_named),
         cmocka_unit_test(wrong_arguments_are_named),
     };

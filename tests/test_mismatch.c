@@ -328,7 +328,8 @@ static int receive_meanwhile(kolo_group *group, void *argument)
     int status;
 
     (void)argument;
-    snprintf(waited, sizeof waited, "rank 2 waited %d ms for a message from rank 0 (", LIMIT_MS);
+    snprintf(waited, sizeof waited, "rank 2 waited %d ms for a message of tag 1 from rank 0 (",
+             LIMIT_MS);
     if (exam_try(group, &short_sum) || kolo_barrier(group) ||
         kolo_group_set_timeout(group, LIMIT_MS))
         return ranks_fail("before");
@@ -336,7 +337,7 @@ static int receive_meanwhile(kolo_group *group, void *argument)
                                          : exam_try(group, &long_sum);
     snprintf(text, sizeof text, "%s", kolo_last_error());
     if (status != KOLO_E_TIMEOUT ||
-        (!strstr(text, "rank 2 waits for a message from rank 0") && !strstr(text, waited)))
+        (!strstr(text, "rank 2 waits for a message of tag 1 from rank 0") && !strstr(text, waited)))
         return ranks_fail("status %d: %s", status, text);
     return check_stays_failed(group, status, text);
 }

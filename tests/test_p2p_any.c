@@ -390,8 +390,13 @@ static int leave(kolo_group *group, void *argument)
     ranks_nap_ms(20 * n); /* most have gone by now */
     for (int i = 1; i < n && !failed; i++)
         failed = letter_take(group, 5, 2, KOLO_ANY_RANK, 7);
-    return failed || ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 7),
-                                  KOLO_E_PEER_LOST, "all other ranks have freed their groups");
+    return failed ||
+           ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 7), KOLO_E_PEER_LOST,
+                        "all other ranks have freed their groups") ||
+           ranks_expect(kolo_group_error(group, NULL), KOLO_E_PEER_LOST,
+                        n == 2 ? "; have freed the group: rank 1; rank 1 has sent one of tag 8, 9 "
+                                 "bytes, that is not asked for"
+                               : "; have freed the group: rank 1-3; rank 1 has sent one of tag 8");
 }
 
 /* A rank that never had a link, and goes, is not missed. */
@@ -461,7 +466,8 @@ static int wait_too_long(kolo_group *group, void *argument)
         ranks_nap_ms(600);
         err = kolo_barrier(group);
     }
-    return ranks_expect(err, KOLO_E_TIMEOUT, "rank 0 waited 300 ms for a message from any rank");
+    return ranks_expect(err, KOLO_E_TIMEOUT,
+                        "rank 0 waited 300 ms for a message of tag 2 from any rank");
 }
 
 static int abort_the_wait(kolo_group *group, void *argument)
@@ -550,6 +556,68 @@ static int die_unmet(kolo_group *group, void *argument)
                         "it ended before it had connected");
 }
 
+/* Rank 1 dies as before, and nobody sends; rank 2 waits itself. */
+static int wait_beside_the_dead(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    char byte;
+
+    (void)argument;
+    if (rank == 1)
+        raise(SIGKILL);
+    if (kolo_group_set_timeout(group, rank ? 3000 : 2500))
+        return ranks_fail("set_timeout");
+    return ranks_expect(
+        kolo_recv(group, &byte, 1, KOLO_INT8, rank ? 0 : KOLO_ANY_RANK, rank ? 5 : 6),
+        KOLO_E_TIMEOUT,
+        "rank 0 waited 2500 ms for a message of tag 6 from any rank; ended before they had "
+        "connected: rank 1; rank 2 waits for a message of tag 5 from rank 0; KOLO_TIMEOUT_MS");
+}
+
+/* All wait for anybody. */
+static int wait_for_anybody(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    char byte;
+
+    (void)argument;
+    if (kolo_group_set_timeout(group, rank ? 3000 : 2500))
+        return ranks_fail("set_timeout");
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 6), KOLO_E_TIMEOUT,
+                        "of tag 6 from any rank; wait for a message: rank 1-3; KOLO_TIMEOUT_MS");
+}
+
+/* The others have gone. */
+static int outlive_all(kolo_group *group, void *argument)
+{
+    char byte;
+
+    (void)argument;
+    if (kolo_group_rank(group))
+        raise(SIGKILL);
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 6), KOLO_E_PEER_LOST,
+                        "all other ranks have freed their groups or ended, while rank 0 waits for "
+                        "a message of tag 6 from any; ended before they had connected: rank 1, 2");
+}
+
+static void who_does_not_send_is_told(void **state)
+{
+    static const char *const transports[] = {"shm", "rdma", "tcp"};
+    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        letters_set(transports[i], true);
+        ranks.tolerated = 1;
+        assert_int_equal(ranks_run(&ranks, wait_beside_the_dead, NULL), 0);
+        ranks.tolerated = 2;
+        assert_int_equal(ranks_run(&ranks, outlive_all, NULL), 0);
+    }
+    letters_set("shm", true);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 4}, wait_for_anybody, NULL), 0);
+}
+
 static void the_dead_are_named(void **state)
 {
     static const char *const transports[] = {"shm", "rdma", "tcp"};
@@ -578,6 +646,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(those_who_leave_are_not_waited_for),
         cmocka_unit_test(waits_end),
         cmocka_unit_test(the_dead_are_named),
+        cmocka_unit_test(who_does_not_send_is_told),
     };
 
     if (argc > 1)

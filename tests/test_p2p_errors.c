@@ -213,7 +213,8 @@ static int wait_too_long(kolo_group *group, void *argument)
         ranks_nap_ms(700);
         err = kolo_barrier(group);
     }
-    failed |= ranks_expect(err, KOLO_E_TIMEOUT, "rank 0 waited 400 ms for a message from rank 1 (");
+    failed |= ranks_expect(err, KOLO_E_TIMEOUT,
+                           "rank 0 waited 400 ms for a message of tag 2 from rank 1 (");
     failed |= kolo_group_error(group, &text) != KOLO_E_TIMEOUT || !strstr(text, "KOLO_TIMEOUT_MS");
     return failed;
 }
@@ -257,8 +258,8 @@ static int wait_beside_others(kolo_group *group, void *argument)
         err = kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 2);
         pthread_join(tosser, NULL);
     }
-    failed |=
-        ranks_expect(err, KOLO_E_TIMEOUT, "rank 0 waited 1000 ms for a message from rank 1 (");
+    failed |= ranks_expect(err, KOLO_E_TIMEOUT,
+                           "rank 0 waited 1000 ms for a message of tag 2 from rank 1 (");
     if ((ko_now_ns() - began_ns) / 1000000 > RANKS_SOON_MS)
         failed |= ranks_fail("it ended late");
     return failed;
@@ -269,6 +270,57 @@ static void the_deadline_names_the_peer(void **state)
     (void)state;
     letters_run(2, wait_too_long);
     letters_run(2, wait_beside_others);
+}
+
+/* Rank 0 asks for tag 3 of rank 1, which has sent n of others; a negative n: for what the last rank
+ * has sent it. Who is told of the wait hears of that, too. */
+static int ask_for_another(kolo_group *group, int n, const char *text)
+{
+    const int rank = kolo_group_rank(group), last = kolo_group_size(group) - 1;
+    unsigned char byte;
+    int err, failed = 0;
+
+    if (kolo_group_set_timeout(group, rank ? 20000 : 500))
+        return ranks_fail("set_timeout");
+    for (int i = 0; i < n && rank == 1; i++)
+        failed |= letter_post(group, 64 + (size_t)i, 1, 0, 4 + i);
+    if (n < 0 && rank == last)
+        failed |= letter_post(group, 64, 1, 0, 3);
+    err = kolo_recv(group, &byte, 1, KOLO_UINT8, rank ? 0 : 1, rank ? KOLO_ANY_TAG : 3);
+    return failed |
+           ranks_expect(err, KOLO_E_TIMEOUT,
+                        "rank 0 waited 500 ms for a message of tag 3 from rank 1 (") |
+           ranks_expect(err, KOLO_E_TIMEOUT, text);
+}
+
+static int ask_for_another_tag(kolo_group *group, void *argument)
+{
+    (void)argument;
+    return ask_for_another(group, 1,
+                           "; rank 1 has sent one of tag 4, 64 bytes, that is not asked for; ");
+}
+
+static int ask_for_another_of_many(kolo_group *group, void *argument)
+{
+    (void)argument;
+    return ask_for_another(group, 3,
+                           "; rank 1 has sent 3 that are not asked for, the first of tag "
+                           "4, 64 bytes; ");
+}
+
+static int ask_another_rank(kolo_group *group, void *argument)
+{
+    (void)argument;
+    return ask_for_another(group, -1,
+                           "; rank 2 has sent one of tag 3, 64 bytes, that is not asked for; ");
+}
+
+static void the_deadline_tells_of_another_message(void **state)
+{
+    (void)state;
+    letters_run(2, ask_for_another_tag);
+    letters_run(2, ask_for_another_of_many);
+    letters_run(3, ask_another_rank);
 }
 
 /* Each rank waits for the next one's message; the last one does not come, or waits for the first.
@@ -288,9 +340,9 @@ static int wait_in_a_row(kolo_group *group, void *argument)
     }
     err = kolo_recv(group, &byte, 1, KOLO_INT8, rank == last ? 0 : rank + 1, 1);
     if (is_circle)
-        return ranks_expect(err, KOLO_E_TIMEOUT, "and so on to rank ") |
+        return ranks_expect(err, KOLO_E_TIMEOUT, ", and so on to rank ") |
                ranks_expect(err, KOLO_E_TIMEOUT, ", which waits for rank ");
-    if (strstr(kolo_last_error(), "rank 2 waited 2000 ms for a message from rank 3 ("))
+    if (strstr(kolo_last_error(), "rank 2 waited 2000 ms for a message of tag 1 from rank 3 ("))
         return ranks_expect(err, KOLO_E_TIMEOUT, "KOLO_TIMEOUT_MS");
     return ranks_expect(err, KOLO_E_TIMEOUT, "rank 3, which may be stopped");
 }
@@ -319,6 +371,7 @@ int main(void)
         cmocka_unit_test(sends_to_nobody_fail),
         cmocka_unit_test(a_message_outlives_its_senders_group),
         cmocka_unit_test(the_deadline_names_the_peer),
+        cmocka_unit_test(the_deadline_tells_of_another_message),
         cmocka_unit_test(who_keeps_a_row_waiting_is_named),
     };
 

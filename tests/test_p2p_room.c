@@ -270,7 +270,7 @@ static int wait_in_vain(kolo_group *group, void *argument)
         }
         failed = failed || err != KOLO_E_TIMEOUT ||
                  (!strstr(kolo_last_error(), "its KOLO_UNEXPECTED_BYTES had no room") &&
-                  !strstr(kolo_last_error(), "for a message from rank 0"));
+                  !strstr(kolo_last_error(), "from rank 0"));
     } else if (!failed) {
         failed = kolo_recv(group, &byte, 1, KOLO_UINT8, 0, flood->n) != KOLO_E_TIMEOUT;
     }
