@@ -146,7 +146,7 @@ int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail
 
     if (entry && entry->value)
         held = (kolo_bytes){entry->value, entry->value_nbytes};
-    err = ko_store_check_joined(held, tail);
+    err = ko_store_check_append(key, held, tail);
     if (err)
         return err;
     if (!held.data)

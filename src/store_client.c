@@ -254,16 +254,27 @@ static int queue_pop(struct ko_client *client, const struct ko_request *request,
     return err;
 }
 
-/* ---- adding ------------------------------------------------------------------------------- */
+/* ---- adding and appending ----------------------------------------------------------------- */
 
-/* The wire has no word for a number that is none: the server hangs up. Then a look at the key's
- * value tells. KOLO_E_INVALID if that was it, KOLO_OK if not. */
-static int look_for_wrong_number(struct ko_client *client, const struct ko_request *request)
+/* KOLO_E_INVALID if it cannot be done with a key that has that value. */
+static int check_against(const struct ko_request *request, kolo_bytes held)
+{
+    int64_t sum;
+
+    return request->op == KO_STORE_ADD
+               ? ko_table_sum(request->keys[0], held, request->delta, &sum)
+               : ko_store_check_append(request->keys[0], held, request->value);
+}
+
+/* The wire has no word for a number that is none, nor for a value that would be too long: the
+ * server hangs up. Then a look at the key's value tells. KOLO_E_INVALID if that was it, KOLO_OK if
+ * not. */
+static int look_for_wrong_value(struct ko_client *client, const struct ko_request *request)
 {
     ko_deadline grace = ko_deadline_in(GRACE_MS);
-    struct ko_request look = {.op = KO_STORE_CHECK, .keys = request->keys, .nkeys = 1};
+    struct ko_request look = {
+        .op = KO_STORE_CHECK, .keys = request->keys, .nkeys = 1, .is_bare = request->is_bare};
     struct ko_reply reply = {0};
-    int64_t sum;
     int err = ko_client_connect(client, &grace);
 
     if (!err)
@@ -273,14 +284,13 @@ static int look_for_wrong_number(struct ko_client *client, const struct ko_reque
     look.op = KO_STORE_GET;
     if (exchange(client, &look, &grace, &reply))
         return KOLO_OK;
-    err = ko_table_sum(request->keys[0], (kolo_bytes){reply.value, reply.nbytes}, request->delta,
-                       &sum);
+    err = check_against(request, (kolo_bytes){reply.value, reply.nbytes});
     kolo_free(reply.value);
     return err;
 }
 
-static int add(struct ko_client *client, const struct ko_request *request,
-               const ko_deadline *deadline, struct ko_reply *reply)
+static int change(struct ko_client *client, const struct ko_request *request,
+                  const ko_deadline *deadline, struct ko_reply *reply)
 {
     char cause[KO_ERROR_TEXT];
     int err = exchange(client, request, deadline, reply);
@@ -288,7 +298,7 @@ static int add(struct ko_client *client, const struct ko_request *request,
     if (err != KOLO_E_PEER_LOST)
         return err;
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
-    if (look_for_wrong_number(client, request))
+    if (look_for_wrong_value(client, request))
         return KOLO_E_INVALID;
     return ko_fail_again(err, cause);
 }
@@ -315,7 +325,8 @@ static int carry_out(struct ko_client *client, const struct ko_request *request,
     case KO_STORE_BARRIER:
         return barrier(client, request, deadline);
     case KO_STORE_ADD:
-        return add(client, request, deadline, reply);
+    case KO_STORE_APPEND:
+        return change(client, request, deadline, reply);
     default:
         return exchange_all(client, request, deadline, reply);
     }

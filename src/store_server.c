@@ -244,7 +244,7 @@ static void run(struct ko_connection *connection)
     if (connection->socket.fd < 0)
         return;
     err = ko_session_run(session);
-    if (err == KOLO_E_NOMEM || err == KOLO_E_ABORTED)
+    if (err && (err != KOLO_E_PROTOCOL || session->is_introduced)) /* strangers send anything */
         ko_connection_warn(connection, kolo_last_error());
     if (err) {
         write_some(connection); /* replies to what came before the fault */
