@@ -39,6 +39,7 @@
 #include "store_wire.h"
 
 #include <stdbool.h>
+#include <sys/queue.h>
 
 /* The longest message. */
 #define KO_SESSION_MESSAGE_MAX ((size_t)64 << 20)
@@ -52,6 +53,7 @@
 
 struct ko_operation;
 struct ko_session;
+struct ko_update;
 
 /* Of the two connections of a client of 1.13: on the first one it asks, on the second it watches.
  */
@@ -64,6 +66,7 @@ struct ko_service {
     /* True if there is a connection that may be the other one of a client of 1.13, of which the
      * session is that half. NULL: there is none. */
     bool (*has_other_half)(struct ko_session *session, enum ko_half half);
+    struct ko_session *at_work; /* whose turn it is; NULL: nobody's */
 };
 
 struct ko_session {
@@ -90,12 +93,17 @@ struct ko_session {
         size_t place;
         bool is_whole;
     } listing; /* of a LIST_KEYS; scan.done: the keys that are in it */
+    struct {
+        STAILQ_HEAD(, ko_update) list;
+        size_t nbytes; /* of them, with what they will give */
+    } updates;
     void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
     enum ko_wire_numbering numbering;
     bool is_introduced; /* it has sent a whole message */
     bool deferred;      /* the message at in's head is understood, and waits */
     bool awake;         /* what it waits for has come */
     bool is_swamped;    /* an update found no room */
+    bool is_leaving;    /* it is being closed */
     bool has_more;      /* its turn is over, and it is to be run again behind the others */
     int64_t left;       /* of its turn, in about nanoseconds */
     struct {

@@ -228,13 +228,14 @@ void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry)
 static void put_value(struct ko_table *table, struct ko_entry *entry, char *value, size_t nbytes,
                       size_t room)
 {
-    ko_entry_tell(entry, entry->value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
-                  (kolo_bytes){entry->value, entry->value_nbytes}, (kolo_bytes){value, nbytes});
+    struct ko_told was = ko_entry_see(table, entry);
+
     drop_value(table, entry);
     entry->value = value;
     entry->value_nbytes = nbytes;
     entry->value_room = room;
     table->nvalues++;
+    ko_entry_tell(table, entry, &was);
     ko_entry_wake_for_value(table, entry);
 }
 
@@ -358,13 +359,13 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
 bool ko_table_delete(struct ko_table *table, kolo_bytes key)
 {
     struct ko_entry *entry = ko_table_find(table, key);
+    struct ko_told was;
 
     if (!entry || (!entry->value && entry->nqueued == 0))
         return false;
-    if (entry->value)
-        ko_entry_tell(entry, KO_CHANGE_DELETED, (kolo_bytes){entry->value, entry->value_nbytes},
-                      (kolo_bytes){0});
+    was = ko_entry_see(table, entry);
     drop_value(table, entry);
+    ko_entry_tell(table, entry, &was);
     ko_entry_drop_queue(table, entry);
     ko_table_drop_if_unused(table, entry);
     return true;

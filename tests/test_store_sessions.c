@@ -403,7 +403,7 @@ static void test_watch_swamped(void **state)
         assert_int_equal(
             ko_table_set(bench.service.table, key, (kolo_bytes){large, STORE_BUFFERS_CAP / 4}),
             KOLO_OK);
-        err = ko_session_run(watches);
+        err = store_run(watches);
     }
     assert_int_equal(err, KOLO_E_NOMEM);
     store_bench_close(&bench);
