@@ -269,7 +269,12 @@ static int answer_num_keys(struct ko_session *session, const uint8_t *args)
 
 static int answer_delete(struct ko_session *session, const uint8_t *args)
 {
-    return reply_i64(session, ko_table_delete(session->service->table, ko_list_next(&args)));
+    bool was_there = true;
+
+    if (!session->dropping)
+        was_there = ko_table_delete_leaving(session->service->table, ko_list_next(&args),
+                                            &session->dropping);
+    return ko_session_drop_some(session) ? reply_i64(session, was_there) : KO_AGAIN;
 }
 
 /* Reached only when nothing waits: the client gave up just when its wait had been answered. */

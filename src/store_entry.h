@@ -83,7 +83,8 @@ struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key);
 /* Makes it if need be; NULL after ko_fail. */
 struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key);
 void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry);
-void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry);
+/* Its values are to be dropped by ko_table_drop_some; NULL: it has none. */
+struct ko_item *ko_entry_leave_queue(struct ko_entry *entry);
 
 /* The key has come: tells all who wait for it. */
 void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);

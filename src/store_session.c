@@ -212,6 +212,16 @@ void ko_session_spend(struct ko_session *session, size_t nbytes)
     session->left -= PER_ITEM + (int64_t)(nbytes / BYTES_PER_NS);
 }
 
+bool ko_session_drop_some(struct ko_session *session)
+{
+    while (!ko_table_drop_some(session->service->table, &session->dropping, 1)) {
+        if (session->left <= 0)
+            return false;
+        ko_session_spend(session, 0);
+    }
+    return true;
+}
+
 /* What a client says next tells whether it was to pop that a queue's value has woken it. */
 static int answer_message(struct ko_session *session)
 {
@@ -391,7 +401,8 @@ bool ko_session_close_some(struct ko_session *session)
 
     session->left = TURN;
     session->is_leaving = true;
-    has_ended = end_wait_some(session) && end_watches_some(session);
+    has_ended =
+        end_wait_some(session) && end_watches_some(session) && ko_session_drop_some(session);
     ko_will_carry_out(&session->will, session->service->table);
     ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
     session->making.value = NULL;

@@ -75,6 +75,7 @@ struct ko_session {
     struct ko_service *service;
     struct ko_buffer in, out;
     struct ko_will will;
+    struct ko_item *dropping; /* what was in a queue that has been deleted; NULL: nothing */
     struct {
         char *value; /* of the table; NULL: none */
         size_t nbytes, filled;
@@ -140,6 +141,8 @@ void ko_session_end_claim(struct ko_session *session);
 
 /* Counts an item of so many bytes against its turn. */
 void ko_session_spend(struct ko_session *session, size_t nbytes);
+/* Drops what its turn has time for of what is left of a queue; true when all is. */
+bool ko_session_drop_some(struct ko_session *session);
 
 /* Ends its wait, carries out its will and frees its buffers. */
 void ko_session_close(struct ko_session *session);

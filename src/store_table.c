@@ -356,7 +356,7 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
     return err;
 }
 
-bool ko_table_delete(struct ko_table *table, kolo_bytes key)
+bool ko_table_delete_leaving(struct ko_table *table, kolo_bytes key, struct ko_item **left)
 {
     struct ko_entry *entry = ko_table_find(table, key);
     struct ko_told was;
@@ -366,9 +366,18 @@ bool ko_table_delete(struct ko_table *table, kolo_bytes key)
     was = ko_entry_see(table, entry);
     drop_value(table, entry);
     ko_entry_tell(table, entry, &was);
-    ko_entry_drop_queue(table, entry);
+    *left = ko_entry_leave_queue(entry);
     ko_table_drop_if_unused(table, entry);
     return true;
+}
+
+bool ko_table_delete(struct ko_table *table, kolo_bytes key)
+{
+    struct ko_item *left = NULL;
+    bool was_there = ko_table_delete_leaving(table, key, &left);
+
+    ko_table_drop_some(table, &left, SIZE_MAX);
+    return was_there;
 }
 
 bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, kolo_bytes *key)
@@ -444,13 +453,15 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
 void ko_table_free(struct ko_table *table)
 {
     struct ko_entry *next;
+    struct ko_item *left;
 
     if (!table)
         return;
     for (size_t i = 0; i < table->nbuckets; i++)
         for (struct ko_entry *e = table->buckets[i]; e; e = next) {
             next = e->next;
-            ko_entry_drop_queue(table, e);
+            left = ko_entry_leave_queue(e);
+            ko_table_drop_some(table, &left, SIZE_MAX);
             ko_entry_end_move(table, e);
             free(e->value);
             free(e);

@@ -20,6 +20,7 @@ struct ko_table;
 struct ko_watch;
 struct ko_view;
 struct ko_sight;
+struct ko_item;
 struct ko_entry;
 
 /* One wait for some keys. It belongs to whoever waits; all zero but for wake is ready for use. */
@@ -120,6 +121,10 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
                          kolo_bytes desired, kolo_bytes *held);
 /* Drops the value and the queue. True if one was there. Wakes nobody. */
 bool ko_table_delete(struct ko_table *table, kolo_bytes key);
+/* The same, but that what was in the queue is *left to be dropped, in pieces; NULL: nothing was. */
+bool ko_table_delete_leaving(struct ko_table *table, kolo_bytes key, struct ko_item **left);
+/* Drops up to n; true when all are. Safe on none. */
+bool ko_table_drop_some(struct ko_table *table, struct ko_item **left, size_t n);
 
 /* Puts value at the queue's end. Wakes all who wait for the key, but of the poppers only the one
  * that came first. */

@@ -214,12 +214,8 @@ int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_
     return (int64_t)entry->nqueued;
 }
 
-static void drop_first(struct ko_table *table, struct ko_entry *entry)
+static void drop(struct ko_table *table, struct ko_item *item)
 {
-    struct ko_item *item = STAILQ_FIRST(&entry->queue);
-
-    STAILQ_REMOVE_HEAD(&entry->queue, link);
-    entry->nqueued--;
     ko_table_give(table, item->value, item->nbytes + 1);
     ko_table_give(table, item, sizeof *item);
 }
@@ -227,15 +223,32 @@ static void drop_first(struct ko_table *table, struct ko_entry *entry)
 void ko_table_queue_pop(struct ko_table *table, kolo_bytes key)
 {
     struct ko_entry *entry = ko_table_find(table, key);
+    struct ko_item *item = STAILQ_FIRST(&entry->queue);
 
-    drop_first(table, entry);
+    STAILQ_REMOVE_HEAD(&entry->queue, link);
+    entry->nqueued--;
+    drop(table, item);
     ko_table_drop_if_unused(table, entry);
 }
 
-void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry)
+struct ko_item *ko_entry_leave_queue(struct ko_entry *entry)
 {
-    while (entry->nqueued > 0)
-        drop_first(table, entry);
+    struct ko_item *first = STAILQ_FIRST(&entry->queue);
+
+    STAILQ_INIT(&entry->queue);
+    entry->nqueued = 0;
+    return first;
+}
+
+bool ko_table_drop_some(struct ko_table *table, struct ko_item **left, size_t n)
+{
+    struct ko_item *item;
+
+    for (; n > 0 && (item = *left); n--) {
+        *left = STAILQ_NEXT(item, link);
+        drop(table, item);
+    }
+    return !*left;
 }
 
 /* ---- observers ---------------------------------------------------------------------------- */

@@ -238,6 +238,42 @@ static void test_large_append_ends(void **state)
     free(large);
 }
 
+/* A long queue is gone at once, and its values' memory in turns; also where who has deleted it goes
+ * meanwhile. */
+static void test_long_queue_is_deleted(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+    size_t before;
+
+    (void)state;
+    store_bench_open_two(&bench);
+    store_asks(&bench.clients[1], "01" K V);
+    before = ko_table_used(bench.service.table);
+    for (int goes = 0; goes < 2; goes++) {
+        for (int i = 0; i < KEYS; i++)
+            assert_int_equal(ko_table_queue_push(bench.service.table, (kolo_bytes){"/x", 2},
+                                                 (kolo_bytes){"v", 1}),
+                             KOLO_OK);
+        say_byte(busy, 8);
+        assert_int_equal(ko_list_put(&busy->in, (kolo_bytes){"/x", 2}), KOLO_OK);
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+        assert_true(busy->has_more);
+        store_asks(&bench.clients[1], "10" X);
+        store_gets(&bench.clients[1], EMPTY);
+        if (goes) {
+            assert_false(ko_session_close_some(busy));
+            ko_session_close(busy);
+            ko_session_open(busy, &bench.service, NULL);
+        } else {
+            take_turns(busy, &bench.clients[1]);
+            store_gets(busy, ONE);
+        }
+        assert_int_equal(ko_table_used(bench.service.table), before);
+    }
+    store_bench_close(&bench);
+}
+
 static void test_long_multi_set(void **state)
 {
     struct store_bench bench;
@@ -482,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_large_set),
         cmocka_unit_test(test_large_append),
         cmocka_unit_test(test_large_append_ends),
+        cmocka_unit_test(test_long_queue_is_deleted),
         cmocka_unit_test(test_long_multi_set),
         cmocka_unit_test(test_long_check),
         cmocka_unit_test(test_long_wait),
