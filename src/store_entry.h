@@ -67,9 +67,13 @@ struct ko_entry {
     char key[];
 };
 
+/* The first blocks have as many buckets as there are, from then on each as many as all before. */
+enum { KO_TABLE_FIRST_BUCKETS = 64, KO_TABLE_BLOCKS = 48 };
+
 struct ko_table {
-    struct ko_entry **buckets;
-    size_t nbuckets;
+    struct ko_entry **blocks[KO_TABLE_BLOCKS]; /* of buckets */
+    size_t nbuckets;                           /* a power of two; those below nsplit have a twin */
+    size_t nsplit;                             /* twins: nbuckets and on */
     size_t nentries;
     int64_t nvalues;
     size_t used, cap;

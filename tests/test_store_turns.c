@@ -468,6 +468,38 @@ static void test_long_list(void **state)
     store_bench_close(&bench);
 }
 
+static int count_key(void *context, kolo_bytes key)
+{
+    (void)key;
+    ++*(int *)context;
+    return KOLO_OK;
+}
+
+/* The table grows by a bucket at a time: no key is lost at any of its sizes, and each is visited
+ * once. */
+static void test_table_grows(void **state)
+{
+    struct store_bench bench;
+    size_t place = 0;
+    int n = 0, err;
+
+    (void)state;
+    store_bench_open(&bench);
+    for (int i = 0; i < 3 * KEYS; i++) {
+        set(&bench, i);
+        assert_true(has(&bench, i) && has(&bench, i / 2) && has(&bench, i - i % 64));
+    }
+    for (int i = 0; i < 3 * KEYS; i++)
+        assert_true(has(&bench, i));
+    assert_false(has(&bench, 3 * KEYS));
+    do
+        err = ko_table_visit(bench.service.table, &place, count_key, &n);
+    while (err == KO_AGAIN);
+    assert_int_equal(err, KOLO_OK);
+    assert_int_equal(n, 3 * KEYS);
+    store_bench_close(&bench);
+}
+
 /* One that goes before its list is whole leaves nothing behind. */
 static void test_long_list_ends(void **state)
 {
@@ -526,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_long_wait_ends),
         cmocka_unit_test(test_long_multi_get),
         cmocka_unit_test(test_long_list),
+        cmocka_unit_test(test_table_grows),
         cmocka_unit_test(test_long_list_ends),
         STORE_SERVED(test_sends_much_and_goes),
     };
