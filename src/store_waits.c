@@ -134,9 +134,19 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
     return KO_AGAIN;
 }
 
+/* A key that is given very often in one wait, so that its coming would wake very many watches, is
+ * mostly one that the waiter has just begun to wait for: once is enough. */
+static bool waits_already(const struct ko_waiter *waiter, const struct ko_watch_list *list)
+{
+    const struct ko_watch *last = TAILQ_LAST(list, ko_watch_list);
+
+    return last && last->waiter == waiter;
+}
+
 int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct ko_waiter *waiter)
 {
     struct ko_entry *entry;
+    struct ko_watch_list *list;
 
     if (!waiter->watches && take_watches(table, waiter, n))
         return KOLO_E_NOMEM;
@@ -144,7 +154,9 @@ int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct k
     entry = ko_table_find_or_make(table, key);
     if (!entry)
         return KOLO_E_NOMEM;
-    watch_next(waiter, entry, waiter->is_popper ? &entry->pops : &entry->waits);
+    list = waiter->is_popper ? &entry->pops : &entry->waits;
+    if (!waits_already(waiter, list))
+        watch_next(waiter, entry, list);
     return KOLO_OK;
 }
 

@@ -334,6 +334,27 @@ static void test_long_wait(void **state)
     store_bench_close(&bench);
 }
 
+/* A key that is waited for very often in one message is not woken as often when it comes. */
+static void test_wait_for_one_key_often(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    say_byte(busy, 6);
+    say_number(busy, KEYS);
+    for (int i = 0; i < KEYS; i++)
+        say_key(busy, i % 2);
+    take_turns(busy, &bench.clients[1]);
+    assert_int_equal(busy->waiter.nmissing, 2);
+    set(&bench, 0);
+    store_gets(busy, "");
+    set(&bench, 1);
+    store_gets(busy, "00");
+    store_bench_close(&bench);
+}
+
 /* All of them come before it has begun to wait in earnest. */
 static void test_wait_is_over_before_it_begins(void **state)
 {
@@ -554,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_long_multi_set),
         cmocka_unit_test(test_long_check),
         cmocka_unit_test(test_long_wait),
+        cmocka_unit_test(test_wait_for_one_key_often),
         cmocka_unit_test(test_wait_is_over_before_it_begins),
         cmocka_unit_test(test_long_wait_ends),
         cmocka_unit_test(test_long_multi_get),
