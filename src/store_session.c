@@ -143,9 +143,6 @@ static int scan_field(struct ko_session *session)
 
     if (err)
         return err;
-    if (session->scan.at + nbytes > KO_SESSION_MESSAGE_MAX)
-        return ko_fail(KOLO_E_PROTOCOL, "a client's %s is longer than %zu bytes",
-                       session->scan.operation->name, KO_SESSION_MESSAGE_MAX);
     if (!has(session, nbytes))
         return wait_for_rest(session);
     session->scan.at += nbytes;

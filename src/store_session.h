@@ -3,7 +3,8 @@
  * store_session.h: what the server knows of one client: bytes that came in, how far they have been
  * understood, replies that are to go out. No sockets here: the owner puts bytes into `in`, calls
  * ko_session_run, and takes bytes out of `out`. A message may come in any pieces, and many may come
- * at once. Every length is checked against its cap before memory is taken for it.
+ * at once. Every length is checked against its cap before memory is taken for it; the sum of those
+ * of a MULTI_SET has none but the buffers' memory, as with PyTorch's servers.
  *
  * A reply to MULTI_GET, which may be of any length, is put together in pieces, as the client reads;
  * one to LIST_KEYS in turns, since it begins with the number of keys, and then given so: the
@@ -41,8 +42,6 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-/* The longest message. */
-#define KO_SESSION_MESSAGE_MAX ((size_t)64 << 20)
 /* With so much unsent output a session neither runs nor wants input. */
 #define KO_SESSION_OUTPUT_BOUND ((size_t)1 << 20)
 /* With so much a client that watches keys is cut off: nobody waits until it reads. */
