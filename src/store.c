@@ -237,6 +237,14 @@ int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const 
                    ko_deadline_source(deadline));
 }
 
+int ko_store_fail_no_queue(const struct ko_request *request)
+{
+    char key[KO_STORE_KEY_TEXT];
+
+    ko_store_key_text(request->keys[0], key);
+    return ko_fail(KOLO_E_INVALID, "queue_pop of key \"%s\": it has a value, not a queue", key);
+}
+
 int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
 {
     char *memory = ko_alloc(bytes.nbytes + 1, "a store's value");

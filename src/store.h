@@ -162,6 +162,9 @@ int ko_store_fail_absent(const struct ko_request *request, ko_store_has *has, co
 int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const char *where,
                           const ko_deadline *deadline);
 
+/* KOLO_E_INVALID: the key of a queue_pop has a value. */
+int ko_store_fail_no_queue(const struct ko_request *request);
+
 /* At most 64 printable characters of a key, "..." at the end if it is longer. */
 #define KO_STORE_KEY_TEXT 68
 void ko_store_key_text(kolo_bytes key, char text[KO_STORE_KEY_TEXT]);

@@ -192,9 +192,12 @@ static int answer_wait(struct ko_session *session, const uint8_t *args)
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
 }
 
+/* Of an absent key, a client of today gets an empty value at once, as of PyTorch's server: it has
+ * waited for the key before, and if that has been deleted since it may never come. */
 static int answer_get(struct ko_session *session, const uint8_t *args)
 {
-    int err = session->giving.is_on ? KOLO_OK : wait_for_one(session, args);
+    bool is_answered = session->giving.is_on || session->numbering == KO_WIRE_MODERN;
+    int err = is_answered ? KOLO_OK : wait_for_one(session, args);
 
     return err ? err : ko_large_give_value(session, ko_list_next(&args));
 }

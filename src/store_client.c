@@ -226,8 +226,8 @@ static int barrier(struct ko_client *client, const struct ko_request *request,
 }
 
 /* A key that has come is fetched even when the deadline passed just then. */
-static int get(struct ko_client *client, const struct ko_request *request,
-               const ko_deadline *deadline, struct ko_reply *reply)
+static int wait_and_fetch(struct ko_client *client, const struct ko_request *request,
+                          const ko_deadline *deadline, struct ko_reply *reply)
 {
     ko_deadline fetching;
     int err = wait_for(client, request, deadline);
@@ -239,17 +239,71 @@ static int get(struct ko_client *client, const struct ko_request *request,
                         reply);
 }
 
+/* An empty value is also the answer when the key was deleted after the wait for it: then it is
+ * waited for again. If it is there, it may have come since, and is fetched once more. */
+static int get(struct ko_client *client, const struct ko_request *request,
+               const ko_deadline *deadline, struct ko_reply *reply)
+{
+    struct ko_request look = *request;
+    struct ko_reply there = {0};
+    int err = wait_and_fetch(client, request, deadline, reply);
+
+    look.op = KO_STORE_CHECK;
+    while (!err && reply->nbytes == 0 && there.number == 0) {
+        ko_deadline grace = ko_deadline_in(GRACE_MS);
+
+        kolo_free(reply->value);
+        *reply = (struct ko_reply){0};
+        err = exchange(client, &look, &grace, &there);
+        if (!err)
+            err = wait_and_fetch(client, request, deadline, reply);
+    }
+    return err;
+}
+
+/* KOLO_E_INVALID if a key that is there, and gave nothing to pop, has a value. One that is empty is
+ * not to be told from a queue whose value another client took. */
+static int look_for_value(struct ko_client *client, const struct ko_request *request)
+{
+    ko_deadline grace = ko_deadline_in(GRACE_MS);
+    struct ko_request look = *request;
+    struct ko_reply held = {0};
+    int err;
+
+    look.op = KO_STORE_GET;
+    err = exchange(client, &look, &grace, &held);
+    if (!err && held.nbytes > 0)
+        err = ko_store_fail_no_queue(request);
+    kolo_free(held.value);
+    return err;
+}
+
+static int fail_nothing_left(const struct ko_client *client, const struct ko_request *request,
+                             const ko_deadline *deadline)
+{
+    char key[KO_STORE_KEY_TEXT];
+
+    ko_store_key_text(request->keys[0], key);
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "waited %d ms for a value of queue \"%s\" of %s: other clients have taken what "
+                   "came, or the key has an empty value and no queue (%s is the limit)",
+                   deadline->timeout_ms, key, client->where, ko_deadline_source(deadline));
+}
+
 /* Another client may take what was waited for; then it is waited for again. */
 static int queue_pop(struct ko_client *client, const struct ko_request *request,
                      const ko_deadline *deadline, struct ko_reply *reply)
 {
-    int err = get(client, request, deadline, reply);
+    int err = wait_and_fetch(client, request, deadline, reply);
 
     while (!err && reply->number <= 0) {
+        err = look_for_value(client, request);
+        if (err)
+            return err;
         if (ko_deadline_passed(deadline))
-            return ko_store_fail_missing(request, NULL, client->where, deadline);
+            return fail_nothing_left(client, request, deadline);
         poll(NULL, 0, POP_PAUSE_MS);
-        err = get(client, request, deadline, reply);
+        err = wait_and_fetch(client, request, deadline, reply);
     }
     return err;
 }
@@ -318,8 +372,9 @@ static int carry_out(struct ko_client *client, const struct ko_request *request,
     case KO_STORE_WAIT:
         return wait_for(client, request, deadline);
     case KO_STORE_GET:
-    case KO_STORE_MULTI_GET:
         return get(client, request, deadline, reply);
+    case KO_STORE_MULTI_GET:
+        return wait_and_fetch(client, request, deadline, reply);
     case KO_STORE_QUEUE_POP:
         return queue_pop(client, request, deadline, reply);
     case KO_STORE_BARRIER:

@@ -27,10 +27,10 @@
  * whether it was there when it was looked at. A LIST_KEYS has each key that is there all the while,
  * and may have one that comes or goes meanwhile.
  *
- * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
- * nothing behind them is looked at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a
- * client of 1.13 that watches keys updates go out unasked. A client's WILL, which is kolo's own, is
- * appended when it has gone.
+ * MULTI_GET of absent keys, and GET of an old client's, are answered when the keys have come, as
+ * WAIT is; a GET of today's at once, with an empty value. Until then nothing behind them is looked
+ * at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a client of 1.13 that watches
+ * keys updates go out unasked. A client's WILL, which is kolo's own, is appended when it has gone.
  */
 #ifndef KO_STORE_SESSION_H
 #define KO_STORE_SESSION_H
