@@ -167,7 +167,7 @@ static int enter_watching(int port, const char *name)
 
 static void hear(int fd, size_t nbytes)
 {
-    static char heard[1 << 20];
+    char heard[65536];
     ssize_t n;
 
     for (; nbytes > 0; nbytes -= (size_t)n) {
@@ -223,6 +223,7 @@ static void be_watchers_that_go(int port)
             nheard += n > 0 ? (size_t)n : 0;
             n = nsent < nbytes ? send(fd, bytes + nsent, nbytes - nsent, MSG_DONTWAIT) : 0;
             nsent += n > 0 ? (size_t)n : 0;
+            poll_fd.events = nsent < nbytes ? POLLIN | POLLOUT : POLLIN;
         }
         close(fd);
     }
