@@ -242,6 +242,14 @@ int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const 
                    ko_deadline_source(deadline));
 }
 
+int ko_store_fail_no_queue(const struct ko_request *request)
+{
+    char key[KO_STORE_KEY_TEXT];
+
+    ko_store_key_text(request->keys[0], key);
+    return ko_fail(KOLO_E_INVALID, "queue_pop of key \"%s\": it has a value, not a queue", key);
+}
+
 int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
 {
     char *memory = ko_alloc(bytes.nbytes + 1, "a store's value");
@@ -255,17 +263,27 @@ int ko_store_copy(kolo_bytes bytes, void **copy, size_t *nbytes)
     return KOLO_OK;
 }
 
-int ko_store_check_joined(kolo_bytes head, kolo_bytes tail)
+/* what: of the append's key, if it is known. */
+static int check_joined(const char *what, kolo_bytes head, kolo_bytes tail)
 {
     if (head.nbytes + tail.nbytes <= KO_STORE_VALUE_MAX)
         return KOLO_OK;
-    return ko_fail(KOLO_E_INVALID, "append of %zu bytes to %zu: a value is at most %zu bytes",
+    return ko_fail(KOLO_E_INVALID, "append%s: %zu bytes to %zu; a value is at most %zu bytes", what,
                    tail.nbytes, head.nbytes, KO_STORE_VALUE_MAX);
+}
+
+int ko_store_check_append(kolo_bytes key, kolo_bytes held, kolo_bytes tail)
+{
+    char text[KO_STORE_KEY_TEXT], what[KO_STORE_KEY_TEXT + 16];
+
+    ko_store_key_text(key, text);
+    snprintf(what, sizeof what, " to key \"%s\"", text);
+    return check_joined(what, held, tail);
 }
 
 int ko_store_join(kolo_bytes head, kolo_bytes tail, void **memory, kolo_bytes *joined)
 {
-    int err = ko_store_check_joined(head, tail);
+    int err = check_joined("", head, tail);
     char *both = err ? NULL : ko_alloc(head.nbytes + tail.nbytes + 1, "a store's value");
 
     if (!both)

@@ -166,13 +166,17 @@ int ko_store_fail_absent(const struct ko_request *request, ko_store_has *has, co
 int ko_store_fail_barrier(const struct ko_request *request, int64_t come, const char *where,
                           const ko_deadline *deadline);
 
+/* KOLO_E_INVALID: the key of a queue_pop has a value. */
+int ko_store_fail_no_queue(const struct ko_request *request);
+
 /* At most 64 printable characters of a key, "..." at the end if it is longer. */
 #define KO_STORE_KEY_TEXT 68
 void ko_store_key_text(kolo_bytes key, char text[KO_STORE_KEY_TEXT]);
 
-/* KOLO_E_INVALID if head, to which tail is appended, becomes longer than a value may be. */
-int ko_store_check_joined(kolo_bytes head, kolo_bytes tail);
-/* Else *joined is both, in memory that is to be freed. */
+/* KOLO_E_INVALID if key's value, to which tail is appended, becomes longer than one may be. */
+int ko_store_check_append(kolo_bytes key, kolo_bytes held, kolo_bytes tail);
+/* *joined is both, in memory that is to be freed; KOLO_E_INVALID if it is longer than a value may
+ * be. */
 int ko_store_join(kolo_bytes head, kolo_bytes tail, void **memory, kolo_bytes *joined);
 
 /* Copies bytes to memory of the caller's, a NUL after them. */

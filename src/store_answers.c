@@ -192,9 +192,12 @@ static int answer_wait(struct ko_session *session, const uint8_t *args)
     return err ? err : reply_u8(session, KO_WIRE_STOP_WAITING);
 }
 
+/* Of an absent key, a client of today gets an empty value at once, as of PyTorch's server: it has
+ * waited for the key before, and if that has been deleted since it may never come. */
 static int answer_get(struct ko_session *session, const uint8_t *args)
 {
-    int err = session->giving.is_on ? KOLO_OK : wait_for_one(session, args);
+    bool is_answered = session->giving.is_on || session->numbering == KO_WIRE_MODERN;
+    int err = is_answered ? KOLO_OK : wait_for_one(session, args);
 
     return err ? err : ko_large_give_value(session, ko_list_next(&args));
 }
@@ -269,7 +272,12 @@ static int answer_num_keys(struct ko_session *session, const uint8_t *args)
 
 static int answer_delete(struct ko_session *session, const uint8_t *args)
 {
-    return reply_i64(session, ko_table_delete(session->service->table, ko_list_next(&args)));
+    bool was_there = true;
+
+    if (!session->dropping)
+        was_there = ko_table_delete_leaving(session->service->table, ko_list_next(&args),
+                                            &session->dropping);
+    return ko_session_drop_some(session) ? reply_i64(session, was_there) : KO_AGAIN;
 }
 
 /* Reached only when nothing waits: the client gave up just when its wait had been answered. */

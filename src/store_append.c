@@ -20,13 +20,12 @@ enum { MOVED_AT_ONCE = 16 << 10 };
 /* Puts tail into the memory that is left behind a value. */
 static void append_in_place(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail)
 {
-    const size_t nbytes = entry->value_nbytes + tail.nbytes;
+    struct ko_told was = ko_entry_see(table, entry);
 
     if (tail.nbytes > 0)
         memcpy(entry->value + entry->value_nbytes, tail.data, tail.nbytes);
-    ko_entry_tell(entry, KO_CHANGE_UPDATED, (kolo_bytes){entry->value, entry->value_nbytes},
-                  (kolo_bytes){entry->value, nbytes});
-    entry->value_nbytes = nbytes;
+    entry->value_nbytes += tail.nbytes;
+    ko_entry_tell(table, entry, &was);
     ko_entry_wake_for_value(table, entry);
 }
 
@@ -110,7 +109,7 @@ static size_t room_for(const struct ko_table *table, const struct ko_entry *entr
 
 static bool may_move(const struct ko_table *table, const struct ko_entry *entry, size_t room)
 {
-    return entry->value_nbytes > MOVED_AT_ONCE &&
+    return (entry->value_nbytes > MOVED_AT_ONCE || entry->view) &&
            room + sizeof *entry->move <= table->cap - table->used;
 }
 
@@ -146,7 +145,7 @@ int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail
 
     if (entry && entry->value)
         held = (kolo_bytes){entry->value, entry->value_nbytes};
-    err = ko_store_check_joined(held, tail);
+    err = ko_store_check_append(key, held, tail);
     if (err)
         return err;
     if (!held.data)

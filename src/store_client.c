@@ -226,8 +226,8 @@ static int barrier(struct ko_client *client, const struct ko_request *request,
 }
 
 /* A key that has come is fetched even when the deadline passed just then. */
-static int get(struct ko_client *client, const struct ko_request *request,
-               const ko_deadline *deadline, struct ko_reply *reply)
+static int wait_and_fetch(struct ko_client *client, const struct ko_request *request,
+                          const ko_deadline *deadline, struct ko_reply *reply)
 {
     ko_deadline fetching;
     int err = wait_for(client, request, deadline);
@@ -239,31 +239,96 @@ static int get(struct ko_client *client, const struct ko_request *request,
                         reply);
 }
 
-/* Another client may take what was waited for; then it is waited for again. */
-static int queue_pop(struct ko_client *client, const struct ko_request *request,
-                     const ko_deadline *deadline, struct ko_reply *reply)
+/* An empty value is also the answer when the key was deleted after the wait for it: then it is
+ * waited for again. If it is there, it may have come since, and is fetched once more. */
+static int get(struct ko_client *client, const struct ko_request *request,
+               const ko_deadline *deadline, struct ko_reply *reply)
 {
-    int err = get(client, request, deadline, reply);
+    struct ko_request look = *request;
+    struct ko_reply there = {0};
+    int err = wait_and_fetch(client, request, deadline, reply);
 
-    while (!err && reply->number <= 0) {
-        if (ko_deadline_passed(deadline))
-            return ko_store_fail_missing(request, NULL, client->where, deadline);
-        poll(NULL, 0, POP_PAUSE_MS);
-        err = get(client, request, deadline, reply);
+    look.op = KO_STORE_CHECK;
+    while (!err && reply->nbytes == 0 && there.number == 0) {
+        ko_deadline grace = ko_deadline_in(GRACE_MS);
+
+        kolo_free(reply->value);
+        *reply = (struct ko_reply){0};
+        err = exchange(client, &look, &grace, &there);
+        if (!err)
+            err = wait_and_fetch(client, request, deadline, reply);
     }
     return err;
 }
 
-/* ---- adding ------------------------------------------------------------------------------- */
-
-/* The wire has no word for a number that is none: the server hangs up. Then a look at the key's
- * value tells. KOLO_E_INVALID if that was it, KOLO_OK if not. */
-static int look_for_wrong_number(struct ko_client *client, const struct ko_request *request)
+/* KOLO_E_INVALID if a key that is there, and gave nothing to pop, has a value. One that is empty is
+ * not to be told from a queue whose value another client took. */
+static int look_for_value(struct ko_client *client, const struct ko_request *request)
 {
     ko_deadline grace = ko_deadline_in(GRACE_MS);
-    struct ko_request look = {.op = KO_STORE_CHECK, .keys = request->keys, .nkeys = 1};
-    struct ko_reply reply = {0};
+    struct ko_request look = *request;
+    struct ko_reply held = {0};
+    int err;
+
+    look.op = KO_STORE_GET;
+    err = exchange(client, &look, &grace, &held);
+    if (!err && held.nbytes > 0)
+        err = ko_store_fail_no_queue(request);
+    kolo_free(held.value);
+    return err;
+}
+
+static int fail_nothing_left(const struct ko_client *client, const struct ko_request *request,
+                             const ko_deadline *deadline)
+{
+    char key[KO_STORE_KEY_TEXT];
+
+    ko_store_key_text(request->keys[0], key);
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "waited %d ms for a value of queue \"%s\" of %s: other clients have taken what "
+                   "came, or the key has an empty value and no queue (%s is the limit)",
+                   deadline->timeout_ms, key, client->where, ko_deadline_source(deadline));
+}
+
+/* Another client may take what was waited for; then it is waited for again. */
+static int queue_pop(struct ko_client *client, const struct ko_request *request,
+                     const ko_deadline *deadline, struct ko_reply *reply)
+{
+    int err = wait_and_fetch(client, request, deadline, reply);
+
+    while (!err && reply->number <= 0) {
+        err = look_for_value(client, request);
+        if (err)
+            return err;
+        if (ko_deadline_passed(deadline))
+            return fail_nothing_left(client, request, deadline);
+        poll(NULL, 0, POP_PAUSE_MS);
+        err = wait_and_fetch(client, request, deadline, reply);
+    }
+    return err;
+}
+
+/* ---- adding and appending ----------------------------------------------------------------- */
+
+/* KOLO_E_INVALID if it cannot be done with a key that has that value. */
+static int check_against(const struct ko_request *request, kolo_bytes held)
+{
     int64_t sum;
+
+    return request->op == KO_STORE_ADD
+               ? ko_table_sum(request->keys[0], held, request->delta, &sum)
+               : ko_store_check_append(request->keys[0], held, request->value);
+}
+
+/* The wire has no word for a number that is none, nor for a value that would be too long: the
+ * server hangs up. Then a look at the key's value tells. KOLO_E_INVALID if that was it, KOLO_OK if
+ * not. */
+static int look_for_wrong_value(struct ko_client *client, const struct ko_request *request)
+{
+    ko_deadline grace = ko_deadline_in(GRACE_MS);
+    struct ko_request look = {
+        .op = KO_STORE_CHECK, .keys = request->keys, .nkeys = 1, .is_bare = request->is_bare};
+    struct ko_reply reply = {0};
     int err = ko_client_connect(client, &grace);
 
     if (!err)
@@ -273,14 +338,13 @@ static int look_for_wrong_number(struct ko_client *client, const struct ko_reque
     look.op = KO_STORE_GET;
     if (exchange(client, &look, &grace, &reply))
         return KOLO_OK;
-    err = ko_table_sum(request->keys[0], (kolo_bytes){reply.value, reply.nbytes}, request->delta,
-                       &sum);
+    err = check_against(request, (kolo_bytes){reply.value, reply.nbytes});
     kolo_free(reply.value);
     return err;
 }
 
-static int add(struct ko_client *client, const struct ko_request *request,
-               const ko_deadline *deadline, struct ko_reply *reply)
+static int change(struct ko_client *client, const struct ko_request *request,
+                  const ko_deadline *deadline, struct ko_reply *reply)
 {
     char cause[KO_ERROR_TEXT];
     int err = exchange(client, request, deadline, reply);
@@ -288,7 +352,7 @@ static int add(struct ko_client *client, const struct ko_request *request,
     if (err != KOLO_E_PEER_LOST)
         return err;
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
-    if (look_for_wrong_number(client, request))
+    if (look_for_wrong_value(client, request))
         return KOLO_E_INVALID;
     return ko_fail_again(err, cause);
 }
@@ -308,14 +372,16 @@ static int carry_out(struct ko_client *client, const struct ko_request *request,
     case KO_STORE_WAIT:
         return wait_for(client, request, deadline);
     case KO_STORE_GET:
-    case KO_STORE_MULTI_GET:
         return get(client, request, deadline, reply);
+    case KO_STORE_MULTI_GET:
+        return wait_and_fetch(client, request, deadline, reply);
     case KO_STORE_QUEUE_POP:
         return queue_pop(client, request, deadline, reply);
     case KO_STORE_BARRIER:
         return barrier(client, request, deadline);
     case KO_STORE_ADD:
-        return add(client, request, deadline, reply);
+    case KO_STORE_APPEND:
+        return change(client, request, deadline, reply);
     default:
         return exchange_all(client, request, deadline, reply);
     }

@@ -13,6 +13,7 @@
 #include "log_seldom.h"
 #include "poller.h"
 #include "secret_gate.h"
+#include "socket.h"
 #include "store_listen.h"
 #include "store_session.h"
 
@@ -50,6 +51,7 @@ struct ko_connection {
         socket;     /* -1: cut off, to be freed at the end of the round in which it is closed */
     bool is_closed; /* its session is */
     int wanted;
+    char peer[KO_SOCKET_NAME]; /* once it has been reset the system does not know it any more */
     enum ko_circle circle;
     bool is_ready;                   /* in ready as well */
     bool is_claimant;                /* in claimants as well */

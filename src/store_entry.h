@@ -67,9 +67,13 @@ struct ko_entry {
     char key[];
 };
 
+/* The first blocks have as many buckets as there are, from then on each as many as all before. */
+enum { KO_TABLE_FIRST_BUCKETS = 64, KO_TABLE_BLOCKS = 48 };
+
 struct ko_table {
-    struct ko_entry **buckets;
-    size_t nbuckets;
+    struct ko_entry **blocks[KO_TABLE_BLOCKS]; /* of buckets */
+    size_t nbuckets;                           /* a power of two; those below nsplit have a twin */
+    size_t nsplit;                             /* twins: nbuckets and on */
     size_t nentries;
     int64_t nvalues;
     size_t used, cap;
@@ -78,15 +82,13 @@ struct ko_table {
 
 /* KOLO_E_NOMEM: so many bytes do not fit. */
 int ko_table_fail_full(const struct ko_table *table, size_t nbytes);
-/* Zeroed memory that counts, to be given back; NULL after ko_fail. */
-void *ko_table_take(struct ko_table *table, size_t nbytes);
-void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
 
 struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key);
 /* Makes it if need be; NULL after ko_fail. */
 struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key);
 void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry);
-void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry);
+/* Its values are to be dropped by ko_table_drop_some; NULL: it has none. */
+struct ko_item *ko_entry_leave_queue(struct ko_entry *entry);
 
 /* The key has come: tells all who wait for it. */
 void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);
@@ -94,14 +96,17 @@ void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);
 /* The key has a value, or a longer one: wakes all who wait for that. */
 void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry);
 
+/* A view of the value, which there is; NULL after ko_fail. */
+struct ko_view *ko_entry_view(struct ko_table *table, struct ko_entry *entry);
+
 /* The value's memory is the entry's no more: it is given back, or left to who reads it. */
 void ko_entry_leave_value(struct ko_table *table, struct ko_entry *entry);
 
 /* The value will not be there any more, or has moved. */
 void ko_entry_end_move(struct ko_table *table, struct ko_entry *entry);
 
-/* Tells the observers what the value was and what it is. */
-void ko_entry_tell(const struct ko_entry *entry, enum ko_change change, kolo_bytes was,
-                   kolo_bytes is);
+/* What observers are to be told of the value, before it changes, and then what it was and is. */
+struct ko_told ko_entry_see(struct ko_table *table, struct ko_entry *entry);
+void ko_entry_tell(struct ko_table *table, struct ko_entry *entry, struct ko_told *was);
 
 #endif

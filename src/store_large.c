@@ -58,27 +58,36 @@ int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_ma
 /* ---- out of it ---------------------------------------------------------------------------- */
 
 /* However slowly the client reads, so that the table's memory is not kept for long. */
-int ko_large_go_on(struct ko_session *session, const char *value)
+int ko_large_copy(struct ko_session *session, const char *from, size_t nbytes, size_t *given)
 {
     struct ko_buffer *out = &session->out;
     size_t left, part;
     int err;
 
-    while (session->giving.given < session->giving.nbytes) {
+    while (*given < nbytes) {
         if (session->left <= 0)
             return KO_AGAIN;
-        left = session->giving.nbytes - session->giving.given;
+        left = nbytes - *given;
         part = left < KO_LARGE_FROM ? left : KO_LARGE_FROM;
         if (ko_buffer_fill(out) > KO_LARGE_FROM)
             ko_buffer_expect(out, left);
         err = ko_buffer_reserve(out, part);
         if (err)
             return err;
-        memcpy(out->data + out->tail, value + session->giving.given, part);
+        memcpy(out->data + out->tail, from + *given, part);
         out->tail += part;
-        session->giving.given += part;
+        *given += part;
         ko_session_spend(session, part);
     }
+    return KOLO_OK;
+}
+
+int ko_large_go_on(struct ko_session *session, const char *value)
+{
+    int err = ko_large_copy(session, value, session->giving.nbytes, &session->giving.given);
+
+    if (err)
+        return err;
     ko_table_unview(session->service->table, session->giving.view);
     session->giving.view = NULL;
     session->giving.is_on = false;

@@ -15,6 +15,9 @@ enum { KO_LARGE_FROM = 16 << 10 };
 /* Puts the value, behind its key at *at, which moves past them. */
 int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_made put);
 
+/* Puts of nbytes at `from`, of which *given have been given, the next ones into out. */
+int ko_large_copy(struct ko_session *session, const char *from, size_t nbytes, size_t *given);
+
 /* Replies with a value, large or not. view: what keeps it, the session's from now on; NULL: it is
  * part of the message. ko_large_go_on is for the next turns, while session->giving.is_on. */
 int ko_large_give(struct ko_session *session, struct ko_view *view, kolo_bytes value);

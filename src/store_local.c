@@ -187,14 +187,6 @@ static int multi_set(struct local_store *local, const struct ko_request *request
     return err;
 }
 
-static int fail_no_queue(const struct ko_request *request)
-{
-    char key[KO_STORE_KEY_TEXT];
-
-    ko_store_key_text(request->keys[0], key);
-    return ko_fail(KOLO_E_INVALID, "queue_pop of key \"%s\": it has a value, not a queue", key);
-}
-
 /* Waits until the queue has a value, which another thread may have taken before our turn comes. */
 static int wait_to_pop(struct local_store *local, struct sleeper *sleeper,
                        const struct ko_request *request, const ko_deadline *deadline)
@@ -205,7 +197,7 @@ static int wait_to_pop(struct local_store *local, struct sleeper *sleeper,
     while (!err && ko_table_queue_first(local->table, request->keys[0], &value) == 0) {
         ko_table_unwait(local->table, &sleeper->waiter);
         sleeper->is_awake = false;
-        err = are_there(local, request) ? fail_no_queue(request)
+        err = are_there(local, request) ? ko_store_fail_no_queue(request)
                                         : wait_as(local, sleeper, request, deadline);
     }
     return err;

@@ -71,14 +71,10 @@ static void time_claim(struct ko_connection *connection)
 void ko_connection_cut_off(struct ko_connection *connection, const char *why)
 {
     struct ko_server *server = connection->server;
-    char peer[KO_SOCKET_NAME];
 
     if (connection->socket.fd < 0)
         return;
-    if (ko_log_wants(KO_LOG_DEBUG)) {
-        ko_socket_peer_name(connection->socket.fd, peer);
-        ko_log(KO_LOG_DEBUG, "store server: closing the connection of %s: %s", peer, why);
-    }
+    ko_log(KO_LOG_DEBUG, "store server: closing the connection of %s: %s", connection->peer, why);
     ko_poller_remove(&server->poller, connection->socket.fd);
     ko_fork_fd_close(&connection->socket);
     connection->is_closed = ko_session_close_some(&connection->session);
@@ -116,6 +112,7 @@ static void welcome(struct ko_server *server, int fd)
     }
     ko_session_open(&connection->session, &server->service, session_woken);
     connection->server = server;
+    ko_socket_peer_name(fd, connection->peer);
     ko_fork_fd_keep(&connection->socket, fd);
     connection->wanted = KO_POLL_IN;
     ko_stranger_enter(connection);
@@ -245,7 +242,7 @@ static void run(struct ko_connection *connection)
     if (connection->socket.fd < 0)
         return;
     err = ko_session_run(session);
-    if (err == KOLO_E_NOMEM || err == KOLO_E_ABORTED)
+    if (err && (err != KOLO_E_PROTOCOL || session->is_introduced)) /* strangers send anything */
         ko_connection_warn(connection, kolo_last_error());
     if (err) {
         write_some(connection); /* replies to what came before the fault */
@@ -269,12 +266,8 @@ static void run(struct ko_connection *connection)
 /* PyTorch's clients, for one, say that the connection was closed. */
 void ko_connection_warn(const struct ko_connection *connection, const char *why)
 {
-    char text[KO_ERROR_TEXT], peer[KO_SOCKET_NAME];
-
-    snprintf(text, sizeof text, "%s", why);
-    ko_socket_peer_name(connection->socket.fd, peer);
     ko_log_seldom(&connection->server->turned_away,
-                  "a connection from %s to the store was closed: %s", peer, text);
+                  "a connection from %s to the store was closed: %s", connection->peer, why);
 }
 
 /* True once the connection has shown that it may be here. */

@@ -10,6 +10,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_answers.h"
+#include "store_updates.h"
 
 #include <string.h>
 
@@ -142,9 +143,6 @@ static int scan_field(struct ko_session *session)
 
     if (err)
         return err;
-    if (session->scan.at + nbytes > KO_SESSION_MESSAGE_MAX)
-        return ko_fail(KOLO_E_PROTOCOL, "a client's %s is longer than %zu bytes",
-                       session->scan.operation->name, KO_SESSION_MESSAGE_MAX);
     if (!has(session, nbytes))
         return wait_for_rest(session);
     session->scan.at += nbytes;
@@ -211,6 +209,16 @@ void ko_session_spend(struct ko_session *session, size_t nbytes)
     session->left -= PER_ITEM + (int64_t)(nbytes / BYTES_PER_NS);
 }
 
+bool ko_session_drop_some(struct ko_session *session)
+{
+    while (!ko_table_drop_some(session->service->table, &session->dropping, 1)) {
+        if (session->left <= 0)
+            return false;
+        ko_session_spend(session, 0);
+    }
+    return true;
+}
+
 /* What a client says next tells whether it was to pop that a queue's value has woken it. */
 static int answer_message(struct ko_session *session)
 {
@@ -270,6 +278,17 @@ static int look_for_cancel(struct ko_session *session)
     return KOLO_OK;
 }
 
+static bool has_updates(const struct ko_session *session)
+{
+    return !STAILQ_EMPTY(&session->updates.list);
+}
+
+static bool may_go_on(const struct ko_session *session)
+{
+    return session->left > 0 && (session->giving.is_on || has_updates(session) ||
+                                 ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND);
+}
+
 int ko_session_run(struct ko_session *session)
 {
     int err = KOLO_OK;
@@ -277,8 +296,12 @@ int ko_session_run(struct ko_session *session)
     if (session->is_swamped)
         return ko_fail(KOLO_E_NOMEM, "a client watches keys and does not read of them");
     session->left = TURN;
-    while (!err && session->left > 0 &&
-           (session->giving.is_on || ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND)) {
+    session->service->at_work = session;
+    while (!err && may_go_on(session)) {
+        if (has_updates(session) && !session->giving.is_on) {
+            err = ko_updates_give(session);
+            continue;
+        }
         if (session->deferred && !session->awake) {
             err = look_for_cancel(session);
             continue;
@@ -288,6 +311,7 @@ int ko_session_run(struct ko_session *session)
         if (!err)
             err = answer_message(session);
     }
+    session->service->at_work = NULL;
     session->has_more = session->left <= 0;
     return err == KO_AGAIN ? KOLO_OK : err;
 }
@@ -329,21 +353,19 @@ static void wake(struct ko_waiter *waiter)
         session->woken(session);
 }
 
+/* Its being told counts against the turn of the one that has changed the value. */
 static void changed(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
-                    kolo_bytes was, kolo_bytes is)
+                    const struct ko_told *was, const struct ko_told *is)
 {
     struct ko_session *session =
         (struct ko_session *)(void *)((char *)observer - offsetof(struct ko_session, observer));
-    size_t nbytes = 25 + key.nbytes + was.nbytes + is.nbytes;
 
-    session->is_swamped |= ko_buffer_fill(&session->out) > KO_SESSION_UPDATES_BOUND ||
-                           ko_buffer_reserve(&session->out, nbytes) != KOLO_OK;
-    if (!session->is_swamped) {
-        ko_buffer_put_u8(&session->out, (uint8_t)change);
-        ko_buffer_put_bytes(&session->out, key);
-        ko_buffer_put_bytes(&session->out, was);
-        ko_buffer_put_bytes(&session->out, is);
-    }
+    if (session->is_leaving)
+        return;
+    if (!session->is_swamped)
+        session->is_swamped = !ko_updates_note(session, change, key, was, is);
+    if (session->service->at_work)
+        ko_session_spend(session->service->at_work, KO_UPDATES_SHORT);
     if (session->woken)
         session->woken(session);
 }
@@ -356,6 +378,18 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->in.budget = &service->budget;
     session->out.budget = &service->budget;
     session->listing.keys.budget = &service->budget;
+    STAILQ_INIT(&session->updates.list);
+}
+
+/* True when it watches no key any more. */
+static bool end_watches_some(struct ko_session *session)
+{
+    while (!ko_table_unobserve_some(session->service->table, &session->observer, 1)) {
+        if (session->left <= 0)
+            return false;
+        ko_session_spend(session, 0);
+    }
+    return ko_updates_drop_some(session);
 }
 
 bool ko_session_close_some(struct ko_session *session)
@@ -363,8 +397,9 @@ bool ko_session_close_some(struct ko_session *session)
     bool has_ended;
 
     session->left = TURN;
-    has_ended = end_wait_some(session);
-    ko_table_unobserve(session->service->table, &session->observer);
+    session->is_leaving = true;
+    has_ended =
+        end_wait_some(session) && end_watches_some(session) && ko_session_drop_some(session);
     ko_will_carry_out(&session->will, session->service->table);
     ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
     session->making.value = NULL;

@@ -3,7 +3,8 @@
  * store_session.h: what the server knows of one client: bytes that came in, how far they have been
  * understood, replies that are to go out. No sockets here: the owner puts bytes into `in`, calls
  * ko_session_run, and takes bytes out of `out`. A message may come in any pieces, and many may come
- * at once. Every length is checked against its cap before memory is taken for it.
+ * at once. Every length is checked against its cap before memory is taken for it; the sum of those
+ * of a MULTI_SET has none but the buffers' memory, as with PyTorch's servers.
  *
  * A reply to MULTI_GET, which may be of any length, is put together in pieces, as the client reads;
  * one to LIST_KEYS in turns, since it begins with the number of keys, and then given so: the
@@ -26,10 +27,10 @@
  * whether it was there when it was looked at. A LIST_KEYS has each key that is there all the while,
  * and may have one that comes or goes meanwhile.
  *
- * GET and MULTI_GET of absent keys are answered when the keys have come, as WAIT is. Until then
- * nothing behind them is looked at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a
- * client of 1.13 that watches keys updates go out unasked. A client's WILL, which is kolo's own, is
- * appended when it has gone.
+ * MULTI_GET of absent keys, and GET of an old client's, are answered when the keys have come, as
+ * WAIT is; a GET of today's at once, with an empty value. Until then nothing behind them is looked
+ * at but a CANCEL_WAIT, and of a client of 1.13 whatever comes. To a client of 1.13 that watches
+ * keys updates go out unasked. A client's WILL, which is kolo's own, is appended when it has gone.
  */
 #ifndef KO_STORE_SESSION_H
 #define KO_STORE_SESSION_H
@@ -39,9 +40,8 @@
 #include "store_wire.h"
 
 #include <stdbool.h>
+#include <sys/queue.h>
 
-/* The longest message. */
-#define KO_SESSION_MESSAGE_MAX ((size_t)64 << 20)
 /* With so much unsent output a session neither runs nor wants input. */
 #define KO_SESSION_OUTPUT_BOUND ((size_t)1 << 20)
 /* With so much a client that watches keys is cut off: nobody waits until it reads. */
@@ -52,6 +52,7 @@
 
 struct ko_operation;
 struct ko_session;
+struct ko_update;
 
 /* Of the two connections of a client of 1.13: on the first one it asks, on the second it watches.
  */
@@ -64,6 +65,7 @@ struct ko_service {
     /* True if there is a connection that may be the other one of a client of 1.13, of which the
      * session is that half. NULL: there is none. */
     bool (*has_other_half)(struct ko_session *session, enum ko_half half);
+    struct ko_session *at_work; /* whose turn it is; NULL: nobody's */
 };
 
 struct ko_session {
@@ -72,6 +74,7 @@ struct ko_session {
     struct ko_service *service;
     struct ko_buffer in, out;
     struct ko_will will;
+    struct ko_item *dropping; /* what was in a queue that has been deleted; NULL: nothing */
     struct {
         char *value; /* of the table; NULL: none */
         size_t nbytes, filled;
@@ -90,12 +93,17 @@ struct ko_session {
         size_t place;
         bool is_whole;
     } listing; /* of a LIST_KEYS; scan.done: the keys that are in it */
+    struct {
+        STAILQ_HEAD(, ko_update) list;
+        size_t nbytes; /* of them, with what they will give */
+    } updates;
     void (*woken)(struct ko_session *session); /* asks the owner to run it soon; may be NULL */
     enum ko_wire_numbering numbering;
     bool is_introduced; /* it has sent a whole message */
     bool deferred;      /* the message at in's head is understood, and waits */
     bool awake;         /* what it waits for has come */
     bool is_swamped;    /* an update found no room */
+    bool is_leaving;    /* it is being closed */
     bool has_more;      /* its turn is over, and it is to be run again behind the others */
     int64_t left;       /* of its turn, in about nanoseconds */
     struct {
@@ -132,6 +140,8 @@ void ko_session_end_claim(struct ko_session *session);
 
 /* Counts an item of so many bytes against its turn. */
 void ko_session_spend(struct ko_session *session, size_t nbytes);
+/* Drops what its turn has time for of what is left of a queue; true when all is. */
+bool ko_session_drop_some(struct ko_session *session);
 
 /* Ends its wait, carries out its will and frees its buffers. */
 void ko_session_close(struct ko_session *session);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chained hashing over a power of two of buckets. An entry is there because its key has a value or
- * a queue, or because somebody waits for it or looks at it, and goes when none of these is so. The
- * hash is keyed with random bytes (SipHash-1-3), so that nobody can send keys that all land in one
- * bucket.
+ * Chained hashing over buckets whose number grows by one at a time (linear hashing): each new key
+ * beyond as many as there are splits the next bucket in two, so that no key waits until a whole
+ * table has been filled anew. They lie in blocks that never move, each as long as all before it. An
+ * entry is there because its key has a value or a queue, or because somebody waits for it or looks
+ * at it, and goes when none of these is so. The hash is keyed with random bytes (SipHash-1-3), so
+ * that nobody can send keys that all land in one bucket.
  */
 #include "store_table.h"
 #include "store_entry.h"
@@ -20,7 +22,7 @@
 #include <sys/queue.h>
 #include <sys/random.h>
 
-enum { FIRST_BUCKETS = 64, NUMBER_TEXT = 24 };
+enum { NUMBER_TEXT = 24 };
 
 /* ---- hashing ------------------------------------------------------------------------------ */
 
@@ -110,9 +112,32 @@ void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
     free(memory);
 }
 
+static int block_of(size_t i)
+{
+    const size_t n = i / KO_TABLE_FIRST_BUCKETS;
+
+    return n > 0 ? 64 - __builtin_clzll(n) : 0;
+}
+
+static struct ko_entry **bucket_at(const struct ko_table *table, size_t i)
+{
+    const size_t highest = i < KO_TABLE_FIRST_BUCKETS ? 0 : (size_t)1 << (63 - __builtin_clzll(i));
+
+    return &table->blocks[block_of(i)][i - highest];
+}
+
+static struct ko_entry **bucket_of(const struct ko_table *table, uint64_t hash)
+{
+    size_t i = hash & (table->nbuckets - 1);
+
+    if (i < table->nsplit)
+        i = hash & (2 * table->nbuckets - 1);
+    return bucket_at(table, i);
+}
+
 static struct ko_entry **slot_of(const struct ko_table *table, kolo_bytes key, uint64_t hash)
 {
-    struct ko_entry **slot = &table->buckets[hash & (table->nbuckets - 1)];
+    struct ko_entry **slot = bucket_of(table, hash);
 
     while (*slot && ((*slot)->hash != hash || (*slot)->key_nbytes != key.nbytes ||
                      (key.nbytes > 0 && memcmp((*slot)->key, key.data, key.nbytes))))
@@ -125,25 +150,40 @@ struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key)
     return *slot_of(table, key, hash_of(table, key));
 }
 
-/* Doubles the buckets. Without memory for that the chains just grow longer. */
+/* The block behind those that are there: memory that the system gives zeroed, a page at a time, as
+ * it is touched. */
+static bool add_block(struct ko_table *table, int block)
+{
+    if (block == KO_TABLE_BLOCKS)
+        return false;
+    if (!table->blocks[block])
+        table->blocks[block] = ko_table_take(table, table->nbuckets * sizeof **table->blocks);
+    return table->blocks[block];
+}
+
+/* Splits the next bucket. Without memory for that the chains just grow longer. */
 static void grow(struct ko_table *table)
 {
-    size_t old_nbytes = table->nbuckets * sizeof *table->buckets;
-    struct ko_entry **wider = ko_table_take(table, 2 * old_nbytes);
-    struct ko_entry *next;
-    size_t mask = 2 * table->nbuckets - 1;
+    struct ko_entry **from, **to;
 
-    if (!wider)
+    if (!add_block(table, block_of(table->nbuckets)))
         return;
-    for (size_t i = 0; i < table->nbuckets; i++)
-        for (struct ko_entry *e = table->buckets[i]; e; e = next) {
-            next = e->next;
-            e->next = wider[e->hash & mask];
-            wider[e->hash & mask] = e;
+    from = bucket_at(table, table->nsplit);
+    to = bucket_at(table, table->nbuckets + table->nsplit);
+    while (*from) {
+        if ((*from)->hash & table->nbuckets) {
+            *to = *from;
+            *from = (*from)->next;
+            to = &(*to)->next;
+            *to = NULL;
+        } else {
+            from = &(*from)->next;
         }
-    ko_table_give(table, table->buckets, old_nbytes);
-    table->buckets = wider;
-    table->nbuckets *= 2;
+    }
+    if (++table->nsplit == table->nbuckets) {
+        table->nbuckets *= 2;
+        table->nsplit = 0;
+    }
 }
 
 /* The entry of key, made if need be; NULL after ko_fail. */
@@ -155,7 +195,7 @@ struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key)
 
     if (entry)
         return entry;
-    if (table->nentries >= table->nbuckets)
+    if (table->nentries >= table->nbuckets + table->nsplit)
         grow(table);
     entry = ko_table_take(table, sizeof *entry + key.nbytes);
     if (!entry)
@@ -176,7 +216,7 @@ struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key)
 
 void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
 {
-    struct ko_entry **slot = &table->buckets[entry->hash & (table->nbuckets - 1)];
+    struct ko_entry **slot = bucket_of(table, entry->hash);
 
     if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || !TAILQ_EMPTY(&entry->waits) ||
         !TAILQ_EMPTY(&entry->pops) || !TAILQ_EMPTY(&entry->meets) || !LIST_EMPTY(&entry->sights))
@@ -228,13 +268,14 @@ void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry)
 static void put_value(struct ko_table *table, struct ko_entry *entry, char *value, size_t nbytes,
                       size_t room)
 {
-    ko_entry_tell(entry, entry->value ? KO_CHANGE_UPDATED : KO_CHANGE_CREATED,
-                  (kolo_bytes){entry->value, entry->value_nbytes}, (kolo_bytes){value, nbytes});
+    struct ko_told was = ko_entry_see(table, entry);
+
     drop_value(table, entry);
     entry->value = value;
     entry->value_nbytes = nbytes;
     entry->value_room = room;
     table->nvalues++;
+    ko_entry_tell(table, entry, &was);
     ko_entry_wake_for_value(table, entry);
 }
 
@@ -355,19 +396,28 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
     return err;
 }
 
-bool ko_table_delete(struct ko_table *table, kolo_bytes key)
+bool ko_table_delete_leaving(struct ko_table *table, kolo_bytes key, struct ko_item **left)
 {
     struct ko_entry *entry = ko_table_find(table, key);
+    struct ko_told was;
 
     if (!entry || (!entry->value && entry->nqueued == 0))
         return false;
-    if (entry->value)
-        ko_entry_tell(entry, KO_CHANGE_DELETED, (kolo_bytes){entry->value, entry->value_nbytes},
-                      (kolo_bytes){0});
+    was = ko_entry_see(table, entry);
     drop_value(table, entry);
-    ko_entry_drop_queue(table, entry);
+    ko_entry_tell(table, entry, &was);
+    *left = ko_entry_leave_queue(entry);
     ko_table_drop_if_unused(table, entry);
     return true;
+}
+
+bool ko_table_delete(struct ko_table *table, kolo_bytes key)
+{
+    struct ko_item *left = NULL;
+    bool was_there = ko_table_delete_leaving(table, key, &left);
+
+    ko_table_drop_some(table, &left, SIZE_MAX);
+    return was_there;
 }
 
 bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, kolo_bytes *key)
@@ -376,8 +426,8 @@ bool ko_table_next(const struct ko_table *table, struct ko_table_place *place, k
 
     do {
         entry = entry ? entry->next : NULL;
-        while (!entry && place->bucket < table->nbuckets)
-            entry = table->buckets[place->bucket++];
+        while (!entry && place->bucket < table->nbuckets + table->nsplit)
+            entry = *bucket_at(table, place->bucket++);
     } while (entry && !entry->value);
     place->entry = entry;
     if (entry)
@@ -396,15 +446,24 @@ static size_t behind(size_t place, size_t nbuckets)
     return place + bit;
 }
 
-int ko_table_visit(const struct ko_table *table, size_t *place, ko_table_visitor visit,
-                   void *context)
+static int visit_bucket(const struct ko_entry *entry, ko_table_visitor visit, void *context)
 {
-    const struct ko_entry *entry = table->buckets[*place];
     int err = KOLO_OK;
 
     for (; entry && !err; entry = entry->next)
         if (entry->value)
             err = visit(context, (kolo_bytes){entry->key, entry->key_nbytes});
+    return err;
+}
+
+/* A bucket goes with its twin, so that a key is seen once, whether it has been split or not. */
+int ko_table_visit(const struct ko_table *table, size_t *place, ko_table_visitor visit,
+                   void *context)
+{
+    int err = visit_bucket(*bucket_at(table, *place), visit, context);
+
+    if (!err && *place < table->nsplit)
+        err = visit_bucket(*bucket_at(table, table->nbuckets + *place), visit, context);
     *place = behind(*place, table->nbuckets);
     return err || *place == 0 ? err : KO_AGAIN;
 }
@@ -428,9 +487,9 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
     if (!table)
         return KOLO_E_NOMEM;
     table->cap = cap;
-    table->nbuckets = FIRST_BUCKETS;
-    table->buckets = ko_table_take(table, FIRST_BUCKETS * sizeof *table->buckets);
-    if (!table->buckets) {
+    table->nbuckets = KO_TABLE_FIRST_BUCKETS;
+    table->blocks[0] = ko_table_take(table, KO_TABLE_FIRST_BUCKETS * sizeof **table->blocks);
+    if (!table->blocks[0]) {
         free(table);
         return KOLO_E_NOMEM;
     }
@@ -443,17 +502,20 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
 void ko_table_free(struct ko_table *table)
 {
     struct ko_entry *next;
+    struct ko_item *left;
 
     if (!table)
         return;
-    for (size_t i = 0; i < table->nbuckets; i++)
-        for (struct ko_entry *e = table->buckets[i]; e; e = next) {
+    for (size_t i = 0; i < table->nbuckets + table->nsplit; i++)
+        for (struct ko_entry *e = *bucket_at(table, i); e; e = next) {
             next = e->next;
-            ko_entry_drop_queue(table, e);
+            left = ko_entry_leave_queue(e);
+            ko_table_drop_some(table, &left, SIZE_MAX);
             ko_entry_end_move(table, e);
             free(e->value);
             free(e);
         }
-    free(table->buckets);
+    for (int i = 0; i < KO_TABLE_BLOCKS; i++)
+        free(table->blocks[i]);
     free(table);
 }

@@ -20,6 +20,7 @@ struct ko_table;
 struct ko_watch;
 struct ko_view;
 struct ko_sight;
+struct ko_item;
 struct ko_entry;
 
 /* One wait for some keys. It belongs to whoever waits; all zero but for wake is ready for use. */
@@ -36,13 +37,26 @@ struct ko_waiter {
     size_t nmissing;
 };
 
-enum ko_change { KO_CHANGE_UPDATED = 0, KO_CHANGE_CREATED = 1, KO_CHANGE_DELETED = 2 };
+/* LOST: there is no memory to tell of it. */
+enum ko_change {
+    KO_CHANGE_UPDATED = 0,
+    KO_CHANGE_CREATED = 1,
+    KO_CHANGE_DELETED = 2,
+    KO_CHANGE_LOST
+};
+
+/* A value as an observer is told of it. */
+struct ko_told {
+    kolo_bytes bytes;     /* valid during the call, or as long as the view is kept */
+    struct ko_view *view; /* NULL: there is no value */
+};
 
 /* Somebody who is told of every change of some keys' values. All zero but for changed is ready. */
 struct ko_observer {
-    /* Called from inside the function that changes the value, under the rules of wake. */
+    /* Called from inside the function that changes the value, under the rules of wake, but that it
+     * may keep the values' views. */
     void (*changed)(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
-                    kolo_bytes was, kolo_bytes is);
+                    const struct ko_told *was, const struct ko_told *is);
     LIST_HEAD(, ko_sight) sights;
 };
 
@@ -56,6 +70,8 @@ bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *valu
  * that they can be read in pieces, between which others may change the table. Of views there may be
  * several. NULL after ko_fail: no memory for that. ko_table_unview is safe on NULL. */
 struct ko_view *ko_table_view(struct ko_table *table, kolo_bytes key);
+/* One that is there, once more; returns it. Safe on NULL. */
+struct ko_view *ko_view_keep(struct ko_view *view);
 const char *ko_view_data(const struct ko_view *view);
 /* Whether it still is the key's; it may have become longer. */
 bool ko_view_is_current(const struct ko_view *view);
@@ -105,6 +121,10 @@ int ko_table_compare_set(struct ko_table *table, kolo_bytes key, kolo_bytes expe
                          kolo_bytes desired, kolo_bytes *held);
 /* Drops the value and the queue. True if one was there. Wakes nobody. */
 bool ko_table_delete(struct ko_table *table, kolo_bytes key);
+/* The same, but that what was in the queue is *left to be dropped, in pieces; NULL: nothing was. */
+bool ko_table_delete_leaving(struct ko_table *table, kolo_bytes key, struct ko_item **left);
+/* Drops up to n; true when all are. Safe on none. */
+bool ko_table_drop_some(struct ko_table *table, struct ko_item **left, size_t n);
 
 /* Puts value at the queue's end. Wakes all who wait for the key, but of the poppers only the one
  * that came first. */
@@ -141,12 +161,17 @@ bool ko_table_unwait_some(struct ko_table *table, struct ko_waiter *waiter, size
 /* True if a queue's value has woken it and it has not called ko_table_unwait since. */
 bool ko_waiter_has_claim(const struct ko_waiter *waiter);
 
-/* observer is told of every change of key's value until ko_table_unobserve, which ends it for all
- * of its keys. */
+/* observer is told of every change of key's value until ko_table_unobserve_some, which ends it for
+ * up to n of its keys. True when it has ended for all. */
 int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer *observer);
-void ko_table_unobserve(struct ko_table *table, struct ko_observer *observer);
+bool ko_table_unobserve_some(struct ko_table *table, struct ko_observer *observer, size_t n);
 
 /* Bytes held at present. */
 size_t ko_table_used(const struct ko_table *table);
+
+/* Zeroed memory that counts as held, for what belongs to the table's values, to be given back; NULL
+ * after ko_fail. */
+void *ko_table_take(struct ko_table *table, size_t nbytes);
+void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
 
 #endif

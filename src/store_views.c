@@ -16,15 +16,23 @@ static struct ko_view *new_view(struct ko_table *table, struct ko_entry *entry, 
     return view;
 }
 
-struct ko_view *ko_table_view(struct ko_table *table, kolo_bytes key)
+struct ko_view *ko_view_keep(struct ko_view *view)
 {
-    struct ko_entry *entry = ko_table_find(table, key);
+    if (view)
+        view->nusers++;
+    return view;
+}
 
+struct ko_view *ko_entry_view(struct ko_table *table, struct ko_entry *entry)
+{
     if (!entry->view)
         entry->view = new_view(table, entry, entry->value);
-    if (entry->view)
-        entry->view->nusers++;
-    return entry->view;
+    return ko_view_keep(entry->view);
+}
+
+struct ko_view *ko_table_view(struct ko_table *table, kolo_bytes key)
+{
+    return ko_entry_view(table, ko_table_find(table, key));
 }
 
 struct ko_view *ko_table_queue_take(struct ko_table *table, kolo_bytes key)

@@ -134,9 +134,19 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
     return KO_AGAIN;
 }
 
+/* A key that is given very often in one wait, so that its coming would wake very many watches, is
+ * mostly one that the waiter has just begun to wait for: once is enough. */
+static bool waits_already(const struct ko_waiter *waiter, const struct ko_watch_list *list)
+{
+    const struct ko_watch *last = TAILQ_LAST(list, ko_watch_list);
+
+    return last && last->waiter == waiter;
+}
+
 int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct ko_waiter *waiter)
 {
     struct ko_entry *entry;
+    struct ko_watch_list *list;
 
     if (!waiter->watches && take_watches(table, waiter, n))
         return KOLO_E_NOMEM;
@@ -144,7 +154,9 @@ int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct k
     entry = ko_table_find_or_make(table, key);
     if (!entry)
         return KOLO_E_NOMEM;
-    watch_next(waiter, entry, waiter->is_popper ? &entry->pops : &entry->waits);
+    list = waiter->is_popper ? &entry->pops : &entry->waits;
+    if (!waits_already(waiter, list))
+        watch_next(waiter, entry, list);
     return KOLO_OK;
 }
 
@@ -214,12 +226,8 @@ int64_t ko_table_queue_first(const struct ko_table *table, kolo_bytes key, kolo_
     return (int64_t)entry->nqueued;
 }
 
-static void drop_first(struct ko_table *table, struct ko_entry *entry)
+static void drop(struct ko_table *table, struct ko_item *item)
 {
-    struct ko_item *item = STAILQ_FIRST(&entry->queue);
-
-    STAILQ_REMOVE_HEAD(&entry->queue, link);
-    entry->nqueued--;
     ko_table_give(table, item->value, item->nbytes + 1);
     ko_table_give(table, item, sizeof *item);
 }
@@ -227,15 +235,32 @@ static void drop_first(struct ko_table *table, struct ko_entry *entry)
 void ko_table_queue_pop(struct ko_table *table, kolo_bytes key)
 {
     struct ko_entry *entry = ko_table_find(table, key);
+    struct ko_item *item = STAILQ_FIRST(&entry->queue);
 
-    drop_first(table, entry);
+    STAILQ_REMOVE_HEAD(&entry->queue, link);
+    entry->nqueued--;
+    drop(table, item);
     ko_table_drop_if_unused(table, entry);
 }
 
-void ko_entry_drop_queue(struct ko_table *table, struct ko_entry *entry)
+struct ko_item *ko_entry_leave_queue(struct ko_entry *entry)
 {
-    while (entry->nqueued > 0)
-        drop_first(table, entry);
+    struct ko_item *first = STAILQ_FIRST(&entry->queue);
+
+    STAILQ_INIT(&entry->queue);
+    entry->nqueued = 0;
+    return first;
+}
+
+bool ko_table_drop_some(struct ko_table *table, struct ko_item **left, size_t n)
+{
+    struct ko_item *item;
+
+    for (; n > 0 && (item = *left); n--) {
+        *left = STAILQ_NEXT(item, link);
+        drop(table, item);
+    }
+    return !*left;
 }
 
 /* ---- observers ---------------------------------------------------------------------------- */
@@ -262,24 +287,55 @@ int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer 
     return KOLO_OK;
 }
 
-void ko_table_unobserve(struct ko_table *table, struct ko_observer *observer)
+bool ko_table_unobserve_some(struct ko_table *table, struct ko_observer *observer, size_t n)
 {
     struct ko_sight *sight;
 
-    while ((sight = LIST_FIRST(&observer->sights))) {
+    for (; n > 0 && (sight = LIST_FIRST(&observer->sights)); n--) {
         LIST_REMOVE(sight, of_entry);
         LIST_REMOVE(sight, of_observer);
         ko_table_drop_if_unused(table, sight->entry);
         ko_table_give(table, sight, sizeof *sight);
     }
+    return LIST_EMPTY(&observer->sights);
 }
 
-void ko_entry_tell(const struct ko_entry *entry, enum ko_change change, kolo_bytes was,
-                   kolo_bytes is)
+/* Without observers nothing is kept. */
+struct ko_told ko_entry_see(struct ko_table *table, struct ko_entry *entry)
+{
+    struct ko_told told = {{entry->value, entry->value_nbytes}, NULL};
+
+    if (entry->value && !LIST_EMPTY(&entry->sights))
+        told.view = ko_entry_view(table, entry);
+    return told;
+}
+
+static bool is_lost(const struct ko_told *told)
+{
+    return told->bytes.data && !told->view;
+}
+
+/* was->bytes.data of a value that is lost points nowhere, but tells that there was one. */
+static enum ko_change change_of(const struct ko_told *was, const struct ko_told *is)
+{
+    if (is_lost(was) || is_lost(is))
+        return KO_CHANGE_LOST;
+    if (!was->view)
+        return KO_CHANGE_CREATED;
+    return is->view ? KO_CHANGE_UPDATED : KO_CHANGE_DELETED;
+}
+
+/* One that had neither value is told nothing. */
+void ko_entry_tell(struct ko_table *table, struct ko_entry *entry, struct ko_told *was)
 {
     const kolo_bytes key = {entry->key, entry->key_nbytes};
+    struct ko_told is = ko_entry_see(table, entry);
+    enum ko_change change = change_of(was, &is);
     struct ko_sight *sight;
 
-    LIST_FOREACH(sight, &entry->sights, of_entry)
-    sight->observer->changed(sight->observer, change, key, was, is);
+    if (was->bytes.data || is.bytes.data)
+        LIST_FOREACH(sight, &entry->sights, of_entry)
+    sight->observer->changed(sight->observer, change, key, was, &is);
+    ko_table_unview(table, was->view);
+    ko_table_unview(table, is.view);
 }

@@ -320,6 +320,65 @@ static void test_all(void **state)
     end(*state, store);
 }
 
+/* A key that is deleted between the WAIT and the GET has an empty value then, and is waited for
+ * again; one that has an empty value is believed at the second time. */
+static const struct turn deleted_between[] = {
+    {"00 cef7853c 0d ffffffff", "ffffffff", false},
+    {"06" ONE K, "00", false},
+    {"03" K, EMPTY, false},
+    {"05" ONE K, "01", false},
+    {"06" ONE K, "00", false},
+    {"03" K, V, false},
+    {"06" ONE A, "00", false},
+    {"03" A, EMPTY, false},
+    {"05" ONE A, "00", false},
+    {"06" ONE A, "00", false},
+    {"03" A, EMPTY, false},
+};
+
+static void test_deleted_between(void **state)
+{
+    kolo_store *store;
+    void *value;
+    size_t nbytes;
+
+    begin(*state, deleted_between, sizeof deleted_between, &store);
+    assert_int_equal(kolo_store_get(store, "k", &value, &nbytes), KOLO_OK);
+    assert_text(value, nbytes, "v");
+    assert_int_equal(kolo_store_get(store, "a", &value, &nbytes), KOLO_OK);
+    assert_text(value, nbytes, "");
+    end(*state, store);
+}
+
+/* What has a value, and nothing to pop, is no queue; one that another client has emptied is waited
+ * for again. */
+static const struct turn no_queue[] = {
+    {"00 cef7853c 0d ffffffff", "ffffffff", false},
+    {"06" ONE X, "00", false},
+    {"0f" X, EMPTY, false},
+    {"03" X, EMPTY, false},
+    {"06" ONE X, "00", false},
+    {"0f" X, ONE V, false},
+    {"06" ONE K, "00", false},
+    {"0f" K, EMPTY, false},
+    {"03" K, V, false},
+};
+
+static void test_no_queue(void **state)
+{
+    kolo_store *store;
+    void *value;
+    size_t nbytes;
+
+    begin(*state, no_queue, sizeof no_queue, &store);
+    assert_int_equal(kolo_store_queue_pop(store, "x", PATIENCE_MS, &value, &nbytes), KOLO_OK);
+    assert_text(value, nbytes, "v");
+    assert_int_equal(kolo_store_queue_pop(store, "k", PATIENCE_MS, &value, &nbytes),
+                     KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(), "queue_pop of key \"k\": it has a value, not a queue");
+    end(*state, store);
+}
+
 static void set_several(kolo_store *store)
 {
     static const char *const keys[] = {"a", "b"};
@@ -440,6 +499,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(test_without_ping, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(test_2_1, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(test_deleted_between, open_listener, close_listener),
+        cmocka_unit_test_setup_teardown(test_no_queue, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(test_1_13, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(missing_key_of_many, open_listener, close_listener),
         cmocka_unit_test_setup_teardown(too_late_to_tell, open_listener, close_listener)};

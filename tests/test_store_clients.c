@@ -234,6 +234,11 @@ static bool step_wait(struct model *model, int c, int k)
     if (client->waits_in == KO_STORE_GET) {
         say_key(model, k);
         client->wanted = 1u << k;
+        if (client->numbering == KO_WIRE_MODERN && !is_there(&model->keys[k])) {
+            client->waits_in = KO_STORE_PING;
+            expect_text(client, &(struct text){0});
+            return true;
+        }
     } else {
         client->wanted = say_keys(model);
     }

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,6 +57,34 @@ static void full_store(void **state)
     free(large);
 }
 
+/* One message may set as many keys as it likes, within the buffers' memory. */
+static void long_multi_set(void **state)
+{
+    enum { VALUES = 9 };
+    kolo_store *store = serve_with("KOLO_STORE_BYTES", "128M");
+    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    char *value = calloc(1, KO_STORE_VALUE_MAX), line[LOG_LINE];
+    uint8_t head[25];
+    int fd;
+
+    (void)state;
+    wire_unhex("0900000000000000 2f6b65792d6e6f2e30 0000800000000000", head);
+    assert_int_equal(ko_socket_connect("127.0.0.1", kolo_store_port(store), &deadline, &fd),
+                     KOLO_OK);
+    say(fd, "00 cef7853c 0b 0900000000000000");
+    for (int i = 0; i < VALUES; i++) {
+        head[16] = (uint8_t)('0' + i);
+        assert_int_equal(ko_socket_send_all(fd, head, sizeof head, &deadline), KOLO_OK);
+        assert_int_equal(ko_socket_send_all(fd, value, KO_STORE_VALUE_MAX, &deadline), KOLO_OK);
+    }
+    say(fd, "07");
+    hear(fd, "0900000000000000");
+    close(fd);
+    kolo_store_close(store);
+    assert_int_equal(log_file_close("to the store was closed", line), 0);
+    free(value);
+}
+
 /* Two clients leave most of a long message unsaid, which is too much together. */
 static void full_buffers(void **state)
 {
@@ -88,6 +117,36 @@ static void full_buffers(void **state)
     free(values);
 }
 
+/* A value that an append would make too long stays as it is; who appends is told why, and so is the
+ * server's log, since clients of PyTorch cannot be told. */
+static void long_append(void **state)
+{
+    kolo_store *store = serve_with("KOLO_STORE_BYTES", "64M"), *local;
+    char *large = calloc(1, KO_STORE_VALUE_MAX), line[LOG_LINE];
+    const kolo_bytes value = {large, KO_STORE_VALUE_MAX}, one = {"x", 1};
+    char said[512];
+    void *got;
+    size_t nbytes;
+
+    (void)state;
+    assert_int_equal(kolo_store_open_local(&local), KOLO_OK);
+    assert_int_equal(kolo_store_set(local, "k", value), KOLO_OK);
+    assert_int_equal(kolo_store_append(local, "k", one), KOLO_E_INVALID);
+    snprintf(said, sizeof said, "%s", kolo_last_error());
+    kolo_store_close(local);
+    assert_int_equal(kolo_store_set(store, "k", value), KOLO_OK);
+    assert_int_equal(kolo_store_append(store, "k", one), KOLO_E_INVALID);
+    assert_string_equal(kolo_last_error(), said);
+    assert_int_equal(kolo_store_get(store, "k", &got, &nbytes), KOLO_OK);
+    assert_int_equal(nbytes, KO_STORE_VALUE_MAX);
+    kolo_free(got);
+    kolo_store_close(store);
+    assert_int_equal(log_file_close("to the store was closed: append to key \"/k\"", line), 1);
+    assert_non_null(strstr(line, "127.0.0.1:"));
+    assert_non_null(strstr(line, "at most 8388608 bytes"));
+    free(large);
+}
+
 static void wrong_limits(void **state)
 {
     static const char *const names[] = {"KOLO_STORE_BYTES", "KOLO_STORE_BUFFER_BYTES"};
@@ -105,9 +164,10 @@ static void wrong_limits(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(full_store),
-                                              cmocka_unit_test(full_buffers),
-                                              cmocka_unit_test(wrong_limits)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_store), cmocka_unit_test(long_multi_set),
+        cmocka_unit_test(full_buffers), cmocka_unit_test(long_append),
+        cmocka_unit_test(wrong_limits)};
 
     return cmocka_run_group_tests_name("store limits", tests, NULL, NULL);
 }

@@ -58,17 +58,24 @@ static void test_wait_and_cancel(void **state)
     close(sets);
 }
 
-/* A GET of what is not there is answered when it is, and can be taken back. */
+/* A GET of what is not there is answered at once, that of a client of 1.13 when it is; a MULTI_GET
+ * as well, which can be taken back. */
 static void test_get_waits(void **state)
 {
-    int gets = store_dial(state);
+    int gets = store_dial(state), old = store_dial(state);
 
     say(gets, validate);
     say(gets, "03 0200000000000000 2f67"); /* get g */
+    hear(gets, "0000000000000000");
+    say(gets, "0a 0100000000000000 0200000000000000 2f67");
     say(gets, "0c");
     hear(gets, "01");
-    say(gets, "03 0200000000000000 2f67");
+    say(old, "00 0200000000000000 2f7a 0000000000000000 02 0200000000000000 2f67"); /* set z */
+    store_hear_nothing(gets);
     assert_int_equal(kolo_store_set(*state, "g", text("G")), KOLO_OK);
+    hear(old, "0100000000000000 47");
+    close(old);
+    say(gets, "03 0200000000000000 2f67");
     hear(gets, "0100000000000000 47");
     say(gets, "0a 0200000000000000 0200000000000000 2f67 0200000000000000 2f68"); /* multi_get */
     assert_int_equal(kolo_store_set(*state, "h", text("H")), KOLO_OK);
@@ -142,6 +149,20 @@ static void test_queue_hands_on(void **state)
     close(fds[2]);
 }
 
+/* The key is there, so that its time-out does not say that nobody has set it. */
+static void test_pop_of_an_empty_value(void **state)
+{
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_set(*state, "e", text("")), KOLO_OK);
+    assert_int_equal(kolo_store_queue_pop(*state, "e", 100, &value, &nbytes), KOLO_E_TIMEOUT);
+    assert_non_null(strstr(kolo_last_error(), "or the key has an empty value and no queue"));
+    assert_int_equal(kolo_store_set(*state, "e", text("v")), KOLO_OK);
+    assert_int_equal(kolo_store_queue_pop(*state, "e", 60000, &value, &nbytes), KOLO_E_INVALID);
+    store_work_honestly(state);
+}
+
 /* What came before a client's end counts. */
 static void test_set_and_hang_up(void **state)
 {
@@ -195,8 +216,9 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         STORE_SERVED(test_wait_and_cancel),  STORE_SERVED(test_get_waits),
         STORE_SERVED(test_bytes_one_by_one), STORE_SERVED(test_many_in_one_write),
-        STORE_SERVED(test_queue_hands_on),   STORE_SERVED(test_set_and_hang_up),
-        STORE_SERVED(test_port_is_taken),    STORE_SERVED(test_address),
+        STORE_SERVED(test_queue_hands_on),   STORE_SERVED(test_pop_of_an_empty_value),
+        STORE_SERVED(test_set_and_hang_up),  STORE_SERVED(test_port_is_taken),
+        STORE_SERVED(test_address),
     };
     return cmocka_run_group_tests_name("store server", tests, NULL, NULL);
 }

@@ -244,7 +244,7 @@ static void test_queue_wakes_who_looks(void **state)
     (void)state;
     store_bench_open(&bench);
     store_asks(&bench.clients[0], "05" ONE K); /* clients of 1.13 know no queues */
-    store_asks(&bench.clients[1], "00 cef7853c 03" K);
+    store_asks(&bench.clients[1], "00 cef7853c 0a" ONE K);
     store_asks(&bench.clients[2], "00 cef7853c 06" ONE K);
     assert_int_equal(
         ko_table_queue_push(bench.service.table, (kolo_bytes){"/k", 2}, (kolo_bytes){"v", 1}),
@@ -403,7 +403,7 @@ static void test_watch_swamped(void **state)
         assert_int_equal(
             ko_table_set(bench.service.table, key, (kolo_bytes){large, STORE_BUFFERS_CAP / 4}),
             KOLO_OK);
-        err = ko_session_run(watches);
+        err = store_run(watches);
     }
     assert_int_equal(err, KOLO_E_NOMEM);
     store_bench_close(&bench);

@@ -238,6 +238,42 @@ static void test_large_append_ends(void **state)
     free(large);
 }
 
+/* A long queue is gone at once, and its values' memory in turns; also where who has deleted it goes
+ * meanwhile. */
+static void test_long_queue_is_deleted(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+    size_t before;
+
+    (void)state;
+    store_bench_open_two(&bench);
+    store_asks(&bench.clients[1], "01" K V);
+    before = ko_table_used(bench.service.table);
+    for (int goes = 0; goes < 2; goes++) {
+        for (int i = 0; i < KEYS; i++)
+            assert_int_equal(ko_table_queue_push(bench.service.table, (kolo_bytes){"/x", 2},
+                                                 (kolo_bytes){"v", 1}),
+                             KOLO_OK);
+        say_byte(busy, 8);
+        assert_int_equal(ko_list_put(&busy->in, (kolo_bytes){"/x", 2}), KOLO_OK);
+        assert_int_equal(ko_session_run(busy), KOLO_OK);
+        assert_true(busy->has_more);
+        store_asks(&bench.clients[1], "10" X);
+        store_gets(&bench.clients[1], EMPTY);
+        if (goes) {
+            assert_false(ko_session_close_some(busy));
+            ko_session_close(busy);
+            ko_session_open(busy, &bench.service, NULL);
+        } else {
+            take_turns(busy, &bench.clients[1]);
+            store_gets(busy, ONE);
+        }
+        assert_int_equal(ko_table_used(bench.service.table), before);
+    }
+    store_bench_close(&bench);
+}
+
 static void test_long_multi_set(void **state)
 {
     struct store_bench bench;
@@ -294,6 +330,27 @@ static void test_long_wait(void **state)
     store_gets(busy, "");
     for (int i = KEYS / 2; i < KEYS; i++)
         set(&bench, i);
+    store_gets(busy, "00");
+    store_bench_close(&bench);
+}
+
+/* A key that is waited for very often in one message is not woken as often when it comes. */
+static void test_wait_for_one_key_often(void **state)
+{
+    struct store_bench bench;
+    struct ko_session *busy = &bench.clients[0];
+
+    (void)state;
+    store_bench_open_two(&bench);
+    say_byte(busy, 6);
+    say_number(busy, KEYS);
+    for (int i = 0; i < KEYS; i++)
+        say_key(busy, i % 2);
+    take_turns(busy, &bench.clients[1]);
+    assert_int_equal(busy->waiter.nmissing, 2);
+    set(&bench, 0);
+    store_gets(busy, "");
+    set(&bench, 1);
     store_gets(busy, "00");
     store_bench_close(&bench);
 }
@@ -432,6 +489,38 @@ static void test_long_list(void **state)
     store_bench_close(&bench);
 }
 
+static int count_key(void *context, kolo_bytes key)
+{
+    (void)key;
+    ++*(int *)context;
+    return KOLO_OK;
+}
+
+/* The table grows by a bucket at a time: no key is lost at any of its sizes, and each is visited
+ * once. */
+static void test_table_grows(void **state)
+{
+    struct store_bench bench;
+    size_t place = 0;
+    int n = 0, err;
+
+    (void)state;
+    store_bench_open(&bench);
+    for (int i = 0; i < 3 * KEYS; i++) {
+        set(&bench, i);
+        assert_true(has(&bench, i) && has(&bench, i / 2) && has(&bench, i - i % 64));
+    }
+    for (int i = 0; i < 3 * KEYS; i++)
+        assert_true(has(&bench, i));
+    assert_false(has(&bench, 3 * KEYS));
+    do
+        err = ko_table_visit(bench.service.table, &place, count_key, &n);
+    while (err == KO_AGAIN);
+    assert_int_equal(err, KOLO_OK);
+    assert_int_equal(n, 3 * KEYS);
+    store_bench_close(&bench);
+}
+
 /* One that goes before its list is whole leaves nothing behind. */
 static void test_long_list_ends(void **state)
 {
@@ -482,13 +571,16 @@ int main(void)
         cmocka_unit_test(test_large_set),
         cmocka_unit_test(test_large_append),
         cmocka_unit_test(test_large_append_ends),
+        cmocka_unit_test(test_long_queue_is_deleted),
         cmocka_unit_test(test_long_multi_set),
         cmocka_unit_test(test_long_check),
         cmocka_unit_test(test_long_wait),
+        cmocka_unit_test(test_wait_for_one_key_often),
         cmocka_unit_test(test_wait_is_over_before_it_begins),
         cmocka_unit_test(test_long_wait_ends),
         cmocka_unit_test(test_long_multi_get),
         cmocka_unit_test(test_long_list),
+        cmocka_unit_test(test_table_grows),
         cmocka_unit_test(test_long_list_ends),
         STORE_SERVED(test_sends_much_and_goes),
     };

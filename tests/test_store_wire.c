@@ -28,6 +28,7 @@ static const struct step modern[] = {
     {"01" K V, ""},
     {"06" ONE K, "00"},
     {"03" K, V},
+    {"03" X, EMPTY}, /* get of an absent key, which a client of PyTorch has waited for before */
     {"04" N "f9ffffffffffffff", "f9ffffffffffffff"},
     {"03" N, "0200000000000000 2d37"}, /* a number is decimal text */
     {"02" K V W, W},

@@ -555,7 +555,10 @@ int main(int argc, char **argv)
                    {"honest p99 / quiet p99: sets of 131072 keys", be_multi_set, false},
                    {"honest p99 / quiet p99: checks of 131072 keys", be_check, false},
                    {"honest p99 / quiet p99: waits for 131072 keys", be_wait, false},
-                   {"honest p99 / quiet p99: lists of 131072 keys", be_list, false}};
+                   {"honest p99 / quiet p99: lists of 131072 keys", be_list, false},
+                   {"honest p99 / quiet p99: watched appends to 4 MiB", be_watched_appends, false},
+                   {"honest p99 / quiet p99: 131072 watches that end", be_watchers_that_go, false},
+                   {"honest p99 / quiet p99: queues that are deleted", be_queue_deletes, false}};
     const struct wish wish = read_wish(argc, argv);
 
     check(!ko_guard_read_for_store(&guard), "the token");

@@ -158,6 +158,102 @@ static void be_list(int port)
     flood(port, bytes, (size_t)(at - bytes) + LISTED);
 }
 
+/* Two connections of a client of 1.13: the first one says nothing, the second one watches. */
+static int enter_watching(int port, const char *name)
+{
+    char bytes[64], heard;
+    int fd;
+
+    enter(port);
+    nap_ms(20); /* the server may see the one before the other */
+    fd = enter(port);
+    bytes[0] = 7;
+    check(send(fd, bytes, (size_t)(put_key(bytes + 1, name, 0) - bytes), MSG_NOSIGNAL) > 0 &&
+              recv(fd, &heard, 1, 0) == 1,
+          "a watch");
+    return fd;
+}
+
+static void hear(int fd, size_t nbytes)
+{
+    char heard[65536];
+    ssize_t n;
+
+    for (; nbytes > 0; nbytes -= (size_t)n) {
+        n = recv(fd, heard, nbytes < sizeof heard ? nbytes : sizeof heard, 0);
+        check(n > 0, "an update");
+    }
+}
+
+/* A large value that is watched, and bytes one by one behind it: each is told with what was before
+ * and is, and read before the next. */
+static void be_watched_appends(int port)
+{
+    const int watcher = enter_watching(port, "u");
+    const int writer = enter(port);
+    char *bytes = new_flood();
+    char one[64], *at = put_large(bytes, 1, "u");
+    size_t length = LARGE;
+
+    check(send(writer, HELLO, sizeof HELLO - 1, 0) > 0, "a writer");
+    for (size_t sent = 0, nbytes = (size_t)(at - bytes); sent < nbytes;)
+        sent += (size_t)send(writer, bytes + sent, nbytes - sent, MSG_NOSIGNAL);
+    hear(watcher, 25 + KEY_NBYTES + length);
+    at = one;
+    *at++ = 9;
+    at = put_u64(put_key(at, "u", 0), 1);
+    *at++ = 'y';
+    for (; length < 2 * LARGE - 1; length++) {
+        check(send(writer, one, (size_t)(at - one), MSG_NOSIGNAL) > 0, "an append");
+        hear(watcher, 25 + KEY_NBYTES + 2 * length + 1);
+    }
+}
+
+/* Ever new clients that watch very many keys and go. */
+static void be_watchers_that_go(int port)
+{
+    char *bytes = new_flood();
+    char *at = bytes;
+
+    for (size_t i = 0; i < LISTED; i++) {
+        *at++ = 7;
+        at = put_key(at, "v", i);
+    }
+    for (;;) {
+        const int fd = enter_watching(port, "v");
+        size_t nsent = 0, nheard = 0;
+        const size_t nbytes = (size_t)(at - bytes);
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN | POLLOUT};
+        char heard[65536];
+        ssize_t n;
+
+        while (nheard < LISTED && poll(&poll_fd, 1, -1) > 0) {
+            n = recv(fd, heard, sizeof heard, MSG_DONTWAIT);
+            nheard += n > 0 ? (size_t)n : 0;
+            n = nsent < nbytes ? send(fd, bytes + nsent, nbytes - nsent, MSG_DONTWAIT) : 0;
+            nsent += n > 0 ? (size_t)n : 0;
+            poll_fd.events = nsent < nbytes ? POLLIN | POLLOUT : POLLIN;
+        }
+        close(fd);
+    }
+}
+
+/* A queue of very many values, deleted. */
+static void be_queue_deletes(int port)
+{
+    char *bytes = new_flood();
+    char *at = bytes;
+
+    for (size_t i = 0; i < 8 * LISTED; i++) {
+        *at++ = 14;
+        at = put_u64(put_key(at, "d", 0), 1);
+        *at++ = 'x';
+    }
+    *at++ = 8;
+    at = put_key(at, "d", 0);
+    flood(port, bytes, (size_t)(at - bytes));
+}
+
 /* For keys that never come, taken back each time. */
 static void be_wait(int port)
 {
