@@ -166,6 +166,26 @@ static int fail_missing(struct ko_client *client, const struct ko_request *reque
     return err;
 }
 
+/* Of a server that says nothing of a wait that is taken back either: it is not the keys. */
+static int fail_silent(struct ko_client *client, const struct ko_request *request,
+                       const ko_deadline *deadline)
+{
+    char key[KO_STORE_KEY_TEXT];
+    char more[48] = "";
+
+    ko_client_disconnect(client);
+    if (ko_client_is_stopped(client))
+        return ko_client_fail_stopped(client);
+    ko_store_key_text(request->keys[0], key);
+    if (request->nkeys > 1)
+        snprintf(more, sizeof more, " and %zu more", request->nkeys - 1);
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "%s does not answer: waited %d ms for \"%s\"%s (%s is the limit), and %d ms for "
+                   "it to say that this wait has ended; has its process been stopped?",
+                   client->where, deadline->timeout_ms, key, more, ko_deadline_source(deadline),
+                   GRACE_MS);
+}
+
 /* Sends a WAIT or a BARRIER and waits for its answer; KO_AGAIN if the deadline has passed. */
 static int wait_long(struct ko_client *client, const struct ko_request *request,
                      const ko_deadline *deadline)
@@ -191,6 +211,8 @@ static int wait_long(struct ko_client *client, const struct ko_request *request,
         return KO_AGAIN;
     }
     err = cancel_wait(client, &came);
+    if (err == KOLO_E_TIMEOUT)
+        return fail_silent(client, request, deadline);
     if (err)
         return fail_request(client, request, err);
     return came ? KOLO_OK : KO_AGAIN;

@@ -69,6 +69,7 @@ static void test_server_is_killed(void **state)
 
 static void test_server_is_frozen(void **state)
 {
+    static const char *const keys[] = {"a", "n", "c"};
     kolo_store *store;
     int port = 0;
     pid_t child = store_start_process(&port, 0);
@@ -81,6 +82,15 @@ static void test_server_is_frozen(void **state)
     kolo_store_set_timeout(store, 50);
     assert_int_equal(kolo_store_add(store, "n", 5, &sum), KOLO_E_TIMEOUT);
     assert_non_null(strstr(kolo_last_error(), "\"n\""));
+    kill(child, SIGCONT);
+    kolo_store_set_timeout(store, 30000);
+    assert_int_equal(kolo_store_set(store, "n", text("0")), KOLO_OK);
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+    assert_int_equal(kolo_store_wait(store, keys, 3, 50), KOLO_E_TIMEOUT);
+    assert_non_null(
+        strstr(kolo_last_error(), " does not answer: waited 50 ms for \"a\" and 2 more "));
+    assert_null(strstr(kolo_last_error(), "timed out after"));
     kill(child, SIGCONT);
     kolo_store_set_timeout(store, 30000);
     assert_int_equal(kolo_store_set(store, "n", text("1")), KOLO_OK); /* in step: not the add's */
