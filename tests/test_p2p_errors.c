@@ -277,15 +277,19 @@ static void the_deadline_names_the_peer(void **state)
 static int ask_for_another(kolo_group *group, int n, const char *text)
 {
     const int rank = kolo_group_rank(group), last = kolo_group_size(group) - 1;
+    kolo_message message;
     unsigned char byte;
-    int err, failed = 0;
+    int found, err, failed = 0;
 
-    if (kolo_group_set_timeout(group, rank ? 20000 : 500))
-        return ranks_fail("set_timeout");
     for (int i = 0; i < n && rank == 1; i++)
         failed |= letter_post(group, 64 + (size_t)i, 1, 0, 4 + i);
     if (n < 0 && rank == last)
         failed |= letter_post(group, 64, 1, 0, 3);
+    if (rank == 0) /* it has come by then */
+        failed |= kolo_probe(group, n < 0 ? last : 1, n < 0 ? 3 : 3 + n, -1, &found, &message) ||
+                  kolo_group_set_timeout(group, 500);
+    if (failed)
+        return ranks_fail("before");
     err = kolo_recv(group, &byte, 1, KOLO_UINT8, rank ? 0 : 1, rank ? KOLO_ANY_TAG : 3);
     return failed |
            ranks_expect(err, KOLO_E_TIMEOUT,
