@@ -162,46 +162,64 @@ static void aborting_is_told_whoever_is_about_to_leave(void **state)
 
 /* ---- a rank that has ended ------------------------------------------------------------------- */
 
+/* What the processes of a test share. */
+static struct {
+    atomic_int npassed;             /* ranks that are through the barrier */
+    atomic_bool has_ended, is_late; /* rank 0; it lived as long as rank 2 would wait */
+} * shared;
+
+/* Not before the others have ended the last call too: who dies while they are in it is lost there.
+ */
 static int end_behind_the_last_call(kolo_group *group, void *argument)
 {
+    const int rank = kolo_group_rank(group);
+
     (void)argument;
     if (kolo_barrier(group))
         return ranks_fail("barrier");
-    if (kolo_group_rank(group) == 1)
+    atomic_fetch_add(&shared->npassed, 1);
+    while (rank == 1 && atomic_load(&shared->npassed) < kolo_group_size(group))
+        ranks_nap_ms(1);
+    if (rank == 1)
         raise(SIGKILL);
     return 0;
+}
+
+static int run_with_a_death(ranks_body body)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    letters_set("shm", false);
+    return ranks_run(&ranks, body, NULL);
 }
 
 /* Nobody had to do with it any more, and rank 0, which serves the store, does not wait for it. */
 static void the_dead_are_not_waited_for(void **state)
 {
-    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
     const int64_t began_ns = ko_now_ns();
 
     (void)state;
-    letters_set("shm", false);
-    assert_int_equal(ranks_run(&ranks, end_behind_the_last_call, NULL), 0);
+    assert_int_equal(run_with_a_death(end_behind_the_last_call), 0);
     assert_true(ko_now_ns() - began_ns < RANKS_SOON_MS * INT64_C(1000000));
+    munmap(shared, sizeof *shared);
 }
 
 /* Rank 1 dies, rank 2 frees its group and lives on for as long as rank 0 does. */
-static struct {
-    atomic_bool has_ended, is_late; /* rank 0; it lived as long as rank 2 would wait */
-} * rank_0;
-
 static void end_rank_0(void)
 {
-    atomic_store(&rank_0->has_ended, true);
+    atomic_store(&shared->has_ended, true);
 }
 
 static void await_rank_0(void)
 {
     const ko_deadline late = ko_deadline_in(RANKS_SOON_MS);
 
-    while (!atomic_load(&rank_0->has_ended) && !ko_deadline_passed(&late))
+    while (!atomic_load(&shared->has_ended) && !ko_deadline_passed(&late))
         ranks_nap_ms(5);
-    if (!atomic_load(&rank_0->has_ended))
-        atomic_store(&rank_0->is_late, true);
+    if (!atomic_load(&shared->has_ended))
+        atomic_store(&shared->is_late, true);
 }
 
 static int outlive_rank_0(kolo_group *group, void *argument)
@@ -215,15 +233,10 @@ static int outlive_rank_0(kolo_group *group, void *argument)
 
 static void the_dead_are_told_from_those_who_left(void **state)
 {
-    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
-
     (void)state;
-    rank_0 = mmap(NULL, sizeof *rank_0, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(rank_0, MAP_FAILED);
-    letters_set("shm", false);
-    assert_int_equal(ranks_run(&ranks, outlive_rank_0, NULL), 0);
-    assert_false(atomic_load(&rank_0->is_late));
-    munmap(rank_0, sizeof *rank_0);
+    assert_int_equal(run_with_a_death(outlive_rank_0), 0);
+    assert_false(atomic_load(&shared->is_late));
+    munmap(shared, sizeof *shared);
 }
 
 /* Ranks 1 and 3 take their time. */
