@@ -39,7 +39,8 @@
  * recv_send(v, from, to, part)
  *     recv, and passes it on.
  * recv_add(v, from, buffer, mine, target, part)
- *     target[part] = received op buffer[mine].
+ *     target[part] = received and buffer[mine] reduced, the lower rank's first: of two NaNs the
+ *     first may be the result, and two that exchange what they have are to have the same bits.
  * recv_reduce(v, from, buffer, mine, part)
  *     The same into OUT, and with it the result is complete (AVG divides) and final.
  * recv_reduce_send(v, from, to, buffer, mine)

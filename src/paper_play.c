@@ -161,13 +161,15 @@ static int reduce(struct ko_paper_board *board, int rank, const struct ko_paper_
     return KOLO_OK;
 }
 
-static int reduce_all(struct ko_paper_board *board, int rank, const struct ko_paper_value *mine,
-                      struct ko_paper_message *message)
+static int reduce_all(struct ko_paper_board *board, int rank, bool is_own_first,
+                      const struct ko_paper_value *mine, struct ko_paper_message *message)
 {
+    struct ko_paper_value *theirs = message->values;
     int err = KOLO_OK;
 
     for (size_t i = 0; i < message->count && !err; i++)
-        err = reduce(board, rank, &message->values[i], &mine[i], &message->values[i]);
+        err = reduce(board, rank, is_own_first ? &mine[i] : &theirs[i],
+                     is_own_first ? &theirs[i] : &mine[i], &theirs[i]);
     return err;
 }
 
@@ -218,7 +220,7 @@ static int play_recv_reduce(struct ko_paper_board *board, int rank,
     if (!err && action->mine.count != action->part.count)
         err = ko_paper_wrong(board, rank, "the two parts differ in length");
     if (!err)
-        err = reduce_all(board, rank, mine, message);
+        err = reduce_all(board, rank, rank < action->from, mine, message);
     if (err)
         return err;
     if (action->is_complete)
@@ -239,7 +241,7 @@ static int play_recv_reduce_send(struct ko_paper_board *board, int rank,
     if (!err)
         err = room(board, rank, action->to, &place);
     if (!err)
-        err = reduce_all(board, rank, mine, message);
+        err = reduce_all(board, rank, false, mine, message);
     if (err)
         return err;
     memcpy(place->values, message->values, message->count * sizeof *mine);

@@ -13,7 +13,7 @@
 /* What one element holds: the reduction of element `index` of the inputs of `ranks`. */
 struct ko_paper_value {
     uint64_t ranks; /* a bit for each contribution; 0: nothing was written here */
-    uint64_t shape; /* the same for the same order of reduction, up to swapping two operands */
+    uint64_t shape; /* the same for the same reductions, of the same operands in the same order */
     uint32_t index;
     bool is_final; /* AVG has divided */
 };
@@ -26,7 +26,7 @@ static inline uint64_t ko_paper_leaf(int rank)
 
 static inline uint64_t ko_paper_join(uint64_t a, uint64_t b)
 {
-    const uint64_t mixed = (a + b) * 0xff51afd7ed558ccdU;
+    const uint64_t mixed = (3 * a + b) * 0xff51afd7ed558ccdU;
 
     return mixed ^ mixed >> 31;
 }

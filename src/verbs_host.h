@@ -142,11 +142,13 @@ KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine,
                     struct ko_part part)
 {
     struct ko_link *link = link_to(v, from);
+    const void *own = at(v, buffer, mine);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
 
     if (!theirs)
         return;
-    v->reduction->step(at(v, target, part), theirs, at(v, buffer, mine), part.count);
+    v->reduction->step(at(v, target, part), v->rank < from ? own : theirs,
+                       v->rank < from ? theirs : own, part.count);
     release(link);
 }
 
@@ -211,7 +213,7 @@ static inline __attribute__((always_inline)) void complete_with(verbs *v, int fr
 KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
                        struct ko_part part)
 {
-    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming, false);
+    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming, v->rank < from);
 }
 
 enum { SUM_BYTES = 8 << 10 }; /* in the nearest cache, beside what is read */
@@ -254,7 +256,7 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
 
 KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, struct ko_part part)
 {
-    complete_with(v, from, at(v, buffer, part), part, false, false);
+    complete_with(v, from, at(v, buffer, part), part, false, v->rank < from);
     send(v, to, OUT, part);
 }
 

@@ -317,7 +317,18 @@ static void few_slices_among_processes(void **state)
 
 enum { RANDOM_BYTES = 2048 };
 
-/* Any finite floats: the exponent's middle bits vary. */
+/* Of which one element of seven has a NaN of each rank: of two, an addition gives one back. */
+enum { NAN_OF = 7 };
+
+/* The bytes of one element, which are any: makes it a quiet NaN, in every format. */
+static void make_nan(unsigned char *element, size_t size)
+{
+    element[size - 1] |= 0x7f;
+    if (size > 1)
+        element[size - 2] |= 0xf8;
+}
+
+/* Any floats: of finite ones the exponent's middle bits vary, of NaNs sign and payload. */
 static void fill_randomly(kolo_dtype dtype, int rank, unsigned char *to)
 {
     const size_t size = kolo_dtype_size(dtype);
@@ -329,6 +340,8 @@ static void fill_randomly(kolo_dtype dtype, int rank, unsigned char *to)
         if (i % size == size - 1) /* the highest byte: sign, and an exponent near 1 */
             to[i] = (unsigned char)((to[i] & 0x80) | 0x3c);
     }
+    for (size_t i = 0; i < RANDOM_BYTES / size; i += NAN_OF)
+        make_nan(to + i * size, size);
 }
 
 static int compare_bits(kolo_group *group, kolo_dtype dtype, kolo_op op)
