@@ -68,6 +68,19 @@ static int check_place(const struct ko_call *call, const char *which, const void
                    ko_call_name(call), which, kolo_dtype_name(dtype), width);
 }
 
+/* One that does not say has failed, and with it the group, since the others wait for this call. */
+static int look(kolo_group *group, const struct ko_call *call, const void *buffer, bool *is_there)
+{
+    char text[KO_ERROR_TEXT];
+    int err = ko_gpu_holds(group->gpu, buffer, is_there);
+
+    if (!err)
+        return KOLO_OK;
+    snprintf(text, sizeof text, "%s on rank %d: %.400s", ko_call_name(call), group->rank,
+             kolo_last_error());
+    return ko_group_fail(group, err, text);
+}
+
 static int count_arrays(kolo_group *group, const struct ko_call *call, size_t *ngpu, size_t *nhost)
 {
     const void *array;
@@ -75,10 +88,11 @@ static int count_arrays(kolo_group *group, const struct ko_call *call, size_t *n
     int err = KOLO_OK;
 
     for (size_t i = 0; (array = ko_epilogue_array(call->epilogue, i, &dtype)) && !err; i++) {
-        const bool is_there = ko_gpu_holds(group->gpu, array);
+        bool is_there;
 
+        err = look(group, call, array, &is_there);
         *(is_there ? ngpu : nhost) += 1;
-        if (is_there)
+        if (!err && is_there)
             err = check_place(call, "one of its arrays", array, dtype);
     }
     return err;
@@ -91,14 +105,14 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
     const void *buffer = is_out ? call->out : call->in;
     const char *which = is_out ? "out" : "in";
     char why[KO_ERROR_TEXT];
+    bool is_there;
+    int err = nbytes ? look(group, call, buffer, &is_there) : KOLO_OK;
 
-    if (!nbytes)
+    if (err || !nbytes)
+        return err;
+    *(is_there ? ngpu : nhost) += 1;
+    if (!is_there)
         return KOLO_OK;
-    if (!ko_gpu_holds(group->gpu, buffer)) {
-        *nhost += 1;
-        return KOLO_OK;
-    }
-    *ngpu += 1;
     if (!ko_gpu_check_length(group->gpu, buffer, nbytes))
         return check_place(call, which, buffer,
                            is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);

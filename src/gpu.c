@@ -227,16 +227,21 @@ const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)
 
 /* ---- copies, reductions ---------------------------------------------------------------------- */
 
-bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer)
+int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does)
 {
     unsigned type = KO_CU_MEMORY_HOST;
+    ko_cu_result result;
+    int err = buffer ? ko_gpu_enter(gpu) : KOLO_OK;
 
-    if (!buffer || ko_gpu_enter(gpu))
-        return false;
-    if (gpu->cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, address(buffer)))
-        type = KO_CU_MEMORY_HOST; /* memory that the driver does not know */
+    *does = false;
+    if (err || !buffer)
+        return err;
+    result = gpu->cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, address(buffer));
     ko_gpu_leave(gpu);
-    return type == KO_CU_MEMORY_DEVICE;
+    if (result == KO_CU_INVALID_VALUE) /* memory that the driver does not know */
+        return KOLO_OK;
+    *does = !result && type == KO_CU_MEMORY_DEVICE;
+    return ko_cuda_check(gpu->cuda, result, "the GPU does not say whether a buffer is its memory");
 }
 
 uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t most,

@@ -41,8 +41,9 @@ int ko_gpu_follow(struct ko_gpu *gpu, void *stream);
  * the GPU stands still, or the group has failed, the memory is left to it. NULL is allowed. */
 void ko_gpu_close(struct ko_gpu *gpu);
 
-/* True for memory on a GPU. */
-bool ko_gpu_holds(struct ko_gpu *gpu, const void *buffer);
+/* Whether it is memory on a GPU. A GPU that has failed does not say, and that is its error: what
+ * lies on it is nothing for the processor to touch. */
+int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does);
 
 /* Whether such memory goes on for nbytes: what a copy or a kernel finds out would end the context
  * and all that the process has there. KOLO_E_INVALID with how far it goes; KOLO_OK where the driver

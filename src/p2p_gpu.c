@@ -32,9 +32,10 @@ static size_t place_for(const kolo_p2p *op)
     return (ko_p2p_bytes(op) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static bool is_on_gpu(kolo_group *group, const kolo_p2p *op)
+static int look(kolo_group *group, const kolo_p2p *op, bool *is_on_gpu)
 {
-    return op->count && ko_gpu_holds(group->gpu, op->buffer);
+    *is_on_gpu = false;
+    return op->count ? ko_gpu_holds(group->gpu, op->buffer, is_on_gpu) : KOLO_OK;
 }
 
 static void free_stages(struct ko_p2p_stages *stages)
@@ -86,14 +87,16 @@ static void end_places(const struct ko_p2p_stages *stages, bool is_taken)
     }
 }
 
-/* Once there is a mark: how each message goes. Returns the bytes of host memory that it takes. */
-static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
+/* Once there is a mark: how each message goes, and with how many more bytes of host memory. */
+static int choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i, size_t *nbytes)
 {
     struct stage *stage = &stages->stages[i];
+    bool is_on_gpu;
+    int err = look(stages->group, op, &is_on_gpu);
 
     stages->ops[i] = *op;
-    if (!is_on_gpu(stages->group, op))
-        return 0;
+    if (err || !is_on_gpu)
+        return err;
     stage->gpu = op->buffer;
     stage->asked = op->message;
     stage->placed.buffer = op->buffer;
@@ -103,16 +106,21 @@ static size_t choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
         stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, ko_p2p_bytes(op));
     if (!op->is_send)
         stages->ops[i].message = &stage->message;
-    return op->is_send && (stage->is_placed || stage->held) ? 0 : place_for(op);
+    if (!op->is_send || (!stage->is_placed && !stage->held))
+        *nbytes += place_for(op);
+    return KOLO_OK;
 }
 
 static int lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
 {
     size_t nbytes = 0;
     unsigned char *at;
+    int err = KOLO_OK;
 
-    for (size_t i = 0; i < stages->n; i++)
-        nbytes += choose(stages, &ops[i], i);
+    for (size_t i = 0; i < stages->n && !err; i++)
+        err = choose(stages, &ops[i], i, &nbytes);
+    if (err)
+        return err;
     stages->memory = at = ko_alloc_unset(nbytes, "messages of a GPU's");
     if (!at)
         return KOLO_E_NOMEM;
@@ -180,13 +188,14 @@ static bool sends_from_gpu(const struct ko_p2p_stages *stages)
 
 int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_p2p_sight *sight)
 {
-    bool is_empty = true;
+    bool is_empty = true, is_on_gpu;
     int err = KOLO_OK;
 
     *sight = (struct ko_p2p_sight){.is_on_gpu = false};
     for (size_t i = 0; i < nops && !err; i++) {
         is_empty &= !ops[i].count;
-        if (!is_on_gpu(group, &ops[i]))
+        err = look(group, &ops[i], &is_on_gpu);
+        if (err || !is_on_gpu)
             continue;
         sight->is_on_gpu = true;
         err = ko_gpu_check_length(group->gpu, ops[i].buffer, ko_p2p_bytes(&ops[i]));

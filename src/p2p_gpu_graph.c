@@ -33,6 +33,20 @@ static int refuse(const char *why)
     return ko_fail(KOLO_E_UNSUPPORTED, "messages cannot be captured for a graph: %s", why);
 }
 
+static int find_any_on_host(kolo_group *group, const kolo_p2p *ops, size_t nops, bool *is_any)
+{
+    bool is_on_gpu;
+    int err = KOLO_OK;
+
+    *is_any = false;
+    for (size_t i = 0; i < nops && !err; i++)
+        if (ops[i].count) {
+            err = ko_gpu_holds(group->gpu, ops[i].buffer, &is_on_gpu);
+            *is_any |= !is_on_gpu;
+        }
+    return err;
+}
+
 /* Whether each of a call's messages to a rank has words of its own. */
 static bool are_too_many(const kolo_p2p *ops, size_t nops)
 {
@@ -46,13 +60,18 @@ static bool are_too_many(const kolo_p2p *ops, size_t nops)
 
 static int check(kolo_group *group, const kolo_p2p *ops, size_t nops)
 {
+    bool is_any_on_host;
+    int err;
+
     if (!atomic_load(&group->places))
         return refuse("the ranks do not reach each other's GPU memory");
     if (group->hosts->n > 1)
         return refuse("the group has ranks on several hosts");
-    for (size_t i = 0; i < nops; i++)
-        if (ops[i].count && !ko_gpu_holds(group->gpu, ops[i].buffer))
-            return refuse("some of a batch are in host memory");
+    err = find_any_on_host(group, ops, nops, &is_any_on_host);
+    if (err)
+        return err;
+    if (is_any_on_host)
+        return refuse("some of a batch are in host memory");
     return are_too_many(ops, nops) ? refuse("more than 64 of a batch go to one rank") : KOLO_OK;
 }
 

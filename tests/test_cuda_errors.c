@@ -461,6 +461,43 @@ static int break_down(kolo_group *group, void *unused)
     return failed ? failed : fail_as(&side, COUNT, KOLO_E_SYSTEM, "all_reduce on rank 1: a ");
 }
 
+/* A fault of the user's own, as of a kernel of his: the driver answers nothing from then on, not
+ * even whose memory a buffer is. */
+static int ask_in_vain(kolo_group *group, const char *broken, const char *error)
+{
+    const int rank = kolo_group_rank(group);
+    struct side side;
+    int failed = enter(group, &side), err;
+
+    if (failed || reduce(&side, COUNT, NULL) || ranks_let_be_last(group, 1))
+        return ranks_fail("the call before");
+    if (rank == 1) {
+        setenv("FAKECUDA_BREAK", broken, 1);
+        err = kolo_send(group, (void *)(uintptr_t)side.memory, COUNT, KOLO_INT32, 0, 0);
+        failed = ranks_expect(err, KOLO_E_SYSTEM, error);
+    }
+    if (!failed && reduce(&side, COUNT, NULL) != KOLO_E_SYSTEM)
+        failed = ranks_fail("a call of a GPU that has failed");
+    if (!failed && !(strstr(kolo_last_error(), "all_reduce on rank 1: the GPU") &&
+                     strstr(kolo_last_error(), error)))
+        failed = ranks_fail("%s", kolo_last_error());
+    unsetenv("FAKECUDA_BREAK");
+    return failed;
+}
+
+static int ask_after_fault(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return ask_in_vain(group, "cuPointerGetAttribute=719,cuStreamQuery=719,cuLaunchKernel=719",
+                       "719");
+}
+
+static int ask_after_end(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return ask_in_vain(group, "cuCtxPushCurrent=201", "201");
+}
+
 /* A work that nobody waits for, in a stream that stands still: the group ends nevertheless. */
 static int leave_it_standing(kolo_group *group, void *unused)
 {
@@ -484,6 +521,8 @@ static void broken_gpus(void **state)
 {
     (void)state;
     run(break_down, 0);
+    run(ask_after_fault, 0);
+    run(ask_after_end, 0);
     run(leave_it_standing, 0);
 }
 

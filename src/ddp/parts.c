@@ -33,34 +33,43 @@ static char *part_of(const kolo_param *param, enum ko_param_part part)
     return part == KO_PART_DATA ? param->data : param->grad;
 }
 
-int ko_parts_check(struct ko_gpu *gpu, const kolo_param *param)
+static int check_part(struct ko_gpu *gpu, const kolo_param *param, enum ko_param_part part)
 {
     static const char *const names[KO_NPARTS] = {"data", "grad", "states[0]", "states[1]"};
+    const char *at = part_of(param, part);
     char why[KO_ERROR_TEXT];
+    bool is_on_gpu;
+    int err = ko_gpu_holds(gpu, at, &is_on_gpu);
 
-    for (int part = 0; part < KO_NPARTS && param->count; part++) {
-        const char *at = part_of(param, (enum ko_param_part)part);
-
-        if (!ko_gpu_holds(gpu, at) || !ko_gpu_check_length(gpu, at, ko_param_bytes(param)))
-            continue;
-        snprintf(why, sizeof why, "%s", kolo_last_error());
-        return ko_fail(KOLO_E_INVALID, "ddp: %s of parameter %s is too short: %s", names[part],
-                       param->name, why);
-    }
-    return KOLO_OK;
+    if (err || !is_on_gpu || !ko_gpu_check_length(gpu, at, ko_param_bytes(param)))
+        return err;
+    snprintf(why, sizeof why, "%s", kolo_last_error());
+    return ko_fail(KOLO_E_INVALID, "ddp: %s of parameter %s is too short: %s", names[part],
+                   param->name, why);
 }
 
-bool ko_parts_any_on_gpu(struct ko_gpu *gpu, const kolo_param *params,
-                         const struct ko_bucket *bucket)
+int ko_parts_check(struct ko_gpu *gpu, const kolo_param *param)
 {
+    int err = KOLO_OK;
+
+    for (int part = 0; part < KO_NPARTS && param->count && !err; part++)
+        err = check_part(gpu, param, (enum ko_param_part)part);
+    return err;
+}
+
+int ko_parts_any_on_gpu(struct ko_gpu *gpu, const kolo_param *params,
+                        const struct ko_bucket *bucket, bool *is_any)
+{
+    int err = KOLO_OK;
+
+    *is_any = false;
     for (size_t m = 0; m < bucket->nmembers; m++) {
         const kolo_param *param = &params[bucket->members[m]];
 
-        for (int part = 0; part < KO_NPARTS && param->count; part++)
-            if (ko_gpu_holds(gpu, part_of(param, (enum ko_param_part)part)))
-                return true;
+        for (int part = 0; part < KO_NPARTS && param->count && !*is_any && !err; part++)
+            err = ko_gpu_holds(gpu, part_of(param, (enum ko_param_part)part), is_any);
     }
-    return false;
+    return err;
 }
 
 bool ko_parts_exist(const kolo_param *params, const struct ko_bucket *bucket,
@@ -72,8 +81,9 @@ bool ko_parts_exist(const kolo_param *params, const struct ko_bucket *bucket,
     return false;
 }
 
-char *ko_parts_common(struct ko_gpu *gpu, const kolo_param *params, const struct ko_bucket *bucket,
-                      enum ko_param_part part)
+/* Wherever that is. */
+static char *find_common(const kolo_param *params, const struct ko_bucket *bucket,
+                         enum ko_param_part part)
 {
     char *begin = NULL, *end = NULL;
 
@@ -88,7 +98,18 @@ char *ko_parts_common(struct ko_gpu *gpu, const kolo_param *params, const struct
         begin = begin ? begin : at;
         end = at + ko_param_bytes(param);
     }
-    return gpu && !ko_gpu_holds(gpu, begin) ? NULL : begin;
+    return begin;
+}
+
+int ko_parts_common(struct ko_gpu *gpu, const kolo_param *params, const struct ko_bucket *bucket,
+                    enum ko_param_part part, char **common)
+{
+    char *begin = find_common(params, bucket, part);
+    bool is_there = true;
+    int err = gpu ? ko_gpu_holds(gpu, begin, &is_there) : KOLO_OK;
+
+    *common = is_there ? begin : NULL;
+    return err;
 }
 
 /* ---- memory ------------------------------------------------------------------------------ */

@@ -18,20 +18,21 @@ enum ko_param_part { KO_PART_DATA, KO_PART_GRAD, KO_PART_STATES, KO_NPARTS = KO_
 size_t ko_param_bytes(const kolo_param *param);
 size_t ko_bucket_bytes(const struct ko_bucket *bucket);
 
-/* KOLO_E_INVALID if one of its arrays is GPU memory that ends too early. */
+/* KOLO_E_INVALID if one of its arrays is GPU memory that ends too early. Here and below, errors are
+ * those of a GPU that does not say where an array lies. */
 int ko_parts_check(struct ko_gpu *gpu, const kolo_param *param);
 
 /* Whether any array of any member is in GPU memory. */
-bool ko_parts_any_on_gpu(struct ko_gpu *gpu, const kolo_param *params,
-                         const struct ko_bucket *bucket);
+int ko_parts_any_on_gpu(struct ko_gpu *gpu, const kolo_param *params,
+                        const struct ko_bucket *bucket, bool *is_any);
 
 /* Whether any member has the part. */
 bool ko_parts_exist(const kolo_param *params, const struct ko_bucket *bucket,
                     enum ko_param_part part);
 
 /* Where the parts of all members lie, if side by side in the bucket's order; else NULL. */
-char *ko_parts_common(struct ko_gpu *gpu, const kolo_param *params, const struct ko_bucket *bucket,
-                      enum ko_param_part part);
+int ko_parts_common(struct ko_gpu *gpu, const kolo_param *params, const struct ko_bucket *bucket,
+                    enum ko_param_part part, char **common);
 
 /* Memory for what is side by side. ko_parts_free: NULL is allowed. */
 int ko_parts_alloc(struct ko_gpu *gpu, size_t nbytes, char **memory);

@@ -40,16 +40,22 @@ static int check_param(const kolo_param *param, size_t index)
 }
 
 /* Whether gradients are in place, and, for steps, what else is side by side. */
-static void find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
-                        struct ko_pending *pending)
+static int find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *bucket,
+                       struct ko_pending *pending)
 {
     kolo_update *update = &pending->update;
+    char *arenas[KO_NPARTS] = {NULL};
+    int err = KOLO_OK;
 
-    pending->memory = ko_parts_common(pending->gpu, ddp->params, bucket, KO_PART_GRAD);
+    for (int part = 0; part < KO_NPARTS && !err; part++)
+        err = ko_parts_common(pending->gpu, ddp->params, bucket, (enum ko_param_part)part,
+                              &arenas[part]);
+    if (err)
+        return err;
+    pending->memory = arenas[KO_PART_GRAD];
     pending->in_place = pending->memory != NULL;
     update->grad = pending->memory;
-    update->param =
-        (float *)(void *)ko_parts_common(pending->gpu, ddp->params, bucket, KO_PART_DATA);
+    update->param = (float *)(void *)arenas[KO_PART_DATA];
     update->count = bucket->count;
     pending->in_arenas = pending->in_place && update->param;
     for (int s = 0; s < 2; s++) {
@@ -57,10 +63,10 @@ static void find_arenas(const struct kolo_ddp *ddp, const struct ko_bucket *buck
 
         if (!ko_parts_exist(ddp->params, bucket, part))
             continue;
-        update->states[s] =
-            (float *)(void *)ko_parts_common(pending->gpu, ddp->params, bucket, part);
+        update->states[s] = (float *)(void *)arenas[part];
         pending->in_arenas &= update->states[s] != NULL;
     }
+    return KOLO_OK;
 }
 
 int ko_ddp_check_copies(struct kolo_ddp *ddp, int err)
@@ -113,12 +119,17 @@ static int make_bucket(struct kolo_ddp *ddp, size_t b, size_t most[2])
     const struct ko_bucket *bucket = &ddp->plan.buckets[b];
     struct ko_pending *pending = &ddp->pending[b];
     const size_t nbytes = ko_bucket_bytes(bucket);
+    bool is_any_there = false;
+    int err = KOLO_OK;
 
-    if (ddp->gpu && ko_parts_any_on_gpu(ddp->gpu, ddp->params, bucket))
+    if (ddp->gpu)
+        err = ko_parts_any_on_gpu(ddp->gpu, ddp->params, bucket, &is_any_there);
+    if (is_any_there)
         pending->gpu = ddp->gpu;
-    find_arenas(ddp, bucket, pending);
-    if (ddp->is_alone)
-        return KOLO_OK;
+    if (!err)
+        err = find_arenas(ddp, bucket, pending);
+    if (err || ddp->is_alone)
+        return err;
     if (most[pending->gpu != NULL] < nbytes)
         most[pending->gpu != NULL] = nbytes;
     return pending->in_place ? KOLO_OK : ko_parts_alloc(pending->gpu, nbytes, &pending->memory);
@@ -147,11 +158,14 @@ static int broadcast_bucket(struct kolo_ddp *ddp, size_t b)
 {
     const struct ko_bucket *bucket = &ddp->plan.buckets[b];
     struct ko_gpu *gpu = ddp->pending[b].gpu;
-    char *common = ko_parts_common(gpu, ddp->params, bucket, KO_PART_DATA);
     char *scratch = ddp->scratch[gpu != NULL];
     bool is_root = kolo_group_rank(ddp->group) == 0;
-    int err = KOLO_OK;
+    char *common;
+    int err =
+        ko_ddp_check_copies(ddp, ko_parts_common(gpu, ddp->params, bucket, KO_PART_DATA, &common));
 
+    if (err)
+        return err;
     if (common)
         return kolo_broadcast(ddp->group, common, bucket->count, bucket->dtype, 0);
     if (is_root)

@@ -293,6 +293,10 @@ ko_cu_result double_context_current(ko_cu_context *context)
 
 ko_cu_result double_context_push(ko_cu_context context)
 {
+    ko_cu_result result = double_enter("cuCtxPushCurrent");
+
+    if (result)
+        return result;
     if (!context || mine.depth == MOST_DEPTH)
         return KO_CU_INVALID_CONTEXT;
     mine.stack[mine.depth++] = context;
