@@ -59,18 +59,24 @@ const struct ko_epilogue *ko_epilogue_keep(const struct ko_epilogue *epilogue, v
     return kept;
 }
 
-const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i, kolo_dtype *dtype)
+const void *ko_epilogue_array(const struct ko_call *call, size_t i, size_t *count,
+                              kolo_dtype *dtype)
 {
+    const struct ko_epilogue *epilogue = call->epilogue;
+    const size_t counts[] = {call->count, call->count, 1, 1, 1};
     const void *const own[] = {epilogue->states[0], epilogue->states[1], epilogue->step.factor_at,
                                epilogue->step.skip_at, epilogue->cast.factor_at};
     size_t n = 0;
 
     *dtype = KOLO_FLOAT32;
-    for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+        *count = counts[k];
         if (own[k] && n++ == i)
             return own[k];
+    }
     for (size_t t = 0; t < epilogue->ntensors; t++)
         if (epilogue->tensors[t].count) {
+            *count = epilogue->tensors[t].count;
             *dtype = epilogue->cast.from;
             if (n++ == i)
                 return epilogue->tensors[t].in;

@@ -49,9 +49,10 @@ void ko_call_set_epilogue(struct ko_call *call, const struct ko_epilogue *epilog
 size_t ko_epilogue_bytes(const struct ko_epilogue *epilogue);
 const struct ko_epilogue *ko_epilogue_keep(const struct ko_epilogue *epilogue, void *memory);
 
-/* The arrays that come besides the call's own, one after the other, and what they are of; NULL
- * behind the last. */
-const void *ko_epilogue_array(const struct ko_epilogue *epilogue, size_t i, kolo_dtype *dtype);
+/* The arrays that come besides the call's own, one after the other, of how many elements, and of
+ * what; NULL behind the last. */
+const void *ko_epilogue_array(const struct ko_call *call, size_t i, size_t *count,
+                              kolo_dtype *dtype);
 
 /* Whether float32 can travel as this. */
 int ko_wire_check(const char *name, kolo_dtype wire);

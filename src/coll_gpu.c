@@ -81,17 +81,39 @@ static int look(kolo_group *group, const struct ko_call *call, const void *buffe
     return ko_group_fail(group, err, text);
 }
 
+/* Of an array or buffer on the GPU. */
+static int check_length(kolo_group *group, const struct ko_call *call, const char *which,
+                        const void *at, size_t nbytes)
+{
+    char why[KO_ERROR_TEXT];
+
+    if (!ko_gpu_check_length(group->gpu, at, nbytes))
+        return KOLO_OK;
+    snprintf(why, sizeof why, "%s", kolo_last_error());
+    return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call), which, why);
+}
+
+static size_t bytes_of(size_t count, kolo_dtype dtype)
+{
+    size_t nbytes;
+
+    return __builtin_mul_overflow(count, kolo_dtype_size(dtype), &nbytes) ? SIZE_MAX : nbytes;
+}
+
 static int count_arrays(kolo_group *group, const struct ko_call *call, size_t *ngpu, size_t *nhost)
 {
     const void *array;
     kolo_dtype dtype;
+    size_t count;
     int err = KOLO_OK;
 
-    for (size_t i = 0; (array = ko_epilogue_array(call->epilogue, i, &dtype)) && !err; i++) {
+    for (size_t i = 0; (array = ko_epilogue_array(call, i, &count, &dtype)) && !err; i++) {
         bool is_there;
 
         err = look(group, call, array, &is_there);
         *(is_there ? ngpu : nhost) += 1;
+        if (!err && is_there)
+            err = check_length(group, call, "one of its arrays", array, bytes_of(count, dtype));
         if (!err && is_there)
             err = check_place(call, "one of its arrays", array, dtype);
     }
@@ -104,7 +126,6 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
 {
     const void *buffer = is_out ? call->out : call->in;
     const char *which = is_out ? "out" : "in";
-    char why[KO_ERROR_TEXT];
     bool is_there;
     int err = nbytes ? look(group, call, buffer, &is_there) : KOLO_OK;
 
@@ -113,11 +134,10 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
     *(is_there ? ngpu : nhost) += 1;
     if (!is_there)
         return KOLO_OK;
-    if (!ko_gpu_check_length(group->gpu, buffer, nbytes))
-        return check_place(call, which, buffer,
-                           is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
-    snprintf(why, sizeof why, "%s", kolo_last_error());
-    return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call), which, why);
+    err = check_length(group, call, which, buffer, nbytes);
+    return err ? err
+               : check_place(call, which, buffer,
+                             is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
 }
 
 /* A barrier is of the host's threads, or, as part of a graph, of streams. One that does not say

@@ -200,6 +200,35 @@ static int take_too_much(kolo_group *group, void *unused)
     return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is not") : 0;
 }
 
+/* So are states, and tensors to be unscaled, that are too short. */
+static int take_too_much_besides(kolo_group *group, void *unused)
+{
+    const kolo_step step = {.optimizer = KOLO_SGD, .number = 1, .rate = 0.1F, .momentum = 0.9F};
+    const kolo_cast cast = {.from = KOLO_FLOAT32, .to = KOLO_FLOAT32, .factor = 1};
+    kolo_update update = {.count = COUNT / 2};
+    kolo_tensor tensor = {.count = 2 * COUNT};
+    struct side side;
+    char *memory;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (failed)
+        return failed;
+    memory = (char *)(uintptr_t)side.memory;
+    update.grad = memory;
+    update.param = (float *)(void *)(memory + 2 * COUNT);
+    update.states[0] = (float *)(void *)(memory + 3 * COUNT);
+    tensor.in = tensor.out = memory;
+    if (kolo_all_reduce_step(group, &update, KOLO_FLOAT32, KOLO_SUM, &step) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(),
+                "all_reduce_step: one of its arrays is too short: it takes 2000 bytes"))
+        return ranks_fail("a state that is too short: %s", kolo_last_error());
+    if (kolo_unscale(group, &tensor, 1, &cast, (float *)(void *)memory) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(), "unscale: one of its arrays is too short: it takes 8000 bytes"))
+        return ranks_fail("a tensor that is too short: %s", kolo_last_error());
+    return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is right") : 0;
+}
+
 static int expect_misaligned(int err, const char *text)
 {
     return err != KOLO_E_INVALID || !strstr(kolo_last_error(), text)
@@ -249,6 +278,7 @@ static void too_much(void **state)
 {
     (void)state;
     run(take_too_much, 0);
+    run(take_too_much_besides, 0);
 }
 
 static void misaligned(void **state)
