@@ -93,6 +93,29 @@ static int check_length(kolo_group *group, const struct ko_call *call, const cha
     return ko_fail(KOLO_E_INVALID, "%s: %s is too short: %s", ko_call_name(call), which, why);
 }
 
+/* A kernel of this GPU's would fault on another's memory, to which it may have no access. */
+static int check_home(kolo_group *group, const struct ko_call *call, const char *which,
+                      const void *at)
+{
+    const struct ko_cuda *cuda = ko_gpu_driver(group->gpu);
+    ko_cu_device own = 0;
+    ko_cu_result result;
+    int home = 0, err = ko_gpu_enter(group->gpu);
+
+    if (err)
+        return err;
+    result = cuda->context_device(&own);
+    if (!result)
+        result = cuda->pointer_attribute(&home, KO_CU_POINTER_DEVICE, (uintptr_t)at);
+    ko_gpu_leave(group->gpu);
+    if (result)
+        return ko_cuda_check(cuda, result, "the GPU does not say which one an array is of");
+    if (home == own)
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "%s: %s is in the memory of GPU %d, and the group's is GPU %d",
+                   ko_call_name(call), which, home, own);
+}
+
 static size_t bytes_of(size_t count, kolo_dtype dtype)
 {
     size_t nbytes;
@@ -112,6 +135,8 @@ static int count_arrays(kolo_group *group, const struct ko_call *call, size_t *n
 
         err = look(group, call, array, &is_there);
         *(is_there ? ngpu : nhost) += 1;
+        if (!err && is_there)
+            err = check_home(group, call, "one of its arrays", array);
         if (!err && is_there)
             err = check_length(group, call, "one of its arrays", array, bytes_of(count, dtype));
         if (!err && is_there)

@@ -229,6 +229,34 @@ static int take_too_much_besides(kolo_group *group, void *unused)
     return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is right") : 0;
 }
 
+/* And what lies on another GPU than the kernel's, if there is one. */
+static int take_from_another(kolo_group *group, void *unused)
+{
+    const kolo_cast cast = {.from = KOLO_FLOAT32, .to = KOLO_FLOAT32, .factor = 1};
+    kolo_tensor tensor = {.count = 9};
+    ko_cu_context other;
+    ko_cu_ptr there = 0;
+    char text[99];
+    struct side side;
+    int failed = enter(group, &side);
+
+    (void)unused;
+    if (failed || side.cuda->context_retain(&other, 1 - gpu_rank.device))
+        return failed;
+    if (side.cuda->context_push(other) || side.cuda->alloc(&there, 4096) ||
+        side.cuda->context_pop(&other))
+        return ranks_fail("no memory on the other GPU");
+    tensor.in = tensor.out = (void *)(uintptr_t)there;
+    snprintf(text, sizeof text,
+             "unscale: one of its arrays is in the memory of GPU %d, and the "
+             "group's is GPU %d",
+             1 - gpu_rank.device, gpu_rank.device);
+    if (kolo_unscale(group, &tensor, 1, &cast, (float *)(uintptr_t)side.memory) != KOLO_E_INVALID ||
+        !strstr(kolo_last_error(), text))
+        return ranks_fail("a tensor of another GPU: %s", kolo_last_error());
+    return reduce(&side, COUNT, NULL) ? ranks_fail("a call that is right") : 0;
+}
+
 static int expect_misaligned(int err, const char *text)
 {
     return err != KOLO_E_INVALID || !strstr(kolo_last_error(), text)
@@ -279,6 +307,7 @@ static void too_much(void **state)
     (void)state;
     run(take_too_much, 0);
     run(take_too_much_besides, 0);
+    run(take_from_another, 0);
 }
 
 static void misaligned(void **state)
