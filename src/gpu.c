@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { PAGE = 4096 };
@@ -84,20 +85,33 @@ static int make_streams(struct ko_gpu *gpu)
     return ko_cuda_check(gpu->cuda, result, "the GPU has no streams for a group");
 }
 
+/* A fork leaves it alone: the child has another, of zeros, in its place. Of a page that both had
+ * until one of them writes, the GPU could be left with the child's. (One that both shared would
+ * have the child's end of the group let go of the parent's streams.) */
+static void *map_page(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (page == MAP_FAILED)
+        return NULL;
+    (void)madvise(page, PAGE, MADV_WIPEONFORK); /* since Linux 4.14 */
+    return page;
+}
+
 /* With the context: words of this process's that streams can wait for. */
 static int make_page(struct ko_gpu *gpu)
 {
-    void *page;
+    void *page = map_page();
     ko_cu_result result;
 
-    if (posix_memalign(&page, PAGE, PAGE))
+    if (!page)
         return ko_fail(KOLO_E_NOMEM, "no memory for a page that streams wait for");
     result = gpu->cuda->host_register(page, PAGE, KO_CU_HOST_PORTABLE | KO_CU_HOST_MAPPED);
     if (result) {
-        free(page);
+        (void)munmap(page, PAGE);
         return ko_cuda_check(gpu->cuda, result, "a page cannot be registered with the GPU");
     }
-    gpu->page = memset(page, 0, PAGE);
+    gpu->page = page;
     return ko_cuda_check(gpu->cuda, gpu->cuda->host_address(&gpu->page_at, page, 0),
                          "a registered page has no address on the GPU");
 }
@@ -436,7 +450,7 @@ static void free_memory(struct ko_gpu *gpu, bool is_idle)
     free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CAPTURED_CASTS], !is_idle || gpu->keeps_page);
     if (is_idle && gpu->page && !gpu->keeps_page) {
         (void)gpu->cuda->host_unregister(gpu->page);
-        free(gpu->page);
+        (void)munmap(gpu->page, PAGE);
     }
     ko_gpu_free_retired(gpu, !is_idle);
 }

@@ -6,7 +6,9 @@
  */
 #include "clock.h"
 #include "exam.h"
+#include "gpu.h"
 #include "gpu_rank.h"
+#include "gpu_waits.h"
 #include "ranks.h"
 
 #include <pthread.h>
@@ -19,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -585,6 +588,31 @@ static void broken_gpus(void **state)
     run(leave_it_standing, 0);
 }
 
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+/* The page that streams wait on stays the parent's alone: a child has another. */
+static void forks(void **state)
+{
+    static atomic_int stop;
+    struct ko_gpu *gpu;
+    int status = 1;
+    pid_t child;
+
+    (void)state;
+    child = fork(); /* the driver is not to be in this process */
+    if (!child) {
+        if (gpu_rank_enter(NULL) || ko_gpu_open(gpu_rank.stream, &stop, &gpu))
+            _exit(1);
+        atomic_store(&ko_gpu_page(gpu)->done, 7);
+        child = fork();
+        if (!child)
+            _exit(atomic_load(&ko_gpu_page(gpu)->done) ? 2 : 0);
+        _exit(waitpid(child, &status, 0) == child ? WEXITSTATUS(status) : 3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* ---- kernels that are loaded late ------------------------------------------------------------ */
 
 /* The first call of a group: its stream waits for kernels that nothing has started before. */
@@ -621,6 +649,7 @@ int main(void)
         cmocka_unit_test(time_outs),    cmocka_unit_test(aborts),
         cmocka_unit_test(sudden_ends),  cmocka_unit_test(broken_gpus),
         cmocka_unit_test(late_kernels), cmocka_unit_test(late_ranks),
+        cmocka_unit_test(forks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
