@@ -328,6 +328,24 @@ END
     grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
 }
 
+@test "comparing says that it cannot tell of few samples, or of times of 0" {
+    results base.json 8=100 16=100
+    results now.json 8=150 16=50
+    sed 's/\(samples_us": \[\)[^]]*/\11, 2, 3, 4/g' base.json >few.json
+    sed 's/\(samples_us": \[\)[^]]*/\10/g' base.json >zero.json
+    local pair
+    for pair in "few.json base.json" "base.json few.json" "zero.json zero.json" "zero.json base.json"; do
+        run "$PERF" --load "${pair% *}" --compare "${pair#* }"
+        [ "$status" -eq 0 ]
+        [ "$(grep -cE ' +- +- +[?]$' <<<"$output")" -eq 2 ]
+        [ "$(grep -c '^# ?: nothing can be said .* fewer than 5 samples' <<<"$output")" -eq 1 ]
+        grep -qx '# 0 faster, 0 slower, 0 the same, 2 unknown' <<<"$output"
+        [[ "$output" != *nan* && "$output" != *inf* ]]
+    done
+    run "$PERF" --load now.json --compare base.json
+    [[ "$output" != *'?'* && "$output" != *unknown* ]]
+}
+
 @test "comparing says what the two runs do not have in common" {
     local bench=("$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}")
     "${bench[@]}" --pin --json base.json
