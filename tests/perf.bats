@@ -99,6 +99,42 @@ results() {
     [ "$(grep -c '^#  Rank ' <<<"$output")" -eq 4 ]
 }
 
+# The process of a rank that the background's kolo-perf -N has started, once it is there.
+process_of() {
+    local perf=$1 rank=$2 pid
+    while kill -0 "$perf"; do
+        for pid in $(cat "/proc/$perf/task/$perf/children"); do
+            ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "RANK=$rank" || { echo "$pid"; return 0; }
+        done
+        sleep 0.05
+    done
+    return 1
+}
+
+# killed SIGNAL SENTENCE OPTION...: the process of the last rank is ended by the signal, which is said.
+killed() {
+    local signal=$1 sentence=$2 perf pid status=0
+    shift 2
+    "$PERF" -N 2 all_reduce -b 8 -e 8 -n 1000000 -T 60 "$@" >out 2>err 3>&- &
+    perf=$!
+    pid=$(process_of $perf 1)
+    kill "-$signal" "$pid"
+    wait $perf || status=$?
+    [ $status -eq $((128 + $(kill -l "$signal"))) ] || { echo "$status"; cat err; return 1; }
+    [ "$(grep -cxF "kolo-perf: $sentence" err)" -eq 1 ] || { cat err; return 1; }
+}
+
+@test "a rank that a signal ends is named, with the signal" {
+    killed KILL 'rank 1 was ended by signal 9, SIGKILL (out of memory? see dmesg)'
+    killed HUP 'rank 1 was ended by signal 1, SIGHUP'
+    killed KILL 'ranks 2 to 3, of one process, were ended by signal 9, SIGKILL (out of memory? see dmesg)' -t 2
+    "$PERF" -N 2 all_reduce -b 8 -e 8 -n 1000000 -T 60 >out 2>err 3>&- &
+    process_of $! 1
+    kill $! # whoever ends kolo-perf knows it
+    wait $! || [ $? -eq 143 ]
+    [ "$(grep -c 'ended by' err)" -eq 0 ]
+}
+
 @test "a rank alone" {
     run "$PERF" all_reduce all_to_all sendrecv barrier -b 0 -e 4 -f 2 "${QUICK[@]}"
     [ "$status" -eq 0 ]
