@@ -279,6 +279,7 @@ wrong() {
     wrong KOLO_ALGO reduction=ring 'KOLO_ALGO names "reduction", which is no collective; there are all_reduce, reduce,'
     wrong KOLO_TUNING /no/such 'KOLO_TUNING: /no/such cannot be read: '
     wrong KOLO_TUNING /tmp 'KOLO_TUNING: /tmp cannot be read: Is a directory'
+    wrong KOLO_TUNING /dev/zero 'KOLO_TUNING: /dev/zero cannot be read: Not a regular file; make'
     wrong KOLO_IFADDR eth-none 'KOLO_IFADDR is "eth-none"; it takes an address of this machine, or an interface that'
     wrong KOLO_IFADDR 192.0.2.1 'KOLO_IFADDR is "192.0.2.1"; it takes an address of this machine'
     wrong KOLO_PORT_RANGE 5 'KOLO_PORT_RANGE is "5"; it takes two ports'
