@@ -450,6 +450,39 @@ sys.exit(not (20 < min(ys) and max(ys) < float(svg.getAttribute("height"))))'
     python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
 }
 
+# lines FILE N: a result of so many collectives, each of two rows.
+lines() {
+    local file=$1 n=$2
+    results one.json 8=100 16=200
+    python3 -c '
+import copy, json, sys
+d = json.load(open("one.json"))
+rows = d["rows"]
+d["rows"] = [dict(row, collective="c%d" % k) for k in range(int(sys.argv[1])) for row in rows]
+json.dump(d, sys.stdout)' "$n" >"$file"
+}
+
+@test "the picture says how many lines it leaves out, and that there is nothing to draw" {
+    command -v python3 >/dev/null || skip "no python3 to write JSON with"
+    lines 96.json 96
+    run "$PERF" --load 96.json --plot p.svg
+    [[ "$status" -eq 0 && "$output" != *--plot* ]]
+    grep -qF '>kolo-perf, 2 ranks<' p.svg
+    lines 100.json 100
+    run "$PERF" --load 100.json --plot p.svg
+    [ "$status" -eq 0 ]
+    grep -qx '# --plot draws 96 of 100 lines' <<<"$output"
+    grep -qF '>kolo-perf, 2 ranks: 96 of 100 lines<' p.svg
+    run "$PERF" --load 96.json --compare 100.json --plot p.svg
+    grep -qx '# --plot draws 96 of 196 lines' <<<"$output"
+    run "$PERF" barrier "${QUICK[@]}" --plot p.svg
+    [ "$status" -eq 0 ]
+    grep -qx '# --plot has nothing to draw: no row is of more than 0 bytes' <<<"$output"
+    grep -qF '>Nothing to draw: no row is of more than 0 bytes<' p.svg
+    [ "$(grep -cF 'Bus bandwidth' p.svg)" -eq 0 ]
+    python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
+}
+
 # Misuse ends with 125 and one sentence that has the text.
 refuses() {
     local text=$1
