@@ -299,6 +299,18 @@ on_gpu() {
     diff <(cut -d, -f1-8,15,18 r.csv) <(cut -d, -f1-8,15,18 again.csv)
 }
 
+@test "the manual page names every field of JSON and column of CSV" {
+    local page=$BATS_TEST_DIRNAME/../man/kolo-perf.1 name
+    "$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --json r.json --csv r.csv
+    section() { sed -n "/^.Ss $1\$/,/^.S[sh] /p" "$page" | sed 1d; }
+    for name in $(grep -o '"[a-z0-9_]*":' r.json | tr -d '":' | sort -u); do
+        section JSON | grep -qw "$name" || { echo "JSON: $name"; return 1; }
+    done
+    for name in $(head -n 1 r.csv | tr , ' '); do
+        section CSV | grep -qw "$name" || { echo "CSV: $name"; return 1; }
+    done
+}
+
 @test "one file can be standard output, without the table" {
     "$PERF" -t 2 all_reduce -b 8 -e 32 -f 4 "${QUICK[@]}" --json - >r.json 2>table
     json r.json 'len(d["rows"]) == 2 and d["ranks"] == 2'
