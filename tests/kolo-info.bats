@@ -283,6 +283,8 @@ wrong() {
     wrong KOLO_IFADDR eth-none 'KOLO_IFADDR is "eth-none"; it takes an address of this machine, or an interface that'
     wrong KOLO_IFADDR 192.0.2.1 'KOLO_IFADDR is "192.0.2.1"; it takes an address of this machine'
     wrong KOLO_PORT_RANGE 5 'KOLO_PORT_RANGE is "5"; it takes two ports'
+    wrong KOLO_ALGO barrier=dissemination,ring,doubling 'KOLO_ALGO asks for all_reduce by both "ring" and "doubling"'
+    wrong KOLO_PROTO simple,inline 'KOLO_PROTO is "simple,inline"; simple, which is none of the ways, stands alone'
     wrong KOLO_PROTO foo 'KOLO_PROTO names "foo"; it lists ways of'
     wrong KOLO_STORE_FD 77 'KOLO_STORE_FD is 77, and descriptor 77 is no socket that listens'
     wrong KOLO_STORE_FD x 'KOLO_STORE_FD is "x"; it takes a whole number'
